@@ -1,0 +1,125 @@
+//! A set of processors of one pool, as a bit set sized once and reused: no allocation per decision.
+
+use alloc::vec::Vec;
+
+use crate::policy::CpuId;
+
+/// A set of processors. Its capacity is fixed at construction.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub struct CpuSet {
+    words: Vec<u64>,
+}
+
+impl CpuSet {
+    /// An empty set that can hold processors `0..cpus`.
+    pub fn new(cpus: usize) -> Self {
+        CpuSet {
+            words: alloc::vec![0; cpus.div_ceil(64)],
+        }
+    }
+
+    /// The set of all processors `0..cpus`.
+    pub fn all(cpus: usize) -> Self {
+        let mut set = CpuSet::new(cpus);
+        for cpu in 0..cpus {
+            set.insert(CpuId(cpu as u32));
+        }
+        set
+    }
+
+    /// Adds `cpu`.
+    ///
+    /// # Panics
+    /// When `cpu` is beyond the capacity given at construction.
+    #[inline]
+    pub fn insert(&mut self, cpu: CpuId) {
+        self.words[cpu.index() / 64] |= 1 << (cpu.index() % 64);
+    }
+
+    /// Removes `cpu` if present.
+    #[inline]
+    pub fn remove(&mut self, cpu: CpuId) {
+        if let Some(word) = self.words.get_mut(cpu.index() / 64) {
+            *word &= !(1 << (cpu.index() % 64));
+        }
+    }
+
+    /// Is `cpu` in the set?
+    #[inline]
+    pub fn contains(&self, cpu: CpuId) -> bool {
+        self.words
+            .get(cpu.index() / 64)
+            .is_some_and(|word| word >> (cpu.index() % 64) & 1 == 1)
+    }
+
+    /// Is the set empty?
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.words.iter().all(|&word| word == 0)
+    }
+
+    /// How many processors are in the set.
+    pub fn len(&self) -> usize {
+        self.words
+            .iter()
+            .map(|word| word.count_ones() as usize)
+            .sum()
+    }
+
+    /// Removes all processors.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.words.fill(0);
+    }
+
+    /// Removes and returns the lowest processor.
+    #[inline]
+    pub fn pop(&mut self) -> Option<CpuId> {
+        for (i, word) in self.words.iter_mut().enumerate() {
+            if *word != 0 {
+                let bit = word.trailing_zeros();
+                *word &= *word - 1;
+                return Some(CpuId(i as u32 * 64 + bit));
+            }
+        }
+        None
+    }
+
+    /// The processors in ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = CpuId> + '_ {
+        self.words.iter().enumerate().flat_map(|(i, &word)| {
+            let mut rest = word;
+            core::iter::from_fn(move || {
+                if rest == 0 {
+                    return None;
+                }
+                let bit = rest.trailing_zeros();
+                rest &= rest - 1;
+                Some(CpuId(i as u32 * 64 + bit))
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn iterates_and_pops_in_ascending_order_across_words() {
+        let mut set = CpuSet::new(130);
+        for cpu in [129, 0, 64, 63] {
+            set.insert(CpuId(cpu));
+        }
+        assert_eq!(
+            set.iter().map(|c| c.0).collect::<Vec<_>>(),
+            [0, 63, 64, 129]
+        );
+        assert_eq!(set.len(), 4);
+        assert_eq!(set.pop(), Some(CpuId(0)));
+        assert_eq!(set.pop(), Some(CpuId(63)));
+        set.remove(CpuId(64));
+        assert_eq!(set.pop(), Some(CpuId(129)));
+        assert!(set.is_empty() && set.pop().is_none());
+    }
+}

@@ -1,0 +1,24 @@
+//! Real-time scheduling policies for virtual CPUs, as pure code.
+//!
+//! A policy is a state machine: events with the time they happened go in, decisions come out. It reads no
+//! clock, starts no thread, makes no system call, allocates nothing per decision and computes in integers
+//! only. The same object therefore runs in a simulator, in a live enforcer on Linux, or in a kernel.
+//!
+//! - [`time`]: instants and durations.
+//! - [`policy`]: the interface, [`Policy`], and its contract.
+//! - [`registry`]: the policies by name.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod cpuset;
+pub mod heap;
+pub mod policy;
+pub mod registry;
+pub mod time;
+
+pub use cpuset::CpuSet;
+pub use policy::{Account, CpuId, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
+pub use time::{Duration, Instant};
