@@ -1,1 +1,15 @@
-//! x
+//! What Punctual is told and what it answers: the host file and its validated value, generators of task
+//! sets, results, and the vocabulary of traces.
+//!
+//! `host.toml` is parsed once into a [`host::Host`]; simulation, analysis and live runs all take that value.
+
+#![forbid(unsafe_code)]
+
+pub mod host;
+pub mod recorder;
+pub mod results;
+pub mod trace;
+
+pub use host::Host;
+pub use recorder::Recorder;
+pub use results::Results;

@@ -13,9 +13,7 @@ pub struct CpuSet {
 impl CpuSet {
     /// An empty set that can hold processors `0..cpus`.
     pub fn new(cpus: usize) -> Self {
-        CpuSet {
-            words: alloc::vec![0; cpus.div_ceil(64)],
-        }
+        CpuSet { words: alloc::vec![0; cpus.div_ceil(64)] }
     }
 
     /// The set of all processors `0..cpus`.
@@ -47,9 +45,7 @@ impl CpuSet {
     /// Is `cpu` in the set?
     #[inline]
     pub fn contains(&self, cpu: CpuId) -> bool {
-        self.words
-            .get(cpu.index() / 64)
-            .is_some_and(|word| word >> (cpu.index() % 64) & 1 == 1)
+        self.words.get(cpu.index() / 64).is_some_and(|word| word >> (cpu.index() % 64) & 1 == 1)
     }
 
     /// Is the set empty?
@@ -60,10 +56,7 @@ impl CpuSet {
 
     /// How many processors are in the set.
     pub fn len(&self) -> usize {
-        self.words
-            .iter()
-            .map(|word| word.count_ones() as usize)
-            .sum()
+        self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
     /// Removes all processors.
@@ -111,10 +104,7 @@ mod tests {
         for cpu in [129, 0, 64, 63] {
             set.insert(CpuId(cpu));
         }
-        assert_eq!(
-            set.iter().map(|c| c.0).collect::<Vec<_>>(),
-            [0, 63, 64, 129]
-        );
+        assert_eq!(set.iter().map(|c| c.0).collect::<Vec<_>>(), [0, 63, 64, 129]);
         assert_eq!(set.len(), 4);
         assert_eq!(set.pop(), Some(CpuId(0)));
         assert_eq!(set.pop(), Some(CpuId(63)));

@@ -19,10 +19,7 @@ pub struct IndexedHeap<K> {
 impl<K: Ord + Copy> IndexedHeap<K> {
     /// An empty heap for ids below `capacity`.
     pub fn new(capacity: usize) -> Self {
-        IndexedHeap {
-            entries: Vec::with_capacity(capacity),
-            position: alloc::vec![ABSENT; capacity],
-        }
+        IndexedHeap { entries: Vec::with_capacity(capacity), position: alloc::vec![ABSENT; capacity] }
     }
 
     /// Makes room for ids below `capacity`; never shrinks.
@@ -179,9 +176,7 @@ impl<K: Ord + Copy> IndexedHeap<K> {
             if child >= self.entries.len() {
                 break;
             }
-            if child + 1 < self.entries.len()
-                && Self::less(&self.entries[child + 1], &self.entries[child])
-            {
+            if child + 1 < self.entries.len() && Self::less(&self.entries[child + 1], &self.entries[child]) {
                 child += 1;
             }
             if !Self::less(&self.entries[child], &entry) {

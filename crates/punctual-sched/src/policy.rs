@@ -116,10 +116,7 @@ pub struct Timer {
 
 impl Timer {
     /// No timer.
-    pub const NEVER: Timer = Timer {
-        at: Instant::NEVER,
-        charge: None,
-    };
+    pub const NEVER: Timer = Timer { at: Instant::NEVER, charge: None };
 }
 
 /// A unit's budget account, for metrics, checks and displays.
@@ -209,13 +206,7 @@ pub trait Policy: Send {
 
     /// The unit's current work is due at `deadline` (absolute). The driver says so before `wake` and when
     /// queued work becomes current. Policies that do not order by such deadlines ignore it.
-    fn set_deadline(
-        &mut self,
-        now: Instant,
-        unit: UnitId,
-        deadline: Instant,
-        resched: &mut CpuSet,
-    ) {
+    fn set_deadline(&mut self, now: Instant, unit: UnitId, deadline: Instant, resched: &mut CpuSet) {
         let _ = (now, unit, deadline, resched);
     }
 

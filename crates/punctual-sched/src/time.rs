@@ -216,9 +216,6 @@ mod tests {
 
     #[test]
     fn since_a_later_instant_is_zero() {
-        assert_eq!(
-            Instant::from_ns(3).since(Instant::from_ns(5)),
-            Duration::ZERO
-        );
+        assert_eq!(Instant::from_ns(3).since(Instant::from_ns(5)), Duration::ZERO);
     }
 }

@@ -1,0 +1,206 @@
+//! The validated description of a machine and what runs on it: what `check`, `sim`, `run` and `export` take.
+//!
+//! Everything is flat and indexed, so an entity's index is its identity everywhere: in results, traces and
+//! the simulator. A scheduler is either a pool's policy (over processors) or a domain's guest scheduler
+//! (over the domain's vCPUs). Its units are vCPUs of child domains and tasks.
+
+use punctual_sched::registry::{Options, PolicyInfo};
+use punctual_sched::{Duration, UnitParams};
+
+/// Index into [`Host::pools`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PoolIx(pub usize);
+
+/// Index into [`Host::domains`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct DomainIx(pub usize);
+
+/// Index into [`Host::vcpus`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct VcpuIx(pub usize);
+
+/// Index into [`Host::tasks`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TaskIx(pub usize);
+
+/// Whose scheduler a vCPU or task is a unit of.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Parent {
+    /// The pool's policy: the hypervisor's level.
+    Pool(PoolIx),
+    /// The domain's guest scheduler: a task in a guest, or the vCPU of a nested domain.
+    Domain(DomainIx),
+}
+
+/// A machine, its pools, domains, vCPUs and tasks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Name for titles and results.
+    pub name: String,
+    /// Seed of everything random: generated tasks, sporadic arrivals, varying costs.
+    pub seed: u64,
+    /// How long to simulate or run.
+    pub duration: Duration,
+    /// Number of physical processors; they are numbered from 0.
+    pub processors: usize,
+    /// What scheduling itself costs on this machine.
+    pub overheads: Overheads,
+    /// Pools, each processor in at most one.
+    pub pools: Vec<Pool>,
+    /// Domains; a nested domain stands after the domain it runs in.
+    pub domains: Vec<Domain>,
+    /// All vCPUs, those of one domain contiguous and in its order.
+    pub vcpus: Vec<Vcpu>,
+    /// All tasks, those of one parent contiguous and in its order.
+    pub tasks: Vec<Task>,
+}
+
+/// The machine's scheduling costs. Each is taken from the processor that decides and, as in Xen where the
+/// new unit's clock starts before the switch, charged to the unit that is about to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Overheads {
+    /// Each scheduling decision of a pool's policy (`do_schedule`).
+    pub decision: Duration,
+    /// Each change of the unit that a processor runs.
+    pub context_switch: Duration,
+    /// Added to a context switch when the unit last ran on another processor.
+    pub migration: Duration,
+    /// How long a decision holds the pool's lock; decisions of other processors of the pool wait for it.
+    /// Applies to pools of more than one processor whose policy keeps one queue for all of them.
+    pub lock: Duration,
+}
+
+/// A policy with its options.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyChoice {
+    /// Which policy.
+    pub info: &'static PolicyInfo,
+    /// Options that differ from the policy's defaults.
+    pub options: Options,
+}
+
+/// Processors scheduled together by one policy (Xen: cpupool).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// Name.
+    pub name: String,
+    /// The machine's processors in this pool, ascending; position = [`punctual_sched::CpuId`] in the policy.
+    pub processors: Vec<usize>,
+    /// The policy.
+    pub policy: PolicyChoice,
+}
+
+/// A virtual machine: vCPUs to the level above, a guest scheduler over them to its tasks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Domain {
+    /// Name.
+    pub name: String,
+    /// Whose units its vCPUs are.
+    pub parent: Parent,
+    /// Its vCPUs, a contiguous range of [`Host::vcpus`]; position in the range = processor of the guest.
+    pub vcpus: core::ops::Range<usize>,
+    /// The guest's scheduler.
+    pub guest: PolicyChoice,
+}
+
+/// A virtual processor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vcpu {
+    /// Name: the domain's with `.N` appended.
+    pub name: String,
+    /// The domain it belongs to.
+    pub domain: DomainIx,
+    /// Its parameters under the policy above it. Affinity is in that policy's processor numbering.
+    pub params: UnitParams,
+}
+
+/// Something that executes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// Name, unique within its parent.
+    pub name: String,
+    /// Whose unit it is.
+    pub parent: Parent,
+    /// Its parameters under its parent's policy.
+    pub params: UnitParams,
+    /// What it does.
+    pub work: Work,
+}
+
+/// What a task does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Releases jobs. A job that misses its deadline runs on; later jobs queue up behind it.
+    Jobs {
+        /// When jobs are released.
+        arrival: Arrival,
+        /// How much processor time each needs.
+        cost: Cost,
+        /// Deadline relative to the release.
+        deadline: Duration,
+    },
+    /// Always has work: a busy loop.
+    Hog {
+        /// When it starts.
+        start: Duration,
+    },
+}
+
+/// When jobs are released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// At `offset`, `offset + period`, ...
+    Periodic {
+        /// Distance of releases.
+        period: Duration,
+        /// First release.
+        offset: Duration,
+    },
+    /// At least `separation` apart: the distance of two releases is `separation` plus an exponentially
+    /// distributed time of mean `slack_mean`, drawn from the task's own seeded stream.
+    Sporadic {
+        /// Least distance of releases.
+        separation: Duration,
+        /// Mean of what is added to it.
+        slack_mean: Duration,
+        /// Earliest first release.
+        offset: Duration,
+    },
+}
+
+/// Processor time of a job: uniformly distributed between both bounds, drawn from the task's seeded stream;
+/// constant when they are equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// Least.
+    pub min: Duration,
+    /// Most; the worst-case execution time.
+    pub max: Duration,
+}
+
+impl Host {
+    /// The tasks whose unit belongs to `parent`, with their indices.
+    pub fn tasks_of(&self, parent: Parent) -> impl Iterator<Item = (TaskIx, &Task)> {
+        self.tasks.iter().enumerate().filter(move |(_, t)| t.parent == parent).map(|(i, t)| (TaskIx(i), t))
+    }
+
+    /// The vCPUs whose unit belongs to `parent`, with their indices.
+    pub fn vcpus_of(&self, parent: Parent) -> impl Iterator<Item = (VcpuIx, &Vcpu)> {
+        self.vcpus
+            .iter()
+            .enumerate()
+            .filter(move |(_, v)| self.domains[v.domain.0].parent == parent)
+            .map(|(i, v)| (VcpuIx(i), v))
+    }
+
+    /// The pool at whose processors the chain of `parent` ends.
+    pub fn pool_of(&self, mut parent: Parent) -> PoolIx {
+        loop {
+            match parent {
+                Parent::Pool(pool) => return pool,
+                // Ends: a nested domain stands after the one it runs in.
+                Parent::Domain(domain) => parent = self.domains[domain.0].parent,
+            }
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! What a run measured, simulated or live: one type, so that they can be laid side by side.
+//!
+//! Serialised as JSON with a `format` and a `version`; every time is a whole number of ns and its key ends in
+//! `_ns`. Ratios are not stored: they follow from the counts.
+
+use serde::{Deserialize, Serialize};
+
+use crate::recorder::Recorder;
+
+/// The value of [`Results::format`].
+pub const FORMAT: &str = "punctual-results";
+/// The version of the JSON form that this code writes. It grows when a key changes its meaning or goes away.
+pub const VERSION: u32 = 1;
+
+/// Where results come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Source {
+    /// The deterministic machine.
+    Simulation,
+    /// A real host.
+    Live,
+}
+
+/// Everything that was measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Results {
+    /// Always [`FORMAT`].
+    pub format: String,
+    /// Version of the JSON form, [`VERSION`].
+    pub version: u32,
+    /// Version of the program.
+    pub program: String,
+    /// Simulated or live.
+    pub source: Source,
+    /// The host's name.
+    pub host: String,
+    /// Seed of the (first) run.
+    pub seed: u64,
+    /// How many runs are merged here.
+    pub runs: u32,
+    /// Length of each run.
+    pub duration_ns: u64,
+    /// Scheduling events handled: decisions, wake-ups, sleeps, replenishments, releases, completions.
+    pub events: u64,
+    /// By pool.
+    pub pools: Vec<PoolResult>,
+    /// By processor, in the machine's numbering.
+    pub processors: Vec<ProcessorResult>,
+    /// By domain.
+    pub domains: Vec<DomainResult>,
+    /// By vCPU.
+    pub vcpus: Vec<VcpuResult>,
+    /// By task.
+    pub tasks: Vec<TaskResult>,
+}
+
+/// Jobs and their timeliness, for a task or added up over several.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobStats {
+    /// Jobs released.
+    pub released: u64,
+    /// Jobs finished.
+    pub completed: u64,
+    /// Jobs whose deadline lay within the run: the base of the miss ratio.
+    pub due: u64,
+    /// Of those, jobs that were not finished at their deadline.
+    pub missed: u64,
+    /// From release to completion, of finished jobs.
+    pub response: Recorder,
+    /// How long after the deadline a finished job finished; 0 for those in time.
+    pub tardiness: Recorder,
+    /// From release to the first instruction.
+    pub start_latency: Recorder,
+}
+
+impl JobStats {
+    /// Adds what `other` counted.
+    pub fn merge(&mut self, other: &JobStats) {
+        self.released += other.released;
+        self.completed += other.completed;
+        self.due += other.due;
+        self.missed += other.missed;
+        self.response.merge(&other.response);
+        self.tardiness.merge(&other.tardiness);
+        self.start_latency.merge(&other.start_latency);
+    }
+
+    /// Misses per million jobs due, rounded to nearest; `None` when none was due.
+    pub fn miss_ppm(&self) -> Option<u64> {
+        (self.due > 0).then(|| (self.missed * 1_000_000 + self.due / 2) / self.due)
+    }
+}
+
+/// What one task did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskResult {
+    /// The task's name.
+    pub name: String,
+    /// The domain, or the pool for a task scheduled by the pool itself.
+    pub parent: String,
+    /// Its jobs; all zero for a hog.
+    pub jobs: JobStats,
+    /// Processor time it executed.
+    pub cpu_time_ns: u64,
+    /// How often a vCPU or processor switched to it.
+    pub context_switches: u64,
+    /// How often it resumed on another processor of its scheduler.
+    pub migrations: u64,
+}
+
+/// What one vCPU got.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VcpuResult {
+    /// The vCPU's name.
+    pub name: String,
+    /// Processor time charged to it: guest execution and the cost of switching to it.
+    pub cpu_time_ns: u64,
+    /// Budget idled away (periodic server).
+    pub idled_away_ns: u64,
+    /// How often it got work.
+    pub wakes: u64,
+    /// How often it ran out of work.
+    pub sleeps: u64,
+    /// How often its budget reached zero.
+    pub exhaustions: u64,
+    /// How often budget was added.
+    pub replenishments: u64,
+    /// How often a processor switched to it.
+    pub context_switches: u64,
+    /// How often it resumed on another processor.
+    pub migrations: u64,
+    /// From wake-up to running.
+    pub wake_latency: Recorder,
+}
+
+/// A domain: the sum of its vCPUs and tasks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DomainResult {
+    /// The domain's name.
+    pub name: String,
+    /// Jobs of all its tasks.
+    pub jobs: JobStats,
+    /// Processor time charged to its vCPUs.
+    pub cpu_time_ns: u64,
+    /// Decisions of its guest scheduler.
+    pub decisions: u64,
+    /// Switches between tasks inside the guest.
+    pub context_switches: u64,
+    /// Tasks resumed on another vCPU.
+    pub migrations: u64,
+    /// Budget exhaustions of its vCPUs.
+    pub exhaustions: u64,
+    /// Replenishments of its vCPUs.
+    pub replenishments: u64,
+}
+
+/// What one processor did. Busy, idle and overhead time add up to the duration of all runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessorResult {
+    /// The machine's number.
+    pub processor: usize,
+    /// Its pool; `None` when no pool has it.
+    pub pool: Option<String>,
+    /// Time in which units executed.
+    pub busy_ns: u64,
+    /// Time in which nothing executed.
+    pub idle_ns: u64,
+    /// Time taken by decisions, context switches, migrations and the pool's lock.
+    pub overhead_ns: u64,
+    /// Scheduling decisions.
+    pub decisions: u64,
+    /// Changes of the unit it runs.
+    pub context_switches: u64,
+}
+
+/// A pool: the sum of its processors and units.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolResult {
+    /// The pool's name.
+    pub name: String,
+    /// Its policy's name.
+    pub policy: String,
+    /// Number of processors.
+    pub processors: usize,
+    /// Jobs of all tasks that end up on its processors, nested domains included.
+    pub jobs: JobStats,
+    /// As in [`ProcessorResult`], summed.
+    pub busy_ns: u64,
+    /// As in [`ProcessorResult`], summed.
+    pub idle_ns: u64,
+    /// As in [`ProcessorResult`], summed.
+    pub overhead_ns: u64,
+    /// Scheduling decisions.
+    pub decisions: u64,
+    /// Changes of the unit that a processor runs.
+    pub context_switches: u64,
+    /// Units resumed on another processor.
+    pub migrations: u64,
+    /// Budget exhaustions of its units.
+    pub exhaustions: u64,
+    /// Replenishments of its units.
+    pub replenishments: u64,
+}
+
+/// Why two results cannot be merged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mismatch(pub String);
+
+impl std::fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "results of different hosts cannot be merged: {}", self.0)
+    }
+}
+
+impl std::error::Error for Mismatch {}
+
+impl Results {
+    /// Adds the counts and distributions of another run of the same host.
+    ///
+    /// # Errors
+    /// When the other run has other pools, processors, domains, vCPUs or tasks; nothing is changed then.
+    pub fn merge(&mut self, other: &Results) -> Result<(), Mismatch> {
+        self.same_shape(other)?;
+        self.runs += other.runs;
+        self.events += other.events;
+        for (a, b) in self.tasks.iter_mut().zip(&other.tasks) {
+            a.jobs.merge(&b.jobs);
+            a.cpu_time_ns += b.cpu_time_ns;
+            a.context_switches += b.context_switches;
+            a.migrations += b.migrations;
+        }
+        for (a, b) in self.vcpus.iter_mut().zip(&other.vcpus) {
+            a.cpu_time_ns += b.cpu_time_ns;
+            a.idled_away_ns += b.idled_away_ns;
+            a.wakes += b.wakes;
+            a.sleeps += b.sleeps;
+            a.exhaustions += b.exhaustions;
+            a.replenishments += b.replenishments;
+            a.context_switches += b.context_switches;
+            a.migrations += b.migrations;
+            a.wake_latency.merge(&b.wake_latency);
+        }
+        for (a, b) in self.domains.iter_mut().zip(&other.domains) {
+            a.jobs.merge(&b.jobs);
+            a.cpu_time_ns += b.cpu_time_ns;
+            a.decisions += b.decisions;
+            a.context_switches += b.context_switches;
+            a.migrations += b.migrations;
+            a.exhaustions += b.exhaustions;
+            a.replenishments += b.replenishments;
+        }
+        for (a, b) in self.processors.iter_mut().zip(&other.processors) {
+            a.busy_ns += b.busy_ns;
+            a.idle_ns += b.idle_ns;
+            a.overhead_ns += b.overhead_ns;
+            a.decisions += b.decisions;
+            a.context_switches += b.context_switches;
+        }
+        for (a, b) in self.pools.iter_mut().zip(&other.pools) {
+            a.jobs.merge(&b.jobs);
+            a.busy_ns += b.busy_ns;
+            a.idle_ns += b.idle_ns;
+            a.overhead_ns += b.overhead_ns;
+            a.decisions += b.decisions;
+            a.context_switches += b.context_switches;
+            a.migrations += b.migrations;
+            a.exhaustions += b.exhaustions;
+            a.replenishments += b.replenishments;
+        }
+        Ok(())
+    }
+
+    fn same_shape(&self, other: &Results) -> Result<(), Mismatch> {
+        let shapes = [self, other].map(|r| {
+            (
+                r.duration_ns,
+                r.pools.iter().map(|p| (p.name.as_str(), p.policy.as_str())).collect::<Vec<_>>(),
+                r.processors.len(),
+                r.domains.iter().map(|d| d.name.as_str()).collect::<Vec<_>>(),
+                r.vcpus.iter().map(|v| v.name.as_str()).collect::<Vec<_>>(),
+                r.tasks.iter().map(|t| (t.parent.as_str(), t.name.as_str())).collect::<Vec<_>>(),
+            )
+        });
+        if shapes[0] == shapes[1] {
+            return Ok(());
+        }
+        Err(Mismatch(format!("{} ({} runs) and {} ({} runs)", self.host, self.runs, other.host, other.runs)))
+    }
+}

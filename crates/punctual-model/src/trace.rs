@@ -1,0 +1,108 @@
+//! The vocabulary of traces: what a simulation or a live run tells an observer while it happens.
+
+use punctual_sched::{Duration, Instant};
+
+use crate::host::{TaskIx, VcpuIx};
+
+/// What a processor or a vCPU executes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Occupant {
+    /// Nothing.
+    Idle,
+    /// Nothing, while the vCPU's budget idles away (periodic server).
+    IdleFor(Entity),
+    /// A vCPU or a task.
+    Unit(Entity),
+    /// The scheduler itself: a decision, a context switch, waiting for the pool's lock.
+    Overhead,
+}
+
+/// A unit of some scheduler.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Entity {
+    /// A vCPU.
+    Vcpu(VcpuIx),
+    /// A task.
+    Task(TaskIx),
+}
+
+/// Something that happened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TraceEvent {
+    /// From now on the physical processor executes this (the unit of its pool's policy).
+    Processor {
+        /// The machine's number of the processor.
+        processor: usize,
+        /// What it executes.
+        occupant: Occupant,
+    },
+    /// From now on the guest has chosen this for the vCPU. It executes while the vCPU itself runs.
+    Vcpu {
+        /// The vCPU.
+        vcpu: VcpuIx,
+        /// The unit of the guest's scheduler.
+        occupant: Occupant,
+    },
+    /// The unit got work.
+    Wake {
+        /// Who.
+        unit: Entity,
+    },
+    /// The unit has no more work.
+    Sleep {
+        /// Who.
+        unit: Entity,
+    },
+    /// The unit's budget is now this.
+    Budget {
+        /// Whose.
+        unit: Entity,
+        /// What is left.
+        left: Duration,
+    },
+    /// A job was released.
+    Release {
+        /// Of which task.
+        task: TaskIx,
+        /// The job's number, from 0.
+        job: u64,
+        /// When it is due.
+        deadline: Instant,
+    },
+    /// A job finished.
+    Completion {
+        /// Of which task.
+        task: TaskIx,
+        /// The job's number, from 0.
+        job: u64,
+        /// From release to completion.
+        response: Duration,
+        /// Was it later than its deadline?
+        missed: bool,
+    },
+}
+
+/// Who takes note of trace events. Times never go back.
+pub trait TraceSink {
+    /// Is anybody listening? A constant `false` lets the compiler drop the tracing altogether.
+    const ENABLED: bool = true;
+
+    /// `event` happened at `at`.
+    fn event(&mut self, at: Instant, event: TraceEvent);
+}
+
+/// Nobody listens.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoTrace;
+
+impl TraceSink for NoTrace {
+    const ENABLED: bool = false;
+
+    fn event(&mut self, _at: Instant, _event: TraceEvent) {}
+}
+
+impl TraceSink for Vec<(Instant, TraceEvent)> {
+    fn event(&mut self, at: Instant, event: TraceEvent) {
+        self.push((at, event));
+    }
+}
