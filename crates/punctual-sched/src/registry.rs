@@ -153,6 +153,9 @@ impl core::fmt::Display for OptionError {
 
 impl core::error::Error for OptionError {}
 
+/// Builds a policy instance for a pool of `cpus` processors (at least one).
+pub type Build = fn(cpus: usize, options: &Options) -> Result<Box<dyn Policy>, OptionError>;
+
 /// Everything there is to know about a policy without reading its code.
 #[derive(Clone, Copy)]
 pub struct PolicyInfo {
@@ -169,7 +172,7 @@ pub struct PolicyInfo {
     /// What it promises about idle processors.
     pub work_conservation: WorkConservation,
     /// Builds an instance for a pool of `cpus` processors (at least one).
-    pub build: fn(cpus: usize, options: &Options) -> Result<Box<dyn Policy>, OptionError>,
+    pub build: Build,
 }
 
 impl core::fmt::Debug for PolicyInfo {
@@ -186,9 +189,12 @@ impl PartialEq for PolicyInfo {
 
 impl Eq for PolicyInfo {}
 
+/// One line per policy; each policy's `INFO` stands beside its code.
+static POLICIES: &[PolicyInfo] = &[];
+
 /// All policies, in the order in which they are shown to users.
 pub fn policies() -> &'static [PolicyInfo] {
-    &[]
+    POLICIES
 }
 
 /// The policy called `name`.

@@ -1,0 +1,544 @@
+//! A reference driver for policy tests: one level, `m` processors, units with scripted demands.
+//!
+//! It keeps to the contract of [`punctual_sched::policy`] and to no more than that: it charges only what the
+//! contract asks for (the processor about to pick, the unit about to sleep, be removed or adjusted, the
+//! processor that a timer names), calls `on_timer` while one is due, and picks on every processor in
+//! `resched` and at every slice end, at the same instant. At one instant the order is: completions (sleep),
+//! timers, releases (wake), picks; repeated until nothing is left to do.
+//!
+//! Every run is checked: see [`Driver::check_instant`] and [`Driver::check_slice`].
+
+// Each test binary compiles this module for itself and none uses all of it.
+#![allow(dead_code)]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Write;
+
+use punctual_sched::registry::{self, Options, WorkConservation};
+use punctual_sched::{CpuId, CpuSet, Duration, Instant, ParamError, Policy, Run, Slice};
+use punctual_sched::{UnitId, UnitParams};
+
+/// More iterations than this at one instant means that policy and driver chase each other.
+const ITERATIONS_PER_INSTANT_MAX: usize = 10_000;
+
+/// `ms` milliseconds after the origin.
+pub fn at_ms(ms: u64) -> Instant {
+    Instant::ZERO + Duration::from_ms(ms)
+}
+
+/// `us` microseconds after the origin.
+pub fn at_us(us: u64) -> Instant {
+    Instant::ZERO + Duration::from_us(us)
+}
+
+/// Parameters of a server: budget and period in milliseconds, and the priority.
+pub fn server_ms(budget_ms: u64, period_ms: u64, priority: u32) -> UnitParams {
+    UnitParams {
+        budget: Some(Duration::from_ms(budget_ms)),
+        period: Some(Duration::from_ms(period_ms)),
+        priority: Some(priority),
+        ..UnitParams::default()
+    }
+}
+
+/// What a processor did from `from` to `to`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Span {
+    pub cpu: CpuId,
+    pub run: Run,
+    pub from: Instant,
+    pub to: Instant,
+}
+
+/// A job that was finished.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Completion {
+    pub unit: UnitId,
+    pub release: Instant,
+    pub at: Instant,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    release: Instant,
+    remaining: Duration,
+    deadline: Option<Instant>,
+}
+
+#[derive(Default)]
+struct Work {
+    jobs: VecDeque<Job>,
+    awake: bool,
+    affinity: Option<CpuSet>,
+    charged: Duration,
+    executed: Duration,
+}
+
+struct Processor {
+    slice: Slice,
+    uncharged: Duration,
+}
+
+/// The driver; owns the policy, the processors and the units' work.
+pub struct Driver<P: Policy + ?Sized = dyn Policy> {
+    pub policy: Box<P>,
+    now: Instant,
+    processors: Vec<Processor>,
+    units: BTreeMap<UnitId, Work>,
+    /// Releases to come, in order of time and then of the order in which they were scripted.
+    releases: BTreeMap<(Instant, u64), (UnitId, Job)>,
+    scripted: u64,
+    resched: CpuSet,
+    conservation: WorkConservation,
+    pub gantt: Vec<Span>,
+    pub completions: Vec<Completion>,
+    pub picks: u64,
+}
+
+impl Driver {
+    /// Drives the policy called `name` on `cpus` processors.
+    pub fn named(name: &str, cpus: usize, options: &Options) -> Self {
+        let info = registry::find(name).unwrap_or_else(|| panic!("no policy is called {name}"));
+        let policy = (info.build)(cpus, options).expect("options are accepted");
+        Driver::new(policy, cpus, info.work_conservation)
+    }
+}
+
+impl<P: Policy + ?Sized> Driver<P> {
+    /// Drives `policy` on `cpus` processors and holds it to `conservation`.
+    pub fn new(policy: Box<P>, cpus: usize, conservation: WorkConservation) -> Self {
+        let idle = Slice {
+            run: Run::Idle,
+            until: Instant::NEVER,
+        };
+        let processor = || Processor {
+            slice: idle,
+            uncharged: Duration::ZERO,
+        };
+        Driver {
+            policy,
+            now: Instant::ZERO,
+            processors: (0..cpus).map(|_| processor()).collect(),
+            units: BTreeMap::new(),
+            releases: BTreeMap::new(),
+            scripted: 0,
+            resched: CpuSet::all(cpus),
+            conservation,
+            gantt: Vec::new(),
+            completions: Vec::new(),
+            picks: 0,
+        }
+    }
+
+    /// The current instant.
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Inserts a unit now.
+    pub fn insert(&mut self, params: &UnitParams) -> UnitId {
+        let unit = self.try_insert(params);
+        unit.unwrap_or_else(|error| panic!("{params:?}: {error}"))
+    }
+
+    /// Inserts a unit now, or says why not.
+    pub fn try_insert(&mut self, params: &UnitParams) -> Result<UnitId, ParamError> {
+        let unit = self.policy.insert(self.now, params)?;
+        let work = Work {
+            affinity: params.affinity.clone(),
+            ..Work::default()
+        };
+        let old = self.units.insert(unit, work);
+        assert!(old.is_none(), "{unit:?} was given out twice");
+        Ok(unit)
+    }
+
+    /// Removes a unit now; its work is forgotten.
+    pub fn remove(&mut self, unit: UnitId) {
+        let cpu = self.runs_on(unit);
+        if let Some(cpu) = cpu {
+            self.charge(cpu);
+        }
+        self.policy.remove(self.now, unit, &mut self.resched);
+        if let Some(cpu) = cpu {
+            assert!(self.resched.contains(cpu), "{cpu:?} ran {unit:?}, removed");
+            self.processors[cpu.index()].slice.run = Run::Idle;
+        }
+        self.units.remove(&unit);
+        self.releases.retain(|_, (of, _)| *of != unit);
+        self.settle();
+    }
+
+    /// Changes a unit's parameters now.
+    pub fn adjust(&mut self, unit: UnitId, params: &UnitParams) -> Result<(), ParamError> {
+        if let Some(cpu) = self.runs_on(unit) {
+            self.charge(cpu);
+        }
+        self.policy
+            .adjust(self.now, unit, params, &mut self.resched)?;
+        self.work(unit).affinity = params.affinity.clone();
+        self.settle();
+        Ok(())
+    }
+
+    /// Scripts a job of `unit`: released at `at` (not before now), `demand` long.
+    pub fn release(&mut self, unit: UnitId, at: Instant, demand: Duration) {
+        self.script(unit, at, demand, None);
+    }
+
+    /// As [`Driver::release`], with an absolute deadline that is passed on to the policy.
+    pub fn release_due(&mut self, unit: UnitId, at: Instant, demand: Duration, deadline: Instant) {
+        self.script(unit, at, demand, Some(deadline));
+    }
+
+    /// Scripts a job every `period` from `first` up to, not including, `end`.
+    pub fn periodic(
+        &mut self,
+        unit: UnitId,
+        first: Instant,
+        period: Duration,
+        demand: Duration,
+        end: Instant,
+    ) {
+        let mut at = first;
+        while at < end {
+            self.script(unit, at, demand, Some(at + period));
+            at += period;
+        }
+    }
+
+    /// Scripts a job at `at` that never ends.
+    pub fn busy(&mut self, unit: UnitId, at: Instant) {
+        self.script(unit, at, Duration::MAX, None);
+    }
+
+    fn script(&mut self, unit: UnitId, at: Instant, demand: Duration, deadline: Option<Instant>) {
+        assert!(at >= self.now && !demand.is_zero());
+        let job = Job {
+            release: at,
+            remaining: demand,
+            deadline,
+        };
+        self.releases.insert((at, self.scripted), (unit, job));
+        self.scripted += 1;
+    }
+
+    /// Runs until `end`, the events at `end` included.
+    pub fn run_until(&mut self, end: Instant) {
+        self.settle();
+        loop {
+            let at = self.next_event();
+            if at > end {
+                break;
+            }
+            self.advance(at);
+            self.settle();
+        }
+        self.advance(end);
+    }
+
+    /// The earliest instant at which anything has to be done.
+    fn next_event(&self) -> Instant {
+        let release = self.releases.keys().next().map(|&(at, _)| at);
+        let timer = self.policy.next_timer().at;
+        let mut next = timer.min(release.unwrap_or(Instant::NEVER));
+        for processor in &self.processors {
+            next = next.min(processor.slice.until);
+            if let Run::Unit(unit) = processor.slice.run {
+                next = next.min(self.now + self.units[&unit].jobs[0].remaining);
+            }
+        }
+        next
+    }
+
+    /// Lets the processors do what they do until `to`.
+    fn advance(&mut self, to: Instant) {
+        let dt = to.since(self.now);
+        if dt.is_zero() {
+            return;
+        }
+        for (cpu, processor) in self.processors.iter_mut().enumerate() {
+            let cpu = CpuId(cpu as u32);
+            if let Run::Unit(unit) = processor.slice.run {
+                let job = &mut self.units.get_mut(&unit).expect("it runs").jobs[0];
+                if job.remaining != Duration::MAX {
+                    job.remaining -= dt;
+                }
+            }
+            if let Some(unit) = processor.slice.run.charged() {
+                processor.uncharged += dt;
+                self.units.get_mut(&unit).expect("it runs").executed += dt;
+            }
+            let run = processor.slice.run;
+            let last = self.gantt.iter_mut().rev().find(|span| span.cpu == cpu);
+            match last {
+                Some(span) if span.run == run && span.to == self.now => span.to = to,
+                _ => self.gantt.push(Span {
+                    cpu,
+                    run,
+                    from: self.now,
+                    to,
+                }),
+            }
+        }
+        self.now = to;
+    }
+
+    /// Does everything that is due at this instant.
+    fn settle(&mut self) {
+        for _ in 0..ITERATIONS_PER_INSTANT_MAX {
+            let mut busy = self.complete();
+            busy |= self.fire_timers();
+            busy |= self.release_due_jobs();
+            busy |= self.pick_where_asked();
+            if !busy {
+                self.check_instant();
+                return;
+            }
+        }
+        panic!("{}: the policy does not come to rest", self.now);
+    }
+
+    fn complete(&mut self) -> bool {
+        let mut any = false;
+        for cpu in 0..self.processors.len() {
+            let Run::Unit(unit) = self.processors[cpu].slice.run else {
+                continue;
+            };
+            let now = self.now;
+            let work = self.work(unit);
+            if !work.awake || !work.jobs[0].remaining.is_zero() {
+                continue;
+            }
+            any = true;
+            let done = work.jobs.pop_front().expect("checked above");
+            let next = work.jobs.front().copied();
+            work.awake = next.is_some();
+            self.completions.push(Completion {
+                unit,
+                release: done.release,
+                at: now,
+            });
+            match next {
+                Some(job) => self.announce_deadline(unit, &job),
+                None => {
+                    self.charge(CpuId(cpu as u32));
+                    self.policy.sleep(now, unit, &mut self.resched);
+                    assert!(self.resched.contains(CpuId(cpu as u32)));
+                }
+            }
+        }
+        any
+    }
+
+    fn announce_deadline(&mut self, unit: UnitId, job: &Job) {
+        if let Some(deadline) = job.deadline {
+            self.policy
+                .set_deadline(self.now, unit, deadline, &mut self.resched);
+        }
+    }
+
+    fn fire_timers(&mut self) -> bool {
+        let mut any = false;
+        for _ in 0..ITERATIONS_PER_INSTANT_MAX {
+            let timer = self.policy.next_timer();
+            if timer.at > self.now {
+                return any;
+            }
+            any = true;
+            if let Some(cpu) = timer.charge {
+                self.charge(cpu);
+            }
+            self.policy.on_timer(self.now, &mut self.resched);
+        }
+        panic!("{}: timers never end", self.now);
+    }
+
+    fn release_due_jobs(&mut self) -> bool {
+        let mut any = false;
+        while let Some(entry) = self.releases.first_entry() {
+            if entry.key().0 > self.now {
+                break;
+            }
+            any = true;
+            let (unit, job) = entry.remove();
+            let work = self.work(unit);
+            work.jobs.push_back(job);
+            if !work.awake {
+                work.awake = true;
+                self.announce_deadline(unit, &job);
+                self.policy.wake(self.now, unit, &mut self.resched);
+            }
+        }
+        any
+    }
+
+    fn pick_where_asked(&mut self) -> bool {
+        for (cpu, processor) in self.processors.iter().enumerate() {
+            if processor.slice.until <= self.now {
+                self.resched.insert(CpuId(cpu as u32));
+            }
+        }
+        let mut any = false;
+        while let Some(cpu) = self.resched.pop() {
+            any = true;
+            self.charge(cpu);
+            self.processors[cpu.index()].slice.run = Run::Idle;
+            let slice = self.policy.pick(self.now, cpu, &mut self.resched);
+            self.check_slice(cpu, &slice);
+            self.processors[cpu.index()].slice = slice;
+            self.picks += 1;
+        }
+        any
+    }
+
+    fn charge(&mut self, cpu: CpuId) {
+        let processor = &mut self.processors[cpu.index()];
+        let ran = std::mem::take(&mut processor.uncharged);
+        if ran.is_zero() {
+            return;
+        }
+        let unit = processor.slice.run.charged().expect("somebody ran");
+        self.work(unit).charged += ran;
+        self.policy.charge(self.now, cpu, unit, ran);
+    }
+
+    /// What `pick` may never answer.
+    fn check_slice(&self, cpu: CpuId, slice: &Slice) {
+        let now = self.now;
+        assert!(slice.until > now, "{now} {cpu:?}: {slice:?} ends at once");
+        let Some(unit) = slice.run.charged() else {
+            return;
+        };
+        let other = self.runs_on(unit);
+        assert_eq!(other, None, "{now} {cpu:?}: {unit:?} runs already");
+        let work = &self.units[&unit];
+        let affinity = work.affinity.as_ref();
+        assert!(
+            affinity.is_none_or(|set| set.contains(cpu)),
+            "{now}: {unit:?} may not run on {cpu:?}"
+        );
+        let awake = matches!(slice.run, Run::Unit(_));
+        assert_eq!(work.awake, awake, "{now} {cpu:?}: {slice:?}");
+        let account = self.policy.account(unit);
+        assert!(
+            account.left != Some(Duration::ZERO) || account.may_overrun,
+            "{now} {cpu:?}: {unit:?} has no budget: {account:?}"
+        );
+    }
+
+    /// What must hold whenever an instant is over.
+    fn check_instant(&self) {
+        for &unit in self.units.keys() {
+            let account = self.policy.account(unit);
+            assert!(
+                account.left.unwrap_or_default() <= account.max.unwrap_or(Duration::MAX),
+                "{}: {unit:?} holds too much: {account:?}",
+                self.now
+            );
+        }
+        self.check_charges();
+        self.check_conservation();
+    }
+
+    /// Charged time is elapsed time.
+    fn check_charges(&self) {
+        for (&unit, work) in &self.units {
+            let uncharged = self
+                .runs_on(unit)
+                .map(|cpu| self.processors[cpu.index()].uncharged);
+            assert_eq!(
+                work.charged + uncharged.unwrap_or_default(),
+                work.executed,
+                "{}: {unit:?} is not charged for what it ran",
+                self.now
+            );
+        }
+    }
+
+    /// No processor idles while a unit that is eligible there ([`Policy::ranking`]) and has work waits.
+    fn check_conservation(&self) {
+        if self.conservation == WorkConservation::Never {
+            return;
+        }
+        let mut ranking = Vec::new();
+        for (cpu, processor) in self.processors.iter().enumerate() {
+            if processor.slice.run != Run::Idle {
+                continue;
+            }
+            ranking.clear();
+            self.policy.ranking(CpuId(cpu as u32), &mut ranking);
+            for unit in &ranking {
+                assert!(
+                    !self.units[unit].awake || self.runs_on(*unit).is_some(),
+                    "{}: processor {cpu} idles though {unit:?} waits",
+                    self.now
+                );
+            }
+        }
+    }
+
+    fn work(&mut self, unit: UnitId) -> &mut Work {
+        self.units.get_mut(&unit).expect("the unit is inserted")
+    }
+
+    /// The processor whose slice `unit` is charged for.
+    pub fn runs_on(&self, unit: UnitId) -> Option<CpuId> {
+        let runs = |p: &Processor| p.slice.run.charged() == Some(unit);
+        let cpu = self.processors.iter().position(runs)?;
+        Some(CpuId(cpu as u32))
+    }
+
+    /// Does `unit` have work?
+    pub fn is_awake(&self, unit: UnitId) -> bool {
+        self.units[&unit].awake
+    }
+
+    /// The inserted units, lowest id first.
+    pub fn units(&self) -> Vec<UnitId> {
+        self.units.keys().copied().collect()
+    }
+
+    /// How long `unit` ran (not: idled) in `[from, to)`.
+    pub fn executed(&self, unit: UnitId, from: Instant, to: Instant) -> Duration {
+        self.spans_of(Run::Unit(unit), from, to)
+    }
+
+    /// How long `unit` ran or idled away in `[from, to)`.
+    pub fn supplied(&self, unit: UnitId, from: Instant, to: Instant) -> Duration {
+        self.executed(unit, from, to) + self.spans_of(Run::IdleFor(unit), from, to)
+    }
+
+    fn spans_of(&self, run: Run, from: Instant, to: Instant) -> Duration {
+        let of_run = self.gantt.iter().filter(|span| span.run == run);
+        of_run.fold(Duration::ZERO, |sum, span| {
+            sum + span.to.min(to).since(span.from.max(from))
+        })
+    }
+
+    /// When the jobs of `unit` were finished, in order.
+    pub fn completions_of(&self, unit: UnitId) -> Vec<Instant> {
+        let of_unit = self.completions.iter().filter(|done| done.unit == unit);
+        of_unit.map(|done| done.at).collect()
+    }
+
+    /// What `cpu` did, in units of `tick`: `0:0-2 1:2-5 (0):5-6 -:6-10` is unit 0, unit 1, idle for unit 0,
+    /// idle. Times that are no multiple of `tick` are shown in full.
+    pub fn timeline(&self, cpu: u32, tick: Duration) -> String {
+        let mut text = String::new();
+        let show = |at: Instant| match at.as_ns() % tick.as_ns() {
+            0 => (at.as_ns() / tick.as_ns()).to_string(),
+            _ => at.since(Instant::ZERO).to_string(),
+        };
+        for span in self.gantt.iter().filter(|span| span.cpu == CpuId(cpu)) {
+            let who = match span.run {
+                Run::Unit(unit) => unit.0.to_string(),
+                Run::IdleFor(unit) => format!("({})", unit.0),
+                Run::Idle => "-".to_string(),
+            };
+            let space = if text.is_empty() { "" } else { " " };
+            write!(text, "{space}{who}:{}-{}", show(span.from), show(span.to)).expect("a string");
+        }
+        text
+    }
+}
