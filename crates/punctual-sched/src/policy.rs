@@ -130,6 +130,8 @@ pub struct Account {
     pub may_overrun: bool,
     /// Current absolute deadline, in deadline-driven policies.
     pub deadline: Option<Instant>,
+    /// The only processor the unit can be picked on now, in partitioned policies; `None`: any it may run on.
+    pub home: Option<CpuId>,
     /// How often the budget reached zero.
     pub exhaustions: u64,
     /// How often budget was added.

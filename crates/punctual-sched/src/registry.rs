@@ -171,6 +171,8 @@ pub struct PolicyInfo {
     pub options: &'static [ParamInfo],
     /// What it promises about idle processors.
     pub work_conservation: WorkConservation,
+    /// Do all processors of a pool share one run queue, and so one lock? (The simulated machine's lock cost.)
+    pub shared_queue: bool,
     /// Builds an instance for a pool of `cpus` processors (at least one).
     pub build: Build,
 }
