@@ -1,6 +1,29 @@
 //! The deterministic machine: a discrete-event simulation of hierarchical schedulers.
+//!
+//! A scheduler maps units to processors. A pool's scheduler has physical processors; a guest's has vCPUs,
+//! which are units of the scheduler above. There is no other kind of thing, so any number of levels works:
+//! hypervisor and guest, a host and its containers (one level fewer), a VM inside a VM (one more).
+//!
+//! Time is integer nanoseconds. At each instant at which something happens, the machine first ends what
+//! ends then (slices, jobs), then runs due timers of policies, then releases jobs, and only then lets
+//! schedulers decide, guests before the pools under them. The same host gives the same results, bit for
+//! bit, on any machine and however many simulations run beside it.
+//!
+//! Every simulation is watched by the invariants in `checks.rs`; one that breaks stops the run with an
+//! account of what happened.
 
 #![forbid(unsafe_code)]
+
+mod arrivals;
+mod batch;
+mod build;
+mod checks;
+mod engine;
+mod machine;
+mod min_tree;
+mod outcome;
+
+pub use batch::simulate_all;
 
 use punctual_model::trace::{NoTrace, TraceSink};
 use punctual_model::{Host, Results};
@@ -8,9 +31,10 @@ use punctual_model::{Host, Results};
 /// Why a simulation did not finish.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
-    /// A policy refused its options or the parameters of a unit.
+    /// A policy refused its options or the parameters of a unit; a host that came from a file was checked
+    /// for this before.
     Refused(String),
-    /// An invariant of the machine or the policy was violated.
+    /// An invariant of the machine or of a policy was violated: what, when, by whom, and what led to it.
     Violation(String),
 }
 
@@ -37,6 +61,7 @@ pub fn simulate(host: &Host) -> Result<Results, Error> {
 /// # Errors
 /// As [`simulate`].
 pub fn simulate_traced<T: TraceSink>(host: &Host, trace: &mut T) -> Result<Results, Error> {
-    let _ = (host, trace);
-    Err(Error::Refused("the machine is not built yet".into()))
+    let mut machine = build::machine(host, trace)?;
+    machine.run()?;
+    Ok(machine.results())
 }

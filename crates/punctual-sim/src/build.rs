@@ -1,0 +1,161 @@
+//! From a host to a machine at time zero.
+
+use punctual_model::Host;
+use punctual_model::host::{Parent, PolicyChoice};
+use punctual_model::results::JobStats;
+use punctual_model::trace::TraceSink;
+use punctual_sched::{CpuId, CpuSet, Duration, Instant, Run, UnitParams};
+
+use crate::Error;
+use crate::arrivals::Stream;
+use crate::checks::History;
+use crate::machine::{Machine, NONE, Proc, Sched, TaskState, Unit, VcpuState};
+use crate::min_tree::MinTree;
+
+pub(crate) fn machine<'h, T: TraceSink>(host: &'h Host, trace: &'h mut T) -> Result<Machine<'h, T>, Error> {
+    let mut scheds = Vec::with_capacity(host.pools.len() + host.domains.len());
+    let mut procs: Vec<Proc> = (0..host.processors).map(|p| new_proc(NONE, 0, p as u32, true)).collect();
+    for pool in &host.pools {
+        for (cpu, &processor) in pool.processors.iter().enumerate() {
+            procs[processor] = new_proc(scheds.len() as u32, cpu, processor as u32, true);
+        }
+        let members = pool.processors.iter().map(|&p| p as u32).collect();
+        scheds.push(new_sched(&pool.policy, members, &pool.name)?);
+    }
+    for domain in &host.domains {
+        let members: Vec<u32> = domain.vcpus.clone().map(|v| (host.processors + v) as u32).collect();
+        for cpu in 0..members.len() {
+            procs.push(new_proc(scheds.len() as u32, cpu, NONE, false));
+        }
+        scheds.push(new_sched(&domain.guest, members, &domain.name)?);
+    }
+    let mut machine = Machine {
+        host,
+        trace,
+        trace_later: Vec::new(),
+        traced_budgets: Vec::new(),
+        now: Instant::ZERO,
+        end: Instant::ZERO + host.duration,
+        physical: host.processors,
+        units: Vec::with_capacity(host.vcpus.len() + host.tasks.len()),
+        vcpus: host.vcpus.iter().map(|_| VcpuState::default()).collect(),
+        tasks: host.tasks.iter().enumerate().map(|(i, task)| new_task(host.seed, i, task.work)).collect(),
+        proc_events: MinTree::new(host.processors),
+        timers: MinTree::new(scheds.len()),
+        releases: MinTree::new(host.tasks.len()),
+        scheds,
+        procs,
+        pending_virtual: Vec::new(),
+        pending_physical: Vec::new(),
+        touched_procs: Vec::new(),
+        touched_scheds: Vec::new(),
+        events: 0,
+        history: History::default(),
+        violation: None,
+    };
+    insert_units(&mut machine)?;
+    for (task, state) in machine.tasks.iter().enumerate() {
+        machine.releases.set(task, state.head.release);
+    }
+    if T::ENABLED {
+        machine.traced_budgets = vec![None; machine.units.len()];
+    }
+    Ok(machine)
+}
+
+fn new_proc(sched: u32, cpu: usize, root: u32, powered: bool) -> Proc {
+    Proc {
+        sched,
+        cpu: CpuId(cpu as u32),
+        run: Run::Idle,
+        unit: NONE,
+        powered,
+        root,
+        resched: false,
+        pending: false,
+        touched: false,
+        until: Instant::NEVER,
+        slice_left: Duration::MAX,
+        charged_to: Instant::ZERO,
+        exec_from: Instant::ZERO,
+        busy: Duration::ZERO,
+        idle: Duration::ZERO,
+        overhead: Duration::ZERO,
+        decisions: 0,
+        context_switches: 0,
+    }
+}
+
+fn new_sched(choice: &PolicyChoice, procs: Vec<u32>, owner: &str) -> Result<Sched, Error> {
+    let policy = (choice.info.build)(procs.len(), &choice.options)
+        .map_err(|e| Error::Refused(format!("{owner}: policy {}: {e}", choice.info.name)))?;
+    Ok(Sched {
+        policy,
+        info: choice.info,
+        resched: CpuSet::new(procs.len()),
+        procs,
+        units: Vec::new(),
+        awake: 0,
+        running: 0,
+        lock_free_at: Instant::ZERO,
+        touched: false,
+        check_cursor: 0,
+    })
+}
+
+fn new_task(seed: u64, index: usize, work: punctual_model::host::Work) -> TaskState {
+    let stream = Stream::new(seed, index, work);
+    TaskState {
+        stream,
+        head: stream.first(),
+        current: stream.first(),
+        remaining: Duration::ZERO,
+        started: false,
+        jobs: JobStats::default(),
+    }
+}
+
+/// Every vCPU and task becomes a unit of its parent's scheduler, asleep, in the host's order.
+fn insert_units<T: TraceSink>(machine: &mut Machine<'_, T>) -> Result<(), Error> {
+    let host = machine.host;
+    for vcpu in &host.vcpus {
+        insert_unit(machine, host.domains[vcpu.domain.0].parent, &vcpu.params)?;
+    }
+    for task in &host.tasks {
+        insert_unit(machine, task.parent, &task.params)?;
+    }
+    for sched in 0..machine.scheds.len() {
+        machine.touch_sched(sched);
+    }
+    Ok(())
+}
+
+fn insert_unit<T: TraceSink>(
+    machine: &mut Machine<'_, T>,
+    parent: Parent,
+    params: &UnitParams,
+) -> Result<(), Error> {
+    let sched = match parent {
+        Parent::Pool(pool) => pool.0,
+        Parent::Domain(domain) => machine.host.pools.len() + domain.0,
+    };
+    let unit = machine.units.len() as u32;
+    let inserted = machine.scheds[sched].policy.insert(Instant::ZERO, params);
+    let id = inserted.map_err(|e| Error::Refused(format!("{}: {e}", machine.unit_name(unit))))?;
+    machine.units.push(Unit {
+        sched: sched as u32,
+        id,
+        awake: false,
+        running_on: NONE,
+        last_on: NONE,
+        cpu_time: Duration::ZERO,
+        context_switches: 0,
+        migrations: 0,
+    });
+    let ids = &mut machine.scheds[sched].units;
+    if ids.len() <= id.index() {
+        ids.resize(id.index() + 1, NONE);
+    }
+    ids[id.index()] = unit;
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! A tournament tree: the least of a fixed number of instants, each of which may change at any time.
+
+use punctual_sched::Instant;
+
+/// One instant per slot, [`Instant::NEVER`] at first. Equal instants: the lowest slot comes first.
+pub(crate) struct MinTree {
+    keys: Vec<Instant>,
+    /// Winners of the matches: node 1 is the root, the children of node i are 2i and 2i+1, and the leaves
+    /// are the slots.
+    winners: Vec<u32>,
+    leaves: usize,
+}
+
+impl MinTree {
+    pub(crate) fn new(slots: usize) -> Self {
+        let leaves = slots.max(1).next_power_of_two();
+        let mut tree = MinTree { keys: vec![Instant::NEVER; leaves], winners: vec![0; 2 * leaves], leaves };
+        for slot in 0..leaves {
+            tree.winners[leaves + slot] = slot as u32;
+        }
+        for node in (1..leaves).rev() {
+            tree.winners[node] = tree.winners[2 * node];
+        }
+        tree
+    }
+
+    /// The least instant and its slot.
+    #[inline]
+    pub(crate) fn min(&self) -> (Instant, usize) {
+        let slot = self.winners[1] as usize;
+        (self.keys[slot], slot)
+    }
+
+    #[inline]
+    pub(crate) fn set(&mut self, slot: usize, key: Instant) {
+        if self.keys[slot] == key {
+            return;
+        }
+        self.keys[slot] = key;
+        let mut node = (self.leaves + slot) / 2;
+        while node >= 1 {
+            let (left, right) = (self.winners[2 * node], self.winners[2 * node + 1]);
+            let winner = if self.keys[right as usize] < self.keys[left as usize] { right } else { left };
+            // The winner is another slot and was before: nothing changes further up.
+            if winner == self.winners[node] && winner != slot as u32 {
+                return;
+            }
+            self.winners[node] = winner;
+            node /= 2;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_minimum_follows_every_change_and_ties_go_to_the_lowest_slot() {
+        let mut tree = MinTree::new(5);
+        assert_eq!(tree.min(), (Instant::NEVER, 0));
+        let mut model = [Instant::NEVER; 5];
+        let mut state = 1u64;
+        for _ in 0..10_000 {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let (slot, key) = ((state >> 33) as usize % 5, Instant::from_ns(state >> 60));
+            tree.set(slot, key);
+            model[slot] = key;
+            let least = model.iter().enumerate().map(|(slot, key)| (*key, slot)).min();
+            assert_eq!(Some(tree.min()), least);
+        }
+    }
+}
