@@ -1,0 +1,451 @@
+//! The run queue that the dynamic-priority policies share: the most urgent units of a pool get its processors.
+//!
+//! One queue for the whole pool, ordered by an urgency `K` (smaller is more urgent) and FIFO among equals; a
+//! running unit is not in the queue. A unit may be restricted to some processors, so the queue is kept as one
+//! heap per *distinct* affinity in use, and a processor looks at the heads of the heaps that it may serve:
+//! one without affinities, one or two when units are pinned.
+//!
+//! **Tickle.** A unit that becomes ready, or is displaced, asks for one processor in the order of Xen's
+//! `runq_tickle` (`xen/common/sched/rt.c`): its previous processor if idle, any idle one, the one that runs the
+//! least urgent unit if that is strictly less urgent. Processors already tickled are skipped, since they will
+//! look at the queue anyway. Xen leaves one gap there: a processor tickled for X may find that Y, which may run
+//! nowhere else, is more urgent, and nobody looks for a processor for X again. Here X asks again.
+//!
+//! **Place in the queue.** A unit is put behind its equals when it becomes ready or its urgency changes; it
+//! keeps its place when it is displaced. A running unit keeps its processor against equals.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ops::{Index, IndexMut};
+
+use crate::cpuset::CpuSet;
+use crate::pairing::PairingHeaps;
+use crate::policy::{CpuId, ParamError, UnitId};
+
+const NONE: u32 = u32::MAX;
+
+/// What the queue knows of a unit, and the policy's own state of it.
+#[derive(Debug)]
+struct Member<K, T> {
+    data: T,
+    key: (K, u64),
+    /// Index of its affinity.
+    class: u32,
+    /// Does it want a processor? Set by `ready`, cleared by `unready`, checked by `pick` and `tickle`.
+    ready: bool,
+    /// Is it present? Cleared while its id is free.
+    present: bool,
+    /// Processor it was last given, or `NONE`: still there until that processor picks again.
+    cpu: u32,
+    /// Processor it ran on last; a preference only.
+    last: u32,
+}
+
+/// An affinity in use and how many units have it.
+#[derive(Debug)]
+struct Class {
+    cpus: CpuSet,
+    units: u32,
+}
+
+/// What a processor does.
+#[derive(Clone, Copy, Debug)]
+struct Processor<K> {
+    /// The unit that the last pick gave it, or `NONE`.
+    unit: u32,
+    /// Is that unit still ready? Otherwise the processor counts as idle: it is about to pick.
+    busy: bool,
+    /// Urgency of that unit.
+    key: K,
+    /// The unit that it was tickled for, or `NONE`; set by `tickle`, cleared by `pick`.
+    tickled_for: u32,
+}
+
+/// A run queue over `cpus` processors for units with policy state `T`, ordered by `K`.
+#[derive(Debug)]
+pub struct RunQueue<K, T> {
+    members: Vec<Member<K, T>>,
+    free: Vec<u32>,
+    heaps: PairingHeaps<(K, u64)>,
+    classes: Vec<Class>,
+    /// For each processor, the affinities that contain it.
+    served: Vec<Vec<u32>>,
+    processors: Vec<Processor<K>>,
+    sequence: u64,
+}
+
+impl<K, T> Index<UnitId> for RunQueue<K, T> {
+    type Output = T;
+    #[inline]
+    fn index(&self, unit: UnitId) -> &T {
+        &self.members[unit.index()].data
+    }
+}
+
+impl<K, T> IndexMut<UnitId> for RunQueue<K, T> {
+    #[inline]
+    fn index_mut(&mut self, unit: UnitId) -> &mut T {
+        &mut self.members[unit.index()].data
+    }
+}
+
+/// The processors of `0..cpus` that `affinity` allows.
+///
+/// # Errors
+/// When there is none.
+pub fn allowed(cpus: usize, affinity: Option<&CpuSet>) -> Result<CpuSet, ParamError> {
+    let Some(affinity) = affinity else {
+        return Ok(CpuSet::all(cpus));
+    };
+    let mut set = CpuSet::new(cpus);
+    for cpu in affinity.iter().filter(|cpu| cpu.index() < cpus) {
+        set.insert(cpu);
+    }
+    if set.is_empty() {
+        let expected = alloc::format!("at least one of the pool's processors (0..{cpus})");
+        return Err(ParamError::OutOfRange {
+            field: "affinity",
+            expected: expected.into(),
+        });
+    }
+    Ok(set)
+}
+
+/// `Err` about `field` unless `holds`.
+pub(crate) fn require(
+    holds: bool,
+    field: &'static str,
+    expected: impl FnOnce() -> Box<str>,
+) -> Result<(), ParamError> {
+    if holds {
+        return Ok(());
+    }
+    Err(ParamError::OutOfRange {
+        field,
+        expected: expected(),
+    })
+}
+
+impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
+    /// An empty queue over `cpus` idle processors.
+    pub fn new(cpus: usize) -> Self {
+        let idle = Processor {
+            unit: NONE,
+            busy: false,
+            key: K::default(),
+            tickled_for: NONE,
+        };
+        RunQueue {
+            members: Vec::new(),
+            free: Vec::new(),
+            heaps: PairingHeaps::new(0),
+            classes: Vec::new(),
+            served: alloc::vec![Vec::new(); cpus],
+            processors: alloc::vec![idle; cpus],
+            sequence: 0,
+        }
+    }
+
+    /// How many processors the queue serves.
+    #[inline]
+    pub fn cpus(&self) -> usize {
+        self.processors.len()
+    }
+
+    /// One more than the greatest unit id given out.
+    #[inline]
+    pub fn capacity(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Adds a unit that wants no processor yet and may run on `cpus` (see [`allowed`]).
+    pub fn add(&mut self, cpus: CpuSet, data: T) -> UnitId {
+        let last = cpus.iter().next().map_or(0, |cpu| cpu.0);
+        let member = Member {
+            data,
+            key: (K::default(), 0),
+            class: self.join_class(cpus),
+            ready: false,
+            present: true,
+            cpu: NONE,
+            last,
+        };
+        match self.free.pop() {
+            Some(id) => {
+                self.members[id as usize] = member;
+                UnitId(id)
+            }
+            None => {
+                self.members.push(member);
+                self.heaps.grow(self.members.len());
+                UnitId(self.members.len() as u32 - 1)
+            }
+        }
+    }
+
+    /// Removes a unit; the processor that it ran on must pick again.
+    pub fn remove(&mut self, unit: UnitId, resched: &mut CpuSet) {
+        self.heaps.remove(unit.index());
+        let member = &mut self.members[unit.index()];
+        member.ready = false;
+        member.present = false;
+        let (cpu, class) = (core::mem::replace(&mut member.cpu, NONE), member.class);
+        if cpu != NONE {
+            self.processors[cpu as usize].unit = NONE;
+            self.processors[cpu as usize].busy = false;
+            resched.insert(CpuId(cpu));
+        }
+        self.leave_class(class);
+        self.free.push(unit.0);
+    }
+
+    /// Restricts a unit to `cpus` from now on.
+    pub fn set_affinity(&mut self, unit: UnitId, cpus: CpuSet, resched: &mut CpuSet) {
+        let old = self.members[unit.index()].class;
+        if self.classes[old as usize].cpus == cpus {
+            return;
+        }
+        let class = self.join_class(cpus);
+        self.members[unit.index()].class = class;
+        self.leave_class(old);
+        let member = &self.members[unit.index()];
+        if member.cpu != NONE && !self.may_run(unit, CpuId(member.cpu)) {
+            resched.insert(CpuId(member.cpu));
+        } else if self.heaps.contains(unit.index()) {
+            self.heaps.set(class as usize, unit.index(), member.key);
+            self.tickle(unit, resched);
+        }
+    }
+
+    /// May the unit run on `cpu`?
+    #[inline]
+    pub fn may_run(&self, unit: UnitId, cpu: CpuId) -> bool {
+        let class = self.members[unit.index()].class;
+        self.classes[class as usize].cpus.contains(cpu)
+    }
+
+    /// The unit that the last pick gave to `cpu`.
+    #[inline]
+    pub fn current(&self, cpu: CpuId) -> Option<UnitId> {
+        match self.processors[cpu.index()].unit {
+            NONE => None,
+            unit => Some(UnitId(unit)),
+        }
+    }
+
+    /// The processor that was last given the unit and has not picked since.
+    #[inline]
+    pub fn cpu_of(&self, unit: UnitId) -> Option<CpuId> {
+        match self.members[unit.index()].cpu {
+            NONE => None,
+            cpu => Some(CpuId(cpu)),
+        }
+    }
+
+    /// The unit wants a processor with urgency `key`, or its urgency changes to `key`; it goes behind equals.
+    pub fn ready(&mut self, unit: UnitId, key: K, resched: &mut CpuSet) {
+        self.sequence += 1;
+        let member = &mut self.members[unit.index()];
+        let more_urgent = !member.ready || key < member.key.0;
+        member.ready = true;
+        member.key = (key, self.sequence);
+        if member.cpu != NONE {
+            let cpu = CpuId(member.cpu);
+            let processor = &mut self.processors[cpu.index()];
+            (processor.busy, processor.key) = (true, key);
+            if self.head(cpu).is_some_and(|(_, head)| head.0 < key) {
+                resched.insert(cpu);
+            }
+            return;
+        }
+        let (class, key) = (member.class as usize, member.key);
+        self.heaps.set(class, unit.index(), key);
+        if more_urgent {
+            self.tickle(unit, resched);
+        }
+    }
+
+    /// The unit wants no processor any more; if it runs, its processor must pick again.
+    pub fn unready(&mut self, unit: UnitId, resched: &mut CpuSet) {
+        let member = &mut self.members[unit.index()];
+        member.ready = false;
+        if member.cpu != NONE {
+            self.processors[member.cpu as usize].busy = false;
+            resched.insert(CpuId(member.cpu));
+        } else {
+            self.heaps.remove(unit.index());
+        }
+    }
+
+    /// Changes the urgency of the running unit just before its processor picks: it goes behind equals.
+    pub fn demote(&mut self, unit: UnitId, key: K) {
+        self.sequence += 1;
+        let member = &mut self.members[unit.index()];
+        member.key = (key, self.sequence);
+        if member.cpu != NONE {
+            self.processors[member.cpu as usize].key = key;
+        }
+    }
+
+    /// Gives `cpu` the most urgent unit that may run there: the current one unless it is not ready, may not run
+    /// there any more, or a strictly more urgent one waits.
+    #[inline]
+    pub fn pick(&mut self, cpu: CpuId, resched: &mut CpuSet) -> Option<UnitId> {
+        self.pick_unless(cpu, false, resched)
+    }
+
+    /// As [`RunQueue::pick`], but the current unit goes behind its equals first: the end of a time slice.
+    #[inline]
+    pub fn rotate(&mut self, cpu: CpuId, resched: &mut CpuSet) -> Option<UnitId> {
+        if let Some(unit) = self.current(cpu) {
+            self.demote(unit, self.members[unit.index()].key.0);
+        }
+        self.pick_unless(cpu, true, resched)
+    }
+
+    #[inline]
+    fn pick_unless(&mut self, cpu: CpuId, yields: bool, resched: &mut CpuSet) -> Option<UnitId> {
+        let processor = &mut self.processors[cpu.index()];
+        let tickled_for = core::mem::replace(&mut processor.tickled_for, NONE);
+        let processor = *processor;
+        let head = self.head(cpu);
+        if processor.busy && self.may_run(UnitId(processor.unit), cpu) {
+            let displaced = head.is_some_and(|(_, head)| {
+                head.0 < processor.key || (yields && head.0 == processor.key)
+            });
+            if !displaced {
+                self.ask_again(tickled_for, resched);
+                return Some(UnitId(processor.unit));
+            }
+        }
+        self.give(cpu, head.map(|(unit, _)| unit));
+        if processor.unit != NONE {
+            self.put_back(UnitId(processor.unit), resched);
+        }
+        self.ask_again(tickled_for, resched);
+        head.map(|(unit, _)| unit)
+    }
+
+    /// The most urgent waiting unit that may run on `cpu`.
+    #[inline]
+    fn head(&self, cpu: CpuId) -> Option<(UnitId, (K, u64))> {
+        let mut best: Option<(usize, (K, u64))> = None;
+        for &class in &self.served[cpu.index()] {
+            if let Some((id, key)) = self.heaps.peek(class as usize)
+                && best.is_none_or(|(_, least)| key < least)
+            {
+                best = Some((id, key));
+            }
+        }
+        best.map(|(id, key)| (UnitId(id as u32), key))
+    }
+
+    fn give(&mut self, cpu: CpuId, unit: Option<UnitId>) {
+        let processor = &mut self.processors[cpu.index()];
+        let Some(unit) = unit else {
+            (processor.unit, processor.busy) = (NONE, false);
+            return;
+        };
+        self.heaps.remove(unit.index());
+        let member = &mut self.members[unit.index()];
+        (member.cpu, member.last) = (cpu.0, cpu.0);
+        (processor.unit, processor.busy, processor.key) = (unit.0, true, member.key.0);
+    }
+
+    /// The unit has lost its processor; if it is still ready it queues at its old place and looks for another.
+    fn put_back(&mut self, unit: UnitId, resched: &mut CpuSet) {
+        let member = &mut self.members[unit.index()];
+        member.cpu = NONE;
+        if member.ready {
+            let (class, key) = (member.class as usize, member.key);
+            self.heaps.set(class, unit.index(), key);
+            self.tickle(unit, resched);
+        }
+    }
+
+    #[inline]
+    fn ask_again(&mut self, tickled_for: u32, resched: &mut CpuSet) {
+        if tickled_for != NONE && self.heaps.contains(tickled_for as usize) {
+            self.tickle(UnitId(tickled_for), resched);
+        }
+    }
+
+    /// Finds a processor that should take the waiting `unit`, in the order given in the module's documentation.
+    fn tickle(&mut self, unit: UnitId, resched: &mut CpuSet) {
+        let member = &self.members[unit.index()];
+        let allowed = &self.classes[member.class as usize].cpus;
+        let (key, last, cpus) = (member.key.0, member.last as usize, self.processors.len());
+        let mut least: Option<(usize, K)> = None;
+        for at in (last..cpus).chain(0..last) {
+            let processor = &self.processors[at];
+            if processor.tickled_for != NONE || !allowed.contains(CpuId(at as u32)) {
+                continue;
+            }
+            if !processor.busy {
+                least = Some((at, key));
+                break;
+            }
+            if key < processor.key && least.is_none_or(|(_, worst)| worst < processor.key) {
+                least = Some((at, processor.key));
+            }
+        }
+        if let Some((at, _)) = least {
+            self.processors[at].tickled_for = unit.0;
+            resched.insert(CpuId(at as u32));
+        }
+    }
+
+    /// Fills `out` with the units that may run on `cpu` and are `eligible`, ready or not, in order of `key`.
+    pub fn ranking(
+        &self,
+        cpu: CpuId,
+        out: &mut Vec<UnitId>,
+        key: impl Fn(&T) -> K,
+        eligible: impl Fn(&T) -> bool,
+    ) {
+        out.clear();
+        let units = (0..self.members.len() as u32).map(UnitId);
+        out.extend(units.filter(|&unit| {
+            let member = &self.members[unit.index()];
+            member.present && self.may_run(unit, cpu) && eligible(&member.data)
+        }));
+        out.sort_by_key(|unit| {
+            let member = &self.members[unit.index()];
+            (key(&member.data), member.key.1, unit.0)
+        });
+    }
+
+    fn join_class(&mut self, cpus: CpuSet) -> u32 {
+        let in_use = |class: &Class| class.units > 0 && class.cpus == cpus;
+        if let Some(class) = self.classes.iter().position(in_use) {
+            self.classes[class].units += 1;
+            return class as u32;
+        }
+        let class = match self.classes.iter().position(|class| class.units == 0) {
+            Some(vacant) => vacant,
+            None => {
+                self.classes.push(Class {
+                    cpus: CpuSet::default(),
+                    units: 0,
+                });
+                self.heaps.grow_heaps(self.classes.len());
+                self.classes.len() - 1
+            }
+        };
+        for cpu in cpus.iter() {
+            self.served[cpu.index()].push(class as u32);
+        }
+        self.classes[class] = Class { cpus, units: 1 };
+        class as u32
+    }
+
+    fn leave_class(&mut self, class: u32) {
+        let left = &mut self.classes[class as usize];
+        left.units -= 1;
+        if left.units == 0 {
+            for cpu in left.cpus.iter() {
+                self.served[cpu.index()].retain(|&served| served != class);
+            }
+        }
+    }
+}
