@@ -7,6 +7,7 @@
 //! - [`time`]: instants and durations.
 //! - [`policy`]: the interface, [`Policy`], and its contract.
 //! - [`registry`]: the policies by name.
+//! - [`run_queue`]: what the dynamic-priority policies share.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -14,9 +15,14 @@
 extern crate alloc;
 
 pub mod cpuset;
+pub mod edf;
 pub mod heap;
+pub mod pairing;
 pub mod policy;
 pub mod registry;
+pub mod round_robin;
+pub mod rtds;
+pub mod run_queue;
 pub mod time;
 
 pub use cpuset::CpuSet;

@@ -33,22 +33,13 @@ pub struct PairingHeaps<K> {
 impl<K: Ord + Copy + Default> PairingHeaps<K> {
     /// `heaps` empty heaps with room for no id yet.
     pub fn new(heaps: usize) -> Self {
-        PairingHeaps {
-            nodes: Vec::new(),
-            roots: alloc::vec![NONE; heaps],
-        }
+        PairingHeaps { nodes: Vec::new(), roots: alloc::vec![NONE; heaps] }
     }
 
     /// Makes room for ids below `capacity`; never shrinks.
     pub fn grow(&mut self, capacity: usize) {
         if capacity > self.nodes.len() {
-            let vacant = Node {
-                key: K::default(),
-                heap: NONE,
-                child: NONE,
-                next: NONE,
-                prev: NONE,
-            };
+            let vacant = Node { key: K::default(), heap: NONE, child: NONE, next: NONE, prev: NONE };
             self.nodes.resize(capacity, vacant);
         }
     }
@@ -91,13 +82,7 @@ impl<K: Ord + Copy + Default> PairingHeaps<K> {
     /// Removes `id` from the heap that it is in, if any.
     #[inline]
     pub fn remove(&mut self, id: usize) {
-        let Node {
-            heap,
-            child,
-            next,
-            prev,
-            ..
-        } = self.nodes[id];
+        let Node { heap, child, next, prev, .. } = self.nodes[id];
         if heap == NONE {
             return;
         }

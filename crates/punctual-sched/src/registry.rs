@@ -192,7 +192,7 @@ impl PartialEq for PolicyInfo {
 impl Eq for PolicyInfo {}
 
 /// One line per policy; each policy's `INFO` stands beside its code.
-static POLICIES: &[PolicyInfo] = &[];
+static POLICIES: &[PolicyInfo] = &[crate::rtds::INFO, crate::edf::INFO, crate::round_robin::INFO];
 
 /// All policies, in the order in which they are shown to users.
 pub fn policies() -> &'static [PolicyInfo] {

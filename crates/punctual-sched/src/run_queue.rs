@@ -12,7 +12,8 @@
 //! nowhere else, is more urgent, and nobody looks for a processor for X again. Here X asks again.
 //!
 //! **Place in the queue.** A unit is put behind its equals when it becomes ready or its urgency changes; it
-//! keeps its place when it is displaced. A running unit keeps its processor against equals.
+//! keeps its place when it is displaced. A running unit keeps its processor against equals, unless it has been
+//! demoted (exhaustion, end of a time slice).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -57,6 +58,8 @@ struct Processor<K> {
     busy: bool,
     /// Urgency of that unit.
     key: K,
+    /// Does that unit give way to equals at the next pick? Set by `demote`, cleared by `pick`.
+    yields: bool,
     /// The unit that it was tickled for, or `NONE`; set by `tickle`, cleared by `pick`.
     tickled_for: u32,
 }
@@ -103,10 +106,7 @@ pub fn allowed(cpus: usize, affinity: Option<&CpuSet>) -> Result<CpuSet, ParamEr
     }
     if set.is_empty() {
         let expected = alloc::format!("at least one of the pool's processors (0..{cpus})");
-        return Err(ParamError::OutOfRange {
-            field: "affinity",
-            expected: expected.into(),
-        });
+        return Err(ParamError::OutOfRange { field: "affinity", expected: expected.into() });
     }
     Ok(set)
 }
@@ -120,21 +120,13 @@ pub(crate) fn require(
     if holds {
         return Ok(());
     }
-    Err(ParamError::OutOfRange {
-        field,
-        expected: expected(),
-    })
+    Err(ParamError::OutOfRange { field, expected: expected() })
 }
 
 impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
     /// An empty queue over `cpus` idle processors.
     pub fn new(cpus: usize) -> Self {
-        let idle = Processor {
-            unit: NONE,
-            busy: false,
-            key: K::default(),
-            tickled_for: NONE,
-        };
+        let idle = Processor { unit: NONE, busy: false, key: K::default(), yields: false, tickled_for: NONE };
         RunQueue {
             members: Vec::new(),
             free: Vec::new(),
@@ -253,8 +245,10 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
             let cpu = CpuId(member.cpu);
             let processor = &mut self.processors[cpu.index()];
             (processor.busy, processor.key) = (true, key);
-            if self.head(cpu).is_some_and(|(_, head)| head.0 < key) {
-                resched.insert(cpu);
+            if let Some((first, head)) = self.head(cpu)
+                && head.0 < key
+            {
+                self.tickle(first, resched);
             }
             return;
         }
@@ -277,42 +271,38 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
         }
     }
 
-    /// Changes the urgency of the running unit just before its processor picks: it goes behind equals.
+    /// The current unit of `cpu` wants no processor any more; called just before `cpu` picks.
+    pub fn stop_current(&mut self, cpu: CpuId) {
+        if let Some(unit) = self.current(cpu) {
+            self.members[unit.index()].ready = false;
+            self.processors[cpu.index()].busy = false;
+        }
+    }
+
+    /// Changes the urgency of the running unit just before its processor picks: it goes behind equals, also
+    /// with an unchanged urgency (the end of a time slice).
     pub fn demote(&mut self, unit: UnitId, key: K) {
         self.sequence += 1;
         let member = &mut self.members[unit.index()];
         member.key = (key, self.sequence);
         if member.cpu != NONE {
-            self.processors[member.cpu as usize].key = key;
+            let processor = &mut self.processors[member.cpu as usize];
+            (processor.key, processor.yields) = (key, true);
         }
     }
 
     /// Gives `cpu` the most urgent unit that may run there: the current one unless it is not ready, may not run
-    /// there any more, or a strictly more urgent one waits.
+    /// there any more, or a strictly more urgent one waits (an equal one, if the current unit was demoted).
     #[inline]
     pub fn pick(&mut self, cpu: CpuId, resched: &mut CpuSet) -> Option<UnitId> {
-        self.pick_unless(cpu, false, resched)
-    }
-
-    /// As [`RunQueue::pick`], but the current unit goes behind its equals first: the end of a time slice.
-    #[inline]
-    pub fn rotate(&mut self, cpu: CpuId, resched: &mut CpuSet) -> Option<UnitId> {
-        if let Some(unit) = self.current(cpu) {
-            self.demote(unit, self.members[unit.index()].key.0);
-        }
-        self.pick_unless(cpu, true, resched)
-    }
-
-    #[inline]
-    fn pick_unless(&mut self, cpu: CpuId, yields: bool, resched: &mut CpuSet) -> Option<UnitId> {
         let processor = &mut self.processors[cpu.index()];
         let tickled_for = core::mem::replace(&mut processor.tickled_for, NONE);
+        let yields = core::mem::replace(&mut processor.yields, false);
         let processor = *processor;
         let head = self.head(cpu);
         if processor.busy && self.may_run(UnitId(processor.unit), cpu) {
-            let displaced = head.is_some_and(|(_, head)| {
-                head.0 < processor.key || (yields && head.0 == processor.key)
-            });
+            let displaced =
+                head.is_some_and(|(_, head)| head.0 < processor.key || (yields && head.0 == processor.key));
             if !displaced {
                 self.ask_again(tickled_for, resched);
                 return Some(UnitId(processor.unit));
@@ -424,10 +414,7 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
         let class = match self.classes.iter().position(|class| class.units == 0) {
             Some(vacant) => vacant,
             None => {
-                self.classes.push(Class {
-                    cpus: CpuSet::default(),
-                    units: 0,
-                });
+                self.classes.push(Class { cpus: CpuSet::default(), units: 0 });
                 self.heaps.grow_heaps(self.classes.len());
                 self.classes.len() - 1
             }

@@ -107,14 +107,8 @@ impl Driver {
 impl<P: Policy + ?Sized> Driver<P> {
     /// Drives `policy` on `cpus` processors and holds it to `conservation`.
     pub fn new(policy: Box<P>, cpus: usize, conservation: WorkConservation) -> Self {
-        let idle = Slice {
-            run: Run::Idle,
-            until: Instant::NEVER,
-        };
-        let processor = || Processor {
-            slice: idle,
-            uncharged: Duration::ZERO,
-        };
+        let idle = Slice { run: Run::Idle, until: Instant::NEVER };
+        let processor = || Processor { slice: idle, uncharged: Duration::ZERO };
         Driver {
             policy,
             now: Instant::ZERO,
@@ -144,10 +138,7 @@ impl<P: Policy + ?Sized> Driver<P> {
     /// Inserts a unit now, or says why not.
     pub fn try_insert(&mut self, params: &UnitParams) -> Result<UnitId, ParamError> {
         let unit = self.policy.insert(self.now, params)?;
-        let work = Work {
-            affinity: params.affinity.clone(),
-            ..Work::default()
-        };
+        let work = Work { affinity: params.affinity.clone(), ..Work::default() };
         let old = self.units.insert(unit, work);
         assert!(old.is_none(), "{unit:?} was given out twice");
         Ok(unit)
@@ -174,8 +165,7 @@ impl<P: Policy + ?Sized> Driver<P> {
         if let Some(cpu) = self.runs_on(unit) {
             self.charge(cpu);
         }
-        self.policy
-            .adjust(self.now, unit, params, &mut self.resched)?;
+        self.policy.adjust(self.now, unit, params, &mut self.resched)?;
         self.work(unit).affinity = params.affinity.clone();
         self.settle();
         Ok(())
@@ -214,11 +204,7 @@ impl<P: Policy + ?Sized> Driver<P> {
 
     fn script(&mut self, unit: UnitId, at: Instant, demand: Duration, deadline: Option<Instant>) {
         assert!(at >= self.now && !demand.is_zero());
-        let job = Job {
-            release: at,
-            remaining: demand,
-            deadline,
-        };
+        let job = Job { release: at, remaining: demand, deadline };
         self.releases.insert((at, self.scripted), (unit, job));
         self.scripted += 1;
     }
@@ -273,12 +259,7 @@ impl<P: Policy + ?Sized> Driver<P> {
             let last = self.gantt.iter_mut().rev().find(|span| span.cpu == cpu);
             match last {
                 Some(span) if span.run == run && span.to == self.now => span.to = to,
-                _ => self.gantt.push(Span {
-                    cpu,
-                    run,
-                    from: self.now,
-                    to,
-                }),
+                _ => self.gantt.push(Span { cpu, run, from: self.now, to }),
             }
         }
         self.now = to;
@@ -314,11 +295,7 @@ impl<P: Policy + ?Sized> Driver<P> {
             let done = work.jobs.pop_front().expect("checked above");
             let next = work.jobs.front().copied();
             work.awake = next.is_some();
-            self.completions.push(Completion {
-                unit,
-                release: done.release,
-                at: now,
-            });
+            self.completions.push(Completion { unit, release: done.release, at: now });
             match next {
                 Some(job) => self.announce_deadline(unit, &job),
                 None => {
@@ -333,8 +310,7 @@ impl<P: Policy + ?Sized> Driver<P> {
 
     fn announce_deadline(&mut self, unit: UnitId, job: &Job) {
         if let Some(deadline) = job.deadline {
-            self.policy
-                .set_deadline(self.now, unit, deadline, &mut self.resched);
+            self.policy.set_deadline(self.now, unit, deadline, &mut self.resched);
         }
     }
 
@@ -414,10 +390,7 @@ impl<P: Policy + ?Sized> Driver<P> {
         assert_eq!(other, None, "{now} {cpu:?}: {unit:?} runs already");
         let work = &self.units[&unit];
         let affinity = work.affinity.as_ref();
-        assert!(
-            affinity.is_none_or(|set| set.contains(cpu)),
-            "{now}: {unit:?} may not run on {cpu:?}"
-        );
+        assert!(affinity.is_none_or(|set| set.contains(cpu)), "{now}: {unit:?} may not run on {cpu:?}");
         let awake = matches!(slice.run, Run::Unit(_));
         assert_eq!(work.awake, awake, "{now} {cpu:?}: {slice:?}");
         let account = self.policy.account(unit);
@@ -444,9 +417,7 @@ impl<P: Policy + ?Sized> Driver<P> {
     /// Charged time is elapsed time.
     fn check_charges(&self) {
         for (&unit, work) in &self.units {
-            let uncharged = self
-                .runs_on(unit)
-                .map(|cpu| self.processors[cpu.index()].uncharged);
+            let uncharged = self.runs_on(unit).map(|cpu| self.processors[cpu.index()].uncharged);
             assert_eq!(
                 work.charged + uncharged.unwrap_or_default(),
                 work.executed,
@@ -511,9 +482,7 @@ impl<P: Policy + ?Sized> Driver<P> {
 
     fn spans_of(&self, run: Run, from: Instant, to: Instant) -> Duration {
         let of_run = self.gantt.iter().filter(|span| span.run == run);
-        of_run.fold(Duration::ZERO, |sum, span| {
-            sum + span.to.min(to).since(span.from.max(from))
-        })
+        of_run.fold(Duration::ZERO, |sum, span| sum + span.to.min(to).since(span.from.max(from)))
     }
 
     /// When the jobs of `unit` were finished, in order.

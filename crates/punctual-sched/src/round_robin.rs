@@ -1,0 +1,135 @@
+//! Round robin: ready units take turns of one time slice each, all treated alike.
+//!
+//! # Rules
+//! - **State.** A FIFO queue of ready units for the whole pool, and for each unit what is left of its slice.
+//! - **Consumption.** A slice is used up by running. Linux's `SCHED_RR` (`kernel/sched/rt.c`,
+//!   `task_tick_rt`; default 100 ms, `RR_TIMESLICE` in `include/linux/sched/rt.h`, set by the sysctl
+//!   `sched_rr_timeslice_ms`) is the model.
+//! - **Return.** A unit that has used up its slice gets a full one and goes to the end of the queue. A unit
+//!   that sleeps keeps the rest of its slice and goes to the end of the queue when it wakes.
+//! - **Preemption.** None: a wake-up takes an idle processor or waits (see [`crate::run_queue`]).
+//! - **Ties.** All units are equal: first come, first served.
+//! - **New affinities** take effect at once; there are no other parameters.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use crate::cpuset::CpuSet;
+use crate::policy::{Account, CpuId, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
+use crate::registry::{OptionError, ParamInfo, ParamKind, PolicyInfo, WorkConservation};
+use crate::run_queue::{RunQueue, allowed};
+use crate::time::{Duration, Instant};
+
+/// The registry's entry.
+pub const INFO: PolicyInfo = PolicyInfo {
+    name: "round-robin",
+    summary: "equal turns of one time slice, global over the pool, no preemption within a slice",
+    source: "Linux SCHED_RR: kernel/sched/rt.c, sched_rr_timeslice_ms",
+    unit_params: &[],
+    options: &[ParamInfo {
+        name: "slice",
+        kind: ParamKind::Duration,
+        default: Some("100ms"),
+        help: "how long a unit may run before it goes to the end of the queue",
+    }],
+    work_conservation: WorkConservation::Always,
+    shared_queue: true,
+    build: |cpus, options| {
+        let slice = options.duration("slice", SLICE_DEFAULT);
+        if slice.is_zero() {
+            return Err(OptionError { option: "slice", expected: "longer than zero".into() });
+        }
+        Ok(Box::new(RoundRobin::new(cpus, slice)))
+    },
+};
+
+const SLICE_DEFAULT: Duration = Duration::from_ms(100);
+
+#[derive(Debug)]
+struct Unit {
+    left: Duration,
+    /// Has it work? Set by `wake`, cleared by `sleep`, checked by both.
+    awake: bool,
+}
+
+/// The policy; see the module's rules.
+#[derive(Debug)]
+pub struct RoundRobin {
+    queue: RunQueue<(), Unit>,
+    slice: Duration,
+}
+
+impl RoundRobin {
+    /// A pool of `cpus` processors without units; `slice` is longer than zero.
+    pub fn new(cpus: usize, slice: Duration) -> Self {
+        RoundRobin { queue: RunQueue::new(cpus), slice }
+    }
+}
+
+impl Policy for RoundRobin {
+    fn insert(&mut self, _now: Instant, params: &UnitParams) -> Result<UnitId, ParamError> {
+        let cpus = allowed(self.queue.cpus(), params.affinity.as_ref())?;
+        Ok(self.queue.add(cpus, Unit { left: self.slice, awake: false }))
+    }
+
+    fn remove(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
+        self.queue.remove(unit, resched);
+    }
+
+    fn adjust(
+        &mut self,
+        _now: Instant,
+        unit: UnitId,
+        params: &UnitParams,
+        resched: &mut CpuSet,
+    ) -> Result<(), ParamError> {
+        let cpus = allowed(self.queue.cpus(), params.affinity.as_ref())?;
+        self.queue.set_affinity(unit, cpus, resched);
+        Ok(())
+    }
+
+    fn wake(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
+        if !core::mem::replace(&mut self.queue[unit].awake, true) {
+            self.queue.ready(unit, (), resched);
+        }
+    }
+
+    fn sleep(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
+        if core::mem::replace(&mut self.queue[unit].awake, false) {
+            self.queue.unready(unit, resched);
+        }
+    }
+
+    #[inline]
+    fn charge(&mut self, _now: Instant, _cpu: CpuId, unit: UnitId, ran: Duration) {
+        let state = &mut self.queue[unit];
+        state.left = state.left.saturating_sub(ran);
+    }
+
+    fn pick(&mut self, now: Instant, cpu: CpuId, resched: &mut CpuSet) -> Slice {
+        if let Some(unit) = self.queue.current(cpu)
+            && self.queue[unit].left.is_zero()
+        {
+            self.queue[unit].left = self.slice;
+            self.queue.demote(unit, ());
+        }
+        match self.queue.pick(cpu, resched) {
+            Some(unit) => Slice { run: Run::Unit(unit), until: now + self.queue[unit].left },
+            None => Slice { run: Run::Idle, until: Instant::NEVER },
+        }
+    }
+
+    fn next_timer(&self) -> Timer {
+        Timer::NEVER
+    }
+
+    fn on_timer(&mut self, _now: Instant, _resched: &mut CpuSet) {}
+
+    fn ranking(&self, cpu: CpuId, out: &mut Vec<UnitId>) {
+        self.queue.ranking(cpu, out, |_| (), |_| true);
+    }
+
+    fn account(&self, _unit: UnitId) -> Account {
+        Account::default()
+    }
+}

@@ -1,0 +1,271 @@
+//! RTDS: global EDF of deferrable servers, Xen's real-time scheduler since 4.5.
+//!
+//! Source: `nautilus` (RTDS in Xen 4.5 on the Nautilus platform) and `xen/common/sched/rt.c` where it is silent.
+//!
+//! # Rules
+//! - **State.** Each unit has a budget and a period, and now: budget left, a current deadline, which is the end
+//!   of its current period, and a priority level, normally 0.
+//! - **Urgency** = (level, deadline), smaller first. The most urgent ready units with budget run on the pool's
+//!   processors, within their affinities.
+//! - **Consumption.** Running consumes budget exactly, in nanoseconds; sleeping and waiting keep it. Overrun (a
+//!   late preemption) is forgiven: the budget stops at 0.
+//! - **Exhaustion.** A unit without `extratime` waits for its next period. With `extratime` (Xen's default; Xen
+//!   4.5, that of the paper, had none) it gets a full budget at once, one level further down, as often as need
+//!   be.
+//! - **Replenishment.** At its deadline an awake unit gets level 0, a full budget and the next deadline; what it
+//!   had left is lost. A sleeping unit is left alone, and if its deadline has passed when it wakes, it gets the
+//!   same then. Deadlines advance by whole periods from the old one to the first after now, so a unit's periods
+//!   stay aligned to its insertion (`rt_update_deadline`). The queue of replenishments is ordered by time only;
+//!   Xen's is ordered by level first, which refills a demoted unit late.
+//! - **Ties** are first come, first served: a unit goes behind its equals when it gets ready or its urgency
+//!   changes, also by exhaustion. Otherwise a running unit keeps its processor against equals, and a displaced
+//!   one its place. (In Xen a running unit loses to an equal one whenever its processor happens to schedule.)
+//! - **Preemption.** A unit that gets ready tickles its previous processor if idle, any idle one, or the one that
+//!   runs the least urgent unit if strictly less urgent; processors already tickled are skipped. The same goes
+//!   for a displaced unit, and for the head of the queue when a running unit becomes less urgent by a
+//!   replenishment. See [`crate::run_queue`].
+//! - **New parameters** take effect at the next replenishment, a new affinity at once.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use crate::cpuset::CpuSet;
+use crate::heap::IndexedHeap;
+use crate::policy::{Account, CpuId, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
+use crate::registry::{ParamInfo, ParamKind, PolicyInfo, WorkConservation};
+use crate::run_queue::{RunQueue, allowed, require};
+use crate::time::{Duration, Instant};
+
+/// The registry's entry.
+pub const INFO: PolicyInfo = PolicyInfo {
+    name: "rtds",
+    summary: "global EDF of deferrable servers over the pool, Xen's RTDS",
+    source: "RTDS in Xen 4.5 on the Nautilus platform; Xen xen/common/sched/rt.c",
+    unit_params: &[
+        ParamInfo {
+            name: "budget",
+            kind: ParamKind::Duration,
+            default: Some("4ms"),
+            help: "processor time per period, at least 10us, at most the period",
+        },
+        ParamInfo {
+            name: "period",
+            kind: ParamKind::Duration,
+            default: Some("10ms"),
+            help: "replenishment period and relative deadline, at least 10us",
+        },
+        ParamInfo {
+            name: "extratime",
+            kind: ParamKind::Flag,
+            default: Some("true"),
+            help: "run on below all others when the budget is used up (Xen 4.5 had none: false)",
+        },
+    ],
+    options: &[],
+    work_conservation: WorkConservation::WithinBudget,
+    shared_queue: true,
+    build: |cpus, _| Ok(Box::new(Rtds::new(cpus))),
+};
+
+const BUDGET_DEFAULT: Duration = Duration::from_ms(4);
+const PERIOD_DEFAULT: Duration = Duration::from_ms(10);
+/// Xen's `RTDS_MIN_BUDGET` and `RTDS_MIN_PERIOD`.
+const SHORTEST: Duration = Duration::from_us(10);
+
+/// Level, then deadline.
+type Urgency = (u32, Instant);
+
+#[derive(Clone, Copy, Debug)]
+struct Reservation {
+    budget: Duration,
+    period: Duration,
+    /// May it run on below the others when its budget is used up? Checked when it is.
+    extratime: bool,
+}
+
+impl Reservation {
+    fn new(params: &UnitParams) -> Result<Self, ParamError> {
+        let budget = params.budget.unwrap_or(BUDGET_DEFAULT);
+        let period = params.period.unwrap_or(PERIOD_DEFAULT);
+        require(period >= SHORTEST, "period", || alloc::format!("at least {SHORTEST}").into())?;
+        require(budget >= SHORTEST && budget <= period, "budget", || {
+            alloc::format!("at least {SHORTEST} and at most the period ({period})").into()
+        })?;
+        Ok(Reservation { budget, period, extratime: params.extratime.unwrap_or(true) })
+    }
+}
+
+#[derive(Debug)]
+struct Unit {
+    /// What it has in the current period.
+    now: Reservation,
+    /// What it has from the next replenishment on.
+    next: Reservation,
+    left: Duration,
+    level: u32,
+    deadline: Instant,
+    /// Has it work? Set by `wake`, cleared by `sleep`, checked by both.
+    awake: bool,
+    exhaustions: u64,
+    replenishments: u64,
+}
+
+impl Unit {
+    fn urgency(&self) -> Urgency {
+        (self.level, self.deadline)
+    }
+
+    fn replenish(&mut self, now: Instant) {
+        self.now = self.next;
+        let periods = now.since(self.deadline).div_floor(self.now.period) + 1;
+        self.deadline += self.now.period * periods;
+        self.left = self.now.budget;
+        self.level = 0;
+        self.replenishments += 1;
+    }
+}
+
+/// The policy; see the module's rules.
+#[derive(Debug)]
+pub struct Rtds {
+    queue: RunQueue<Urgency, Unit>,
+    /// Deadlines of the awake units.
+    replenishments: IndexedHeap<Instant>,
+}
+
+impl Rtds {
+    /// A pool of `cpus` processors without units.
+    pub fn new(cpus: usize) -> Self {
+        Rtds { queue: RunQueue::new(cpus), replenishments: IndexedHeap::new(0) }
+    }
+}
+
+impl Policy for Rtds {
+    fn insert(&mut self, now: Instant, params: &UnitParams) -> Result<UnitId, ParamError> {
+        let reservation = Reservation::new(params)?;
+        let cpus = allowed(self.queue.cpus(), params.affinity.as_ref())?;
+        let state = Unit {
+            now: reservation,
+            next: reservation,
+            left: reservation.budget,
+            level: 0,
+            deadline: now + reservation.period,
+            awake: false,
+            exhaustions: 0,
+            replenishments: 0,
+        };
+        let unit = self.queue.add(cpus, state);
+        self.replenishments.grow(self.queue.capacity());
+        Ok(unit)
+    }
+
+    fn remove(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
+        self.replenishments.remove(unit.index());
+        self.queue.remove(unit, resched);
+    }
+
+    fn adjust(
+        &mut self,
+        _now: Instant,
+        unit: UnitId,
+        params: &UnitParams,
+        resched: &mut CpuSet,
+    ) -> Result<(), ParamError> {
+        let reservation = Reservation::new(params)?;
+        let cpus = allowed(self.queue.cpus(), params.affinity.as_ref())?;
+        self.queue[unit].next = reservation;
+        self.queue.set_affinity(unit, cpus, resched);
+        Ok(())
+    }
+
+    fn wake(&mut self, now: Instant, unit: UnitId, resched: &mut CpuSet) {
+        let state = &mut self.queue[unit];
+        if state.awake {
+            return;
+        }
+        state.awake = true;
+        if now >= state.deadline {
+            state.replenish(now);
+        }
+        self.replenishments.set(unit.index(), state.deadline);
+        if !state.left.is_zero() {
+            let urgency = state.urgency();
+            self.queue.ready(unit, urgency, resched);
+        }
+    }
+
+    fn sleep(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
+        if core::mem::replace(&mut self.queue[unit].awake, false) {
+            self.replenishments.remove(unit.index());
+            self.queue.unready(unit, resched);
+        }
+    }
+
+    #[inline]
+    fn charge(&mut self, _now: Instant, _cpu: CpuId, unit: UnitId, ran: Duration) {
+        let state = &mut self.queue[unit];
+        let had = state.left;
+        state.left = had.saturating_sub(ran);
+        if had.is_zero() || !state.left.is_zero() {
+            return;
+        }
+        state.exhaustions += 1;
+        if state.now.extratime {
+            state.level = state.level.saturating_add(1);
+            state.left = state.now.budget;
+            let urgency = state.urgency();
+            self.queue.demote(unit, urgency);
+        }
+    }
+
+    fn pick(&mut self, now: Instant, cpu: CpuId, resched: &mut CpuSet) -> Slice {
+        if let Some(unit) = self.queue.current(cpu)
+            && self.queue[unit].left.is_zero()
+        {
+            self.queue.stop_current(cpu);
+        }
+        match self.queue.pick(cpu, resched) {
+            Some(unit) => Slice { run: Run::Unit(unit), until: now + self.queue[unit].left },
+            None => Slice { run: Run::Idle, until: Instant::NEVER },
+        }
+    }
+
+    fn next_timer(&self) -> Timer {
+        match self.replenishments.peek() {
+            Some((id, at)) => Timer { at, charge: self.queue.cpu_of(UnitId(id as u32)) },
+            None => Timer::NEVER,
+        }
+    }
+
+    fn on_timer(&mut self, now: Instant, resched: &mut CpuSet) {
+        let Some((id, at)) = self.replenishments.peek() else {
+            return;
+        };
+        if at > now {
+            return;
+        }
+        let unit = UnitId(id as u32);
+        let state = &mut self.queue[unit];
+        state.replenish(now);
+        let urgency = state.urgency();
+        self.replenishments.set(id, urgency.1);
+        self.queue.ready(unit, urgency, resched);
+    }
+
+    fn ranking(&self, cpu: CpuId, out: &mut Vec<UnitId>) {
+        self.queue.ranking(cpu, out, Unit::urgency, |unit| !unit.left.is_zero());
+    }
+
+    fn account(&self, unit: UnitId) -> Account {
+        let state = &self.queue[unit];
+        Account {
+            left: Some(state.left),
+            max: Some(state.now.budget),
+            may_overrun: state.now.extratime,
+            deadline: Some(state.deadline),
+            home: None,
+            exhaustions: state.exhaustions,
+            replenishments: state.replenishments,
+        }
+    }
+}
