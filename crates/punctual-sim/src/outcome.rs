@@ -5,9 +5,9 @@ use punctual_model::results::{
     self, DomainResult, JobStats, PoolResult, ProcessorResult, Results, Source, TaskResult, VcpuResult,
 };
 use punctual_model::trace::TraceSink;
-use punctual_sched::{Account, Duration, Instant};
+use punctual_sched::{Account, Duration};
 
-use crate::machine::{Machine, NONE};
+use crate::machine::Machine;
 
 impl<T: TraceSink> Machine<'_, T> {
     /// Charges everything up to the end and counts the jobs that are overdue.
