@@ -7,6 +7,8 @@
 //! - [`time`]: instants and durations.
 //! - [`policy`]: the interface, [`Policy`], and its contract.
 //! - [`registry`]: the policies by name.
+//! - [`servers`]: deferrable, periodic, polling and sporadic server.
+//! - [`fixed_priority`]: fixed priority without budgets.
 //! - [`run_queue`]: what the dynamic-priority policies share.
 
 #![no_std]
@@ -14,8 +16,10 @@
 
 extern crate alloc;
 
+pub mod bitmap;
 pub mod cpuset;
 pub mod edf;
+pub mod fixed_priority;
 pub mod heap;
 pub mod pairing;
 pub mod policy;
@@ -23,6 +27,7 @@ pub mod registry;
 pub mod round_robin;
 pub mod rtds;
 pub mod run_queue;
+pub mod servers;
 pub mod time;
 
 pub use cpuset::CpuSet;

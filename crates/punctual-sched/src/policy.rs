@@ -72,6 +72,24 @@ pub struct UnitParams {
     pub affinity: Option<CpuSet>,
 }
 
+impl UnitParams {
+    /// The affinity must leave at least one of the pool's `cpus` processors.
+    ///
+    /// # Errors
+    /// [`ParamError::OutOfRange`] for `affinity`.
+    pub fn check_affinity(&self, cpus: usize) -> Result<(), ParamError> {
+        match &self.affinity {
+            Some(set) if !(0..cpus).any(|cpu| set.contains(CpuId(cpu as u32))) => {
+                Err(ParamError::OutOfRange {
+                    field: "affinity",
+                    expected: alloc::format!("at least one of the pool's {cpus} processors").into(),
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// What a processor does during a slice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Run {

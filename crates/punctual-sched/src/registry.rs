@@ -192,7 +192,16 @@ impl PartialEq for PolicyInfo {
 impl Eq for PolicyInfo {}
 
 /// One line per policy; each policy's `INFO` stands beside its code.
-static POLICIES: &[PolicyInfo] = &[crate::rtds::INFO, crate::edf::INFO, crate::round_robin::INFO];
+static POLICIES: &[PolicyInfo] = &[
+    crate::servers::deferrable::INFO,
+    crate::servers::periodic::INFO,
+    crate::servers::polling::INFO,
+    crate::servers::sporadic::INFO,
+    crate::rtds::INFO,
+    crate::fixed_priority::INFO,
+    crate::edf::INFO,
+    crate::round_robin::INFO,
+];
 
 /// All policies, in the order in which they are shown to users.
 pub fn policies() -> &'static [PolicyInfo] {

@@ -428,6 +428,7 @@ impl<P: Policy + ?Sized> Driver<P> {
     }
 
     /// No processor idles while a unit that is eligible there ([`Policy::ranking`]) and has work waits.
+    /// (A partitioned policy ranks a unit on its home processor only.)
     fn check_conservation(&self) {
         if self.conservation == WorkConservation::Never {
             return;

@@ -1,0 +1,297 @@
+//! Plain preemptive fixed priority, global over the pool: the guest scheduler of the papers.
+//!
+//! # Rules
+//! Linux SCHED_FIFO with its push and pull between processors (`kernel/sched/rt.c`), and the guest
+//! scheduler of Xi et al., *RT-Xen*, EMSOFT 2011, section 3.2.
+//!
+//! - **State.** Each unit has a priority (a smaller number is more urgent; without one it ranks last) and
+//!   may be bound to some processors. There is no budget and no time slice.
+//! - **Order.** The most urgent runnable units run, as far as their affinity permits. Equal priorities are
+//!   served in the order in which they woke up. A preempted unit keeps its place, ahead of its equals that
+//!   woke later, and is never preempted by an equal.
+//! - **A unit wakes**: it goes to its last processor if that is idle, else to the lowest idle one, else it
+//!   preempts the least urgent running unit (the lowest such processor) if that is strictly less urgent.
+//! - **A unit is preempted**: it is pushed to another processor by the same rule.
+//! - **A unit sleeps**: its processor pulls the most urgent waiting unit that may run there.
+//! - **A slice** never ends by itself.
+//! - **New parameters** take effect at once; a changed priority puts the unit behind its new equals.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use crate::cpuset::CpuSet;
+use crate::heap::IndexedHeap;
+use crate::policy::{Account, CpuId, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
+use crate::registry::{ParamInfo, ParamKind, PolicyInfo, WorkConservation};
+use crate::time::{Duration, Instant};
+
+/// The parameter `priority`, as all fixed-priority policies read it.
+pub const PRIORITY: ParamInfo = ParamInfo {
+    name: "priority",
+    kind: ParamKind::Count { min: 0, max: u32::MAX as u64 },
+    default: Some("4294967295"),
+    help: "a smaller number is more urgent; the default ranks last",
+};
+
+/// What the registry says about this policy.
+pub const INFO: PolicyInfo = PolicyInfo {
+    name: "fixed-priority",
+    summary: "preemptive fixed priority without budgets, FIFO among equals",
+    source: "Linux kernel/sched/rt.c (SCHED_FIFO); rt-xen s.3.2",
+    unit_params: &[PRIORITY],
+    options: &[],
+    work_conservation: WorkConservation::Always,
+    shared_queue: true,
+    build: |cpus, _| Ok(Box::new(FixedPriority::new(cpus))),
+};
+
+/// Less urgent than every unit: an idle processor.
+const IDLE: u64 = u64::MAX;
+
+/// Priority, then order of waking.
+type Urgency = (u32, u64);
+
+#[derive(Clone, Debug)]
+struct Unit {
+    priority: u32,
+    affinity: Option<CpuSet>,
+    /// Where the unit ran last: tried first when it wakes.
+    last: Option<CpuId>,
+    /// Position among equals: set at wake-up and when the priority changes.
+    order: u64,
+    /// Is this slot in use? Set by insert, cleared by remove, checked by insert and ranking.
+    inserted: bool,
+    /// Has the unit work? Set by wake, cleared by sleep and remove, checked by both and by adjust.
+    awake: bool,
+}
+
+impl Unit {
+    fn may_run_on(&self, cpu: CpuId) -> bool {
+        self.affinity.as_ref().is_none_or(|set| set.contains(cpu))
+    }
+
+    fn urgency(&self) -> Urgency {
+        (self.priority, self.order)
+    }
+}
+
+/// The policy; see the module's rules.
+#[derive(Clone, Debug)]
+pub struct FixedPriority {
+    units: Vec<Unit>,
+    free: Vec<UnitId>,
+    /// Units with work that do not run.
+    waiting: IndexedHeap<Urgency>,
+    running: Vec<Option<UnitId>>,
+    /// Is the processor about to pick? Set by `tickle`, cleared by pick, checked by `target` so that two
+    /// units that wake at once do not both count on the same processor.
+    tickled: CpuSet,
+    wakeups: u64,
+}
+
+impl FixedPriority {
+    /// For a pool of `cpus` processors.
+    pub fn new(cpus: usize) -> Self {
+        FixedPriority {
+            units: Vec::new(),
+            free: Vec::new(),
+            waiting: IndexedHeap::new(0),
+            running: alloc::vec![None; cpus],
+            tickled: CpuSet::new(cpus),
+            wakeups: 0,
+        }
+    }
+
+    #[inline]
+    fn running_priority(&self, cpu: usize) -> u64 {
+        match self.running[cpu] {
+            Some(unit) => u64::from(self.units[unit.index()].priority),
+            None => IDLE,
+        }
+    }
+
+    /// The processor that `unit` should run on now, if it may preempt what runs there.
+    fn target(&self, unit: &Unit) -> Option<CpuId> {
+        let own = u64::from(unit.priority);
+        let usable = |cpu: CpuId| unit.may_run_on(cpu) && !self.tickled.contains(cpu);
+        if let Some(last) = unit.last
+            && self.running[last.index()].is_none()
+            && usable(last)
+        {
+            return Some(last);
+        }
+        let mut best = None;
+        let mut least_urgent = own;
+        for cpu in 0..self.running.len() {
+            let runs = self.running_priority(cpu);
+            if runs > least_urgent && usable(CpuId(cpu as u32)) {
+                best = Some(CpuId(cpu as u32));
+                least_urgent = runs;
+            }
+        }
+        best
+    }
+
+    #[inline]
+    fn tickle(&mut self, unit: UnitId, resched: &mut CpuSet) {
+        if let Some(cpu) = self.target(&self.units[unit.index()]) {
+            self.tickled.insert(cpu);
+            resched.insert(cpu);
+        }
+    }
+
+    /// Tickles for the most urgent waiting unit that may preempt somewhere.
+    fn push(&mut self, resched: &mut CpuSet) {
+        let running = (0..self.running.len()).map(|cpu| self.running_priority(cpu));
+        let least_urgent = running.max().unwrap_or(0);
+        let candidate = self.waiting.peek_where(|id| {
+            let unit = &self.units[id];
+            u64::from(unit.priority) >= least_urgent || self.target(unit).is_some()
+        });
+        if let Some((id, _)) = candidate {
+            self.tickle(UnitId(id as u32), resched);
+        }
+    }
+
+    fn cpu_of(&self, unit: UnitId) -> Option<CpuId> {
+        let cpu = self.running.iter().position(|&runs| runs == Some(unit))?;
+        Some(CpuId(cpu as u32))
+    }
+
+    /// Takes `unit` off the queue or its processor.
+    fn dequeue(&mut self, unit: UnitId, resched: &mut CpuSet) {
+        self.units[unit.index()].awake = false;
+        match self.cpu_of(unit) {
+            Some(cpu) => {
+                self.running[cpu.index()] = None;
+                resched.insert(cpu);
+            }
+            None => self.waiting.remove(unit.index()),
+        }
+    }
+
+    fn next_order(&mut self) -> u64 {
+        self.wakeups += 1;
+        self.wakeups
+    }
+}
+
+impl Policy for FixedPriority {
+    fn insert(&mut self, _now: Instant, params: &UnitParams) -> Result<UnitId, ParamError> {
+        params.check_affinity(self.running.len())?;
+        let unit = Unit {
+            priority: params.priority.unwrap_or(u32::MAX),
+            affinity: params.affinity.clone(),
+            last: None,
+            order: 0,
+            inserted: true,
+            awake: false,
+        };
+        if let Some(id) = self.free.pop() {
+            self.units[id.index()] = unit;
+            return Ok(id);
+        }
+        self.units.push(unit);
+        self.waiting.grow(self.units.len());
+        self.free.reserve(self.units.len());
+        Ok(UnitId(self.units.len() as u32 - 1))
+    }
+
+    fn remove(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
+        self.dequeue(unit, resched);
+        self.units[unit.index()].inserted = false;
+        self.free.push(unit);
+    }
+
+    fn adjust(
+        &mut self,
+        _now: Instant,
+        unit: UnitId,
+        params: &UnitParams,
+        resched: &mut CpuSet,
+    ) -> Result<(), ParamError> {
+        params.check_affinity(self.running.len())?;
+        let order = self.next_order();
+        let slot = &mut self.units[unit.index()];
+        let priority = params.priority.unwrap_or(u32::MAX);
+        if priority != slot.priority {
+            slot.priority = priority;
+            slot.order = order;
+        }
+        slot.affinity.clone_from(&params.affinity);
+        if self.waiting.contains(unit.index()) {
+            self.waiting.set(unit.index(), self.units[unit.index()].urgency());
+            self.tickle(unit, resched);
+        } else if let Some(cpu) = self.cpu_of(unit) {
+            resched.insert(cpu);
+        }
+        Ok(())
+    }
+
+    fn wake(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
+        if self.units[unit.index()].awake {
+            return;
+        }
+        let order = self.next_order();
+        let slot = &mut self.units[unit.index()];
+        slot.awake = true;
+        slot.order = order;
+        self.waiting.set(unit.index(), slot.urgency());
+        self.tickle(unit, resched);
+    }
+
+    fn sleep(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
+        if self.units[unit.index()].awake {
+            self.dequeue(unit, resched);
+        }
+    }
+
+    #[inline]
+    fn charge(&mut self, _now: Instant, _cpu: CpuId, _unit: UnitId, _ran: Duration) {}
+
+    fn pick(&mut self, _now: Instant, cpu: CpuId, resched: &mut CpuSet) -> Slice {
+        self.tickled.remove(cpu);
+        let current = self.running[cpu.index()];
+        let stays = current.filter(|unit| self.units[unit.index()].may_run_on(cpu));
+        let least_urgent = stays.map_or(IDLE, |unit| u64::from(self.units[unit.index()].priority));
+        let best = self
+            .waiting
+            .peek_where(|id| self.units[id].may_run_on(cpu))
+            .filter(|&(_, (priority, _))| u64::from(priority) < least_urgent);
+        let chosen = best.map(|(id, _)| UnitId(id as u32)).or(stays);
+        if chosen != current {
+            if let Some(unit) = current {
+                self.waiting.set(unit.index(), self.units[unit.index()].urgency());
+            }
+            if let Some(unit) = chosen {
+                self.waiting.remove(unit.index());
+                self.units[unit.index()].last = Some(cpu);
+            }
+            self.running[cpu.index()] = chosen;
+        }
+        if self.running.len() > 1 && !self.waiting.is_empty() {
+            self.push(resched);
+        }
+        Slice { run: chosen.map_or(Run::Idle, Run::Unit), until: Instant::NEVER }
+    }
+
+    fn next_timer(&self) -> Timer {
+        Timer::NEVER
+    }
+
+    fn on_timer(&mut self, _now: Instant, _resched: &mut CpuSet) {}
+
+    fn ranking(&self, cpu: CpuId, out: &mut Vec<UnitId>) {
+        out.clear();
+        let ids = (0..self.units.len() as u32).map(UnitId);
+        out.extend(ids.filter(|id| {
+            let unit = &self.units[id.index()];
+            unit.inserted && unit.may_run_on(cpu)
+        }));
+        out.sort_unstable_by_key(|id| (self.units[id.index()].urgency(), *id));
+    }
+
+    fn account(&self, _unit: UnitId) -> Account {
+        Account::default()
+    }
+}

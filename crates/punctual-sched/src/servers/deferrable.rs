@@ -1,0 +1,33 @@
+//! The deferrable server: budget is kept while the unit has no work.
+//!
+//! # Rules
+//! RT-Xen, section 4.1; Strosnider, Lehoczky, Sha, IEEE Trans. Computers 1995. All of [`super`], and:
+//!
+//! - **State.** The budget left and the next replenishment.
+//! - **Consumed** while the unit runs, and only then.
+//! - **Comes back** to full at `k` x period after insertion (k = 0, 1, ...). What was not used until then is
+//!   lost, never added up.
+//! - **Ties.** A replenishment at the instant of exhaustion comes after it: the unit goes on with a full budget.
+//! - **Back to back.** A unit that saves its budget to the end of a period and spends the next one at once gets
+//!   twice its budget without a break, and less urgent units wait that long.
+
+use alloc::boxed::Box;
+
+use super::{ACCOUNTING, EveryPeriod, QUANTUM, Servers, Settings, UNIT_PARAMS, WithoutWork};
+use crate::registry::{PolicyInfo, WorkConservation};
+
+/// What the registry says about this policy.
+pub const INFO: PolicyInfo = PolicyInfo {
+    name: "deferrable",
+    summary: "fixed-priority server that keeps unused budget until its period ends",
+    source: "rt-xen s.4",
+    unit_params: UNIT_PARAMS,
+    options: &[QUANTUM, ACCOUNTING],
+    work_conservation: WorkConservation::WithinBudget,
+    shared_queue: false,
+    build: |cpus, options| {
+        let settings = Settings::from_options(options)?;
+        let rule = EveryPeriod::new(WithoutWork::Keep);
+        Ok(Box::new(Servers::new(cpus, settings, rule)))
+    },
+};

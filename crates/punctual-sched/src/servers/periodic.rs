@@ -1,0 +1,32 @@
+//! The periodic server: without work the budget idles away, as if an idle task ran inside the unit.
+//!
+//! # Rules
+//! RT-Xen, sections 4.1 and 4.2 (the RdyQ exists for this server). All of [`super`], and:
+//!
+//! - **State.** The budget left and the next replenishment.
+//! - **Consumed** while the unit runs, and also while it has no work and is the most urgent eligible unit of its
+//!   processor: then the processor idles and the unit is charged ([`Run::IdleFor`](crate::policy::Run::IdleFor)).
+//!   Less urgent units wait meanwhile, so this server is not work conserving.
+//! - **Comes back** to full at `k` x period after insertion (k = 0, 1, ...); what was left is lost.
+//! - **Ties.** A unit that wakes while its budget idles away runs at once.
+
+use alloc::boxed::Box;
+
+use super::{ACCOUNTING, EveryPeriod, QUANTUM, Servers, Settings, UNIT_PARAMS, WithoutWork};
+use crate::registry::{PolicyInfo, WorkConservation};
+
+/// What the registry says about this policy.
+pub const INFO: PolicyInfo = PolicyInfo {
+    name: "periodic",
+    summary: "fixed-priority server whose budget idles away while it has no work",
+    source: "rt-xen s.4",
+    unit_params: UNIT_PARAMS,
+    options: &[QUANTUM, ACCOUNTING],
+    work_conservation: WorkConservation::Never,
+    shared_queue: false,
+    build: |cpus, options| {
+        let settings = Settings::from_options(options)?;
+        let rule = EveryPeriod::new(WithoutWork::IdleAway);
+        Ok(Box::new(Servers::new(cpus, settings, rule)))
+    },
+};

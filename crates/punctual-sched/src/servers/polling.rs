@@ -1,0 +1,33 @@
+//! The polling server (discarding periodic server): without work the budget is lost at once.
+//!
+//! # Rules
+//! RT-Xen, sections 4.1 and 4.2. All of [`super`], and:
+//!
+//! - **State.** The budget left and the next replenishment.
+//! - **Consumed** while the unit runs. At every decision on its processor a unit without work loses all it has
+//!   left until the next replenishment; a replenishment of a unit without work asks for a decision.
+//! - **Comes back** to full at `k` x period after insertion (k = 0, 1, ...). The replenishment k = 0 is a timer
+//!   event at the instant of insertion.
+//! - **Ties.** Work that arrives at the instant of a replenishment, or at the instant the unit went to sleep, is
+//!   in time if the driver reports it before the decision of that instant.
+
+use alloc::boxed::Box;
+
+use super::{ACCOUNTING, EveryPeriod, QUANTUM, Servers, Settings, UNIT_PARAMS, WithoutWork};
+use crate::registry::{PolicyInfo, WorkConservation};
+
+/// What the registry says about this policy.
+pub const INFO: PolicyInfo = PolicyInfo {
+    name: "polling",
+    summary: "fixed-priority server that loses its budget when it has no work",
+    source: "rt-xen s.4",
+    unit_params: UNIT_PARAMS,
+    options: &[QUANTUM, ACCOUNTING],
+    work_conservation: WorkConservation::WithinBudget,
+    shared_queue: false,
+    build: |cpus, options| {
+        let settings = Settings::from_options(options)?;
+        let rule = EveryPeriod::new(WithoutWork::Discard);
+        Ok(Box::new(Servers::new(cpus, settings, rule)))
+    },
+};
