@@ -5,6 +5,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod file;
+pub mod generate;
 pub mod host;
 pub mod recorder;
 pub mod results;

@@ -1,0 +1,391 @@
+//! Every key of the host file: its name, what it takes, its default, what it means. The parser, the JSON
+//! schema and the reference read these tables; nothing else lists keys.
+
+use punctual_sched::registry::{self, ParamKind, PolicyInfo};
+
+use super::quantity::{Share, WHOLE};
+use crate::generate::{DEADLINES, PERIODS, RECIPES, UTILIZATIONS};
+
+/// Processors of a machine, and vCPUs of one domain, at most.
+pub const PROCESSORS_MAX: u64 = 4096;
+/// vCPUs of all domains together, and tasks of all parents together, at most.
+pub const UNITS_MAX: usize = 65_536;
+/// Tasks that one `generate` table makes, at most (RandFixedSum's table grows with the square).
+pub const GENERATED_MAX: u64 = 1000;
+/// Domains inside domains, at most.
+pub const NESTING_MAX: usize = 16;
+/// Shortest period of a task or a unit: shorter ones would flood any machine with events.
+pub const PERIOD_MIN_NS: u64 = 1_000;
+
+/// What a key takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    /// Free text on one line.
+    Text,
+    /// A whole number from 0.
+    Seed,
+    /// A duration of at least so many ns.
+    Duration { min_ns: u64 },
+    /// A whole number between the bounds, both included.
+    Count { min: u64, max: u64 },
+    /// `true` or `false`.
+    Flag,
+    /// A percentage above 0, at most `max`.
+    Percent { max: Share },
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// The name of a policy.
+    Policy,
+    /// The name of a policy, or a table of `policy` and its options.
+    Guest,
+    /// The name of a `[pool.NAME]` or `[domain.NAME]`.
+    NameOf(&'static str),
+    /// A list of processor or vCPU numbers.
+    Numbers,
+    /// A duration, or a table of `min` and `max`.
+    Cost,
+    /// A table with these keys.
+    Table(&'static TableInfo),
+    /// Tables by name, each with these keys.
+    Named(&'static TableInfo),
+    /// Tables by number from 0, each with these keys.
+    Numbered(&'static TableInfo),
+}
+
+/// A key.
+#[derive(Debug)]
+pub(crate) struct KeyInfo {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    /// As it would be written, or in words; `None`: required, or absent means "not set".
+    pub(crate) default: Option<&'static str>,
+    pub(crate) required: bool,
+    pub(crate) help: &'static str,
+}
+
+/// A kind of table.
+#[derive(Debug)]
+pub(crate) struct TableInfo {
+    /// Its header, for people: `[domain.NAME]`.
+    pub(crate) title: &'static str,
+    pub(crate) keys: &'static [KeyInfo],
+    /// Keys shared with other tables.
+    pub(crate) shared: &'static [&'static [KeyInfo]],
+    /// Does it also take one table of options per policy, keyed by the policy's name?
+    pub(crate) policies: bool,
+}
+
+impl TableInfo {
+    /// All keys but the policies.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &'static KeyInfo> {
+        self.keys.iter().chain(self.shared.iter().copied().flatten())
+    }
+
+    /// All valid names.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
+        let policies: &[PolicyInfo] = if self.policies { registry::policies() } else { &[] };
+        self.all().map(|k| k.name).chain(policies.iter().map(|p| p.name))
+    }
+
+    pub(crate) fn key(&self, name: &str) -> Option<&'static KeyInfo> {
+        self.all().find(|k| k.name == name)
+    }
+}
+
+/// Keys kept for the packet model: valid names of things that the program does not know yet.
+pub(crate) const RESERVED: [&str; 3] = ["chain", "network", "flow"];
+
+const fn key(name: &'static str, kind: Kind, default: Option<&'static str>, help: &'static str) -> KeyInfo {
+    KeyInfo { name, kind, default, required: false, help }
+}
+
+const fn required(name: &'static str, kind: Kind, help: &'static str) -> KeyInfo {
+    KeyInfo { name, kind, default: None, required: true, help }
+}
+
+const COUNT_32: Kind = Kind::Count { min: 0, max: u32::MAX as u64 };
+const SOME_TIME: Kind = Kind::Duration { min_ns: 1 };
+const ANY_TIME: Kind = Kind::Duration { min_ns: 0 };
+const PERIOD: Kind = Kind::Duration { min_ns: PERIOD_MIN_NS };
+
+/// The document itself.
+pub(crate) static ROOT: TableInfo = TableInfo {
+    title: "the host file",
+    keys: &[
+        key(
+            "name",
+            Kind::Text,
+            Some("the file's name without its ending"),
+            "The host's name in titles and results.",
+        ),
+        key(
+            "seed",
+            Kind::Seed,
+            Some("1"),
+            "Seed of everything random: generated tasks, sporadic arrivals, varying costs.",
+        ),
+        key("duration", SOME_TIME, Some("10s"), "How long to simulate or run."),
+        required("machine", Kind::Table(&MACHINE), "The physical machine."),
+        required("pool", Kind::Named(&POOL), "Processors scheduled together by one policy (Xen: a cpupool)."),
+        key("domain", Kind::Named(&DOMAIN), None, "A virtual machine."),
+    ],
+    shared: &[],
+    policies: false,
+};
+
+static MACHINE: TableInfo = TableInfo {
+    title: "[machine]",
+    keys: &[
+        required(
+            "processors",
+            Kind::Count { min: 1, max: PROCESSORS_MAX },
+            "Number of physical processors; they are numbered from 0.",
+        ),
+        key("overheads", Kind::Table(&OVERHEADS), None, "What scheduling itself costs on this machine."),
+    ],
+    shared: &[],
+    policies: false,
+};
+
+static OVERHEADS: TableInfo = TableInfo {
+    title: "[machine.overheads]",
+    keys: &[
+        key("decision", ANY_TIME, Some("0ns"), "Each scheduling decision of a pool's policy."),
+        key("context_switch", ANY_TIME, Some("0ns"), "Each change of the unit that a processor runs."),
+        key(
+            "migration",
+            ANY_TIME,
+            Some("0ns"),
+            "Added to a context switch when the unit last ran on another processor.",
+        ),
+        key(
+            "lock",
+            ANY_TIME,
+            Some("0ns"),
+            "How long a decision holds the lock of a pool of several processors with one run queue.",
+        ),
+    ],
+    shared: &[],
+    policies: false,
+};
+
+static POOL: TableInfo = TableInfo {
+    title: "[pool.NAME]",
+    keys: &[
+        key(
+            "processors",
+            Kind::Numbers,
+            Some("all, if it is the only pool"),
+            "The machine's processors in this pool; no other pool may have them.",
+        ),
+        required(
+            "policy",
+            Kind::Policy,
+            "The policy that schedules the pool's units. Its options stand in a table of the policy's name.",
+        ),
+        key(
+            "task",
+            Kind::Named(&TASK),
+            None,
+            "A task scheduled by the pool itself, one level fewer: a plain process or a container's thread.",
+        ),
+        key("generate", Kind::Table(&GENERATE), None, "Generated tasks, after the tasks spelled out."),
+    ],
+    shared: &[],
+    policies: true,
+};
+
+/// Of units: vCPUs, and tasks by their `server`.
+static SERVER_KEYS: [KeyInfo; 6] = [
+    key("budget", SOME_TIME, None, "Processor time per period."),
+    key("period", PERIOD, None, "Replenishment period."),
+    key("deadline", SOME_TIME, None, "Relative deadline, for deadline-driven policies."),
+    key("weight", Kind::Count { min: 1, max: 65_535 }, None, "Proportional share, for the Credit policy."),
+    key(
+        "cap_percent",
+        Kind::Count { min: 0, max: 100 * PROCESSORS_MAX },
+        None,
+        "Upper limit in percent of one processor, 0 for none, for the Credit policy.",
+    ),
+    key(
+        "extratime",
+        Kind::Flag,
+        None,
+        "May the unit run on time nobody else wants after its budget is used up?",
+    ),
+];
+
+static PRIORITY_AND_AFFINITY: [KeyInfo; 2] = [
+    key("priority", COUNT_32, None, "Fixed priority; a smaller number is more urgent."),
+    key(
+        "affinity",
+        Kind::Numbers,
+        Some("all"),
+        "Where the unit may run: processors of the machine (in the pool) for a pool's units, vCPU numbers for units inside a domain.",
+    ),
+];
+
+static TASK_PRIORITY_AND_AFFINITY: [KeyInfo; 2] = [
+    key(
+        "priority",
+        COUNT_32,
+        Some("deadline-monotonic rank"),
+        "Fixed priority; a smaller number is more urgent. By default the task's rank by relative deadline among its parent's tasks without a priority, from 1; hogs come last.",
+    ),
+    key(
+        "affinity",
+        Kind::Numbers,
+        Some("all"),
+        "Where the task may run: vCPU numbers in a domain, processors of the machine in a pool.",
+    ),
+];
+
+static DOMAIN: TableInfo = TableInfo {
+    title: "[domain.NAME]",
+    keys: &[
+        key(
+            "pool",
+            Kind::NameOf("pool"),
+            Some("the only pool"),
+            "The pool whose policy schedules the domain's vCPUs.",
+        ),
+        key(
+            "in",
+            Kind::NameOf("domain"),
+            None,
+            "Instead of `pool`: the domain whose guest scheduler schedules this domain's vCPUs (nested virtualisation).",
+        ),
+        key("vcpus", Kind::Count { min: 1, max: PROCESSORS_MAX }, Some("1"), "Number of virtual processors."),
+        key(
+            "vcpu",
+            Kind::Numbered(&VCPU),
+            None,
+            "Parameters of single vCPUs, by number from 0, instead of the domain's.",
+        ),
+        key(
+            "guest",
+            Kind::Guest,
+            Some("fixed-priority"),
+            "The guest's own scheduler: a policy's name, or a table of `policy` and its options.",
+        ),
+        key("task", Kind::Named(&TASK), None, "A task inside the guest."),
+        key("generate", Kind::Table(&GENERATE), None, "Generated tasks, after the tasks spelled out."),
+    ],
+    shared: &[&SERVER_KEYS, &PRIORITY_AND_AFFINITY],
+    policies: false,
+};
+
+static VCPU: TableInfo = TableInfo {
+    title: "a vCPU",
+    keys: &[],
+    shared: &[&SERVER_KEYS, &PRIORITY_AND_AFFINITY],
+    policies: false,
+};
+
+/// A task.
+pub(crate) static TASK: TableInfo = TableInfo {
+    title: "task NAME",
+    keys: &[
+        key("period", PERIOD, None, "Distance of releases of a periodic task."),
+        key(
+            "separation",
+            PERIOD,
+            None,
+            "Least distance of releases of a sporadic task, instead of `period`.",
+        ),
+        key(
+            "slack_mean",
+            ANY_TIME,
+            Some("0ns"),
+            "Mean of the exponentially distributed time added to `separation`, from the task's own seeded stream.",
+        ),
+        key(
+            "cost",
+            Kind::Cost,
+            None,
+            "Processor time of a job, or `{ min = ..., max = ... }` for a uniformly distributed one. Required unless the task is a hog.",
+        ),
+        key("deadline", SOME_TIME, Some("period, or separation"), "Relative deadline of each job."),
+        key("offset", ANY_TIME, Some("0ns"), "First release, or the earliest one of a sporadic task."),
+        key(
+            "hog",
+            Kind::Flag,
+            Some("false"),
+            "The task is a busy loop that always has work; it takes no period, cost or deadline.",
+        ),
+        key("start", ANY_TIME, Some("0ns"), "When a hog starts."),
+        key(
+            "server",
+            Kind::Table(&SERVER),
+            None,
+            "The task's parameters under its parent's policy where they are not the task's own: by default `budget` is the greatest cost, `period` and `deadline` are the task's.",
+        ),
+    ],
+    shared: &[&TASK_PRIORITY_AND_AFFINITY],
+    policies: false,
+};
+
+static SERVER: TableInfo =
+    TableInfo { title: "a task's server", keys: &[], shared: &[&SERVER_KEYS], policies: false };
+
+/// `cost = { min, max }`.
+pub(crate) static COST: TableInfo = TableInfo {
+    title: "a cost",
+    keys: &[
+        required("min", SOME_TIME, "Least processor time of a job."),
+        required("max", SOME_TIME, "Most: the worst-case execution time."),
+    ],
+    shared: &[],
+    policies: false,
+};
+
+static GENERATE: TableInfo = TableInfo {
+    title: "a generate table",
+    keys: &[
+        required("recipe", Kind::Word(&RECIPES), "How the tasks' utilisations are drawn."),
+        key(
+            "tasks",
+            Kind::Count { min: 1, max: GENERATED_MAX },
+            None,
+            "How many tasks; `schedcat` can do with `utilization` instead.",
+        ),
+        key(
+            "load",
+            Kind::Percent { max: WHOLE },
+            None,
+            "Recipe `rt-xen`: the tasks' utilisation as a part of the domain's share (the sum of budget / period of its vCPUs).",
+        ),
+        key(
+            "utilization",
+            Kind::Percent { max: WHOLE * GENERATED_MAX },
+            None,
+            "The other recipes: the tasks' utilisations add up to this; 100% is one processor.",
+        ),
+        key(
+            "utilizations",
+            Kind::Word(&UTILIZATIONS),
+            None,
+            "Recipe `schedcat`: the named distribution of each task's utilisation.",
+        ),
+        key(
+            "periods",
+            Kind::Word(&PERIODS),
+            Some("uni-moderate"),
+            "The named distribution of periods, whole ms; all recipes but `rt-xen`.",
+        ),
+        key(
+            "deadlines",
+            Kind::Word(&DEADLINES),
+            Some("implicit"),
+            "The named distribution of deadlines; all recipes but `rt-xen`.",
+        ),
+        key(
+            "seed",
+            Kind::Seed,
+            Some("from the host's seed and the parent's name"),
+            "Seed of this task set alone.",
+        ),
+    ],
+    shared: &[],
+    policies: false,
+};

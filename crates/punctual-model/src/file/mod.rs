@@ -1,0 +1,100 @@
+//! The host file: TOML in, a validated [`Host`] or all errors out.
+//!
+//! The format is described in `docs/host-file.md`, which is generated from the same tables of keys that the
+//! parser reads.
+
+mod build;
+mod error;
+mod fields;
+mod keys;
+mod overrides;
+mod quantity;
+mod read;
+mod tree;
+mod write;
+
+use std::io::Read;
+use std::path::Path;
+
+use toml::de::DeTable;
+
+pub use error::{ErrorRecord, Errors};
+pub use keys::{GENERATED_MAX, NESTING_MAX, PERIOD_MIN_NS, PROCESSORS_MAX, UNITS_MAX};
+pub use overrides::Overrides;
+pub use write::to_toml;
+
+use crate::host::Host;
+use error::{Origin, Place, Source};
+use fields::Problems;
+
+/// A host file is at most this long.
+const BYTES_MAX: u64 = 16 << 20;
+
+/// Reads and validates the host file at `path`.
+///
+/// # Errors
+/// All that is wrong with it, or why it cannot be read.
+pub fn load(path: impl AsRef<Path>, overrides: &Overrides) -> Result<Host, Errors> {
+    let name = path.as_ref().display().to_string();
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(&path);
+    if let Err(e) = file.and_then(|f| f.take(BYTES_MAX + 1).read_to_end(&mut bytes)) {
+        return Err(Errors::unreadable(&name, format!("cannot read {name}: {e}"), "expected a host file"));
+    }
+    parse_bytes(&bytes, &name, overrides)
+}
+
+/// Validates a host file that was read elsewhere and may be anything; `file_name` as in [`parse`].
+///
+/// # Errors
+/// All that is wrong with it.
+pub fn parse_bytes(bytes: &[u8], file_name: &str, overrides: &Overrides) -> Result<Host, Errors> {
+    if bytes.len() as u64 > BYTES_MAX {
+        let message = format!("{file_name} is longer than {} MiB", BYTES_MAX >> 20);
+        return Err(Errors::unreadable(file_name, message, "expected a host file"));
+    }
+    match std::str::from_utf8(bytes) {
+        Ok(text) => parse(text, file_name, overrides),
+        Err(e) => Err(not_utf8(bytes, e.valid_up_to(), file_name)),
+    }
+}
+
+/// Validates a host file given as text. `file_name` is named in errors, and its stem is the host's name when
+/// the file gives none.
+///
+/// # Errors
+/// All that is wrong with it.
+pub fn parse(text: &str, file_name: &str, overrides: &Overrides) -> Result<Host, Errors> {
+    let mut problems = Problems::default();
+    let mut sources = vec![Source { origin: Origin::File(file_name.into()), text: text.into() }];
+    let (document, syntax_errors) = DeTable::parse_recoverable(text);
+    for e in &syntax_errors {
+        let place = Place::new(0, on_boundaries(text, e.span().unwrap_or(0..0)));
+        problems.add(&place, format!("this is not TOML: {}", e.message()), "here");
+    }
+    if !syntax_errors.is_empty() {
+        return Err(Errors::new(sources, problems.list));
+    }
+    let mut root = tree::table(document.into_inner(), 0, 0);
+    overrides.apply(&mut root, &mut sources, &mut problems);
+    match read::host(&root, file_name, &mut problems) {
+        Some(host) if problems.list.is_empty() => Ok(host),
+        _ => Err(Errors::new(sources, problems.list)),
+    }
+}
+
+/// `range` widened to whole characters of `text`.
+fn on_boundaries(text: &str, range: std::ops::Range<usize>) -> std::ops::Range<usize> {
+    let start = text.floor_char_boundary(range.start.min(text.len()));
+    start..text.ceil_char_boundary(range.end.clamp(start, text.len()))
+}
+
+/// An error that shows the first byte that is no UTF-8 in the text made readable.
+fn not_utf8(bytes: &[u8], valid: usize, file_name: &str) -> Errors {
+    let text = String::from_utf8_lossy(bytes).into_owned();
+    let mut problems = Problems::default();
+    let end = valid + '\u{fffd}'.len_utf8();
+    let message = format!("byte 0x{:02x} is not UTF-8", bytes[valid]);
+    problems.add(&Place::new(0, valid..end), message, "expected a text file in UTF-8");
+    Errors::new(vec![Source { origin: Origin::File(file_name.into()), text }], problems.list)
+}

@@ -1,0 +1,183 @@
+//! Command-line options that change the document before it is validated.
+
+use toml::de::DeValue;
+
+use super::error::{Origin, Place, Source, nearest};
+use super::fields::{Problems, shorten};
+use super::tree::{self, Entry, Node, Table, Value};
+
+/// Changes to a host file, applied in this order: policy, set, seed, duration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Overrides {
+    /// `--policy`: a policy for all pools, or `pool=policy`; several of the latter separated by commas.
+    pub policy: Option<String>,
+    /// `--set`: `domain.video.budget=3ms`, each a path of keys and a TOML value; what is no TOML value is a
+    /// string. `*` in the place of a name stands for every table there.
+    pub set: Vec<String>,
+    /// `--seed`.
+    pub seed: Option<u64>,
+    /// `--duration`, with its unit.
+    pub duration: Option<String>,
+}
+
+/// Keys under which tables have names of the user's choice; a path does not create such a table.
+const COLLECTIONS: [&str; 3] = ["pool", "domain", "task"];
+
+/// Keys in a path at most; the host file nests no deeper.
+const DEPTH_MAX: usize = 16;
+
+impl Overrides {
+    /// Changes `root`. Every option becomes a text that errors can point into.
+    pub(crate) fn apply(&self, root: &mut Table, sources: &mut Vec<Source>, problems: &mut Problems) {
+        for part in self.policy.iter().flat_map(|p| p.split(',')) {
+            let (pool, policy) = part.split_once('=').unwrap_or(("*", part));
+            let text = format!("--policy {part}");
+            let value_at = text.len() - policy.len();
+            let path =
+                [("pool", 9..9 + pool.len()), (pool, 9..9 + pool.len()), ("policy", value_at..text.len())];
+            let path = path.map(|(name, range)| (name.to_string(), range)).to_vec();
+            Change::new(sources, "--policy", text, path, value_at, true).apply(root, problems);
+        }
+        for set in &self.set {
+            match set_path(set) {
+                Some((path, value_at)) => {
+                    Change::new(sources, "--set", format!("--set {set}"), path, value_at, false)
+                        .apply(root, problems);
+                }
+                None => malformed(set, sources, problems),
+            }
+        }
+        if let Some(seed) = self.seed {
+            top_level(sources, "--seed", "seed", &seed.to_string(), false).apply(root, problems);
+        }
+        if let Some(duration) = &self.duration {
+            top_level(sources, "--duration", "duration", duration, true).apply(root, problems);
+        }
+    }
+}
+
+type Path = Vec<(String, std::ops::Range<usize>)>;
+
+/// The path in `--set PATH=VALUE`, its ranges in that text, and where the value starts.
+fn set_path(set: &str) -> Option<(Path, usize)> {
+    let (path, _) = set.split_once('=')?;
+    let mut at = "--set ".len();
+    let mut keys = Vec::new();
+    for name in path.split('.') {
+        let trimmed = name.trim();
+        if trimmed.is_empty() || keys.len() == DEPTH_MAX {
+            return None;
+        }
+        let start = at + (name.len() - name.trim_start().len());
+        keys.push((trimmed.to_string(), start..start + trimmed.len()));
+        at += name.len() + 1;
+    }
+    Some((keys, "--set ".len() + path.len() + 1))
+}
+
+fn malformed(set: &str, sources: &mut Vec<Source>, problems: &mut Problems) {
+    let text = format!("--set {set}");
+    let place = Place::new(sources.len(), 6..text.len());
+    sources.push(Source { origin: Origin::Option("--set"), text });
+    problems.add(&place, "--set needs a key and a value", "expected for example domain.video.budget=3ms");
+}
+
+fn top_level(sources: &mut Vec<Source>, flag: &'static str, key: &str, value: &str, word: bool) -> Change {
+    let text = format!("{flag} {value}");
+    let path = vec![(key.to_string(), 0..flag.len())];
+    Change::new(sources, flag, text, path, flag.len() + 1, word)
+}
+
+/// One value for one path, `*` standing for every table.
+struct Change {
+    source: usize,
+    path: Path,
+    node: Node,
+}
+
+impl Change {
+    /// The value is the rest of `text` from byte `value_at`: a TOML value unless it is a plain `word`.
+    fn new(
+        sources: &mut Vec<Source>,
+        flag: &'static str,
+        text: String,
+        path: Path,
+        value_at: usize,
+        word: bool,
+    ) -> Self {
+        let source = sources.len();
+        let raw = &text[value_at..];
+        let string = || Node {
+            place: Place::new(source, value_at..text.len()),
+            value: Value::Text(raw.trim().to_string()),
+        };
+        let node = match DeValue::parse(raw) {
+            Ok(value) if !word => tree::node(value, source, value_at),
+            _ => string(),
+        };
+        let node = if matches!(node.value, Value::Datetime) { string() } else { node };
+        sources.push(Source { origin: Origin::Option(flag), text });
+        Change { source, path, node }
+    }
+
+    fn apply(&self, root: &mut Table, problems: &mut Problems) {
+        let before = problems.list.len();
+        if !self.descend(root, 0, false, problems) && problems.list.len() == before {
+            let whole = Place::new(self.source, self.path[0].1.start..self.path[self.path.len() - 1].1.end);
+            problems.add(&whole, "nothing in the host file matches", "expected a path to some table's key");
+        }
+    }
+
+    /// Applies the path from key number `depth` on and says whether anything changed. What is missing is no
+    /// error below a `*` (`wild`), which may match elsewhere. Recursion is as deep as the path is long.
+    fn descend(&self, table: &mut Table, depth: usize, wild: bool, problems: &mut Problems) -> bool {
+        let (name, range) = &self.path[depth];
+        if name == "*" {
+            let enter = |entry| self.enter(entry, depth, true, problems);
+            return table.entries.iter_mut().map(enter).fold(false, |any, changed| any | changed);
+        }
+        let place = Place::new(self.source, range.clone());
+        if table.get(name).is_none() {
+            let named = depth > 0 && COLLECTIONS.contains(&self.path[depth - 1].0.as_str());
+            if named || depth + 1 < self.path.len() && COLLECTIONS.contains(&name.as_str()) {
+                if !wild {
+                    self.no_such(table, named, &place, depth, problems);
+                }
+                return false;
+            }
+            let node = Node { place: place.clone(), value: Value::Table(Table::default()) };
+            table.entries.push(Entry { key: name.clone(), key_place: place, node });
+        }
+        table.get_mut(name).is_some_and(|entry| self.enter(entry, depth, wild, problems))
+    }
+
+    fn enter(&self, entry: &mut Entry, depth: usize, wild: bool, problems: &mut Problems) -> bool {
+        let place = Place::new(self.source, self.path[depth].1.clone());
+        if depth + 1 == self.path.len() {
+            entry.node = self.node.clone();
+            entry.key_place = place;
+            return true;
+        }
+        if let Value::Table(inner) = &mut entry.node.value {
+            return self.descend(inner, depth + 1, wild, problems);
+        }
+        let message = format!("`{}` is {} in the host file", shorten(&entry.key), entry.node.value.kind());
+        problems.add(&place, message, "expected the name of a table");
+        false
+    }
+
+    /// The path names a pool, domain or task that the file does not have; or, not even one of them is there.
+    fn no_such(&self, table: &Table, named: bool, place: &Place, depth: usize, problems: &mut Problems) {
+        let what = &self.path[if named { depth - 1 } else { depth }].0;
+        let names: Vec<&str> =
+            if named { table.entries.iter().map(|e| e.key.as_str()).collect() } else { vec![] };
+        let expected = match names.len() {
+            0 => format!("the host file has no {what} here"),
+            _ => format!("expected one of {}", names.iter().take(20).copied().collect::<Vec<_>>().join(", ")),
+        };
+        let name = shorten(&self.path[depth].0);
+        let message =
+            if named { format!("there is no {what} `{name}`") } else { format!("there is no {what}") };
+        problems.add_nearest(place, message, expected, nearest(&self.path[depth].0, names));
+    }
+}

@@ -1,0 +1,138 @@
+//! Durations, percentages and numbers as text: exact decimals, no floating point.
+
+use punctual_sched::Duration;
+
+/// The longest duration a host file may name: one year of 365 days. Sums of thousands of them still fit the
+/// 64-bit time line.
+pub(crate) const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Parts per [`WHOLE`].
+pub(crate) type Share = u64;
+
+/// 100 % as a [`Share`].
+pub(crate) const WHOLE: Share = 1_000_000_000;
+
+/// The units of time with their length in ns; the first spelling is the one shown to users.
+pub(crate) const UNITS: [(&str, u64); 7] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("µs", 1_000),
+    ("μs", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("min", 60_000_000_000),
+];
+
+/// `"1.5ms"` as a duration of at most a year.
+///
+/// # Errors
+/// What was expected, as a phrase.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_')).unwrap_or(text.len());
+    let (number, unit) = (&text[..digits], text[digits..].trim());
+    if number.is_empty() && text.starts_with('-') {
+        return Err("a duration that is not negative".into());
+    }
+    let Some(&(_, unit_ns)) = UNITS.iter().find(|(name, _)| *name == unit) else {
+        return Err(match unit {
+            "" if !number.is_empty() => format!("a duration with its unit, for example \"{number}ms\""),
+            _ => "a number with one of the units ns, us, ms, s, min, for example \"1.5ms\"".into(),
+        });
+    };
+    let ns = scaled(number, unit_ns).ok_or("a number before the unit, for example \"1.5ms\"")?;
+    let ns = ns.map_err(|()| "a whole number of nanoseconds")?;
+    match u64::try_from(ns) {
+        Ok(ns) if ns <= YEAR.as_ns() => Ok(Duration::from_ns(ns)),
+        _ => Err("at most a year (31536000s)".into()),
+    }
+}
+
+/// `"70%"` or `"12.5%"` as a share.
+///
+/// # Errors
+/// What was expected, as a phrase.
+pub(crate) fn percent(text: &str) -> Result<Share, String> {
+    let number = text.trim().strip_suffix('%').ok_or_else(|| match text.trim().parse::<u64>() {
+        Ok(n) => format!("a percentage, for example \"{n}%\""),
+        Err(_) => "a percentage, for example \"70%\"".into(),
+    })?;
+    let share = scaled(number.trim(), WHOLE / 100).ok_or("a percentage, for example \"70%\"")?;
+    let share = share.map_err(|()| "a percentage with at most 7 decimals")?;
+    u64::try_from(share).map_err(|_| "a smaller percentage".into())
+}
+
+/// A share in percent, the shortest exact form.
+pub(crate) fn show_percent(share: Share) -> String {
+    let (whole, rest) = (share / (WHOLE / 100), share % (WHOLE / 100));
+    match format!("{rest:07}").trim_end_matches('0') {
+        "" => format!("{whole}%"),
+        decimals => format!("{whole}.{decimals}%"),
+    }
+}
+
+/// A decimal number times `unit`: `None` when it is no number, `Err` when the product is not whole.
+/// A number too large for the type saturates and is then refused by the bounds of what it stands for.
+fn scaled(number: &str, unit: u64) -> Option<Result<u128, ()>> {
+    let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
+    let well_formed = |digits: &str| digits.bytes().all(|b| b.is_ascii_digit() || b == b'_');
+    let starts = number.bytes().next().is_some_and(|b| b.is_ascii_digit());
+    let ends = number.bytes().last().is_some_and(|b| b.is_ascii_digit());
+    if !(starts && ends && well_formed(whole) && well_formed(decimals)) {
+        return None;
+    }
+    let mut total = 0u128;
+    for digit in whole.bytes().filter(|&b| b != b'_') {
+        total = total.saturating_mul(10).saturating_add(u128::from(digit - b'0'));
+    }
+    total = total.saturating_mul(unit.into());
+    let mut place = u128::from(unit);
+    for digit in decimals.bytes().filter(|&b| b != b'_') {
+        let digit = u128::from(digit - b'0');
+        if digit != 0 && place % 10 != 0 {
+            return Some(Err(()));
+        }
+        place /= 10;
+        total = total.saturating_add(digit * place);
+    }
+    Some(Ok(total))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_exact_decimals_with_a_unit() {
+        assert_eq!(duration("1.5ms"), Ok(Duration::from_us(1500)));
+        assert_eq!(duration(" 2 s "), Ok(Duration::from_secs(2)));
+        assert_eq!(duration("0.5min"), Ok(Duration::from_secs(30)));
+        assert_eq!(duration("10µs"), duration("10us"));
+        assert_eq!(duration("0.000001ms"), Ok(Duration::from_ns(1)));
+        assert_eq!(duration("1_000ns"), Ok(Duration::from_us(1)));
+        assert_eq!(duration("365.000s"), Ok(Duration::from_secs(365)));
+    }
+
+    #[test]
+    fn durations_that_are_not_exact_or_too_long_are_refused() {
+        for bad in
+            ["", "ms", "10", "1.5ns", "0.0000001ms", "-1ms", "1,5ms", "1.ms", ".5ms", "1e3ms", "1.2.3ms"]
+        {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+        assert!(duration("366000000000000000000000000000000000000000000000s").is_err());
+        assert!(duration("31536001s").is_err());
+        assert_eq!(duration("31536000s"), Ok(YEAR));
+    }
+
+    #[test]
+    fn percentages_are_exact_and_print_back() {
+        assert_eq!(percent("70%"), Ok(700_000_000));
+        assert_eq!(percent("12.5 %"), Ok(125_000_000));
+        assert_eq!(percent("0.0000001%"), Ok(1));
+        assert!(percent("0.7").is_err() && percent("0.00000001%").is_err() && percent("-1%").is_err());
+        for share in [0, 1, WHOLE, 125_000_000, 123_456_789] {
+            assert_eq!(percent(&show_percent(share)), Ok(share));
+        }
+    }
+}

@@ -1,0 +1,643 @@
+//! From the document to the parts of a [`Host`]; `build` puts them together and asks the policies.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+
+use punctual_sched::registry::{self, OptionValue, Options, ParamInfo, ParamKind, PolicyInfo};
+use punctual_sched::{CpuId, CpuSet, Duration, UnitParams};
+
+use super::build;
+use super::error::{Place, nearest};
+use super::fields::{Problems, Tab, header, shorten};
+use super::keys::{COST, Kind, NESTING_MAX, ROOT, UNITS_MAX};
+use super::quantity;
+use super::tree::{Entry, Table, Value};
+use crate::host::{Arrival, Cost, Host, Overheads, Parent, PolicyChoice, Pool, Work};
+
+/// A unit parameter's name and where it was given.
+pub(crate) type ParamPlaces = Vec<(&'static str, Place)>;
+
+/// A policy with its options and where they were given.
+pub(crate) struct Chosen {
+    pub(crate) choice: PolicyChoice,
+    pub(crate) name_place: Place,
+    pub(crate) option_places: Vec<(&'static str, Place)>,
+}
+
+/// Parameters of a unit, where they were given, and where to point when one is missing.
+#[derive(Clone)]
+pub(crate) struct Unit {
+    pub(crate) params: UnitParams,
+    pub(crate) places: ParamPlaces,
+    pub(crate) place: Place,
+}
+
+/// A task before its host is put together.
+pub(crate) struct TaskDraft {
+    pub(crate) name: String,
+    pub(crate) unit: Unit,
+    pub(crate) work: Work,
+}
+
+/// The tasks of a pool or domain, and what to generate after them.
+pub(crate) struct Tasks<'t> {
+    pub(crate) drafts: Vec<TaskDraft>,
+    pub(crate) generate: Option<Tab<'t>>,
+}
+
+/// A pool before its host is put together.
+pub(crate) struct PoolDraft<'t> {
+    pub(crate) pool: Pool,
+    pub(crate) chosen: Chosen,
+    pub(crate) tasks: Tasks<'t>,
+}
+
+/// A domain before its host is put together.
+pub(crate) struct DomainDraft<'t> {
+    pub(crate) name: String,
+    pub(crate) parent: Parent,
+    pub(crate) vcpus: Vec<Unit>,
+    pub(crate) guest: Chosen,
+    pub(crate) tasks: Tasks<'t>,
+}
+
+/// The processors of a scheduler as the file numbers them, and what they are called.
+struct Processors<'a> {
+    /// Position in the policy of each number; `None`: the scheduler does not have it.
+    position: &'a dyn Fn(usize) -> Option<usize>,
+    count: usize,
+    limit: usize,
+    what: &'a str,
+}
+
+/// Reads the whole document. `None` when something is wrong, which `problems` then says.
+pub(crate) fn host(root: &Table, file_name: &str, problems: &mut Problems) -> Option<Host> {
+    let top = Place::top();
+    let tab = Tab { table: root, info: &ROOT, place: &top, name: "" };
+    problems.check_keys(tab);
+    let name = host_name(tab, file_name, problems);
+    let seed = problems.count(tab, "seed").unwrap_or(1);
+    let duration = problems.duration(tab, "duration").unwrap_or(Duration::from_secs(10));
+    let (processors, overheads) = machine(tab, problems)?;
+    let pools = pools(tab, processors, problems);
+    let domains = domains(tab, processors, &pools, problems);
+    if !problems.list.is_empty() {
+        return None;
+    }
+    let host = Host {
+        name,
+        seed,
+        duration,
+        processors,
+        overheads,
+        pools: Vec::new(),
+        domains: Vec::new(),
+        vcpus: Vec::new(),
+        tasks: Vec::new(),
+    };
+    build::complete(host, pools, domains, problems)
+}
+
+fn host_name(tab: Tab<'_>, file_name: &str, problems: &mut Problems) -> String {
+    let stem =
+        || Path::new(file_name).file_stem().map_or("host".into(), |s| s.to_string_lossy().into_owned());
+    let Some(name) = problems.text(tab, "name") else { return stem() };
+    if let (Some(entry), true) = (tab.get("name"), name.is_empty() || name.chars().any(char::is_control)) {
+        problems.add(&entry.node.place, "`name` is empty or has control characters", "expected a short text");
+    }
+    name.to_string()
+}
+
+fn machine(tab: Tab<'_>, problems: &mut Problems) -> Option<(usize, Overheads)> {
+    let machine = problems.table(tab, "machine")?;
+    let mut overheads = Overheads::default();
+    if let Some(costs) = problems.table(machine, "overheads") {
+        let mut cost = |key| problems.duration(costs, key).unwrap_or_default();
+        overheads = Overheads {
+            decision: cost("decision"),
+            context_switch: cost("context_switch"),
+            migration: cost("migration"),
+            lock: cost("lock"),
+        };
+    }
+    Some((problems.count(machine, "processors")? as usize, overheads))
+}
+
+fn pools<'t>(root: Tab<'t>, processors: usize, problems: &mut Problems) -> Vec<PoolDraft<'t>> {
+    let tabs = problems.named(root, "pool");
+    if let (Some(entry), true) = (root.get("pool"), tabs.is_empty() && problems.list.is_empty()) {
+        problems.add(&entry.key_place, "there is no pool", "expected at least one [pool.NAME] with a policy");
+    }
+    let mut owner: BTreeMap<usize, String> = BTreeMap::new();
+    let mut pools = Vec::new();
+    for tab in &tabs {
+        let own = pool_processors(*tab, tabs.len() == 1, processors, &mut owner, problems);
+        let chosen = pool_policy(*tab, own.len(), problems);
+        let position = |n: usize| own.binary_search(&n).ok();
+        let of = Processors {
+            position: &position,
+            count: own.len(),
+            limit: processors,
+            what: "pool's processors",
+        };
+        let tasks = tasks(*tab, &of, problems);
+        if let Some(chosen) = chosen {
+            let pool = Pool { name: tab.name.into(), processors: own, policy: chosen.choice.clone() };
+            pools.push(PoolDraft { pool, chosen, tasks });
+        }
+    }
+    pools
+}
+
+/// The pool's processors, ascending, and entered in `owner`.
+fn pool_processors(
+    tab: Tab<'_>,
+    only: bool,
+    processors: usize,
+    owner: &mut BTreeMap<usize, String>,
+    problems: &mut Problems,
+) -> Vec<usize> {
+    let Some(entry) = tab.get("processors") else {
+        if !only {
+            let message = format!("`processors` is missing in {}", header(tab));
+            problems.add(tab.place, message, "several pools share the machine: each lists its processors");
+        }
+        return (0..processors).collect();
+    };
+    let Some(numbers) = problems.numbers(entry, processors, "processors of the machine") else {
+        return (0..processors).collect();
+    };
+    for (n, place) in &numbers {
+        if let Some(other) = owner.insert(*n, tab.name.into()) {
+            let message = format!("processor {n} is in pool `{other}` already");
+            problems.add(place, message, "expected each processor in at most one pool");
+        }
+    }
+    let mut own: Vec<usize> = numbers.into_iter().map(|(n, _)| n).collect();
+    own.sort_unstable();
+    own
+}
+
+/// The pool's policy, after validating the options of every policy that the pool has a table for.
+fn pool_policy(tab: Tab<'_>, cpus: usize, problems: &mut Problems) -> Option<Chosen> {
+    let entry = tab.get("policy");
+    let info = entry.and_then(|e| problems.policy_of(e));
+    let mut chosen = None;
+    for policy in registry::policies() {
+        let options = tab.table.get(policy.name);
+        if options.is_none() && info != Some(policy) {
+            continue;
+        }
+        let place = options.or(entry).map_or(tab.place, |e| &e.key_place);
+        let built = policy_options(policy, options, place, &[], problems);
+        build::check_options(&built, cpus, problems);
+        if info == Some(policy) {
+            chosen = Some(built);
+        }
+    }
+    chosen
+}
+
+/// Reads the options of `policy` from a table; `own` keys of that table are not options.
+fn policy_options(
+    policy: &'static PolicyInfo,
+    entry: Option<&Entry>,
+    name_place: &Place,
+    own: &[&'static str],
+    problems: &mut Problems,
+) -> Chosen {
+    let mut choice = PolicyChoice { info: policy, options: Options::new() };
+    let mut option_places = Vec::new();
+    match entry.map(|e| (e, &e.node.value)) {
+        Some((_, Value::Table(table))) => {
+            problems.check_options(&format!("policy `{}`", policy.name), table, policy, own);
+            for option in policy.options {
+                let Some(given) = table.get(option.name) else { continue };
+                option_places.push((option.name, given.place()));
+                let value = problems.option(given, option.kind);
+                if let Some(value) = value.filter(|v| default_value(option) != Some(*v)) {
+                    choice.options.set(option.name, value);
+                }
+            }
+        }
+        Some((entry, other)) => {
+            let message = format!("`{}` is {}", shorten(&entry.key), other.kind());
+            let names: Vec<&str> = policy.options.iter().map(|o| o.name).collect();
+            problems.add(
+                &entry.place(),
+                message,
+                format!("expected a table of options: {}", names.join(", ")),
+            );
+        }
+        None => {}
+    }
+    Chosen { choice, name_place: name_place.clone(), option_places }
+}
+
+/// An option's default as a value.
+pub(crate) fn default_value(option: &ParamInfo) -> Option<OptionValue> {
+    let text = option.default?;
+    let word = |words: &[&'static str]| words.iter().find(|w| **w == text).map(|w| OptionValue::Word(w));
+    let duration = || quantity::duration(text).ok().map(OptionValue::Duration);
+    match option.kind {
+        ParamKind::Duration => duration(),
+        ParamKind::DurationOr(words) => word(words).or_else(duration),
+        ParamKind::Count { .. } => text.parse().ok().map(OptionValue::Count),
+        ParamKind::Flag => text.parse().ok().map(OptionValue::Flag),
+        ParamKind::Choice(words) => word(words),
+    }
+}
+
+/// The domains in their final order: the file's, but each after the one it runs in.
+fn domains<'t>(
+    root: Tab<'t>,
+    processors: usize,
+    pools: &[PoolDraft<'t>],
+    problems: &mut Problems,
+) -> Vec<DomainDraft<'t>> {
+    let tabs = problems.named(root, "domain");
+    let by_name: BTreeMap<&str, usize> = tabs.iter().enumerate().map(|(i, t)| (t.name, i)).collect();
+    for tab in tabs.iter().filter(|t| pools.iter().any(|p| p.pool.name == t.name)) {
+        let message = format!("a pool is called `{}` too", tab.name);
+        problems.add(tab.place, message, "expected different names for pools and domains");
+    }
+    let outer: Vec<Option<usize>> = tabs.iter().map(|t| outer_domain(*t, &by_name, problems)).collect();
+    let Some(order) = outer_first(&tabs, &outer, problems) else { return Vec::new() };
+    let mut final_index = vec![0; tabs.len()];
+    order.iter().enumerate().for_each(|(new, &old)| final_index[old] = new);
+    let counts: Vec<usize> = tabs.iter().map(|t| problems.count(*t, "vcpus").unwrap_or(1) as usize).collect();
+    if counts.iter().sum::<usize>() > UNITS_MAX {
+        let message = format!("the domains have {} vCPUs", counts.iter().sum::<usize>());
+        let place = root.get("domain").map_or(root.place, |e| &e.key_place);
+        problems.add(place, message, format!("expected at most {UNITS_MAX}"));
+        return Vec::new();
+    }
+    let mut domains = Vec::new();
+    for old in order {
+        let tab = tabs[old];
+        let draft = match outer[old] {
+            Some(outer) => {
+                let position = |n: usize| (n < counts[outer]).then_some(n);
+                let what = "vCPUs of the outer domain";
+                let of = Processors { position: &position, count: counts[outer], limit: counts[outer], what };
+                domain(
+                    tab,
+                    Parent::Domain(crate::host::DomainIx(final_index[outer])),
+                    counts[old],
+                    &of,
+                    problems,
+                )
+            }
+            None => {
+                let Some(pool) = domain_pool(tab, pools, problems) else { continue };
+                let own = &pools[pool].pool.processors;
+                let position = |n: usize| own.binary_search(&n).ok();
+                let what = "processors of its pool";
+                let of = Processors { position: &position, count: own.len(), limit: processors, what };
+                domain(tab, Parent::Pool(crate::host::PoolIx(pool)), counts[old], &of, problems)
+            }
+        };
+        domains.extend(draft);
+    }
+    domains
+}
+
+/// The domain that this one runs in.
+fn outer_domain(tab: Tab<'_>, by_name: &BTreeMap<&str, usize>, problems: &mut Problems) -> Option<usize> {
+    let name = problems.text(tab, "in")?;
+    let entry = tab.get("in")?;
+    if let Some(pool) = tab.get("pool") {
+        let message = format!("{} has both `pool` and `in`", header(tab));
+        problems.add(
+            &pool.key_place,
+            message,
+            "expected one of them: a nested domain follows its outer domain",
+        );
+    }
+    let found = by_name.get(name).copied();
+    if found.is_none() {
+        let message = format!("there is no domain `{}`", shorten(name));
+        let expected = expected_names(by_name.keys().copied());
+        problems.add_nearest(&entry.node.place, message, expected, nearest(name, by_name.keys().copied()));
+    }
+    found
+}
+
+/// An order in which every domain stands after its outer one, otherwise that of the file.
+fn outer_first(tabs: &[Tab<'_>], outer: &[Option<usize>], problems: &mut Problems) -> Option<Vec<usize>> {
+    let mut order = Vec::with_capacity(tabs.len());
+    let mut placed = vec![false; tabs.len()];
+    let before = problems.list.len();
+    for (start, tab) in tabs.iter().enumerate() {
+        let mut chain = vec![start];
+        let mut depth = 0;
+        let mut at = start;
+        while let Some(next) = outer[at] {
+            depth += 1;
+            if next == start || depth > NESTING_MAX {
+                break;
+            }
+            chain.push(next);
+            at = next;
+        }
+        if let (Some(next), Some(entry)) = (outer[at], tab.get("in")) {
+            let message = match next == start {
+                true => format!("domain `{}` runs inside itself", tab.name),
+                false => format!("domain `{}` is nested more than {NESTING_MAX} deep", tab.name),
+            };
+            problems.add(&entry.node.place, message, "expected a chain of domains that ends at a pool");
+        }
+        for &d in chain.iter().rev() {
+            if !std::mem::replace(&mut placed[d], true) {
+                order.push(d);
+            }
+        }
+    }
+    (problems.list.len() == before).then_some(order)
+}
+
+/// The pool of a domain that is not nested.
+fn domain_pool(tab: Tab<'_>, pools: &[PoolDraft<'_>], problems: &mut Problems) -> Option<usize> {
+    let names = || pools.iter().map(|p| p.pool.name.as_str());
+    let Some(entry) = tab.get("pool") else {
+        if pools.len() > 1 && tab.get("in").is_none() {
+            let message = format!("`pool` is missing in {}", header(tab));
+            problems.add(tab.place, message, format!("there are several pools; {}", expected_names(names())));
+        }
+        return (!pools.is_empty()).then_some(0);
+    };
+    let name = problems.text(tab, "pool")?;
+    let found = names().position(|n| n == name);
+    if found.is_none() {
+        let message = format!("there is no pool `{}`", shorten(name));
+        problems.add_nearest(&entry.node.place, message, expected_names(names()), nearest(name, names()));
+    }
+    found
+}
+
+fn expected_names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.take(20).collect();
+    if names.is_empty() { "there is none".into() } else { format!("expected one of {}", names.join(", ")) }
+}
+
+fn domain<'t>(
+    tab: Tab<'t>,
+    parent: Parent,
+    count: usize,
+    above: &Processors<'_>,
+    problems: &mut Problems,
+) -> Option<DomainDraft<'t>> {
+    let common = unit_params(tab, above, Unit::new(tab.place), problems);
+    let mut vcpus = vec![common; count];
+    single_vcpus(tab, &mut vcpus, above, problems);
+    let guest = guest(tab, problems);
+    let position = |n: usize| (n < count).then_some(n);
+    let of = Processors { position: &position, count, limit: count, what: "domain's vCPUs" };
+    let tasks = tasks(tab, &of, problems);
+    let guest = guest?;
+    build::check_options(&guest, count, problems);
+    Some(DomainDraft { name: tab.name.into(), parent, vcpus, guest, tasks })
+}
+
+/// `vcpu.N = { ... }`: parameters of single vCPUs.
+fn single_vcpus(tab: Tab<'_>, vcpus: &mut [Unit], above: &Processors<'_>, problems: &mut Problems) {
+    let Some(entry) = tab.get("vcpu") else { return };
+    let Some(Kind::Numbered(info)) = tab.info.key("vcpu").map(|k| k.kind) else {
+        unreachable!("vcpu is numbered")
+    };
+    let Value::Table(by_number) = &entry.node.value else {
+        problems.add(
+            &entry.place(),
+            "`vcpu` is no table",
+            "expected for example vcpu.0 = { affinity = [1] }",
+        );
+        return;
+    };
+    for entry in &by_number.entries {
+        let canonical = entry.key.parse::<usize>().ok().filter(|n| n.to_string() == entry.key);
+        let Some(vcpu) = canonical.and_then(|n| vcpus.get_mut(n)) else {
+            let message = format!("{} has no vCPU `{}`", header(tab), shorten(&entry.key));
+            problems.add(
+                &entry.key_place,
+                message,
+                format!("expected a number from 0 to {}", vcpus.len() - 1),
+            );
+            continue;
+        };
+        let Some(inner) = problems.table_of(entry, info) else { continue };
+        problems.check_keys(inner);
+        *vcpu = unit_params(inner, above, vcpu.clone(), problems);
+    }
+}
+
+/// The guest's scheduler: a name, or a table of `policy` and options.
+fn guest(tab: Tab<'_>, problems: &mut Problems) -> Option<Chosen> {
+    let Some(entry) = tab.get("guest") else {
+        let Some(info) = registry::find("fixed-priority") else {
+            problems.add(tab.place, "`guest` is missing", "expected the name of a policy");
+            return None;
+        };
+        return Some(policy_options(info, None, tab.place, &[], problems));
+    };
+    let Value::Table(table) = &entry.node.value else {
+        let info = problems.policy_of(entry)?;
+        return Some(policy_options(info, None, &entry.node.place, &[], problems));
+    };
+    let Some(name) = table.get("policy") else {
+        problems.add(&entry.key_place, "`policy` is missing in `guest`", "expected the name of a policy");
+        return None;
+    };
+    let info = problems.policy_of(name)?;
+    Some(policy_options(info, Some(entry), &name.node.place, &["policy"], problems))
+}
+
+impl Unit {
+    pub(crate) fn new(place: &Place) -> Self {
+        Unit { params: UnitParams::default(), places: Vec::new(), place: place.clone() }
+    }
+
+    /// Where `field` was given, else where it is missing.
+    pub(crate) fn place_of(&self, field: &str) -> &Place {
+        self.places.iter().rev().find(|(name, _)| *name == field).map_or(&self.place, |(_, place)| place)
+    }
+
+    fn given(&mut self, tab: Tab<'_>, field: &'static str) {
+        if let Some(entry) = tab.get(field) {
+            self.places.push((field, entry.place()));
+        }
+    }
+}
+
+/// The unit parameters of a domain or vCPU on top of those in `unit`.
+fn unit_params(tab: Tab<'_>, above: &Processors<'_>, unit: Unit, problems: &mut Problems) -> Unit {
+    let unit = server_params(tab, unit, problems);
+    placement(tab, above, unit, problems)
+}
+
+fn server_params(tab: Tab<'_>, mut unit: Unit, problems: &mut Problems) -> Unit {
+    for field in ["budget", "period", "deadline", "weight", "cap_percent", "extratime"] {
+        unit.given(tab, field);
+    }
+    let params = &mut unit.params;
+    params.budget = problems.duration(tab, "budget").or(params.budget);
+    params.period = problems.duration(tab, "period").or(params.period);
+    params.deadline = problems.duration(tab, "deadline").or(params.deadline);
+    params.weight = problems.count(tab, "weight").map(|n| n as u32).or(params.weight);
+    params.cap_percent = problems.count(tab, "cap_percent").map(|n| n as u32).or(params.cap_percent);
+    params.extratime = problems.flag(tab, "extratime").or(params.extratime);
+    unit
+}
+
+fn placement(tab: Tab<'_>, above: &Processors<'_>, mut unit: Unit, problems: &mut Problems) -> Unit {
+    unit.given(tab, "priority");
+    unit.given(tab, "affinity");
+    unit.params.priority = problems.count(tab, "priority").map(|n| n as u32).or(unit.params.priority);
+    if let Some(entry) = tab.get("affinity") {
+        unit.params.affinity = affinity(entry, above, problems);
+    }
+    unit
+}
+
+fn affinity(entry: &Entry, above: &Processors<'_>, problems: &mut Problems) -> Option<CpuSet> {
+    let numbers = problems.numbers(entry, above.limit, above.what)?;
+    let mut set = CpuSet::new(above.count);
+    for (n, place) in numbers {
+        match (above.position)(n) {
+            Some(position) => set.insert(CpuId(position as u32)),
+            None => {
+                problems.add(&place, format!("{n} is not among the {}", above.what), "expected one of those")
+            }
+        }
+    }
+    Some(set)
+}
+
+fn tasks<'t>(tab: Tab<'t>, of: &Processors<'_>, problems: &mut Problems) -> Tasks<'t> {
+    let mut drafts: Vec<TaskDraft> = Vec::new();
+    for task_tab in problems.named(tab, "task") {
+        drafts.extend(task(task_tab, of, problems));
+    }
+    Tasks { drafts, generate: problems.table(tab, "generate") }
+}
+
+fn task(tab: Tab<'_>, of: &Processors<'_>, problems: &mut Problems) -> Option<TaskDraft> {
+    let hog = problems.flag(tab, "hog").unwrap_or(false);
+    let work = if hog { hog_work(tab, problems) } else { jobs(tab, problems) };
+    let mut unit = Unit::new(tab.place);
+    if let Some(work) = &work {
+        unit.params = derived_params(work);
+        for (field, key) in [("budget", "cost"), ("period", "period"), ("period", "separation")] {
+            unit.places.extend(tab.get(key).map(|e| (field, e.place())));
+        }
+        for key in ["period", "separation", "deadline"] {
+            unit.places.extend(tab.get(key).map(|e| ("deadline", e.place())));
+        }
+    }
+    if let Some(server) = problems.table(tab, "server") {
+        unit = server_params(server, unit, problems);
+    }
+    let unit = placement(tab, of, unit, problems);
+    Some(TaskDraft { name: tab.name.into(), unit, work: work? })
+}
+
+/// The unit parameters that follow from what a task does: its greatest cost, period and deadline.
+pub(crate) fn derived_params(work: &Work) -> UnitParams {
+    match *work {
+        Work::Jobs { arrival, cost, deadline } => {
+            let (Arrival::Periodic { period, .. } | Arrival::Sporadic { separation: period, .. }) = arrival;
+            UnitParams {
+                budget: Some(cost.max),
+                period: Some(period),
+                deadline: Some(deadline),
+                ..UnitParams::default()
+            }
+        }
+        Work::Hog { .. } => UnitParams::default(),
+    }
+}
+
+fn hog_work(tab: Tab<'_>, problems: &mut Problems) -> Option<Work> {
+    for key in ["period", "separation", "slack_mean", "cost", "deadline", "offset"] {
+        if let Some(entry) = tab.get(key) {
+            let expected = "a hog always has work: it takes `start`, `server`, `priority`, `affinity`";
+            problems.add(&entry.key_place, format!("a hog has no `{key}`"), expected);
+        }
+    }
+    Some(Work::Hog { start: problems.duration(tab, "start").unwrap_or_default() })
+}
+
+fn jobs(tab: Tab<'_>, problems: &mut Problems) -> Option<Work> {
+    if let Some(entry) = tab.get("start") {
+        problems.add(&entry.key_place, "only a hog has a `start`", "expected `offset`, or `hog = true`");
+    }
+    let arrival = arrival(tab, problems);
+    let cost = cost(tab, problems);
+    let (arrival, cost) = (arrival?, cost?);
+    let (Arrival::Periodic { period, .. } | Arrival::Sporadic { separation: period, .. }) = arrival;
+    let deadline = problems.duration(tab, "deadline").unwrap_or(period);
+    Some(Work::Jobs { arrival, cost, deadline })
+}
+
+fn arrival(tab: Tab<'_>, problems: &mut Problems) -> Option<Arrival> {
+    let offset = problems.duration(tab, "offset").unwrap_or_default();
+    let slack_mean = problems.duration(tab, "slack_mean");
+    match (tab.get("period"), tab.get("separation")) {
+        (Some(_), None) => {
+            if let Some(entry) = tab.get("slack_mean") {
+                problems.add(
+                    &entry.key_place,
+                    "a periodic task has no `slack_mean`",
+                    "it goes with `separation`",
+                );
+            }
+            Some(Arrival::Periodic { period: problems.duration(tab, "period")?, offset })
+        }
+        (None, Some(_)) => {
+            let separation = problems.duration(tab, "separation")?;
+            Some(Arrival::Sporadic { separation, slack_mean: slack_mean.unwrap_or_default(), offset })
+        }
+        (Some(_), Some(entry)) => {
+            let message = format!("{} has both `period` and `separation`", header(tab));
+            problems.add(&entry.key_place, message, "expected one: a task is periodic or sporadic");
+            None
+        }
+        (None, None) => {
+            let message = format!("`period` is missing in {}", header(tab));
+            problems.add(
+                tab.place,
+                message,
+                "expected `period` (periodic), `separation` (sporadic) or `hog = true`",
+            );
+            None
+        }
+    }
+}
+
+fn cost(tab: Tab<'_>, problems: &mut Problems) -> Option<Cost> {
+    let Some(entry) = tab.get("cost") else {
+        let message = format!("`cost` is missing in {}", header(tab));
+        problems.add(tab.place, message, "expected the processor time of a job, for example cost = \"5ms\"");
+        return None;
+    };
+    if !matches!(entry.node.value, Value::Table(_)) {
+        let cost = problems.duration_of(entry, 1)?;
+        return Some(Cost { min: cost, max: cost });
+    }
+    let range = problems.table_of(entry, &COST)?;
+    problems.check_keys(range);
+    let (min, max) = (problems.duration(range, "min"), problems.duration(range, "max"));
+    let (min, max) = (min?, max?);
+    if min > max {
+        let place = range.get("min").map_or(range.place, |e| &e.node.place);
+        problems.add(place, format!("`min` is {min}"), format!("expected at most `max` ({max})"));
+    }
+    Some(Cost { min, max })
+}
+
+/// A range of a vector as the host holds it.
+pub(crate) fn appended<T>(to: &mut Vec<T>, items: impl IntoIterator<Item = T>) -> Range<usize> {
+    let start = to.len();
+    to.extend(items);
+    start..to.len()
+}

@@ -1,0 +1,197 @@
+//! A [`Host`] as a host file.
+
+use std::fmt::{Display, Write};
+
+use punctual_sched::registry::OptionValue;
+use punctual_sched::{CpuSet, UnitParams};
+
+use super::read::derived_params;
+use crate::host::{Arrival, DomainIx, Host, Parent, PolicyChoice, Pool, PoolIx, Task, Work};
+
+/// Writes `host` as a host file with everything spelled out, generated tasks included. Parsing it gives the
+/// same host again, provided `host` came out of the parser.
+pub fn to_toml(host: &Host) -> String {
+    let mut out = Writer::default();
+    out.key("name", quoted(&host.name));
+    out.key("seed", host.seed);
+    out.key("duration", quoted(host.duration));
+    out.table("machine");
+    out.key("processors", host.processors);
+    out.table("machine.overheads");
+    let costs = host.overheads;
+    out.key("decision", quoted(costs.decision));
+    out.key("context_switch", quoted(costs.context_switch));
+    out.key("migration", quoted(costs.migration));
+    out.key("lock", quoted(costs.lock));
+    for (i, pool) in host.pools.iter().enumerate() {
+        out.table(&format!("pool.{}", pool.name));
+        out.key("processors", numbers(pool.processors.iter().copied()));
+        out.key("policy", quoted(pool.policy.info.name));
+        if pool.policy.options.iter().next().is_some() {
+            out.key(pool.policy.info.name, format!("{{ {} }}", options(&pool.policy)));
+        }
+        tasks(&mut out, host, Parent::Pool(PoolIx(i)), &format!("pool.{}", pool.name));
+    }
+    for i in 0..host.domains.len() {
+        domain(&mut out, host, DomainIx(i));
+    }
+    out.text
+}
+
+#[derive(Default)]
+struct Writer {
+    text: String,
+}
+
+impl Writer {
+    fn table(&mut self, path: &str) {
+        self.text.push_str(&format!("\n[{path}]\n"));
+    }
+
+    fn key(&mut self, key: &str, value: impl Display) {
+        self.text.push_str(&format!("{key} = {value}\n"));
+    }
+}
+
+fn quoted(value: impl Display) -> String {
+    let mut out = String::from("\"");
+    for c in value.to_string().chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if c.is_control() => out.push_str(&format!("\\u{:04X}", c as u32)),
+            c => out.push(c),
+        }
+    }
+    out + "\""
+}
+
+fn numbers(of: impl Iterator<Item = usize>) -> String {
+    format!("[{}]", of.map(|n| n.to_string()).collect::<Vec<_>>().join(", "))
+}
+
+/// `a = 1, b = "2ms"`.
+fn options(choice: &PolicyChoice) -> String {
+    let mut out = String::new();
+    for (name, value) in choice.options.iter() {
+        let value = match value {
+            OptionValue::Duration(d) => quoted(d),
+            OptionValue::Count(n) => n.to_string(),
+            OptionValue::Flag(flag) => flag.to_string(),
+            OptionValue::Word(word) => quoted(word),
+        };
+        let comma = if out.is_empty() { "" } else { ", " };
+        // Writing to a string cannot fail.
+        let _ = write!(out, "{comma}{name} = {value}");
+    }
+    out
+}
+
+fn domain(out: &mut Writer, host: &Host, ix: DomainIx) {
+    let domain = &host.domains[ix.0];
+    let path = format!("domain.{}", domain.name);
+    out.table(&path);
+    match domain.parent {
+        Parent::Pool(pool) => out.key("pool", quoted(&host.pools[pool.0].name)),
+        Parent::Domain(outer) => out.key("in", quoted(&host.domains[outer.0].name)),
+    }
+    out.key("vcpus", domain.vcpus.len());
+    let guest = match options(&domain.guest) {
+        none if none.is_empty() => quoted(domain.guest.info.name),
+        some => format!("{{ policy = {}, {some} }}", quoted(domain.guest.info.name)),
+    };
+    out.key("guest", guest);
+    let vcpus = &host.vcpus[domain.vcpus.clone()];
+    let common = vcpus.first().filter(|first| vcpus.iter().all(|v| v.params == first.params));
+    for (key, value) in common.map(|v| params(host, domain.parent, &v.params)).unwrap_or_default() {
+        out.key(key, value);
+    }
+    if common.is_none() {
+        for (n, vcpu) in vcpus.iter().enumerate() {
+            let given = params(host, domain.parent, &vcpu.params);
+            let given: Vec<String> =
+                given.into_iter().map(|(key, value)| format!("{key} = {value}")).collect();
+            out.key(&format!("vcpu.{n}"), format!("{{ {} }}", given.join(", ")));
+        }
+    }
+    tasks(out, host, Parent::Domain(ix), &path);
+}
+
+/// The parameters that are set, as key and value.
+fn params(host: &Host, parent: Parent, params: &UnitParams) -> Vec<(&'static str, String)> {
+    let mut given = server(params, &UnitParams::default());
+    given.extend(params.priority.map(|n| ("priority", n.to_string())));
+    given.extend(params.affinity.as_ref().map(|set| ("affinity", affinity(host, parent, set))));
+    given
+}
+
+/// The parameters of a `server` that differ from `default`.
+fn server(params: &UnitParams, default: &UnitParams) -> Vec<(&'static str, String)> {
+    let duration =
+        |key, value: Option<_>, default| value.filter(|_| value != default).map(|d| (key, quoted(d)));
+    let given = [
+        duration("budget", params.budget, default.budget),
+        duration("period", params.period, default.period),
+        duration("deadline", params.deadline, default.deadline),
+        params.weight.map(|n| ("weight", n.to_string())),
+        params.cap_percent.map(|n| ("cap_percent", n.to_string())),
+        params.extratime.map(|flag| ("extratime", flag.to_string())),
+    ];
+    given.into_iter().flatten().collect()
+}
+
+/// In the file's numbering.
+fn affinity(host: &Host, parent: Parent, set: &CpuSet) -> String {
+    match parent {
+        Parent::Pool(pool) => {
+            let Pool { processors, .. } = &host.pools[pool.0];
+            numbers(set.iter().map(|cpu| processors[cpu.index()]))
+        }
+        Parent::Domain(_) => numbers(set.iter().map(|cpu| cpu.index())),
+    }
+}
+
+fn tasks(out: &mut Writer, host: &Host, parent: Parent, path: &str) {
+    for (_, task) in host.tasks_of(parent) {
+        out.table(&format!("{path}.task.{}", task.name));
+        work(out, task);
+        let given = server(&task.params, &derived_params(&task.work));
+        if !given.is_empty() {
+            let given: Vec<String> =
+                given.into_iter().map(|(key, value)| format!("{key} = {value}")).collect();
+            out.key("server", format!("{{ {} }}", given.join(", ")));
+        }
+        if let Some(priority) = task.params.priority {
+            out.key("priority", priority);
+        }
+        if let Some(set) = &task.params.affinity {
+            out.key("affinity", affinity(host, parent, set));
+        }
+    }
+}
+
+fn work(out: &mut Writer, task: &Task) {
+    let (arrival, cost, deadline) = match task.work {
+        Work::Hog { start } => {
+            out.key("hog", true);
+            return out.key("start", quoted(start));
+        }
+        Work::Jobs { arrival, cost, deadline } => (arrival, cost, deadline),
+    };
+    let offset = match arrival {
+        Arrival::Periodic { period, offset } => {
+            out.key("period", quoted(period));
+            offset
+        }
+        Arrival::Sporadic { separation, slack_mean, offset } => {
+            out.key("separation", quoted(separation));
+            out.key("slack_mean", quoted(slack_mean));
+            offset
+        }
+    };
+    match cost.min == cost.max {
+        true => out.key("cost", quoted(cost.max)),
+        false => out.key("cost", format!("{{ min = {}, max = {} }}", quoted(cost.min), quoted(cost.max))),
+    }
+    out.key("deadline", quoted(deadline));
+    out.key("offset", quoted(offset));
+}
