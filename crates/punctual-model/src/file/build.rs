@@ -147,7 +147,8 @@ fn generated(
     readable(problems, before)?;
     check_recipe_keys(tab, recipe, problems);
     readable(problems, before)?;
-    let (periods, deadlines) = (periods.unwrap_or("uni-moderate"), deadlines.unwrap_or("implicit"));
+    let periods = periods.unwrap_or_else(|| tab.default("periods"));
+    let deadlines = deadlines.unwrap_or_else(|| tab.default("deadlines"));
     let fraction = |share: Share| share as f64 / WHOLE as f64;
     if recipe == "schedcat" {
         let extent = Extent {

@@ -6,7 +6,7 @@ use punctual_sched::Duration;
 use punctual_sched::registry::{self, OptionValue, ParamKind, PolicyInfo};
 
 use super::error::{Place, Problem, nearest};
-use super::keys::{Kind, RESERVED, TableInfo};
+use super::keys::{KeyInfo, Kind, RESERVED, TableInfo};
 use super::quantity::{self, Share, WHOLE, YEAR};
 use super::tree::{Entry, Node, Table, Value};
 
@@ -28,8 +28,17 @@ impl<'t> Tab<'t> {
         self.table.get(key)
     }
 
+    fn key(&self, key: &str) -> &'static KeyInfo {
+        self.info.key(key).unwrap_or_else(|| panic!("{key} is no key of {}", self.info.title))
+    }
+
     fn kind(&self, key: &str) -> Kind {
-        self.info.key(key).unwrap_or_else(|| panic!("{key} is no key of {}", self.info.title)).kind
+        self.key(key).kind
+    }
+
+    /// The default that the key table gives for an absent key.
+    pub(crate) fn default(&self, key: &str) -> &'static str {
+        self.key(key).default.unwrap_or_else(|| panic!("{key} has no default"))
     }
 }
 
@@ -84,8 +93,11 @@ impl Problems {
     }
 
     pub(crate) fn text<'t>(&mut self, tab: Tab<'t>, key: &'static str) -> Option<&'t str> {
-        let entry = tab.get(key)?;
-        self.text_of(entry, "expected a string")
+        let expected = match tab.kind(key) {
+            Kind::NameOf(what) => format!("expected the name of a {what}"),
+            _ => "expected a string".into(),
+        };
+        self.text_of(tab.get(key)?, &expected)
     }
 
     fn text_of<'t>(&mut self, entry: &'t Entry, expected: &str) -> Option<&'t str> {
@@ -101,6 +113,12 @@ impl Problems {
     pub(crate) fn duration(&mut self, tab: Tab<'_>, key: &'static str) -> Option<Duration> {
         let Kind::Duration { min_ns } = tab.kind(key) else { unreachable!("{key} is a duration") };
         self.duration_of(tab.get(key)?, min_ns)
+    }
+
+    /// As [`Problems::duration`], with the key's default.
+    pub(crate) fn duration_or(&mut self, tab: Tab<'_>, key: &'static str) -> Duration {
+        let default = || quantity::duration(tab.default(key)).expect("the key table's default is a duration");
+        self.duration(tab, key).unwrap_or_else(default)
     }
 
     pub(crate) fn duration_of(&mut self, entry: &Entry, min_ns: u64) -> Option<Duration> {
@@ -137,6 +155,12 @@ impl Problems {
         };
         let entry = tab.get(key)?;
         self.whole(&entry.key, &entry.node, &entry.place(), min, max)
+    }
+
+    /// As [`Problems::count`], with the key's default.
+    pub(crate) fn count_or(&mut self, tab: Tab<'_>, key: &'static str) -> u64 {
+        let default = || tab.default(key).parse().expect("the key table's default is a number");
+        self.count(tab, key).unwrap_or_else(default)
     }
 
     /// A whole number between `min` and `max`.

@@ -1,7 +1,7 @@
 //! Every key of the host file: its name, what it takes, its default, what it means. The parser, the JSON
 //! schema and the reference read these tables; nothing else lists keys.
 
-use punctual_sched::registry::{self, ParamKind, PolicyInfo};
+use punctual_sched::registry::{self, PolicyInfo};
 
 use super::quantity::{Share, WHOLE};
 use crate::generate::{DEADLINES, PERIODS, RECIPES, UTILIZATIONS};

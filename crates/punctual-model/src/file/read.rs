@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use punctual_sched::registry::{self, OptionValue, Options, ParamInfo, ParamKind, PolicyInfo};
-use punctual_sched::{CpuId, CpuSet, Duration, UnitParams};
+use punctual_sched::{CpuId, CpuSet, UnitParams};
 
 use super::build;
 use super::error::{Place, nearest};
@@ -77,8 +77,8 @@ pub(crate) fn host(root: &Table, file_name: &str, problems: &mut Problems) -> Op
     let tab = Tab { table: root, info: &ROOT, place: &top, name: "" };
     problems.check_keys(tab);
     let name = host_name(tab, file_name, problems);
-    let seed = problems.count(tab, "seed").unwrap_or(1);
-    let duration = problems.duration(tab, "duration").unwrap_or(Duration::from_secs(10));
+    let seed = problems.count_or(tab, "seed");
+    let duration = problems.duration_or(tab, "duration");
     let (processors, overheads) = machine(tab, problems)?;
     let pools = pools(tab, processors, problems);
     let domains = domains(tab, processors, &pools, problems);
@@ -113,7 +113,7 @@ fn machine(tab: Tab<'_>, problems: &mut Problems) -> Option<(usize, Overheads)> 
     let machine = problems.table(tab, "machine")?;
     let mut overheads = Overheads::default();
     if let Some(costs) = problems.table(machine, "overheads") {
-        let mut cost = |key| problems.duration(costs, key).unwrap_or_default();
+        let mut cost = |key| problems.duration_or(costs, key);
         overheads = Overheads {
             decision: cost("decision"),
             context_switch: cost("context_switch"),
@@ -266,7 +266,7 @@ fn domains<'t>(
     let Some(order) = outer_first(&tabs, &outer, problems) else { return Vec::new() };
     let mut final_index = vec![0; tabs.len()];
     order.iter().enumerate().for_each(|(new, &old)| final_index[old] = new);
-    let counts: Vec<usize> = tabs.iter().map(|t| problems.count(*t, "vcpus").unwrap_or(1) as usize).collect();
+    let counts: Vec<usize> = tabs.iter().map(|t| problems.count_or(*t, "vcpus") as usize).collect();
     if counts.iter().sum::<usize>() > UNITS_MAX {
         let message = format!("the domains have {} vCPUs", counts.iter().sum::<usize>());
         let place = root.get("domain").map_or(root.place, |e| &e.key_place);
@@ -434,7 +434,7 @@ fn single_vcpus(tab: Tab<'_>, vcpus: &mut [Unit], above: &Processors<'_>, proble
 /// The guest's scheduler: a name, or a table of `policy` and options.
 fn guest(tab: Tab<'_>, problems: &mut Problems) -> Option<Chosen> {
     let Some(entry) = tab.get("guest") else {
-        let Some(info) = registry::find("fixed-priority") else {
+        let Some(info) = registry::find(tab.default("guest")) else {
             problems.add(tab.place, "`guest` is missing", "expected the name of a policy");
             return None;
         };
@@ -564,7 +564,7 @@ fn hog_work(tab: Tab<'_>, problems: &mut Problems) -> Option<Work> {
             problems.add(&entry.key_place, format!("a hog has no `{key}`"), expected);
         }
     }
-    Some(Work::Hog { start: problems.duration(tab, "start").unwrap_or_default() })
+    Some(Work::Hog { start: problems.duration_or(tab, "start") })
 }
 
 fn jobs(tab: Tab<'_>, problems: &mut Problems) -> Option<Work> {
@@ -580,8 +580,8 @@ fn jobs(tab: Tab<'_>, problems: &mut Problems) -> Option<Work> {
 }
 
 fn arrival(tab: Tab<'_>, problems: &mut Problems) -> Option<Arrival> {
-    let offset = problems.duration(tab, "offset").unwrap_or_default();
-    let slack_mean = problems.duration(tab, "slack_mean");
+    let offset = problems.duration_or(tab, "offset");
+    let slack_mean = problems.duration_or(tab, "slack_mean");
     match (tab.get("period"), tab.get("separation")) {
         (Some(_), None) => {
             if let Some(entry) = tab.get("slack_mean") {
@@ -595,7 +595,7 @@ fn arrival(tab: Tab<'_>, problems: &mut Problems) -> Option<Arrival> {
         }
         (None, Some(_)) => {
             let separation = problems.duration(tab, "separation")?;
-            Some(Arrival::Sporadic { separation, slack_mean: slack_mean.unwrap_or_default(), offset })
+            Some(Arrival::Sporadic { separation, slack_mean, offset })
         }
         (Some(_), Some(entry)) => {
             let message = format!("{} has both `period` and `separation`", header(tab));
