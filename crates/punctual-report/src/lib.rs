@@ -5,5 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod format;
 mod perfetto;
+pub mod table;
 pub mod trace;
