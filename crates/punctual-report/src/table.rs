@@ -492,10 +492,8 @@ fn number_table(first: &str, names: usize, columns: &[&str], widths: &[usize], c
         column.set_constraint(ColumnConstraint::Absolute(Width::Fixed(*width as u16)));
     }
     for (i, column) in table.column_iter_mut().enumerate() {
-        match i {
-            0 => column.set_padding((0, 0)),
-            _ => column.set_padding((GAP as u16, 0)).set_cell_alignment(CellAlignment::Right),
-        };
+        let (gap, alignment) = if i == 0 { (0, CellAlignment::Left) } else { (GAP, CellAlignment::Right) };
+        column.set_padding((gap as u16, 0)).set_cell_alignment(alignment);
     }
     table
 }
