@@ -204,8 +204,8 @@ impl<T: TraceSink> Machine<'_, T> {
     fn run_timers(&mut self, sched: usize) {
         loop {
             let timer = self.scheds[sched].policy.next_timer();
-            if timer.at > self.now {
-                self.timers.set(sched, timer.at);
+            if timer.at > self.now || self.violation.is_some() {
+                self.timers.set(sched, timer.at.max(self.now + Duration::from_ns(1)));
                 return;
             }
             if let Some(cpu) = timer.charge {
@@ -215,7 +215,8 @@ impl<T: TraceSink> Machine<'_, T> {
             let s = &mut self.scheds[sched];
             s.policy.on_timer(self.now, &mut s.resched);
             self.after_call(sched);
-            self.check_timer(sched);
+            self.history.timer_ran(self.now);
+            self.check_busy_instant();
         }
     }
 
@@ -310,6 +311,7 @@ impl<T: TraceSink> Machine<'_, T> {
         let slice = s.policy.pick(self.now, cpu, &mut s.resched);
         self.procs[proc].decisions += 1;
         self.history.decided(self.now, proc, slice);
+        self.check_busy_instant();
         self.after_call(sched);
         if !self.check_slice(proc, slice) {
             return;
