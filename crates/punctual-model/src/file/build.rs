@@ -2,15 +2,19 @@
 
 use std::collections::BTreeSet;
 
+use punctual_sched::registry::PolicyInfo;
 use punctual_sched::{Duration, Instant, ParamError};
 
 use super::error::Place;
-use super::fields::{Problems, Tab, header};
+use super::fields::{Problems, Tab};
 use super::keys::{GENERATED_MAX, UNITS_MAX};
 use super::quantity::{Share, WHOLE, show_percent};
 use super::read::{Chosen, DomainDraft, PoolDraft, TaskDraft, Tasks, Unit, appended, derived_params};
 use crate::generate::{self, Extent, Stream, TaskSpec};
-use crate::host::{Arrival, Cost, Domain, DomainIx, Host, Parent, PoolIx, Task, Vcpu, Work};
+use crate::host::{Arrival, Cost, Domain, DomainIx, Host, Parent, Pool, PoolIx, Task, Vcpu, Work};
+
+/// Unit parameters that a task has among its own keys.
+const TASK_OWN: [&str; 2] = ["priority", "affinity"];
 
 /// Every unit with its places, as [`Host::vcpus`] and [`Host::tasks`] are ordered.
 #[derive(Default)]
@@ -30,9 +34,11 @@ pub(crate) fn complete(
     let mut schedulers: Vec<(Parent, usize, Chosen)> = Vec::new();
     for (i, draft) in pools.into_iter().enumerate() {
         let parent = Parent::Pool(PoolIx(i));
-        add_tasks(&mut host, &mut units, parent, &draft.pool.name, draft.tasks, None, problems)?;
-        schedulers.push((parent, draft.pool.processors.len(), draft.chosen));
-        host.pools.push(draft.pool);
+        add_tasks(&mut host, &mut units, parent, &draft.name, draft.tasks, None, problems)?;
+        let chosen = draft.chosen?;
+        let policy = chosen.choice.clone();
+        schedulers.push((parent, draft.processors.len(), chosen));
+        host.pools.push(Pool { name: draft.name, processors: draft.processors, policy });
     }
     for (i, draft) in domains.into_iter().enumerate() {
         let parent = Parent::Domain(DomainIx(i));
@@ -116,7 +122,7 @@ fn add_generated(drafts: &mut Vec<TaskDraft>, specs: &[TaskSpec], place: &Place)
             cost: Cost { min: spec.cost, max: spec.cost },
             deadline: spec.deadline,
         };
-        let mut unit = Unit::new(place);
+        let mut unit = Unit::new(place, true);
         unit.params = derived_params(&work);
         drafts.push(TaskDraft { name, unit, work });
     }
@@ -193,7 +199,8 @@ fn check_recipe_keys(tab: Tab<'_>, recipe: &str, problems: &mut Problems) {
     };
     for key in needs.iter().filter(|key| tab.get(key).is_none()) {
         let message = format!("`{key}` is missing: recipe \"{recipe}\" needs it");
-        problems.add(tab.place, message, tab.info.key(key).map_or("", |k| k.help));
+        let help = tab.info.key(key).map_or("", |k| k.help);
+        problems.add(tab.place, message, format!("expected `{key}`: {help}"));
     }
     if recipe == "schedcat" && tab.get("tasks").is_none() && tab.get("utilization").is_none() {
         problems.add(
@@ -243,7 +250,7 @@ fn check_total(
         return Some(());
     }
     let place = tab.get(key).map_or(tab.place, |e| &e.node.place);
-    let message = format!("the tasks' utilisation is {} in {}", show_percent(total), header(tab));
+    let message = format!("the tasks' utilisation is {}", show_percent(total));
     let expected = match recipe {
         "uunifast" => "expected at most 100%; \"uunifast-discard\" and \"randfixedsum\" go beyond".into(),
         _ => format!("expected more than 0%, at most {} for that many tasks", show_percent(most)),
@@ -280,24 +287,25 @@ fn insert_all(host: &Host, units: &Units, schedulers: &[(Parent, usize, Chosen)]
         let Ok(mut policy) = (chosen.choice.info.build)(*cpus, &chosen.choice.options) else { continue };
         for unit in units {
             if let Err(e) = policy.insert(Instant::ZERO, &unit.params) {
-                refused(chosen.choice.info.name, unit, &e, problems);
+                refused(chosen.choice.info, unit, &e, problems);
             }
         }
     }
 }
 
-fn refused(policy: &str, unit: &Unit, error: &ParamError, problems: &mut Problems) {
+fn refused(policy: &PolicyInfo, unit: &Unit, error: &ParamError, problems: &mut Problems) {
     let place = unit.place_of(error.field());
     match error {
         ParamError::Missing { field } => {
-            problems.add(place, format!("`{field}` is missing: policy `{policy}` needs it"), "here");
+            let help = policy.unit_params.iter().find(|p| p.name == *field).map_or("", |p| p.help);
+            let in_server =
+                if unit.is_task && !TASK_OWN.contains(field) { " in the task's `server`" } else { "" };
+            let message = format!("`{field}` is missing: policy `{}` needs it", policy.name);
+            problems.add(place, message, format!("expected `{field}`{in_server}: {help}"));
         }
         ParamError::OutOfRange { field, expected } => {
-            problems.add(
-                place,
-                format!("policy `{policy}` refuses `{field}`"),
-                format!("expected {expected}"),
-            );
+            let message = format!("policy `{}` refuses `{field}`", policy.name);
+            problems.add(place, message, format!("expected {expected}"));
         }
     }
 }

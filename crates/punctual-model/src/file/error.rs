@@ -169,8 +169,20 @@ impl fmt::Display for Errors {
 
 impl std::error::Error for Errors {}
 
+/// Words that other tools use for a key.
+const SYNONYMS: [(&str, &str); 8] = [
+    ("wcet", "cost"),
+    ("execution_time", "cost"),
+    ("interarrival", "separation"),
+    ("cores", "processors"),
+    ("cpus", "processors"),
+    ("pcpus", "processors"),
+    ("scheduler", "policy"),
+    ("slice", "budget"),
+];
+
 /// The name among `valid` that `given` was probably meant to be: few typing errors away (insertions,
-/// deletions, replacements, swaps; at most a third of its length), or an abbreviation of it.
+/// deletions, replacements, swaps; at most a third of its length), a part of it, or another tool's word for it.
 pub(crate) fn nearest<'a>(given: &str, valid: impl IntoIterator<Item = &'a str>) -> Option<String> {
     // Longer texts are not names; comparing them would cost the square of their length.
     if given.len() > 64 {
@@ -180,10 +192,11 @@ pub(crate) fn nearest<'a>(given: &str, valid: impl IntoIterator<Item = &'a str>)
     let distance = |name: &str| {
         let name = name.replace('-', "_");
         let typed = strsim::damerau_levenshtein(&folded, &name);
-        let abbreviates = folded.len() >= 3 && (name.starts_with(&folded) || folded.starts_with(&name));
-        if abbreviates { typed.min(1) } else { typed }
+        let part = folded.len() >= 3 && (name.contains(&folded) || folded.starts_with(&name));
+        let synonym = SYNONYMS.contains(&(folded.as_str(), name.as_str()));
+        if part || synonym { typed.min(1) } else { typed }
     };
-    let allowed = folded.chars().count().div_ceil(3);
+    let allowed = (folded.chars().count() / 3).max(1);
     valid
         .into_iter()
         .filter(|name| *name != given)
@@ -203,6 +216,7 @@ mod tests {
         assert_eq!(nearest("bugdet", names).as_deref(), Some("budget"));
         assert_eq!(nearest("Period", names).as_deref(), Some("period"));
         assert_eq!(nearest("cap", names).as_deref(), Some("cap_percent"));
+        assert_eq!(nearest("slice", names).as_deref(), Some("budget"));
         assert_eq!(nearest("colour", names), None);
     }
 }

@@ -1,6 +1,7 @@
 //! Reading single keys of a table, as the key tables say, and telling what is wrong with them.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 
 use punctual_sched::Duration;
 use punctual_sched::registry::{self, OptionValue, ParamKind, PolicyInfo};
@@ -77,7 +78,12 @@ impl Problems {
             }
         }
         for key in tab.info.all().filter(|k| k.required && tab.table.get(k.name).is_none()) {
-            self.add(tab.place, format!("`{}` is missing in {}", key.name, header(tab)), key.help);
+            let expected = match key.kind {
+                Kind::Table(info) => format!("expected {}: {}", info.title, key.help),
+                Kind::Named(info) => format!("expected at least one {}: {}", info.title, key.help),
+                _ => format!("expected `{}`: {}", key.name, key.help),
+            };
+            self.add(tab.place, format!("`{}` is missing in {}", key.name, header(tab)), expected);
         }
     }
 
@@ -140,7 +146,7 @@ impl Problems {
                 self.add(&entry.node.place, format!("`{}` is {d}", entry.key), format!("expected {least}"));
             }
             Err(expected) => {
-                let message = format!("`{}` is no such duration: \"{}\"", entry.key, shorten(text));
+                let message = format!("`{}` cannot be \"{}\"", entry.key, shorten(text));
                 self.add(&entry.node.place, message, format!("expected {expected}"));
             }
         }
@@ -154,7 +160,7 @@ impl Problems {
             _ => unreachable!("{key} is a number"),
         };
         let entry = tab.get(key)?;
-        self.whole(&entry.key, &entry.node, &entry.place(), min, max)
+        self.whole(&entry.key, &entry.node, &entry.place(), min..=max, "a whole number")
     }
 
     /// As [`Problems::count`], with the key's default.
@@ -163,11 +169,18 @@ impl Problems {
         self.count(tab, key).unwrap_or_else(default)
     }
 
-    /// A whole number between `min` and `max`.
-    fn whole(&mut self, key: &str, node: &Node, place: &Place, min: u64, max: u64) -> Option<u64> {
-        let expected = format!("expected a whole number from {min} to {max}");
+    /// A whole number within `range`; `what` it is, for errors.
+    fn whole(
+        &mut self,
+        key: &str,
+        node: &Node,
+        place: &Place,
+        range: RangeInclusive<u64>,
+        what: &str,
+    ) -> Option<u64> {
+        let expected = format!("expected {what} from {} to {}", range.start(), range.end());
         match &node.value {
-            Value::Integer(Some(n)) => match u64::try_from(*n).ok().filter(|n| (min..=max).contains(n)) {
+            Value::Integer(Some(n)) => match u64::try_from(*n).ok().filter(|n| range.contains(n)) {
                 Some(n) => return Some(n),
                 None => self.add(place, format!("`{key}` is {n}"), expected),
             },
@@ -216,7 +229,7 @@ impl Problems {
                 self.add(&entry.node.place, format!("`{key}` is \"{}\"", shorten(text)), expected);
             }
             Err(expected) => {
-                let message = format!("`{key}` is no such percentage: \"{}\"", shorten(text));
+                let message = format!("`{key}` cannot be \"{}\"", shorten(text));
                 self.add(&entry.node.place, message, format!("expected {expected}"));
             }
         }
@@ -256,7 +269,7 @@ impl Problems {
 
     /// A list of distinct numbers, at least one, each below `limit`; what they count is `of`.
     pub(crate) fn numbers(&mut self, entry: &Entry, limit: usize, of: &str) -> Option<Vec<(usize, Place)>> {
-        let expected = format!("expected a list of {of}, for example [0]");
+        let expected = format!("expected a list of numbers of {of}, for example [0]");
         let Value::List(items) = &entry.node.value else {
             self.wrong_kind(entry, expected);
             return None;
@@ -269,7 +282,7 @@ impl Problems {
         let mut numbers = Vec::new();
         for item in items {
             let highest = (limit - 1) as u64;
-            let Some(n) = self.whole(&entry.key, item, &item.place, 0, highest) else { continue };
+            let Some(n) = self.whole(&entry.key, item, &item.place, 0..=highest, of) else { continue };
             if seen.insert(n) {
                 numbers.push((n as usize, item.place.clone()));
             } else {
@@ -335,7 +348,8 @@ impl Problems {
                 _ => self.duration_of(entry, 0).map(OptionValue::Duration),
             },
             ParamKind::Count { min, max } => {
-                self.whole(&entry.key, &entry.node, &entry.place(), min, max).map(OptionValue::Count)
+                let what = "a whole number";
+                self.whole(&entry.key, &entry.node, &entry.place(), min..=max, what).map(OptionValue::Count)
             }
             ParamKind::Flag => match entry.node.value {
                 Value::Flag(flag) => Some(OptionValue::Flag(flag)),

@@ -70,7 +70,14 @@ pub fn parse(text: &str, file_name: &str, overrides: &Overrides) -> Result<Host,
     let (document, syntax_errors) = DeTable::parse_recoverable(text);
     for e in &syntax_errors {
         let place = Place::new(0, on_boundaries(text, e.span().unwrap_or(0..0)));
-        problems.add(&place, format!("this is not TOML: {}", e.message()), "here");
+        let (message, expected) = match e.message().split_once(", expected ") {
+            Some((message, expected)) => (message, format!("expected {expected}")),
+            None if e.message() == "duplicate key" => {
+                (e.message(), "expected each name once in a table".into())
+            }
+            None => (e.message(), "expected valid TOML".into()),
+        };
+        problems.add(&place, format!("this is not TOML: {message}"), expected);
     }
     if !syntax_errors.is_empty() {
         return Err(Errors::new(sources, problems.list));

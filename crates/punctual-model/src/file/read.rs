@@ -10,10 +10,10 @@ use punctual_sched::{CpuId, CpuSet, UnitParams};
 use super::build;
 use super::error::{Place, nearest};
 use super::fields::{Problems, Tab, header, shorten};
-use super::keys::{COST, Kind, NESTING_MAX, ROOT, UNITS_MAX};
+use super::keys::{COST, Kind, NESTING_MAX, PROCESSORS_MAX, ROOT, UNITS_MAX};
 use super::quantity;
 use super::tree::{Entry, Table, Value};
-use crate::host::{Arrival, Cost, Host, Overheads, Parent, PolicyChoice, Pool, Work};
+use crate::host::{Arrival, Cost, DomainIx, Host, Overheads, Parent, PolicyChoice, PoolIx, Work};
 
 /// A unit parameter's name and where it was given.
 pub(crate) type ParamPlaces = Vec<(&'static str, Place)>;
@@ -31,6 +31,8 @@ pub(crate) struct Unit {
     pub(crate) params: UnitParams,
     pub(crate) places: ParamPlaces,
     pub(crate) place: Place,
+    /// A task, not a vCPU.
+    pub(crate) is_task: bool,
 }
 
 /// A task before its host is put together.
@@ -48,8 +50,10 @@ pub(crate) struct Tasks<'t> {
 
 /// A pool before its host is put together.
 pub(crate) struct PoolDraft<'t> {
-    pub(crate) pool: Pool,
-    pub(crate) chosen: Chosen,
+    pub(crate) name: String,
+    pub(crate) processors: Vec<usize>,
+    /// `None` when the file names no valid policy.
+    pub(crate) chosen: Option<Chosen>,
     pub(crate) tasks: Tasks<'t>,
 }
 
@@ -79,7 +83,7 @@ pub(crate) fn host(root: &Table, file_name: &str, problems: &mut Problems) -> Op
     let name = host_name(tab, file_name, problems);
     let seed = problems.count_or(tab, "seed");
     let duration = problems.duration_or(tab, "duration");
-    let (processors, overheads) = machine(tab, problems)?;
+    let (processors, overheads) = machine(tab, problems);
     let pools = pools(tab, processors, problems);
     let domains = domains(tab, processors, &pools, problems);
     if !problems.list.is_empty() {
@@ -109,9 +113,11 @@ fn host_name(tab: Tab<'_>, file_name: &str, problems: &mut Problems) -> String {
     name.to_string()
 }
 
-fn machine(tab: Tab<'_>, problems: &mut Problems) -> Option<(usize, Overheads)> {
-    let machine = problems.table(tab, "machine")?;
+/// The number of processors and the overheads. When they are not known, the greatest possible number, so that
+/// the rest of the file can still be checked.
+fn machine(tab: Tab<'_>, problems: &mut Problems) -> (usize, Overheads) {
     let mut overheads = Overheads::default();
+    let Some(machine) = problems.table(tab, "machine") else { return (PROCESSORS_MAX as usize, overheads) };
     if let Some(costs) = problems.table(machine, "overheads") {
         let mut cost = |key| problems.duration_or(costs, key);
         overheads = Overheads {
@@ -121,7 +127,7 @@ fn machine(tab: Tab<'_>, problems: &mut Problems) -> Option<(usize, Overheads)> 
             lock: cost("lock"),
         };
     }
-    Some((problems.count(machine, "processors")? as usize, overheads))
+    (problems.count(machine, "processors").unwrap_or(PROCESSORS_MAX) as usize, overheads)
 }
 
 fn pools<'t>(root: Tab<'t>, processors: usize, problems: &mut Problems) -> Vec<PoolDraft<'t>> {
@@ -139,13 +145,10 @@ fn pools<'t>(root: Tab<'t>, processors: usize, problems: &mut Problems) -> Vec<P
             position: &position,
             count: own.len(),
             limit: processors,
-            what: "pool's processors",
+            what: "processors of the pool",
         };
         let tasks = tasks(*tab, &of, problems);
-        if let Some(chosen) = chosen {
-            let pool = Pool { name: tab.name.into(), processors: own, policy: chosen.choice.clone() };
-            pools.push(PoolDraft { pool, chosen, tasks });
-        }
+        pools.push(PoolDraft { name: tab.name.into(), processors: own, chosen, tasks });
     }
     pools
 }
@@ -258,7 +261,7 @@ fn domains<'t>(
 ) -> Vec<DomainDraft<'t>> {
     let tabs = problems.named(root, "domain");
     let by_name: BTreeMap<&str, usize> = tabs.iter().enumerate().map(|(i, t)| (t.name, i)).collect();
-    for tab in tabs.iter().filter(|t| pools.iter().any(|p| p.pool.name == t.name)) {
+    for tab in tabs.iter().filter(|t| pools.iter().any(|p| p.name == t.name)) {
         let message = format!("a pool is called `{}` too", tab.name);
         problems.add(tab.place, message, "expected different names for pools and domains");
     }
@@ -281,21 +284,15 @@ fn domains<'t>(
                 let position = |n: usize| (n < counts[outer]).then_some(n);
                 let what = "vCPUs of the outer domain";
                 let of = Processors { position: &position, count: counts[outer], limit: counts[outer], what };
-                domain(
-                    tab,
-                    Parent::Domain(crate::host::DomainIx(final_index[outer])),
-                    counts[old],
-                    &of,
-                    problems,
-                )
+                domain(tab, Parent::Domain(DomainIx(final_index[outer])), counts[old], &of, problems)
             }
             None => {
                 let Some(pool) = domain_pool(tab, pools, problems) else { continue };
-                let own = &pools[pool].pool.processors;
+                let own = &pools[pool].processors;
                 let position = |n: usize| own.binary_search(&n).ok();
-                let what = "processors of its pool";
+                let what = "processors of the pool";
                 let of = Processors { position: &position, count: own.len(), limit: processors, what };
-                domain(tab, Parent::Pool(crate::host::PoolIx(pool)), counts[old], &of, problems)
+                domain(tab, Parent::Pool(PoolIx(pool)), counts[old], &of, problems)
             }
         };
         domains.extend(draft);
@@ -341,9 +338,12 @@ fn outer_first(tabs: &[Tab<'_>], outer: &[Option<usize>], problems: &mut Problem
             chain.push(next);
             at = next;
         }
-        if let (Some(next), Some(entry)) = (outer[at], tab.get("in")) {
+        // A cycle is told once, by its first domain.
+        let first = outer[at] != Some(start) || chain.iter().all(|&d| d >= start);
+        if let (Some(next), Some(entry), true) = (outer[at], tab.get("in"), first) {
+            let names: Vec<&str> = chain.iter().chain([&next]).map(|&d| tabs[d].name).collect();
             let message = match next == start {
-                true => format!("domain `{}` runs inside itself", tab.name),
+                true => format!("domain `{}` runs inside itself: {}", tab.name, names.join(" in ")),
                 false => format!("domain `{}` is nested more than {NESTING_MAX} deep", tab.name),
             };
             problems.add(&entry.node.place, message, "expected a chain of domains that ends at a pool");
@@ -359,7 +359,7 @@ fn outer_first(tabs: &[Tab<'_>], outer: &[Option<usize>], problems: &mut Problem
 
 /// The pool of a domain that is not nested.
 fn domain_pool(tab: Tab<'_>, pools: &[PoolDraft<'_>], problems: &mut Problems) -> Option<usize> {
-    let names = || pools.iter().map(|p| p.pool.name.as_str());
+    let names = || pools.iter().map(|p| p.name.as_str());
     let Some(entry) = tab.get("pool") else {
         if pools.len() > 1 && tab.get("in").is_none() {
             let message = format!("`pool` is missing in {}", header(tab));
@@ -388,12 +388,12 @@ fn domain<'t>(
     above: &Processors<'_>,
     problems: &mut Problems,
 ) -> Option<DomainDraft<'t>> {
-    let common = unit_params(tab, above, Unit::new(tab.place), problems);
+    let common = unit_params(tab, above, Unit::new(tab.place, false), problems);
     let mut vcpus = vec![common; count];
     single_vcpus(tab, &mut vcpus, above, problems);
     let guest = guest(tab, problems);
     let position = |n: usize| (n < count).then_some(n);
-    let of = Processors { position: &position, count, limit: count, what: "domain's vCPUs" };
+    let of = Processors { position: &position, count, limit: count, what: "vCPUs of the domain" };
     let tasks = tasks(tab, &of, problems);
     let guest = guest?;
     build::check_options(&guest, count, problems);
@@ -453,8 +453,8 @@ fn guest(tab: Tab<'_>, problems: &mut Problems) -> Option<Chosen> {
 }
 
 impl Unit {
-    pub(crate) fn new(place: &Place) -> Self {
-        Unit { params: UnitParams::default(), places: Vec::new(), place: place.clone() }
+    pub(crate) fn new(place: &Place, is_task: bool) -> Self {
+        Unit { params: UnitParams::default(), places: Vec::new(), place: place.clone(), is_task }
     }
 
     /// Where `field` was given, else where it is missing.
@@ -522,9 +522,13 @@ fn tasks<'t>(tab: Tab<'t>, of: &Processors<'_>, problems: &mut Problems) -> Task
 }
 
 fn task(tab: Tab<'_>, of: &Processors<'_>, problems: &mut Problems) -> Option<TaskDraft> {
-    let hog = problems.flag(tab, "hog").unwrap_or(false);
-    let work = if hog { hog_work(tab, problems) } else { jobs(tab, problems) };
-    let mut unit = Unit::new(tab.place);
+    let hog = tab.get("hog").map(|_| problems.flag(tab, "hog"));
+    let work = match hog {
+        Some(None) => None,
+        Some(Some(true)) => hog_work(tab, problems),
+        Some(Some(false)) | None => jobs(tab, problems),
+    };
+    let mut unit = Unit::new(tab.place, true);
     if let Some(work) = &work {
         unit.params = derived_params(work);
         for (field, key) in [("budget", "cost"), ("period", "period"), ("period", "separation")] {
