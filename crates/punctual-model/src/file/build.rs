@@ -9,7 +9,9 @@ use super::error::Place;
 use super::fields::{Problems, Tab};
 use super::keys::{GENERATED_MAX, UNITS_MAX};
 use super::quantity::{Share, WHOLE, show_percent};
-use super::read::{Chosen, DomainDraft, PoolDraft, TaskDraft, Tasks, Unit, appended, derived_params};
+use super::read::{
+    Chosen, DomainDraft, PoolDraft, TaskDraft, Tasks, Unit, UnitKind, appended, derived_params,
+};
 use crate::generate::{self, Extent, Stream, TaskSpec};
 use crate::host::{Arrival, Cost, Domain, DomainIx, Host, Parent, Pool, PoolIx, Task, Vcpu, Work};
 
@@ -122,7 +124,7 @@ fn add_generated(drafts: &mut Vec<TaskDraft>, specs: &[TaskSpec], place: &Place)
             cost: Cost { min: spec.cost, max: spec.cost },
             deadline: spec.deadline,
         };
-        let mut unit = Unit::new(place, true);
+        let mut unit = Unit::new(place, UnitKind::Generated(name.clone()));
         unit.params = derived_params(&work);
         drafts.push(TaskDraft { name, unit, work });
     }
@@ -298,13 +300,17 @@ fn refused(policy: &PolicyInfo, unit: &Unit, error: &ParamError, problems: &mut 
     match error {
         ParamError::Missing { field } => {
             let help = policy.unit_params.iter().find(|p| p.name == *field).map_or("", |p| p.help);
-            let in_server =
-                if unit.is_task && !TASK_OWN.contains(field) { " in the task's `server`" } else { "" };
+            let own = matches!(unit.kind, UnitKind::Vcpu) || TASK_OWN.contains(field);
+            let in_server = if own { "" } else { " in the task's `server`" };
             let message = format!("`{field}` is missing: policy `{}` needs it", policy.name);
             problems.add(place, message, format!("expected `{field}`{in_server}: {help}"));
         }
         ParamError::OutOfRange { field, expected } => {
-            let message = format!("policy `{}` refuses `{field}`", policy.name);
+            let of = match &unit.kind {
+                UnitKind::Generated(name) => format!(" of generated task `{name}`"),
+                UnitKind::Vcpu | UnitKind::Task => String::new(),
+            };
+            let message = format!("policy `{}` refuses `{field}`{of}", policy.name);
             problems.add(place, message, format!("expected {expected}"));
         }
     }

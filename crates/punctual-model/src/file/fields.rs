@@ -74,7 +74,7 @@ impl Problems {
     pub(crate) fn check_keys(&mut self, tab: Tab<'_>) {
         for entry in &tab.table.entries {
             if !tab.info.names().any(|name| name == entry.key) {
-                self.unknown_key(tab.info.title, tab.info.names().collect(), entry);
+                self.unknown_key(&header(tab), tab.info.names().collect(), entry);
             }
         }
         for key in tab.info.all().filter(|k| k.required && tab.table.get(k.name).is_none()) {
@@ -269,7 +269,7 @@ impl Problems {
 
     /// A list of distinct numbers, at least one, each below `limit`; what they count is `of`.
     pub(crate) fn numbers(&mut self, entry: &Entry, limit: usize, of: &str) -> Option<Vec<(usize, Place)>> {
-        let expected = format!("expected a list of numbers of {of}, for example [0]");
+        let expected = format!("expected a list of {of}, for example [0]");
         let Value::List(items) = &entry.node.value else {
             self.wrong_kind(entry, expected);
             return None;

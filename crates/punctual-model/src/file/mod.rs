@@ -25,7 +25,7 @@ pub use write::to_toml;
 
 use crate::host::Host;
 use error::{Origin, Place, Source};
-use fields::Problems;
+use fields::{Problems, shorten};
 
 /// A host file is at most this long.
 const BYTES_MAX: u64 = 16 << 20;
@@ -70,13 +70,7 @@ pub fn parse(text: &str, file_name: &str, overrides: &Overrides) -> Result<Host,
     let (document, syntax_errors) = DeTable::parse_recoverable(text);
     for e in &syntax_errors {
         let place = Place::new(0, on_boundaries(text, e.span().unwrap_or(0..0)));
-        let (message, expected) = match e.message().split_once(", expected ") {
-            Some((message, expected)) => (message, format!("expected {expected}")),
-            None if e.message() == "duplicate key" => {
-                (e.message(), "expected each name once in a table".into())
-            }
-            None => (e.message(), "expected valid TOML".into()),
-        };
+        let (message, expected) = syntax_error(e.message(), &text[place.start..place.end]);
         problems.add(&place, format!("this is not TOML: {message}"), expected);
     }
     if !syntax_errors.is_empty() {
@@ -87,6 +81,19 @@ pub fn parse(text: &str, file_name: &str, overrides: &Overrides) -> Result<Host,
     match read::host(&root, file_name, &mut problems) {
         Some(host) if problems.list.is_empty() => Ok(host),
         _ => Err(Errors::new(sources, problems.list)),
+    }
+}
+
+/// What is wrong and what was expected, from what the TOML parser says about `text`.
+fn syntax_error<'a>(message: &'a str, text: &str) -> (&'a str, String) {
+    match message.split_once(", expected ") {
+        Some(("string values must be quoted", _)) if text.is_empty() => {
+            ("a value is missing", "expected a value".into())
+        }
+        Some((what @ "string values must be quoted", _)) => (what, format!("expected \"{}\"", shorten(text))),
+        Some((what, expected)) => (what, format!("expected {expected}")),
+        None if message == "duplicate key" => (message, "expected each name once in a table".into()),
+        None => (message, "expected valid TOML".into()),
     }
 }
 

@@ -106,11 +106,10 @@ impl Change {
         word: bool,
     ) -> Self {
         let source = sources.len();
-        let raw = &text[value_at..];
-        let string = || Node {
-            place: Place::new(source, value_at..text.len()),
-            value: Value::Text(raw.trim().to_string()),
-        };
+        let raw = text[value_at..].trim();
+        let value_at = text.len() - text[value_at..].trim_start().len();
+        let place = Place::new(source, value_at..value_at + raw.len());
+        let string = || Node { place: place.clone(), value: Value::Text(raw.into()) };
         let node = match DeValue::parse(raw) {
             Ok(value) if !word => tree::node(value, source, value_at),
             _ => string(),

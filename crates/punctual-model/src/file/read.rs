@@ -31,8 +31,16 @@ pub(crate) struct Unit {
     pub(crate) params: UnitParams,
     pub(crate) places: ParamPlaces,
     pub(crate) place: Place,
-    /// A task, not a vCPU.
-    pub(crate) is_task: bool,
+    pub(crate) kind: UnitKind,
+}
+
+/// What a unit is, for errors.
+#[derive(Clone)]
+pub(crate) enum UnitKind {
+    Vcpu,
+    Task,
+    /// A generated task of this name.
+    Generated(String),
 }
 
 /// A task before its host is put together.
@@ -388,7 +396,7 @@ fn domain<'t>(
     above: &Processors<'_>,
     problems: &mut Problems,
 ) -> Option<DomainDraft<'t>> {
-    let common = unit_params(tab, above, Unit::new(tab.place, false), problems);
+    let common = unit_params(tab, above, Unit::new(tab.place, UnitKind::Vcpu), problems);
     let mut vcpus = vec![common; count];
     single_vcpus(tab, &mut vcpus, above, problems);
     let guest = guest(tab, problems);
@@ -453,8 +461,8 @@ fn guest(tab: Tab<'_>, problems: &mut Problems) -> Option<Chosen> {
 }
 
 impl Unit {
-    pub(crate) fn new(place: &Place, is_task: bool) -> Self {
-        Unit { params: UnitParams::default(), places: Vec::new(), place: place.clone(), is_task }
+    pub(crate) fn new(place: &Place, kind: UnitKind) -> Self {
+        Unit { params: UnitParams::default(), places: Vec::new(), place: place.clone(), kind }
     }
 
     /// Where `field` was given, else where it is missing.
@@ -528,7 +536,7 @@ fn task(tab: Tab<'_>, of: &Processors<'_>, problems: &mut Problems) -> Option<Ta
         Some(Some(true)) => hog_work(tab, problems),
         Some(Some(false)) | None => jobs(tab, problems),
     };
-    let mut unit = Unit::new(tab.place, true);
+    let mut unit = Unit::new(tab.place, UnitKind::Task);
     if let Some(work) = &work {
         unit.params = derived_params(work);
         for (field, key) in [("budget", "cost"), ("period", "period"), ("period", "separation")] {
