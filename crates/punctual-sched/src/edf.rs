@@ -16,10 +16,11 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use crate::affinity::allowed;
 use crate::cpuset::CpuSet;
 use crate::policy::{Account, CpuId, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
 use crate::registry::{ParamInfo, ParamKind, PolicyInfo, WorkConservation};
-use crate::run_queue::{RunQueue, allowed, require};
+use crate::run_queue::{RunQueue, require};
 use crate::time::{Duration, Instant};
 
 /// The registry's entry.

@@ -16,17 +16,22 @@
 
 extern crate alloc;
 
+pub mod affinity;
 pub mod bitmap;
+pub mod cbs;
 pub mod cpuset;
+pub mod credit;
 pub mod edf;
 pub mod fixed_priority;
 pub mod heap;
+pub mod homes;
 pub mod pairing;
 pub mod policy;
 pub mod registry;
 pub mod round_robin;
 pub mod rtds;
 pub mod run_queue;
+pub mod sedf;
 pub mod servers;
 pub mod time;
 

@@ -14,10 +14,11 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use crate::affinity::allowed;
 use crate::cpuset::CpuSet;
 use crate::policy::{Account, CpuId, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
 use crate::registry::{OptionError, ParamInfo, ParamKind, PolicyInfo, WorkConservation};
-use crate::run_queue::{RunQueue, allowed};
+use crate::run_queue::RunQueue;
 use crate::time::{Duration, Instant};
 
 /// The registry's entry.

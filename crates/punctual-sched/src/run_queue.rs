@@ -19,6 +19,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};
 
+use crate::affinity::Affinities;
 use crate::cpuset::CpuSet;
 use crate::pairing::PairingHeaps;
 use crate::policy::{CpuId, ParamError, UnitId};
@@ -42,13 +43,6 @@ struct Member<K, T> {
     last: u32,
 }
 
-/// An affinity in use and how many units have it.
-#[derive(Debug)]
-struct Class {
-    cpus: CpuSet,
-    units: u32,
-}
-
 /// What a processor does.
 #[derive(Clone, Copy, Debug)]
 struct Processor<K> {
@@ -70,9 +64,7 @@ pub struct RunQueue<K, T> {
     members: Vec<Member<K, T>>,
     free: Vec<u32>,
     heaps: PairingHeaps<(K, u64)>,
-    classes: Vec<Class>,
-    /// For each processor, the affinities that contain it.
-    served: Vec<Vec<u32>>,
+    affinities: Affinities,
     processors: Vec<Processor<K>>,
     sequence: u64,
 }
@@ -90,25 +82,6 @@ impl<K, T> IndexMut<UnitId> for RunQueue<K, T> {
     fn index_mut(&mut self, unit: UnitId) -> &mut T {
         &mut self.members[unit.index()].data
     }
-}
-
-/// The processors of `0..cpus` that `affinity` allows.
-///
-/// # Errors
-/// When there is none.
-pub fn allowed(cpus: usize, affinity: Option<&CpuSet>) -> Result<CpuSet, ParamError> {
-    let Some(affinity) = affinity else {
-        return Ok(CpuSet::all(cpus));
-    };
-    let mut set = CpuSet::new(cpus);
-    for cpu in affinity.iter().filter(|cpu| cpu.index() < cpus) {
-        set.insert(cpu);
-    }
-    if set.is_empty() {
-        let expected = alloc::format!("at least one of the pool's processors (0..{cpus})");
-        return Err(ParamError::OutOfRange { field: "affinity", expected: expected.into() });
-    }
-    Ok(set)
 }
 
 /// `Err` about `field` unless `holds`.
@@ -131,8 +104,7 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
             members: Vec::new(),
             free: Vec::new(),
             heaps: PairingHeaps::new(0),
-            classes: Vec::new(),
-            served: alloc::vec![Vec::new(); cpus],
+            affinities: Affinities::new(cpus),
             processors: alloc::vec![idle; cpus],
             sequence: 0,
         }
@@ -150,13 +122,13 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
         self.members.len()
     }
 
-    /// Adds a unit that wants no processor yet and may run on `cpus` (see [`allowed`]).
+    /// Adds a unit that wants no processor yet and may run on `cpus` (see [`crate::affinity::allowed`]).
     pub fn add(&mut self, cpus: CpuSet, data: T) -> UnitId {
         let last = cpus.iter().next().map_or(0, |cpu| cpu.0);
         let member = Member {
             data,
             key: (K::default(), 0),
-            class: self.join_class(cpus),
+            class: self.join(cpus),
             ready: false,
             present: true,
             cpu: NONE,
@@ -187,19 +159,19 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
             self.processors[cpu as usize].busy = false;
             resched.insert(CpuId(cpu));
         }
-        self.leave_class(class);
+        self.affinities.leave(class);
         self.free.push(unit.0);
     }
 
     /// Restricts a unit to `cpus` from now on.
     pub fn set_affinity(&mut self, unit: UnitId, cpus: CpuSet, resched: &mut CpuSet) {
         let old = self.members[unit.index()].class;
-        if self.classes[old as usize].cpus == cpus {
+        if *self.affinities.cpus(old) == cpus {
             return;
         }
-        let class = self.join_class(cpus);
+        let class = self.join(cpus);
         self.members[unit.index()].class = class;
-        self.leave_class(old);
+        self.affinities.leave(old);
         let member = &self.members[unit.index()];
         if member.cpu != NONE && !self.may_run(unit, CpuId(member.cpu)) {
             resched.insert(CpuId(member.cpu));
@@ -213,7 +185,7 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
     #[inline]
     pub fn may_run(&self, unit: UnitId, cpu: CpuId) -> bool {
         let class = self.members[unit.index()].class;
-        self.classes[class as usize].cpus.contains(cpu)
+        self.affinities.cpus(class).contains(cpu)
     }
 
     /// The unit that the last pick gave to `cpu`.
@@ -320,7 +292,7 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
     #[inline]
     fn head(&self, cpu: CpuId) -> Option<(UnitId, (K, u64))> {
         let mut best: Option<(usize, (K, u64))> = None;
-        for &class in &self.served[cpu.index()] {
+        for &class in self.affinities.serving(cpu) {
             if let Some((id, key)) = self.heaps.peek(class as usize)
                 && best.is_none_or(|(_, least)| key < least)
             {
@@ -363,7 +335,7 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
     /// Finds a processor that should take the waiting `unit`, in the order given in the module's documentation.
     fn tickle(&mut self, unit: UnitId, resched: &mut CpuSet) {
         let member = &self.members[unit.index()];
-        let allowed = &self.classes[member.class as usize].cpus;
+        let allowed = self.affinities.cpus(member.class);
         let (key, last, cpus) = (member.key.0, member.last as usize, self.processors.len());
         let mut least: Option<(usize, K)> = None;
         for at in (last..cpus).chain(0..last) {
@@ -405,34 +377,9 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
         });
     }
 
-    fn join_class(&mut self, cpus: CpuSet) -> u32 {
-        let in_use = |class: &Class| class.units > 0 && class.cpus == cpus;
-        if let Some(class) = self.classes.iter().position(in_use) {
-            self.classes[class].units += 1;
-            return class as u32;
-        }
-        let class = match self.classes.iter().position(|class| class.units == 0) {
-            Some(vacant) => vacant,
-            None => {
-                self.classes.push(Class { cpus: CpuSet::default(), units: 0 });
-                self.heaps.grow_heaps(self.classes.len());
-                self.classes.len() - 1
-            }
-        };
-        for cpu in cpus.iter() {
-            self.served[cpu.index()].push(class as u32);
-        }
-        self.classes[class] = Class { cpus, units: 1 };
-        class as u32
-    }
-
-    fn leave_class(&mut self, class: u32) {
-        let left = &mut self.classes[class as usize];
-        left.units -= 1;
-        if left.units == 0 {
-            for cpu in left.cpus.iter() {
-                self.served[cpu.index()].retain(|&served| served != class);
-            }
-        }
+    fn join(&mut self, cpus: CpuSet) -> u32 {
+        let class = self.affinities.join(cpus);
+        self.heaps.grow_heaps(self.affinities.len());
+        class
     }
 }

@@ -1,0 +1,245 @@
+//! CBS: constant bandwidth servers, hard reservations scheduled by earliest deadline.
+//!
+//! Sources: Abeni and Buttazzo, *Integrating Multimedia Applications in Hard Real-Time Systems*, RTSS 1998; the
+//! hard form and the wake-up rule as in Linux's `SCHED_DEADLINE` (`Documentation/scheduler/sched-deadline.rst`).
+//! This is also the policy that `docs/write-a-policy.md` builds.
+//!
+//! # Rules
+//! - **State.** Each unit has a budget Q and a period T, and now: budget left q and a deadline d.
+//! - **Urgency.** The ready units with the earliest deadlines run on the pool's processors, within their
+//!   affinities.
+//! - **Consumption.** Running consumes budget exactly. Overrun is forgiven.
+//! - **Wake-up.** A unit may go on with (q, d) only if that is no more than its bandwidth until d:
+//!   q / (d - now) <= Q / T. Otherwise, or when d has passed, it starts afresh: q = Q, d = now + T.
+//! - **Exhaustion.** The unit is throttled: it does not run before d. (The server of 1998 is soft: it gets its
+//!   budget at once with a later deadline.)
+//! - **Replenishment.** At d a throttled unit gets q = Q and d + T. If even that has passed, it starts afresh.
+//! - **Ties** are first come, first served; a running unit keeps its processor against equals.
+//! - **New parameters** take effect at the next replenishment or fresh start, a new affinity at once.
+//!
+//! So however long and whenever a unit wants to run, on one processor it disturbs the others no more than a
+//! periodic task of Q every T, and with all Q/T adding up to at most 1 every unit gets its Q before every d.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use crate::affinity::allowed;
+use crate::cpuset::CpuSet;
+use crate::heap::IndexedHeap;
+use crate::policy::{Account, CpuId, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
+use crate::registry::{ParamInfo, ParamKind, PolicyInfo, WorkConservation};
+use crate::run_queue::{RunQueue, require};
+use crate::time::{Duration, Instant};
+
+/// The registry's entry.
+pub const INFO: PolicyInfo = PolicyInfo {
+    name: "cbs",
+    summary: "hard constant bandwidth servers by earliest deadline, global over the pool",
+    source: "Abeni & Buttazzo, RTSS 1998; Linux Documentation/scheduler/sched-deadline.rst",
+    unit_params: &[
+        ParamInfo {
+            name: "budget",
+            kind: ParamKind::Duration,
+            default: None,
+            help: "processor time per period, longer than zero, at most the period",
+        },
+        ParamInfo {
+            name: "period",
+            kind: ParamKind::Duration,
+            default: None,
+            help: "replenishment period and relative deadline",
+        },
+    ],
+    options: &[],
+    work_conservation: WorkConservation::WithinBudget,
+    shared_queue: true,
+    build: |cpus, _| Ok(Box::new(Cbs::new(cpus))),
+};
+
+#[derive(Clone, Copy, Debug)]
+struct Server {
+    budget: Duration,
+    period: Duration,
+}
+
+impl Server {
+    fn new(params: &UnitParams) -> Result<Self, ParamError> {
+        let budget = params.budget.ok_or(ParamError::Missing { field: "budget" })?;
+        let period = params.period.ok_or(ParamError::Missing { field: "period" })?;
+        require(!budget.is_zero() && budget <= period, "budget", || {
+            alloc::format!("longer than zero and at most the period ({period})").into()
+        })?;
+        Ok(Server { budget, period })
+    }
+}
+
+#[derive(Debug)]
+struct Unit {
+    now: Server,
+    /// What it has from the next replenishment or fresh start on.
+    next: Server,
+    left: Duration,
+    deadline: Instant,
+    /// Has it work? Set by `wake`, cleared by `sleep`, checked by both.
+    awake: bool,
+    exhaustions: u64,
+    replenishments: u64,
+}
+
+impl Unit {
+    fn refill(&mut self, deadline: Instant) {
+        self.now = self.next;
+        self.left = self.now.budget;
+        self.deadline = deadline;
+        self.replenishments += 1;
+    }
+
+    /// May the unit go on with what it has? Products instead of quotients, so nothing is rounded.
+    fn fits_its_bandwidth(&self, now: Instant) -> bool {
+        let remaining = u128::from(self.deadline.since(now).as_ns());
+        u128::from(self.left.as_ns()) * u128::from(self.now.period.as_ns())
+            <= remaining * u128::from(self.now.budget.as_ns())
+    }
+}
+
+/// The policy; see the module's rules.
+#[derive(Debug)]
+pub struct Cbs {
+    queue: RunQueue<Instant, Unit>,
+    /// Deadlines of the awake units that are throttled.
+    throttled: IndexedHeap<Instant>,
+}
+
+impl Cbs {
+    /// A pool of `cpus` processors without units.
+    pub fn new(cpus: usize) -> Self {
+        Cbs { queue: RunQueue::new(cpus), throttled: IndexedHeap::new(0) }
+    }
+}
+
+impl Policy for Cbs {
+    fn insert(&mut self, now: Instant, params: &UnitParams) -> Result<UnitId, ParamError> {
+        let server = Server::new(params)?;
+        let cpus = allowed(self.queue.cpus(), params.affinity.as_ref())?;
+        let state = Unit {
+            now: server,
+            next: server,
+            left: server.budget,
+            deadline: now,
+            awake: false,
+            exhaustions: 0,
+            replenishments: 0,
+        };
+        let unit = self.queue.add(cpus, state);
+        self.throttled.grow(self.queue.capacity());
+        Ok(unit)
+    }
+
+    fn remove(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
+        self.throttled.remove(unit.index());
+        self.queue.remove(unit, resched);
+    }
+
+    fn adjust(
+        &mut self,
+        _now: Instant,
+        unit: UnitId,
+        params: &UnitParams,
+        resched: &mut CpuSet,
+    ) -> Result<(), ParamError> {
+        let server = Server::new(params)?;
+        let cpus = allowed(self.queue.cpus(), params.affinity.as_ref())?;
+        self.queue[unit].next = server;
+        self.queue.set_affinity(unit, cpus, resched);
+        Ok(())
+    }
+
+    fn wake(&mut self, now: Instant, unit: UnitId, resched: &mut CpuSet) {
+        let state = &mut self.queue[unit];
+        if state.awake {
+            return;
+        }
+        state.awake = true;
+        if now >= state.deadline || !state.fits_its_bandwidth(now) {
+            state.refill(now + state.next.period);
+        }
+        let deadline = state.deadline;
+        if state.left.is_zero() {
+            self.throttled.set(unit.index(), deadline);
+        } else {
+            self.queue.ready(unit, deadline, resched);
+        }
+    }
+
+    fn sleep(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
+        if core::mem::replace(&mut self.queue[unit].awake, false) {
+            self.throttled.remove(unit.index());
+            self.queue.unready(unit, resched);
+        }
+    }
+
+    #[inline]
+    fn charge(&mut self, _now: Instant, _cpu: CpuId, unit: UnitId, ran: Duration) {
+        let state = &mut self.queue[unit];
+        let had = state.left;
+        state.left = had.saturating_sub(ran);
+        if state.left.is_zero() && !had.is_zero() {
+            state.exhaustions += 1;
+            if state.awake {
+                self.throttled.set(unit.index(), state.deadline);
+            }
+        }
+    }
+
+    fn pick(&mut self, now: Instant, cpu: CpuId, resched: &mut CpuSet) -> Slice {
+        if let Some(unit) = self.queue.current(cpu)
+            && self.queue[unit].left.is_zero()
+        {
+            self.queue.stop_current(cpu);
+        }
+        match self.queue.pick(cpu, resched) {
+            Some(unit) => Slice { run: Run::Unit(unit), until: now + self.queue[unit].left },
+            None => Slice { run: Run::Idle, until: Instant::NEVER },
+        }
+    }
+
+    fn next_timer(&self) -> Timer {
+        match self.throttled.peek() {
+            Some((_, at)) => Timer { at, charge: None },
+            None => Timer::NEVER,
+        }
+    }
+
+    fn on_timer(&mut self, now: Instant, resched: &mut CpuSet) {
+        let Some((id, at)) = self.throttled.peek() else {
+            return;
+        };
+        if at > now {
+            return;
+        }
+        self.throttled.remove(id);
+        let unit = UnitId(id as u32);
+        let state = &mut self.queue[unit];
+        let next = at + state.next.period;
+        state.refill(if next > now { next } else { now + state.next.period });
+        let deadline = state.deadline;
+        self.queue.ready(unit, deadline, resched);
+    }
+
+    fn ranking(&self, cpu: CpuId, out: &mut Vec<UnitId>) {
+        self.queue.ranking(cpu, out, |unit| unit.deadline, |unit| !unit.left.is_zero());
+    }
+
+    fn account(&self, unit: UnitId) -> Account {
+        let state = &self.queue[unit];
+        Account {
+            left: Some(state.left),
+            max: Some(state.now.budget),
+            may_overrun: false,
+            deadline: Some(state.deadline),
+            home: None,
+            exhaustions: state.exhaustions,
+            replenishments: state.replenishments,
+        }
+    }
+}

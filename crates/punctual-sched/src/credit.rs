@@ -1,0 +1,866 @@
+//! Credit: proportional share by sampled credits, Xen's default scheduler for many years.
+//!
+//! Sources: `vmm-io` s.3-4 (and its Table 1 for the switches); Xen's `xen/common/sched_credit.c` (4.0) where it is
+//! silent; `xen/common/sched/credit.c` for the options of later Xen.
+//!
+//! # Rules
+//! - **State.** Each unit has credits and a state, BOOST before UNDER before OVER. Each processor has a run
+//!   queue, FIFO within a state; with `sort`, units with more credits come first within a state (s.4.3). The home
+//!   of a unit is the processor of its affinity with the fewest units when it is inserted.
+//! - **Slice.** A unit that gets a processor keeps it for `slice`, unless it blocks or is preempted; then it
+//!   goes behind the others in its state.
+//! - **Consumption** is sampled: at every `tick` the unit that is running (that ran up to the tick) pays
+//!   `credits_per_tick`. Who never runs at a tick never pays. A unit whose credits fall below zero is OVER.
+//! - **Return.** Units that a tick has found running are *earning*. With `refill = "negative-sum"` (s.3.1)
+//!   they get new credits when their credits add up to less than zero; with `"period"` (Xen) every
+//!   `refill_ticks` ticks. Credits for `refill_ticks` ticks of every processor, and what the sum lacks to zero,
+//!   are handed out in proportion to weight, at most `refill_ticks` ticks' worth plus its share of the lack for
+//!   each unit; what one may not take goes to those after it (`csched_acct`). The lack is that of the last refill.
+//! - **Bounds.** With `"period"` (Xen) a unit that a refill leaves with more than `refill_ticks` ticks' worth
+//!   stops earning and falls to 0; nobody owes more than that either. With `"negative-sum"` every unit starts
+//!   with that much, and one that is asleep keeps that much at most and stops earning: the paper gives credits to
+//!   all domains and names no bounds, but without any a sleeper would collect them for ever. Busy units have none,
+//!   since bounds distort shares (with Xen's, weights of 1:1:14 come out as 9:9:82 percent).
+//! - **State changes.** The states are recomputed at a refill, UNDER from 0 credits on, which also ends
+//!   boosts; with `"negative-sum"` a tick also turns its unit OVER as soon as its credits are negative, since
+//!   otherwise hardly any would be at a refill.
+//! - **Boost.** With `boost`, a unit that wakes while UNDER enters BOOST; the next tick that finds it running
+//!   puts it back to UNDER.
+//! - **Tickle.** A woken unit takes its home processor if that is idle, else any idle one (with `steal`), else,
+//!   with `tickle`, it preempts its home's unit if that is in a worse state. Without `tickle` it waits until
+//!   that processor schedules of itself (s.4.2). A change of state alone preempts nobody.
+//! - **Ratelimit** (later Xen; 0 is off): a preempted unit first runs this long.
+//! - **Steal.** A processor about to idle or to run an OVER unit first looks at the others, from its right
+//!   neighbour on, for a waiting unit in a better state; taking it makes it the unit's home. Xen's load balancing
+//!   by stealing has always been there; its choice of a better processor at ticks is not modelled.
+//! - **Cap** (with `"period"` only: it limits credits per time). A unit with a cap earns at most that percentage of a processor; at a refill that leaves it below
+//!   minus its cap it is parked until a refill leaves it with 0 credits or more. Leaving the park is no boost.
+//! - **Ties** are first come, first served. New parameters take effect at once.
+//!
+//! A vCPU is a unit with a weight of its own; a domain's weight is shared among its vCPUs by whoever describes
+//! the host. The event-channel fix of s.4.1 is no part of a scheduler: it belongs to the driver domain.
+//! Ticks fall on multiples of `tick` and stop while a processor idles, as in Xen; refills by period stop while
+//! nobody earns. `rt-xen` s.5.5 runs Credit at 1 ms: set `slice`, or `slice` and `tick`.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use crate::affinity::{Affinities, allowed};
+use crate::cpuset::CpuSet;
+use crate::heap::IndexedHeap;
+use crate::homes::Homes;
+use crate::pairing::PairingHeaps;
+use crate::policy::{Account, CpuId, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
+use crate::registry::{
+    OptionError, OptionValue, Options, ParamInfo, ParamKind, PolicyInfo, WorkConservation,
+};
+use crate::run_queue::require;
+use crate::time::{Duration, Instant};
+
+/// The registry's entry.
+pub const INFO: PolicyInfo = PolicyInfo {
+    name: "credit",
+    summary: "proportional share by sampled credits with boost, tickle and sort; Xen's Credit",
+    source: "Ongaro et al. VEE 2008 s.3-4, Table 1; Xen xen/common/sched/credit.c",
+    unit_params: &[
+        ParamInfo {
+            name: "weight",
+            kind: ParamKind::Count { min: 1, max: WEIGHT_MAX as u64 },
+            default: Some("256"),
+            help: "share in proportion to the others' weights",
+        },
+        ParamInfo {
+            name: "cap_percent",
+            kind: ParamKind::Count { min: 0, max: 100 },
+            default: Some("0"),
+            help: "at most this much of one processor, with refill = \"period\"; 0: no limit",
+        },
+    ],
+    options: &[
+        ParamInfo {
+            name: "slice",
+            kind: ParamKind::Duration,
+            default: Some("30ms"),
+            help: "how long a unit keeps the processor",
+        },
+        ParamInfo {
+            name: "tick",
+            kind: ParamKind::Duration,
+            default: Some("10ms"),
+            help: "how often the running unit is charged",
+        },
+        ParamInfo {
+            name: "credits_per_tick",
+            kind: ParamKind::Count { min: 1, max: 1_000_000 },
+            default: Some("100"),
+            help: "what the unit running at a tick pays",
+        },
+        ParamInfo {
+            name: "refill",
+            kind: ParamKind::Choice(&["negative-sum", "period"]),
+            default: Some("negative-sum"),
+            help: "new credits when all add up to less than zero, or periodically (Xen)",
+        },
+        ParamInfo {
+            name: "refill_ticks",
+            kind: ParamKind::Count { min: 1, max: 1000 },
+            default: Some("3"),
+            help: "ticks' worth of credits per refill and processor, and the period of refill = \"period\"",
+        },
+        ParamInfo {
+            name: "boost",
+            kind: ParamKind::Flag,
+            default: Some("true"),
+            help: "units that wake while UNDER go before all others until a tick finds them running",
+        },
+        ParamInfo {
+            name: "tickle",
+            kind: ParamKind::Flag,
+            default: Some("true"),
+            help: "a woken unit in a better state preempts at once",
+        },
+        ParamInfo {
+            name: "sort",
+            kind: ParamKind::Flag,
+            default: Some("false"),
+            help: "order the run queue by credits within a state",
+        },
+        ParamInfo {
+            name: "ratelimit",
+            kind: ParamKind::Duration,
+            default: Some("0ns"),
+            help: "a unit is not preempted before it ran this long (later Xen: 1ms)",
+        },
+        ParamInfo {
+            name: "steal",
+            kind: ParamKind::Flag,
+            default: Some("true"),
+            help: "processors without work in a good state take it from others",
+        },
+    ],
+    work_conservation: WorkConservation::WithinBudget,
+    shared_queue: false,
+    build: |cpus, options| Ok(Box::new(Credit::new(cpus, Settings::new(options)?))),
+};
+
+const WEIGHT_DEFAULT: u32 = 256;
+/// Xen keeps weights in 16 bits; it also bounds every product below.
+const WEIGHT_MAX: u32 = u16::MAX as u32;
+const NONE: u32 = u32::MAX;
+
+/// The policy's options; see the module's rules.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    slice: Duration,
+    tick: Duration,
+    credits_per_tick: i64,
+    by_period: bool,
+    refill_ticks: i64,
+    boost: bool,
+    tickle: bool,
+    sort: bool,
+    ratelimit: Duration,
+    steal: bool,
+}
+
+impl Settings {
+    /// Reads the options.
+    ///
+    /// # Errors
+    /// When `slice` or `tick` is zero.
+    pub fn new(options: &Options) -> Result<Self, OptionError> {
+        for option in ["slice", "tick"] {
+            if options.get(option) == Some(OptionValue::Duration(Duration::ZERO)) {
+                return Err(OptionError { option, expected: "longer than zero".into() });
+            }
+        }
+        Ok(Settings {
+            slice: options.duration("slice", Duration::from_ms(30)),
+            tick: options.duration("tick", Duration::from_ms(10)),
+            credits_per_tick: options.count("credits_per_tick", 100) as i64,
+            by_period: options.word("refill", "negative-sum") == "period",
+            refill_ticks: options.count("refill_ticks", 3) as i64,
+            boost: options.flag("boost", true),
+            tickle: options.flag("tickle", true),
+            sort: options.flag("sort", false),
+            ratelimit: options.duration("ratelimit", Duration::ZERO),
+            steal: options.flag("steal", true),
+        })
+    }
+
+    /// Credits of one processor for one refill; also the most a unit may have or owe.
+    fn credits_per_refill(&self) -> i64 {
+        self.credits_per_tick * self.refill_ticks
+    }
+
+    /// What a unit has at first, and when it stops earning.
+    fn credits_at_rest(&self) -> i64 {
+        if self.by_period { 0 } else { self.credits_per_refill() }
+    }
+
+    fn refill_period(&self) -> Duration {
+        self.tick * self.refill_ticks as u64
+    }
+}
+
+/// In the order in which they run.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+enum State {
+    Boost,
+    Under,
+    #[default]
+    Over,
+}
+
+/// State, then credits with `sort`, then arrival.
+type Key = (State, Reverse<i64>, u64);
+
+#[derive(Debug)]
+struct Unit {
+    weight: u32,
+    cap_percent: u32,
+    credits: i64,
+    state: State,
+    /// Index of its affinity.
+    class: u32,
+    home: CpuId,
+    /// Processor that the last pick gave it, or `NONE`.
+    cpu: u32,
+    arrival: u64,
+    slice_left: Duration,
+    /// How long it has run since it got its processor.
+    ran: Duration,
+    /// Has it work? Set by `wake`, cleared by `sleep`, checked wherever it would be queued.
+    awake: bool,
+    /// Does it earn credits? Set by a tick that finds it running, cleared by a refill that leaves it with too
+    /// many, checked by ticks.
+    earning: bool,
+    /// Is it over its cap? Set and cleared by refills (and when the cap is lifted), checked wherever it would
+    /// be queued.
+    parked: bool,
+    /// Is it present? Cleared while its id is free.
+    present: bool,
+    exhaustions: u64,
+    replenishments: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Processor {
+    /// The unit that the last pick gave it, or `NONE`.
+    unit: u32,
+    /// Has that unit work, and is it not parked? Otherwise the processor idles or is about to pick.
+    busy: bool,
+    /// Shall the next pick end the slice? Set by `tickle`, cleared by the pick that does.
+    preempt: bool,
+    /// The unit for which it was called out of idleness, or `NONE`; set by `tickle`, cleared by `pick`.
+    called_for: u32,
+}
+
+/// The policy; see the module's rules.
+#[derive(Debug)]
+pub struct Credit {
+    settings: Settings,
+    units: Vec<Unit>,
+    free: Vec<u32>,
+    affinities: Affinities,
+    /// One heap per affinity and home: `class * cpus + home`.
+    queues: PairingHeaps<Key>,
+    processors: Vec<Processor>,
+    /// How many processors are not busy.
+    idle: usize,
+    homes: Homes,
+    arrivals: u64,
+    /// The earning units in the order of the next refill, their weights and credits added up.
+    earning: Vec<UnitId>,
+    earning_weight: i64,
+    balance: i64,
+    /// What they added up to after the last refill.
+    balance_refilled: i64,
+    /// Units that the next refill serves first; empty between refills.
+    served_first: Vec<UnitId>,
+    /// Next tick of each processor that is not idle; under `cpus`, the next refill by period.
+    timers: IndexedHeap<Instant>,
+}
+
+/// `a / b` rounded up, for `a >= 0`, `b > 0`.
+fn div_up(a: i64, b: i64) -> i64 {
+    (a + b - 1) / b
+}
+
+/// The first multiple of `step` after `now`.
+fn next_multiple(now: Instant, step: Duration) -> Instant {
+    Instant::ZERO + step * (now.since(Instant::ZERO).div_floor(step) + 1)
+}
+
+fn validate(settings: &Settings, params: &UnitParams) -> Result<(u32, u32), ParamError> {
+    let (weight, cap) = (params.weight.unwrap_or(WEIGHT_DEFAULT), params.cap_percent.unwrap_or(0));
+    require((1..=WEIGHT_MAX).contains(&weight), "weight", || {
+        alloc::format!("between 1 and {WEIGHT_MAX}").into()
+    })?;
+    require(cap <= 100, "cap_percent", || "between 0 (no cap) and 100".into())?;
+    require(cap == 0 || settings.by_period, "cap_percent", || {
+        "0 unless the policy's option is refill = \"period\"".into()
+    })?;
+    Ok((weight, cap))
+}
+
+impl Credit {
+    /// A pool of `cpus` processors without units.
+    pub fn new(cpus: usize, settings: Settings) -> Self {
+        let idle = Processor { unit: NONE, busy: false, preempt: false, called_for: NONE };
+        Credit {
+            settings,
+            units: Vec::new(),
+            free: Vec::new(),
+            affinities: Affinities::new(cpus),
+            queues: PairingHeaps::new(0),
+            processors: alloc::vec![idle; cpus],
+            idle: cpus,
+            homes: Homes::new(cpus),
+            arrivals: 0,
+            earning: Vec::new(),
+            earning_weight: 0,
+            balance: 0,
+            balance_refilled: 0,
+            served_first: Vec::new(),
+            timers: IndexedHeap::new(cpus + 1),
+        }
+    }
+
+    fn cpus(&self) -> usize {
+        self.processors.len()
+    }
+
+    fn join_class(&mut self, cpus: CpuSet) -> u32 {
+        let class = self.affinities.join(cpus);
+        self.queues.grow_heaps(self.affinities.len() * self.cpus());
+        class
+    }
+
+    /// Puts the unit into its home's queue, or to its new place there.
+    fn queue(&mut self, unit: UnitId) {
+        let state = &self.units[unit.index()];
+        let credits = if self.settings.sort { state.credits } else { 0 };
+        let heap = state.class as usize * self.processors.len() + state.home.index();
+        self.queues.set(heap, unit.index(), (state.state, Reverse(credits), state.arrival));
+    }
+
+    /// The unit joins its home's queue behind the others in its state.
+    fn arrive(&mut self, unit: UnitId) {
+        self.arrivals += 1;
+        self.units[unit.index()].arrival = self.arrivals;
+        self.queue(unit);
+    }
+
+    /// The first unit in the queue of `home` that may run on `cpu`.
+    #[inline]
+    fn head(&self, home: CpuId, cpu: CpuId) -> Option<(UnitId, Key)> {
+        let mut best: Option<(usize, Key)> = None;
+        for &class in self.affinities.serving(cpu) {
+            let heap = class as usize * self.processors.len() + home.index();
+            if let Some((id, key)) = self.queues.peek(heap)
+                && best.is_none_or(|(_, least)| key < least)
+            {
+                best = Some((id, key));
+            }
+        }
+        best.map(|(id, key)| (UnitId(id as u32), key))
+    }
+
+    /// A unit in a better state than `than` that waits for another processor.
+    fn find_to_steal(&self, cpu: CpuId, than: Option<State>) -> Option<UnitId> {
+        let (own, cpus) = (cpu.index(), self.cpus());
+        for peer in (own + 1..cpus).chain(0..own) {
+            // An idle processor with a queue is about to take from it.
+            if !self.processors[peer].busy {
+                continue;
+            }
+            if let Some((unit, key)) = self.head(CpuId(peer as u32), cpu)
+                && than.is_none_or(|state| key.0 < state)
+            {
+                return Some(unit);
+            }
+        }
+        None
+    }
+
+    fn set_busy(&mut self, cpu: CpuId, busy: bool) {
+        let processor = &mut self.processors[cpu.index()];
+        self.idle = self.idle + usize::from(processor.busy) - usize::from(busy);
+        processor.busy = busy;
+    }
+
+    /// The waiting unit asks for a processor.
+    fn tickle(&mut self, unit: UnitId, resched: &mut CpuSet) {
+        let state = &self.units[unit.index()];
+        let home = &self.processors[state.home.index()];
+        if !home.busy && home.called_for == NONE {
+            self.call(state.home, unit, resched);
+        } else if let Some(cpu) = self.idle_processor_for(unit) {
+            self.call(cpu, unit, resched);
+        } else if self.settings.tickle && home.busy && state.state < self.units[home.unit as usize].state {
+            let home = state.home;
+            self.processors[home.index()].preempt = true;
+            resched.insert(home);
+        }
+    }
+
+    fn call(&mut self, cpu: CpuId, unit: UnitId, resched: &mut CpuSet) {
+        self.processors[cpu.index()].called_for = unit.0;
+        resched.insert(cpu);
+    }
+
+    fn idle_processor_for(&self, unit: UnitId) -> Option<CpuId> {
+        if self.idle == 0 || !self.settings.steal {
+            return None;
+        }
+        let state = &self.units[unit.index()];
+        let (home, cpus) = (state.home.index(), self.affinities.cpus(state.class));
+        let others = (home + 1..self.cpus()).chain(0..home);
+        others.map(|cpu| CpuId(cpu as u32)).find(|&cpu| {
+            let processor = &self.processors[cpu.index()];
+            !processor.busy && processor.called_for == NONE && cpus.contains(cpu)
+        })
+    }
+
+    /// The unit has work and is not parked: it joins a queue, or goes on where it still is.
+    fn start(&mut self, unit: UnitId, resched: &mut CpuSet) {
+        match self.units[unit.index()].cpu {
+            NONE => {
+                self.arrive(unit);
+                self.tickle(unit, resched);
+            }
+            cpu => self.set_busy(CpuId(cpu), true),
+        }
+    }
+
+    /// The unit has no work any more or is parked.
+    fn stop(&mut self, unit: UnitId, resched: &mut CpuSet) {
+        match self.units[unit.index()].cpu {
+            NONE => self.queues.remove(unit.index()),
+            cpu => {
+                self.set_busy(CpuId(cpu), false);
+                resched.insert(CpuId(cpu));
+            }
+        }
+    }
+
+    /// How long the current unit of `cpu` may stay there, if it may.
+    #[inline]
+    fn hold(&self, cpu: CpuId) -> Option<Duration> {
+        let processor = &self.processors[cpu.index()];
+        if !processor.busy {
+            return None;
+        }
+        let unit = &self.units[processor.unit as usize];
+        if unit.home != cpu {
+            return None;
+        }
+        let protected = self.settings.ratelimit.saturating_sub(unit.ran);
+        let hold = if processor.preempt { protected } else { protected.max(unit.slice_left) };
+        (!hold.is_zero()).then_some(hold)
+    }
+
+    /// Takes the current unit from `cpu`; returns it if it wants to go on.
+    fn release(&mut self, cpu: CpuId) -> Option<UnitId> {
+        let processor = &mut self.processors[cpu.index()];
+        processor.preempt = false;
+        let unit = core::mem::replace(&mut processor.unit, NONE);
+        if unit == NONE {
+            return None;
+        }
+        self.units[unit as usize].cpu = NONE;
+        if !self.processors[cpu.index()].busy {
+            return None;
+        }
+        self.set_busy(cpu, false);
+        self.arrive(UnitId(unit));
+        Some(UnitId(unit))
+    }
+
+    /// The next unit for `cpu`: from its own queue, or from another's if that holds a better state.
+    fn choose(&self, cpu: CpuId) -> Option<UnitId> {
+        let own = self.head(cpu, cpu);
+        let state = own.map(|(_, key)| key.0);
+        if self.settings.steal && state.is_none_or(|state| state == State::Over) {
+            let better = self.find_to_steal(cpu, state);
+            if better.is_some() {
+                return better;
+            }
+        }
+        own.map(|(unit, _)| unit)
+    }
+
+    /// Gives `cpu` to the unit; `before` is who just gave it up.
+    fn give(&mut self, cpu: CpuId, unit: UnitId, before: Option<UnitId>) {
+        self.queues.remove(unit.index());
+        self.processors[cpu.index()].unit = unit.0;
+        self.set_busy(cpu, true);
+        let state = &mut self.units[unit.index()];
+        if state.home != cpu {
+            self.homes.leave(state.home, 1);
+            self.homes.settle_on(cpu, 1);
+            state.home = cpu;
+        }
+        state.cpu = cpu.0;
+        state.slice_left = self.settings.slice;
+        if before != Some(unit) {
+            state.ran = Duration::ZERO;
+        }
+    }
+
+    /// Work that this processor leaves waiting, and the unit it was called for if it took another, may find an
+    /// idle processor elsewhere.
+    fn offer_rest(&mut self, cpu: CpuId, called_for: u32, resched: &mut CpuSet) {
+        if self.idle == 0 {
+            return;
+        }
+        if called_for != NONE && self.queues.contains(called_for as usize) {
+            self.tickle(UnitId(called_for), resched);
+        }
+        if let Some((unit, _)) = self.head(cpu, cpu)
+            && let Some(idle) = self.idle_processor_for(unit)
+        {
+            self.call(idle, unit, resched);
+        }
+    }
+
+    /// Ticks run while the processor does.
+    fn arm_tick(&mut self, cpu: CpuId, now: Instant) {
+        if self.processors[cpu.index()].unit == NONE {
+            self.timers.remove(cpu.index());
+        } else if !self.timers.contains(cpu.index()) {
+            self.timers.set(cpu.index(), next_multiple(now, self.settings.tick));
+        }
+    }
+
+    /// The unit that ran up to the tick pays.
+    fn tick(&mut self, now: Instant, cpu: CpuId, resched: &mut CpuSet) {
+        self.timers.set(cpu.index(), next_multiple(now, self.settings.tick));
+        let unit = self.processors[cpu.index()].unit;
+        if unit == NONE {
+            return;
+        }
+        self.start_earning(now, UnitId(unit));
+        let state = &mut self.units[unit as usize];
+        if state.state == State::Boost {
+            state.state = State::Under;
+        }
+        state.credits -= self.settings.credits_per_tick;
+        self.balance -= self.settings.credits_per_tick;
+        if self.settings.by_period {
+            return;
+        }
+        if state.credits < 0 && state.state != State::Over {
+            state.state = State::Over;
+            state.exhaustions += 1;
+        }
+        if self.balance < 0 {
+            self.refill(resched);
+        }
+    }
+
+    fn start_earning(&mut self, now: Instant, unit: UnitId) {
+        let state = &mut self.units[unit.index()];
+        if core::mem::replace(&mut state.earning, true) {
+            return;
+        }
+        self.earning.push(unit);
+        self.earning_weight += i64::from(state.weight);
+        self.balance += state.credits;
+        let id = self.cpus();
+        if self.settings.by_period && !self.timers.contains(id) {
+            self.timers.set(id, next_multiple(now, self.settings.refill_period()));
+        }
+    }
+
+    fn stop_earning(&mut self, unit: UnitId) {
+        let state = &mut self.units[unit.index()];
+        if core::mem::replace(&mut state.earning, false) {
+            self.earning_weight -= i64::from(state.weight);
+            self.balance -= state.credits;
+        }
+    }
+
+    /// Hands out credits as Xen's `csched_acct`, each unit standing for a domain of one vCPU.
+    fn refill(&mut self, resched: &mut CpuSet) {
+        let weights = self.earning_weight;
+        let lack = (-self.balance_refilled).max(0);
+        let share = self.settings.credits_per_refill();
+        let mut total = share * self.cpus() as i64 + lack;
+        let (mut weights_left, mut spare, mut kept) = (weights, false, 0);
+        for at in 0..self.earning.len() {
+            let unit = self.earning[at];
+            let state = &self.units[unit.index()];
+            let weight = i64::from(state.weight);
+            weights_left -= weight;
+            let mut most = share + div_up(lack * weight, weights);
+            if state.cap_percent > 0 {
+                most = most.min(self.cap(state.cap_percent));
+            }
+            let fair = div_up(total * weight, weights);
+            let full = fair >= most;
+            if full && weights_left > 0 {
+                total += div_up((fair - most) * weights, weights_left);
+            }
+            self.earn(unit, fair.min(most), resched);
+            if self.units[unit.index()].earning {
+                // What a full unit leaves over goes to those after it: next time it comes first.
+                if full && spare {
+                    self.served_first.push(unit);
+                } else {
+                    self.earning[kept] = unit;
+                    kept += 1;
+                }
+            }
+            spare |= !full;
+        }
+        self.earning.truncate(kept);
+        let first = self.served_first.len();
+        self.earning.extend(self.served_first.drain(..).rev());
+        self.earning.rotate_right(first);
+        self.balance_refilled = self.balance;
+    }
+
+    /// Credits per refill for this cap.
+    fn cap(&self, percent: u32) -> i64 {
+        div_up(i64::from(percent) * self.settings.credits_per_refill(), 100)
+    }
+
+    /// The unit gets its part of a refill.
+    fn earn(&mut self, unit: UnitId, credits: i64, resched: &mut CpuSet) {
+        let most = self.settings.credits_per_refill();
+        let state = &mut self.units[unit.index()];
+        state.replenishments += 1;
+        state.credits += credits;
+        self.balance += credits;
+        let owed = -state.credits;
+        let was = state.state;
+        state.state = if owed > 0 { State::Over } else { State::Under };
+        if was != State::Over && state.state == State::Over {
+            state.exhaustions += 1;
+        }
+        let may_owe = if self.settings.by_period { most } else { i64::MAX };
+        if owed > may_owe {
+            state.credits = -may_owe;
+            self.balance += owed - may_owe;
+        } else if -owed > most && (self.settings.by_period || !state.awake) {
+            self.stop_earning(unit);
+            self.units[unit.index()].credits = self.settings.credits_at_rest();
+        }
+        if self.queues.contains(unit.index()) {
+            self.queue(unit);
+        }
+        let state = &self.units[unit.index()];
+        if state.parked && owed <= 0 {
+            self.unpark(unit, resched);
+        } else if state.cap_percent > 0 && !state.parked && owed > self.cap(state.cap_percent) {
+            self.park(unit, resched);
+        }
+    }
+
+    fn park(&mut self, unit: UnitId, resched: &mut CpuSet) {
+        self.units[unit.index()].parked = true;
+        if self.units[unit.index()].awake {
+            self.stop(unit, resched);
+        }
+    }
+
+    fn unpark(&mut self, unit: UnitId, resched: &mut CpuSet) {
+        self.units[unit.index()].parked = false;
+        if self.units[unit.index()].awake {
+            self.start(unit, resched);
+        }
+    }
+}
+
+impl Policy for Credit {
+    fn insert(&mut self, _now: Instant, params: &UnitParams) -> Result<UnitId, ParamError> {
+        let (weight, cap_percent) = validate(&self.settings, params)?;
+        let cpus = allowed(self.cpus(), params.affinity.as_ref())?;
+        let home = self.homes.settle(&cpus, 1);
+        let state = Unit {
+            weight,
+            cap_percent,
+            credits: self.settings.credits_at_rest(),
+            state: State::Under,
+            class: self.join_class(cpus),
+            home,
+            cpu: NONE,
+            arrival: 0,
+            slice_left: Duration::ZERO,
+            ran: Duration::ZERO,
+            awake: false,
+            earning: false,
+            parked: false,
+            present: true,
+            exhaustions: 0,
+            replenishments: 0,
+        };
+        if let Some(id) = self.free.pop() {
+            self.units[id as usize] = state;
+            return Ok(UnitId(id));
+        }
+        self.units.push(state);
+        self.queues.grow(self.units.len());
+        self.earning.reserve(self.units.len() - self.earning.len());
+        self.served_first.reserve(self.units.len());
+        Ok(UnitId(self.units.len() as u32 - 1))
+    }
+
+    fn remove(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
+        self.stop_earning(unit);
+        self.earning.retain(|&other| other != unit);
+        self.stop(unit, resched);
+        let state = &mut self.units[unit.index()];
+        if state.cpu != NONE {
+            self.processors[state.cpu as usize].unit = NONE;
+        }
+        state.cpu = NONE;
+        state.present = false;
+        self.homes.leave(state.home, 1);
+        self.affinities.leave(state.class);
+        self.free.push(unit.0);
+    }
+
+    fn adjust(
+        &mut self,
+        _now: Instant,
+        unit: UnitId,
+        params: &UnitParams,
+        resched: &mut CpuSet,
+    ) -> Result<(), ParamError> {
+        let (weight, cap_percent) = validate(&self.settings, params)?;
+        let cpus = allowed(self.cpus(), params.affinity.as_ref())?;
+        let state = &mut self.units[unit.index()];
+        if state.earning {
+            self.earning_weight += i64::from(weight) - i64::from(state.weight);
+        }
+        (state.weight, state.cap_percent) = (weight, cap_percent);
+        let (old_class, old_home, parked) = (state.class, state.home, state.parked);
+        let home = self.homes.resettle(old_home, 1, &cpus, 1);
+        let class = self.join_class(cpus);
+        self.affinities.leave(old_class);
+        let state = &mut self.units[unit.index()];
+        (state.class, state.home) = (class, home);
+        if state.cpu != NONE && state.cpu != home.0 {
+            resched.insert(CpuId(state.cpu));
+        }
+        if self.queues.contains(unit.index()) {
+            self.queue(unit);
+            self.tickle(unit, resched);
+        }
+        if parked && cap_percent == 0 {
+            self.unpark(unit, resched);
+        }
+        Ok(())
+    }
+
+    fn wake(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
+        let state = &mut self.units[unit.index()];
+        if core::mem::replace(&mut state.awake, true) || state.parked {
+            return;
+        }
+        if self.settings.boost && state.state == State::Under && state.cpu == NONE {
+            state.state = State::Boost;
+        }
+        self.start(unit, resched);
+    }
+
+    fn sleep(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
+        let state = &mut self.units[unit.index()];
+        if core::mem::replace(&mut state.awake, false) && !state.parked {
+            self.stop(unit, resched);
+        }
+    }
+
+    #[inline]
+    fn charge(&mut self, _now: Instant, _cpu: CpuId, unit: UnitId, ran: Duration) {
+        let state = &mut self.units[unit.index()];
+        state.slice_left = state.slice_left.saturating_sub(ran);
+        state.ran += ran;
+    }
+
+    fn pick(&mut self, now: Instant, cpu: CpuId, resched: &mut CpuSet) -> Slice {
+        // A tick at this very instant is for the unit that ran up to it.
+        if self.timers.key(cpu.index()).is_some_and(|at| at <= now) {
+            self.tick(now, cpu, resched);
+        }
+        let called_for = core::mem::replace(&mut self.processors[cpu.index()].called_for, NONE);
+        let mut until = self.hold(cpu).map(|hold| now + hold);
+        if until.is_none() {
+            let before = self.release(cpu);
+            if let Some(unit) = self.choose(cpu) {
+                self.give(cpu, unit, before);
+                until = Some(now + self.settings.slice);
+            }
+            self.arm_tick(cpu, now);
+            if let Some(unit) = before
+                && self.queues.contains(unit.index())
+            {
+                self.tickle(unit, resched);
+            }
+        }
+        self.offer_rest(cpu, called_for, resched);
+        match until {
+            Some(until) => Slice { run: Run::Unit(UnitId(self.processors[cpu.index()].unit)), until },
+            None => Slice { run: Run::Idle, until: Instant::NEVER },
+        }
+    }
+
+    fn next_timer(&self) -> Timer {
+        match self.timers.peek() {
+            Some((id, at)) => Timer { at, charge: (id < self.cpus()).then_some(CpuId(id as u32)) },
+            None => Timer::NEVER,
+        }
+    }
+
+    fn on_timer(&mut self, now: Instant, resched: &mut CpuSet) {
+        let Some((id, at)) = self.timers.peek() else {
+            return;
+        };
+        if at > now {
+            return;
+        }
+        if id < self.cpus() {
+            self.tick(now, CpuId(id as u32), resched);
+            return;
+        }
+        self.refill(resched);
+        match self.earning.is_empty() {
+            true => self.timers.remove(id),
+            false => self.timers.set(id, next_multiple(now, self.settings.refill_period())),
+        }
+    }
+
+    fn ranking(&self, cpu: CpuId, out: &mut Vec<UnitId>) {
+        out.clear();
+        let units = (0..self.units.len() as u32).map(UnitId);
+        out.extend(units.filter(|unit| {
+            let state = &self.units[unit.index()];
+            let here = match self.settings.steal {
+                true => self.affinities.cpus(state.class).contains(cpu),
+                false => state.home == cpu,
+            };
+            state.present && !state.parked && here
+        }));
+        out.sort_by_key(|unit| {
+            let state = &self.units[unit.index()];
+            let credits = if self.settings.sort { state.credits } else { 0 };
+            (state.state, Reverse(credits), state.arrival, unit.0)
+        });
+    }
+
+    fn account(&self, unit: UnitId) -> Account {
+        let state = &self.units[unit.index()];
+        Account {
+            left: state.parked.then_some(Duration::ZERO),
+            may_overrun: !state.parked,
+            home: (!self.settings.steal).then_some(state.home),
+            exhaustions: state.exhaustions,
+            replenishments: state.replenishments,
+            ..Account::default()
+        }
+    }
+}

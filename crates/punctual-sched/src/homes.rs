@@ -1,0 +1,68 @@
+//! Where the units of a partitioned policy live: each on one processor, its home.
+
+use alloc::vec::Vec;
+
+use crate::cpuset::CpuSet;
+use crate::policy::CpuId;
+
+/// The load of each processor, in a unit of the policy's choice.
+#[derive(Debug)]
+pub struct Homes {
+    load: Vec<u64>,
+}
+
+impl Homes {
+    /// `cpus` processors without load.
+    pub fn new(cpus: usize) -> Self {
+        Homes { load: alloc::vec![0; cpus] }
+    }
+
+    /// Settles a unit of this load on the least loaded of the `allowed` processors, the lowest of several.
+    pub fn settle(&mut self, allowed: &CpuSet, load: u64) -> CpuId {
+        let home = allowed.iter().min_by_key(|cpu| self.load[cpu.index()]).unwrap_or(CpuId(0));
+        self.settle_on(home, load);
+        home
+    }
+
+    /// Settles a unit of this load on `home`.
+    pub fn settle_on(&mut self, home: CpuId, load: u64) {
+        self.load[home.index()] += load;
+    }
+
+    /// A unit of this load leaves `home`.
+    pub fn leave(&mut self, home: CpuId, load: u64) {
+        self.load[home.index()] -= load;
+    }
+
+    /// A unit whose load changes stays at `home` if that is still allowed, else it is settled anew.
+    pub fn resettle(&mut self, home: CpuId, old: u64, allowed: &CpuSet, new: u64) -> CpuId {
+        self.leave(home, old);
+        if allowed.contains(home) {
+            self.settle_on(home, new);
+            return home;
+        }
+        self.settle(allowed, new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_loaded_allowed_processor_is_chosen_and_kept_while_it_is_allowed() {
+        let mut homes = Homes::new(3);
+        let all = CpuSet::all(3);
+        assert_eq!(
+            [homes.settle(&all, 5), homes.settle(&all, 2), homes.settle(&all, 3)].map(|c| c.0),
+            [0, 1, 2]
+        );
+        assert_eq!(homes.settle(&all, 9), CpuId(1));
+        assert_eq!(homes.resettle(CpuId(1), 9, &all, 20), CpuId(1));
+        let mut last = CpuSet::new(3);
+        last.insert(CpuId(2));
+        assert_eq!(homes.resettle(CpuId(1), 20, &last, 1), CpuId(2));
+        homes.leave(CpuId(0), 5);
+        assert_eq!(homes.settle(&all, 1), CpuId(0));
+    }
+}

@@ -1,0 +1,279 @@
+//! Credit: exact timelines of every rule and every switch, and the shares that it is for.
+
+mod common;
+
+use common::{Driver, at_ms};
+use proptest::prelude::*;
+use punctual_sched::registry::{self, OptionValue, Options};
+use punctual_sched::{CpuId, CpuSet, Duration, Instant, Run, UnitId, UnitParams};
+
+const MS: Duration = Duration::from_ms(1);
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_ms(ms)
+}
+
+fn credit(cpus: usize, options: &Options) -> Driver {
+    Driver::named("credit", cpus, options)
+}
+
+fn orig() -> Options {
+    Options::new()
+}
+
+fn off(options: Options, switch: &'static str) -> Options {
+    options.with(switch, OptionValue::Flag(false))
+}
+
+fn by_period(options: Options) -> Options {
+    options.with("refill", OptionValue::Word("period"))
+}
+
+fn weight(weight: u32) -> UnitParams {
+    UnitParams { weight: Some(weight), ..UnitParams::default() }
+}
+
+fn hogs<const N: usize>(driver: &mut Driver) -> [UnitId; N] {
+    [(); N].map(|()| busy(driver, &UnitParams::default()))
+}
+
+fn busy(driver: &mut Driver, params: &UnitParams) -> UnitId {
+    let unit = driver.insert(params);
+    driver.busy(unit, driver.now());
+    unit
+}
+
+/// How long after its release at `at` a job of 1 ms of a new unit is finished, beside three hogs.
+fn ping(options: &Options, at: Instant) -> Duration {
+    let mut driver = credit(1, options);
+    hogs::<3>(&mut driver);
+    let ping = driver.insert(&UnitParams::default());
+    driver.release(ping, at, MS);
+    driver.run_until(at + ms(500));
+    driver.completions_of(ping)[0].since(at)
+}
+
+#[test]
+fn hogs_of_equal_weight_take_turns_of_one_slice() {
+    let mut driver = credit(1, &orig());
+    hogs::<3>(&mut driver);
+    driver.run_until(at_ms(120));
+    assert_eq!(driver.timeline(0, MS), "0:0-30 1:30-60 2:60-90 0:90-120");
+}
+
+#[test]
+fn the_slice_can_be_set_without_the_tick_as_rt_xen_did() {
+    let mut driver = credit(1, &orig().with("slice", OptionValue::Duration(MS)));
+    hogs::<2>(&mut driver);
+    driver.run_until(at_ms(3));
+    assert_eq!(driver.timeline(0, MS), "0:0-1 1:1-2 0:2-3");
+    assert_eq!(driver.policy.next_timer().at, at_ms(10));
+}
+
+#[test]
+fn who_never_runs_at_a_tick_never_pays() {
+    let mut driver = credit(1, &orig());
+    let [hog] = hogs(&mut driver);
+    let cheat = driver.insert(&UnitParams::default());
+    driver.periodic(cheat, at_ms(100), ms(10), ms(9), at_ms(1100));
+    driver.run_until(at_ms(1100));
+    assert_eq!(driver.executed(cheat, at_ms(100), at_ms(1100)), ms(900));
+    assert_eq!(driver.executed(hog, at_ms(100), at_ms(1100)), ms(100));
+    let paid = |unit| driver.policy.account(unit).replenishments > 0;
+    assert_eq!((paid(hog), paid(cheat)), (true, false));
+}
+
+/// A real driver may pick before it calls the timer of the same instant.
+#[test]
+fn a_tick_is_paid_by_the_unit_that_ran_up_to_it_in_whatever_order_the_driver_calls() {
+    let options =
+        orig().with("slice", OptionValue::Duration(ms(10))).with("refill_ticks", OptionValue::Count(1));
+    let mut policy = (registry::find("credit").expect("registered").build)(1, &options).expect("valid");
+    let mut resched = CpuSet::new(1);
+    let units = [(); 2].map(|()| policy.insert(at_ms(0), &UnitParams::default()).expect("valid"));
+    units.iter().for_each(|&unit| policy.wake(at_ms(0), unit, &mut resched));
+    assert_eq!(policy.pick(at_ms(0), CpuId(0), &mut resched).run, Run::Unit(units[0]));
+    for (at, outgoing) in [(10, 0), (20, 1), (30, 0)] {
+        policy.charge(at_ms(at), CpuId(0), units[outgoing], ms(10));
+        let next = policy.pick(at_ms(at), CpuId(0), &mut resched);
+        assert_eq!(next.run, Run::Unit(units[1 - outgoing]));
+        assert_eq!(policy.next_timer().at, at_ms(at + 10));
+    }
+    // Each had one tick's worth; the first one paid twice.
+    assert_eq!(units.map(|unit| policy.account(unit).exhaustions), [1, 0]);
+}
+
+#[test]
+fn boost_lets_a_woken_unit_preempt_and_without_it_it_waits_behind_the_hogs() {
+    assert_eq!(ping(&orig(), at_ms(315)), ms(1));
+    // The rest of the slice, the two other hogs, itself.
+    assert_eq!(ping(&off(orig(), "boost"), at_ms(315)), ms(15 + 60 + 1));
+}
+
+#[test]
+fn without_tickle_a_boosted_unit_waits_until_the_processor_schedules_of_itself() {
+    assert_eq!(ping(&off(orig(), "tickle"), at_ms(315)), ms(15 + 1));
+    assert_eq!(ping(&off(off(orig(), "boost"), "tickle"), at_ms(315)), ms(15 + 60 + 1));
+}
+
+#[test]
+fn without_tickle_an_idle_processor_still_starts_at_once() {
+    let mut driver = credit(1, &off(orig(), "tickle"));
+    let unit = driver.insert(&UnitParams::default());
+    driver.release(unit, at_ms(7), MS);
+    driver.run_until(at_ms(9));
+    assert_eq!(driver.completions_of(unit), [at_ms(8)]);
+}
+
+#[test]
+fn a_ratelimit_protects_who_has_just_got_the_processor() {
+    let options = orig().with("ratelimit", OptionValue::Duration(ms(5)));
+    assert_eq!(ping(&options, at_ms(331)), ms(4 + 1));
+    assert_eq!(ping(&options, at_ms(337)), ms(1));
+}
+
+#[test]
+fn a_boost_ends_with_the_tick_that_finds_the_unit_running() {
+    let finished = |second: u64| {
+        let mut driver = credit(1, &orig());
+        hogs::<2>(&mut driver);
+        let [long, short] = [(); 2].map(|()| driver.insert(&UnitParams::default()));
+        driver.release(long, at_ms(315), ms(15));
+        driver.release(short, at_ms(second), MS);
+        driver.run_until(at_ms(400));
+        driver.completions_of(short)[0]
+    };
+    // Before the tick at 320 both are boosted and the first keeps the processor; after it, it gives way.
+    assert_eq!(finished(318), at_ms(331));
+    assert_eq!(finished(322), at_ms(323));
+}
+
+/// A unit that has saved credits wakes beside three hogs.
+fn first_slice_after_waking(sort: bool) -> Instant {
+    let options = off(off(orig(), "boost"), "tickle").with("sort", OptionValue::Flag(sort));
+    let mut driver = credit(1, &options);
+    let saver = driver.insert(&weight(1024));
+    driver.release(saver, at_ms(0), ms(12));
+    hogs::<3>(&mut driver);
+    driver.release(saver, at_ms(305), MS);
+    driver.run_until(at_ms(500));
+    driver.completions_of(saver)[1]
+}
+
+#[test]
+fn sort_puts_units_with_more_credits_first() {
+    // The current slice ends at 312; unsorted, two other hogs come first.
+    assert_eq!(first_slice_after_waking(true), at_ms(313));
+    assert_eq!(first_slice_after_waking(false), at_ms(373));
+}
+
+#[test]
+fn a_capped_unit_is_parked_though_the_processor_idles() {
+    let capped = |percent| UnitParams { cap_percent: Some(percent), ..UnitParams::default() };
+    let mut driver = credit(1, &by_period(orig()));
+    let unit = busy(&mut driver, &capped(40));
+    driver.run_until(at_ms(10_000));
+    assert_eq!(driver.executed(unit, at_ms(0), at_ms(10_000)), ms(4000));
+    assert!(driver.timeline(0, MS).contains('-'));
+    while driver.policy.account(unit).left.is_none() {
+        driver.run_until(driver.now() + MS);
+    }
+    let parked = driver.now();
+    driver.adjust(unit, &UnitParams::default()).expect("valid");
+    driver.run_until(parked + ms(5));
+    assert_eq!(driver.executed(unit, parked, parked + ms(5)), ms(5), "no cap, no park");
+}
+
+#[test]
+fn an_idle_pool_ticks_no_more() {
+    for options in [orig(), by_period(orig())] {
+        let mut driver = credit(2, &options);
+        for _ in 0..3 {
+            let unit = driver.insert(&UnitParams::default());
+            driver.release(unit, at_ms(0), ms(500));
+        }
+        driver.run_until(at_ms(5000));
+        assert!(driver.policy.next_timer().at.is_never());
+    }
+}
+
+#[test]
+fn stealing_shares_processors_evenly_and_without_it_homes_decide() {
+    let shares = |steal| {
+        let mut driver = credit(2, &orig().with("steal", OptionValue::Flag(steal)));
+        let units = hogs::<3>(&mut driver);
+        driver.run_until(at_ms(10_000));
+        units.map(|unit| driver.executed(unit, at_ms(0), at_ms(10_000)).as_ns() / 100_000_000)
+    };
+    assert_eq!(shares(true), [66, 66, 66]);
+    assert_eq!(shares(false), [50, 100, 49]);
+}
+
+#[test]
+fn an_idle_processor_steals_what_waits_elsewhere() {
+    let mut driver = credit(2, &orig());
+    let mut zero = CpuSet::new(2);
+    zero.insert(CpuId(0));
+    let pinned = driver.insert(&UnitParams { affinity: Some(zero), ..UnitParams::default() });
+    let short = driver.insert(&UnitParams::default());
+    let third = driver.insert(&UnitParams::default());
+    driver.busy(pinned, at_ms(0));
+    driver.release(short, at_ms(0), ms(20));
+    driver.release(third, at_ms(2), ms(5));
+    driver.run_until(at_ms(30));
+    // The home of the third is processor 0; processor 1 takes it when the short one is done.
+    assert_eq!(driver.timeline(0, MS), "0:0-30");
+    assert_eq!(driver.timeline(1, MS), "1:0-20 2:20-25 -:25-30");
+}
+
+#[test]
+fn impossible_parameters_and_options_are_refused_by_name() {
+    let mut driver = credit(1, &orig());
+    let mut refusal = |params: UnitParams| driver.try_insert(&params).expect_err("refused").to_string();
+    assert_eq!(refusal(weight(0)), "`weight` must be between 1 and 65535");
+    let capped = UnitParams { cap_percent: Some(40), ..UnitParams::default() };
+    assert_eq!(refusal(capped), "`cap_percent` must be 0 unless the policy's option is refill = \"period\"");
+    let build = registry::find("credit").expect("registered").build;
+    let refused = build(1, &orig().with("tick", OptionValue::Duration(Duration::ZERO)));
+    assert_eq!(refused.err().expect("refused").to_string(), "option `tick` must be longer than zero");
+}
+
+/// Shares of the processor in thousandths over 30 s, and what the weights say.
+fn shares(options: &Options, weights: &[u32]) -> Vec<(u64, u64)> {
+    let mut driver = credit(1, options);
+    let units: Vec<_> = weights.iter().map(|&w| busy(&mut driver, &weight(w))).collect();
+    driver.run_until(at_ms(30_000));
+    let total: u64 = weights.iter().map(|&w| u64::from(w)).sum();
+    let got = units.iter().map(|&unit| driver.executed(unit, at_ms(0), at_ms(30_000)).as_ns() / 30_000_000);
+    got.zip(weights).map(|(got, &w)| (got, 1000 * u64::from(w) / total)).collect()
+}
+
+/// With Xen's bounds on credits a heavy unit loses what it could not spend.
+#[test]
+fn xen_s_bounds_on_credits_distort_extreme_weights_and_the_paper_s_rule_does_not() {
+    let heavy = |options: &Options| shares(options, &[1, 1, 14])[2].0;
+    assert_eq!(heavy(&orig()), 872);
+    assert_eq!(heavy(&by_period(orig())), 827);
+}
+
+/// A slice of 1 ms under a tick of 10 ms is sampled in step with the rotation; with a tick of 1 ms it is not.
+#[test]
+fn at_one_millisecond_the_tick_decides_whether_shares_are_fair() {
+    let fine = orig().with("slice", OptionValue::Duration(MS)).with("tick", OptionValue::Duration(MS));
+    for (got, fair) in shares(&fine, &[100, 200, 700]) {
+        assert!(got.abs_diff(fair) <= 2, "{got} of {fair}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn long_run_shares_of_hogs_are_proportional_to_their_weights(
+        weights in prop::collection::vec(1u32..1000, 1..6),
+    ) {
+        for (got, fair) in shares(&orig(), &weights) {
+            prop_assert!(got.abs_diff(fair) <= 12, "{} of {} thousandths", got, fair);
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! SEDF: exact timelines of every rule, and what slices guarantee.
+
+mod common;
+
+use common::{Driver, at_ms, at_us};
+use proptest::prelude::*;
+use punctual_sched::registry::Options;
+use punctual_sched::{CpuId, CpuSet, Duration, Run, UnitId, UnitParams};
+
+const MS: Duration = Duration::from_ms(1);
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_ms(ms)
+}
+
+fn sedf(cpus: usize) -> Driver {
+    Driver::named("sedf", cpus, &Options::new())
+}
+
+fn slice(slice_ms: u64, period_ms: u64) -> UnitParams {
+    UnitParams { budget: Some(ms(slice_ms)), period: Some(ms(period_ms)), ..UnitParams::default() }
+}
+
+fn extra(slice_ms: u64, period_ms: u64) -> UnitParams {
+    UnitParams { extratime: Some(true), ..slice(slice_ms, period_ms) }
+}
+
+fn busy(driver: &mut Driver, params: &UnitParams) -> UnitId {
+    let unit = driver.insert(params);
+    driver.busy(unit, driver.now());
+    unit
+}
+
+#[test]
+fn slices_run_by_deadline_and_spare_time_stays_unused_without_extratime() {
+    let mut driver = sedf(1);
+    busy(&mut driver, &slice(4, 20));
+    busy(&mut driver, &slice(3, 10));
+    driver.run_until(at_ms(20));
+    assert_eq!(driver.timeline(0, MS), "1:0-3 0:3-7 -:7-10 1:10-13 -:13-20");
+}
+
+#[test]
+fn a_slice_is_kept_while_blocked_and_restored_at_the_next_period() {
+    let mut driver = sedf(1);
+    let unit = driver.insert(&slice(4, 10));
+    driver.release(unit, at_ms(0), ms(1));
+    driver.release(unit, at_ms(6), ms(20));
+    driver.run_until(at_ms(22));
+    assert_eq!(driver.timeline(0, MS), "0:0-1 -:1-6 0:6-9 -:9-10 0:10-14 -:14-20 0:20-22");
+}
+
+#[test]
+fn a_late_wake_up_starts_a_new_period() {
+    let mut driver = sedf(1);
+    let unit = driver.insert(&slice(4, 10));
+    driver.release(unit, at_ms(0), ms(1));
+    driver.release(unit, at_ms(13), ms(20));
+    driver.run_until(at_ms(25));
+    // Unlike RTDS, whose periods would stay aligned to 0: the next slice comes at 23, not at 20.
+    assert_eq!(driver.timeline(0, MS), "0:0-1 -:1-13 0:13-17 -:17-23 0:23-25");
+}
+
+#[test]
+fn extratime_uses_only_what_slices_leave() {
+    let mut driver = sedf(1);
+    let reserved = busy(&mut driver, &slice(6, 10));
+    let spare = busy(&mut driver, &extra(1, 10));
+    driver.run_until(at_ms(100));
+    for k in 0..10 {
+        let (from, to) = (at_ms(10 * k), at_ms(10 * k + 10));
+        assert_eq!(driver.executed(reserved, from, to), ms(6));
+        assert_eq!(driver.executed(spare, from, to), ms(4));
+    }
+}
+
+#[test]
+fn spare_time_goes_round_in_turns_of_half_a_millisecond() {
+    let mut driver = sedf(1);
+    busy(&mut driver, &slice(2, 4));
+    for _ in 0..2 {
+        let best_effort = UnitParams { budget: Some(Duration::ZERO), ..extra(0, 100) };
+        busy(&mut driver, &best_effort);
+    }
+    driver.run_until(at_ms(8));
+    let half = Duration::from_us(500);
+    // Turns that a slice interrupts are continued afterwards.
+    assert_eq!(
+        driver.timeline(0, half),
+        "0:0-4 1:4-5 2:5-6 1:6-7 2:7-8 0:8-12 1:12-13 2:13-14 1:14-15 2:15-16"
+    );
+}
+
+#[test]
+fn a_period_that_begins_takes_the_processor_from_spare_time() {
+    let mut driver = sedf(1);
+    let spare = UnitParams { budget: Some(Duration::ZERO), ..extra(0, 100) };
+    busy(&mut driver, &spare);
+    let unit = driver.insert(&slice(1, 10));
+    driver.release(unit, at_us(300), MS);
+    driver.run_until(at_ms(2));
+    assert_eq!(driver.completions_of(unit), [at_us(1300)]);
+}
+
+#[test]
+fn an_overrun_is_taken_off_the_next_slice() {
+    let mut driver = sedf(1);
+    let unit = busy(&mut driver, &slice(4, 10));
+    driver.run_until(at_ms(0));
+    driver.policy.charge(at_ms(5), CpuId(0), unit, ms(5));
+    driver.policy.on_timer(at_ms(10), &mut CpuSet::new(1));
+    assert_eq!(driver.policy.account(unit).left, Some(ms(3)));
+    driver.policy.on_timer(at_ms(20), &mut CpuSet::new(1));
+    assert_eq!(driver.policy.account(unit).left, Some(ms(4)));
+}
+
+#[test]
+fn units_settle_on_the_least_reserved_processor_and_stay_there() {
+    let mut driver = sedf(2);
+    let units = [slice(6, 10), slice(3, 10), slice(2, 10)].map(|params| busy(&mut driver, &params));
+    driver.run_until(at_ms(10));
+    assert_eq!(
+        units.map(|unit| driver.policy.account(unit).home.map(|cpu| cpu.0)),
+        [Some(0), Some(1), Some(1)]
+    );
+    assert_eq!(driver.timeline(0, MS), "0:0-6 -:6-10");
+    assert_eq!(driver.timeline(1, MS), "1:0-3 2:3-5 -:5-10");
+}
+
+#[test]
+fn a_new_affinity_moves_the_home_and_new_parameters_wait_for_the_next_period() {
+    let mut driver = sedf(2);
+    let unit = busy(&mut driver, &slice(4, 10));
+    driver.run_until(at_ms(1));
+    let mut one = CpuSet::new(2);
+    one.insert(CpuId(1));
+    driver.adjust(unit, &UnitParams { affinity: Some(one), ..slice(1, 5) }).expect("valid");
+    driver.run_until(at_ms(16));
+    assert_eq!(driver.timeline(0, MS), "0:0-1 -:1-16");
+    assert_eq!(driver.timeline(1, MS), "-:0-1 0:1-4 -:4-10 0:10-11 -:11-15 0:15-16");
+}
+
+#[test]
+fn missing_and_impossible_parameters_are_refused_by_name() {
+    let mut driver = sedf(1);
+    let mut refusal = |params: UnitParams| driver.try_insert(&params).expect_err("refused").to_string();
+    assert_eq!(refusal(UnitParams::default()), "`budget` is missing and has no default");
+    assert_eq!(
+        refusal(slice(0, 10)),
+        "`budget` must be at least 5us (or 0 with extratime) and at most the period (10ms)"
+    );
+    assert_eq!(refusal(slice(1, 10_001)), "`period` must be between 10us and 10s");
+}
+
+proptest! {
+    /// The slice is guaranteed to whoever wants it, however much others want.
+    #[test]
+    fn busy_units_that_fit_get_exactly_their_slice_in_every_period(
+        wanted in prop::collection::vec((1u64..10, 0u64..20), 1..6),
+        with_hog in any::<bool>(),
+    ) {
+        let mut driver = sedf(1);
+        if with_hog {
+            busy(&mut driver, &UnitParams { budget: Some(Duration::ZERO), ..extra(0, 7) });
+        }
+        let mut used = 0.0;
+        let mut units = Vec::new();
+        for (budget, slack) in wanted {
+            let period = budget + slack;
+            used += budget as f64 / period as f64;
+            if used <= 1.0 {
+                units.push((busy(&mut driver, &slice(budget, period)), budget, period));
+            }
+        }
+        driver.run_until(at_ms(200));
+        for (unit, budget, period) in units {
+            for k in 0..200 / period {
+                let got = driver.executed(unit, at_ms(k * period), at_ms((k + 1) * period));
+                prop_assert_eq!(got, ms(budget));
+            }
+        }
+        if with_hog {
+            prop_assert!(driver.gantt.iter().all(|span| span.run != Run::Idle), "spare time is not used");
+        }
+    }
+}
