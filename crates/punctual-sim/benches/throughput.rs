@@ -1,0 +1,59 @@
+//! Scheduling events per second: decisions, wake-ups, sleeps, replenishments, releases and completions of
+//! all levels, with metrics and invariant checks on.
+//!
+//! `cargo bench -p punctual-sim` prints elements (events) per second for the five-VM host of RT-Xen under
+//! each policy, and for growing machines.
+
+use std::hint::black_box;
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use punctual_model::Host;
+use punctual_model::file::{self, Overrides};
+use punctual_sim::simulate;
+
+fn five_vms(policy: &str) -> Host {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/five-vms.toml");
+    let overrides = Overrides { policy: Some(policy.into()), ..Overrides::default() };
+    file::load(std::path::Path::new(path), &overrides).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// `vcpus` deferrable servers spread over `processors`, at 60 % load, two tasks in each guest.
+fn many(processors: usize, vcpus: usize) -> Host {
+    use std::fmt::Write as _;
+    let per_processor = vcpus.div_ceil(processors);
+    let mut text = format!("duration = \"200ms\"\n[machine]\nprocessors = {processors}\n[pool.p]\npolicy = \"deferrable\"\n");
+    for vcpu in 0..vcpus {
+        let period_us = 10_000 + 1_000 * (vcpu as u64 % 10);
+        let budget_us = (period_us * 8 / 10 / per_processor as u64).max(1);
+        let _ = write!(
+            text,
+            "[domain.d{vcpu}]\nbudget = \"{budget_us}us\"\nperiod = \"{period_us}us\"\naffinity = [{}]\n\
+             [domain.d{vcpu}.task.a]\nperiod = \"{period_us}us\"\ncost = \"{}us\"\n\
+             [domain.d{vcpu}.task.b]\nperiod = \"{}us\"\ncost = \"{}us\"\n",
+            vcpu % processors,
+            (budget_us * 4 / 10).max(1),
+            2 * period_us,
+            (budget_us * 6 / 10).max(1),
+        );
+    }
+    file::parse(&text, "many.toml", &Overrides::default()).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn bench(c: &mut Criterion) {
+    let mut group = c.benchmark_group("events");
+    group.sample_size(10);
+    let mut measure = |name: String, host: Host| {
+        let events = simulate(&host).unwrap_or_else(|e| panic!("{e}")).events;
+        group.throughput(Throughput::Elements(events));
+        group.bench_function(name, |b| b.iter(|| simulate(black_box(&host))));
+    };
+    for policy in ["deferrable", "periodic", "polling", "sporadic", "credit", "sedf", "rtds"] {
+        measure(format!("five VMs/{policy}"), five_vms(policy));
+    }
+    for (processors, vcpus) in [(1, 5), (1, 100), (1, 1_000), (8, 1_000), (64, 10_000)] {
+        measure(format!("deferrable/{processors} processors {vcpus} vCPUs"), many(processors, vcpus));
+    }
+}
+
+criterion_group!(benches, bench);
+criterion_main!(benches);
