@@ -8,6 +8,7 @@
 //! # The contract
 //!
 //! - `now` never goes back from one call to the next.
+//! - Every processor picks once before time passes, so that budgets can idle away from the start.
 //! - Before `pick`, `sleep`, `remove` and `adjust`, the driver has charged every unit concerned for all the
 //!   time it ran until `now` ([`Policy::charge`]); before `on_timer` it has charged the processor named by
 //!   [`Timer::charge`].

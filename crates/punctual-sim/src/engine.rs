@@ -12,6 +12,7 @@
 //! taken on half of what happens at one instant.
 
 use punctual_model::trace::{Occupant, TraceEvent, TraceSink};
+use punctual_sched::registry::WorkConservation;
 use punctual_sched::{Duration, Instant, Run, Slice};
 
 use crate::Error;
@@ -20,6 +21,7 @@ use crate::machine::{Machine, NONE};
 impl<T: TraceSink> Machine<'_, T> {
     /// Runs to the end of the host's duration.
     pub(crate) fn run(&mut self) -> Result<(), Error> {
+        self.start();
         loop {
             self.refresh_touched();
             let next = self.proc_events.min().0.min(self.timers.min().0).min(self.releases.min().0);
@@ -40,6 +42,24 @@ impl<T: TraceSink> Machine<'_, T> {
         match self.violation.take() {
             Some(account) => Err(Error::Violation(account)),
             None => Ok(()),
+        }
+    }
+
+    /// The first decision is due at time zero on every processor of a pool, work or not, and on vCPUs whose
+    /// guest lets budgets idle away; other guests decide when they first get work.
+    fn start(&mut self) {
+        for sched in 0..self.scheds.len() {
+            let idles_away = self.scheds[sched].info.work_conservation == WorkConservation::Never;
+            if sched < self.host.pools.len() || idles_away {
+                for cpu in 0..self.scheds[sched].procs.len() {
+                    self.request(self.scheds[sched].procs[cpu] as usize);
+                }
+            }
+        }
+        for proc in 0..self.physical {
+            if self.procs[proc].pending {
+                self.proc_events.set(proc, Instant::ZERO);
+            }
         }
     }
 
