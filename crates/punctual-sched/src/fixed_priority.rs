@@ -61,8 +61,11 @@ struct Unit {
     order: u64,
     /// Is this slot in use? Set by insert, cleared by remove, checked by insert and ranking.
     inserted: bool,
-    /// Has the unit work? Set by wake, cleared by sleep and remove, checked by both and by adjust.
+    /// Has the unit work? Set by wake, cleared by sleep, checked by both, by pick and by `target`.
     awake: bool,
+    /// Did it sleep and wake again before its processor picked, and so lose its place among equals? Set by wake,
+    /// cleared and checked by pick.
+    requeued: bool,
 }
 
 impl Unit {
@@ -102,12 +105,17 @@ impl FixedPriority {
         }
     }
 
+    /// Priority of what the processor runs; [`IDLE`] also if that has just gone to sleep.
     #[inline]
-    fn running_priority(&self, cpu: usize) -> u64 {
-        match self.running[cpu] {
-            Some(unit) => u64::from(self.units[unit.index()].priority),
-            None => IDLE,
+    fn running_priority(&self, cpu: CpuId) -> u64 {
+        match self.running[cpu.index()].map(|unit| &self.units[unit.index()]) {
+            Some(unit) if unit.awake => u64::from(unit.priority),
+            _ => IDLE,
         }
+    }
+
+    fn cpus(&self) -> impl Iterator<Item = CpuId> + use<> {
+        (0..self.running.len() as u32).map(CpuId)
     }
 
     /// The processor that `unit` should run on now, if it may preempt what runs there.
@@ -115,17 +123,17 @@ impl FixedPriority {
         let own = u64::from(unit.priority);
         let usable = |cpu: CpuId| unit.may_run_on(cpu) && !self.tickled.contains(cpu);
         if let Some(last) = unit.last
-            && self.running[last.index()].is_none()
+            && self.running_priority(last) == IDLE
             && usable(last)
         {
             return Some(last);
         }
         let mut best = None;
         let mut least_urgent = own;
-        for cpu in 0..self.running.len() {
+        for cpu in self.cpus() {
             let runs = self.running_priority(cpu);
-            if runs > least_urgent && usable(CpuId(cpu as u32)) {
-                best = Some(CpuId(cpu as u32));
+            if runs > least_urgent && usable(cpu) {
+                best = Some(cpu);
                 least_urgent = runs;
             }
         }
@@ -142,8 +150,7 @@ impl FixedPriority {
 
     /// Tickles for the most urgent waiting unit that may preempt somewhere.
     fn push(&mut self, resched: &mut CpuSet) {
-        let running = (0..self.running.len()).map(|cpu| self.running_priority(cpu));
-        let least_urgent = running.max().unwrap_or(0);
+        let least_urgent = self.cpus().map(|cpu| self.running_priority(cpu)).max().unwrap_or(0);
         let candidate = self.waiting.peek_where(|id| {
             let unit = &self.units[id];
             u64::from(unit.priority) >= least_urgent || self.target(unit).is_some()
@@ -153,21 +160,18 @@ impl FixedPriority {
         }
     }
 
+    /// The processor that the unit was last given to, if that has not picked anything else since.
+    #[inline]
     fn cpu_of(&self, unit: UnitId) -> Option<CpuId> {
-        let cpu = self.running.iter().position(|&runs| runs == Some(unit))?;
-        Some(CpuId(cpu as u32))
+        let last = self.units[unit.index()].last;
+        last.filter(|cpu| self.running[cpu.index()] == Some(unit))
     }
 
-    /// Takes `unit` off the queue or its processor.
-    fn dequeue(&mut self, unit: UnitId, resched: &mut CpuSet) {
-        self.units[unit.index()].awake = false;
-        match self.cpu_of(unit) {
-            Some(cpu) => {
-                self.running[cpu.index()] = None;
-                resched.insert(cpu);
-            }
-            None => self.waiting.remove(unit.index()),
-        }
+    /// May a waiting unit of this urgency take the place of `running`? Of an equal only if that has slept meanwhile.
+    #[inline]
+    fn preempts(&self, (priority, order): Urgency, running: UnitId) -> bool {
+        let running = &self.units[running.index()];
+        priority < running.priority || running.requeued && (priority, order) < running.urgency()
     }
 
     fn next_order(&mut self) -> u64 {
@@ -186,6 +190,7 @@ impl Policy for FixedPriority {
             order: 0,
             inserted: true,
             awake: false,
+            requeued: false,
         };
         if let Some(id) = self.free.pop() {
             self.units[id.index()] = unit;
@@ -198,7 +203,13 @@ impl Policy for FixedPriority {
     }
 
     fn remove(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
-        self.dequeue(unit, resched);
+        match self.cpu_of(unit) {
+            Some(cpu) => {
+                self.running[cpu.index()] = None;
+                resched.insert(cpu);
+            }
+            None => self.waiting.remove(unit.index()),
+        }
         self.units[unit.index()].inserted = false;
         self.free.push(unit);
     }
@@ -236,13 +247,23 @@ impl Policy for FixedPriority {
         let slot = &mut self.units[unit.index()];
         slot.awake = true;
         slot.order = order;
-        self.waiting.set(unit.index(), slot.urgency());
+        if let Some(cpu) = self.cpu_of(unit) {
+            self.units[unit.index()].requeued = true;
+            resched.insert(cpu);
+            return;
+        }
+        self.waiting.set(unit.index(), self.units[unit.index()].urgency());
         self.tickle(unit, resched);
     }
 
     fn sleep(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
-        if self.units[unit.index()].awake {
-            self.dequeue(unit, resched);
+        if !self.units[unit.index()].awake {
+            return;
+        }
+        self.units[unit.index()].awake = false;
+        match self.cpu_of(unit) {
+            Some(cpu) => resched.insert(cpu),
+            None => self.waiting.remove(unit.index()),
         }
     }
 
@@ -252,15 +273,13 @@ impl Policy for FixedPriority {
     fn pick(&mut self, _now: Instant, cpu: CpuId, resched: &mut CpuSet) -> Slice {
         self.tickled.remove(cpu);
         let current = self.running[cpu.index()];
-        let stays = current.filter(|unit| self.units[unit.index()].may_run_on(cpu));
-        let least_urgent = stays.map_or(IDLE, |unit| u64::from(self.units[unit.index()].priority));
-        let best = self
-            .waiting
-            .peek_where(|id| self.units[id].may_run_on(cpu))
-            .filter(|&(_, (priority, _))| u64::from(priority) < least_urgent);
+        let awake = current.filter(|unit| self.units[unit.index()].awake);
+        let stays = awake.filter(|unit| self.units[unit.index()].may_run_on(cpu));
+        let best = self.waiting.peek_where(|id| self.units[id].may_run_on(cpu));
+        let best = best.filter(|&(_, urgency)| stays.is_none_or(|unit| self.preempts(urgency, unit)));
         let chosen = best.map(|(id, _)| UnitId(id as u32)).or(stays);
         if chosen != current {
-            if let Some(unit) = current {
+            if let Some(unit) = awake {
                 self.waiting.set(unit.index(), self.units[unit.index()].urgency());
             }
             if let Some(unit) = chosen {
@@ -268,6 +287,9 @@ impl Policy for FixedPriority {
                 self.units[unit.index()].last = Some(cpu);
             }
             self.running[cpu.index()] = chosen;
+        }
+        if let Some(unit) = current {
+            self.units[unit.index()].requeued = false;
         }
         if self.running.len() > 1 && !self.waiting.is_empty() {
             self.push(resched);

@@ -141,6 +141,7 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
             }
             None => {
                 self.members.push(member);
+                self.free.reserve(self.members.len());
                 self.heaps.grow(self.members.len());
                 UnitId(self.members.len() as u32 - 1)
             }
