@@ -706,6 +706,7 @@ impl Policy for Credit {
         self.queues.grow(self.units.len());
         self.earning.reserve(self.units.len() - self.earning.len());
         self.served_first.reserve(self.units.len());
+        self.free.reserve(self.units.len());
         Ok(UnitId(self.units.len() as u32 - 1))
     }
 
