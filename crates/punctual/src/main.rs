@@ -1,2 +1,7 @@
-//! x
-fn main() {}
+//! The `punctual` program; everything it does is in the library beside it.
+
+#![forbid(unsafe_code)]
+
+fn main() -> std::process::ExitCode {
+    punctual::cli::main()
+}

@@ -1,0 +1,64 @@
+//! Shell completions and manual pages.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use super::output::{OutFile, Ui};
+use super::{Failure, command, exit};
+
+/// Print a completion script for a shell.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    punctual completions bash > ~/.local/share/bash-completion/completions/punctual\n  \
+    punctual completions zsh > ~/.zfunc/_punctual\n  \
+    punctual completions fish > ~/.config/fish/completions/punctual.fish")]
+pub struct CompletionsArgs {
+    /// Which shell.
+    shell: clap_complete::Shell,
+}
+
+/// Runs `punctual completions`.
+pub fn completions(args: &CompletionsArgs, ui: &Ui) -> Result<u8, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut command(), "punctual", &mut script);
+    ui.print(String::from_utf8_lossy(&script))?;
+    Ok(exit::OK)
+}
+
+/// Print the manual page, or write the pages of all commands.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    punctual man | man -l -\n  \
+    punctual man --out ~/.local/share/man/man1")]
+pub struct ManArgs {
+    /// Write punctual.1 and a page for each command into this directory, which is made if missing.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// Runs `punctual man`.
+pub fn man(args: &ManArgs, ui: &Ui) -> Result<u8, Failure> {
+    let mut top = command();
+    top.build();
+    let Some(directory) = &args.out else {
+        ui.print(page(&top, "punctual")?)?;
+        return Ok(exit::OK);
+    };
+    std::fs::create_dir_all(directory)
+        .map_err(|e| Failure::Usage(format!("cannot make the directory {}: {e}", directory.display())))?;
+    let commands = top.get_subcommands().filter(|c| c.get_name() != "help");
+    let pages = commands.map(|c| (format!("punctual-{}", c.get_name()), c)).chain([("punctual".into(), &top)]);
+    for (name, command) in pages {
+        let mut file = OutFile::create(&directory.join(format!("{name}.1")))?;
+        file.write_all(page(command, &name)?.as_bytes())?;
+        file.finish()?;
+    }
+    Ok(exit::OK)
+}
+
+/// A manual page in roff.
+fn page(command: &clap::Command, name: &str) -> Result<String, Failure> {
+    let mut roff = Vec::new();
+    clap_mangen::Man::new(command.clone().name(name.to_string())).render(&mut roff)?;
+    Ok(String::from_utf8_lossy(&roff).into_owned())
+}

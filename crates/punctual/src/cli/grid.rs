@@ -1,0 +1,196 @@
+//! `--vary`: a key of the host file and the values it takes in turn.
+
+/// Values of one axis at most.
+const AXIS_MAX: usize = 100_000;
+
+/// Digits after the decimal point that a bound of a range may have.
+const DECIMALS: u32 = 9;
+
+/// A dimension of the grid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Axis {
+    /// The key, as for `--set`.
+    pub key: String,
+    /// Its values, as written in a host file (a string there needs no quotes).
+    pub values: Vec<String>,
+}
+
+/// Parses `KEY=V1,V2,...` or `KEY=START..END:STEP`.
+///
+/// # Errors
+/// What is wrong with it, in one sentence.
+pub fn axis(text: &str) -> Result<Axis, String> {
+    let example = "expected KEY=V1,V2,... or KEY=START..END:STEP, for example domain.a.budget=1ms..10ms:1ms";
+    let (key, values) = text.split_once('=').ok_or(example)?;
+    if key.trim().is_empty() || values.trim().is_empty() {
+        return Err(example.into());
+    }
+    let values = match values.split_once("..") {
+        Some((start, rest)) => {
+            let (end, step) = rest.split_once(':').ok_or("a range needs a step: START..END:STEP")?;
+            range(start.trim(), end.trim(), step.trim())?
+        }
+        None => list(values)?,
+    };
+    if let Some(twice) = values.iter().enumerate().find(|(i, v)| values[..*i].contains(v)) {
+        return Err(format!("the value {} stands there twice", twice.1));
+    }
+    Ok(Axis { key: key.trim().to_string(), values })
+}
+
+/// Splits at commas outside brackets, braces and quotes.
+fn list(text: &str) -> Result<Vec<String>, String> {
+    let (mut values, mut depth, mut quote) = (vec![String::new()], 0u32, None);
+    for c in text.chars() {
+        match (quote, c) {
+            (Some(open), _) if c == open => quote = None,
+            (None, '"' | '\'') => quote = Some(c),
+            (None, '[' | '{') => depth += 1,
+            (None, ']' | '}') => depth = depth.saturating_sub(1),
+            (None, ',') if depth == 0 => {
+                values.push(String::new());
+                continue;
+            }
+            _ => {}
+        }
+        values.last_mut().expect("starts with one").push(c);
+    }
+    values.iter_mut().for_each(|v| *v = v.trim().to_string());
+    match values.iter().any(String::is_empty) {
+        true => Err("a value is empty".into()),
+        false => Ok(values),
+    }
+}
+
+/// What the numbers of a range count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Unit {
+    None,
+    Percent,
+    Time,
+}
+
+/// An exact number: `10^-9` of its unit's base (1, 1 %, 1 ns).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Quantity {
+    scaled: i128,
+    unit: Unit,
+}
+
+const ONE: i128 = 10i128.pow(DECIMALS);
+
+fn range(start: &str, end: &str, step: &str) -> Result<Vec<String>, String> {
+    let [first, last, by] = [quantity(start)?, quantity(end)?, quantity(step)?];
+    if first.unit != last.unit || first.unit != by.unit {
+        return Err(format!("{start}, {end} and {step} must all be times, percentages or plain numbers"));
+    }
+    if by.scaled <= 0 {
+        return Err(format!("the step {step} must be greater than zero"));
+    }
+    if last.scaled < first.scaled {
+        return Err(format!("the range ends ({end}) before it starts ({start})"));
+    }
+    let count = (last.scaled - first.scaled) / by.scaled + 1;
+    if count > AXIS_MAX as i128 {
+        return Err(format!("the range has {count} values, more than {AXIS_MAX}"));
+    }
+    (0..count).map(|n| print(Quantity { scaled: first.scaled + n * by.scaled, ..first })).collect()
+}
+
+/// A decimal number with a unit: `2.5ms`, `30%`, `256`.
+fn quantity(text: &str) -> Result<Quantity, String> {
+    let number_end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, suffix) = (&text[..number_end], text[number_end..].trim());
+    let (unit, factor) = match suffix {
+        "" => (Unit::None, 1),
+        "%" => (Unit::Percent, 1),
+        "ns" => (Unit::Time, 1),
+        "us" | "µs" => (Unit::Time, 1_000),
+        "ms" => (Unit::Time, 1_000_000),
+        "s" => (Unit::Time, 1_000_000_000),
+        "min" => (Unit::Time, 60_000_000_000),
+        _ => return Err(format!("`{text}` has no unit that a range knows: ns, us, ms, s, min, % or none")),
+    };
+    let scaled = decimal(number).ok_or_else(|| format!("`{text}` is no number"))?;
+    let scaled = scaled.checked_mul(factor).filter(|n| *n <= ONE * i128::from(u64::MAX));
+    Ok(Quantity { scaled: scaled.ok_or_else(|| format!("`{text}` is too large"))?, unit })
+}
+
+/// A decimal number in units of 10^-9, exactly.
+fn decimal(text: &str) -> Option<i128> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let digits = |s: &str| !s.is_empty() && s.len() <= 20 && s.bytes().all(|b| b.is_ascii_digit());
+    if !digits(whole) || !digits(fraction) || fraction.len() > DECIMALS as usize {
+        return None;
+    }
+    let fraction_scale = 10i128.pow(DECIMALS - fraction.len() as u32);
+    Some(whole.parse::<i128>().ok()? * ONE + fraction.parse::<i128>().ok()? * fraction_scale)
+}
+
+fn print(q: Quantity) -> Result<String, String> {
+    let (whole, fraction) = (q.scaled / ONE, q.scaled % ONE);
+    match q.unit {
+        Unit::Time if fraction != 0 => Err("a time in the range is no whole number of ns".into()),
+        Unit::Time => Ok(punctual_sched::Duration::from_ns(whole as u64).to_string()),
+        Unit::None | Unit::Percent => {
+            let suffix = if q.unit == Unit::Percent { "%" } else { "" };
+            let fraction = format!("{fraction:09}");
+            let fraction = fraction.trim_end_matches('0');
+            let point = if fraction.is_empty() { "" } else { "." };
+            Ok(format!("{whole}{point}{fraction}{suffix}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(text: &str) -> Vec<String> {
+        axis(text).unwrap().values
+    }
+
+    #[test]
+    fn a_list_is_split_at_commas_outside_brackets_and_quotes() {
+        assert_eq!(values("a.b=1ms, 2ms"), ["1ms", "2ms"]);
+        assert_eq!(values("d.affinity=[0,1],[2]"), ["[0,1]", "[2]"]);
+        assert_eq!(values("name='x,y',z"), ["'x,y'", "z"]);
+    }
+
+    #[test]
+    fn a_range_includes_both_ends_and_keeps_its_unit() {
+        assert_eq!(values("k=1ms..3ms:1ms"), ["1ms", "2ms", "3ms"]);
+        assert_eq!(values("k=30%..40%:5%"), ["30%", "35%", "40%"]);
+        assert_eq!(values("k=128..512:128"), ["128", "256", "384", "512"]);
+        assert_eq!(values("k=5..6:7"), ["5"]);
+    }
+
+    #[test]
+    fn a_range_counts_exactly() {
+        assert_eq!(values("k=0.1..0.3:0.1"), ["0.1", "0.2", "0.3"]);
+        assert_eq!(values("k=500us..1.5ms:0.5ms"), ["500us", "1ms", "1500us"]);
+    }
+
+    #[test]
+    fn what_is_wrong_with_an_axis_is_said() {
+        for (text, said) in [
+            ("k", "KEY=V1"),
+            ("k=", "KEY=V1"),
+            ("=1", "KEY=V1"),
+            ("k=1,,2", "empty"),
+            ("k=1ms,1ms", "twice"),
+            ("k=1..5", "step"),
+            ("k=1..5:0", "greater than zero"),
+            ("k=5..1:1", "before it starts"),
+            ("k=1ms..5%:1", "times, percentages or plain numbers"),
+            ("k=1x..5x:1x", "no unit"),
+            ("k=1.2.3..5:1", "no number"),
+            ("k=0..1000000:1", "more than 100000"),
+            ("k=0.5ns..2ns:1ns", "whole number of ns"),
+            ("k=99999999999999999999s..99999999999999999999s:1s", "too large"),
+        ] {
+            let error = axis(text).unwrap_err();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+}

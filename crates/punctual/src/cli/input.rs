@@ -1,0 +1,145 @@
+//! Which hosts to run: a file and the options that change it.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use punctual_model::Host;
+use punctual_model::file::{self, Errors, Overrides};
+use punctual_sched::registry;
+
+use super::Failure;
+
+/// Read at most this much of a host file; the parser refuses less than that.
+const READ_MAX: u64 = 64 << 20;
+
+/// Options that change a host file before it is validated.
+#[derive(clap::Args, Debug)]
+pub struct Changes {
+    /// Change a key of the host file; `*` stands for every name. Repeat for more keys.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Simulate this long, for example 10s or 500ms.
+    #[arg(long, value_name = "TIME")]
+    pub duration: Option<String>,
+    /// Seed of everything random.
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+}
+
+impl Changes {
+    /// As the model takes them.
+    pub fn overrides(&self, policy: Option<String>) -> Overrides {
+        Overrides { policy, set: self.set.clone(), seed: self.seed, duration: self.duration.clone() }
+    }
+}
+
+/// The policies to compare.
+#[derive(clap::Args, Debug)]
+pub struct Policies {
+    /// Schedule every pool by this policy instead of the file's; several (repeated or with commas) are
+    /// compared side by side, `all` means every policy.
+    #[arg(long, value_name = "POLICY", value_delimiter = ',', value_parser = PolicyName)]
+    pub policy: Vec<String>,
+}
+
+/// Names of policies for help and completion. `pool=policy` and unknown names pass: the model judges them.
+#[derive(Clone)]
+struct PolicyName;
+
+impl clap::builder::TypedValueParser for PolicyName {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        cmd: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<String, clap::Error> {
+        clap::builder::NonEmptyStringValueParser::new().parse_ref(cmd, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = clap::builder::PossibleValue> + '_>> {
+        let names = registry::policies().iter().map(|p| clap::builder::PossibleValue::new(p.name).help(p.summary));
+        let all = clap::builder::PossibleValue::new(ALL).help("Every policy");
+        Some(Box::new(names.chain([all])))
+    }
+}
+
+/// `--policy all`.
+const ALL: &str = "all";
+
+impl Policies {
+    /// What to give the model, one by one; `None` is the file's own choice. Each name once.
+    pub fn choices(&self) -> Vec<Option<String>> {
+        let mut choices: Vec<Option<String>> = Vec::new();
+        let named = self.policy.iter().flat_map(|name| match name.as_str() {
+            ALL => registry::policies().iter().map(|p| p.name.to_string()).collect(),
+            _ => vec![name.clone()],
+        });
+        for name in named.map(Some) {
+            if !choices.contains(&name) {
+                choices.push(name);
+            }
+        }
+        if choices.is_empty() { vec![None] } else { choices }
+    }
+
+    /// May a policy be left out that this host cannot use?
+    pub fn all(&self) -> bool {
+        self.policy.iter().any(|name| name == ALL)
+    }
+}
+
+/// A host file's bytes, read once.
+pub struct HostFile {
+    /// Its name in errors.
+    pub name: String,
+    bytes: Vec<u8>,
+}
+
+impl HostFile {
+    /// Reads the file; `-` is standard input.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn read(path: &Path) -> Result<Self, Failure> {
+        let mut bytes = Vec::new();
+        let stdin = path == Path::new("-");
+        let name = if stdin { "standard input".into() } else { path.display().to_string() };
+        let read = match stdin {
+            true => std::io::stdin().take(READ_MAX).read_to_end(&mut bytes),
+            false => std::fs::File::open(path).and_then(|f| f.take(READ_MAX).read_to_end(&mut bytes)),
+        };
+        match read {
+            Ok(_) => Ok(HostFile { name, bytes }),
+            Err(e) => Err(Failure::Usage(format!("cannot read {name}: {e}"))),
+        }
+    }
+
+    /// Several files.
+    ///
+    /// # Errors
+    /// When one cannot be read.
+    pub fn read_all(paths: &[PathBuf]) -> Result<Vec<Self>, Failure> {
+        paths.iter().map(|path| HostFile::read(path)).collect()
+    }
+
+    /// The file's host with the changes.
+    ///
+    /// # Errors
+    /// All that is wrong with the file or the changes.
+    pub fn host(&self, overrides: &Overrides) -> Result<Host, Errors> {
+        file::parse_bytes(&self.bytes, &self.name, overrides)
+    }
+}
+
+/// Number of threads: `--threads`, or the machine's processors.
+///
+/// # Errors
+/// When the threads cannot be started.
+pub fn thread_pool(threads: Option<u16>) -> Result<rayon::ThreadPool, Failure> {
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(threads.unwrap_or(0).into())
+        .build()
+        .map_err(|e| Failure::Usage(format!("cannot start threads: {e}")))
+}

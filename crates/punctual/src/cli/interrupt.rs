@@ -1,0 +1,50 @@
+//! Ctrl-C, SIGTERM and SIGHUP: half-written files go away, and a command that can stop halfway does.
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Files to remove when the program is interrupted.
+static HALF_WRITTEN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+/// Does the running command look at [`stopped`]?
+static GRACEFUL: AtomicBool = AtomicBool::new(false);
+static STOPPED: AtomicBool = AtomicBool::new(false);
+
+/// Installs the handler.
+pub fn install() {
+    // Fails only where a handler cannot be installed at all; then the default action ends the program.
+    let _ = ctrlc::set_handler(|| {
+        if GRACEFUL.load(Ordering::SeqCst) && !STOPPED.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        for path in files().drain(..) {
+            let _ = std::fs::remove_file(path);
+        }
+        std::process::exit(super::exit::INTERRUPTED.into());
+    });
+}
+
+/// From now on the first interruption only makes [`stopped`] true; the second one ends the program.
+pub fn be_graceful() {
+    GRACEFUL.store(true, Ordering::SeqCst);
+}
+
+/// Was the program asked to stop?
+pub fn stopped() -> bool {
+    STOPPED.load(Ordering::SeqCst)
+}
+
+/// Removes `path` when the program is interrupted, until [`release`].
+pub fn guard(path: &Path) {
+    files().push(path.to_path_buf());
+}
+
+/// The file is complete, or gone.
+pub fn release(path: &Path) {
+    files().retain(|p| p != path);
+}
+
+fn files() -> std::sync::MutexGuard<'static, Vec<PathBuf>> {
+    // A thread that panicked while holding the list left a list all the same.
+    HALF_WRITTEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

@@ -1,0 +1,202 @@
+//! Arguments, dispatch and exit codes.
+//!
+//! Each command is a module with its `Args` and a `run`. Results go to standard output, everything else to
+//! standard error.
+
+mod describe;
+mod grid;
+mod input;
+mod interrupt;
+mod jobs;
+mod metric;
+mod output;
+mod policies;
+mod show;
+mod sim;
+mod sweep;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+
+use output::Ui;
+
+/// Exit codes, as `punctual --help` explains them.
+pub mod exit {
+    /// It ran.
+    pub const OK: u8 = 0;
+    /// It ran, a deadline was missed, and `--fail-on-miss` was given.
+    pub const MISSED: u8 = 1;
+    /// The command line or a file is wrong, or an output cannot be written.
+    pub const USAGE: u8 = 2;
+    /// An invariant of the machine or of a policy was violated.
+    pub const VIOLATION: u8 = 3;
+    /// Ctrl-C.
+    pub const INTERRUPTED: u8 = 130;
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    it ran
+  1    it ran, a deadline was missed, and --fail-on-miss was given
+  2    the command line or a file is wrong, or an output cannot be written
+  3    the simulator found an invariant violated (please report it)
+  130  interrupted";
+
+const EXAMPLES: &str = "\
+Examples:
+  punctual sim examples/five-vms.toml                      which VM misses deadlines?
+  punctual sim examples/five-vms.toml --policy all         under every policy, side by side
+  punctual sweep examples/five-vms.toml --vary 'domain.*.generate.load=30%..100%:10%'
+  punctual policies rtds                                   what a policy is and takes";
+
+/// Keeps virtual machines on time.
+///
+/// One host file describes processors, VMs and their tasks; punctual says which VM of it would miss
+/// deadlines under which scheduling policy.
+#[derive(Parser, Debug)]
+#[command(name = "punctual", version, after_help = EXAMPLES, after_long_help = const_format(), max_term_width = 100)]
+pub struct Cli {
+    /// When to use colours.
+    #[arg(long, value_name = "WHEN", global = true, default_value = "auto")]
+    color: Color,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Examples, then the exit codes.
+fn const_format() -> String {
+    format!("{EXAMPLES}\n\n{EXIT_CODES}")
+}
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Color {
+    /// On a terminal, unless NO_COLOR is set.
+    Auto,
+    /// Even into files and pipes.
+    Always,
+    /// Never.
+    Never,
+}
+
+impl From<Color> for anstream::ColorChoice {
+    fn from(color: Color) -> Self {
+        match color {
+            Color::Auto => anstream::ColorChoice::Auto,
+            Color::Always => anstream::ColorChoice::Always,
+            Color::Never => anstream::ColorChoice::Never,
+        }
+    }
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Sim(sim::Args),
+    Sweep(sweep::Args),
+    Policies(policies::Args),
+    Show(show::Args),
+    Completions(describe::CompletionsArgs),
+    Man(describe::ManArgs),
+}
+
+/// Why a command did not do its work.
+#[derive(Debug)]
+pub enum Failure {
+    /// The command line, a file or an output is at fault: said in full, exit code 2.
+    Usage(String),
+    /// The same, as errors of a host file.
+    Host(punctual_model::file::Errors),
+    /// An invariant broke, exit code 3.
+    Violation(String),
+    /// Ctrl-C, after what was finished has been printed.
+    Interrupted,
+    /// Nobody reads the output any more: not an error.
+    BrokenPipe,
+}
+
+impl From<std::io::Error> for Failure {
+    /// Of writing to standard output; files name themselves in [`Failure::Usage`].
+    fn from(error: std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::BrokenPipe => Failure::BrokenPipe,
+            _ => Failure::Usage(format!("cannot write to standard output: {error}")),
+        }
+    }
+}
+
+impl From<punctual_model::file::Errors> for Failure {
+    fn from(errors: punctual_model::file::Errors) -> Self {
+        Failure::Host(errors)
+    }
+}
+
+impl From<punctual_sim::Error> for Failure {
+    fn from(error: punctual_sim::Error) -> Self {
+        match error {
+            punctual_sim::Error::Refused(text) => Failure::Usage(text),
+            punctual_sim::Error::Violation(text) => Failure::Violation(text),
+        }
+    }
+}
+
+/// The command line's definition, for help, completions, manual pages and documentation.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Runs the program with the arguments of this process.
+pub fn main() -> ExitCode {
+    let matches = command().color(color_of_help()).get_matches();
+    let cli = match Cli::from_arg_matches(&matches) {
+        Ok(cli) => cli,
+        Err(error) => error.exit(),
+    };
+    let ui = Ui::new(cli.color.into());
+    let done = match &cli.command {
+        Command::Sim(args) => sim::run(args, &ui),
+        Command::Sweep(args) => sweep::run(args, &ui),
+        Command::Policies(args) => policies::run(args, &ui),
+        Command::Show(args) => show::run(args, &ui),
+        Command::Completions(args) => describe::completions(args, &ui),
+        Command::Man(args) => describe::man(args, &ui),
+    };
+    ExitCode::from(match done {
+        Ok(code) => code,
+        Err(failure) => report(failure, &ui),
+    })
+}
+
+/// Help and usage errors are printed while arguments are still being read, so `--color` is looked up early.
+fn color_of_help() -> clap::ColorChoice {
+    let args: Vec<_> = std::env::args().collect();
+    let value = args.iter().enumerate().find_map(|(at, arg)| match arg.strip_prefix("--color") {
+        Some("") => args.get(at + 1).map(String::as_str),
+        Some(rest) => rest.strip_prefix('='),
+        None => None,
+    });
+    match value {
+        Some("always") => clap::ColorChoice::Always,
+        Some("never") => clap::ColorChoice::Never,
+        _ => clap::ColorChoice::Auto,
+    }
+}
+
+fn report(failure: Failure, ui: &Ui) -> u8 {
+    match failure {
+        Failure::Usage(text) => {
+            ui.error(&text);
+            exit::USAGE
+        }
+        Failure::Host(errors) => {
+            ui.host_errors(&errors);
+            exit::USAGE
+        }
+        Failure::Violation(text) => {
+            ui.error(&text);
+            exit::VIOLATION
+        }
+        Failure::Interrupted => exit::INTERRUPTED,
+        Failure::BrokenPipe => exit::OK,
+    }
+}

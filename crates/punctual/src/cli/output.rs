@@ -1,0 +1,169 @@
+//! Standard output, messages, progress, and files that appear whole or not at all.
+
+use std::fmt::Display;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use anstream::{AutoStream, ColorChoice};
+use anstyle::{AnsiColor, Style};
+use indicatif::{ProgressBar, ProgressStyle};
+use tempfile::NamedTempFile;
+
+use super::{Failure, interrupt};
+
+/// How to talk to the user.
+pub struct Ui {
+    choice: ColorChoice,
+}
+
+impl Ui {
+    /// Colours as `choice` says.
+    pub fn new(choice: ColorChoice) -> Self {
+        Ui { choice }
+    }
+
+    /// Does standard output take colours?
+    pub fn stdout_has_colour(&self) -> bool {
+        self.has_colour(&io::stdout())
+    }
+
+    fn has_colour(&self, stream: &impl anstream::stream::RawStream) -> bool {
+        match self.choice {
+            ColorChoice::Auto => AutoStream::choice(stream) != ColorChoice::Never,
+            choice => choice != ColorChoice::Never,
+        }
+    }
+
+    /// Prints results.
+    ///
+    /// # Errors
+    /// When standard output cannot be written; a reader that went away is [`Failure::BrokenPipe`].
+    pub fn print(&self, text: impl Display) -> Result<(), Failure> {
+        let mut out = io::stdout().lock();
+        write!(out, "{text}")?;
+        Ok(out.flush()?)
+    }
+
+    /// Prints a value as JSON on lines of its own.
+    ///
+    /// # Errors
+    /// As [`Ui::print`].
+    pub fn print_json(&self, value: &(impl serde::Serialize + ?Sized)) -> Result<(), Failure> {
+        let text = serde_json::to_string_pretty(value).map_err(std::io::Error::from)?;
+        self.print(text + "\n")
+    }
+
+    /// An error message.
+    pub fn error(&self, text: &str) {
+        self.message("error", AnsiColor::Red, text);
+    }
+
+    /// Something the user should know although the command goes on.
+    pub fn warn(&self, text: &str) {
+        self.message("warning", AnsiColor::Yellow, text);
+    }
+
+    fn message(&self, kind: &str, colour: AnsiColor, text: &str) {
+        let style = Style::new().bold().fg_color(Some(colour.into()));
+        let style = if self.has_colour(&io::stderr()) { style } else { Style::new() };
+        // Nothing is left to be said to if standard error is gone.
+        let _ = writeln!(io::stderr(), "{style}{kind}{style:#}: {text}");
+    }
+
+    /// The errors of a host file.
+    pub fn host_errors(&self, errors: &punctual_model::file::Errors) {
+        let _ = io::stderr().write_all(errors.render(self.has_colour(&io::stderr())).as_bytes());
+    }
+
+    /// A progress bar on standard error, shown only on a terminal.
+    pub fn progress(&self, total: usize) -> ProgressBar {
+        let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} simulations, {eta} left")
+            .expect("the template is constant");
+        ProgressBar::new(total as u64).with_style(style)
+    }
+}
+
+/// A file that is written beside its final place and moved there when it is complete.
+pub struct OutFile {
+    path: PathBuf,
+    target: Target,
+}
+
+enum Target {
+    /// A new or ordinary file: replaced at the end.
+    Whole(BufWriter<NamedTempFile>),
+    /// A device or a pipe: written straight.
+    Stream(BufWriter<File>),
+}
+
+impl OutFile {
+    /// Begins to write.
+    ///
+    /// # Errors
+    /// When nothing can be written there.
+    pub fn create(path: &Path) -> Result<Self, Failure> {
+        let cannot = |e: io::Error| Failure::Usage(format!("cannot write {}: {e}", path.display()));
+        // A link stays a link to the file that is replaced.
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+        let target = match std::fs::metadata(&path) {
+            Ok(there) if there.is_dir() => return Err(cannot(io::ErrorKind::IsADirectory.into())),
+            Ok(there) if !there.is_file() => {
+                Target::Stream(BufWriter::new(File::options().write(true).open(&path).map_err(cannot)?))
+            }
+            _ => Target::Whole(BufWriter::new(temporary(&path).map_err(cannot)?)),
+        };
+        Ok(OutFile { path, target })
+    }
+
+    /// The file is complete: puts it into its place.
+    ///
+    /// # Errors
+    /// When the last bytes cannot be written or the file cannot be moved.
+    pub fn finish(mut self) -> Result<(), Failure> {
+        let cannot = |e: io::Error, path: &Path| Failure::Usage(format!("cannot write {}: {e}", path.display()));
+        self.flush().map_err(|e| cannot(e, &self.path))?;
+        let Target::Whole(ref mut out) = self.target else { return Ok(()) };
+        let temporary = out.get_ref().path().to_path_buf();
+        // Renamed by path: the handle's drop then finds nothing to remove.
+        std::fs::rename(&temporary, &self.path).map_err(|e| cannot(e, &self.path))
+    }
+}
+
+/// An empty file beside `path`, removed when it is dropped or the program is interrupted.
+fn temporary(path: &Path) -> io::Result<NamedTempFile> {
+    let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut prefix = std::ffi::OsString::from(".");
+    prefix.push(path.file_name().ok_or(io::ErrorKind::InvalidInput)?);
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(&prefix);
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let file = builder.tempfile_in(directory)?;
+    interrupt::guard(file.path());
+    Ok(file)
+}
+
+impl Drop for OutFile {
+    fn drop(&mut self) {
+        if let Target::Whole(out) = &self.target {
+            interrupt::release(out.get_ref().path());
+        }
+    }
+}
+
+impl Write for OutFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.target {
+            Target::Whole(out) => out.write(bytes),
+            Target::Stream(out) => out.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.target {
+            Target::Whole(out) => out.flush(),
+            Target::Stream(out) => out.flush(),
+        }
+    }
+}

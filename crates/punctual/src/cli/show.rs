@@ -1,0 +1,34 @@
+//! `punctual show`: the host as the other commands see it.
+
+use std::path::PathBuf;
+
+use punctual_model::file::to_toml;
+
+use super::input::{Changes, HostFile};
+use super::output::Ui;
+use super::{Failure, exit};
+
+/// Print a host file validated and spelled out, generated tasks included.
+///
+/// What is printed is a host file again; options change it as they do for `sim`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    punctual show examples/five-vms.toml\n  \
+    punctual show examples/five-vms.toml --set 'domain.*.generate.load=90%' --seed 7 > mine.toml")]
+pub struct Args {
+    /// The host file; `-` reads standard input.
+    #[arg(value_name = "HOST.toml")]
+    file: PathBuf,
+    /// Schedule every pool by this policy instead of the file's.
+    #[arg(long, value_name = "POLICY")]
+    policy: Option<String>,
+    #[command(flatten)]
+    changes: Changes,
+}
+
+/// Runs `punctual show`.
+pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
+    let host = HostFile::read(&args.file)?.host(&args.changes.overrides(args.policy.clone()))?;
+    ui.print(to_toml(&host))?;
+    Ok(exit::OK)
+}

@@ -1,0 +1,228 @@
+//! `punctual sim`: one host, or several hosts and policies side by side.
+
+use std::path::{Path, PathBuf};
+
+use punctual_model::trace::{TraceEvent, TraceSink};
+use punctual_model::{Host, Results};
+use punctual_report::table::{self, Cells};
+use punctual_report::trace::PerfettoWriter;
+use punctual_sched::Instant;
+
+use super::input::{Changes, HostFile, Policies, thread_pool};
+use super::jobs::JobsWriter;
+use super::output::{OutFile, Ui};
+use super::{Failure, exit, interrupt};
+
+/// Simulations whose results are held at once before they are merged.
+const CHUNK: usize = 256;
+
+/// Simulate a host and say who misses deadlines.
+///
+/// With several files or policies the results stand side by side. The same file and options give the same
+/// bytes on every machine, whatever the number of threads.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    punctual sim host.toml\n  \
+    punctual sim host.toml --policy deferrable,periodic,rtds\n  \
+    punctual sim host.toml --set domain.video.budget=3ms --duration 60s --detail\n  \
+    punctual sim host.toml --policy all --runs 20\n  \
+    punctual sim host.toml --fail-on-miss --json > results.json\n  \
+    punctual sim host.toml --trace host.pftrace      (open it at https://ui.perfetto.dev)")]
+pub struct Args {
+    /// Host files; `-` reads standard input.
+    #[arg(value_name = "HOST.toml", required = true)]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    policies: Policies,
+    #[command(flatten)]
+    changes: Changes,
+    /// Merge this many runs with the seeds N, N+1, ...; generated task sets are drawn anew for each.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Print results as JSON: one object, or an array of them when there are several.
+    #[arg(long)]
+    json: bool,
+    /// Show every metric of every task, vCPU, domain, processor and pool.
+    #[arg(long, conflicts_with = "json")]
+    detail: bool,
+    /// Write what happened as a Perfetto trace; for a single run under a single policy.
+    #[arg(long, value_name = "OUT.pftrace")]
+    trace: Option<PathBuf>,
+    /// Write one line of CSV per job; for a single run under a single policy.
+    #[arg(long, value_name = "OUT.csv")]
+    jobs: Option<PathBuf>,
+    /// Exit with 1 if any deadline was missed.
+    #[arg(long)]
+    fail_on_miss: bool,
+    /// Use this many threads instead of one per processor.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
+}
+
+/// One column: a file under a policy.
+struct Variant<'a> {
+    label: String,
+    file: &'a HostFile,
+    policy: Option<String>,
+    /// The host of the first run.
+    first: Host,
+}
+
+/// Runs `punctual sim`.
+pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
+    interrupt::install();
+    let files = HostFile::read_all(&args.files)?;
+    let variants = variants(args, &files, ui)?;
+    let results = match (&args.trace, &args.jobs) {
+        (None, None) => simulate(args, &variants, ui)?,
+        _ => vec![simulate_observed(args, &variants)?],
+    };
+    print(args, &variants, &results, ui)?;
+    let missed = results.iter().any(|r| r.pools.iter().any(|pool| pool.jobs.missed > 0));
+    Ok(if missed && args.fail_on_miss { exit::MISSED } else { exit::OK })
+}
+
+/// Every file under every policy, validated.
+fn variants<'a>(args: &Args, files: &'a [HostFile], ui: &Ui) -> Result<Vec<Variant<'a>>, Failure> {
+    let choices = args.policies.choices();
+    let mut variants = Vec::new();
+    for file in files {
+        if args.policies.all() {
+            // What is wrong with the file itself is said once.
+            file.host(&args.changes.overrides(None))?;
+        }
+        for policy in &choices {
+            match file.host(&args.changes.overrides(policy.clone())) {
+                Ok(first) => {
+                    let label = label(&first, policy.as_deref(), files.len(), choices.len());
+                    variants.push(Variant { label, file, policy: policy.clone(), first });
+                }
+                Err(errors) if args.policies.all() => {
+                    let name = policy.as_deref().unwrap_or_default();
+                    let why = &errors.records()[0];
+                    ui.warn(&format!("{name} is left out: {}; {}", why.message, why.expected));
+                }
+                Err(errors) => return Err(errors.into()),
+            }
+        }
+    }
+    match variants.is_empty() {
+        true => Err(Failure::Usage("no policy can schedule this host".into())),
+        false => Ok(variants),
+    }
+}
+
+fn label(host: &Host, policy: Option<&str>, files: usize, policies: usize) -> String {
+    match (policy, files, policies) {
+        (Some(policy), 1, _) => policy.to_string(),
+        (Some(policy), _, 2..) => format!("{} {policy}", host.name),
+        _ => host.name.clone(),
+    }
+}
+
+/// Simulates every run of every variant on all cores and merges the runs of each.
+fn simulate(args: &Args, variants: &[Variant<'_>], ui: &Ui) -> Result<Vec<Results>, Failure> {
+    let threads = thread_pool(args.threads)?;
+    let runs: Vec<(usize, u32)> = (0..variants.len()).flat_map(|v| (0..args.runs).map(move |r| (v, r))).collect();
+    let bar = ui.progress(runs.len());
+    let mut merged: Vec<Option<Results>> = variants.iter().map(|_| None).collect();
+    for chunk in runs.chunks(CHUNK) {
+        let hosts = chunk.iter().map(|&(v, run)| host_of(args, &variants[v], run)).collect::<Result<Vec<_>, _>>()?;
+        let results = threads.install(|| punctual_sim::simulate_all(&hosts, || bar.inc(1)));
+        for (&(v, _), results) in chunk.iter().zip(results) {
+            let results = results.map_err(|e| named(e, &variants[v], variants.len()))?;
+            match &mut merged[v] {
+                Some(sum) => sum.merge(&results).map_err(|e| Failure::Usage(e.to_string()))?,
+                none => *none = Some(results),
+            }
+        }
+    }
+    bar.finish_and_clear();
+    Ok(merged.into_iter().map(|r| r.expect("every variant has a run")).collect())
+}
+
+/// The host of a run: the first one's seed plus the run's number.
+fn host_of(args: &Args, variant: &Variant<'_>, run: u32) -> Result<Host, Failure> {
+    if run == 0 {
+        return Ok(variant.first.clone());
+    }
+    let mut overrides = args.changes.overrides(variant.policy.clone());
+    overrides.seed = Some(variant.first.seed.saturating_add(run.into()));
+    Ok(variant.file.host(&overrides)?)
+}
+
+/// An error of a simulation, saying which.
+fn named(error: punctual_sim::Error, variant: &Variant<'_>, variants: usize) -> Failure {
+    use punctual_sim::Error::{Refused, Violation};
+    match error {
+        error if variants == 1 => error.into(),
+        Refused(text) => Refused(format!("{}: {text}", variant.label)).into(),
+        Violation(text) => Violation(format!("{}: {text}", variant.label)).into(),
+    }
+}
+
+/// One run with everything written down that `--trace` and `--jobs` ask for.
+fn simulate_observed(args: &Args, variants: &[Variant<'_>]) -> Result<Results, Failure> {
+    let ([variant], 1) = (variants, args.runs) else {
+        let text = "--trace and --jobs show a single run: give one file, at most one --policy and no --runs";
+        return Err(Failure::Usage(text.into()));
+    };
+    let host = &variant.first;
+    let create = |path: &Option<PathBuf>| path.as_deref().map(OutFile::create).transpose();
+    let (mut trace_file, mut jobs_file) = (create(&args.trace)?, create(&args.jobs)?);
+    let mut observers = Observers {
+        trace: trace_file.as_mut().map(|file| PerfettoWriter::new(host, file)),
+        jobs: jobs_file.as_mut().map(|file| JobsWriter::new(host, file)),
+    };
+    let results = punctual_sim::simulate_traced(host, &mut observers)?;
+    let end = Instant::ZERO + host.duration;
+    let Observers { trace, jobs } = observers;
+    if let (Some(trace), Some(path)) = (trace, &args.trace) {
+        trace.finish(end).map_err(|e| unwritten(path, &e))?;
+    }
+    if let (Some(jobs), Some(path)) = (jobs, &args.jobs) {
+        jobs.finish(end).map_err(|e| unwritten(path, &e))?;
+    }
+    [trace_file, jobs_file].into_iter().flatten().try_for_each(OutFile::finish)?;
+    Ok(results)
+}
+
+fn unwritten(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::Usage(format!("cannot write {}: {error}", path.display()))
+}
+
+/// Whoever takes note of what happens.
+struct Observers<T, J> {
+    trace: Option<T>,
+    jobs: Option<J>,
+}
+
+impl<T: TraceSink, J: TraceSink> TraceSink for Observers<T, J> {
+    fn event(&mut self, at: Instant, event: TraceEvent) {
+        if let Some(trace) = &mut self.trace {
+            trace.event(at, event);
+        }
+        if let Some(jobs) = &mut self.jobs {
+            jobs.event(at, event);
+        }
+    }
+}
+
+fn print(args: &Args, variants: &[Variant<'_>], results: &[Results], ui: &Ui) -> Result<(), Failure> {
+    let colour = ui.stdout_has_colour();
+    match results {
+        [one] if args.json => ui.print_json(one),
+        all if args.json => ui.print_json(all),
+        [one] if args.detail => ui.print(table::detail(one, colour)),
+        [one] => ui.print(table::summary(one, colour)),
+        all if args.detail => {
+            let details: Vec<String> = all.iter().map(|r| table::detail(r, colour)).collect();
+            ui.print(details.join("\n"))
+        }
+        all => {
+            let columns: Vec<(String, Results)> =
+                variants.iter().map(|v| v.label.clone()).zip(all.iter().cloned()).collect();
+            ui.print(table::side_by_side(&columns, Cells::Misses, colour))
+        }
+    }
+}

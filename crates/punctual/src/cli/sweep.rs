@@ -1,0 +1,331 @@
+//! `punctual sweep`: a grid of parameters.
+
+use std::path::PathBuf;
+
+use indicatif::ProgressBar;
+use punctual_model::Results;
+use punctual_model::file::Overrides;
+use punctual_report::table;
+use rayon::prelude::*;
+use serde::Serialize;
+
+use super::grid::{self, Axis};
+use super::input::{Changes, HostFile, Policies, thread_pool};
+use super::metric::Metric;
+use super::output::Ui;
+use super::{Failure, exit, interrupt};
+
+/// Points of a grid at most.
+const POINTS_MAX: usize = 1_000_000;
+
+/// The name of the axis that `--policy` makes.
+const POLICY: &str = "policy";
+
+/// Metrics shown as columns when there is one dimension and none is asked for.
+const DEFAULT_COLUMNS: [Metric; 4] = [Metric::MissRatio, Metric::P50Response, Metric::P99Response, Metric::MaxResponse];
+
+/// Simulate a grid of parameters, on all cores.
+///
+/// Every combination of the values given with --vary and --policy is simulated. Tables show a metric over
+/// all tasks of the host, the last dimension from left to right; --csv and --json have every metric. The
+/// output does not depend on the number of threads. Ctrl-C prints what is finished.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    punctual sweep host.toml --vary domain.video.budget=1ms..5ms:1ms\n  \
+    punctual sweep host.toml --vary 'domain.*.generate.load=30%..100%:10%' --policy all --runs 10\n  \
+    punctual sweep host.toml --vary domain.a.budget=1ms,2ms --vary domain.a.period=5ms,10ms --metric p99-response\n  \
+    punctual sweep host.toml --policy rtds,credit --vary machine.overheads.migration=0us..50us:10us --csv > m.csv")]
+pub struct Args {
+    /// The host file; `-` reads standard input.
+    #[arg(value_name = "HOST.toml")]
+    file: PathBuf,
+    /// A key and its values: KEY=V1,V2,... or KEY=START..END:STEP, both ends included, units kept; `*` in
+    /// the key stands for every name. Repeat for more dimensions.
+    #[arg(long, value_name = "KEY=VALUES", value_parser = grid::axis)]
+    vary: Vec<Axis>,
+    #[command(flatten)]
+    policies: Policies,
+    #[command(flatten)]
+    changes: Changes,
+    /// Merge this many runs at each point, with the seeds N, N+1, ...; generated task sets are drawn anew.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// What tables show; repeat or separate with commas.
+    #[arg(long, value_name = "METRIC", value_delimiter = ',')]
+    metric: Vec<Metric>,
+    /// Leave out combinations that are no valid host instead of refusing the whole grid.
+    #[arg(long)]
+    skip_invalid: bool,
+    /// Print one line of CSV per point, with every metric.
+    #[arg(long, conflicts_with = "json")]
+    csv: bool,
+    /// Print JSON, with the whole results of every point.
+    #[arg(long)]
+    json: bool,
+    /// Use this many threads instead of one per processor.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
+}
+
+/// A dimension with the values in the order of the grid.
+#[derive(Serialize)]
+struct Dimension {
+    key: String,
+    values: Vec<String>,
+}
+
+/// The grid: the last dimension changes fastest.
+struct Grid<'a> {
+    args: &'a Args,
+    file: HostFile,
+    dimensions: Vec<Dimension>,
+}
+
+/// What became of a point.
+enum Outcome {
+    Done(Box<Results>),
+    /// No valid host, and `--skip-invalid` was given.
+    Invalid,
+    /// The program was interrupted before.
+    Unfinished,
+}
+
+/// Runs `punctual sweep`.
+pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
+    interrupt::install();
+    let grid = Grid::new(args)?;
+    let threads = thread_pool(args.threads)?;
+    threads.install(|| grid.validate())?;
+    interrupt::be_graceful();
+    let bar = ui.progress(grid.points() * args.runs as usize);
+    let outcomes = threads.install(|| grid.simulate(&bar));
+    bar.finish_and_clear();
+    let outcomes = outcomes?;
+    match (args.csv, args.json) {
+        (true, _) => ui.print(grid.csv(&outcomes)?)?,
+        (_, true) => ui.print_json(&grid.json(&outcomes))?,
+        _ => ui.print(grid.tables(&outcomes, ui.stdout_has_colour()))?,
+    }
+    if interrupt::stopped() { Err(Failure::Interrupted) } else { Ok(exit::OK) }
+}
+
+impl<'a> Grid<'a> {
+    fn new(args: &'a Args) -> Result<Self, Failure> {
+        let mut dimensions: Vec<Dimension> = Vec::new();
+        for axis in &args.vary {
+            if dimensions.iter().any(|d| d.key == axis.key) {
+                return Err(Failure::Usage(format!("--vary {} is given twice; list all its values in one", axis.key)));
+            }
+            dimensions.push(Dimension { key: axis.key.clone(), values: axis.values.clone() });
+        }
+        let policies: Vec<String> = args.policies.choices().into_iter().flatten().collect();
+        if !policies.is_empty() {
+            dimensions.push(Dimension { key: POLICY.into(), values: policies });
+        }
+        if dimensions.is_empty() {
+            return Err(Failure::Usage("nothing to vary: give --vary KEY=VALUES or several --policy".into()));
+        }
+        let points = dimensions.iter().try_fold(1usize, |n, d| n.checked_mul(d.values.len()));
+        if points.is_none_or(|n| n > POINTS_MAX) {
+            return Err(Failure::Usage(format!("the grid has more than {POINTS_MAX} points")));
+        }
+        Ok(Grid { args, file: HostFile::read(&args.file)?, dimensions })
+    }
+
+    fn points(&self) -> usize {
+        self.dimensions.iter().map(|d| d.values.len()).product()
+    }
+
+    /// The values of a point, one per dimension.
+    fn values(&self, mut point: usize) -> Vec<&str> {
+        let mut values: Vec<&str> = self
+            .dimensions
+            .iter()
+            .rev()
+            .map(|d| {
+                let value = &d.values[point % d.values.len()];
+                point /= d.values.len();
+                value.as_str()
+            })
+            .collect();
+        values.reverse();
+        values
+    }
+
+    fn overrides(&self, point: usize) -> Overrides {
+        let mut overrides = self.args.changes.overrides(None);
+        for (dimension, value) in self.dimensions.iter().zip(self.values(point)) {
+            match dimension.key.as_str() {
+                POLICY => overrides.policy = Some(value.to_string()),
+                key => overrides.set.push(format!("{key}={value}")),
+            }
+        }
+        overrides
+    }
+
+    /// May a point be left out? `--policy all` tries policies that do not fit this host.
+    fn lenient(&self) -> bool {
+        self.args.skip_invalid || self.args.policies.all()
+    }
+
+    /// Refuses the grid before anything runs, with the errors of the first point that has some.
+    fn validate(&self) -> Result<(), Failure> {
+        if !self.lenient() {
+            let check = |point| self.file.host(&self.overrides(point)).err();
+            return (0..self.points()).into_par_iter().find_map_first(check).map_or(Ok(()), |e| Err(e.into()));
+        }
+        let fits = |point| self.file.host(&self.overrides(point)).is_ok();
+        if (0..self.points()).into_par_iter().any(fits) {
+            return Ok(());
+        }
+        // Nothing fits: the first point says why.
+        self.file.host(&self.overrides(0)).map(drop).map_err(Failure::from)
+    }
+
+    fn simulate(&self, bar: &ProgressBar) -> Result<Vec<Outcome>, Failure> {
+        let outcomes: Vec<Result<Outcome, Failure>> =
+            (0..self.points()).into_par_iter().with_max_len(1).map(|point| self.point(point, bar)).collect();
+        outcomes.into_iter().collect()
+    }
+
+    /// All runs of a point, merged in the order of their seeds.
+    fn point(&self, point: usize, bar: &ProgressBar) -> Result<Outcome, Failure> {
+        let overrides = self.overrides(point);
+        let first = match self.file.host(&overrides) {
+            Ok(host) => host,
+            Err(_) if self.lenient() => return Ok(Outcome::Invalid),
+            Err(errors) => return Err(errors.into()),
+        };
+        let runs: Vec<Result<Option<Results>, Failure>> = (0..self.args.runs)
+            .into_par_iter()
+            .with_max_len(1)
+            .map(|run| {
+                if interrupt::stopped() {
+                    return Ok(None);
+                }
+                let seed = Some(first.seed.saturating_add(run.into()));
+                let host = self.file.host(&Overrides { seed, ..overrides.clone() })?;
+                let results = punctual_sim::simulate(&host)?;
+                bar.inc(1);
+                Ok(Some(results))
+            })
+            .collect();
+        let mut merged: Option<Results> = None;
+        for results in runs {
+            match (results?, &mut merged) {
+                (None, _) => return Ok(Outcome::Unfinished),
+                (Some(results), Some(sum)) => sum.merge(&results).map_err(|e| Failure::Usage(e.to_string()))?,
+                (results, none) => *none = results,
+            }
+        }
+        Ok(merged.map_or(Outcome::Unfinished, |results| Outcome::Done(Box::new(results))))
+    }
+
+    // ---- output -------------------------------------------------------------------------------------
+
+    fn tables(&self, outcomes: &[Outcome], colour: bool) -> String {
+        let rows = &self.dimensions[..self.dimensions.len() - 1];
+        let columns = &self.dimensions[self.dimensions.len() - 1];
+        if rows.is_empty() {
+            return self.list(outcomes, colour);
+        }
+        let across = columns.values.len();
+        let row_labels: Vec<String> =
+            (0..outcomes.len() / across).map(|row| self.values(row * across)[..rows.len()].join("  ")).collect();
+        let row_keys: Vec<&str> = rows.iter().map(|d| d.key.as_str()).collect();
+        let metrics = if self.args.metric.is_empty() { &[Metric::MissRatio] } else { self.args.metric.as_slice() };
+        let table = |metric: &Metric| {
+            let title = format!("{}; down: {}, across: {}", metric.name(), row_keys.join("  "), columns.key);
+            let cells: Vec<Vec<String>> =
+                outcomes.chunks(across).map(|row| row.iter().map(|o| o.show(*metric)).collect()).collect();
+            table::matrix(&title, &refs(&row_labels), &refs(&columns.values), &cells, colour)
+        };
+        metrics.iter().map(table).collect::<Vec<_>>().join("\n")
+    }
+
+    /// One dimension: a row per value, a column per metric.
+    fn list(&self, outcomes: &[Outcome], colour: bool) -> String {
+        let metrics = if self.args.metric.is_empty() { &DEFAULT_COLUMNS[..] } else { &self.args.metric };
+        let names: Vec<String> = metrics.iter().map(|m| m.name()).collect();
+        let cells: Vec<Vec<String>> =
+            outcomes.iter().map(|outcome| metrics.iter().map(|&m| outcome.show(m)).collect()).collect();
+        let Dimension { key, values } = &self.dimensions[0];
+        table::matrix(key, &refs(values), &refs(&names), &cells, colour)
+    }
+
+    fn csv(&self, outcomes: &[Outcome]) -> Result<String, Failure> {
+        let mut out = csv::Writer::from_writer(Vec::new());
+        let metrics = metrics();
+        let keys = self.dimensions.iter().map(|d| d.key.clone());
+        let header = keys.chain(["runs", "jobs_released", "jobs_due"].map(String::from));
+        out.write_record(header.chain(metrics.iter().map(|m| m.column()))).map_err(std::io::Error::from)?;
+        for (point, outcome) in outcomes.iter().enumerate() {
+            let Outcome::Done(results) = outcome else { continue };
+            let jobs = |of: fn(&punctual_model::results::JobStats) -> u64| {
+                results.pools.iter().map(|p| of(&p.jobs)).sum::<u64>().to_string()
+            };
+            let values = self.values(point).into_iter().map(String::from);
+            let counts = [results.runs.to_string(), jobs(|j| j.released), jobs(|j| j.due)];
+            let measured = metrics.iter().map(|m| m.of(results).exact().map_or_else(String::new, |n| n.to_string()));
+            out.write_record(values.chain(counts).chain(measured)).map_err(std::io::Error::from)?;
+        }
+        let bytes = out.into_inner().map_err(|e| std::io::Error::other(e.to_string()))?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn json<'g>(&'g self, outcomes: &'g [Outcome]) -> SweepJson<'g> {
+        let points = outcomes.iter().enumerate().map(|(point, outcome)| PointJson {
+            values: self.values(point),
+            state: outcome.state(),
+            results: match outcome {
+                Outcome::Done(results) => Some(results),
+                _ => None,
+            },
+        });
+        SweepJson { format: "punctual-sweep", version: 1, dimensions: &self.dimensions, points: points.collect() }
+    }
+}
+
+fn metrics() -> Vec<Metric> {
+    <Metric as clap::ValueEnum>::value_variants().to_vec()
+}
+
+fn refs(texts: &[String]) -> Vec<&str> {
+    texts.iter().map(String::as_str).collect()
+}
+
+impl Outcome {
+    fn show(&self, metric: Metric) -> String {
+        match self {
+            Outcome::Done(results) => metric.of(results).show(),
+            Outcome::Invalid => "invalid".into(),
+            Outcome::Unfinished => "unfinished".into(),
+        }
+    }
+
+    fn state(&self) -> &'static str {
+        match self {
+            Outcome::Done(_) => "done",
+            Outcome::Invalid => "invalid",
+            Outcome::Unfinished => "unfinished",
+        }
+    }
+}
+
+/// The JSON form of a sweep.
+#[derive(Serialize)]
+struct SweepJson<'g> {
+    format: &'static str,
+    version: u32,
+    /// The last one changes fastest from point to point.
+    dimensions: &'g [Dimension],
+    points: Vec<PointJson<'g>>,
+}
+
+/// A point: its values in the order of the dimensions, and its results when it is done.
+#[derive(Serialize)]
+struct PointJson<'g> {
+    values: Vec<&'g str>,
+    state: &'static str,
+    results: Option<&'g Results>,
+}
