@@ -47,7 +47,8 @@ pub fn man(args: &ManArgs, ui: &Ui) -> Result<u8, Failure> {
     std::fs::create_dir_all(directory)
         .map_err(|e| Failure::Usage(format!("cannot make the directory {}: {e}", directory.display())))?;
     let commands = top.get_subcommands().filter(|c| c.get_name() != "help");
-    let pages = commands.map(|c| (format!("punctual-{}", c.get_name()), c)).chain([("punctual".into(), &top)]);
+    let pages =
+        commands.map(|c| (format!("punctual-{}", c.get_name()), c)).chain([("punctual".into(), &top)]);
     for (name, command) in pages {
         let mut file = OutFile::create(&directory.join(format!("{name}.1")))?;
         file.write_all(page(command, &name)?.as_bytes())?;

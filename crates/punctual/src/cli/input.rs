@@ -59,7 +59,8 @@ impl clap::builder::TypedValueParser for PolicyName {
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = clap::builder::PossibleValue> + '_>> {
-        let names = registry::policies().iter().map(|p| clap::builder::PossibleValue::new(p.name).help(p.summary));
+        let names =
+            registry::policies().iter().map(|p| clap::builder::PossibleValue::new(p.name).help(p.summary));
         let all = clap::builder::PossibleValue::new(ALL).help("Every policy");
         Some(Box::new(names.chain([all])))
     }

@@ -9,8 +9,7 @@ use punctual_model::trace::{TraceEvent, TraceSink};
 use punctual_sched::Instant;
 
 /// The columns.
-const HEADER: [&str; 7] =
-    ["task", "job", "release_ns", "deadline_ns", "finish_ns", "response_ns", "missed"];
+const HEADER: [&str; 7] = ["task", "job", "release_ns", "deadline_ns", "finish_ns", "response_ns", "missed"];
 
 struct OpenJob {
     number: u64,
@@ -57,11 +56,11 @@ impl<W: Write> JobsWriter<W> {
         self.error = written.err();
     }
 
-    /// Writes the jobs that did not finish by `end` and returns the underlying writer.
+    /// Writes the jobs that did not finish by `end`.
     ///
     /// # Errors
     /// The first error of writing, whenever it happened.
-    pub fn finish(mut self, end: Instant) -> io::Result<W> {
+    pub fn finish(mut self, end: Instant) -> io::Result<()> {
         for task in 0..self.open.len() {
             for job in std::mem::take(&mut self.open[task]) {
                 self.line(task, &job, None, job.deadline <= end);
@@ -69,7 +68,7 @@ impl<W: Write> JobsWriter<W> {
         }
         match self.error {
             Some(error) => Err(error.into()),
-            None => self.out.into_inner().map_err(|e| io::Error::new(e.error().kind(), e.error().to_string())),
+            None => self.out.flush(),
         }
     }
 }

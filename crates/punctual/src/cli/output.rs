@@ -103,17 +103,19 @@ impl OutFile {
     /// # Errors
     /// When nothing can be written there.
     pub fn create(path: &Path) -> Result<Self, Failure> {
-        let cannot = |e: io::Error| Failure::Usage(format!("cannot write {}: {e}", path.display()));
         // A link stays a link to the file that is replaced.
         let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
         let target = match std::fs::metadata(&path) {
-            Ok(there) if there.is_dir() => return Err(cannot(io::ErrorKind::IsADirectory.into())),
+            Ok(there) if there.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
             Ok(there) if !there.is_file() => {
-                Target::Stream(BufWriter::new(File::options().write(true).open(&path).map_err(cannot)?))
+                File::options().write(true).open(&path).map(|f| Target::Stream(BufWriter::new(f)))
             }
-            _ => Target::Whole(BufWriter::new(temporary(&path).map_err(cannot)?)),
+            _ => temporary(&path).map(|f| Target::Whole(BufWriter::new(f))),
         };
-        Ok(OutFile { path, target })
+        match target {
+            Ok(target) => Ok(OutFile { path, target }),
+            Err(e) => Err(Failure::Usage(unwritable(&path, &e).to_string())),
+        }
     }
 
     /// The file is complete: puts it into its place.
@@ -121,13 +123,20 @@ impl OutFile {
     /// # Errors
     /// When the last bytes cannot be written or the file cannot be moved.
     pub fn finish(mut self) -> Result<(), Failure> {
-        let cannot = |e: io::Error, path: &Path| Failure::Usage(format!("cannot write {}: {e}", path.display()));
-        self.flush().map_err(|e| cannot(e, &self.path))?;
-        let Target::Whole(ref mut out) = self.target else { return Ok(()) };
-        let temporary = out.get_ref().path().to_path_buf();
-        // Renamed by path: the handle's drop then finds nothing to remove.
-        std::fs::rename(&temporary, &self.path).map_err(|e| cannot(e, &self.path))
+        let moved = self.flush().and_then(|()| match &self.target {
+            // Renamed by path: the handle's drop then finds nothing to remove.
+            Target::Whole(out) => {
+                std::fs::rename(out.get_ref().path(), &self.path).map_err(|e| unwritable(&self.path, &e))
+            }
+            Target::Stream(_) => Ok(()),
+        });
+        moved.map_err(|e| Failure::Usage(e.to_string()))
     }
+}
+
+/// An error that names the file.
+fn unwritable(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot write {}: {error}", path.display()))
 }
 
 /// An empty file beside `path`, removed when it is dropped or the program is interrupted.
@@ -154,16 +163,18 @@ impl Drop for OutFile {
 
 impl Write for OutFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match &mut self.target {
+        let written = match &mut self.target {
             Target::Whole(out) => out.write(bytes),
             Target::Stream(out) => out.write(bytes),
-        }
+        };
+        written.map_err(|e| unwritable(&self.path, &e))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        match &mut self.target {
+        let flushed = match &mut self.target {
             Target::Whole(out) => out.flush(),
             Target::Stream(out) => out.flush(),
-        }
+        };
+        flushed.map_err(|e| unwritable(&self.path, &e))
     }
 }

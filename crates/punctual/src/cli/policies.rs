@@ -11,7 +11,9 @@ use super::{Failure, exit};
 
 /// List the scheduling policies, or say everything about one.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n  punctual policies\n  punctual policies rtds\n  punctual policies --json")]
+#[command(
+    after_help = "Examples:\n  punctual policies\n  punctual policies rtds\n  punctual policies --json"
+)]
 pub struct Args {
     /// Say everything about this policy.
     #[arg(value_name = "NAME", hide_possible_values = true, value_parser = names())]
@@ -54,9 +56,17 @@ fn describe(policy: &PolicyInfo) -> String {
     let mut out = format!("{}: {}\n\n", policy.name, policy.summary);
     let _ = writeln!(out, "Source: {}", policy.source);
     let _ = writeln!(out, "Idle processors: {}.", promise(policy.work_conservation));
-    let _ = writeln!(out, "Run queue: {}.", if policy.shared_queue { "one for the pool" } else { "one per processor" });
+    let _ = writeln!(
+        out,
+        "Run queue: {}.",
+        if policy.shared_queue { "one for the pool" } else { "one per processor" }
+    );
     section(&mut out, "Parameters of a unit (a vCPU, or a task in a guest)", policy.unit_params);
-    section(&mut out, &format!("Options of the policy, in a table `{}` of the pool", policy.name), policy.options);
+    section(
+        &mut out,
+        &format!("Options of the policy, in a table `{}` of the pool", policy.name),
+        policy.options,
+    );
     out
 }
 

@@ -1,6 +1,6 @@
 //! `punctual sim`: one host, or several hosts and policies side by side.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use punctual_model::trace::{TraceEvent, TraceSink};
 use punctual_model::{Host, Results};
@@ -123,11 +123,13 @@ fn label(host: &Host, policy: Option<&str>, files: usize, policies: usize) -> St
 /// Simulates every run of every variant on all cores and merges the runs of each.
 fn simulate(args: &Args, variants: &[Variant<'_>], ui: &Ui) -> Result<Vec<Results>, Failure> {
     let threads = thread_pool(args.threads)?;
-    let runs: Vec<(usize, u32)> = (0..variants.len()).flat_map(|v| (0..args.runs).map(move |r| (v, r))).collect();
+    let runs: Vec<(usize, u32)> =
+        (0..variants.len()).flat_map(|v| (0..args.runs).map(move |r| (v, r))).collect();
     let bar = ui.progress(runs.len());
     let mut merged: Vec<Option<Results>> = variants.iter().map(|_| None).collect();
     for chunk in runs.chunks(CHUNK) {
-        let hosts = chunk.iter().map(|&(v, run)| host_of(args, &variants[v], run)).collect::<Result<Vec<_>, _>>()?;
+        let hosts =
+            chunk.iter().map(|&(v, run)| host_of(args, &variants[v], run)).collect::<Result<Vec<_>, _>>()?;
         let results = threads.install(|| punctual_sim::simulate_all(&hosts, || bar.inc(1)));
         for (&(v, _), results) in chunk.iter().zip(results) {
             let results = results.map_err(|e| named(e, &variants[v], variants.len()))?;
@@ -167,28 +169,25 @@ fn simulate_observed(args: &Args, variants: &[Variant<'_>]) -> Result<Results, F
         let text = "--trace and --jobs show a single run: give one file, at most one --policy and no --runs";
         return Err(Failure::Usage(text.into()));
     };
-    let host = &variant.first;
     let create = |path: &Option<PathBuf>| path.as_deref().map(OutFile::create).transpose();
-    let (mut trace_file, mut jobs_file) = (create(&args.trace)?, create(&args.jobs)?);
-    let mut observers = Observers {
-        trace: trace_file.as_mut().map(|file| PerfettoWriter::new(host, file)),
-        jobs: jobs_file.as_mut().map(|file| JobsWriter::new(host, file)),
-    };
-    let results = punctual_sim::simulate_traced(host, &mut observers)?;
-    let end = Instant::ZERO + host.duration;
-    let Observers { trace, jobs } = observers;
-    if let (Some(trace), Some(path)) = (trace, &args.trace) {
-        trace.finish(end).map_err(|e| unwritten(path, &e))?;
-    }
-    if let (Some(jobs), Some(path)) = (jobs, &args.jobs) {
-        jobs.finish(end).map_err(|e| unwritten(path, &e))?;
-    }
-    [trace_file, jobs_file].into_iter().flatten().try_for_each(OutFile::finish)?;
+    let (mut trace, mut jobs) = (create(&args.trace)?, create(&args.jobs)?);
+    let results = observe(&variant.first, trace.as_mut(), jobs.as_mut())?;
+    [trace, jobs].into_iter().flatten().try_for_each(OutFile::finish)?;
     Ok(results)
 }
 
-fn unwritten(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::Usage(format!("cannot write {}: {error}", path.display()))
+fn observe(host: &Host, trace: Option<&mut OutFile>, jobs: Option<&mut OutFile>) -> Result<Results, Failure> {
+    let mut observers = Observers {
+        trace: trace.map(|file| PerfettoWriter::new(host, file)),
+        jobs: jobs.map(|file| JobsWriter::new(host, file)),
+    };
+    let results = punctual_sim::simulate_traced(host, &mut observers)?;
+    let end = Instant::ZERO + host.duration;
+    // The error names the file.
+    let unwritten = |e: std::io::Error| Failure::Usage(e.to_string());
+    observers.trace.map_or(Ok(()), |trace| trace.finish(end).map(drop)).map_err(unwritten)?;
+    observers.jobs.map_or(Ok(()), |jobs| jobs.finish(end)).map_err(unwritten)?;
+    Ok(results)
 }
 
 /// Whoever takes note of what happens.

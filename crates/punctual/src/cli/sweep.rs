@@ -22,7 +22,8 @@ const POINTS_MAX: usize = 1_000_000;
 const POLICY: &str = "policy";
 
 /// Metrics shown as columns when there is one dimension and none is asked for.
-const DEFAULT_COLUMNS: [Metric; 4] = [Metric::MissRatio, Metric::P50Response, Metric::P99Response, Metric::MaxResponse];
+const DEFAULT_COLUMNS: [Metric; 4] =
+    [Metric::MissRatio, Metric::P50Response, Metric::P99Response, Metric::MaxResponse];
 
 /// Simulate a grid of parameters, on all cores.
 ///
@@ -114,7 +115,10 @@ impl<'a> Grid<'a> {
         let mut dimensions: Vec<Dimension> = Vec::new();
         for axis in &args.vary {
             if dimensions.iter().any(|d| d.key == axis.key) {
-                return Err(Failure::Usage(format!("--vary {} is given twice; list all its values in one", axis.key)));
+                return Err(Failure::Usage(format!(
+                    "--vary {} is given twice; list all its values in one",
+                    axis.key
+                )));
             }
             dimensions.push(Dimension { key: axis.key.clone(), values: axis.values.clone() });
         }
@@ -172,7 +176,10 @@ impl<'a> Grid<'a> {
     fn validate(&self) -> Result<(), Failure> {
         if !self.lenient() {
             let check = |point| self.file.host(&self.overrides(point)).err();
-            return (0..self.points()).into_par_iter().find_map_first(check).map_or(Ok(()), |e| Err(e.into()));
+            return (0..self.points())
+                .into_par_iter()
+                .find_map_first(check)
+                .map_or(Ok(()), |e| Err(e.into()));
         }
         let fits = |point| self.file.host(&self.overrides(point)).is_ok();
         if (0..self.points()).into_par_iter().any(fits) {
@@ -214,7 +221,9 @@ impl<'a> Grid<'a> {
         for results in runs {
             match (results?, &mut merged) {
                 (None, _) => return Ok(Outcome::Unfinished),
-                (Some(results), Some(sum)) => sum.merge(&results).map_err(|e| Failure::Usage(e.to_string()))?,
+                (Some(results), Some(sum)) => {
+                    sum.merge(&results).map_err(|e| Failure::Usage(e.to_string()))?
+                }
                 (results, none) => *none = results,
             }
         }
@@ -230,10 +239,12 @@ impl<'a> Grid<'a> {
             return self.list(outcomes, colour);
         }
         let across = columns.values.len();
-        let row_labels: Vec<String> =
-            (0..outcomes.len() / across).map(|row| self.values(row * across)[..rows.len()].join("  ")).collect();
+        let row_labels: Vec<String> = (0..outcomes.len() / across)
+            .map(|row| self.values(row * across)[..rows.len()].join("  "))
+            .collect();
         let row_keys: Vec<&str> = rows.iter().map(|d| d.key.as_str()).collect();
-        let metrics = if self.args.metric.is_empty() { &[Metric::MissRatio] } else { self.args.metric.as_slice() };
+        let metrics =
+            if self.args.metric.is_empty() { &[Metric::MissRatio] } else { self.args.metric.as_slice() };
         let table = |metric: &Metric| {
             let title = format!("{}; down: {}, across: {}", metric.name(), row_keys.join("  "), columns.key);
             let cells: Vec<Vec<String>> =
@@ -266,7 +277,8 @@ impl<'a> Grid<'a> {
             };
             let values = self.values(point).into_iter().map(String::from);
             let counts = [results.runs.to_string(), jobs(|j| j.released), jobs(|j| j.due)];
-            let measured = metrics.iter().map(|m| m.of(results).exact().map_or_else(String::new, |n| n.to_string()));
+            let measured =
+                metrics.iter().map(|m| m.of(results).exact().map_or_else(String::new, |n| n.to_string()));
             out.write_record(values.chain(counts).chain(measured)).map_err(std::io::Error::from)?;
         }
         let bytes = out.into_inner().map_err(|e| std::io::Error::other(e.to_string()))?;
@@ -282,7 +294,12 @@ impl<'a> Grid<'a> {
                 _ => None,
             },
         });
-        SweepJson { format: "punctual-sweep", version: 1, dimensions: &self.dimensions, points: points.collect() }
+        SweepJson {
+            format: "punctual-sweep",
+            version: 1,
+            dimensions: &self.dimensions,
+            points: points.collect(),
+        }
     }
 }
 
