@@ -340,3 +340,243 @@ fn exponential_to_1(stream: &mut Stream, mean: f64) -> f64 {
 fn bimodal(stream: &mut Stream, light_of_9: u64) -> f64 {
     if stream.whole(1, 9) <= light_of_9 { stream.uniform(0.001, 0.5) } else { stream.uniform(0.5, 0.9) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn stream(name: &str) -> Stream {
+        Stream::new(20_111_009, name)
+    }
+
+    /// Mean and standard error of the mean of `n` draws.
+    fn mean_of(n: usize, mut draw: impl FnMut() -> f64) -> (f64, f64) {
+        let values: Vec<f64> = (0..n).map(|_| draw()).collect();
+        let mean = values.iter().sum::<f64>() / n as f64;
+        let variance = values.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / (n - 1) as f64;
+        (mean, (variance / n as f64).sqrt())
+    }
+
+    /// Four standard errors: an unbiased generator fails one seed in 16,000, and the seed is fixed.
+    fn assert_mean(what: &str, expected: f64, (mean, error): (f64, f64)) {
+        assert!((mean - expected).abs() <= 4.0 * error, "{what}: mean {mean} ± {error}, expected {expected}");
+    }
+
+    #[test]
+    fn streams_are_stable_across_machines_and_versions() {
+        let mut s = Stream::new(1, "vm1");
+        assert_eq!(s.0.next_u64(), 12_539_598_378_874_017_024);
+        assert_eq!(s.unit().to_bits(), 4_604_931_041_550_481_996);
+        assert_eq!((0..8).map(|_| s.whole(5, 10)).collect::<Vec<_>>(), [8, 10, 8, 7, 8, 10, 7, 10]);
+    }
+
+    #[test]
+    fn task_sets_are_stable_across_machines_and_versions() {
+        let show = |tasks: Vec<TaskSpec>| {
+            tasks.iter().map(|t| format!("{}/{}", t.cost, t.period)).collect::<Vec<_>>().join(" ")
+        };
+        let mut s = Stream::new(1, "vm1");
+        let got = [
+            show(rt_xen(&mut s, 5, 0.14).unwrap()),
+            show(with_periods_of(&mut s, uunifast_of(0.65), "uni-moderate", "implicit")),
+            show(with_periods_of(
+                &mut s,
+                |s| uunifast_discard(s, 4, 2.5).unwrap(),
+                "log-uni-long",
+                "implicit",
+            )),
+            show(with_periods_of(&mut s, |s| randfixedsum(s, 4, 2.5), "uni-short", "uni-constrained")),
+            show(schedcat(
+                &mut s,
+                Extent { tasks_max: 4, utilization_max: None },
+                "uni-long",
+                "exp-heavy",
+                "implicit",
+            )),
+        ];
+        assert_eq!(
+            got,
+            [
+                "5ms/293ms 5ms/181ms 8ms/351ms 10ms/247ms 8ms/253ms",
+                "5090937ns/22ms 813108ns/12ms 3281150ns/47ms 3934324ns/14ms",
+                "25009732ns/63ms 183101092ns/209ms 189008953ns/218ms 70545262ns/196ms",
+                "6083773ns/7ms 14722865ns/27ms 8478026ns/26ms 7595203ns/10ms",
+                "12893823ns/197ms 7391315ns/117ms 56392366ns/205ms 91532295ns/196ms",
+            ]
+        );
+    }
+
+    fn uunifast_of(total: f64) -> impl Fn(&mut Stream) -> Vec<f64> {
+        move |s| uunifast(s, 4, total)
+    }
+
+    fn with_periods_of(
+        stream: &mut Stream,
+        set: impl Fn(&mut Stream) -> Vec<f64>,
+        periods: &str,
+        deadlines: &str,
+    ) -> Vec<TaskSpec> {
+        let set = set(stream);
+        with_periods(stream, &set, periods, deadlines)
+    }
+
+    #[test]
+    fn whole_numbers_are_uniform() {
+        let mut s = stream("whole");
+        let mut counts = [0u32; 6];
+        (0..60_000).for_each(|_| counts[(s.whole(5, 10) - 5) as usize] += 1);
+        let chi_squared: f64 = counts.iter().map(|&c| (f64::from(c) - 1e4).powi(2) / 1e4).sum();
+        // 5 degrees of freedom: 20.5 is exceeded with probability 0.001.
+        assert!(chi_squared < 20.5, "{counts:?}");
+    }
+
+    #[test]
+    fn every_task_of_uunifast_and_randfixedsum_has_the_same_mean_share() {
+        let mut s = stream("shares");
+        for (n, total) in [(2, 0.5), (5, 0.7), (5, 3.0), (8, 7.5), (20, 10.0)] {
+            for task in 0..n {
+                let expected = total / n as f64;
+                let draws = mean_of(4000, || uunifast(&mut s, n, total)[task]);
+                assert_mean("uunifast", expected, draws);
+                let draws = mean_of(4000, || randfixedsum(&mut s, n, total)[task]);
+                assert_mean("randfixedsum", expected, draws);
+            }
+        }
+    }
+
+    /// Uniform over a simplex, the share of one of n tasks has the variance of Beta(1, n - 1).
+    #[test]
+    fn uunifast_has_the_variance_of_the_uniform_simplex() {
+        let mut s = stream("variance");
+        let n = 5usize;
+        let square = mean_of(20_000, || uunifast(&mut s, n, 1.0)[2].powi(2));
+        assert_mean("square", 2.0 / (n * (n + 1)) as f64, square);
+    }
+
+    /// Where no utilisation can exceed 1, and where discarding is still practical, RandFixedSum and
+    /// UUniFast-Discard draw from the same distribution.
+    #[test]
+    fn randfixedsum_and_uunifast_discard_agree() {
+        let mut s = stream("agree");
+        for (n, total) in [(5, 0.8), (4, 2.0), (6, 3.5)] {
+            let ours = mean_of(20_000, || randfixedsum(&mut s, n, total)[0].powi(2));
+            let discard = mean_of(20_000, || uunifast_discard(&mut s, n, total).unwrap()[0].powi(2));
+            let error = ours.1.hypot(discard.1);
+            assert!((ours.0 - discard.0).abs() <= 4.0 * error, "{n} {total}: {ours:?} {discard:?}");
+        }
+    }
+
+    #[test]
+    fn uunifast_discard_gives_up_where_nearly_every_set_is_discarded() {
+        assert_eq!(uunifast_discard(&mut stream("hopeless"), 20, 19.9), None);
+        assert!(uunifast_discard(&mut stream("one"), 1, 1.0).is_some());
+    }
+
+    #[test]
+    fn named_utilisations_have_their_means() {
+        let mut s = stream("utilisations");
+        // Mean of an exponential distribution of mean m restricted to [0, 1].
+        let truncated = |m: f64| m - 1.0 / ((1.0 / m).exp() - 1.0);
+        let bimodal = |light: f64| (light * 0.2505 + (9.0 - light) * 0.7) / 9.0;
+        let means = [
+            0.0505,
+            0.25,
+            0.7,
+            truncated(0.1),
+            truncated(0.25),
+            truncated(0.5),
+            bimodal(8.0),
+            bimodal(6.0),
+            bimodal(4.0),
+        ];
+        for (name, mean) in UTILIZATIONS.iter().zip(means) {
+            assert_mean(name, mean, mean_of(40_000, || utilization(&mut s, name)));
+        }
+    }
+
+    #[test]
+    fn named_periods_have_their_means_and_ranges() {
+        let mut s = stream("periods");
+        // The whole part of exp(uniform(ln a, ln(b + 1))): k has probability ln((k + 1) / k) / ln((b + 1) / a).
+        let log_mean = |a: u32, b: u32| {
+            let weight =
+                |k: u32| (f64::from(k + 1) / f64::from(k)).ln() / (f64::from(b + 1) / f64::from(a)).ln();
+            (a..=b).map(|k| f64::from(k) * weight(k)).sum::<f64>()
+        };
+        let means = [18.0, 55.0, 150.0, log_mean(3, 33), log_mean(10, 100), log_mean(50, 250)];
+        for (name, mean) in PERIODS.iter().zip(means) {
+            assert_mean(name, mean, mean_of(40_000, || period_ms(&mut s, name) as f64));
+        }
+        let shorts: Vec<u64> = (0..20_000).map(|_| period_ms(&mut s, "log-uni-short")).collect();
+        assert_eq!((shorts.iter().min(), shorts.iter().max()), (Some(&3), Some(&33)));
+    }
+
+    #[test]
+    fn rt_xen_costs_and_periods_are_whole_ms_and_the_load_is_never_above_the_nominal_one() {
+        for seed in 0..200 {
+            let tasks = rt_xen(&mut Stream::new(seed, "vm"), 5, 0.2).unwrap();
+            let load: f64 = tasks.iter().map(TaskSpec::utilization).sum();
+            // A period is at least 25 ms, so rounding up by less than 1 ms costs at most 4 %.
+            assert!(load <= 0.2 + 1e-12 && load > 0.2 * 0.96, "seed {seed}: {load}");
+            for t in tasks {
+                assert!(t.cost.as_ns() % 1_000_000 == 0 && t.period.as_ns() % 1_000_000 == 0);
+                assert!((5..=10).contains(&(t.cost.as_ns() / 1_000_000)) && t.deadline == t.period);
+            }
+        }
+    }
+
+    #[test]
+    fn rt_xen_draws_the_same_costs_at_every_load() {
+        let costs = |load: f64| -> Vec<_> {
+            rt_xen(&mut stream("costs"), 5, load).unwrap().iter().map(|t| t.cost).collect()
+        };
+        assert_eq!(costs(0.06), costs(0.2));
+    }
+
+    #[test]
+    fn schedcat_squeezes_the_last_task_to_the_target() {
+        let mut s = stream("squeeze");
+        let extent = Extent { tasks_max: 1000, utilization_max: Some(2.5) };
+        let tasks = schedcat(&mut s, extent, "uni-moderate", "uni-medium", "implicit");
+        let total: f64 = tasks.iter().map(TaskSpec::utilization).sum();
+        // Costs are rounded to ns.
+        assert!((total - 2.5).abs() < 1e-6, "{total}");
+        assert!(tasks[..tasks.len() - 1].iter().all(|t| t.utilization() > 0.0999));
+    }
+
+    #[test]
+    fn deadlines_lie_where_their_names_say() {
+        let mut s = stream("deadlines");
+        for t in with_periods(&mut s, &[0.3; 500], "uni-moderate", "uni-constrained") {
+            assert!(t.cost <= t.deadline && t.deadline <= t.period);
+        }
+        let arbitrary = with_periods(&mut s, &[0.3; 500], "uni-moderate", "uni-arbitrary");
+        assert!(arbitrary.iter().all(|t| t.cost <= t.deadline));
+        assert!(arbitrary.iter().any(|t| t.deadline > t.period));
+    }
+
+    proptest! {
+        #[test]
+        fn sums_equal_the_target_and_nothing_is_negative(seed in any::<u64>(), n in 1usize..60, part in 0.001f64..1.0) {
+            let mut s = Stream::new(seed, "sum");
+            for (total, most) in [(part, 1.0), (part * n as f64, n as f64)] {
+                let set = uunifast(&mut s, n, total);
+                prop_assert!((set.iter().sum::<f64>() - total).abs() < 1e-9);
+                prop_assert!(set.len() == n && set.iter().all(|&u| (0.0..=most).contains(&u)));
+                let set = randfixedsum(&mut s, n, total);
+                prop_assert!((set.iter().sum::<f64>() - total).abs() < 1e-9, "{set:?}");
+                prop_assert!(set.len() == n && set.iter().all(|&u| (-1e-9..=1.0 + 1e-9).contains(&u)), "{set:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn randfixedsum_stays_within_bounds_for_the_largest_sets() {
+        for total in [0.0, 1.0, 500.0, 999.5, 1000.0] {
+            let set = randfixedsum(&mut stream("large"), 1000, total);
+            assert!((set.iter().sum::<f64>() - total).abs() < 1e-6);
+            assert!(set.iter().all(|&u| (-1e-9..=1.0 + 1e-9).contains(&u)), "{total}");
+        }
+    }
+}
