@@ -10,6 +10,7 @@ mod keys;
 mod overrides;
 mod quantity;
 mod read;
+mod schema;
 mod tree;
 mod write;
 
@@ -21,6 +22,7 @@ use toml::de::DeTable;
 pub use error::{ErrorRecord, Errors};
 pub use keys::{GENERATED_MAX, NESTING_MAX, PERIOD_MIN_NS, PROCESSORS_MAX, UNITS_MAX};
 pub use overrides::Overrides;
+pub use schema::{schema, update_reference};
 pub use write::to_toml;
 
 use crate::host::Host;

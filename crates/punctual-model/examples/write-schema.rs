@@ -1,0 +1,16 @@
+//! Writes `schema/host.schema.json` and the generated part of `docs/host-file.md` anew:
+//! `cargo run -p punctual-model --example write-schema`.
+
+use std::path::Path;
+
+use punctual_model::file::{schema, update_reference};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = serde_json::to_string_pretty(&schema())? + "\n";
+    std::fs::write(root.join("schema/host.schema.json"), text)?;
+    let reference = root.join("docs/host-file.md");
+    let document = std::fs::read_to_string(&reference)?;
+    std::fs::write(reference, update_reference(&document)?)?;
+    Ok(())
+}

@@ -1,0 +1,272 @@
+//! The host file's JSON schema and the tables of its reference, from the same key tables that the parser
+//! reads and the registry of policies.
+
+use std::fmt::Write;
+
+use punctual_sched::registry::{self, ParamInfo, ParamKind, PolicyInfo};
+use serde_json::{Map, Value, json};
+
+use super::keys::{KeyInfo, Kind, ROOT, TableInfo};
+use super::quantity::{self, Share, show_percent};
+
+/// The reference's generated part stands between these lines.
+const BEGIN: &str = "<!-- generated from the key tables: begin -->\n";
+const END: &str = "<!-- generated from the key tables: end -->\n";
+
+/// JSON Schema (draft 7, which TOML editors understand) of the host file.
+pub fn schema() -> Value {
+    let mut definitions = Map::new();
+    let mut root = table(&ROOT, &mut definitions);
+    for policy in registry::policies() {
+        definitions.insert(options_name(policy), options(policy, None));
+    }
+    root["$schema"] = json!("http://json-schema.org/draft-07/schema#");
+    root["title"] = json!("Punctual host file");
+    root["definitions"] = Value::Object(definitions);
+    root
+}
+
+fn table(info: &'static TableInfo, definitions: &mut Map<String, Value>) -> Value {
+    let mut properties = Map::new();
+    for key in info.all() {
+        properties.insert(key.name.into(), property(key, definitions));
+    }
+    let policies: &[PolicyInfo] = if info.policies { registry::policies() } else { &[] };
+    for policy in policies {
+        properties.insert(policy.name.into(), json!({ "$ref": reference(&options_name(policy)) }));
+    }
+    let required: Vec<&str> = info.all().filter(|k| k.required).map(|k| k.name).collect();
+    json!({
+        "type": "object",
+        "additionalProperties": false,
+        "properties": properties,
+        "required": required,
+    })
+}
+
+fn property(key: &'static KeyInfo, definitions: &mut Map<String, Value>) -> Value {
+    let mut schema = kind(key.kind, definitions);
+    let default = key.default.map(|text| (text, literal(key.kind, text)));
+    let description = match &default {
+        Some((text, None)) => format!("{} Default: {text}.", key.help),
+        _ => key.help.to_string(),
+    };
+    schema["description"] = json!(description);
+    if let Some((_, Some(value))) = default {
+        schema["default"] = value;
+    }
+    schema
+}
+
+/// A default as a value of the file; `None` when it is described in words.
+fn literal(kind: Kind, text: &str) -> Option<Value> {
+    match kind {
+        Kind::Duration { .. } => quantity::duration(text).is_ok().then(|| json!(text)),
+        Kind::Count { .. } | Kind::Seed => text.parse::<u64>().ok().map(|n| json!(n)),
+        Kind::Flag => text.parse::<bool>().ok().map(|b| json!(b)),
+        Kind::Word(words) => words.contains(&text).then(|| json!(text)),
+        Kind::Policy | Kind::Guest => registry::find(text).map(|_| json!(text)),
+        _ => None,
+    }
+}
+
+fn kind(kind: Kind, definitions: &mut Map<String, Value>) -> Value {
+    let name = json!({ "type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$" });
+    match kind {
+        Kind::Text => json!({ "type": "string", "minLength": 1 }),
+        Kind::Seed => json!({ "type": "integer", "minimum": 0 }),
+        Kind::Duration { .. } => duration(),
+        Kind::Count { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
+        Kind::Flag => json!({ "type": "boolean" }),
+        Kind::Percent { .. } => json!({ "type": "string", "pattern": r"^\s*\d[\d_]*(\.[\d_]*\d)?\s*%\s*$" }),
+        Kind::Word(words) => json!({ "type": "string", "enum": words }),
+        Kind::Policy => policy_name(),
+        Kind::Guest => guest(),
+        Kind::NameOf(_) => name,
+        Kind::Numbers => json!({
+            "type": "array", "items": { "type": "integer", "minimum": 0 }, "minItems": 1, "uniqueItems": true,
+        }),
+        Kind::Cost => {
+            let range = define(&super::keys::COST, definitions);
+            json!({ "anyOf": [duration(), range] })
+        }
+        // A reference hides what stands beside it, such as the description: wrapped, it does not.
+        Kind::Table(info) => json!({ "allOf": [define(info, definitions)] }),
+        Kind::Named(info) => json!({
+            "type": "object",
+            "propertyNames": { "pattern": name["pattern"] },
+            "additionalProperties": define(info, definitions),
+        }),
+        Kind::Numbered(info) => json!({
+            "type": "object",
+            "propertyNames": { "pattern": "^(0|[1-9][0-9]{0,3})$" },
+            "additionalProperties": define(info, definitions),
+        }),
+    }
+}
+
+/// A reference to the definition of a table, made when it is first used.
+fn define(info: &'static TableInfo, definitions: &mut Map<String, Value>) -> Value {
+    let name = info.title.replace(['[', ']'], "");
+    if !definitions.contains_key(&name) {
+        let schema = table(info, definitions);
+        definitions.insert(name.clone(), schema);
+    }
+    json!({ "$ref": reference(&name) })
+}
+
+fn reference(name: &str) -> String {
+    format!("#/definitions/{}", name.replace(' ', "%20").replace('{', "%7B").replace('}', "%7D"))
+}
+
+fn options_name(policy: &PolicyInfo) -> String {
+    format!("options of {}", policy.name)
+}
+
+fn duration() -> Value {
+    let units: Vec<&str> = quantity::UNITS.iter().map(|(name, _)| *name).collect();
+    json!({ "type": "string", "pattern": format!(r"^\s*\d[\d_]*(\.[\d_]*\d)?\s*({})\s*$", units.join("|")) })
+}
+
+fn policy_name() -> Value {
+    let names: Vec<&str> = registry::policies().iter().map(|p| p.name).collect();
+    let docs: Vec<&str> = registry::policies().iter().map(|p| p.summary).collect();
+    json!({ "type": "string", "enum": names, "x-taplo": { "docs": { "enumValues": docs } } })
+}
+
+fn guest() -> Value {
+    let tables = registry::policies().iter().map(|p| options(p, Some(p.name)));
+    json!({ "anyOf": std::iter::once(policy_name()).chain(tables).collect::<Vec<_>>() })
+}
+
+/// A table of a policy's options, with the policy's own name as `policy` if given.
+fn options(policy: &PolicyInfo, named: Option<&str>) -> Value {
+    let mut properties = Map::new();
+    for option in policy.options {
+        properties.insert(option.name.into(), option_schema(option));
+    }
+    if let Some(name) = named {
+        properties.insert("policy".into(), json!({ "const": name, "description": policy.summary }));
+    }
+    json!({
+        "type": "object",
+        "description": format!("Options of {}: {}", policy.name, policy.summary),
+        "additionalProperties": false,
+        "properties": properties,
+        "required": named.map(|_| "policy").into_iter().collect::<Vec<_>>(),
+    })
+}
+
+fn option_schema(option: &ParamInfo) -> Value {
+    let mut schema = match option.kind {
+        ParamKind::Duration => duration(),
+        ParamKind::DurationOr(words) => json!({ "anyOf": [duration(), { "type": "string", "enum": words }] }),
+        ParamKind::Count { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
+        ParamKind::Flag => json!({ "type": "boolean" }),
+        ParamKind::Choice(words) => json!({ "type": "string", "enum": words }),
+    };
+    schema["description"] = json!(option.help);
+    if let Some(default) = option.default {
+        schema["default"] = match option.kind {
+            ParamKind::Count { .. } | ParamKind::Flag => default.parse().unwrap_or(json!(default)),
+            _ => json!(default),
+        };
+    }
+    schema
+}
+
+/// Replaces the generated part of the reference `document`, `docs/host-file.md`.
+///
+/// # Errors
+/// When `document` has no generated part.
+pub fn update_reference(document: &str) -> Result<String, String> {
+    let lines = || format!("the lines {BEGIN}and {END}are not in the document");
+    let (before, rest) = document.split_once(BEGIN).ok_or_else(lines)?;
+    let (_, after) = rest.split_once(END).ok_or_else(lines)?;
+    Ok(format!("{before}{BEGIN}{}{END}{after}", reference_tables()))
+}
+
+fn reference_tables() -> String {
+    let mut out = String::new();
+    let mut todo = vec![&ROOT];
+    let mut seen: Vec<&str> = Vec::new();
+    while let Some(info) = todo.pop() {
+        if seen.contains(&info.title) {
+            continue;
+        }
+        seen.push(info.title);
+        reference_table(info, &mut out);
+        for key in info.all().collect::<Vec<_>>().into_iter().rev() {
+            match key.kind {
+                Kind::Table(inner) | Kind::Named(inner) | Kind::Numbered(inner) => todo.push(inner),
+                _ => {}
+            }
+        }
+    }
+    out
+}
+
+fn reference_table(info: &'static TableInfo, out: &mut String) {
+    let title =
+        if info.title.starts_with('[') { format!("`{}`", info.title) } else { info.title.to_string() };
+    // Writing to a string cannot fail.
+    let _ = writeln!(out, "\n### {title}\n\n| key | takes | default | meaning |\n|---|---|---|---|");
+    for key in info.all() {
+        let default = match (key.default, key.required) {
+            (_, true) => "**required**".to_string(),
+            (Some(text), _) => literal(key.kind, text).map_or(text.to_string(), |value| format!("`{value}`")),
+            (None, _) => String::new(),
+        };
+        let takes = takes(key.kind);
+        let _ = writeln!(
+            out,
+            "| `{}` | {takes} | {default} | {}{} |",
+            key.name,
+            key.help,
+            readers(key.name, info)
+        );
+    }
+    if info.policies {
+        let _ = writeln!(
+            out,
+            "| a policy's name | table of its options | | Options of that policy, see `punctual policies`. |"
+        );
+    }
+    out.push('\n');
+}
+
+/// Which policies read a unit parameter.
+fn readers(key: &str, info: &TableInfo) -> String {
+    let is_unit = info.shared.iter().flat_map(|keys| keys.iter()).any(|k| k.name == key);
+    let reads = |p: &&PolicyInfo| p.unit_params.iter().any(|u| u.name == key);
+    let policies: Vec<&str> = registry::policies().iter().filter(reads).map(|p| p.name).collect();
+    match is_unit && !policies.is_empty() {
+        true => format!(" Read by {}.", policies.join(", ")),
+        false => String::new(),
+    }
+}
+
+fn takes(kind: Kind) -> String {
+    let percent = |max: Share| format!("percentage up to `\"{}\"`", show_percent(max));
+    match kind {
+        Kind::Text => "text".into(),
+        Kind::Seed => "whole number from 0".into(),
+        Kind::Duration { min_ns: 0 } => "duration".into(),
+        Kind::Duration { min_ns: 1 } => "duration above 0".into(),
+        Kind::Duration { min_ns } => {
+            format!("duration of at least `\"{}\"`", punctual_sched::Duration::from_ns(min_ns))
+        }
+        Kind::Count { min, max } => format!("{min} to {max}"),
+        Kind::Flag => "`true` or `false`".into(),
+        Kind::Percent { max } => percent(max),
+        Kind::Word(words) => words.iter().map(|w| format!("`\"{w}\"`")).collect::<Vec<_>>().join(", "),
+        Kind::Policy => "a policy's name".into(),
+        Kind::Guest => "a policy's name, or a table".into(),
+        Kind::NameOf(what) => format!("name of a {what}"),
+        Kind::Numbers => "list of numbers".into(),
+        Kind::Cost => "duration above 0, or a table of `min` and `max`".into(),
+        Kind::Table(_) => "table".into(),
+        Kind::Named(_) => "tables by name".into(),
+        Kind::Numbered(_) => "tables by number".into(),
+    }
+}
