@@ -1,0 +1,114 @@
+//! The JSON schema and the reference are fresh, accept what the parser accepts, and reject mistyped keys.
+
+use std::path::{Path, PathBuf};
+
+use punctual_model::file::{Overrides, load, schema, to_toml, update_reference};
+use serde_json::{Value, json};
+use toml::de::{DeTable, DeValue};
+
+const REGENERATE: &str = "is stale: cargo run -p punctual-model --example write-schema";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// TOML as JSON; every TOML value of a host file has a JSON form.
+fn as_json(text: &str) -> Value {
+    table(DeTable::parse(text).unwrap().into_inner())
+}
+
+fn table(table: DeTable<'_>) -> Value {
+    table.into_iter().map(|(k, v)| (k.into_inner().into_owned(), value(v.into_inner()))).collect()
+}
+
+fn value(from: DeValue<'_>) -> Value {
+    match from {
+        DeValue::String(s) => json!(s),
+        DeValue::Integer(n) => n.as_str().parse::<i64>().map_or(json!(1e30), |n| json!(n)),
+        DeValue::Float(n) => json!(n.as_str().parse::<f64>().unwrap()),
+        DeValue::Boolean(b) => json!(b),
+        DeValue::Datetime(d) => json!({ "$date": d.to_string() }),
+        DeValue::Array(items) => items.into_iter().map(|v| value(v.into_inner())).collect(),
+        DeValue::Table(entries) => table(entries),
+    }
+}
+
+fn toml_files(dir: &str) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(root().join(dir)).unwrap().map(|entry| entry.unwrap().path());
+    files.filter(|p| p.extension().is_some_and(|e| e == "toml")).collect()
+}
+
+#[test]
+fn the_checked_in_schema_is_fresh() {
+    let text = std::fs::read_to_string(root().join("schema/host.schema.json")).unwrap();
+    assert!(
+        serde_json::from_str::<Value>(&text).unwrap() == schema(),
+        "schema/host.schema.json {REGENERATE}"
+    );
+}
+
+#[test]
+fn the_checked_in_reference_is_fresh() {
+    let text = std::fs::read_to_string(root().join("docs/host-file.md")).unwrap();
+    assert!(update_reference(&text).unwrap() == text, "docs/host-file.md {REGENERATE}");
+}
+
+#[test]
+fn the_schema_accepts_every_example_and_what_is_written_out() {
+    let validator = jsonschema::validator_for(&schema()).unwrap();
+    let examples = toml_files("examples");
+    assert!(examples.len() >= 4);
+    for path in examples {
+        let written = to_toml(&load(&path, &Overrides::default()).unwrap());
+        for text in [std::fs::read_to_string(&path).unwrap(), written] {
+            let errors: Vec<String> = validator.iter_errors(&as_json(&text)).map(|e| e.to_string()).collect();
+            assert!(errors.is_empty(), "{}: {errors:?}", path.display());
+        }
+    }
+}
+
+#[test]
+fn the_schema_rejects_mistyped_keys_policies_and_kinds() {
+    let validator = jsonschema::validator_for(&schema()).unwrap();
+    let of_types = [
+        "unknown-key-",
+        "misspelt-",
+        "wrong-type-",
+        "bare-",
+        "missing-machine",
+        "missing-policy",
+        "zero-",
+        "huge-",
+    ];
+    let mut rejected = 0;
+    for path in toml_files("crates/punctual-model/tests/malformed") {
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        if of_types.iter().any(|prefix| name.starts_with(prefix)) {
+            let text = std::fs::read_to_string(&path).unwrap();
+            assert!(!validator.is_valid(&as_json(&text)), "{name}");
+            rejected += 1;
+        }
+    }
+    assert!(rejected >= 30, "{rejected}");
+}
+
+/// A default that the reference states is what the parser assumes.
+#[test]
+fn every_default_of_a_policy_option_is_a_valid_value_of_it() {
+    for policy in punctual_sched::registry::policies() {
+        for option in policy.options {
+            let Some(default) = option.default else { continue };
+            let value = match default.parse::<i64>().is_ok() || default.parse::<bool>().is_ok() {
+                true => default.to_string(),
+                false => format!("{default:?}"),
+            };
+            let text = format!(
+                "[machine]\nprocessors = 1\n[pool.p]\npolicy = {:?}\n{}.{} = {value}\n",
+                policy.name, policy.name, option.name
+            );
+            let host = punctual_model::file::parse(&text, "default.toml", &Overrides::default());
+            let host = host.unwrap_or_else(|e| panic!("{e}"));
+            assert_eq!(host.pools[0].policy.options.iter().count(), 0, "{} {}", policy.name, option.name);
+        }
+    }
+}
