@@ -78,6 +78,18 @@ impl CpuSet {
         None
     }
 
+    /// The first processor in both sets, searched upwards from `start` and then from 0.
+    pub fn first_common(&self, other: &CpuSet, start: CpuId) -> Option<CpuId> {
+        let common = |i: usize| self.words[i] & other.words[i];
+        let words = self.words.len().min(other.words.len());
+        let (first, bit) = (start.index() / 64, start.index() % 64);
+        let found = |i: usize, word: u64| (word != 0).then(|| CpuId(i as u32 * 64 + word.trailing_zeros()));
+        let above = (first < words).then(|| found(first, common(first) >> bit << bit)).flatten();
+        let after = || (first + 1..words).find_map(|i| found(i, common(i)));
+        let around = || (0..words.min(first + 1)).find_map(|i| found(i, common(i)));
+        above.or_else(after).or_else(around)
+    }
+
     /// The processors in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = CpuId> + '_ {
         self.words.iter().enumerate().flat_map(|(i, &word)| {
@@ -97,6 +109,20 @@ impl CpuSet {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn first_common_goes_round_from_the_start() {
+        let set = |cpus: &[u32]| {
+            let mut set = CpuSet::new(200);
+            cpus.iter().for_each(|&cpu| set.insert(CpuId(cpu)));
+            set
+        };
+        let common = set(&[3, 70, 71, 190]);
+        let other = set(&[3, 4, 70, 72, 190]);
+        let from = |start| common.first_common(&other, CpuId(start)).map(|cpu| cpu.0);
+        assert_eq!([0, 3, 4, 70, 71, 190, 191].map(from), [3, 3, 70, 70, 190, 190, 3].map(Some));
+        assert_eq!(common.first_common(&set(&[4]), CpuId(0)), None);
+    }
 
     #[test]
     fn iterates_and_pops_in_ascending_order_across_words() {
