@@ -66,6 +66,8 @@ pub struct RunQueue<K, T> {
     heaps: PairingHeaps<(K, u64)>,
     affinities: Affinities,
     processors: Vec<Processor<K>>,
+    /// Processors that are neither busy nor tickled.
+    idle: CpuSet,
     sequence: u64,
 }
 
@@ -106,6 +108,7 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
             heaps: PairingHeaps::new(0),
             affinities: Affinities::new(cpus),
             processors: alloc::vec![idle; cpus],
+            idle: CpuSet::all(cpus),
             sequence: 0,
         }
     }
@@ -157,7 +160,7 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
         let (cpu, class) = (core::mem::replace(&mut member.cpu, NONE), member.class);
         if cpu != NONE {
             self.processors[cpu as usize].unit = NONE;
-            self.processors[cpu as usize].busy = false;
+            self.set_busy(CpuId(cpu), false);
             resched.insert(CpuId(cpu));
         }
         self.affinities.leave(class);
@@ -216,8 +219,8 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
         member.key = (key, self.sequence);
         if member.cpu != NONE {
             let cpu = CpuId(member.cpu);
-            let processor = &mut self.processors[cpu.index()];
-            (processor.busy, processor.key) = (true, key);
+            self.processors[cpu.index()].key = key;
+            self.set_busy(cpu, true);
             if let Some((first, head)) = self.head(cpu)
                 && head.0 < key
             {
@@ -237,8 +240,9 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
         let member = &mut self.members[unit.index()];
         member.ready = false;
         if member.cpu != NONE {
-            self.processors[member.cpu as usize].busy = false;
-            resched.insert(CpuId(member.cpu));
+            let cpu = CpuId(member.cpu);
+            self.set_busy(cpu, false);
+            resched.insert(cpu);
         } else {
             self.heaps.remove(unit.index());
         }
@@ -248,7 +252,7 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
     pub fn stop_current(&mut self, cpu: CpuId) {
         if let Some(unit) = self.current(cpu) {
             self.members[unit.index()].ready = false;
-            self.processors[cpu.index()].busy = false;
+            self.set_busy(cpu, false);
         }
     }
 
@@ -304,15 +308,27 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
     }
 
     fn give(&mut self, cpu: CpuId, unit: Option<UnitId>) {
+        self.set_busy(cpu, unit.is_some());
         let processor = &mut self.processors[cpu.index()];
         let Some(unit) = unit else {
-            (processor.unit, processor.busy) = (NONE, false);
+            processor.unit = NONE;
             return;
         };
         self.heaps.remove(unit.index());
         let member = &mut self.members[unit.index()];
         (member.cpu, member.last) = (cpu.0, cpu.0);
-        (processor.unit, processor.busy, processor.key) = (unit.0, true, member.key.0);
+        (processor.unit, processor.key) = (unit.0, member.key.0);
+    }
+
+    #[inline]
+    fn set_busy(&mut self, cpu: CpuId, busy: bool) {
+        let processor = &mut self.processors[cpu.index()];
+        processor.busy = busy;
+        if busy {
+            self.idle.remove(cpu);
+        } else if processor.tickled_for == NONE {
+            self.idle.insert(cpu);
+        }
     }
 
     /// The unit has lost its processor; if it is still ready it queues at its old place and looks for another.
@@ -337,25 +353,25 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
     fn tickle(&mut self, unit: UnitId, resched: &mut CpuSet) {
         let member = &self.members[unit.index()];
         let allowed = self.affinities.cpus(member.class);
-        let (key, last, cpus) = (member.key.0, member.last as usize, self.processors.len());
-        let mut least: Option<(usize, K)> = None;
-        for at in (last..cpus).chain(0..last) {
-            let processor = &self.processors[at];
-            if processor.tickled_for != NONE || !allowed.contains(CpuId(at as u32)) {
-                continue;
-            }
-            if !processor.busy {
-                least = Some((at, key));
-                break;
-            }
-            if key < processor.key && least.is_none_or(|(_, worst)| worst < processor.key) {
-                least = Some((at, processor.key));
+        let idle = allowed.first_common(&self.idle, CpuId(member.last));
+        if let Some(cpu) = idle.or_else(|| self.least_urgent(allowed, member.key.0)) {
+            self.processors[cpu.index()].tickled_for = unit.0;
+            self.idle.remove(cpu);
+            resched.insert(cpu);
+        }
+    }
+
+    /// The processor that runs the least urgent of the units that are less urgent than `key`.
+    fn least_urgent(&self, allowed: &CpuSet, key: K) -> Option<CpuId> {
+        let mut least: Option<(CpuId, K)> = None;
+        for cpu in allowed.iter() {
+            let processor = &self.processors[cpu.index()];
+            let worst = least.map_or(key, |(_, worst)| worst);
+            if processor.busy && processor.tickled_for == NONE && worst < processor.key {
+                least = Some((cpu, processor.key));
             }
         }
-        if let Some((at, _)) = least {
-            self.processors[at].tickled_for = unit.0;
-            resched.insert(CpuId(at as u32));
-        }
+        least.map(|(cpu, _)| cpu)
     }
 
     /// Fills `out` with the units that may run on `cpu` and are `eligible`, ready or not, in order of `key`.
