@@ -31,7 +31,8 @@
 //!   that processor schedules of itself (s.4.2). A change of state alone preempts nobody.
 //! - **Ratelimit** (later Xen; 0 is off): a preempted unit first runs this long.
 //! - **Steal.** A processor about to idle or to run an OVER unit first looks at the others, from its right
-//!   neighbour on, for a waiting unit in a better state; taking it makes it the unit's home. Xen's load balancing
+//!   neighbour on, for a waiting unit in a better state; taking it makes it the unit's home. The queue of an idle
+//!   processor is left to it, and what it then leaves waiting is offered to the idle ones. Xen's load balancing
 //!   by stealing has always been there; its choice of a better processor at ticks is not modelled.
 //! - **Cap** (with `"period"` only: it limits credits per time). A unit with a cap earns at most that percentage of a processor; at a refill that leaves it below
 //!   minus its cap it is parked until a refill leaves it with 0 credits or more. Leaving the park is no boost.
@@ -385,6 +386,15 @@ impl Credit {
         None
     }
 
+    /// Is `unit` a waiting unit in a better state than `than` that may run on `cpu`?
+    fn waits_for(&self, unit: u32, cpu: CpuId, than: Option<State>) -> bool {
+        if unit == NONE || !self.queues.contains(unit as usize) {
+            return false;
+        }
+        let unit = &self.units[unit as usize];
+        self.affinities.cpus(unit.class).contains(cpu) && than.is_none_or(|state| unit.state < state)
+    }
+
     fn set_busy(&mut self, cpu: CpuId, busy: bool) {
         let processor = &mut self.processors[cpu.index()];
         self.idle = self.idle + usize::from(processor.busy) - usize::from(busy);
@@ -479,12 +489,14 @@ impl Credit {
         Some(UnitId(unit))
     }
 
-    /// The next unit for `cpu`: from its own queue, or from another's if that holds a better state.
-    fn choose(&self, cpu: CpuId) -> Option<UnitId> {
+    /// The next unit for `cpu`: from its own queue, or from another's if that holds a better state, if only the
+    /// unit that it was called for.
+    fn choose(&self, cpu: CpuId, called_for: u32) -> Option<UnitId> {
         let own = self.head(cpu, cpu);
         let state = own.map(|(_, key)| key.0);
         if self.settings.steal && state.is_none_or(|state| state == State::Over) {
-            let better = self.find_to_steal(cpu, state);
+            let called = Some(called_for).filter(|&unit| self.waits_for(unit, cpu, state)).map(UnitId);
+            let better = self.find_to_steal(cpu, state).or(called);
             if better.is_some() {
                 return better;
             }
@@ -510,19 +522,18 @@ impl Credit {
         }
     }
 
-    /// Work that this processor leaves waiting, and the unit it was called for if it took another, may find an
-    /// idle processor elsewhere.
-    fn offer_rest(&mut self, cpu: CpuId, called_for: u32, resched: &mut CpuSet) {
-        if self.idle == 0 {
+    /// What waits in the queue of a busy `home` may find an idle processor elsewhere.
+    fn offer(&mut self, home: CpuId, resched: &mut CpuSet) {
+        if self.idle == 0 || !self.processors[home.index()].busy {
             return;
         }
-        if called_for != NONE && self.queues.contains(called_for as usize) {
-            self.tickle(UnitId(called_for), resched);
-        }
-        if let Some((unit, _)) = self.head(cpu, cpu)
-            && let Some(idle) = self.idle_processor_for(unit)
-        {
-            self.call(idle, unit, resched);
+        for at in 0..self.affinities.serving(home).len() {
+            let class = self.affinities.serving(home)[at] as usize;
+            if let Some((id, _)) = self.queues.peek(class * self.cpus() + home.index())
+                && let Some(idle) = self.idle_processor_for(UnitId(id as u32))
+            {
+                self.call(idle, UnitId(id as u32), resched);
+            }
         }
     }
 
@@ -792,7 +803,9 @@ impl Policy for Credit {
         let mut until = self.hold(cpu).map(|hold| now + hold);
         if until.is_none() {
             let before = self.release(cpu);
-            if let Some(unit) = self.choose(cpu) {
+            let mut from = cpu;
+            if let Some(unit) = self.choose(cpu, called_for) {
+                from = self.units[unit.index()].home;
                 self.give(cpu, unit, before);
                 until = Some(now + self.settings.slice);
             }
@@ -802,8 +815,11 @@ impl Policy for Credit {
             {
                 self.tickle(unit, resched);
             }
+            self.offer(from, resched);
         }
-        self.offer_rest(cpu, called_for, resched);
+        if called_for != NONE && self.queues.contains(called_for as usize) {
+            self.tickle(UnitId(called_for), resched);
+        }
         match until {
             Some(until) => Slice { run: Run::Unit(UnitId(self.processors[cpu.index()].unit)), until },
             None => Slice { run: Run::Idle, until: Instant::NEVER },

@@ -226,6 +226,35 @@ fn an_idle_processor_steals_what_waits_elsewhere() {
     assert_eq!(driver.timeline(1, MS), "1:0-20 2:20-25 -:25-30");
 }
 
+/// Units 1 and 3 live on processor 1. The second to wake calls processor 0, which picks first.
+#[test]
+fn units_of_one_home_that_wake_together_spread_over_idle_processors() {
+    let mut driver = credit(2, &orig());
+    let units = [(); 4].map(|()| driver.insert(&UnitParams::default()));
+    driver.release(units[1], at_ms(1), ms(5));
+    driver.release(units[3], at_ms(1), ms(5));
+    driver.run_until(at_ms(6));
+    assert_eq!(driver.timeline(0, MS), "-:0-1 3:1-6");
+    assert_eq!(driver.timeline(1, MS), "-:0-1 1:1-6");
+}
+
+/// All processors become idle at 10 while two units wait for processor 2, the last to pick.
+#[test]
+fn processors_that_become_idle_together_take_all_that_waits() {
+    let mut driver = credit(3, &orig());
+    let units = [(); 9].map(|()| driver.insert(&UnitParams::default()));
+    for at in [0, 1, 2] {
+        driver.release(units[at], at_ms(0), ms(10));
+    }
+    for at in [5, 8] {
+        driver.release(units[at], at_ms(2), ms(5));
+    }
+    driver.run_until(at_ms(15));
+    for at in [5, 8] {
+        assert_eq!(driver.completions_of(units[at]), [at_ms(15)], "unit {at}");
+    }
+}
+
 #[test]
 fn impossible_parameters_and_options_are_refused_by_name() {
     let mut driver = credit(1, &orig());
