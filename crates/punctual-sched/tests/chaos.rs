@@ -47,22 +47,24 @@ fn half_ms(n: u64) -> Duration {
 }
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
-    let work = (any::<usize>(), 0u64..40, 1u64..80, prop::option::of(1u64..80)).prop_map(
+    let half_ms_or_finer = |max: u64| prop_oneof![3 => (0..max).prop_map(|n| 500 * n), 1 => 0..500 * max];
+    let demand = prop_oneof![3 => 1u64..8, 1 => 8u64..80].prop_map(|n| 250 * n);
+    let work = (any::<usize>(), half_ms_or_finer(6), demand, prop::option::of(1u64..80)).prop_map(
         |(unit, in_us, demand_us, due_us)| Event::Work {
             unit,
-            in_us: 250 * in_us,
-            demand_us: 250 * demand_us,
+            in_us,
+            demand_us,
             due_us: due_us.map(|due| 250 * due),
         },
     );
     let event = prop_oneof![
-        2 => params().prop_map(Event::Insert),
+        3 => params().prop_map(Event::Insert),
         1 => any::<usize>().prop_map(Event::Remove),
         2 => (any::<usize>(), params()).prop_map(|(unit, params)| Event::Adjust(unit, params)),
-        6 => work,
-        4 => prop_oneof![(0u64..60).prop_map(|n| 250 * n), 1u64..9_999].prop_map(|us| Event::Pass { us }),
+        9 => work,
+        3 => half_ms_or_finer(20).prop_map(|us| Event::Pass { us }),
     ];
-    prop::collection::vec(event, 1..60)
+    prop::collection::vec(event, 1..100)
 }
 
 /// A value for each option of the policy, or its default where `choice` says so.
