@@ -862,7 +862,7 @@ impl Policy for Credit {
             };
             state.present && !state.parked && here
         }));
-        out.sort_by_key(|unit| {
+        out.sort_unstable_by_key(|unit| {
             let state = &self.units[unit.index()];
             let credits = if self.settings.sort { state.credits } else { 0 };
             (state.state, Reverse(credits), state.arrival, unit.0)

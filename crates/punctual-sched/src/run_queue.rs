@@ -388,7 +388,7 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
             let member = &self.members[unit.index()];
             member.present && self.may_run(unit, cpu) && eligible(&member.data)
         }));
-        out.sort_by_key(|unit| {
+        out.sort_unstable_by_key(|unit| {
             let member = &self.members[unit.index()];
             (key(&member.data), member.key.1, unit.0)
         });
