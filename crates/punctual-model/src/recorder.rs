@@ -1,15 +1,19 @@
 //! A compact high-dynamic-range histogram of durations.
 //!
 //! Same buckets as HdrHistogram with two significant digits (Tene; 128 linear sub-buckets per octave, so a
-//! reported quantile is at most 1/128 above the true value), but only the pages of counters that were ever
-//! touched are kept: a response time that spreads over one octave costs about half a KiB instead of 18 KiB.
+//! reported quantile is at most 1/128 above the true value), but only the buckets that were ever touched are
+//! kept, four bytes each: a machine of 10,000 vCPUs has 30,000 recorders, and a dense one takes 18 KiB.
 //! Minimum, maximum, mean and standard deviation are exact. Recorders merge without loss.
 
 use punctual_sched::Duration;
 use serde::{Deserialize, Serialize};
 
 const SUB_BITS: u32 = 7;
-const PAGE: usize = 16;
+
+/// An entry holds the bucket in its upper bits and a count of at most this in the lower ones. Buckets of all
+/// 64-bit values need 13 bits.
+const COUNT_BITS: u32 = 19;
+const COUNT_MAX: u32 = (1 << COUNT_BITS) - 1;
 
 /// Counts of durations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,8 +24,8 @@ pub struct Recorder {
     max_ns: u64,
     sum_ns: u128,
     sum_squares: u128,
-    /// Counter pages by page index, ascending.
-    pages: Vec<(u16, [u32; PAGE])>,
+    /// Buckets and counts, ascending; a bucket whose count overflows has several entries in a row.
+    entries: Vec<u32>,
 }
 
 /// The bucket that a value falls into.
@@ -62,21 +66,35 @@ impl Recorder {
         self.bump(bucket_of(ns), n);
     }
 
+    #[inline]
     fn bump(&mut self, bucket: usize, n: u32) {
-        let (page, slot) = ((bucket / PAGE) as u16, bucket % PAGE);
-        let at = match self.pages.binary_search_by_key(&page, |p| p.0) {
-            Ok(at) => at,
-            Err(at) => {
-                if self.pages.len() == self.pages.capacity() {
-                    // Exact growth: most recorders settle at a handful of pages.
-                    self.pages.reserve_exact(1 + self.pages.len() / 4);
+        let bucket = bucket as u32;
+        // The last entry of the bucket is the one that may have room.
+        let end = self.entries.partition_point(|entry| *entry >> COUNT_BITS <= bucket);
+        match end.checked_sub(1).map(|last| &mut self.entries[last]) {
+            Some(entry) if *entry >> COUNT_BITS == bucket => {
+                let room = n.min(COUNT_MAX - (*entry & COUNT_MAX));
+                *entry += room;
+                if room < n {
+                    self.add_entries(end, bucket, n - room);
                 }
-                self.pages.insert(at, (page, [0; PAGE]));
-                at
             }
-        };
-        let counter = &mut self.pages[at].1[slot];
-        *counter = counter.saturating_add(n);
+            _ => self.add_entries(end, bucket, n),
+        }
+    }
+
+    /// The first entry of a bucket, or more of them when the last is full.
+    fn add_entries(&mut self, mut at: usize, bucket: u32, mut n: u32) {
+        while n > 0 {
+            if self.entries.len() == self.entries.capacity() {
+                // A quarter instead of doubling: most recorders settle at a few dozen buckets.
+                self.entries.reserve_exact(4 + self.entries.len() / 4);
+            }
+            let count = n.min(COUNT_MAX);
+            self.entries.insert(at, (bucket << COUNT_BITS) | count);
+            at += 1;
+            n -= count;
+        }
     }
 
     /// Adds everything that `other` counted.
@@ -147,15 +165,10 @@ impl Recorder {
     }
 
     fn buckets(&self) -> impl Iterator<Item = (usize, u32)> + '_ {
-        self.pages.iter().flat_map(|(page, counters)| {
-            let first = usize::from(*page) * PAGE;
-            counters.iter().enumerate().filter(|(_, n)| **n > 0).map(move |(slot, n)| (first + slot, *n))
+        self.entries.chunk_by(|a, b| a >> COUNT_BITS == b >> COUNT_BITS).map(|same| {
+            let count = same.iter().fold(0u32, |sum, entry| sum.saturating_add(entry & COUNT_MAX));
+            ((same[0] >> COUNT_BITS) as usize, count)
         })
-    }
-
-    /// Heap bytes held.
-    pub fn heap_bytes(&self) -> usize {
-        self.pages.capacity() * size_of::<(u16, [u32; PAGE])>()
     }
 }
 
@@ -208,7 +221,7 @@ impl TryFrom<Saved> for Recorder {
             max_ns: saved.max_ns,
             sum_ns: number("sum_ns", &saved.sum_ns)?,
             sum_squares: number("sum_squares_ns2", &saved.sum_squares_ns2)?,
-            pages: Vec::new(),
+            entries: Vec::new(),
         };
         for (low, n) in saved.buckets {
             recorder.bump(bucket_of(low), n);
@@ -242,6 +255,19 @@ mod tests {
         }
         assert_eq!(r.mean().as_ns(), 5_000_005);
         assert_eq!(r.stddev().as_ns(), 2_000_002);
+    }
+
+    #[test]
+    fn counts_beyond_one_entry_add_up() {
+        let mut r = Recorder::new();
+        for n in [1, COUNT_MAX, COUNT_MAX - 1, 5, 3 * COUNT_MAX] {
+            r.record_n(Duration::from_ns(1000), n);
+            r.record_n(Duration::from_ns(10), 1);
+        }
+        let total = u64::from(COUNT_MAX) * 5 + 5;
+        assert_eq!(r.ranges_ns().map(|(_, _, n)| u64::from(n)).collect::<Vec<_>>(), [5, total]);
+        assert_eq!(r.count(), total + 5);
+        assert_eq!(serde_json::from_str::<Recorder>(&serde_json::to_string(&r).unwrap()).unwrap(), r);
     }
 
     #[test]

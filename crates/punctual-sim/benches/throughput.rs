@@ -21,7 +21,9 @@ fn five_vms(policy: &str) -> Host {
 fn many(processors: usize, vcpus: usize) -> Host {
     use std::fmt::Write as _;
     let per_processor = vcpus.div_ceil(processors);
-    let mut text = format!("duration = \"200ms\"\n[machine]\nprocessors = {processors}\n[pool.p]\npolicy = \"deferrable\"\n");
+    let mut text = format!(
+        "duration = \"200ms\"\n[machine]\nprocessors = {processors}\n[pool.p]\npolicy = \"deferrable\"\n"
+    );
     for vcpu in 0..vcpus {
         let period_us = 10_000 + 1_000 * (vcpu as u64 % 10);
         let budget_us = (period_us * 8 / 10 / per_processor as u64).max(1);

@@ -53,18 +53,14 @@ fn response_time_in_server(
     let gap = server.period - server.cost;
     // The work of the server's own tasks at this priority and above, when all were released just as the
     // budget ran out, `gap` before the server's next release.
-    let load = |w: u64| {
-        task.cost + more_urgent.iter().map(|d| (w + gap).div_ceil(d.period) * d.cost).sum::<u64>()
-    };
+    let load =
+        |w: u64| task.cost + more_urgent.iter().map(|d| (w + gap).div_ceil(d.period) * d.cost).sum::<u64>();
     let w = fixed_point(task.cost, limit, |w| {
         let load = load(w);
         let gaps = (load.div_ceil(server.cost) - 1) * gap;
         let in_last_period = w.saturating_sub((load.div_ceil(server.cost) - 1) * server.period);
         load + gaps
-            + servers
-                .iter()
-                .map(|x| (in_last_period + x.jitter).div_ceil(x.period) * x.cost)
-                .sum::<u64>()
+            + servers.iter().map(|x| (in_last_period + x.jitter).div_ceil(x.period) * x.cost).sum::<u64>()
     })?;
     // Beyond its period a task would delay its own next job, which the analysis does not cover.
     Some(w + gap).filter(|r| *r <= limit)
