@@ -42,3 +42,49 @@ fn five_vms_have_25_tasks_at_70_percent() {
     // Periods are rounded up to whole ms, so the real load is a little below the nominal one.
     assert!((0.66..=0.70).contains(&load), "{load}");
 }
+
+/// The options after `punctual sim FILE` in an example's comment.
+fn options(command: &str) -> Overrides {
+    let mut overrides = Overrides::default();
+    let mut words = command.split('#').next().unwrap().split_whitespace();
+    while let Some(flag) = words.next() {
+        let value = words.next().expect("every option of the comments has a value").to_string();
+        match flag {
+            "--policy" => overrides.policy = Some(value),
+            "--set" => overrides.set.push(value),
+            other => panic!("{other}: teach this test"),
+        }
+    }
+    overrides
+}
+
+#[test]
+fn the_commands_in_the_comments_of_examples_are_valid() {
+    let mut commands = 0;
+    for path in examples() {
+        let name = format!("examples/{}", path.file_name().unwrap().to_str().unwrap());
+        for line in std::fs::read_to_string(&path).unwrap().lines() {
+            let Some(command) = line.strip_prefix("#   punctual sim ") else { continue };
+            let rest = command.strip_prefix(&name).expect("the example itself").to_string();
+            load(&path, &options(&rest)).unwrap_or_else(|e| panic!("{line}\n{e}"));
+            commands += 1;
+        }
+    }
+    assert!(commands >= 8, "{commands}");
+}
+
+#[test]
+fn five_vms_are_valid_under_every_policy() {
+    for policy in punctual_sched::registry::policies() {
+        let overrides = Overrides { policy: Some(policy.name.into()), ..Overrides::default() };
+        assert_eq!(example("five-vms.toml", &overrides).pools[0].policy.info.name, policy.name);
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_says_why() {
+    let refused = load("no/such/host.toml", &Overrides::default()).unwrap_err().to_string();
+    assert!(refused.starts_with("error: cannot read no/such/host.toml: No such file"), "{refused}");
+    assert_eq!(refused.lines().count(), 1);
+    assert!(load(env!("CARGO_MANIFEST_DIR"), &Overrides::default()).is_err());
+}

@@ -14,6 +14,8 @@ const SHOWN_MAX: usize = 40;
 pub(crate) enum Origin {
     /// The host file of this name.
     File(String),
+    /// A host file of this name that could not be read: there is no text to show.
+    Unreadable(String),
     /// A command-line option that changed the file.
     Option(&'static str),
 }
@@ -91,7 +93,7 @@ impl Errors {
 
     /// A file that could not be read at all.
     pub(crate) fn unreadable(file: &str, message: String, expected: &str) -> Self {
-        let source = Source { origin: Origin::File(file.into()), text: String::new() };
+        let source = Source { origin: Origin::Unreadable(file.into()), text: String::new() };
         let problem = Problem { place: Place::top(), message, expected: expected.into(), nearest: None };
         Errors { sources: vec![source], problems: vec![problem] }
     }
@@ -111,7 +113,7 @@ impl Errors {
         let before = &text[..problem.place.start];
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
         let (file, option) = match origin {
-            Origin::File(name) => (Some(name.clone()), None),
+            Origin::File(name) | Origin::Unreadable(name) => (Some(name.clone()), None),
             Origin::Option(flag) => (None, Some(*flag)),
         };
         ErrorRecord {
@@ -148,6 +150,10 @@ impl Errors {
         let path = match origin {
             Origin::File(name) => name.as_str(),
             Origin::Option(_) => "command line",
+            Origin::Unreadable(_) => {
+                let title = Level::ERROR.primary_title(problem.message.as_str());
+                return renderer.render(&[annotate_snippets::Group::with_title(title)]);
+            }
         };
         let range = problem.place.start..problem.place.end;
         let mark = AnnotationKind::Primary.span(range).label(problem.expected.as_str());

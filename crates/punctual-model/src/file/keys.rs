@@ -6,8 +6,9 @@ use punctual_sched::registry::{self, PolicyInfo};
 use super::quantity::{Share, WHOLE};
 use crate::generate::{DEADLINES, PERIODS, RECIPES, UTILIZATIONS};
 
-/// Processors of a machine, and vCPUs of one domain, at most.
-pub const PROCESSORS_MAX: u64 = 4096;
+/// Processors of a machine, and vCPUs of one domain, at most. A partitioned policy keeps a table of units per
+/// processor: with [`UNITS_MAX`] this bounds its memory to about 300 MiB.
+pub const PROCESSORS_MAX: u64 = 1024;
 /// vCPUs of all domains together, and tasks of all parents together, at most.
 pub const UNITS_MAX: usize = 65_536;
 /// Tasks that one `generate` table makes, at most (RandFixedSum's table grows with the square).

@@ -1,0 +1,32 @@
+//! Any bytes as a host file, with lines of `--set` options in front of an optional NUL: there is a host or there
+//! are errors that can be shown, never a panic, and a host survives being written and read again.
+//!
+//! `cargo +nightly fuzz run host_file fuzz/corpus/host_file examples crates/punctual-model/tests/malformed -- \
+//! -max_total_time=60 -timeout=10 -rss_limit_mb=2048`
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use punctual_model::file::{Overrides, parse, parse_bytes, to_toml};
+
+fuzz_target!(|data: &[u8]| {
+    let (options, file) = match data.iter().position(|&b| b == 0) {
+        Some(nul) => (&data[..nul], &data[nul + 1..]),
+        None => (&data[..0], data),
+    };
+    let set = String::from_utf8_lossy(options).lines().map(str::to_string).collect();
+    let overrides = Overrides { set, ..Overrides::default() };
+    match parse_bytes(file, "fuzz.toml", &overrides) {
+        Ok(host) => {
+            let written = to_toml(&host);
+            match parse(&written, "written.toml", &Overrides::default()) {
+                Ok(again) => assert!(again == host, "another host after writing:\n{written}"),
+                Err(e) => panic!("{e}\n{written}"),
+            }
+        }
+        Err(errors) => {
+            assert!(!errors.render(true).is_empty());
+            assert_eq!(errors.records().len(), errors.count());
+        }
+    }
+});
