@@ -9,9 +9,9 @@ use super::error::Place;
 use super::fields::{Problems, Tab};
 use super::keys::{GENERATED_MAX, UNITS_MAX};
 use super::quantity::{Share, WHOLE, show_percent};
-use super::read::{
-    Chosen, DomainDraft, PoolDraft, TaskDraft, Tasks, Unit, UnitKind, appended, derived_params,
-};
+use super::read::{Chosen, DomainDraft, PoolDraft};
+use super::task::{TaskDraft, Tasks, derived_params};
+use super::unit::{Unit, UnitKind};
 use crate::generate::{self, Extent, Stream, TaskSpec};
 use crate::host::{Arrival, Cost, Domain, DomainIx, Host, Parent, Pool, PoolIx, Task, Vcpu, Work};
 
@@ -50,7 +50,9 @@ pub(crate) fn complete(
             domain: DomainIx(i),
             params: unit.params.clone(),
         };
-        let vcpus = appended(&mut host.vcpus, draft.vcpus.iter().enumerate().map(vcpu));
+        let first = host.vcpus.len();
+        host.vcpus.extend(draft.vcpus.iter().enumerate().map(vcpu));
+        let vcpus = first..host.vcpus.len();
         units.vcpus.extend(draft.vcpus);
         add_tasks(&mut host, &mut units, parent, &draft.name, draft.tasks, Some(share), problems)?;
         let guest = draft.guest.choice.clone();
@@ -138,23 +140,20 @@ fn generated(
     share: Option<Option<Share>>,
     problems: &mut Problems,
 ) -> Option<Vec<TaskSpec>> {
+    let before = problems.list.len();
     let recipe = problems.word(tab, "recipe")?;
     let seed = problems.count(tab, "seed");
-    let mut stream = match seed {
-        Some(seed) => Stream::new(seed, ""),
-        None => Stream::new(host_seed, parent),
-    };
-    let readable = |problems: &Problems, before: usize| (problems.list.len() == before).then_some(());
-    let before = problems.list.len();
     let tasks = problems.count(tab, "tasks").map(|n| n as usize);
     let load = problems.percent(tab, "load");
     let utilization = problems.percent(tab, "utilization");
     let utilizations = problems.word(tab, "utilizations");
     let periods = problems.word(tab, "periods");
     let deadlines = problems.word(tab, "deadlines");
-    readable(problems, before)?;
     check_recipe_keys(tab, recipe, problems);
-    readable(problems, before)?;
+    if problems.list.len() > before {
+        return None;
+    }
+    let mut stream = seed.map_or_else(|| Stream::new(host_seed, parent), |seed| Stream::new(seed, ""));
     let periods = periods.unwrap_or_else(|| tab.default("periods"));
     let deadlines = deadlines.unwrap_or_else(|| tab.default("deadlines"));
     let fraction = |share: Share| share as f64 / WHOLE as f64;

@@ -11,7 +11,9 @@ mod overrides;
 mod quantity;
 mod read;
 mod schema;
+mod task;
 mod tree;
+mod unit;
 mod write;
 
 use std::io::Read;

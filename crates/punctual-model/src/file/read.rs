@@ -1,59 +1,25 @@
 //! From the document to the parts of a [`Host`]; `build` puts them together and asks the policies.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::path::Path;
 
 use punctual_sched::registry::{self, OptionValue, Options, ParamInfo, ParamKind, PolicyInfo};
-use punctual_sched::{CpuId, CpuSet, UnitParams};
 
 use super::build;
 use super::error::{Place, nearest};
 use super::fields::{Problems, Tab, header, shorten};
-use super::keys::{COST, Kind, NESTING_MAX, PROCESSORS_MAX, ROOT, UNITS_MAX};
+use super::keys::{Kind, NESTING_MAX, PROCESSORS_MAX, ROOT, UNITS_MAX};
 use super::quantity;
+use super::task::{Tasks, tasks};
 use super::tree::{Entry, Table, Value};
-use crate::host::{Arrival, Cost, DomainIx, Host, Overheads, Parent, PolicyChoice, PoolIx, Work};
-
-/// A unit parameter's name and where it was given.
-pub(crate) type ParamPlaces = Vec<(&'static str, Place)>;
+use super::unit::{Processors, Unit, UnitKind, of_domain, of_pool, unit_params};
+use crate::host::{DomainIx, Host, Overheads, Parent, PolicyChoice, PoolIx};
 
 /// A policy with its options and where they were given.
 pub(crate) struct Chosen {
     pub(crate) choice: PolicyChoice,
     pub(crate) name_place: Place,
     pub(crate) option_places: Vec<(&'static str, Place)>,
-}
-
-/// Parameters of a unit, where they were given, and where to point when one is missing.
-#[derive(Clone)]
-pub(crate) struct Unit {
-    pub(crate) params: UnitParams,
-    pub(crate) places: ParamPlaces,
-    pub(crate) place: Place,
-    pub(crate) kind: UnitKind,
-}
-
-/// What a unit is, for errors.
-#[derive(Clone)]
-pub(crate) enum UnitKind {
-    Vcpu,
-    Task,
-    /// A generated task of this name.
-    Generated(String),
-}
-
-/// A task before its host is put together.
-pub(crate) struct TaskDraft {
-    pub(crate) name: String,
-    pub(crate) unit: Unit,
-    pub(crate) work: Work,
-}
-
-/// The tasks of a pool or domain, and what to generate after them.
-pub(crate) struct Tasks<'t> {
-    pub(crate) drafts: Vec<TaskDraft>,
-    pub(crate) generate: Option<Tab<'t>>,
 }
 
 /// A pool before its host is put together.
@@ -72,15 +38,6 @@ pub(crate) struct DomainDraft<'t> {
     pub(crate) vcpus: Vec<Unit>,
     pub(crate) guest: Chosen,
     pub(crate) tasks: Tasks<'t>,
-}
-
-/// The processors of a scheduler as the file numbers them, and what they are called.
-struct Processors<'a> {
-    /// Position in the policy of each number; `None`: the scheduler does not have it.
-    position: &'a dyn Fn(usize) -> Option<usize>,
-    count: usize,
-    limit: usize,
-    what: &'a str,
 }
 
 /// Reads the whole document. `None` when something is wrong, which `problems` then says.
@@ -148,14 +105,7 @@ fn pools<'t>(root: Tab<'t>, processors: usize, problems: &mut Problems) -> Vec<P
     for tab in &tabs {
         let own = pool_processors(*tab, tabs.len() == 1, processors, &mut owner, problems);
         let chosen = pool_policy(*tab, own.len(), problems);
-        let position = |n: usize| own.binary_search(&n).ok();
-        let of = Processors {
-            position: &position,
-            count: own.len(),
-            limit: processors,
-            what: "processors of the pool",
-        };
-        let tasks = tasks(*tab, &of, problems);
+        let tasks = tasks(*tab, &of_pool(&own, processors), problems);
         pools.push(PoolDraft { name: tab.name.into(), processors: own, chosen, tasks });
     }
     pools
@@ -278,29 +228,27 @@ fn domains<'t>(
     let mut final_index = vec![0; tabs.len()];
     order.iter().enumerate().for_each(|(new, &old)| final_index[old] = new);
     let counts: Vec<usize> = tabs.iter().map(|t| problems.count_or(*t, "vcpus") as usize).collect();
-    if counts.iter().sum::<usize>() > UNITS_MAX {
-        let message = format!("the domains have {} vCPUs", counts.iter().sum::<usize>());
+    let total: usize = counts.iter().sum();
+    if total > UNITS_MAX {
         let place = root.get("domain").map_or(root.place, |e| &e.key_place);
-        problems.add(place, message, format!("expected at most {UNITS_MAX}"));
+        problems.add(
+            place,
+            format!("the domains have {total} vCPUs"),
+            format!("expected at most {UNITS_MAX}"),
+        );
         return Vec::new();
     }
     let mut domains = Vec::new();
     for old in order {
-        let tab = tabs[old];
         let draft = match outer[old] {
             Some(outer) => {
-                let position = |n: usize| (n < counts[outer]).then_some(n);
-                let what = "vCPUs of the outer domain";
-                let of = Processors { position: &position, count: counts[outer], limit: counts[outer], what };
-                domain(tab, Parent::Domain(DomainIx(final_index[outer])), counts[old], &of, problems)
+                let above = of_domain(counts[outer], "vCPUs of the outer domain");
+                domain(tabs[old], Parent::Domain(DomainIx(final_index[outer])), counts[old], &above, problems)
             }
             None => {
-                let Some(pool) = domain_pool(tab, pools, problems) else { continue };
-                let own = &pools[pool].processors;
-                let position = |n: usize| own.binary_search(&n).ok();
-                let what = "processors of the pool";
-                let of = Processors { position: &position, count: own.len(), limit: processors, what };
-                domain(tab, Parent::Pool(PoolIx(pool)), counts[old], &of, problems)
+                let Some(pool) = domain_pool(tabs[old], pools, problems) else { continue };
+                let above = of_pool(&pools[pool].processors, processors);
+                domain(tabs[old], Parent::Pool(PoolIx(pool)), counts[old], &above, problems)
             }
         };
         domains.extend(draft);
@@ -400,9 +348,7 @@ fn domain<'t>(
     let mut vcpus = vec![common; count];
     single_vcpus(tab, &mut vcpus, above, problems);
     let guest = guest(tab, problems);
-    let position = |n: usize| (n < count).then_some(n);
-    let of = Processors { position: &position, count, limit: count, what: "vCPUs of the domain" };
-    let tasks = tasks(tab, &of, problems);
+    let tasks = tasks(tab, &of_domain(count, "vCPUs of the domain"), problems);
     let guest = guest?;
     build::check_options(&guest, count, problems);
     Some(DomainDraft { name: tab.name.into(), parent, vcpus, guest, tasks })
@@ -458,198 +404,4 @@ fn guest(tab: Tab<'_>, problems: &mut Problems) -> Option<Chosen> {
     };
     let info = problems.policy_of(name)?;
     Some(policy_options(info, Some(entry), &name.node.place, &["policy"], problems))
-}
-
-impl Unit {
-    pub(crate) fn new(place: &Place, kind: UnitKind) -> Self {
-        Unit { params: UnitParams::default(), places: Vec::new(), place: place.clone(), kind }
-    }
-
-    /// Where `field` was given, else where it is missing.
-    pub(crate) fn place_of(&self, field: &str) -> &Place {
-        self.places.iter().rev().find(|(name, _)| *name == field).map_or(&self.place, |(_, place)| place)
-    }
-
-    fn given(&mut self, tab: Tab<'_>, field: &'static str) {
-        if let Some(entry) = tab.get(field) {
-            self.places.push((field, entry.place()));
-        }
-    }
-}
-
-/// The unit parameters of a domain or vCPU on top of those in `unit`.
-fn unit_params(tab: Tab<'_>, above: &Processors<'_>, unit: Unit, problems: &mut Problems) -> Unit {
-    let unit = server_params(tab, unit, problems);
-    placement(tab, above, unit, problems)
-}
-
-fn server_params(tab: Tab<'_>, mut unit: Unit, problems: &mut Problems) -> Unit {
-    for field in ["budget", "period", "deadline", "weight", "cap_percent", "extratime"] {
-        unit.given(tab, field);
-    }
-    let params = &mut unit.params;
-    params.budget = problems.duration(tab, "budget").or(params.budget);
-    params.period = problems.duration(tab, "period").or(params.period);
-    params.deadline = problems.duration(tab, "deadline").or(params.deadline);
-    params.weight = problems.count(tab, "weight").map(|n| n as u32).or(params.weight);
-    params.cap_percent = problems.count(tab, "cap_percent").map(|n| n as u32).or(params.cap_percent);
-    params.extratime = problems.flag(tab, "extratime").or(params.extratime);
-    unit
-}
-
-fn placement(tab: Tab<'_>, above: &Processors<'_>, mut unit: Unit, problems: &mut Problems) -> Unit {
-    unit.given(tab, "priority");
-    unit.given(tab, "affinity");
-    unit.params.priority = problems.count(tab, "priority").map(|n| n as u32).or(unit.params.priority);
-    if let Some(entry) = tab.get("affinity") {
-        unit.params.affinity = affinity(entry, above, problems);
-    }
-    unit
-}
-
-fn affinity(entry: &Entry, above: &Processors<'_>, problems: &mut Problems) -> Option<CpuSet> {
-    let numbers = problems.numbers(entry, above.limit, above.what)?;
-    let mut set = CpuSet::new(above.count);
-    for (n, place) in numbers {
-        match (above.position)(n) {
-            Some(position) => set.insert(CpuId(position as u32)),
-            None => {
-                problems.add(&place, format!("{n} is not among the {}", above.what), "expected one of those")
-            }
-        }
-    }
-    Some(set)
-}
-
-fn tasks<'t>(tab: Tab<'t>, of: &Processors<'_>, problems: &mut Problems) -> Tasks<'t> {
-    let mut drafts: Vec<TaskDraft> = Vec::new();
-    for task_tab in problems.named(tab, "task") {
-        drafts.extend(task(task_tab, of, problems));
-    }
-    Tasks { drafts, generate: problems.table(tab, "generate") }
-}
-
-fn task(tab: Tab<'_>, of: &Processors<'_>, problems: &mut Problems) -> Option<TaskDraft> {
-    let hog = tab.get("hog").map(|_| problems.flag(tab, "hog"));
-    let work = match hog {
-        Some(None) => None,
-        Some(Some(true)) => hog_work(tab, problems),
-        Some(Some(false)) | None => jobs(tab, problems),
-    };
-    let mut unit = Unit::new(tab.place, UnitKind::Task);
-    if let Some(work) = &work {
-        unit.params = derived_params(work);
-        for (field, key) in [("budget", "cost"), ("period", "period"), ("period", "separation")] {
-            unit.places.extend(tab.get(key).map(|e| (field, e.place())));
-        }
-        for key in ["period", "separation", "deadline"] {
-            unit.places.extend(tab.get(key).map(|e| ("deadline", e.place())));
-        }
-    }
-    if let Some(server) = problems.table(tab, "server") {
-        unit = server_params(server, unit, problems);
-    }
-    let unit = placement(tab, of, unit, problems);
-    Some(TaskDraft { name: tab.name.into(), unit, work: work? })
-}
-
-/// The unit parameters that follow from what a task does: its greatest cost, period and deadline.
-pub(crate) fn derived_params(work: &Work) -> UnitParams {
-    match *work {
-        Work::Jobs { arrival, cost, deadline } => {
-            let (Arrival::Periodic { period, .. } | Arrival::Sporadic { separation: period, .. }) = arrival;
-            UnitParams {
-                budget: Some(cost.max),
-                period: Some(period),
-                deadline: Some(deadline),
-                ..UnitParams::default()
-            }
-        }
-        Work::Hog { .. } => UnitParams::default(),
-    }
-}
-
-fn hog_work(tab: Tab<'_>, problems: &mut Problems) -> Option<Work> {
-    for key in ["period", "separation", "slack_mean", "cost", "deadline", "offset"] {
-        if let Some(entry) = tab.get(key) {
-            let expected = "a hog always has work: it takes `start`, `server`, `priority`, `affinity`";
-            problems.add(&entry.key_place, format!("a hog has no `{key}`"), expected);
-        }
-    }
-    Some(Work::Hog { start: problems.duration_or(tab, "start") })
-}
-
-fn jobs(tab: Tab<'_>, problems: &mut Problems) -> Option<Work> {
-    if let Some(entry) = tab.get("start") {
-        problems.add(&entry.key_place, "only a hog has a `start`", "expected `offset`, or `hog = true`");
-    }
-    let arrival = arrival(tab, problems);
-    let cost = cost(tab, problems);
-    let (arrival, cost) = (arrival?, cost?);
-    let (Arrival::Periodic { period, .. } | Arrival::Sporadic { separation: period, .. }) = arrival;
-    let deadline = problems.duration(tab, "deadline").unwrap_or(period);
-    Some(Work::Jobs { arrival, cost, deadline })
-}
-
-fn arrival(tab: Tab<'_>, problems: &mut Problems) -> Option<Arrival> {
-    let offset = problems.duration_or(tab, "offset");
-    let slack_mean = problems.duration_or(tab, "slack_mean");
-    match (tab.get("period"), tab.get("separation")) {
-        (Some(_), None) => {
-            if let Some(entry) = tab.get("slack_mean") {
-                problems.add(
-                    &entry.key_place,
-                    "a periodic task has no `slack_mean`",
-                    "it goes with `separation`",
-                );
-            }
-            Some(Arrival::Periodic { period: problems.duration(tab, "period")?, offset })
-        }
-        (None, Some(_)) => {
-            let separation = problems.duration(tab, "separation")?;
-            Some(Arrival::Sporadic { separation, slack_mean, offset })
-        }
-        (Some(_), Some(entry)) => {
-            let message = format!("{} has both `period` and `separation`", header(tab));
-            problems.add(&entry.key_place, message, "expected one: a task is periodic or sporadic");
-            None
-        }
-        (None, None) => {
-            let message = format!("`period` is missing in {}", header(tab));
-            problems.add(
-                tab.place,
-                message,
-                "expected `period` (periodic), `separation` (sporadic) or `hog = true`",
-            );
-            None
-        }
-    }
-}
-
-fn cost(tab: Tab<'_>, problems: &mut Problems) -> Option<Cost> {
-    let Some(entry) = tab.get("cost") else {
-        let message = format!("`cost` is missing in {}", header(tab));
-        problems.add(tab.place, message, "expected the processor time of a job, for example cost = \"5ms\"");
-        return None;
-    };
-    if !matches!(entry.node.value, Value::Table(_)) {
-        let cost = problems.duration_of(entry, 1)?;
-        return Some(Cost { min: cost, max: cost });
-    }
-    let range = problems.table_of(entry, &COST)?;
-    problems.check_keys(range);
-    let (min, max) = (problems.duration(range, "min"), problems.duration(range, "max"));
-    let (min, max) = (min?, max?);
-    if min > max {
-        let place = range.get("min").map_or(range.place, |e| &e.node.place);
-        problems.add(place, format!("`min` is {min}"), format!("expected at most `max` ({max})"));
-    }
-    Some(Cost { min, max })
-}
-
-/// A range of a vector as the host holds it.
-pub(crate) fn appended<T>(to: &mut Vec<T>, items: impl IntoIterator<Item = T>) -> Range<usize> {
-    let start = to.len();
-    to.extend(items);
-    start..to.len()
 }

@@ -5,7 +5,7 @@ use std::fmt::{Display, Write};
 use punctual_sched::registry::OptionValue;
 use punctual_sched::{CpuSet, UnitParams};
 
-use super::read::derived_params;
+use super::task::derived_params;
 use crate::host::{Arrival, DomainIx, Host, Parent, PolicyChoice, Pool, PoolIx, Task, Work};
 
 /// Writes `host` as a host file with everything spelled out, generated tasks included. Parsing it gives the
