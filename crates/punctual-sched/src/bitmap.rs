@@ -5,6 +5,8 @@
 
 use alloc::vec::Vec;
 
+use crate::lean;
+
 /// A set of ranks `0..capacity`; the smallest is the most urgent.
 #[derive(Clone, Debug, Default)]
 pub struct RankSet {
@@ -26,8 +28,8 @@ impl RankSet {
     pub fn reserve(&mut self, capacity: usize) {
         let levels = widths(capacity).count();
         let words: usize = widths(capacity).sum();
-        self.levels.reserve(levels.saturating_sub(self.levels.len()));
-        self.words.reserve(words.saturating_sub(self.words.len()));
+        lean::reserve(&mut self.levels, levels);
+        lean::reserve(&mut self.words, words);
     }
 
     /// Empties the set and lays it out for ranks below `capacity`.

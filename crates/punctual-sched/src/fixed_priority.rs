@@ -21,6 +21,7 @@ use alloc::vec::Vec;
 
 use crate::cpuset::CpuSet;
 use crate::heap::IndexedHeap;
+use crate::lean;
 use crate::policy::{Account, CpuId, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
 use crate::registry::{ParamInfo, ParamKind, PolicyInfo, WorkConservation};
 use crate::time::{Duration, Instant};
@@ -196,9 +197,9 @@ impl Policy for FixedPriority {
             self.units[id.index()] = unit;
             return Ok(id);
         }
-        self.units.push(unit);
+        lean::push(&mut self.units, unit);
         self.waiting.grow(self.units.len());
-        self.free.reserve(self.units.len());
+        lean::reserve(&mut self.free, self.units.len());
         Ok(UnitId(self.units.len() as u32 - 1))
     }
 

@@ -5,6 +5,8 @@
 
 use alloc::vec::Vec;
 
+use crate::lean;
+
 const ABSENT: u32 = u32::MAX;
 
 /// Ids `0..capacity`, each at most once, ordered by key.
@@ -25,8 +27,9 @@ impl<K: Ord + Copy> IndexedHeap<K> {
     /// Makes room for ids below `capacity`; never shrinks.
     pub fn grow(&mut self, capacity: usize) {
         if capacity > self.position.len() {
+            lean::reserve(&mut self.position, capacity);
             self.position.resize(capacity, ABSENT);
-            self.entries.reserve(capacity - self.entries.len());
+            lean::reserve(&mut self.entries, capacity);
         }
     }
 

@@ -25,6 +25,7 @@ pub mod edf;
 pub mod fixed_priority;
 pub mod heap;
 pub mod homes;
+mod lean;
 pub mod pairing;
 pub mod policy;
 pub mod registry;

@@ -39,7 +39,7 @@ pub(crate) fn machine<'h, T: TraceSink>(host: &'h Host, trace: &'h mut T) -> Res
         physical: host.processors,
         units: Vec::with_capacity(host.vcpus.len() + host.tasks.len()),
         vcpus: host.vcpus.iter().map(|_| VcpuState::default()).collect(),
-        tasks: host.tasks.iter().enumerate().map(|(i, task)| new_task(host.seed, i, task.work)).collect(),
+        tasks: host.tasks.iter().enumerate().map(|(i, task)| new_task(host.seed, i, &task.work)).collect(),
         proc_events: MinTree::new(host.processors),
         timers: MinTree::new(scheds.len()),
         releases: MinTree::new(host.tasks.len()),
@@ -103,7 +103,7 @@ fn new_sched(choice: &PolicyChoice, procs: Vec<u32>, owner: &str) -> Result<Sche
     })
 }
 
-fn new_task(seed: u64, index: usize, work: punctual_model::host::Work) -> TaskState {
+fn new_task(seed: u64, index: usize, work: &punctual_model::host::Work) -> TaskState<'_> {
     let stream = Stream::new(seed, index, work);
     TaskState {
         stream,

@@ -175,6 +175,12 @@ impl<T: TraceSink> Machine<'_, T> {
 
     fn check_waiting_units(&mut self, sched: usize) {
         let s = &self.scheds[sched];
+        // A processor that is still to pick may take the one that waits: a vCPU without power, or one in the
+        // middle of a switch. It is checked when it has.
+        if s.procs.iter().any(|&proc| self.procs[proc as usize].pending || self.procs[proc as usize].resched)
+        {
+            return;
+        }
         let total = s.units.len();
         let looked_at = if total <= 4 * WINDOW { total } else { WINDOW };
         let first = s.check_cursor as usize;
@@ -210,8 +216,6 @@ impl<T: TraceSink> Machine<'_, T> {
         s.procs.iter().map(|&proc| proc as usize).find(|&proc| {
             let p = &self.procs[proc];
             p.run == Run::Idle
-                && !p.pending
-                && !p.resched
                 && account.home.is_none_or(|home| home == p.cpu)
                 && affinity.is_none_or(|set| set.contains(p.cpu))
         })

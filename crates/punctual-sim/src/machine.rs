@@ -99,8 +99,8 @@ pub(crate) struct VcpuState {
 }
 
 /// What a task has beyond a unit.
-pub(crate) struct TaskState {
-    pub(crate) stream: Stream,
+pub(crate) struct TaskState<'h> {
+    pub(crate) stream: Stream<'h>,
     /// The job to be released next.
     pub(crate) head: Job,
     /// The job being served, or to be served next.
@@ -131,7 +131,7 @@ pub(crate) struct Machine<'h, T> {
     /// vCPUs, then tasks.
     pub(crate) units: Vec<Unit>,
     pub(crate) vcpus: Vec<VcpuState>,
-    pub(crate) tasks: Vec<TaskState>,
+    pub(crate) tasks: Vec<TaskState<'h>>,
     /// Next event of each physical processor and of what executes on it.
     pub(crate) proc_events: MinTree,
     /// Next timer of each scheduler.

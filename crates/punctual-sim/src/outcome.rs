@@ -1,13 +1,14 @@
 //! The end of a run: what was measured.
 
-use punctual_model::host::Parent;
+use punctual_model::host::{Domain, Parent, Pool, Task, Vcpu};
 use punctual_model::results::{
     self, DomainResult, JobStats, PoolResult, ProcessorResult, Results, Source, TaskResult, VcpuResult,
 };
 use punctual_model::trace::TraceSink;
-use punctual_sched::{Account, Duration};
+use punctual_sched::Duration;
 
-use crate::machine::Machine;
+use crate::machine::{Machine, Sched, TaskState, Unit, VcpuState};
+use crate::min_tree::MinTree;
 
 impl<T: TraceSink> Machine<'_, T> {
     /// Charges everything up to the end and counts the jobs that are overdue.
@@ -39,18 +40,31 @@ impl<T: TraceSink> Machine<'_, T> {
         }
     }
 
-    pub(crate) fn results(self) -> Results {
-        let (by_pool, by_domain) = self.jobs_by_parent();
-        let pools = by_pool.into_iter().enumerate().map(|(i, jobs)| self.pool_result(i, jobs)).collect();
-        let domains =
-            by_domain.into_iter().enumerate().map(|(i, jobs)| self.domain_result(i, jobs)).collect();
-        let processors = (0..self.physical).map(|p| self.processor_result(p)).collect::<Vec<_>>();
-        let vcpus = (0..self.vcpus.len()).map(|v| self.vcpu_result(v)).collect::<Vec<_>>();
-        let decisions: u64 = self.procs.iter().map(|p| p.decisions).sum();
-        let replenishments: u64 = (0..self.units.len()).map(|u| self.account(u).replenishments).sum();
+    /// The results, part by part: the schedulers go before the distributions of domains and pools are added
+    /// up, so that a large machine never holds both.
+    pub(crate) fn results(mut self) -> Results {
         let host = self.host;
-        let events = self.events + decisions + replenishments;
-        let tasks = self.task_results();
+        let accounts: Vec<Refills> = (0..self.units.len()).map(|unit| self.refills(unit)).collect();
+        let decisions: u64 = self.procs.iter().map(|p| p.decisions).sum();
+        let events = self.events + decisions + accounts.iter().map(|a| a.replenishments).sum::<u64>();
+        let totals: Vec<Totals> = self.scheds.iter().map(|s| self.totals(s, &accounts)).collect();
+        let processors = (0..self.physical).map(|p| self.processor_result(p)).collect();
+        self.scheds = Vec::new();
+        self.procs = Vec::new();
+        self.releases = MinTree::new(0);
+        self.timers = MinTree::new(0);
+        let (by_pool, by_domain) = self.jobs_by_parent();
+        let (of_pools, of_guests) = totals.split_at(host.pools.len());
+        let pools = by_pool.into_iter().zip(of_pools).zip(&host.pools);
+        let pools = pools.map(|((jobs, totals), pool)| pool_result(pool, totals, jobs)).collect();
+        let domains = by_domain.into_iter().zip(of_guests).zip(&host.domains);
+        let domains = domains.map(|((jobs, totals), domain)| {
+            let vcpus = domain.vcpus.clone();
+            domain_result(domain, totals, jobs, &self.units[vcpus.clone()], &accounts[vcpus])
+        });
+        let domains = domains.collect();
+        let vcpus = self.vcpu_results(&accounts);
+        drop((totals, accounts));
         Results {
             format: results::FORMAT.into(),
             version: results::VERSION,
@@ -65,65 +79,33 @@ impl<T: TraceSink> Machine<'_, T> {
             processors,
             domains,
             vcpus,
-            tasks,
+            tasks: self.task_results(),
         }
     }
 
-    fn account(&self, unit: usize) -> Account {
+    fn refills(&self, unit: usize) -> Refills {
         let u = &self.units[unit];
-        self.scheds[u.sched as usize].policy.account(u.id)
+        let account = self.scheds[u.sched as usize].policy.account(u.id);
+        Refills { exhaustions: account.exhaustions, replenishments: account.replenishments }
     }
 
-    /// Tasks last: their recorders move out of the machine.
-    fn task_results(self) -> Vec<TaskResult> {
-        let first = self.vcpus.len();
-        let host = self.host;
-        let units = &self.units;
-        self.tasks
-            .into_iter()
-            .enumerate()
-            .map(|(i, state)| TaskResult {
-                name: host.tasks[i].name.clone(),
-                parent: parent_name(host, host.tasks[i].parent),
-                jobs: state.jobs,
-                cpu_time_ns: units[first + i].cpu_time.as_ns(),
-                context_switches: units[first + i].context_switches,
-                migrations: units[first + i].migrations,
-            })
-            .collect()
-    }
-
-    fn vcpu_result(&self, vcpu: usize) -> VcpuResult {
-        let (unit, state, account) = (&self.units[vcpu], &self.vcpus[vcpu], self.account(vcpu));
-        VcpuResult {
-            name: self.host.vcpus[vcpu].name.clone(),
-            cpu_time_ns: unit.cpu_time.as_ns(),
-            idled_away_ns: state.idled_away.as_ns(),
-            wakes: state.wakes,
-            sleeps: state.sleeps,
-            exhaustions: account.exhaustions,
-            replenishments: account.replenishments,
-            context_switches: unit.context_switches,
-            migrations: unit.migrations,
-            wake_latency: state.wake_latency.clone(),
+    /// What a scheduler's processors and units add up to.
+    fn totals(&self, sched: &Sched, accounts: &[Refills]) -> Totals {
+        let mut sum = Totals::default();
+        for &proc in &sched.procs {
+            let p = &self.procs[proc as usize];
+            sum.busy += p.busy;
+            sum.idle += p.idle;
+            sum.overhead += p.overhead;
+            sum.decisions += p.decisions;
+            sum.context_switches += p.context_switches;
         }
-    }
-
-    fn domain_result(&self, domain: usize, jobs: JobStats) -> DomainResult {
-        let d = &self.host.domains[domain];
-        let vcpus = || d.vcpus.clone();
-        let inside = &self.scheds[self.host.pools.len() + domain];
-        let procs = || inside.procs.iter().map(|&p| &self.procs[p as usize]);
-        DomainResult {
-            name: d.name.clone(),
-            jobs,
-            cpu_time_ns: vcpus().map(|v| self.units[v].cpu_time.as_ns()).sum(),
-            decisions: procs().map(|p| p.decisions).sum(),
-            context_switches: procs().map(|p| p.context_switches).sum(),
-            migrations: inside.units.iter().map(|&u| self.units[u as usize].migrations).sum(),
-            exhaustions: vcpus().map(|v| self.account(v).exhaustions).sum(),
-            replenishments: vcpus().map(|v| self.account(v).replenishments).sum(),
+        for &unit in &sched.units {
+            sum.migrations += self.units[unit as usize].migrations;
+            sum.exhaustions += accounts[unit as usize].exhaustions;
+            sum.replenishments += accounts[unit as usize].replenishments;
         }
+        sum
     }
 
     fn processor_result(&self, processor: usize) -> ProcessorResult {
@@ -139,25 +121,37 @@ impl<T: TraceSink> Machine<'_, T> {
         }
     }
 
-    fn pool_result(&self, pool: usize, jobs: JobStats) -> PoolResult {
-        let sched = &self.scheds[pool];
-        let procs = || sched.procs.iter().map(|&p| &self.procs[p as usize]);
-        let accounts = || sched.units.iter().map(|&u| self.account(u as usize));
-        let time = |f: fn(&crate::machine::Proc) -> Duration| procs().map(|p| f(p).as_ns()).sum();
-        PoolResult {
-            name: self.host.pools[pool].name.clone(),
-            policy: sched.info.name.into(),
-            processors: sched.procs.len(),
-            jobs,
-            busy_ns: time(|p| p.busy),
-            idle_ns: time(|p| p.idle),
-            overhead_ns: time(|p| p.overhead),
-            decisions: procs().map(|p| p.decisions).sum(),
-            context_switches: procs().map(|p| p.context_switches).sum(),
-            migrations: sched.units.iter().map(|&u| self.units[u as usize].migrations).sum(),
-            exhaustions: accounts().map(|a| a.exhaustions).sum(),
-            replenishments: accounts().map(|a| a.replenishments).sum(),
-        }
+    fn vcpu_results(&mut self, accounts: &[Refills]) -> Vec<VcpuResult> {
+        let states = std::mem::take(&mut self.vcpus).into_iter();
+        let entries = states.zip(&self.host.vcpus).zip(&self.units).zip(accounts);
+        let result = |(((state, vcpu), unit), account): (((VcpuState, &Vcpu), &Unit), &Refills)| VcpuResult {
+            name: vcpu.name.clone(),
+            cpu_time_ns: unit.cpu_time.as_ns(),
+            idled_away_ns: state.idled_away.as_ns(),
+            wakes: state.wakes,
+            sleeps: state.sleeps,
+            exhaustions: account.exhaustions,
+            replenishments: account.replenishments,
+            context_switches: unit.context_switches,
+            migrations: unit.migrations,
+            wake_latency: state.wake_latency,
+        };
+        entries.map(result).collect()
+    }
+
+    fn task_results(self) -> Vec<TaskResult> {
+        let host = self.host;
+        let units = &self.units[host.vcpus.len()..];
+        let entries = self.tasks.into_iter().zip(&host.tasks).zip(units);
+        let result = |((state, task), unit): ((TaskState, &Task), &Unit)| TaskResult {
+            name: task.name.clone(),
+            parent: parent_name(host, task.parent),
+            jobs: state.jobs,
+            cpu_time_ns: unit.cpu_time.as_ns(),
+            context_switches: unit.context_switches,
+            migrations: unit.migrations,
+        };
+        entries.map(result).collect()
     }
 
     /// The jobs of all tasks under each pool, and of each domain's own tasks.
@@ -171,6 +165,62 @@ impl<T: TraceSink> Machine<'_, T> {
             }
         }
         (by_pool, by_domain)
+    }
+}
+
+/// How often a unit ran out of budget and got some.
+struct Refills {
+    exhaustions: u64,
+    replenishments: u64,
+}
+
+/// A scheduler's processors and units, added up.
+#[derive(Default)]
+struct Totals {
+    busy: Duration,
+    idle: Duration,
+    overhead: Duration,
+    decisions: u64,
+    context_switches: u64,
+    migrations: u64,
+    exhaustions: u64,
+    replenishments: u64,
+}
+
+fn pool_result(pool: &Pool, totals: &Totals, jobs: JobStats) -> PoolResult {
+    PoolResult {
+        name: pool.name.clone(),
+        policy: pool.policy.info.name.into(),
+        processors: pool.processors.len(),
+        jobs,
+        busy_ns: totals.busy.as_ns(),
+        idle_ns: totals.idle.as_ns(),
+        overhead_ns: totals.overhead.as_ns(),
+        decisions: totals.decisions,
+        context_switches: totals.context_switches,
+        migrations: totals.migrations,
+        exhaustions: totals.exhaustions,
+        replenishments: totals.replenishments,
+    }
+}
+
+/// `vcpus` and `accounts` are those of the domain's own vCPUs, `totals` of what its guest schedules.
+fn domain_result(
+    domain: &Domain,
+    totals: &Totals,
+    jobs: JobStats,
+    vcpus: &[Unit],
+    accounts: &[Refills],
+) -> DomainResult {
+    DomainResult {
+        name: domain.name.clone(),
+        jobs,
+        cpu_time_ns: vcpus.iter().map(|vcpu| vcpu.cpu_time.as_ns()).sum(),
+        decisions: totals.decisions,
+        context_switches: totals.context_switches,
+        migrations: totals.migrations,
+        exhaustions: accounts.iter().map(|a| a.exhaustions).sum(),
+        replenishments: accounts.iter().map(|a| a.replenishments).sum(),
     }
 }
 

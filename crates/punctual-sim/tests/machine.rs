@@ -217,3 +217,36 @@ fn the_trace_tells_the_same_story_as_the_results() {
     let completions = trace.iter().filter(|(_, e)| matches!(e, TraceEvent::Completion { .. })).count();
     assert_eq!(completions as u64, results.tasks.iter().map(|t| t.jobs.completed).sum::<u64>());
 }
+
+#[test]
+fn every_example_runs_and_breaks_no_invariant() {
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(examples).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            let host = punctual_model::file::load(&path, &Default::default()).unwrap();
+            assert!(run(&host).tasks.iter().any(|t| t.jobs.completed > 0), "{}", path.display());
+            seen += 1;
+        }
+    }
+    assert!(seen >= 4, "{seen}");
+}
+
+#[test]
+fn a_guest_may_wait_for_the_vcpu_it_called_while_another_halts() {
+    let mut host = pooled(2, ms(100), policy("rtds"));
+    let budget = |budget, period, cpu| UnitParams {
+        extratime: Some(false),
+        ..pinned(server(budget, period, 0), cpu, 2)
+    };
+    let pool = Parent::Pool(PoolIx(0));
+    let smp =
+        domain(&mut host, pool, "fixed-priority", vec![budget(ms(9), ms(20), 0), budget(ms(9), ms(20), 1)]);
+    task(&mut host, smp, 1, ms(1), ms(10));
+    let neighbour = domain(&mut host, pool, "fixed-priority", vec![budget(ms(2), ms(10), 0)]);
+    task(&mut host, neighbour, 1, ms(2), ms(10));
+    let results = run(&host);
+    // The guest called its first vCPU, which waits for the neighbour on processor 0.
+    assert_eq!(max_response_ns(&results, 0), 3_000_000);
+}

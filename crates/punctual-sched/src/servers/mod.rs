@@ -43,6 +43,7 @@ use crate::bitmap::RankSet;
 use crate::cpuset::CpuSet;
 use crate::fixed_priority::PRIORITY;
 use crate::heap::IndexedHeap;
+use crate::lean;
 use crate::policy::{Account, CpuId, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
 use crate::registry::{OptionError, OptionValue, Options, ParamInfo, ParamKind};
 use crate::time::{Duration, Instant};
@@ -377,12 +378,13 @@ impl<R: Rule> Servers<R> {
         allowed.min_by_key(|cpu| self.processors[cpu.index()].utilisation_ppb).unwrap_or(CpuId(0))
     }
 
-    /// Lets `cpu` take in every unit of the pool without allocation.
+    /// Lets `cpu` take in one unit more, and all that are about to move, without allocation.
     fn make_room(&mut self, cpu: CpuId) {
-        let units = self.units.len();
+        let moving = self.processors.iter().filter_map(|p| p.current.charged());
+        let moving = moving.filter(|unit| self.units[unit.index()].moves_to.is_some()).count();
         let processor = &mut self.processors[cpu.index()];
-        let more = units.saturating_sub(processor.by_rank.len());
-        processor.by_rank.reserve(more);
+        let units = processor.by_rank.len() + 1 + moving;
+        lean::reserve(&mut processor.by_rank, units);
         processor.run_queue.reserve(units);
         processor.ready_queue.reserve(units);
     }
@@ -463,8 +465,8 @@ impl<R: Rule> Policy for Servers<R> {
                 id
             }
             None => {
-                self.units.push(unit);
-                self.free.reserve(self.units.len());
+                lean::push(&mut self.units, unit);
+                lean::reserve(&mut self.free, self.units.len());
                 self.replenishments.grow(self.units.len());
                 UnitId(self.units.len() as u32 - 1)
             }
