@@ -1,5 +1,7 @@
 //! `--vary`: a key of the host file and the values it takes in turn.
 
+use std::collections::BTreeSet;
+
 /// Values of one axis at most.
 const AXIS_MAX: usize = 100_000;
 
@@ -32,9 +34,6 @@ pub fn axis(text: &str) -> Result<Axis, String> {
         }
         None => list(values)?,
     };
-    if let Some(twice) = values.iter().enumerate().find(|(i, v)| values[..*i].contains(v)) {
-        return Err(format!("the value {} stands there twice", twice.1));
-    }
     Ok(Axis { key: key.trim().to_string(), values })
 }
 
@@ -56,9 +55,13 @@ fn list(text: &str) -> Result<Vec<String>, String> {
         values.last_mut().expect("starts with one").push(c);
     }
     values.iter_mut().for_each(|v| *v = v.trim().to_string());
-    match values.iter().any(String::is_empty) {
-        true => Err("a value is empty".into()),
-        false => Ok(values),
+    if values.iter().any(String::is_empty) {
+        return Err("a value is empty".into());
+    }
+    let mut seen = BTreeSet::new();
+    match values.iter().find(|value| !seen.insert(value.as_str())) {
+        Some(twice) => Err(format!("the value {twice} stands there twice")),
+        None => Ok(values),
     }
 }
 

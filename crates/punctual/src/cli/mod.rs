@@ -55,9 +55,9 @@ Examples:
 /// One host file describes processors, VMs and their tasks; punctual says which VM of it would miss
 /// deadlines under which scheduling policy.
 #[derive(Parser, Debug)]
-#[command(name = "punctual", version, after_help = EXAMPLES, after_long_help = const_format(), max_term_width = 100)]
+#[command(name = "punctual", version, after_help = EXAMPLES, after_long_help = examples_and_exit_codes(), max_term_width = 100)]
 pub struct Cli {
-    /// When to use colours.
+    /// When to use colours; `auto`: on a terminal, unless NO_COLOR is set.
     #[arg(long, value_name = "WHEN", global = true, default_value = "auto")]
     color: Color,
     #[command(subcommand)]
@@ -65,18 +65,14 @@ pub struct Cli {
 }
 
 /// Examples, then the exit codes.
-fn const_format() -> String {
+fn examples_and_exit_codes() -> String {
     format!("{EXAMPLES}\n\n{EXIT_CODES}")
 }
 
-/// When to use colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Color {
-    /// On a terminal, unless NO_COLOR is set.
     Auto,
-    /// Even into files and pipes.
     Always,
-    /// Never.
     Never,
 }
 
@@ -198,5 +194,23 @@ fn report(failure: Failure, ui: &Ui) -> u8 {
         }
         Failure::Interrupted => exit::INTERRUPTED,
         Failure::BrokenPipe => exit::OK,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_violated_invariant_has_an_exit_code_of_its_own() {
+        let ui = Ui::new(anstream::ColorChoice::Never);
+        let code = |error: punctual_sim::Error| report(error.into(), &ui);
+        assert_eq!(code(punctual_sim::Error::Violation("two units share a processor".into())), exit::VIOLATION);
+        assert_eq!(code(punctual_sim::Error::Refused("budget".into())), exit::USAGE);
+    }
+
+    #[test]
+    fn the_definition_of_the_command_line_is_sound() {
+        command().debug_assert();
     }
 }

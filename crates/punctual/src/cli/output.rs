@@ -86,6 +86,9 @@ impl Ui {
 
 /// A file that is written beside its final place and moved there when it is complete.
 pub struct OutFile {
+    /// As the user wrote it.
+    name: PathBuf,
+    /// Where it is, links followed: a link stays a link to the file that is replaced.
     path: PathBuf,
     target: Target,
 }
@@ -102,9 +105,9 @@ impl OutFile {
     ///
     /// # Errors
     /// When nothing can be written there.
-    pub fn create(path: &Path) -> Result<Self, Failure> {
-        // A link stays a link to the file that is replaced.
-        let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    pub fn create(name: &Path) -> Result<Self, Failure> {
+        let name = name.to_path_buf();
+        let path = name.canonicalize().unwrap_or_else(|_| name.clone());
         let target = match std::fs::metadata(&path) {
             Ok(there) if there.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
             Ok(there) if !there.is_file() => {
@@ -113,8 +116,8 @@ impl OutFile {
             _ => temporary(&path).map(|f| Target::Whole(BufWriter::new(f))),
         };
         match target {
-            Ok(target) => Ok(OutFile { path, target }),
-            Err(e) => Err(Failure::Usage(unwritable(&path, &e).to_string())),
+            Ok(target) => Ok(OutFile { name, path, target }),
+            Err(e) => Err(Failure::Usage(unwritable(&name, &e).to_string())),
         }
     }
 
@@ -126,7 +129,7 @@ impl OutFile {
         let moved = self.flush().and_then(|()| match &self.target {
             // Renamed by path: the handle's drop then finds nothing to remove.
             Target::Whole(out) => {
-                std::fs::rename(out.get_ref().path(), &self.path).map_err(|e| unwritable(&self.path, &e))
+                std::fs::rename(out.get_ref().path(), &self.path).map_err(|e| unwritable(&self.name, &e))
             }
             Target::Stream(_) => Ok(()),
         });
@@ -167,7 +170,7 @@ impl Write for OutFile {
             Target::Whole(out) => out.write(bytes),
             Target::Stream(out) => out.write(bytes),
         };
-        written.map_err(|e| unwritable(&self.path, &e))
+        written.map_err(|e| unwritable(&self.name, &e))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -175,6 +178,6 @@ impl Write for OutFile {
             Target::Whole(out) => out.flush(),
             Target::Stream(out) => out.flush(),
         };
-        flushed.map_err(|e| unwritable(&self.path, &e))
+        flushed.map_err(|e| unwritable(&self.name, &e))
     }
 }

@@ -94,7 +94,7 @@ fn variants<'a>(args: &Args, files: &'a [HostFile], ui: &Ui) -> Result<Vec<Varia
         for policy in &choices {
             match file.host(&args.changes.overrides(policy.clone())) {
                 Ok(first) => {
-                    let label = label(&first, policy.as_deref(), files.len(), choices.len());
+                    let label = label(file, policy.as_deref(), files.len(), choices.len());
                     variants.push(Variant { label, file, policy: policy.clone(), first });
                 }
                 Err(errors) if args.policies.all() => {
@@ -112,11 +112,13 @@ fn variants<'a>(args: &Args, files: &'a [HostFile], ui: &Ui) -> Result<Vec<Varia
     }
 }
 
-fn label(host: &Host, policy: Option<&str>, files: usize, policies: usize) -> String {
+/// What tells a column from the others: the policy, the file without its ending, or both.
+fn label(file: &HostFile, policy: Option<&str>, files: usize, policies: usize) -> String {
+    let stem = file.name.strip_suffix(".toml").unwrap_or(&file.name);
     match (policy, files, policies) {
         (Some(policy), 1, _) => policy.to_string(),
-        (Some(policy), _, 2..) => format!("{} {policy}", host.name),
-        _ => host.name.clone(),
+        (Some(policy), _, 2..) => format!("{stem} {policy}"),
+        _ => stem.to_string(),
     }
 }
 

@@ -34,8 +34,8 @@ const DEFAULT_COLUMNS: [Metric; 4] =
 #[command(after_help = "Examples:\n  \
     punctual sweep host.toml --vary domain.video.budget=1ms..5ms:1ms\n  \
     punctual sweep host.toml --vary 'domain.*.generate.load=30%..100%:10%' --policy all --runs 10\n  \
-    punctual sweep host.toml --vary domain.a.budget=1ms,2ms --vary domain.a.period=5ms,10ms --metric p99-response\n  \
-    punctual sweep host.toml --policy rtds,credit --vary machine.overheads.migration=0us..50us:10us --csv > m.csv")]
+    punctual sweep host.toml --vary seed=1..9:1 --vary duration=1s,10s --metric p99-response\n  \
+    punctual sweep host.toml --vary machine.overheads.decision=0us..9us:1us --csv > cost.csv")]
 pub struct Args {
     /// The host file; `-` reads standard input.
     #[arg(value_name = "HOST.toml")]

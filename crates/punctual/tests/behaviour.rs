@@ -1,0 +1,315 @@
+//! What the command line does beyond what it prints: files, signals, pipes, threads.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+const FIVE: &str = "examples/five-vms.toml";
+
+/// The program, started at the root of the repository.
+fn punctual(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+    command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).args(args);
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    punctual(args).output().expect("the program starts")
+}
+
+fn stdout(args: &[&str]) -> String {
+    let output = run(args);
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn json(args: &[&str]) -> Value {
+    serde_json::from_str(&stdout(args)).expect("JSON alone")
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path of text")
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).expect("a directory");
+    let mut names: Vec<String> =
+        entries.map(|e| e.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn one_run_is_a_json_object_and_several_are_an_array() {
+    let one = json(&["sim", FIVE, "--json"]);
+    assert_eq!((&one["format"], &one["version"]), (&"punctual-results".into(), &1.into()));
+    let several = json(&["sim", FIVE, "--json", "--policy", "rtds,edf"]);
+    let policies: Vec<_> =
+        several.as_array().expect("an array").iter().map(|r| &r["pools"][0]["policy"]).collect();
+    assert_eq!(policies, ["rtds", "edf"]);
+}
+
+#[test]
+fn the_number_of_threads_does_not_change_a_byte() {
+    let sim = ["sim", FIVE, "--policy", "all", "--runs", "3", "--json", "--threads"];
+    let sweep = [
+        "sweep",
+        FIVE,
+        "--vary",
+        "domain.*.generate.load=60%..90%:10%",
+        "--runs",
+        "2",
+        "--json",
+        "--threads",
+    ];
+    for args in [&sim[..], &sweep[..]] {
+        let with = |threads| stdout(&[args, &[threads]].concat());
+        let one = with("1");
+        assert!(one == with("2") && one == with("7"), "{args:?}");
+    }
+}
+
+#[test]
+fn runs_are_the_seeds_from_the_first_on_merged() {
+    let merged = json(&["sim", FIVE, "--seed", "5", "--runs", "2", "--json"]);
+    let released = |results: &Value| results["pools"][0]["jobs"]["released"].as_u64().expect("a count");
+    let single = |seed| released(&json(&["sim", FIVE, "--seed", seed, "--json"]));
+    assert_eq!((&merged["seed"], &merged["runs"]), (&5.into(), &2.into()));
+    assert_ne!(single("5"), single("6"), "each seed draws its own task set");
+    assert_eq!(released(&merged), single("5") + single("6"));
+}
+
+#[test]
+fn a_sweep_in_csv_has_a_line_per_point_that_equals_the_simulation_of_that_point() {
+    let csv = stdout(&[
+        "sweep",
+        FIVE,
+        "--vary",
+        "domain.*.generate.load=90%,100%",
+        "--policy",
+        "edf,rtds",
+        "--csv",
+    ]);
+    let mut reader = csv::Reader::from_reader(csv.as_bytes());
+    let header = reader.headers().expect("a header").clone();
+    let column = |name| header.iter().position(|h| h == name).expect("the column is there");
+    let mut points = Vec::new();
+    for line in reader.records() {
+        let line = line.expect("a line");
+        let set = format!("domain.*.generate.load={}", &line[0]);
+        let results = json(&["sim", FIVE, "--set", &set, "--policy", &line[1], "--json"]);
+        let jobs = &results["pools"][0]["jobs"];
+        assert_eq!(line[column("missed")], jobs["missed"].to_string());
+        assert_eq!(line[column("p99_response_ns")], jobs["response"]["p99_ns"].to_string());
+        points.push(format!("{} {}", &line[0], &line[1]));
+    }
+    assert_eq!(points, ["90% edf", "90% rtds", "100% edf", "100% rtds"]);
+}
+
+#[test]
+fn the_jobs_file_agrees_with_the_results() {
+    let directory = TempDir::new().expect("a directory");
+    let path = directory.path().join("jobs.csv");
+    let results = json(&["sim", FIVE, "--policy", "edf", "--seed", "1", "--json", "--jobs", text(&path)]);
+    let mut reader = csv::Reader::from_path(&path).expect("CSV");
+    let columns = ["task", "job", "release_ns", "deadline_ns", "finish_ns", "response_ns", "missed"];
+    assert_eq!(reader.headers().expect("a header"), &csv::StringRecord::from(columns.to_vec()));
+    let (mut released, mut completed, mut missed, mut last_finish) = (0, 0, 0, 0);
+    for line in reader.records() {
+        let line = line.expect("a line");
+        let number = |i: usize| line[i].parse::<u64>().expect("a number");
+        released += 1;
+        missed += u64::from(&line[6] == "true");
+        if !line[4].is_empty() {
+            completed += 1;
+            assert_eq!(number(4) - number(2), number(5));
+            assert!(last_finish <= number(4), "in the order of finishing");
+            assert_eq!(&line[6] == "true", number(4) > number(3));
+            last_finish = number(4);
+        }
+    }
+    let jobs = &results["pools"][0]["jobs"];
+    assert_eq!(jobs["released"], released);
+    assert_eq!(jobs["completed"], completed);
+    assert_eq!(jobs["missed"], missed);
+    assert!(missed > 0, "the example shows a miss");
+}
+
+#[test]
+fn a_trace_begins_with_a_packet_and_names_the_domains() {
+    let directory = TempDir::new().expect("a directory");
+    let path = directory.path().join("five.pftrace");
+    stdout(&["sim", FIVE, "--trace", text(&path)]);
+    let trace = fs::read(&path).expect("a trace");
+    assert_eq!(trace[0], 0x0a, "field 1, length-delimited: a packet");
+    assert!(trace.windows(3).any(|bytes| bytes == b"vm5"));
+    assert_eq!(names(directory.path()), ["five.pftrace"], "nothing else is left behind");
+}
+
+#[test]
+fn a_failed_run_leaves_the_old_file_as_it_was() {
+    let directory = TempDir::new().expect("a directory");
+    let path = directory.path().join("jobs.csv");
+    fs::write(&path, "precious").expect("a file");
+    let output = run(&["sim", FIVE, "--jobs", text(&path), "--trace", "/dev/full"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(fs::read_to_string(&path).expect("still there"), "precious");
+    assert_eq!(names(directory.path()), ["jobs.csv"]);
+}
+
+#[test]
+fn output_files_have_ordinary_permissions_and_replace_what_a_link_points_to() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let directory = TempDir::new().expect("a directory");
+    let [file, link, plain] = ["file", "link", "plain"].map(|name| directory.path().join(name));
+    fs::write(&plain, "").expect("a file");
+    fs::write(&file, "").expect("a file");
+    symlink(&file, &link).expect("a link");
+    stdout(&["sim", FIVE, "--jobs", text(&link)]);
+    assert!(link.is_symlink());
+    let mode = |path: &PathBuf| fs::metadata(path).expect("a file").permissions().mode();
+    assert!(fs::read_to_string(&file).expect("text").starts_with("task,job,"));
+    assert_eq!(mode(&file), mode(&plain));
+}
+
+#[test]
+fn a_pipe_given_as_output_is_written_not_replaced() {
+    let directory = TempDir::new().expect("a directory");
+    let fifo = directory.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo is there").success());
+    let reader = Command::new("cat").arg(&fifo).stdout(Stdio::piped()).spawn().expect("cat is there");
+    stdout(&["sim", FIVE, "--jobs", text(&fifo)]);
+    let read = reader.wait_with_output().expect("cat ends").stdout;
+    assert!(read.starts_with(b"task,job,"));
+    assert_eq!(names(directory.path()), ["fifo"]);
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let mut child = punctual(&["sim", FIVE, "--policy", "all", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+}
+
+#[test]
+fn a_host_is_read_from_standard_input() {
+    let mut child = punctual(&["sim", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let host = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(FIVE)).expect("the example");
+    child.stdin.take().expect("a pipe").write_all(&host).expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), stdout(&["sim", FIVE]));
+}
+
+#[test]
+fn what_show_prints_simulates_to_the_same_jobs() {
+    let directory = TempDir::new().expect("a directory");
+    let path = directory.path().join("spelled-out.toml");
+    fs::write(&path, stdout(&["show", FIVE, "--seed", "3"])).expect("a file");
+    assert_eq!(stdout(&["sim", text(&path)]), stdout(&["sim", FIVE, "--seed", "3"]));
+    assert_eq!(stdout(&["show", text(&path)]), fs::read_to_string(&path).expect("text"));
+}
+
+#[test]
+fn colour_is_for_terminals_unless_asked_for() {
+    let coloured = |args: &[&str]| stdout(args).contains('\u{1b}');
+    assert!(!coloured(&["sim", FIVE]));
+    assert!(!coloured(&["sim", FIVE, "--color", "never"]));
+    assert!(coloured(&["sim", FIVE, "--color", "always"]));
+    let error = |args: &[&str]| run(args).stderr.contains(&0x1b);
+    assert!(!error(&["sim", FIVE, "--set", "nonsense"]));
+    assert!(error(&["--color=always", "sim", FIVE, "--set", "nonsense"]));
+    assert!(error(&["--color", "always", "sim"]));
+}
+
+#[test]
+fn a_manual_page_is_written_for_every_command() {
+    let directory = TempDir::new().expect("a directory");
+    let out = directory.path().join("man/man1");
+    stdout(&["man", "--out", text(&out)]);
+    let written = names(&out);
+    assert!(
+        written.contains(&"punctual.1".into()) && written.contains(&"punctual-sim.1".into()),
+        "{written:?}"
+    );
+    for page in written {
+        assert!(fs::read_to_string(out.join(&page)).expect("text").contains(".TH "), "{page}");
+    }
+    assert!(stdout(&["man"]).contains(".SH NAME"));
+}
+
+#[test]
+fn completions_know_commands_and_policies() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = stdout(&["completions", shell]);
+        assert!(script.contains("sweep") && script.contains("fail-on-miss"), "{shell}");
+    }
+    assert!(stdout(&["completions", "zsh"]).contains("deferrable"));
+}
+
+#[test]
+fn every_policy_of_the_registry_is_described() {
+    let all = json(&["policies", "--json"]);
+    let names: Vec<_> =
+        all.as_array().expect("an array").iter().map(|p| p["name"].as_str().expect("a name")).collect();
+    assert_eq!(names, punctual_sched::registry::policies().iter().map(|p| p.name).collect::<Vec<_>>());
+    for name in names {
+        let text = stdout(&["policies", name]);
+        assert!(text.starts_with(&format!("{name}: ")) && text.contains("\nSource: "), "{text}");
+        assert_eq!(json(&["policies", name, "--json"])["name"], name);
+    }
+}
+
+/// Sends SIGINT after `ready`, or fails after a while.
+fn interrupt(mut child: Child, ready: impl Fn() -> bool) -> Output {
+    let started = Instant::now();
+    while !ready() {
+        assert!(started.elapsed() < Duration::from_secs(60), "never ready");
+        assert!(child.try_wait().expect("a child").is_none(), "ended by itself");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill is there");
+    assert!(kill.success());
+    child.wait_with_output().expect("it ends")
+}
+
+#[test]
+fn ctrl_c_removes_half_written_files_and_keeps_the_old_one() {
+    let directory = TempDir::new().expect("a directory");
+    let path = directory.path().join("jobs.csv");
+    fs::write(&path, "precious").expect("a file");
+    let child = punctual(&["sim", FIVE, "--duration", "31536000s", "--jobs", text(&path)])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let half_written = || names(directory.path()).len() == 2;
+    let output = interrupt(child, half_written);
+    assert_eq!(output.status.code(), Some(130));
+    assert_eq!(names(directory.path()), ["jobs.csv"]);
+    assert_eq!(fs::read_to_string(&path).expect("still there"), "precious");
+}
+
+#[test]
+fn ctrl_c_ends_a_sweep_with_what_is_finished() {
+    let args = ["sweep", FIVE, "--vary", "seed=1..1000:1", "--duration", "1000s", "--csv"];
+    let child = punctual(&args).stdout(Stdio::piped()).spawn().expect("the program starts");
+    let started = Instant::now();
+    let output = interrupt(child, || started.elapsed() > Duration::from_secs(1));
+    assert_eq!(output.status.code(), Some(130));
+    let csv = String::from_utf8(output.stdout).expect("text");
+    let finished = csv.lines().count() - 1;
+    assert!(csv.starts_with("seed,runs,") && (1..1000).contains(&finished), "{finished} points");
+}
