@@ -2,6 +2,8 @@
 //! the cases in `tests/cmd`. `TRYCMD=overwrite cargo test -p punctual --test documents` writes what is
 //! printed now.
 
+use std::path::Path;
+
 #[test]
 fn commands_print_what_the_documents_show() {
     // The commands name files as seen from the root of the repository.
@@ -20,5 +22,40 @@ fn the_reference_shows_the_help_of_every_command() {
     for command in punctual::cli::command().get_subcommands() {
         let line = format!("$ punctual {} --help\n", command.get_name());
         assert!(reference.contains(&line), "docs/cli.md lacks {line}");
+    }
+}
+
+#[test]
+fn the_tutorial_shows_its_host_file_whole() {
+    let host = include_str!("../../../docs/tutorial/two-vms.toml");
+    assert!(include_str!("../../../docs/tutorial.md").contains(&format!("```toml\n{host}```\n")));
+}
+
+/// Each crate with the crates of the project that it may depend on, as `docs/architecture.md` says.
+const DIRECTION: [(&str, &[&str]); 5] = [
+    ("punctual-sched", &[]),
+    ("punctual-model", &["punctual-sched"]),
+    ("punctual-sim", &["punctual-sched", "punctual-model"]),
+    ("punctual-report", &["punctual-sched", "punctual-model", "punctual-sim"]),
+    ("punctual", &["punctual-sched", "punctual-model", "punctual-sim", "punctual-report"]),
+];
+
+#[test]
+fn dependencies_point_one_way() {
+    let crates = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let directories = std::fs::read_dir(crates).expect("the crates").count();
+    assert_eq!(
+        directories,
+        DIRECTION.len(),
+        "a crate is missing in the direction and in docs/architecture.md"
+    );
+    for (name, allowed) in DIRECTION {
+        let manifest = std::fs::read_to_string(crates.join(name).join("Cargo.toml")).expect("a manifest");
+        let (_, dependencies) = manifest.split_once("\n[dependencies]\n").expect("a table of dependencies");
+        let dependencies = dependencies.split("\n[").next().unwrap_or_default();
+        for line in dependencies.lines().filter(|line| line.starts_with("punctual")) {
+            let on = line.split(['.', ' ', '=']).next().unwrap_or_default();
+            assert!(allowed.contains(&on), "{name} must not depend on {on}");
+        }
     }
 }

@@ -205,7 +205,10 @@ mod tests {
     fn a_violated_invariant_has_an_exit_code_of_its_own() {
         let ui = Ui::new(anstream::ColorChoice::Never);
         let code = |error: punctual_sim::Error| report(error.into(), &ui);
-        assert_eq!(code(punctual_sim::Error::Violation("two units share a processor".into())), exit::VIOLATION);
+        assert_eq!(
+            code(punctual_sim::Error::Violation("two units share a processor".into())),
+            exit::VIOLATION
+        );
         assert_eq!(code(punctual_sim::Error::Refused("budget".into())), exit::USAGE);
     }
 

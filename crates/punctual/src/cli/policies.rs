@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
+use punctual_report::table::WIDTH;
 use punctual_sched::registry::{self, ParamInfo, ParamKind, PolicyInfo, WorkConservation};
 use serde_json::{Value, json};
 
@@ -47,7 +48,7 @@ fn list() -> String {
     let mut out = String::new();
     for policy in registry::policies() {
         // Writing to a string cannot fail, here and below.
-        let _ = writeln!(out, "{:width$}  {}", policy.name, policy.summary);
+        let _ = writeln!(out, "{}", entry("", policy.name, width, policy.summary));
     }
     out + "\n`punctual policies NAME` says everything about one.\n"
 }
@@ -81,8 +82,20 @@ fn section(out: &mut String, title: &str, params: &[ParamInfo]) {
             Some(default) => format!("default {default}"),
             None => "no default".into(),
         };
-        let _ = writeln!(out, "  {:width$}  {} ({}; {default})", param.name, param.help, takes(param.kind));
+        let text = format!("{} ({}; {default})", param.help, takes(param.kind));
+        let _ = writeln!(out, "{}", entry("  ", param.name, width, &text));
     }
+}
+
+/// A name and, beside it, a text wrapped to the width of the tables.
+fn entry(indent: &str, name: &str, width: usize, text: &str) -> String {
+    let hanging = " ".repeat(indent.len() + width + 2);
+    let first = format!("{indent}{name:width$}  ");
+    let options = textwrap::Options::new(WIDTH)
+        .initial_indent(&first)
+        .subsequent_indent(&hanging)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation);
+    textwrap::fill(text, options)
 }
 
 fn promise(promise: WorkConservation) -> &'static str {
