@@ -12,6 +12,15 @@ use super::Failure;
 /// Read at most this much of a host file; the parser refuses less than that.
 const READ_MAX: u64 = 64 << 20;
 
+/// Simulations whose results are held at once before they are merged.
+pub const CHUNK: usize = 256;
+
+/// Greatest value of `--runs`.
+pub const RUNS_MAX: i64 = 1_000_000;
+
+/// Greatest value of `--threads`.
+pub const THREADS_MAX: i64 = 1024;
+
 /// Options that change a host file before it is validated.
 #[derive(clap::Args, Debug)]
 pub struct Changes {

@@ -76,8 +76,11 @@ impl Ui {
         let _ = io::stderr().write_all(errors.render(self.has_colour(&io::stderr())).as_bytes());
     }
 
-    /// A progress bar on standard error, shown only on a terminal.
+    /// A progress bar on standard error, shown only on a terminal and where there is something to wait for.
     pub fn progress(&self, total: usize) -> ProgressBar {
+        if total < 2 {
+            return ProgressBar::hidden();
+        }
         let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} simulations, {eta} left")
             .expect("the template is constant");
         ProgressBar::new(total as u64).with_style(style)

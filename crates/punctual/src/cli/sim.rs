@@ -8,13 +8,10 @@ use punctual_report::table::{self, Cells};
 use punctual_report::trace::PerfettoWriter;
 use punctual_sched::Instant;
 
-use super::input::{Changes, HostFile, Policies, thread_pool};
+use super::input::{CHUNK, Changes, HostFile, Policies, RUNS_MAX, THREADS_MAX, thread_pool};
 use super::jobs::JobsWriter;
 use super::output::{OutFile, Ui};
 use super::{Failure, exit, interrupt};
-
-/// Simulations whose results are held at once before they are merged.
-const CHUNK: usize = 256;
 
 /// Simulate a host and say who misses deadlines.
 ///
@@ -37,7 +34,7 @@ pub struct Args {
     #[command(flatten)]
     changes: Changes,
     /// Merge this many runs with the seeds N, N+1, ...; generated task sets are drawn anew for each.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=RUNS_MAX))]
     runs: u32,
     /// Print results as JSON: one object, or an array of them when there are several.
     #[arg(long)]
@@ -55,7 +52,7 @@ pub struct Args {
     #[arg(long)]
     fail_on_miss: bool,
     /// Use this many threads instead of one per processor.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=THREADS_MAX))]
     threads: Option<u16>,
 }
 

@@ -2,21 +2,26 @@
 
 use std::path::PathBuf;
 
+use clap::ValueEnum;
 use indicatif::ProgressBar;
 use punctual_model::Results;
 use punctual_model::file::Overrides;
+use punctual_model::results::JobStats;
 use punctual_report::table;
 use rayon::prelude::*;
 use serde::Serialize;
 
 use super::grid::{self, Axis};
-use super::input::{Changes, HostFile, Policies, thread_pool};
-use super::metric::Metric;
+use super::input::{CHUNK, Changes, HostFile, Policies, RUNS_MAX, THREADS_MAX, thread_pool};
+use super::metric::{self, Metric};
 use super::output::Ui;
 use super::{Failure, exit, interrupt};
 
 /// Points of a grid at most.
 const POINTS_MAX: usize = 1_000_000;
+
+/// Points at most with `--json`, which holds the whole results of each.
+const JSON_POINTS_MAX: usize = 10_000;
 
 /// The name of the axis that `--policy` makes.
 const POLICY: &str = "policy";
@@ -49,7 +54,7 @@ pub struct Args {
     #[command(flatten)]
     changes: Changes,
     /// Merge this many runs at each point, with the seeds N, N+1, ...; generated task sets are drawn anew.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=RUNS_MAX))]
     runs: u32,
     /// What tables show; repeat or separate with commas.
     #[arg(long, value_name = "METRIC", value_delimiter = ',')]
@@ -64,7 +69,7 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     /// Use this many threads instead of one per processor.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=THREADS_MAX))]
     threads: Option<u16>,
 }
 
@@ -84,11 +89,36 @@ struct Grid<'a> {
 
 /// What became of a point.
 enum Outcome {
-    Done(Box<Results>),
+    Done(Box<Measured>),
     /// No valid host, and `--skip-invalid` was given.
     Invalid,
     /// The program was interrupted before.
     Unfinished,
+}
+
+/// What is kept of a point.
+struct Measured {
+    runs: u32,
+    released: u64,
+    due: u64,
+    /// In the order of the variants of [`Metric`].
+    values: Vec<metric::Value>,
+    /// Only for `--json`: distributions take their room.
+    results: Option<Results>,
+}
+
+impl Measured {
+    fn new(results: Results, keep: bool) -> Self {
+        let mut jobs = JobStats::default();
+        results.pools.iter().for_each(|pool| jobs.merge(&pool.jobs));
+        Measured {
+            runs: results.runs,
+            released: jobs.released,
+            due: jobs.due,
+            values: Metric::value_variants().iter().map(|m| m.of(&results)).collect(),
+            results: keep.then_some(results),
+        }
+    }
 }
 
 /// Runs `punctual sweep`.
@@ -130,8 +160,10 @@ impl<'a> Grid<'a> {
             return Err(Failure::Usage("nothing to vary: give --vary KEY=VALUES or several --policy".into()));
         }
         let points = dimensions.iter().try_fold(1usize, |n, d| n.checked_mul(d.values.len()));
-        if points.is_none_or(|n| n > POINTS_MAX) {
-            return Err(Failure::Usage(format!("the grid has more than {POINTS_MAX} points")));
+        let (most, why) =
+            if args.json { (JSON_POINTS_MAX, " for --json; take --csv") } else { (POINTS_MAX, "") };
+        if points.is_none_or(|n| n > most) {
+            return Err(Failure::Usage(format!("the grid has more than {most} points{why}")));
         }
         Ok(Grid { args, file: HostFile::read(&args.file)?, dimensions })
     }
@@ -203,31 +235,39 @@ impl<'a> Grid<'a> {
             Err(_) if self.lenient() => return Ok(Outcome::Invalid),
             Err(errors) => return Err(errors.into()),
         };
-        let runs: Vec<Result<Option<Results>, Failure>> = (0..self.args.runs)
-            .into_par_iter()
-            .with_max_len(1)
-            .map(|run| {
-                if interrupt::stopped() {
-                    return Ok(None);
-                }
-                let seed = Some(first.seed.saturating_add(run.into()));
-                let host = self.file.host(&Overrides { seed, ..overrides.clone() })?;
-                let results = punctual_sim::simulate(&host)?;
-                bar.inc(1);
-                Ok(Some(results))
-            })
-            .collect();
         let mut merged: Option<Results> = None;
-        for results in runs {
-            match (results?, &mut merged) {
-                (None, _) => return Ok(Outcome::Unfinished),
-                (Some(results), Some(sum)) => {
-                    sum.merge(&results).map_err(|e| Failure::Usage(e.to_string()))?
+        for chunk in (0..self.args.runs).collect::<Vec<_>>().chunks(CHUNK) {
+            let simulate =
+                |&run: &u32| self.simulate_run(&overrides, first.seed.saturating_add(run.into()), bar);
+            let runs: Vec<_> = chunk.par_iter().with_max_len(1).map(simulate).collect();
+            for results in runs {
+                match (results?, &mut merged) {
+                    (None, _) => return Ok(Outcome::Unfinished),
+                    (Some(results), Some(sum)) => {
+                        sum.merge(&results).map_err(|e| Failure::Usage(e.to_string()))?;
+                    }
+                    (results, none) => *none = results,
                 }
-                (results, none) => *none = results,
             }
         }
-        Ok(merged.map_or(Outcome::Unfinished, |results| Outcome::Done(Box::new(results))))
+        let measured = merged.map(|results| Box::new(Measured::new(results, self.args.json)));
+        Ok(measured.map_or(Outcome::Unfinished, Outcome::Done))
+    }
+
+    /// One run; `None` when the program was interrupted before.
+    fn simulate_run(
+        &self,
+        overrides: &Overrides,
+        seed: u64,
+        bar: &ProgressBar,
+    ) -> Result<Option<Results>, Failure> {
+        if interrupt::stopped() {
+            return Ok(None);
+        }
+        let host = self.file.host(&Overrides { seed: Some(seed), ..overrides.clone() })?;
+        let results = punctual_sim::simulate(&host)?;
+        bar.inc(1);
+        Ok(Some(results))
     }
 
     // ---- output -------------------------------------------------------------------------------------
@@ -266,20 +306,16 @@ impl<'a> Grid<'a> {
 
     fn csv(&self, outcomes: &[Outcome]) -> Result<String, Failure> {
         let mut out = csv::Writer::from_writer(Vec::new());
-        let metrics = metrics();
         let keys = self.dimensions.iter().map(|d| d.key.clone());
         let header = keys.chain(["runs", "jobs_released", "jobs_due"].map(String::from));
-        out.write_record(header.chain(metrics.iter().map(|m| m.column()))).map_err(std::io::Error::from)?;
+        let columns = Metric::value_variants().iter().map(|m| m.column());
+        out.write_record(header.chain(columns)).map_err(std::io::Error::from)?;
         for (point, outcome) in outcomes.iter().enumerate() {
-            let Outcome::Done(results) = outcome else { continue };
-            let jobs = |of: fn(&punctual_model::results::JobStats) -> u64| {
-                results.pools.iter().map(|p| of(&p.jobs)).sum::<u64>().to_string()
-            };
+            let Outcome::Done(measured) = outcome else { continue };
             let values = self.values(point).into_iter().map(String::from);
-            let counts = [results.runs.to_string(), jobs(|j| j.released), jobs(|j| j.due)];
-            let measured =
-                metrics.iter().map(|m| m.of(results).exact().map_or_else(String::new, |n| n.to_string()));
-            out.write_record(values.chain(counts).chain(measured)).map_err(std::io::Error::from)?;
+            let counts = [measured.runs.to_string(), measured.released.to_string(), measured.due.to_string()];
+            let exact = measured.values.iter().map(|v| v.exact().map_or_else(String::new, |n| n.to_string()));
+            out.write_record(values.chain(counts).chain(exact)).map_err(std::io::Error::from)?;
         }
         let bytes = out.into_inner().map_err(|e| std::io::Error::other(e.to_string()))?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -290,7 +326,7 @@ impl<'a> Grid<'a> {
             values: self.values(point),
             state: outcome.state(),
             results: match outcome {
-                Outcome::Done(results) => Some(results),
+                Outcome::Done(measured) => measured.results.as_ref(),
                 _ => None,
             },
         });
@@ -303,10 +339,6 @@ impl<'a> Grid<'a> {
     }
 }
 
-fn metrics() -> Vec<Metric> {
-    <Metric as clap::ValueEnum>::value_variants().to_vec()
-}
-
 fn refs(texts: &[String]) -> Vec<&str> {
     texts.iter().map(String::as_str).collect()
 }
@@ -314,7 +346,7 @@ fn refs(texts: &[String]) -> Vec<&str> {
 impl Outcome {
     fn show(&self, metric: Metric) -> String {
         match self {
-            Outcome::Done(results) => metric.of(results).show(),
+            Outcome::Done(measured) => measured.values[metric as usize].show(),
             Outcome::Invalid => "invalid".into(),
             Outcome::Unfinished => "unfinished".into(),
         }
