@@ -2,7 +2,7 @@
 //! the cases in `tests/cmd`. `TRYCMD=overwrite cargo test -p punctual --test documents` writes what is
 //! printed now.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 #[test]
 fn commands_print_what_the_documents_show() {
@@ -56,6 +56,40 @@ fn dependencies_point_one_way() {
         for line in dependencies.lines().filter(|line| line.starts_with("punctual")) {
             let on = line.split(['.', ' ', '=']).next().unwrap_or_default();
             assert!(allowed.contains(&on), "{name} must not depend on {on}");
+        }
+    }
+}
+
+/// Paths that a document names: targets of links, and paths of the repository in code style.
+fn named_paths(directory: &Path, text: &str) -> Vec<PathBuf> {
+    let links = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let links = links.filter(|link| !link.contains("://") && !link.starts_with('#'));
+    let links = links.map(|link| directory.join(link.split('#').next().unwrap_or_default()));
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let code = text.split('`').skip(1).step_by(2);
+    let is_path = |code: &&str| {
+        let known = ["crates/", "docs/", "examples/", "papers/", "schema/", "scripts/"];
+        known.iter().any(|start| code.starts_with(start))
+            && !code.contains([' ', '*', '\n'])
+            && !code.contains("NAME")
+    };
+    links.chain(code.filter(is_path).map(|path| root.join(path))).collect()
+}
+
+#[test]
+fn every_path_that_a_document_names_is_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let docs = std::fs::read_dir(root.join("docs"))
+        .expect("the documents")
+        .map(|entry| entry.expect("an entry").path());
+    let documents =
+        docs.filter(|path| path.extension().is_some_and(|e| e == "md")).chain([root.join("README.md")]);
+    for document in documents {
+        // Fences have three marks and would upset the pairs of code marks.
+        let text = std::fs::read_to_string(&document).expect("text").replace("```", "");
+        let directory = document.parent().expect("a directory");
+        for path in named_paths(directory, &text) {
+            assert!(path.exists(), "{} names {}", document.display(), path.display());
         }
     }
 }
