@@ -142,19 +142,14 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
 
 impl<'a> Grid<'a> {
     fn new(args: &'a Args) -> Result<Self, Failure> {
-        let mut dimensions: Vec<Dimension> = Vec::new();
-        for axis in &args.vary {
-            if dimensions.iter().any(|d| d.key == axis.key) {
-                return Err(Failure::Usage(format!(
-                    "--vary {} is given twice; list all its values in one",
-                    axis.key
-                )));
-            }
-            dimensions.push(Dimension { key: axis.key.clone(), values: axis.values.clone() });
-        }
+        let varied = args.vary.iter().map(|a| Dimension { key: a.key.clone(), values: a.values.clone() });
         let policies: Vec<String> = args.policies.choices().into_iter().flatten().collect();
-        if !policies.is_empty() {
-            dimensions.push(Dimension { key: POLICY.into(), values: policies });
+        let policies = (!policies.is_empty()).then(|| Dimension { key: POLICY.into(), values: policies });
+        let dimensions: Vec<Dimension> = varied.chain(policies).collect();
+        let twice = |(i, d): &(usize, &Dimension)| dimensions[..*i].iter().any(|other| other.key == d.key);
+        if let Some((_, dimension)) = dimensions.iter().enumerate().find(twice) {
+            let text = format!("`{}` is varied twice; list all its values in one place", dimension.key);
+            return Err(Failure::Usage(text));
         }
         if dimensions.is_empty() {
             return Err(Failure::Usage("nothing to vary: give --vary KEY=VALUES or several --policy".into()));
