@@ -10,6 +10,7 @@ pub mod generate;
 pub mod host;
 pub mod recorder;
 pub mod results;
+mod schema;
 pub mod trace;
 
 pub use host::Host;

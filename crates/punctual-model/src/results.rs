@@ -3,17 +3,18 @@
 //! Serialised as JSON with a `format` and a `version`; every time is a whole number of ns and its key ends in
 //! `_ns`. Ratios are not stored: they follow from the counts.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::recorder::Recorder;
 
 /// The value of [`Results::format`].
 pub const FORMAT: &str = "punctual-results";
-/// The version of the JSON form that this code writes. It grows when a key changes its meaning or goes away.
+/// The version of the JSON form that this code writes. It grows when a key changes its meaning, comes or goes.
 pub const VERSION: u32 = 1;
 
 /// Where results come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
     /// The deterministic machine.
@@ -23,11 +24,13 @@ pub enum Source {
 }
 
 /// Everything that was measured.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Results {
-    /// Always [`FORMAT`].
+    /// Always `punctual-results`.
+    #[schemars(extend("const" = FORMAT))]
     pub format: String,
-    /// Version of the JSON form, [`VERSION`].
+    /// Version of the JSON form.
+    #[schemars(extend("const" = VERSION))]
     pub version: u32,
     /// Version of the program.
     pub program: String,
@@ -56,7 +59,7 @@ pub struct Results {
 }
 
 /// Jobs and their timeliness, for a task or added up over several.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct JobStats {
     /// Jobs released.
     pub released: u64,
@@ -88,12 +91,13 @@ impl JobStats {
 
     /// Misses per million jobs due, rounded to nearest; `None` when none was due.
     pub fn miss_ppm(&self) -> Option<u64> {
-        (self.due > 0).then(|| (self.missed * 1_000_000 + self.due / 2) / self.due)
+        let (missed, due) = (u128::from(self.missed), u128::from(self.due));
+        (due > 0).then(|| u64::try_from((missed * 1_000_000 + due / 2) / due).unwrap_or(u64::MAX))
     }
 }
 
 /// What one task did.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskResult {
     /// The task's name.
     pub name: String,
@@ -110,7 +114,7 @@ pub struct TaskResult {
 }
 
 /// What one vCPU got.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VcpuResult {
     /// The vCPU's name.
     pub name: String,
@@ -135,7 +139,7 @@ pub struct VcpuResult {
 }
 
 /// A domain: the sum of its vCPUs and tasks.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DomainResult {
     /// The domain's name.
     pub name: String,
@@ -156,7 +160,7 @@ pub struct DomainResult {
 }
 
 /// What one processor did. Busy, idle and overhead time add up to the duration of all runs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessorResult {
     /// The machine's number.
     pub processor: usize,
@@ -175,7 +179,7 @@ pub struct ProcessorResult {
 }
 
 /// A pool: the sum of its processors and units.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PoolResult {
     /// The pool's name.
     pub name: String,
@@ -185,11 +189,11 @@ pub struct PoolResult {
     pub processors: usize,
     /// Jobs of all tasks that end up on its processors, nested domains included.
     pub jobs: JobStats,
-    /// As in [`ProcessorResult`], summed.
+    /// Time in which units executed, summed over its processors.
     pub busy_ns: u64,
-    /// As in [`ProcessorResult`], summed.
+    /// Time in which nothing executed, summed.
     pub idle_ns: u64,
-    /// As in [`ProcessorResult`], summed.
+    /// Time taken by scheduling itself, summed.
     pub overhead_ns: u64,
     /// Scheduling decisions.
     pub decisions: u64,
