@@ -1,5 +1,5 @@
-//! Writes traces for `scripts/check-perfetto`: hand-made event sequences with everything that could upset an
-//! importer, each with the writer's summary beside it.
+//! Writes traces for `scripts/check-perfetto.sh`, each with the writer's summary beside it: event sequences by
+//! hand with everything that could upset an importer, and simulated hosts under every policy.
 //!
 //! usage: `traces DIRECTORY`
 
@@ -10,9 +10,10 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use punctual_model::Host;
+use punctual_model::file::{self, Overrides};
 use punctual_model::trace::TraceSink;
-use punctual_report::trace::PerfettoWriter;
-use punctual_sched::{Duration, Instant};
+use punctual_report::trace::{PerfettoWriter, TrackSummary};
+use punctual_sched::{Duration, Instant, registry};
 use sample::Events;
 
 #[path = "../tests/sample/mod.rs"]
@@ -29,17 +30,35 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("same-instant", sample::same_instant()),
         ("random", sample::random(20_000)),
     ] {
-        write(&host, &events, &directory.join(name).with_extension("pftrace"))?;
+        write_by_hand(&host, &events, &directory.join(name).with_extension("pftrace"))?;
+    }
+    let five_vms = fs::read_to_string("examples/five-vms.toml")?;
+    for policy in registry::policies() {
+        for (name, text) in [("nested", sample::NESTED), ("five-vms", &five_vms)] {
+            let path = directory.join(format!("{name}-{}", policy.name)).with_extension("pftrace");
+            write_simulated(text, policy.name, &path)?;
+        }
     }
     Ok(())
 }
 
-/// Writes one trace and, beside it, what it holds.
-fn write(host: &Host, events: &Events, path: &Path) -> Result<(), Box<dyn Error>> {
+fn write_by_hand(host: &Host, events: &Events, path: &Path) -> Result<(), Box<dyn Error>> {
     let mut writer = PerfettoWriter::new(host, File::create(path)?);
     events.iter().for_each(|&(at, event)| writer.event(at, event));
     let end = events.last().map_or(Instant::ZERO, |&(at, _)| at) + Duration::from_us(500);
-    let summary = writer.finish(end)?;
-    let beside = format!("{}.json", path.display());
-    Ok(fs::write(beside, serde_json::to_string_pretty(&summary)?)?)
+    write_summary(&writer.finish(end)?, path)
+}
+
+fn write_simulated(host: &str, policy: &str, path: &Path) -> Result<(), Box<dyn Error>> {
+    let (policy, duration) = (Some(policy.to_owned()), Some("200ms".to_owned()));
+    let overrides = Overrides { policy, duration, ..Overrides::default() };
+    let host = file::parse(host, "host.toml", &overrides).map_err(|errors| errors.render(false))?;
+    let mut writer = PerfettoWriter::new(&host, File::create(path)?);
+    punctual_sim::simulate_traced(&host, &mut writer)?;
+    write_summary(&writer.finish(Instant::ZERO + host.duration)?, path)
+}
+
+/// Beside the trace, what it holds.
+fn write_summary(summary: &[TrackSummary], path: &Path) -> Result<(), Box<dyn Error>> {
+    Ok(fs::write(format!("{}.json", path.display()), serde_json::to_string_pretty(summary)?)?)
 }

@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 
 pub mod format;
+pub mod json;
 mod perfetto;
+pub mod plot;
 pub mod table;
 pub mod trace;

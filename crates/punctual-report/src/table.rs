@@ -186,11 +186,8 @@ fn headline(results: &Results, color: bool) -> String {
 
 /// Who missed, worst first.
 fn misses(results: &Results, color: bool) -> String {
-    let (mut due, mut missed) = (0, 0);
-    results.tasks.iter().for_each(|task| {
-        due += task.jobs.due;
-        missed += task.jobs.missed;
-    });
+    let [due, missed] = [|jobs: &JobStats| jobs.due, |jobs: &JobStats| jobs.missed]
+        .map(|of| total(results.tasks.iter().map(|t| of(&t.jobs))));
     if due == 0 {
         return "No job was due.\n".into();
     }
@@ -349,7 +346,7 @@ fn processor_table(results: &Results, color: bool) -> String {
     let columns = ["pool", "busy", "idle", "overhead", "decisions", "decisions/s", "switches", "switches/s"];
     let row = |processor: &ProcessorResult| {
         let ProcessorResult { busy_ns, idle_ns, overhead_ns, decisions, context_switches, .. } = processor;
-        let whole = busy_ns + idle_ns + overhead_ns;
+        let whole = total([*busy_ns, *idle_ns, *overhead_ns]);
         let mut row = vec![Value::plain(processor.pool.as_deref().unwrap_or("-"))];
         row.extend([*busy_ns, *idle_ns, *overhead_ns].map(|part| Value::plain(fmt_share(part, whole))));
         row.extend(count_and_rate(*decisions, time(results)));
@@ -364,7 +361,7 @@ fn pool_table(results: &Results, color: bool) -> String {
         ["cpus", "miss", "busy", "overhead", "decisions", "switches", "migrated", "exhausted", "refilled"];
     let row = |pool: &PoolResult| {
         let PoolResult { decisions, context_switches, migrations, exhaustions, replenishments, .. } = pool;
-        let whole = pool.busy_ns + pool.idle_ns + pool.overhead_ns;
+        let whole = total([pool.busy_ns, pool.idle_ns, pool.overhead_ns]);
         let mut row = vec![Value::plain(pool.processors.to_string()), miss_cell(&pool.jobs, Cells::Misses)];
         row.extend([pool.busy_ns, pool.overhead_ns].map(|part| Value::plain(fmt_share(part, whole))));
         row.extend(counts([*decisions, *context_switches, *migrations, *exhaustions, *replenishments]));
@@ -429,11 +426,16 @@ fn time(results: &Results) -> Duration {
 }
 
 fn sum(results: &Results, of: fn(&ProcessorResult) -> u64) -> u64 {
-    results.processors.iter().map(of).sum()
+    total(results.processors.iter().map(of))
 }
 
 fn processor_time(results: &Results) -> u64 {
-    sum(results, |p| p.busy_ns + p.idle_ns + p.overhead_ns)
+    sum(results, |p| total([p.busy_ns, p.idle_ns, p.overhead_ns]))
+}
+
+/// The sum; numbers from a file may exceed what a run can count.
+fn total(numbers: impl IntoIterator<Item = u64>) -> u64 {
+    numbers.into_iter().fold(0, u64::saturating_add)
 }
 
 /// Tasks that belong to no domain.
@@ -553,4 +555,4 @@ fn paint(text: &str, style: &str, color: bool) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

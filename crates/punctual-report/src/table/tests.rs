@@ -20,7 +20,7 @@ fn jobs(due: u64, missed: u64, max_ns: u64) -> JobStats {
 }
 
 /// Three domains of two vCPUs each on two processors; `late` of the jobs of `video`'s second task miss.
-fn results(policy: &str, late: u64) -> Results {
+pub(crate) fn results(policy: &str, late: u64) -> Results {
     let names = ["control", "video", "logging"];
     let mut tasks = Vec::new();
     let mut domains = Vec::new();

@@ -147,3 +147,34 @@ fn the_first_io_error_is_kept_until_the_end() {
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
     }
 }
+
+#[test]
+fn a_simulation_leaves_the_same_numbers_in_its_trace_as_in_its_results() {
+    use punctual_model::file::{self, Overrides};
+    for policy in ["rtds", "deferrable", "periodic", "credit"] {
+        let overrides = Overrides { policy: Some(policy.into()), ..Overrides::default() };
+        let host = file::parse(sample::NESTED, "nested.toml", &overrides).expect("a valid host");
+        let mut bytes = Vec::new();
+        let mut writer = PerfettoWriter::new(&host, &mut bytes);
+        let results = punctual_sim::simulate_traced(&host, &mut writer).expect("a simulation");
+        let summary = writer.finish(Instant::ZERO + host.duration).expect("a vector takes everything");
+        let text = read_back(&bytes);
+        for task in results.tasks {
+            let ends =
+                |track: &TrackSummary, end: &str| track.track.ends_with(&format!("{}{end}", task.name));
+            let executed: u64 =
+                summary.iter().filter(|track| ends(track, "")).map(|track| track.total_ns).sum();
+            let released: u64 =
+                summary.iter().filter(|track| ends(track, "/jobs")).map(|track| track.events).sum();
+            let instants = text.lines().find(|line| line.contains(&format!("{}/deadlines:", task.name)));
+            let missed = instants.map_or(0, |line| line.matches("deadline missed").count() as u64);
+            let name = format!("{} under {policy}", task.name);
+            // A task of the pool itself is also charged for the switches to it.
+            if task.parent != "all" {
+                assert_eq!(executed, task.cpu_time_ns, "execution of {name}");
+            }
+            assert_eq!(released, task.jobs.released, "jobs of {name}");
+            assert_eq!(missed, task.jobs.missed, "missed deadlines of {name}");
+        }
+    }
+}

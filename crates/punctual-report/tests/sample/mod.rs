@@ -9,6 +9,47 @@ use punctual_model::trace::{Entity, Occupant, TraceEvent};
 use punctual_sched::registry::{OptionError, Options, PolicyInfo, WorkConservation};
 use punctual_sched::{Duration, Instant, UnitParams};
 
+/// A host file with what makes traces hard: two processors under one policy, a domain inside a domain, a task
+/// of the pool itself, scheduling that costs time, and a task that asks for more than it gets.
+pub const NESTED: &str = r#"
+name = "nested and overloaded"
+duration = "200ms"
+
+[machine]
+processors = 2
+
+[machine.overheads]
+decision = "200ns"
+context_switch = "2us"
+migration = "1us"
+lock = "100ns"
+
+[pool.all]
+processors = [0, 1]
+policy = "rtds"
+
+[pool.all.task.watchdog]
+period = "5ms"
+cost = "200us"
+
+[domain.outer]
+budget = "4ms"
+period = "10ms"
+task.control = { period = "10ms", cost = { min = "1ms", max = "3ms" } }
+
+[domain.inner]
+in = "outer"
+budget = "3ms"
+period = "10ms"
+task.plc = { period = "20ms", cost = "2ms" }
+
+[domain.late]
+budget = "3ms"
+period = "10ms"
+task.overloaded = { period = "10ms", cost = "5ms" }
+task.background = { hog = true }
+"#;
+
 /// Events in the order of their time.
 pub type Events = Vec<(Instant, TraceEvent)>;
 

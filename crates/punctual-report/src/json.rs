@@ -1,0 +1,384 @@
+//! Results as JSON: the file that `sim --json` writes and every later comparison reads.
+//!
+//! Keys stand in a fixed order, so the same results are the same bytes. `docs/results.md` explains the keys;
+//! `schema/results.schema.json` is their JSON schema.
+
+use std::fmt;
+use std::io;
+
+use punctual_model::Results;
+use punctual_model::results::{FORMAT, VERSION};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::ser::Formatter;
+
+/// Why a text is not the results of a run. The display names the file and, where it can, line and column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// Not JSON, or a key is missing or of the wrong type.
+    Malformed {
+        /// The file's name.
+        file: String,
+        /// Line and column, from 1; `None` when the mistake has no place.
+        place: Option<(usize, usize)>,
+        /// What is wrong.
+        message: String,
+    },
+    /// JSON, but of another format.
+    Format {
+        /// The file's name.
+        file: String,
+        /// The value of its `format`, if it has one.
+        found: Option<String>,
+    },
+    /// Results of a version that this program does not know.
+    Version {
+        /// The file's name.
+        file: String,
+        /// The value of its `version`, if it has one.
+        found: Option<u64>,
+    },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Malformed { file, place: Some((line, column)), message } => {
+                write!(f, "{file}:{line}:{column}: {message}")
+            }
+            Error::Malformed { file, place: None, message } => write!(f, "{file}: {message}"),
+            Error::Format { file, found: Some(found) } => {
+                write!(f, "{file}: expected `\"format\": \"{FORMAT}\"`, found \"{found}\"")
+            }
+            Error::Format { file, found: None } => {
+                write!(f, "{file}: expected `\"format\": \"{FORMAT}\"`, but there is no `format`")
+            }
+            Error::Version { file, found: Some(found) } => {
+                write!(f, "{file}: results of version {found}; this program reads version {VERSION}")
+            }
+            Error::Version { file, found: None } => {
+                write!(f, "{file}: expected `\"version\": {VERSION}`, but there is no `version`")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Results as JSON: one key per line, the buckets of a distribution on one line, a newline at the end.
+pub fn to_json(results: &Results) -> String {
+    write_json(results)
+}
+
+/// Reads results back. Keys that it does not know are ignored; `file_name` is for the error.
+///
+/// # Errors
+/// When the text is not JSON, or not results of this version.
+pub fn from_json(text: &str, file_name: &str) -> Result<Results, Error> {
+    let file = || file_name.to_owned();
+    let header: Header = parse(text, file_name)?;
+    if header.format.as_deref() != Some(FORMAT) {
+        return Err(Error::Format { file: file(), found: header.format });
+    }
+    if header.version != Some(VERSION.into()) {
+        return Err(Error::Version { file: file(), found: header.version });
+    }
+    parse(text, file_name)
+}
+
+/// The JSON schema of results, as checked in at `schema/results.schema.json`.
+pub fn schema() -> String {
+    let mut schema = schemars::schema_for!(Results);
+    schema.insert("title".into(), "Results of Punctual".into());
+    write_json(&schema)
+}
+
+/// Every key of the schema as Markdown tables, as contained in `docs/results.md`.
+pub fn reference() -> String {
+    let schema = schemars::schema_for!(Results).to_value();
+    let mut text = table_of("the whole", &schema);
+    for (name, object) in schema["$defs"].as_object().into_iter().flatten() {
+        text.push_str(&table_of(name, object));
+    }
+    text
+}
+
+/// One object's keys; nothing for what is not an object.
+fn table_of(name: &str, object: &Value) -> String {
+    let Some(properties) = object["properties"].as_object() else { return String::new() };
+    let mut text = format!("### {name}\n\n| key | value | meaning |\n|---|---|---|\n");
+    for (key, property) in properties {
+        let meaning = property["description"].as_str().unwrap_or_default().replace('\n', " ");
+        text.push_str(&format!("| `{key}` | {} | {meaning} |\n", kind_of(property)));
+    }
+    text.push('\n');
+    text
+}
+
+fn kind_of(property: &Value) -> String {
+    let reference =
+        |value: &Value| value["$ref"].as_str().and_then(|path| path.rsplit('/').next()).map(str::to_owned);
+    if let Some(name) = reference(property) {
+        return name;
+    }
+    match &property["type"] {
+        Value::String(kind) if kind == "array" => {
+            format!(
+                "list of {}",
+                reference(&property["items"]).unwrap_or_else(|| "[integer, integer]".into())
+            )
+        }
+        Value::String(kind) => kind.clone(),
+        Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" or "),
+        _ => String::new(),
+    }
+}
+
+/// What says whether the rest can be read.
+#[derive(Deserialize)]
+#[serde(expecting = "a JSON object with results")]
+struct Header {
+    format: Option<String>,
+    version: Option<u64>,
+}
+
+fn parse<'a, T: Deserialize<'a>>(text: &'a str, file: &str) -> Result<T, Error> {
+    serde_json::from_str(text).map_err(|error| {
+        let (line, column) = (error.line(), error.column());
+        let message = error.to_string();
+        let place = format!(" at line {line} column {column}");
+        Error::Malformed {
+            file: file.to_owned(),
+            place: (line > 0).then_some((line, column.max(1))),
+            message: message.strip_suffix(&place).unwrap_or(&message).to_owned(),
+        }
+    })
+}
+
+fn write_json(value: &impl Serialize) -> String {
+    let mut bytes = Vec::new();
+    let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, Layout::default());
+    value.serialize(&mut serializer).expect("keys are strings, and a vector takes every byte");
+    bytes.push(b'\n');
+    String::from_utf8(bytes).expect("JSON is UTF-8")
+}
+
+/// One key per line; an array is broken into lines only where it holds objects.
+#[derive(Default)]
+struct Layout {
+    /// The open arrays and objects.
+    open: Vec<Open>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Open {
+    Object { filled: bool },
+    Array { of_objects: bool },
+}
+
+impl Layout {
+    fn line<W: ?Sized + io::Write>(&self, writer: &mut W) -> io::Result<()> {
+        let inline = |open: &&Open| !matches!(open, Open::Array { of_objects: false });
+        write!(writer, "\n{:width$}", "", width = 2 * self.open.iter().filter(inline).count())
+    }
+}
+
+impl Formatter for Layout {
+    fn begin_array<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        self.open.push(Open::Array { of_objects: false });
+        writer.write_all(b"[")
+    }
+
+    fn begin_array_value<W: ?Sized + io::Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        match self.open.last() {
+            _ if first => Ok(()),
+            Some(Open::Array { of_objects: true }) => writer.write_all(b","),
+            _ => writer.write_all(b", "),
+        }
+    }
+
+    fn end_array<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        if self.open.pop() == Some(Open::Array { of_objects: true }) {
+            self.line(writer)?;
+        }
+        writer.write_all(b"]")
+    }
+
+    fn begin_object<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        if let Some(Open::Array { of_objects }) = self.open.last_mut() {
+            *of_objects = true;
+            self.line(writer)?;
+        }
+        self.open.push(Open::Object { filled: false });
+        writer.write_all(b"{")
+    }
+
+    fn begin_object_key<W: ?Sized + io::Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        if !first {
+            writer.write_all(b",")?;
+        }
+        if let Some(Open::Object { filled }) = self.open.last_mut() {
+            *filled = true;
+        }
+        self.line(writer)
+    }
+
+    fn begin_object_value<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        writer.write_all(b": ")
+    }
+
+    fn end_object<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        if self.open.pop() == Some(Open::Object { filled: true }) {
+            self.line(writer)?;
+        }
+        writer.write_all(b"}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table;
+    use crate::table::tests::results;
+    use proptest::prelude::*;
+
+    fn error(text: &str) -> String {
+        from_json(text, "run.json").expect_err("not results").to_string()
+    }
+
+    #[test]
+    fn results_survive_and_the_same_results_are_the_same_bytes() {
+        let written = to_json(&results("rtds", 240));
+        let read = from_json(&written, "run.json").expect("just written");
+        assert_eq!(read, results("rtds", 240));
+        assert_eq!(to_json(&read), written);
+        assert!(written.ends_with("}\n"));
+    }
+
+    #[test]
+    fn the_layout_is_json_with_one_key_per_line_and_buckets_on_one() {
+        let value = serde_json::json!({"a": [], "b": {}, "c": [[1, 2], [3, 4]], "d": [{"x": [1]}, {"y": {}}], "e": "}"});
+        let text = write_json(&value);
+        assert_eq!(serde_json::from_str::<Value>(&text).expect("JSON"), value);
+        insta::assert_snapshot!(text, @r#"
+        {
+          "a": [],
+          "b": {},
+          "c": [[1, 2], [3, 4]],
+          "d": [
+            {
+              "x": [1]
+            },
+            {
+              "y": {}
+            }
+          ],
+          "e": "}"
+        }
+        "#);
+    }
+
+    #[test]
+    fn what_is_not_results_is_refused_with_file_and_place() {
+        let good = to_json(&results("rtds", 0));
+        let texts = [
+            String::new(),
+            "[1]".into(),
+            "{\"a\": }".into(),
+            "{}".into(),
+            "{\"format\": \"punctual-host\", \"version\": 1}".into(),
+            "{\"format\": 1}".into(),
+            "{\"format\": \"punctual-results\"}".into(),
+            "{\"format\": \"punctual-results\", \"version\": 2}".into(),
+            "{\"format\": \"punctual-results\", \"version\": 1}".into(),
+            good.replace("\"seed\": 42", "\"seed\": -1"),
+            good[..good.len() / 2].lines().take(8).collect::<Vec<_>>().join("\n"),
+        ];
+        insta::assert_snapshot!(texts.map(|text| error(&text)).join("\n"));
+    }
+
+    #[test]
+    fn the_schema_is_the_one_checked_in() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../schema/results.schema.json");
+        let checked_in = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(
+            checked_in == schema(),
+            "schema/results.schema.json is out of date: \
+             cargo run -p punctual-report --example results-schema > schema/results.schema.json"
+        );
+    }
+
+    #[test]
+    fn the_documentation_lists_every_key() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results.md");
+        let document = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(
+            document.contains(&reference()),
+            "docs/results.md must end in: cargo run -p punctual-report --example results-schema -- --reference"
+        );
+    }
+
+    /// The keys that the schema requires of an object and the keys that it knows.
+    fn keys(schema: &Value) -> Option<(Vec<&str>, &serde_json::Map<String, Value>)> {
+        let properties = schema.get("properties")?.as_object()?;
+        Some((schema["required"].as_array()?.iter().filter_map(Value::as_str).collect(), properties))
+    }
+
+    fn follow<'a>(schema: &'a Value, root: &'a Value) -> &'a Value {
+        match schema.get("$ref").and_then(Value::as_str) {
+            Some(path) => root.pointer(path.trim_start_matches('#')).expect("a reference into the schema"),
+            None => schema,
+        }
+    }
+
+    /// Every object of the value has exactly the keys of its schema, all of them described.
+    fn assert_described(value: &Value, schema: &Value, root: &Value) {
+        let schema = follow(schema, root);
+        match value {
+            Value::Object(object) => {
+                let (required, properties) = keys(schema).expect("an object schema");
+                for key in required {
+                    assert!(object.contains_key(key), "{key} is missing");
+                }
+                for (key, value) in object {
+                    let property =
+                        properties.get(key).unwrap_or_else(|| panic!("{key} is not in the schema"));
+                    assert!(property.get("description").is_some(), "{key} has no description");
+                    assert_described(value, property, root);
+                }
+            }
+            Value::Array(values) if schema["items"].is_object() => {
+                values.iter().for_each(|value| assert_described(value, &schema["items"], root));
+            }
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn the_schema_describes_every_key_that_is_written() {
+        let schema: Value = serde_json::from_str(&schema()).expect("JSON");
+        let written: Value = serde_json::from_str(&to_json(&results("rtds", 240))).expect("JSON");
+        assert_described(&written, &schema, &schema);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_reading_panic(text in any::<String>()) {
+            let _ = from_json(&text, "run.json");
+        }
+
+        #[test]
+        fn no_number_in_a_file_makes_reading_or_showing_panic(place in any::<prop::sample::Index>(), to in any::<u64>()) {
+            let good = to_json(&results("rtds", 24));
+            let numbers: Vec<_> = good.match_indices(": ").filter(|(at, _)| good.as_bytes()[at + 2].is_ascii_digit()).collect();
+            let at = place.get(&numbers).0 + 2;
+            let digits = good[at..].bytes().take_while(u8::is_ascii_digit).count();
+            let text = format!("{}{to}{}", &good[..at], &good[at + digits..]);
+            if let Ok(results) = from_json(&text, "run.json") {
+                table::summary(&results, false);
+                table::detail(&results, false);
+                table::side_by_side(&[("a".into(), results)], table::Cells::MissesAndP99, true);
+            }
+        }
+    }
+}
