@@ -47,13 +47,16 @@ impl Changes {
 pub struct Policies {
     /// Schedule every pool by this policy instead of the file's; several (repeated or with commas) are
     /// compared side by side, `all` means every policy.
-    #[arg(long, value_name = "POLICY", value_delimiter = ',', value_parser = PolicyName)]
+    #[arg(long, value_name = "POLICY", value_delimiter = ',', value_parser = PolicyName { or_all: true })]
     pub policy: Vec<String>,
 }
 
 /// Names of policies for help and completion. `pool=policy` and unknown names pass: the model judges them.
 #[derive(Clone)]
-struct PolicyName;
+pub struct PolicyName {
+    /// Does `all` stand for every policy?
+    pub or_all: bool,
+}
 
 impl clap::builder::TypedValueParser for PolicyName {
     type Value = String;
@@ -71,7 +74,7 @@ impl clap::builder::TypedValueParser for PolicyName {
         let names =
             registry::policies().iter().map(|p| clap::builder::PossibleValue::new(p.name).help(p.summary));
         let all = clap::builder::PossibleValue::new(ALL).help("Every policy");
-        Some(Box::new(names.chain([all])))
+        Some(Box::new(names.chain(self.or_all.then_some(all))))
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use punctual_model::file::to_toml;
 
-use super::input::{Changes, HostFile};
+use super::input::{Changes, HostFile, PolicyName};
 use super::output::Ui;
 use super::{Failure, exit};
 
@@ -20,7 +20,7 @@ pub struct Args {
     #[arg(value_name = "HOST.toml")]
     file: PathBuf,
     /// Schedule every pool by this policy instead of the file's.
-    #[arg(long, value_name = "POLICY")]
+    #[arg(long, value_name = "POLICY", value_parser = PolicyName { or_all: false })]
     policy: Option<String>,
     #[command(flatten)]
     changes: Changes,
