@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use punctual_model::trace::{TraceEvent, TraceSink};
 use punctual_model::{Host, Results};
+use punctual_report::json;
 use punctual_report::table::{self, Cells};
 use punctual_report::trace::PerfettoWriter;
 use punctual_sched::Instant;
@@ -209,8 +210,11 @@ impl<T: TraceSink, J: TraceSink> TraceSink for Observers<T, J> {
 fn print(args: &Args, variants: &[Variant<'_>], results: &[Results], ui: &Ui) -> Result<(), Failure> {
     let colour = ui.stdout_has_colour();
     match results {
-        [one] if args.json => ui.print_json(one),
-        all if args.json => ui.print_json(all),
+        [one] if args.json => ui.print(json::to_json(one)),
+        all if args.json => {
+            let objects: Vec<String> = all.iter().map(|r| json::to_json(r).trim_end().to_string()).collect();
+            ui.print(format_args!("[\n{}\n]\n", objects.join(",\n")))
+        }
         [one] if args.detail => ui.print(table::detail(one, colour)),
         [one] => ui.print(table::summary(one, colour)),
         all if args.detail => {

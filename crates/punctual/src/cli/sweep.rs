@@ -134,7 +134,10 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
     let outcomes = outcomes?;
     match (args.csv, args.json) {
         (true, _) => ui.print(grid.csv(&outcomes)?)?,
-        (_, true) => ui.print_json(&grid.json(&outcomes))?,
+        (_, true) => {
+            let text = serde_json::to_string(&grid.json(&outcomes)).map_err(std::io::Error::from)?;
+            ui.print(text + "\n")?;
+        }
         _ => ui.print(grid.tables(&outcomes, ui.stdout_has_colour()))?,
     }
     if interrupt::stopped() { Err(Failure::Interrupted) } else { Ok(exit::OK) }
