@@ -189,6 +189,29 @@ struct Saved {
     buckets: Vec<(u64, u32)>,
 }
 
+impl Saved {
+    /// Do the numbers belong together, and stay far from any overflow?
+    fn check(&self, sum_ns: u128) -> Result<(), String> {
+        const COUNT_LIMIT: u64 = 1 << 40;
+        const NS_LIMIT: u64 = 1 << 62;
+        if self.count > COUNT_LIMIT || self.max_ns > NS_LIMIT {
+            return Err(format!("`count` must be at most {COUNT_LIMIT} and `max_ns` at most {NS_LIMIT}"));
+        }
+        let counted: u128 = self.buckets.iter().map(|(_, n)| u128::from(*n)).sum();
+        if counted != u128::from(self.count) {
+            return Err(format!("the counts of `buckets` add up to {counted}, `count` says {}", self.count));
+        }
+        if !self.buckets.windows(2).all(|pair| bucket_of(pair[0].0) < bucket_of(pair[1].0)) {
+            return Err("`buckets` must be in ascending order, each once".into());
+        }
+        let [least, most] = [self.min_ns, self.max_ns].map(|ns| u128::from(ns) * u128::from(self.count));
+        if self.min_ns > self.max_ns || !(least..=most).contains(&sum_ns) {
+            return Err("`sum_ns` / `count` must lie between `min_ns` and `max_ns`".into());
+        }
+        Ok(())
+    }
+}
+
 impl From<Recorder> for Saved {
     fn from(r: Recorder) -> Self {
         Saved {
@@ -215,12 +238,15 @@ impl TryFrom<Saved> for Recorder {
             text.parse::<u128>()
                 .map_err(|_| format!("`{name}` must be a whole number in quotes, not \"{text}\""))
         };
+        let (sum_ns, sum_squares) =
+            (number("sum_ns", &saved.sum_ns)?, number("sum_squares_ns2", &saved.sum_squares_ns2)?);
+        saved.check(sum_ns)?;
         let mut recorder = Recorder {
             count: saved.count,
             min_ns: saved.min_ns,
             max_ns: saved.max_ns,
-            sum_ns: number("sum_ns", &saved.sum_ns)?,
-            sum_squares: number("sum_squares_ns2", &saved.sum_squares_ns2)?,
+            sum_ns,
+            sum_squares,
             entries: Vec::new(),
         };
         for (low, n) in saved.buckets {
@@ -276,6 +302,24 @@ mod tests {
         assert_eq!(r.quantile_ppm(990_000), Duration::ZERO);
         let text = serde_json::to_string(&r).unwrap();
         assert_eq!(serde_json::from_str::<Recorder>(&text).unwrap(), r);
+    }
+
+    #[test]
+    fn numbers_that_do_not_belong_together_are_refused() {
+        let mut r = Recorder::new();
+        [3, 5, 900].map(|ns| r.record(Duration::from_ns(ns)));
+        let text = serde_json::to_string(&r).unwrap();
+        for (good, bad, expected) in [
+            ("\"count\":3", "\"count\":4", "the counts of `buckets` add up to 3, `count` says 4"),
+            ("\"908\"", "\"2701\"", "`sum_ns` / `count` must lie between"),
+            ("\"908\"", "\"many\"", "`sum_ns` must be a whole number in quotes, not \"many\""),
+            ("[3,1],[5,1]", "[5,1],[3,1]", "`buckets` must be in ascending order"),
+            ("\"max_ns\":900", "\"max_ns\":9223372036854775807", "`max_ns` at most"),
+        ] {
+            assert!(text.contains(good), "{text}");
+            let error = serde_json::from_str::<Recorder>(&text.replace(good, bad)).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 
     proptest! {

@@ -110,6 +110,7 @@ fn new_task(seed: u64, index: usize, work: &punctual_model::host::Work) -> TaskS
         head: stream.first(),
         current: stream.first(),
         remaining: Duration::ZERO,
+        executed: Duration::ZERO,
         started: false,
         jobs: JobStats::default(),
     }
@@ -148,7 +149,7 @@ fn insert_unit<T: TraceSink>(
         awake: false,
         running_on: NONE,
         last_on: NONE,
-        cpu_time: Duration::ZERO,
+        charged: Duration::ZERO,
         context_switches: 0,
         migrations: 0,
     });

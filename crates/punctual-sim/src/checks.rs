@@ -225,7 +225,7 @@ impl<T: TraceSink> Machine<'_, T> {
     pub(crate) fn check_ledger(&mut self) {
         let mut charged = vec![Duration::ZERO; self.scheds.len()];
         for (unit, u) in self.units.iter().enumerate() {
-            charged[u.sched as usize] += u.cpu_time;
+            charged[u.sched as usize] += u.charged;
             if let Some(vcpu) = self.vcpus.get(unit) {
                 charged[u.sched as usize] += vcpu.idled_away;
             }

@@ -510,9 +510,10 @@ impl<T: TraceSink> Machine<'_, T> {
             }
             Run::Unit(id) => {
                 p.busy += executed;
-                self.units[p.unit as usize].cpu_time += ran;
+                self.units[p.unit as usize].charged += ran;
                 if let Some(task) = (p.unit as usize).checked_sub(vcpus) {
                     let task = &mut self.tasks[task];
+                    task.executed += executed;
                     if !task.started && !executed.is_zero() {
                         task.started = true;
                         let first = from.max(p.exec_from);

@@ -82,7 +82,8 @@ pub(crate) struct Unit {
     pub(crate) running_on: u32,
     /// The processor that last picked it, or `NONE`.
     pub(crate) last_on: u32,
-    pub(crate) cpu_time: Duration,
+    /// Time charged to it: execution and the cost of switching to it.
+    pub(crate) charged: Duration,
     pub(crate) context_switches: u64,
     pub(crate) migrations: u64,
 }
@@ -107,6 +108,8 @@ pub(crate) struct TaskState<'h> {
     pub(crate) current: Job,
     /// Processor time that the current job still needs.
     pub(crate) remaining: Duration,
+    /// Processor time of all its jobs so far.
+    pub(crate) executed: Duration,
     /// Has the current job executed at all?
     pub(crate) started: bool,
     pub(crate) jobs: JobStats,

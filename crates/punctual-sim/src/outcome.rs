@@ -126,7 +126,7 @@ impl<T: TraceSink> Machine<'_, T> {
         let entries = states.zip(&self.host.vcpus).zip(&self.units).zip(accounts);
         let result = |(((state, vcpu), unit), account): (((VcpuState, &Vcpu), &Unit), &Refills)| VcpuResult {
             name: vcpu.name.clone(),
-            cpu_time_ns: unit.cpu_time.as_ns(),
+            cpu_time_ns: unit.charged.as_ns(),
             idled_away_ns: state.idled_away.as_ns(),
             wakes: state.wakes,
             sleeps: state.sleeps,
@@ -147,7 +147,7 @@ impl<T: TraceSink> Machine<'_, T> {
             name: task.name.clone(),
             parent: parent_name(host, task.parent),
             jobs: state.jobs,
-            cpu_time_ns: unit.cpu_time.as_ns(),
+            cpu_time_ns: state.executed.as_ns(),
             context_switches: unit.context_switches,
             migrations: unit.migrations,
         };
@@ -215,7 +215,7 @@ fn domain_result(
     DomainResult {
         name: domain.name.clone(),
         jobs,
-        cpu_time_ns: vcpus.iter().map(|vcpu| vcpu.cpu_time.as_ns()).sum(),
+        cpu_time_ns: vcpus.iter().map(|vcpu| vcpu.charged.as_ns()).sum(),
         decisions: totals.decisions,
         context_switches: totals.context_switches,
         migrations: totals.migrations,

@@ -42,14 +42,14 @@ fn response_time(task: Demand, more_urgent: &[Demand], limit: u64) -> Option<u64
 /// Davis & Burns, "Hierarchical Fixed Priority Pre-emptive Scheduling", RTSS 2005, for tasks that are not
 /// bound to their server's releases: worst response time of `task` below `more_urgent` tasks in a server
 /// that has no overrun, below `servers`, whose jitter is period - budget for deferrable servers and zero
-/// for periodic ones.
+/// for periodic ones. Also says how many of the server's periods that takes.
 fn response_time_in_server(
     task: Demand,
     more_urgent: &[Demand],
     server: Demand,
     servers: &[Demand],
     limit: u64,
-) -> Option<u64> {
+) -> Option<(u64, u64)> {
     let gap = server.period - server.cost;
     // The work of the server's own tasks at this priority and above, when all were released just as the
     // budget ran out, `gap` before the server's next release.
@@ -63,7 +63,7 @@ fn response_time_in_server(
             + servers.iter().map(|x| (in_last_period + x.jitter).div_ceil(x.period) * x.cost).sum::<u64>()
     })?;
     // Beyond its period a task would delay its own next job, which the analysis does not cover.
-    Some(w + gap).filter(|r| *r <= limit)
+    Some((w + gap, load(w).div_ceil(server.cost))).filter(|(bound, _)| *bound <= limit)
 }
 
 const US: u64 = 1_000;
@@ -163,9 +163,13 @@ proptest! {
         let results = simulate(&host).unwrap();
         for (i, task) in tasks.iter().enumerate() {
             // Below a task that is late, nothing is guaranteed.
-            let Some(bound) = response_time_in_server(*task, &tasks[..i], server, &servers, task.period) else {
-                break;
-            };
+            let bound = response_time_in_server(*task, &tasks[..i], server, &servers, task.period);
+            let Some((bound, periods)) = bound else { break };
+            // A sporadic server's refill counts from when it began to execute (Stanovich et al., RTAS 2010),
+            // so the delays of successive periods add up; the analysis has them begin at fixed distances.
+            if name == "sporadic" && periods > 1 {
+                continue;
+            }
             let seen = results.tasks[first + i].jobs.response.max().as_ns();
             prop_assert!(seen <= bound, "task {}: {} ns, bound {} ns", i, seen, bound);
         }

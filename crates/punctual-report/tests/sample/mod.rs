@@ -33,6 +33,7 @@ period = "5ms"
 cost = "200us"
 
 [domain.outer]
+vcpus = 2
 budget = "4ms"
 period = "10ms"
 task.control = { period = "10ms", cost = { min = "1ms", max = "3ms" } }
