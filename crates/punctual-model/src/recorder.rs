@@ -307,7 +307,9 @@ mod tests {
     #[test]
     fn numbers_that_do_not_belong_together_are_refused() {
         let mut r = Recorder::new();
-        [3, 5, 900].map(|ns| r.record(Duration::from_ns(ns)));
+        for ns in [3, 5, 900] {
+            r.record(Duration::from_ns(ns));
+        }
         let text = serde_json::to_string(&r).unwrap();
         for (good, bad, expected) in [
             ("\"count\":3", "\"count\":4", "the counts of `buckets` add up to 3, `count` says 4"),
