@@ -168,9 +168,17 @@ impl<T: TraceSink> Machine<'_, T> {
         if s.awake > s.running
             && (s.running as usize) < s.procs.len()
             && s.info.work_conservation != WorkConservation::Never
+            && (s.awake - s.running) as usize > self.asked(sched)
         {
             self.check_waiting_units(sched);
         }
+    }
+
+    /// Processors of the scheduler that were asked to pick and have not yet: vCPUs without power. Each takes one
+    /// of the waiting units with it, also when another vCPU of the guest has power by then.
+    fn asked(&self, sched: usize) -> usize {
+        let procs = self.scheds[sched].procs.iter().map(|&proc| &self.procs[proc as usize]);
+        procs.filter(|p| p.pending || p.resched).count()
     }
 
     fn check_waiting_units(&mut self, sched: usize) {

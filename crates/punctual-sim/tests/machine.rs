@@ -149,6 +149,26 @@ fn an_smp_guest_uses_its_vcpus_in_parallel() {
     assert_eq!((max_response_ns(&results, a), max_response_ns(&results, b)), (8_000_000, 8_000_000));
 }
 
+/// The guest calls the vCPU on which its task ran last. That one waits behind other domains; the guest's other
+/// vCPU idles meanwhile, which is no fault of the guest's scheduler.
+#[test]
+fn a_guest_whose_called_vcpu_waits_for_a_processor_may_idle_on_another_one() {
+    let mut host = pooled(2, ms(100), policy("rtds"));
+    let share = UnitParams {
+        budget: Some(ms(4)),
+        period: Some(ms(10)),
+        extratime: Some(false),
+        ..UnitParams::default()
+    };
+    let busy = domain(&mut host, Parent::Pool(PoolIx(0)), "fixed-priority", vec![share.clone(); 2]);
+    hog(&mut host, busy, 1);
+    hog(&mut host, busy, 1);
+    let guest = domain(&mut host, Parent::Pool(PoolIx(0)), "fixed-priority", vec![share; 2]);
+    let tasks = [0, 1, 2, 3].map(|i| task(&mut host, guest, 1, us(10), us(10_000 + 500 * i)));
+    let results = run(&host);
+    assert!(tasks.iter().all(|&t| results.tasks[t].jobs.missed == 0));
+}
+
 #[test]
 fn migration_and_the_lock_of_a_shared_queue_cost_time() {
     let mut host = pooled(2, ms(10), policy("edf"));
