@@ -11,6 +11,7 @@ mod jobs;
 mod metric;
 mod output;
 mod policies;
+mod reproduce;
 mod show;
 mod sim;
 mod sweep;
@@ -25,7 +26,7 @@ use output::Ui;
 pub mod exit {
     /// It ran.
     pub const OK: u8 = 0;
-    /// It ran, a deadline was missed, and `--fail-on-miss` was given.
+    /// It ran, and what `--fail-on-miss` or `--strict` looks for happened.
     pub const MISSED: u8 = 1;
     /// The command line or a file is wrong, or an output cannot be written.
     pub const USAGE: u8 = 2;
@@ -38,7 +39,8 @@ pub mod exit {
 const EXIT_CODES: &str = "\
 Exit codes:
   0    it ran
-  1    it ran, a deadline was missed, and --fail-on-miss was given
+  1    it ran, and a deadline was missed (with --fail-on-miss), or a verdict is not the recorded one
+       (with --strict)
   2    the command line or a file is wrong, or an output cannot be written
   3    the simulator found an invariant violated (please report it)
   130  interrupted";
@@ -91,6 +93,7 @@ enum Command {
     Sim(sim::Args),
     Sweep(sweep::Args),
     Policies(policies::Args),
+    Reproduce(reproduce::Args),
     Show(show::Args),
     Completions(describe::CompletionsArgs),
     Man(describe::ManArgs),
@@ -153,6 +156,7 @@ pub fn main() -> ExitCode {
         Command::Sim(args) => sim::run(args, &ui),
         Command::Sweep(args) => sweep::run(args, &ui),
         Command::Policies(args) => policies::run(args, &ui),
+        Command::Reproduce(args) => reproduce::run(args, &ui),
         Command::Show(args) => show::run(args, &ui),
         Command::Completions(args) => describe::completions(args, &ui),
         Command::Man(args) => describe::man(args, &ui),

@@ -1,0 +1,110 @@
+//! `punctual reproduce`: the experiments of published papers.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use indicatif::ProgressStyle;
+
+use super::output::{OutFile, Ui};
+use super::{Failure, exit, interrupt};
+use crate::reproduce::{self, ReproduceOptions, Reproduction, render};
+
+/// Carry out the experiments of a published paper and judge its claims.
+///
+/// Everything is simulated from the host files in papers/, on all cores, except for the cost of decisions
+/// (Table 1 of rt-xen), which is measured on this machine. Tables show the paper's figures beside ours; each claim
+/// of the paper gets a verdict and a reason. Exits with 0 whatever the verdicts are, unless --strict is given.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    punctual reproduce rt-xen --quick                  in seconds, with shorter runs\n  \
+    punctual reproduce rt-xen --only fig6 --out fig6   one experiment, with CSV, JSON and SVG files\n  \
+    punctual reproduce nautilus")]
+pub struct Args {
+    /// Which paper.
+    #[arg(value_name = "PAPER")]
+    paper: Paper,
+    /// Only these experiments (rt-xen: fig5, table1, table2, fig6; nautilus: cyclictest).
+    #[arg(long, value_name = "EXPERIMENT", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Shorter runs, fewer loads, two task sets.
+    #[arg(long)]
+    quick: bool,
+    /// How many task sets are drawn for each cell [default: 5, with --quick 2].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    task_sets: Option<u32>,
+    /// Measure nothing on this machine: the output is then the same everywhere.
+    #[arg(long)]
+    no_native: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// Also write text, JSON, and CSV and SVG files of every table and figure into this directory.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Exit with 1 when a verdict is not the one recorded in papers/ for a full run.
+    #[arg(long)]
+    strict: bool,
+}
+
+/// The papers that can be reproduced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Paper {
+    /// RT-Xen (EMSOFT 2011): Fig. 5, Tables 1 and 2, Fig. 6.
+    RtXen,
+    /// RTDS on Nautilus: cyclictest under global, partitioned and mixed scheduling.
+    Nautilus,
+}
+
+/// Runs `punctual reproduce`.
+pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
+    interrupt::install();
+    let options = ReproduceOptions {
+        quick: args.quick,
+        task_sets: args.task_sets,
+        only: args.only.clone(),
+        native: !args.no_native,
+    };
+    let style = ProgressStyle::with_template("{msg}  {wide_bar} {pos}/{len} simulations, {eta} left");
+    let bar = ui.progress(0).with_style(style.expect("the template is constant"));
+    let progress = |what: &str, done: usize, total: usize| {
+        bar.set_length(total as u64);
+        bar.set_position(done as u64);
+        bar.set_message(what.to_string());
+    };
+    let done = match args.paper {
+        Paper::RtXen => reproduce::rt_xen(&options, &progress),
+        Paper::Nautilus => reproduce::nautilus(&options, &progress),
+    };
+    bar.finish_and_clear();
+    let reproduction = done.map_err(failure)?;
+    if let Some(dir) = &args.out {
+        write_files(&reproduction, dir)?;
+    }
+    match args.json {
+        true => ui.print_json(&reproduction)?,
+        false => ui.print(render::text(&reproduction))?,
+    }
+    let surprised = args.strict && reproduction.unexpected().next().is_some();
+    Ok(if surprised { exit::MISSED } else { exit::OK })
+}
+
+fn failure(error: reproduce::Error) -> Failure {
+    match error {
+        reproduce::Error::Simulation { what, error: punctual_sim::Error::Violation(text) } => {
+            Failure::Violation(format!("{what}: {text}"))
+        }
+        other => Failure::Usage(other.to_string()),
+    }
+}
+
+fn write_files(reproduction: &Reproduction, dir: &Path) -> Result<(), Failure> {
+    std::fs::create_dir_all(dir)
+        .map_err(|e| Failure::Usage(format!("cannot create {}: {e}", dir.display())))?;
+    for (name, text) in render::files(reproduction).map_err(|e| Failure::Usage(e.to_string()))? {
+        let mut file = OutFile::create(&dir.join(name))?;
+        file.write_all(text.as_bytes())?;
+        file.finish()?;
+    }
+    Ok(())
+}

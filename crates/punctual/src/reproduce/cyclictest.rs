@@ -1,0 +1,168 @@
+//! Nautilus: cyclictest in the driver domain under global, partitioned and mixed scheduling.
+//!
+//! cyclictest sleeps until the next multiple of its interval and notes how late it runs. Its threads are tasks of
+//! 10 us here (the tool's own work for a wake-up), and a latency is the time from release to first instruction.
+//! What is simulated is the hypervisor's share of it: waiting for a processor, a budget, another vCPU. The
+//! guest kernel's own latency, interrupt delivery and the cost of switching on that board are not; the paper's
+//! run without a hypervisor tells how much the kernel alone takes.
+
+use punctual_model::{Recorder, Results};
+use punctual_sched::Duration;
+
+use super::measures::number;
+use super::papers::{Listing, Nautilus};
+use super::scenario::{Scenario, as_written, run_all};
+use super::{Error, Outcome, Progress, ReproduceOptions, Table};
+
+/// Domains that burn their processors: their hogs otherwise start after the end of the run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Load {
+    Idle,
+    ThinDomain,
+    Everyone,
+}
+
+/// A configuration with the paper's output of it, if printed.
+struct Config {
+    id: &'static str,
+    file: &'static str,
+    load: Load,
+    listing: Option<&'static str>,
+}
+
+const fn config(id: &'static str, file: &'static str, load: Load, listing: Option<&'static str>) -> Config {
+    Config { id, file, load, listing }
+}
+
+const CONFIGS: [Config; 12] = [
+    config("global-default-idle", "global-default", Load::Idle, Some("global-default")),
+    config("global-default-loaded", "global-default", Load::ThinDomain, None),
+    config("global-default-all-loaded", "global-default", Load::Everyone, None),
+    config("global-tuned-idle", "global-tuned", Load::Idle, Some("global-tuned-idle")),
+    config("global-tuned-loaded", "global-tuned", Load::ThinDomain, Some("global-tuned-loaded")),
+    config("global-tuned-all-loaded", "global-tuned", Load::Everyone, None),
+    config("partitioned-idle", "partitioned", Load::Idle, Some("partitioned")),
+    config("partitioned-loaded", "partitioned", Load::ThinDomain, None),
+    config("partitioned-all-loaded", "partitioned", Load::Everyone, None),
+    config("mixed-idle", "mixed", Load::Idle, Some("mixed")),
+    config("mixed-loaded", "mixed", Load::ThinDomain, None),
+    config("mixed-all-loaded", "mixed", Load::Everyone, None),
+];
+
+impl Config {
+    fn scenario(&self, quick: bool) -> Scenario {
+        let domains: &[&str] = match self.load {
+            Load::Idle => &[],
+            Load::ThinDomain => &["domain-0"],
+            Load::Everyone => &["domain-0", "android"],
+        };
+        let plain = Scenario::new("nautilus", self.file);
+        let plain = if quick { plain.duration(Duration::from_secs(5)) } else { plain };
+        domains.iter().fold(plain, |s, d| s.set(format!("domain.{d}.task.*.start=0ns")))
+    }
+}
+
+struct Measured {
+    latency: Recorder,
+    unfinished: u64,
+    migrations_per_s: f64,
+}
+
+/// Runs every configuration idle, with the thin domain loaded, and with the guest loaded as well.
+///
+/// # Errors
+/// When a simulation stops.
+pub fn run(options: &ReproduceOptions, paper: &Nautilus, progress: Progress<'_>) -> Result<Outcome, Error> {
+    let scenarios: Vec<_> = CONFIGS.iter().map(|c| c.scenario(options.quick)).collect();
+    let measured = run_all("cyclictest", &scenarios, progress, as_written, |_, results| measure(results))?;
+    let mut out = Outcome::default();
+    let mut table = Table::new(
+        "cyclictest",
+        "cyclictest in Domain-D: latency in us",
+        &[
+            "configuration",
+            "paper min",
+            "paper avg",
+            "paper max",
+            "ours min",
+            "ours avg",
+            "ours max",
+            "migrations/s",
+        ],
+    );
+    let native = paper.listings.iter().find(|l| l.id == "native");
+    native.iter().for_each(|l| table.rows.push(printed_row("no hypervisor", l)));
+    for (config, measured) in CONFIGS.iter().zip(&measured) {
+        add_row(&mut out, &mut table, paper, config, measured);
+    }
+    if let Some([_, avg, max]) = native.map(summary) {
+        out.measures.set_one("cyclictest.native.avg_us", avg);
+        out.measures.set_one("cyclictest.native.max_us", max);
+    }
+    table.notes = vec![
+        "Paper: least, mean and greatest over the threads it prints. Ours: what the hypervisor's scheduling adds; the guest kernel's own latency (the paper's row without a hypervisor), interrupts and the board's overheads are not in it.".into(),
+        "loaded: a busy loop on each vCPU of Domain-0; all-loaded: in the Android guest as well.".into(),
+    ];
+    out.tables.push(table);
+    Ok(out)
+}
+
+fn measure(results: &Results) -> Measured {
+    let threads = results.tasks.iter().filter(|t| t.parent == "domain-d");
+    let mut latency = Recorder::new();
+    let mut unfinished = 0;
+    for thread in threads {
+        latency.merge(&thread.jobs.start_latency);
+        unfinished += thread.jobs.released - thread.jobs.completed;
+    }
+    let migrations: u64 = results.pools.iter().map(|p| p.migrations).sum();
+    let migrations_per_s = migrations as f64 * 1e9 / results.duration_ns as f64;
+    Measured { latency, unfinished, migrations_per_s }
+}
+
+fn add_row(out: &mut Outcome, table: &mut Table, paper: &Nautilus, config: &Config, measured: &Measured) {
+    let us = |d: Duration| d.as_ns() as f64 / 1_000.0;
+    let (min, avg, max) =
+        (us(measured.latency.min()), us(measured.latency.mean()), us(measured.latency.max()));
+    let printed = config.listing.and_then(|id| paper.listings.iter().find(|l| l.id == id));
+    let mut row = match printed {
+        Some(listing) => printed_row(config.id, listing),
+        None => printed_row_of(config.id, ["-".into(), "-".into(), "-".into()]),
+    };
+    row.truncate(4);
+    row.extend([min, avg, max, measured.migrations_per_s].map(number));
+    table.rows.push(row);
+    let prefix = format!("cyclictest.{}", config.id);
+    for (what, value) in [
+        ("min_us", min),
+        ("avg_us", avg),
+        ("max_us", max),
+        ("migrations_per_s", measured.migrations_per_s),
+        ("unfinished", measured.unfinished as f64),
+    ] {
+        out.measures.set_one(format!("{prefix}.{what}"), value);
+    }
+    if let Some([min, avg, max]) = printed.map(summary) {
+        out.measures.set_one(format!("{prefix}.paper_min_us"), min);
+        out.measures.set_one(format!("{prefix}.paper_avg_us"), avg);
+        out.measures.set_one(format!("{prefix}.paper_max_us"), max);
+    }
+}
+
+/// Least minimum, mean of the averages, greatest maximum over the threads.
+fn summary(listing: &Listing) -> [f64; 3] {
+    let (min, _) = super::measures::range(&listing.min_us);
+    let (_, max) = super::measures::range(&listing.max_us);
+    [min, super::measures::mean(&listing.avg_us), max]
+}
+
+fn printed_row(name: &str, listing: &Listing) -> Vec<String> {
+    printed_row_of(name, summary(listing).map(number))
+}
+
+fn printed_row_of(name: &str, printed: [String; 3]) -> Vec<String> {
+    let mut row = vec![name.to_string()];
+    row.extend(printed);
+    row.extend(["-"; 4].map(String::from));
+    row
+}

@@ -1,0 +1,280 @@
+//! The papers' data, embedded in the program: citation, tables, claims and host files.
+
+use serde::{Deserialize, Serialize};
+
+use super::claims::Claim;
+
+/// Where a paper can be found.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Citation {
+    /// Short name, also the directory under `papers/`.
+    pub short: String,
+    /// Authors, where the paper names them.
+    #[serde(default)]
+    pub authors: String,
+    /// Title.
+    pub title: String,
+    /// Where and when it appeared.
+    pub venue: String,
+}
+
+/// The tables of RT-Xen.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RtXen {
+    /// Which paper.
+    pub citation: Citation,
+    /// Table 1.
+    pub table1: Table1,
+    /// Table 2.
+    pub table2: Table2,
+    /// Table 3.
+    pub table3: Table3,
+    /// Table 4.
+    pub table4: Table4,
+    /// First misses printed in s.5.2.
+    pub figure5: Vec<FirstMiss>,
+}
+
+/// Table 1: overhead in 10 s, one column for each policy.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Table1 {
+    /// The columns.
+    pub policies: Vec<String>,
+    /// Total time in `do_schedule`.
+    pub decision_total_us: Vec<f64>,
+    /// Total time in context switches.
+    pub switch_total_us: Vec<f64>,
+    /// Both.
+    pub combined_total_us: Vec<f64>,
+    /// Both, as share of 10 s.
+    pub loss_percent: Vec<f64>,
+    /// Longest `do_schedule`.
+    pub decision_max_ns: Vec<f64>,
+    /// Median `do_schedule`.
+    pub decision_median_ns: Vec<f64>,
+    /// 99 % quantile of `do_schedule`.
+    pub decision_p99_ns: Vec<f64>,
+    /// Calls of `do_schedule`.
+    pub decisions: Vec<f64>,
+    /// Longest context switch.
+    pub switch_max_ns: Vec<f64>,
+    /// Median context switch.
+    pub switch_median_ns: Vec<f64>,
+    /// 99 % quantile of context switches.
+    pub switch_p99_ns: Vec<f64>,
+    /// Context switches.
+    pub switches: Vec<f64>,
+}
+
+impl Table1 {
+    /// The column of `policy`.
+    pub fn column(&self, policy: &str) -> Option<usize> {
+        self.policies.iter().position(|p| p == policy)
+    }
+}
+
+/// Table 2: deadline miss ratios in percent.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Table2 {
+    /// The workload as generated.
+    pub normal: MissRatios,
+    /// Domain 3's most urgent task misconfigured.
+    pub overloaded: MissRatios,
+}
+
+/// Miss ratios in percent of domains 1 to 5.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "each field is the policy of its name")]
+pub struct MissRatios {
+    pub sporadic: [f64; 5],
+    pub periodic: [f64; 5],
+    pub polling: [f64; 5],
+    pub deferrable: [f64; 5],
+    pub credit: [f64; 5],
+    pub sedf: [f64; 5],
+}
+
+impl MissRatios {
+    /// The row of `policy`.
+    pub fn row(&self, policy: &str) -> Option<&[f64; 5]> {
+        Some(match policy {
+            "sporadic" => &self.sporadic,
+            "periodic" => &self.periodic,
+            "polling" => &self.polling,
+            "deferrable" => &self.deferrable,
+            "credit" => &self.credit,
+            "sedf" => &self.sedf,
+            _ => return None,
+        })
+    }
+}
+
+/// Table 3: the five domains.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Table3 {
+    /// Priorities.
+    pub priority: [u32; 5],
+    /// Budgets.
+    pub budget_ms: [u64; 5],
+    /// Periods by share case.
+    pub period_ms: Cases<[u64; 5]>,
+}
+
+/// Table 4: ranges of loads in percent that the analysis guarantees, both ends included.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Table4 {
+    /// Under the deferrable server.
+    pub deferrable: Cases<Vec<[u32; 2]>>,
+    /// Under the periodic server.
+    pub periodic: Cases<Vec<[u32; 2]>>,
+}
+
+/// Something for each share case.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cases<T> {
+    /// Domain 1 has the largest share.
+    pub decreasing: T,
+    /// All domains have the same share.
+    pub even: T,
+    /// Domain 5 has the largest share.
+    pub increasing: T,
+}
+
+/// Where deadline misses start (s.5.2).
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FirstMiss {
+    /// Scheduling quantum.
+    pub quantum_us: u64,
+    /// Lowest utilisation with a miss.
+    pub first_miss_percent: f64,
+}
+
+/// The outputs of cyclictest in the Nautilus paper.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Nautilus {
+    /// Which paper.
+    pub citation: Citation,
+    /// The outputs.
+    #[serde(rename = "listing")]
+    pub listings: Vec<Listing>,
+}
+
+/// One output of cyclictest: latencies by thread.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Listing {
+    /// Name.
+    pub id: String,
+    /// How the machine was configured.
+    pub what: String,
+    /// The threads' periods.
+    pub interval_us: Vec<u64>,
+    /// Least latencies.
+    pub min_us: Vec<f64>,
+    /// Mean latencies.
+    pub avg_us: Vec<f64>,
+    /// Greatest latencies.
+    pub max_us: Vec<f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Claims {
+    claim: Vec<Claim>,
+}
+
+/// The data of RT-Xen and its claims.
+///
+/// # Panics
+/// Never in a tested build: the embedded files are parsed by this crate's tests.
+pub fn rt_xen() -> (RtXen, Vec<Claim>) {
+    let paper = toml::from_str(include_str!("../../../../papers/rt-xen/paper.toml"));
+    let claims = toml::from_str::<Claims>(include_str!("../../../../papers/rt-xen/claims.toml"));
+    (paper.expect("papers/rt-xen/paper.toml"), claims.expect("papers/rt-xen/claims.toml").claim)
+}
+
+/// The data of the Nautilus paper and its claims.
+///
+/// # Panics
+/// Never in a tested build: the embedded files are parsed by this crate's tests.
+pub fn nautilus() -> (Nautilus, Vec<Claim>) {
+    let paper = toml::from_str(include_str!("../../../../papers/nautilus/paper.toml"));
+    let claims = toml::from_str::<Claims>(include_str!("../../../../papers/nautilus/claims.toml"));
+    (paper.expect("papers/nautilus/paper.toml"), claims.expect("papers/nautilus/claims.toml").claim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_column_of_table_1_covers_the_six_policies() {
+        let t = rt_xen().0.table1;
+        let columns = [
+            &t.decision_total_us,
+            &t.switch_total_us,
+            &t.combined_total_us,
+            &t.loss_percent,
+            &t.decision_max_ns,
+            &t.decision_median_ns,
+            &t.decision_p99_ns,
+            &t.decisions,
+            &t.switch_max_ns,
+            &t.switch_median_ns,
+            &t.switch_p99_ns,
+            &t.switches,
+        ];
+        assert_eq!(t.policies.len(), 6);
+        assert!(columns.iter().all(|c| c.len() == 6));
+    }
+
+    /// The paper rounds each row by itself, so a sum may be 1 us off.
+    #[test]
+    fn both_parts_of_table_1_add_up_to_its_totals() {
+        let t = rt_xen().0.table1;
+        for i in 0..6 {
+            let sum = t.decision_total_us[i] + t.switch_total_us[i];
+            assert!((sum - t.combined_total_us[i]).abs() <= 1.0, "{}", t.policies[i]);
+        }
+    }
+
+    #[test]
+    fn the_shares_of_table_3_add_up_to_the_whole_processor() {
+        let t = rt_xen().0.table3;
+        for periods in [t.period_ms.decreasing, t.period_ms.even, t.period_ms.increasing] {
+            let share: f64 = t.budget_ms.iter().zip(periods).map(|(&b, p)| b as f64 / p as f64).sum();
+            assert!((share - 1.0).abs() < 1e-12, "{share}");
+        }
+    }
+
+    #[test]
+    fn ids_of_claims_are_unique_and_every_claim_says_something() {
+        for claims in [rt_xen().1, nautilus().1] {
+            let ids: BTreeSet<_> = claims.iter().map(|c| c.id.as_str()).collect();
+            assert_eq!(ids.len(), claims.len());
+            for c in &claims {
+                assert!(!c.statement.is_empty() && !c.section.is_empty() && !c.paper.is_empty(), "{}", c.id);
+                assert!(!c.check.is_empty() || !c.because.is_empty(), "{} needs a check or a reason", c.id);
+            }
+        }
+    }
+
+    #[test]
+    fn cyclictest_columns_have_one_entry_for_each_thread() {
+        for l in nautilus().0.listings {
+            let n = l.interval_us.len();
+            assert_eq!([l.min_us.len(), l.avg_us.len(), l.max_us.len()], [n; 3], "{}", l.id);
+        }
+    }
+}

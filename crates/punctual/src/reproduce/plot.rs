@@ -1,0 +1,30 @@
+//! Figures as charts: the means over the task sets. The ranges are in the figure's CSV file.
+
+use punctual_report::plot::{self, Axis, Chart};
+
+use super::Figure;
+use super::measures::range;
+
+/// The figure as an SVG document.
+pub fn svg(figure: &Figure) -> String {
+    let points = || figure.series.iter().flat_map(|s| &s.points);
+    let (x_min, x_max) = range(&points().map(|p| p[0]).collect::<Vec<_>>());
+    let (_, y_max) = range(&points().map(|p| p[1]).collect::<Vec<_>>());
+    // Whole tens, at least one: a curve of zeros lies on the axis.
+    let y_max = ((y_max / 10.0).ceil() * 10.0).max(10.0);
+    let series = figure.series.iter().map(|s| plot::Series {
+        name: s.name.clone(),
+        points: s.points.iter().map(|p| (p[0], p[1])).collect(),
+    });
+    plot::svg(&Chart {
+        title: figure.title.clone(),
+        x: Axis { label: figure.x.clone(), min: x_min, max: x_max, step: 10.0 },
+        y: Axis {
+            label: figure.y.clone(),
+            min: 0.0,
+            max: y_max,
+            step: if y_max > 40.0 { 10.0 } else { 5.0 },
+        },
+        series: series.collect(),
+    })
+}

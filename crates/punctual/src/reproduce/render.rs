@@ -1,0 +1,152 @@
+//! Shows a reproduction: text for the terminal, and files (CSV, JSON, SVG) for everything else.
+
+use super::claims::{Judged, Verdict};
+use super::{Figure, Reproduction, Table};
+
+/// Width of the claims' text.
+const WIDTH: usize = 100;
+
+/// The whole reproduction as text: tables, then one entry for each claim, then the count of verdicts.
+pub fn text(reproduction: &Reproduction) -> String {
+    let citation = &reproduction.citation;
+    let authors = if citation.authors.is_empty() { String::new() } else { format!("{}: ", citation.authors) };
+    let mut out = format!("{authors}{}. {}.\n", citation.title, citation.venue);
+    if reproduction.quick {
+        out += "Quick: shorter runs, fewer loads and task sets; the full run's verdicts may differ.\n";
+    }
+    for table in &reproduction.tables {
+        out.push('\n');
+        out += &text_table(table);
+    }
+    out += "\nClaims\n";
+    for claim in &reproduction.claims {
+        out += &text_claim(claim);
+    }
+    out.push('\n');
+    out += &text_counts(reproduction);
+    out
+}
+
+/// A table with aligned columns.
+pub fn text_table(table: &Table) -> String {
+    let width = |i: usize| {
+        let cells = table.rows.iter().map(|r| r[i].chars().count());
+        cells.chain([table.columns[i].chars().count()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..table.columns.len()).map(width).collect();
+    let line = |cells: &[String]| {
+        let padded: Vec<String> = cells.iter().zip(&widths).map(|(c, &w)| format!("{c:<w$}")).collect();
+        format!("  {}\n", padded.join("  ").trim_end())
+    };
+    let mut out = format!("{}\n", table.title);
+    out += &line(&table.columns);
+    out += &line(&widths.iter().map(|&w| "-".repeat(w)).collect::<Vec<_>>());
+    table.rows.iter().for_each(|row| out += &line(row));
+    table.notes.iter().for_each(|note| out += &wrapped("  ", "  ", note));
+    out
+}
+
+fn text_claim(claim: &Judged) -> String {
+    let share = match claim.verdict {
+        Verdict::OnAverage | Verdict::Differs if claim.task_sets > 1 => {
+            format!(" (holds for {} of {} task sets)", claim.holds, claim.task_sets)
+        }
+        _ => String::new(),
+    };
+    let mark = if claim.unexpected { " [not the recorded verdict]" } else { "" };
+    let mut out = format!("\n  {}{share}{mark}: {} (s.{})\n", claim.verdict, claim.id, claim.section);
+    out += &wrapped("    ", "    ", &claim.statement);
+    out += &wrapped("    paper: ", "           ", &claim.paper);
+    if !claim.ours.is_empty() {
+        out += &wrapped("    ours:  ", "           ", &claim.ours);
+    }
+    if !claim.because.is_empty() {
+        out += &wrapped("    why:   ", "           ", &claim.because);
+    }
+    out
+}
+
+fn text_counts(reproduction: &Reproduction) -> String {
+    let verdicts =
+        [Verdict::Agrees, Verdict::OnAverage, Verdict::Differs, Verdict::NotComparable, Verdict::NotRun];
+    let count = |v: Verdict| reproduction.claims.iter().filter(|c| c.verdict == v).count();
+    let parts: Vec<String> =
+        verdicts.into_iter().filter(|&v| count(v) > 0).map(|v| format!("{} {v}", count(v))).collect();
+    format!("{} claims: {}\n", reproduction.claims.len(), parts.join(", "))
+}
+
+/// `text` in lines of at most [`WIDTH`] characters.
+fn wrapped(first: &str, rest: &str, text: &str) -> String {
+    let options = textwrap::Options::new(WIDTH).initial_indent(first).subsequent_indent(rest);
+    textwrap::fill(text, options) + "\n"
+}
+
+/// The reproduction as files, name and content: the text, JSON, a CSV file for each table, and a CSV and an SVG file
+/// for each figure.
+///
+/// # Errors
+/// When a value cannot be written as JSON or CSV, which plain values can.
+pub fn files(reproduction: &Reproduction) -> Result<Vec<(String, String)>, Box<dyn std::error::Error>> {
+    let json = serde_json::to_string_pretty(reproduction)? + "\n";
+    let mut files = vec![("reproduction.txt".into(), text(reproduction)), ("reproduction.json".into(), json)];
+    for table in &reproduction.tables {
+        files.push((format!("{}.csv", table.id), csv_table(table)?));
+    }
+    for figure in &reproduction.figures {
+        // A figure may have the name of a table.
+        let name = format!("{}-curves", figure.id);
+        files.push((format!("{name}.csv"), csv_figure(figure)?));
+        files.push((format!("{name}.svg"), super::plot::svg(figure)));
+    }
+    Ok(files)
+}
+
+fn csv_table(table: &Table) -> Result<String, csv::Error> {
+    let mut out = csv::Writer::from_writer(Vec::new());
+    out.write_record(&table.columns)?;
+    table.rows.iter().try_for_each(|row| out.write_record(row))?;
+    csv_text(out)
+}
+
+fn csv_figure(figure: &Figure) -> Result<String, csv::Error> {
+    let mut out = csv::Writer::from_writer(Vec::new());
+    out.write_record(["series", "x", "mean", "min", "max"])?;
+    for series in &figure.series {
+        for point in &series.points {
+            out.write_field(&series.name)?;
+            out.write_record(point.map(|v| v.to_string()))?;
+        }
+    }
+    csv_text(out)
+}
+
+fn csv_text(out: csv::Writer<Vec<u8>>) -> Result<String, csv::Error> {
+    let bytes = out.into_inner().map_err(|e| csv::Error::from(e.into_error()))?;
+    // Everything written was text.
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_with_commas_and_quotes_survive_csv() {
+        let mut table = Table::new("t", "T", &["p", "q"]);
+        table.rows.push(vec!["a,b".into(), "say \"x\"".into()]);
+        assert_eq!(csv_table(&table).unwrap(), "p,q\n\"a,b\",\"say \"\"x\"\"\"\n");
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let mut table = Table::new("t", "T", &["a", "bb"]);
+        table.rows.push(vec!["wide".into(), "x".into()]);
+        assert_eq!(text_table(&table), "T\n  a     bb\n  ----  --\n  wide  x\n");
+    }
+
+    #[test]
+    fn long_texts_wrap_between_words() {
+        let text = "word ".repeat(40);
+        assert!(wrapped("  ", "  ", &text).lines().all(|l| l.chars().count() <= WIDTH));
+    }
+}

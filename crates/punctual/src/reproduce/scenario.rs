@@ -1,0 +1,217 @@
+//! The papers' host files, what an experiment changes in them, and running many of them at once.
+
+use punctual_model::Host;
+use punctual_model::Results;
+use punctual_model::file::{self, Overrides};
+use punctual_model::host::{Arrival, Cost, DomainIx, Parent, TaskIx, Work};
+use punctual_sched::Duration;
+use rayon::prelude::*;
+
+/// Why an experiment did not finish.
+#[derive(Debug)]
+pub enum Error {
+    /// A host file of the papers does not fit this program.
+    Host(String),
+    /// A simulation stopped.
+    Simulation {
+        /// Which one, as the command that repeats it.
+        what: String,
+        /// Why.
+        error: punctual_sim::Error,
+    },
+    /// The experiment itself cannot be carried out here.
+    Experiment(String),
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Error::Host(text) | Error::Experiment(text) => f.write_str(text),
+            Error::Simulation { what, error } => write!(f, "{what}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Told after every finished simulation: what runs, how many are done, how many there are.
+pub type Progress<'a> = &'a (dyn Fn(&str, usize, usize) + Sync);
+
+/// Host files by their path in the repository.
+const FILES: [(&str, &str); 10] = [
+    ("papers/rt-xen/decreasing.toml", include_str!("../../../../papers/rt-xen/decreasing.toml")),
+    ("papers/rt-xen/even.toml", include_str!("../../../../papers/rt-xen/even.toml")),
+    ("papers/rt-xen/increasing.toml", include_str!("../../../../papers/rt-xen/increasing.toml")),
+    ("papers/rt-xen/quantum-1ms.toml", include_str!("../../../../papers/rt-xen/quantum-1ms.toml")),
+    ("papers/rt-xen/quantum-100us.toml", include_str!("../../../../papers/rt-xen/quantum-100us.toml")),
+    ("papers/rt-xen/quantum-10us.toml", include_str!("../../../../papers/rt-xen/quantum-10us.toml")),
+    ("papers/nautilus/global-default.toml", include_str!("../../../../papers/nautilus/global-default.toml")),
+    ("papers/nautilus/global-tuned.toml", include_str!("../../../../papers/nautilus/global-tuned.toml")),
+    ("papers/nautilus/partitioned.toml", include_str!("../../../../papers/nautilus/partitioned.toml")),
+    ("papers/nautilus/mixed.toml", include_str!("../../../../papers/nautilus/mixed.toml")),
+];
+
+/// A host file of a paper with what an experiment changes.
+#[derive(Clone, Debug, Default)]
+pub struct Scenario {
+    /// Path in the repository.
+    pub file: String,
+    /// Policy of every pool, if changed.
+    pub policy: Option<&'static str>,
+    /// `path=value`, as for `punctual sim --set`.
+    pub set: Vec<String>,
+    /// Seed, if changed.
+    pub seed: Option<u64>,
+    /// Duration, if changed.
+    pub duration: Option<Duration>,
+}
+
+impl Scenario {
+    /// The host file `papers/PAPER/NAME.toml` as it stands.
+    pub fn new(paper: &str, name: &str) -> Self {
+        Scenario { file: format!("papers/{paper}/{name}.toml"), ..Scenario::default() }
+    }
+
+    /// With another policy in every pool.
+    #[must_use]
+    pub fn policy(mut self, policy: &'static str) -> Self {
+        self.policy = Some(policy);
+        self
+    }
+
+    /// With `path=value` set.
+    #[must_use]
+    pub fn set(mut self, assignment: impl Into<String>) -> Self {
+        self.set.push(assignment.into());
+        self
+    }
+
+    /// With another seed.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// With another duration.
+    #[must_use]
+    pub fn duration(mut self, duration: Duration) -> Self {
+        self.duration = Some(duration);
+        self
+    }
+
+    /// The validated host.
+    ///
+    /// # Errors
+    /// [`Error::Host`] when the file does not fit this program.
+    pub fn host(&self) -> Result<Host, Error> {
+        let text = FILES.iter().find(|(path, _)| *path == self.file).map(|(_, text)| *text);
+        let text =
+            text.ok_or_else(|| Error::Host(format!("{} is not one of the papers' files", self.file)))?;
+        let overrides = Overrides {
+            policy: self.policy.map(str::to_string),
+            set: self.set.clone(),
+            seed: self.seed,
+            duration: self.duration.map(|d| d.to_string()),
+        };
+        file::parse(text, &self.file, &overrides).map_err(|e| Error::Host(e.render(false)))
+    }
+
+    /// The command that shows the same run.
+    pub fn command(&self) -> String {
+        let mut text = format!("punctual sim {}", self.file);
+        self.policy.iter().for_each(|p| text += &format!(" --policy {p}"));
+        self.set.iter().for_each(|s| text += &format!(" --set '{s}'"));
+        self.seed.iter().for_each(|s| text += &format!(" --seed {s}"));
+        self.duration.iter().for_each(|d| text += &format!(" --duration {d}"));
+        text
+    }
+}
+
+/// Simulates every scenario on all cores, after `change` had its way with the host, and keeps what `keep`
+/// takes from the results; the order is that of the scenarios.
+///
+/// # Errors
+/// The first scenario (in order) that could not be built or simulated.
+pub fn run_all<T: Send>(
+    what: &str,
+    scenarios: &[Scenario],
+    progress: Progress<'_>,
+    change: impl Fn(&Scenario, &mut Host) + Sync,
+    keep: impl Fn(&Host, &Results) -> T + Sync,
+) -> Result<Vec<T>, Error> {
+    let done = std::sync::atomic::AtomicUsize::new(0);
+    progress(what, 0, scenarios.len());
+    scenarios
+        .par_iter()
+        .map(|scenario| {
+            let mut host = scenario.host()?;
+            change(scenario, &mut host);
+            let results = punctual_sim::simulate(&host)
+                .map_err(|error| Error::Simulation { what: scenario.command(), error })?;
+            let kept = keep(&host, &results);
+            let finished = done.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
+            progress(what, finished, scenarios.len());
+            Ok(kept)
+        })
+        .collect::<Vec<_>>()
+        .into_iter()
+        .collect()
+}
+
+/// No change, for [`run_all`].
+pub fn as_written(_: &Scenario, _: &mut Host) {}
+
+/// Jobs missed, in percent of those due.
+pub fn miss_percent(jobs: &punctual_model::results::JobStats) -> f64 {
+    if jobs.due == 0 { 0.0 } else { 100.0 * jobs.missed as f64 / jobs.due as f64 }
+}
+
+/// The domain called `name`.
+///
+/// # Errors
+/// [`Error::Experiment`] when the host has none.
+pub fn domain(host: &Host, name: &str) -> Result<DomainIx, Error> {
+    let at = host.domains.iter().position(|d| d.name == name);
+    at.map(DomainIx).ok_or_else(|| Error::Experiment(format!("{} has no domain {name}", host.name)))
+}
+
+/// The periodic task of `domain` with the shortest deadline (the most urgent one under rate-monotonic
+/// priorities), the first of several.
+pub fn most_urgent_task(host: &Host, domain: DomainIx) -> Option<TaskIx> {
+    let deadline = |work: &Work| match work {
+        Work::Jobs { deadline, .. } => Some(*deadline),
+        Work::Hog { .. } => None,
+    };
+    host.tasks_of(Parent::Domain(domain))
+        .filter_map(|(ix, task)| Some((deadline(&task.work)?, ix)))
+        .min_by_key(|(deadline, ix)| (*deadline, ix.0))
+        .map(|(_, ix)| ix)
+}
+
+/// A task's relative deadline in ms; 0 for a hog.
+pub fn deadline_ms(host: &Host, task: TaskIx) -> f64 {
+    match host.tasks[task.0].work {
+        Work::Jobs { deadline, .. } => deadline.as_ns() as f64 / 1e6,
+        Work::Hog { .. } => 0.0,
+    }
+}
+
+/// Misconfigures a periodic task: its cost becomes `percent` of its period.
+pub fn set_utilisation(host: &mut Host, task: TaskIx, percent: u64) {
+    if let Work::Jobs { arrival: Arrival::Periodic { period, .. }, cost, .. } = &mut host.tasks[task.0].work {
+        let ns = period.as_ns() * percent / 100;
+        *cost = Cost { min: Duration::from_ns(ns), max: Duration::from_ns(ns) };
+    }
+}
+
+/// Processor share that the periodic tasks of `parent` ask for.
+pub fn utilisation_percent(host: &Host, parent: Parent) -> f64 {
+    let share = |work: &Work| match work {
+        Work::Jobs { arrival: Arrival::Periodic { period, .. }, cost, .. } => {
+            cost.max.as_ns() as f64 / period.as_ns() as f64
+        }
+        _ => 0.0,
+    };
+    100.0 * host.tasks_of(parent).map(|(_, task)| share(&task.work)).sum::<f64>()
+}
