@@ -5,7 +5,8 @@
 # exit: 0 nothing found, 1 a target failed (the input is kept and named), 77 skipped: no C++ compiler.
 #
 # Coverage instrumentation is a matter of flags that stable Rust has, so neither nightly nor cargo-fuzz is
-# needed. Address sanitizing would be, and finds nothing in code that forbids `unsafe`.
+# needed. Address sanitizing would be, and finds nothing in code that forbids `unsafe`. Not --locked: what changes in
+# the dependencies of the workspace reaches the lock file of the fuzz crate by building it.
 set -eu
 cd "$(dirname "$0")/.."
 seconds="${1:-30}"
@@ -21,7 +22,7 @@ coverage="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4"
 coverage="$coverage -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table"
 coverage="$coverage -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1"
 RUSTFLAGS="$coverage --cfg fuzzing -Cdebug-assertions" CARGO_TARGET_DIR="$target" \
-    cargo build --quiet --locked --release --manifest-path fuzz/Cargo.toml --target "$host"
+    cargo build --quiet --release --manifest-path fuzz/Cargo.toml --target "$host"
 
 for source in fuzz/fuzz_targets/*.rs; do
     name="$(basename "$source" .rs)"
