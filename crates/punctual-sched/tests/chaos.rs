@@ -2,23 +2,18 @@
 //! (contract, affinity, one processor per unit, budgets, charged time, work conservation).
 
 mod common;
+#[path = "common/events.rs"]
+mod events;
 
 use common::{Driver, Span, at_us};
+use events::{Event, affinity, half_ms, options};
 use proptest::prelude::*;
-use punctual_sched::registry::{self, OptionValue, Options, ParamKind, PolicyInfo};
-use punctual_sched::{CpuId, CpuSet, Duration, UnitParams};
-
-/// What happens to the pool; unit numbers are taken modulo the units that exist.
-#[derive(Clone, Debug)]
-enum Event {
-    Insert(UnitParams),
-    Remove(usize),
-    Adjust(usize, UnitParams),
-    Work { unit: usize, in_us: u64, demand_us: u64, due_us: Option<u64> },
-    Pass { us: u64 },
-}
+use punctual_sched::UnitParams;
+use punctual_sched::registry::{self, Options, PolicyInfo};
 
 const CPUS_MAX: usize = 4;
+/// More than any sequence below has.
+const INSTANTS_MAX: usize = 100_000;
 
 /// Parameters that every policy accepts or refuses with an error; coarse times make coincidences likely.
 fn params() -> impl Strategy<Value = UnitParams> {
@@ -33,17 +28,8 @@ fn params() -> impl Strategy<Value = UnitParams> {
         weight: numbers.1,
         cap_percent: numbers.2,
         extratime: rest.0,
-        affinity: rest.1.map(|bits| {
-            let mut set = CpuSet::new(CPUS_MAX);
-            let cpus = (0..CPUS_MAX as u32).filter(|cpu| bits >> cpu & 1 == 1);
-            cpus.for_each(|cpu| set.insert(CpuId(cpu)));
-            set
-        }),
+        affinity: rest.1.map(affinity),
     })
-}
-
-fn half_ms(n: u64) -> Duration {
-    Duration::from_us(500 * n)
 }
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
@@ -62,58 +48,18 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         1 => any::<usize>().prop_map(Event::Remove),
         2 => (any::<usize>(), params()).prop_map(|(unit, params)| Event::Adjust(unit, params)),
         9 => work,
+        1 => any::<usize>().prop_map(Event::Cancel),
+        1 => (any::<usize>(), half_ms_or_finer(20)).prop_map(|(unit, in_us)| Event::Deadline { unit, in_us }),
+        1 => any::<usize>().prop_map(Event::Pick),
+        1 => Just(Event::Settle),
+        1 => half_ms_or_finer(2).prop_map(|us| Event::Late { us }),
         3 => half_ms_or_finer(20).prop_map(|us| Event::Pass { us }),
     ];
     prop::collection::vec(event, 1..100)
 }
 
-/// A value for each option of the policy, or its default where `choice` says so.
-fn options(info: &PolicyInfo, choice: &[u64]) -> Options {
-    let mut options = Options::new();
-    for (option, &choice) in info.options.iter().zip(choice) {
-        let pick = choice / 2;
-        let value = match option.kind {
-            _ if choice % 2 == 0 => continue,
-            ParamKind::Duration => OptionValue::Duration(half_ms(1 + pick % 60)),
-            ParamKind::DurationOr(words) => match words.get(pick as usize % (words.len() + 1)) {
-                Some(word) => OptionValue::Word(word),
-                None => OptionValue::Duration(half_ms(1 + pick % 60)),
-            },
-            ParamKind::Count { min, max } => OptionValue::Count(min + pick % (max - min + 1).min(1000)),
-            ParamKind::Flag => OptionValue::Flag(pick % 2 == 0),
-            ParamKind::Choice(words) => OptionValue::Word(words[pick as usize % words.len()]),
-        };
-        options.set(option.name, value);
-    }
-    options
-}
-
-/// Plays the events against a policy, then another 200 ms; `None` when it refuses the options.
 fn play(info: &PolicyInfo, cpus: usize, choice: &[u64], events: &[Event]) -> Option<Vec<Span>> {
-    let policy = (info.build)(cpus, &options(info, choice)).ok()?;
-    let mut driver = Driver::new(policy, cpus, info.work_conservation);
-    for event in events {
-        let units = driver.units();
-        let nth = |n: usize| units.get(n % units.len().max(1)).copied();
-        match event {
-            // A refusal is a valid answer here: the affinity may lie outside the pool.
-            Event::Insert(params) => drop(driver.try_insert(params)),
-            Event::Remove(n) => nth(*n).into_iter().for_each(|unit| driver.remove(unit)),
-            Event::Adjust(n, params) => drop(nth(*n).map(|unit| driver.adjust(unit, params))),
-            Event::Work { unit, in_us, demand_us, due_us } => {
-                let Some(unit) = nth(*unit) else { continue };
-                let release = driver.now() + Duration::from_us(*in_us);
-                let demand = Duration::from_us(*demand_us);
-                match due_us {
-                    Some(due) => driver.release_due(unit, release, demand, release + Duration::from_us(*due)),
-                    None => driver.release(unit, release, demand),
-                }
-            }
-            Event::Pass { us } => driver.run_until(driver.now() + Duration::from_us(*us)),
-        }
-    }
-    driver.run_until(driver.now() + Duration::from_ms(200));
-    Some(driver.gantt)
+    events::play(info, cpus, &options(info, choice), events, INSTANTS_MAX)
 }
 
 proptest! {

@@ -20,6 +20,8 @@ use punctual_sched::{UnitId, UnitParams};
 
 /// More iterations than this at one instant means that policy and driver chase each other.
 const ITERATIONS_PER_INSTANT_MAX: usize = 10_000;
+/// The same for picks.
+const PICKS_PER_INSTANT_MAX: u64 = 10_000;
 
 /// `ms` milliseconds after the origin.
 pub fn at_ms(ms: u64) -> Instant {
@@ -93,6 +95,8 @@ pub struct Driver<P: Policy + ?Sized = dyn Policy> {
     pub gantt: Vec<Span>,
     pub completions: Vec<Completion>,
     pub picks: u64,
+    /// What `picks` was when time last passed.
+    picks_before: u64,
 }
 
 impl Driver {
@@ -121,6 +125,7 @@ impl<P: Policy + ?Sized> Driver<P> {
             gantt: Vec::new(),
             completions: Vec::new(),
             picks: 0,
+            picks_before: 0,
         }
     }
 
@@ -144,7 +149,7 @@ impl<P: Policy + ?Sized> Driver<P> {
         Ok(unit)
     }
 
-    /// Removes a unit now; its work is forgotten.
+    /// Removes a unit now; its work is forgotten. The picks that this asks for are left to [`Driver::settle`].
     pub fn remove(&mut self, unit: UnitId) {
         let cpu = self.runs_on(unit);
         if let Some(cpu) = cpu {
@@ -157,17 +162,35 @@ impl<P: Policy + ?Sized> Driver<P> {
         }
         self.units.remove(&unit);
         self.releases.retain(|_, (of, _)| *of != unit);
-        self.settle();
     }
 
-    /// Changes a unit's parameters now.
+    /// Drops the jobs of a unit that are released, wherever it is: it goes to sleep before its work is done.
+    pub fn cancel(&mut self, unit: UnitId) {
+        let work = self.work(unit);
+        work.jobs.clear();
+        if !std::mem::take(&mut work.awake) {
+            return;
+        }
+        let cpu = self.runs_on(unit);
+        if let Some(cpu) = cpu {
+            self.charge(cpu);
+        }
+        self.policy.sleep(self.now, unit, &mut self.resched);
+        assert!(cpu.is_none_or(|cpu| self.resched.contains(cpu)), "{cpu:?} runs {unit:?}, asleep");
+    }
+
+    /// Tells the policy a deadline that no job has.
+    pub fn set_deadline(&mut self, unit: UnitId, deadline: Instant) {
+        self.policy.set_deadline(self.now, unit, deadline, &mut self.resched);
+    }
+
+    /// Changes a unit's parameters now. The picks that this asks for are left to [`Driver::settle`].
     pub fn adjust(&mut self, unit: UnitId, params: &UnitParams) -> Result<(), ParamError> {
         if let Some(cpu) = self.runs_on(unit) {
             self.charge(cpu);
         }
         self.policy.adjust(self.now, unit, params, &mut self.resched)?;
         self.work(unit).affinity = params.affinity.clone();
-        self.settle();
         Ok(())
     }
 
@@ -211,23 +234,28 @@ impl<P: Policy + ?Sized> Driver<P> {
 
     /// Runs until `end`, the events at `end` included.
     pub fn run_until(&mut self, end: Instant) {
-        self.settle();
-        loop {
-            let at = self.next_event();
-            if at > end {
-                break;
-            }
-            self.advance(at);
-            self.settle();
-        }
-        self.advance(end);
+        while self.step(end) {}
     }
 
-    /// The earliest instant at which anything has to be done.
+    /// Does what is due now, then runs until the next event, or until `end` if there is none up to then.
+    pub fn step(&mut self, end: Instant) -> bool {
+        self.settle();
+        let next = self.next_event().min(self.policy.next_timer().at);
+        self.advance(next.min(end));
+        next <= end
+    }
+
+    /// Runs until the next event, timers aside, or until `end` if there is none up to then, and does nothing
+    /// there: whatever is called next finds timers overdue.
+    pub fn run_past_timers(&mut self, end: Instant) {
+        self.settle();
+        self.advance(self.next_event().min(end));
+    }
+
+    /// The earliest instant at which anything but a timer is due.
     fn next_event(&self) -> Instant {
         let release = self.releases.keys().next().map(|&(at, _)| at);
-        let timer = self.policy.next_timer().at;
-        let mut next = timer.min(release.unwrap_or(Instant::NEVER));
+        let mut next = release.unwrap_or(Instant::NEVER);
         for processor in &self.processors {
             next = next.min(processor.slice.until);
             if let Run::Unit(unit) = processor.slice.run {
@@ -263,10 +291,11 @@ impl<P: Policy + ?Sized> Driver<P> {
             }
         }
         self.now = to;
+        self.picks_before = self.picks;
     }
 
     /// Does everything that is due at this instant.
-    fn settle(&mut self) {
+    pub fn settle(&mut self) {
         for _ in 0..ITERATIONS_PER_INSTANT_MAX {
             let mut busy = self.complete();
             busy |= self.fire_timers();
@@ -358,14 +387,27 @@ impl<P: Policy + ?Sized> Driver<P> {
         let mut any = false;
         while let Some(cpu) = self.resched.pop() {
             any = true;
-            self.charge(cpu);
-            self.processors[cpu.index()].slice.run = Run::Idle;
-            let slice = self.policy.pick(self.now, cpu, &mut self.resched);
-            self.check_slice(cpu, &slice);
-            self.processors[cpu.index()].slice = slice;
-            self.picks += 1;
+            self.pick(cpu);
         }
         any
+    }
+
+    /// Picks on `cpu` alone, whether it was asked to or not, after the releases of this instant.
+    pub fn pick_early(&mut self, cpu: CpuId) {
+        self.release_due_jobs();
+        self.resched.remove(cpu);
+        self.pick(cpu);
+    }
+
+    fn pick(&mut self, cpu: CpuId) {
+        self.charge(cpu);
+        self.processors[cpu.index()].slice.run = Run::Idle;
+        let slice = self.policy.pick(self.now, cpu, &mut self.resched);
+        self.check_slice(cpu, &slice);
+        self.processors[cpu.index()].slice = slice;
+        self.picks += 1;
+        let here = self.picks - self.picks_before;
+        assert!(here <= PICKS_PER_INSTANT_MAX, "{}: picks never end", self.now);
     }
 
     fn charge(&mut self, cpu: CpuId) {
