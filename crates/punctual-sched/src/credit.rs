@@ -816,6 +816,9 @@ impl Policy for Credit {
                 self.tickle(unit, resched);
             }
             self.offer(from, resched);
+            if from != cpu {
+                self.offer(cpu, resched);
+            }
         }
         if called_for != NONE && self.queues.contains(called_for as usize) {
             self.tickle(UnitId(called_for), resched);

@@ -255,6 +255,31 @@ fn processors_that_become_idle_together_take_all_that_waits() {
     }
 }
 
+/// Processor 0 is called for `x`, while `y`, in a worse state, waits in its own queue and processor 2 goes idle.
+#[test]
+fn a_processor_that_steals_offers_what_it_leaves_in_its_own_queue() {
+    let on = |cpus: &[u32]| {
+        let mut set = CpuSet::new(3);
+        cpus.iter().for_each(|&cpu| set.insert(CpuId(cpu)));
+        UnitParams { affinity: Some(set), ..UnitParams::default() }
+    };
+    let mut driver = credit(3, &by_period(orig()));
+    let y = driver.insert(&weight(1));
+    busy(&mut driver, &weight(65_535));
+    let d = busy(&mut driver, &on(&[2]));
+    driver.insert(&on(&[0]));
+    let x = driver.insert(&on(&[0, 1]));
+    driver.release(y, at_ms(0), ms(35));
+    driver.run_until(at_ms(40));
+    driver.release(x, at_ms(40), MS);
+    driver.release(y, at_ms(40), MS);
+    driver.pick_early(CpuId(1));
+    driver.cancel(d);
+    driver.pick_early(CpuId(2));
+    driver.settle();
+    assert_eq!([x, y].map(|unit| driver.runs_on(unit)), [Some(CpuId(0)), Some(CpuId(2))]);
+}
+
 #[test]
 fn impossible_parameters_and_options_are_refused_by_name() {
     let mut driver = credit(1, &orig());
