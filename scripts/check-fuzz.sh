@@ -29,8 +29,8 @@ for source in fuzz/fuzz_targets/*.rs; do
     corpus="$target/corpus/$name"
     # Long inputs of noise to begin with: growing them from nothing takes libFuzzer most of a short run.
     if mkdir "$corpus" 2>/dev/null; then
-        for seed in $(seq 64); do
-            head -c 1024 /dev/urandom >"$corpus/noise-$seed"
+        for seed in $(seq 256); do
+            head -c 768 /dev/urandom >"$corpus/noise-$seed"
         done
     fi
     echo "$name: $seconds s"
