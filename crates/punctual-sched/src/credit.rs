@@ -441,7 +441,11 @@ impl Credit {
                 self.arrive(unit);
                 self.tickle(unit, resched);
             }
-            cpu => self.set_busy(CpuId(cpu), true),
+            cpu => {
+                // Others left its queue to it while it was about to pick.
+                self.set_busy(CpuId(cpu), true);
+                self.offer(CpuId(cpu), resched);
+            }
         }
     }
 

@@ -280,6 +280,20 @@ fn a_processor_that_steals_offers_what_it_leaves_in_its_own_queue() {
     assert_eq!([x, y].map(|unit| driver.runs_on(unit)), [Some(CpuId(0)), Some(CpuId(2))]);
 }
 
+/// Processor 1 goes idle while 0 is about to pick, and then 0 has work again.
+#[test]
+fn a_processor_that_goes_on_after_all_offers_what_waits_in_its_queue() {
+    let mut driver = credit(2, &orig());
+    let [a, b, waiting] = hogs(&mut driver);
+    driver.settle();
+    driver.cancel(a);
+    driver.cancel(b);
+    driver.pick_early(CpuId(1));
+    driver.release(a, driver.now(), MS);
+    driver.settle();
+    assert_eq!([a, waiting].map(|unit| driver.runs_on(unit)), [Some(CpuId(0)), Some(CpuId(1))]);
+}
+
 #[test]
 fn impossible_parameters_and_options_are_refused_by_name() {
     let mut driver = credit(1, &orig());
