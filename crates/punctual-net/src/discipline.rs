@@ -1,0 +1,186 @@
+//! The interface between a packet discipline and whatever drives it.
+//!
+//! A discipline holds the packets that wait in the manager domain and decides which is processed next. A
+//! *driver* (the simulator, a switch, a test) owns the clock and the processor: it gives packets in, asks what to
+//! do, lets the time pass that this takes, and says when it is done.
+//!
+//! # The contract
+//!
+//! - `now` never goes back from one call to the next.
+//! - After [`Next::Process`] the driver lets the packet's cost in that stage pass, then calls
+//!   [`Discipline::complete`], then asks again. Packets may arrive meanwhile. It does not ask again before.
+//! - What arrives at the instant of a decision is given in before the driver asks.
+//! - After [`Next::Idle`] the driver asks again when a packet has arrived; after [`Next::WaitUntil`] when a packet
+//!   has arrived or that instant has come.
+//! - One processor does it all: a kernel thread (stages TX and RX) and the softirq (softnet) never run at once.
+//!   What another processor does is another discipline instance.
+//! - All calls but [`Discipline::attach`] work without allocation.
+//! - An [`InterfaceId`] that `attach` did not return is a programming error and panics.
+
+use punctual_sched::ParamError;
+use punctual_sched::registry::{ParamInfo, ParamKind};
+use punctual_sched::time::Instant;
+
+use crate::packet::{DropReason, Drops, InterfaceId, Packet, Stage};
+use crate::token_bucket::Rate;
+
+/// What is at the other end of an interface.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum InterfaceKind {
+    /// A guest domain's `netif`: its packets enter at [`Stage::Tx`], packets for it leave at [`Stage::Rx`].
+    #[default]
+    Guest,
+    /// A network card: its packets enter at [`Stage::Softnet`], packets for it leave there, too.
+    Device,
+}
+
+/// What a user may set for an interface. Each discipline reads what its registry entry lists and ignores the
+/// rest; `None` means the default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InterfaceParams {
+    /// Guest or device.
+    pub kind: InterfaceKind,
+    /// A smaller number is more urgent; without one the interface is less urgent than all that have one.
+    pub priority: Option<u32>,
+    /// Packets in a batch, instead of the discipline's `batch`.
+    pub batch: Option<u32>,
+    /// Limit of the `softnet_data` queue of the interface's priority, instead of the discipline's
+    /// `softnet_limit`; among interfaces of one priority the largest counts.
+    pub softnet_limit: Option<u32>,
+    /// Slots of the TX ring, and of the RX ring; [`RING_SLOTS_DEFAULT`].
+    pub ring_slots: Option<u32>,
+    /// Rate limit of what a guest sends. None for devices.
+    pub rate: Option<Rate>,
+}
+
+/// Slots of a netif ring: one page (Xen `xen/include/public/io/netif.h`, `RING_SIZE` of a 4 KiB page).
+pub const RING_SLOTS_DEFAULT: u32 = 256;
+
+/// The largest queue limit, ring, batch and round, so that sums of them never overflow.
+pub const COUNT_MAX: u32 = 65_536;
+
+/// Kind of a parameter that counts packets.
+pub(crate) const PACKETS: ParamKind = ParamKind::Count { min: 1, max: COUNT_MAX as u64 };
+
+pub(crate) const PRIORITY: ParamInfo = ParamInfo {
+    name: "priority",
+    kind: ParamKind::Count { min: 0, max: u32::MAX as u64 },
+    default: Some("least urgent"),
+    help: "fixed priority of the interface's packets; a smaller number is more urgent",
+};
+
+pub(crate) const BATCH: ParamInfo = ParamInfo {
+    name: "batch",
+    kind: PACKETS,
+    default: Some("the discipline's"),
+    help: "packets processed in a stage before the next stage gets its turn",
+};
+
+pub(crate) const SOFTNET_LIMIT: ParamInfo = ParamInfo {
+    name: "softnet_limit",
+    kind: PACKETS,
+    default: Some("the discipline's"),
+    help: "packets that wait in the softnet_data queue of this priority; more are dropped",
+};
+
+pub(crate) const RING_SLOTS: ParamInfo = ParamInfo {
+    name: "ring_slots",
+    kind: PACKETS,
+    default: Some("256"),
+    help: "slots of the interface's TX ring and of its RX ring",
+};
+
+pub(crate) const CREDIT_BYTES: ParamInfo = ParamInfo {
+    name: "credit_bytes",
+    kind: ParamKind::Count { min: 1, max: u64::MAX },
+    default: Some("no limit"),
+    help: "bytes the guest may send per credit_window",
+};
+
+pub(crate) const CREDIT_WINDOW: ParamInfo = ParamInfo {
+    name: "credit_window",
+    kind: ParamKind::Duration,
+    default: Some("50ms"),
+    help: "how often credit_bytes are credited",
+};
+
+pub(crate) const BURST_BYTES: ParamInfo = ParamInfo {
+    name: "burst_bytes",
+    kind: ParamKind::Count { min: 1, max: u64::MAX },
+    default: Some("credit_bytes"),
+    help: "credit that an idle guest saves up at most",
+};
+
+/// What to process, and for how long the round it belongs to goes on at most.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Step {
+    /// The stage.
+    pub stage: Stage,
+    /// The packet.
+    pub packet: Packet,
+    /// Is it the first of its round (the thread was scheduled, the softirq raised)? The driver adds what that
+    /// costs.
+    pub starts_round: bool,
+    /// Packets left in the round at most, this one included.
+    pub round_packets_max: u32,
+    /// No packet of the round is started from here on.
+    pub round_until: Instant,
+}
+
+/// A decision.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Next {
+    /// Process a packet; it is not interrupted.
+    Process(Step),
+    /// No packet may be processed before this instant, when a rate limit gives new credit.
+    WaitUntil(Instant),
+    /// No packet waits.
+    Idle,
+}
+
+/// What became of the packet whose processing is complete.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// It waits for this stage, or will from the end of the round on.
+    Queued(Stage),
+    /// It has left the manager domain to its destination.
+    Delivered,
+    /// It is gone and was counted.
+    Dropped(DropReason),
+}
+
+/// A packet discipline: see the module's contract.
+pub trait Discipline: Send {
+    /// Adds an interface. Guests are treated in this order where nothing else decides, as in the order of boot.
+    ///
+    /// # Errors
+    /// [`ParamError`] names the parameter; the discipline is unchanged.
+    fn attach(&mut self, now: Instant, params: &InterfaceParams) -> Result<InterfaceId, ParamError>;
+
+    /// A packet arrived from its source.
+    ///
+    /// # Errors
+    /// Why it was dropped; it is counted.
+    fn arrive(&mut self, now: Instant, packet: Packet) -> Result<(), DropReason>;
+
+    /// Chooses what is processed from `now` on.
+    ///
+    /// # Panics
+    /// While a packet is being processed.
+    fn next(&mut self, now: Instant) -> Next;
+
+    /// The packet of the last [`Next::Process`] has been processed.
+    ///
+    /// # Panics
+    /// When none is being processed.
+    fn complete(&mut self, now: Instant) -> Fate;
+
+    /// Free slots of a guest's TX ring; `None` for a device, whose packets enter at softnet.
+    fn room(&self, interface: InterfaceId) -> Option<u32>;
+
+    /// Packets that came from `interface` and were dropped.
+    fn drops(&self, interface: InterfaceId) -> Drops;
+
+    /// Packets that wait for `stage`, not counting one being processed.
+    fn waiting(&self, stage: Stage) -> usize;
+}
