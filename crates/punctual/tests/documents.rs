@@ -32,8 +32,9 @@ fn the_tutorial_shows_its_host_file_whole() {
 }
 
 /// Each crate with the crates of the project that it may depend on, as `docs/architecture.md` says.
-const DIRECTION: [(&str, &[&str]); 5] = [
+const DIRECTION: [(&str, &[&str]); 6] = [
     ("punctual-sched", &[]),
+    ("punctual-net", &["punctual-sched"]),
     ("punctual-model", &["punctual-sched"]),
     ("punctual-sim", &["punctual-sched", "punctual-model"]),
     ("punctual-report", &["punctual-sched", "punctual-model", "punctual-sim"]),
