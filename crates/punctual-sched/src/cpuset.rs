@@ -4,16 +4,19 @@ use alloc::vec::Vec;
 
 use crate::policy::CpuId;
 
-/// A set of processors. Its capacity is fixed at construction.
+/// A set of processors. Its capacity is fixed at construction; up to 64 processors need no memory of their own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct CpuSet {
-    words: Vec<u64>,
+    /// Processors 0 to 63.
+    low: u64,
+    /// The others, 64 a word.
+    high: Vec<u64>,
 }
 
 impl CpuSet {
     /// An empty set that can hold processors `0..cpus`.
     pub fn new(cpus: usize) -> Self {
-        CpuSet { words: alloc::vec![0; cpus.div_ceil(64)] }
+        CpuSet { low: 0, high: alloc::vec![0; cpus.div_ceil(64).saturating_sub(1)] }
     }
 
     /// The set of all processors `0..cpus`.
@@ -25,19 +28,36 @@ impl CpuSet {
         set
     }
 
+    #[inline]
+    fn word(&self, i: usize) -> u64 {
+        if i == 0 { self.low } else { self.high.get(i - 1).copied().unwrap_or(0) }
+    }
+
+    fn word_count(&self) -> usize {
+        1 + self.high.len()
+    }
+
     /// Adds `cpu`.
     ///
     /// # Panics
-    /// When `cpu` is beyond the capacity given at construction.
+    /// When `cpu` is beyond the capacity given at construction, rounded up to a multiple of 64.
     #[inline]
     pub fn insert(&mut self, cpu: CpuId) {
-        self.words[cpu.index() / 64] |= 1 << (cpu.index() % 64);
+        let word = match cpu.index() / 64 {
+            0 => &mut self.low,
+            i => &mut self.high[i - 1],
+        };
+        *word |= 1 << (cpu.index() % 64);
     }
 
     /// Removes `cpu` if present.
     #[inline]
     pub fn remove(&mut self, cpu: CpuId) {
-        if let Some(word) = self.words.get_mut(cpu.index() / 64) {
+        let word = match cpu.index() / 64 {
+            0 => Some(&mut self.low),
+            i => self.high.get_mut(i - 1),
+        };
+        if let Some(word) = word {
             *word &= !(1 << (cpu.index() % 64));
         }
     }
@@ -45,30 +65,32 @@ impl CpuSet {
     /// Is `cpu` in the set?
     #[inline]
     pub fn contains(&self, cpu: CpuId) -> bool {
-        self.words.get(cpu.index() / 64).is_some_and(|word| word >> (cpu.index() % 64) & 1 == 1)
+        self.word(cpu.index() / 64) >> (cpu.index() % 64) & 1 == 1
     }
 
     /// Is the set empty?
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.words.iter().all(|&word| word == 0)
+        self.low == 0 && self.high.iter().all(|&word| word == 0)
     }
 
     /// How many processors are in the set.
     pub fn len(&self) -> usize {
-        self.words.iter().map(|word| word.count_ones() as usize).sum()
+        (0..self.word_count()).map(|i| self.word(i).count_ones() as usize).sum()
     }
 
     /// Removes all processors.
     #[inline]
     pub fn clear(&mut self) {
-        self.words.fill(0);
+        self.low = 0;
+        self.high.fill(0);
     }
 
     /// Removes and returns the lowest processor.
     #[inline]
     pub fn pop(&mut self) -> Option<CpuId> {
-        for (i, word) in self.words.iter_mut().enumerate() {
+        let words = core::iter::once(&mut self.low).chain(&mut self.high);
+        for (i, word) in words.enumerate() {
             if *word != 0 {
                 let bit = word.trailing_zeros();
                 *word &= *word - 1;
@@ -80,8 +102,8 @@ impl CpuSet {
 
     /// The first processor in both sets, searched upwards from `start` and then from 0.
     pub fn first_common(&self, other: &CpuSet, start: CpuId) -> Option<CpuId> {
-        let common = |i: usize| self.words[i] & other.words[i];
-        let words = self.words.len().min(other.words.len());
+        let common = |i: usize| self.word(i) & other.word(i);
+        let words = self.word_count().min(other.word_count());
         let (first, bit) = (start.index() / 64, start.index() % 64);
         let found = |i: usize, word: u64| (word != 0).then(|| CpuId(i as u32 * 64 + word.trailing_zeros()));
         let above = (first < words).then(|| found(first, common(first) >> bit << bit)).flatten();
@@ -92,8 +114,8 @@ impl CpuSet {
 
     /// The processors in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = CpuId> + '_ {
-        self.words.iter().enumerate().flat_map(|(i, &word)| {
-            let mut rest = word;
+        (0..self.word_count()).flat_map(|i| {
+            let mut rest = self.word(i);
             core::iter::from_fn(move || {
                 if rest == 0 {
                     return None;

@@ -22,7 +22,7 @@ fn many(processors: usize, vcpus: usize) -> Host {
     use std::fmt::Write as _;
     let per_processor = vcpus.div_ceil(processors);
     let mut text = format!(
-        "duration = \"200ms\"\n[machine]\nprocessors = {processors}\n[pool.p]\npolicy = \"deferrable\"\n"
+        "duration = \"1s\"\n[machine]\nprocessors = {processors}\n[pool.p]\npolicy = \"deferrable\"\n"
     );
     for vcpu in 0..vcpus {
         let period_us = 10_000 + 1_000 * (vcpu as u64 % 10);

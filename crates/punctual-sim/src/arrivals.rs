@@ -16,9 +16,10 @@ pub(crate) struct Job {
 
 /// The stream of one task's jobs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stream<'h> {
+pub(crate) struct Stream {
     seed: u64,
-    work: &'h Work,
+    /// A copy, at hand for every release.
+    work: Work,
 }
 
 /// One output of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) at a position of its sequence.
@@ -35,13 +36,13 @@ fn exponential(mean: Duration, bits: u64) -> Duration {
     Duration::from_ns((-libm::log(uniform) * mean.as_ns() as f64) as u64)
 }
 
-impl<'h> Stream<'h> {
-    pub(crate) fn new(host_seed: u64, task: usize, work: &'h Work) -> Self {
+impl Stream {
+    pub(crate) fn new(host_seed: u64, task: usize, work: Work) -> Self {
         Stream { seed: mix(host_seed, task as u64), work }
     }
 
     pub(crate) fn first(&self) -> Job {
-        let release = match *self.work {
+        let release = match self.work {
             Work::Jobs { arrival: Arrival::Periodic { offset, .. }, .. } => offset,
             Work::Jobs { arrival: Arrival::Sporadic { slack_mean, offset, .. }, .. } => {
                 offset + exponential(slack_mean, mix(self.seed, 0))
@@ -53,7 +54,7 @@ impl<'h> Stream<'h> {
 
     pub(crate) fn after(&self, job: Job) -> Job {
         let number = job.number + 1;
-        let gap = match *self.work {
+        let gap = match self.work {
             Work::Jobs { arrival: Arrival::Periodic { period, .. }, .. } => period,
             Work::Jobs { arrival: Arrival::Sporadic { separation, slack_mean, .. }, .. } => {
                 separation + exponential(slack_mean, mix(self.seed, 2 * number))
@@ -65,7 +66,7 @@ impl<'h> Stream<'h> {
 
     /// Processor time of a job, at least 1 ns; a hog's only job never ends.
     pub(crate) fn cost(&self, job: Job) -> Duration {
-        let Work::Jobs { cost: Cost { min, max }, .. } = *self.work else { return Duration::MAX };
+        let Work::Jobs { cost: Cost { min, max }, .. } = self.work else { return Duration::MAX };
         let span = max.saturating_sub(min).as_ns();
         let extra = match span {
             0 => 0,
@@ -78,7 +79,7 @@ impl<'h> Stream<'h> {
     }
 
     pub(crate) fn deadline(&self, job: Job) -> Instant {
-        match *self.work {
+        match self.work {
             Work::Jobs { deadline, .. } => job.release + deadline,
             Work::Hog { .. } => Instant::NEVER,
         }
@@ -99,7 +100,7 @@ mod tests {
     fn periodic_jobs_are_released_at_the_offset_and_every_period() {
         let arrival = Arrival::Periodic { period: MS(10), offset: MS(3) };
         let work = Work::Jobs { arrival, cost: Cost { min: MS(1), max: MS(1) }, deadline: MS(10) };
-        let stream = Stream::new(1, 0, &work);
+        let stream = Stream::new(1, 0, work);
         let second = stream.after(stream.first());
         assert_eq!((stream.first().release.as_ns(), second.release.as_ns()), (3_000_000, 13_000_000));
         assert_eq!(stream.deadline(second).as_ns(), 23_000_000);
@@ -110,7 +111,7 @@ mod tests {
     fn sporadic_gaps_are_never_shorter_than_the_separation_and_have_the_mean_slack() {
         let arrival = Arrival::Sporadic { separation: MS(5), slack_mean: MS(10), offset: Duration::ZERO };
         let work = Work::Jobs { arrival, cost: Cost { min: MS(1), max: MS(3) }, deadline: MS(5) };
-        let stream = Stream::new(7, 3, &work);
+        let stream = Stream::new(7, 3, work);
         let (mut job, mut costs) = (stream.first(), 0);
         let jobs = 20_000;
         for _ in 0..jobs {

@@ -1,15 +1,15 @@
 //! From a host to a machine at time zero.
 
-use punctual_model::Host;
 use punctual_model::host::{Parent, PolicyChoice};
 use punctual_model::results::JobStats;
 use punctual_model::trace::TraceSink;
+use punctual_model::{Host, Recorder};
 use punctual_sched::{CpuId, CpuSet, Duration, Instant, Run, UnitParams};
 
 use crate::Error;
 use crate::arrivals::Stream;
 use crate::checks::History;
-use crate::machine::{Machine, NONE, Proc, Sched, TaskState, Unit, VcpuState};
+use crate::machine::{Allowed, Machine, NONE, Proc, Sched, TaskState, Unit, VcpuState};
 use crate::min_tree::MinTree;
 
 pub(crate) fn machine<'h, T: TraceSink>(host: &'h Host, trace: &'h mut T) -> Result<Machine<'h, T>, Error> {
@@ -23,7 +23,7 @@ pub(crate) fn machine<'h, T: TraceSink>(host: &'h Host, trace: &'h mut T) -> Res
         scheds.push(new_sched(&pool.policy, members, &pool.name)?);
     }
     for domain in &host.domains {
-        let members: Vec<u32> = domain.vcpus.clone().map(|v| (host.processors + v) as u32).collect();
+        let members: Box<[u32]> = domain.vcpus.clone().map(|v| (host.processors + v) as u32).collect();
         for cpu in 0..members.len() {
             procs.push(new_proc(scheds.len() as u32, cpu, NONE, false));
         }
@@ -38,8 +38,8 @@ pub(crate) fn machine<'h, T: TraceSink>(host: &'h Host, trace: &'h mut T) -> Res
         end: Instant::ZERO + host.duration,
         physical: host.processors,
         units: Vec::with_capacity(host.vcpus.len() + host.tasks.len()),
-        vcpus: host.vcpus.iter().map(|_| VcpuState::default()).collect(),
-        tasks: host.tasks.iter().enumerate().map(|(i, task)| new_task(host.seed, i, &task.work)).collect(),
+        vcpus: host.vcpus.iter().map(|_| new_vcpu()).collect(),
+        tasks: host.tasks.iter().enumerate().map(|(i, task)| new_task(host.seed, i, task.work)).collect(),
         proc_events: MinTree::new(host.processors),
         timers: MinTree::new(scheds.len()),
         releases: MinTree::new(host.tasks.len()),
@@ -86,7 +86,7 @@ fn new_proc(sched: u32, cpu: usize, root: u32, powered: bool) -> Proc {
     }
 }
 
-fn new_sched(choice: &PolicyChoice, procs: Vec<u32>, owner: &str) -> Result<Sched, Error> {
+fn new_sched(choice: &PolicyChoice, procs: Box<[u32]>, owner: &str) -> Result<Sched, Error> {
     let policy = (choice.info.build)(procs.len(), &choice.options)
         .map_err(|e| Error::Refused(format!("{owner}: policy {}: {e}", choice.info.name)))?;
     Ok(Sched {
@@ -99,11 +99,21 @@ fn new_sched(choice: &PolicyChoice, procs: Vec<u32>, owner: &str) -> Result<Sche
         running: 0,
         lock_free_at: Instant::ZERO,
         touched: false,
-        check_cursor: 0,
+        check_turn: 0,
     })
 }
 
-fn new_task(seed: u64, index: usize, work: &punctual_model::host::Work) -> TaskState<'_> {
+fn new_vcpu() -> VcpuState {
+    VcpuState {
+        woken_at: Instant::NEVER,
+        idled_away: Duration::ZERO,
+        wakes: 0,
+        sleeps: 0,
+        wake_latency: Recorder::new(),
+    }
+}
+
+fn new_task(seed: u64, index: usize, work: punctual_model::host::Work) -> TaskState {
     let stream = Stream::new(seed, index, work);
     TaskState {
         stream,
@@ -146,6 +156,11 @@ fn insert_unit<T: TraceSink>(
     machine.units.push(Unit {
         sched: sched as u32,
         id,
+        allowed: match &params.affinity {
+            None => Allowed::All,
+            Some(set) if set.len() == 1 => set.iter().next().map_or(Allowed::Several, Allowed::Only),
+            Some(_) => Allowed::Several,
+        },
         awake: false,
         running_on: NONE,
         last_on: NONE,
@@ -155,6 +170,10 @@ fn insert_unit<T: TraceSink>(
     });
     let ids = &mut machine.scheds[sched].units;
     if ids.len() <= id.index() {
+        // A guest with one task is the most frequent scheduler.
+        if ids.is_empty() {
+            ids.reserve_exact(1);
+        }
         ids.resize(id.index() + 1, NONE);
     }
     ids[id.index()] = unit;

@@ -21,9 +21,11 @@ use crate::machine::{Machine, NONE};
 /// How many of the last decisions an account of a violation shows.
 const SHOWN: usize = 16;
 
-/// At most this many waiting units are looked at per instant in a scheduler with more than that, going
-/// round; smaller schedulers are always checked completely.
-const WINDOW: usize = 32;
+/// A scheduler of more units than this is not checked for waiting units at every instant but at every
+/// `LARGE_TURN`th, and then `LARGE_WINDOW` of them, going round.
+const LARGE: usize = 128;
+const LARGE_TURN: usize = 16;
+const LARGE_WINDOW: usize = 32;
 
 /// The last decisions, in a ring, and how many were taken at this instant.
 pub(crate) struct History {
@@ -127,7 +129,7 @@ impl<T: TraceSink> Machine<'_, T> {
         let rich = matches!((account.left, account.max), (Some(left), Some(max)) if left > max);
         let u = &self.units[unit as usize];
         let elsewhere = u.running_on != NONE && u.running_on != proc as u32;
-        let forbidden = self.affinity(unit).is_some_and(|set| !set.contains(self.procs[proc].cpu));
+        let forbidden = !self.may_run_on(unit, self.procs[proc].cpu);
         let idles = matches!(slice.run, Run::IdleFor(_));
         if u.awake != idles && !broke && !rich && !elsewhere && !forbidden {
             return true;
@@ -182,18 +184,26 @@ impl<T: TraceSink> Machine<'_, T> {
     }
 
     fn check_waiting_units(&mut self, sched: usize) {
-        let s = &self.scheds[sched];
+        let s = &mut self.scheds[sched];
+        let total = s.units.len();
+        let (mut first, mut looked_at) = (0, total);
+        if total > LARGE {
+            let turn = s.check_turn as usize;
+            s.check_turn = s.check_turn.wrapping_add(1);
+            if !turn.is_multiple_of(LARGE_TURN) {
+                return;
+            }
+            (first, looked_at) = (turn / LARGE_TURN * LARGE_WINDOW, LARGE_WINDOW);
+        }
         // A processor that is still to pick may take the one that waits: a vCPU without power, or one in the
         // middle of a switch. It is checked when it has.
+        let s = &self.scheds[sched];
         if s.procs.iter().any(|&proc| self.procs[proc as usize].pending || self.procs[proc as usize].resched)
         {
             return;
         }
-        let total = s.units.len();
-        let looked_at = if total <= 4 * WINDOW { total } else { WINDOW };
-        let first = s.check_cursor as usize;
-        for slot in 0..looked_at {
-            let unit = self.scheds[sched].units[(first + slot) % total];
+        for slot in first..first + looked_at {
+            let unit = self.scheds[sched].units[slot % total];
             if unit == NONE
                 || !self.units[unit as usize].awake
                 || self.units[unit as usize].running_on != NONE
@@ -209,7 +219,6 @@ impl<T: TraceSink> Machine<'_, T> {
                 ));
             }
         }
-        self.scheds[sched].check_cursor = ((first + looked_at) % total) as u32;
     }
 
     /// A processor of the scheduler that idles although this waiting unit could run on it.
@@ -220,12 +229,11 @@ impl<T: TraceSink> Machine<'_, T> {
         if broke && s.info.work_conservation == WorkConservation::WithinBudget {
             return None;
         }
-        let affinity = self.affinity(unit);
         s.procs.iter().map(|&proc| proc as usize).find(|&proc| {
             let p = &self.procs[proc];
             p.run == Run::Idle
                 && account.home.is_none_or(|home| home == p.cpu)
-                && affinity.is_none_or(|set| set.contains(p.cpu))
+                && self.may_run_on(unit, p.cpu)
         })
     }
 

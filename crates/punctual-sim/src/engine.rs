@@ -250,7 +250,7 @@ impl<T: TraceSink> Machine<'_, T> {
         if (unit as usize) < self.vcpus.len() {
             let vcpu = &mut self.vcpus[unit as usize];
             vcpu.wakes += 1;
-            vcpu.woken_at = Some(self.now);
+            vcpu.woken_at = self.now;
             self.events += 1;
         }
         if T::ENABLED {
@@ -270,7 +270,7 @@ impl<T: TraceSink> Machine<'_, T> {
         if (unit as usize) < self.vcpus.len() {
             let vcpu = &mut self.vcpus[unit as usize];
             vcpu.sleeps += 1;
-            vcpu.woken_at = None;
+            vcpu.woken_at = Instant::NEVER;
             self.events += 1;
         }
         if on != NONE {
@@ -431,8 +431,9 @@ impl<T: TraceSink> Machine<'_, T> {
     fn power_on(&mut self, mut proc: usize, at: Instant, root: u32) {
         loop {
             let vcpu = &mut self.vcpus[proc - self.physical];
-            if let Some(woken_at) = vcpu.woken_at.take() {
-                vcpu.wake_latency.record(at.since(woken_at));
+            if !vcpu.woken_at.is_never() {
+                vcpu.wake_latency.record(at.since(vcpu.woken_at));
+                vcpu.woken_at = Instant::NEVER;
             }
             let p = &mut self.procs[proc];
             p.powered = true;

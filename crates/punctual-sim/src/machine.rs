@@ -19,7 +19,7 @@ pub(crate) struct Sched {
     pub(crate) policy: Box<dyn Policy>,
     pub(crate) info: &'static PolicyInfo,
     /// Machine-wide processor index by [`CpuId`].
-    pub(crate) procs: Vec<u32>,
+    pub(crate) procs: Box<[u32]>,
     /// Machine-wide unit index by [`UnitId`].
     pub(crate) units: Vec<u32>,
     /// Where the policy puts the processors that should pick again; emptied after each call.
@@ -32,8 +32,8 @@ pub(crate) struct Sched {
     pub(crate) lock_free_at: Instant,
     /// Is it in `Machine::touched_scheds`?
     pub(crate) touched: bool,
-    /// Where the check of waiting units goes on in a large scheduler.
-    pub(crate) check_cursor: u32,
+    /// In a large scheduler: how often its waiting units could have been checked, see `checks.rs`.
+    pub(crate) check_turn: u32,
 }
 
 /// Something that a scheduler schedules on: a physical processor, or a vCPU seen from inside.
@@ -76,6 +76,8 @@ pub(crate) struct Proc {
 pub(crate) struct Unit {
     pub(crate) sched: u32,
     pub(crate) id: UnitId,
+    /// Where it may run, at hand for the check of every decision.
+    pub(crate) allowed: Allowed,
     /// Has it work?
     pub(crate) awake: bool,
     /// The processor that has picked it, or `NONE`.
@@ -88,11 +90,21 @@ pub(crate) struct Unit {
     pub(crate) migrations: u64,
 }
 
+/// A unit's affinity in short.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Allowed {
+    /// It may run on every processor of its scheduler.
+    All,
+    /// On this one only.
+    Only(CpuId),
+    /// On several: the host says which.
+    Several,
+}
+
 /// What a vCPU has beyond a unit.
-#[derive(Default)]
 pub(crate) struct VcpuState {
-    /// It woke then and has not run since.
-    pub(crate) woken_at: Option<Instant>,
+    /// It woke then and has not run since; `Instant::NEVER` otherwise.
+    pub(crate) woken_at: Instant,
     pub(crate) idled_away: Duration,
     pub(crate) wakes: u64,
     pub(crate) sleeps: u64,
@@ -100,8 +112,8 @@ pub(crate) struct VcpuState {
 }
 
 /// What a task has beyond a unit.
-pub(crate) struct TaskState<'h> {
-    pub(crate) stream: Stream<'h>,
+pub(crate) struct TaskState {
+    pub(crate) stream: Stream,
     /// The job to be released next.
     pub(crate) head: Job,
     /// The job being served, or to be served next.
@@ -134,7 +146,7 @@ pub(crate) struct Machine<'h, T> {
     /// vCPUs, then tasks.
     pub(crate) units: Vec<Unit>,
     pub(crate) vcpus: Vec<VcpuState>,
-    pub(crate) tasks: Vec<TaskState<'h>>,
+    pub(crate) tasks: Vec<TaskState>,
     /// Next event of each physical processor and of what executes on it.
     pub(crate) proc_events: MinTree,
     /// Next timer of each scheduler.
@@ -195,8 +207,18 @@ impl<T: TraceSink> Machine<'_, T> {
         }
     }
 
-    /// The processors of a scheduler's pool that a unit may run on.
-    pub(crate) fn affinity(&self, unit: u32) -> Option<&CpuSet> {
+    /// May the unit run on this processor of its scheduler?
+    #[inline]
+    pub(crate) fn may_run_on(&self, unit: u32, cpu: CpuId) -> bool {
+        match self.units[unit as usize].allowed {
+            Allowed::All => true,
+            Allowed::Only(only) => only == cpu,
+            Allowed::Several => self.affinity(unit).is_some_and(|set| set.contains(cpu)),
+        }
+    }
+
+    /// The processors of its scheduler that a unit may run on; `None`: all.
+    fn affinity(&self, unit: u32) -> Option<&CpuSet> {
         match self.task_of(unit) {
             Some(task) => self.host.tasks[task].params.affinity.as_ref(),
             None => self.host.vcpus[unit as usize].params.affinity.as_ref(),

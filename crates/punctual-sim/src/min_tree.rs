@@ -5,8 +5,8 @@ use punctual_sched::Instant;
 /// One instant per slot, [`Instant::NEVER`] at first. Equal instants: the lowest slot comes first.
 pub(crate) struct MinTree {
     keys: Vec<Instant>,
-    /// Winners of the matches: node 1 is the root, the children of node i are 2i and 2i+1, and the leaves
-    /// are the slots.
+    /// Winners of the matches: node 1 is the root, the children of node i are 2i and 2i+1, and below the
+    /// last nodes stand the slots themselves.
     winners: Vec<u32>,
     leaves: usize,
 }
@@ -14,14 +14,18 @@ pub(crate) struct MinTree {
 impl MinTree {
     pub(crate) fn new(slots: usize) -> Self {
         let leaves = slots.max(1).next_power_of_two();
-        let mut tree = MinTree { keys: vec![Instant::NEVER; leaves], winners: vec![0; 2 * leaves], leaves };
-        for slot in 0..leaves {
-            tree.winners[leaves + slot] = slot as u32;
-        }
+        let mut tree =
+            MinTree { keys: vec![Instant::NEVER; leaves], winners: vec![0; leaves.max(2)], leaves };
         for node in (1..leaves).rev() {
-            tree.winners[node] = tree.winners[2 * node];
+            tree.winners[node] = tree.winner(2 * node);
         }
         tree
+    }
+
+    /// The slot that won at a node, or that stands there.
+    #[inline]
+    fn winner(&self, node: usize) -> u32 {
+        if node < self.leaves { self.winners[node] } else { (node - self.leaves) as u32 }
     }
 
     /// The least instant and its slot.
@@ -39,7 +43,7 @@ impl MinTree {
         self.keys[slot] = key;
         let mut node = (self.leaves + slot) / 2;
         while node >= 1 {
-            let (left, right) = (self.winners[2 * node], self.winners[2 * node + 1]);
+            let (left, right) = (self.winner(2 * node), self.winner(2 * node + 1));
             let winner = if self.keys[right as usize] < self.keys[left as usize] { right } else { left };
             // The winner is another slot and was before: nothing changes further up.
             if winner == self.winners[node] && winner != slot as u32 {

@@ -1,5 +1,6 @@
 //! The end of a run: what was measured.
 
+use punctual_model::Host;
 use punctual_model::host::{Domain, Parent, Pool, Task, Vcpu};
 use punctual_model::results::{
     self, DomainResult, JobStats, PoolResult, ProcessorResult, Results, Source, TaskResult, VcpuResult,
@@ -53,7 +54,8 @@ impl<T: TraceSink> Machine<'_, T> {
         self.procs = Vec::new();
         self.releases = MinTree::new(0);
         self.timers = MinTree::new(0);
-        let (by_pool, by_domain) = self.jobs_by_parent();
+        let tasks = self.task_results();
+        let (by_pool, by_domain) = jobs_by_parent(host, &tasks);
         let (of_pools, of_guests) = totals.split_at(host.pools.len());
         let pools = by_pool.into_iter().zip(of_pools).zip(&host.pools);
         let pools = pools.map(|((jobs, totals), pool)| pool_result(pool, totals, jobs)).collect();
@@ -79,7 +81,7 @@ impl<T: TraceSink> Machine<'_, T> {
             processors,
             domains,
             vcpus,
-            tasks: self.task_results(),
+            tasks,
         }
     }
 
@@ -139,10 +141,10 @@ impl<T: TraceSink> Machine<'_, T> {
         entries.map(result).collect()
     }
 
-    fn task_results(self) -> Vec<TaskResult> {
+    fn task_results(&mut self) -> Vec<TaskResult> {
         let host = self.host;
         let units = &self.units[host.vcpus.len()..];
-        let entries = self.tasks.into_iter().zip(&host.tasks).zip(units);
+        let entries = std::mem::take(&mut self.tasks).into_iter().zip(&host.tasks).zip(units);
         let result = |((state, task), unit): ((TaskState, &Task), &Unit)| TaskResult {
             name: task.name.clone(),
             parent: parent_name(host, task.parent),
@@ -153,19 +155,19 @@ impl<T: TraceSink> Machine<'_, T> {
         };
         entries.map(result).collect()
     }
+}
 
-    /// The jobs of all tasks under each pool, and of each domain's own tasks.
-    fn jobs_by_parent(&self) -> (Vec<JobStats>, Vec<JobStats>) {
-        let mut by_pool = vec![JobStats::default(); self.host.pools.len()];
-        let mut by_domain = vec![JobStats::default(); self.host.domains.len()];
-        for (task, state) in self.host.tasks.iter().zip(&self.tasks) {
-            by_pool[self.host.pool_of(task.parent).0].merge(&state.jobs);
-            if let Parent::Domain(domain) = task.parent {
-                by_domain[domain.0].merge(&state.jobs);
-            }
+/// The jobs of all tasks under each pool, and of each domain's own tasks.
+fn jobs_by_parent(host: &Host, tasks: &[TaskResult]) -> (Vec<JobStats>, Vec<JobStats>) {
+    let mut by_pool = vec![JobStats::default(); host.pools.len()];
+    let mut by_domain = vec![JobStats::default(); host.domains.len()];
+    for (task, result) in host.tasks.iter().zip(tasks) {
+        by_pool[host.pool_of(task.parent).0].merge(&result.jobs);
+        if let Parent::Domain(domain) = task.parent {
+            by_domain[domain.0].merge(&result.jobs);
         }
-        (by_pool, by_domain)
     }
+    (by_pool, by_domain)
 }
 
 /// How often a unit ran out of budget and got some.
@@ -224,7 +226,7 @@ fn domain_result(
     }
 }
 
-fn parent_name(host: &punctual_model::Host, parent: Parent) -> String {
+fn parent_name(host: &Host, parent: Parent) -> String {
     match parent {
         Parent::Pool(pool) => host.pools[pool.0].name.clone(),
         Parent::Domain(domain) => host.domains[domain.0].name.clone(),
