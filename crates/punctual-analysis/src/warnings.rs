@@ -1,0 +1,131 @@
+//! What practitioners should know although it is no verdict.
+
+use punctual_sched::registry::OptionValue;
+use punctual_sched::{Duration, UnitParams};
+
+use crate::host::{Analysis, Unit};
+use crate::report::Warning;
+
+/// Utilisations in parts per million.
+const MILLION: u64 = 1_000_000;
+
+/// More than this leaves too little for what the file does not describe.
+const HEADROOM: u64 = 900_000;
+
+/// All warnings, in the host's order.
+pub(crate) fn of(analysis: &Analysis) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    for pool in 0..analysis.host.pools.len() {
+        let has_budget = |name: &str| {
+            analysis.host.pools[pool].policy.info.unit_params.iter().any(|param| param.name == name)
+        };
+        if !has_budget("budget") {
+            continue;
+        }
+        let units = analysis.in_pool[pool].all();
+        for unit in &units {
+            if let (Unit::Vcpu(v), Some((budget, period))) = (unit, reserved(analysis.params(*unit))) {
+                vcpu(analysis, pool, *v, budget, period, &mut warnings);
+            }
+        }
+        processors(analysis, pool, &units, &mut warnings);
+    }
+    warnings
+}
+
+fn reserved(params: &UnitParams) -> Option<(Duration, Duration)> {
+    params.budget.zip(params.period).filter(|(budget, period)| !budget.is_zero() && !period.is_zero())
+}
+
+/// `part` of `whole` in parts per million, rounded up.
+fn share(part: Duration, whole: Duration) -> u64 {
+    let scaled = u128::from(part.as_ns()) * u128::from(MILLION);
+    u64::try_from(scaled.div_ceil(u128::from(whole.as_ns().max(1)))).unwrap_or(u64::MAX)
+}
+
+fn percent(ppm: u64) -> String {
+    format!("{}.{} %", ppm / 10_000, ppm % 10_000 / 1_000)
+}
+
+fn vcpu(
+    analysis: &Analysis,
+    pool: usize,
+    v: usize,
+    budget: Duration,
+    period: Duration,
+    warnings: &mut Vec<Warning>,
+) {
+    let host = analysis.host;
+    let mut warn = |text: String| warnings.push(Warning { about: host.vcpus[v].name.clone(), text });
+    let switch = host.overheads.decision + host.overheads.context_switch;
+    if switch * 10 > budget {
+        let part = percent(share(switch, budget));
+        warn(format!("a switch takes {part} of the budget of {budget}; longer periods waste less"));
+    }
+    let policy = &host.pools[pool].policy;
+    let quantum = policy.info.options.iter().find(|option| option.name == "quantum").and_then(|_| {
+        match policy.options.get("quantum") {
+            Some(OptionValue::Word(_)) => None,
+            _ => Some(policy.options.duration("quantum", Duration::from_ms(1))),
+        }
+    });
+    if let Some(quantum) = quantum.filter(|quantum| budget < *quantum) {
+        warn(format!("the budget of {budget} is below the quantum of {quantum}"));
+    }
+    let domain = &host.domains[host.vcpus[v].domain.0];
+    // Several vCPUs share their tasks; only the whole says something.
+    if domain.vcpus.len() > 1 {
+        return;
+    }
+    let tasks = &analysis.in_domain[host.vcpus[v].domain.0].tasks;
+    let demands = tasks.iter().filter_map(|t| analysis.demand(*t).map(|d| (*t, d)));
+    let mut used = 0u64;
+    let mut odd = None;
+    for (task, demand) in demands {
+        used = used.saturating_add(share(Duration::from_ns(demand.cost), Duration::from_ns(demand.period)));
+        if odd.is_none() && !demand.period.is_multiple_of(period.as_ns()) {
+            odd = Some((&host.tasks[task].name, Duration::from_ns(demand.period)));
+        }
+    }
+    if let Some((task, own)) = odd {
+        warn(format!(
+            "the period of task {task}, {own}, is no multiple of the vCPU's, {period}: its jobs wait up to a whole \
+             gap for budget"
+        ));
+    }
+    let supplied = share(budget, period);
+    if used > supplied {
+        warn(format!("its tasks ask for {}, its budget is {}", percent(used), percent(supplied)));
+    } else if u128::from(used) * u128::from(MILLION) > u128::from(supplied) * u128::from(HEADROOM) {
+        let part = percent((u128::from(used) * u128::from(MILLION) / u128::from(supplied)) as u64);
+        warn(format!("its tasks use {part} of its budget: little headroom"));
+    }
+}
+
+/// Budgets and periods on each processor, or over the pool where units are not tied to one.
+fn processors(analysis: &Analysis, pool: usize, units: &[Unit], warnings: &mut Vec<Warning>) {
+    let about = &analysis.host.pools[pool];
+    let processors = about.processors.len() as u64;
+    let budgets = units.iter().filter_map(|unit| reserved(analysis.params(*unit)));
+    let (mut total, mut periods) = (0u64, Vec::new());
+    for (budget, period) in budgets {
+        total = total.saturating_add(share(budget, period));
+        periods.push(period.as_ns());
+    }
+    let mut warn = |text: String| warnings.push(Warning { about: about.name.clone(), text });
+    let capacity = processors * MILLION;
+    if total > capacity {
+        warn(format!("budgets add up to {} of {processors} processors", percent(total)));
+    } else if total > processors * HEADROOM {
+        warn(format!("budgets add up to {} of {processors} processors: little headroom", percent(total)));
+    }
+    periods.sort_unstable();
+    periods.dedup();
+    if let Some(pair) = periods.windows(2).find(|pair| !pair[1].is_multiple_of(pair[0])) {
+        let [short, long] = [pair[0], pair[1]].map(Duration::from_ns);
+        warn(format!(
+            "periods are not harmonic ({short} does not divide {long}): budgets meet at ever other offsets, and the \
+             worst of them counts"
+        ));
+    }
+}

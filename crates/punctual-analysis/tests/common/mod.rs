@@ -1,0 +1,123 @@
+//! Hosts built in code, for tests of the machine.
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use punctual_model::Host;
+use punctual_model::host::{
+    Arrival, Cost, Domain, DomainIx, Overheads, Parent, PolicyChoice, Pool, PoolIx, Task, Vcpu, Work,
+};
+use punctual_sched::registry::{self, OptionValue, Options};
+use punctual_sched::{CpuId, CpuSet, Duration, UnitParams};
+
+pub const fn ms(n: u64) -> Duration {
+    Duration::from_ms(n)
+}
+
+pub const fn us(n: u64) -> Duration {
+    Duration::from_us(n)
+}
+
+pub fn policy(name: &str) -> PolicyChoice {
+    PolicyChoice {
+        info: registry::find(name).unwrap_or_else(|| panic!("no policy {name}")),
+        options: Options::new(),
+    }
+}
+
+/// A server policy that decides at exhaustion and replenishment only.
+pub fn exact(name: &str) -> PolicyChoice {
+    let mut choice = policy(name);
+    choice.options.set("quantum", OptionValue::Word("exact"));
+    choice
+}
+
+pub fn quantum(name: &str, quantum: Duration) -> PolicyChoice {
+    let mut choice = policy(name);
+    choice.options.set("quantum", OptionValue::Duration(quantum));
+    choice
+}
+
+/// A host of `processors` processors with no pool yet.
+pub fn host(processors: usize, duration: Duration) -> Host {
+    Host {
+        name: "test".into(),
+        seed: 1,
+        duration,
+        processors,
+        overheads: Overheads::default(),
+        pools: vec![],
+        domains: vec![],
+        vcpus: vec![],
+        tasks: vec![],
+    }
+}
+
+/// A host with one pool of all its processors.
+pub fn pooled(processors: usize, duration: Duration, policy: PolicyChoice) -> Host {
+    let mut host = host(processors, duration);
+    host.pools.push(Pool { name: "pool".into(), processors: (0..processors).collect(), policy });
+    host
+}
+
+pub fn server(budget: Duration, period: Duration, priority: u32) -> UnitParams {
+    UnitParams {
+        budget: Some(budget),
+        period: Some(period),
+        priority: Some(priority),
+        ..UnitParams::default()
+    }
+}
+
+pub fn pinned(mut params: UnitParams, cpu: u32, cpus: usize) -> UnitParams {
+    let mut set = CpuSet::new(cpus);
+    set.insert(CpuId(cpu));
+    params.affinity = Some(set);
+    params
+}
+
+/// Adds a domain with one vCPU per element of `vcpus` and returns its index.
+pub fn domain(host: &mut Host, parent: Parent, guest: &str, vcpus: Vec<UnitParams>) -> Parent {
+    let ix = DomainIx(host.domains.len());
+    let first = host.vcpus.len();
+    let name = format!("d{}", ix.0 + 1);
+    for (i, params) in vcpus.into_iter().enumerate() {
+        host.vcpus.push(Vcpu { name: format!("{name}.{i}"), domain: ix, params });
+    }
+    host.domains.push(Domain { name, parent, vcpus: first..host.vcpus.len(), guest: policy(guest) });
+    Parent::Domain(ix)
+}
+
+/// Adds a domain with one vCPU to the first pool.
+pub fn vm(host: &mut Host, params: UnitParams) -> Parent {
+    domain(host, Parent::Pool(PoolIx(0)), "fixed-priority", vec![params])
+}
+
+/// Adds a periodic task, due at the end of its period.
+pub fn task(host: &mut Host, parent: Parent, priority: u32, cost: Duration, period: Duration) -> usize {
+    released_at(host, parent, priority, cost, period, Duration::ZERO)
+}
+
+pub fn released_at(
+    host: &mut Host,
+    parent: Parent,
+    priority: u32,
+    cost: Duration,
+    period: Duration,
+    offset: Duration,
+) -> usize {
+    let work = Work::Jobs {
+        arrival: Arrival::Periodic { period, offset },
+        cost: Cost { min: cost, max: cost },
+        deadline: period,
+    };
+    add(host, parent, priority, work)
+}
+
+pub fn hog(host: &mut Host, parent: Parent, priority: u32) -> usize {
+    add(host, parent, priority, Work::Hog { start: Duration::ZERO })
+}
+
+fn add(host: &mut Host, parent: Parent, priority: u32, work: Work) -> usize {
+    let params = UnitParams { priority: Some(priority), ..UnitParams::default() };
+    host.tasks.push(Task { name: format!("t{}", host.tasks.len() + 1), parent, params, work });
+    host.tasks.len() - 1
+}
