@@ -564,7 +564,8 @@ impl<T: TraceSink> Machine<'_, T> {
         while let Some(sched) = self.touched_scheds.pop() {
             let sched = sched as usize;
             self.scheds[sched].touched = false;
-            let at = self.scheds[sched].policy.next_timer().at;
+            // Already over when it was set (CBS, exhausted after its deadline): it runs at once.
+            let at = self.scheds[sched].policy.next_timer().at.max(self.now);
             self.timers.set(sched, at);
             self.check_work_conservation(sched);
         }

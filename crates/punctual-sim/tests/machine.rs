@@ -270,3 +270,14 @@ fn a_guest_may_wait_for_the_vcpu_it_called_while_another_halts() {
     // The guest called its first vCPU, which waits for the neighbour on processor 0.
     assert_eq!(max_response_ns(&results, 0), 3_000_000);
 }
+
+#[test]
+fn an_overloaded_cbs_pool_replenishes_those_exhausted_after_their_deadline_at_once() {
+    let mut host = pooled(1, ms(100), policy("cbs"));
+    for _ in 0..3 {
+        let vm = vm(&mut host, server(ms(4), ms(7), 1));
+        hog(&mut host, vm, 1);
+    }
+    let results = simulate(&host).unwrap();
+    assert_eq!(results.processors[0].busy_ns, 100_000_000, "somebody always has budget");
+}
