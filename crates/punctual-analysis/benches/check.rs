@@ -1,1 +1,37 @@
-fn main() {}
+//! How long `analyse` takes for large hosts.
+#![expect(missing_docs, reason = "criterion generates the main function")]
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use punctual_analysis::analyse;
+use punctual_model::Host;
+use punctual_model::file::{Overrides, parse};
+
+/// 1000 vCPUs with ten tasks each under `policy`, ten to a processor.
+fn host(policy: &str, overheads: &str) -> Host {
+    let mut text = format!("[machine]\nprocessors = 100\n{overheads}\n[pool.all]\npolicy = \"{policy}\"\n");
+    for v in 0..1000 {
+        let period = [10, 20, 25, 40, 50][v % 5];
+        text += &format!(
+            "[domain.d{v}]\nbudget = \"{}us\"\nperiod = \"{period}ms\"\nextratime = false\naffinity = [{}]\n\
+             generate = {{ recipe = \"uunifast\", tasks = 10, utilization = \"4%\" }}\n",
+            period * 90,
+            v % 100,
+        );
+    }
+    parse(&text, "bench", &Overrides::default()).expect("a valid host")
+}
+
+fn check(c: &mut Criterion) {
+    let mut group = c.benchmark_group("check of 1000 vCPUs with 10000 tasks");
+    group.sample_size(10);
+    for policy in ["deferrable", "rtds"] {
+        let free = host(policy, "");
+        group.bench_function(policy, |b| b.iter(|| analyse(&free)));
+    }
+    let costly = host("deferrable", "overheads = { decision = \"100ns\", context_switch = \"1us\" }");
+    group.bench_function("deferrable with overheads", |b| b.iter(|| analyse(&costly)));
+    group.finish();
+}
+
+criterion_group!(benches, check);
+criterion_main!(benches);

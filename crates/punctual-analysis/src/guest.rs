@@ -40,12 +40,28 @@ impl Ranked {
 
     /// How urgent `self` is beside `other`: the first level at which they are different units decides.
     fn beside(&self, other: &Ranked) -> Beside {
-        let differ = self.path.iter().zip(&other.path).find(|(a, b)| a.1 != b.1);
-        match differ.map(|(a, b)| a.0.cmp(&b.0)) {
+        match self.first_difference(other).map(|(_, order)| order) {
             Some(std::cmp::Ordering::Less) => Beside::MoreUrgent,
             Some(std::cmp::Ordering::Greater) => Beside::LessUrgent,
             _ => Beside::Equal,
         }
+    }
+
+    /// The first level at which both are different units, and the order of these.
+    fn first_difference(&self, other: &Ranked) -> Option<(usize, std::cmp::Ordering)> {
+        let differ = |((_, a), (_, b)): &(&(u32, Unit), &(u32, Unit))| a != b;
+        let level = self.path.iter().zip(&other.path).position(|pair| differ(&pair))?;
+        Some((level, self.path[level].0.cmp(&other.path[level].0)))
+    }
+
+    /// The outermost level at which another unit has the priority of this task's. Equals are served in the order of
+    /// arrival, so there even less urgent tasks of the same vCPU delay the other vCPU, which then delays this task.
+    fn shared_level(&self, all: &[Ranked]) -> Option<usize> {
+        let shared = |other: &Ranked| match self.first_difference(other) {
+            Some((level, std::cmp::Ordering::Equal)) => Some(level),
+            _ => None,
+        };
+        all.iter().filter_map(shared).min()
     }
 }
 
@@ -240,8 +256,13 @@ impl Analysis<'_> {
     /// The tasks that delay `task`.
     fn others(&self, task: &Ranked, all: &[Ranked]) -> Others {
         let mut others = Others::default();
+        let shared = task.shared_level(all);
         for other in all.iter().filter(|other| other.task != task.task) {
-            let beside = other.beside(task);
+            let mut beside = other.beside(task);
+            let inside_shared = |level| other.first_difference(task).is_none_or(|(at, _)| at > level);
+            if beside == Beside::LessUrgent && shared.is_some_and(inside_shared) {
+                beside = Beside::Equal;
+            }
             match self.demand(other.task) {
                 _ if beside == Beside::LessUrgent => {}
                 None if others.starved != Some(Beside::MoreUrgent) => others.starved = Some(beside),

@@ -1,0 +1,203 @@
+//! Worked examples: published ones with their numbers, and some short enough to follow by hand.
+
+mod common;
+
+use common::*;
+use punctual_analysis::demand::Demand;
+use punctual_analysis::fixed_priority::{Member, Server, response};
+use punctual_analysis::overhead::Decisions;
+use punctual_analysis::supply::{Inside, Supply, holds, smallest_budget};
+use punctual_analysis::{Verdict, analyse, edf, global_edf};
+use punctual_model::Host;
+use punctual_model::host::{Parent, PoolIx};
+use punctual_sim::simulate;
+
+fn set(tasks: &[(u64, u64, u64)]) -> Vec<Demand> {
+    tasks.iter().map(|&(cost, period, deadline)| Demand::implicit(cost, period).due(deadline)).collect()
+}
+
+/// SchedCAT, `tests/fp.py`, `UniprocessorRTA`.
+#[test]
+fn response_times_are_those_of_schedcat() {
+    let tasks = set(&[(1, 4, 4), (1, 5, 5), (3, 9, 9), (3, 18, 18)]);
+    let times: Vec<_> = (0..4)
+        .map(|i| response(&tasks[i], &tasks[..i], &Decisions::default(), tasks[i].deadline))
+        .collect();
+    assert_eq!(times, [1, 2, 7, 18].map(Some));
+}
+
+/// SchedCAT, `tests/edf.py`, `Test_QPA`: a set with deadlines before and after the periods, and one task too many.
+#[test]
+fn processor_demand_agrees_with_schedcat() {
+    let mut tasks = set(&[
+        (6000, 31000, 18000),
+        (2000, 9800, 9000),
+        (1000, 17000, 12000),
+        (90, 4200, 3000),
+        (8, 96, 78),
+        (2, 12, 16),
+        (10, 280, 120),
+        (26, 660, 160),
+    ]);
+    assert!(edf::bounds(&tasks, &Supply::WHOLE).is_ok());
+    tasks.extend(set(&[(10, 100, 15)]));
+    assert!(matches!(edf::bounds(&tasks, &Supply::WHOLE), Err(edf::Failure::Overload(_))));
+}
+
+/// Liu & Layland 1973: full utilisation is schedulable by EDF, a little more is not.
+#[test]
+fn edf_holds_up_to_full_utilisation_exactly() {
+    assert!(edf::bounds(&set(&[(1, 2, 2), (2, 6, 6), (1, 6, 6)]), &Supply::WHOLE).is_ok());
+    let over = set(&[(500, 1000, 1000), (501, 1000, 1000)]);
+    assert_eq!(edf::bounds(&over, &Supply::WHOLE), Err(edf::Failure::Overload(1000)));
+}
+
+/// The workload of Shin & Lee's examples: 7 in every 50 and 9 in every 75, inside a resource of period 10. EDF needs
+/// 28 % of the processor for it. In tenths of a unit.
+#[test]
+fn the_smallest_periodic_resource_for_the_workload_of_shin_and_lee() {
+    let tasks = set(&[(70, 500, 500), (90, 750, 750)]);
+    let [edf, fixed] = [Inside::Edf, Inside::FixedPriority].map(|inside| smallest_budget(&tasks, inside, 100, 1));
+    assert_eq!((edf, fixed), (Some(28), Some(35)));
+    assert!(holds(&tasks, Inside::Edf, &Supply::periodic(28, 100)));
+    // Demand of 7 at 50: supply of 2.8 in 10 is nothing for 14.4, then 2.8 by 17.2, 5.6 by 27.2 and 7 by 35.8.
+    assert_eq!(Supply::periodic(28, 100).time_for(70), 144 + 200 + 14);
+}
+
+/// Dhall & Liu 1978: two short tasks and one long one on two processors, utilisation hardly above 1, and the long one
+/// is late under global EDF.
+#[test]
+fn no_global_test_accepts_the_example_of_dhall_and_liu() {
+    let tasks = set(&[(2, 100, 100), (2, 100, 100), (100, 101, 101)]);
+    assert!(!global_edf::density_test(&[(2, 100), (2, 100), (100, 101)], 2));
+    assert_eq!(global_edf::slack_test(&tasks, 2), None);
+    assert_eq!(global_edf::response_times(&tasks, 2, &Decisions::default()), None);
+}
+
+#[test]
+fn each_global_test_accepts_a_set_that_another_rejects() {
+    // Densities of 0.9, 0.5 and 0.01 are more than 2 - 0.9. Yet the third task is always done long before its deadline,
+    // so only the second one comes before the first, and there are two processors.
+    let heavy = set(&[(9, 10, 10), (5, 10, 10), (1, 100, 100)]);
+    assert!(!global_edf::density_test(&[(9, 10), (5, 10), (1, 100)], 2));
+    assert_eq!(global_edf::response_times(&heavy, 2, &Decisions::default()).map(|r| r[0]), Some(9));
+    // Three halves are exactly 2 - 0.5; the others count a job of 50 carried into each window of 10.
+    let halves = set(&[(5, 10, 10), (50, 100, 100), (50, 100, 100)]);
+    assert!(global_edf::density_test(&[(5, 10), (50, 100), (50, 100)], 2));
+    assert_eq!(global_edf::slack_test(&halves, 2), None);
+    assert_eq!(global_edf::response_times(&halves, 2, &Decisions::default()), None);
+}
+
+/// By hand, after Davis & Burns 2005: the budget of 2 in 10 has just been spent (gap 8), 3 units of work need two
+/// periods: 8 + 2 + 8 + 1.
+#[test]
+fn a_task_waits_for_the_gap_and_every_period_but_the_last_in_full() {
+    let server =
+        Server { usable: 2, period: 10, gap: 8, more_urgent: Vec::new(), costs: Decisions::default() };
+    let task = Member { demand: Demand::implicit(3, 50), bound: false };
+    let parts = server.response(&task, &[], 50).expect("it fits");
+    assert_eq!((parts.total(), parts.own, parts.budget, parts.others), (19, 3, 16, 0));
+    // Bound to the replenishments it never meets an empty budget.
+    let bound = Member { bound: true, ..task };
+    assert_eq!(server.response(&bound, &[], 50).map(|p| p.total()), Some(11));
+}
+
+/// By hand: below a deferrable server of 3 in 10 that delivers twice (jitter 7), budget comes 6 late.
+#[test]
+fn a_deferrable_server_above_delays_the_last_period_by_two_budgets() {
+    let above = Demand::implicit(3, 10).late_by(7);
+    let server =
+        Server { usable: 2, period: 20, gap: 18, more_urgent: vec![above], costs: Decisions::default() };
+    assert_eq!(server.time_for_budget(2), Some(8));
+    let task = Member { demand: Demand::implicit(2, 100), bound: false };
+    let parts = server.response(&task, &[], 100).expect("it fits");
+    assert_eq!((parts.total(), parts.others), (26, 6));
+}
+
+/// The bound of a task alone in the most urgent server is attained: a busy loop spends the budget, then it is released.
+#[test]
+fn the_bound_of_davis_and_burns_is_attained() {
+    for name in ["deferrable", "periodic"] {
+        let mut host = pooled(1, ms(100), exact(name));
+        let guest = vm(&mut host, server(ms(2), ms(10), 1));
+        released_at(&mut host, guest, 1, ms(3), ms(50), ms(2));
+        hog(&mut host, guest, 2);
+        let seen = simulate(&host).expect("a valid host").tasks[0].jobs.response.max().as_ns();
+        let report = analyse(&host);
+        let Verdict::Guaranteed { bound_ns, .. } = report.tasks[0].verdict else { panic!("{report:?}") };
+        assert_eq!((seen, bound_ns), (19_000_000, 19_000_000), "{name}");
+    }
+}
+
+fn two_servers(name: &str) -> Host {
+    let mut host = pooled(1, ms(200), exact(name));
+    for priority in [1, 2] {
+        let guest = vm(&mut host, server(ms(3), ms(10), priority));
+        // Now and then released just after the budget was used up: not bound to the replenishments.
+        task(&mut host, guest, 1, ms(1), ms(41));
+    }
+    host
+}
+
+#[test]
+fn every_server_policy_has_the_delays_of_its_own_rule() {
+    let bounds = |name: &str| -> Vec<u64> {
+        let report = analyse(&two_servers(name));
+        let bound = |verdict: &Verdict| match verdict {
+            Verdict::Guaranteed { bound_ns, .. } => *bound_ns / 1_000_000,
+            other => panic!("{name}: {other:?}"),
+        };
+        report.tasks.iter().map(|t| bound(&t.verdict)).collect()
+    };
+    // The gap of 7 (10 where budget is dropped), its own 1, and the more urgent 3, twice where they can be saved up.
+    assert_eq!(bounds("deferrable"), [8, 14]);
+    assert_eq!(bounds("periodic"), [8, 11]);
+    assert_eq!(bounds("polling"), [11, 14]);
+}
+
+#[test]
+fn policies_without_budgets_in_time_say_that_there_is_no_guarantee() {
+    for name in ["credit", "round-robin"] {
+        let report = analyse(&two_servers_under(name));
+        for task in &report.tasks {
+            let Verdict::Unknown { why } = &task.verdict else { panic!("{:?}", task.verdict) };
+            assert!(why.starts_with("no guarantee: "), "{why}");
+        }
+    }
+}
+
+fn two_servers_under(name: &str) -> Host {
+    let mut host = two_servers("deferrable");
+    host.pools[0].policy = policy(name);
+    host
+}
+
+#[test]
+fn a_task_in_a_container_is_analysed_in_its_own_server() {
+    let mut host = pooled(1, ms(100), exact("deferrable"));
+    let at = task(&mut host, Parent::Pool(PoolIx(0)), 1, ms(3), ms(20));
+    host.tasks[at].params = server(ms(2), ms(10), 1);
+    assert_eq!(
+        // Its releases coincide with replenishments: no gap.
+        analyse(&host).tasks[0].verdict,
+        Verdict::Guaranteed { bound_ns: 11_000_000, slack_ns: 9_000_000 }
+    );
+}
+
+#[test]
+fn overheads_come_out_of_budgets_and_response_times() {
+    let mut host = two_servers("deferrable");
+    let before = analyse(&host);
+    host.overheads.context_switch = us(10);
+    let after = analyse(&host);
+    for (before, after) in before.tasks.iter().zip(&after.tasks) {
+        let [Verdict::Guaranteed { bound_ns: free, .. }, Verdict::Guaranteed { bound_ns: paid, .. }] =
+            [&before.verdict, &after.verdict]
+        else {
+            panic!("{after:?}")
+        };
+        assert!(paid > free);
+    }
+    host.overheads.context_switch = ms(1);
+    assert!(!analyse(&host).all_guaranteed(), "decisions take more than the budget");
+}
