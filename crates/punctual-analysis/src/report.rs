@@ -9,7 +9,7 @@ use serde::Serialize;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "verdict", rename_all = "kebab-case")]
 pub enum Verdict {
-    /// It holds under every release pattern that the host's arrivals and greatest costs permit, whatever the offsets.
+    /// It holds under every release pattern that the host's arrivals and greatest costs permit.
     Guaranteed {
         /// A response time that is never exceeded, in ns.
         bound_ns: u64,

@@ -76,8 +76,15 @@ fn random_host(random: &mut Random) -> Host {
         let guest = if budgets { guest } else { "fixed-priority" };
         let params = random_server(random, domains, processors, pinned_all, d);
         let share = params.budget.unwrap().as_ns() * 1000 / params.period.unwrap().as_ns();
-        let vm = domain(&mut host, Parent::Pool(PoolIx(0)), guest, vec![params.clone()]);
-        random_tasks(random, &mut host, vm, &params, share);
+        let vcpus = random.of(&[1, 1, 1, 1, 2]);
+        let vm = domain(&mut host, Parent::Pool(PoolIx(0)), guest, vec![params.clone(); vcpus]);
+        random_tasks(random, &mut host, vm, &params, share, vcpus);
+        if guest == "fixed-priority" && vcpus == 1 && random.one_in(6) {
+            let priority = Some(random.within(1, 9) as u32);
+            let inner = vec![UnitParams { priority, ..UnitParams::default() }];
+            let nested = domain(&mut host, vm, "fixed-priority", inner);
+            random_tasks(random, &mut host, nested, &params, share / 4, 1);
+        }
     }
     if domains == 0 || random.one_in(4) {
         let count = random.within(1, 5);
@@ -106,21 +113,36 @@ fn random_server(random: &mut Random, domains: usize, processors: usize, pinned_
     params
 }
 
-/// Tasks that ask for a good part of the share (in thousandths of a processor).
-fn random_tasks(random: &mut Random, host: &mut Host, vm: Parent, own: &UnitParams, share: u64) {
+/// Tasks that ask for a good part of the share (in thousandths of a processor), on several vCPUs mostly pinned.
+fn random_tasks(
+    random: &mut Random,
+    host: &mut Host,
+    vm: Parent,
+    own: &UnitParams,
+    share: u64,
+    vcpus: usize,
+) {
     let period = own.period.unwrap().as_ns();
     let count = random.within(1, 4);
+    let unpinned = random.one_in(5);
     let asked = share * random.within(20, 110) / 100;
     for i in 0..count {
         let multiple = random.within(2, 9);
         let own_period = if random.one_in(3) { period * multiple } else { period * random.within(150, 900) / 100 };
         let cost = (own_period * asked / 1000 / count).max(1_000);
         let at = add_job(random, host, vm, i as u32, cost, own_period);
-        host.tasks[at].params.priority = Some(random.within(1, 4) as u32 * (1 + i as u32));
+        let params = &mut host.tasks[at].params;
+        params.priority = Some(random.within(1, 4) as u32 * (1 + i as u32));
+        if vcpus > 1 && !unpinned {
+            *params = pinned(params.clone(), (i % vcpus as u64) as u32, vcpus);
+        }
     }
     if random.one_in(2) {
         let at = hog(host, vm, u32::MAX);
         host.tasks[at].work = Work::Hog { start: ns(random.within(0, 3 * period)) };
+        if vcpus > 1 && !unpinned {
+            host.tasks[at].params = pinned(host.tasks[at].params.clone(), 0, vcpus);
+        }
     }
 }
 
@@ -185,7 +207,8 @@ fn exhausting_offsets(random: &mut Random, host: &mut Host) {
     for task in 0..host.tasks.len() {
         let Parent::Domain(domain) = host.tasks[task].parent else { continue };
         let vcpu = &host.vcpus[host.domains[domain.0].vcpus.start].params;
-        let (budget, period) = (vcpu.budget.unwrap().as_ns(), vcpu.period.unwrap().as_ns());
+        let (Some(budget), Some(period)) = (vcpu.budget, vcpu.period) else { continue };
+        let (budget, period) = (budget.as_ns(), period.as_ns());
         let hog = matches!(host.tasks[task].work, Work::Hog { .. });
         let just = if hog { 0 } else { budget + random.within(0, 1) };
         set_offset(host, task, period * random.within(0, 2) + just);

@@ -36,9 +36,10 @@ const DIRECTION: [(&str, &[&str]); 6] = [
     ("punctual-sched", &[]),
     ("punctual-net", &["punctual-sched"]),
     ("punctual-model", &["punctual-sched"]),
+    ("punctual-analysis", &["punctual-sched", "punctual-model"]),
     ("punctual-sim", &["punctual-sched", "punctual-model"]),
     ("punctual-report", &["punctual-sched", "punctual-model", "punctual-sim"]),
-    ("punctual", &["punctual-sched", "punctual-model", "punctual-sim", "punctual-report"]),
+    ("punctual", &["punctual-sched", "punctual-model", "punctual-analysis", "punctual-sim", "punctual-report"]),
 ];
 
 #[test]

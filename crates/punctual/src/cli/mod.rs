@@ -3,6 +3,7 @@
 //! Each command is a module with its `Args` and a `run`. Results go to standard output, everything else to
 //! standard error.
 
+mod check;
 mod describe;
 mod grid;
 mod input;
@@ -26,7 +27,7 @@ use output::Ui;
 pub mod exit {
     /// It ran.
     pub const OK: u8 = 0;
-    /// It ran, and what `--fail-on-miss` or `--strict` looks for happened.
+    /// It ran, and what `--fail-on-miss` or `--strict` looks for happened, or `check` found no guarantee.
     pub const MISSED: u8 = 1;
     /// The command line or a file is wrong, or an output cannot be written.
     pub const USAGE: u8 = 2;
@@ -39,8 +40,8 @@ pub mod exit {
 const EXIT_CODES: &str = "\
 Exit codes:
   0    it ran
-  1    it ran, and a deadline was missed (with --fail-on-miss), or a verdict is not the recorded one
-       (with --strict)
+  1    it ran, and a deadline was missed (with --fail-on-miss), a verdict is not the recorded one
+       (with --strict), or a deadline is not guaranteed (check)
   2    the command line or a file is wrong, or an output cannot be written
   3    the simulator found an invariant violated (please report it)
   130  interrupted";
@@ -50,6 +51,7 @@ Examples:
   punctual sim examples/five-vms.toml                      which VM misses deadlines?
   punctual sim examples/five-vms.toml --policy all         under every policy, side by side
   punctual sweep examples/five-vms.toml --vary 'domain.*.generate.load=30%..100%:10%'
+  punctual check examples/five-vms.toml                    which deadlines are guaranteed?
   punctual policies rtds                                   what a policy is and takes";
 
 /// Keeps virtual machines on time.
@@ -92,6 +94,7 @@ impl From<Color> for anstream::ColorChoice {
 enum Command {
     Sim(sim::Args),
     Sweep(sweep::Args),
+    Check(check::Args),
     Policies(policies::Args),
     Reproduce(reproduce::Args),
     Show(show::Args),
@@ -155,6 +158,7 @@ pub fn main() -> ExitCode {
     let done = match &cli.command {
         Command::Sim(args) => sim::run(args, &ui),
         Command::Sweep(args) => sweep::run(args, &ui),
+        Command::Check(args) => check::run(args, &ui),
         Command::Policies(args) => policies::run(args, &ui),
         Command::Reproduce(args) => reproduce::run(args, &ui),
         Command::Show(args) => show::run(args, &ui),
