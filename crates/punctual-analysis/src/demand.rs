@@ -96,10 +96,8 @@ impl Fraction {
 
     fn exact_plus(self, part: u128, whole: u128) -> Option<Fraction> {
         let common = self.whole.checked_mul(whole / gcd(self.whole, whole)).filter(|c| *c < WHOLE_MAX)?;
-        let sum = self
-            .part
-            .checked_mul(common / self.whole)?
-            .checked_add(part.checked_mul(common / whole)?)?;
+        let sum =
+            self.part.checked_mul(common / self.whole)?.checked_add(part.checked_mul(common / whole)?)?;
         let divisor = gcd(sum, common).max(1);
         Some(Fraction { part: sum / divisor, whole: common / divisor })
     }

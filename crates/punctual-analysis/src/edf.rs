@@ -97,7 +97,8 @@ fn busy_interval(tasks: &[Demand], supply: &Supply) -> Option<u64> {
 /// and are they all of them?
 fn deadlines(tasks: &[Demand], horizon: Option<u64>) -> (Vec<(u64, u64)>, bool) {
     let count = |horizon: u64| {
-        let jobs = tasks.iter().map(|t| horizon.checked_sub(t.deadline).map_or(0, |rest| rest / t.period + 1));
+        let jobs =
+            tasks.iter().map(|t| horizon.checked_sub(t.deadline).map_or(0, |rest| rest / t.period + 1));
         jobs.fold(0u64, u64::saturating_add)
     };
     let wanted = horizon.unwrap_or(u64::MAX / 2);

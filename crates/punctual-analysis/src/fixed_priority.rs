@@ -21,12 +21,7 @@ pub fn response(task: &Demand, more_urgent: &[Demand], costs: &Decisions, limit:
 
 /// Worst response time of `task` below `more_urgent` in a supply, in ns; `None` beyond `limit`, which is at most the
 /// task's period.
-pub fn response_in_supply(
-    task: &Demand,
-    more_urgent: &[Demand],
-    supply: &Supply,
-    limit: u64,
-) -> Option<u64> {
+pub fn response_in_supply(task: &Demand, more_urgent: &[Demand], supply: &Supply, limit: u64) -> Option<u64> {
     fixed_point(supply.time_for(task.cost), limit, |w| {
         supply.time_for(more_urgent.iter().fold(task.cost, |sum, d| sum.saturating_add(d.requested(w))))
     })
@@ -112,6 +107,11 @@ impl Server {
             work(w).saturating_add(waits(w)).saturating_add(others(w))
         })?;
         let own = task.demand.cost;
-        Some(Parts { own, guest: work(end) - own, budget: gap + waits(end), others: end - work(end) - waits(end) })
+        Some(Parts {
+            own,
+            guest: work(end) - own,
+            budget: gap + waits(end),
+            others: end - work(end) - waits(end),
+        })
     }
 }

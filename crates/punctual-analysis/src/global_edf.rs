@@ -35,7 +35,8 @@ pub fn slack_test(tasks: &[Demand], processors: usize) -> Option<Vec<u64>> {
     improve(tasks, |k, slack| {
         let task = &tasks[k];
         let room = task.deadline.checked_sub(task.cost)?;
-        let others = interference(tasks, k, |i| due_in_window(&tasks[i], slack[i], task.deadline).min(room + 1));
+        let others =
+            interference(tasks, k, |i| due_in_window(&tasks[i], slack[i], task.deadline).min(room + 1));
         room.checked_sub(others / processors as u64)
     })
 }
@@ -131,7 +132,9 @@ impl KeepingServer {
     /// as much of the saved budget of the first one as fits. What it has left at a deadline is lost, so nothing is
     /// carried in.
     fn due_in_window(&self, window: u64) -> u64 {
-        (window / self.period).saturating_mul(self.budget).saturating_add(self.budget.min(window % self.period))
+        (window / self.period)
+            .saturating_mul(self.budget)
+            .saturating_add(self.budget.min(window % self.period))
     }
 
     /// Most it runs in any window: a saved budget, and from then on one in every period.

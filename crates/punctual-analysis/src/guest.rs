@@ -163,7 +163,8 @@ impl Analysis<'_> {
         match (content, supplier) {
             (Content::Ranked(tasks), Supplier::Server(server)) => {
                 self.ranked_inside(tasks, "Davis & Burns", |analysis, task, urgent, limit| {
-                    let member = |t: usize, demand| Member { demand, bound: analysis.bound_to(t, server.period) };
+                    let member =
+                        |t: usize, demand| Member { demand, bound: analysis.bound_to(t, server.period) };
                     let more: Vec<Member> = urgent.iter().map(|(t, d)| member(*t, *d)).collect();
                     let parts = server.response(&member(task.0, task.1), &more, limit)?;
                     Some((parts.total(), dominant_of(&parts)))
@@ -290,7 +291,9 @@ impl Analysis<'_> {
             }
             Err(failure) => {
                 let why = match failure {
-                    edf::Failure::Overload(at) => format!("in {at} ns more can be due than is surely supplied"),
+                    edf::Failure::Overload(at) => {
+                        format!("in {at} ns more can be due than is surely supplied")
+                    }
                     edf::Failure::TooLong => "utilisation is too close to the supply's".into(),
                 };
                 with.iter().for_each(|task| self.unknown(*task, &why, test));

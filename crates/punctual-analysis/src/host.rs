@@ -187,7 +187,13 @@ impl<'h> Analysis<'h> {
     }
 
     /// A bound on a task's response time. Within the deadline it is a guarantee.
-    pub(crate) fn bounded(&mut self, task: usize, bound: u64, dominant: Option<Dominant>, test: &'static str) {
+    pub(crate) fn bounded(
+        &mut self,
+        task: usize,
+        bound: u64,
+        dominant: Option<Dominant>,
+        test: &'static str,
+    ) {
         let deadline = self.demand(task).map_or(0, |d| d.deadline);
         let verdict = match deadline.checked_sub(bound) {
             Some(slack_ns) => Verdict::Guaranteed { bound_ns: bound, slack_ns },
@@ -231,8 +237,7 @@ impl<'h> Analysis<'h> {
 
 /// The only one of `processors` that a unit may run on, if there is only one.
 pub(crate) fn only_processor(affinity: Option<&CpuSet>, processors: usize) -> Option<usize> {
-    let mut allowed =
-        (0..processors).filter(|p| affinity.is_none_or(|set| set.contains(CpuId(*p as u32))));
+    let mut allowed = (0..processors).filter(|p| affinity.is_none_or(|set| set.contains(CpuId(*p as u32))));
     let first = allowed.next()?;
     allowed.next().is_none().then_some(first)
 }

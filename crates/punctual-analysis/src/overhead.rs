@@ -56,7 +56,8 @@ impl Decisions {
         if self.change == 0 {
             return 0;
         }
-        let recurring = self.causes.iter().map(|(period, count)| (window / period + 1).saturating_mul(*count));
+        let recurring =
+            self.causes.iter().map(|(period, count)| (window / period + 1).saturating_mul(*count));
         let changes = recurring.fold(self.once, u64::saturating_add);
         let ticks = self.quantum.map_or(0, |(quantum, price)| (window / quantum + 1).saturating_mul(price));
         changes.saturating_mul(self.change).saturating_add(ticks)

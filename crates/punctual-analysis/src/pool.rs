@@ -23,7 +23,8 @@ const RTDS_PERIOD: Duration = Duration::from_ms(10);
 /// The default quantum of fixed-priority servers.
 const QUANTUM: Duration = Duration::from_ms(1);
 
-const TIMERS: &str = "a guest below acts on timers of its own, so the time spent on decisions has no bound here";
+const TIMERS: &str =
+    "a guest below acts on timers of its own, so the time spent on decisions has no bound here";
 
 /// Which fixed-priority server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,7 +82,9 @@ impl Analysis<'_> {
                 Spread::Mixed => self.none_known(&units, MIXED, policy),
             },
             "cbs" => match self.spread(pool, &units) {
-                Spread::PerProcessor(groups) => groups.iter().for_each(|group| self.bandwidth_servers(group, 1)),
+                Spread::PerProcessor(groups) => {
+                    groups.iter().for_each(|group| self.bandwidth_servers(group, 1))
+                }
                 Spread::Global => self.bandwidth_servers(&units, self.host.pools[pool].processors.len()),
                 Spread::Mixed => self.none_known(&units, MIXED, policy),
             },
@@ -123,7 +126,8 @@ impl Analysis<'_> {
             return Spread::PerProcessor(groups);
         }
         let everywhere = |unit: &Unit| {
-            affinity(unit).is_none_or(|set| (0..processors).all(|p| set.contains(punctual_sched::CpuId(p as u32))))
+            affinity(unit)
+                .is_none_or(|set| (0..processors).all(|p| set.contains(punctual_sched::CpuId(p as u32))))
         };
         if units.iter().all(everywhere) { Spread::Global } else { Spread::Mixed }
     }
@@ -131,11 +135,8 @@ impl Analysis<'_> {
     /// What a decision that changes what runs takes on a pool of so many processors, in ns.
     fn change_cost(&self, processors: usize) -> u64 {
         let costs = &self.host.overheads;
-        let several = if processors > 1 {
-            costs.migration + costs.lock * processors as u64
-        } else {
-            Duration::ZERO
-        };
+        let several =
+            if processors > 1 { costs.migration + costs.lock * processors as u64 } else { Duration::ZERO };
         (costs.decision + costs.context_switch + several).as_ns()
     }
 
@@ -198,8 +199,8 @@ impl Analysis<'_> {
             let time = server.time_for_budget(own.budget);
             self.server(unit, own, kind, server, time, obstacle);
             // A switch may overrun the budget; what has no guarantee itself may come late.
-            let on_time = kind == Kind::Sporadic
-                || (kind != Kind::Deferrable && time.is_some() && costs.free());
+            let on_time =
+                kind == Kind::Sporadic || (kind != Kind::Deferrable && time.is_some() && costs.free());
             let jitter = if on_time { 0 } else { own.period - own.budget };
             let cost = own.budget.saturating_add(costs.change());
             more_urgent.push(Demand::implicit(cost, own.period).late_by(jitter));
@@ -220,7 +221,9 @@ impl Analysis<'_> {
         let problem = match (obstacle, time) {
             (Some(why), _) => Err(why),
             (None, None) => Err("more urgent vCPUs may take the time for its budget"),
-            (None, Some(_)) if server.usable == 0 => Err("the scheduler's own time may take all of its budget"),
+            (None, Some(_)) if server.usable == 0 => {
+                Err("the scheduler's own time may take all of its budget")
+            }
             (None, Some(time)) => Ok(time),
         };
         self.budget_of(unit, own.period, problem);
@@ -359,16 +362,23 @@ impl Analysis<'_> {
             .flatten();
         let densities: Vec<(u64, u64)> = demands.iter().map(|d| (d.cost, d.deadline.min(d.period))).collect();
         let dense = costs.free() && global_edf::density_test(&densities, processors);
-        let slack = (constrained && costs.free() && demands.len() <= GLOBAL_MAX && responses.is_none() && !dense)
-            .then(|| global_edf::slack_test(&demands, processors))
-            .flatten();
+        let slack =
+            (constrained && costs.free() && demands.len() <= GLOBAL_MAX && responses.is_none() && !dense)
+                .then(|| global_edf::slack_test(&demands, processors))
+                .flatten();
         for (i, task) in with.iter().enumerate() {
             let demand = &demands[i];
             if let Some(responses) = &responses {
-                let parts = [(Dominant::OwnCost, demand.cost), (Dominant::OtherTasks, responses[i] - demand.cost)];
+                let parts =
+                    [(Dominant::OwnCost, demand.cost), (Dominant::OtherTasks, responses[i] - demand.cost)];
                 self.bounded(*task, responses[i], Dominant::greatest(&parts), "global EDF response times");
             } else if let Some(slack) = &slack {
-                self.bounded(*task, demand.deadline - slack[i], Some(Dominant::OtherTasks), "global EDF slack");
+                self.bounded(
+                    *task,
+                    demand.deadline - slack[i],
+                    Some(Dominant::OtherTasks),
+                    "global EDF slack",
+                );
             } else if dense {
                 self.bounded(*task, demand.deadline, Some(Dominant::OtherTasks), "global EDF density");
             } else if let Some(example) = self.alone_too_long(*task, demand) {
@@ -421,6 +431,7 @@ const QUANTUM_ACCOUNTING: &str = "no guarantee: with accounting in quanta a vCPU
 const FRAGMENTS: &str = "a sporadic server's budget may come back in pieces as small as a switch, so the time spent on \
                          switches has no useful bound";
 const ONE_REFILL: &str = "with `refills_max = 1` every stretch of execution delays the only refill";
-const EDF_VCPUS: &str = "a vCPU without a budget under EDF has no supply bound; give it one (RTDS, SEDF, CBS)";
+const EDF_VCPUS: &str =
+    "a vCPU without a budget under EDF has no supply bound; give it one (RTDS, SEDF, CBS)";
 const GLOBAL_EDF: &str = "neither the density test nor response times show that all deadlines hold; both are \
                           sufficient only";

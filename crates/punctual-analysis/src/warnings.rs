@@ -63,12 +63,13 @@ fn vcpu(
         warn(format!("a switch takes {part} of the budget of {budget}; longer periods waste less"));
     }
     let policy = &host.pools[pool].policy;
-    let quantum = policy.info.options.iter().find(|option| option.name == "quantum").and_then(|_| {
-        match policy.options.get("quantum") {
-            Some(OptionValue::Word(_)) => None,
-            _ => Some(policy.options.duration("quantum", Duration::from_ms(1))),
-        }
-    });
+    let quantum =
+        policy.info.options.iter().find(|option| option.name == "quantum").and_then(|_| {
+            match policy.options.get("quantum") {
+                Some(OptionValue::Word(_)) => None,
+                _ => Some(policy.options.duration("quantum", Duration::from_ms(1))),
+            }
+        });
     if let Some(quantum) = quantum.filter(|quantum| budget < *quantum) {
         warn(format!("the budget of {budget} is below the quantum of {quantum}"));
     }

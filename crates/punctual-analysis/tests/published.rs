@@ -20,9 +20,8 @@ fn set(tasks: &[(u64, u64, u64)]) -> Vec<Demand> {
 #[test]
 fn response_times_are_those_of_schedcat() {
     let tasks = set(&[(1, 4, 4), (1, 5, 5), (3, 9, 9), (3, 18, 18)]);
-    let times: Vec<_> = (0..4)
-        .map(|i| response(&tasks[i], &tasks[..i], &Decisions::default(), tasks[i].deadline))
-        .collect();
+    let times: Vec<_> =
+        (0..4).map(|i| response(&tasks[i], &tasks[..i], &Decisions::default(), tasks[i].deadline)).collect();
     assert_eq!(times, [1, 2, 7, 18].map(Some));
 }
 
@@ -57,7 +56,8 @@ fn edf_holds_up_to_full_utilisation_exactly() {
 #[test]
 fn the_smallest_periodic_resource_for_the_workload_of_shin_and_lee() {
     let tasks = set(&[(70, 500, 500), (90, 750, 750)]);
-    let [edf, fixed] = [Inside::Edf, Inside::FixedPriority].map(|inside| smallest_budget(&tasks, inside, 100, 1));
+    let [edf, fixed] =
+        [Inside::Edf, Inside::FixedPriority].map(|inside| smallest_budget(&tasks, inside, 100, 1));
     assert_eq!((edf, fixed), (Some(28), Some(35)));
     assert!(holds(&tasks, Inside::Edf, &Supply::periodic(28, 100)));
     // Demand of 7 at 50: supply of 2.8 in 10 is nothing for 14.4, then 2.8 by 17.2, 5.6 by 27.2 and 7 by 35.8.

@@ -90,7 +90,14 @@ fn random_host(random: &mut Random) -> Host {
         let count = random.within(1, 5);
         for _ in 0..count {
             let share = 1000 * processors as u64 / (count + domains as u64);
-            random_task(random, &mut host, Parent::Pool(PoolIx(0)), random_share(share), processors, pinned_all);
+            random_task(
+                random,
+                &mut host,
+                Parent::Pool(PoolIx(0)),
+                random_share(share),
+                processors,
+                pinned_all,
+            );
         }
     }
     host
@@ -100,7 +107,13 @@ fn random_share(share: u64) -> (u64, u64) {
     (share / 8 + 1, share)
 }
 
-fn random_server(random: &mut Random, domains: usize, processors: usize, pinned_all: bool, d: usize) -> UnitParams {
+fn random_server(
+    random: &mut Random,
+    domains: usize,
+    processors: usize,
+    pinned_all: bool,
+    d: usize,
+) -> UnitParams {
     let period = random.of(&[20, 25, 30, 40, 50, 60, 80, 100, 120]) * UNIT;
     let fair = 1000 * processors as u64 / domains as u64;
     let share = random.within(fair / 4, fair * 11 / 10).clamp(20, 1000);
@@ -128,7 +141,8 @@ fn random_tasks(
     let asked = share * random.within(20, 110) / 100;
     for i in 0..count {
         let multiple = random.within(2, 9);
-        let own_period = if random.one_in(3) { period * multiple } else { period * random.within(150, 900) / 100 };
+        let own_period =
+            if random.one_in(3) { period * multiple } else { period * random.within(150, 900) / 100 };
         let cost = (own_period * asked / 1000 / count).max(1_000);
         let at = add_job(random, host, vm, i as u32, cost, own_period);
         let params = &mut host.tasks[at].params;
@@ -168,7 +182,14 @@ fn random_task(
     }
 }
 
-fn add_job(random: &mut Random, host: &mut Host, parent: Parent, priority: u32, cost: u64, period: u64) -> usize {
+fn add_job(
+    random: &mut Random,
+    host: &mut Host,
+    parent: Parent,
+    priority: u32,
+    cost: u64,
+    period: u64,
+) -> usize {
     let at = task(host, parent, priority, ns(cost), ns(period));
     if let Work::Jobs { deadline, cost, arrival } = &mut host.tasks[at].work {
         if random.one_in(3) {
@@ -187,7 +208,9 @@ fn add_job(random: &mut Random, host: &mut Host, parent: Parent, priority: u32, 
 
 fn set_offset(host: &mut Host, task: usize, to: u64) {
     match &mut host.tasks[task].work {
-        Work::Jobs { arrival: Arrival::Periodic { offset, .. } | Arrival::Sporadic { offset, .. }, .. } => {
+        Work::Jobs {
+            arrival: Arrival::Periodic { offset, .. } | Arrival::Sporadic { offset, .. }, ..
+        } => {
             *offset = ns(to);
         }
         Work::Hog { start } => *start = ns(to),
@@ -249,7 +272,12 @@ fn refutations_hold(host: &Host, report: &Report) -> usize {
         let Verdict::NotGuaranteed { counter_example } = &task.verdict else { continue };
         let results = simulate(&counter_example.apply(host)).expect("the host is valid");
         let missed: u64 = counter_example.one_of.iter().map(|t| results.tasks[t.0].jobs.missed).sum();
-        assert!(missed > 0, "task {} ({}) meets its deadlines: {counter_example:?}\n{host:#?}", task.name, task.test);
+        assert!(
+            missed > 0,
+            "task {} ({}) meets its deadlines: {counter_example:?}\n{host:#?}",
+            task.name,
+            task.test
+        );
         refuted += 1;
     }
     refuted
@@ -280,7 +308,10 @@ fn no_guaranteed_deadline_is_missed_and_every_refuted_one_is() {
         }
     }
     for (i, name) in POLICIES.iter().enumerate() {
-        println!("{name:15} guaranteed {:6} refuted {:6} unknown {:6}", guaranteed[i], refuted[i], unknown[i]);
+        println!(
+            "{name:15} guaranteed {:6} refuted {:6} unknown {:6}",
+            guaranteed[i], refuted[i], unknown[i]
+        );
         // A test that never says yes would be sound as well.
         assert!(hosts < 500 || guaranteed[i] > 0, "nothing is guaranteed under {name}");
     }

@@ -32,14 +32,17 @@ fn the_tutorial_shows_its_host_file_whole() {
 }
 
 /// Each crate with the crates of the project that it may depend on, as `docs/architecture.md` says.
-const DIRECTION: [(&str, &[&str]); 6] = [
+const DIRECTION: [(&str, &[&str]); 7] = [
     ("punctual-sched", &[]),
     ("punctual-net", &["punctual-sched"]),
     ("punctual-model", &["punctual-sched"]),
     ("punctual-analysis", &["punctual-sched", "punctual-model"]),
     ("punctual-sim", &["punctual-sched", "punctual-model"]),
     ("punctual-report", &["punctual-sched", "punctual-model", "punctual-sim"]),
-    ("punctual", &["punctual-sched", "punctual-model", "punctual-analysis", "punctual-sim", "punctual-report"]),
+    (
+        "punctual",
+        &["punctual-sched", "punctual-model", "punctual-analysis", "punctual-sim", "punctual-report"],
+    ),
 ];
 
 #[test]
