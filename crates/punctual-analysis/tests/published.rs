@@ -1,5 +1,6 @@
 //! Worked examples: published ones with their numbers, and some short enough to follow by hand.
 
+#[path = "../../punctual-sim/tests/common/mod.rs"]
 mod common;
 
 use common::*;

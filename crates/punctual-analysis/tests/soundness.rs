@@ -2,6 +2,7 @@
 //!
 //! `PUNCTUAL_SOUNDNESS_HOSTS` sets the number of random hosts, `PUNCTUAL_SOUNDNESS_SEED` another start.
 
+#[path = "../../punctual-sim/tests/common/mod.rs"]
 mod common;
 
 use common::*;
