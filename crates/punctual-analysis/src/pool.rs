@@ -345,7 +345,8 @@ impl Analysis<'_> {
         }
     }
 
-    /// Tasks under global EDF: the density test and response times; where both hold, the smaller bound.
+    /// Tasks under global EDF: response times, the slack test and the density test; the first that holds gives
+    /// the bound.
     fn global_edf(&mut self, pool: usize, units: &[Unit]) {
         let Some(tasks) = tasks_only(units) else {
             return self.none_known(units, EDF_VCPUS, "global EDF");
