@@ -215,6 +215,13 @@ struct Unit {
     moves_to: Option<CpuId>,
 }
 
+impl Unit {
+    /// Smaller is more urgent; no two units have the same.
+    fn urgency(&self) -> (u32, u64) {
+        (self.priority, self.order)
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Processor {
     /// All units that live here, most urgent first.
@@ -385,18 +392,26 @@ impl<R: Rule> Servers<R> {
         let processor = &mut self.processors[cpu.index()];
         let units = processor.by_rank.len() + 1 + moving;
         lean::reserve(&mut processor.by_rank, units);
-        processor.run_queue.reserve(units);
-        processor.ready_queue.reserve(units);
+        processor.run_queue.reserve(ranks_laid_out(units));
+        processor.ready_queue.reserve(ranks_laid_out(units));
     }
 
     /// Adds the unit to its home processor.
     fn move_in(&mut self, id: UnitId) {
         let unit = &self.units[id.index()];
-        let cpu = unit.home;
+        let (cpu, urgency, added_ppb) = (unit.home, unit.urgency(), utilisation_ppb(&unit.budget));
+        let units = &self.units;
         let home = &mut self.processors[cpu.index()];
-        home.by_rank.push(id.0);
-        home.utilisation_ppb += utilisation_ppb(&unit.budget);
-        self.renumber(cpu);
+        let rank = home.by_rank.partition_point(|&other| units[other as usize].urgency() < urgency);
+        home.by_rank.insert(rank, id.0);
+        home.utilisation_ppb += added_ppb;
+        if rank + 1 == home.by_rank.len() && home.run_queue.has_room_for(rank) {
+            // The least urgent unit changes no other's rank.
+            self.units[id.index()].rank = rank;
+            self.place(id);
+        } else {
+            self.renumber(cpu);
+        }
     }
 
     /// Takes the unit off its home processor.
@@ -418,16 +433,12 @@ impl<R: Rule> Servers<R> {
         self.tickle(home, resched);
     }
 
-    /// Ranks the units of `cpu` anew, after a unit came, went or changed its priority.
+    /// Numbers the ranks of `cpu` anew, after a unit came between others or went.
     fn renumber(&mut self, cpu: CpuId) {
-        let mut by_rank = core::mem::take(&mut self.processors[cpu.index()].by_rank);
-        by_rank.sort_unstable_by_key(|&id| {
-            let unit = &self.units[id as usize];
-            (unit.priority, unit.order)
-        });
+        let by_rank = core::mem::take(&mut self.processors[cpu.index()].by_rank);
         let processor = &mut self.processors[cpu.index()];
-        processor.run_queue.reset(by_rank.len());
-        processor.ready_queue.reset(by_rank.len());
+        processor.run_queue.reset(ranks_laid_out(by_rank.len()));
+        processor.ready_queue.reset(ranks_laid_out(by_rank.len()));
         for (rank, &id) in by_rank.iter().enumerate() {
             self.units[id as usize].rank = rank;
             self.place(UnitId(id));
@@ -633,6 +644,12 @@ impl<R: Rule> Policy for Servers<R> {
             ..Account::default()
         }
     }
+}
+
+/// For how many ranks the queues of a processor with so many units are laid out: there is room for as many
+/// again before they must be laid out anew.
+fn ranks_laid_out(units: usize) -> usize {
+    units.next_power_of_two().max(64)
 }
 
 /// At most a billion, because the budget is at most the period.
