@@ -42,12 +42,6 @@ impl RankSet {
         }
     }
 
-    /// Is `rank` below the capacity, rounded up to whole words?
-    pub fn has_room_for(&self, rank: usize) -> bool {
-        let bottom = self.levels.get(1).copied().unwrap_or(self.words.len());
-        rank < 64 * bottom
-    }
-
     /// Adds `rank`.
     ///
     /// # Panics

@@ -236,6 +236,9 @@ struct Processor {
     unsettled: Duration,
     /// Total of the units that live here, in parts per billion.
     utilisation_ppb: u64,
+    /// Are ranks and queues out of date? Set when a unit moves in or out, checked and cleared by `refresh` before
+    /// the next decision, checked by `place`: many units can come at once, each at the cost of one.
+    stale: bool,
 }
 
 /// Fixed-priority servers with the replenishment rule `R`; see the module's rules.
@@ -261,6 +264,7 @@ impl<R: Rule> Servers<R> {
             current: Run::Idle,
             unsettled: Duration::ZERO,
             utilisation_ppb: 0,
+            stale: false,
         };
         Servers {
             rule,
@@ -295,7 +299,8 @@ impl<R: Rule> Servers<R> {
 
     /// Asks for a decision if it would change what the processor does.
     #[inline]
-    fn tickle(&self, cpu: CpuId, resched: &mut CpuSet) {
+    fn tickle(&mut self, cpu: CpuId, resched: &mut CpuSet) {
+        self.refresh(cpu);
         if self.decide(cpu) != self.processors[cpu.index()].current {
             resched.insert(cpu);
         }
@@ -306,6 +311,9 @@ impl<R: Rule> Servers<R> {
     fn place(&mut self, unit: UnitId) {
         let unit = &self.units[unit.index()];
         let processor = &mut self.processors[unit.home.index()];
+        if processor.stale {
+            return;
+        }
         let eligible = !unit.budget.left.is_zero();
         processor.run_queue.assign(unit.rank, eligible && unit.awake);
         processor.ready_queue.assign(unit.rank, eligible && !unit.awake);
@@ -392,8 +400,8 @@ impl<R: Rule> Servers<R> {
         let processor = &mut self.processors[cpu.index()];
         let units = processor.by_rank.len() + 1 + moving;
         lean::reserve(&mut processor.by_rank, units);
-        processor.run_queue.reserve(ranks_laid_out(units));
-        processor.ready_queue.reserve(ranks_laid_out(units));
+        processor.run_queue.reserve(units);
+        processor.ready_queue.reserve(units);
     }
 
     /// Adds the unit to its home processor.
@@ -405,13 +413,7 @@ impl<R: Rule> Servers<R> {
         let rank = home.by_rank.partition_point(|&other| units[other as usize].urgency() < urgency);
         home.by_rank.insert(rank, id.0);
         home.utilisation_ppb += added_ppb;
-        if rank + 1 == home.by_rank.len() && home.run_queue.has_room_for(rank) {
-            // The least urgent unit changes no other's rank.
-            self.units[id.index()].rank = rank;
-            self.place(id);
-        } else {
-            self.renumber(cpu);
-        }
+        home.stale = true;
     }
 
     /// Takes the unit off its home processor.
@@ -421,7 +423,7 @@ impl<R: Rule> Servers<R> {
         let home = &mut self.processors[cpu.index()];
         home.by_rank.retain(|&other| other != id.0);
         home.utilisation_ppb -= utilisation_ppb(&unit.budget);
-        self.renumber(cpu);
+        home.stale = true;
     }
 
     fn move_to(&mut self, id: UnitId, home: CpuId, resched: &mut CpuSet) {
@@ -433,12 +435,21 @@ impl<R: Rule> Servers<R> {
         self.tickle(home, resched);
     }
 
-    /// Numbers the ranks of `cpu` anew, after a unit came between others or went.
+    /// Numbers the ranks of `cpu` and fills its queues anew if units came or went.
+    #[inline]
+    fn refresh(&mut self, cpu: CpuId) {
+        if self.processors[cpu.index()].stale {
+            self.renumber(cpu);
+        }
+    }
+
+    #[cold]
     fn renumber(&mut self, cpu: CpuId) {
-        let by_rank = core::mem::take(&mut self.processors[cpu.index()].by_rank);
         let processor = &mut self.processors[cpu.index()];
-        processor.run_queue.reset(ranks_laid_out(by_rank.len()));
-        processor.ready_queue.reset(ranks_laid_out(by_rank.len()));
+        processor.stale = false;
+        let by_rank = core::mem::take(&mut processor.by_rank);
+        processor.run_queue.reset(by_rank.len());
+        processor.ready_queue.reset(by_rank.len());
         for (rank, &id) in by_rank.iter().enumerate() {
             self.units[id as usize].rank = rank;
             self.place(UnitId(id));
@@ -581,6 +592,7 @@ impl<R: Rule> Policy for Servers<R> {
             self.processors[cpu.index()].current = Run::Idle;
             self.move_to(unit, new_home, resched);
         }
+        self.refresh(cpu);
         if self.rule.without_work() == WithoutWork::Discard {
             self.discard(cpu);
         }
@@ -644,12 +656,6 @@ impl<R: Rule> Policy for Servers<R> {
             ..Account::default()
         }
     }
-}
-
-/// For how many ranks the queues of a processor with so many units are laid out: there is room for as many
-/// again before they must be laid out anew.
-fn ranks_laid_out(units: usize) -> usize {
-    units.next_power_of_two().max(64)
 }
 
 /// At most a billion, because the budget is at most the period.
