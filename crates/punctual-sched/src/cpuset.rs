@@ -83,7 +83,10 @@ impl CpuSet {
     #[inline]
     pub fn clear(&mut self) {
         self.low = 0;
-        self.high.fill(0);
+        // An empty fill still calls memset, which may take longer than a decision.
+        if !self.high.is_empty() {
+            self.high.fill(0);
+        }
     }
 
     /// Removes and returns the lowest processor.
