@@ -32,16 +32,26 @@ fn the_tutorial_shows_its_host_file_whole() {
 }
 
 /// Each crate with the crates of the project that it may depend on, as `docs/architecture.md` says.
-const DIRECTION: [(&str, &[&str]); 7] = [
+const DIRECTION: [(&str, &[&str]); 9] = [
     ("punctual-sched", &[]),
     ("punctual-net", &["punctual-sched"]),
     ("punctual-model", &["punctual-sched"]),
     ("punctual-analysis", &["punctual-sched", "punctual-model"]),
     ("punctual-sim", &["punctual-sched", "punctual-model"]),
+    ("punctual-guest", &[]),
+    ("punctual-live", &["punctual-sched", "punctual-model", "punctual-guest"]),
     ("punctual-report", &["punctual-sched", "punctual-model", "punctual-sim"]),
     (
         "punctual",
-        &["punctual-sched", "punctual-model", "punctual-analysis", "punctual-sim", "punctual-report"],
+        &[
+            "punctual-sched",
+            "punctual-model",
+            "punctual-analysis",
+            "punctual-sim",
+            "punctual-live",
+            "punctual-guest",
+            "punctual-report",
+        ],
     ),
 ];
 

@@ -1,0 +1,1 @@
+//! What a domain runs: a task set, its response times, and the words it exchanges with the host.

@@ -1,0 +1,1 @@
+//! Scheduling policies on a real Linux host.
