@@ -1,1 +1,8 @@
 //! Scheduling policies on a real Linux host.
+
+pub mod driver;
+pub mod enforcer;
+pub mod guardian;
+pub mod journal;
+pub mod os;
+pub mod unit;

@@ -1,0 +1,366 @@
+//! Enforcers: one thread per pool processor that looks, tells the policy, and orders.
+//!
+//! An enforcer runs above the units of its processor. When it wakes it has preempted whoever ran there, so the kernel's account of
+//! that unit is exact (`update_curr` in `kernel/sched`): no event, no probe and no cost for the guests in
+//! between. With one run queue for several processors all their enforcers wake for the same instants for that reason.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use punctual_sched::{CpuId, Duration, Instant, UnitParams};
+
+use crate::driver::{Driver, Order, Seen};
+use crate::os::sched::{self, Attributes};
+use crate::unit::{ENFORCER, LiveUnit, Trouble};
+
+/// What can be asked of a pool while it runs.
+#[derive(Debug)]
+pub enum Command {
+    /// Take a unit in; its number is the count of units before it.
+    Add(Box<LiveUnit>, UnitParams),
+    /// Let the unit with this name go: it is thawed and no longer looked at. Its thread keeps what it has until the journal
+    /// is undone.
+    Remove(String),
+    /// Give the unit with this name other parameters.
+    Adjust(String, UnitParams),
+}
+
+/// What happened in a pool, in the order in which it happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// A unit's threads ended.
+    Gone(String),
+    /// A unit cannot be enforced any more: why. It is parked as far as possible, and the run should end.
+    Failed(String, String),
+    /// A command was refused.
+    Refused(String, String),
+}
+
+struct State {
+    driver: Driver,
+    units: Vec<Option<LiveUnit>>,
+    gone: Vec<LiveUnit>,
+    seen: Vec<(usize, Seen)>,
+    /// Was the unit ordered to park and not been read since?
+    unread: Vec<bool>,
+    looked: Vec<Instant>,
+    commands: Receiver<Command>,
+    notices: Sender<Notice>,
+    processors: Vec<usize>,
+}
+
+/// A pool under enforcement.
+pub struct Enforcement {
+    state: Arc<Mutex<State>>,
+    commands: Sender<Command>,
+    /// What happened; read by whoever runs the pool.
+    pub notices: Receiver<Notice>,
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<io::Result<()>>>,
+}
+
+struct Shared {
+    stop: AtomicBool,
+    wake: Vec<OwnedFd>,
+    /// Looks per processor: a heart that beats.
+    looks: Vec<AtomicU64>,
+    /// Processor time of the enforcers, in ns.
+    cost_ns: Vec<AtomicU64>,
+}
+
+/// What is left when enforcement has ended.
+pub struct Ended {
+    /// The driver with its accounts.
+    pub driver: Driver,
+    /// The units by the driver's number; those that went are `None`.
+    pub units: Vec<Option<LiveUnit>>,
+    /// Processor time of each enforcer.
+    pub cost: Vec<Duration>,
+}
+
+/// Now, as policies see it: CLOCK_MONOTONIC.
+pub fn now() -> Instant {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Instant::from_ns((time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64))
+}
+
+fn thread_time_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    (time.tv_sec as u64) * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// How long an enforcer sleeps at most: so that its heart beats.
+const LONGEST_SLEEP: Duration = Duration::from_ms(100);
+
+impl Enforcement {
+    /// Starts enforcers for the pool's `processors` (in the machine's numbering, in the policy's order).
+    ///
+    /// # Errors
+    /// No thread can be started, or it may not be real-time.
+    pub fn start(driver: Driver, processors: &[usize]) -> io::Result<Enforcement> {
+        let (commands, incoming) = channel();
+        let (notices_in, notices) = channel();
+        let wake = processors
+            .iter()
+            .map(|_| rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK))
+            .collect::<Result<Vec<OwnedFd>, _>>()?;
+        let counters = || processors.iter().map(|_| AtomicU64::new(0)).collect();
+        let shared =
+            Arc::new(Shared { stop: AtomicBool::new(false), wake, looks: counters(), cost_ns: counters() });
+        let state = Arc::new(Mutex::new(State {
+            driver,
+            units: Vec::new(),
+            gone: Vec::new(),
+            seen: Vec::with_capacity(64),
+            unread: Vec::new(),
+            looked: vec![now(); processors.len()],
+            commands: incoming,
+            notices: notices_in,
+            processors: processors.to_vec(),
+        }));
+        let mut enforcement =
+            Enforcement { state, commands, notices, shared, threads: Vec::with_capacity(processors.len()) };
+        let (ready, readiness) = channel();
+        for (index, &processor) in processors.iter().enumerate() {
+            let (state, shared) = (enforcement.state.clone(), enforcement.shared.clone());
+            let ready = ready.clone();
+            let work = move || {
+                let prepared = prepare(processor);
+                let failed = prepared.is_err();
+                let _ = ready.send(prepared);
+                if failed { Ok(()) } else { enforce(index, &state, &shared) }
+            };
+            let name = format!("enforcer/{processor}");
+            enforcement.threads.push(std::thread::Builder::new().name(name).spawn(work)?);
+        }
+        drop(ready);
+        for prepared in readiness {
+            prepared?;
+        }
+        Ok(enforcement)
+    }
+
+    /// Asks for something; an enforcer does it at once.
+    pub fn command(&self, command: Command) {
+        // Fails only when every enforcer has ended, and then there is nothing to command.
+        let _ = self.commands.send(command);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        for fd in &self.shared.wake {
+            let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Looks of each enforcer so far: they grow at least every 100 ms while it is well.
+    pub fn looks(&self) -> Vec<u64> {
+        self.shared.looks.iter().map(|looks| looks.load(Ordering::Relaxed)).collect()
+    }
+
+    /// Processor time of each enforcer so far, in ns.
+    pub fn cost_ns(&self) -> Vec<u64> {
+        self.shared.cost_ns.iter().map(|cost| cost.load(Ordering::Relaxed)).collect()
+    }
+
+    /// Has an enforcer ended of itself?
+    pub fn has_failed(&self) -> bool {
+        self.threads.iter().any(JoinHandle::is_finished)
+    }
+
+    /// Ends enforcement and hands everything back. Units stay as they are (frozen ones frozen) until the journal
+    /// is undone.
+    ///
+    /// # Errors
+    /// Why an enforcer ended before.
+    pub fn stop(mut self) -> io::Result<Ended> {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        self.wake();
+        let mut result = Ok(());
+        for thread in self.threads.drain(..) {
+            let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("an enforcer panicked")));
+            result = result.and(ended);
+        }
+        result?;
+        let cost = self.cost_ns().into_iter().map(Duration::from_ns).collect();
+        let Ok(state) = Arc::try_unwrap(self.state) else {
+            return Err(io::Error::other("an enforcer still holds the pool"));
+        };
+        let state = state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(Ended { driver: state.driver, units: state.units, cost })
+    }
+}
+
+/// Makes the calling thread an enforcer of `processor`.
+fn prepare(processor: usize) -> io::Result<()> {
+    sched::set_affinity(0, &[processor])?;
+    sched::set_attributes(0, &Attributes::fifo(ENFORCER))
+}
+
+fn enforce(index: usize, state: &Mutex<State>, shared: &Shared) -> io::Result<()> {
+    let cpu = CpuId(index as u32);
+    let fd = shared.wake[index].as_fd();
+    let mut drain = [0u8; 8];
+    while !shared.stop.load(Ordering::Relaxed) {
+        let next = {
+            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.obey();
+            state.look(cpu)
+        };
+        shared.looks[index].fetch_add(1, Ordering::Relaxed);
+        shared.cost_ns[index].store(thread_time_ns(), Ordering::Relaxed);
+        let sleep = next.since(now()).min(LONGEST_SLEEP);
+        let timeout = rustix::time::Timespec {
+            tv_sec: (sleep.as_ns() / 1_000_000_000) as i64,
+            tv_nsec: (sleep.as_ns() % 1_000_000_000) as i64,
+        };
+        let mut fds = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
+        match rustix::event::poll(&mut fds, Some(&timeout)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) => {
+                let _ = rustix::io::read(fd, &mut drain);
+            }
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
+}
+
+impl State {
+    fn obey(&mut self) {
+        while let Ok(command) = self.commands.try_recv() {
+            match command {
+                Command::Add(unit, params) => self.add(*unit, &params),
+                Command::Remove(name) => {
+                    if let Some(number) = self.find(&name) {
+                        self.release(number);
+                    }
+                }
+                Command::Adjust(name, params) => {
+                    let Some(number) = self.find(&name) else { continue };
+                    if let Err(refused) = self.driver.adjust(now(), number, &params) {
+                        let _ = self.notices.send(Notice::Refused(name, refused.to_string()));
+                    }
+                }
+            }
+        }
+    }
+
+    fn find(&self, name: &str) -> Option<usize> {
+        self.units.iter().position(|unit| unit.as_ref().is_some_and(|unit| unit.name == name))
+    }
+
+    fn add(&mut self, unit: LiveUnit, params: &UnitParams) {
+        let number = match self.driver.insert(now(), params) {
+            Ok(number) => number,
+            Err(refused) => {
+                let _ = self.notices.send(Notice::Refused(unit.name, refused.to_string()));
+                return;
+            }
+        };
+        let home = self.driver.home(number).index();
+        let processors =
+            if self.driver.shared_queue() { &self.processors[..] } else { &self.processors[home..=home] };
+        let confined = unit.set_affinity(processors);
+        self.units.resize_with(number + 1, || None);
+        self.unread.resize(number + 1, true);
+        self.seen.reserve(number + 1);
+        let name = unit.name.clone();
+        self.units[number] = Some(unit);
+        if let Err(problem) = confined {
+            self.lose(number, name, problem);
+        }
+    }
+
+    /// Lets a unit go, thawed.
+    fn release(&mut self, number: usize) {
+        self.driver.remove(now(), number);
+        if let Some(mut unit) = self.units.get_mut(number).and_then(Option::take) {
+            // A failure means that it is gone, or that undoing the journal will say so.
+            let _ = unit.admit(Order::Ranked(u16::MAX));
+            unit.gauge.set_order(None);
+            self.gone.push(unit);
+        }
+    }
+
+    fn lose(&mut self, number: usize, name: String, problem: Trouble) {
+        self.release(number);
+        let _ = self.notices.send(match problem {
+            Trouble::Gone => Notice::Gone(name),
+            Trouble::Failed(why) => Notice::Failed(name, why),
+        });
+    }
+
+    fn look(&mut self, cpu: CpuId) -> Instant {
+        let shared = self.driver.shared_queue();
+        let with_work = self.driver.needs_work();
+        let at = now();
+        let elapsed = at.since(self.looked[cpu.index()]);
+        self.looked[cpu.index()] = at;
+        self.seen.clear();
+        for number in 0..self.units.len() {
+            if !shared && self.driver.home(number) != cpu {
+                continue;
+            }
+            let Some(unit) = self.units[number].as_mut() else { continue };
+            let parked = self.driver.order(number) == Order::Parked;
+            if parked && !self.unread[number] {
+                continue;
+            }
+            self.unread[number] = false;
+            match unit.see(elapsed, with_work && !parked) {
+                Ok(seen) => self.seen.push((number, seen)),
+                Err(problem) => {
+                    let name = unit.name.clone();
+                    self.lose(number, name, problem);
+                }
+            }
+        }
+        let cpu = if shared { CpuId(0) } else { cpu };
+        let mut next = self.driver.look(at, cpu, &self.seen);
+        for number in 0..self.units.len() {
+            if !shared && self.driver.home(number) != cpu {
+                continue;
+            }
+            if let Err((name, problem)) = self.order(number, LiveUnit::park) {
+                self.lose(number, name, problem);
+                next = at;
+            }
+        }
+        for number in 0..self.units.len() {
+            if !shared && self.driver.home(number) != cpu {
+                continue;
+            }
+            if let Err((name, problem)) = self.order(number, LiveUnit::admit) {
+                self.lose(number, name, problem);
+                next = at;
+            }
+        }
+        next
+    }
+
+    fn order(
+        &mut self,
+        number: usize,
+        carry_out: impl Fn(&mut LiveUnit, Order) -> Result<(), Trouble>,
+    ) -> Result<(), (String, Trouble)> {
+        let order = self.driver.order(number);
+        let Some(unit) = self.units[number].as_mut() else { return Ok(()) };
+        if order == Order::Parked && unit.gauge.order.load(Ordering::Relaxed) != 1 {
+            // It may run a little until the freezer has it.
+            self.unread[number] = true;
+        }
+        unit.gauge.set_order(Some(order));
+        if let Some(account) = self.driver.account(number) {
+            let left = account.left.map_or(u64::MAX, Duration::as_ns);
+            unit.gauge.left_ns.store(left, Ordering::Relaxed);
+            unit.gauge.exhaustions.store(account.exhaustions, Ordering::Relaxed);
+            unit.gauge.replenishments.store(account.replenishments, Ordering::Relaxed);
+        }
+        carry_out(unit, order).map_err(|problem| (unit.name.clone(), problem))
+    }
+}

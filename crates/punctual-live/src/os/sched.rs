@@ -1,0 +1,181 @@
+//! Scheduling attributes and affinity of threads: `sched_setattr(2)`, `sched_setaffinity(2)`.
+
+use std::io;
+
+use serde::{Deserialize, Serialize};
+
+/// A thread's scheduling policy with its parameters (Linux `include/uapi/linux/sched/types.h`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attributes {
+    /// The policy's number (`SCHED_OTHER` 0, `SCHED_FIFO` 1, ...).
+    pub policy: u32,
+    /// Flags, `SCHED_FLAG_RESET_ON_FORK` among them.
+    pub flags: u64,
+    /// For the fair policies: -20 to 19.
+    pub nice: i32,
+    /// For `SCHED_FIFO` and `SCHED_RR`: 1 to 99, larger is more urgent.
+    pub priority: u32,
+    /// For `SCHED_DEADLINE`: the budget.
+    pub runtime_ns: u64,
+    /// For `SCHED_DEADLINE`: the relative deadline.
+    pub deadline_ns: u64,
+    /// For `SCHED_DEADLINE`: the period.
+    pub period_ns: u64,
+}
+
+/// `SCHED_OTHER`.
+pub const OTHER: u32 = 0;
+/// `SCHED_FIFO`.
+pub const FIFO: u32 = 1;
+/// `SCHED_RR`.
+pub const RR: u32 = 2;
+/// `SCHED_DEADLINE`.
+pub const DEADLINE: u32 = 6;
+
+impl Attributes {
+    /// `SCHED_FIFO` at `priority`, inherited by children.
+    pub const fn fifo(priority: u32) -> Attributes {
+        Attributes { policy: FIFO, flags: 0, nice: 0, priority, runtime_ns: 0, deadline_ns: 0, period_ns: 0 }
+    }
+
+    /// `SCHED_OTHER` at nice 0.
+    pub const fn other() -> Attributes {
+        Attributes { policy: OTHER, ..Attributes::fifo(0) }
+    }
+
+    /// `SCHED_DEADLINE` with implicit deadline. The kernel wants `SCHED_FLAG_RESET_ON_FORK` for threads that fork.
+    pub const fn deadline(runtime_ns: u64, period_ns: u64) -> Attributes {
+        let flags = libc::SCHED_FLAG_RESET_ON_FORK as u64;
+        Attributes {
+            policy: DEADLINE,
+            flags,
+            runtime_ns,
+            deadline_ns: period_ns,
+            period_ns,
+            ..Attributes::fifo(0)
+        }
+    }
+
+    /// The policy's name as in `chrt(1)`.
+    pub fn policy_name(&self) -> &'static str {
+        match self.policy {
+            0 => "SCHED_OTHER",
+            1 => "SCHED_FIFO",
+            2 => "SCHED_RR",
+            3 => "SCHED_BATCH",
+            5 => "SCHED_IDLE",
+            6 => "SCHED_DEADLINE",
+            7 => "SCHED_EXT",
+            _ => "unknown",
+        }
+    }
+}
+
+/// The kernel's `struct sched_attr`, first version (48 bytes).
+#[repr(C)]
+#[derive(Default)]
+struct SchedAttr {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+const SIZE: u32 = size_of::<SchedAttr>() as u32;
+
+/// Reads the attributes of thread `tid` (0: the calling thread).
+///
+/// # Errors
+/// As `sched_getattr(2)`: `ESRCH` when the thread is gone.
+pub fn attributes(tid: i32) -> io::Result<Attributes> {
+    let mut raw = SchedAttr::default();
+    // SAFETY: the kernel writes at most SIZE bytes to `raw`, which is that large and plain data.
+    let code = unsafe { libc::syscall(libc::SYS_sched_getattr, tid, &raw mut raw, SIZE, 0u32) };
+    if code != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Attributes {
+        policy: raw.policy,
+        flags: raw.flags,
+        nice: raw.nice,
+        priority: raw.priority,
+        runtime_ns: raw.runtime,
+        deadline_ns: raw.deadline,
+        period_ns: raw.period,
+    })
+}
+
+/// Sets the attributes of thread `tid` (0: the calling thread).
+///
+/// # Errors
+/// As `sched_setattr(2)`: `EPERM` without CAP_SYS_NICE or where the cgroup has no real-time runtime, `EBUSY` when
+/// `SCHED_DEADLINE` is not admitted, `ESRCH` when the thread is gone.
+pub fn set_attributes(tid: i32, to: &Attributes) -> io::Result<()> {
+    let raw = SchedAttr {
+        size: SIZE,
+        policy: to.policy,
+        flags: to.flags & !(libc::SCHED_FLAG_UTIL_CLAMP_MIN as u64 | libc::SCHED_FLAG_UTIL_CLAMP_MAX as u64),
+        nice: to.nice,
+        priority: to.priority,
+        runtime: to.runtime_ns,
+        deadline: to.deadline_ns,
+        period: to.period_ns,
+    };
+    // SAFETY: the kernel only reads `raw`, whose size field says how large it is.
+    let code = unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &raw const raw, 0u32) };
+    if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn pid(tid: i32) -> Option<rustix::process::Pid> {
+    rustix::process::Pid::from_raw(tid)
+}
+
+/// The processors that thread `tid` (0: the calling thread) may run on, ascending.
+///
+/// # Errors
+/// As `sched_getaffinity(2)`.
+pub fn affinity(tid: i32) -> io::Result<Vec<usize>> {
+    let set = rustix::thread::sched_getaffinity(pid(tid))?;
+    Ok((0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
+}
+
+/// Confines thread `tid` (0: the calling thread) to `processors`.
+///
+/// # Errors
+/// As `sched_setaffinity(2)`: `EINVAL` when none of them is in the thread's cpuset.
+pub fn set_affinity(tid: i32, processors: &[usize]) -> io::Result<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    for &cpu in processors.iter().filter(|&&cpu| cpu < rustix::thread::CpuSet::MAX_CPU) {
+        set.set(cpu);
+    }
+    Ok(rustix::thread::sched_setaffinity(pid(tid), &set)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_of_the_calling_thread_are_read_and_set_to_themselves() {
+        let mine = attributes(0).expect("one's own attributes can be read");
+        set_attributes(0, &mine).expect("and set to what they are");
+        assert_eq!(attributes(0).expect("read again"), mine);
+    }
+
+    #[test]
+    fn a_thread_that_does_not_exist_is_an_error() {
+        let gone = attributes(i32::MAX - 1).expect_err("there are not that many threads");
+        assert_eq!(gone.raw_os_error(), Some(libc::ESRCH));
+    }
+
+    #[test]
+    fn the_affinity_names_a_processor() {
+        let mine = affinity(0).expect("readable");
+        assert!(!mine.is_empty());
+        set_affinity(0, &mine).expect("unchanged");
+    }
+}

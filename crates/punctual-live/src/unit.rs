@@ -1,0 +1,335 @@
+//! A unit on a real host: the threads of a vCPU or of a process tree, their clock, and what was last ordered.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use punctual_sched::Duration;
+
+use crate::driver::{Order, Seen};
+use crate::journal::{Identity, Journal};
+use crate::os::cgroup::{self, Group};
+use crate::os::proc::{self, Reader};
+use crate::os::sched::{self, Attributes};
+
+/// The real-time priority of the most urgent unit; each rank is one below, down to [`LOWEST`].
+pub const HIGHEST: u32 = 70;
+/// The real-time priority that all further ranks share.
+pub const LOWEST: u32 = 2;
+/// The real-time priority of enforcers: above every unit, below the guardian.
+pub const ENFORCER: u32 = 90;
+
+/// The real-time priority of a rank.
+pub fn priority_of(rank: u16) -> u32 {
+    HIGHEST.saturating_sub(u32::from(rank)).max(LOWEST)
+}
+
+/// Which threads a unit consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Members {
+    /// One thread: a vCPU.
+    Thread(Identity),
+    /// A process with everything it starts.
+    Tree(Identity),
+}
+
+impl Members {
+    /// Its first thread.
+    pub fn identity(&self) -> Identity {
+        match self {
+            Members::Thread(identity) | Members::Tree(identity) => *identity,
+        }
+    }
+}
+
+/// What others may read of a unit at any time, without a lock.
+#[derive(Debug, Default)]
+pub struct Gauge {
+    /// Budget left in ns; `u64::MAX` when the policy keeps none.
+    pub left_ns: AtomicU64,
+    /// Processor time so far.
+    pub cpu_time_ns: AtomicU64,
+    /// Exhaustions so far.
+    pub exhaustions: AtomicU64,
+    /// Replenishments so far.
+    pub replenishments: AtomicU64,
+    /// 0: gone; 1: parked; 2 + rank otherwise.
+    pub order: AtomicU64,
+}
+
+impl Gauge {
+    /// Publishes the order.
+    pub fn set_order(&self, order: Option<Order>) {
+        let value = match order {
+            None => 0,
+            Some(Order::Parked) => 1,
+            Some(Order::Ranked(rank)) => 2 + u64::from(rank),
+        };
+        self.order.store(value, Ordering::Relaxed);
+    }
+}
+
+#[derive(Debug)]
+enum Clock {
+    Thread { schedstat: Reader, stat: Reader },
+    Tree { cpu_stat: Reader },
+}
+
+/// A unit that is under enforcement.
+#[derive(Debug)]
+pub struct LiveUnit {
+    /// Its name, the vCPU's.
+    pub name: String,
+    members: Members,
+    group: Group,
+    clock: Clock,
+    /// Processor time at the last look.
+    last: Duration,
+    /// Processor time when it was taken in.
+    first: Duration,
+    frozen: bool,
+    priority: Option<u32>,
+    /// Reads that failed in a row, though the thread is there.
+    failures: u32,
+    /// What others may read.
+    pub gauge: Arc<Gauge>,
+}
+
+/// Why a unit could not be read or ordered.
+#[derive(Debug)]
+pub enum Trouble {
+    /// Its threads are gone.
+    Gone,
+    /// Something else, with what was tried.
+    Failed(String),
+}
+
+fn trouble(what: &str, error: &io::Error) -> Trouble {
+    let gone = matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENODEV | libc::ENOENT));
+    if gone { Trouble::Gone } else { Trouble::Failed(format!("{what}: {error}")) }
+}
+
+/// How many reads of a unit's clock may fail in a row before the run ends.
+const FAILURES_MAX: u32 = 100;
+
+impl LiveUnit {
+    /// Takes threads in: writes down in `journal` how they are, and moves them to groups of their own below
+    /// `domain`, a group made for their domain. A single thread's process moves to `domain` first.
+    /// Nothing about how they are scheduled changes yet.
+    ///
+    /// # Errors
+    /// A thread is gone, cannot be read or moved.
+    pub fn take_in(
+        name: &str,
+        members: Members,
+        domain: &Group,
+        index: usize,
+        journal: &mut Journal,
+    ) -> io::Result<LiveUnit> {
+        let identity = members.identity();
+        if Identity::of(identity.id)? != identity {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        let (group, clock) = match members {
+            Members::Thread(thread) => {
+                let process = proc::process_of(thread.id)?;
+                if !is_inside(process, domain.directory())? {
+                    for tid in proc::threads(process)? {
+                        journal.record_thread(tid)?;
+                    }
+                    domain.add_process(process)?;
+                }
+                let group = Group::make(&domain.directory().join(format!("unit{index}")), true)?;
+                group.add_thread(thread.id)?;
+                let task = format!("/proc/{process}/task/{}", thread.id);
+                let schedstat = Reader::open(&format!("{task}/schedstat"))?;
+                (group, Clock::Thread { schedstat, stat: Reader::open(&format!("{task}/stat"))? })
+            }
+            Members::Tree(root) => {
+                // Whatever is forked meanwhile is found in the next round.
+                let group = Group::make(&domain.directory().join(format!("unit{index}")), false)?;
+                loop {
+                    let mut moved = 0;
+                    for process in tree(root.id)? {
+                        if !is_inside(process, group.directory()).unwrap_or(true) {
+                            for tid in proc::threads(process).unwrap_or_default() {
+                                let _ = journal.record_thread(tid);
+                            }
+                            moved += u32::from(group.add_process(process).is_ok());
+                        }
+                    }
+                    if moved == 0 {
+                        break;
+                    }
+                }
+                let path = group.directory().join("cpu.stat");
+                (group, Clock::Tree { cpu_stat: Reader::open(&path.to_string_lossy())? })
+            }
+        };
+        let mut unit = LiveUnit {
+            name: name.to_owned(),
+            members,
+            group,
+            clock,
+            last: Duration::ZERO,
+            first: Duration::ZERO,
+            frozen: false,
+            priority: None,
+            failures: 0,
+            gauge: Arc::new(Gauge::default()),
+        };
+        unit.last = unit.read_clock()?;
+        unit.first = unit.last;
+        Ok(unit)
+    }
+
+    /// Its threads.
+    pub fn members(&self) -> Members {
+        self.members
+    }
+
+    /// Processor time since it was taken in, as of the last look.
+    pub fn cpu_time(&self) -> Duration {
+        self.last.saturating_sub(self.first)
+    }
+
+    fn read_clock(&self) -> io::Result<Duration> {
+        let mut buffer = [0u8; 512];
+        let time = match &self.clock {
+            Clock::Thread { schedstat, .. } => proc::parse_schedstat(schedstat.read(&mut buffer)?),
+            Clock::Tree { cpu_stat } => proc::parse_cpu_stat(cpu_stat.read(&mut buffer)?),
+        };
+        time.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a clock that is not understood"))
+    }
+
+    /// What it ran since it was last seen and, if asked for, whether it has work. A clock that cannot be read counts as
+    /// having run for all of `elapsed`: a unit must not get time for free.
+    ///
+    /// # Errors
+    /// Its threads are gone, or its clock could not be read too many times in a row.
+    pub fn see(&mut self, elapsed: Duration, with_work: bool) -> Result<Seen, Trouble> {
+        let ran = match self.read_clock() {
+            Ok(time) => {
+                self.failures = 0;
+                let ran = time.saturating_sub(self.last);
+                self.last = time.max(self.last);
+                ran
+            }
+            Err(e) => {
+                let problem = trouble("its processor time cannot be read", &e);
+                self.failures += 1;
+                if matches!(problem, Trouble::Gone) || self.failures > FAILURES_MAX {
+                    return Err(problem);
+                }
+                elapsed
+            }
+        };
+        self.gauge.cpu_time_ns.store(self.cpu_time().as_ns(), Ordering::Relaxed);
+        if let Clock::Tree { .. } = self.clock
+            && !self.members.identity().is_alive()
+        {
+            return Err(Trouble::Gone);
+        }
+        Ok(Seen { ran, work: if with_work { self.has_work(ran) } else { None } })
+    }
+
+    fn has_work(&self, ran: Duration) -> Option<bool> {
+        let mut buffer = [0u8; 1024];
+        match &self.clock {
+            Clock::Thread { stat, .. } => {
+                let stat = proc::parse_stat(stat.read(&mut buffer).ok()?)?;
+                Some(stat.state == 'R')
+            }
+            // The states of a whole tree would take too long: it has work while it runs.
+            Clock::Tree { .. } => Some(!ran.is_zero()),
+        }
+    }
+
+    /// Freezes it if that is ordered and not the case. Parking comes before anything else in a look.
+    ///
+    /// # Errors
+    /// Its group is gone, or cannot be written.
+    pub fn park(&mut self, order: Order) -> Result<(), Trouble> {
+        if order != Order::Parked || self.frozen {
+            return Ok(());
+        }
+        self.group.set_frozen(true).map_err(|e| trouble("it cannot be frozen", &e))?;
+        self.frozen = true;
+        Ok(())
+    }
+
+    /// Gives it the priority of its rank and thaws it, as far as that is ordered and not the case.
+    ///
+    /// # Errors
+    /// Its threads are gone, or may not be changed.
+    pub fn admit(&mut self, order: Order) -> Result<(), Trouble> {
+        let Order::Ranked(rank) = order else { return Ok(()) };
+        let priority = priority_of(rank);
+        if self.priority != Some(priority) {
+            self.set_attributes(&Attributes::fifo(priority))?;
+            self.priority = Some(priority);
+        }
+        if self.frozen {
+            self.group.set_frozen(false).map_err(|e| trouble("it cannot be thawed", &e))?;
+            self.frozen = false;
+        }
+        Ok(())
+    }
+
+    /// Sets the attributes of all its threads.
+    ///
+    /// # Errors
+    /// Its threads are gone, or may not be changed.
+    pub fn set_attributes(&self, to: &Attributes) -> Result<(), Trouble> {
+        let set = |tid: i32| sched::set_attributes(tid, to);
+        let what = "its scheduling attributes cannot be set";
+        match self.members {
+            Members::Thread(thread) => set(thread.id).map_err(|e| trouble(what, &e)),
+            Members::Tree(_) => self.each_thread(what, set),
+        }
+    }
+
+    /// Confines all its threads to `processors`.
+    ///
+    /// # Errors
+    /// Its threads are gone, or none of the processors is allowed for them.
+    pub fn set_affinity(&self, processors: &[usize]) -> Result<(), Trouble> {
+        let set = |tid: i32| sched::set_affinity(tid, processors);
+        let what = "its affinity cannot be set";
+        match self.members {
+            Members::Thread(thread) => set(thread.id).map_err(|e| trouble(what, &e)),
+            Members::Tree(_) => self.each_thread(what, set),
+        }
+    }
+
+    fn each_thread(&self, what: &str, set: impl Fn(i32) -> io::Result<()>) -> Result<(), Trouble> {
+        let threads = self.group.threads().map_err(|e| trouble("its threads cannot be listed", &e))?;
+        for tid in threads {
+            match set(tid).map_err(|e| trouble(what, &e)) {
+                Ok(()) | Err(Trouble::Gone) => {}
+                Err(failed) => return Err(failed),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A process and its descendants.
+fn tree(root: i32) -> io::Result<Vec<i32>> {
+    let parents: Vec<(i32, i32)> =
+        proc::processes()?.into_iter().filter_map(|pid| Some((pid, proc::stat(pid).ok()?.parent))).collect();
+    let mut tree = vec![root];
+    let mut next = 0;
+    while let Some(&parent) = tree.get(next) {
+        next += 1;
+        tree.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
+    }
+    Ok(tree)
+}
+
+/// Is the process in `directory` or a group below it?
+fn is_inside(process: i32, directory: &Path) -> io::Result<bool> {
+    let group = cgroup::group_of(process)?;
+    Ok(cgroup::below(&cgroup::mount()?, &group).starts_with(directory))
+}
