@@ -105,6 +105,7 @@ struct Unit {
 /// The units of one pool, driven. Units are numbered in the order of [`Driver::insert`]; a removed number is
 /// not used again.
 pub struct Driver {
+    name: &'static str,
     policy: Box<dyn Policy>,
     settings: Settings,
     cpus: usize,
@@ -136,6 +137,7 @@ impl Driver {
         settings: Settings,
     ) -> Result<Driver, OptionError> {
         Ok(Driver {
+            name: info.name,
             policy: (info.build)(cpus, options)?,
             settings,
             cpus,
@@ -244,6 +246,11 @@ impl Driver {
     /// What enforcement itself did.
     pub fn evidence(&self) -> &Evidence {
         &self.evidence
+    }
+
+    /// The policy's name.
+    pub fn policy_name(&self) -> &'static str {
+        self.name
     }
 
     /// Decisions taken.

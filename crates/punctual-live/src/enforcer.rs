@@ -137,9 +137,8 @@ impl Enforcement {
             let name = format!("enforcer/{processor}");
             enforcement.threads.push(std::thread::Builder::new().name(name).spawn(work)?);
         }
-        drop(ready);
-        for prepared in readiness {
-            prepared?;
+        for _ in processors {
+            readiness.recv().map_err(|_| io::Error::other("an enforcer ended at once"))??;
         }
         Ok(enforcement)
     }

@@ -5,4 +5,6 @@ pub mod enforcer;
 pub mod guardian;
 pub mod journal;
 pub mod os;
+pub mod preflight;
+pub mod session;
 pub mod unit;

@@ -6,6 +6,7 @@
 mod check;
 mod describe;
 mod grid;
+mod guardian;
 mod input;
 mod interrupt;
 mod jobs;
@@ -100,6 +101,10 @@ enum Command {
     Show(show::Args),
     Completions(describe::CompletionsArgs),
     Man(describe::ManArgs),
+    #[command(hide = true)]
+    Guardian(guardian::GuardianArgs),
+    #[command(hide = true)]
+    Launch(guardian::LaunchArgs),
 }
 
 /// Why a command did not do its work.
@@ -164,6 +169,8 @@ pub fn main() -> ExitCode {
         Command::Show(args) => show::run(args, &ui),
         Command::Completions(args) => describe::completions(args, &ui),
         Command::Man(args) => describe::man(args, &ui),
+        Command::Guardian(args) => guardian::guardian(args, &ui),
+        Command::Launch(args) => guardian::launch(args, &ui),
     };
     ExitCode::from(match done {
         Ok(code) => code,

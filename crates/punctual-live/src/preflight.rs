@@ -1,0 +1,214 @@
+//! What must be true before the first change. Every refusal names the cause and the cure.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use crate::os::sched::{self, Attributes};
+use crate::os::{cgroup, proc};
+
+/// Why a run does not start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What is wrong.
+    pub cause: String,
+    /// What to do about it.
+    pub cure: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}\n  {}", self.cause, self.cure)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+fn refusal(cause: impl Into<String>, cure: impl Into<String>) -> Refusal {
+    Refusal { cause: cause.into(), cure: cure.into() }
+}
+
+/// The kernel's limit for real-time threads.
+pub const RT_RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
+/// The period of that limit.
+pub const RT_PERIOD: &str = "/proc/sys/kernel/sched_rt_period_us";
+
+/// Parses a list of processors as the kernel writes it: `0-3,7`. `None` when it is none.
+pub fn parse_cpu_list(text: &str) -> Option<Vec<usize>> {
+    let mut cpus = Vec::new();
+    for part in text.trim().split(',').filter(|part| !part.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        // No machine has more; a hostile list must not fill memory.
+        if first > last || last > 1 << 16 {
+            return None;
+        }
+        cpus.extend(first..=last);
+    }
+    Some(cpus)
+}
+
+/// The processors that are online.
+pub fn online() -> Vec<usize> {
+    let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    parse_cpu_list(&text).filter(|cpus| !cpus.is_empty()).unwrap_or_else(|| vec![0])
+}
+
+/// Checks the processors that pools want and returns those that are left for everything else.
+///
+/// # Errors
+/// One of them is offline or forbidden to this process, or nothing would be left for the rest of the machine and
+/// `starve` is not set.
+pub fn processors(wanted: &[usize], starve: bool) -> Result<Vec<usize>, Refusal> {
+    let online = online();
+    let allowed = sched::affinity(0).unwrap_or_else(|_| online.clone());
+    for &cpu in wanted {
+        if !online.contains(&cpu) {
+            return Err(refusal(
+                format!("processor {cpu} of the host file is not there: this machine has {}", list(&online)),
+                "give the pool processors that are online, for example --set 'pool.NAME.processors=[1]'",
+            ));
+        }
+        if !allowed.contains(&cpu) {
+            return Err(refusal(
+                format!("processor {cpu} is outside this process's cpuset or affinity ({})", list(&allowed)),
+                "start punctual where the processor is allowed: see taskset -p $$ and the cpuset of this cgroup",
+            ));
+        }
+    }
+    let left: Vec<usize> = online.iter().copied().filter(|cpu| !wanted.contains(cpu)).collect();
+    if left.is_empty() && !starve {
+        return Err(refusal(
+            format!(
+                "the pools take all processors ({}): the rest of the machine could starve",
+                list(&online)
+            ),
+            "leave a processor to the host in the host file, or insist with --starve",
+        ));
+    }
+    Ok(if left.is_empty() { online } else { left })
+}
+
+/// Processors as people write them.
+pub fn list(cpus: &[usize]) -> String {
+    cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// May this process use real-time priorities? Tried on a thread of its own, which then ends.
+///
+/// # Errors
+/// It may not; the refusal says which of the reasons applies.
+pub fn real_time() -> Result<(), Refusal> {
+    let tried = std::thread::spawn(|| sched::set_attributes(0, &Attributes::fifo(1))).join();
+    let error = match tried {
+        Ok(Ok(())) => return Ok(()),
+        Ok(Err(error)) => error,
+        Err(_) => return Err(refusal("no thread can be started", "raise the limit of tasks of this cgroup")),
+    };
+    if let Some((group, 0)) = rt_group() {
+        return Err(refusal(
+            format!("the cgroup {group} of this process has no real-time runtime (RT group scheduling)"),
+            format!(
+                "echo 950000 > /sys/fs/cgroup/cpu{group}/cpu.rt_runtime_us, or start in a group that has some"
+            ),
+        ));
+    }
+    Err(match error.raw_os_error() {
+        Some(libc::EPERM) => refusal(
+            "real-time priorities are not permitted: CAP_SYS_NICE is missing",
+            "run as root, or: setcap cap_sys_nice,cap_sys_ptrace+ep punctual, or raise RLIMIT_RTPRIO",
+        ),
+        _ => refusal(format!("real-time priorities cannot be set: {error}"), "see sched(7)"),
+    })
+}
+
+/// This process's group of the version 1 `cpu` controller and its real-time runtime in us, if it has one.
+pub fn rt_group() -> Option<(String, i64)> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let group = groups.lines().find_map(|line| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        controllers.split(',').any(|c| c == "cpu").then(|| path.to_owned())
+    })?;
+    let mounts = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct"];
+    let path = mounts.iter().map(|mount| format!("{mount}{group}/cpu.rt_runtime_us"));
+    let text = path.into_iter().find_map(|path| fs::read_to_string(path).ok())?;
+    Some((group, text.trim().parse().ok()?))
+}
+
+/// Can threads be parked?
+///
+/// # Errors
+/// cgroup version 2 is missing, read-only or too old.
+pub fn parking() -> Result<std::path::PathBuf, Refusal> {
+    let mount = cgroup::mount().map_err(|e| refusal("threads cannot be parked", e.to_string()))?;
+    let probe = mount.join(format!("punctual-probe-{}", std::process::id()));
+    let made = fs::create_dir(&probe);
+    let has_freezer = probe.join("cgroup.freeze").exists();
+    let _ = fs::remove_dir(&probe);
+    if let Err(e) = made {
+        return Err(refusal(
+            format!("no cgroup can be made below {}: {e}", mount.display()),
+            "run as root, or in a container with a writable cgroup version 2 (delegated)",
+        ));
+    }
+    if !has_freezer {
+        return Err(refusal(
+            "this kernel cannot freeze cgroups of version 2",
+            "Linux 5.2 or later is needed",
+        ));
+    }
+    Ok(mount)
+}
+
+/// The kernel's limit for real-time threads, if it binds: (runtime, period) in us.
+pub fn rt_limit() -> Option<(i64, i64)> {
+    let read = |path| fs::read_to_string(path).ok()?.trim().parse::<i64>().ok();
+    let (runtime, period) = (read(RT_RUNTIME)?, read(RT_PERIOD)?);
+    (runtime >= 0 && runtime < period).then_some((runtime, period))
+}
+
+/// May this process watch and change `tid`?
+///
+/// # Errors
+/// It is gone, or belongs to somebody else.
+pub fn thread(tid: i32) -> Result<(), Refusal> {
+    if proc::stat(tid).is_err() || !Path::new(&format!("/proc/{tid}/schedstat")).exists() {
+        return Err(refusal(format!("there is no thread {tid}"), "list them with: ps -eLo pid,tid,comm"));
+    }
+    let same = sched::attributes(tid).and_then(|now| sched::set_attributes(tid, &now));
+    same.map_err(|e| {
+        refusal(
+            format!("thread {tid} may not be changed: {e}"),
+            "run as root, or as the owner of the process with CAP_SYS_NICE",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_processors_are_read_as_the_kernel_writes_them() {
+        assert_eq!(parse_cpu_list("0-2,5\n"), Some(vec![0, 1, 2, 5]));
+        assert_eq!(parse_cpu_list(""), Some(vec![]));
+        assert_eq!(parse_cpu_list("3-1"), None);
+        assert_eq!(parse_cpu_list("0-99999999999"), None);
+        assert_eq!(parse_cpu_list("a"), None);
+    }
+
+    #[test]
+    fn a_pool_of_all_processors_is_refused_unless_told() {
+        let all = online();
+        let refused = processors(&all, false).expect_err("nothing would be left");
+        assert!(refused.cure.contains("--starve"), "{refused}");
+        assert_eq!(processors(&all, true), Ok(all));
+    }
+
+    #[test]
+    fn a_processor_that_is_not_there_is_named() {
+        let refused = processors(&[60_000], false).expect_err("no machine has it");
+        assert!(refused.cause.contains("60000"), "{refused}");
+    }
+}

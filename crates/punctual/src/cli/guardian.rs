@@ -1,0 +1,64 @@
+//! `punctual guardian` and `punctual launch`: processes that a live run starts for itself; not for people.
+
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use punctual_live::guardian::{Orders, watch};
+use punctual_live::preflight::parse_cpu_list;
+
+use super::output::Ui;
+use super::{Failure, exit};
+
+/// Undo what a journal says when the process that changes the machine ends or falls silent. A live run starts it for
+/// itself; standard input is the pulse.
+#[derive(clap::Args, Debug)]
+pub struct GuardianArgs {
+    /// The journal.
+    #[arg(long, value_name = "FILE")]
+    journal: PathBuf,
+    /// Longest silence in ms.
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
+    limit_ms: u64,
+    /// Processors to run on.
+    #[arg(long, value_name = "LIST")]
+    processors: String,
+}
+
+/// Start a program inside a cgroup, ending with this process's parent. A live run starts its domains this way.
+#[derive(clap::Args, Debug)]
+pub struct LaunchArgs {
+    /// The group's directory.
+    #[arg(long, value_name = "DIR")]
+    group: PathBuf,
+    /// The program and its arguments.
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<String>,
+}
+
+/// Runs `punctual guardian`.
+pub fn guardian(args: &GuardianArgs, _ui: &Ui) -> Result<u8, Failure> {
+    let processors = parse_cpu_list(&args.processors)
+        .ok_or_else(|| Failure::Usage(format!("`{}` is no list of processors", args.processors)))?;
+    let limit = Duration::from_millis(args.limit_ms);
+    let restored = watch(&Orders { journal: args.journal.clone(), limit, processors })
+        .map_err(|e| Failure::Usage(format!("{}: {e}", args.journal.display())))?;
+    Ok(if restored.failures.is_empty() { exit::OK } else { exit::MISSED })
+}
+
+/// Runs `punctual launch`.
+pub fn launch(args: &LaunchArgs, _ui: &Ui) -> Result<u8, Failure> {
+    // With the thread that started this process ends the program, by whatever signal.
+    let parent = rustix::process::getppid();
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+    if rustix::process::getppid() != parent {
+        return Err(Failure::Usage("whoever wanted the program is gone".into()));
+    }
+    let me = std::process::id().to_string();
+    let procs = args.group.join("cgroup.procs");
+    std::fs::write(&procs, me).map_err(|e| Failure::Usage(format!("{}: {e}", procs.display())))?;
+    let (program, rest) = args.command.split_first().ok_or_else(|| Failure::Usage("no program".into()))?;
+    let error = Command::new(program).args(rest).exec();
+    Err(Failure::Usage(format!("{program} cannot be started: {error}")))
+}

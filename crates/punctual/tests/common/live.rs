@@ -1,0 +1,100 @@
+//! A session on processor 1 with units that are programs of this machine.
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use punctual_live::driver::Settings;
+use punctual_live::enforcer::Notice;
+use punctual_live::preflight;
+use punctual_live::session::{Handle, Regime, Report, Session, Setup, Streams};
+use punctual_live::unit::Members;
+use punctual_model::host::PolicyChoice;
+use punctual_sched::UnitParams;
+use punctual_sched::registry::{self, OptionValue, Options};
+
+/// The only processor whose real-time threads may spin.
+pub const PROCESSOR: usize = 1;
+
+/// Can this machine run live tests? If not, says in one line why; with `PUNCTUAL_NO_SKIP=1` that is a failure.
+pub fn needs() -> bool {
+    let problem = preflight::processors(&[PROCESSOR], false)
+        .err()
+        .or_else(|| preflight::real_time().err())
+        .or_else(|| preflight::parking().err());
+    let Some(problem) = problem else { return true };
+    let line = format!("skipped, live tests need real-time threads on processor 1: {problem}");
+    assert!(std::env::var_os("PUNCTUAL_NO_SKIP").is_none(), "{line}");
+    eprintln!("{line}");
+    false
+}
+
+/// A session with one pool.
+pub struct Bench {
+    pub session: Session,
+    pub handles: Vec<Handle>,
+    pub notices: Vec<Notice>,
+}
+
+impl Bench {
+    pub fn start(policy: &str, options: &[(&'static str, OptionValue)]) -> Bench {
+        let info = registry::find(policy).expect("a policy");
+        let options = options.iter().fold(Options::new(), |all, (name, value)| all.with(name, *value));
+        Bench::of(&Regime::Policy(PolicyChoice { info, options }))
+    }
+
+    pub fn of(regime: &Regime) -> Bench {
+        let setup = Setup {
+            program: Path::new(env!("CARGO_BIN_EXE_punctual")).to_owned(),
+            processors: vec![PROCESSOR],
+            starve: false,
+            lift_rt_limit: true,
+            silence: Duration::from_secs(2),
+            driver: Settings::default(),
+        };
+        let mut session = Session::start(setup).expect("a session");
+        session.add_pool(&[PROCESSOR], regime).expect("a pool");
+        Bench { session, handles: Vec::new(), notices: Vec::new() }
+    }
+
+    /// A unit that spins.
+    pub fn spin(&mut self, name: &str, params: &UnitParams) -> i32 {
+        let command = ["sh", "-c", "while :; do :; done"].map(String::from).to_vec();
+        self.program(name, command, params)
+    }
+
+    pub fn program(&mut self, name: &str, command: Vec<String>, params: &UnitParams) -> i32 {
+        let launched = self.session.launch(name, command, Streams::Quiet).expect("a program");
+        let members = Members::Tree(launched.process);
+        self.handles.push(self.session.add_unit(0, name, name, members, params).expect("a unit"));
+        launched.process.id
+    }
+
+    /// Tends the session for a moment, then for `length`, and ends it. Returns what each unit got within `length`, in
+    /// millionths of the processor, and the report.
+    pub fn run(mut self, length: Duration) -> (Vec<u64>, Report) {
+        self.tend(Duration::from_millis(300));
+        let used = |handles: &[Handle]| -> Vec<u64> {
+            handles.iter().map(|handle| handle.gauge.cpu_time_ns.load(Ordering::Relaxed)).collect()
+        };
+        let (start, before) = (Instant::now(), used(&self.handles));
+        self.tend(length);
+        let (elapsed_ns, after) = (start.elapsed().as_nanos() as u64, used(&self.handles));
+        let shares =
+            before.iter().zip(after).map(|(before, after)| (after - before) * 1_000_000 / elapsed_ns);
+        let shares = shares.collect();
+        (shares, self.session.finish().expect("an end"))
+    }
+
+    /// Keeps the session alive for that long.
+    pub fn tend(&mut self, length: Duration) {
+        let end = Instant::now() + length;
+        while Instant::now() < end {
+            for notice in self.session.tend().expect("all is well") {
+                println!("{notice:?}");
+                self.notices.push(notice);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Shared by tests of the program.
+
+pub mod live;
