@@ -21,7 +21,7 @@
 
 use punctual_sched::registry::{OptionError, PolicyInfo, WorkConservation};
 use punctual_sched::{
-    Account, CpuId, CpuSet, Duration, Instant, ParamError, Policy, UnitId, UnitParams, registry::Options,
+    Account, CpuId, CpuSet, Duration, Instant, ParamError, Policy, Run, UnitId, UnitParams, registry::Options,
 };
 
 /// Policies whose decisions are the same whether a unit without work sleeps or is eligible with nothing to do: they
@@ -39,9 +39,9 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// 20 us (a look costs a few of them) and 250 us.
+    /// 20 us (a look costs a few of them) and 500 us.
     fn default() -> Self {
-        Settings { granularity: Duration::from_us(20), lateness_max: Duration::from_us(250) }
+        Settings { granularity: Duration::from_us(20), lateness_max: Duration::from_us(500) }
     }
 }
 
@@ -119,6 +119,8 @@ pub struct Driver {
     resched: CpuSet,
     ranking: Vec<UnitId>,
     replay: Vec<Ran>,
+    /// What each processor's last pick chose.
+    picked: Vec<Run>,
     /// When each processor was last charged for idling away.
     looked: Vec<Instant>,
     evidence: Evidence,
@@ -150,6 +152,7 @@ impl Driver {
             resched: CpuSet::new(cpus),
             ranking: Vec::new(),
             replay: Vec::new(),
+            picked: vec![Run::Idle; cpus],
             looked: vec![Instant::ZERO; cpus],
             evidence: Evidence::default(),
             decisions: 0,
@@ -391,6 +394,12 @@ impl Driver {
                 self.resched.insert(next);
             } else if next == cpu {
                 until = slice.until;
+                self.picked[cpu.index()] = slice.run;
+                // The end of a budget is looked for in `rank`, unit by unit; the end of a quantum stays.
+                let left = slice.run.charged().and_then(|unit| self.policy.account(unit).left);
+                if left.is_some_and(|left| now + left == until) {
+                    until = Instant::NEVER;
+                }
             }
         }
         until
@@ -399,6 +408,23 @@ impl Driver {
     fn most_urgent(&mut self, cpu: CpuId) -> Option<usize> {
         self.policy.ranking(cpu, &mut self.ranking);
         self.ranking.first().map(|id| self.numbers[id.index()])
+    }
+
+    /// Among units with work the policy's choice comes first: a policy that takes turns (Credit) ranks equals by arrival.
+    /// More urgent units without work stay above it, for they would preempt it.
+    fn lift_picked(&mut self, cpu: CpuId) {
+        let Run::Unit(picked) = self.picked[cpu.index()] else { return };
+        let awake = |id: &UnitId| {
+            let unit = self.numbers.get(id.index()).and_then(|&number| self.units.get(number)?.as_ref());
+            unit.is_some_and(|unit| unit.awake)
+        };
+        let first = self.ranking.iter().position(awake);
+        let at = self.ranking.iter().position(|id| *id == picked);
+        if let (Some(first), Some(at)) = (first, at)
+            && first < at
+        {
+            self.ranking[first..=at].rotate_right(1);
+        }
     }
 
     /// Turns the ranking into orders and finds the next look.
@@ -411,6 +437,7 @@ impl Driver {
                 unit.was = core::mem::replace(&mut unit.order, Order::Parked);
             }
         }
+        self.lift_picked(cpu);
         let mut rank = 0u16;
         for index in 0..self.ranking.len() {
             let number = self.numbers[self.ranking[index].index()];

@@ -12,6 +12,7 @@ fn server(budget_us: u64, period_us: u64, priority: u32) -> UnitParams {
         budget: Some(Duration::from_us(budget_us)),
         period: Some(Duration::from_us(period_us)),
         priority: Some(priority),
+        extratime: Some(false),
         ..UnitParams::default()
     }
 }

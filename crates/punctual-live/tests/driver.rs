@@ -1,0 +1,220 @@
+//! The driver against a kernel that schedules by priority and an enforcer that looks late: what units get is what the
+//! policy grants them.
+
+use proptest::prelude::*;
+use punctual_live::driver::{Driver, Order, Seen, Settings};
+use punctual_sched::registry::{self, OptionValue, Options};
+use punctual_sched::{CpuId, Duration, Instant, UnitParams};
+
+/// What a unit does.
+#[derive(Clone, Copy, Debug)]
+enum Load {
+    Hog,
+    /// Wakes every `period`, works for `cost`.
+    Periodic {
+        period: Duration,
+        cost: Duration,
+    },
+}
+
+struct Unit {
+    number: usize,
+    load: Load,
+    next_release: Instant,
+    backlog: Duration,
+    ran: Duration,
+    total: Duration,
+}
+
+/// One processor with preemptive fixed priorities.
+struct Kernel {
+    driver: Driver,
+    units: Vec<Unit>,
+    now: Instant,
+    /// How late a look comes: cycles through these.
+    lateness: Vec<Duration>,
+    looks: usize,
+}
+
+const STEP: Duration = Duration::from_us(5);
+
+impl Kernel {
+    fn new(policy: &str, loads: &[(Load, UnitParams)], lateness: &[Duration]) -> Kernel {
+        let info = registry::find(policy).expect("a policy");
+        let mut options = Options::new();
+        if info.options.iter().any(|option| option.name == "quantum") {
+            options.set("quantum", OptionValue::Word("exact"));
+        }
+        let start = Instant::from_ns(1_000_000);
+        let mut driver = Driver::new(info, &options, 1, Settings::default()).expect("options");
+        let units = loads.iter().map(|(load, params)| Unit {
+            number: driver.insert(start, params).expect("parameters"),
+            load: *load,
+            next_release: start,
+            backlog: Duration::ZERO,
+            ran: Duration::ZERO,
+            total: Duration::ZERO,
+        });
+        let units = units.collect();
+        Kernel { driver, units, now: start, lateness: lateness.to_vec(), looks: 0 }
+    }
+
+    fn run(&mut self, length: Duration) {
+        let end = self.now + length;
+        while self.now < end {
+            let with_work = self.driver.needs_work();
+            let seen: Vec<(usize, Seen)> = self
+                .units
+                .iter_mut()
+                .map(|unit| {
+                    let ran = std::mem::take(&mut unit.ran);
+                    let works = matches!(unit.load, Load::Hog) || !unit.backlog.is_zero();
+                    (unit.number, Seen { ran, work: with_work.then_some(works) })
+                })
+                .collect();
+            let next = self.driver.look(self.now, CpuId(0), &seen);
+            assert!(next > self.now, "time must advance");
+            let late = self.lateness[self.looks % self.lateness.len()];
+            self.looks += 1;
+            let wake = (next + late).min(end);
+            while self.now < wake {
+                let step = STEP.min(wake.since(self.now));
+                self.step(step);
+            }
+        }
+    }
+
+    fn step(&mut self, step: Duration) {
+        for unit in &mut self.units {
+            if let Load::Periodic { period, cost } = unit.load
+                && unit.next_release <= self.now
+            {
+                unit.backlog += cost;
+                unit.next_release += period;
+            }
+        }
+        let ready = self.units.iter_mut().filter_map(|unit| {
+            let works = matches!(unit.load, Load::Hog) || !unit.backlog.is_zero();
+            match self.driver.order(unit.number) {
+                Order::Ranked(rank) if works => Some((rank, unit)),
+                _ => None,
+            }
+        });
+        if let Some((_, unit)) = ready.min_by_key(|(rank, _)| *rank) {
+            unit.ran += step;
+            unit.total += step;
+            unit.backlog = unit.backlog.saturating_sub(step);
+        }
+        self.now += step;
+    }
+
+    fn share_ppm(&self, index: usize, length: Duration) -> u64 {
+        self.units[index].total.as_ns() * 1_000_000 / length.as_ns()
+    }
+}
+
+fn server(budget_us: u64, period_us: u64, priority: u32) -> UnitParams {
+    UnitParams {
+        budget: Some(Duration::from_us(budget_us)),
+        period: Some(Duration::from_us(period_us)),
+        priority: Some(priority),
+        extratime: Some(false),
+        ..UnitParams::default()
+    }
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+const SERVERS: [&str; 6] = ["deferrable", "periodic", "polling", "sporadic", "rtds", "sedf"];
+
+#[test]
+fn a_hog_gets_its_budget_and_no_more_however_late_the_looks() {
+    for policy in SERVERS {
+        for late_us in [0, 30, 300] {
+            let lateness = [late_us, 0, late_us / 3].map(Duration::from_us);
+            let mut kernel = Kernel::new(policy, &[(Load::Hog, server(2_000, 10_000, 1))], &lateness);
+            kernel.run(SECOND);
+            let share = kernel.share_ppm(0, SECOND);
+            // Overrun is paid back, so the share over a second is right even when each look is late.
+            assert!((190_000..=204_000).contains(&share), "{policy} {late_us} us late: {share} ppm");
+        }
+    }
+}
+
+#[test]
+fn a_less_urgent_unit_gets_what_is_left_of_the_time() {
+    for policy in SERVERS {
+        let now_and_then = Load::Periodic { period: Duration::from_ms(40), cost: Duration::from_ms(8) };
+        let units = [
+            (Load::Hog, server(3_000, 10_000, 1)),
+            (Load::Hog, server(5_000, 20_000, 2)),
+            (now_and_then, server(10_000, 40_000, 3)),
+        ];
+        let mut kernel = Kernel::new(policy, &units, &[Duration::from_us(10)]);
+        kernel.run(SECOND);
+        for (index, expected) in [(0, 300_000), (1, 250_000), (2, 200_000)] {
+            let share = kernel.share_ppm(index, SECOND);
+            assert!(share.abs_diff(expected) < 12_000, "{policy}: unit {index} got {share} ppm");
+        }
+    }
+}
+
+#[test]
+fn extra_time_runs_on_an_idle_processor() {
+    let params = UnitParams { extratime: Some(true), ..server(2_000, 10_000, 1) };
+    for policy in ["rtds", "sedf"] {
+        let mut kernel = Kernel::new(policy, &[(Load::Hog, params.clone())], &[Duration::from_us(10)]);
+        kernel.run(SECOND);
+        assert!(kernel.share_ppm(0, SECOND) > 990_000, "{policy}: {} ppm", kernel.share_ppm(0, SECOND));
+    }
+}
+
+#[test]
+fn credit_shares_by_weight_between_hogs() {
+    let weight = |weight| UnitParams { weight: Some(weight), ..UnitParams::default() };
+    let hogs = [(Load::Hog, weight(512)), (Load::Hog, weight(256))];
+    let mut kernel = Kernel::new("credit", &hogs, &[Duration::from_us(10)]);
+    kernel.run(Duration::from_secs(10));
+    let shares = [0, 1].map(|index| kernel.share_ppm(index, Duration::from_secs(10)));
+    assert!(shares[0] + shares[1] > 990_000, "{shares:?}");
+    assert!(shares[0].abs_diff(666_000) < 60_000, "{shares:?}");
+}
+
+#[test]
+fn looks_are_few_while_a_unit_sleeps_with_little_left() {
+    let nearly_nothing_left = Load::Periodic { period: SECOND, cost: Duration::from_us(1_990) };
+    let unit = (nearly_nothing_left, server(2_000, 1_000_000, 1));
+    let mut kernel = Kernel::new("deferrable", &[unit], &[Duration::ZERO]);
+    kernel.run(SECOND);
+    assert!(kernel.looks < 5_000, "{} looks in a second", kernel.looks);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nobody_gets_more_than_the_budget_over_a_long_time(
+        policy in 0..SERVERS.len(),
+        budgets in prop::collection::vec((200u64..4_000, 1u64..5, any::<bool>()), 1..6),
+        late_us in prop::collection::vec(0u64..200, 1..8),
+    ) {
+        let loads: Vec<(Load, UnitParams)> = budgets.iter().enumerate().map(|(i, &(budget, factor, hog))| {
+            let period = 4_000 * factor;
+            let load = match hog {
+                true => Load::Hog,
+                false => Load::Periodic {
+                    period: Duration::from_us(period), cost: Duration::from_us(budget) },
+            };
+            (load, server(budget, period, i as u32))
+        }).collect();
+        let lateness: Vec<Duration> = late_us.iter().map(|&us| Duration::from_us(us)).collect();
+        let mut kernel = Kernel::new(SERVERS[policy], &loads, &lateness);
+        let length = Duration::from_ms(400);
+        kernel.run(length);
+        for (unit, (_, params)) in kernel.units.iter().zip(&loads) {
+            let (budget, period) = (params.budget.unwrap(), params.period.unwrap());
+            // Back to back: one budget more than the periods that fit, and one look's lateness of overrun.
+            let most = budget * (length.div_floor(period) + 2) + Duration::from_us(600);
+            prop_assert!(unit.total <= most, "{} got {} of {}", SERVERS[policy], unit.total, most);
+        }
+    }
+}
