@@ -1,10 +1,16 @@
 //! Scheduling policies on a real Linux host.
 
+pub mod cache;
+mod child;
 pub mod driver;
 pub mod enforcer;
 pub mod guardian;
+pub mod image;
 pub mod journal;
 pub mod os;
 pub mod preflight;
+pub mod qemu;
 pub mod session;
 pub mod unit;
+pub mod vmm;
+pub mod workload;

@@ -1,0 +1,89 @@
+//! Times of jobs while a run goes on: in memory that was there before, written to and nothing else.
+
+use crate::protocol::{JobTimes, Run, Work};
+use crate::stream::{Job, Stream};
+
+/// What one task did.
+#[derive(Debug)]
+pub struct TaskLog {
+    jobs: Vec<JobTimes>,
+    /// Iterations worked.
+    iterations: u64,
+}
+
+impl TaskLog {
+    /// A log with room for all jobs of `stream` within `duration_ns`.
+    pub fn new(stream: Option<Stream>, duration_ns: u64) -> Self {
+        let count = stream.map_or(0, |stream| stream.jobs_before(duration_ns).count());
+        let mut jobs = vec![JobTimes { release_ns: 0, start_ns: None, finish_ns: None }; count];
+        jobs.clear();
+        TaskLog { jobs, iterations: 0 }
+    }
+
+    /// A job started; times since the run's start.
+    pub fn started(&mut self, job: Job, at_ns: u64) {
+        // Never beyond the room: the log was made for every job of the run.
+        if self.jobs.len() < self.jobs.capacity() {
+            let start_ns = Some(at_ns.max(job.release_ns));
+            self.jobs.push(JobTimes { release_ns: job.release_ns, start_ns, finish_ns: None });
+        }
+    }
+
+    /// The job that started last is finished.
+    pub fn finished(&mut self, at_ns: u64) {
+        if let Some(job) = self.jobs.last_mut() {
+            job.finish_ns = Some(at_ns.max(job.start_ns.unwrap_or(0)));
+        }
+    }
+
+    /// So many iterations were worked.
+    pub fn worked(&mut self, iterations: u64) {
+        self.iterations = self.iterations.saturating_add(iterations);
+    }
+
+    /// All jobs released before `duration_ns`, those that never started too; what happened after the run's end
+    /// did not happen.
+    pub fn into_jobs(self, stream: Option<Stream>, duration_ns: u64) -> Vec<JobTimes> {
+        let within = |at: Option<u64>| at.filter(|&ns| ns <= duration_ns);
+        let mut jobs = self.jobs;
+        for job in &mut jobs {
+            job.start_ns = within(job.start_ns);
+            job.finish_ns = within(job.finish_ns);
+        }
+        let rest = stream.into_iter().flat_map(|stream| stream.jobs_before(duration_ns)).skip(jobs.len());
+        jobs.extend(rest.map(|job| JobTimes { release_ns: job.release_ns, start_ns: None, finish_ns: None }));
+        jobs
+    }
+
+    /// The processor time that the work done takes by the calibration.
+    pub fn executed_ns(&self, iterations_per_ms: u64) -> u64 {
+        crate::work::ns_of(self.iterations, iterations_per_ms)
+    }
+}
+
+/// What an execution hands back: a log for each task in the request's order, and when it ended, since the
+/// run's start.
+#[derive(Debug)]
+pub struct Executed {
+    /// By task.
+    pub logs: Vec<TaskLog>,
+    /// When everything had stopped.
+    pub ended_ns: u64,
+}
+
+/// The stream of jobs of a task, if it has jobs.
+pub fn stream_of(work: &Work) -> Option<Stream> {
+    match *work {
+        Work::Jobs { arrival, cost_min_ns, cost_max_ns, seed } => {
+            Some(Stream::new(arrival, cost_min_ns, cost_max_ns, seed))
+        }
+        Work::Hog { .. } | Work::ForkBomb { .. } | Work::WakeFlood { .. } => None,
+    }
+}
+
+/// The tasks' places in the request from most to least urgent.
+pub fn by_urgency(run: &Run) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..run.tasks.len()).collect();
+    order.sort_by_key(|&task| run.tasks[task].priority);
+    order
+}

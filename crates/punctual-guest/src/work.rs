@@ -1,0 +1,91 @@
+//! Work that takes a known time: iterations of a loop, and how many take a millisecond.
+
+use std::hint::black_box;
+
+use crate::os;
+use crate::protocol::Calibration;
+
+/// How long a sample of a calibration takes, about: short, so that few are disturbed, and long against reading
+/// the clock.
+const SAMPLE_NS: u64 = 100_000;
+
+/// Longest calibration.
+pub const CALIBRATION_MAX_NS: u64 = 60_000_000_000;
+
+/// Works for so many iterations. Depends on nothing but the speed of the processor: no memory, no system call.
+#[inline(never)]
+pub fn burn(iterations: u64) {
+    let mut x: u64 = 1;
+    for _ in 0..iterations {
+        // Knuth's MMIX generator; the black box keeps the compiler from computing the loop in one step.
+        x = black_box(x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407));
+    }
+    black_box(x);
+}
+
+/// The iterations that take `ns`, at least one.
+pub fn iterations_of(ns: u64, iterations_per_ms: u64) -> u64 {
+    let iterations = u128::from(ns) * u128::from(iterations_per_ms) / 1_000_000;
+    u64::try_from(iterations).unwrap_or(u64::MAX).max(1)
+}
+
+/// The time that `iterations` take.
+pub fn ns_of(iterations: u64, iterations_per_ms: u64) -> u64 {
+    let ns = u128::from(iterations) * 1_000_000 / u128::from(iterations_per_ms.max(1));
+    u64::try_from(ns).unwrap_or(u64::MAX)
+}
+
+fn time_ns(iterations: u64) -> u64 {
+    let start_ns = os::now_ns();
+    burn(iterations);
+    (os::now_ns() - start_ns).max(1)
+}
+
+/// Measures for `duration_ns` (at most [`CALIBRATION_MAX_NS`]; at least 20 samples are taken).
+///
+/// The median of many short samples counts: interrupts and other programs disturb some of them only.
+pub fn calibrate(duration_ns: u64) -> Calibration {
+    let end_ns = os::now_ns().saturating_add(duration_ns.min(CALIBRATION_MAX_NS));
+    let mut iterations = 1000;
+    while time_ns(iterations) < SAMPLE_NS {
+        iterations *= 2;
+    }
+    let mut samples = Vec::new();
+    while samples.len() < 20 || os::now_ns() < end_ns {
+        samples.push(time_ns(iterations));
+    }
+    summary(iterations, &mut samples)
+}
+
+fn summary(iterations: u64, samples_ns: &mut [u64]) -> Calibration {
+    samples_ns.sort_unstable();
+    let decile = |n: usize| samples_ns[(samples_ns.len() - 1) * n / 10];
+    Calibration {
+        iterations_per_ms: (iterations.saturating_mul(1_000_000) / decile(5)).max(1),
+        samples: samples_ns.len() as u64,
+        spread_ppm: (decile(9) - decile(1)).saturating_mul(1_000_000) / decile(5),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_calibration_goes_by_the_median_and_tells_how_far_the_deciles_are_apart() {
+        let mut samples = [100_000; 21];
+        samples[..3].fill(50_000);
+        samples[17..].fill(9_000_000);
+        let found = summary(25_000, &mut samples);
+        assert_eq!(found, Calibration { iterations_per_ms: 250_000, samples: 21, spread_ppm: 89_500_000 });
+    }
+
+    #[test]
+    fn work_converts_to_iterations_and_back_without_overflow() {
+        assert_eq!(iterations_of(2_500_000, 400_001), 1_000_002);
+        assert_eq!(ns_of(1_000_002, 400_001), 2_499_998);
+        assert_eq!(iterations_of(1, 10), 1);
+        assert_eq!(iterations_of(u64::MAX, u64::MAX), u64::MAX);
+        assert_eq!(ns_of(u64::MAX, 0), u64::MAX);
+    }
+}

@@ -1,0 +1,48 @@
+//! Builds the guest program, statically linked, for `src/workload/program.rs` to hold: whoever has punctual has
+//! the guest that fits it, without a second installation.
+//!
+//! A build of its own, because it is linked differently from everything else. It shares nothing with the one
+//! that runs this script but Cargo's lock file, so the two cannot wait for each other.
+
+use std::path::Path;
+use std::process::Command;
+
+fn main() {
+    let variable = |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("Cargo sets {name}"));
+    let guest = Path::new(&variable("CARGO_MANIFEST_DIR")).join("../punctual-guest");
+    for input in ["src", "Cargo.toml", "../../Cargo.toml", "../../Cargo.lock"] {
+        println!("cargo::rerun-if-changed={}", guest.join(input).display());
+    }
+    let (out, target) = (variable("OUT_DIR"), variable("TARGET"));
+    let build = Path::new(&out).join("guest");
+    let mut cargo = Command::new(variable("CARGO"));
+    cargo
+        .args([
+            "build",
+            "--locked",
+            "--quiet",
+            "--profile",
+            "guest",
+            "--bin",
+            "punctual-guest",
+            "--target",
+            &target,
+        ])
+        .arg("--manifest-path")
+        .arg(guest.join("Cargo.toml"))
+        .arg("--target-dir")
+        .arg(&build)
+        .env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static")
+        // Wrappers are Clippy's way in; the guest is checked as a crate of the workspace already.
+        .env_remove("RUSTC_WORKSPACE_WRAPPER")
+        .env_remove("RUSTC_WRAPPER");
+    let status = cargo.status().unwrap_or_else(|error| panic!("{cargo:?}: {error}"));
+    assert!(
+        status.success(),
+        "the guest program could not be built; its static linking takes the C library's archive libc.a \
+         (Debian: apt install libc6-dev, Fedora: dnf install glibc-static)"
+    );
+    let program = build.join(&target).join("guest/punctual-guest");
+    let copy = Path::new(&out).join("punctual-guest");
+    std::fs::copy(&program, &copy).unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+}

@@ -1,0 +1,71 @@
+//! Programs that we start and that do not outlive us, not even when we are killed with -9.
+//!
+//! Linux can send a signal to a process when its parent ends (`prctl(2)`, `PR_SET_PDEATHSIG`), but takes the
+//! *thread* that created it for the parent. So one thread, which lives as long as we do, starts them all.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::sync::{Mutex, OnceLock, mpsc};
+
+struct Order {
+    command: Command,
+    inherited: Vec<OwnedFd>,
+    reply: mpsc::Sender<io::Result<Child>>,
+}
+
+/// Starts `command`, which may use the descriptors `inherited` under their present numbers. It is in a process
+/// group of its own, so that Ctrl-C in a terminal reaches us alone, and is killed when we end.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn spawn(command: Command, inherited: Vec<OwnedFd>) -> io::Result<Child> {
+    static SPAWNER: OnceLock<Mutex<mpsc::Sender<Order>>> = OnceLock::new();
+    let spawner = SPAWNER.get_or_init(|| {
+        let (orders, incoming) = mpsc::channel::<Order>();
+        std::thread::spawn(move || {
+            for Order { command, inherited, reply } in incoming {
+                // Nobody waits any more: dropping the child would leave it running, but that cannot be, as the
+                // one who ordered it waits below.
+                let _ = reply.send(start(command, inherited));
+            }
+        });
+        Mutex::new(orders)
+    });
+    let gone = || io::Error::other("the thread that starts programs is gone");
+    let (reply, outcome) = mpsc::channel();
+    let order = Order { command, inherited, reply };
+    spawner.lock().map_err(|_| gone())?.send(order).map_err(|_| gone())?;
+    outcome.recv().map_err(|_| gone())?
+}
+
+fn start(mut command: Command, inherited: Vec<OwnedFd>) -> io::Result<Child> {
+    let us = std::process::id();
+    let numbers: Vec<i32> = inherited.iter().map(AsRawFd::as_raw_fd).collect();
+    command.process_group(0);
+    let prepare = move || {
+        // SAFETY: takes integers only, and is async-signal-safe.
+        if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong, 0, 0, 0) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // We may have ended before the line above.
+        // SAFETY: takes and changes nothing.
+        if unsafe { libc::getppid() } != us as libc::pid_t {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        for &number in &numbers {
+            // SAFETY: the descriptor is open: `inherited` lives until the child was started.
+            if unsafe { libc::fcntl(number, libc::F_SETFD, 0) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: `prepare` only makes async-signal-safe system calls and allocates nothing (an error made from a
+    // number does not).
+    unsafe { command.pre_exec(prepare) };
+    let child = command.spawn();
+    drop(inherited);
+    child
+}

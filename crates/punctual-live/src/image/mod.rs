@@ -1,0 +1,105 @@
+//! Guests to boot: a Linux kernel and an initramfs with busybox, the guest program and cyclictest.
+//!
+//! [`prepare`] makes them of Debian packages, which it downloads and unpacks, but does not install, and keeps
+//! them in the cache under names that follow from what went in. The first time takes a download of about 35 MB;
+//! later ones look whether the files are there.
+
+mod cpio;
+mod modules;
+mod packages;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::cache::{Cache, failure, name_of};
+use crate::workload;
+
+/// The first process.
+const INIT: &str = include_str!("init.sh");
+
+/// The guest kernel's command line: what is said goes to the serial port, errors only; a panic ends QEMU; nothing
+/// that runs by itself now and then; real-time threads preempt the kernel; the time-stamp counter is the clock
+/// even if the guest was not scheduled for long.
+const APPEND: &str =
+    "console=ttyS0 quiet panic=-1 nowatchdog preempt=full tsc=reliable mitigations=off audit=0";
+
+/// The name of the virtio port over which host and guest program talk.
+pub const PORT: &str = "org.punctual.guest";
+
+/// What a VM boots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// The kernel.
+    pub kernel: PathBuf,
+    /// The initramfs.
+    pub initrd: PathBuf,
+    /// The kernel's command line.
+    pub append: String,
+    /// The Debian packages that it was made of, with their versions.
+    pub packages: Vec<String>,
+}
+
+/// Makes the image in the user's cache, unless it is there. `progress` is told what takes long.
+///
+/// # Errors
+/// Why it cannot be made, and a cure.
+pub fn prepare(progress: &dyn Fn(&str)) -> Result<Image, String> {
+    prepare_in(&Cache::of_user()?, progress)
+}
+
+/// As [`prepare`], in any cache.
+///
+/// # Errors
+/// As [`prepare`].
+pub fn prepare_in(cache: &Cache, progress: &dyn Fn(&str)) -> Result<Image, String> {
+    let parts_name = format!("guest-parts-{}", name_of(&[packages::recipe().as_bytes()]));
+    let parts = cache.path(&parts_name);
+    if !parts.is_dir() {
+        let _lock = cache.lock(|| progress("waiting for another punctual to make the guest image"))?;
+        if !parts.is_dir() {
+            let draft = cache.draft()?;
+            packages::fetch(&draft, progress)?;
+            draft.keep("parts", cache, &parts_name)?;
+        }
+    }
+    let list = parts.join("packages");
+    let versions = fs::read_to_string(&list).map_err(|error| failure("read", &list, &error))?;
+    let name = name_of(&[versions.as_bytes(), INIT.as_bytes(), workload::PROGRAM]);
+    let name = format!("guest-initrd-{name}");
+    let mut initrd = cache.path(&name);
+    if !initrd.is_file() {
+        progress("making the guest's initramfs");
+        initrd = cache.write(&name, &initramfs(&parts.join("root"))?, 0o644)?;
+    }
+    Ok(Image {
+        kernel: parts.join("vmlinuz"),
+        initrd,
+        append: APPEND.into(),
+        packages: versions.lines().map(str::to_owned).collect(),
+    })
+}
+
+/// The archive of a guest whose files from packages are under `root`.
+fn initramfs(root: &Path) -> Result<Vec<u8>, String> {
+    let mut archive = cpio::Archive::default();
+    for directory in ["bin", "dev", "lib", "lib64", "modules", "proc", "root", "sys", "tmp"] {
+        archive.directory(directory);
+    }
+    // The kernel opens it for the first process, before anything is mounted.
+    archive.device("dev/console", 5, 1);
+    archive.link("bin/sh", "busybox");
+    archive.file("init", INIT.as_bytes());
+    archive.file("bin/punctual-guest", workload::PROGRAM);
+    for directory in ["bin", "lib", "lib64", "modules"] {
+        let path = root.join(directory);
+        let entries = fs::read_dir(&path).map_err(|error| failure("read", &path, &error))?;
+        let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
+        names.sort();
+        for name in names {
+            let file = path.join(&name);
+            let contents = fs::read(&file).map_err(|error| failure("read", &file, &error))?;
+            archive.file(&format!("{directory}/{}", name.to_string_lossy()), &contents);
+        }
+    }
+    Ok(archive.finish())
+}

@@ -1,0 +1,259 @@
+//! Files out of Debian packages, without installing anything.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::modules::{self, Module};
+use crate::cache::{Draft, failure};
+
+/// Always the newest kernel for virtual machines; it depends on the package that has it.
+const KERNEL: &str = "linux-image-cloud-amd64";
+
+/// Where the rest comes from. The libraries are those of cyclictest.
+const PACKAGES: [&str; 4] = ["busybox-static", "rt-tests", "libnuma1", "libc6"];
+
+/// Files that a guest has beside the guest program: name in the package, path in the guest.
+const FILES: [(&str, &str); 7] = [
+    ("busybox", "bin/busybox"),
+    ("cyclictest", "bin/cyclictest"),
+    ("ld-linux-x86-64.so.2", "lib64/ld-linux-x86-64.so.2"),
+    ("libc.so.6", "lib/libc.so.6"),
+    ("libpthread.so.0", "lib/libpthread.so.0"),
+    ("librt.so.1", "lib/librt.so.1"),
+    ("libnuma.so.1", "lib/libnuma.so.1"),
+];
+
+/// Drivers of the devices that a VM may have.
+const MODULES: [&str; 4] = ["virtio_pci", "virtio_console", "virtio_net", "virtio_blk"];
+
+/// Everything here that decides what [`fetch`] makes.
+pub(super) fn recipe() -> String {
+    format!("1 {KERNEL} {PACKAGES:?} {FILES:?} {MODULES:?}")
+}
+
+/// Makes the directory `parts` of a draft: `vmlinuz`, `packages` (their names and versions, a line each) and
+/// `root`, the guest's files.
+///
+/// # Errors
+/// When there is no APT, a package is not to be had, or something is not in it.
+pub(super) fn fetch(draft: &Draft, progress: &dyn Fn(&str)) -> Result<(), String> {
+    if std::env::consts::ARCH != "x86_64" {
+        return Err(format!(
+            "guest images are made for x86_64 only, this machine is {}: name `kernel` and `initrd` of your own",
+            std::env::consts::ARCH
+        ));
+    }
+    let mut wanted = vec![concrete_kernel(&apt("apt-cache", &["depends", KERNEL], &draft.path)?)?];
+    wanted.extend(PACKAGES.map(str::to_owned));
+    progress(&format!("downloading Debian packages: {}", wanted.join(", ")));
+    let mut arguments = vec!["-qq", "-o", "APT::Sandbox::User=root", "download"];
+    arguments.extend(wanted.iter().map(String::as_str));
+    apt("apt-get", &arguments, &draft.path)?;
+
+    progress("unpacking kernel, drivers, busybox and cyclictest");
+    let parts = draft.path.join("parts");
+    let root = parts.join("root");
+    make_directory(&root)?;
+    let mut trees = Vec::new();
+    let mut versions = String::new();
+    for package in files_ending(&draft.path, ".deb")? {
+        let tree = package.with_extension("tree");
+        run(Command::new("dpkg-deb").arg("-x").arg(&package).arg(&tree), "dpkg-deb", "apt install dpkg")?;
+        versions.push_str(&package.file_stem().unwrap_or_default().to_string_lossy());
+        versions.push('\n');
+        trees.push(tree);
+    }
+    let files = walk(&trees)?;
+    for (name, place) in FILES {
+        copy(&find(&files, name)?, &root.join(place))?;
+    }
+    copy(&find_start(&files, "vmlinuz-")?, &parts.join("vmlinuz"))?;
+    copy_modules(&files, &root)?;
+    let list = parts.join("packages");
+    fs::write(&list, versions).map_err(|error| failure("write", &list, &error))
+}
+
+/// The package that the kernel's package depends on, from what `apt-cache depends` prints.
+fn concrete_kernel(depends: &str) -> Result<String, String> {
+    let names = depends.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
+    let mut kernels = names.filter(|name| name.starts_with("linux-image-"));
+    kernels.next().map(str::to_owned).ok_or_else(|| {
+        format!(
+            "the package {KERNEL} names no kernel: run `apt-get update`; it is a package of Debian (amd64)"
+        )
+    })
+}
+
+/// Runs a program of APT in `directory`; what it prints.
+fn apt(program: &str, arguments: &[&str], directory: &Path) -> Result<String, String> {
+    let cure = "guest images are made of Debian packages; elsewhere name `kernel` and `initrd` of your own";
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(directory).env("LC_ALL", "C");
+    run(&mut command, program, cure).map_err(|error| {
+        let unknown = ["Unable to locate", "No packages found", "no installation candidate", "404"];
+        match unknown.iter().any(|text| error.contains(text)) {
+            true => format!("{error}\nAPT's lists of packages are missing or old: run `apt-get update`"),
+            false => error,
+        }
+    })
+}
+
+fn run(command: &mut Command, program: &str, cure: &str) -> Result<String, String> {
+    let output = command.output().map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => format!("there is no {program} here: {cure}"),
+        _ => format!("{program} cannot be run: {error}"),
+    })?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let cure = if said.contains("No space left") { "; free some space, or set PUNCTUAL_CACHE" } else { "" };
+    Err(format!("{program} failed ({}): {}{cure}", output.status, said.trim()))
+}
+
+fn make_directory(path: &Path) -> Result<(), String> {
+    fs::create_dir_all(path).map_err(|error| failure("create", path, &error))
+}
+
+fn copy(from: &Path, to: &Path) -> Result<(), String> {
+    make_directory(to.parent().unwrap_or(Path::new("/")))?;
+    fs::copy(from, to).map(|_| ()).map_err(|error| failure("write", to, &error))
+}
+
+/// Files of a directory whose name ends so, sorted.
+fn files_ending(directory: &Path, end: &str) -> Result<Vec<PathBuf>, String> {
+    let entries = fs::read_dir(directory).map_err(|error| failure("read", directory, &error))?;
+    let paths = entries.flatten().map(|entry| entry.path());
+    let mut files: Vec<PathBuf> = paths.filter(|path| path.to_string_lossy().ends_with(end)).collect();
+    files.sort();
+    Ok(files)
+}
+
+/// All files under the directories, links excepted, sorted.
+fn walk(roots: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
+    let mut files = Vec::new();
+    let mut directories = roots.to_vec();
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(&directory).map_err(|error| failure("read", &directory, &error))?.flatten()
+        {
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => directories.push(entry.path()),
+                Ok(kind) if kind.is_file() => files.push(entry.path()),
+                _ => {}
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// The program or library of that name. A library may be there under its full version only, the name itself
+/// being a link.
+fn find(files: &[PathBuf], name: &str) -> Result<PathBuf, String> {
+    let versioned = format!("{name}.");
+    let named = |path: &&PathBuf| {
+        let file = path.file_name().unwrap_or_default().to_string_lossy();
+        file == name || (name.contains(".so.") && file.starts_with(&versioned))
+    };
+    // Elsewhere, files of the same name are documentation or configuration (`busybox` of initramfs-tools).
+    let runs = |path: &&PathBuf| {
+        let ours =
+            path.components().any(|part| ["bin", "lib", "lib64"].iter().any(|d| part.as_os_str() == *d));
+        ours && fs::metadata(path)
+            .is_ok_and(|meta| name.contains(".so.") || meta.permissions().mode() & 1 != 0)
+    };
+    files.iter().filter(named).find(runs).cloned().ok_or_else(|| missing(name))
+}
+
+fn find_start(files: &[PathBuf], start: &str) -> Result<PathBuf, String> {
+    let named = |path: &&PathBuf| path.file_name().unwrap_or_default().to_string_lossy().starts_with(start);
+    files.iter().find(named).cloned().ok_or_else(|| missing(start))
+}
+
+fn missing(name: &str) -> String {
+    format!("the Debian packages hold no {name}: this release packs it differently, please report it")
+}
+
+/// Puts the drivers into `root/modules`, named so that the alphabet is the order to load them in.
+fn copy_modules(files: &[PathBuf], root: &Path) -> Result<(), String> {
+    let busybox = root.join("bin/busybox");
+    let named = |file: &PathBuf| Some((modules::name_of(file)?, file.clone()));
+    let places: HashMap<String, PathBuf> = files.iter().filter_map(named).collect();
+    let mut all = HashMap::new();
+    let mut wanted: Vec<String> = MODULES.map(str::to_owned).into();
+    while let Some(name) = wanted.pop() {
+        if let Some(file) = places.get(&name).filter(|_| !all.contains_key(&name)) {
+            let needs = modules::needs(&contents(file, &busybox)?);
+            wanted.extend(needs.iter().cloned());
+            all.insert(name, Module { file: file.clone(), needs });
+        }
+    }
+    let builtin = find_start(files, "modules.builtin").ok();
+    let builtin = builtin.and_then(|list| fs::read_to_string(list).ok()).unwrap_or_default();
+    let builtin: Vec<String> = builtin.lines().filter_map(|line| modules::name_of(Path::new(line))).collect();
+    let order =
+        modules::load_order(&MODULES, &all, &builtin).map_err(|name| missing(&format!("{name}.ko")))?;
+    make_directory(&root.join("modules"))?;
+    for (number, module) in order.iter().enumerate() {
+        let name = modules::name_of(&module.file).unwrap_or_default();
+        let place = root.join(format!("modules/{number:02}-{name}.ko"));
+        fs::write(&place, contents(&module.file, &busybox)?).map_err(|e| failure("write", &place, &e))?;
+    }
+    Ok(())
+}
+
+/// A module's contents; Debian compresses them from its release 13 on.
+fn contents(module: &Path, busybox: &Path) -> Result<Vec<u8>, String> {
+    if module.extension().is_some_and(|extension| extension == "xz") {
+        let output = Command::new(busybox).arg("xzcat").arg(module).output();
+        return match output {
+            Ok(output) if output.status.success() => Ok(output.stdout),
+            _ => Err(format!("{} cannot be decompressed", module.display())),
+        };
+    }
+    fs::read(module).map_err(|error| failure("read", module, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_is_what_its_package_depends_on() {
+        let depends = "linux-image-cloud-amd64\n  Depends: linux-image-6.1.0-56-cloud-amd64\n";
+        assert_eq!(concrete_kernel(depends), Ok("linux-image-6.1.0-56-cloud-amd64".into()));
+        assert!(concrete_kernel("linux-image-cloud-amd64\n").unwrap_err().contains("apt-get update"));
+    }
+
+    #[test]
+    fn a_missing_program_and_an_unknown_package_come_with_a_cure() {
+        let error = apt("punctual-no-such-program", &[], Path::new("/")).unwrap_err();
+        assert!(error.contains("no punctual-no-such-program") && error.contains("`kernel`"), "{error}");
+        let mut failing = Command::new("sh");
+        failing.args(["-c", "echo 'E: write error (No space left on device)' >&2; exit 1"]);
+        let error = run(&mut failing, "apt-get", "").unwrap_err();
+        assert!(error.contains("free some space"), "{error}");
+    }
+
+    #[test]
+    fn libraries_are_found_under_their_full_version_and_programs_only_if_they_can_run() {
+        let root = tempfile::tempdir().expect("a directory");
+        let file = |path: &str, mode: u32| {
+            let path = root.path().join(path);
+            make_directory(path.parent().expect("a parent")).expect("made");
+            fs::write(&path, "x").expect("written");
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("set");
+        };
+        file("a.tree/etc/busybox", 0o755);
+        file("a.tree/usr/lib/conf/busybox", 0o644);
+        file("b.tree/usr/bin/busybox", 0o755);
+        file("b.tree/usr/lib/libnuma.so.1.0.0", 0o644);
+        let files = walk(&[root.path().join("a.tree"), root.path().join("b.tree")]).expect("walked");
+        assert!(find(&files, "busybox").expect("found").ends_with("b.tree/usr/bin/busybox"));
+        assert!(find(&files, "libnuma.so.1").expect("found").ends_with("libnuma.so.1.0.0"));
+        assert!(find(&files, "libnuma.so").is_err());
+    }
+}

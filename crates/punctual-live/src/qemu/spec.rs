@@ -1,0 +1,241 @@
+//! What a VM is made of, and the command line that QEMU takes for it.
+
+use std::path::{Path, PathBuf};
+
+use crate::image::{Image, PORT};
+
+/// How a VM's instructions are executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accelerator {
+    /// By the processor itself; see [`super::accel`].
+    Kvm,
+    /// By QEMU's translator: slower, and everywhere.
+    Tcg,
+}
+
+impl Accelerator {
+    /// QEMU's word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Accelerator::Kvm => "kvm",
+            Accelerator::Tcg => "tcg",
+        }
+    }
+}
+
+/// A VM's network.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Network {
+    /// No device.
+    #[default]
+    None,
+    /// QEMU's own network stack, behind the host's address: needs no rights.
+    User,
+    /// A tap device.
+    Tap {
+        /// Its name.
+        interface: String,
+        /// Does the kernel move the packets (vhost), or QEMU?
+        vhost: bool,
+    },
+}
+
+/// A disk image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// The file.
+    pub path: PathBuf,
+    /// Its format by QEMU's word: `raw`, `qcow2`.
+    pub format: String,
+}
+
+/// A VM to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VmSpec {
+    /// Its name.
+    pub name: String,
+    /// QEMU's program, sought on `PATH` unless it is a path.
+    pub program: PathBuf,
+    /// How it executes.
+    pub accelerator: Accelerator,
+    /// A kernel to boot; without one the firmware boots from the disk.
+    pub kernel: Option<PathBuf>,
+    /// An initramfs for the kernel.
+    pub initrd: Option<PathBuf>,
+    /// The kernel's command line.
+    pub append: String,
+    /// A disk.
+    pub disk: Option<Disk>,
+    /// Memory in MiB.
+    pub memory_mib: u32,
+    /// Virtual CPUs.
+    pub vcpus: u32,
+    /// Network.
+    pub network: Network,
+    /// Further arguments for QEMU, as they are.
+    pub extra: Vec<String>,
+}
+
+/// QEMU's program.
+pub const PROGRAM: &str = "qemu-system-x86_64";
+
+impl VmSpec {
+    /// A VM with one vCPU, 256 MiB (as in S. Xi et al., "RT-Xen", EMSOFT 2011, s. 5.1), no network and no disk.
+    pub fn new(name: &str, image: &Image, accelerator: Accelerator) -> Self {
+        VmSpec {
+            name: name.into(),
+            program: PROGRAM.into(),
+            accelerator,
+            kernel: Some(image.kernel.clone()),
+            initrd: Some(image.initrd.clone()),
+            append: image.append.clone(),
+            disk: None,
+            memory_mib: 256,
+            vcpus: 1,
+            network: Network::None,
+            extra: Vec::new(),
+        }
+    }
+
+    /// QEMU's arguments; `channels` are the descriptors of QMP, the serial console and the guest program's port.
+    pub(super) fn arguments(&self, channels: [i32; 3]) -> Vec<String> {
+        let [qmp, console, port] = channels;
+        let cpu = match self.accelerator {
+            Accelerator::Kvm => "host",
+            Accelerator::Tcg => "max",
+        };
+        let accelerator = match self.accelerator {
+            Accelerator::Kvm => "kvm",
+            // A thread for each vCPU, by whose name and id it can be scheduled.
+            Accelerator::Tcg => "tcg,thread=multi",
+        };
+        let mut arguments: Vec<String> =
+            ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"].map(str::to_owned).into();
+        let mut option = |name: &str, value: String| arguments.extend([format!("-{name}"), value]);
+        option("name", format!("guest={},debug-threads=on", escape(&self.name)));
+        option("machine", "q35".into());
+        option("accel", accelerator.into());
+        option("cpu", cpu.into());
+        option("smp", self.vcpus.to_string());
+        option("m", format!("{}M", self.memory_mib));
+        option("chardev", format!("socket,id=qmp,fd={qmp}"));
+        option("mon", "chardev=qmp,mode=control".into());
+        option("chardev", format!("socket,id=console,fd={console}"));
+        option("serial", "chardev:console".into());
+        option("device", "virtio-serial-pci".into());
+        option("chardev", format!("socket,id=guest,fd={port}"));
+        option("device", format!("virtserialport,chardev=guest,name={PORT}"));
+        if let Some(kernel) = &self.kernel {
+            option("kernel", kernel.display().to_string());
+            option("append", self.append.clone());
+        }
+        if let Some(initrd) = &self.initrd {
+            // Not escaped: several files may stand here, separated by commas.
+            option("initrd", initrd.display().to_string());
+        }
+        if let Some(Disk { path, format }) = &self.disk {
+            let path = escape(&path.display().to_string());
+            option("drive", format!("file={path},format={},if=virtio", escape(format)));
+        }
+        let device = || format!("virtio-net-pci,netdev=net0,romfile=,mac={}", self.address());
+        match &self.network {
+            Network::None => {}
+            Network::User => {
+                option("netdev", "user,id=net0".into());
+                option("device", device());
+            }
+            Network::Tap { interface, vhost } => {
+                let vhost = if *vhost { "on" } else { "off" };
+                let interface = escape(interface);
+                let tap = format!("tap,id=net0,ifname={interface},script=no,downscript=no,vhost={vhost}");
+                option("netdev", tap);
+                option("device", device());
+            }
+        }
+        arguments.extend(self.extra.iter().cloned());
+        arguments
+    }
+
+    /// An Ethernet address in QEMU's range that follows from the name: QEMU gives every VM the same one.
+    fn address(&self) -> String {
+        let hash = crate::cache::name_of(&[self.name.as_bytes()]);
+        format!("52:54:00:{}:{}:{}", &hash[..2], &hash[2..4], &hash[4..6])
+    }
+
+    /// Does what it names exist?
+    ///
+    /// # Errors
+    /// The file that does not, or the number that cannot be.
+    pub fn check(&self) -> Result<(), String> {
+        let disk = self.disk.as_ref().map(|disk| &disk.path);
+        for (key, path) in
+            [("kernel", self.kernel.as_ref()), ("initrd", self.initrd.as_ref()), ("disk", disk)]
+        {
+            if let Some(path) = path.filter(|path| !Path::new(path).is_file()) {
+                return Err(format!("VM `{}`: {key} {} is not a file", self.name, path.display()));
+            }
+        }
+        if self.kernel.is_none() && self.disk.is_none() {
+            return Err(format!("VM `{}` has neither a kernel nor a disk to boot from", self.name));
+        }
+        if self.vcpus == 0 || self.memory_mib == 0 {
+            return Err(format!("VM `{}` needs at least one vCPU and some memory", self.name));
+        }
+        Ok(())
+    }
+}
+
+/// QEMU's way to have a comma in a value.
+fn escape(value: &str) -> String {
+    value.replace(',', ",,")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec() -> VmSpec {
+        let image =
+            Image { kernel: "/k".into(), initrd: "/i".into(), append: "quiet".into(), packages: Vec::new() };
+        VmSpec::new("one", &image, Accelerator::Tcg)
+    }
+
+    fn values<'a>(arguments: &'a [String], option: &str) -> Vec<&'a str> {
+        let pairs = arguments.windows(2).filter(|pair| pair[0] == option);
+        pairs.map(|pair| pair[1].as_str()).collect()
+    }
+
+    #[test]
+    fn commas_in_names_do_not_become_options() {
+        let mut spec = spec();
+        spec.name = "a,process=b".into();
+        spec.disk = Some(Disk { path: "/d,if=none".into(), format: "raw".into() });
+        let arguments = spec.arguments([3, 4, 5]);
+        assert_eq!(values(&arguments, "-name"), ["guest=a,,process=b,debug-threads=on"]);
+        assert_eq!(values(&arguments, "-drive"), ["file=/d,,if=none,format=raw,if=virtio"]);
+    }
+
+    #[test]
+    fn networks_differ_in_backend_and_addresses_in_the_name_of_the_vm() {
+        let mut spec = spec();
+        assert!(values(&spec.arguments([3, 4, 5]), "-netdev").is_empty());
+        spec.network = Network::Tap { interface: "tap0".into(), vhost: true };
+        let arguments = spec.arguments([3, 4, 5]);
+        assert_eq!(
+            values(&arguments, "-netdev"),
+            ["tap,id=net0,ifname=tap0,script=no,downscript=no,vhost=on"]
+        );
+        let address = spec.address();
+        spec.name = "two".into();
+        assert_ne!(spec.address(), address);
+        assert!(address.starts_with("52:54:00:") && address.len() == 17, "{address}");
+    }
+
+    #[test]
+    fn what_cannot_boot_is_refused_by_name() {
+        let mut spec = spec();
+        assert!(spec.check().unwrap_err().contains("kernel /k is not a file"));
+        (spec.kernel, spec.initrd) = (None, None);
+        assert!(spec.check().unwrap_err().contains("neither a kernel nor a disk"));
+    }
+}

@@ -1,0 +1,302 @@
+//! The threads of virtual machine monitors: which are vCPUs, and what the others are.
+//!
+//! By thread names, as each monitor gives them:
+//! - QEMU (`-name NAME,debug-threads=on`, which libvirt sets): `CPU 0/KVM`, `CPU 0/TCG`; `IO iothread0`; `call_rcu`;
+//!   `worker` (qemu: `accel/*/`, `iothread.c`, `util/rcu.c`, `util/thread-pool.c`);
+//! - Firecracker: `fc_vcpu 0`; `fc_api` (`src/vmm/src/vstate/vcpu.rs`);
+//! - Cloud Hypervisor: `vcpu0`; `_disk0_q0`, `_net1_qp0` (`vmm/src/cpu.rs`, `virtio-devices`);
+//! - vhost workers are named `vhost-PID` after the process that they serve: threads of that process from Linux 6.4
+//!   on, kernel threads before.
+//!
+//! Everything here reads below a `proc` directory that is given, so that tests make their own.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What a thread of a monitor does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Role {
+    /// It is the virtual CPU of that number.
+    Vcpu(u32),
+    /// The event loop: QEMU's main thread, which serves timers and most devices.
+    MainLoop,
+    /// Serves devices beside the main loop (QEMU `iothread` objects and thread pool, queues of Cloud Hypervisor).
+    Io,
+    /// Moves packets between a tap device and the guest, in the kernel.
+    Vhost,
+    /// Frees memory later, when nobody reads it any more (QEMU's RCU thread).
+    Rcu,
+    /// Anything else: migration, display, control interfaces.
+    Other,
+}
+
+impl Role {
+    /// A word for it, as tables and JSON show it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Vcpu(_) => "vcpu",
+            Role::MainLoop => "main-loop",
+            Role::Io => "io",
+            Role::Vhost => "vhost",
+            Role::Rcu => "rcu",
+            Role::Other => "other",
+        }
+    }
+}
+
+/// A thread of a monitor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Thread {
+    /// Its thread id.
+    pub tid: u32,
+    /// Its name, at most 15 bytes.
+    pub name: String,
+    /// What it does.
+    pub role: Role,
+}
+
+/// What a thread called `name` of process `pid` does; `leads`: is it the process' first thread?
+pub fn role_of(name: &str, pid: u32, leads: bool) -> Role {
+    let number = |text: &str| text.parse::<u32>().ok();
+    let qemu = || {
+        let (cpu, accelerator) = name.strip_prefix("CPU ")?.split_once('/')?;
+        // Of a longer name the kernel keeps 15 bytes.
+        let known = ["KVM", "TCG", "HVF", "WHPX", "Xen", "DUMMY", "Dummy"];
+        known.iter().any(|full| full.starts_with(accelerator)).then(|| number(cpu)).flatten()
+    };
+    let firecracker = || number(name.strip_prefix("fc_vcpu ")?);
+    let cloud_hypervisor = || number(name.strip_prefix("vcpu")?);
+    if let Some(vcpu) = qemu().or_else(firecracker).or_else(cloud_hypervisor) {
+        return Role::Vcpu(vcpu);
+    }
+    match name {
+        // QEMU's single-threaded TCG runs all vCPUs in one thread.
+        "ALL CPUs/TCG" => Role::Vcpu(0),
+        "call_rcu" => Role::Rcu,
+        "worker" => Role::Io,
+        _ if name == format!("vhost-{pid}") => Role::Vhost,
+        _ if leads => Role::MainLoop,
+        // QEMU creates its RCU thread before it knows that it should name threads: it has the program's name.
+        _ if name.starts_with("qemu") => Role::Rcu,
+        _ if name.starts_with("IO ") || name.starts_with("_disk") || name.starts_with("_net") => Role::Io,
+        _ => Role::Other,
+    }
+}
+
+/// The threads of process `pid`, by thread id. One that ends meanwhile is left out.
+///
+/// # Errors
+/// When there is no such process.
+pub fn threads_of(proc: &Path, pid: u32) -> io::Result<Vec<Thread>> {
+    let mut threads = Vec::new();
+    for entry in fs::read_dir(proc.join(pid.to_string()).join("task"))?.flatten() {
+        let Some(tid) = number_of(&entry.file_name()) else { continue };
+        let Ok(name) = fs::read_to_string(entry.path().join("comm")) else { continue };
+        let name = name.trim_end_matches('\n').to_owned();
+        let role = role_of(&name, pid, tid == pid);
+        threads.push(Thread { tid, name, role });
+    }
+    threads.sort_by_key(|thread| thread.tid);
+    Ok(threads)
+}
+
+/// The vCPUs among them: thread ids in order of the vCPUs' numbers.
+pub fn vcpus(threads: &[Thread]) -> Vec<(u32, u32)> {
+    let vcpu = |thread: &Thread| match thread.role {
+        Role::Vcpu(number) => Some((number, thread.tid)),
+        _ => None,
+    };
+    let mut vcpus: Vec<(u32, u32)> = threads.iter().filter_map(vcpu).collect();
+    vcpus.sort_unstable();
+    vcpus
+}
+
+/// The vhost workers of process `pid` that are kernel threads of their own (before Linux 6.4).
+pub fn vhost_kernel_threads(proc: &Path, pid: u32) -> Vec<Thread> {
+    let name = format!("vhost-{pid}");
+    let mut threads: Vec<Thread> = processes(proc)
+        .filter(|(_, path)| fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim_end() == name))
+        .map(|(tid, _)| Thread { tid, name: name.clone(), role: Role::Vhost })
+        .collect();
+    threads.sort_by_key(|thread| thread.tid);
+    threads
+}
+
+/// The process that runs the VM called `name`: libvirt's pid file below `run` (normally `/run`), or the process
+/// whose command line has `-name NAME` or `-name guest=NAME`.
+///
+/// # Errors
+/// When there is none, or more than one.
+pub fn find_by_name(proc: &Path, run: &Path, name: &str) -> Result<u32, String> {
+    let file = run.join("libvirt/qemu").join(format!("{name}.pid"));
+    if let Some(pid) = fs::read_to_string(&file).ok().and_then(|text| text.trim().parse::<u32>().ok())
+        && proc.join(pid.to_string()).is_dir()
+    {
+        return Ok(pid);
+    }
+    let mut all: Vec<(u32, String)> =
+        processes(proc).filter_map(|(pid, path)| Some((pid, vm_name(&path)?))).collect();
+    all.sort_unstable();
+    let mut found = all.iter().filter(|(_, other)| other == name).map(|(pid, _)| *pid);
+    match (found.next(), found.next()) {
+        (Some(pid), None) => Ok(pid),
+        (Some(one), Some(other)) => {
+            Err(format!("processes {one} and {other} both run a VM called `{name}`: give the process id"))
+        }
+        (None, _) if all.is_empty() => {
+            Err(format!("no VM called `{name}` runs here, nor any other that has a name"))
+        }
+        (None, _) => {
+            let names: Vec<&str> = all.iter().map(|(_, name)| name.as_str()).collect();
+            Err(format!("no VM called `{name}` runs here; there are: {}", names.join(", ")))
+        }
+    }
+}
+
+/// The name that a process' command line gives its VM (QEMU's `-name`).
+fn vm_name(process: &Path) -> Option<String> {
+    let line = fs::read(process.join("cmdline")).ok()?;
+    let mut arguments = line.split(|&byte| byte == 0).map(String::from_utf8_lossy);
+    arguments.find(|argument| argument == "-name" || argument == "--name")?;
+    let value = arguments.next()?;
+    let name = value
+        .split(',')
+        .find_map(|part| part.strip_prefix("guest=").or_else(|| (!part.contains('=')).then_some(part)))?;
+    Some(name.to_owned())
+}
+
+/// The process that thread `tid` belongs to.
+///
+/// # Errors
+/// When there is no such thread.
+pub fn process_of(proc: &Path, tid: u32) -> io::Result<u32> {
+    let status = fs::read_to_string(proc.join(tid.to_string()).join("status"))?;
+    let group = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
+    group.ok_or_else(|| io::Error::other(format!("the status of thread {tid} has no Tgid")))
+}
+
+fn processes(proc: &Path) -> impl Iterator<Item = (u32, PathBuf)> {
+    let entries = fs::read_dir(proc).into_iter().flatten().flatten();
+    entries.filter_map(|entry| Some((number_of(&entry.file_name())?, entry.path())))
+}
+
+fn number_of(name: &std::ffi::OsStr) -> Option<u32> {
+    name.to_str()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A `proc` with one process for each pid: its threads, and its command line.
+    fn proc(processes: &[(u32, &[(u32, &str)], &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().expect("a directory");
+        let write = |path: PathBuf, text: &str| {
+            fs::create_dir_all(path.parent().expect("a parent")).expect("made");
+            fs::write(path, text).expect("written");
+        };
+        for (pid, threads, command) in processes {
+            let process = root.path().join(pid.to_string());
+            write(process.join("cmdline"), &command.replace(' ', "\0"));
+            for (tid, name) in *threads {
+                write(process.join(format!("task/{tid}/comm")), &format!("{name}\n"));
+                write(root.path().join(format!("{tid}/status")), &format!("Name:\t{name}\nTgid:\t{pid}\n"));
+                if tid == pid {
+                    write(process.join("comm"), &format!("{name}\n"));
+                }
+            }
+        }
+        root
+    }
+
+    #[test]
+    fn threads_of_each_monitor_are_told_apart_by_name() {
+        for (name, expected) in [
+            ("CPU 0/KVM", Role::Vcpu(0)),
+            ("CPU 12/TCG", Role::Vcpu(12)),
+            ("CPU 100000/KV", Role::Vcpu(100_000)),
+            ("ALL CPUs/TCG", Role::Vcpu(0)),
+            ("fc_vcpu 3", Role::Vcpu(3)),
+            ("vcpu7", Role::Vcpu(7)),
+            ("IO iothread0", Role::Io),
+            ("IO mon_iothread", Role::Io),
+            ("worker", Role::Io),
+            ("_disk0_q0", Role::Io),
+            ("_net1_qp0", Role::Io),
+            ("vhost-40", Role::Vhost),
+            ("vhost-41", Role::Other),
+            ("call_rcu", Role::Rcu),
+            ("qemu-system-x86", Role::Rcu),
+            ("fc_api", Role::Other),
+            ("live_migration", Role::Other),
+            ("CPU x/KVM", Role::Other),
+            ("CPU 1/kworker", Role::Other),
+            ("vcpu", Role::Other),
+        ] {
+            assert_eq!(role_of(name, 40, false), expected, "{name}");
+        }
+        assert_eq!(role_of("qemu-system-x86", 40, true), Role::MainLoop);
+        assert_eq!(role_of("firecracker", 40, true), Role::MainLoop);
+    }
+
+    #[test]
+    fn vcpus_come_in_their_own_order() {
+        let root = proc(&[(
+            50,
+            &[
+                (50, "qemu-system-x86"),
+                (51, "call_rcu"),
+                (52, "CPU 1/KVM"),
+                (53, "CPU 0/KVM"),
+                (54, "vhost-50"),
+            ],
+            "qemu",
+        )]);
+        let threads = threads_of(root.path(), 50).expect("threads");
+        assert_eq!(vcpus(&threads), [(0, 53), (1, 52)]);
+        let roles: Vec<&str> = threads.iter().map(|thread| thread.role.name()).collect();
+        assert_eq!(roles, ["main-loop", "rcu", "vcpu", "vcpu", "vhost"]);
+        assert_eq!(process_of(root.path(), 53).expect("a process"), 50);
+        assert!(threads_of(root.path(), 99).is_err());
+        assert!(process_of(root.path(), 99).is_err());
+    }
+
+    #[test]
+    fn vhost_workers_that_are_kernel_threads_are_found_by_the_process_they_serve() {
+        let root = proc(&[
+            (60, &[(60, "vhost-50")], ""),
+            (61, &[(61, "vhost-5")], ""),
+            (50, &[(50, "qemu")], "qemu"),
+        ]);
+        let found: Vec<u32> = vhost_kernel_threads(root.path(), 50).iter().map(|thread| thread.tid).collect();
+        assert_eq!(found, [60]);
+    }
+
+    #[test]
+    fn a_vm_is_found_by_pid_file_or_command_line() {
+        let root = proc(&[
+            (70, &[(70, "qemu")], "qemu -name guest=web,debug-threads=on -m 1"),
+            (71, &[(71, "qemu")], "qemu --name db -m 1"),
+            (72, &[(72, "qemu")], "qemu -name guest=twin"),
+            (73, &[(73, "qemu")], "qemu -name twin,process=x"),
+            (74, &[(74, "sh")], "sh -name"),
+        ]);
+        let run = tempfile::tempdir().expect("a directory");
+        let find = |name: &str| find_by_name(root.path(), run.path(), name);
+        assert_eq!(find("web"), Ok(70));
+        assert_eq!(find("db"), Ok(71));
+        assert!(find("twin").unwrap_err().contains("72 and 73"));
+        assert!(find("we").unwrap_err().contains("there are: web, db, twin, twin"), "{:?}", find("we"));
+
+        let files = run.path().join("libvirt/qemu");
+        fs::create_dir_all(&files).expect("made");
+        fs::write(files.join("web.pid"), "71\n").expect("written");
+        assert_eq!(find("web"), Ok(71));
+        // A stale file of a VM that ended.
+        fs::write(files.join("web.pid"), "7000\n").expect("written");
+        assert_eq!(find("web"), Ok(70));
+        let empty = tempfile::tempdir().expect("a directory");
+        assert!(find_by_name(empty.path(), run.path(), "web").unwrap_err().contains("nor any other"));
+    }
+}

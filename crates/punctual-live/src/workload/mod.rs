@@ -1,0 +1,18 @@
+//! Task sets on real domains: the guest program, how to talk to it, and what its measurements mean.
+//!
+//! ```text
+//! Process::start / qemu::Vm::start  ->  Client        one conversation with one guest
+//! Client::calibrate                                   one guest after another, each on a quiet processor
+//! Client::begin (all guests), Client::finish (all)    a run that starts everywhere at one instant
+//! tasks::of_domain, tasks::job_stats                  from the host's task set, and back to results
+//! ```
+
+mod client;
+mod process;
+pub mod tasks;
+
+pub use client::{Client, ClientError, Measured, TaskJobs};
+pub use process::Process;
+
+/// The guest program: a static executable, for VMs and for processes of the host.
+pub static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/punctual-guest"));

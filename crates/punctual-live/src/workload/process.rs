@@ -1,0 +1,77 @@
+//! A domain that is a process of this host: the guest program with a virtual CPU that is one thread.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use super::{Client, PROGRAM};
+use crate::cache::{Cache, name_of};
+use crate::child;
+
+/// How long the program may take to say that it is there; the machine may be busy.
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// A running guest program; it ends when this is dropped, or when we end in whatever way.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    /// The conversation with it.
+    pub client: Client,
+}
+
+impl Process {
+    /// Starts one, in the fair class, on any processor.
+    ///
+    /// # Errors
+    /// When it cannot be started or does not announce itself.
+    pub fn start() -> Result<Process, String> {
+        Process::start_in(&Cache::of_user()?)
+    }
+
+    /// As [`Process::start`], with the program in any cache.
+    ///
+    /// # Errors
+    /// As [`Process::start`].
+    pub fn start_in(cache: &Cache) -> Result<Process, String> {
+        let name = format!("punctual-guest-{}", name_of(&[PROGRAM]));
+        let mut program = cache.path(&name);
+        if !program.is_file() {
+            program = cache.write(&name, PROGRAM, 0o755)?;
+        }
+        let failed = |error: std::io::Error| format!("{} cannot be started: {error}", program.display());
+        let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+        let output = theirs.try_clone().map_err(failed)?;
+        let mut command = Command::new(&program);
+        command
+            .arg("vcpu")
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::from(OwnedFd::from(output)));
+        let mut child = child::spawn(command, Vec::new()).map_err(failed)?;
+        match Client::connect(ours, START_LIMIT) {
+            Ok(client) => Ok(Process { child, client }),
+            Err(error) => {
+                end(&mut child);
+                Err(format!("{}: {error}", program.display()))
+            }
+        }
+    }
+
+    /// Its process id, and the thread id of its virtual CPU.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        end(&mut self.child);
+    }
+}
+
+/// Kills and waits, so that nothing is left, not even a zombie.
+fn end(child: &mut Child) {
+    // Both fail only for a process that has ended already.
+    let _ = child.kill();
+    let _ = child.wait();
+}

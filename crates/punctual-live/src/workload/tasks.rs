@@ -1,0 +1,84 @@
+//! From a host's tasks to those of a guest program, and from its measurements to results.
+
+use punctual_guest::protocol::{self, JobTimes, TASKS_MAX};
+use punctual_guest::stream::task_seed;
+use punctual_model::Host;
+use punctual_model::host::{Arrival, DomainIx, Parent, TaskIx, Work};
+use punctual_model::results::JobStats;
+use punctual_sched::Duration;
+
+/// The tasks of a domain for its guest program, with their places in the host. Their jobs are those that the
+/// simulator would release: same releases, same costs.
+///
+/// # Errors
+/// When the guest does not schedule by fixed priorities, or has too many tasks: real guests do neither.
+pub fn of_domain(host: &Host, domain: DomainIx) -> Result<Vec<(TaskIx, protocol::Task)>, String> {
+    let Some(described) = host.domains.get(domain.0) else {
+        return Err(format!("the host has no domain number {}", domain.0));
+    };
+    let (name, policy) = (&described.name, described.guest.info.name);
+    if policy != "fixed-priority" {
+        return Err(format!(
+            "the guest of domain `{name}` schedules by `{policy}`; real guests schedule by `fixed-priority` \
+             (SCHED_FIFO)"
+        ));
+    }
+    let tasks: Vec<_> = host
+        .tasks_of(Parent::Domain(domain))
+        .map(|(index, task)| {
+            let priority = task.params.priority.unwrap_or(u32::MAX);
+            (index, protocol::Task { priority, work: work(&task.work, task_seed(host.seed, index.0)) })
+        })
+        .collect();
+    if tasks.len() > TASKS_MAX {
+        return Err(format!("domain `{name}` has {} tasks; a real guest may have {TASKS_MAX}", tasks.len()));
+    }
+    Ok(tasks)
+}
+
+fn work(work: &Work, seed: u64) -> protocol::Work {
+    match *work {
+        Work::Hog { start } => protocol::Work::Hog { start_ns: start.as_ns() },
+        Work::Jobs { arrival, cost, .. } => protocol::Work::Jobs {
+            arrival: match arrival {
+                Arrival::Periodic { period, offset } => {
+                    protocol::Arrival::Periodic { period_ns: period.as_ns(), offset_ns: offset.as_ns() }
+                }
+                Arrival::Sporadic { separation, slack_mean, offset } => protocol::Arrival::Sporadic {
+                    separation_ns: separation.as_ns(),
+                    slack_mean_ns: slack_mean.as_ns(),
+                    offset_ns: offset.as_ns(),
+                },
+            },
+            cost_min_ns: cost.min.as_ns(),
+            cost_max_ns: cost.max.as_ns(),
+            seed,
+        },
+    }
+}
+
+/// The statistics of a task's jobs, whose deadline is `deadline_ns` after their release, in a run of
+/// `duration_ns`: the very counts that the simulator makes.
+pub fn job_stats(jobs: &[JobTimes], deadline_ns: u64, duration_ns: u64) -> JobStats {
+    let mut stats = JobStats::default();
+    let record = |recorder: &mut punctual_model::recorder::Recorder, ns: u64| {
+        recorder.record(Duration::from_ns(ns));
+    };
+    for job in jobs {
+        let due_ns = job.release_ns.saturating_add(deadline_ns);
+        stats.released += 1;
+        if let Some(start_ns) = job.start_ns {
+            record(&mut stats.start_latency, start_ns.saturating_sub(job.release_ns));
+        }
+        if let Some(finish_ns) = job.finish_ns {
+            stats.completed += 1;
+            record(&mut stats.response, finish_ns.saturating_sub(job.release_ns));
+            record(&mut stats.tardiness, finish_ns.saturating_sub(due_ns));
+        }
+        if due_ns <= duration_ns {
+            stats.due += 1;
+            stats.missed += u64::from(job.finish_ns.is_none_or(|finish_ns| finish_ns > due_ns));
+        }
+    }
+    stats
+}
