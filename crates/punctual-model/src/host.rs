@@ -7,6 +7,8 @@
 use punctual_sched::registry::{Options, PolicyInfo};
 use punctual_sched::{Duration, UnitParams};
 
+use crate::live::Live;
+
 /// Index into [`Host::pools`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PoolIx(pub usize);
@@ -101,6 +103,8 @@ pub struct Domain {
     pub vcpus: core::ops::Range<usize>,
     /// The guest's scheduler.
     pub guest: PolicyChoice,
+    /// What it is on a real host; a nested domain has the default, which means nothing.
+    pub live: Live,
 }
 
 /// A virtual processor.

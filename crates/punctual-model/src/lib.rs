@@ -8,6 +8,7 @@
 pub mod file;
 pub mod generate;
 pub mod host;
+pub mod live;
 pub mod recorder;
 pub mod results;
 mod schema;

@@ -4,6 +4,9 @@ use proptest::prelude::*;
 use punctual_model::Host;
 use punctual_model::file::{Errors, Overrides, parse, parse_bytes, to_toml};
 use punctual_model::host::{Arrival, DomainIx, Parent, PoolIx, Work};
+use punctual_model::live::{
+    Accel, Attach, Backend, HelperPolicy, Helpers, Live, Process, Program, Vm, VmNetwork,
+};
 use punctual_sched::{CpuId, Duration};
 
 const MINIMAL: &str = "
@@ -269,6 +272,103 @@ fn records_are_for_machines() {
     assert_eq!(json[1]["file"], "dir/host.toml");
 }
 
+/// What `keys` of the domain `vm` say about it on a real host.
+fn live(keys: &str) -> Live {
+    let text = MINIMAL.replace("[domain.vm]\n", &format!("[domain.vm]\n{keys}\n"));
+    valid(&text).domains.remove(0).live
+}
+
+#[test]
+fn a_domain_without_live_keys_leaves_it_to_the_run() {
+    let expected = Live {
+        backend: Backend::Default,
+        helpers: Helpers { processors: None, policy: HelperPolicy::Other { nice: 0 } },
+    };
+    assert_eq!(live(""), expected);
+    assert_eq!(live("helpers = {}"), expected);
+}
+
+#[test]
+fn a_vm_has_the_defaults_of_the_reference() {
+    let expected = Vm {
+        kernel: None,
+        initrd: None,
+        memory_mib: 128,
+        disks: Vec::new(),
+        network: VmNetwork::None,
+        accel: Accel::Auto,
+        arguments: Vec::new(),
+        append: None,
+    };
+    assert_eq!(live("vm = {}").backend, Backend::Vm(expected));
+}
+
+#[test]
+fn a_vm_has_what_its_keys_say() {
+    let keys = "vm = { kernel = 'bzImage', initrd = '/boot/initrd', memory_mib = 256, disk = ['a.img', 'b.img'], \
+        network = 'tap:tap0', accel = 'tcg', arguments = ['-cpu', 'max'], append = 'quiet' }";
+    let expected = Vm {
+        kernel: Some("bzImage".into()),
+        initrd: Some("/boot/initrd".into()),
+        memory_mib: 256,
+        disks: vec!["a.img".into(), "b.img".into()],
+        network: VmNetwork::Tap("tap0".into()),
+        accel: Accel::Tcg,
+        arguments: vec!["-cpu".into(), "max".into()],
+        append: Some("quiet".into()),
+    };
+    assert_eq!(live(keys).backend, Backend::Vm(expected));
+}
+
+#[test]
+fn a_process_without_a_command_is_the_guest_program() {
+    assert_eq!(live("process = {}").backend, Backend::Process(Process::default()));
+    let keys =
+        "process = { command = ['sh', '-c', ''], environment = { B = '2', A = '' }, directory = '/tmp' }";
+    let expected = Process {
+        program: Program::Command { program: "sh".into(), arguments: vec!["-c".into(), "".into()] },
+        environment: vec![("B".into(), "2".into()), ("A".into(), "".into())],
+        directory: Some("/tmp".into()),
+    };
+    assert_eq!(live(keys).backend, Backend::Process(expected));
+}
+
+#[test]
+fn a_domain_attaches_to_what_its_only_key_names() {
+    let cases = [
+        ("qmp = '/run/vm.sock'", Attach::Qmp("/run/vm.sock".into())),
+        ("libvirt = 'debian 13'", Attach::Libvirt("debian 13".into())),
+        ("process = 1", Attach::Process(1)),
+        ("firecracker = 4194303", Attach::Firecracker(4_194_303)),
+        ("cloud_hypervisor = 17", Attach::CloudHypervisor(17)),
+        ("threads = [4711]", Attach::Threads(vec![4711])),
+    ];
+    for (key, expected) in cases {
+        assert_eq!(live(&format!("attach = {{ {key} }}")).backend, Backend::Attach(expected));
+    }
+    let threads = live("vcpus = 3\nattach = { threads = [9, 3, 5] }").backend;
+    assert_eq!(threads, Backend::Attach(Attach::Threads(vec![9, 3, 5])), "in the vCPUs' order");
+}
+
+#[test]
+fn helpers_have_their_processors_in_ascending_order_and_their_policy() {
+    let text = TWO_POOLS.to_string() + "helpers = { processors = [5, 4], policy = 'fifo' }\n";
+    let helpers = |text: &str| valid(text).domains.pop().unwrap().live.helpers;
+    let policy = HelperPolicy::Fifo { priority: 40 };
+    assert_eq!(helpers(&text), Helpers { processors: Some(vec![4, 5]), policy });
+    let text = TWO_POOLS.to_string() + "helpers = { nice = -20 }\n";
+    assert_eq!(helpers(&text), Helpers { processors: None, policy: HelperPolicy::Other { nice: -20 } });
+}
+
+#[test]
+fn options_make_a_domain_real() {
+    let host = changed(MINIMAL, &set(&["domain.vm.process.command=['a', 'b']", "domain.*.helpers.nice=3"]));
+    let live = host.unwrap_or_else(|e| panic!("{e}")).domains.remove(0).live;
+    let program = Program::Command { program: "a".into(), arguments: vec!["b".into()] };
+    assert_eq!(live.backend, Backend::Process(Process { program, ..Process::default() }));
+    assert_eq!(live.helpers.policy, HelperPolicy::Other { nice: 3 });
+}
+
 #[test]
 fn the_largest_hosts_are_read_in_bounded_time() {
     let mut text = String::from("[machine]\nprocessors = 1024\n[pool.p]\npolicy = 'rtds'\n");
@@ -280,6 +380,32 @@ fn the_largest_hosts_are_read_in_bounded_time() {
     let host = valid(&text);
     assert_eq!((host.vcpus.len(), host.tasks.len()), (65_536, 1000));
     assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
+}
+
+/// Keys of a domain on a real host.
+fn arbitrary_live_keys() -> impl Strategy<Value = String> {
+    // A Rust literal of these characters is a TOML string too.
+    let text = || "[ -~äµ]{1,12}".prop_map(|text| format!("{text:?}").replace("\\'", "'"));
+    let texts = move || prop::collection::vec(text(), 1..4).prop_map(|texts| texts.join(", "));
+    let network = prop::sample::select(vec!["none", "user", "tap:tap-0.1"]);
+    let vm = (text(), texts(), texts(), network, 16u32..=1 << 20).prop_map(|(line, disks, arguments, network, mib)| {
+        format!(
+            "vm = {{ kernel = {line}, append = {line}, disk = [{disks}], arguments = [{arguments}], network = '{network}', memory_mib = {mib} }}\n"
+        )
+    });
+    let process = (texts(), text(), text()).prop_map(|(command, value, directory)| {
+        format!("process = {{ command = [{command}], environment = {{ 'a b' = {value}, \"ü\" = '' }}, directory = {directory} }}\n")
+    });
+    let keys = prop::sample::select(vec!["process", "firecracker", "cloud_hypervisor"]);
+    let attach = (keys, 1u32..1 << 22).prop_map(|(key, pid)| format!("attach = {{ {key} = {pid} }}\n"));
+    let attach_by_name = (prop::sample::select(vec!["qmp", "libvirt"]), text())
+        .prop_map(|(key, name)| format!("attach = {{ {key} = {name} }}\n"));
+    let none = prop::sample::select(vec!["", "vm = {}\n", "process = {}\n"]).prop_map(str::to_string);
+    let fifo = (1u8..=99).prop_map(|n| format!("helpers = {{ policy = 'fifo', priority = {n} }}\n"));
+    let other = (-20i8..=19).prop_map(|n| format!("helpers = {{ processors = [2, 0], nice = {n} }}\n"));
+    let helpers = prop_oneof![Just(String::new()), fifo, other];
+    (prop_oneof![none, vm, process, attach, attach_by_name], helpers)
+        .prop_map(|(keys, helpers)| keys + &helpers)
 }
 
 /// A valid host file with a random structure.
@@ -309,14 +435,16 @@ fn arbitrary_host_file() -> impl Strategy<Value = String> {
     ];
     // Not RTDS: it refuses the small budgets of some generated tasks.
     let guests = prop::sample::select(vec!["deferrable", "sporadic", "edf", "round-robin", "fixed-priority"]);
-    let domain =
-        (unit, 1usize..4, guests, generate, prop::collection::vec(task, 0..4), any::<bool>(), any::<bool>());
+    let guest = (guests, generate, prop::collection::vec(task, 0..4));
+    let domain = (unit, 1usize..4, guest, arbitrary_live_keys(), any::<bool>(), any::<bool>());
     (prop::collection::vec(domain, 0..5), policies, any::<u32>()).prop_map(|(domains, policy, seed)| {
         let mut text = format!("name = \"q\\\"\\\\ü\"\nseed = {seed}\n[machine]\nprocessors = 4\n[pool.p]\nprocessors = [1, 3]\npolicy = '{policy}'\n");
-        for (i, (unit, vcpus, guest, generate, tasks, nested, single)) in domains.into_iter().enumerate() {
+        for (i, (unit, vcpus, (guest, generate, tasks), live, nested, single)) in domains.into_iter().enumerate() {
             text += &format!("[domain.d{i}]\n{unit}vcpus = {vcpus}\nguest = '{guest}'\n{generate}");
             if nested && i > 0 {
                 text += &format!("in = 'd{}'\naffinity = [0]\n", i - 1);
+            } else {
+                text += &live;
             }
             if single {
                 text += "vcpu.0 = { weight = 77, budget = '1ms' }\n";

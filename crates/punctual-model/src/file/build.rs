@@ -57,7 +57,8 @@ pub(crate) fn complete(
         add_tasks(&mut host, &mut units, parent, &draft.name, draft.tasks, Some(share), problems)?;
         let guest = draft.guest.choice.clone();
         schedulers.push((parent, vcpus.len(), draft.guest));
-        host.domains.push(Domain { name: draft.name, parent: draft.parent, vcpus, guest });
+        let (name, parent, live) = (draft.name, draft.parent, draft.live);
+        host.domains.push(Domain { name, parent, vcpus, guest, live });
     }
     insert_all(&host, &units, &schedulers, problems);
     Some(host)

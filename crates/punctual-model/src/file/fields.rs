@@ -169,6 +169,22 @@ impl Problems {
         self.count(tab, key).unwrap_or_else(default)
     }
 
+    /// A whole number that may be negative, or the key's default.
+    pub(crate) fn integer_or(&mut self, tab: Tab<'_>, key: &'static str) -> i64 {
+        let Kind::Integer { min, max } = tab.kind(key) else { unreachable!("{key} may be negative") };
+        let default = || tab.default(key).parse().expect("the key table's default is a number");
+        let Some(entry) = tab.get(key) else { return default() };
+        match entry.node.value {
+            Value::Integer(Some(n)) if (min..=max).contains(&n) => return n,
+            Value::Integer(Some(n)) => {
+                let expected = format!("expected a whole number from {min} to {max}");
+                self.add(&entry.place(), format!("`{key}` is {n}"), expected);
+            }
+            _ => self.wrong_kind(entry, format!("expected a whole number from {min} to {max}")),
+        }
+        default()
+    }
+
     /// A whole number within `range`; `what` it is, for errors.
     fn whole(
         &mut self,
@@ -236,6 +252,26 @@ impl Problems {
         None
     }
 
+    /// The texts of a list, each with its place.
+    pub(crate) fn texts<'t>(
+        &mut self,
+        entry: &'t Entry,
+        expected: &str,
+    ) -> Option<Vec<(&'t str, &'t Place)>> {
+        let Value::List(items) = &entry.node.value else {
+            self.wrong_kind(entry, expected);
+            return None;
+        };
+        let mut texts = Vec::new();
+        for item in items {
+            match &item.value {
+                Value::Text(text) => texts.push((text.as_str(), &item.place)),
+                other => self.add(&item.place, format!("`{}` has {}", entry.key, other.kind()), expected),
+            }
+        }
+        (texts.len() == items.len()).then_some(texts)
+    }
+
     pub(crate) fn word(&mut self, tab: Tab<'_>, key: &'static str) -> Option<&'static str> {
         let Kind::Word(words) = tab.kind(key) else { unreachable!("{key} is one of some words") };
         self.word_of(tab.get(key)?, words, "")
@@ -269,7 +305,17 @@ impl Problems {
 
     /// A list of distinct numbers, at least one, each below `limit`; what they count is `of`.
     pub(crate) fn numbers(&mut self, entry: &Entry, limit: usize, of: &str) -> Option<Vec<(usize, Place)>> {
-        let expected = format!("expected a list of {of}, for example [0]");
+        self.numbers_within(entry, 0..=(limit - 1) as u64, of)
+    }
+
+    /// A list of distinct numbers, at least one, each within `range`; what they count is `of`.
+    pub(crate) fn numbers_within(
+        &mut self,
+        entry: &Entry,
+        range: RangeInclusive<u64>,
+        of: &str,
+    ) -> Option<Vec<(usize, Place)>> {
+        let expected = format!("expected a list of {of}, for example [{}]", range.start());
         let Value::List(items) = &entry.node.value else {
             self.wrong_kind(entry, expected);
             return None;
@@ -281,8 +327,7 @@ impl Problems {
         let mut seen = BTreeSet::new();
         let mut numbers = Vec::new();
         for item in items {
-            let highest = (limit - 1) as u64;
-            let Some(n) = self.whole(&entry.key, item, &item.place, 0..=highest, of) else { continue };
+            let Some(n) = self.whole(&entry.key, item, &item.place, range.clone(), of) else { continue };
             if seen.insert(n) {
                 numbers.push((n as usize, item.place.clone()));
             } else {

@@ -3,6 +3,7 @@
 
 use punctual_sched::registry::{self, PolicyInfo};
 
+use super::live_keys::LIVE_KEYS;
 use super::quantity::{Share, WHOLE};
 use crate::generate::{DEADLINES, PERIODS, RECIPES, UTILIZATIONS};
 
@@ -23,12 +24,22 @@ pub const PERIOD_MIN_NS: u64 = 1_000;
 pub(crate) enum Kind {
     /// Free text on one line.
     Text,
+    /// Text on one line, not empty: a path, a name, a kernel's command line.
+    Line,
+    /// A list of texts.
+    Texts,
+    /// Variables with their values, both texts.
+    Environment,
+    /// `none`, `user`, or `tap:` with an interface's name.
+    VmNetwork,
     /// A whole number from 0.
     Seed,
     /// A duration of at least so many ns.
     Duration { min_ns: u64 },
     /// A whole number between the bounds, both included.
     Count { min: u64, max: u64 },
+    /// The same where it may be negative.
+    Integer { min: i64, max: i64 },
     /// `true` or `false`.
     Flag,
     /// A percentage above 0, at most `max`.
@@ -43,6 +54,8 @@ pub(crate) enum Kind {
     NameOf(&'static str),
     /// A list of processor or vCPU numbers.
     Numbers,
+    /// A list of thread ids.
+    Threads,
     /// A duration, or a table of `min` and `max`.
     Cost,
     /// A table with these keys.
@@ -96,7 +109,12 @@ impl TableInfo {
 /// Keys kept for the packet model: valid names of things that the program does not know yet.
 pub(crate) const RESERVED: [&str; 3] = ["chain", "network", "flow"];
 
-const fn key(name: &'static str, kind: Kind, default: Option<&'static str>, help: &'static str) -> KeyInfo {
+pub(crate) const fn key(
+    name: &'static str,
+    kind: Kind,
+    default: Option<&'static str>,
+    help: &'static str,
+) -> KeyInfo {
     KeyInfo { name, kind, default, required: false, help }
 }
 
@@ -272,7 +290,7 @@ static DOMAIN: TableInfo = TableInfo {
         key("task", Kind::Named(&TASK), None, "A task inside the guest."),
         key("generate", Kind::Table(&GENERATE), None, "Generated tasks, after the tasks spelled out."),
     ],
-    shared: &[&SERVER_KEYS, &PRIORITY_AND_AFFINITY],
+    shared: &[&SERVER_KEYS, &PRIORITY_AND_AFFINITY, &LIVE_KEYS],
     policies: false,
 };
 

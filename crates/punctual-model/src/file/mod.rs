@@ -7,6 +7,8 @@ mod build;
 mod error;
 mod fields;
 mod keys;
+mod live;
+mod live_keys;
 mod overrides;
 mod quantity;
 mod read;
@@ -15,6 +17,7 @@ mod task;
 mod tree;
 mod unit;
 mod write;
+mod write_live;
 
 use std::io::Read;
 use std::path::Path;

@@ -9,11 +9,13 @@ use super::build;
 use super::error::{Place, nearest};
 use super::fields::{Problems, Tab, header, shorten};
 use super::keys::{Kind, NESTING_MAX, PROCESSORS_MAX, ROOT, UNITS_MAX};
+use super::live;
 use super::quantity;
 use super::task::{Tasks, tasks};
 use super::tree::{Entry, Table, Value};
 use super::unit::{Processors, Unit, UnitKind, of_domain, of_pool, unit_params};
 use crate::host::{DomainIx, Host, Overheads, Parent, PolicyChoice, PoolIx};
+use crate::live::Live;
 
 /// A policy with its options and where they were given.
 pub(crate) struct Chosen {
@@ -37,6 +39,7 @@ pub(crate) struct DomainDraft<'t> {
     pub(crate) parent: Parent,
     pub(crate) vcpus: Vec<Unit>,
     pub(crate) guest: Chosen,
+    pub(crate) live: Live,
     pub(crate) tasks: Tasks<'t>,
 }
 
@@ -243,12 +246,15 @@ fn domains<'t>(
         let draft = match outer[old] {
             Some(outer) => {
                 let above = of_domain(counts[outer], "vCPUs of the outer domain");
+                live::refuse_nested(tabs[old], problems);
                 domain(tabs[old], Parent::Domain(DomainIx(final_index[outer])), counts[old], &above, problems)
             }
             None => {
                 let Some(pool) = domain_pool(tabs[old], pools, problems) else { continue };
                 let above = of_pool(&pools[pool].processors, processors);
-                domain(tabs[old], Parent::Pool(PoolIx(pool)), counts[old], &above, problems)
+                let live = live::live(tabs[old], counts[old], processors, problems);
+                let draft = domain(tabs[old], Parent::Pool(PoolIx(pool)), counts[old], &above, problems);
+                draft.map(|draft| DomainDraft { live, ..draft })
             }
         };
         domains.extend(draft);
@@ -351,7 +357,7 @@ fn domain<'t>(
     let tasks = tasks(tab, &of_domain(count, "vCPUs of the domain"), problems);
     let guest = guest?;
     build::check_options(&guest, count, problems);
-    Some(DomainDraft { name: tab.name.into(), parent, vcpus, guest, tasks })
+    Some(DomainDraft { name: tab.name.into(), parent, vcpus, guest, live: Live::default(), tasks })
 }
 
 /// `vcpu.N = { ... }`: parameters of single vCPUs.

@@ -63,6 +63,8 @@ fn literal(kind: Kind, text: &str) -> Option<Value> {
     match kind {
         Kind::Duration { .. } => quantity::duration(text).is_ok().then(|| json!(text)),
         Kind::Count { .. } | Kind::Seed => text.parse::<u64>().ok().map(|n| json!(n)),
+        Kind::Integer { .. } => text.parse::<i64>().ok().map(|n| json!(n)),
+        Kind::VmNetwork => Some(json!(text)),
         Kind::Flag => text.parse::<bool>().ok().map(|b| json!(b)),
         Kind::Word(words) => words.contains(&text).then(|| json!(text)),
         Kind::Policy | Kind::Guest => registry::find(text).map(|_| json!(text)),
@@ -73,10 +75,18 @@ fn literal(kind: Kind, text: &str) -> Option<Value> {
 fn kind(kind: Kind, definitions: &mut Map<String, Value>) -> Value {
     let name = json!({ "type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$" });
     match kind {
-        Kind::Text => json!({ "type": "string", "minLength": 1 }),
+        Kind::Text | Kind::Line => json!({ "type": "string", "minLength": 1 }),
+        Kind::Texts => json!({ "type": "array", "items": { "type": "string" } }),
+        Kind::Environment => json!({
+            "type": "object",
+            "propertyNames": { "pattern": "^[^=]+$" },
+            "additionalProperties": { "type": "string" },
+        }),
+        Kind::VmNetwork => json!({ "type": "string", "pattern": "^(none|user|tap:[A-Za-z0-9_.-]{1,15})$" }),
         Kind::Seed => json!({ "type": "integer", "minimum": 0 }),
         Kind::Duration { .. } => duration(),
         Kind::Count { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
+        Kind::Integer { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
         Kind::Flag => json!({ "type": "boolean" }),
         Kind::Percent { .. } => json!({ "type": "string", "pattern": r"^\s*\d[\d_]*(\.[\d_]*\d)?\s*%\s*$" }),
         Kind::Word(words) => json!({ "type": "string", "enum": words }),
@@ -85,6 +95,9 @@ fn kind(kind: Kind, definitions: &mut Map<String, Value>) -> Value {
         Kind::NameOf(_) => name,
         Kind::Numbers => json!({
             "type": "array", "items": { "type": "integer", "minimum": 0 }, "minItems": 1, "uniqueItems": true,
+        }),
+        Kind::Threads => json!({
+            "type": "array", "items": { "type": "integer", "minimum": 1 }, "minItems": 1, "uniqueItems": true,
         }),
         Kind::Cost => {
             let range = define(&super::keys::COST, definitions);
@@ -249,7 +262,10 @@ fn readers(key: &str, info: &TableInfo) -> String {
 fn takes(kind: Kind) -> String {
     let percent = |max: Share| format!("percentage up to `\"{}\"`", show_percent(max));
     match kind {
-        Kind::Text => "text".into(),
+        Kind::Text | Kind::Line => "text".into(),
+        Kind::Texts => "list of texts".into(),
+        Kind::Environment => "table of texts".into(),
+        Kind::VmNetwork => "`\"none\"`, `\"user\"`, `\"tap:IFNAME\"`".into(),
         Kind::Seed => "whole number from 0".into(),
         Kind::Duration { min_ns: 0 } => "duration".into(),
         Kind::Duration { min_ns: 1 } => "duration above 0".into(),
@@ -257,13 +273,14 @@ fn takes(kind: Kind) -> String {
             format!("duration of at least `\"{}\"`", punctual_sched::Duration::from_ns(min_ns))
         }
         Kind::Count { min, max } => format!("{min} to {max}"),
+        Kind::Integer { min, max } => format!("{min} to {max}"),
         Kind::Flag => "`true` or `false`".into(),
         Kind::Percent { max } => percent(max),
         Kind::Word(words) => words.iter().map(|w| format!("`\"{w}\"`")).collect::<Vec<_>>().join(", "),
         Kind::Policy => "a policy's name".into(),
         Kind::Guest => "a policy's name, or a table".into(),
         Kind::NameOf(what) => format!("name of a {what}"),
-        Kind::Numbers => "list of numbers".into(),
+        Kind::Numbers | Kind::Threads => "list of numbers".into(),
         Kind::Cost => "duration above 0, or a table of `min` and `max`".into(),
         Kind::Table(_) => "table".into(),
         Kind::Named(_) => "tables by name".into(),

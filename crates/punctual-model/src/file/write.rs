@@ -6,6 +6,7 @@ use punctual_sched::registry::OptionValue;
 use punctual_sched::{CpuSet, UnitParams};
 
 use super::task::derived_params;
+use super::write_live::live;
 use crate::host::{Arrival, DomainIx, Host, Parent, PolicyChoice, Pool, PoolIx, Task, Work};
 
 /// Writes `host` as a host file with everything spelled out, generated tasks included. Parsing it gives the
@@ -39,21 +40,21 @@ pub fn to_toml(host: &Host) -> String {
 }
 
 #[derive(Default)]
-struct Writer {
+pub(crate) struct Writer {
     text: String,
 }
 
 impl Writer {
-    fn table(&mut self, path: &str) {
+    pub(crate) fn table(&mut self, path: &str) {
         self.text.push_str(&format!("\n[{path}]\n"));
     }
 
-    fn key(&mut self, key: &str, value: impl Display) {
+    pub(crate) fn key(&mut self, key: &str, value: impl Display) {
         self.text.push_str(&format!("{key} = {value}\n"));
     }
 }
 
-fn quoted(value: impl Display) -> String {
+pub(crate) fn quoted(value: impl Display) -> String {
     let mut out = String::from("\"");
     for c in value.to_string().chars() {
         match c {
@@ -65,7 +66,7 @@ fn quoted(value: impl Display) -> String {
     out + "\""
 }
 
-fn numbers(of: impl Iterator<Item = usize>) -> String {
+pub(crate) fn numbers(of: impl Iterator<Item = usize>) -> String {
     format!("[{}]", of.map(|n| n.to_string()).collect::<Vec<_>>().join(", "))
 }
 
@@ -113,6 +114,7 @@ fn domain(out: &mut Writer, host: &Host, ix: DomainIx) {
             out.key(&format!("vcpu.{n}"), format!("{{ {} }}", given.join(", ")));
         }
     }
+    live(out, &domain.live, &path);
     tasks(out, host, Parent::Domain(ix), &path);
 }
 

@@ -5,6 +5,7 @@ use punctual_model::host::{
     Arrival, Cost, Domain, DomainIx, Overheads, Parent, PolicyChoice, Pool, PoolIx, Task, TaskIx, Vcpu,
     VcpuIx, Work,
 };
+use punctual_model::live::Live;
 use punctual_model::trace::{Entity, Occupant, TraceEvent};
 use punctual_sched::registry::{OptionError, Options, PolicyInfo, WorkConservation};
 use punctual_sched::{Duration, Instant, UnitParams};
@@ -80,7 +81,13 @@ pub const WATCHDOG: TaskIx = TaskIx(3);
 pub fn host() -> Host {
     let policy = || PolicyChoice { info: &BY_HAND, options: Options::new() };
     let (pool, outer) = (Parent::Pool(PoolIx(0)), Parent::Domain(DomainIx(1)));
-    let domain = |name: &str, parent, vcpus| Domain { name: name.into(), parent, vcpus, guest: policy() };
+    let domain = |name: &str, parent, vcpus| Domain {
+        name: name.into(),
+        parent,
+        vcpus,
+        guest: policy(),
+        live: Live::default(),
+    };
     let vcpu = |name: &str, domain| Vcpu {
         name: name.into(),
         domain: DomainIx(domain),

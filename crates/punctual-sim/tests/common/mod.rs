@@ -5,6 +5,7 @@ use punctual_model::Host;
 use punctual_model::host::{
     Arrival, Cost, Domain, DomainIx, Overheads, Parent, PolicyChoice, Pool, PoolIx, Task, Vcpu, Work,
 };
+use punctual_model::live::Live;
 use punctual_sched::registry::{self, OptionValue, Options};
 use punctual_sched::{CpuId, CpuSet, Duration, UnitParams};
 
@@ -82,7 +83,13 @@ pub fn domain(host: &mut Host, parent: Parent, guest: &str, vcpus: Vec<UnitParam
     for (i, params) in vcpus.into_iter().enumerate() {
         host.vcpus.push(Vcpu { name: format!("{name}.{i}"), domain: ix, params });
     }
-    host.domains.push(Domain { name, parent, vcpus: first..host.vcpus.len(), guest: policy(guest) });
+    host.domains.push(Domain {
+        name,
+        parent,
+        vcpus: first..host.vcpus.len(),
+        guest: policy(guest),
+        live: Live::default(),
+    });
     Parent::Domain(ix)
 }
 

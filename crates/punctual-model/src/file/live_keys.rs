@@ -1,0 +1,100 @@
+//! Keys of what a domain is on a real host.
+
+use super::keys::{KeyInfo, Kind, TableInfo, key};
+
+/// Greatest id of a process or thread: below `PID_MAX_LIMIT` (Linux, include/linux/threads.h).
+pub(crate) const PID_MAX: u64 = (4 << 20) - 1;
+
+const PID: Kind = Kind::Count { min: 1, max: PID_MAX };
+
+const fn table(title: &'static str, keys: &'static [KeyInfo]) -> TableInfo {
+    TableInfo { title, keys, shared: &[], policies: false }
+}
+
+/// Of a domain that is not nested.
+pub(crate) static LIVE_KEYS: [KeyInfo; 4] = [
+    key("vm", Kind::Table(&VM), None, "Live: a VM that the run starts under QEMU."),
+    key("process", Kind::Table(&PROCESS), None, "Live: a process that the run starts, instead of `vm`."),
+    key("attach", Kind::Table(&ATTACH), None, "Live: something that runs already, instead of `vm`."),
+    key(
+        "helpers",
+        Kind::Table(&HELPERS),
+        None,
+        "Live: where the VMM's threads run that are no vCPUs (QEMU's main loop, I/O threads, vhost workers).",
+    ),
+];
+
+static VM: TableInfo = table(
+    "a domain's vm",
+    &[
+        key("kernel", Kind::Line, Some("the project's image"), "Path of the guest's kernel."),
+        key("initrd", Kind::Line, Some("the project's image"), "Path of the initial file system."),
+        key("memory_mib", Kind::Count { min: 16, max: 1 << 20 }, Some("128"), "The guest's memory in MiB."),
+        key("disk", Kind::Texts, None, "Paths of disk images, in the guest's order."),
+        key(
+            "network",
+            Kind::VmNetwork,
+            Some("none"),
+            "Its network card: none, one on QEMU's user-mode network, or one on a tap interface of the host.",
+        ),
+        key(
+            "accel",
+            Kind::Word(&["auto", "kvm", "tcg"]),
+            Some("auto"),
+            "Who executes the guest: the processor by KVM, or QEMU's translator TCG; `auto` takes KVM where it runs an ordinary 64-bit kernel.",
+        ),
+        key("arguments", Kind::Texts, None, "More arguments of QEMU, after those that the run gives."),
+        key("append", Kind::Line, None, "Appended to the kernel's command line."),
+    ],
+);
+
+static PROCESS: TableInfo = table(
+    "a domain's process",
+    &[
+        key(
+            "command",
+            Kind::Texts,
+            Some("the project's guest program with the domain's tasks"),
+            "The program, a path or a name in PATH, and its arguments.",
+        ),
+        key("environment", Kind::Environment, None, "Variables set on top of the run's own environment."),
+        key("directory", Kind::Line, Some("that of the run"), "Its working directory."),
+    ],
+);
+
+static ATTACH: TableInfo = table(
+    "a domain's attach",
+    &[
+        key("qmp", Kind::Line, None, "QEMU, by the path of a Unix socket on which it speaks QMP."),
+        key("libvirt", Kind::Line, None, "The QEMU of the libvirt domain of this name."),
+        key("process", PID, None, "A QEMU process, by its id."),
+        key("firecracker", PID, None, "A Firecracker process, by its id."),
+        key("cloud_hypervisor", PID, None, "A Cloud Hypervisor process, by its id."),
+        key("threads", Kind::Threads, None, "Threads by their ids, one per vCPU, in the vCPUs' order."),
+    ],
+);
+
+static HELPERS: TableInfo = table(
+    "a domain's helpers",
+    &[
+        key(
+            "processors",
+            Kind::Numbers,
+            Some("those that no pool has"),
+            "Processors of the machine, in a pool or not.",
+        ),
+        key("policy", Kind::Word(&["other", "fifo"]), Some("other"), "SCHED_OTHER or SCHED_FIFO."),
+        key(
+            "priority",
+            Kind::Count { min: 1, max: 99 },
+            Some("40"),
+            "Policy `fifo`: real-time priority as Linux counts it; 99 is the most urgent.",
+        ),
+        key(
+            "nice",
+            Kind::Integer { min: -20, max: 19 },
+            Some("0"),
+            "Policy `other`: niceness; -20 is the most favoured.",
+        ),
+    ],
+);
