@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use punctual_model::file::{Overrides, load, schema, to_toml, update_reference};
+use punctual_model::file::{Overrides, load, parse, schema, to_toml, update_reference};
 use serde_json::{Value, json};
 use toml::de::{DeTable, DeValue};
 
@@ -64,6 +64,24 @@ fn the_schema_accepts_every_example_and_what_is_written_out() {
             let errors: Vec<String> = validator.iter_errors(&as_json(&text)).map(|e| e.to_string()).collect();
             assert!(errors.is_empty(), "{}: {errors:?}", path.display());
         }
+    }
+}
+
+/// The schema knows no rules across keys; the parser says that the example obeys those too.
+#[test]
+fn the_references_domains_on_a_real_host_are_valid_and_survive_being_written_out() {
+    let document = std::fs::read_to_string(root().join("docs/host-file.md")).unwrap();
+    let (_, section) = document.split_once("## Domains on a real host\n\n```toml\n").unwrap();
+    let domains = section.split("```").next().unwrap();
+    let text =
+        format!("[machine]\nprocessors = 2\n[pool.all]\nprocessors = [1]\npolicy = 'round-robin'\n{domains}");
+    let host = parse(&text, "host-file.toml", &Overrides::default()).unwrap_or_else(|e| panic!("{e}"));
+    let written = to_toml(&host);
+    assert_eq!(parse(&written, "host-file.toml", &Overrides::default()).unwrap(), host);
+    let validator = jsonschema::validator_for(&schema()).unwrap();
+    for text in [text, written] {
+        let errors: Vec<String> = validator.iter_errors(&as_json(&text)).map(|e| e.to_string()).collect();
+        assert!(errors.is_empty(), "{errors:?}");
     }
 }
 
