@@ -451,7 +451,8 @@ impl Driver {
             }
             unit.order = Order::Ranked(rank);
             rank = rank.saturating_add(1);
-            if let (Some(left), false) = (account.left, account.may_overrun) {
+            // Where a unit may go on without budget (extratime), its urgency changes when the budget ends.
+            if let Some(left) = account.left {
                 let gap = match unit.quiet {
                     0 => left,
                     quiet => {

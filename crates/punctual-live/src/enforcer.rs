@@ -15,7 +15,7 @@ use punctual_sched::{CpuId, Duration, Instant, UnitParams};
 
 use crate::driver::{Driver, Order, Seen};
 use crate::os::sched::{self, Attributes};
-use crate::unit::{ENFORCER, LiveUnit, Trouble};
+use crate::unit::{ENFORCER, LOWEST, LiveUnit, Trouble, priority_of};
 
 /// What can be asked of a pool while it runs.
 #[derive(Debug)]
@@ -45,6 +45,8 @@ struct State {
     units: Vec<Option<LiveUnit>>,
     gone: Vec<LiveUnit>,
     seen: Vec<(usize, Seen)>,
+    /// Units that may run: rank and number.
+    ranked: Vec<(u16, usize)>,
     /// Was the unit ordered to park and not been read since?
     unread: Vec<bool>,
     looked: Vec<Instant>,
@@ -116,6 +118,7 @@ impl Enforcement {
             units: Vec::new(),
             gone: Vec::new(),
             seen: Vec::with_capacity(64),
+            ranked: Vec::with_capacity(64),
             unread: Vec::new(),
             looked: vec![now(); processors.len()],
             commands: incoming,
@@ -268,6 +271,7 @@ impl State {
         self.units.resize_with(number + 1, || None);
         self.unread.resize(number + 1, true);
         self.seen.reserve(number + 1);
+        self.ranked.reserve(number + 1);
         let name = unit.name.clone();
         self.units[number] = Some(unit);
         if let Err(problem) = confined {
@@ -280,7 +284,7 @@ impl State {
         self.driver.remove(now(), number);
         if let Some(mut unit) = self.units.get_mut(number).and_then(Option::take) {
             // A failure means that it is gone, or that undoing the journal will say so.
-            let _ = unit.admit(Order::Ranked(u16::MAX));
+            let _ = unit.admit(LOWEST);
             unit.gauge.set_order(None);
             self.gone.push(unit);
         }
@@ -321,20 +325,36 @@ impl State {
         }
         let cpu = if shared { CpuId(0) } else { cpu };
         let mut next = self.driver.look(at, cpu, &self.seen);
+        self.ranked.clear();
         for number in 0..self.units.len() {
             if !shared && self.driver.home(number) != cpu {
                 continue;
             }
-            if let Err((name, problem)) = self.order(number, LiveUnit::park) {
-                self.lose(number, name, problem);
-                next = at;
+            let order = self.driver.order(number);
+            self.publish(number, order);
+            let Some(unit) = self.units[number].as_mut() else { continue };
+            match order {
+                Order::Ranked(rank) => self.ranked.push((rank, number)),
+                Order::Parked => {
+                    if let Err(problem) = unit.park() {
+                        let name = unit.name.clone();
+                        self.lose(number, name, problem);
+                        next = at;
+                    }
+                }
             }
         }
-        for number in 0..self.units.len() {
-            if !shared && self.driver.home(number) != cpu {
-                continue;
-            }
-            if let Err((name, problem)) = self.order(number, LiveUnit::admit) {
+        self.ranked.sort_unstable();
+        let keep = self.priorities_hold();
+        for position in 0..self.ranked.len() {
+            let number = self.ranked[position].1;
+            let Some(unit) = self.units[number].as_mut() else { continue };
+            let priority = match unit.priority() {
+                Some(priority) if keep => priority,
+                _ => priority_of(position as u16),
+            };
+            if let Err(problem) = unit.admit(priority) {
+                let name = unit.name.clone();
                 self.lose(number, name, problem);
                 next = at;
             }
@@ -342,13 +362,18 @@ impl State {
         next
     }
 
-    fn order(
-        &mut self,
-        number: usize,
-        carry_out: impl Fn(&mut LiveUnit, Order) -> Result<(), Trouble>,
-    ) -> Result<(), (String, Trouble)> {
-        let order = self.driver.order(number);
-        let Some(unit) = self.units[number].as_mut() else { return Ok(()) };
+    /// Do the priorities that units have already order them as they are ranked? With fixed priorities that is so
+    /// whoever is parked meanwhile, which saves most of the system calls.
+    fn priorities_hold(&self) -> bool {
+        let mut above = u32::MAX;
+        self.ranked.iter().all(|&(_, number)| {
+            let priority = self.units[number].as_ref().and_then(LiveUnit::priority);
+            priority.is_some_and(|priority| std::mem::replace(&mut above, priority) > priority)
+        })
+    }
+
+    fn publish(&mut self, number: usize, order: Order) {
+        let Some(unit) = self.units[number].as_ref() else { return };
         if order == Order::Parked && unit.gauge.order.load(Ordering::Relaxed) != 1 {
             // It may run a little until the freezer has it.
             self.unread[number] = true;
@@ -360,6 +385,5 @@ impl State {
             unit.gauge.exhaustions.store(account.exhaustions, Ordering::Relaxed);
             unit.gauge.replenishments.store(account.replenishments, Ordering::Relaxed);
         }
-        carry_out(unit, order).map_err(|problem| (unit.name.clone(), problem))
     }
 }

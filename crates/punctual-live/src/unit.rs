@@ -246,12 +246,12 @@ impl LiveUnit {
         }
     }
 
-    /// Freezes it if that is ordered and not the case. Parking comes before anything else in a look.
+    /// Freezes it if that is not the case. Parking comes before anything else in a look.
     ///
     /// # Errors
     /// Its group is gone, or cannot be written.
-    pub fn park(&mut self, order: Order) -> Result<(), Trouble> {
-        if order != Order::Parked || self.frozen {
+    pub fn park(&mut self) -> Result<(), Trouble> {
+        if self.frozen {
             return Ok(());
         }
         self.group.set_frozen(true).map_err(|e| trouble("it cannot be frozen", &e))?;
@@ -259,13 +259,16 @@ impl LiveUnit {
         Ok(())
     }
 
-    /// Gives it the priority of its rank and thaws it, as far as that is ordered and not the case.
+    /// The real-time priority that it has, if enforcement gave it one.
+    pub fn priority(&self) -> Option<u32> {
+        self.priority
+    }
+
+    /// Gives it `priority` and thaws it, as far as that is not the case.
     ///
     /// # Errors
     /// Its threads are gone, or may not be changed.
-    pub fn admit(&mut self, order: Order) -> Result<(), Trouble> {
-        let Order::Ranked(rank) = order else { return Ok(()) };
-        let priority = priority_of(rank);
+    pub fn admit(&mut self, priority: u32) -> Result<(), Trouble> {
         if self.priority != Some(priority) {
             self.set_attributes(&Attributes::fifo(priority))?;
             self.priority = Some(priority);

@@ -169,6 +169,19 @@ fn extra_time_runs_on_an_idle_processor() {
 }
 
 #[test]
+fn extra_time_takes_nothing_from_a_budget() {
+    let greedy = UnitParams { extratime: Some(true), ..server(1_000, 10_000, 1) };
+    let modest = Load::Periodic { period: Duration::from_ms(20), cost: Duration::from_ms(8) };
+    for policy in ["rtds", "sedf"] {
+        let units = [(Load::Hog, greedy.clone()), (modest, server(5_000, 10_000, 2))];
+        let mut kernel = Kernel::new(policy, &units, &[Duration::from_us(10)]);
+        kernel.run(SECOND);
+        let share = kernel.share_ppm(1, SECOND);
+        assert!(share > 390_000, "{policy}: {share} ppm of the 400,000 that it needs");
+    }
+}
+
+#[test]
 fn credit_shares_by_weight_between_hogs() {
     let weight = |weight| UnitParams { weight: Some(weight), ..UnitParams::default() };
     let hogs = [(Load::Hog, weight(512)), (Load::Hog, weight(256))];

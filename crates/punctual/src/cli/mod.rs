@@ -14,9 +14,11 @@ mod metric;
 mod output;
 mod policies;
 mod reproduce;
+mod run;
 mod show;
 mod sim;
 mod sweep;
+mod top;
 
 use std::process::ExitCode;
 
@@ -96,6 +98,10 @@ enum Command {
     Sim(sim::Args),
     Sweep(sweep::Args),
     Check(check::Args),
+    Run(run::Args),
+    Attach(run::AttachArgs),
+    Top(top::Args),
+    Restore(run::RestoreArgs),
     Policies(policies::Args),
     Reproduce(reproduce::Args),
     Show(show::Args),
@@ -164,6 +170,10 @@ pub fn main() -> ExitCode {
         Command::Sim(args) => sim::run(args, &ui),
         Command::Sweep(args) => sweep::run(args, &ui),
         Command::Check(args) => check::run(args, &ui),
+        Command::Run(args) => run::run(args, &ui),
+        Command::Attach(args) => run::attach(args, &ui),
+        Command::Top(args) => top::run(args, &ui),
+        Command::Restore(args) => run::restore(args, &ui),
         Command::Policies(args) => policies::run(args, &ui),
         Command::Reproduce(args) => reproduce::run(args, &ui),
         Command::Show(args) => show::run(args, &ui),

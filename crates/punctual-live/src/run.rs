@@ -1,0 +1,765 @@
+//! A host file carried out: domains started or found, their vCPUs put under the pools' policies, their task sets run,
+//! everything put back, and what was measured as [`Results`].
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::Duration as StdDuration;
+
+use punctual_guest::protocol;
+use punctual_model::host::{DomainIx, Parent, TaskIx, Work};
+use punctual_model::live::{Accel, Attach, Backend, HelperPolicy, Process, Program, VmNetwork};
+use punctual_model::results::{
+    DomainResult, FORMAT, JobStats, PoolResult, ProcessorResult, Source, TaskResult, VERSION, VcpuResult,
+};
+use punctual_model::{Host, Recorder, Results};
+use punctual_sched::Duration;
+
+use crate::cache::Cache;
+use crate::driver;
+use crate::enforcer::{Notice, now};
+use crate::image::{self, Image};
+use crate::journal::Identity;
+use crate::os::sched::{self, Attributes};
+use crate::preflight;
+use crate::qemu::{self, Accelerator, Network, Qmp, Vm, VmSpec};
+use crate::session::{self, Handle, Regime, Report, Session, Setup, Streams};
+use crate::unit::Members;
+use crate::vmm;
+use crate::workload::{self, Client, Measured};
+
+/// What stands for a domain whose file does not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A VM under QEMU with the project's image.
+    Vm,
+    /// The guest program as a process of the host.
+    Process,
+}
+
+/// How to carry a host out.
+pub struct Plan<'a> {
+    /// This program, for the guardian.
+    pub program: PathBuf,
+    /// What stands for domains that do not say.
+    pub form: Form,
+    /// A regime for every pool instead of its policy.
+    pub regime: Option<Regime>,
+    /// Start even if no processor is left for the host.
+    pub starve: bool,
+    /// How long enforcers may be silent.
+    pub silence: StdDuration,
+    /// How enforcers look.
+    pub driver: driver::Settings,
+    /// Kernel parameters to set for the time of the run: path and value.
+    pub parameters: Vec<(PathBuf, String)>,
+    /// Told what is going on, one line each.
+    pub progress: &'a dyn Fn(&str),
+    /// Asked often: should the run end early?
+    pub stop: &'a dyn Fn() -> bool,
+    /// Called about twenty times a second while tasks run, with the time since their start.
+    pub watch: &'a mut dyn FnMut(&Session, &[Handle], Duration),
+}
+
+/// What a run measured and what it left.
+#[derive(Debug)]
+pub struct Outcome {
+    /// As of a simulation; evidence of enforcement is in `report`.
+    pub results: Results,
+    /// Enforcement and restoration.
+    pub report: Report,
+    /// What happened on the way: units that ended, say.
+    pub notices: Vec<Notice>,
+    /// Was it ended early?
+    pub stopped: bool,
+}
+
+/// Why a run did not come to its end. Everything was put back.
+#[derive(Debug)]
+pub enum Error {
+    /// The session failed or was refused.
+    Session(session::Error),
+    /// A domain could not be started, found, or did not do its work.
+    Domain(String),
+    /// Asked to stop before there was a result.
+    Stopped,
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Error::Session(error) => error.fmt(f),
+            Error::Domain(text) => f.write_str(text),
+            Error::Stopped => f.write_str("stopped before there was a result"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<session::Error> for Error {
+    fn from(error: session::Error) -> Self {
+        Error::Session(error)
+    }
+}
+
+impl From<preflight::Refusal> for Error {
+    fn from(refusal: preflight::Refusal) -> Self {
+        Error::Session(session::Error::Refused(refusal))
+    }
+}
+
+/// What runs for a domain.
+enum Body {
+    Vm(Box<Vm>),
+    Guest(workload::Process),
+    /// A program of the user's, or something attached to: it runs what it runs.
+    Foreign,
+}
+
+struct Running {
+    domain: DomainIx,
+    body: Body,
+    /// The vCPUs' threads, in order.
+    members: Vec<Members>,
+    tasks: Vec<(TaskIx, protocol::Task)>,
+    offset_ns: i64,
+    iterations_per_ms: u64,
+}
+
+/// How long a VM may take to boot beside its neighbours.
+const BOOT_LIMIT: StdDuration = StdDuration::from_secs(60);
+/// How long a guest measures its processor.
+const CALIBRATION: StdDuration = StdDuration::from_millis(300);
+/// From the last preparation to the first release.
+const LEAD: Duration = Duration::from_ms(300);
+
+/// Carries the host out.
+///
+/// # Errors
+/// [`Error`]; everything has been put back.
+pub fn run(host: &Host, plan: &mut Plan<'_>) -> Result<Outcome, Error> {
+    let pools = pools_in_use(host)?;
+    let processors: Vec<usize> =
+        pools.iter().flat_map(|&pool| host.pools[pool].processors.iter().copied()).collect();
+    // Refusals come before images are built and VMs are booted.
+    preflight::processors(&processors, plan.starve)?;
+    preflight::real_time()?;
+    preflight::parking()?;
+    let image = image_for(host, plan)?;
+    let mut session = Session::start(Setup {
+        program: plan.program.clone(),
+        processors: processors.clone(),
+        starve: plan.starve,
+        lift_rt_limit: true,
+        silence: plan.silence,
+        driver: plan.driver,
+    })?;
+    for (path, value) in &plan.parameters {
+        session.set_file(path, value)?;
+    }
+    let mut running = start_domains(host, plan, image.as_ref(), &mut session)?;
+    calibrate(host, plan, &mut session, &mut running)?;
+    let handles = take_in(host, plan, &pools, &mut session, &running)?;
+    let measured = measure(host, plan, &mut session, &mut running, &handles)?;
+    let report = session.finish()?;
+    drop(running.into_iter().map(|domain| end(domain.body)).collect::<Vec<()>>());
+    Ok(Outcome {
+        results: results(host, plan, &pools, &report, &measured),
+        report,
+        notices: measured.notices,
+        stopped: measured.stopped,
+    })
+}
+
+/// The pools that have units. Tasks of a pool itself have no threads on a real host.
+fn pools_in_use(host: &Host) -> Result<Vec<usize>, Error> {
+    let nested = host.domains.iter().find(|domain| matches!(domain.parent, Parent::Domain(_)));
+    if let Some(domain) = nested {
+        return Err(Error::Domain(format!(
+            "domain `{}` runs inside another one: a live run schedules domains of pools only",
+            domain.name
+        )));
+    }
+    let of_pool = host.tasks.iter().find(|task| matches!(task.parent, Parent::Pool(_)));
+    if let Some(task) = of_pool {
+        return Err(Error::Domain(format!(
+            "task `{}` belongs to a pool: on a real host, put it into a domain with `process`",
+            task.name
+        )));
+    }
+    let used = |pool: &usize| host.domains.iter().any(|domain| pool_of(host, domain.parent) == *pool);
+    let pools: Vec<usize> = (0..host.pools.len()).filter(used).collect();
+    if pools.is_empty() {
+        return Err(Error::Domain("the host has no domain to run".into()));
+    }
+    Ok(pools)
+}
+
+fn pool_of(host: &Host, parent: Parent) -> usize {
+    host.pool_of(parent).0
+}
+
+fn is_vm(backend: &Backend, form: Form) -> bool {
+    matches!((backend, form), (Backend::Vm(_), _) | (Backend::Default, Form::Vm))
+}
+
+/// The guest image and how VMs are executed, if a domain needs them.
+fn image_for(host: &Host, plan: &Plan<'_>) -> Result<Option<(Image, Accelerator)>, Error> {
+    let mut vms = host.domains.iter().filter(|domain| is_vm(&domain.live.backend, plan.form)).peekable();
+    if vms.peek().is_none() {
+        return Ok(None);
+    }
+    let image = image::prepare(plan.progress).map_err(Error::Domain)?;
+    let fixed = vms.all(|domain| matches!(&domain.live.backend, Backend::Vm(vm) if vm.accel != Accel::Auto));
+    let mut accelerator = Accelerator::Tcg;
+    if !fixed {
+        let cache = Cache::of_user().map_err(Error::Domain)?;
+        let (chosen, why) = qemu::accel::choose(&cache, &image, plan.progress).map_err(Error::Domain)?;
+        if let Some(why) = why {
+            (plan.progress)(&why);
+        }
+        accelerator = chosen;
+    }
+    Ok(Some((image, accelerator)))
+}
+
+fn start_domains(
+    host: &Host,
+    plan: &Plan<'_>,
+    image: Option<&(Image, Accelerator)>,
+    session: &mut Session,
+) -> Result<Vec<Running>, Error> {
+    let mut running = Vec::new();
+    for (index, domain) in host.domains.iter().enumerate() {
+        if (plan.stop)() {
+            return Err(Error::Stopped);
+        }
+        session.tend()?;
+        let form = match &domain.live.backend {
+            Backend::Default if plan.form == Form::Process => Backend::Process(Process::default()),
+            other => other.clone(),
+        };
+        let mut members = Vec::new();
+        let body = match &form {
+            Backend::Default | Backend::Vm(_) => {
+                let Some((image, accelerator)) = image else { continue };
+                let spec = spec(&domain.name, &form, domain.vcpus.len(), image, *accelerator)?;
+                (plan.progress)(&format!("booting {} ({})", domain.name, spec.accelerator.name()));
+                let vm = Vm::start(&spec).map_err(Error::Domain)?;
+                session.record_child(vm.pid() as i32, &domain.name)?;
+                Body::Vm(Box::new(vm))
+            }
+            Backend::Process(Process { program: Program::Guest, .. }) => {
+                (plan.progress)(&format!("starting {}", domain.name));
+                let process = workload::Process::start().map_err(Error::Domain)?;
+                session.record_child(process.pid() as i32, &domain.name)?;
+                members.push(Members::Thread(identity(&domain.name, process.pid())?));
+                Body::Guest(process)
+            }
+            Backend::Process(Process {
+                program: Program::Command { program, arguments },
+                environment,
+                directory,
+            }) => {
+                (plan.progress)(&format!("starting {}", domain.name));
+                let command: Vec<String> = [program].into_iter().chain(arguments).cloned().collect();
+                let surroundings = (environment.as_slice(), directory.as_deref());
+                let launched = session.launch_in(&domain.name, command, surroundings, Streams::Quiet)?;
+                members.push(Members::Tree(launched.process));
+                Body::Foreign
+            }
+            Backend::Attach(attach) => {
+                members = attached(&domain.name, attach)?;
+                Body::Foreign
+            }
+        };
+        let owns_tasks = matches!(body, Body::Foreign);
+        let domain_ix = DomainIx(index);
+        let tasks = match owns_tasks {
+            true => Vec::new(),
+            false => workload::tasks::of_domain(host, domain_ix).map_err(Error::Domain)?,
+        };
+        running.push(Running { domain: domain_ix, body, members, tasks, offset_ns: 0, iterations_per_ms: 0 });
+    }
+    for domain in &mut running {
+        let name = &host.domains[domain.domain.0].name;
+        if let Body::Vm(vm) = &mut domain.body {
+            connect(vm, plan, session)?;
+            for tid in vm.vcpu_threads().map_err(Error::Domain)? {
+                domain.members.push(Members::Thread(identity(name, tid)?));
+            }
+        }
+        let count = host.domains[domain.domain.0].vcpus.len();
+        if domain.members.len() != count {
+            let found = domain.members.len();
+            return Err(Error::Domain(format!(
+                "domain `{name}` has {count} vCPUs in the host file and {found} on this machine"
+            )));
+        }
+    }
+    Ok(running)
+}
+
+/// Waits for a VM to boot and keeps the guardian content meanwhile.
+fn connect(vm: &mut Vm, plan: &Plan<'_>, session: &mut Session) -> Result<(), Error> {
+    std::thread::scope(|scope| {
+        let connected = scope.spawn(|| vm.connect(BOOT_LIMIT).map(|_| ()));
+        while !connected.is_finished() {
+            session.tend()?;
+            if (plan.stop)() {
+                // The boot ends within its limit; the session's end kills QEMU anyway.
+                return Err(Error::Stopped);
+            }
+            std::thread::sleep(StdDuration::from_millis(20));
+        }
+        connected.join().unwrap_or_else(|_| Err("waiting for a guest failed".into())).map_err(Error::Domain)
+    })
+}
+
+fn identity(domain: &str, tid: u32) -> Result<Identity, Error> {
+    Identity::of(tid as i32).map_err(|_| Error::Domain(format!("domain `{domain}`: thread {tid} is gone")))
+}
+
+fn spec(
+    name: &str,
+    form: &Backend,
+    vcpus: usize,
+    image: &Image,
+    accelerator: Accelerator,
+) -> Result<VmSpec, Error> {
+    let mut spec = VmSpec::new(name, image, accelerator);
+    spec.vcpus = vcpus as u32;
+    let Backend::Vm(vm) = form else { return Ok(spec) };
+    if let Some(kernel) = &vm.kernel {
+        spec.kernel = Some(kernel.clone());
+    }
+    if let Some(initrd) = &vm.initrd {
+        spec.initrd = Some(initrd.clone());
+    }
+    if let Some(append) = &vm.append {
+        spec.append = format!("{} {append}", spec.append);
+    }
+    spec.memory_mib = vm.memory_mib;
+    spec.accelerator = match vm.accel {
+        Accel::Auto => accelerator,
+        Accel::Kvm => Accelerator::Kvm,
+        Accel::Tcg => Accelerator::Tcg,
+    };
+    spec.network = match &vm.network {
+        VmNetwork::None => Network::None,
+        VmNetwork::User => Network::User,
+        VmNetwork::Tap(interface) => Network::Tap { interface: interface.clone(), vhost: false },
+    };
+    for disk in &vm.disks {
+        // One disk has a field of its own; further ones are drives like it.
+        let drive = format!("file={},if=virtio,format=raw", disk.display().to_string().replace(',', ",,"));
+        spec.extra.extend(["-drive".into(), drive]);
+    }
+    spec.extra.extend(vm.arguments.iter().cloned());
+    Ok(spec)
+}
+
+/// The vCPU threads of something that runs already.
+pub fn attached(domain: &str, attach: &Attach) -> Result<Vec<Members>, Error> {
+    let (proc, run) = (Path::new("/proc"), Path::new("/run"));
+    let by_names = |pid: u32| {
+        let threads = vmm::threads_of(proc, pid)
+            .map_err(|e| Error::Domain(format!("domain `{domain}`: process {pid}: {e}")))?;
+        let vcpus: Vec<u32> = vmm::vcpus(&threads).into_iter().map(|(_, tid)| tid).collect();
+        if vcpus.is_empty() {
+            return Err(Error::Domain(format!(
+                "domain `{domain}`: process {pid} has no thread whose name is a vCPU's; QEMU names them with \
+                 -name NAME,debug-threads=on; otherwise give their ids as `threads = [...]`"
+            )));
+        }
+        Ok(vcpus)
+    };
+    let tids = match attach {
+        Attach::Qmp(path) => {
+            let mut qmp = Qmp::connect(path, StdDuration::from_secs(5)).map_err(Error::Domain)?;
+            qmp.vcpu_threads().map_err(Error::Domain)?.into_iter().map(|(_, tid)| tid).collect()
+        }
+        Attach::Libvirt(name) => by_names(vmm::find_by_name(proc, run, name).map_err(Error::Domain)?)?,
+        Attach::Process(pid) | Attach::Firecracker(pid) | Attach::CloudHypervisor(pid) => by_names(*pid)?,
+        Attach::Threads(tids) => tids.clone(),
+    };
+    tids.into_iter().map(|tid| Ok(Members::Thread(identity(domain, tid)?))).collect()
+}
+
+fn client(body: &mut Body) -> Result<Option<&mut Client>, Error> {
+    match body {
+        Body::Vm(vm) => vm.connect(BOOT_LIMIT).map(Some).map_err(Error::Domain),
+        Body::Guest(process) => Ok(Some(&mut process.client)),
+        Body::Foreign => Ok(None),
+    }
+}
+
+/// Lets the guests measure their processor, one after the other, each alone on it.
+fn calibrate(
+    host: &Host,
+    plan: &Plan<'_>,
+    session: &mut Session,
+    running: &mut [Running],
+) -> Result<(), Error> {
+    for domain in running {
+        let Running { domain: ix, body, members, offset_ns, iterations_per_ms, .. } = domain;
+        let described = &host.domains[ix.0];
+        let name = &described.name;
+        if matches!(body, Body::Foreign) {
+            continue;
+        }
+        (plan.progress)(&format!("calibrating {name}"));
+        // The domain is ours: how its threads were need not be written down.
+        let processors = &host.pools[pool_of(host, described.parent)].processors;
+        for thread in members.iter().map(|members| members.identity()) {
+            let set = sched::set_affinity(thread.id, &processors[..1]);
+            set.map_err(|e| Error::Domain(format!("domain `{name}`: {e}")))?;
+            // Above whatever the host runs there, so that the work of a millisecond is not measured too small.
+            let set = sched::set_attributes(thread.id, &Attributes::fifo(1));
+            set.map_err(|e| Error::Domain(format!("domain `{name}`: {e}")))?;
+        }
+        let Some(client) = client(body)? else { continue };
+        let calibrated = std::thread::scope(|scope| {
+            let calibrating = scope.spawn(|| {
+                let calibration = client.calibrate(CALIBRATION)?;
+                let (offset, _) = client.clock_offset_ns()?;
+                Ok((calibration.iterations_per_ms, offset))
+            });
+            while !calibrating.is_finished() {
+                session.tend()?;
+                std::thread::sleep(StdDuration::from_millis(10));
+            }
+            let measured: Result<(u64, i64), workload::ClientError> = calibrating
+                .join()
+                .unwrap_or_else(|_| Err(workload::ClientError::Channel("it panicked".into())));
+            measured.map_err(|e| Error::Domain(format!("domain `{name}`: {e}")))
+        })?;
+        (*iterations_per_ms, *offset_ns) = calibrated;
+        if (plan.stop)() {
+            return Err(Error::Stopped);
+        }
+    }
+    Ok(())
+}
+
+/// Puts pools under their regimes and vCPUs into them.
+fn take_in(
+    host: &Host,
+    plan: &Plan<'_>,
+    pools: &[usize],
+    session: &mut Session,
+    running: &[Running],
+) -> Result<Vec<Handle>, Error> {
+    let mut numbers = vec![usize::MAX; host.pools.len()];
+    for &pool in pools {
+        let regime = plan.regime.clone().unwrap_or_else(|| Regime::Policy(host.pools[pool].policy.clone()));
+        numbers[pool] = session.add_pool(&host.pools[pool].processors, &regime)?;
+    }
+    let taken: Vec<usize> = pools.iter().flat_map(|&pool| host.pools[pool].processors.clone()).collect();
+    let left: Vec<usize> = preflight::online().into_iter().filter(|cpu| !taken.contains(cpu)).collect();
+    let mut handles = Vec::new();
+    for domain in running {
+        let described = &host.domains[domain.domain.0];
+        let pool = numbers[pool_of(host, described.parent)];
+        for (members, vcpu) in domain.members.iter().zip(described.vcpus.clone()) {
+            let vcpu = &host.vcpus[vcpu];
+            handles.push(session.add_unit(pool, &described.name, &vcpu.name, *members, &vcpu.params)?);
+        }
+        place_helpers(session, domain, &described.live.helpers, &left)?;
+    }
+    Ok(handles)
+}
+
+/// Gives the threads of a VMM that are no vCPUs their place. They were written down when the first vCPU of their
+/// process was taken in.
+fn place_helpers(
+    session: &mut Session,
+    domain: &Running,
+    helpers: &punctual_model::live::Helpers,
+    left: &[usize],
+) -> Result<(), Error> {
+    let vcpus: Vec<i32> = domain.members.iter().map(|members| members.identity().id).collect();
+    if domain.members.iter().any(|members| matches!(members, Members::Tree(_))) {
+        return Ok(());
+    }
+    let Some(first) = vcpus.first() else { return Ok(()) };
+    let Ok(process) = crate::os::proc::process_of(*first) else { return Ok(()) };
+    let processors = helpers.processors.clone().unwrap_or_else(|| left.to_vec());
+    let attributes = match helpers.policy {
+        HelperPolicy::Other { nice } => Attributes { nice: i32::from(nice), ..Attributes::other() },
+        HelperPolicy::Fifo { priority } => Attributes::fifo(u32::from(priority)),
+    };
+    for tid in crate::os::proc::threads(process).unwrap_or_default() {
+        if !vcpus.contains(&tid) {
+            session.place_helper(tid, &processors, &attributes)?;
+        }
+    }
+    Ok(())
+}
+
+/// What was measured while tasks ran.
+struct Measurement {
+    /// By task of the host.
+    jobs: Vec<JobStats>,
+    executed_ns: Vec<u64>,
+    /// By unit name: processor time within the run.
+    cpu_time: Vec<(String, Duration)>,
+    overrun_ns: u64,
+    notices: Vec<Notice>,
+    stopped: bool,
+}
+
+fn measure(
+    host: &Host,
+    plan: &mut Plan<'_>,
+    session: &mut Session,
+    running: &mut [Running],
+    handles: &[Handle],
+) -> Result<Measurement, Error> {
+    let duration = host.duration;
+    let start = now() + LEAD;
+    let mut waiting = Vec::new();
+    for domain in running.iter_mut() {
+        let tasks: Vec<protocol::Task> = domain.tasks.iter().map(|(_, task)| task.clone()).collect();
+        let name = &host.domains[domain.domain.0].name;
+        let (iterations, offset) = (domain.iterations_per_ms, domain.offset_ns);
+        if tasks.is_empty() {
+            continue;
+        }
+        if let Some(client) = client(&mut domain.body)? {
+            client
+                .begin(&tasks, iterations, (start.as_ns(), offset), duration.as_ns())
+                .map_err(|e| Error::Domain(format!("domain `{name}`: {e}")))?;
+            waiting.push((name, &domain.tasks, client));
+        }
+    }
+    (plan.progress)(&format!("running for {duration}"));
+    let mut measurement = Measurement {
+        jobs: vec![JobStats::default(); host.tasks.len()],
+        executed_ns: vec![0; host.tasks.len()],
+        cpu_time: Vec::new(),
+        overrun_ns: 0,
+        notices: Vec::new(),
+        stopped: false,
+    };
+    let limit = StdDuration::from_nanos((LEAD + duration).as_ns());
+    std::thread::scope(|scope| {
+        let finishing: Vec<_> = waiting
+            .into_iter()
+            .map(|(name, tasks, client)| (name, tasks, scope.spawn(move || client.finish(limit))))
+            .collect();
+        let mut at_start = None;
+        let mut at_end = None;
+        loop {
+            measurement.notices.extend(session.tend()?);
+            let time = now();
+            if at_start.is_none() && time >= start {
+                at_start = Some(used(handles));
+            }
+            let over = time >= start + duration;
+            if at_end.is_none() && over {
+                at_end = Some(used(handles));
+            }
+            if over && finishing.iter().all(|(_, _, thread)| thread.is_finished()) {
+                break;
+            }
+            if (plan.stop)() {
+                measurement.stopped = true;
+                at_end = at_end.or_else(|| Some(used(handles)));
+                break;
+            }
+            if time >= start && !over {
+                (plan.watch)(session, handles, time.since(start));
+            }
+            std::thread::sleep(StdDuration::from_millis(if over { 10 } else { 50 }));
+        }
+        if measurement.stopped && !finishing.is_empty() {
+            // Nobody has results of half a run; the threads that wait for them end with their guests.
+            session.end_children();
+            return Err(Error::Stopped);
+        }
+        let (before, after) = (at_start.unwrap_or_default(), at_end.unwrap_or_default());
+        for ((handle, before), after) in handles.iter().zip(before).zip(after) {
+            let used = Duration::from_ns(after.saturating_sub(before));
+            measurement.cpu_time.push((handle.name.clone(), used));
+        }
+        for (name, tasks, thread) in finishing {
+            let measured = thread
+                .join()
+                .unwrap_or_else(|_| Err(workload::ClientError::Channel("waiting for it failed".into())))
+                .map_err(|e| Error::Domain(format!("domain `{name}`: {e}")))?;
+            collect(host, tasks, &measured, &mut measurement);
+        }
+        Ok(())
+    })?;
+    Ok(measurement)
+}
+
+fn used(handles: &[Handle]) -> Vec<u64> {
+    handles.iter().map(|handle| handle.gauge.cpu_time_ns.load(Ordering::Relaxed)).collect()
+}
+
+fn collect(
+    host: &Host,
+    tasks: &[(TaskIx, protocol::Task)],
+    measured: &Measured,
+    measurement: &mut Measurement,
+) {
+    measurement.overrun_ns = measurement.overrun_ns.max(measured.overrun_ns);
+    for ((index, _), done) in tasks.iter().zip(&measured.tasks) {
+        if let Work::Jobs { deadline, .. } = host.tasks[index.0].work {
+            measurement.jobs[index.0] =
+                workload::tasks::job_stats(&done.jobs, deadline.as_ns(), host.duration.as_ns());
+        }
+        measurement.executed_ns[index.0] = done.executed_ns;
+    }
+}
+
+fn end(body: Body) {
+    match body {
+        // The session's end killed them; this collects what is left.
+        Body::Vm(vm) => drop(vm),
+        Body::Guest(process) => drop(process),
+        Body::Foreign => {}
+    }
+}
+
+fn results(
+    host: &Host,
+    plan: &Plan<'_>,
+    pools: &[usize],
+    report: &Report,
+    measured: &Measurement,
+) -> Results {
+    let duration_ns = host.duration.as_ns();
+    let unit = |name: &str| report.units.iter().find(|unit| unit.name == name);
+    let used = |name: &str| {
+        let found = measured.cpu_time.iter().find(|(known, _)| known == name);
+        found.map_or(0, |(_, time)| time.as_ns())
+    };
+    let tasks: Vec<TaskResult> = host
+        .tasks
+        .iter()
+        .enumerate()
+        .map(|(index, task)| TaskResult {
+            name: task.name.clone(),
+            parent: match task.parent {
+                Parent::Pool(pool) => host.pools[pool.0].name.clone(),
+                Parent::Domain(domain) => host.domains[domain.0].name.clone(),
+            },
+            jobs: measured.jobs[index].clone(),
+            cpu_time_ns: measured.executed_ns[index],
+            context_switches: 0,
+            migrations: 0,
+        })
+        .collect();
+    let vcpus: Vec<VcpuResult> = host
+        .vcpus
+        .iter()
+        .map(|vcpu| {
+            let unit = unit(&vcpu.name);
+            VcpuResult {
+                name: vcpu.name.clone(),
+                cpu_time_ns: used(&vcpu.name),
+                idled_away_ns: unit.map_or(0, |unit| unit.idled_away.as_ns()),
+                wakes: unit.map_or(0, |unit| unit.wakes),
+                sleeps: unit.map_or(0, |unit| unit.sleeps),
+                exhaustions: unit.map_or(0, |unit| unit.exhaustions),
+                replenishments: unit.map_or(0, |unit| unit.replenishments),
+                context_switches: 0,
+                migrations: 0,
+                wake_latency: Recorder::new(),
+            }
+        })
+        .collect();
+    let domains: Vec<DomainResult> = host
+        .domains
+        .iter()
+        .enumerate()
+        .map(|(index, domain)| {
+            let own = &vcpus[domain.vcpus.clone()];
+            let mut jobs = JobStats::default();
+            for (task, _) in host.tasks_of(Parent::Domain(DomainIx(index))) {
+                jobs.merge(&measured.jobs[task.0]);
+            }
+            DomainResult {
+                name: domain.name.clone(),
+                jobs,
+                cpu_time_ns: own.iter().map(|vcpu| vcpu.cpu_time_ns).sum(),
+                decisions: 0,
+                context_switches: 0,
+                migrations: 0,
+                exhaustions: own.iter().map(|vcpu| vcpu.exhaustions).sum(),
+                replenishments: own.iter().map(|vcpu| vcpu.replenishments).sum(),
+            }
+        })
+        .collect();
+    let mut pool_results = Vec::new();
+    let mut processors: Vec<ProcessorResult> = (0..host.processors)
+        .map(|processor| ProcessorResult {
+            processor,
+            pool: None,
+            busy_ns: 0,
+            idle_ns: duration_ns,
+            overhead_ns: 0,
+            decisions: 0,
+            context_switches: 0,
+        })
+        .collect();
+    for (index, pool) in host.pools.iter().enumerate() {
+        let done = pools.iter().position(|&used| used == index).and_then(|at| report.pools.get(at));
+        let members: Vec<usize> =
+            (0..host.domains.len()).filter(|&d| pool_of(host, host.domains[d].parent) == index).collect();
+        let sum = |value: &dyn Fn(&DomainResult) -> u64| members.iter().map(|&d| value(&domains[d])).sum();
+        let busy_ns: u64 = sum(&|domain| domain.cpu_time_ns);
+        // The session is longer than the run: the enforcers' share of it is what counts.
+        let share = |cost: Duration| {
+            let elapsed = u128::from(report.elapsed.as_ns().max(1));
+            (u128::from(cost.as_ns()) * u128::from(duration_ns) / elapsed) as u64
+        };
+        let costs: Vec<u64> =
+            done.map_or(Vec::new(), |done| done.cost.iter().map(|cost| share(*cost)).collect());
+        let overhead_ns: u64 = costs.iter().sum();
+        let capacity = duration_ns.saturating_mul(pool.processors.len() as u64);
+        for (at, &processor) in pool.processors.iter().enumerate() {
+            let Some(result) = processors.get_mut(processor) else { continue };
+            result.pool = Some(pool.name.clone());
+            result.overhead_ns = costs.get(at).copied().unwrap_or(0);
+            // Which processor of a pool a unit ran on is not known with several: shared evenly.
+            result.busy_ns = (busy_ns / pool.processors.len() as u64).min(duration_ns);
+            result.idle_ns = duration_ns.saturating_sub(result.busy_ns + result.overhead_ns);
+        }
+        let mut jobs = JobStats::default();
+        members.iter().for_each(|&d| jobs.merge(&domains[d].jobs));
+        pool_results.push(PoolResult {
+            name: pool.name.clone(),
+            policy: plan.regime.as_ref().map_or(pool.policy.info.name, Regime::name).to_owned(),
+            processors: pool.processors.len(),
+            jobs,
+            busy_ns,
+            idle_ns: capacity.saturating_sub(busy_ns + overhead_ns),
+            overhead_ns,
+            decisions: done.map_or(0, |done| done.decisions),
+            context_switches: 0,
+            migrations: 0,
+            exhaustions: sum(&|domain| domain.exhaustions),
+            replenishments: sum(&|domain| domain.replenishments),
+        });
+    }
+    Results {
+        format: FORMAT.into(),
+        version: VERSION,
+        program: env!("CARGO_PKG_VERSION").into(),
+        source: Source::Live,
+        host: host.name.clone(),
+        seed: host.seed,
+        runs: 1,
+        duration_ns,
+        events: report.pools.iter().map(|pool| pool.evidence.looks).sum(),
+        pools: pool_results,
+        processors,
+        domains,
+        vcpus,
+        tasks,
+    }
+}

@@ -1,0 +1,215 @@
+//! What `punctual top` shows: snapshots of a run, told over a Unix socket to whoever connects, one JSON value a line.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use punctual_model::Host;
+use punctual_sched::Duration;
+use serde::{Deserialize, Serialize};
+
+use crate::journal;
+use crate::session::{Handle, Session};
+
+/// The state of a run at one instant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// The host's name.
+    pub host: String,
+    /// Since the tasks started.
+    pub elapsed_ns: u64,
+    /// By pool.
+    pub pools: Vec<PoolStatus>,
+    /// By vCPU.
+    pub vcpus: Vec<VcpuStatus>,
+}
+
+/// A pool at one instant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolStatus {
+    /// Its name.
+    pub name: String,
+    /// Its policy or regime.
+    pub policy: String,
+    /// Its processors.
+    pub processors: Vec<usize>,
+    /// Looks of its enforcers so far.
+    pub looks: u64,
+    /// Processor time of its enforcers so far.
+    pub enforcers_ns: u64,
+}
+
+/// Where a vCPU stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// Its threads ended.
+    Gone,
+    /// Out of budget.
+    Parked,
+    /// It may run; 0 is the most urgent.
+    Rank(u64),
+}
+
+/// A vCPU at one instant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VcpuStatus {
+    /// Its name.
+    pub name: String,
+    /// Its pool, by position.
+    pub pool: usize,
+    /// Whether it may run.
+    pub standing: Standing,
+    /// Budget left; `None` when the policy keeps none.
+    pub left_ns: Option<u64>,
+    /// Its budget and period, where given.
+    pub budget_ns: Option<u64>,
+    /// See `budget_ns`.
+    pub period_ns: Option<u64>,
+    /// Processor time so far.
+    pub cpu_time_ns: u64,
+    /// Exhaustions so far.
+    pub exhaustions: u64,
+    /// Replenishments so far.
+    pub replenishments: u64,
+}
+
+/// Takes a snapshot of a run of `host` whose units are `handles`, in the order of the host's vCPUs.
+pub fn snapshot(
+    host: &Host,
+    policy: Option<&str>,
+    session: &Session,
+    handles: &[Handle],
+    elapsed: Duration,
+) -> Snapshot {
+    let pools = host.pools.iter().enumerate().map(|(index, pool)| {
+        let enforcers = session.enforcers(index);
+        PoolStatus {
+            name: pool.name.clone(),
+            policy: policy.unwrap_or(pool.policy.info.name).to_owned(),
+            processors: pool.processors.clone(),
+            looks: enforcers.iter().map(|(looks, _)| looks).sum(),
+            enforcers_ns: enforcers.iter().map(|(_, cost)| cost).sum(),
+        }
+    });
+    let vcpus = handles.iter().map(|handle| {
+        let read = |value: &std::sync::atomic::AtomicU64| value.load(Ordering::Relaxed);
+        let gauge = &handle.gauge;
+        let params = host.vcpus.iter().find(|vcpu| vcpu.name == handle.name).map(|vcpu| &vcpu.params);
+        VcpuStatus {
+            name: handle.name.clone(),
+            pool: handle.pool,
+            standing: match read(&gauge.order) {
+                0 => Standing::Gone,
+                1 => Standing::Parked,
+                rank => Standing::Rank(rank - 2),
+            },
+            left_ns: Some(read(&gauge.left_ns)).filter(|&left| left != u64::MAX),
+            budget_ns: params.and_then(|params| params.budget).map(Duration::as_ns),
+            period_ns: params.and_then(|params| params.period).map(Duration::as_ns),
+            cpu_time_ns: read(&gauge.cpu_time_ns),
+            exhaustions: read(&gauge.exhaustions),
+            replenishments: read(&gauge.replenishments),
+        }
+    });
+    Snapshot {
+        host: host.name.clone(),
+        elapsed_ns: elapsed.as_ns(),
+        pools: pools.collect(),
+        vcpus: vcpus.collect(),
+    }
+}
+
+/// The run's end: whoever listens hears every snapshot; who is too slow is let go.
+#[derive(Debug)]
+pub struct Publisher {
+    listener: UnixListener,
+    path: PathBuf,
+    listeners: Vec<UnixStream>,
+}
+
+impl Publisher {
+    /// Opens the socket of this process beside its journal.
+    ///
+    /// # Errors
+    /// The state directory cannot be written.
+    pub fn open() -> io::Result<Publisher> {
+        let directory = journal::directory();
+        std::fs::create_dir_all(&directory)?;
+        let path = directory.join(format!("{}.socket", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path)?;
+        listener.set_nonblocking(true)?;
+        Ok(Publisher { listener, path, listeners: Vec::new() })
+    }
+
+    /// Tells everybody.
+    pub fn publish(&mut self, snapshot: &Snapshot) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            if stream.set_nonblocking(true).is_ok() {
+                self.listeners.push(stream);
+            }
+        }
+        if self.listeners.is_empty() {
+            return;
+        }
+        let Ok(mut line) = serde_json::to_vec(snapshot) else { return };
+        line.push(b'\n');
+        // A line that does not fit the socket's buffer would arrive in part: such a listener is let go.
+        self.listeners.retain_mut(|listener| listener.write_all(&line).is_ok());
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// The sockets of runs on this machine. One whose run is gone is removed.
+///
+/// # Errors
+/// The state directory cannot be read.
+pub fn running() -> io::Result<Vec<PathBuf>> {
+    let entries = match std::fs::read_dir(journal::directory()) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(e),
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        if path.extension().is_none_or(|extension| extension != "socket") {
+            continue;
+        }
+        match UnixStream::connect(&path) {
+            Ok(_) => found.push(path),
+            Err(_) => drop(std::fs::remove_file(&path)),
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Listens to a run until it ends or `each` returns false.
+///
+/// # Errors
+/// The run is not there, or says something that is not a snapshot.
+pub fn follow(path: &Path, mut each: impl FnMut(Snapshot) -> bool) -> io::Result<()> {
+    let mut lines = BufReader::new(UnixStream::connect(path)?);
+    let mut line = String::new();
+    loop {
+        line.clear();
+        // A snapshot of 65,536 vCPUs is far below this.
+        let read = io::Read::take(&mut lines, 64 << 20).read_line(&mut line)?;
+        if read == 0 {
+            return Ok(());
+        }
+        let snapshot =
+            serde_json::from_str(&line).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
+        if !each(snapshot) {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! `punctual run` and `punctual attach`: a host file carried out on this machine; `punctual restore`.
+
+use std::cell::RefCell;
+use std::fmt::Write as _;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::Duration as StdDuration;
+
+use punctual_live::driver::Settings;
+use punctual_live::enforcer::Notice;
+use punctual_live::journal::{self, Restored};
+use punctual_live::run::{Error, Form, Outcome, Plan};
+use punctual_live::session::{self, BASELINES, Regime, Report};
+use punctual_live::status::{Publisher, snapshot};
+use punctual_model::Recorder;
+use punctual_model::host::Host;
+use punctual_model::live::Backend;
+use punctual_report::format::{fmt_count, fmt_duration, fmt_share};
+use punctual_report::json;
+use punctual_report::table::{self, Cells};
+use punctual_sched::Duration;
+
+use super::input::{Changes, HostFile};
+use super::output::{OutFile, Ui};
+use super::{Failure, exit, interrupt};
+
+/// Run a host file on this machine: real VMs or processes, their vCPUs under the pools' policies.
+///
+/// Domains are started as the file says (`vm`, `process`, `attach`; by default a VM with the project's guest), run
+/// their task sets under enforcement, and are ended. Everything that was changed on this machine is put back, whatever
+/// happens; `punctual restore` does it after a crash of guardian and run together. Needs root (or CAP_SYS_NICE and a
+/// writable cgroup version 2), and leaves at least one processor to the host.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    punctual run examples/five-vms.toml                      five real VMs under the file's policy\n  \
+    punctual run examples/five-vms.toml --as process         the same task sets without QEMU\n  \
+    punctual run examples/five-vms.toml --policy linux-cfs   what plain Linux does with them\n  \
+    punctual run host.toml --json > live.json && punctual sim host.toml --json > sim.json\n  \
+    punctual compare sim.json live.json")]
+pub struct Args {
+    /// The host file; `-` reads standard input.
+    #[arg(value_name = "HOST.toml")]
+    file: PathBuf,
+    /// Schedule every pool by this policy instead of the file's; also linux-cfs, linux-fifo and linux-deadline, which are
+    /// plain Linux for comparison. Several (repeated or with commas) run one after the other and stand side by side.
+    #[arg(long, value_name = "POLICY", value_delimiter = ',')]
+    policy: Vec<String>,
+    /// What stands for a domain that has none of `vm`, `process` and `attach`.
+    #[arg(long = "as", value_name = "FORM", default_value = "vm")]
+    form: FormName,
+    #[command(flatten)]
+    enforcement: EnforcementArgs,
+    #[command(flatten)]
+    changes: Changes,
+    /// Exit with 1 if any deadline was missed.
+    #[arg(long)]
+    fail_on_miss: bool,
+}
+
+/// Options of enforcement that `run` and `attach` share.
+#[derive(clap::Args, Debug)]
+struct EnforcementArgs {
+    /// Print results as JSON.
+    #[arg(long)]
+    json: bool,
+    /// Write results as JSON to a file.
+    #[arg(long, value_name = "OUT.json")]
+    output: Option<PathBuf>,
+    /// Start even if the pools take every processor.
+    #[arg(long)]
+    starve: bool,
+    /// End the run, put everything back, if enforcement is silent for this long.
+    #[arg(long, value_name = "MS", default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(200..=600_000))]
+    silence_ms: u64,
+    /// Never look again sooner than this just because a budget may end.
+    #[arg(long, value_name = "US", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    granularity_us: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum FormName {
+    /// A VM under QEMU with the project's guest.
+    Vm,
+    /// The guest program as a process.
+    Process,
+}
+
+/// Put running VMs, processes or threads under the policies of a host file, and let them go at the end.
+///
+/// Every domain of the file says by `attach` what it stands for: QEMU by its QMP socket or process, a libvirt domain,
+/// Firecracker, Cloud Hypervisor, or thread ids. Ends with Ctrl-C or after --duration; nothing that was attached to is
+/// ended, and every thread has its scheduling back.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    punctual attach host.toml                                until Ctrl-C\n  \
+    punctual attach host.toml --duration 60s --json\n  \
+    punctual attach host.toml & punctual top")]
+pub struct AttachArgs {
+    /// The host file; `-` reads standard input.
+    #[arg(value_name = "HOST.toml")]
+    file: PathBuf,
+    /// Schedule every pool by this policy instead of the file's.
+    #[arg(long, value_name = "POLICY")]
+    policy: Option<String>,
+    #[command(flatten)]
+    enforcement: EnforcementArgs,
+    #[command(flatten)]
+    changes: Changes,
+}
+
+/// Put back what a live run that ended together with its guardian left changed.
+///
+/// Without such a run there is nothing to do, which it says. Running ones are left alone.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    punctual restore                  undo every abandoned run\n  \
+    punctual restore --json")]
+pub struct RestoreArgs {
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `punctual run`.
+pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
+    let file = HostFile::read(&args.file)?;
+    let form = match args.form {
+        FormName::Vm => Form::Vm,
+        FormName::Process => Form::Process,
+    };
+    let names: Vec<Option<&str>> = match args.policy.as_slice() {
+        [] => vec![None],
+        names => names.iter().map(|name| Some(name.as_str())).collect(),
+    };
+    // Every policy is judged before the first VM boots.
+    let mut hosts = Vec::new();
+    for name in names {
+        let (regime, policy) = regime_of(name);
+        hosts.push((name, regime, file.host(&args.changes.overrides(policy))?));
+    }
+    if args.enforcement.output.is_some() && hosts.len() > 1 {
+        return Err(Failure::Usage("--output takes the results of one policy; --json prints several".into()));
+    }
+    let several = hosts.len() > 1;
+    let mut columns = Vec::new();
+    let mut reports = String::new();
+    for (name, regime, host) in hosts {
+        let outcome = carry_out(&host, form, regime, &args.enforcement, ui)?;
+        if several {
+            reports += &evidence(&outcome.report);
+        } else if !args.enforcement.json {
+            ui.print(table::summary(&outcome.results, ui.stdout_has_colour()))?;
+            ui.print(evidence(&outcome.report))?;
+        }
+        columns.push((name.unwrap_or("file's policy").to_owned(), outcome.results));
+    }
+    match (several, args.enforcement.json) {
+        (true, false) => {
+            ui.print(table::side_by_side(&columns, Cells::Misses, ui.stdout_has_colour()))?;
+            ui.print(reports)?;
+        }
+        (true, true) => {
+            let all: Vec<String> = columns.iter().map(|(_, results)| json::to_json(results)).collect();
+            ui.print(format!("[\n{}\n]\n", all.join(",\n").replace("\n,", ",")))?;
+        }
+        (false, true) => ui.print(json::to_json(&columns[0].1))?,
+        (false, false) => {}
+    }
+    let missed = columns.iter().any(|(_, results)| results.pools.iter().any(|pool| pool.jobs.missed > 0));
+    Ok(if missed && args.fail_on_miss { exit::MISSED } else { exit::OK })
+}
+
+/// Runs `punctual attach`.
+pub fn attach(args: &AttachArgs, ui: &Ui) -> Result<u8, Failure> {
+    let (regime, policy) = regime_of(args.policy.as_deref());
+    let mut host = HostFile::read(&args.file)?.host(&args.changes.overrides(policy))?;
+    let other = host.domains.iter().find(|domain| !matches!(domain.live.backend, Backend::Attach(_)));
+    if let Some(domain) = other {
+        return Err(Failure::Usage(format!(
+            "domain `{}` does not say what to attach to\n  \
+             expected for example `attach = {{ process = PID }}` in [domain.{}]; `punctual run` starts domains",
+            domain.name, domain.name
+        )));
+    }
+    if args.changes.duration.is_none() {
+        // A year: until somebody stops it.
+        host.duration = Duration::from_secs(365 * 24 * 3600);
+    }
+    let outcome = carry_out(&host, Form::Process, regime, &args.enforcement, ui)?;
+    match args.enforcement.json {
+        true => ui.print(json::to_json(&outcome.results))?,
+        false => ui.print(evidence(&outcome.report))?,
+    }
+    Ok(exit::OK)
+}
+
+/// The regime and the policy that the host file takes, of one name.
+fn regime_of(name: Option<&str>) -> (Option<Regime>, Option<String>) {
+    match BASELINES.iter().find(|(baseline, _)| Some(*baseline) == name) {
+        Some((_, regime)) => (Some(regime.clone()), None),
+        None => (None, name.map(str::to_owned)),
+    }
+}
+
+fn carry_out(
+    host: &Host,
+    form: Form,
+    regime: Option<Regime>,
+    args: &EnforcementArgs,
+    ui: &Ui,
+) -> Result<Outcome, Failure> {
+    interrupt::install();
+    interrupt::be_graceful();
+    undo_abandoned(ui)?;
+    let program = std::env::current_exe()
+        .map_err(|e| Failure::Usage(format!("the program's own file is not known: {e}")))?;
+    let publisher = RefCell::new(Publisher::open().ok());
+    let policy = regime.as_ref().map(Regime::name);
+    let show = std::io::stderr().is_terminal();
+    let outcome = punctual_live::run::run(
+        host,
+        &mut Plan {
+            program,
+            form,
+            regime: regime.clone(),
+            starve: args.starve,
+            silence: StdDuration::from_millis(args.silence_ms),
+            driver: Settings { granularity: Duration::from_us(args.granularity_us), ..Settings::default() },
+            parameters: Vec::new(),
+            progress: &|line| {
+                if show {
+                    eprintln!("{line}");
+                }
+            },
+            stop: &interrupt::stopped,
+            watch: &mut |session, handles, elapsed| {
+                if let Some(publisher) = publisher.borrow_mut().as_mut() {
+                    publisher.publish(&snapshot(host, policy, session, handles, elapsed));
+                }
+            },
+        },
+    );
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        Err(Error::Stopped) => return Err(Failure::Interrupted),
+        Err(Error::Session(session::Error::Refused(refusal))) => {
+            return Err(Failure::Usage(refusal.to_string()));
+        }
+        Err(error) => return Err(Failure::Usage(error.to_string())),
+    };
+    for notice in &outcome.notices {
+        match notice {
+            Notice::Gone(name) => ui.warn(&format!("`{name}` ended during the run")),
+            Notice::Failed(name, why) => ui.warn(&format!("`{name}` could not be enforced any more: {why}")),
+            Notice::Refused(name, why) => ui.warn(&format!("`{name}` was refused: {why}")),
+        }
+    }
+    if let Some(path) = &args.output {
+        let mut out = OutFile::create(path)?;
+        std::io::Write::write_all(&mut out, json::to_json(&outcome.results).as_bytes())?;
+        out.finish()?;
+    }
+    match outcome.report.restored.failures.as_slice() {
+        [] => Ok(outcome),
+        failures => {
+            Err(Failure::Usage(format!("not everything could be put back:\n  {}", failures.join("\n  "))))
+        }
+    }
+}
+
+/// What enforcement did and what was put back.
+fn evidence(report: &Report) -> String {
+    let mut out = String::new();
+    // Writing to a string cannot fail, here and below.
+    for pool in &report.pools {
+        let processors = punctual_live::preflight::list(&pool.processors);
+        let _ = writeln!(out, "\nenforcement of {} on processor {processors}", pool.policy);
+        if pool.cost.is_empty() {
+            let _ = writeln!(out, "  none: plain Linux");
+            continue;
+        }
+        let cost: u64 = pool.cost.iter().map(|cost| cost.as_ns()).sum();
+        let share = fmt_share(cost, report.elapsed.as_ns() * pool.cost.len() as u64);
+        let looks = fmt_count(pool.evidence.looks);
+        let _ = writeln!(out, "  enforcer          {share} of the processor, {looks} looks");
+        let _ = writeln!(out, "  budget overrun    {}", distribution(&pool.evidence.overrun));
+        let _ = writeln!(out, "  replenished late  {}", distribution(&pool.evidence.replenishment_lateness));
+    }
+    let _ = writeln!(out, "\n{}", restored(&report.restored));
+    out
+}
+
+fn distribution(recorder: &Recorder) -> String {
+    if recorder.count() == 0 {
+        return "never".into();
+    }
+    let quantile = |ppm| fmt_duration(recorder.quantile_ppm(ppm));
+    format!(
+        "p50 {}, p99 {}, max {} ({} times)",
+        quantile(500_000),
+        quantile(990_000),
+        fmt_duration(recorder.max()),
+        fmt_count(recorder.count())
+    )
+}
+
+fn restored(restored: &Restored) -> String {
+    let mut parts = vec![format!("{} threads", restored.threads)];
+    if restored.files > 0 {
+        parts.push(format!("{} kernel parameters", restored.files));
+    }
+    if restored.groups > 0 {
+        parts.push(format!("{} groups removed", restored.groups));
+    }
+    if restored.children > 0 {
+        parts.push(format!("{} processes of the run ended", restored.children));
+    }
+    if restored.threads_gone > 0 {
+        parts.push(format!("{} threads had ended", restored.threads_gone));
+    }
+    format!("put back: {}", parts.join(", "))
+}
+
+/// A run must not build on what a dead one left.
+fn undo_abandoned(ui: &Ui) -> Result<(), Failure> {
+    for path in abandoned()? {
+        let done = journal::restore(&path).map_err(|e| Failure::Usage(format!("{}: {e}", path.display())))?;
+        ui.warn(&format!("an earlier run ended together with its guardian; {}", restored(&done)));
+    }
+    Ok(())
+}
+
+fn abandoned() -> Result<Vec<PathBuf>, Failure> {
+    journal::abandoned()
+        .map_err(|e| Failure::Usage(format!("{} cannot be read: {e}", journal::directory().display())))
+}
+
+/// Runs `punctual restore`.
+pub fn restore(args: &RestoreArgs, ui: &Ui) -> Result<u8, Failure> {
+    let mut all = Vec::new();
+    for path in abandoned()? {
+        let done = journal::restore(&path).map_err(|e| Failure::Usage(format!("{}: {e}", path.display())))?;
+        all.push(done);
+    }
+    if args.json {
+        ui.print_json(&all)?;
+    } else if all.is_empty() {
+        ui.print("nothing to put back\n")?;
+    } else {
+        for done in &all {
+            ui.print(restored(done) + "\n")?;
+        }
+    }
+    let failures: Vec<&str> = all.iter().flat_map(|done| &done.failures).map(String::as_str).collect();
+    match failures.as_slice() {
+        [] => Ok(exit::OK),
+        failures => {
+            Err(Failure::Usage(format!("not everything could be put back:\n  {}", failures.join("\n  "))))
+        }
+    }
+}
