@@ -45,7 +45,8 @@ Exit codes:
   0    it ran
   1    it ran, and a deadline was missed (with --fail-on-miss), a verdict is not the recorded one
        (with --strict), or a deadline is not guaranteed (check)
-  2    the command line or a file is wrong, or an output cannot be written
+  2    the command line or a file is wrong, an output cannot be written, or this machine does not permit
+       a live run
   3    the simulator found an invariant violated (please report it)
   130  interrupted";
 
@@ -55,12 +56,13 @@ Examples:
   punctual sim examples/five-vms.toml --policy all         under every policy, side by side
   punctual sweep examples/five-vms.toml --vary 'domain.*.generate.load=30%..100%:10%'
   punctual check examples/five-vms.toml                    which deadlines are guaranteed?
+  punctual run examples/misbehaving.toml --policy deferrable,linux-cfs     five real VMs on this machine
   punctual policies rtds                                   what a policy is and takes";
 
 /// Keeps virtual machines on time.
 ///
 /// One host file describes processors, VMs and their tasks; punctual says which VM of it would miss
-/// deadlines under which scheduling policy.
+/// deadlines under which scheduling policy, and runs real VMs under these policies on Linux.
 #[derive(Parser, Debug)]
 #[command(name = "punctual", version, after_help = EXAMPLES, after_long_help = examples_and_exit_codes(), max_term_width = 100)]
 pub struct Cli {
