@@ -189,8 +189,11 @@ fn number_of(name: &std::ffi::OsStr) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// A `proc` with one process for each pid: its threads, and its command line.
-    fn proc(processes: &[(u32, &[(u32, &str)], &str)]) -> tempfile::TempDir {
+    /// A process: its id, its threads, its command line.
+    type Process<'a> = (u32, &'a [(u32, &'a str)], &'a str);
+
+    /// A `proc` with these processes.
+    fn proc(processes: &[Process]) -> tempfile::TempDir {
         let root = tempfile::tempdir().expect("a directory");
         let write = |path: PathBuf, text: &str| {
             fs::create_dir_all(path.parent().expect("a parent")).expect("made");
