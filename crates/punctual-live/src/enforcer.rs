@@ -43,7 +43,6 @@ pub enum Notice {
 struct State {
     driver: Driver,
     units: Vec<Option<LiveUnit>>,
-    gone: Vec<LiveUnit>,
     seen: Vec<(usize, Seen)>,
     /// Units that may run: rank and number.
     ranked: Vec<(u16, usize)>,
@@ -116,7 +115,6 @@ impl Enforcement {
         let state = Arc::new(Mutex::new(State {
             driver,
             units: Vec::new(),
-            gone: Vec::new(),
             seen: Vec::with_capacity(64),
             ranked: Vec::with_capacity(64),
             unread: Vec::new(),
@@ -286,7 +284,6 @@ impl State {
             // A failure means that it is gone, or that undoing the journal will say so.
             let _ = unit.admit(LOWEST);
             unit.gauge.set_order(None);
-            self.gone.push(unit);
         }
     }
 

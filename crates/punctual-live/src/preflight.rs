@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::os::sched::{self, Attributes};
 use crate::os::{cgroup, proc};
@@ -142,7 +143,9 @@ pub fn rt_group() -> Option<(String, i64)> {
 /// cgroup version 2 is missing, read-only or too old.
 pub fn parking() -> Result<std::path::PathBuf, Refusal> {
     let mount = cgroup::mount().map_err(|e| refusal("threads cannot be parked", e.to_string()))?;
-    let probe = mount.join(format!("punctual-probe-{}", std::process::id()));
+    static PROBES: AtomicU64 = AtomicU64::new(0);
+    let number = PROBES.fetch_add(1, Ordering::Relaxed);
+    let probe = mount.join(format!("punctual-probe-{}-{number}", std::process::id()));
     let made = fs::create_dir(&probe);
     let has_freezer = probe.join("cgroup.freeze").exists();
     let _ = fs::remove_dir(&probe);

@@ -563,6 +563,11 @@ fn measure(
             if over && finishing.iter().all(|(_, _, thread)| thread.is_finished()) {
                 break;
             }
+            if !over && finishing.iter().any(|(_, _, thread)| thread.is_finished()) {
+                // No guest is done before the end: this one is gone, and below it says so.
+                session.end_children();
+                break;
+            }
             if (plan.stop)() {
                 measurement.stopped = true;
                 at_end = at_end.or_else(|| Some(used(handles)));
@@ -583,6 +588,13 @@ fn measure(
             let used = Duration::from_ns(after.saturating_sub(before));
             measurement.cpu_time.push((handle.name.clone(), used));
         }
+        // A guest that ended of itself comes before those that were ended because of it.
+        let gone = |name: &str| {
+            let ended = |notice: &Notice| matches!(notice, Notice::Gone(unit) if unit.starts_with(name));
+            measurement.notices.iter().any(ended)
+        };
+        let mut finishing = finishing;
+        finishing.sort_by_key(|(name, _, _)| !gone(name));
         for (name, tasks, thread) in finishing {
             let measured = thread
                 .join()

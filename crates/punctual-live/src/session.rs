@@ -14,7 +14,7 @@ use crate::driver::{Driver, Evidence, Settings};
 use crate::enforcer::{Command, Enforcement, Notice, now};
 use crate::guardian::{Guardian, Orders};
 use crate::journal::{self, Change, Identity, Journal, Restored};
-use crate::os::cgroup::Group;
+use crate::os::cgroup::{self, Group};
 use crate::os::sched::{self, Attributes};
 use crate::preflight;
 use crate::unit::{Gauge, HIGHEST, LOWEST, LiveUnit, Members, Trouble};
@@ -135,6 +135,7 @@ pub struct Session {
     guardian: Option<Guardian>,
     directory: PathBuf,
     domains: Vec<(String, Group)>,
+    domains_made: usize,
     pools: Vec<Pool>,
     units: usize,
     children: Vec<Child>,
@@ -231,6 +232,7 @@ impl Session {
             guardian: Some(guardian),
             directory,
             domains: Vec::new(),
+            domains_made: 0,
             pools: Vec::new(),
             units: 0,
             children: Vec::new(),
@@ -284,7 +286,8 @@ impl Session {
         if let Some((_, group)) = self.domains.iter().find(|(name, _)| name == domain) {
             return Ok(group.directory().to_owned());
         }
-        let directory = self.directory.join(format!("domain{}", self.domains.len()));
+        let directory = self.directory.join(format!("domain{}", self.domains_made));
+        self.domains_made += 1;
         let group = Group::make(&directory, false)
             .map_err(system(format!("{} cannot be made", directory.display())))?;
         self.domains.push((domain.to_owned(), group));
@@ -353,6 +356,16 @@ impl Session {
         let change = Change::Child { process, name: name.to_owned() };
         self.started_processes.push(process);
         self.journal.record(&change).map_err(system("the journal cannot be written"))
+    }
+
+    /// Collects programs that were launched and have ended, and removes the groups of units that are gone.
+    pub fn reap(&mut self) {
+        self.children.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
+        self.started_processes.retain(Identity::is_alive);
+        self.domains.retain(|(_, group)| {
+            let empty = group.threads().is_ok_and(|threads| threads.is_empty());
+            !(empty && cgroup::remove_tree(group.directory()).is_ok())
+        });
     }
 
     /// Ends the processes that the run started: whoever waits for them need not wait any longer.

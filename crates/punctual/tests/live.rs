@@ -5,6 +5,8 @@ mod common;
 use std::time::Duration as StdDuration;
 
 use common::live::{Bench, needs};
+use punctual_live::enforcer::Notice;
+use punctual_live::session::Regime;
 use punctual_sched::{Duration, UnitParams};
 
 fn server(budget_us: u64, period_us: u64, priority: u32) -> UnitParams {
@@ -17,21 +19,98 @@ fn server(budget_us: u64, period_us: u64, priority: u32) -> UnitParams {
     }
 }
 
+const SECOND: StdDuration = StdDuration::from_secs(1);
+
 #[test]
 fn a_budget_holds_though_the_processor_is_idle_otherwise() {
-    if !needs() {
-        return;
-    }
+    let Some(_turn) = needs() else { return };
     for policy in ["deferrable", "periodic", "polling", "sporadic", "rtds", "sedf"] {
         let mut bench = Bench::start(policy, &[]);
         bench.spin("a", &server(2_000, 10_000, 1));
-        let (shares, report) = bench.run(StdDuration::from_secs(1));
-        let share_ppm = shares[0];
-        println!(
-            "{policy}: share {share_ppm} ppm, {:?}",
-            report.pools[0].evidence.overrun.quantile_ppm(990_000)
-        );
-        assert!((150_000..=215_000).contains(&share_ppm), "{policy}: {share_ppm} ppm of the processor");
-        assert!(report.restored.failures.is_empty(), "{:?}", report.restored);
+        let (shares, report) = bench.run(SECOND);
+        println!("{policy}: {} ppm of the processor", shares[0]);
+        // Late looks are paid back, so more is never possible; less is, on a machine that is busy with other things.
+        assert!((100_000..=212_000).contains(&shares[0]), "{policy}: {} ppm of the processor", shares[0]);
+        assert_eq!(report.restored.failures, Vec::<String>::new());
     }
+}
+
+#[test]
+fn a_hog_takes_nothing_from_a_less_urgent_budget() {
+    let Some(_turn) = needs() else { return };
+    for policy in ["deferrable", "periodic", "sporadic", "rtds", "sedf"] {
+        let mut bench = Bench::start(policy, &[]);
+        bench.spin("urgent", &server(3_000, 10_000, 1));
+        bench.spin("patient", &server(10_000, 20_000, 2));
+        let (shares, _) = bench.run(SECOND);
+        assert!(shares[0] < 320_000, "{policy}: the hog got {} ppm", shares[0]);
+        assert!(shares[1] > 350_000, "{policy}: its neighbour got {} ppm of 500,000", shares[1]);
+    }
+}
+
+#[test]
+fn a_bomb_of_threads_stays_within_one_budget() {
+    let Some(_turn) = needs() else { return };
+    let mut bench = Bench::start("deferrable", &[]);
+    let bomb = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do (while :; do :; done) & done; wait";
+    bench.program("bomb", ["sh", "-c", bomb].map(String::from).to_vec(), &server(2_000, 10_000, 1));
+    bench.spin("neighbour", &server(10_000, 20_000, 2));
+    let (shares, report) = bench.run(SECOND);
+    assert!(shares[0] < 212_000, "thirteen processes got {} ppm of 200,000", shares[0]);
+    assert!(shares[1] > 350_000, "their neighbour got {} ppm of 500,000", shares[1]);
+    assert_eq!(report.restored.failures, Vec::<String>::new());
+}
+
+#[test]
+fn without_budgets_the_hog_takes_all() {
+    let Some(_turn) = needs() else { return };
+    let mut bench = Bench::of(&Regime::LinuxFifo);
+    bench.spin("urgent", &server(3_000, 10_000, 1));
+    bench.spin("patient", &server(10_000, 20_000, 2));
+    let (shares, _) = bench.run(SECOND);
+    assert!(shares[0] > 600_000 && shares[1] < 200_000, "plain SCHED_FIFO gave {shares:?} ppm");
+}
+
+#[test]
+fn a_unit_that_ends_leaves_the_others_alone() {
+    let Some(_turn) = needs() else { return };
+    let mut bench = Bench::start("deferrable", &[]);
+    let brief = ["sh", "-c", "sleep 0.5"].map(String::from).to_vec();
+    bench.program("brief", brief, &server(2_000, 10_000, 1));
+    bench.spin("stays", &server(5_000, 10_000, 2));
+    bench.tend(SECOND);
+    assert_eq!(bench.notices, [Notice::Gone("brief".into())]);
+    let (shares, report) = bench.run(SECOND);
+    assert!(shares[1] > 350_000, "the other got {} ppm of 500,000", shares[1]);
+    assert_eq!(report.units.len(), 1);
+}
+
+#[test]
+fn new_parameters_count_while_it_runs() {
+    let Some(_turn) = needs() else { return };
+    let mut bench = Bench::start("deferrable", &[]);
+    bench.spin("a", &server(1_000, 10_000, 1));
+    let handle = bench.handles[0].clone();
+    bench.tend(StdDuration::from_millis(200));
+    bench.session.adjust_unit(&handle, &server(5_000, 10_000, 1));
+    let (shares, _) = bench.run(SECOND);
+    assert!(shares[0] > 350_000, "{} ppm of the 500,000 that it was given", shares[0]);
+}
+
+#[test]
+fn units_that_come_and_go_leak_nothing() {
+    let Some(_turn) = needs() else { return };
+    let seconds = std::env::var("PUNCTUAL_SOAK_S").ok().and_then(|s| s.parse().ok()).unwrap_or(5);
+    let mut bench = Bench::start("deferrable", &[]);
+    bench.spin("first", &server(1_000, 10_000, 1));
+    bench.soak(StdDuration::from_secs(1), 1);
+    let before = common::live::resources();
+    let rounds = bench.soak(StdDuration::from_secs(seconds), 2);
+    let after = common::live::resources();
+    println!("{rounds} rounds in {seconds} s; descriptors, threads, KiB: {before:?} -> {after:?}");
+    assert_eq!((before.0, before.1), (after.0, after.1), "descriptors and threads after {rounds} rounds");
+    // The policy and the enforcer keep a slot per unit that ever was: small, and no more than that.
+    assert!(after.2 < before.2 + 4096 + rounds * 2, "{} KiB grew to {} KiB", before.2, after.2);
+    let (_, report) = bench.run(StdDuration::from_millis(100));
+    assert_eq!(report.restored.failures, Vec::<String>::new());
 }

@@ -2,31 +2,37 @@
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::faults::random;
 use punctual_live::driver::Settings;
 use punctual_live::enforcer::Notice;
 use punctual_live::preflight;
 use punctual_live::session::{Handle, Regime, Report, Session, Setup, Streams};
 use punctual_live::unit::Members;
 use punctual_model::host::PolicyChoice;
-use punctual_sched::UnitParams;
 use punctual_sched::registry::{self, OptionValue, Options};
+use punctual_sched::{Duration as Dur, UnitParams};
 
 /// The only processor whose real-time threads may spin.
 pub const PROCESSOR: usize = 1;
 
-/// Can this machine run live tests? If not, says in one line why; with `PUNCTUAL_NO_SKIP=1` that is a failure.
-pub fn needs() -> bool {
+/// Can this machine run live tests? If not, says in one line why; with `PUNCTUAL_NO_SKIP=1` that is a failure. There is
+/// one processor for all: whoever has the guard has its turn.
+pub fn needs() -> Option<MutexGuard<'static, ()>> {
+    static TURN: Mutex<()> = Mutex::new(());
+    // A test that failed left nothing behind that concerns the next.
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let problem = preflight::processors(&[PROCESSOR], false)
         .err()
         .or_else(|| preflight::real_time().err())
         .or_else(|| preflight::parking().err());
-    let Some(problem) = problem else { return true };
+    let Some(problem) = problem else { return Some(turn) };
     let line = format!("skipped, live tests need real-time threads on processor 1: {problem}");
     assert!(std::env::var_os("PUNCTUAL_NO_SKIP").is_none(), "{line}");
     eprintln!("{line}");
-    false
+    None
 }
 
 /// A session with one pool.
@@ -97,4 +103,61 @@ impl Bench {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
+
+    /// Adds, adjusts and removes units at random for that long; returns how often.
+    pub fn soak(&mut self, length: Duration, seed: u64) -> u64 {
+        let end = Instant::now() + length;
+        let mut here: Vec<(Handle, i32)> = Vec::new();
+        let mut rounds = 0;
+        while Instant::now() < end {
+            rounds += 1;
+            let draw = random(seed * 1_000_000 + rounds);
+            let params = UnitParams {
+                budget: Some(Dur::from_us(100 + draw % 900)),
+                period: Some(Dur::from_us(5_000 + draw % 20_000)),
+                priority: Some((draw % 50) as u32),
+                ..UnitParams::default()
+            };
+            match draw % 3 {
+                0 if here.len() < 8 => {
+                    let id = self.spin(&format!("u{seed}.{rounds}"), &params);
+                    here.push((self.handles.pop().expect("just added"), id));
+                }
+                1 if !here.is_empty() => {
+                    let (handle, id) = here.swap_remove(draw as usize % here.len());
+                    self.session.remove_unit(&handle);
+                    self.end(id);
+                }
+                _ if !here.is_empty() => {
+                    let at = draw as usize % here.len();
+                    self.session.adjust_unit(&here[at].0.clone(), &params);
+                }
+                _ => {}
+            }
+            self.tend(Duration::from_millis(10));
+        }
+        for (handle, id) in here {
+            self.session.remove_unit(&handle);
+            self.end(id);
+        }
+        self.tend(Duration::from_millis(200));
+        rounds
+    }
+
+    /// Ends a program of a unit that was let go.
+    fn end(&mut self, id: i32) {
+        self.tend(Duration::from_millis(30));
+        let pid = rustix::process::Pid::from_raw(id).expect("a process");
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        self.session.reap();
+    }
+}
+
+/// Descriptors, threads and resident KiB of this process.
+pub fn resources() -> (usize, usize, u64) {
+    let count = |path: &str| std::fs::read_dir(path).expect("readable").count();
+    let status = std::fs::read_to_string("/proc/self/status").expect("readable");
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
+    let resident_kib = resident.trim().trim_end_matches(" kB").parse().expect("a number");
+    (count("/proc/self/fd"), count("/proc/self/task"), resident_kib)
 }

@@ -1,3 +1,5 @@
-//! Shared by tests of the program.
+//! Shared by tests of the program. Each test program uses a part of it.
+#![allow(dead_code)]
 
+pub mod faults;
 pub mod live;

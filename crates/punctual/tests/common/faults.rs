@@ -1,0 +1,178 @@
+//! Processes that a run attaches to, and everything about the machine that a run may change.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use punctual_live::os::sched::{Attributes, affinity, attributes};
+use punctual_live::os::{cgroup, proc};
+use punctual_live::preflight::RT_RUNTIME;
+
+/// What a run may change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    threads: Vec<(i32, Attributes, Vec<usize>, String)>,
+    rt_runtime_us: String,
+    groups: Vec<PathBuf>,
+}
+
+/// Processes of the test with a state directory of their own.
+pub struct Victims {
+    processes: Vec<Child>,
+    directory: PathBuf,
+}
+
+impl Victims {
+    /// Starts them: one spins, two sleep.
+    pub fn start(name: &str) -> Victims {
+        let directory = std::env::temp_dir().join(format!("punctual-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let commands: [&[&str]; 3] =
+            [&["sh", "-c", "while :; do :; done"], &["sleep", "1000"], &["nice", "-n", "3", "sleep", "1000"]];
+        let start = |command: &&[&str]| {
+            Command::new(command[0]).args(&command[1..]).stdin(Stdio::null()).spawn().expect("a process")
+        };
+        let processes: Vec<Child> = commands.iter().map(start).collect();
+        // `nice` becomes `sleep`.
+        std::thread::sleep(Duration::from_millis(100));
+        let domain = |(index, process): (usize, &Child)| {
+            let id = process.id();
+            format!(
+                "[domain.d{index}]\nbudget = \"2ms\"\nperiod = \"10ms\"\npriority = {index}\n\
+                 attach = {{ threads = [{id}] }}\n"
+            )
+        };
+        let domains: String = processes.iter().enumerate().map(domain).collect();
+        let host = format!(
+            "name = \"{name}\"\n[machine]\nprocessors = 2\n[pool.guests]\nprocessors = [1]\npolicy = \"deferrable\"\n{domains}"
+        );
+        std::fs::write(directory.join("host.toml"), host).expect("a host file");
+        Victims { processes, directory }
+    }
+
+    /// The host file that attaches to them.
+    pub fn host(&self) -> String {
+        self.directory.join("host.toml").display().to_string()
+    }
+
+    /// The program with the state directory of this test.
+    pub fn punctual(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        command.args(args).env("PUNCTUAL_STATE", &self.directory);
+        command
+    }
+
+    /// Attaches to them.
+    pub fn attach(&self, args: &[&str]) -> Child {
+        let mut command = self.punctual(&["attach", &self.host()]);
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().expect("it starts")
+    }
+
+    /// How everything is now.
+    pub fn state(&self) -> State {
+        let threads = self.processes.iter().map(|process| {
+            let tid = process.id() as i32;
+            let group = cgroup::group_of(tid).expect("it lives");
+            (tid, attributes(tid).expect("it lives"), affinity(tid).expect("it lives"), group)
+        });
+        let mount = cgroup::mount().expect("mounted");
+        let mut groups: Vec<PathBuf> = std::fs::read_dir(mount)
+            .expect("readable")
+            .map(|entry| entry.expect("readable").path())
+            .filter(|path| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("punctual-")))
+            .collect();
+        groups.sort();
+        State {
+            threads: threads.collect(),
+            rt_runtime_us: std::fs::read_to_string(RT_RUNTIME).expect("readable"),
+            groups,
+        }
+    }
+
+    fn has_journal(&self) -> bool {
+        let entries = std::fs::read_dir(&self.directory).expect("readable");
+        entries.flatten().any(|entry| entry.path().extension().is_some_and(|e| e == "journal"))
+    }
+
+    /// Waits until no journal is left.
+    pub fn wait_until_restored(&self) {
+        wait("the machine is put back", || !self.has_journal());
+    }
+
+    /// Waits until a run has changed all the threads.
+    pub fn wait_until_changed(&self, before: &State) {
+        wait("the run changes something", || {
+            let now = self.state();
+            now.threads.iter().zip(&before.threads).all(|(now, before)| now.3 != before.3)
+        });
+    }
+
+    /// Waits until a VM of this name runs for the run, and runs its guest under enforcement.
+    pub fn vm_of(&self, run: u32, name: &str) -> u32 {
+        let named = format!("guest={name},");
+        let find = || {
+            qemus().into_iter().find(|&pid| {
+                let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                let ours =
+                    cgroup::group_of(pid).is_ok_and(|group| group.contains(&format!("punctual-{run}")));
+                String::from_utf8_lossy(&command).contains(&named) && ours
+            })
+        };
+        let start = Instant::now();
+        loop {
+            if let Some(pid) = find() {
+                return pid as u32;
+            }
+            assert!(start.elapsed() < Duration::from_secs(240), "no VM {name} came under enforcement");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// VMs that are under a run's enforcement, whosever it is.
+    pub fn vms(&self) -> usize {
+        let ours = |pid: &i32| cgroup::group_of(*pid).is_ok_and(|group| group.contains("punctual-"));
+        qemus().into_iter().filter(ours).count()
+    }
+
+    /// The guardian of a run: its child of that name.
+    pub fn guardian_of(&self, run: u32) -> u32 {
+        let is_guardian = |&pid: &i32| {
+            let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            proc::stat(pid).is_ok_and(|stat| stat.parent == run as i32)
+                && String::from_utf8_lossy(&command).contains("guardian")
+        };
+        proc::processes().expect("listed").into_iter().find(is_guardian).expect("a guardian") as u32
+    }
+}
+
+impl Drop for Victims {
+    fn drop(&mut self) {
+        for process in &mut self.processes {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn qemus() -> Vec<i32> {
+    let is_qemu = |pid: &i32| proc::name(*pid).is_ok_and(|name| name.starts_with("qemu-system"));
+    proc::processes().expect("listed").into_iter().filter(is_qemu).collect()
+}
+
+fn wait(what: &str, done: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(30), "waited half a minute, but not: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Numbers that look random and are the same in every run (SplitMix64).
+pub fn random(n: u64) -> u64 {
+    let mut z = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
