@@ -1,14 +1,39 @@
 //! What a domain is on a real host. Live runs read it; analysis and simulation do not look at it.
 
+use std::ops::Deref;
 use std::path::PathBuf;
 
-/// What stands for a domain on a real host, and where its helper threads run.
+/// What stands for a domain on a real host, and where its helper threads run: a pointer to [`LiveKeys`]. Most
+/// domains say nothing about it, and large hosts are simulated, so the default is shared and takes no memory.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Live {
+    /// `None` for the default, so that equal ones compare equal.
+    keys: Option<Box<LiveKeys>>,
+}
+
+/// The keys of a domain that only live runs read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LiveKeys {
     /// Whose threads are the domain's vCPUs.
     pub backend: Backend,
     /// Where the threads run that are no vCPUs.
     pub helpers: Helpers,
+}
+
+static DEFAULT: LiveKeys = LiveKeys { backend: Backend::Default, helpers: Helpers::DEFAULT };
+
+impl From<LiveKeys> for Live {
+    fn from(keys: LiveKeys) -> Self {
+        Live { keys: (keys != DEFAULT).then(|| Box::new(keys)) }
+    }
+}
+
+impl Deref for Live {
+    type Target = LiveKeys;
+
+    fn deref(&self) -> &LiveKeys {
+        self.keys.as_deref().unwrap_or(&DEFAULT)
+    }
 }
 
 /// Whose threads are a domain's vCPUs. Relative paths in it start at the working directory of the live run.
@@ -115,7 +140,7 @@ pub enum Attach {
 
 /// Where a VMM's threads run that are no vCPUs: QEMU's main loop, I/O threads, vhost workers. A guest waits for
 /// them, so that a preempted one inverts priorities.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Helpers {
     /// Processors of the machine, ascending; `None`: those that no pool has.
     pub processors: Option<Vec<usize>>,
@@ -138,8 +163,12 @@ pub enum HelperPolicy {
     },
 }
 
-impl Default for HelperPolicy {
+impl Helpers {
+    const DEFAULT: Self = Helpers { processors: None, policy: HelperPolicy::Other { nice: 0 } };
+}
+
+impl Default for Helpers {
     fn default() -> Self {
-        HelperPolicy::Other { nice: 0 }
+        Helpers::DEFAULT
     }
 }

@@ -280,12 +280,13 @@ fn live(keys: &str) -> Live {
 
 #[test]
 fn a_domain_without_live_keys_leaves_it_to_the_run() {
-    let expected = Live {
-        backend: Backend::Default,
-        helpers: Helpers { processors: None, policy: HelperPolicy::Other { nice: 0 } },
-    };
-    assert_eq!(live(""), expected);
-    assert_eq!(live("helpers = {}"), expected);
+    for keys in ["", "helpers = {}", "helpers = { policy = 'other', nice = 0 }"] {
+        let live = live(keys);
+        assert_eq!(live, Live::default());
+        assert_eq!(live.backend, Backend::Default);
+        let expected = Helpers { processors: None, policy: HelperPolicy::Other { nice: 0 } };
+        assert_eq!(live.helpers, expected);
+    }
 }
 
 #[test]
@@ -346,14 +347,14 @@ fn a_domain_attaches_to_what_its_only_key_names() {
     for (key, expected) in cases {
         assert_eq!(live(&format!("attach = {{ {key} }}")).backend, Backend::Attach(expected));
     }
-    let threads = live("vcpus = 3\nattach = { threads = [9, 3, 5] }").backend;
-    assert_eq!(threads, Backend::Attach(Attach::Threads(vec![9, 3, 5])), "in the vCPUs' order");
+    let threads = live("vcpus = 3\nattach = { threads = [9, 3, 5] }");
+    assert_eq!(threads.backend, Backend::Attach(Attach::Threads(vec![9, 3, 5])), "in the vCPUs' order");
 }
 
 #[test]
 fn helpers_have_their_processors_in_ascending_order_and_their_policy() {
     let text = TWO_POOLS.to_string() + "helpers = { processors = [5, 4], policy = 'fifo' }\n";
-    let helpers = |text: &str| valid(text).domains.pop().unwrap().live.helpers;
+    let helpers = |text: &str| valid(text).domains.pop().unwrap().live.helpers.clone();
     let policy = HelperPolicy::Fifo { priority: 40 };
     assert_eq!(helpers(&text), Helpers { processors: Some(vec![4, 5]), policy });
     let text = TWO_POOLS.to_string() + "helpers = { nice = -20 }\n";

@@ -6,7 +6,9 @@ use super::error::{Place, nearest};
 use super::fields::{Problems, Tab, header, shorten};
 use super::live_keys::{LIVE_KEYS, PID_MAX};
 use super::tree::{Entry, Value};
-use crate::live::{Accel, Attach, Backend, HelperPolicy, Helpers, Live, Process, Program, Vm, VmNetwork};
+use crate::live::{
+    Accel, Attach, Backend, HelperPolicy, Helpers, Live, LiveKeys, Process, Program, Vm, VmNetwork,
+};
 
 /// Keys of which a domain has at most one.
 const BACKENDS: [&str; 3] = ["vm", "process", "attach"];
@@ -30,7 +32,8 @@ pub(crate) fn live(tab: Tab<'_>, vcpus: usize, processors: usize, problems: &mut
     let attach =
         problems.table(tab, "attach").and_then(|tab| attach(tab, vcpus, problems)).map(Backend::Attach);
     let helpers = problems.table(tab, "helpers").map(|tab| helpers(tab, processors, problems));
-    Live { backend: vm.or(process).or(attach).unwrap_or_default(), helpers: helpers.unwrap_or_default() }
+    let backend = vm.or(process).or(attach).unwrap_or_default();
+    LiveKeys { backend, helpers: helpers.unwrap_or_default() }.into()
 }
 
 /// A nested domain belongs to its outer domain's guest; nothing on this host stands for it.
