@@ -1,7 +1,7 @@
 .PHONY: help demo test
 
 help:
-	@echo "make demo   five virtual machines under every scheduling policy, side by side"
+	@echo "make demo   five virtual machines, one misbehaves: simulated, then real ones (as root), side by side"
 	@echo "make test   everything that must hold"
 
 need-rust = command -v cc >/dev/null || { echo "A C compiler (Rust's linker) is missing; install it with: apt install build-essential"; exit 1; }; \
@@ -9,7 +9,7 @@ need-rust = command -v cc >/dev/null || { echo "A C compiler (Rust's linker) is 
 
 demo:
 	@$(need-rust)
-	cargo run --release --locked -p punctual -- sim examples/five-vms.toml --policy all
+	@scripts/demo.sh
 
 test:
 	@$(need-rust)

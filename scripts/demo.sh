@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Five VMs, the most urgent one misbehaves: simulated under every policy, then real ones on this machine, under
+# enforcement and under plain Linux.
+#
+# usage: scripts/demo.sh   (make demo)
+# The live part needs root; without QEMU plain processes stand for the VMs. What was changed is put back.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+cargo build --release --locked --quiet -p punctual
+punctual=${CARGO_TARGET_DIR:-target}/release/punctual
+host=examples/misbehaving.toml
+
+echo "== simulated: five VMs, the most urgent one is stuck in a loop"
+"$punctual" sim "$host" --policy all
+
+if [ "$(id -u)" != 0 ]; then
+    echo "The live part is left out: it needs root (sudo make demo)."
+    exit 0
+fi
+form=vm
+if ! command -v qemu-system-x86_64 >/dev/null; then
+    echo "qemu-system-x86_64 is missing (Debian: apt install qemu-system-x86): processes stand for the VMs."
+    form=process
+fi
+echo
+echo "== on this machine ($form): budgets enforced, then the same under plain Linux"
+exec "$punctual" run "$host" --as "$form" --policy deferrable,periodic,sporadic,linux-cfs,linux-fifo
