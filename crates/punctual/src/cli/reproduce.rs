@@ -1,6 +1,6 @@
 //! `punctual reproduce`: the experiments of published papers.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
@@ -19,7 +19,8 @@ use crate::reproduce::{self, ReproduceOptions, Reproduction, render};
 #[command(after_help = "Examples:\n  \
     punctual reproduce rt-xen --quick                  in seconds, with shorter runs\n  \
     punctual reproduce rt-xen --only fig6 --out fig6   one experiment, with CSV, JSON and SVG files\n  \
-    punctual reproduce nautilus")]
+    punctual reproduce nautilus\n  \
+    punctual reproduce rt-xen --live --as process      on this machine")]
 pub struct Args {
     /// Which paper.
     #[arg(value_name = "PAPER")]
@@ -36,6 +37,13 @@ pub struct Args {
     /// Measure nothing on this machine: the output is then the same everywhere.
     #[arg(long)]
     no_native: bool,
+    /// Carry out rt-xen on this machine instead, shortened to minutes: real VMs under every server, Credit, SEDF and plain
+    /// Linux, beside simulation and paper (fig5, table2, fig6). As `punctual run`, it needs root.
+    #[arg(long, conflicts_with_all = ["task_sets", "strict", "no_native"])]
+    live: bool,
+    /// With --live: what stands for a domain.
+    #[arg(long = "as", value_name = "FORM", default_value = "vm", requires = "live")]
+    form: super::run::FormName,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -73,6 +81,8 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
         bar.set_message(what.to_string());
     };
     let done = match args.paper {
+        Paper::RtXen if args.live => live(args),
+        _ if args.live => return Err(Failure::Usage("only rt-xen can be carried out live".into())),
         Paper::RtXen => reproduce::rt_xen(&options, &progress),
         Paper::Nautilus => reproduce::nautilus(&options, &progress),
     };
@@ -87,6 +97,25 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
     }
     let surprised = args.strict && reproduction.unexpected().next().is_some();
     Ok(if surprised { exit::MISSED } else { exit::OK })
+}
+
+fn live(args: &Args) -> Result<Reproduction, reproduce::Error> {
+    interrupt::be_graceful();
+    let program = std::env::current_exe()
+        .map_err(|e| reproduce::Error::Experiment(format!("the program's own file is not known: {e}")))?;
+    let show = std::io::stderr().is_terminal();
+    reproduce::rt_xen_live(&reproduce::live::LiveOptions {
+        form: args.form.into(),
+        quick: args.quick,
+        only: args.only.clone(),
+        program,
+        progress: &|line| {
+            if show {
+                eprintln!("{line}");
+            }
+        },
+        stop: &interrupt::stopped,
+    })
 }
 
 fn failure(error: reproduce::Error) -> Failure {

@@ -77,12 +77,22 @@ struct EnforcementArgs {
     granularity_us: u64,
 }
 
+/// What stands for a domain that does not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum FormName {
+pub enum FormName {
     /// A VM under QEMU with the project's guest.
     Vm,
     /// The guest program as a process.
     Process,
+}
+
+impl From<FormName> for Form {
+    fn from(name: FormName) -> Form {
+        match name {
+            FormName::Vm => Form::Vm,
+            FormName::Process => Form::Process,
+        }
+    }
 }
 
 /// Put running VMs, processes or threads under the policies of a host file, and let them go at the end.
@@ -124,10 +134,7 @@ pub struct RestoreArgs {
 /// Runs `punctual run`.
 pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
     let file = HostFile::read(&args.file)?;
-    let form = match args.form {
-        FormName::Vm => Form::Vm,
-        FormName::Process => Form::Process,
-    };
+    let form = args.form.into();
     let names: Vec<Option<&str>> = match args.policy.as_slice() {
         [] => vec![None],
         names => names.iter().map(|name| Some(name.as_str())).collect(),

@@ -11,6 +11,7 @@ pub mod claims;
 pub mod cyclictest;
 pub mod fig5;
 pub mod fig6;
+pub mod live;
 pub mod measures;
 pub mod native;
 pub mod papers;
@@ -208,6 +209,18 @@ pub fn rt_xen(options: &ReproduceOptions, progress: Progress<'_>) -> Result<Repr
         outcomes.push(fig6::run(options, &paper.table4, progress)?);
     }
     Ok(Reproduction::new(options, paper.citation, &claims, outcomes))
+}
+
+/// Reproduces RT-Xen on this machine: Fig. 5 for 1 ms, Table 2, one curve of Fig. 6, real beside simulated. Nothing is judged:
+/// the runs are too short for the paper's claims.
+///
+/// # Errors
+/// As [`live::rt_xen`].
+pub fn rt_xen_live(options: &live::LiveOptions<'_>) -> Result<Reproduction, Error> {
+    let (paper, _) = papers::rt_xen();
+    let outcome = live::rt_xen(options)?;
+    let shown = ReproduceOptions { quick: options.quick, task_sets: Some(1), ..ReproduceOptions::default() };
+    Ok(Reproduction::new(&shown, paper.citation, &[], vec![outcome]))
 }
 
 /// Reproduces the processor part of the Nautilus paper: cyclictest under global, partitioned and mixed
