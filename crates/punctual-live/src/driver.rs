@@ -11,7 +11,8 @@
 //!   now: first those without work now, in order of urgency, then those with work, the most urgent last. That is the
 //!   sequence that preemption by priority gives when each unit ran once.
 //! - **Overrun is owed.** A unit that ran longer than its budget, because the look came late, pays the rest out of its
-//!   next budget, at most one whole budget. So the share over a long time is the budget, whatever the lateness.
+//!   next budgets, at most four whole ones (a machine that stood still must not punish a unit for ever).
+//!   So the share over a long time is the budget, whatever the lateness.
 //! - **Idling away** (periodic server): only the most urgent unit with budget may run, and it is charged for all
 //!   the time that passes.
 //! - **Next look.** The earliest of the policy's timer, the end of the slice, and, for each unit that may run, the
@@ -28,6 +29,9 @@ use punctual_sched::{
 /// need not be told of every sleep, which saves reading the state of each thread at each look. RTDS and SEDF: a unit
 /// asleep over a deadline gets the same deadline and budget at its wake-up as at the periods' ends.
 const UNMOVED_BY_SLEEP: [&str; 5] = ["deferrable", "periodic", "rtds", "sedf", "fixed-priority"];
+
+/// So many budgets can a unit owe at most.
+const OWED_BUDGETS_MAX: u64 = 4;
 
 /// How a driver looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -330,7 +334,7 @@ impl Driver {
             && due >= left
         {
             let over = due.saturating_sub(left);
-            unit.owed = over.min(account.max.unwrap_or(left));
+            unit.owed = over.min(account.max.unwrap_or(left) * OWED_BUDGETS_MAX);
             if !left.is_zero() {
                 self.evidence.overrun.record(over);
             }
@@ -446,8 +450,12 @@ impl Driver {
             if account.left.is_some_and(|left| left.is_zero()) && !account.may_overrun {
                 continue;
             }
-            if self.sleep_matters && unit.was == Order::Parked {
-                next = next.min(now + self.settings.lateness_max);
+            if unit.was == Order::Parked {
+                // It could not run, which says nothing about whether it will.
+                unit.quiet = 0;
+                if self.sleep_matters {
+                    next = next.min(now + self.settings.lateness_max);
+                }
             }
             unit.order = Order::Ranked(rank);
             rank = rank.saturating_add(1);
@@ -457,7 +465,9 @@ impl Driver {
                     0 => left,
                     quiet => {
                         let step = self.settings.granularity * (1u64 << quiet.min(10));
-                        left.max(step.min(self.settings.lateness_max))
+                        // At most one budget late, so that what is owed can be paid.
+                        let budget = account.max.unwrap_or(left);
+                        left.max(step.min(self.settings.lateness_max).min(budget))
                     }
                 };
                 next = next.min(now + gap.max(self.settings.granularity));

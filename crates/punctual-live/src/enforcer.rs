@@ -44,8 +44,8 @@ struct State {
     driver: Driver,
     units: Vec<Option<LiveUnit>>,
     seen: Vec<(usize, Seen)>,
-    /// Units that may run: rank and number.
-    ranked: Vec<(u16, usize)>,
+    /// By processor, the units that may run since its last look: rank and number.
+    ranked: Vec<Vec<(u16, usize)>>,
     /// Was the unit ordered to park and not been read since?
     unread: Vec<bool>,
     looked: Vec<Instant>,
@@ -94,6 +94,9 @@ fn thread_time_ns() -> u64 {
     (time.tv_sec as u64) * 1_000_000_000 + time.tv_nsec as u64
 }
 
+/// Between two looks at most this long is spent in the kernel and the enforcer itself, in nobody's account.
+const SWITCHING: Duration = Duration::from_us(5);
+
 /// How long an enforcer sleeps at most: so that its heart beats.
 const LONGEST_SLEEP: Duration = Duration::from_ms(100);
 
@@ -116,7 +119,7 @@ impl Enforcement {
             driver,
             units: Vec::new(),
             seen: Vec::with_capacity(64),
-            ranked: Vec::with_capacity(64),
+            ranked: processors.iter().map(|_| Vec::with_capacity(64)).collect(),
             unread: Vec::new(),
             looked: vec![now(); processors.len()],
             commands: incoming,
@@ -269,7 +272,7 @@ impl State {
         self.units.resize_with(number + 1, || None);
         self.unread.resize(number + 1, true);
         self.seen.reserve(number + 1);
-        self.ranked.reserve(number + 1);
+        self.ranked.iter_mut().for_each(|ranked| ranked.reserve(number + 1));
         let name = unit.name.clone();
         self.units[number] = Some(unit);
         if let Err(problem) = confined {
@@ -302,27 +305,31 @@ impl State {
         let elapsed = at.since(self.looked[cpu.index()]);
         self.looked[cpu.index()] = at;
         self.seen.clear();
+        // Whoever was parked or came since the last look, then those that could run, the most urgent first: once all the
+        // time is accounted for, the others have not run and need not be read.
         for number in 0..self.units.len() {
-            if !shared && self.driver.home(number) != cpu {
-                continue;
-            }
-            let Some(unit) = self.units[number].as_mut() else { continue };
-            let parked = self.driver.order(number) == Order::Parked;
-            if parked && !self.unread[number] {
-                continue;
-            }
-            self.unread[number] = false;
-            match unit.see(elapsed, with_work && !parked) {
-                Ok(seen) => self.seen.push((number, seen)),
-                Err(problem) => {
-                    let name = unit.name.clone();
-                    self.lose(number, name, problem);
-                }
+            if self.unread[number] && (shared || self.driver.home(number) == cpu) {
+                self.unread[number] = false;
+                self.read(number, elapsed, false);
             }
         }
+        let all = shared || with_work;
+        let mut ran = self.seen.iter().fold(Duration::ZERO, |sum, (_, seen)| sum + seen.ran);
+        let ranked = core::mem::take(&mut self.ranked[cpu.index()]);
+        for &(_, number) in &ranked {
+            if !all && ran + SWITCHING >= elapsed {
+                break;
+            }
+            if self.seen.iter().all(|(known, _)| *known != number) {
+                self.read(number, elapsed, with_work);
+                ran = self.seen.last().map_or(ran, |(_, seen)| ran + seen.ran);
+            }
+        }
+        self.ranked[cpu.index()] = ranked;
         let cpu = if shared { CpuId(0) } else { cpu };
         let mut next = self.driver.look(at, cpu, &self.seen);
-        self.ranked.clear();
+        let mut ranked = core::mem::take(&mut self.ranked[cpu.index()]);
+        ranked.clear();
         for number in 0..self.units.len() {
             if !shared && self.driver.home(number) != cpu {
                 continue;
@@ -331,7 +338,7 @@ impl State {
             self.publish(number, order);
             let Some(unit) = self.units[number].as_mut() else { continue };
             match order {
-                Order::Ranked(rank) => self.ranked.push((rank, number)),
+                Order::Ranked(rank) => ranked.push((rank, number)),
                 Order::Parked => {
                     if let Err(problem) = unit.park() {
                         let name = unit.name.clone();
@@ -341,10 +348,9 @@ impl State {
                 }
             }
         }
-        self.ranked.sort_unstable();
-        let keep = self.priorities_hold();
-        for position in 0..self.ranked.len() {
-            let number = self.ranked[position].1;
+        ranked.sort_unstable();
+        let keep = self.priorities_hold(&ranked);
+        for (position, &(_, number)) in ranked.iter().enumerate() {
             let Some(unit) = self.units[number].as_mut() else { continue };
             let priority = match unit.priority() {
                 Some(priority) if keep => priority,
@@ -356,14 +362,26 @@ impl State {
                 next = at;
             }
         }
+        self.ranked[cpu.index()] = ranked;
         next
+    }
+
+    fn read(&mut self, number: usize, elapsed: Duration, with_work: bool) {
+        let Some(unit) = self.units[number].as_mut() else { return };
+        match unit.see(elapsed, with_work) {
+            Ok(seen) => self.seen.push((number, seen)),
+            Err(problem) => {
+                let name = unit.name.clone();
+                self.lose(number, name, problem);
+            }
+        }
     }
 
     /// Do the priorities that units have already order them as they are ranked? With fixed priorities that is so
     /// whoever is parked meanwhile, which saves most of the system calls.
-    fn priorities_hold(&self) -> bool {
+    fn priorities_hold(&self, ranked: &[(u16, usize)]) -> bool {
         let mut above = u32::MAX;
-        self.ranked.iter().all(|&(_, number)| {
+        ranked.iter().all(|&(_, number)| {
             let priority = self.units[number].as_ref().and_then(LiveUnit::priority);
             priority.is_some_and(|priority| std::mem::replace(&mut above, priority) > priority)
         })

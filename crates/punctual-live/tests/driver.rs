@@ -202,7 +202,7 @@ fn looks_are_few_while_a_unit_sleeps_with_little_left() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
     fn nobody_gets_more_than_the_budget_over_a_long_time(
