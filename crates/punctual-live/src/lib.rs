@@ -1,7 +1,9 @@
 //! Scheduling policies on a real Linux host.
 
 pub mod cache;
+pub mod calibrate;
 mod child;
+pub mod doctor;
 pub mod driver;
 pub mod enforcer;
 pub mod guardian;

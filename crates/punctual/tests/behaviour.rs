@@ -314,3 +314,153 @@ fn ctrl_c_ends_a_sweep_with_what_is_finished() {
     let finished = csv.lines().count() - 1;
     assert!(csv.starts_with("seed,runs,") && (1..1000).contains(&finished), "{finished} points");
 }
+
+/// The results of a simulation in a file.
+fn results_file(directory: &TempDir, name: &str, args: &[&str]) -> PathBuf {
+    let path = directory.path().join(name);
+    fs::write(&path, stdout(&[&["sim"][..], args, &["--json"][..]].concat())).expect("a file");
+    path
+}
+
+#[test]
+fn comparing_a_result_with_itself_finds_no_difference() {
+    let directory = TempDir::new().expect("a directory");
+    let one = results_file(&directory, "one.json", &[FIVE, "--duration", "2s"]);
+    let other = results_file(&directory, "other.json", &[FIVE, "--duration", "2s"]);
+    let args = ["compare", text(&one), text(&other), "--tolerance", "miss<=0%,p99<=0%,decisions<=0%"];
+    assert!(stdout(&args).ends_with("Every difference is within the tolerance.\n"));
+    let compared = json(&["compare", text(&one), text(&other), "--json"]);
+    let rows = compared["rows"].as_array().expect("rows");
+    assert!(rows.iter().any(|row| row["metric"] == "p99" && row["of"] == "vm1"), "{compared}");
+    assert!(rows.iter().all(|row| row["differences"] == Value::from(vec![0])), "{compared}");
+}
+
+#[test]
+fn a_difference_beyond_the_tolerance_is_named_and_exits_with_1() {
+    let directory = TempDir::new().expect("a directory");
+    let full = results_file(&directory, "full.json", &[FIVE, "--duration", "5s"]);
+    let little = ["--set", "domain.vm5.budget=1ms"];
+    let short = results_file(&directory, "short.json", &[&[FIVE, "--duration", "5s"], &little[..]].concat());
+    let compare = |tolerance| run(&["compare", text(&full), text(&short), "--tolerance", tolerance]);
+    let beyond = compare("p99<=20%,cpu<=5%");
+    assert_eq!(beyond.status.code(), Some(1));
+    let said = String::from_utf8(beyond.stdout).expect("text");
+    assert!(said.contains(&format!("{}: vm5: p99: +", text(&short))), "{said}");
+    assert!(said.contains(&format!("{}: vm5.0: cpu: -", text(&short))), "{said}");
+    assert!(said.ends_with("\nBeyond the tolerance: 2.\n"), "{said}");
+    assert_eq!(compare("p99<=100000%,cpu<=100%").status.code(), Some(0));
+    let wrong = compare("mis<=1%");
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("did you mean `miss`?"));
+}
+
+#[test]
+fn results_of_different_hosts_are_not_compared() {
+    let directory = TempDir::new().expect("a directory");
+    let five = results_file(&directory, "five.json", &[FIVE, "--duration", "1s"]);
+    let two = results_file(&directory, "two.json", &["docs/tutorial/two-vms.toml", "--duration", "1s"]);
+    let output = run(&["compare", text(&five), text(&two)]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("expected results of the same host"), "{said}");
+    let host = run(&["compare", text(&five), FIVE]);
+    assert!(String::from_utf8_lossy(&host.stderr).contains(&format!("{FIVE}:1:1: ")), "{host:?}");
+}
+
+/// A directory with the files of a machine of two processors.
+fn machine(runtime_us: &str) -> TempDir {
+    let directory = TempDir::new().expect("a directory");
+    for (path, text) in [
+        ("sys/devices/system/cpu/online", "0-1\n"),
+        ("proc/sys/kernel/sched_rt_runtime_us", runtime_us),
+        ("proc/sys/kernel/sched_rt_period_us", "1000000\n"),
+    ] {
+        let path = directory.path().join(path);
+        fs::create_dir_all(path.parent().expect("a parent")).expect("directories");
+        fs::write(path, text).expect("a file");
+    }
+    directory
+}
+
+#[test]
+fn the_doctor_warns_with_exit_code_1_and_says_what_a_run_would_change() {
+    let throttled = machine("950000\n");
+    let output = run(&["doctor", "--root", text(throttled.path())]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stdout).expect("text");
+    assert!(said.starts_with("Processors of pools: 1 of 0-1"), "{said}");
+    let warned = said.split("\nUnknown").next().expect("a part before the unknowns");
+    assert!(warned.contains("rt-throttling"), "{said}");
+    assert!(said.contains("  /proc/sys/kernel/sched_rt_runtime_us: 950000 -> -1\n"), "{said}");
+    assert!(said.lines().all(|line| line.chars().count() <= 100 || line.contains("$ ")), "{said}");
+
+    let free = machine("-1\n");
+    let findings = json(&["doctor", "--root", text(free.path()), "--json"]);
+    let of = |id: &str| {
+        let all = findings["findings"].as_array().expect("findings");
+        all.iter().find(|finding| finding["id"] == id).expect("a finding").clone()
+    };
+    assert_eq!(of("rt-throttling")["severity"], "ok");
+    assert_eq!(of("steal")["severity"], "unknown");
+    assert_eq!(findings["pool"], Value::from(vec![1]));
+}
+
+#[test]
+fn the_doctor_explains_a_check_and_takes_the_processors_from_a_host_file() {
+    let machine = machine("-1\n");
+    let explained = stdout(&["doctor", "--root", text(machine.path()), "--explain", "rt-throttling"]);
+    for part in ["why ", "source ", "judged ", "ok: real-time threads are not throttled\n"] {
+        assert!(explained.contains(part), "{explained}");
+    }
+    let unknown = run(&["doctor", "--explain", "rt-throtling"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&unknown.stderr).contains("'rt-throttling'"), "{unknown:?}");
+    // The pool of this file is processor 0, and something is left besides it.
+    let findings = json(&["doctor", "docs/tutorial/two-vms.toml", "--root", text(machine.path()), "--json"]);
+    assert_eq!(findings["pool"], Value::from(vec![0]));
+    let nowhere = run(&["doctor", "--root", "/nowhere"]);
+    assert_eq!(nowhere.status.code(), Some(2));
+    let expected = "error: /nowhere is no running Linux: /sys/devices/system/cpu/online: no such file\n";
+    assert_eq!(String::from_utf8_lossy(&nowhere.stderr), expected);
+}
+
+#[test]
+fn calibration_writes_medians_into_a_host_file_and_leaves_its_comments() {
+    let directory = TempDir::new().expect("a directory");
+    let path = directory.path().join("host.toml");
+    let before =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(FIVE)).expect("text");
+    fs::write(&path, &before).expect("a file");
+    let written = json(&["calibrate", "--seconds", "1", "--json", "--write", text(&path)]);
+    let after = fs::read_to_string(&path).expect("text");
+    let comments =
+        |text: &str| text.lines().filter(|line| line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(comments(&after), comments(&before));
+    let host =
+        punctual_model::file::load(&path, &punctual_model::file::Overrides::default()).expect("a host file");
+    let switch = written["overheads_ns"]["context_switch"].as_u64();
+    assert_eq!(Some(host.overheads.context_switch.as_ns()), switch);
+    assert_ne!(switch, Some(0));
+
+    let missing = run(&["calibrate", "--write", "/nowhere/host.toml"]);
+    assert_eq!(missing.status.code(), Some(2));
+    let elsewhere = run(&["calibrate", "--processor", "100000"]);
+    assert!(String::from_utf8_lossy(&elsewhere.stderr).contains("this process may use"), "{elsewhere:?}");
+}
+
+#[test]
+fn ctrl_c_ends_a_calibration_and_leaves_the_host_file_alone() {
+    let directory = TempDir::new().expect("a directory");
+    let path = directory.path().join("host.toml");
+    let host = "[machine]\nprocessors = 1\n\n[pool.p]\npolicy = \"rtds\"\n";
+    fs::write(&path, host).expect("a file");
+    let args = ["calibrate", "--seconds", "3600", "--write", text(&path)];
+    let child = punctual(&args).stdout(Stdio::piped()).spawn().expect("the program starts");
+    let started = Instant::now();
+    let output = interrupt(child, || started.elapsed() > Duration::from_secs(1));
+    assert_eq!(output.status.code(), Some(130));
+    assert_eq!(
+        (names(directory.path()), fs::read_to_string(&path).expect("text")),
+        (vec!["host.toml".into()], host.into())
+    );
+}

@@ -3,8 +3,11 @@
 //! Each command is a module with its `Args` and a `run`. Results go to standard output, everything else to
 //! standard error.
 
+mod calibrate;
 mod check;
+mod compare;
 mod describe;
+mod doctor;
 mod grid;
 mod guardian;
 mod input;
@@ -30,7 +33,8 @@ use output::Ui;
 pub mod exit {
     /// It ran.
     pub const OK: u8 = 0;
-    /// It ran, and what `--fail-on-miss` or `--strict` looks for happened, or `check` found no guarantee.
+    /// It ran, and what `--fail-on-miss`, `--strict` or `--tolerance` looks for happened, `check` found no guarantee,
+    /// or `doctor` found a threat to latency.
     pub const MISSED: u8 = 1;
     /// The command line or a file is wrong, or an output cannot be written.
     pub const USAGE: u8 = 2;
@@ -44,7 +48,8 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0    it ran
   1    it ran, and a deadline was missed (with --fail-on-miss), a verdict is not the recorded one
-       (with --strict), or a deadline is not guaranteed (check)
+       (with --strict), a deadline is not guaranteed (check), a difference is beyond the tolerance
+       (compare), or something threatens latency (doctor)
   2    the command line or a file is wrong, an output cannot be written, or this machine does not permit
        a live run
   3    the simulator found an invariant violated (please report it)
@@ -57,6 +62,7 @@ Examples:
   punctual sweep examples/five-vms.toml --vary 'domain.*.generate.load=30%..100%:10%'
   punctual check examples/five-vms.toml                    which deadlines are guaranteed?
   punctual run examples/misbehaving.toml --policy deferrable,linux-cfs     five real VMs on this machine
+  punctual doctor                                          what threatens latency on this machine?
   punctual policies rtds                                   what a policy is and takes";
 
 /// Keeps virtual machines on time.
@@ -104,6 +110,9 @@ enum Command {
     Attach(run::AttachArgs),
     Top(top::Args),
     Restore(run::RestoreArgs),
+    Compare(compare::Args),
+    Doctor(doctor::Args),
+    Calibrate(calibrate::Args),
     Policies(policies::Args),
     Reproduce(reproduce::Args),
     Show(show::Args),
@@ -176,6 +185,9 @@ pub fn main() -> ExitCode {
         Command::Attach(args) => run::attach(args, &ui),
         Command::Top(args) => top::run(args, &ui),
         Command::Restore(args) => run::restore(args, &ui),
+        Command::Compare(args) => compare::run(args, &ui),
+        Command::Doctor(args) => doctor::run(args, &ui),
+        Command::Calibrate(args) => calibrate::run(args, &ui),
         Command::Policies(args) => policies::run(args, &ui),
         Command::Reproduce(args) => reproduce::run(args, &ui),
         Command::Show(args) => show::run(args, &ui),

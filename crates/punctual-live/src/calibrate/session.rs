@@ -1,0 +1,141 @@
+//! How measurements are repeated, stopped and collected.
+
+use std::fmt;
+use std::io::{self, Read};
+use std::thread::JoinHandle;
+use std::time::{Duration as Time, Instant as Moment};
+
+use punctual_model::Recorder;
+use punctual_sched::Duration;
+
+use super::{Id, Measurement, Skipped, sys};
+
+/// The first samples pay for cold caches and pages; they do not count.
+const WARM_UP: usize = 20;
+/// More samples of one measurement say nothing new.
+const SAMPLES_MAX: u64 = 200_000;
+/// How many samples are taken between two looks at the time and at who wants it to stop.
+const BATCH: usize = 8;
+
+/// Why a calibration ended early.
+#[derive(Debug)]
+pub enum Failure {
+    /// It was asked to.
+    Stopped,
+    /// The system refused something.
+    Os(io::Error),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Stopped => f.write_str("stopped"),
+            Failure::Os(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Failure::Os(error)
+    }
+}
+
+/// A calibration at work.
+pub(super) struct Session<'a> {
+    /// How long each measurement is repeated.
+    pub each: Time,
+    pub stop: &'a (dyn Fn() -> bool + Sync),
+    pub progress: &'a (dyn Fn(usize) + Sync),
+    pub done: usize,
+    pub measurements: Vec<Measurement>,
+    pub skipped: Vec<Skipped>,
+}
+
+impl Session<'_> {
+    /// Repeats a sample, several times in ns, for its share of the time.
+    ///
+    /// # Errors
+    /// Those of the sample, and [`Failure::Stopped`].
+    pub fn repeat<const N: usize>(
+        &mut self,
+        mut sample: impl FnMut() -> io::Result<[u64; N]>,
+    ) -> Result<[Recorder; N], Failure> {
+        for _ in 0..WARM_UP {
+            sample()?;
+        }
+        let mut times: [Recorder; N] = std::array::from_fn(|_| Recorder::new());
+        let start = Moment::now();
+        while start.elapsed() < self.each && times[0].count() < SAMPLES_MAX {
+            for _ in 0..BATCH {
+                for (times, ns) in times.iter_mut().zip(sample()?) {
+                    times.record(Duration::from_ns(ns));
+                }
+            }
+            if (self.stop)() {
+                return Err(Failure::Stopped);
+            }
+        }
+        self.done += 1;
+        (self.progress)(self.done);
+        Ok(times)
+    }
+
+    pub fn add(&mut self, id: Id, times: Recorder) {
+        self.measurements.push(Measurement { id, times });
+    }
+
+    pub fn skip(&mut self, id: Id, error: &io::Error) {
+        let reason = match error.kind() {
+            io::ErrorKind::PermissionDenied => {
+                "real-time priorities are refused; `punctual doctor --explain privilege` says why".into()
+            }
+            _ => error.to_string(),
+        };
+        self.skipped.push(Skipped { id, reason });
+    }
+}
+
+/// Threads that sleep until they are dropped, to read clocks of and change priorities of.
+pub(super) struct Sleepers {
+    tids: Vec<i32>,
+    /// Closing it wakes them.
+    wake: Option<io::PipeWriter>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Sleepers {
+    pub fn start(count: usize) -> io::Result<Self> {
+        let (reader, writer) = io::pipe()?;
+        let mut sleepers = Sleepers { tids: Vec::new(), wake: Some(writer), threads: Vec::new() };
+        for _ in 0..count {
+            let mut until_closed = reader.try_clone()?;
+            let (report, reported) = std::sync::mpsc::channel();
+            let body = move || {
+                // Nobody is there to hear it if the starter has given up.
+                let _ = report.send(sys::own_tid());
+                // Returns when the other end is closed; an error ends the thread as well.
+                let _ = until_closed.read(&mut [0]);
+            };
+            sleepers.threads.push(std::thread::Builder::new().name("punctual-sleep".into()).spawn(body)?);
+            sleepers.tids.push(reported.recv().map_err(io::Error::other)?);
+        }
+        Ok(sleepers)
+    }
+
+    pub fn tids(&self) -> &[i32] {
+        &self.tids
+    }
+}
+
+impl Drop for Sleepers {
+    fn drop(&mut self) {
+        self.wake = None;
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has ended, which is all that matters here.
+            let _ = thread.join();
+        }
+    }
+}

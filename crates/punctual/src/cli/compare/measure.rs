@@ -1,0 +1,249 @@
+//! What is compared: metrics of domains, vCPUs and pools, exact.
+
+use punctual_model::Results;
+use punctual_model::results::{JobStats, TaskResult};
+use punctual_report::format::{fmt_duration, fmt_rate, fmt_share};
+use punctual_sched::Duration;
+use serde::Serialize;
+
+/// A number that results have for each of some entities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Metric {
+    /// Share of the jobs due that missed their deadline, by domain.
+    Miss,
+    /// Response time that 50 % of the finished jobs do not exceed, by domain.
+    P50,
+    /// Response time that 99 % of the finished jobs do not exceed, by domain.
+    P99,
+    /// Greatest response time, by domain.
+    Max,
+    /// Share of a processor, by vCPU.
+    Cpu,
+    /// Exhausted budgets, by vCPU.
+    Exhaustions,
+    /// Scheduling decisions, by pool.
+    Decisions,
+    /// Context switches, by pool.
+    Switches,
+}
+
+/// What a metric's value is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// Part and whole; in millionths.
+    Share(u64, u64),
+    /// A length of time; in ns.
+    Time(Duration),
+    /// A count and the time in which it was counted; in thousandths per second.
+    Rate(u64, Duration),
+}
+
+/// How far a value is from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// In the unit of [`Value::exact`].
+    pub absolute: i128,
+    /// In millionths of the other value; nothing when that is 0 and this one is not.
+    pub relative_ppm: Option<i128>,
+}
+
+impl Metric {
+    /// Each of them, in the order of tables.
+    pub const ALL: [Metric; 8] = [
+        Metric::Miss,
+        Metric::P50,
+        Metric::P99,
+        Metric::Max,
+        Metric::Cpu,
+        Metric::Exhaustions,
+        Metric::Decisions,
+        Metric::Switches,
+    ];
+
+    /// As on the command line and in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Metric::Miss => "miss",
+            Metric::P50 => "p50",
+            Metric::P99 => "p99",
+            Metric::Max => "max",
+            Metric::Cpu => "cpu",
+            Metric::Exhaustions => "exhaustions",
+            Metric::Decisions => "decisions",
+            Metric::Switches => "switches",
+        }
+    }
+
+    /// For the head of a table.
+    pub fn title(self) -> &'static str {
+        match self {
+            Metric::Miss => "Missed deadlines",
+            Metric::P50 => "Response time, p50",
+            Metric::P99 => "Response time, p99",
+            Metric::Max => "Response time, max",
+            Metric::Cpu => "Processor share",
+            Metric::Exhaustions => "Budget exhaustions",
+            Metric::Decisions => "Scheduling decisions",
+            Metric::Switches => "Context switches",
+        }
+    }
+
+    /// The unit of [`Value::exact`].
+    pub fn unit(self) -> &'static str {
+        match self {
+            Metric::Miss | Metric::Cpu => "ppm",
+            Metric::P50 | Metric::P99 | Metric::Max => "ns",
+            Metric::Exhaustions | Metric::Decisions | Metric::Switches => "per_1000_s",
+        }
+    }
+
+    /// Is a difference judged by itself, not in relation to the first value?
+    pub fn is_share(self) -> bool {
+        self.unit() == "ppm"
+    }
+
+    /// Whom the results have it for; with `detail`, tasks of domains as well.
+    pub fn entities(self, results: &Results, detail: bool) -> Vec<String> {
+        match self {
+            Metric::Miss | Metric::P50 | Metric::P99 | Metric::Max => {
+                let in_domain = |task: &&TaskResult| results.domains.iter().any(|d| d.name == task.parent);
+                let tasks = results.tasks.iter().filter(|task| detail || !in_domain(task));
+                let domains = results.domains.iter().map(|domain| domain.name.clone());
+                domains.chain(tasks.map(task_name)).collect()
+            }
+            Metric::Cpu | Metric::Exhaustions => results.vcpus.iter().map(|vcpu| vcpu.name.clone()).collect(),
+            Metric::Decisions | Metric::Switches => {
+                results.pools.iter().map(|pool| pool.name.clone()).collect()
+            }
+        }
+    }
+
+    /// Its value for an entity; `None` when there is nothing to measure it by.
+    pub fn of(self, results: &Results, entity: &str) -> Option<Value> {
+        let time = Duration::from_ns(results.duration_ns.saturating_mul(results.runs.into()));
+        let jobs = || jobs(results, entity);
+        let response = |ppm| {
+            let response = &jobs()?.response;
+            (response.count() > 0).then(|| Value::Time(response.quantile_ppm(ppm)))
+        };
+        let vcpu = || results.vcpus.iter().find(|vcpu| vcpu.name == entity);
+        let pool = || results.pools.iter().find(|pool| pool.name == entity);
+        match self {
+            Metric::Miss => {
+                jobs().filter(|jobs| jobs.due > 0).map(|jobs| Value::Share(jobs.missed, jobs.due))
+            }
+            Metric::P50 => response(500_000),
+            Metric::P99 => response(990_000),
+            Metric::Max => response(1_000_000),
+            Metric::Cpu => vcpu().map(|vcpu| Value::Share(vcpu.cpu_time_ns, time.as_ns())),
+            Metric::Exhaustions => vcpu().map(|vcpu| Value::Rate(vcpu.exhaustions, time)),
+            Metric::Decisions => pool().map(|pool| Value::Rate(pool.decisions, time)),
+            Metric::Switches => pool().map(|pool| Value::Rate(pool.context_switches, time)),
+        }
+        // A run of no length has no rate and no share.
+        .filter(|value| !matches!(value, Value::Share(_, 0) | Value::Rate(_, Duration::ZERO)))
+    }
+}
+
+/// A task with its parent, unique in a host.
+pub fn task_name(task: &TaskResult) -> String {
+    format!("{}/{}", task.parent, task.name)
+}
+
+fn jobs<'a>(results: &'a Results, entity: &str) -> Option<&'a JobStats> {
+    let domain = results.domains.iter().find(|domain| domain.name == entity).map(|domain| &domain.jobs);
+    domain.or_else(|| results.tasks.iter().find(|task| task_name(task) == entity).map(|task| &task.jobs))
+}
+
+impl Value {
+    /// As a whole number, rounded to nearest.
+    pub fn exact(self) -> u64 {
+        let ratio = |part: u64, scale: u128, whole: u64| {
+            let whole = u128::from(whole.max(1));
+            u64::try_from((u128::from(part) * scale + whole / 2) / whole).unwrap_or(u64::MAX)
+        };
+        match self {
+            Value::Share(part, whole) => ratio(part, 1_000_000, whole),
+            Value::Time(time) => time.as_ns(),
+            Value::Rate(count, time) => ratio(count, 1000 * 1_000_000_000, time.as_ns()),
+        }
+    }
+
+    /// How far this value is from `first`.
+    pub fn difference(self, first: &Value) -> Difference {
+        let (value, first) = (i128::from(self.exact()), i128::from(first.exact()));
+        let absolute = value - first;
+        let relative_ppm = match first {
+            0 => (absolute == 0).then_some(0),
+            _ => Some(absolute * 1_000_000 / first),
+        };
+        Difference { absolute, relative_ppm }
+    }
+
+    /// For people.
+    pub fn show(self) -> String {
+        match self {
+            Value::Share(part, whole) => fmt_share(part, whole),
+            Value::Time(time) => fmt_duration(time),
+            Value::Rate(count, time) => fmt_rate(count, time),
+        }
+    }
+
+    /// The difference to `first` for people: percentage points of shares, else percent of `first`.
+    pub fn show_difference(self, first: &Value) -> String {
+        let difference = self.difference(first);
+        match (self, difference.relative_ppm) {
+            _ if difference.absolute == 0 => "0".into(),
+            (Value::Share(..), _) => signed_percent(difference.absolute) + " points",
+            (Value::Time(_), Some(ppm)) => {
+                let ns = u64::try_from(difference.absolute.unsigned_abs()).unwrap_or(u64::MAX);
+                let sign = if difference.absolute < 0 { "-" } else { "+" };
+                format!("{sign}{} ({})", fmt_duration(Duration::from_ns(ns)), signed_percent(ppm) + " %")
+            }
+            (Value::Rate(..), Some(ppm)) => signed_percent(ppm) + " %",
+            (_, None) => "from 0".into(),
+        }
+    }
+}
+
+/// Millionths in percent with one decimal and a sign, never 0 for what is not.
+pub fn signed_percent(ppm: i128) -> String {
+    let sign = if ppm < 0 { '-' } else { '+' };
+    let permille = (ppm.unsigned_abs() + 500) / 1000;
+    match permille {
+        0 => format!("{sign}<0.1"),
+        _ => format!("{sign}{}.{}", permille / 10, permille % 10),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_are_to_the_first_value() {
+        let ms = |ms| Value::Time(Duration::from_ms(ms));
+        assert_eq!(ms(12).show_difference(&ms(10)), "+2.00 ms (+20.0 %)");
+        assert_eq!(ms(8).show_difference(&ms(10)), "-2.00 ms (-20.0 %)");
+        assert_eq!(ms(0).difference(&ms(0)), Difference { absolute: 0, relative_ppm: Some(0) });
+        assert_eq!(ms(1).difference(&ms(0)), Difference { absolute: 1_000_000, relative_ppm: None });
+        assert_eq!(ms(1).show_difference(&ms(0)), "from 0");
+        let share = |part| Value::Share(part, 1000);
+        assert_eq!(share(25).show_difference(&share(10)), "+1.5 points");
+        assert_eq!(share(10).show_difference(&share(10)), "0");
+        let rate = |count, secs| Value::Rate(count, Duration::from_secs(secs));
+        assert_eq!(rate(100, 10).show_difference(&rate(10, 1)), "0");
+        assert_eq!(rate(1001, 10).show_difference(&rate(1000, 10)), "+0.1 %");
+        assert_eq!(rate(100_001, 10).show_difference(&rate(100_000, 10)), "+<0.1 %");
+    }
+
+    #[test]
+    fn numbers_from_a_file_may_be_of_any_size() {
+        let most = Value::Rate(u64::MAX, Duration::from_ns(1));
+        assert_eq!(most.exact(), u64::MAX);
+        let least = Value::Rate(0, Duration::from_ns(1));
+        assert_eq!(most.show_difference(&least), "from 0");
+        assert!(least.show_difference(&most).starts_with("-100.0"));
+    }
+}
