@@ -108,7 +108,8 @@ fn units_that_come_and_go_leak_nothing() {
     let rounds = bench.soak(StdDuration::from_secs(seconds), 2);
     let after = common::live::resources();
     println!("{rounds} rounds in {seconds} s; descriptors, threads, KiB: {before:?} -> {after:?}");
-    assert_eq!((before.0, before.1), (after.0, after.1), "descriptors and threads after {rounds} rounds");
+    assert!(after.0 <= before.0, "{} descriptors became {} in {rounds} rounds", before.0, after.0);
+    assert!(after.1 <= before.1, "{} threads became {} in {rounds} rounds", before.1, after.1);
     // The policy and the enforcer keep a slot per unit that ever was: small, and no more than that.
     assert!(after.2 < before.2 + 4096 + rounds * 2, "{} KiB grew to {} KiB", before.2, after.2);
     let (_, report) = bench.run(StdDuration::from_millis(100));

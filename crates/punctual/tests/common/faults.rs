@@ -90,12 +90,16 @@ impl Victims {
         }
     }
 
+    /// Does a journal name a change? One that names only the run is of a run that ended before its guardian was there: it
+    /// had changed nothing.
     fn has_journal(&self) -> bool {
         let entries = std::fs::read_dir(&self.directory).expect("readable");
-        entries.flatten().any(|entry| entry.path().extension().is_some_and(|e| e == "journal"))
+        let journals = entries.flatten().map(|entry| entry.path());
+        let mut journals = journals.filter(|path| path.extension().is_some_and(|e| e == "journal"));
+        journals.any(|path| std::fs::read_to_string(path).is_ok_and(|text| text.lines().count() > 1))
     }
 
-    /// Waits until no journal is left.
+    /// Waits until no journal names a change.
     pub fn wait_until_restored(&self) {
         wait("the machine is put back", || !self.has_journal());
     }
