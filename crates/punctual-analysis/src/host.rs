@@ -103,7 +103,7 @@ impl<'h> Analysis<'h> {
         }
     }
 
-    /// What a task asks for; `None` for a busy loop.
+    /// What a task asks for; `None` for what has no bound: a busy loop, or jobs released by packets.
     pub(crate) fn demand(&self, task: usize) -> Option<Demand> {
         match self.host.tasks[task].work {
             Work::Jobs { arrival, cost, deadline } => {
@@ -115,7 +115,7 @@ impl<'h> Analysis<'h> {
                 let cost = cost.max.as_ns().max(1);
                 Some(Demand::implicit(cost, period.as_ns().max(1)).due(deadline.as_ns()))
             }
-            Work::Hog { .. } => None,
+            Work::Served { .. } | Work::Hog { .. } => None,
         }
     }
 

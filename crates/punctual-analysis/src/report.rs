@@ -71,6 +71,7 @@ impl CounterExample {
                         deadline,
                     }
                 }
+                served @ Work::Served { .. } => served,
                 Work::Hog { .. } => Work::Hog { start: Duration::ZERO },
             };
         }

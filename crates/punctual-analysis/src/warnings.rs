@@ -30,6 +30,10 @@ pub(crate) fn of(analysis: &Analysis) -> Vec<Warning> {
         }
         processors(analysis, pool, &units, &mut warnings);
     }
+    for network in &analysis.host.networks {
+        let text = "packets take processor time of its driver domain and guests that no bound here counts";
+        warnings.push(Warning { about: network.name.clone(), text: text.into() });
+    }
     warnings
 }
 

@@ -698,6 +698,7 @@ fn results(
                 name: domain.name.clone(),
                 jobs,
                 cpu_time_ns: own.iter().map(|vcpu| vcpu.cpu_time_ns).sum(),
+                network_ns: 0,
                 decisions: 0,
                 context_switches: 0,
                 migrations: 0,
@@ -773,5 +774,8 @@ fn results(
         domains,
         vcpus,
         tasks,
+        networks: Vec::new(),
+        flows: Vec::new(),
+        chains: Vec::new(),
     }
 }

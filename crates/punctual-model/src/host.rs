@@ -8,6 +8,7 @@ use punctual_sched::registry::{Options, PolicyInfo};
 use punctual_sched::{Duration, UnitParams};
 
 use crate::live::Live;
+use crate::network::{Chain, Flow, Network};
 
 /// Index into [`Host::pools`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -34,7 +35,7 @@ pub enum Parent {
     Domain(DomainIx),
 }
 
-/// A machine, its pools, domains, vCPUs and tasks.
+/// A machine, its pools, domains, vCPUs, tasks and networks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
     /// Name for titles and results.
@@ -55,6 +56,12 @@ pub struct Host {
     pub vcpus: Vec<Vcpu>,
     /// All tasks, those of one parent contiguous and in its order.
     pub tasks: Vec<Task>,
+    /// Networks; without one there are no flows and no chains.
+    pub networks: Vec<Network>,
+    /// What is sent over the networks.
+    pub flows: Vec<Flow>,
+    /// Tasks that release each other by packets.
+    pub chains: Vec<Chain>,
 }
 
 /// The machine's scheduling costs. Each is taken from the processor that decides and, as in Xen where the
@@ -138,6 +145,14 @@ pub enum Work {
     Jobs {
         /// When jobs are released.
         arrival: Arrival,
+        /// How much processor time each needs.
+        cost: Cost,
+        /// Deadline relative to the release.
+        deadline: Duration,
+    },
+    /// Its jobs are released by packets: a step of a chain, or the server of a flow's requests. Jobs queue up as
+    /// those of [`Work::Jobs`] do.
+    Served {
         /// How much processor time each needs.
         cost: Cost,
         /// Deadline relative to the release.

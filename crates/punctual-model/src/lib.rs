@@ -9,6 +9,7 @@ pub mod file;
 pub mod generate;
 pub mod host;
 pub mod live;
+pub mod network;
 pub mod recorder;
 pub mod results;
 mod schema;

@@ -8,10 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::recorder::Recorder;
 
+mod network;
+
+pub use network::{ChainResult, DropCounts, FlowResult, NetworkResult, PacketCounts, Segment, SegmentResult};
+
 /// The value of [`Results::format`].
 pub const FORMAT: &str = "punctual-results";
 /// The version of the JSON form that this code writes. It grows when a key changes its meaning, comes or goes.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Where results come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -44,7 +48,8 @@ pub struct Results {
     pub runs: u32,
     /// Length of each run.
     pub duration_ns: u64,
-    /// Scheduling events handled: decisions, wake-ups, sleeps, replenishments, releases, completions.
+    /// Events handled: decisions, wake-ups, sleeps, replenishments, releases, completions, and every step of a
+    /// packet.
     pub events: u64,
     /// By pool.
     pub pools: Vec<PoolResult>,
@@ -56,6 +61,12 @@ pub struct Results {
     pub vcpus: Vec<VcpuResult>,
     /// By task.
     pub tasks: Vec<TaskResult>,
+    /// By network.
+    pub networks: Vec<NetworkResult>,
+    /// By flow.
+    pub flows: Vec<FlowResult>,
+    /// By chain.
+    pub chains: Vec<ChainResult>,
 }
 
 /// Jobs and their timeliness, for a task or added up over several.
@@ -147,6 +158,8 @@ pub struct DomainResult {
     pub jobs: JobStats,
     /// Processor time charged to its vCPUs.
     pub cpu_time_ns: u64,
+    /// Of that, network work of its kernel: packets, events and interrupts.
+    pub network_ns: u64,
     /// Decisions of its guest scheduler.
     pub decisions: u64,
     /// Switches between tasks inside the guest.
@@ -223,7 +236,8 @@ impl Results {
     /// Adds the counts and distributions of another run of the same host.
     ///
     /// # Errors
-    /// When the other run has other pools, processors, domains, vCPUs or tasks; nothing is changed then.
+    /// When the other run has other pools, processors, domains, vCPUs, tasks, networks, flows or chains; nothing is
+    /// changed then.
     pub fn merge(&mut self, other: &Results) -> Result<(), Mismatch> {
         self.same_shape(other)?;
         self.runs += other.runs;
@@ -248,6 +262,7 @@ impl Results {
         for (a, b) in self.domains.iter_mut().zip(&other.domains) {
             a.jobs.merge(&b.jobs);
             a.cpu_time_ns += b.cpu_time_ns;
+            a.network_ns += b.network_ns;
             a.decisions += b.decisions;
             a.context_switches += b.context_switches;
             a.migrations += b.migrations;
@@ -272,7 +287,30 @@ impl Results {
             a.exhaustions += b.exhaustions;
             a.replenishments += b.replenishments;
         }
+        self.merge_networks(other);
         Ok(())
+    }
+
+    fn merge_networks(&mut self, other: &Results) {
+        for (a, b) in self.networks.iter_mut().zip(&other.networks) {
+            a.tx += b.tx;
+            a.softnet += b.softnet;
+            a.rx += b.rx;
+            a.events_handled += b.events_handled;
+            a.events_sent += b.events_sent;
+        }
+        for (a, b) in self.flows.iter_mut().zip(&other.flows) {
+            a.packets.merge(&b.packets);
+            a.timeouts += b.timeouts;
+            a.retransmissions += b.retransmissions;
+            a.latency.merge(&b.latency);
+            network::merge_segments(&mut a.segments, &b.segments);
+        }
+        for (a, b) in self.chains.iter_mut().zip(&other.chains) {
+            a.jobs.merge(&b.jobs);
+            a.packets.merge(&b.packets);
+            network::merge_segments(&mut a.segments, &b.segments);
+        }
     }
 
     fn same_shape(&self, other: &Results) -> Result<(), Mismatch> {
@@ -284,6 +322,9 @@ impl Results {
                 r.domains.iter().map(|d| d.name.as_str()).collect::<Vec<_>>(),
                 r.vcpus.iter().map(|v| v.name.as_str()).collect::<Vec<_>>(),
                 r.tasks.iter().map(|t| (t.parent.as_str(), t.name.as_str())).collect::<Vec<_>>(),
+                r.networks.iter().map(|n| (n.name.as_str(), n.discipline.as_str())).collect::<Vec<_>>(),
+                r.flows.iter().map(|f| (f.name.as_str(), f.kind.as_str())).collect::<Vec<_>>(),
+                r.chains.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(),
             )
         });
         if shapes[0] == shapes[1] {

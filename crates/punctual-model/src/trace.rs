@@ -2,7 +2,7 @@
 
 use punctual_sched::{Duration, Instant};
 
-use crate::host::{TaskIx, VcpuIx};
+use crate::host::{DomainIx, TaskIx, VcpuIx};
 
 /// What a processor or a vCPU executes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,6 +15,34 @@ pub enum Occupant {
     Unit(Entity),
     /// The scheduler itself: a decision, a context switch, waiting for the pool's lock.
     Overhead,
+    /// The guest's kernel, at work on the network.
+    Network,
+}
+
+/// A step of a domain's kernel for the network.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum NetworkStep {
+    /// A guest sends a packet.
+    Send,
+    /// A driver domain handles an event.
+    Event,
+    /// A driver domain carries a packet through the TX stage.
+    Tx,
+    /// Through the softnet stage.
+    Softnet,
+    /// Through the RX stage.
+    Rx,
+    /// A guest receives a packet.
+    Receive,
+}
+
+/// A packet in a trace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PacketRef {
+    /// Whose it is: index of the flow, or, beyond the flows, of the chain.
+    pub owner: usize,
+    /// Unique in the run.
+    pub id: u64,
 }
 
 /// A unit of some scheduler.
@@ -79,6 +107,17 @@ pub enum TraceEvent {
         response: Duration,
         /// Was it later than its deadline?
         missed: bool,
+    },
+    /// A step of a domain's kernel for the network is over.
+    Network {
+        /// The domain.
+        domain: DomainIx,
+        /// Which step.
+        step: NetworkStep,
+        /// The packet; an event has none.
+        packet: Option<PacketRef>,
+        /// When the step began. Until now the vCPU may have been without a processor in between.
+        began: Instant,
     },
 }
 

@@ -36,7 +36,7 @@ fn five_vms_have_25_tasks_at_70_percent() {
         punctual_model::host::Work::Jobs { cost, deadline, .. } => {
             cost.max.as_ns() as f64 / deadline.as_ns() as f64
         }
-        punctual_model::host::Work::Hog { .. } => panic!("a hog"),
+        other => panic!("{other:?}"),
     });
     let load: f64 = specs.sum();
     // Periods are rounded up to whole ms, so the real load is a little below the nominal one.

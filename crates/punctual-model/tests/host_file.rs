@@ -7,6 +7,7 @@ use punctual_model::host::{Arrival, DomainIx, Parent, PoolIx, Work};
 use punctual_model::live::{
     Accel, Attach, Backend, HelperPolicy, Helpers, Live, Process, Program, Vm, VmNetwork,
 };
+use punctual_model::network::{Endpoint, Traffic};
 use punctual_sched::{CpuId, Duration};
 
 const MINIMAL: &str = "
@@ -499,4 +500,105 @@ proptest! {
         }
         prop_assert!(start.elapsed().as_secs() < 10);
     }
+}
+
+const NETWORK: &str = "
+[machine]
+processors = 1
+[pool.all]
+policy = 'fixed-priority'
+[domain.b]
+priority = 7
+task.serve = { on_packet = true, cost = '1ms', deadline = '5ms' }
+task.step = { on_packet = true, cost = { min = '1ms', max = '2ms' }, deadline = '4ms' }
+[domain.dom0]
+[domain.a]
+task.sense = { period = '10ms', cost = '1ms' }
+task.act = { on_packet = true, cost = '1ms', deadline = '9ms', priority = 3 }
+[network.lan]
+driver = 'dom0'
+discipline = 'rtca'
+rtca = { batch = 64 }
+netback = { tx_round = 100 }
+scan = 'word'
+events = 'one-by-one'
+costs = { tx = '3us', jitter = '5%' }
+nic.bandwidth = '100Mbit/s'
+outside.client = { turnaround = '5us' }
+interface.a = { priority = 1, ring_slots = 64, credit_bytes = 10_000 }
+[flow.ping]
+kind = 'ping'
+from = 'client'
+to = 'a'
+[flow.rpc]
+kind = 'request'
+from = 'a'
+to = 'b'
+server = 'b.serve'
+period = '10ms'
+[flow.sensor]
+kind = 'periodic'
+from = 'b'
+to = 'client'
+period = '1ms'
+[flow.iperf]
+kind = 'stream'
+from = 'a'
+to = 'b'
+[flow.storm]
+kind = 'storm'
+from = 'b'
+to = 'a'
+start = '1s'
+[chain.loop]
+steps = ['a.sense', 'b.step', 'a.act']
+deadline = '10ms'
+";
+
+#[test]
+fn a_network_has_its_guests_in_the_order_of_the_domains_with_their_priorities() {
+    let host = valid(NETWORK);
+    let lan = &host.networks[0];
+    assert_eq!(host.domains[lan.driver.0].name, "dom0");
+    assert_eq!((lan.discipline.info.name, lan.discipline.options.count("batch", 1)), ("rtca", 64));
+    let guests: Vec<_> = lan.interfaces.iter().map(|i| (i.domain.0, i.params.priority)).collect();
+    assert_eq!(guests, [(0, Some(7)), (2, Some(1))]);
+    assert_eq!((lan.nic.bandwidth_bps, lan.costs.jitter_ppm), (100_000_000, 50_000));
+    assert_eq!((lan.costs.tx, lan.costs.rx), (Duration::from_us(3), Duration::from_us(2)));
+}
+
+#[test]
+fn flows_and_chains_name_domains_hosts_outside_and_tasks() {
+    let host = valid(NETWORK);
+    let kinds: Vec<_> = host.flows.iter().map(|f| f.traffic.kind()).collect();
+    assert_eq!(kinds, ["ping", "request", "periodic", "stream", "storm"]);
+    assert_eq!((host.flows[0].from, host.flows[0].to), (Endpoint::Outside(0), Endpoint::Guest(DomainIx(2))));
+    let Traffic::Request { server: Some(server), .. } = host.flows[1].traffic else { panic!("a server") };
+    assert_eq!(host.tasks[server.0].name, "serve");
+    let steps: Vec<_> = host.chains[0].steps.iter().map(|s| host.tasks[s.0].name.as_str()).collect();
+    assert_eq!(steps, ["sense", "step", "act"]);
+}
+
+#[test]
+fn a_host_with_networks_survives_being_written_out() {
+    let host = valid(NETWORK);
+    let written = to_toml(&host);
+    assert_eq!(
+        parse(&written, "written.toml", &Overrides::default()).unwrap_or_else(|e| panic!("{e}")),
+        host
+    );
+}
+
+#[test]
+fn options_reach_into_networks_and_make_interfaces() {
+    let changes =
+        ["network.lan.discipline=preemptive", "network.*.interface.b.batch=8", "flow.ping.bytes=1400"];
+    let host = changed(NETWORK, &set(&changes)).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(host.networks[0].discipline.info.name, "preemptive");
+    assert_eq!(host.networks[0].interfaces[0].params.batch, Some(8));
+    let unknown = refusal(NETWORK, &set(&["flow.pong.bytes=1400"]));
+    assert!(
+        unknown.contains("there is no flow `pong`") && unknown.contains("did you mean `ping`?"),
+        "{unknown}"
+    );
 }

@@ -175,6 +175,10 @@ pub trait Discipline: Send {
     /// When none is being processed.
     fn complete(&mut self, now: Instant) -> Fate;
 
+    /// `packets` that were delivered to a guest have not been read by it: they take slots of its RX ring, too. A
+    /// driver that never says so has guests that read at once.
+    fn set_unread(&mut self, interface: InterfaceId, packets: u32);
+
     /// Free slots of a guest's TX ring; `None` for a device, whose packets enter at softnet.
     fn room(&self, interface: InterfaceId) -> Option<u32>;
 

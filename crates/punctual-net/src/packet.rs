@@ -54,7 +54,7 @@ pub enum DropReason {
     SourceRing,
     /// The `softnet_data` queue was full.
     Softnet,
-    /// As many packets as the destination's ring has slots were waiting for it already.
+    /// As many packets as the destination's ring has slots were waiting for it already, or unread in it.
     DestinationRing,
 }
 

@@ -23,6 +23,8 @@ pub(crate) struct Interface {
     ring: List,
     /// Packets that wait for the guest in the RX stage.
     receiving: u32,
+    /// Packets beyond the RX stage that the guest has not read.
+    unread: u32,
     bucket: Option<TokenBucket>,
     /// Is the guest's packet in stage TX? Set by `take`, cleared by `sent`, checked by `offer`: the guest gets its
     /// next turn when that packet is done.
@@ -110,6 +112,7 @@ impl Path {
             ring_slots,
             ring: List::EMPTY,
             receiving: 0,
+            unread: 0,
             bucket: params.rate.map(|rate| TokenBucket::new(now, rate)),
             in_tx: false,
             drops: Drops::default(),
@@ -229,7 +232,7 @@ impl Path {
             self.pool.remove(index);
             return Fate::Delivered;
         }
-        if destination.receiving >= destination.ring_slots {
+        if destination.receiving + destination.unread >= destination.ring_slots {
             self.drop_packet(index, DropReason::DestinationRing);
             return Fate::Dropped(DropReason::DestinationRing);
         }
@@ -258,6 +261,11 @@ impl Path {
     pub(crate) fn start(&mut self, stage: Stage, index: u32) -> Packet {
         self.busy = Some(Busy { stage, index });
         *self.packet(index)
+    }
+
+    #[inline]
+    pub(crate) fn set_unread(&mut self, id: InterfaceId, packets: u32) {
+        self.interfaces[id.index()].unread = packets;
     }
 
     pub(crate) fn room(&self, id: InterfaceId) -> Option<u32> {

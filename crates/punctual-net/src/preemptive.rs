@@ -233,6 +233,11 @@ impl Discipline for Preemptive {
         }
     }
 
+    #[inline]
+    fn set_unread(&mut self, interface: InterfaceId, packets: u32) {
+        self.path.set_unread(interface, packets);
+    }
+
     fn room(&self, interface: InterfaceId) -> Option<u32> {
         self.path.room(interface)
     }

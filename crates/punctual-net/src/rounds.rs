@@ -254,6 +254,11 @@ impl<S: Stages> Discipline for Rounds<S> {
         }
     }
 
+    #[inline]
+    fn set_unread(&mut self, interface: InterfaceId, packets: u32) {
+        self.path.set_unread(interface, packets);
+    }
+
     fn room(&self, interface: InterfaceId) -> Option<u32> {
         self.path.room(interface)
     }

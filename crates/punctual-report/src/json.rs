@@ -289,8 +289,8 @@ mod tests {
             "{\"format\": \"punctual-host\", \"version\": 1}".into(),
             "{\"format\": 1}".into(),
             "{\"format\": \"punctual-results\"}".into(),
+            "{\"format\": \"punctual-results\", \"version\": 3}".into(),
             "{\"format\": \"punctual-results\", \"version\": 2}".into(),
-            "{\"format\": \"punctual-results\", \"version\": 1}".into(),
             good.replace("\"seed\": 42", "\"seed\": -1"),
             good[..good.len() / 2].lines().take(8).collect::<Vec<_>>().join("\n"),
         ];

@@ -1,10 +1,15 @@
-//! Line charts: as SVG for documents, as one line of blocks per series for the terminal.
+//! Line charts, box plots and bars with their range as SVG for documents; line charts as one line of blocks per series
+//! for the terminal.
 //!
 //! The SVG is written here and not by a plotting crate because it must be the same bytes on every machine
 //! and readable on a light and a dark page: colours follow the page (`prefers-color-scheme`), text is text,
 //! and every coordinate is a whole number.
 
 use std::fmt::Write as _;
+
+mod ranges;
+
+pub use ranges::{Column, RangeChart, ranges};
 
 /// One line of a chart.
 #[derive(Clone, PartialEq, Debug)]
@@ -78,22 +83,25 @@ fn number(value: f64) -> String {
     if text == "-0" { "0".into() } else { text.into() }
 }
 
+/// The beginning of a document with its heading.
+fn head(title: &str) -> String {
+    let title = escape(title);
+    format!(
+        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" font-family="system-ui, sans-serif" font-size="13">
+<title>{title}</title>
+<style>svg{{color:#1f2328;background:#fff}}.grid{{stroke:#d0d7de}}.muted{{fill:#57606a}}@media(prefers-color-scheme:dark){{svg{{color:#e6edf3;background:#0d1117}}.grid{{stroke:#30363d}}.muted{{fill:#9198a1}}}}</style>
+<text x="{LEFT}" y="26" font-size="16" font-weight="600" fill="currentColor">{title}</text>
+"#
+    )
+}
+
 /// The chart as an SVG document.
 pub fn svg(chart: &Chart) -> String {
-    let mut out = String::new();
+    let mut out = head(&chart.title);
     let mut put = |line: String| {
         out.push_str(&line);
         out.push('\n');
     };
-    put(format!(
-        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" font-family="system-ui, sans-serif" font-size="13">"#
-    ));
-    put(format!("<title>{}</title>", escape(&chart.title)));
-    put("<style>svg{color:#1f2328;background:#fff}.grid{stroke:#d0d7de}.muted{fill:#57606a}@media(prefers-color-scheme:dark){svg{color:#e6edf3;background:#0d1117}.grid{stroke:#30363d}.muted{fill:#9198a1}}</style>".into());
-    put(format!(
-        r#"<text x="{LEFT}" y="26" font-size="16" font-weight="600" fill="currentColor">{}</text>"#,
-        escape(&chart.title)
-    ));
     axes(chart, &mut put);
     for (i, series) in chart.series.iter().enumerate() {
         line(chart, i, series, &mut put);

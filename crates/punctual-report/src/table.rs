@@ -33,6 +33,13 @@ pub fn summary(results: &Results, color: bool) -> String {
     let mut text = headline(results, color);
     text.push('\n');
     text.push_str(&domains(results, color));
+    for part in [flows::chains(results, color), flows::flows(results, color), flows::segments(results, color)]
+    {
+        if !part.is_empty() {
+            text.push('\n');
+            text.push_str(&part);
+        }
+    }
     text
 }
 
@@ -49,6 +56,11 @@ pub fn detail(results: &Results, color: bool) -> String {
         section("Wake-up latency of vCPUs", &wake_table(results, color), color),
         section("Processors", &processor_table(results, color), color),
         section("Pools", &pool_table(results, color), color),
+        section("Chains", &flows::chains(results, color), color),
+        section("Flows", &flows::flows(results, color), color),
+        section("Latency of flows", &flows::latencies(results, color), color),
+        section("Where the time of packets went", &flows::segment_detail(results, color), color),
+        section("Networks", &flows::networks(results, color), color),
     ];
     sections.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n")
 }
@@ -553,6 +565,8 @@ fn lines(text: &str, style: &str, color: bool) -> String {
 fn paint(text: &str, style: &str, color: bool) -> String {
     if color && !style.is_empty() { format!("\u{1b}[{style}m{text}\u{1b}[0m") } else { text.to_owned() }
 }
+
+mod flows;
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -3,7 +3,8 @@
 //! Tracks: a group `processors` with one track per processor; a group per domain with a track per vCPU
 //! and per task, nested domains inside the domain they run in; a group `pool NAME` for tasks that a pool
 //! schedules itself. Below a vCPU or task: `budget` (counter, ns), `jobs` (a slice per job from release to
-//! completion) and `deadlines` (instants). `docs/traces.md` is the reader's guide.
+//! completion) and `deadlines` (instants). Below a domain with network work: `network` (a slice per step); the steps
+//! of one packet are joined by flow arrows. `docs/traces.md` is the reader's guide.
 //!
 //! - **What executes** follows the chain from the processor down: a vCPU's track shows what its guest runs
 //!   only while the vCPU itself has a processor, a task's only while every level above it runs. Changes that
@@ -18,8 +19,8 @@ use std::io::{self, Write};
 
 use prost::Message;
 use punctual_model::Host;
-use punctual_model::host::{Parent, TaskIx, VcpuIx};
-use punctual_model::trace::{Entity, Occupant, TraceEvent, TraceSink};
+use punctual_model::host::{DomainIx, Parent, TaskIx, VcpuIx};
+use punctual_model::trace::{Entity, NetworkStep, Occupant, PacketRef, TraceEvent, TraceSink};
 use punctual_sched::{Duration, Instant};
 use serde::Serialize;
 
@@ -84,7 +85,19 @@ enum Name {
     Processor(usize),
     Unit(Entity),
     IdleFor(Entity),
+    Network,
+    Event,
+    Packet(NetworkStep, usize),
 }
+
+/// Steps with a packet.
+const STEPS: [(NetworkStep, &str); 5] = [
+    (NetworkStep::Send, "send"),
+    (NetworkStep::Tx, "tx"),
+    (NetworkStep::Softnet, "softnet"),
+    (NetworkStep::Rx, "rx"),
+    (NetworkStep::Receive, "receive"),
+];
 
 /// Categories, which Perfetto can filter by; the discriminant is the interning id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,9 +109,10 @@ enum Category {
     Overhead,
     Job,
     Deadline,
+    Network,
 }
 
-const CATEGORIES: [&str; 6] = ["execution", "idle", "idle-for", "overhead", "job", "deadline"];
+const CATEGORIES: [&str; 7] = ["execution", "idle", "idle-for", "overhead", "job", "deadline", "network"];
 
 /// Arguments of jobs and instants; the discriminant is the interning id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -160,6 +174,9 @@ pub struct PerfettoWriter<'h, W: Write> {
     tasks: Vec<TaskState>,
     /// Budget tracks of vCPUs, then tasks.
     budgets: Vec<Option<TrackId>>,
+    /// Groups of domains, and their tracks of network work.
+    domains: Vec<TrackId>,
+    networks: Vec<Option<TrackId>>,
 }
 
 #[derive(Clone, Copy)]
@@ -224,6 +241,8 @@ impl<'h, W: Write> PerfettoWriter<'h, W> {
             changed_vcpus: Vec::new(),
             tasks: host.tasks.iter().map(|_| TaskState::default()).collect(),
             budgets: vec![None; host.vcpus.len() + host.tasks.len()],
+            domains: Vec::new(),
+            networks: vec![None; host.domains.len()],
         };
         writer.write_header();
         writer.describe_host();
@@ -287,6 +306,7 @@ impl<'h, W: Write> PerfettoWriter<'h, W> {
             };
             self.describe(task.name.clone(), parent, TrackKind::Slices, host.vcpus.len() + rank);
         }
+        self.domains = domains;
     }
 
     fn describe(&mut self, name: String, parent: Option<TrackId>, kind: TrackKind, rank: usize) -> TrackId {
@@ -401,6 +421,7 @@ impl<'h, W: Write> PerfettoWriter<'h, W> {
                 Occupant::Idle if chain.is_empty() => return chain,
                 Occupant::Idle => chain.push((track, Name::Idle)),
                 Occupant::Overhead => chain.push((track, Name::Overhead)),
+                Occupant::Network => chain.push((track, Name::Network)),
                 Occupant::IdleFor(unit) => chain.push((track, Name::IdleFor(unit))),
                 Occupant::Unit(unit @ Entity::Task(_)) => {
                     chain.push((track, Name::Unit(unit)));
@@ -522,6 +543,24 @@ impl<'h, W: Write> PerfettoWriter<'h, W> {
         self.tracks[track.0].events += 1;
     }
 
+    /// A step of a domain's kernel, from `began` to now. Perfetto sorts packets by time: its beginning may stand
+    /// later in the file than what came after it.
+    fn network(&mut self, domain: DomainIx, step: NetworkStep, packet: Option<PacketRef>, began: Instant) {
+        let parent = self.domains[domain.0];
+        let track = self.networks[domain.0]
+            .unwrap_or_else(|| self.describe("network".into(), Some(parent), TrackKind::Slices, 0));
+        self.networks[domain.0] = Some(track);
+        let name = packet.map_or(Name::Event, |packet| Name::Packet(step, packet.owner));
+        let event = TrackEvent {
+            r#type: Some(EventType::SliceBegin as i32),
+            category_iids: vec![name.category() as u64],
+            flow_ids: packet.map(|packet| packet.id + 1).into_iter().collect(),
+            ..Default::default()
+        };
+        self.emit(began, track, event, Some(name));
+        self.end(self.now, track, began, Vec::new());
+    }
+
     /// Closes what is open at `end`, marks the deadlines up to then of jobs that never finished, and writes
     /// the rest. Returns what is on each track that has events.
     ///
@@ -588,6 +627,7 @@ impl<W: Write> TraceSink for PerfettoWriter<'_, W> {
             }
             TraceEvent::Budget { unit, left } => self.budget(unit, left),
             TraceEvent::Release { task, job, deadline } => self.release(task, job, deadline),
+            TraceEvent::Network { domain, step, packet, began } => self.network(domain, step, packet, began),
             TraceEvent::Completion { task, job, response, missed } => {
                 self.complete(task, job, response, missed)
             }
@@ -600,7 +640,8 @@ impl<W: Write> TraceSink for PerfettoWriter<'_, W> {
 impl Name {
     /// How many names there may be for `host`.
     fn table_len(host: &Host) -> usize {
-        5 + host.processors + 2 * (host.vcpus.len() + host.tasks.len())
+        let owners = host.flows.len() + host.chains.len();
+        7 + host.processors + 2 * (host.vcpus.len() + host.tasks.len()) + STEPS.len() * owners
     }
 
     fn position(self, host: &Host) -> usize {
@@ -615,9 +656,15 @@ impl Name {
             Name::Job => 2,
             Name::DeadlineMissed => 3,
             Name::LateCompletion => 4,
-            Name::Processor(i) => 5 + i,
-            Name::Unit(unit) => 5 + host.processors + entity(unit),
-            Name::IdleFor(unit) => 5 + host.processors + units + entity(unit),
+            Name::Network => 5,
+            Name::Event => 6,
+            Name::Processor(i) => 7 + i,
+            Name::Unit(unit) => 7 + host.processors + entity(unit),
+            Name::IdleFor(unit) => 7 + host.processors + units + entity(unit),
+            Name::Packet(step, owner) => {
+                let step = STEPS.iter().position(|(s, _)| *s == step).unwrap_or(0);
+                7 + host.processors + 2 * units + STEPS.len() * owner + step
+            }
         }
     }
 
@@ -632,6 +679,16 @@ impl Name {
             Name::Job => "job".into(),
             Name::DeadlineMissed => "deadline missed".into(),
             Name::LateCompletion => "late completion".into(),
+            Name::Network => "network".into(),
+            Name::Event => "event".into(),
+            Name::Packet(step, owner) => {
+                let step = STEPS.iter().find(|(s, _)| *s == step).map_or("packet", |(_, name)| name);
+                let whose = match owner.checked_sub(host.flows.len()) {
+                    None => &host.flows[owner].name,
+                    Some(chain) => &host.chains[chain].name,
+                };
+                format!("{step} {whose}")
+            }
             Name::Processor(i) => format!("cpu {i}"),
             Name::Unit(unit) => entity(unit).clone(),
             Name::IdleFor(unit) => format!("idle for {}", entity(unit)),
@@ -646,6 +703,7 @@ impl Name {
             Name::DeadlineMissed | Name::LateCompletion => Category::Deadline,
             Name::Processor(_) | Name::Unit(_) => Category::Execution,
             Name::IdleFor(_) => Category::IdleFor,
+            Name::Network | Name::Event | Name::Packet(..) => Category::Network,
         }
     }
 }

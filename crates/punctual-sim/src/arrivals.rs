@@ -23,7 +23,7 @@ pub(crate) struct Stream {
 }
 
 /// One output of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) at a position of its sequence.
-fn mix(seed: u64, position: u64) -> u64 {
+pub(crate) fn mix(seed: u64, position: u64) -> u64 {
     let mut z = seed.wrapping_add(position.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -31,7 +31,7 @@ fn mix(seed: u64, position: u64) -> u64 {
 }
 
 /// An exponentially distributed time, from 53 random bits; libm's logarithm gives the same bits everywhere.
-fn exponential(mean: Duration, bits: u64) -> Duration {
+pub(crate) fn exponential(mean: Duration, bits: u64) -> Duration {
     let uniform = ((bits >> 11) + 1) as f64 / (1u64 << 53) as f64;
     Duration::from_ns((-libm::log(uniform) * mean.as_ns() as f64) as u64)
 }
@@ -48,6 +48,8 @@ impl Stream {
                 offset + exponential(slack_mean, mix(self.seed, 0))
             }
             Work::Hog { start } => start,
+            // Released by packets.
+            Work::Served { .. } => Duration::MAX,
         };
         Job { number: 0, release: Instant::ZERO + release }
     }
@@ -59,14 +61,18 @@ impl Stream {
             Work::Jobs { arrival: Arrival::Sporadic { separation, slack_mean, .. }, .. } => {
                 separation + exponential(slack_mean, mix(self.seed, 2 * number))
             }
-            Work::Hog { .. } => Duration::MAX,
+            Work::Served { .. } | Work::Hog { .. } => Duration::MAX,
         };
         Job { number, release: job.release + gap }
     }
 
     /// Processor time of a job, at least 1 ns; a hog's only job never ends.
     pub(crate) fn cost(&self, job: Job) -> Duration {
-        let Work::Jobs { cost: Cost { min, max }, .. } = self.work else { return Duration::MAX };
+        let (Work::Jobs { cost: Cost { min, max }, .. } | Work::Served { cost: Cost { min, max }, .. }) =
+            self.work
+        else {
+            return Duration::MAX;
+        };
         let span = max.saturating_sub(min).as_ns();
         let extra = match span {
             0 => 0,
@@ -80,7 +86,7 @@ impl Stream {
 
     pub(crate) fn deadline(&self, job: Job) -> Instant {
         match self.work {
-            Work::Jobs { deadline, .. } => job.release + deadline,
+            Work::Jobs { deadline, .. } | Work::Served { deadline, .. } => job.release + deadline,
             Work::Hog { .. } => Instant::NEVER,
         }
     }

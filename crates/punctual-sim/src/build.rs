@@ -50,10 +50,14 @@ pub(crate) fn machine<'h, T: TraceSink>(host: &'h Host, trace: &'h mut T) -> Res
         touched_procs: Vec::new(),
         touched_scheds: Vec::new(),
         events: 0,
+        net: crate::net::build(host)?,
         history: History::default(),
         violation: None,
     };
     insert_units(&mut machine)?;
+    for (ix, kernel) in machine.net.kernels.iter().enumerate() {
+        machine.procs[kernel.proc as usize].kernel = ix as u32;
+    }
     for (task, state) in machine.tasks.iter().enumerate() {
         machine.releases.set(task, state.head.release);
     }
@@ -67,6 +71,7 @@ fn new_proc(sched: u32, cpu: usize, root: u32, powered: bool) -> Proc {
     Proc {
         sched,
         cpu: CpuId(cpu as u32),
+        kernel: NONE,
         run: Run::Idle,
         unit: NONE,
         powered,

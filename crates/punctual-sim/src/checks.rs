@@ -69,7 +69,7 @@ impl History {
 impl<T: TraceSink> Machine<'_, T> {
     /// Notes the first violation, with what led to it.
     #[cold]
-    fn violated(&mut self, what: &str) {
+    pub(crate) fn violated(&mut self, what: &str) {
         if self.violation.is_some() {
             return;
         }

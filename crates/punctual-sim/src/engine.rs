@@ -3,10 +3,11 @@
 //! One step handles one instant, in this order:
 //! 1. processors: slices and jobs that end now;
 //! 2. timers of policies that are due;
-//! 3. releases of jobs;
-//! 4. decisions: every processor that was asked to pick, vCPUs (guests) before physical processors, until
+//! 3. releases of jobs, arrivals of packets;
+//! 4. kernels with network work choose their next step (`net/`);
+//! 5. decisions: every processor that was asked to pick, vCPUs (guests) before physical processors, until
 //!    nobody is asked any more;
-//! 5. the next event of everything that was touched, and the invariants.
+//! 6. the next event of everything that was touched, and the invariants.
 //!
 //! So a job that ends when another is released does not make its vCPU sleep in between, and no decision is
 //! taken on half of what happens at one instant.
@@ -16,6 +17,7 @@ use punctual_sched::registry::WorkConservation;
 use punctual_sched::{Duration, Instant, Run, Slice};
 
 use crate::Error;
+use crate::arrivals::Job;
 use crate::machine::{Machine, NONE};
 
 impl<T: TraceSink> Machine<'_, T> {
@@ -25,6 +27,7 @@ impl<T: TraceSink> Machine<'_, T> {
         loop {
             self.refresh_touched();
             let next = self.proc_events.min().0.min(self.timers.min().0).min(self.releases.min().0);
+            let next = next.min(self.net.at());
             self.check_progress(next);
             if let Some(account) = self.violation.take() {
                 return Err(Error::Violation(account));
@@ -96,6 +99,12 @@ impl<T: TraceSink> Machine<'_, T> {
                 self.releases.set(task, Instant::NEVER);
             }
         }
+        if self.net.at() <= self.now {
+            self.network_events();
+        }
+        if !self.net.choosers.is_empty() {
+            self.choose_steps();
+        }
         self.decide();
     }
 
@@ -136,6 +145,14 @@ impl<T: TraceSink> Machine<'_, T> {
         loop {
             let p = &self.procs[proc];
             let unit = p.unit;
+            if p.kernel != NONE
+                && let Some(until) = self.kernel_until(p.kernel)
+            {
+                if until <= self.now {
+                    self.kernel_event(p.kernel);
+                }
+                return;
+            }
             if p.until <= self.now && p.exec_from <= self.now {
                 self.request(proc);
             }
@@ -176,18 +193,28 @@ impl<T: TraceSink> Machine<'_, T> {
             state.jobs.due += 1;
             state.jobs.missed += u64::from(now > deadline);
         }
-        state.current = state.stream.after(job);
-        let backlog = state.current.number < state.head.number;
         if T::ENABLED {
             let missed = now > deadline;
             let task = punctual_model::host::TaskIx(task);
             self.emit(TraceEvent::Completion { task, job: job.number, response, missed });
         }
-        if backlog {
+        if self.next_job(task, job) {
             self.begin_job(task);
         } else {
             self.sleep((self.vcpus.len() + task) as u32);
         }
+    }
+
+    /// What the task works on after `done`. False: nothing yet.
+    #[inline]
+    fn next_job(&mut self, task: usize, done: Job) -> bool {
+        let served = if self.net.kernels.is_empty() { None } else { self.job_done(task, done) };
+        let state = &mut self.tasks[task];
+        state.current = match served {
+            None => state.stream.after(done),
+            Some(next) => next.unwrap_or(state.head),
+        };
+        state.current.number < state.head.number
     }
 
     fn release(&mut self, task: usize) {
@@ -203,9 +230,14 @@ impl<T: TraceSink> Machine<'_, T> {
             self.emit(TraceEvent::Release { task, job: job.number, deadline });
         }
         if self.tasks[task].current == job {
-            self.begin_job(task);
-            self.wake((self.vcpus.len() + task) as u32);
+            self.start_job(task);
         }
+    }
+
+    /// The task was idle and gets its current job.
+    pub(crate) fn start_job(&mut self, task: usize) {
+        self.begin_job(task);
+        self.wake((self.vcpus.len() + task) as u32);
     }
 
     /// The task's current job becomes what it works on.
@@ -243,7 +275,7 @@ impl<T: TraceSink> Machine<'_, T> {
     // ---- waking and sleeping ------------------------------------------------------------------------
 
     /// The unit got work; tells its scheduler.
-    fn wake(&mut self, unit: u32) {
+    pub(crate) fn wake(&mut self, unit: u32) {
         let u = &mut self.units[unit as usize];
         u.awake = true;
         let (sched, id) = (u.sched as usize, u.id);
@@ -263,7 +295,7 @@ impl<T: TraceSink> Machine<'_, T> {
     }
 
     /// The unit has no more work; tells its scheduler.
-    fn sleep(&mut self, unit: u32) {
+    pub(crate) fn sleep(&mut self, unit: u32) {
         let u = &mut self.units[unit as usize];
         u.awake = false;
         let (sched, id, on) = (u.sched as usize, u.id, u.running_on);
@@ -435,42 +467,85 @@ impl<T: TraceSink> Machine<'_, T> {
                 vcpu.wake_latency.record(at.since(vcpu.woken_at));
                 vcpu.woken_at = Instant::NEVER;
             }
-            let p = &mut self.procs[proc];
-            p.powered = true;
-            p.root = root;
-            p.charged_to = at;
-            p.exec_from = at;
-            p.until = if p.slice_left == Duration::MAX { Instant::NEVER } else { at + p.slice_left };
-            if p.resched {
-                p.resched = false;
-                self.request(proc);
+            let kernel = self.procs[proc].kernel;
+            if kernel != NONE && self.kernel_on(kernel, at, root) {
+                return;
             }
-            match (self.procs[proc].run, self.child_proc(self.procs[proc].unit)) {
-                (Run::Unit(_), Some(child)) => proc = child,
-                _ => return,
+            match self.power_on_picked(proc, at, root) {
+                Some(child) => proc = child,
+                None => return,
             }
+        }
+    }
+
+    /// What the guest has picked on this vCPU begins to execute at `at`; its kernel does not.
+    pub(crate) fn power_on_guest(&mut self, proc: usize, at: Instant, root: u32) {
+        if let Some(child) = self.power_on_picked(proc, at, root) {
+            self.power_on(child, at, root);
+        }
+    }
+
+    /// One level of it; returns the level below.
+    #[inline]
+    fn power_on_picked(&mut self, proc: usize, at: Instant, root: u32) -> Option<usize> {
+        let p = &mut self.procs[proc];
+        p.powered = true;
+        p.root = root;
+        p.charged_to = at;
+        p.exec_from = at;
+        p.until = if p.slice_left == Duration::MAX { Instant::NEVER } else { at + p.slice_left };
+        if p.resched {
+            p.resched = false;
+            self.request(proc);
+        }
+        match (self.procs[proc].run, self.child_proc(self.procs[proc].unit)) {
+            (Run::Unit(_), Some(child)) => Some(child),
+            _ => None,
         }
     }
 
     /// The vCPU stops executing now, with everything its guest has picked.
     fn power_off(&mut self, mut proc: usize) {
         loop {
-            self.charge(proc);
-            let now = self.now;
-            let p = &mut self.procs[proc];
-            p.powered = false;
-            p.slice_left =
-                if p.until.is_never() { Duration::MAX } else { p.until.since(now.max(p.exec_from)) };
-            match (self.procs[proc].run, self.child_proc(self.procs[proc].unit)) {
-                (Run::Unit(_), Some(child)) => proc = child,
-                _ => return,
+            let kernel = self.procs[proc].kernel;
+            if kernel != NONE && self.kernel_off(kernel) {
+                return;
             }
+            match self.power_off_picked(proc) {
+                Some(child) => proc = child,
+                None => return,
+            }
+        }
+    }
+
+    /// What the guest has picked on this vCPU stops executing now; its kernel goes on.
+    pub(crate) fn power_off_guest(&mut self, proc: usize) {
+        if let Some(child) = self.power_off_picked(proc) {
+            self.power_off(child);
+        }
+    }
+
+    /// One level of it; returns the level below.
+    #[inline]
+    fn power_off_picked(&mut self, proc: usize) -> Option<usize> {
+        self.charge(proc);
+        let now = self.now;
+        let p = &mut self.procs[proc];
+        p.powered = false;
+        p.slice_left = if p.until.is_never() { Duration::MAX } else { p.until.since(now.max(p.exec_from)) };
+        match (self.procs[proc].run, self.child_proc(self.procs[proc].unit)) {
+            (Run::Unit(_), Some(child)) => Some(child),
+            _ => None,
         }
     }
 
     /// The vCPU goes on after a pause until `start`: its processor decided, and chose it again.
     fn delay(&mut self, mut proc: usize, start: Instant) {
         loop {
+            let kernel = self.procs[proc].kernel;
+            if kernel != NONE && self.kernel_pause(kernel, start) {
+                return;
+            }
             self.charge(proc);
             let p = &mut self.procs[proc];
             p.until += start.since(p.charged_to);
@@ -546,7 +621,7 @@ impl<T: TraceSink> Machine<'_, T> {
     }
 
     #[inline]
-    fn touch_proc(&mut self, proc: usize) {
+    pub(crate) fn touch_proc(&mut self, proc: usize) {
         if !self.procs[proc].touched {
             self.procs[proc].touched = true;
             self.touched_procs.push(proc as u32);
@@ -577,6 +652,11 @@ impl<T: TraceSink> Machine<'_, T> {
         let mut next = if self.procs[root].resched { self.procs[root].exec_from } else { Instant::NEVER };
         loop {
             let p = &self.procs[proc];
+            if p.kernel != NONE
+                && let Some(until) = self.kernel_until(p.kernel)
+            {
+                return next.min(until);
+            }
             next = next.min(p.until.max(p.exec_from));
             let Run::Unit(_) = p.run else { return next };
             match self.child_proc(p.unit) {
@@ -588,7 +668,7 @@ impl<T: TraceSink> Machine<'_, T> {
 
     // ---- tracing ------------------------------------------------------------------------------------
 
-    fn emit(&mut self, event: TraceEvent) {
+    pub(crate) fn emit(&mut self, event: TraceEvent) {
         self.trace.event(self.now, event);
     }
 
@@ -601,13 +681,23 @@ impl<T: TraceSink> Machine<'_, T> {
         }
     }
 
-    fn trace_decision(&mut self, proc: usize, changed: bool, start: Instant) {
+    fn occupant(&self, proc: usize) -> Occupant {
         let p = &self.procs[proc];
-        let occupant = match p.run {
+        match p.run {
             Run::Idle => Occupant::Idle,
             Run::IdleFor(_) => Occupant::IdleFor(self.entity(p.unit)),
             Run::Unit(_) => Occupant::Unit(self.entity(p.unit)),
-        };
+        }
+    }
+
+    /// The guest goes on where its kernel interrupted it.
+    pub(crate) fn trace_guest(&mut self, proc: usize) {
+        let vcpu = punctual_model::host::VcpuIx(proc - self.physical);
+        self.emit(TraceEvent::Vcpu { vcpu, occupant: self.occupant(proc) });
+    }
+
+    fn trace_decision(&mut self, proc: usize, changed: bool, start: Instant) {
+        let occupant = self.occupant(proc);
         if let Some(vcpu) = proc.checked_sub(self.physical) {
             if changed {
                 self.emit(TraceEvent::Vcpu { vcpu: punctual_model::host::VcpuIx(vcpu), occupant });

@@ -21,6 +21,7 @@ mod checks;
 mod engine;
 mod machine;
 mod min_tree;
+mod net;
 mod outcome;
 
 pub use batch::simulate_all;

@@ -10,6 +10,7 @@ use punctual_sched::{CpuId, CpuSet, Duration, Instant, Policy, Run, UnitId};
 use crate::arrivals::{Job, Stream};
 use crate::checks::History;
 use crate::min_tree::MinTree;
+use crate::net::Net;
 
 /// "No unit", "no processor".
 pub(crate) const NONE: u32 = u32::MAX;
@@ -41,12 +42,14 @@ pub(crate) struct Proc {
     /// The scheduler that picks for it; `NONE` for a processor in no pool.
     pub(crate) sched: u32,
     pub(crate) cpu: CpuId,
+    /// The kernel that does network work on this vCPU ahead of what its guest picks, or `NONE`.
+    pub(crate) kernel: u32,
     /// What was picked last.
     pub(crate) run: Run,
     /// Machine-wide index of the unit in `run`, or `NONE`.
     pub(crate) unit: u32,
     /// Does it execute? Always for a physical processor; a vCPU only while it is itself picked by an
-    /// executing processor.
+    /// executing processor, and its kernel has nothing to do.
     pub(crate) powered: bool,
     /// The physical processor that it executes on while powered.
     pub(crate) root: u32,
@@ -162,6 +165,8 @@ pub(crate) struct Machine<'h, T> {
     pub(crate) touched_scheds: Vec<u32>,
     /// Releases, completions, wake-ups and sleeps so far.
     pub(crate) events: u64,
+    /// Driver domains, interfaces, flows.
+    pub(crate) net: Net,
     pub(crate) history: History,
     pub(crate) violation: Option<String>,
 }

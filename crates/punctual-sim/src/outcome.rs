@@ -1,13 +1,14 @@
 //! The end of a run: what was measured.
 
 use punctual_model::Host;
-use punctual_model::host::{Domain, Parent, Pool, Task, Vcpu};
+use punctual_model::host::{Domain, Parent, Pool, Task, Vcpu, Work};
 use punctual_model::results::{
     self, DomainResult, JobStats, PoolResult, ProcessorResult, Results, Source, TaskResult, VcpuResult,
 };
 use punctual_model::trace::TraceSink;
 use punctual_sched::Duration;
 
+use crate::arrivals::Job;
 use crate::machine::{Machine, Sched, TaskState, Unit, VcpuState};
 use crate::min_tree::MinTree;
 
@@ -24,6 +25,7 @@ impl<T: TraceSink> Machine<'_, T> {
         for task in 0..self.tasks.len() {
             self.count_overdue(task);
         }
+        self.finish_networks();
         self.check_ledger();
     }
 
@@ -31,6 +33,15 @@ impl<T: TraceSink> Machine<'_, T> {
     fn count_overdue(&mut self, task: usize) {
         let state = &mut self.tasks[task];
         if state.stream.is_hog() {
+            return;
+        }
+        if matches!(self.host.tasks[task].work, Work::Served { .. }) {
+            let overdue = self.net.overdue(task, |release| {
+                let job = Job { number: 0, release };
+                state.stream.deadline(job) <= self.end
+            });
+            state.jobs.due += overdue;
+            state.jobs.missed += overdue;
             return;
         }
         let mut job = state.current;
@@ -54,15 +65,19 @@ impl<T: TraceSink> Machine<'_, T> {
         self.procs = Vec::new();
         self.releases = MinTree::new(0);
         self.timers = MinTree::new(0);
+        let (networks, flows) = (self.network_results(), self.flow_results());
+        let chains = self.chain_results();
+        let network_time = self.network_time();
         let tasks = self.task_results();
         let (by_pool, by_domain) = jobs_by_parent(host, &tasks);
         let (of_pools, of_guests) = totals.split_at(host.pools.len());
         let pools = by_pool.into_iter().zip(of_pools).zip(&host.pools);
         let pools = pools.map(|((jobs, totals), pool)| pool_result(pool, totals, jobs)).collect();
-        let domains = by_domain.into_iter().zip(of_guests).zip(&host.domains);
-        let domains = domains.map(|((jobs, totals), domain)| {
+        let domains = by_domain.into_iter().zip(of_guests).zip(host.domains.iter().zip(network_time));
+        let domains = domains.map(|((jobs, totals), (domain, network_time))| {
             let vcpus = domain.vcpus.clone();
-            domain_result(domain, totals, jobs, &self.units[vcpus.clone()], &accounts[vcpus])
+            let result = domain_result(domain, totals, jobs, &self.units[vcpus.clone()], &accounts[vcpus]);
+            DomainResult { network_ns: network_time.as_ns(), ..result }
         });
         let domains = domains.collect();
         let vcpus = self.vcpu_results(&accounts);
@@ -82,6 +97,9 @@ impl<T: TraceSink> Machine<'_, T> {
             domains,
             vcpus,
             tasks,
+            networks,
+            flows,
+            chains,
         }
     }
 
@@ -218,6 +236,7 @@ fn domain_result(
         name: domain.name.clone(),
         jobs,
         cpu_time_ns: vcpus.iter().map(|vcpu| vcpu.charged.as_ns()).sum(),
+        network_ns: 0,
         decisions: totals.decisions,
         context_switches: totals.context_switches,
         migrations: totals.migrations,

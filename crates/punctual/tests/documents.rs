@@ -35,9 +35,9 @@ fn the_tutorial_shows_its_host_file_whole() {
 const DIRECTION: [(&str, &[&str]); 9] = [
     ("punctual-sched", &[]),
     ("punctual-net", &["punctual-sched"]),
-    ("punctual-model", &["punctual-sched"]),
+    ("punctual-model", &["punctual-sched", "punctual-net"]),
     ("punctual-analysis", &["punctual-sched", "punctual-model"]),
-    ("punctual-sim", &["punctual-sched", "punctual-model"]),
+    ("punctual-sim", &["punctual-sched", "punctual-net", "punctual-model"]),
     ("punctual-guest", &[]),
     ("punctual-live", &["punctual-sched", "punctual-model", "punctual-guest"]),
     ("punctual-report", &["punctual-sched", "punctual-model", "punctual-sim"]),
@@ -45,6 +45,7 @@ const DIRECTION: [(&str, &[&str]); 9] = [
         "punctual",
         &[
             "punctual-sched",
+            "punctual-net",
             "punctual-model",
             "punctual-analysis",
             "punctual-sim",

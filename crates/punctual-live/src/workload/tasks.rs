@@ -23,11 +23,19 @@ pub fn of_domain(host: &Host, domain: DomainIx) -> Result<Vec<(TaskIx, protocol:
              (SCHED_FIFO)"
         ));
     }
+    let mut all = host.tasks_of(Parent::Domain(domain));
+    if let Some((_, task)) = all.find(|(_, task)| matches!(task.work, Work::Served { .. })) {
+        return Err(format!(
+            "task `{}` of domain `{name}` is released by packets (`on_packet`); such tasks are simulated only",
+            task.name
+        ));
+    }
     let tasks: Vec<_> = host
         .tasks_of(Parent::Domain(domain))
-        .map(|(index, task)| {
+        .filter_map(|(index, task)| {
             let priority = task.params.priority.unwrap_or(u32::MAX);
-            (index, protocol::Task { priority, work: work(&task.work, task_seed(host.seed, index.0)) })
+            let work = work(&task.work, task_seed(host.seed, index.0))?;
+            Some((index, protocol::Task { priority, work }))
         })
         .collect();
     if tasks.len() > TASKS_MAX {
@@ -36,8 +44,10 @@ pub fn of_domain(host: &Host, domain: DomainIx) -> Result<Vec<(TaskIx, protocol:
     Ok(tasks)
 }
 
-fn work(work: &Work, seed: u64) -> protocol::Work {
-    match *work {
+/// `None` for what packets release.
+fn work(work: &Work, seed: u64) -> Option<protocol::Work> {
+    Some(match *work {
+        Work::Served { .. } => return None,
         Work::Hog { start } => protocol::Work::Hog { start_ns: start.as_ns() },
         Work::Jobs { arrival, cost, .. } => protocol::Work::Jobs {
             arrival: match arrival {
@@ -54,7 +64,7 @@ fn work(work: &Work, seed: u64) -> protocol::Work {
             cost_max_ns: cost.max.as_ns(),
             seed,
         },
-    }
+    })
 }
 
 /// The statistics of a task's jobs, whose deadline is `deadline_ns` after their release, in a run of

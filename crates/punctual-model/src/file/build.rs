@@ -109,7 +109,7 @@ fn rank(drafts: &mut [TaskDraft]) {
     let mut unranked: Vec<&mut TaskDraft> =
         drafts.iter_mut().filter(|d| d.unit.params.priority.is_none()).collect();
     unranked.sort_by_key(|d| match d.work {
-        Work::Jobs { deadline, .. } => (0, deadline),
+        Work::Jobs { deadline, .. } | Work::Served { deadline, .. } => (0, deadline),
         Work::Hog { .. } => (1, Duration::ZERO),
     });
     for (draft, priority) in unranked.into_iter().zip(1..) {

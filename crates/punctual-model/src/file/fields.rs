@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
+use punctual_net::registry::{DisciplineInfo, disciplines, find as find_discipline};
 use punctual_sched::Duration;
 use punctual_sched::registry::{self, OptionValue, ParamKind, PolicyInfo};
 
 use super::error::{Place, Problem, nearest};
-use super::keys::{KeyInfo, Kind, RESERVED, TableInfo};
+use super::keys::{KeyInfo, Kind, Optioned, TableInfo};
 use super::quantity::{self, Share, WHOLE, YEAR};
 use super::tree::{Entry, Node, Table, Value};
 
@@ -89,10 +90,6 @@ impl Problems {
 
     fn unknown_key(&mut self, title: &str, names: Vec<&str>, entry: &Entry) {
         let key = shorten(&entry.key);
-        if RESERVED.contains(&entry.key.as_str()) {
-            let expected = "task chains and networks come with the packet model";
-            return self.add(&entry.key_place, format!("`{key}` is not supported yet"), expected);
-        }
         let near = nearest(&entry.key, names.iter().copied());
         let expected = format!("expected one of {}", names.join(", "));
         self.add_nearest(&entry.key_place, format!("{title} has no key `{key}`"), expected, near);
@@ -101,6 +98,8 @@ impl Problems {
     pub(crate) fn text<'t>(&mut self, tab: Tab<'t>, key: &'static str) -> Option<&'t str> {
         let expected = match tab.kind(key) {
             Kind::NameOf(what) => format!("expected the name of a {what}"),
+            Kind::Endpoint => "expected the name of a domain or of a host outside".into(),
+            Kind::TaskOf => "expected a task of a domain, for example \"video.decode\"".into(),
             _ => "expected a string".into(),
         };
         self.text_of(tab.get(key)?, &expected)
@@ -252,6 +251,19 @@ impl Problems {
         None
     }
 
+    pub(crate) fn bandwidth(&mut self, tab: Tab<'_>, key: &'static str) -> Option<u64> {
+        let entry = tab.get(key)?;
+        let text = self.text_of(entry, "expected a bandwidth, for example \"1Gbit/s\"")?;
+        match quantity::bandwidth(text) {
+            Ok(bps) => Some(bps),
+            Err(expected) => {
+                let message = format!("`{key}` cannot be \"{}\"", shorten(text));
+                self.add(&entry.node.place, message, format!("expected {expected}"));
+                None
+            }
+        }
+    }
+
     /// The texts of a list, each with its place.
     pub(crate) fn texts<'t>(
         &mut self,
@@ -270,6 +282,20 @@ impl Problems {
             }
         }
         (texts.len() == items.len()).then_some(texts)
+    }
+
+    /// The discipline that the entry names.
+    pub(crate) fn discipline_of(&mut self, entry: &Entry) -> Option<&'static DisciplineInfo> {
+        let names: Vec<&str> = disciplines().iter().map(|d| d.name).collect();
+        let expected = format!("expected one of {}", names.join(", "));
+        let text = self.text_of(entry, &expected)?;
+        let found = find_discipline(text);
+        if found.is_none() {
+            let message = format!("no discipline is called \"{}\"", shorten(text));
+            let near = nearest(text, names);
+            self.add_nearest(&entry.node.place, message, expected, near);
+        }
+        found
     }
 
     pub(crate) fn word(&mut self, tab: Tab<'_>, key: &'static str) -> Option<&'static str> {
@@ -407,15 +433,10 @@ impl Problems {
         }
     }
 
-    /// Keys of a table of options: those of `policy`, and `extra`.
-    pub(crate) fn check_options(
-        &mut self,
-        title: &str,
-        table: &Table,
-        policy: &PolicyInfo,
-        extra: &[&'static str],
-    ) {
-        let names: Vec<&str> = extra.iter().copied().chain(policy.options.iter().map(|o| o.name)).collect();
+    /// Keys of a table of options: those of a policy or discipline, and `extra`.
+    pub(crate) fn check_options(&mut self, table: &Table, of: Optioned, extra: &[&'static str]) {
+        let title = &format!("{} `{}`", of.what, of.name);
+        let names: Vec<&str> = extra.iter().copied().chain(of.options.iter().map(|o| o.name)).collect();
         for entry in table.entries.iter().filter(|e| !names.contains(&e.key.as_str())) {
             self.unknown_key(title, names.clone(), entry);
         }

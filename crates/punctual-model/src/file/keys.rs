@@ -1,9 +1,11 @@
 //! Every key of the host file: its name, what it takes, its default, what it means. The parser, the JSON
 //! schema and the reference read these tables; nothing else lists keys.
 
-use punctual_sched::registry::{self, PolicyInfo};
+use punctual_net::registry::{DisciplineInfo, disciplines};
+use punctual_sched::registry::{self, ParamInfo, PolicyInfo};
 
 use super::live_keys::LIVE_KEYS;
+use super::net_keys::{CHAIN, FLOW, NETWORK};
 use super::quantity::{Share, WHOLE};
 use crate::generate::{DEADLINES, PERIODS, RECIPES, UTILIZATIONS};
 
@@ -50,6 +52,16 @@ pub(crate) enum Kind {
     Policy,
     /// The name of a policy, or a table of `policy` and its options.
     Guest,
+    /// The name of a packet discipline.
+    Discipline,
+    /// A bandwidth.
+    Bandwidth,
+    /// The name of a domain or of a host outside.
+    Endpoint,
+    /// A task of a domain, `DOMAIN.TASK`.
+    TaskOf,
+    /// A list of at least two of them.
+    TasksOf,
     /// The name of a `[pool.NAME]` or `[domain.NAME]`.
     NameOf(&'static str),
     /// A list of processor or vCPU numbers.
@@ -85,29 +97,66 @@ pub(crate) struct TableInfo {
     pub(crate) keys: &'static [KeyInfo],
     /// Keys shared with other tables.
     pub(crate) shared: &'static [&'static [KeyInfo]],
-    /// Does it also take one table of options per policy, keyed by the policy's name?
-    pub(crate) policies: bool,
+    /// Does it also take tables of options, keyed by what they are options of?
+    pub(crate) options: OptionTables,
+}
+
+/// Whose options a kind of table takes in tables of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OptionTables {
+    None,
+    Policies,
+    Disciplines,
+}
+
+/// Something with options: a policy or a discipline.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Optioned {
+    /// "policy" or "discipline".
+    pub(crate) what: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) summary: &'static str,
+    pub(crate) options: &'static [ParamInfo],
+}
+
+impl From<&PolicyInfo> for Optioned {
+    fn from(info: &PolicyInfo) -> Self {
+        Optioned { what: "policy", name: info.name, summary: info.summary, options: info.options }
+    }
+}
+
+impl From<&DisciplineInfo> for Optioned {
+    fn from(info: &DisciplineInfo) -> Self {
+        Optioned { what: "discipline", name: info.name, summary: info.summary, options: info.options }
+    }
+}
+
+impl OptionTables {
+    /// What may have a table.
+    pub(crate) fn all(self) -> Vec<Optioned> {
+        match self {
+            OptionTables::None => Vec::new(),
+            OptionTables::Policies => registry::policies().iter().map(Optioned::from).collect(),
+            OptionTables::Disciplines => disciplines().iter().map(Optioned::from).collect(),
+        }
+    }
 }
 
 impl TableInfo {
-    /// All keys but the policies.
+    /// All keys but the tables of options.
     pub(crate) fn all(&self) -> impl Iterator<Item = &'static KeyInfo> {
         self.keys.iter().chain(self.shared.iter().copied().flatten())
     }
 
     /// All valid names.
     pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
-        let policies: &[PolicyInfo] = if self.policies { registry::policies() } else { &[] };
-        self.all().map(|k| k.name).chain(policies.iter().map(|p| p.name))
+        self.all().map(|k| k.name).chain(self.options.all().into_iter().map(|o| o.name))
     }
 
     pub(crate) fn key(&self, name: &str) -> Option<&'static KeyInfo> {
         self.all().find(|k| k.name == name)
     }
 }
-
-/// Keys kept for the packet model: valid names of things that the program does not know yet.
-pub(crate) const RESERVED: [&str; 3] = ["chain", "network", "flow"];
 
 pub(crate) const fn key(
     name: &'static str,
@@ -118,14 +167,14 @@ pub(crate) const fn key(
     KeyInfo { name, kind, default, required: false, help }
 }
 
-const fn required(name: &'static str, kind: Kind, help: &'static str) -> KeyInfo {
+pub(crate) const fn required(name: &'static str, kind: Kind, help: &'static str) -> KeyInfo {
     KeyInfo { name, kind, default: None, required: true, help }
 }
 
 const COUNT_32: Kind = Kind::Count { min: 0, max: u32::MAX as u64 };
-const SOME_TIME: Kind = Kind::Duration { min_ns: 1 };
-const ANY_TIME: Kind = Kind::Duration { min_ns: 0 };
-const PERIOD: Kind = Kind::Duration { min_ns: PERIOD_MIN_NS };
+pub(crate) const SOME_TIME: Kind = Kind::Duration { min_ns: 1 };
+pub(crate) const ANY_TIME: Kind = Kind::Duration { min_ns: 0 };
+pub(crate) const PERIOD: Kind = Kind::Duration { min_ns: PERIOD_MIN_NS };
 
 /// The document itself.
 pub(crate) static ROOT: TableInfo = TableInfo {
@@ -147,9 +196,12 @@ pub(crate) static ROOT: TableInfo = TableInfo {
         required("machine", Kind::Table(&MACHINE), "The physical machine."),
         required("pool", Kind::Named(&POOL), "Processors scheduled together by one policy (Xen: a cpupool)."),
         key("domain", Kind::Named(&DOMAIN), None, "A virtual machine."),
+        key("network", Kind::Named(&NETWORK), None, "A driver domain that connects domains and the outside."),
+        key("flow", Kind::Named(&FLOW), None, "What one end sends to another over a network."),
+        key("chain", Kind::Named(&CHAIN), None, "Tasks that release each other by packets."),
     ],
     shared: &[],
-    policies: false,
+    options: OptionTables::None,
 };
 
 static MACHINE: TableInfo = TableInfo {
@@ -163,7 +215,7 @@ static MACHINE: TableInfo = TableInfo {
         key("overheads", Kind::Table(&OVERHEADS), None, "What scheduling itself costs on this machine."),
     ],
     shared: &[],
-    policies: false,
+    options: OptionTables::None,
 };
 
 static OVERHEADS: TableInfo = TableInfo {
@@ -185,7 +237,7 @@ static OVERHEADS: TableInfo = TableInfo {
         ),
     ],
     shared: &[],
-    policies: false,
+    options: OptionTables::None,
 };
 
 static POOL: TableInfo = TableInfo {
@@ -211,7 +263,7 @@ static POOL: TableInfo = TableInfo {
         key("generate", Kind::Table(&GENERATE), None, "Generated tasks, after the tasks spelled out."),
     ],
     shared: &[],
-    policies: true,
+    options: OptionTables::Policies,
 };
 
 /// Of units: vCPUs, and tasks by their `server`.
@@ -291,14 +343,14 @@ static DOMAIN: TableInfo = TableInfo {
         key("generate", Kind::Table(&GENERATE), None, "Generated tasks, after the tasks spelled out."),
     ],
     shared: &[&SERVER_KEYS, &PRIORITY_AND_AFFINITY, &LIVE_KEYS],
-    policies: false,
+    options: OptionTables::None,
 };
 
 static VCPU: TableInfo = TableInfo {
     title: "a vCPU",
     keys: &[],
     shared: &[&SERVER_KEYS, &PRIORITY_AND_AFFINITY],
-    policies: false,
+    options: OptionTables::None,
 };
 
 /// A task.
@@ -334,6 +386,12 @@ pub(crate) static TASK: TableInfo = TableInfo {
         ),
         key("start", ANY_TIME, Some("0ns"), "When a hog starts."),
         key(
+            "on_packet",
+            Kind::Flag,
+            Some("false"),
+            "The task's jobs are released by packets: it is a later step of a chain, or the `server` of a flow; it takes a cost and a deadline, no period.",
+        ),
+        key(
             "server",
             Kind::Table(&SERVER),
             None,
@@ -341,11 +399,11 @@ pub(crate) static TASK: TableInfo = TableInfo {
         ),
     ],
     shared: &[&TASK_PRIORITY_AND_AFFINITY],
-    policies: false,
+    options: OptionTables::None,
 };
 
 static SERVER: TableInfo =
-    TableInfo { title: "a task's server", keys: &[], shared: &[&SERVER_KEYS], policies: false };
+    TableInfo { title: "a task's server", keys: &[], shared: &[&SERVER_KEYS], options: OptionTables::None };
 
 /// `cost = { min, max }`.
 pub(crate) static COST: TableInfo = TableInfo {
@@ -355,7 +413,7 @@ pub(crate) static COST: TableInfo = TableInfo {
         required("max", SOME_TIME, "Most: the worst-case execution time."),
     ],
     shared: &[],
-    policies: false,
+    options: OptionTables::None,
 };
 
 static GENERATE: TableInfo = TableInfo {
@@ -406,5 +464,5 @@ static GENERATE: TableInfo = TableInfo {
         ),
     ],
     shared: &[],
-    policies: false,
+    options: OptionTables::None,
 };

@@ -1,6 +1,6 @@
 //! Keys of what a domain is on a real host.
 
-use super::keys::{KeyInfo, Kind, TableInfo, key};
+use super::keys::{KeyInfo, Kind, OptionTables, TableInfo, key};
 
 /// Greatest id of a process or thread: below `PID_MAX_LIMIT` (Linux, include/linux/threads.h).
 pub(crate) const PID_MAX: u64 = (4 << 20) - 1;
@@ -8,7 +8,7 @@ pub(crate) const PID_MAX: u64 = (4 << 20) - 1;
 const PID: Kind = Kind::Count { min: 1, max: PID_MAX };
 
 const fn table(title: &'static str, keys: &'static [KeyInfo]) -> TableInfo {
-    TableInfo { title, keys, shared: &[], policies: false }
+    TableInfo { title, keys, shared: &[], options: OptionTables::None }
 }
 
 /// Of a domain that is not nested.

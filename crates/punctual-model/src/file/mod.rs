@@ -9,6 +9,8 @@ mod fields;
 mod keys;
 mod live;
 mod live_keys;
+mod net_keys;
+mod network;
 mod overrides;
 mod quantity;
 mod read;
@@ -18,6 +20,7 @@ mod tree;
 mod unit;
 mod write;
 mod write_live;
+mod write_network;
 
 use std::io::Read;
 use std::path::Path;

@@ -21,7 +21,7 @@ pub struct Overrides {
 }
 
 /// Keys under which tables have names of the user's choice; a path does not create such a table.
-const COLLECTIONS: [&str; 3] = ["pool", "domain", "task"];
+const COLLECTIONS: [&str; 7] = ["pool", "domain", "task", "network", "outside", "flow", "chain"];
 
 /// Keys in a path at most; the host file nests no deeper.
 const DEPTH_MAX: usize = 16;

@@ -62,6 +62,41 @@ pub(crate) fn percent(text: &str) -> Result<Share, String> {
     u64::try_from(share).map_err(|_| "a smaller percentage".into())
 }
 
+/// Units of bandwidth with their bits per second.
+const BANDWIDTHS: [(&str, u64); 4] =
+    [("Gbit/s", 1_000_000_000), ("Mbit/s", 1_000_000), ("kbit/s", 1_000), ("bit/s", 1)];
+
+/// The widest link.
+const BANDWIDTH_MAX: u64 = 10_000_000_000_000;
+
+/// `"1Gbit/s"` as bits per second.
+///
+/// # Errors
+/// What was expected, as a phrase.
+pub(crate) fn bandwidth(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_')).unwrap_or(text.len());
+    let (number, unit) = (&text[..digits], text[digits..].trim());
+    let expected = "a number with one of the units bit/s, kbit/s, Mbit/s, Gbit/s, for example \"1Gbit/s\"";
+    let &(_, unit_bps) = BANDWIDTHS.iter().find(|(name, _)| *name == unit).ok_or(expected)?;
+    let bps = scaled(number, unit_bps).ok_or(expected)?;
+    let bps = bps.map_err(|()| "a whole number of bits per second")?;
+    match u64::try_from(bps) {
+        Ok(bps) if (1_000..=BANDWIDTH_MAX).contains(&bps) => Ok(bps),
+        _ => Err("from 1kbit/s to 10000Gbit/s".into()),
+    }
+}
+
+/// Bits per second, the shortest exact form.
+pub(crate) fn show_bandwidth(bps: u64) -> String {
+    let found = BANDWIDTHS.iter().find(|(_, unit)| bps.is_multiple_of(*unit));
+    let (name, unit) = found.unwrap_or(&("bit/s", 1));
+    format!("{}{name}", bps / unit)
+}
+
+/// The pattern of [`bandwidth`], for the schema.
+pub(crate) const BANDWIDTH_PATTERN: &str = r"^\s*\d[\d_]*(\.[\d_]*\d)?\s*(G|M|k)?bit/s\s*$";
+
 /// A share in percent, the shortest exact form.
 pub(crate) fn show_percent(share: Share) -> String {
     let (whole, rest) = (share / (WHOLE / 100), share % (WHOLE / 100));
@@ -123,6 +158,20 @@ mod tests {
         assert!(duration("366000000000000000000000000000000000000000000000s").is_err());
         assert!(duration("31536001s").is_err());
         assert_eq!(duration("31536000s"), Ok(YEAR));
+    }
+
+    #[test]
+    fn bandwidths_are_exact_and_print_back() {
+        assert_eq!(bandwidth("1Gbit/s"), Ok(1_000_000_000));
+        assert_eq!(bandwidth("2.5 Gbit/s"), Ok(2_500_000_000));
+        for bad in
+            ["1", "1Gb", "1 GB/s", "0bit/s", "999bit/s", "1.5bit/s", "99999Gbit/s", "-1Mbit/s", "Gbit/s"]
+        {
+            assert!(bandwidth(bad).is_err(), "{bad}");
+        }
+        for bps in [1_000, 100_000_000, 2_500_000_000, 1_234_567] {
+            assert_eq!(bandwidth(&show_bandwidth(bps)), Ok(bps));
+        }
     }
 
     #[test]

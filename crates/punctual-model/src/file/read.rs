@@ -8,8 +8,9 @@ use punctual_sched::registry::{self, OptionValue, Options, ParamInfo, ParamKind,
 use super::build;
 use super::error::{Place, nearest};
 use super::fields::{Problems, Tab, header, shorten};
-use super::keys::{Kind, NESTING_MAX, PROCESSORS_MAX, ROOT, UNITS_MAX};
+use super::keys::{Kind, NESTING_MAX, Optioned, PROCESSORS_MAX, ROOT, UNITS_MAX};
 use super::live;
+use super::network;
 use super::quantity;
 use super::task::{Tasks, tasks};
 use super::tree::{Entry, Table, Value};
@@ -21,7 +22,7 @@ use crate::live::Live;
 pub(crate) struct Chosen {
     pub(crate) choice: PolicyChoice,
     pub(crate) name_place: Place,
-    pub(crate) option_places: Vec<(&'static str, Place)>,
+    pub(crate) option_places: OptionPlaces,
 }
 
 /// A pool before its host is put together.
@@ -54,6 +55,7 @@ pub(crate) fn host(root: &Table, file_name: &str, problems: &mut Problems) -> Op
     let (processors, overheads) = machine(tab, problems);
     let pools = pools(tab, processors, problems);
     let domains = domains(tab, processors, &pools, problems);
+    let networks = network::read(tab, problems);
     if !problems.list.is_empty() {
         return None;
     }
@@ -67,8 +69,13 @@ pub(crate) fn host(root: &Table, file_name: &str, problems: &mut Problems) -> Op
         domains: Vec::new(),
         vcpus: Vec::new(),
         tasks: Vec::new(),
+        networks: Vec::new(),
+        flows: Vec::new(),
+        chains: Vec::new(),
     };
-    build::complete(host, pools, domains, problems)
+    let mut host = build::complete(host, pools, domains, problems)?;
+    networks.resolve(&mut host, problems);
+    Some(host)
 }
 
 fn host_name(tab: Tab<'_>, file_name: &str, problems: &mut Problems) -> String {
@@ -171,23 +178,38 @@ fn policy_options(
     own: &[&'static str],
     problems: &mut Problems,
 ) -> Chosen {
-    let mut choice = PolicyChoice { info: policy, options: Options::new() };
+    let (options, option_places) = option_values(policy.into(), entry, own, problems);
+    let choice = PolicyChoice { info: policy, options };
+    Chosen { choice, name_place: name_place.clone(), option_places }
+}
+
+/// Where options were given.
+pub(crate) type OptionPlaces = Vec<(&'static str, Place)>;
+
+/// Reads the options of a policy or discipline from a table; `own` keys of that table are not options.
+pub(crate) fn option_values(
+    of: Optioned,
+    entry: Option<&Entry>,
+    own: &[&'static str],
+    problems: &mut Problems,
+) -> (Options, OptionPlaces) {
+    let mut options = Options::new();
     let mut option_places = Vec::new();
     match entry.map(|e| (e, &e.node.value)) {
         Some((_, Value::Table(table))) => {
-            problems.check_options(&format!("policy `{}`", policy.name), table, policy, own);
-            for option in policy.options {
+            problems.check_options(table, of, own);
+            for option in of.options {
                 let Some(given) = table.get(option.name) else { continue };
                 option_places.push((option.name, given.place()));
                 let value = problems.option(given, option.kind);
                 if let Some(value) = value.filter(|v| default_value(option) != Some(*v)) {
-                    choice.options.set(option.name, value);
+                    options.set(option.name, value);
                 }
             }
         }
         Some((entry, other)) => {
             let message = format!("`{}` is {}", shorten(&entry.key), other.kind());
-            let names: Vec<&str> = policy.options.iter().map(|o| o.name).collect();
+            let names: Vec<&str> = of.options.iter().map(|o| o.name).collect();
             problems.add(
                 &entry.place(),
                 message,
@@ -196,7 +218,7 @@ fn policy_options(
         }
         None => {}
     }
-    Chosen { choice, name_place: name_place.clone(), option_places }
+    (options, option_places)
 }
 
 /// An option's default as a value.
@@ -338,7 +360,7 @@ fn domain_pool(tab: Tab<'_>, pools: &[PoolDraft<'_>], problems: &mut Problems) -
     found
 }
 
-fn expected_names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+pub(crate) fn expected_names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.take(20).collect();
     if names.is_empty() { "there is none".into() } else { format!("expected one of {}", names.join(", ")) }
 }

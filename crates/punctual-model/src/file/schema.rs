@@ -3,10 +3,12 @@
 
 use std::fmt::Write;
 
+use punctual_net::registry::{disciplines, find as find_discipline};
 use punctual_sched::registry::{self, ParamInfo, ParamKind, PolicyInfo};
 use serde_json::{Map, Value, json};
 
-use super::keys::{KeyInfo, Kind, ROOT, TableInfo};
+use super::keys::{KeyInfo, Kind, OptionTables, Optioned, ROOT, TableInfo};
+use super::net_keys::STEPS_MAX;
 use super::quantity::{self, Share, show_percent};
 
 /// The reference's generated part stands between these lines.
@@ -17,8 +19,10 @@ const END: &str = "<!-- generated from the key tables: end -->\n";
 pub fn schema() -> Value {
     let mut definitions = Map::new();
     let mut root = table(&ROOT, &mut definitions);
-    for policy in registry::policies() {
-        definitions.insert(options_name(policy), options(policy, None));
+    for table in [OptionTables::Policies, OptionTables::Disciplines] {
+        for of in table.all() {
+            definitions.insert(options_name(of), options(of, None));
+        }
     }
     root["$schema"] = json!("http://json-schema.org/draft-07/schema#");
     root["title"] = json!("Punctual host file");
@@ -31,9 +35,8 @@ fn table(info: &'static TableInfo, definitions: &mut Map<String, Value>) -> Valu
     for key in info.all() {
         properties.insert(key.name.into(), property(key, definitions));
     }
-    let policies: &[PolicyInfo] = if info.policies { registry::policies() } else { &[] };
-    for policy in policies {
-        properties.insert(policy.name.into(), json!({ "$ref": reference(&options_name(policy)) }));
+    for of in info.options.all() {
+        properties.insert(of.name.into(), json!({ "$ref": reference(&options_name(of)) }));
     }
     let required: Vec<&str> = info.all().filter(|k| k.required).map(|k| k.name).collect();
     json!({
@@ -68,6 +71,8 @@ fn literal(kind: Kind, text: &str) -> Option<Value> {
         Kind::Flag => text.parse::<bool>().ok().map(|b| json!(b)),
         Kind::Word(words) => words.contains(&text).then(|| json!(text)),
         Kind::Policy | Kind::Guest => registry::find(text).map(|_| json!(text)),
+        Kind::Discipline => find_discipline(text).map(|_| json!(text)),
+        Kind::Bandwidth => quantity::bandwidth(text).is_ok().then(|| json!(text)),
         _ => None,
     }
 }
@@ -92,7 +97,13 @@ fn kind(kind: Kind, definitions: &mut Map<String, Value>) -> Value {
         Kind::Word(words) => json!({ "type": "string", "enum": words }),
         Kind::Policy => policy_name(),
         Kind::Guest => guest(),
-        Kind::NameOf(_) => name,
+        Kind::NameOf(_) | Kind::Endpoint => name,
+        Kind::Discipline => discipline_name(),
+        Kind::Bandwidth => json!({ "type": "string", "pattern": quantity::BANDWIDTH_PATTERN }),
+        Kind::TaskOf => task_of(),
+        Kind::TasksOf => json!({
+            "type": "array", "items": task_of(), "minItems": 2, "maxItems": STEPS_MAX, "uniqueItems": true,
+        }),
         Kind::Numbers => json!({
             "type": "array", "items": { "type": "integer", "minimum": 0 }, "minItems": 1, "uniqueItems": true,
         }),
@@ -132,8 +143,8 @@ fn reference(name: &str) -> String {
     format!("#/definitions/{}", name.replace(' ', "%20").replace('{', "%7B").replace('}', "%7D"))
 }
 
-fn options_name(policy: &PolicyInfo) -> String {
-    format!("options of {}", policy.name)
+fn options_name(of: Optioned) -> String {
+    format!("options of {}", of.name)
 }
 
 fn duration() -> Value {
@@ -147,23 +158,33 @@ fn policy_name() -> Value {
     json!({ "type": "string", "enum": names, "x-taplo": { "docs": { "enumValues": docs } } })
 }
 
+fn discipline_name() -> Value {
+    let names: Vec<&str> = disciplines().iter().map(|d| d.name).collect();
+    let docs: Vec<&str> = disciplines().iter().map(|d| d.summary).collect();
+    json!({ "type": "string", "enum": names, "x-taplo": { "docs": { "enumValues": docs } } })
+}
+
+fn task_of() -> Value {
+    json!({ "type": "string", "pattern": r"^[A-Za-z0-9_-]{1,64}\.[A-Za-z0-9_-]{1,64}$" })
+}
+
 fn guest() -> Value {
-    let tables = registry::policies().iter().map(|p| options(p, Some(p.name)));
+    let tables = registry::policies().iter().map(|p| options(p.into(), Some(p.name)));
     json!({ "anyOf": std::iter::once(policy_name()).chain(tables).collect::<Vec<_>>() })
 }
 
-/// A table of a policy's options, with the policy's own name as `policy` if given.
-fn options(policy: &PolicyInfo, named: Option<&str>) -> Value {
+/// A table of a policy's or discipline's options, with its own name as `policy` if given.
+fn options(of: Optioned, named: Option<&str>) -> Value {
     let mut properties = Map::new();
-    for option in policy.options {
+    for option in of.options {
         properties.insert(option.name.into(), option_schema(option));
     }
     if let Some(name) = named {
-        properties.insert("policy".into(), json!({ "const": name, "description": policy.summary }));
+        properties.insert("policy".into(), json!({ "const": name, "description": of.summary }));
     }
     json!({
         "type": "object",
-        "description": format!("Options of {}: {}", policy.name, policy.summary),
+        "description": format!("Options of {}: {}", of.name, of.summary),
         "additionalProperties": false,
         "properties": properties,
         "required": named.map(|_| "policy").into_iter().collect::<Vec<_>>(),
@@ -239,10 +260,15 @@ fn reference_table(info: &'static TableInfo, out: &mut String) {
             readers(key.name, info)
         );
     }
-    if info.policies {
+    let whose = match info.options {
+        OptionTables::None => None,
+        OptionTables::Policies => Some("policy"),
+        OptionTables::Disciplines => Some("discipline"),
+    };
+    if let Some(one) = whose {
         let _ = writeln!(
             out,
-            "| a policy's name | table of its options | | Options of that policy, see `punctual policies`. |"
+            "| a {one}'s name | table of its options | | Options of that {one}, see `punctual policies`. |"
         );
     }
     out.push('\n');
@@ -280,6 +306,11 @@ fn takes(kind: Kind) -> String {
         Kind::Policy => "a policy's name".into(),
         Kind::Guest => "a policy's name, or a table".into(),
         Kind::NameOf(what) => format!("name of a {what}"),
+        Kind::Discipline => "a discipline's name".into(),
+        Kind::Bandwidth => "bandwidth".into(),
+        Kind::Endpoint => "name of a domain or of a host outside".into(),
+        Kind::TaskOf => "`\"DOMAIN.TASK\"`".into(),
+        Kind::TasksOf => "list of `\"DOMAIN.TASK\"`".into(),
         Kind::Numbers | Kind::Threads => "list of numbers".into(),
         Kind::Cost => "duration above 0, or a table of `min` and `max`".into(),
         Kind::Table(_) => "table".into(),

@@ -31,11 +31,21 @@ pub(crate) fn tasks<'t>(tab: Tab<'t>, of: &Processors<'_>, problems: &mut Proble
 }
 
 fn task(tab: Tab<'_>, of: &Processors<'_>, problems: &mut Problems) -> Option<TaskDraft> {
-    let hog = tab.get("hog").map(|_| problems.flag(tab, "hog"));
-    let work = match hog {
-        Some(None) => None,
-        Some(Some(true)) => hog_work(tab, problems),
-        Some(Some(false)) | None => jobs(tab, problems),
+    let flag = |key, problems: &mut Problems| match tab.get(key) {
+        None => Some(false),
+        Some(_) => problems.flag(tab, key),
+    };
+    let (hog, on_packet) = (flag("hog", problems), flag("on_packet", problems));
+    let work = match (hog, on_packet) {
+        (Some(true), Some(true)) => {
+            let place = tab.get("on_packet").map_or(tab.place, |e| &e.key_place);
+            problems.add(place, "a hog has no `on_packet`", "expected one of them");
+            None
+        }
+        (Some(true), Some(false)) => hog_work(tab, problems),
+        (Some(false), Some(true)) => served_work(tab, of, problems),
+        (Some(false), Some(false)) => jobs(tab, problems),
+        _ => None,
     };
     let mut unit = Unit::new(tab.place, UnitKind::Task);
     if let Some(work) = &work {
@@ -66,6 +76,12 @@ pub(crate) fn derived_params(work: &Work) -> UnitParams {
                 ..UnitParams::default()
             }
         }
+        Work::Served { cost, deadline } => UnitParams {
+            budget: Some(cost.max),
+            period: Some(deadline),
+            deadline: Some(deadline),
+            ..UnitParams::default()
+        },
         Work::Hog { .. } => UnitParams::default(),
     }
 }
@@ -78,6 +94,27 @@ fn hog_work(tab: Tab<'_>, problems: &mut Problems) -> Option<Work> {
         }
     }
     Some(Work::Hog { start: problems.duration_or(tab, "start") })
+}
+
+/// A task that packets release; only domains have an interface.
+fn served_work(tab: Tab<'_>, of: &Processors<'_>, problems: &mut Problems) -> Option<Work> {
+    if of.is_pool() {
+        let place = tab.get("on_packet").map_or(tab.place, |e| &e.key_place);
+        problems.add(place, "a task of a pool gets no packets", "expected `on_packet` in a domain's task");
+    }
+    for key in ["period", "separation", "slack_mean", "offset", "start"] {
+        if let Some(entry) = tab.get(key) {
+            let expected = "its jobs are released by packets: it takes `cost`, `deadline`, `server`, `priority`, `affinity`";
+            problems.add(&entry.key_place, format!("a task with `on_packet` has no `{key}`"), expected);
+        }
+    }
+    if tab.get("deadline").is_none() {
+        let message = format!("`deadline` is missing in {}", header(tab));
+        let expected = "expected when a job is due after its packet, for example deadline = \"5ms\"";
+        problems.add(tab.place, message, expected);
+    }
+    let (cost, deadline) = (cost(tab, problems), problems.duration(tab, "deadline"));
+    Some(Work::Served { cost: cost?, deadline: deadline? })
 }
 
 fn jobs(tab: Tab<'_>, problems: &mut Problems) -> Option<Work> {

@@ -48,6 +48,13 @@ pub(crate) fn of_domain(vcpus: usize, what: &'static str) -> Processors<'static>
     Processors { numbers: None, count: vcpus, limit: vcpus, what }
 }
 
+impl Processors<'_> {
+    /// Are they a pool's?
+    pub(crate) fn is_pool(&self) -> bool {
+        self.numbers.is_some()
+    }
+}
+
 impl Unit {
     pub(crate) fn new(place: &Place, kind: UnitKind) -> Self {
         Unit { params: UnitParams::default(), places: Vec::new(), place: place.clone(), kind }

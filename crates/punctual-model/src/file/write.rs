@@ -2,12 +2,13 @@
 
 use std::fmt::{Display, Write};
 
-use punctual_sched::registry::OptionValue;
+use punctual_sched::registry::{OptionValue, Options};
 use punctual_sched::{CpuSet, UnitParams};
 
 use super::task::derived_params;
 use super::write_live::live;
-use crate::host::{Arrival, DomainIx, Host, Parent, PolicyChoice, Pool, PoolIx, Task, Work};
+use super::write_network;
+use crate::host::{Arrival, Cost, DomainIx, Host, Parent, Pool, PoolIx, Task, Work};
 
 /// Writes `host` as a host file with everything spelled out, generated tasks included. Parsing it gives the
 /// same host again, provided `host` came out of the parser.
@@ -29,12 +30,21 @@ pub fn to_toml(host: &Host) -> String {
         out.key("processors", numbers(pool.processors.iter().copied()));
         out.key("policy", quoted(pool.policy.info.name));
         if pool.policy.options.iter().next().is_some() {
-            out.key(pool.policy.info.name, format!("{{ {} }}", options(&pool.policy)));
+            out.key(pool.policy.info.name, format!("{{ {} }}", options(&pool.policy.options)));
         }
         tasks(&mut out, host, Parent::Pool(PoolIx(i)), &format!("pool.{}", pool.name));
     }
     for i in 0..host.domains.len() {
         domain(&mut out, host, DomainIx(i));
+    }
+    for network in &host.networks {
+        write_network::network(&mut out, host, network);
+    }
+    for flow in &host.flows {
+        write_network::flow(&mut out, host, flow);
+    }
+    for chain in &host.chains {
+        write_network::chain(&mut out, host, chain);
     }
     out.text
 }
@@ -71,9 +81,9 @@ pub(crate) fn numbers(of: impl Iterator<Item = usize>) -> String {
 }
 
 /// `a = 1, b = "2ms"`.
-fn options(choice: &PolicyChoice) -> String {
+pub(super) fn options(options: &Options) -> String {
     let mut out = String::new();
-    for (name, value) in choice.options.iter() {
+    for (name, value) in options.iter() {
         let value = match value {
             OptionValue::Duration(d) => quoted(d),
             OptionValue::Count(n) => n.to_string(),
@@ -96,7 +106,7 @@ fn domain(out: &mut Writer, host: &Host, ix: DomainIx) {
         Parent::Domain(outer) => out.key("in", quoted(&host.domains[outer.0].name)),
     }
     out.key("vcpus", domain.vcpus.len());
-    let guest = match options(&domain.guest) {
+    let guest = match options(&domain.guest.options) {
         none if none.is_empty() => quoted(domain.guest.info.name),
         some => format!("{{ policy = {}, {some} }}", quoted(domain.guest.info.name)),
     };
@@ -177,6 +187,11 @@ fn work(out: &mut Writer, task: &Task) {
             out.key("hog", true);
             return out.key("start", quoted(start));
         }
+        Work::Served { cost, deadline } => {
+            out.key("on_packet", true);
+            write_cost(out, cost);
+            return out.key("deadline", quoted(deadline));
+        }
         Work::Jobs { arrival, cost, deadline } => (arrival, cost, deadline),
     };
     let offset = match arrival {
@@ -190,10 +205,14 @@ fn work(out: &mut Writer, task: &Task) {
             offset
         }
     };
+    write_cost(out, cost);
+    out.key("deadline", quoted(deadline));
+    out.key("offset", quoted(offset));
+}
+
+fn write_cost(out: &mut Writer, cost: Cost) {
     match cost.min == cost.max {
         true => out.key("cost", quoted(cost.max)),
         false => out.key("cost", format!("{{ min = {}, max = {} }}", quoted(cost.min), quoted(cost.max))),
     }
-    out.key("deadline", quoted(deadline));
-    out.key("offset", quoted(offset));
 }

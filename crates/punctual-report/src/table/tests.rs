@@ -44,6 +44,7 @@ pub(crate) fn results(policy: &str, late: u64) -> Results {
             name: (*name).into(),
             jobs: all,
             cpu_time_ns: 3_600 * MS,
+            network_ns: 0,
             decisions: 8_120,
             context_switches: 4_560,
             migrations: 37,
@@ -106,6 +107,9 @@ pub(crate) fn results(policy: &str, late: u64) -> Results {
         domains,
         vcpus,
         tasks,
+        networks: vec![],
+        flows: vec![],
+        chains: vec![],
     }
 }
 

@@ -118,6 +118,9 @@ pub fn host() -> Host {
             task("plc", Parent::Domain(DomainIx(2))),
             task("watchdog", pool),
         ],
+        networks: vec![],
+        flows: vec![],
+        chains: vec![],
     }
 }
 

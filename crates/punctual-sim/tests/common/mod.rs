@@ -49,6 +49,9 @@ pub fn host(processors: usize, duration: Duration) -> Host {
         domains: vec![],
         vcpus: vec![],
         tasks: vec![],
+        networks: vec![],
+        flows: vec![],
+        chains: vec![],
     }
 }
 

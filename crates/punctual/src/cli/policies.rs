@@ -1,8 +1,9 @@
-//! `punctual policies`: what the registry knows.
+//! `punctual policies`: what the registries of scheduling policies and packet disciplines know.
 
 use std::fmt::Write as _;
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
+use punctual_net::registry::{DisciplineInfo, disciplines, find as find_discipline};
 use punctual_report::table::WIDTH;
 use punctual_sched::registry::{self, ParamInfo, ParamKind, PolicyInfo, WorkConservation};
 use serde_json::{Value, json};
@@ -10,13 +11,13 @@ use serde_json::{Value, json};
 use super::output::Ui;
 use super::{Failure, exit};
 
-/// List the scheduling policies, or say everything about one.
+/// List the scheduling policies and packet disciplines, or say everything about one.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Examples:\n  punctual policies\n  punctual policies rtds\n  punctual policies --json"
+    after_help = "Examples:\n  punctual policies\n  punctual policies rtds\n  punctual policies rtca\n  punctual policies --json"
 )]
 pub struct Args {
-    /// Say everything about this policy.
+    /// Say everything about this policy or discipline.
     #[arg(value_name = "NAME", hide_possible_values = true, value_parser = names())]
     name: Option<String>,
     /// Print JSON.
@@ -25,32 +26,55 @@ pub struct Args {
 }
 
 fn names() -> PossibleValuesParser {
-    PossibleValuesParser::new(registry::policies().iter().map(|p| PossibleValue::new(p.name).help(p.summary)))
+    let policies = registry::policies().iter().map(|p| (p.name, p.summary));
+    let disciplines = disciplines().iter().map(|d| (d.name, d.summary));
+    PossibleValuesParser::new(
+        policies.chain(disciplines).map(|(name, help)| PossibleValue::new(name).help(help)),
+    )
 }
 
 /// Runs `punctual policies`.
 pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
-    let one = args.name.as_deref().and_then(registry::find);
-    match (one, args.json) {
-        (Some(policy), true) => ui.print_json(&to_json(policy))?,
-        (None, true) => {
-            let all: Vec<Value> = registry::policies().iter().map(to_json).collect();
+    let name = args.name.as_deref();
+    let (policy, discipline) = (name.and_then(registry::find), name.and_then(find_discipline));
+    match (policy, discipline, args.json) {
+        (Some(policy), _, true) => ui.print_json(&to_json(policy))?,
+        (Some(policy), _, false) => ui.print(describe(policy))?,
+        (None, Some(discipline), true) => ui.print_json(&discipline_to_json(discipline))?,
+        (None, Some(discipline), false) => ui.print(describe_discipline(discipline))?,
+        (None, None, true) => {
+            let policies = registry::policies().iter().map(to_json);
+            let all: Vec<Value> = policies.chain(disciplines().iter().map(discipline_to_json)).collect();
             ui.print_json(&all)?;
         }
-        (Some(policy), false) => ui.print(describe(policy))?,
-        (None, false) => ui.print(list())?,
+        (None, None, false) => ui.print(list())?,
     }
     Ok(exit::OK)
 }
 
 fn list() -> String {
-    let width = registry::policies().iter().map(|p| p.name.len()).max().unwrap_or(0);
+    let policies = registry::policies().iter().map(|p| (p.name, p.summary));
+    let disciplines = disciplines().iter().map(|d| (d.name, d.summary));
+    let width = policies.clone().chain(disciplines.clone()).map(|(name, _)| name.len()).max().unwrap_or(0);
     let mut out = String::new();
-    for policy in registry::policies() {
+    for (name, summary) in policies {
         // Writing to a string cannot fail, here and below.
-        let _ = writeln!(out, "{}", entry("", policy.name, width, policy.summary));
+        let _ = writeln!(out, "{}", entry("", name, width, summary));
+    }
+    out += "\nPacket disciplines of a network's driver domain:\n";
+    for (name, summary) in disciplines {
+        let _ = writeln!(out, "{}", entry("", name, width, summary));
     }
     out + "\n`punctual policies NAME` says everything about one.\n"
+}
+
+fn describe_discipline(discipline: &DisciplineInfo) -> String {
+    let mut out = format!("{}: {}\n\n", discipline.name, discipline.summary);
+    let _ = writeln!(out, "Source: {}", discipline.source);
+    section(&mut out, "Parameters of a guest's interface", discipline.interface_params);
+    let title = format!("Options of the discipline, in a table `{}` of the network", discipline.name);
+    section(&mut out, &title, discipline.options);
+    out
 }
 
 fn describe(policy: &PolicyInfo) -> String {
@@ -118,6 +142,7 @@ fn takes(kind: ParamKind) -> String {
 
 fn to_json(policy: &PolicyInfo) -> Value {
     json!({
+        "kind": "policy",
         "name": policy.name,
         "summary": policy.summary,
         "source": policy.source,
@@ -129,6 +154,17 @@ fn to_json(policy: &PolicyInfo) -> Value {
         "shared_queue": policy.shared_queue,
         "unit_params": policy.unit_params.iter().map(param_to_json).collect::<Vec<_>>(),
         "options": policy.options.iter().map(param_to_json).collect::<Vec<_>>(),
+    })
+}
+
+fn discipline_to_json(discipline: &DisciplineInfo) -> Value {
+    json!({
+        "kind": "discipline",
+        "name": discipline.name,
+        "summary": discipline.summary,
+        "source": discipline.source,
+        "interface_params": discipline.interface_params.iter().map(param_to_json).collect::<Vec<_>>(),
+        "options": discipline.options.iter().map(param_to_json).collect::<Vec<_>>(),
     })
 }
 

@@ -19,13 +19,15 @@ use crate::reproduce::{self, ReproduceOptions, Reproduction, render};
 #[command(after_help = "Examples:\n  \
     punctual reproduce rt-xen --quick                  in seconds, with shorter runs\n  \
     punctual reproduce rt-xen --only fig6 --out fig6   one experiment, with CSV, JSON and SVG files\n  \
+    punctual reproduce rtca --quick --out rtca         with all plots on one page, rtca/index.html\n  \
     punctual reproduce nautilus\n  \
     punctual reproduce rt-xen --live --as process      on this machine")]
 pub struct Args {
     /// Which paper.
     #[arg(value_name = "PAPER")]
     paper: Paper,
-    /// Only these experiments (rt-xen: fig5, table1, table2, fig6; nautilus: cyclictest).
+    /// Only these experiments (rt-xen: fig5, table1, table2, fig6; rtca: fig3, fig6, table1, fig8, fig10; vmm-io: test1 to
+    /// test8; nautilus: cyclictest, ping).
     #[arg(long, value_name = "EXPERIMENT", value_delimiter = ',')]
     only: Vec<String>,
     /// Shorter runs, fewer loads, two task sets.
@@ -47,7 +49,7 @@ pub struct Args {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Also write text, JSON, and CSV and SVG files of every table and figure into this directory.
+    /// Also write text, JSON, CSV and SVG files of every table and figure, and a page with everything into this directory.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Exit with 1 when a verdict is not the one recorded in papers/ for a full run.
@@ -60,7 +62,11 @@ pub struct Args {
 enum Paper {
     /// RT-Xen (EMSOFT 2011): Fig. 5, Tables 1 and 2, Fig. 6.
     RtXen,
-    /// RTDS on Nautilus: cyclictest under global, partitioned and mixed scheduling.
+    /// RTCA (WUCSE-2012-81): packets between domains, Figs. 3, 4, 6, 8, 10, Tables I and II.
+    Rtca,
+    /// Scheduling I/O in Virtual Machine Monitors (VEE 2008): Figs. 5 to 12.
+    VmmIo,
+    /// RTDS on Nautilus: cyclictest under global, partitioned and mixed scheduling, ping latency.
     Nautilus,
 }
 
@@ -84,6 +90,8 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
         Paper::RtXen if args.live => live(args),
         _ if args.live => return Err(Failure::Usage("only rt-xen can be carried out live".into())),
         Paper::RtXen => reproduce::rt_xen(&options, &progress),
+        Paper::Rtca => reproduce::rtca(&options, &progress),
+        Paper::VmmIo => reproduce::vmm_io(&options, &progress),
         Paper::Nautilus => reproduce::nautilus(&options, &progress),
     };
     bar.finish_and_clear();

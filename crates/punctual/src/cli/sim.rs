@@ -40,7 +40,7 @@ pub struct Args {
     /// Print results as JSON: one object, or an array of them when there are several.
     #[arg(long)]
     json: bool,
-    /// Show every metric of every task, vCPU, domain, processor and pool.
+    /// Show every metric of every task, vCPU, domain, processor, pool, flow and network.
     #[arg(long, conflicts_with = "json")]
     detail: bool,
     /// Write what happened as a Perfetto trace; for a single run under a single policy.
@@ -76,7 +76,9 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
         _ => vec![simulate_observed(args, &variants)?],
     };
     print(args, &variants, &results, ui)?;
-    let missed = results.iter().any(|r| r.pools.iter().any(|pool| pool.jobs.missed > 0));
+    let missed = results.iter().any(|r| {
+        r.pools.iter().any(|pool| pool.jobs.missed > 0) || r.chains.iter().any(|chain| chain.jobs.missed > 0)
+    });
     Ok(if missed && args.fail_on_miss { exit::MISSED } else { exit::OK })
 }
 

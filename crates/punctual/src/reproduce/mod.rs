@@ -14,18 +14,23 @@ pub mod fig6;
 pub mod live;
 pub mod measures;
 pub mod native;
+pub mod nautilus_ping;
 pub mod papers;
 pub mod plot;
+pub mod ranges;
 pub mod render;
+pub mod rtca;
 pub mod scenario;
 pub mod table1;
 pub mod table2;
+pub mod vmm_io;
 
 use serde::Serialize;
 
 use claims::{Claim, Judged};
 use measures::Measures;
 use papers::Citation;
+pub use ranges::RangeFigure;
 pub use scenario::{Error, Progress};
 
 /// What to run and how long.
@@ -49,8 +54,13 @@ impl Default for ReproduceOptions {
 
 /// The experiments of `reproduce rt-xen`, in order.
 pub const RT_XEN_EXPERIMENTS: [&str; 4] = ["fig5", "table1", "table2", "fig6"];
+/// The experiments of `reproduce rtca`.
+pub const RTCA_EXPERIMENTS: [&str; 5] = ["fig3", "fig6", "table1", "fig8", "fig10"];
+/// The experiments of `reproduce vmm-io`: the tests of its s.5.2.
+pub const VMM_IO_EXPERIMENTS: [&str; 8] =
+    ["test1", "test2", "test3", "test4", "test5", "test6", "test7", "test8"];
 /// The experiments of `reproduce nautilus`.
-pub const NAUTILUS_EXPERIMENTS: [&str; 1] = ["cyclictest"];
+pub const NAUTILUS_EXPERIMENTS: [&str; 2] = ["cyclictest", "ping"];
 
 /// The policies that RT-Xen compares, in the order of its Table 1.
 pub const POLICIES: [&str; 6] = ["deferrable", "periodic", "polling", "sporadic", "credit", "sedf"];
@@ -139,6 +149,8 @@ pub struct Outcome {
     pub tables: Vec<Table>,
     /// Its figures.
     pub figures: Vec<Figure>,
+    /// Its box plots and bars.
+    pub ranges: Vec<RangeFigure>,
     /// Its measures.
     pub measures: Measures,
 }
@@ -156,6 +168,8 @@ pub struct Reproduction {
     pub tables: Vec<Table>,
     /// All figures.
     pub figures: Vec<Figure>,
+    /// All box plots and bars.
+    pub ranges: Vec<RangeFigure>,
     /// All measures by name.
     pub measures: Measures,
     /// All claims, judged.
@@ -168,6 +182,7 @@ impl Reproduction {
         for outcome in outcomes {
             all.tables.extend(outcome.tables);
             all.figures.extend(outcome.figures);
+            all.ranges.extend(outcome.ranges);
             all.measures.extend(outcome.measures);
         }
         Reproduction {
@@ -177,6 +192,7 @@ impl Reproduction {
             claims: claims.iter().map(|c| c.judge(&all.measures)).collect(),
             tables: all.tables,
             figures: all.figures,
+            ranges: all.ranges,
             measures: all.measures,
         }
     }
@@ -223,14 +239,56 @@ pub fn rt_xen_live(options: &live::LiveOptions<'_>) -> Result<Reproduction, Erro
     Ok(Reproduction::new(&shown, paper.citation, &[], vec![outcome]))
 }
 
-/// Reproduces the processor part of the Nautilus paper: cyclictest under global, partitioned and mixed
-/// scheduling.
+/// Reproduces RTCA: Figs. 3, 4, 6, 8 and 10, Tables I and II.
+///
+/// # Errors
+/// When an experiment's name is unknown or a simulation stops.
+pub fn rtca(options: &ReproduceOptions, progress: Progress<'_>) -> Result<Reproduction, Error> {
+    options.check_only(&RTCA_EXPERIMENTS)?;
+    let (paper, claims) = papers::rtca();
+    let mut outcomes = Vec::new();
+    if options.runs("fig6") {
+        outcomes.push(rtca::fig6(progress)?);
+    }
+    if options.runs("fig3") {
+        outcomes.push(rtca::fig3(options, progress)?);
+    }
+    if options.runs("table1") {
+        outcomes.push(rtca::table1(options, &paper, progress)?);
+    }
+    if options.runs("fig8") {
+        outcomes.push(rtca::fig8(options, progress)?);
+    }
+    if options.runs("fig10") {
+        outcomes.push(rtca::fig10(options, &paper, progress)?);
+    }
+    Ok(Reproduction::new(options, paper.citation, &claims, outcomes))
+}
+
+/// Reproduces Scheduling I/O in Virtual Machine Monitors: eleven configurations under eight tests.
+///
+/// # Errors
+/// When an experiment's name is unknown or a simulation stops.
+pub fn vmm_io(options: &ReproduceOptions, progress: Progress<'_>) -> Result<Reproduction, Error> {
+    options.check_only(&VMM_IO_EXPERIMENTS)?;
+    let (paper, claims) = papers::vmm_io();
+    let outcome = vmm_io::run(options, &paper, progress)?;
+    Ok(Reproduction::new(options, paper.citation, &claims, vec![outcome]))
+}
+
+/// Reproduces the Nautilus paper: cyclictest under global, partitioned and mixed scheduling, and ping latency.
 ///
 /// # Errors
 /// When an experiment's name is unknown or a simulation stops.
 pub fn nautilus(options: &ReproduceOptions, progress: Progress<'_>) -> Result<Reproduction, Error> {
     options.check_only(&NAUTILUS_EXPERIMENTS)?;
     let (paper, claims) = papers::nautilus();
-    let outcome = cyclictest::run(options, &paper, progress)?;
-    Ok(Reproduction::new(options, paper.citation, &claims, vec![outcome]))
+    let mut outcomes = Vec::new();
+    if options.runs("cyclictest") {
+        outcomes.push(cyclictest::run(options, &paper, progress)?);
+    }
+    if options.runs("ping") {
+        outcomes.push(nautilus_ping::run(options, progress)?);
+    }
+    Ok(Reproduction::new(options, paper.citation, &claims, outcomes))
 }

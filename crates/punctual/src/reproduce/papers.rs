@@ -187,6 +187,113 @@ pub struct Listing {
     pub max_us: Vec<f64>,
 }
 
+/// What the RTCA report prints.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rtca {
+    /// Which paper.
+    pub citation: Citation,
+    /// Table I.
+    pub table1: RtcaTable1,
+    /// Table II.
+    pub table2: RtcaTable2,
+    /// The text on Fig. 8.
+    pub figure8: RtcaFigure8,
+}
+
+/// Table I: round trips in us by quantile.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RtcaTable1 {
+    /// Medians.
+    pub median: RtcaLevels,
+    /// 75 % quantiles.
+    pub p75: RtcaLevels,
+    /// 95 % quantiles.
+    pub p95: RtcaLevels,
+}
+
+/// By level: as shipped, RTCA with batches of 1, 64, 238.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "each field is the level of its name")]
+pub struct RtcaLevels {
+    pub base: [f64; 4],
+    pub light: [f64; 4],
+    pub medium: [f64; 4],
+    pub heavy: [f64; 4],
+}
+
+impl RtcaTable1 {
+    /// The row of a quantile at a level, from 0 for base.
+    pub fn row(&self, quantile: &str, level: usize) -> &[f64; 4] {
+        let of = match quantile {
+            "median" => &self.median,
+            "p75" => &self.p75,
+            _ => &self.p95,
+        };
+        [&of.base, &of.light, &of.medium, &of.heavy][level]
+    }
+}
+
+/// Table II: miss ratios in percent of tasks 2, 3 and 4, each at the four levels.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "each field is the combination of its name")]
+pub struct RtcaTable2 {
+    pub original_credit: [[f64; 4]; 3],
+    pub original_rt_xen: [[f64; 4]; 3],
+    pub rtca_credit: [[f64; 4]; 3],
+    pub rtca_rt_xen: [[f64; 4]; 3],
+}
+
+impl RtcaTable2 {
+    /// The three tasks at a level.
+    pub fn cell(&self, original: bool, policy: &str, level: usize) -> [f64; 3] {
+        let of = match (original, policy) {
+            (true, "credit") => &self.original_credit,
+            (true, _) => &self.original_rt_xen,
+            (false, "credit") => &self.rtca_credit,
+            (false, _) => &self.rtca_rt_xen,
+        };
+        of.map(|levels| levels[level])
+    }
+}
+
+/// Gbit/s in the text on Fig. 8.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RtcaFigure8 {
+    /// Without interference.
+    pub base: f64,
+    /// As shipped, with any interference: less than this.
+    pub original_with_interference_max: f64,
+    /// RTCA with batches of 64 and 238, with interference.
+    pub rtca_64_and_238_with_interference: f64,
+}
+
+/// What Scheduling I/O in Virtual Machine Monitors prints.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VmmIo {
+    /// Which paper.
+    pub citation: Citation,
+    /// Ping latencies.
+    pub ping: Vec<PrintedPing>,
+}
+
+/// A mean ping latency that is printed.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PrintedPing {
+    /// The test's number.
+    pub test: u32,
+    /// The configuration.
+    pub configuration: String,
+    /// The mean.
+    pub mean_ms: f64,
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Claims {
@@ -201,6 +308,26 @@ pub fn rt_xen() -> (RtXen, Vec<Claim>) {
     let paper = toml::from_str(include_str!("../../../../papers/rt-xen/paper.toml"));
     let claims = toml::from_str::<Claims>(include_str!("../../../../papers/rt-xen/claims.toml"));
     (paper.expect("papers/rt-xen/paper.toml"), claims.expect("papers/rt-xen/claims.toml").claim)
+}
+
+/// The data of the RTCA report and its claims.
+///
+/// # Panics
+/// Never in a tested build: the embedded files are parsed by this crate's tests.
+pub fn rtca() -> (Rtca, Vec<Claim>) {
+    let paper = toml::from_str(include_str!("../../../../papers/rtca/paper.toml"));
+    let claims = toml::from_str::<Claims>(include_str!("../../../../papers/rtca/claims.toml"));
+    (paper.expect("papers/rtca/paper.toml"), claims.expect("papers/rtca/claims.toml").claim)
+}
+
+/// The data of Scheduling I/O in Virtual Machine Monitors and its claims.
+///
+/// # Panics
+/// Never in a tested build: the embedded files are parsed by this crate's tests.
+pub fn vmm_io() -> (VmmIo, Vec<Claim>) {
+    let paper = toml::from_str(include_str!("../../../../papers/vmm-io/paper.toml"));
+    let claims = toml::from_str::<Claims>(include_str!("../../../../papers/vmm-io/claims.toml"));
+    (paper.expect("papers/vmm-io/paper.toml"), claims.expect("papers/vmm-io/claims.toml").claim)
 }
 
 /// The data of the Nautilus paper and its claims.
@@ -260,7 +387,7 @@ mod tests {
 
     #[test]
     fn ids_of_claims_are_unique_and_every_claim_says_something() {
-        for claims in [rt_xen().1, nautilus().1] {
+        for claims in [rt_xen().1, nautilus().1, rtca().1, vmm_io().1] {
             let ids: BTreeSet<_> = claims.iter().map(|c| c.id.as_str()).collect();
             assert_eq!(ids.len(), claims.len());
             for c in &claims {

@@ -1,7 +1,7 @@
 //! Shows a reproduction: text for the terminal, and files (CSV, JSON, SVG) for everything else.
 
 use super::claims::{Judged, Verdict};
-use super::{Figure, Reproduction, Table};
+use super::{Figure, RangeFigure, Reproduction, Table};
 
 /// Width of the claims' text.
 const WIDTH: usize = 100;
@@ -98,7 +98,50 @@ pub fn files(reproduction: &Reproduction) -> Result<Vec<(String, String)>, Box<d
         files.push((format!("{name}.csv"), csv_figure(figure)?));
         files.push((format!("{name}.svg"), super::plot::svg(figure)));
     }
+    for figure in &reproduction.ranges {
+        let name = format!("{}-ranges", figure.id);
+        files.push((format!("{name}.csv"), csv_ranges(figure)?));
+        files.push((format!("{name}.svg"), figure.svg()));
+    }
+    files.push(("index.html".into(), html(reproduction)));
     Ok(files)
+}
+
+/// Everything on one page that needs nothing else.
+fn html(reproduction: &Reproduction) -> String {
+    let escape = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let title = escape(&reproduction.citation.title);
+    let mut out = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>{title}</title>\n\
+         <style>body{{max-width:60rem;margin:2rem auto;padding:0 1rem;font-family:system-ui,sans-serif}}\
+         pre{{overflow-x:auto;font-size:0.85rem}}svg{{max-width:100%;height:auto}}</style>\n<h1>{title}</h1>\n"
+    );
+    for svg in
+        reproduction.figures.iter().map(super::plot::svg).chain(reproduction.ranges.iter().map(|r| r.svg()))
+    {
+        out += &svg;
+    }
+    out + "<pre>" + &escape(&text(reproduction)) + "</pre>\n</html>\n"
+}
+
+fn csv_ranges(figure: &RangeFigure) -> Result<String, csv::Error> {
+    let mut out = csv::Writer::from_writer(Vec::new());
+    out.write_record(["column", "low", "q1", "middle", "q3", "high", "marks"])?;
+    for column in &figure.columns {
+        let (q1, q3) =
+            column.quartiles.map_or((String::new(), String::new()), |(a, b)| (a.to_string(), b.to_string()));
+        let marks = column.marks.iter().map(f64::to_string).collect::<Vec<_>>().join(" ");
+        out.write_record([
+            column.label.clone(),
+            column.low.to_string(),
+            q1,
+            column.middle.to_string(),
+            q3,
+            column.high.to_string(),
+            marks,
+        ])?;
+    }
+    csv_text(out)
 }
 
 fn csv_table(table: &Table) -> Result<String, csv::Error> {

@@ -38,7 +38,7 @@ impl std::error::Error for Error {}
 pub type Progress<'a> = &'a (dyn Fn(&str, usize, usize) + Sync);
 
 /// Host files by their path in the repository.
-const FILES: [(&str, &str); 10] = [
+const FILES: [(&str, &str); 16] = [
     ("papers/rt-xen/decreasing.toml", include_str!("../../../../papers/rt-xen/decreasing.toml")),
     ("papers/rt-xen/even.toml", include_str!("../../../../papers/rt-xen/even.toml")),
     ("papers/rt-xen/increasing.toml", include_str!("../../../../papers/rt-xen/increasing.toml")),
@@ -49,6 +49,12 @@ const FILES: [(&str, &str); 10] = [
     ("papers/nautilus/global-tuned.toml", include_str!("../../../../papers/nautilus/global-tuned.toml")),
     ("papers/nautilus/partitioned.toml", include_str!("../../../../papers/nautilus/partitioned.toml")),
     ("papers/nautilus/mixed.toml", include_str!("../../../../papers/nautilus/mixed.toml")),
+    ("papers/nautilus/ping.toml", include_str!("../../../../papers/nautilus/ping.toml")),
+    ("papers/rtca/example.toml", include_str!("../../../../papers/rtca/example.toml")),
+    ("papers/rtca/same-core.toml", include_str!("../../../../papers/rtca/same-core.toml")),
+    ("papers/rtca/other-cores.toml", include_str!("../../../../papers/rtca/other-cores.toml")),
+    ("papers/rtca/end-to-end.toml", include_str!("../../../../papers/rtca/end-to-end.toml")),
+    ("papers/vmm-io/guests.toml", include_str!("../../../../papers/vmm-io/guests.toml")),
 ];
 
 /// A host file of a paper with what an experiment changes.
@@ -180,7 +186,7 @@ pub fn domain(host: &Host, name: &str) -> Result<DomainIx, Error> {
 /// priorities), the first of several.
 pub fn most_urgent_task(host: &Host, domain: DomainIx) -> Option<TaskIx> {
     let deadline = |work: &Work| match work {
-        Work::Jobs { deadline, .. } => Some(*deadline),
+        Work::Jobs { deadline, .. } | Work::Served { deadline, .. } => Some(*deadline),
         Work::Hog { .. } => None,
     };
     host.tasks_of(Parent::Domain(domain))
@@ -192,7 +198,7 @@ pub fn most_urgent_task(host: &Host, domain: DomainIx) -> Option<TaskIx> {
 /// A task's relative deadline in ms; 0 for a hog.
 pub fn deadline_ms(host: &Host, task: TaskIx) -> f64 {
     match host.tasks[task.0].work {
-        Work::Jobs { deadline, .. } => deadline.as_ns() as f64 / 1e6,
+        Work::Jobs { deadline, .. } | Work::Served { deadline, .. } => deadline.as_ns() as f64 / 1e6,
         Work::Hog { .. } => 0.0,
     }
 }

@@ -1,0 +1,263 @@
+//! Keys of networks, flows and chains.
+
+use punctual_net::discipline::{COUNT_MAX, RING_SLOTS_DEFAULT};
+
+use super::keys::{ANY_TIME, Kind, OptionTables, PERIOD, SOME_TIME, TableInfo, key, required};
+use super::quantity::WHOLE;
+use crate::network::BYTES;
+
+/// Networks, and hosts outside of one network, at most.
+pub(crate) const NETWORKS_MAX: usize = 64;
+/// Flows and chains together, at most.
+pub(crate) const FLOWS_MAX: usize = 65_536;
+/// Steps of a chain at most.
+pub(crate) const STEPS_MAX: usize = 64;
+/// Least cost of sending and receiving in a guest: whatever goes in circles takes that long at least, and shorter
+/// ones would flood any machine with events.
+pub(crate) const GUEST_COST_MIN_NS: u64 = 100;
+
+const PACKETS: Kind = Kind::Count { min: 1, max: COUNT_MAX as u64 };
+const LENGTH: Kind = Kind::Count { min: BYTES.start as u64, max: BYTES.end as u64 - 1 };
+const GUEST_COST: Kind = Kind::Duration { min_ns: GUEST_COST_MIN_NS };
+
+/// Spellings of [`punctual_net::event_channel::Scan`].
+pub(crate) const SCANS: [&str; 3] = ["resume", "first", "word"];
+/// Spellings of [`crate::network::EventHandling`].
+pub(crate) const EVENTS: [&str; 2] = ["first", "one-by-one"];
+/// Spellings of [`crate::network::Traffic`].
+pub(crate) const KINDS: [&str; 5] = ["ping", "request", "periodic", "stream", "storm"];
+
+/// A network.
+pub(crate) static NETWORK: TableInfo = TableInfo {
+    title: "[network.NAME]",
+    keys: &[
+        required(
+            "driver",
+            Kind::NameOf("domain"),
+            "The driver domain: it does the network's work on its first vCPU, ahead of its own tasks.",
+        ),
+        key(
+            "discipline",
+            Kind::Discipline,
+            Some("netback"),
+            "Which packet the driver domain processes next. Its options stand in a table of the discipline's name.",
+        ),
+        key(
+            "scan",
+            Kind::Word(&SCANS),
+            Some("resume"),
+            "Where the driver domain looks for the next pending event: after the last one handled (vmm-io s.4.1, the fix), at port 0, or at the start of the current word of 64 ports (as that paper found it).",
+        ),
+        key(
+            "events",
+            Kind::Word(&EVENTS),
+            Some("first"),
+            "All pending events before the next packet (Linux 3.x), or one by one with the packets that each brought (Linux 2.6.18).",
+        ),
+        key("costs", Kind::Table(&COSTS), None, "Processor time of each step."),
+        key("nic", Kind::Table(&NIC), None, "The network card and its link."),
+        key("outside", Kind::Named(&OUTSIDE), None, "A host beyond the network card."),
+        key(
+            "interface",
+            Kind::Named(&INTERFACE),
+            None,
+            "A guest's interface, by the domain's name. Guests of flows and chains that have none get one with the defaults.",
+        ),
+    ],
+    shared: &[],
+    options: OptionTables::Disciplines,
+};
+
+/// A network's costs. Defaults: a current x86 server at a few GHz, in round numbers.
+pub(crate) static COSTS: TableInfo = TableInfo {
+    title: "the costs of a network",
+    keys: &[
+        key("guest_send", GUEST_COST, Some("3us"), "A guest sends a packet: its network stack and netfront."),
+        key(
+            "guest_receive",
+            GUEST_COST,
+            Some("3us"),
+            "A guest receives a packet: netfront and its network stack.",
+        ),
+        key("event", ANY_TIME, Some("1us"), "Sending an event to another domain."),
+        key("interrupt", ANY_TIME, Some("1us"), "Handling an event or interrupt that arrived."),
+        key("tx", ANY_TIME, Some("2us"), "The TX stage, a packet."),
+        key("softnet", ANY_TIME, Some("2us"), "The softnet stage, a packet."),
+        key("rx", ANY_TIME, Some("2us"), "The RX stage, a packet."),
+        key(
+            "round",
+            ANY_TIME,
+            Some("500ns"),
+            "Added to the first packet of a round: the kernel thread is scheduled, the softirq raised.",
+        ),
+        key(
+            "copy_per_kib",
+            ANY_TIME,
+            Some("200ns"),
+            "Copying to a guest in the RX stage, for each 1024 bytes.",
+        ),
+        key("nic_receive", ANY_TIME, Some("1us"), "Added to softnet for a packet from the network card."),
+        key("nic_send", ANY_TIME, Some("1us"), "Added to softnet for a packet to the network card."),
+        key(
+            "jitter",
+            Kind::Percent { max: WHOLE },
+            None,
+            "Every cost varies: a uniformly distributed part of it from 0 to this is added, from the network's own seeded stream.",
+        ),
+    ],
+    shared: &[],
+    options: OptionTables::None,
+};
+
+/// A network card.
+pub(crate) static NIC: TableInfo = TableInfo {
+    title: "the card of a network",
+    keys: &[
+        key("bandwidth", Kind::Bandwidth, Some("1Gbit/s"), "Of the link, each way."),
+        key("delay", ANY_TIME, Some("10us"), "Of the link, one way."),
+        key(
+            "ring_slots",
+            PACKETS,
+            Some("256"),
+            "Packets that wait in the card for the driver domain; more are dropped.",
+        ),
+    ],
+    shared: &[],
+    options: OptionTables::None,
+};
+
+static OUTSIDE: TableInfo = TableInfo {
+    title: "[network.NET.outside.NAME]",
+    keys: &[
+        key("delay", ANY_TIME, Some("0ns"), "One way, beyond the network card's link."),
+        key("turnaround", ANY_TIME, Some("20us"), "How long the host takes to answer a packet."),
+    ],
+    shared: &[],
+    options: OptionTables::None,
+};
+
+static INTERFACE: TableInfo = TableInfo {
+    title: "[network.NET.interface.NAME]",
+    keys: &[
+        key(
+            "priority",
+            Kind::Count { min: 0, max: u32::MAX as u64 },
+            Some("that of the domain"),
+            "Priority of the guest's packets; a smaller number is more urgent.",
+        ),
+        key(
+            "batch",
+            PACKETS,
+            Some("the discipline's"),
+            "Packets processed in a stage before the next stage gets its turn.",
+        ),
+        key(
+            "softnet_limit",
+            PACKETS,
+            Some("the discipline's"),
+            "Packets that wait in the softnet queue of this priority; more are dropped.",
+        ),
+        key("ring_slots", PACKETS, Some(RING_SLOTS), "Slots of the TX ring and of the RX ring."),
+        key(
+            "credit_bytes",
+            Kind::Count { min: 1, max: i64::MAX as u64 },
+            Some("no limit"),
+            "Bytes that the guest may send per `credit_window`.",
+        ),
+        key("credit_window", SOME_TIME, Some("50ms"), "How often `credit_bytes` are credited."),
+        key(
+            "burst_bytes",
+            Kind::Count { min: 1, max: i64::MAX as u64 },
+            Some("credit_bytes"),
+            "Credit that an idle guest saves up at most.",
+        ),
+    ],
+    shared: &[],
+    options: OptionTables::None,
+};
+
+const RING_SLOTS: &str = "256";
+const _: () = assert!(RING_SLOTS_DEFAULT == 256);
+
+/// A flow.
+pub(crate) static FLOW: TableInfo = TableInfo {
+    title: "[flow.NAME]",
+    keys: &[
+        key("network", Kind::NameOf("network"), Some("the only network"), "The network it goes over."),
+        required(
+            "kind",
+            Kind::Word(&KINDS),
+            "What is sent: `ping` (the next after the answer), `request` (answered by a task or the kernel), `periodic`, `stream` (as TCP) or `storm` (as fast as possible).",
+        ),
+        required("from", Kind::Endpoint, "Who begins: a domain, or a host outside."),
+        required("to", Kind::Endpoint, "Who receives: a domain, or a host outside."),
+        key("bytes", LENGTH, Some("98; stream and storm 1514"), "Length of a packet."),
+        key("reply_bytes", LENGTH, Some("bytes"), "`request`: length of an answer."),
+        key("start", ANY_TIME, Some("0ns"), "When the flow begins."),
+        key(
+            "period",
+            PERIOD,
+            None,
+            "`request`, `periodic`: distance of packets; requests without one follow the answer.",
+        ),
+        key(
+            "count",
+            Kind::Count { min: 1, max: i64::MAX as u64 },
+            Some("no end"),
+            "All but `stream`: requests, bursts or packets in all.",
+        ),
+        key(
+            "slack_mean",
+            ANY_TIME,
+            Some("0ns"),
+            "`periodic`: mean of an exponentially distributed time added to `period`, from the flow's own seeded stream.",
+        ),
+        key("burst", PACKETS, Some("1"), "`periodic`: packets at a time."),
+        key("pause", ANY_TIME, Some("0ns"), "`ping`: time from an answer to the next packet."),
+        key(
+            "timeout",
+            SOME_TIME,
+            Some("1s; stream 200ms"),
+            "`ping`, `request`: when an answer is given up. `stream`: silence after which everything unacknowledged is sent again; doubles each time.",
+        ),
+        key(
+            "server",
+            Kind::TaskOf,
+            None,
+            "`request`: the task with `on_packet` in the receiving domain that answers.",
+        ),
+        key("window", PACKETS, Some("64"), "`stream`: packets on their way at most."),
+        key("ack_bytes", LENGTH, Some("66"), "`stream`: length of an acknowledgement."),
+        key("ack_every", PACKETS, Some("2"), "`stream`: packets for each acknowledgement."),
+        key(
+            "interval",
+            ANY_TIME,
+            Some("0ns"),
+            "`storm`: least distance of packets; required for a host outside.",
+        ),
+    ],
+    shared: &[],
+    options: OptionTables::None,
+};
+
+/// A chain.
+pub(crate) static CHAIN: TableInfo = TableInfo {
+    title: "[chain.NAME]",
+    keys: &[
+        key(
+            "network",
+            Kind::NameOf("network"),
+            Some("the only network"),
+            "The network between steps in different domains.",
+        ),
+        required(
+            "steps",
+            Kind::TasksOf,
+            "The tasks, `\"DOMAIN.TASK\"`: the first releases itself, each other one has `on_packet` and is released when the job before it is done and its packet has arrived.",
+        ),
+        key("bytes", LENGTH, Some("98"), "Length of a packet between two steps."),
+        required("deadline", SOME_TIME, "From the release of the first step to the end of the last."),
+    ],
+    shared: &[],
+    options: OptionTables::None,
+};

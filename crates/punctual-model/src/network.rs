@@ -1,0 +1,266 @@
+//! Networks of a [`Host`](crate::Host): the driver domain that connects domains with each other and with the
+//! outside, and what is sent over it.
+//!
+//! The shape is that of Xen's split drivers (Ongaro, Cox, Rixner, *Scheduling I/O in Virtual Machine Monitors*,
+//! VEE 2008, section 2 and 3.2; Xi, Li, Lu, Gill, *Limitations and Solutions for Real-Time Local Inter-Domain
+//! Communication in Xen*, WUCSE-2012-81, section II): a driver domain owns the network card and runs netback, each
+//! guest has an interface in it. Costs are processor time of the domain in which they arise.
+
+use core::ops::Range;
+
+use punctual_net::InterfaceParams;
+use punctual_net::event_channel::Scan;
+use punctual_net::registry::DisciplineInfo;
+use punctual_sched::Duration;
+use punctual_sched::registry::Options;
+
+use crate::host::{DomainIx, TaskIx};
+
+/// Index into [`Host::networks`](crate::Host::networks).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct NetworkIx(pub usize);
+
+/// Index into [`Host::flows`](crate::Host::flows).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FlowIx(pub usize);
+
+/// Index into [`Host::chains`](crate::Host::chains).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ChainIx(pub usize);
+
+/// A driver domain with the interfaces that it serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Network {
+    /// Name.
+    pub name: String,
+    /// The domain that does the network's work, on its first vCPU; of one network only.
+    pub driver: DomainIx,
+    /// Which packet is processed next in the driver domain.
+    pub discipline: DisciplineChoice,
+    /// Which pending event the driver domain handles next.
+    pub scan: Scan,
+    /// How events and packets alternate in the driver domain.
+    pub events: EventHandling,
+    /// Processor time of each step.
+    pub costs: NetworkCosts,
+    /// The network card.
+    pub nic: Nic,
+    /// The interfaces of guests in the order in which the guests booted, which is that of the domains.
+    pub interfaces: Vec<Interface>,
+    /// Hosts beyond the network card.
+    pub outside: Vec<OutsideHost>,
+}
+
+/// A packet discipline with its options.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DisciplineChoice {
+    /// Which discipline.
+    pub info: &'static DisciplineInfo,
+    /// Options that differ from the discipline's defaults.
+    pub options: Options,
+}
+
+/// How the driver domain's kernel alternates between events and packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum EventHandling {
+    /// Before every packet all pending events: packets wait for a kernel thread (Linux 3.x, rtca s.II.D).
+    #[default]
+    First,
+    /// After every event the packets that it brought, before the next event: a softirq runs at the end of each
+    /// interrupt (Linux 2.6.18, vmm-io s.4.1).
+    OneByOne,
+}
+
+/// Processor time of a step. Those of a packet are spent in the domain that takes the step, in its kernel's
+/// interrupt context, ahead of its tasks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NetworkCosts {
+    /// A guest sends a packet: its stack and netfront.
+    pub guest_send: Duration,
+    /// A guest receives a packet: netfront and its stack.
+    pub guest_receive: Duration,
+    /// Sending an event to another domain (a hypercall).
+    pub event: Duration,
+    /// Handling an event or an interrupt that arrived.
+    pub interrupt: Duration,
+    /// The TX stage, a packet.
+    pub tx: Duration,
+    /// The softnet stage, a packet.
+    pub softnet: Duration,
+    /// The RX stage, a packet.
+    pub rx: Duration,
+    /// Added to the first packet of a round: the kernel thread is scheduled, the softirq raised.
+    pub round: Duration,
+    /// Copying a packet to a guest in the RX stage, for each 1024 bytes.
+    pub copy_per_kib: Duration,
+    /// Added to softnet for a packet from the network card.
+    pub nic_receive: Duration,
+    /// Added to softnet for a packet to the network card.
+    pub nic_send: Duration,
+    /// Every cost varies: a uniformly distributed part from 0 to this is added, in millionths.
+    pub jitter_ppm: u32,
+}
+
+/// The network card and its link, the same in both directions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Nic {
+    /// Bits per second.
+    pub bandwidth_bps: u64,
+    /// One way.
+    pub delay: Duration,
+    /// Packets that wait in the card for the driver domain at most.
+    pub ring_slots: u32,
+}
+
+/// A guest's interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// The guest.
+    pub domain: DomainIx,
+    /// Its parameters under the discipline. The priority is the domain's where the file gives none.
+    pub params: InterfaceParams,
+}
+
+/// A host beyond the network card; it is never short of processor time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutsideHost {
+    /// Name.
+    pub name: String,
+    /// One way, beyond the network card's link.
+    pub delay: Duration,
+    /// How long it takes to answer a packet.
+    pub turnaround: Duration,
+}
+
+/// An end of a flow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Endpoint {
+    /// A guest.
+    Guest(DomainIx),
+    /// A host beyond the network card: index into [`Network::outside`].
+    Outside(usize),
+}
+
+/// Packets from one end to another, and back where they are answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flow {
+    /// Name.
+    pub name: String,
+    /// The network.
+    pub network: NetworkIx,
+    /// Who begins.
+    pub from: Endpoint,
+    /// Who receives, and answers.
+    pub to: Endpoint,
+    /// When it begins.
+    pub start: Duration,
+    /// Requests, bursts or packets in all; `None`: it goes on.
+    pub count: Option<u64>,
+    /// What is sent.
+    pub traffic: Traffic,
+}
+
+/// What a flow sends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Traffic {
+    /// The next packet follows the answer to the one before, or its loss; the receiver's kernel answers.
+    Ping {
+        /// Length of packet and answer.
+        bytes: u32,
+        /// Time after which an answer is given up.
+        timeout: Duration,
+        /// Time between answer and next packet.
+        pause: Duration,
+    },
+    /// Requests with an answer each, from a task if one is given.
+    Request {
+        /// Length of a request.
+        bytes: u32,
+        /// Length of an answer.
+        reply_bytes: u32,
+        /// Distance of requests, whether answered or not; without one the next follows the answer.
+        period: Option<Duration>,
+        /// Time after which an answer is given up.
+        timeout: Duration,
+        /// The task that answers: its job is released by the request, and its end is the answer.
+        server: Option<TaskIx>,
+    },
+    /// Packets without an answer.
+    Periodic {
+        /// Length of a packet.
+        bytes: u32,
+        /// Least distance of bursts.
+        period: Duration,
+        /// Mean of an exponentially distributed time added to it.
+        slack_mean: Duration,
+        /// Packets at a time.
+        burst: u32,
+    },
+    /// As much as the receiver's acknowledgements allow, as TCP: slow start, a window, halved on a loss.
+    Stream {
+        /// Length of a packet.
+        bytes: u32,
+        /// Length of an acknowledgement.
+        ack_bytes: u32,
+        /// Packets on their way at most.
+        window: u32,
+        /// Packets for each acknowledgement.
+        ack_every: u32,
+        /// Silence after which everything unacknowledged is sent again; doubles each time.
+        timeout: Duration,
+    },
+    /// Packets without an answer, as fast as the sender can or one per `interval`.
+    Storm {
+        /// Length of a packet.
+        bytes: u32,
+        /// Least distance of packets.
+        interval: Duration,
+    },
+}
+
+impl Traffic {
+    /// Its name in host files and results.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Traffic::Ping { .. } => "ping",
+            Traffic::Request { .. } => "request",
+            Traffic::Periodic { .. } => "periodic",
+            Traffic::Stream { .. } => "stream",
+            Traffic::Storm { .. } => "storm",
+        }
+    }
+}
+
+/// Tasks that release each other: when a job of one ends, a packet releases a job of the next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chain {
+    /// Name.
+    pub name: String,
+    /// The network, for steps in different domains.
+    pub network: NetworkIx,
+    /// The tasks; the first is released by itself, the others by the one before.
+    pub steps: Vec<TaskIx>,
+    /// Length of a packet between two steps.
+    pub bytes: u32,
+    /// From the release of the first step to the end of the last.
+    pub deadline: Duration,
+}
+
+/// Lengths of packets that a file may name, in bytes: an empty Ethernet frame's to the largest segment that Linux
+/// hands over at once.
+pub const BYTES: Range<u32> = 64..65_537;
+
+impl Network {
+    /// The interface of `domain`.
+    pub fn interface_of(&self, domain: DomainIx) -> Option<usize> {
+        self.interfaces.iter().position(|interface| interface.domain == domain)
+    }
+
+    /// The name of an end of a flow.
+    pub fn endpoint_name<'h>(&'h self, host: &'h crate::Host, end: Endpoint) -> &'h str {
+        match end {
+            Endpoint::Guest(domain) => &host.domains[domain.0].name,
+            Endpoint::Outside(outside) => &self.outside[outside].name,
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! What networks, flows and chains did.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::JobStats;
+use crate::recorder::Recorder;
+
+/// A part of a packet's way. The parts of a packet, or of a request and its answer together, add up to its latency.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Segment {
+    /// From its creation until it is in the guest's TX ring: the sender's processor, a full ring, the stack's cost.
+    GuestSend,
+    /// On links, and inside hosts beyond the network card but for answering.
+    Link,
+    /// In the TX ring or the network card until the driver domain has handled the event: its vCPU, other events.
+    DriverWait,
+    /// Netback's TX stage with its queue.
+    Tx,
+    /// The softnet stage with its queue.
+    Softnet,
+    /// Netback's RX stage with its queue.
+    Rx,
+    /// From the end of the RX stage until the event is sent to the guest.
+    EventDelivery,
+    /// From the event until the guest's vCPU executes.
+    VcpuWait,
+    /// From then until the guest's stack has received it.
+    GuestReceive,
+    /// Answering: the server's task, or the turnaround of a host outside.
+    Service,
+}
+
+impl Segment {
+    /// All, in the order of a packet's way.
+    pub const ALL: [Segment; 10] = [
+        Segment::GuestSend,
+        Segment::Link,
+        Segment::DriverWait,
+        Segment::Tx,
+        Segment::Softnet,
+        Segment::Rx,
+        Segment::EventDelivery,
+        Segment::VcpuWait,
+        Segment::GuestReceive,
+        Segment::Service,
+    ];
+
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Segment::GuestSend => "guest send",
+            Segment::Link => "link",
+            Segment::DriverWait => "driver wait",
+            Segment::Tx => "TX queue",
+            Segment::Softnet => "softnet",
+            Segment::Rx => "RX queue",
+            Segment::EventDelivery => "event delivery",
+            Segment::VcpuWait => "vCPU wait",
+            Segment::GuestReceive => "guest receive",
+            Segment::Service => "service",
+        }
+    }
+}
+
+/// How long packets took for one part of their way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SegmentResult {
+    /// Which part.
+    pub segment: Segment,
+    /// The time in it, for each latency that was counted.
+    pub time: Recorder,
+}
+
+/// Packets that were dropped, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DropCounts {
+    /// The sending guest's queue in front of its TX ring was full (1000 packets).
+    pub send_queue: u64,
+    /// The network card's ring was full.
+    pub nic: u64,
+    /// The softnet queue was full.
+    pub softnet: u64,
+    /// The receiving guest's RX ring was full.
+    pub destination_ring: u64,
+}
+
+impl DropCounts {
+    /// All reasons together.
+    pub fn total(&self) -> u64 {
+        self.send_queue + self.nic + self.softnet + self.destination_ring
+    }
+
+    /// Adds what `other` counted.
+    pub fn merge(&mut self, other: &DropCounts) {
+        self.send_queue += other.send_queue;
+        self.nic += other.nic;
+        self.softnet += other.softnet;
+        self.destination_ring += other.destination_ring;
+    }
+}
+
+/// Packets of a flow or chain. Created are delivered, dropped and in flight at the end, together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PacketCounts {
+    /// Packets created, answers and acknowledgements included.
+    pub created: u64,
+    /// Packets that reached their receiver.
+    pub delivered: u64,
+    /// Packets that did not.
+    pub dropped: DropCounts,
+    /// Packets on their way when the run ended.
+    pub in_flight: u64,
+    /// Bytes delivered to the flow's `to`; of a stream, in order and each once.
+    pub bytes: u64,
+}
+
+impl PacketCounts {
+    /// Adds what `other` counted.
+    pub fn merge(&mut self, other: &PacketCounts) {
+        self.created += other.created;
+        self.delivered += other.delivered;
+        self.dropped.merge(&other.dropped);
+        self.in_flight += other.in_flight;
+        self.bytes += other.bytes;
+    }
+}
+
+/// What one flow did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FlowResult {
+    /// The flow's name.
+    pub name: String,
+    /// The network's name.
+    pub network: String,
+    /// What it sends: `ping`, `request`, `periodic`, `stream` or `storm`.
+    pub kind: String,
+    /// Who begins.
+    pub from: String,
+    /// Who receives.
+    pub to: String,
+    /// Its packets.
+    pub packets: PacketCounts,
+    /// Answers that did not come in time; of a stream, silences after which it sent again.
+    pub timeouts: u64,
+    /// Packets of a stream sent again.
+    pub retransmissions: u64,
+    /// From creation to reception; of `ping` and `request` from the request's creation to the answer's reception.
+    pub latency: Recorder,
+    /// Where that time went. A segment in which no packet spent any time is left out.
+    pub segments: Vec<SegmentResult>,
+}
+
+/// What one chain did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ChainResult {
+    /// The chain's name.
+    pub name: String,
+    /// Its steps: the domain, a dot and the task.
+    pub steps: Vec<String>,
+    /// From the release of the first step to the end of the last; `start_latency` is that of the first step.
+    pub jobs: JobStats,
+    /// The packets between steps.
+    pub packets: PacketCounts,
+    /// Where the packets' time went.
+    pub segments: Vec<SegmentResult>,
+}
+
+/// What one driver domain did for its network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NetworkResult {
+    /// The network's name.
+    pub name: String,
+    /// The driver domain's name.
+    pub driver: String,
+    /// The discipline's name.
+    pub discipline: String,
+    /// Packets processed in the TX stage.
+    pub tx: u64,
+    /// Packets processed in the softnet stage.
+    pub softnet: u64,
+    /// Packets processed in the RX stage.
+    pub rx: u64,
+    /// Events that the driver domain handled.
+    pub events_handled: u64,
+    /// Events sent to guests.
+    pub events_sent: u64,
+}
+
+/// Adds the segments of another run of the same flow.
+pub(super) fn merge_segments(into: &mut Vec<SegmentResult>, other: &[SegmentResult]) {
+    for part in other {
+        match into.binary_search_by_key(&part.segment, |p| p.segment) {
+            Ok(at) => into[at].time.merge(&part.time),
+            Err(at) => into.insert(at, part.clone()),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Flows, chains and networks: what arrived, how late, and where the time went.
+
+use punctual_model::results::{FlowResult, PacketCounts, Segment, SegmentResult};
+use punctual_model::{Recorder, Results};
+use punctual_sched::Duration;
+
+use super::{Cells, Row, Value, blocks, counts, latency, lines, miss_cell, recorders, time};
+use crate::format::{fmt_count, fmt_duration};
+
+/// Bits per second, with the unit that keeps it short.
+fn bandwidth(bytes: u64, of: Duration) -> String {
+    let bps = u128::from(bytes) * 8 * 1_000_000_000 / u128::from(of.as_ns().max(1));
+    let (unit, name) = match bps {
+        0..1_000_000 => (1_000, "kbit/s"),
+        1_000_000..1_000_000_000 => (1_000_000, "Mbit/s"),
+        _ => (1_000_000_000, "Gbit/s"),
+    };
+    let tenths = bps * 10 / unit;
+    format!("{}.{} {name}", tenths / 10, tenths % 10)
+}
+
+fn dropped(packets: &PacketCounts) -> Value {
+    let total = packets.dropped.total();
+    Value { text: fmt_count(total), bad: total > 0 }
+}
+
+/// One row per chain.
+pub(super) fn chains(results: &Results, color: bool) -> String {
+    let row = |chain: &punctual_model::results::ChainResult| {
+        let jobs = &chain.jobs;
+        let mut row = Vec::from(counts([jobs.due, jobs.missed]));
+        row.push(miss_cell(jobs, Cells::Misses));
+        let quantiles = [500_000, 990_000].map(|ppm| jobs.response.quantile_ppm(ppm));
+        row.extend(quantiles.map(|q| Value::plain(latency(&jobs.response, q))));
+        row.push(Value::plain(latency(&jobs.response, jobs.response.max())));
+        row.push(dropped(&chain.packets));
+        (chain.name.clone(), row)
+    };
+    let columns = ["jobs due", "missed", "miss", "p50", "p99", "max", "dropped"];
+    blocks("chain", &columns, &results.chains.iter().map(row).collect::<Vec<_>>(), color)
+}
+
+/// One row per flow.
+pub(super) fn flows(results: &Results, color: bool) -> String {
+    let row = |flow: &FlowResult| {
+        let mut row = Vec::from(counts([flow.packets.delivered]));
+        row.push(dropped(&flow.packets));
+        row.push(Value { text: fmt_count(flow.timeouts), bad: flow.timeouts > 0 });
+        row.push(Value::plain(bandwidth(flow.packets.bytes, time(results))));
+        let of = &flow.latency;
+        let values = [of.quantile_ppm(500_000), of.quantile_ppm(990_000), of.quantile_ppm(999_000), of.max()];
+        row.extend(values.map(|value| Value::plain(latency(of, value))));
+        (format!("{} ({})", flow.name, flow.kind), row)
+    };
+    let columns = ["packets", "dropped", "timeouts", "bandwidth", "p50", "p99", "p99.9", "max"];
+    blocks("flow", &columns, &results.flows.iter().map(row).collect::<Vec<_>>(), color)
+}
+
+/// The mean time in each segment.
+pub(super) fn segments(results: &Results, color: bool) -> String {
+    let flows = results.flows.iter().map(|flow| (&flow.name, &flow.segments));
+    let chains = results.chains.iter().map(|chain| (&chain.name, &chain.segments));
+    let all: Vec<_> = flows.chain(chains).filter(|(_, segments)| !segments.is_empty()).collect();
+    if all.is_empty() {
+        return String::new();
+    }
+    let mean = |segments: &[SegmentResult], segment| {
+        let part = segments.iter().find(|part| part.segment == segment);
+        part.map_or("-".into(), |part| fmt_duration(part.time.mean()))
+    };
+    let used: Vec<Segment> = Segment::ALL
+        .into_iter()
+        .filter(|segment| all.iter().any(|(_, parts)| parts.iter().any(|part| part.segment == *segment)))
+        .collect();
+    let names: Vec<&str> = used.iter().map(|segment| segment.name()).collect();
+    let row = |(name, parts): &(&String, &Vec<SegmentResult>)| -> Row {
+        ((*name).clone(), used.iter().map(|&segment| Value::plain(mean(parts, segment))).collect())
+    };
+    let rows: Vec<Row> = all.iter().map(row).collect();
+    lines("Where the packets' time went, on average:", "", color) + &blocks("flow", &names, &rows, color)
+}
+
+pub(super) fn latencies(results: &Results, color: bool) -> String {
+    recorders("flow", results.flows.iter().map(|flow| (flow.name.clone(), &flow.latency)), color)
+}
+
+/// Every segment's distribution.
+pub(super) fn segment_detail(results: &Results, color: bool) -> String {
+    let of = |name: &str, parts: &'_ [SegmentResult]| {
+        let named = parts.iter().map(|part| (format!("{name}: {}", part.segment.name()), part.time.clone()));
+        named.collect::<Vec<(String, Recorder)>>()
+    };
+    let flows = results.flows.iter().flat_map(|flow| of(&flow.name, &flow.segments));
+    let all: Vec<(String, Recorder)> =
+        flows.chain(results.chains.iter().flat_map(|chain| of(&chain.name, &chain.segments))).collect();
+    recorders("segment", all.iter().map(|(name, time)| (name.clone(), time)), color)
+}
+
+pub(super) fn networks(results: &Results, color: bool) -> String {
+    let row = |network: &punctual_model::results::NetworkResult| {
+        let mut row = vec![Value::plain(network.driver.as_str()), Value::plain(network.discipline.as_str())];
+        let of = [network.tx, network.softnet, network.rx, network.events_handled, network.events_sent];
+        row.extend(counts(of));
+        (network.name.clone(), row)
+    };
+    let columns = ["driver", "discipline", "TX", "softnet", "RX", "events handled", "events sent"];
+    blocks("network", &columns, &results.networks.iter().map(row).collect::<Vec<_>>(), color)
+}

@@ -1,0 +1,138 @@
+//! The end of a run: what networks, flows and chains did, and whether every packet is accounted for.
+
+use punctual_model::host::Parent;
+use punctual_model::results::{
+    ChainResult, FlowResult, JobStats, NetworkResult, PacketCounts, Segment, SegmentResult,
+};
+use punctual_model::trace::TraceSink;
+use punctual_sched::Duration;
+
+use super::{Tally, Times};
+use crate::machine::Machine;
+
+impl<T: TraceSink> Machine<'_, T> {
+    /// Kernels that are in the middle of a step have spent time; requests may be overdue.
+    pub(crate) fn finish_networks(&mut self) {
+        for kernel in 0..self.net.kernels.len() {
+            if self.net.kernels[kernel].powered {
+                self.kernel_pause(kernel as u32, self.now);
+            }
+        }
+        for flow in 0..self.net.flows.len() {
+            self.expire(flow as u32);
+        }
+        self.check_conservation();
+    }
+
+    /// What was created was delivered, dropped or is on its way.
+    fn check_conservation(&mut self) {
+        let mut on_their_way = 0;
+        for owner in 0..(self.net.flows.len() + self.net.chains.len()) as u32 {
+            let Tally { packets, alive, .. } = self.net.tally(owner);
+            let PacketCounts { created, delivered, dropped, .. } = *packets;
+            let alive = *alive;
+            on_their_way += alive;
+            if created != delivered + dropped.total() + alive {
+                let name = self.owner_name(owner);
+                self.violated(&format!(
+                    "{name}: {created} packets created, {delivered} delivered, {} dropped, {alive} on their way",
+                    dropped.total()
+                ));
+            }
+        }
+        // A request whose answer a task is working on has arrived, and keeps its place.
+        let answering: usize = self
+            .net
+            .served
+            .iter()
+            .map(|queue| queue.iter().filter(|s| s.packet != crate::machine::NONE).count())
+            .sum();
+        let held = self.net.packets.len();
+        if held as u64 != on_their_way + answering as u64 {
+            self.violated(&format!("{held} packets are held, {on_their_way} are on their way"));
+        }
+    }
+
+    pub(crate) fn network_results(&mut self) -> Vec<NetworkResult> {
+        let result = |(network, bridge): (&punctual_model::network::Network, &super::Bridge)| NetworkResult {
+            name: network.name.clone(),
+            driver: self.host.domains[network.driver.0].name.clone(),
+            discipline: network.discipline.info.name.into(),
+            tx: bridge.carried[0],
+            softnet: bridge.carried[1],
+            rx: bridge.carried[2],
+            events_handled: bridge.events_handled,
+            events_sent: bridge.events_sent,
+        };
+        self.host.networks.iter().zip(&self.net.bridges).map(result).collect()
+    }
+
+    pub(crate) fn flow_results(&mut self) -> Vec<FlowResult> {
+        let flows = std::mem::take(&mut self.net.flows);
+        let result = |(flow, state): (&punctual_model::network::Flow, super::FlowState)| {
+            let network = &self.host.networks[flow.network.0];
+            let (packets, latency, segments) = state.tally.result();
+            FlowResult {
+                name: flow.name.clone(),
+                network: network.name.clone(),
+                kind: flow.traffic.kind().into(),
+                from: network.endpoint_name(self.host, flow.from).into(),
+                to: network.endpoint_name(self.host, flow.to).into(),
+                packets,
+                timeouts: state.timeouts,
+                retransmissions: state.retransmissions,
+                latency,
+                segments,
+            }
+        };
+        self.host.flows.iter().zip(flows).map(result).collect()
+    }
+
+    pub(crate) fn chain_results(&mut self) -> Vec<ChainResult> {
+        let chains = std::mem::take(&mut self.net.chains);
+        let mut results = Vec::new();
+        for (chain, mut state) in self.host.chains.iter().zip(chains) {
+            let first = &self.tasks[chain.steps[0].0];
+            state.jobs.released = first.jobs.released;
+            state.jobs.start_latency = first.jobs.start_latency.clone();
+            let mut job = first.stream.first();
+            while job.number < first.head.number && job.release + state.deadline <= self.end {
+                state.jobs.due += 1;
+                job = first.stream.after(job);
+            }
+            state.jobs.missed = state.jobs.due - state.in_time;
+            let (packets, _, segments) = state.tally.result();
+            let step = |task: &punctual_model::host::TaskIx| {
+                let task = &self.host.tasks[task.0];
+                let parent = match task.parent {
+                    Parent::Domain(domain) => &self.host.domains[domain.0].name,
+                    Parent::Pool(pool) => &self.host.pools[pool.0].name,
+                };
+                format!("{parent}.{}", task.name)
+            };
+            let steps = chain.steps.iter().map(step).collect();
+            let jobs: JobStats = state.jobs;
+            results.push(ChainResult { name: chain.name.clone(), steps, jobs, packets, segments });
+        }
+        results
+    }
+
+    /// Time that the kernel of each domain spent on networks.
+    pub(crate) fn network_time(&self) -> Vec<Duration> {
+        let mut spent = vec![Duration::ZERO; self.host.domains.len()];
+        for kernel in &self.net.kernels {
+            spent[self.host.vcpus[kernel.vcpu as usize].domain.0] += kernel.spent;
+        }
+        spent
+    }
+}
+
+impl Tally {
+    fn result(self) -> (PacketCounts, punctual_model::Recorder, Vec<SegmentResult>) {
+        let packets = PacketCounts { in_flight: self.alive, ..self.packets };
+        let Times { latency, segments } = self.times;
+        let segments = Segment::ALL.into_iter().zip(segments);
+        let segments = segments.filter(|(_, time)| !time.max().is_zero());
+        (packets, latency, segments.map(|(segment, time)| SegmentResult { segment, time }).collect())
+    }
+}

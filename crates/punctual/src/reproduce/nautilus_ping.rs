@@ -1,0 +1,114 @@
+//! Nautilus: ping latency through the driver domain under Credit, RTDS partitioned and RTDS global, at four loads.
+
+use punctual_model::Recorder;
+use punctual_model::results::Results;
+use punctual_sched::Duration;
+
+use super::measures::number;
+use super::scenario::{Scenario, as_written, run_all};
+use super::{Error, Figure, Outcome, Progress, ReproduceOptions, Series, Table};
+
+/// Which tasks burn: none, the thin domain, also one of the driver domain, two of them.
+const LOADS: [(&str, &[&str]); 4] = [
+    ("idle", &[]),
+    ("30", &["domain-0.task.load0", "domain-0.task.load1"]),
+    ("60", &["domain-0.task.load0", "domain-0.task.load1", "domain-d.task.load0"]),
+    ("75", &["domain-0.task.load0", "domain-0.task.load1", "domain-d.task.load0", "domain-d.task.load1"]),
+];
+
+const SCHEDULERS: [&str; 3] = ["credit", "partitioned", "global"];
+
+fn scenario(scheduler: &str, load: &[&str], quick: bool) -> Scenario {
+    let mut scenario = Scenario::new("nautilus", "ping");
+    if scheduler == "credit" {
+        scenario = scenario.policy("credit");
+    }
+    if scheduler != "partitioned" {
+        for domain in ["domain-0", "domain-d", "android"] {
+            for vcpu in 0..2 {
+                scenario = scenario.set(format!("domain.{domain}.vcpu.{vcpu}.affinity=[0, 1]"));
+            }
+        }
+    }
+    for task in load {
+        scenario = scenario.set(format!("domain.{task}.start=0s"));
+    }
+    if quick { scenario.duration(Duration::from_secs(4)) } else { scenario }
+}
+
+/// What a run showed: round trips, and requests without an answer.
+fn measure(results: &Results) -> (Recorder, u64) {
+    let flow = &results.flows[0];
+    // A request and its answer are two packets.
+    (flow.latency.clone(), flow.packets.created.saturating_sub(2 * flow.latency.count()))
+}
+
+/// Runs the three schedulers at the four loads.
+///
+/// # Errors
+/// When a simulation stops.
+pub fn run(options: &ReproduceOptions, progress: Progress<'_>) -> Result<Outcome, Error> {
+    let mut scenarios = Vec::new();
+    for scheduler in SCHEDULERS {
+        scenarios.extend(LOADS.iter().map(|(_, load)| scenario(scheduler, load, options.quick)));
+    }
+    let all = run_all("ping", &scenarios, progress, as_written, |_, results| measure(results))?;
+    let mut out = Outcome::default();
+    let columns = ["scheduler", "load", "mean, ms", "50 %", "99 %", "max", "within 1 ms", "no answer"];
+    let mut table = Table::new("ping", "Ping latency through the driver domain", &columns);
+    let mut series = Vec::new();
+    for (scheduler, runs) in SCHEDULERS.iter().zip(all.chunks(LOADS.len())) {
+        for ((load, _), (latency, lost)) in LOADS.iter().zip(runs) {
+            let ms = |d: Duration| d.as_ns() as f64 / 1e6;
+            let within = within_1ms(latency) * 100.0;
+            let prefix = format!("ping.{scheduler}.{load}");
+            let values = [
+                ("mean_ms", ms(latency.mean())),
+                ("p50_ms", ms(latency.quantile_ppm(500_000))),
+                ("p99_ms", ms(latency.quantile_ppm(990_000))),
+                ("max_ms", ms(latency.max())),
+                ("within_1ms_percent", within),
+            ];
+            let mut row = vec![scheduler.to_string(), load.to_string()];
+            for (name, value) in values {
+                out.measures.set_one(format!("{prefix}.{name}"), value);
+                row.push(if name.ends_with("percent") {
+                    format!("{} %", number(value))
+                } else {
+                    number(value)
+                });
+            }
+            row.push(lost.to_string());
+            out.measures.set_one(format!("{prefix}.lost"), *lost as f64);
+            table.rows.push(row);
+            let point = |percent: u32| {
+                let y = f64::from(percent);
+                [ms(latency.quantile_ppm(percent * 10_000)), y, y, y]
+            };
+            series.push(Series {
+                name: format!("{scheduler}, {load}"),
+                points: (1..20).map(|i| point(5 * i)).collect(),
+            });
+        }
+    }
+    table.notes = vec![
+        "100 pings each, as in the paper; a domain has two vCPUs, partitioned one on each processor.".into(),
+        "The paper measures from netback to the answer under Credit, from the host under RTDS; here always from the PC and \
+         back."
+            .into(),
+    ];
+    out.tables.push(table);
+    out.figures.push(Figure {
+        id: "ping".into(),
+        title: "Nautilus: ping latency".into(),
+        x: "round trip (ms)".into(),
+        y: "share of pings (%)".into(),
+        series,
+    });
+    Ok(out)
+}
+
+fn within_1ms(latency: &Recorder) -> f64 {
+    let within: u64 = latency.ranges_ns().filter(|(_, high, _)| *high < 1_000_000).map(|(_, _, n)| n).sum();
+    within as f64 / latency.count().max(1) as f64
+}

@@ -1,0 +1,235 @@
+//! Scheduling I/O in Virtual Machine Monitors: eleven configurations of the scheduler, eight tests of streams, burning
+//! guests and pings.
+
+use punctual_model::Recorder;
+use punctual_model::host::Host;
+use punctual_model::results::Results;
+use punctual_sched::Duration;
+
+use super::measures::{mean, number, range};
+use super::papers::VmmIo;
+use super::scenario::{Scenario, as_written, run_all};
+use super::{Error, Outcome, Progress, RangeFigure, ReproduceOptions, Table};
+
+/// A row of the paper's Table 1.
+struct Configuration {
+    id: &'static str,
+    policy: &'static str,
+    /// With the event-channel fix?
+    patched: bool,
+    tickle: bool,
+    boost: bool,
+    sort: bool,
+}
+
+const fn credit(id: &'static str, patched: bool, tickle: bool, boost: bool, sort: bool) -> Configuration {
+    Configuration { id, policy: "credit", patched, tickle, boost, sort }
+}
+
+const fn sedf(id: &'static str, patched: bool) -> Configuration {
+    Configuration { id, policy: "sedf", patched, tickle: true, boost: false, sort: false }
+}
+
+const CONFIGURATIONS: [Configuration; 11] = [
+    credit("orig", false, true, true, false),
+    credit("all-off", true, false, false, false),
+    credit("t", true, true, false, false),
+    credit("b", true, false, true, false),
+    credit("s", true, false, false, true),
+    credit("tb", true, true, true, false),
+    credit("ts", true, true, false, true),
+    credit("bs", true, false, true, true),
+    credit("tbs", true, true, true, true),
+    sedf("sedf", false),
+    sedf("sedf-fix", true),
+];
+
+/// A test of s.5.2: which guests do what.
+struct Test {
+    number: u32,
+    title: &'static str,
+    streams: &'static [u32],
+    burns: &'static [u32],
+    ping: Option<u32>,
+    /// The paper's figure.
+    figure: u32,
+}
+
+const TESTS: [Test; 8] = [
+    test(1, "stream x 7", &[1, 2, 3, 4, 5, 6, 7], &[], None, 5),
+    test(2, "stream x 3, burn x 3", &[1, 2, 3], &[4, 5, 6], None, 6),
+    test(3, "burn x 7, ping x 1", &[], &[1, 2, 3, 4, 5, 6, 7], Some(8), 7),
+    test(4, "ping x 1, burn x 7", &[], &[2, 3, 4, 5, 6, 7, 8], Some(1), 8),
+    test(5, "stream x 7, ping x 1", &[1, 2, 3, 4, 5, 6, 7], &[], Some(8), 9),
+    test(6, "ping x 1, stream x 7", &[2, 3, 4, 5, 6, 7, 8], &[], Some(1), 10),
+    test(7, "stream x 3, burn x 3, ping x 1", &[1, 2, 3], &[4, 5, 6], Some(7), 11),
+    test(8, "stream x 3, ping+burn x 1, burn x 3", &[1, 2, 3], &[4, 5, 6, 7], Some(4), 12),
+];
+
+const fn test(
+    number: u32,
+    title: &'static str,
+    streams: &'static [u32],
+    burns: &'static [u32],
+    ping: Option<u32>,
+    figure: u32,
+) -> Test {
+    Test { number, title, streams, burns, ping, figure }
+}
+
+fn scenario(configuration: &Configuration, test: &Test, options: &ReproduceOptions) -> Scenario {
+    let scan = if configuration.patched { "resume" } else { "word" };
+    let mut scenario = Scenario::new("vmm-io", "guests").set(format!("network.lan.scan={scan}"));
+    scenario = match configuration.policy {
+        "credit" => {
+            let Configuration { tickle, boost, sort, .. } = configuration;
+            scenario
+                .set(format!("pool.all.credit.tickle={tickle}"))
+                .set(format!("pool.all.credit.boost={boost}"))
+                .set(format!("pool.all.credit.sort={sort}"))
+        }
+        other => scenario.policy(other),
+    };
+    for guest in test.streams {
+        scenario = scenario.set(format!("flow.stream{guest}.start=0s"));
+    }
+    for guest in test.burns {
+        scenario = scenario.set(format!("domain.g{guest}.task.burn.start=0s"));
+    }
+    if let Some(guest) = test.ping {
+        // After the streams have found their windows.
+        scenario = scenario.set(format!("flow.ping{guest}.start=100ms"));
+    }
+    if options.quick { scenario.duration(Duration::from_secs(2)) } else { scenario }
+}
+
+/// What one cell showed.
+struct Cell {
+    /// Of each stream, in Mbit/s.
+    bandwidths: Vec<f64>,
+    /// Processor shares of the burning guests, in percent.
+    burns: Vec<f64>,
+    driver_percent: f64,
+    ping: Recorder,
+    /// How long the ping without an answer has waited at the end.
+    waiting: Duration,
+}
+
+fn measure(test: &Test, results: &Results) -> Cell {
+    let seconds = results.duration_ns as f64 / 1e9;
+    let flow = |name: String| results.flows.iter().find(|f| f.name == name);
+    let share = |name: &str| {
+        let domain = results.domains.iter().find(|d| d.name == name);
+        domain.map_or(0.0, |d| d.cpu_time_ns as f64 / results.duration_ns as f64 * 100.0)
+    };
+    let ping = test.ping.and_then(|guest| flow(format!("ping{guest}")));
+    let latency = ping.map_or_else(Recorder::new, |flow| flow.latency.clone());
+    let answered = latency.mean() * latency.count();
+    Cell {
+        bandwidths: test
+            .streams
+            .iter()
+            .map(|g| flow(format!("stream{g}")).map_or(0.0, |f| f.packets.bytes as f64 * 8.0 / 1e6 / seconds))
+            .collect(),
+        burns: test.burns.iter().map(|g| share(&format!("g{g}"))).collect(),
+        driver_percent: share("dom0"),
+        waiting: Duration::from_ns(results.duration_ns.saturating_sub(100_000_000)).saturating_sub(answered),
+        ping: latency,
+    }
+}
+
+impl Cell {
+    /// Mean round trip in ms. One ping that waits to the end counts as long as it has waited: otherwise starvation would
+    /// look like silence.
+    fn ping_mean_ms(&self) -> f64 {
+        let (count, mean) = (self.ping.count() as f64, self.ping.mean().as_ns() as f64 / 1e6);
+        let waiting = self.waiting.as_ns() as f64 / 1e6;
+        if waiting > mean { (mean * count + waiting) / (count + 1.0) } else { mean }
+    }
+
+    fn ping_sd_ms(&self) -> f64 {
+        self.ping.stddev().as_ns() as f64 / 1e6
+    }
+}
+
+/// Runs every configuration under every test.
+///
+/// # Errors
+/// When a simulation stops.
+pub fn run(options: &ReproduceOptions, paper: &VmmIo, progress: Progress<'_>) -> Result<Outcome, Error> {
+    let mut out = Outcome::default();
+    for test in TESTS.iter().filter(|t| options.runs(&format!("test{}", t.number))) {
+        let scenarios: Vec<_> = CONFIGURATIONS.iter().map(|c| scenario(c, test, options)).collect();
+        let what = format!("test {}: {}", test.number, test.title);
+        let keep = |_: &Host, results: &Results| measure(test, results);
+        let cells = run_all(&what, &scenarios, progress, as_written, keep)?;
+        add_test(&mut out, test, &cells, paper);
+    }
+    Ok(out)
+}
+
+fn add_test(out: &mut Outcome, test: &Test, cells: &[Cell], paper: &VmmIo) {
+    let title = format!("Test {}, Fig. {}: {}", test.number, test.figure, test.title);
+    let mut columns = vec!["configuration"];
+    if !test.streams.is_empty() {
+        columns.extend(["streams, Mbit/s", "least", "greatest"]);
+    }
+    if !test.burns.is_empty() {
+        columns.extend(["burning, % each", "least", "greatest"]);
+    }
+    columns.push("driver, %");
+    if test.ping.is_some() {
+        columns.extend(["ping, ms", "sd", "pings", "paper, ms"]);
+    }
+    let mut table = Table::new(&format!("test{}", test.number), &title, &columns);
+    let (mut bandwidths, mut burns, mut pings) = (Vec::new(), Vec::new(), Vec::new());
+    for (configuration, cell) in CONFIGURATIONS.iter().zip(cells) {
+        let id = configuration.id;
+        let prefix = format!("t{}.{id}", test.number);
+        let mut row = vec![id.to_string()];
+        for (name, values, figures) in [
+            ("bandwidth_mbit_s", &cell.bandwidths, &mut bandwidths),
+            ("burn_percent", &cell.burns, &mut burns),
+        ] {
+            if values.is_empty() {
+                continue;
+            }
+            let (low, high) = range(values);
+            for (end, value) in [("mean", mean(values)), ("min", low), ("max", high), ("spread", high - low)]
+            {
+                out.measures.set_one(format!("{prefix}.{name}.{end}"), value);
+            }
+            row.extend([mean(values), low, high].map(number));
+            figures.push(RangeFigure::bar(id, values));
+        }
+        out.measures.set_one(format!("{prefix}.driver_percent"), cell.driver_percent);
+        row.push(number(cell.driver_percent));
+        if test.ping.is_some() {
+            let (mean, sd) = (cell.ping_mean_ms(), cell.ping_sd_ms());
+            out.measures.set_one(format!("{prefix}.ping_ms"), mean);
+            out.measures.set_one(format!("{prefix}.ping_sd_ms"), sd);
+            out.measures.set_one(format!("{prefix}.pings"), cell.ping.count() as f64);
+            let printed = paper.ping.iter().find(|p| p.test == test.number && p.configuration == id);
+            row.extend([number(mean), number(sd), cell.ping.count().to_string()]);
+            row.push(printed.map_or("-".into(), |p| number(p.mean_ms)));
+            pings.push(RangeFigure::mean_and_deviation(id, mean, sd));
+        }
+        table.rows.push(row);
+    }
+    out.tables.push(table);
+    let parts = [
+        ("bandwidth", "Mbit/s", bandwidths, false),
+        ("burn", "processor, % each", burns, false),
+        ("ping", "round trip, ms", pings, true),
+    ];
+    for (part, y, columns, logarithmic) in parts.into_iter().filter(|(_, _, columns, _)| !columns.is_empty())
+    {
+        out.ranges.push(RangeFigure {
+            id: format!("fig{}-{part}", test.figure),
+            title: format!("vmm-io Fig. {}: {}", test.figure, test.title),
+            y: y.into(),
+            logarithmic,
+            columns,
+        });
+    }
+}
