@@ -20,6 +20,7 @@ pub mod render;
 pub mod scenario;
 pub mod table1;
 pub mod table2;
+pub mod table4;
 
 use serde::Serialize;
 
@@ -48,7 +49,7 @@ impl Default for ReproduceOptions {
 }
 
 /// The experiments of `reproduce rt-xen`, in order.
-pub const RT_XEN_EXPERIMENTS: [&str; 4] = ["fig5", "table1", "table2", "fig6"];
+pub const RT_XEN_EXPERIMENTS: [&str; 5] = ["fig5", "table1", "table2", "table4", "fig6"];
 /// The experiments of `reproduce nautilus`.
 pub const NAUTILUS_EXPERIMENTS: [&str; 1] = ["cyclictest"];
 
@@ -170,6 +171,7 @@ impl Reproduction {
             all.figures.extend(outcome.figures);
             all.measures.extend(outcome.measures);
         }
+        table4::misses_where_guaranteed(&mut all.measures);
         Reproduction {
             citation,
             quick: options.quick,
@@ -188,7 +190,7 @@ impl Reproduction {
     }
 }
 
-/// Reproduces RT-Xen: Fig. 5, Tables 1 and 2, Fig. 6.
+/// Reproduces RT-Xen: Fig. 5, Tables 1, 2 and 4, Fig. 6.
 ///
 /// # Errors
 /// When an experiment's name is unknown or a simulation stops.
@@ -204,6 +206,9 @@ pub fn rt_xen(options: &ReproduceOptions, progress: Progress<'_>) -> Result<Repr
     }
     if options.runs("table2") {
         outcomes.push(table2::run(options, &paper.table2, progress)?);
+    }
+    if options.runs("table4") {
+        outcomes.push(table4::run(options, &paper.table4, progress)?);
     }
     if options.runs("fig6") {
         outcomes.push(fig6::run(options, &paper.table4, progress)?);
