@@ -1,8 +1,11 @@
-//! How long `analyse` takes for large hosts.
+//! How long `analyse` takes for large hosts, and `synthesize` for the five VMs of RT-Xen.
 #![expect(missing_docs, reason = "criterion generates the main function")]
+
+use std::ops::ControlFlow;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use punctual_analysis::analyse;
+use punctual_analysis::synthesize::{Options, Periods, synthesize};
 use punctual_model::Host;
 use punctual_model::file::{Overrides, parse};
 
@@ -33,5 +36,18 @@ fn check(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, check);
+fn smallest_budgets(c: &mut Criterion) {
+    let text = include_str!("../../../examples/five-vms.toml");
+    let host = parse(text, "five-vms", &Overrides::default()).expect("a valid host");
+    let mut group = c.benchmark_group("synthesize of examples/five-vms.toml");
+    group.sample_size(10);
+    let free = Options { periods: Periods::Free(Vec::new()), free_priorities: true, ..Options::default() };
+    for (name, options) in [("given", Options::default()), ("free periods and priorities", free)] {
+        let go = |_| ControlFlow::Continue(());
+        group.bench_function(name, |b| b.iter(|| synthesize(&host, &options, &mut { go })));
+    }
+    group.finish();
+}
+
+criterion_group!(benches, check, smallest_budgets);
 criterion_main!(benches);

@@ -82,6 +82,17 @@ impl Server {
         })
     }
 
+    /// Does the server not get its budget in its first period when all servers begin together and always have work? Exact
+    /// without scheduling costs for servers that replenish periodically.
+    pub fn late_when_all_are_busy(&self) -> bool {
+        let budget = self.usable;
+        let step = |w: u64| {
+            let above = self.more_urgent.iter().map(|d| Demand { jitter: 0, ..*d }.requested(w));
+            above.fold(budget, u64::saturating_add)
+        };
+        fixed_point(budget, self.period, step).is_none()
+    }
+
     /// Worst response time of `task` below `more_urgent` tasks of the same server, which must get its budget in every
     /// period ([`Server::time_for_budget`]); `None` beyond `limit`, which is at most the task's period.
     ///

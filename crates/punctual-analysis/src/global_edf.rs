@@ -82,7 +82,7 @@ fn improve(tasks: &[Demand], update: impl Fn(usize, &[u64]) -> Option<u64>) -> O
 
 /// The longest all processors can be busy with `work` of others, each on at most one of them at a time: the least x
 /// with floor(sum of min(work, x + 1) / processors) <= x, found without stepping through the ns.
-fn waiting(mut work: Vec<u64>, processors: usize) -> u64 {
+pub(crate) fn waiting(mut work: Vec<u64>, processors: usize) -> u64 {
     work.sort_unstable_by(|a, b| b.cmp(a));
     let total = work.iter().fold(0u128, |sum, w| sum + u128::from(*w));
     let greatest = &work[..work.len().min(processors - 1)];
@@ -112,7 +112,7 @@ fn due_in_window(task: &Demand, slack: u64, window: u64) -> u64 {
 }
 
 /// Most work of `task` in any window of this length (TPDS 2009, equations 14 and 15).
-fn in_any_window(task: &Demand, slack: u64, window: u64) -> u64 {
+pub(crate) fn in_any_window(task: &Demand, slack: u64, window: u64) -> u64 {
     let stretched = window.saturating_add((task.deadline - task.cost).saturating_sub(slack));
     let jobs = stretched / task.period;
     jobs.saturating_mul(task.cost).saturating_add((stretched % task.period).min(task.cost))

@@ -92,7 +92,8 @@ pub(crate) enum Supplier {
 
 const BUDGETS: &str = "budgets up to a deadline";
 const NESTED: &str = "a vCPU inside an EDF guest has no supply bound";
-const SEVERAL: &str = "tasks may move between the guest's vCPUs; pin each to one (`affinity`) for a bound";
+const SEVERAL: &str = "tasks may move between the guest's vCPUs, and a guest does not see which of them have budget; pin \
+                       each task to one (`affinity`) for a bound";
 const STARVED_EQUAL: &str = "a busy loop of equal priority may run first and never ends";
 const BEYOND_PERIOD: &str = "the bound found is beyond the period, where the test does not reach";
 const BEYOND_DEADLINE: &str = "the bound found is beyond the deadline; the test is sufficient only";
@@ -105,7 +106,7 @@ impl Analysis<'_> {
             Unit::Vcpu(v) => v,
         };
         let domain = &self.host.domains[self.host.vcpus[v].domain.0];
-        let units = &self.in_domain[self.host.vcpus[v].domain.0];
+        let units = &self.index.in_domain[self.host.vcpus[v].domain.0];
         let cpu = v - domain.vcpus.start;
         let mut here = Vec::new();
         for unit in units.all() {

@@ -1,5 +1,7 @@
 //! The host as the tests take it: who is whose unit, where each unit lives, and the answers as they come in.
 
+use std::collections::BTreeMap;
+
 use punctual_model::Host;
 use punctual_model::host::{Arrival, DomainIx, Parent, PoolIx, TaskIx, VcpuIx, Work};
 use punctual_sched::{CpuId, CpuSet, Instant, UnitParams};
@@ -11,7 +13,8 @@ use crate::warnings;
 
 /// Analyses every pool of the host.
 pub fn analyse(host: &Host) -> Report {
-    let mut analysis = Analysis::new(host);
+    let index = Index::new(host);
+    let mut analysis = Analysis::new(host, &index);
     for pool in 0..host.pools.len() {
         analysis.pool(pool);
     }
@@ -19,14 +22,14 @@ pub fn analyse(host: &Host) -> Report {
     let Analysis { tasks, vcpus, .. } = analysis;
     Report {
         host: host.name.clone(),
-        tasks: tasks.into_iter().flatten().collect(),
-        vcpus: vcpus.into_iter().flatten().collect(),
+        tasks: tasks.into_values().collect(),
+        vcpus: vcpus.into_values().collect(),
         warnings,
     }
 }
 
 /// A unit of a scheduler.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Unit {
     Vcpu(usize),
     Task(usize),
@@ -47,13 +50,23 @@ impl Units {
     }
 }
 
+/// Who is whose unit. It stays the same whatever parameters the units get.
+pub(crate) struct Index {
+    pub(crate) in_pool: Vec<Units>,
+    pub(crate) in_domain: Vec<Units>,
+}
+
 /// The answers so far.
 pub(crate) struct Analysis<'h> {
     pub(crate) host: &'h Host,
-    pub(crate) in_pool: Vec<Units>,
-    pub(crate) in_domain: Vec<Units>,
-    tasks: Vec<Option<TaskReport>>,
-    vcpus: Vec<Option<VcpuReport>>,
+    pub(crate) index: &'h Index,
+    /// The only unit whose tasks need answers; all of them if there is none.
+    pub(crate) wanted: Option<Unit>,
+    /// Answers for tasks, by index.
+    pub(crate) tasks: BTreeMap<usize, TaskReport>,
+    vcpus: BTreeMap<usize, VcpuReport>,
+    /// Is a pool's unit given its budget in every period? Units without an entry have none.
+    pub(crate) delivered: BTreeMap<Unit, bool>,
 }
 
 /// An upper limit on what a unit gets: `budget` in every `period`, in ns.
@@ -72,8 +85,8 @@ impl Cap {
     }
 }
 
-impl<'h> Analysis<'h> {
-    fn new(host: &'h Host) -> Self {
+impl Index {
+    pub(crate) fn new(host: &Host) -> Self {
         let mut in_pool = vec![Units::default(); host.pools.len()];
         let mut in_domain = vec![Units::default(); host.domains.len()];
         let mut of = |parent: Parent, unit: Unit| {
@@ -92,8 +105,19 @@ impl<'h> Analysis<'h> {
         for (t, task) in host.tasks.iter().enumerate() {
             of(task.parent, Unit::Task(t));
         }
-        let (tasks, vcpus) = (vec![None; host.tasks.len()], vec![None; host.vcpus.len()]);
-        Analysis { host, in_pool, in_domain, tasks, vcpus }
+        Index { in_pool, in_domain }
+    }
+}
+
+impl<'h> Analysis<'h> {
+    pub(crate) fn new(host: &'h Host, index: &'h Index) -> Self {
+        let (tasks, vcpus, delivered) = Default::default();
+        Analysis { host, index, wanted: None, tasks, vcpus, delivered }
+    }
+
+    /// The same for the tasks of one of the pool's units alone.
+    pub(crate) fn wanted(self, unit: Unit) -> Self {
+        Analysis { wanted: Some(unit), ..self }
     }
 
     pub(crate) fn params(&self, unit: Unit) -> &'h UnitParams {
@@ -145,7 +169,8 @@ impl<'h> Analysis<'h> {
                 // Guests of several vCPUs push and pull tasks between them.
                 let chain = if guest.vcpus.len() > 1 { 2 * chain } else { chain };
                 let timerless = ["fixed-priority", "edf"].contains(&guest.guest.info.name);
-                timerless && self.in_domain[domain].all().into_iter().all(|u| self.add_wakes(u, chain, costs))
+                timerless
+                    && self.index.in_domain[domain].all().into_iter().all(|u| self.add_wakes(u, chain, costs))
             }
         }
     }
@@ -161,7 +186,7 @@ impl<'h> Analysis<'h> {
         test: &'static str,
     ) {
         let Some(demand) = self.demand(task) else { return };
-        if self.tasks[task].is_some() {
+        if self.tasks.contains_key(&task) {
             return;
         }
         let (verdict, dominant, test) = if demand.cost > demand.deadline {
@@ -170,20 +195,16 @@ impl<'h> Analysis<'h> {
         } else {
             (verdict, dominant, test)
         };
-        let host = self.host;
-        let parent = match host.tasks[task].parent {
-            Parent::Pool(pool) => &host.pools[pool.0].name,
-            Parent::Domain(domain) => &host.domains[domain.0].name,
-        };
-        self.tasks[task] = Some(TaskReport {
+        let report = TaskReport {
             task: TaskIx(task),
-            name: host.tasks[task].name.clone(),
-            parent: parent.clone(),
+            name: self.host.tasks[task].name.clone(),
+            parent: parent_of(self.host, task).to_string(),
             deadline_ns: demand.deadline,
             verdict,
             dominant,
             test,
-        });
+        };
+        self.tasks.insert(task, report);
     }
 
     /// A bound on a task's response time. Within the deadline it is a guarantee.
@@ -216,7 +237,7 @@ impl<'h> Analysis<'h> {
             Unit::Task(t) => self.unknown(t, why, test),
             Unit::Vcpu(v) => {
                 let domain = self.host.vcpus[v].domain.0;
-                for unit in self.in_domain[domain].all() {
+                for unit in self.index.in_domain[domain].all() {
                     self.unknown_below(unit, why, test);
                 }
             }
@@ -225,13 +246,31 @@ impl<'h> Analysis<'h> {
 
     /// Notes the answer for a vCPU's budget: the time it takes to be delivered, or why that is not known.
     pub(crate) fn budget_of(&mut self, unit: Unit, period: u64, time: Result<u64, &str>) {
+        self.delivered.insert(unit, time.is_ok());
         let Unit::Vcpu(v) = unit else { return };
         let verdict = match time {
             Ok(time) => Verdict::Guaranteed { bound_ns: time, slack_ns: period - time },
             Err(why) => Verdict::Unknown { why: why.into() },
         };
         let name = self.host.vcpus[v].name.clone();
-        self.vcpus[v] = Some(VcpuReport { vcpu: VcpuIx(v), name, period_ns: period, verdict });
+        self.vcpus.insert(v, VcpuReport { vcpu: VcpuIx(v), name, period_ns: period, verdict });
+    }
+
+    /// The budget of a vCPU is surely not delivered in its first period when all vCPUs are busy.
+    pub(crate) fn refute_budget(&mut self, unit: Unit, period: u64) {
+        if let Unit::Vcpu(v) = unit
+            && let Some(report) = self.vcpus.get_mut(&v)
+        {
+            report.verdict = Verdict::NotGuaranteed { counter_example: CounterExample::all_busy(period) };
+        }
+    }
+}
+
+/// The name of the domain that a task runs in, or of the pool that schedules it itself.
+pub(crate) fn parent_of(host: &Host, task: usize) -> &str {
+    match host.tasks[task].parent {
+        Parent::Pool(pool) => &host.pools[pool.0].name,
+        Parent::Domain(domain) => &host.domains[domain.0].name,
     }
 }
 

@@ -15,13 +15,18 @@ pub mod demand;
 pub mod edf;
 pub mod fixed_priority;
 pub mod global_edf;
+pub mod global_fixed_priority;
 mod guest;
 mod host;
 pub mod overhead;
+pub mod packet_path;
 mod pool;
 pub mod report;
+pub mod sensitivity;
 pub mod supply;
+pub mod synthesize;
 mod warnings;
 
 pub use host::analyse;
 pub use report::{CounterExample, Dominant, Report, TaskReport, VcpuReport, Verdict, Warning};
+pub use warnings::of_enforcement;

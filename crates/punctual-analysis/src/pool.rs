@@ -7,6 +7,7 @@ use punctual_sched::{Duration, UnitParams};
 use crate::demand::{Demand, utilization_at_most};
 use crate::fixed_priority::Server;
 use crate::global_edf::{self, KeepingServer};
+use crate::global_fixed_priority;
 use crate::guest::{Content, Supplier};
 use crate::host::{Analysis, Cap, Unit, only_processor};
 use crate::overhead::Decisions;
@@ -59,47 +60,63 @@ impl Reserved {
     }
 }
 
+/// Units that share processors, and nobody else does.
+#[derive(Clone)]
+pub(crate) struct Group {
+    pub(crate) units: Vec<Unit>,
+    pub(crate) processors: usize,
+}
+
 impl Analysis<'_> {
     pub(crate) fn pool(&mut self, pool: usize) {
+        match self.groups(pool) {
+            Ok(groups) => groups.iter().for_each(|group| self.group(pool, group)),
+            Err(why) => {
+                let policy = self.host.pools[pool].policy.info.name;
+                self.none_known(&self.index.in_pool[pool].all(), why, policy);
+            }
+        }
+    }
+
+    /// The pool's units by the processors that they share.
+    ///
+    /// # Errors
+    /// Why they do not fall into groups that a test knows.
+    pub(crate) fn groups(&self, pool: usize) -> Result<Vec<Group>, &'static str> {
+        let units = self.index.in_pool[pool].all();
         let policy = self.host.pools[pool].policy.info.name;
-        let units = self.in_pool[pool].all();
+        let one_each =
+            |groups: Vec<Vec<Unit>>| groups.into_iter().map(|units| Group { units, processors: 1 }).collect();
+        let all = |units| Group { units, processors: self.host.pools[pool].processors.len() };
+        if is_partitioned(policy) {
+            return self.by_home(pool, &units).map(one_each).ok_or("the policy did not accept its units");
+        }
+        match self.spread(pool, &units) {
+            Spread::PerProcessor(groups) => Ok(one_each(groups)),
+            Spread::Global => Ok(vec![all(units)]),
+            Spread::Mixed if ["credit", "round-robin"].contains(&policy) => Ok(vec![all(units)]),
+            Spread::Mixed => Err(MIXED),
+        }
+    }
+
+    /// Answers for one of the pool's groups.
+    pub(crate) fn group(&mut self, pool: usize, group: &Group) {
+        let policy = self.host.pools[pool].policy.info.name;
+        let Group { units, processors } = group;
         match policy {
-            "deferrable" => self.servers(pool, &units, Kind::Deferrable),
-            "periodic" => self.servers(pool, &units, Kind::Periodic),
-            "polling" => self.servers(pool, &units, Kind::Polling),
-            "sporadic" => self.servers(pool, &units, Kind::Sporadic),
-            "sedf" => match self.by_home(pool, &units) {
-                Some(groups) => groups.iter().for_each(|group| self.keeping_servers(group, 1, "sedf")),
-                None => self.none_known(&units, "SEDF did not accept its units", policy),
-            },
-            "rtds" => match self.spread(pool, &units) {
-                Spread::PerProcessor(groups) => {
-                    groups.iter().for_each(|group| self.keeping_servers(group, 1, "rtds"));
-                }
-                Spread::Global => {
-                    self.keeping_servers(&units, self.host.pools[pool].processors.len(), "rtds");
-                }
-                Spread::Mixed => self.none_known(&units, MIXED, policy),
-            },
-            "cbs" => match self.spread(pool, &units) {
-                Spread::PerProcessor(groups) => {
-                    groups.iter().for_each(|group| self.bandwidth_servers(group, 1))
-                }
-                Spread::Global => self.bandwidth_servers(&units, self.host.pools[pool].processors.len()),
-                Spread::Mixed => self.none_known(&units, MIXED, policy),
-            },
-            "fixed-priority" => match self.spread(pool, &units) {
-                Spread::PerProcessor(groups) => groups.iter().for_each(|group| self.ranked_group(group)),
-                Spread::Global | Spread::Mixed => self.none_known(&units, GLOBAL_RANKED, policy),
-            },
-            "edf" => match self.spread(pool, &units) {
-                Spread::PerProcessor(groups) => groups.iter().for_each(|group| self.edf_group(group)),
-                Spread::Global => self.global_edf(pool, &units),
-                Spread::Mixed => self.none_known(&units, MIXED, policy),
-            },
-            "credit" => self.none_known(&units, CREDIT, policy),
-            "round-robin" => self.none_known(&units, ROUND_ROBIN, policy),
-            _ => self.none_known(&units, "there is no test for this policy", policy),
+            "deferrable" => self.servers(pool, units, Kind::Deferrable),
+            "periodic" => self.servers(pool, units, Kind::Periodic),
+            "polling" => self.servers(pool, units, Kind::Polling),
+            "sporadic" => self.servers(pool, units, Kind::Sporadic),
+            "rtds" | "sedf" => self.keeping_servers(units, *processors, policy),
+            "cbs" => self.bandwidth_servers(units, *processors),
+            "fixed-priority" if *processors == 1 => self.ranked_group(units),
+            "fixed-priority" => self.global_ranked(units, *processors),
+            "edf" if *processors == 1 => self.edf_group(units),
+            "edf" => self.global_edf(units, *processors),
+            "credit" => self.none_known(units, CREDIT, policy),
+            "round-robin" => self.none_known(units, ROUND_ROBIN, policy),
+            _ => self.none_known(units, "there is no test for this policy", policy),
         }
     }
 
@@ -152,14 +169,10 @@ impl Analysis<'_> {
             Some(OptionValue::Word(_)) => None,
             _ => Some(options.duration("quantum", QUANTUM).as_ns()),
         };
-        let Some(groups) = self.by_home(pool, units) else {
-            return self.none_known(units, "the policy did not accept its units", "servers");
-        };
-        for mut group in groups {
-            // Stable: equal priorities rank in the order of insertion.
-            group.sort_by_key(|unit| self.params(*unit).priority.unwrap_or(u32::MAX));
-            self.server_processor(&group, kind, quantum, refills_max);
-        }
+        let mut group = units.to_vec();
+        // Stable: equal priorities rank in the order of insertion.
+        group.sort_by_key(|unit| self.params(*unit).priority.unwrap_or(u32::MAX));
+        self.server_processor(&group, kind, quantum, refills_max);
     }
 
     /// One processor's servers, most urgent first.
@@ -227,6 +240,17 @@ impl Analysis<'_> {
             (None, Some(time)) => Ok(time),
         };
         self.budget_of(unit, own.period, problem);
+        // A sporadic server that is delayed gets its budget back later, so it delays others less than this.
+        if problem.is_err()
+            && kind != Kind::Sporadic
+            && server.costs.free()
+            && server.late_when_all_are_busy()
+        {
+            self.refute_budget(unit, own.period);
+        }
+        if self.wanted.is_some_and(|wanted| wanted != unit) {
+            return;
+        }
         let content = match self.content(unit) {
             Ok(content) => content,
             Err(why) => return self.unknown_below(unit, &why, test),
@@ -317,6 +341,9 @@ impl Analysis<'_> {
         test: &'static str,
     ) {
         self.budget_of(unit, period, time);
+        if self.wanted.is_some_and(|wanted| wanted != unit) {
+            return;
+        }
         match (self.content(unit), supply, cap) {
             (Err(why), ..) => self.unknown_below(unit, &why, test),
             (Ok(content), Ok(supply), cap) => self.inside(&content, &Supplier::Supply(supply), cap),
@@ -347,11 +374,10 @@ impl Analysis<'_> {
 
     /// Tasks under global EDF: response times, the slack test and the density test; the first that holds gives
     /// the bound.
-    fn global_edf(&mut self, pool: usize, units: &[Unit]) {
+    fn global_edf(&mut self, units: &[Unit], processors: usize) {
         let Some(tasks) = tasks_only(units) else {
             return self.none_known(units, EDF_VCPUS, "global EDF");
         };
-        let processors = self.host.pools[pool].processors.len();
         let mut costs = Decisions::new(self.change_cost(processors), 2 * processors as u64);
         for unit in units {
             self.add_wakes(*unit, processors as u64, &mut costs);
@@ -390,6 +416,38 @@ impl Analysis<'_> {
         }
     }
 
+    /// Tasks under global fixed priorities.
+    fn global_ranked(&mut self, units: &[Unit], processors: usize) {
+        let test = "global fixed priority response times";
+        let Some(tasks) = tasks_only(units) else { return self.none_known(units, GLOBAL_RANKED, test) };
+        let mut costs = Decisions::new(self.change_cost(processors), 2 * processors as u64);
+        for unit in units {
+            self.add_wakes(*unit, processors as u64, &mut costs);
+        }
+        let priority = |task: &usize| self.params(Unit::Task(*task)).priority.unwrap_or(u32::MAX);
+        // Below as many busy loops as there are processors nobody surely runs.
+        let hogs: Vec<u32> = tasks.iter().filter(|t| self.demand(**t).is_none()).map(priority).collect();
+        let (with, demands) = self.with_deadlines(&tasks);
+        let ranked: Vec<_> = with.iter().map(priority).zip(demands).collect();
+        let times = match ranked.len() > GLOBAL_MAX {
+            true => vec![None; ranked.len()],
+            false => global_fixed_priority::response_times(&ranked, processors, &costs),
+        };
+        for ((task, (priority, demand)), time) in with.iter().zip(&ranked).zip(times) {
+            let beside_hog = hogs.iter().any(|hog| hog <= priority);
+            match (time, self.alone_too_long(*task, demand)) {
+                (_, Some(example)) => self.refuted(*task, example, test),
+                (Some(time), None) if !beside_hog => {
+                    let parts =
+                        [(Dominant::OwnCost, demand.cost), (Dominant::OtherTasks, time - demand.cost)];
+                    self.bounded(*task, time, Dominant::greatest(&parts), test);
+                }
+                (Some(_), None) => self.unknown(*task, BUSY_LOOPS, test),
+                (None, None) => self.unknown(*task, GLOBAL_RESPONSE, test),
+            }
+        }
+    }
+
     /// A task that asks for more than one processor falls behind wherever it runs.
     fn alone_too_long(&self, task: usize, demand: &Demand) -> Option<CounterExample> {
         let late = |jobs: &u64| jobs * demand.cost > (jobs - 1) * demand.period + demand.deadline;
@@ -397,6 +455,11 @@ impl Analysis<'_> {
         let one_of = vec![TaskIx(task)];
         Some(CounterExample::synchronous(one_of, (jobs - 1) * demand.period + demand.deadline))
     }
+}
+
+/// Does the policy put each unit on one processor by itself?
+pub(crate) fn is_partitioned(policy: &str) -> bool {
+    ["deferrable", "periodic", "polling", "sporadic", "sedf"].contains(&policy)
 }
 
 /// The tasks, if there is nothing else.
@@ -421,8 +484,12 @@ fn sporadic_supply(own: Reserved, time: u64) -> Supply {
 
 const MIXED: &str = "affinities that leave some units several processors, but not all, have no test; pin every unit \
                      to one processor or none";
-const GLOBAL_RANKED: &str = "fixed priorities over several processors have no test here; pin every unit to one \
+const GLOBAL_RANKED: &str = "vCPUs under fixed priorities over several processors have no test; pin every unit to one \
                              processor";
+const GLOBAL_RESPONSE: &str = "the bound found is beyond the deadline of this task or of a more urgent one; the test is \
+                               sufficient only";
+const BUSY_LOOPS: &str =
+    "a busy loop that is as urgent or more takes a processor for itself, which the test does not know";
 const CREDIT: &str = "no guarantee: Credit shares time by weight over its accounting periods and promises no amount \
                       within any shorter interval";
 const ROUND_ROBIN: &str = "no guarantee: round robin gives everyone turns, and how long a turn takes to come depends \

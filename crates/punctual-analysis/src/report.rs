@@ -35,15 +35,16 @@ impl Verdict {
     }
 }
 
-/// A release pattern under which a deadline is missed: every task of the host releases its first job at time zero and
-/// the others as close together as it may, every job takes its greatest cost, and busy loops start at zero.
+/// A pattern under which it does not hold. For a task, a release pattern: every task of the host releases its first job at time zero and
+/// the others as close together as it may, every job takes its greatest cost, and busy loops start at zero. For a vCPU's
+/// budget: every vCPU always has work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CounterExample {
     /// The release pattern in words.
     pub pattern: &'static str,
-    /// By when a deadline has been missed, in ns.
+    /// By when a deadline has been missed, or a budget has not been delivered, in ns.
     pub missed_by_ns: u64,
-    /// At least one of these tasks has missed one, as indices of [`Host::tasks`].
+    /// At least one of these tasks has missed one, as indices of [`Host::tasks`]; empty for a budget.
     #[serde(skip)]
     pub one_of: Vec<TaskIx>,
 }
@@ -52,6 +53,11 @@ impl CounterExample {
     pub(crate) fn synchronous(one_of: Vec<TaskIx>, missed_by_ns: u64) -> Self {
         let pattern = "every task released at 0 and then as often as it may, with its greatest cost";
         CounterExample { pattern, missed_by_ns, one_of }
+    }
+
+    /// All vCPUs always have work, and one has not had its budget by then.
+    pub(crate) fn all_busy(missed_by_ns: u64) -> Self {
+        CounterExample { pattern: "every vCPU busy from 0 on", missed_by_ns, one_of: Vec::new() }
     }
 
     /// The host with this release pattern, for as long as it takes.

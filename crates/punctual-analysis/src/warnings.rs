@@ -1,9 +1,10 @@
 //! What practitioners should know although it is no verdict.
 
+use punctual_model::Host;
 use punctual_sched::registry::OptionValue;
 use punctual_sched::{Duration, UnitParams};
 
-use crate::host::{Analysis, Unit};
+use crate::host::{Analysis, Index, Unit};
 use crate::report::Warning;
 
 /// Utilisations in parts per million.
@@ -22,7 +23,7 @@ pub(crate) fn of(analysis: &Analysis) -> Vec<Warning> {
         if !has_budget("budget") {
             continue;
         }
-        let units = analysis.in_pool[pool].all();
+        let units = analysis.index.in_pool[pool].all();
         for unit in &units {
             if let (Unit::Vcpu(v), Some((budget, period))) = (unit, reserved(analysis.params(*unit))) {
                 vcpu(analysis, pool, *v, budget, period, &mut warnings);
@@ -33,6 +34,33 @@ pub(crate) fn of(analysis: &Analysis) -> Vec<Warning> {
     for network in &analysis.host.networks {
         let text = "packets take processor time of its driver domain and guests that no bound here counts";
         warnings.push(Warning { about: network.name.clone(), text: text.into() });
+    }
+    warnings
+}
+
+/// What enforcing budgets only every so often means for each vCPU: it is stopped up to that much later than at the end of
+/// its budget, and less urgent ones wait as much longer.
+pub fn of_enforcement(host: &Host, granularity: Duration) -> Vec<Warning> {
+    let index = Index::new(host);
+    let mut warnings = Vec::new();
+    for (pool, units) in host.pools.iter().zip(&index.in_pool) {
+        if !pool.policy.info.unit_params.iter().any(|param| param.name == "budget") {
+            continue;
+        }
+        for vcpu in units.vcpus.iter().map(|v| &host.vcpus[*v]) {
+            let Some((budget, _)) = reserved(&vcpu.params) else { continue };
+            let text = match () {
+                () if budget < granularity => {
+                    format!("the budget of {budget} is below the enforcement granularity of {granularity}")
+                }
+                () if granularity * 10 > budget => {
+                    let part = percent(share(granularity, budget));
+                    format!("enforced every {granularity}, the budget of {budget} may be overrun by {part}")
+                }
+                () => continue,
+            };
+            warnings.push(Warning { about: vcpu.name.clone(), text });
+        }
     }
     warnings
 }
@@ -82,7 +110,7 @@ fn vcpu(
     if domain.vcpus.len() > 1 {
         return;
     }
-    let tasks = &analysis.in_domain[host.vcpus[v].domain.0].tasks;
+    let tasks = &analysis.index.in_domain[host.vcpus[v].domain.0].tasks;
     let demands = tasks.iter().filter_map(|t| analysis.demand(*t).map(|d| (*t, d)));
     let mut used = 0u64;
     let mut odd = None;

@@ -8,7 +8,7 @@ use punctual_analysis::demand::Demand;
 use punctual_analysis::fixed_priority::{Member, Server, response};
 use punctual_analysis::overhead::Decisions;
 use punctual_analysis::supply::{Inside, Supply, holds, smallest_budget};
-use punctual_analysis::{Verdict, analyse, edf, global_edf};
+use punctual_analysis::{Verdict, analyse, edf, global_edf, global_fixed_priority, of_enforcement};
 use punctual_model::Host;
 use punctual_model::host::{Parent, PoolIx};
 use punctual_sim::simulate;
@@ -24,6 +24,49 @@ fn response_times_are_those_of_schedcat() {
     let times: Vec<_> =
         (0..4).map(|i| response(&tasks[i], &tasks[..i], &Decisions::default(), tasks[i].deadline)).collect();
     assert_eq!(times, [1, 2, 7, 18].map(Some));
+}
+
+/// The avionics example of Audsley et al. 1993, with blocking and jitter, to the digit; from SchedCAT, `tests/fp.py`,
+/// `AudsleyExample`. Cost, period, deadline, blocking, jitter, response time from the release on.
+#[test]
+fn response_times_of_the_avionics_example() {
+    const ROWS: [[u64; 6]; 18] = [
+        [51, 1000, 1000, 0, 0, 51],
+        [3000, 2_000_000, 5000, 300, 0, 3504],
+        [2000, 25_000, 25_000, 600, 0, 5906],
+        [5000, 25_000, 25_000, 900, 0, 11_512],
+        [1000, 40_000, 40_000, 1350, 0, 13_064],
+        [3000, 50_000, 50_000, 1350, 0, 16_217],
+        [5000, 50_000, 50_000, 750, 0, 20_821],
+        [8000, 59_000, 59_000, 750, 0, 36_637],
+        [9000, 80_000, 80_000, 1350, 0, 47_798],
+        [2000, 80_000, 80_000, 450, 0, 48_949],
+        [5000, 100_000, 100_000, 1050, 0, 99_150],
+        [1000, 200_000, 200_000, 450, 1000, 99_550],
+        [3000, 200_000, 200_000, 450, 0, 140_641],
+        [1000, 200_000, 200_000, 450, 0, 141_692],
+        [1000, 200_000, 200_000, 1350, 0, 143_694],
+        [3000, 1_000_000, 1_000_000, 0, 0, 145_446],
+        [1000, 1_000_000, 1_000_000, 0, 0, 146_497],
+        [1000, 1_000_000, 1_000_000, 0, 0, 147_548],
+    ];
+    let mut above: Vec<Demand> = Vec::new();
+    for [cost, period, deadline, blocking, jitter, expected] in ROWS {
+        let task = Demand::implicit(cost, period).due(deadline).late_by(jitter);
+        // Blocking comes once, like more of the job's own cost.
+        let blocked = Demand { cost: cost + blocking, ..task };
+        assert_eq!(response(&blocked, &above, &Decisions::default(), deadline), Some(expected));
+        above.push(task);
+    }
+}
+
+/// SchedCAT, `tests/fp.py`, `BertognaRTA`, with slack.
+#[test]
+fn response_times_on_two_processors_are_those_of_schedcat() {
+    let tasks = set(&[(1, 4, 4), (1, 5, 5), (3, 9, 9), (9, 18, 18)]);
+    let ranked: Vec<_> = (1..).zip(tasks).collect();
+    let times = global_fixed_priority::response_times(&ranked, 2, &Decisions::default());
+    assert_eq!(times, [1, 1, 4, 15].map(Some));
 }
 
 /// SchedCAT, `tests/edf.py`, `Test_QPA`: a set with deadlines before and after the periods, and one task too many.
@@ -156,6 +199,38 @@ fn every_server_policy_has_the_delays_of_its_own_rule() {
     assert_eq!(bounds("polling"), [11, 14]);
 }
 
+/// The third server has 4 in 10 below 3 in 5 and 2 in 10: 1 + 1 are left in the first 10 ms.
+#[test]
+fn a_refuted_budget_is_not_delivered_when_all_vcpus_are_busy() {
+    for name in ["deferrable", "periodic", "polling"] {
+        let mut host = pooled(1, ms(10), exact(name));
+        for (priority, (budget, period)) in (1..).zip([(3, 5), (2, 10), (4, 10)]) {
+            let guest = vm(&mut host, server(ms(budget), ms(period), priority));
+            hog(&mut host, guest, 1);
+        }
+        let report = analyse(&host);
+        let Verdict::NotGuaranteed { counter_example } = &report.vcpus[2].verdict else {
+            panic!("{report:?}")
+        };
+        assert_eq!(counter_example.missed_by_ns, 10_000_000);
+        let results = simulate(&host).expect("a valid host");
+        assert_eq!(results.vcpus[2].cpu_time_ns, 2_000_000, "{name}");
+    }
+}
+
+/// Why the multiprocessor periodic resource model does not fit: it would run the job on the second vCPU from 5 on and be
+/// done at 7.
+#[test]
+fn a_guest_leaves_a_job_on_a_vcpu_without_budget_though_another_has_some() {
+    let mut host = pooled(2, ms(20), exact("deferrable"));
+    let vcpus = vec![server(ms(5), ms(10), 1); 2];
+    let guest = domain(&mut host, Parent::Pool(PoolIx(0)), "edf", vcpus);
+    task(&mut host, guest, 1, ms(7), ms(20));
+    let results = simulate(&host).expect("a valid host");
+    assert_eq!(results.tasks[0].jobs.response.max(), ms(12));
+    assert!(matches!(analyse(&host).tasks[0].verdict, Verdict::Unknown { .. }));
+}
+
 #[test]
 fn policies_without_budgets_in_time_say_that_there_is_no_guarantee() {
     for name in ["credit", "round-robin"] {
@@ -183,6 +258,15 @@ fn a_task_in_a_container_is_analysed_in_its_own_server() {
         analyse(&host).tasks[0].verdict,
         Verdict::Guaranteed { bound_ns: 11_000_000, slack_ns: 9_000_000 }
     );
+}
+
+#[test]
+fn budgets_shorter_than_ten_looks_at_them_are_warned_of() {
+    let host = two_servers("deferrable");
+    let said = |every| of_enforcement(&host, every).into_iter().map(|w| w.text).collect::<Vec<_>>();
+    assert_eq!(said(us(300)), [""; 0]);
+    assert!(said(us(301)).iter().all(|text| text.contains("may be overrun by 10.0 %")));
+    assert!(said(ms(4)).iter().all(|text| text.contains("is below the enforcement granularity")));
 }
 
 #[test]

@@ -56,6 +56,20 @@ fn one_run_is_a_json_object_and_several_are_an_array() {
 }
 
 #[test]
+fn a_synthesized_file_is_guaranteed_and_keeps_its_comments() {
+    let directory = TempDir::new().expect("a directory");
+    let file = directory.path().join("out.toml");
+    let found = json(&["synthesize", FIVE, "--output", text(&file), "--json"]);
+    assert_eq!((&found["found"], &found["exact"]), (&Value::Bool(true), &Value::Bool(true)));
+    assert_eq!(found["units"].as_array().map(Vec::len), Some(5));
+    let written = fs::read_to_string(&file).expect("written");
+    assert!(written.contains("# A pool is a set of processors"), "{written}");
+    stdout(&["check", text(&file)]);
+    stdout(&["sim", text(&file), "--fail-on-miss"]);
+    assert_eq!(stdout(&["synthesize", FIVE, "--output", "-"]), written);
+}
+
+#[test]
 fn the_number_of_threads_does_not_change_a_byte() {
     let sim = ["sim", FIVE, "--policy", "all", "--runs", "3", "--json", "--threads"];
     let sweep = [

@@ -56,6 +56,24 @@ fn sporadic_servers_switch_most_and_polling_servers_least() {
 }
 
 #[test]
+fn what_check_guarantees_the_response_times_alone_guarantee_as_well() {
+    let r = rt_xen(&quick(&["table4"]), &silent).unwrap();
+    let mut held = 0.0;
+    for load in (30..=100).step_by(10) {
+        for case in ["decreasing", "even", "increasing"] {
+            for policy in ["deferrable", "periodic"] {
+                let holds = |question: &str| {
+                    r.measures.get(&format!("table4.{case}.{policy}.{question}.holds.{load}")).unwrap()
+                };
+                assert!(holds("servers").iter().zip(holds("tasks")).all(|(a, b)| a <= b), "{case} {load}");
+                held += holds("tasks").iter().sum::<f64>();
+            }
+        }
+    }
+    assert!(held > 0.0);
+}
+
+#[test]
 fn nautilus_gives_its_recorded_verdicts_on_any_number_of_threads() {
     let run = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
@@ -71,7 +89,7 @@ fn nautilus_gives_its_recorded_verdicts_on_any_number_of_threads() {
 #[test]
 fn an_unknown_experiment_is_refused_with_the_known_ones() {
     let error = rt_xen(&quick(&["fig7"]), &silent).unwrap_err().to_string();
-    assert!(error.contains("fig7") && error.contains("fig5, table1, table2, fig6"), "{error}");
+    assert!(error.contains("fig7") && error.contains("fig5, table1, table2, table4, fig6"), "{error}");
 }
 
 #[test]

@@ -33,6 +33,22 @@ pub use overrides::Overrides;
 pub use schema::{schema, update_reference};
 pub use write::to_toml;
 
+/// `"1.5ms"` as a duration, as everywhere in the host file.
+///
+/// # Errors
+/// What was expected, as a phrase.
+pub fn parse_duration(text: &str) -> Result<punctual_sched::Duration, String> {
+    quantity::duration(text)
+}
+
+/// `"12.5%"` in parts per 10^9, as everywhere in the host file.
+///
+/// # Errors
+/// What was expected, as a phrase.
+pub fn parse_percent(text: &str) -> Result<u64, String> {
+    quantity::percent(text)
+}
+
 use crate::host::Host;
 use error::{Origin, Place, Source};
 use fields::{Problems, shorten};

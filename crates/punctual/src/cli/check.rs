@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use punctual_analysis::{Report, TaskReport, Verdict, analyse};
+use punctual_analysis::{Report, TaskReport, Verdict, analyse, of_enforcement};
 use punctual_report::format::fmt_duration;
 use punctual_report::table::{self, WIDTH};
 use punctual_sched::Duration;
@@ -29,6 +29,9 @@ pub struct Args {
     /// Schedule every pool by this policy instead of the file's.
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
+    /// Warn of budgets that are short beside the time between two looks at them in live enforcement.
+    #[arg(long, value_name = "TIME", value_parser = super::synthesize::time)]
+    enforced_every: Option<Duration>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -39,7 +42,8 @@ pub struct Args {
 /// Runs `punctual check`.
 pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
     let host = HostFile::read(&args.file)?.host(&args.changes.overrides(args.policy.clone()))?;
-    let report = analyse(&host);
+    let mut report = analyse(&host);
+    report.warnings.extend(args.enforced_every.into_iter().flat_map(|every| of_enforcement(&host, every)));
     if args.json {
         ui.print_json(&report)?;
     } else {
@@ -147,14 +151,21 @@ fn budgets(report: &Report, colour: bool) -> String {
     let columns = ["budget in every period", "within", "period", "slack"];
     let mut text = table::matrix("vCPUs", &names, &columns, &rows, colour);
     for vcpu in &report.vcpus {
-        if let Verdict::Unknown { why } = &vcpu.verdict {
-            text += &wrapped("  ", &format!("{}: {why}", vcpu.name));
-        }
+        let why = match &vcpu.verdict {
+            Verdict::Guaranteed { .. } => continue,
+            Verdict::Unknown { why } => why.clone(),
+            Verdict::NotGuaranteed { counter_example } => {
+                let by = time(counter_example.missed_by_ns);
+                format!("not delivered by {by} with {}", counter_example.pattern)
+            }
+        };
+        text += &wrapped("  ", &format!("{}: {why}", vcpu.name));
     }
     text
 }
 
-fn wrapped(indent: &str, text: &str) -> String {
+/// Lines of at most [`WIDTH`], the later ones indented a little more.
+pub(super) fn wrapped(indent: &str, text: &str) -> String {
     let hanging = format!("{indent}  ");
     let options = textwrap::Options::new(WIDTH)
         .initial_indent(indent)

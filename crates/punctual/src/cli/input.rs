@@ -129,6 +129,11 @@ impl HostFile {
         }
     }
 
+    /// Its text; what is no UTF-8 was refused when it was parsed.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes).into_owned()
+    }
+
     /// Several files.
     ///
     /// # Errors

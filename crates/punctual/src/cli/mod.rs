@@ -10,6 +10,7 @@ mod describe;
 mod doctor;
 mod grid;
 mod guardian;
+mod host_edit;
 mod input;
 mod interrupt;
 mod jobs;
@@ -21,6 +22,7 @@ mod run;
 mod show;
 mod sim;
 mod sweep;
+mod synthesize;
 mod top;
 
 use std::process::ExitCode;
@@ -33,8 +35,8 @@ use output::Ui;
 pub mod exit {
     /// It ran.
     pub const OK: u8 = 0;
-    /// It ran, and what `--fail-on-miss`, `--strict` or `--tolerance` looks for happened, `check` found no guarantee,
-    /// or `doctor` found a threat to latency.
+    /// It ran, and what `--fail-on-miss`, `--strict` or `--tolerance` looks for happened, `check` or `synthesize` found no
+    /// guarantee, or `doctor` found a threat to latency.
     pub const MISSED: u8 = 1;
     /// The command line or a file is wrong, or an output cannot be written.
     pub const USAGE: u8 = 2;
@@ -48,8 +50,8 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0    it ran
   1    it ran, and a deadline was missed (with --fail-on-miss), a verdict is not the recorded one
-       (with --strict), a deadline is not guaranteed (check), a difference is beyond the tolerance
-       (compare), or something threatens latency (doctor)
+       (with --strict), a deadline is not guaranteed (check), no budgets suffice (synthesize), a
+       difference is beyond the tolerance (compare), or something threatens latency (doctor)
   2    the command line or a file is wrong, an output cannot be written, or this machine does not permit
        a live run
   3    the simulator found an invariant violated (please report it)
@@ -61,6 +63,7 @@ Examples:
   punctual sim examples/five-vms.toml --policy all         under every policy, side by side
   punctual sweep examples/five-vms.toml --vary 'domain.*.generate.load=30%..100%:10%'
   punctual check examples/five-vms.toml                    which deadlines are guaranteed?
+  punctual synthesize examples/five-vms.toml               which budgets guarantee all of them?
   punctual run examples/misbehaving.toml --policy deferrable,linux-cfs     five real VMs on this machine
   punctual doctor                                          what threatens latency on this machine?
   punctual policies rtds                                   what a policy is and takes";
@@ -106,6 +109,7 @@ enum Command {
     Sim(sim::Args),
     Sweep(sweep::Args),
     Check(check::Args),
+    Synthesize(synthesize::Args),
     Run(run::Args),
     Attach(run::AttachArgs),
     Top(top::Args),
@@ -181,6 +185,7 @@ pub fn main() -> ExitCode {
         Command::Sim(args) => sim::run(args, &ui),
         Command::Sweep(args) => sweep::run(args, &ui),
         Command::Check(args) => check::run(args, &ui),
+        Command::Synthesize(args) => synthesize::run(args, &ui),
         Command::Run(args) => run::run(args, &ui),
         Command::Attach(args) => run::attach(args, &ui),
         Command::Top(args) => top::run(args, &ui),

@@ -85,6 +85,12 @@ impl Ui {
             .expect("the template is constant");
         ProgressBar::new(total as u64).with_style(style)
     }
+
+    /// Work whose length nobody knows, on standard error and only on a terminal.
+    pub fn spinner(&self) -> ProgressBar {
+        let style = ProgressStyle::with_template("{spinner} {msg}").expect("the template is constant");
+        ProgressBar::new_spinner().with_style(style)
+    }
 }
 
 /// A file that is written beside its final place and moved there when it is complete.

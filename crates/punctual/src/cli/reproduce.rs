@@ -60,7 +60,7 @@ pub struct Args {
 /// The papers that can be reproduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Paper {
-    /// RT-Xen (EMSOFT 2011): Fig. 5, Tables 1 and 2, Fig. 6.
+    /// RT-Xen (EMSOFT 2011): Fig. 5, Tables 1, 2 and 4, Fig. 6.
     RtXen,
     /// RTCA (WUCSE-2012-81): packets between domains, Figs. 3, 4, 6, 8, 10, Tables I and II.
     Rtca,

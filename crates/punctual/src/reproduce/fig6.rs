@@ -236,7 +236,8 @@ fn add_guaranteed(out: &mut Outcome, paper: &Table4, loads: &[u32]) {
     }
 }
 
-fn of<'a, T>(cases: &'a Cases<T>, case: &str) -> &'a T {
+/// The entry of a share case.
+pub fn of<'a, T>(cases: &'a Cases<T>, case: &str) -> &'a T {
     match case {
         "decreasing" => &cases.decreasing,
         "even" => &cases.even,

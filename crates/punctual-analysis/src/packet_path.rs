@@ -1,0 +1,194 @@
+//! How late a packet can come out of the manager domain's network path.
+//!
+//! The path is the one of Xi, Li, Lu, Gill, *Limitations and Solutions for Real-Time Local Inter-Domain Communication
+//! in Xen*, WUCSE-2012-81 (rtca), sections II.D and V: TX, softnet and RX on one processor, in rounds that are not
+//! preempted, RX first, then TX, then softnet. Three disciplines: as shipped, RTCA, and preemptive across stages.
+//!
+//! # The argument
+//!
+//! The path never rests while a packet waits (no rate limits here), so a packet is gone at the latest when everything
+//! at least as urgent that came during the same *busy period* is. What this holds up is the work of those packets and,
+//! once per turn of the three rounds, the less urgent packets that a turn can still take.
+//!
+//! Turns are bounded by packets. At the end of a turn's RX round nothing that softnet passed on is left (RX takes more
+//! than a batch). If the busy period goes on, an urgent packet waits for TX or softnet. TX takes an urgent one as long
+//! as there are any, so does softnet; by induction at least as many urgent packets have passed softnet as turns have
+//! gone by. So a busy period with n urgent packets has at most n whole turns, and one broken at each end.
+//!
+//! In a turn RTCA's TX takes at most the batches of all levels (the count starts again with each more urgent level),
+//! softnet one batch of one level, RX what softnet passed on before. As shipped everybody is as urgent as everybody;
+//! there a round of RX may leave packets behind, so a turn only moves *some* packet by one stage: three turns a packet.
+//!
+//! Where nothing is known about arrivals, the limits of the queues bound the wait as shipped: [`Path::shipped_by_limits`].
+
+use crate::demand::fixed_point;
+use crate::supply::Supply;
+
+/// Longest delay that is looked for, in ns: a day.
+const HORIZON: u64 = 86_400_000_000_000;
+
+/// What one interface sends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Flow {
+    /// A smaller number is more urgent.
+    pub priority: u32,
+    /// At most so many packets at once, and ...
+    pub burst: u64,
+    /// ... one more every `period` ns; above zero.
+    pub period: u64,
+    /// Processor time of a packet in TX, in ns; 0 for packets that come from a network card.
+    pub tx: u64,
+    /// In softnet, in ns.
+    pub softnet: u64,
+    /// In RX, in ns; 0 for packets that leave by a network card.
+    pub rx: u64,
+    /// RTCA: packets in a batch.
+    pub batch: u64,
+}
+
+impl Flow {
+    /// The most packets that come in a closed interval of length `window`.
+    pub fn packets(&self, window: u64) -> u64 {
+        self.burst.saturating_add(window / self.period)
+    }
+
+    fn cost(&self) -> u64 {
+        self.tx + self.softnet + self.rx
+    }
+}
+
+/// The manager domain's path.
+#[derive(Clone, Debug)]
+pub struct Path {
+    /// One entry per interface that sends.
+    pub flows: Vec<Flow>,
+    /// What the begin of each round takes (the thread is scheduled, the softirq raised), in ns.
+    pub round: u64,
+    /// Packets in a round of TX.
+    pub tx_round: u64,
+    /// Packets in a round of RX.
+    pub rx_round: u64,
+    /// Packets in a round of softnet.
+    pub softnet_round: u64,
+    /// Time after which no packet of a softnet round starts, in ns.
+    pub softnet_time: u64,
+    /// Packets that wait in softnet at most.
+    pub softnet_limit: u64,
+    /// Slots of each guest's ring, in each direction.
+    pub ring_slots: u64,
+}
+
+impl Path {
+    /// A path with the limits of Linux 3.x and Xen 4.1.
+    pub fn new(flows: Vec<Flow>) -> Self {
+        Path {
+            flows,
+            round: 0,
+            tx_round: 238,
+            rx_round: 238,
+            softnet_round: 300,
+            softnet_time: 2_000_000,
+            softnet_limit: 1000,
+            ring_slots: 256,
+        }
+    }
+
+    /// As shipped: the longest delay of any packet from its ring to its destination, in ns, by what can arrive; `None`
+    /// when the path can be overloaded.
+    pub fn shipped_by_arrivals(&self) -> Option<u64> {
+        let all = |_: &Flow| true;
+        // Each turn starts three rounds.
+        self.busy(all, |packets| packets.saturating_mul(3).saturating_add(2).saturating_mul(3 * self.round))
+    }
+
+    /// As shipped: the longest delay of a packet that is not dropped, in ns, whatever the others send; guests only,
+    /// without network cards. In each stage the packet waits behind a full queue, which a turn shortens by a round.
+    pub fn shipped_by_limits(&self) -> u64 {
+        let guests = self.flows.len() as u64;
+        let greatest = |of: fn(&Flow) -> u64| self.flows.iter().map(of).max().unwrap_or(0);
+        let (tx, softnet, rx) = (greatest(|f| f.tx), greatest(|f| f.softnet), greatest(|f| f.rx));
+        let softirq = self.softnet_round.min((self.softnet_time / softnet.max(1)).saturating_add(1)).max(1);
+        let turn = (self.tx_round.saturating_mul(tx))
+            .saturating_add(softirq.saturating_mul(softnet))
+            .saturating_add(self.rx_round.saturating_mul(rx))
+            .saturating_add(3 * self.round);
+        // Everybody takes turns, so a full ring is empty after that many packets of everybody.
+        let in_tx = guests.saturating_mul(self.ring_slots).div_ceil(self.tx_round.max(1));
+        let in_softnet = self.softnet_limit.div_ceil(softirq);
+        let in_rx = guests.saturating_mul(self.ring_slots).div_ceil(self.rx_round.max(1));
+        // One turn is under way when the packet comes, and each stage may just have been passed by.
+        (in_tx + in_softnet + in_rx + 3).saturating_mul(turn)
+    }
+
+    /// RTCA: the longest delay of packets of this priority, in ns; `None` when the path can be overloaded by what is at
+    /// least as urgent, or when a batch is more than a round of RX.
+    pub fn rtca(&self, priority: u32) -> Option<u64> {
+        if self.flows.iter().any(|flow| flow.batch > self.rx_round) {
+            return None;
+        }
+        let less_urgent = || self.flows.iter().filter(move |flow| flow.priority > priority);
+        let greatest = |of: fn(&Flow) -> u64| less_urgent().map(of).max().unwrap_or(0);
+        let batch = greatest(|flow| flow.batch);
+        let tx = self.batches_of_all_levels().min(self.tx_round);
+        let turn = (tx.saturating_mul(greatest(|flow| flow.tx)))
+            .saturating_add(batch.saturating_mul(greatest(|flow| flow.softnet)))
+            .saturating_add(batch.saturating_mul(greatest(|flow| flow.rx)))
+            .saturating_add(3 * self.round);
+        self.busy(|flow| flow.priority <= priority, |packets| packets.saturating_add(2).saturating_mul(turn))
+    }
+
+    /// Preemptive across stages: the longest delay of packets of this priority, in ns; `None` when the path can be
+    /// overloaded by what is at least as urgent. Only the packet being processed holds it up.
+    pub fn preemptive(&self, priority: u32) -> Option<u64> {
+        let less_urgent = self.flows.iter().filter(|flow| flow.priority > priority);
+        let blocked = less_urgent.map(|f| f.tx.max(f.softnet).max(f.rx)).max().unwrap_or(0);
+        self.busy(
+            |flow| flow.priority <= priority,
+            // Any packet in any stage may be the first of a batch.
+            |packets| blocked.saturating_add(packets.saturating_mul(3).saturating_add(1) * self.round),
+        )
+    }
+
+    /// The greatest batch of each level, added up.
+    fn batches_of_all_levels(&self) -> u64 {
+        let mut levels: Vec<(u32, u64)> = self.flows.iter().map(|flow| (flow.priority, flow.batch)).collect();
+        levels.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
+        levels.dedup_by_key(|(priority, _)| *priority);
+        levels.iter().map(|(_, batch)| batch).sum()
+    }
+
+    /// The longest busy period of the `urgent` flows, when besides their own work there is `more` work for so many
+    /// packets of theirs.
+    fn busy(&self, urgent: impl Fn(&Flow) -> bool, more: impl Fn(u64) -> u64) -> Option<u64> {
+        fixed_point(1, HORIZON, |window| {
+            let mut packets = 0u64;
+            let mut work = 0u64;
+            for flow in self.flows.iter().filter(|flow| urgent(flow)) {
+                let count = flow.packets(window);
+                packets = packets.saturating_add(count);
+                work = work.saturating_add(count.saturating_mul(flow.cost()));
+            }
+            work.saturating_add(more(packets))
+        })
+    }
+}
+
+/// The same delay when the manager domain's vCPU gets no more than this supply. A busy period is time in which it wants
+/// to run.
+pub fn supplied(delay: u64, supply: &Supply) -> u64 {
+    supply.time_for(delay)
+}
+
+/// A chain of tasks and packets in which each step starts when the one before is done: the sum of the bounds of its
+/// steps, each taken with the arrivals that the steps before can cause.
+///
+/// A step that comes up to `jitter` ns late can come in a burst: `1 + jitter / period` at once, which is what
+/// [`burst_after`] says for the next flow.
+pub fn chain(steps: &[u64]) -> u64 {
+    steps.iter().fold(0, |sum, step| sum.saturating_add(*step))
+}
+
+/// Most packets at once of something that happens every `period` ns but up to `jitter` ns late.
+pub fn burst_after(jitter: u64, period: u64) -> u64 {
+    jitter / period.max(1) + 1
+}

@@ -1,0 +1,242 @@
+//! No packet that the disciplines of punctual-net let through comes later than its bound.
+
+use proptest::prelude::*;
+use punctual_analysis::packet_path::{Flow, Path, burst_after, chain, supplied};
+use punctual_analysis::supply::Supply;
+use punctual_net::registry::{self, OptionValue, Options};
+use punctual_net::{Discipline, Fate, FlowId, InterfaceId, InterfaceParams, Next, Packet, Stage};
+use punctual_sched::{Duration, Instant};
+
+fn at(ns: u64) -> Instant {
+    Instant::ZERO + Duration::from_ns(ns)
+}
+
+/// A guest that sends, and when.
+#[derive(Clone, Debug)]
+struct Sender {
+    flow: Flow,
+    /// Distances of its packets beyond what the arrival curve asks for, in ns.
+    pauses: Vec<u64>,
+}
+
+/// Times of arrival, as early as the curve and the pauses permit: the generic cell rate algorithm (ITU-T I.371), which
+/// lets exactly burst + w / period packets into a closed window of length w.
+fn arrivals(sender: &Sender) -> Vec<u64> {
+    let Flow { burst, period, .. } = sender.flow;
+    let (mut now, mut theoretical) = (0, 0u64);
+    let next = |pause: &u64| {
+        now = (now + pause).max(theoretical.saturating_sub((burst - 1) * period));
+        theoretical = theoretical.max(now) + period;
+        now
+    };
+    sender.pauses.iter().map(next).collect()
+}
+
+/// The greatest delay of each sender's packets; the driver is that of the disciplines' contract.
+fn delays(discipline: &mut dyn Discipline, senders: &[Sender], round: u64) -> Vec<u64> {
+    let receiver_slots = Some(65_536);
+    let ids: Vec<InterfaceId> = senders
+        .iter()
+        .map(|sender| {
+            let params = InterfaceParams {
+                priority: Some(sender.flow.priority),
+                batch: Some(sender.flow.batch as u32),
+                ring_slots: receiver_slots,
+                softnet_limit: Some(65_536),
+                ..InterfaceParams::default()
+            };
+            discipline.attach(at(0), &params).expect("valid")
+        })
+        .collect();
+    let mut coming: Vec<(u64, usize)> = Vec::new();
+    for (from, sender) in senders.iter().enumerate() {
+        coming.extend(arrivals(sender).into_iter().map(|time| (time, from)));
+    }
+    coming.sort_unstable();
+    let packet = |(n, (_, from)): (usize, &(u64, usize))| Packet {
+        id: n as u64,
+        flow: FlowId(*from as u32),
+        source: ids[*from],
+        destination: ids[(*from + 1) % ids.len()],
+        bytes: 100,
+    };
+    let packets: Vec<Packet> = coming.iter().enumerate().map(packet).collect();
+    let mut worst = vec![0; senders.len()];
+    let (mut now, mut next) = (0, 0);
+    let mut offer = |discipline: &mut dyn Discipline, until: u64| {
+        while next < coming.len() && coming[next].0 <= until {
+            discipline.arrive(at(coming[next].0), packets[next]).expect("rings are large");
+            next += 1;
+        }
+        coming.get(next).map(|(time, _)| *time)
+    };
+    loop {
+        let coming_at = offer(discipline, now);
+        let step = match discipline.next(at(now)) {
+            Next::Process(step) => step,
+            _ => match coming_at {
+                Some(time) => {
+                    now = time;
+                    continue;
+                }
+                None => return worst,
+            },
+        };
+        let from = coming[step.packet.id as usize].1;
+        let Flow { tx, softnet, rx, .. } = senders[from].flow;
+        let cost = match step.stage {
+            Stage::Tx => tx,
+            Stage::Softnet => softnet,
+            Stage::Rx => rx,
+        };
+        now += cost + if step.starts_round { round } else { 0 };
+        offer(discipline, now);
+        match discipline.complete(at(now)) {
+            Fate::Delivered => worst[from] = worst[from].max(now - coming[step.packet.id as usize].0),
+            Fate::Queued(_) => {}
+            Fate::Dropped(reason) => panic!("{reason:?} with rings as large as they come"),
+        }
+    }
+}
+
+fn build(name: &str, options: &[(&'static str, u64)]) -> Box<dyn Discipline> {
+    let options = options
+        .iter()
+        .fold(Options::new(), |options, &(name, count)| options.with(name, OptionValue::Count(count)));
+    (registry::find(name).expect("a known discipline").build)(&options).expect("valid options")
+}
+
+fn sender() -> impl Strategy<Value = Sender> {
+    let costs = (1u64..40, 1u64..40, 1u64..40);
+    let pauses = prop::collection::vec(prop_oneof![6 => Just(0u64), 1 => 1u64..400], 1..40);
+    (0u32..4, 1u64..6, 200u64..3000, costs, 1u64..5, pauses).prop_map(
+        |(priority, burst, period, (tx, softnet, rx), batch, pauses)| Sender {
+            flow: Flow { priority, burst, period, tx, softnet, rx, batch },
+            pauses,
+        },
+    )
+}
+
+fn path(senders: &[Sender], round: u64) -> Path {
+    Path {
+        round,
+        softnet_limit: 65_536,
+        ring_slots: 65_536,
+        ..Path::new(senders.iter().map(|sender| sender.flow).collect())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn no_packet_is_later_than_its_bound(
+        senders in prop::collection::vec(sender(), 2..6), round in 0u64..20, tx_round in 1u64..8,
+    ) {
+        let path = Path { tx_round, ..path(&senders, round) };
+        let limits = [("tx_round", tx_round)];
+        let shipped = delays(&mut *build("netback", &limits), &senders, round);
+        if let Some(bound) = path.shipped_by_arrivals() {
+            prop_assert!(shipped.iter().all(|delay| *delay <= bound), "netback {shipped:?} {bound}");
+        }
+        let rtca = delays(&mut *build("rtca", &limits), &senders, round);
+        let preemptive = delays(&mut *build("preemptive", &[]), &senders, round);
+        for (i, sender) in senders.iter().enumerate() {
+            if let Some(bound) = path.rtca(sender.flow.priority) {
+                prop_assert!(rtca[i] <= bound, "rtca {i}: {} {bound}", rtca[i]);
+            }
+            if let Some(bound) = path.preemptive(sender.flow.priority) {
+                prop_assert!(preemptive[i] <= bound, "preemptive {i}: {} {bound}", preemptive[i]);
+            }
+        }
+    }
+
+    #[test]
+    fn full_queues_hold_up_no_packet_longer_than_the_limits_say(
+        costs in (1u64..40, 1u64..40, 1u64..40), guests in 2usize..6, slots in 1u64..20, round in 0u64..20,
+        rounds in (1u64..12, 1u64..12, 1u64..12),
+    ) {
+        // Everybody keeps its ring full for some time.
+        let flow = Flow {
+            priority: 0, burst: slots, period: costs.0, tx: costs.0, softnet: costs.1, rx: costs.2, batch: 1,
+        };
+        let path = Path {
+            round,
+            tx_round: rounds.0,
+            softnet_round: rounds.1,
+            rx_round: rounds.2,
+            softnet_limit: slots * 3,
+            ring_slots: slots,
+            ..Path::new(vec![flow; guests])
+        };
+        let limits = [
+            ("tx_round", rounds.0), ("softnet_round", rounds.1), ("rx_round", rounds.2),
+            ("softnet_limit", slots * 3),
+        ];
+        let worst = worst_when_full(&mut *build("netback", &limits), &path);
+        prop_assert!(worst <= path.shipped_by_limits(), "{worst} {}", path.shipped_by_limits());
+    }
+}
+
+/// Every guest fills its ring again whenever there is room; the greatest delay of a packet that came through.
+fn worst_when_full(discipline: &mut dyn Discipline, path: &Path) -> u64 {
+    let params = InterfaceParams { ring_slots: Some(path.ring_slots as u32), ..InterfaceParams::default() };
+    let ids: Vec<InterfaceId> =
+        path.flows.iter().map(|_| discipline.attach(at(0), &params).expect("valid")).collect();
+    let mut came: Vec<u64> = Vec::new();
+    let (mut now, mut worst) = (0, 0);
+    for step in 0..20_000 {
+        if step < 15_000 {
+            for (from, id) in ids.iter().enumerate() {
+                while discipline.room(*id) != Some(0) {
+                    let destination = ids[(from + 1) % ids.len()];
+                    let (number, flow) = (came.len() as u64, FlowId(from as u32));
+                    let packet = Packet { id: number, flow, source: *id, destination, bytes: 100 };
+                    discipline.arrive(at(now), packet).expect("there is room");
+                    came.push(now);
+                }
+            }
+        }
+        let Next::Process(step) = discipline.next(at(now)) else { break };
+        let Flow { tx, softnet, rx, .. } = path.flows[0];
+        now += match step.stage {
+            Stage::Tx => tx,
+            Stage::Softnet => softnet,
+            Stage::Rx => rx,
+        };
+        now += if step.starts_round { path.round } else { 0 };
+        if discipline.complete(at(now)) == Fate::Delivered {
+            worst = worst.max(now - came[step.packet.id as usize]);
+        }
+    }
+    worst
+}
+
+/// rtca Fig. 6: three guests with bursts of three packets, one unit of time in each stage.
+#[test]
+fn rtca_bounds_the_urgent_guest_by_its_own_packets_and_netback_by_everybodys() {
+    let flow = |priority| Flow { priority, burst: 3, period: 1000, tx: 1, softnet: 1, rx: 1, batch: 2 };
+    let path = Path::new([3, 2, 1].map(flow).to_vec());
+    // 9 packets of 3.
+    assert_eq!(path.shipped_by_arrivals(), Some(27));
+    // 3 packets of 3, and in each of 3 + 2 turns two batches of others... at most 6 in TX, 2 in softnet, 2 in RX.
+    assert_eq!(path.rtca(1), Some(9 + 5 * 10));
+    // One packet of others in one stage.
+    assert_eq!(path.preemptive(1), Some(10));
+    assert_eq!(path.preemptive(3), Some(27));
+}
+
+#[test]
+fn more_than_the_processor_can_do_has_no_bound() {
+    let flow = Flow { priority: 1, burst: 1, period: 2, tx: 1, softnet: 1, rx: 1, batch: 1 };
+    let path = Path::new(vec![flow]);
+    assert_eq!((path.shipped_by_arrivals(), path.rtca(1), path.preemptive(1)), (None, None, None));
+    assert!(path.shipped_by_limits() > 0);
+}
+
+#[test]
+fn a_chain_adds_up_and_lateness_becomes_a_burst() {
+    assert_eq!(supplied(10, &Supply::periodic(5, 10)), 10 + 15);
+    assert_eq!(chain(&[5, 7, 11]), 23);
+    assert_eq!([0, 9, 10, 25].map(|jitter| burst_after(jitter, 10)), [1, 1, 2, 3]);
+}

@@ -1,0 +1,245 @@
+//! Random hosts and release patterns.
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use punctual_model::Host;
+use punctual_model::host::{Arrival, Parent, PoolIx, Work};
+use punctual_sched::registry::OptionValue;
+use punctual_sched::{Duration, UnitParams};
+
+use super::common::*;
+
+/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn within(&mut self, low: u64, high: u64) -> u64 {
+        low + self.next() % (high - low + 1)
+    }
+
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.next().is_multiple_of(n)
+    }
+
+    pub fn of<T: Copy>(&mut self, list: &[T]) -> T {
+        list[self.within(0, list.len() as u64 - 1) as usize]
+    }
+}
+
+pub const POLICIES: [&str; 9] =
+    ["deferrable", "periodic", "polling", "sporadic", "rtds", "sedf", "cbs", "fixed-priority", "edf"];
+
+pub const UNIT: u64 = 100_000;
+
+pub fn ns(n: u64) -> Duration {
+    Duration::from_ns(n)
+}
+
+/// A host with one pool. Loads are spread around what can just be guaranteed.
+pub fn random_host(random: &mut Random) -> Host {
+    let name = random.of(&POLICIES);
+    let processors = random.of(&[1, 1, 1, 2, 3]);
+    let mut choice = policy(name);
+    if ["deferrable", "periodic", "polling", "sporadic"].contains(&name) {
+        if random.one_in(2) {
+            choice.options.set("quantum", OptionValue::Word("exact"));
+        }
+        if name == "sporadic" && random.one_in(3) {
+            choice.options.set("refills_max", OptionValue::Count(random.within(1, 4)));
+        }
+    }
+    let mut host = pooled(processors, ms(400), choice);
+    host.seed = random.next();
+    if random.one_in(4) {
+        host.overheads.decision = ns(random.within(0, 3_000));
+        host.overheads.context_switch = ns(random.within(0, 8_000));
+        host.overheads.migration = ns(random.within(0, 10_000));
+        host.overheads.lock = ns(random.within(0, 500));
+    }
+    let pinned_all = random.one_in(2);
+    let budgets = host.pools[0].policy.info.unit_params.iter().any(|p| p.name == "budget");
+    let domains = if name == "edf" { 0 } else { random.within(1, 4) as usize };
+    for d in 0..domains {
+        let guest = random.of(&["fixed-priority", "fixed-priority", "edf"]);
+        let guest = if budgets { guest } else { "fixed-priority" };
+        let params = random_server(random, domains, processors, pinned_all, d);
+        let share = params.budget.unwrap().as_ns() * 1000 / params.period.unwrap().as_ns();
+        let vcpus = random.of(&[1, 1, 1, 1, 2]);
+        let vm = domain(&mut host, Parent::Pool(PoolIx(0)), guest, vec![params.clone(); vcpus]);
+        random_tasks(random, &mut host, vm, &params, share, vcpus);
+        if guest == "fixed-priority" && vcpus == 1 && random.one_in(6) {
+            let priority = Some(random.within(1, 9) as u32);
+            let inner = vec![UnitParams { priority, ..UnitParams::default() }];
+            let nested = domain(&mut host, vm, "fixed-priority", inner);
+            random_tasks(random, &mut host, nested, &params, share / 4, 1);
+        }
+    }
+    if domains == 0 || random.one_in(4) {
+        let count = random.within(1, 5);
+        for _ in 0..count {
+            let share = 1000 * processors as u64 / (count + domains as u64);
+            random_task(
+                random,
+                &mut host,
+                Parent::Pool(PoolIx(0)),
+                random_share(share),
+                processors,
+                pinned_all,
+            );
+        }
+    }
+    host
+}
+
+pub fn random_share(share: u64) -> (u64, u64) {
+    (share / 8 + 1, share)
+}
+
+pub fn random_server(
+    random: &mut Random,
+    domains: usize,
+    processors: usize,
+    pinned_all: bool,
+    d: usize,
+) -> UnitParams {
+    let period = random.of(&[20, 25, 30, 40, 50, 60, 80, 100, 120]) * UNIT;
+    let fair = 1000 * processors as u64 / domains as u64;
+    let share = random.within(fair / 4, fair * 11 / 10).clamp(20, 1000);
+    let budget = (period * share / 1000).max(20_000).min(period);
+    let mut params = server(ns(budget), ns(period), random.within(1, domains as u64) as u32);
+    params.extratime = random.of(&[None, Some(true), Some(false)]);
+    if pinned_all {
+        params = pinned(params, (d % processors) as u32, processors);
+    }
+    params
+}
+
+/// Tasks that ask for a good part of the share (in thousandths of a processor), on several vCPUs mostly pinned.
+pub fn random_tasks(
+    random: &mut Random,
+    host: &mut Host,
+    vm: Parent,
+    own: &UnitParams,
+    share: u64,
+    vcpus: usize,
+) {
+    let period = own.period.unwrap().as_ns();
+    let count = random.within(1, 4);
+    let unpinned = random.one_in(5);
+    let asked = share * random.within(20, 110) / 100;
+    for i in 0..count {
+        let multiple = random.within(2, 9);
+        let own_period =
+            if random.one_in(3) { period * multiple } else { period * random.within(150, 900) / 100 };
+        let cost = (own_period * asked / 1000 / count).max(1_000);
+        let at = add_job(random, host, vm, i as u32, cost, own_period);
+        let params = &mut host.tasks[at].params;
+        params.priority = Some(random.within(1, 4) as u32 * (1 + i as u32));
+        if vcpus > 1 && !unpinned {
+            *params = pinned(params.clone(), (i % vcpus as u64) as u32, vcpus);
+        }
+    }
+    if random.one_in(2) {
+        let at = hog(host, vm, u32::MAX);
+        host.tasks[at].work = Work::Hog { start: ns(random.within(0, 3 * period)) };
+        if vcpus > 1 && !unpinned {
+            host.tasks[at].params = pinned(host.tasks[at].params.clone(), 0, vcpus);
+        }
+    }
+}
+
+pub fn random_task(
+    random: &mut Random,
+    host: &mut Host,
+    pool: Parent,
+    share: (u64, u64),
+    processors: usize,
+    pinned_all: bool,
+) {
+    let period = random.within(20, 200) * UNIT;
+    let cost = (period * random.within(share.0, share.1) / 1000).max(20_000);
+    let priority = random.within(1, 9) as u32;
+    let at = add_job(random, host, pool, priority, cost, period);
+    let Work::Jobs { cost, deadline, .. } = host.tasks[at].work else { unreachable!() };
+    let params = &mut host.tasks[at].params;
+    params.budget = Some(cost.max.min(ns(period)));
+    params.period = Some(ns(period));
+    params.deadline = Some(deadline);
+    if pinned_all {
+        *params = pinned(params.clone(), (at % processors) as u32, processors);
+    }
+}
+
+pub fn add_job(
+    random: &mut Random,
+    host: &mut Host,
+    parent: Parent,
+    priority: u32,
+    cost: u64,
+    period: u64,
+) -> usize {
+    let at = task(host, parent, priority, ns(cost), ns(period));
+    if let Work::Jobs { deadline, cost, arrival } = &mut host.tasks[at].work {
+        if random.one_in(3) {
+            *deadline = ns(random.within(cost.max.as_ns().min(period), period));
+        }
+        if random.one_in(6) {
+            cost.min = ns(cost.max.as_ns() / 2);
+        }
+        if random.one_in(5) {
+            let slack_mean = ns(period / 10);
+            *arrival = Arrival::Sporadic { separation: ns(period), slack_mean, offset: Duration::ZERO };
+        }
+    }
+    at
+}
+
+pub fn set_offset(host: &mut Host, task: usize, to: u64) {
+    match &mut host.tasks[task].work {
+        Work::Jobs {
+            arrival: Arrival::Periodic { offset, .. } | Arrival::Sporadic { offset, .. }, ..
+        } => {
+            *offset = ns(to);
+        }
+        Work::Hog { start } => *start = ns(to),
+    }
+}
+
+pub fn period_of(host: &Host, task: usize) -> u64 {
+    period_of_work(&host.tasks[task].work)
+}
+
+pub fn period_of_work(work: &Work) -> u64 {
+    match work {
+        Work::Jobs { arrival: Arrival::Periodic { period, .. }, .. } => period.as_ns(),
+        Work::Jobs { arrival: Arrival::Sporadic { separation, .. }, .. } => separation.as_ns(),
+        Work::Hog { .. } => 10_000_000,
+    }
+}
+
+/// Releases just when the vCPU's budget may have been used up.
+pub fn exhausting_offsets(random: &mut Random, host: &mut Host) {
+    for task in 0..host.tasks.len() {
+        let Parent::Domain(domain) = host.tasks[task].parent else { continue };
+        let vcpu = &host.vcpus[host.domains[domain.0].vcpus.start].params;
+        let (Some(budget), Some(period)) = (vcpu.budget, vcpu.period) else { continue };
+        let (budget, period) = (budget.as_ns(), period.as_ns());
+        let hog = matches!(host.tasks[task].work, Work::Hog { .. });
+        let just = if hog { 0 } else { budget + random.within(0, 1) };
+        set_offset(host, task, period * random.within(0, 2) + just);
+    }
+}
+
+pub fn random_offsets(random: &mut Random, host: &mut Host) {
+    for task in 0..host.tasks.len() {
+        let period = period_of(host, task);
+        set_offset(host, task, random.within(0, 2 * period));
+    }
+}

@@ -1,0 +1,287 @@
+//! A user's host file with other parameters of vCPUs: comments, order and everything else stay.
+
+use punctual_model::Host;
+use punctual_model::file::{self, Overrides};
+use punctual_model::host::{Parent, Pool};
+use punctual_sched::{Duration, UnitParams};
+use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike, Value};
+
+/// The file `text` changed so that it is read as `after`, given that with its command line's changes it was read as
+/// `before`. Tasks that were generated from what has changed are spelled out. Where that does not do, the whole host
+/// is written anew, with everything spelled out.
+pub fn edited(text: &str, file_name: &str, before: &Host, after: &Host) -> String {
+    let good = |text: &String| file::parse(text, file_name, &Overrides::default()).as_ref() == Ok(after);
+    let ways = [false, true].into_iter().filter_map(|spell_out| edit(text, before, after, spell_out));
+    ways.map(|document| document.to_string()).find(good).unwrap_or_else(|| file::to_toml(after))
+}
+
+/// The file with a budget for every domain that has none but tasks with deadlines: its whole period, a place to start
+/// from. Domains without a period get one if periods are free. `None` if there is nothing to fill in.
+pub fn filled(text: &str, free_periods: bool) -> Option<String> {
+    let mut document: DocumentMut = text.parse().ok()?;
+    let mut any = false;
+    for (_, domain) in document.get_mut("domain")?.as_table_like_mut()?.iter_mut() {
+        let Some(domain) = domain.as_table_like_mut() else { continue };
+        if domain.get("in").is_some() || domain.get("vcpu").is_some() || !has_deadlines(domain) {
+            continue;
+        }
+        if free_periods && domain.get("period").is_none() {
+            domain.insert("period", toml_edit::value("10ms"));
+            any = true;
+        }
+        let period = domain.get("period").and_then(Item::as_str).map(str::to_string);
+        if let Some(period) = period.filter(|_| domain.get("budget").is_none()) {
+            domain.insert("budget", toml_edit::value(period));
+            any = true;
+        }
+    }
+    any.then(|| document.to_string())
+}
+
+fn has_deadlines(domain: &dyn TableLike) -> bool {
+    let tasks = domain.get("task").and_then(Item::as_table_like);
+    let hog = |task: &Item| task.get("hog").and_then(Item::as_bool).unwrap_or(false);
+    domain.get("generate").is_some() || tasks.is_some_and(|tasks| tasks.iter().any(|(_, task)| !hog(task)))
+}
+
+/// The parameters that are written.
+const KEYS: [&str; 4] = ["budget", "period", "priority", "affinity"];
+
+fn edit(text: &str, before: &Host, after: &Host, spell_out: bool) -> Option<DocumentMut> {
+    let mut document: DocumentMut = text.parse().ok()?;
+    for domain in &after.domains {
+        let (old, new) = (&before.vcpus[domain.vcpus.clone()], &after.vcpus[domain.vcpus.clone()]);
+        let table = table_at(document.as_table_mut(), &["domain", domain.name.as_str()])?;
+        for key in KEYS {
+            let values: Vec<Option<Value>> =
+                new.iter().map(|vcpu| value(after, domain.parent, &vcpu.params, key)).collect();
+            let same = |(old, new): (&_, &Option<Value>)| show(old) == show(new);
+            let old = old.iter().map(|vcpu| value(before, domain.parent, &vcpu.params, key));
+            if !old.collect::<Vec<_>>().iter().zip(&values).all(same) {
+                set_of_vcpus(table, key, values);
+            }
+        }
+    }
+    for (old, new) in before.tasks.iter().zip(&after.tasks).filter(|(old, new)| old.params != new.params) {
+        let Parent::Pool(pool) = new.parent else { return None };
+        let path = ["pool", after.pools[pool.0].name.as_str(), "task", new.name.as_str()];
+        let Some(table) = table_at(document.as_table_mut(), &path) else { continue };
+        for key in KEYS {
+            let (old, new) =
+                (value(before, new.parent, &old.params, key), value(after, new.parent, &new.params, key));
+            let Some(new) = new.filter(|new| show(&Some(new.clone())) != show(&old)) else { continue };
+            match key {
+                "budget" | "period" => {
+                    let server = table.entry("server").or_insert(InlineTable::new().into());
+                    set(server.as_table_like_mut()?, key, new);
+                }
+                _ => set(table, key, new),
+            }
+        }
+    }
+    if spell_out {
+        spell_out_tasks(&mut document, after)?;
+    }
+    Some(document)
+}
+
+/// A parameter as it stands in the file.
+fn value(host: &Host, parent: Parent, params: &UnitParams, key: &str) -> Option<Value> {
+    let time = |time: Option<Duration>| time.map(|t| Value::from(t.to_string()));
+    match key {
+        "budget" => time(params.budget),
+        "period" => time(params.period),
+        "priority" => params.priority.map(|n| Value::from(i64::from(n))),
+        _ => params.affinity.as_ref().map(|set| {
+            let number = |cpu: usize| match parent {
+                Parent::Pool(pool) => {
+                    let Pool { processors, .. } = &host.pools[pool.0];
+                    processors[cpu]
+                }
+                Parent::Domain(_) => cpu,
+            };
+            Value::from(set.iter().map(|cpu| number(cpu.index()) as i64).collect::<Array>())
+        }),
+    }
+}
+
+fn show(value: &Option<Value>) -> Option<String> {
+    value.as_ref().map(ToString::to_string)
+}
+
+/// One value for the domain where its vCPUs agree, otherwise one for each.
+fn set_of_vcpus(domain: &mut dyn TableLike, key: &str, values: Vec<Option<Value>>) {
+    let agree = values.iter().all(|value| show(value) == show(&values[0]));
+    for (n, value) in values.iter().enumerate() {
+        if agree {
+            let own = domain.get_mut("vcpu").and_then(|vcpus| vcpus.get_mut(n.to_string()));
+            if let Some(own) = own.and_then(Item::as_table_like_mut) {
+                own.remove(key);
+            }
+        } else if let Some(value) = value.clone() {
+            let vcpus = domain.entry("vcpu").or_insert(implicit());
+            let Some(vcpus) = vcpus.as_table_like_mut() else { continue };
+            let own = vcpus.entry(&n.to_string()).or_insert(InlineTable::new().into());
+            if let Some(own) = own.as_table_like_mut() {
+                set(own, key, value);
+            }
+        }
+    }
+    if agree && let Some(Some(value)) = values.into_iter().next() {
+        set(domain, key, value);
+    }
+}
+
+/// A table that is there only for those inside it.
+fn implicit() -> Item {
+    let mut table = Table::new();
+    table.set_implicit(true);
+    table.set_dotted(true);
+    Item::Table(table)
+}
+
+/// Sets a value; what stands around it stays.
+fn set(table: &mut dyn TableLike, key: &str, mut value: Value) {
+    match table.get_mut(key).and_then(Item::as_value_mut) {
+        Some(old) => {
+            *value.decor_mut() = old.decor().clone();
+            *old = value;
+        }
+        None => {
+            table.insert(key, Item::Value(value));
+        }
+    }
+}
+
+fn table_at<'d>(root: &'d mut dyn TableLike, path: &[&str]) -> Option<&'d mut dyn TableLike> {
+    match path {
+        [] => Some(root),
+        [first, rest @ ..] => table_at(root.get_mut(first)?.as_table_like_mut()?, rest),
+    }
+}
+
+/// Puts the tasks themselves into the place of every `generate`.
+fn spell_out_tasks(document: &mut DocumentMut, host: &Host) -> Option<()> {
+    let mut spelled: DocumentMut = file::to_toml(host).parse().ok()?;
+    let pools = host.pools.iter().map(|pool| ["pool", pool.name.as_str()]);
+    let domains = host.domains.iter().map(|domain| ["domain", domain.name.as_str()]);
+    for path in pools.chain(domains) {
+        let Some(table) = table_at(document.as_table_mut(), &path) else { continue };
+        if table.remove("generate").is_none() {
+            continue;
+        }
+        let Some(from) = table_at(spelled.as_table_mut(), &[path[0], path[1], "task"]) else { continue };
+        let mut tasks = Table::new();
+        tasks.set_implicit(true);
+        let tasks = table.entry("task").or_insert(Item::Table(tasks)).as_table_like_mut()?;
+        for (name, task) in from.iter() {
+            if tasks.get(name).is_none() {
+                let mut task = task.clone();
+                if let Item::Table(task) = &mut task {
+                    task.set_position(None);
+                }
+                tasks.insert(name, task);
+            }
+        }
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use punctual_sched::{CpuId, CpuSet};
+
+    fn read(text: &str) -> Host {
+        file::parse(text, "host.toml", &Overrides::default())
+            .unwrap_or_else(|e| panic!("{}", e.render(false)))
+    }
+
+    /// The file after `change`, which must be read as the changed host.
+    fn changed(text: &str, change: impl FnOnce(&mut Host)) -> String {
+        let before = read(text);
+        let mut after = before.clone();
+        change(&mut after);
+        let file = edited(text, "host.toml", &before, &after);
+        assert_eq!(read(&file), after, "{file}");
+        file
+    }
+
+    const ONE: &str = "\
+machine = { processors = 2 }
+pool.rt = { policy = \"deferrable\" } # servers
+
+[domain.a] # the first
+budget = \"2ms\" # enough?
+period = \"10ms\"
+task.t = { period = \"20ms\", cost = \"1ms\" }
+";
+
+    #[test]
+    fn comments_and_order_stay() {
+        let file = changed(ONE, |host| host.vcpus[0].params.budget = Some(Duration::from_us(1_500)));
+        assert_eq!(file, ONE.replace("2ms", "1500us"));
+    }
+
+    #[test]
+    fn new_keys_are_added_to_the_domain() {
+        let file = changed(ONE, |host| {
+            let mut set = CpuSet::new(2);
+            set.insert(CpuId(1));
+            host.vcpus[0].params.affinity = Some(set);
+            host.vcpus[0].params.priority = Some(3);
+        });
+        assert!(file.contains("priority = 3\naffinity = [1]\n") && file.contains("# enough?"), "{file}");
+    }
+
+    #[test]
+    fn vcpus_that_differ_get_parameters_of_their_own_and_lose_them_when_they_agree() {
+        let text = ONE.replace("# enough?", "\nvcpus = 2");
+        let file = changed(&text, |host| host.vcpus[1].params.budget = Some(Duration::from_ms(3)));
+        assert!(file.contains("3ms"), "{file}");
+        let again = changed(&file, |host| {
+            host.vcpus.iter_mut().for_each(|vcpu| vcpu.params.budget = Some(Duration::from_ms(4)));
+        });
+        assert_eq!(again.matches("budget = \"4ms\"").count(), 1, "{again}");
+    }
+
+    #[test]
+    fn tasks_of_a_pool_get_a_server() {
+        let text = "machine.processors = 1\npool.rt.policy = \"periodic\"\n\
+                    pool.rt.task.t = { period = \"20ms\", cost = \"1ms\" } # alone\n";
+        let file = changed(text, |host| host.tasks[0].params.period = Some(Duration::from_ms(10)));
+        assert!(file.contains("server = { period = \"10ms\" }") && file.contains("# alone"), "{file}");
+    }
+
+    #[test]
+    fn generated_tasks_that_depend_on_the_budget_are_spelled_out() {
+        let text = ONE.replace(
+            "task.t = { period = \"20ms\", cost = \"1ms\" }",
+            "generate = { recipe = \"rt-xen\", tasks = 2, load = \"50%\" }",
+        );
+        let file = changed(&text, |host| host.vcpus[0].params.budget = Some(Duration::from_ms(5)));
+        assert!(file.contains("[domain.a.task.t2]") && file.contains("# servers"), "{file}");
+        assert!(!file.contains("generate"), "{file}");
+    }
+
+    #[test]
+    fn missing_budgets_are_filled_in_where_there_are_deadlines() {
+        let without = ONE.replace("budget = \"2ms\" # enough?\n", "");
+        let filled_in = filled(&without, false).expect("something is missing");
+        assert_eq!(read(&filled_in).vcpus[0].params.budget, Some(Duration::from_ms(10)));
+        assert_eq!(filled(ONE, true), None);
+        let neither = without.replace("period = \"10ms\"\n", "");
+        assert_eq!(filled(&neither, false), None);
+        assert!(filled(&neither, true).is_some());
+        let hog = without.replace("{ period = \"20ms\", cost = \"1ms\" }", "{ hog = true }");
+        assert_eq!(filled(&hog, true), None);
+    }
+
+    #[test]
+    fn what_the_command_line_changed_is_written_out_in_full() {
+        let overrides = Overrides { policy: Some("periodic".into()), ..Overrides::default() };
+        let before = file::parse(ONE, "host.toml", &overrides).expect("valid");
+        let file = edited(ONE, "host.toml", &before, &before);
+        assert_eq!(read(&file), before);
+    }
+}
