@@ -5,8 +5,10 @@
 
 mod check;
 mod describe;
+mod export;
 mod grid;
 mod guardian;
+mod import;
 mod input;
 mod interrupt;
 mod jobs;
@@ -104,6 +106,8 @@ enum Command {
     Attach(run::AttachArgs),
     Top(top::Args),
     Restore(run::RestoreArgs),
+    Export(export::Args),
+    Import(import::Args),
     Policies(policies::Args),
     Reproduce(reproduce::Args),
     Show(show::Args),
@@ -122,6 +126,8 @@ pub enum Failure {
     Usage(String),
     /// The same, as errors of a host file.
     Host(punctual_model::file::Errors),
+    /// The same, as errors of imported files, rendered.
+    Import(String),
     /// An invariant broke, exit code 3.
     Violation(String),
     /// Ctrl-C, after what was finished has been printed.
@@ -176,6 +182,8 @@ pub fn main() -> ExitCode {
         Command::Attach(args) => run::attach(args, &ui),
         Command::Top(args) => top::run(args, &ui),
         Command::Restore(args) => run::restore(args, &ui),
+        Command::Export(args) => export::run(args, &ui),
+        Command::Import(args) => import::run(args, &ui),
         Command::Policies(args) => policies::run(args, &ui),
         Command::Reproduce(args) => reproduce::run(args, &ui),
         Command::Show(args) => show::run(args, &ui),
@@ -213,6 +221,10 @@ fn report(failure: Failure, ui: &Ui) -> u8 {
         }
         Failure::Host(errors) => {
             ui.host_errors(&errors);
+            exit::USAGE
+        }
+        Failure::Import(rendered) => {
+            ui.print_errors(&rendered);
             exit::USAGE
         }
         Failure::Violation(text) => {
