@@ -31,15 +31,17 @@ policy = 'rtds'
 [pool.rest]
 processors = [4]
 policy = 'credit'
-credit = { slice = '5ms', boost = false }
+credit = { slice = '5ms', boost = false, refill = 'period' }
 [domain.video]
 pool = 'rt'
 vcpus = 2
 budget = '2ms'
 period = '10ms'
 priority = 1
+helpers = { processors = [0, 4], policy = 'fifo', priority = 45 }
 [domain.control]
 pool = 'rt'
+helpers = { policy = 'other', nice = -5 }
 vcpus = 2
 budget = '300us'
 period = '3ms'
@@ -49,6 +51,12 @@ vcpu.1 = { budget = '600us', affinity = [2] }
 pool = 'global'
 budget = '1.5005ms'
 period = '4ms'
+[domain.radio.vm]
+kernel = 'images/bz image'
+memory_mib = 256
+disk = ['a,b.img']
+network = 'tap:tap0'
+append = \"quiet note='x'\"
 [domain.batch]
 pool = 'rest'
 budget = '1ms'
@@ -101,7 +109,7 @@ fn what_a_target_cannot_express_is_said() {
         made.losses.into_iter().map(|loss| (loss.item, loss.field)).collect()
     };
     let simple =
-        "[machine]\nprocessors = 2\n[pool.p]\nprocessors = [1]\n[domain.a]\nbudget = '2ms'\nperiod = '9ms'\n";
+        "[machine]\nprocessors = 2\n[pool.p]\nprocessors = [1]\n[domain.a]\nbudget = '2ms'\nperiod = '8ms'\n";
     let text = &format!("{simple}priority = 1\nextratime = false\n")
         .replace("[pool.p]", "[pool.p]\npolicy = 'rtds'");
     let of_pool = |field| vec![("p".to_string(), field)];
@@ -124,7 +132,10 @@ fn what_a_target_cannot_express_is_said() {
 #[test]
 fn every_policy_has_its_words_for_every_target() {
     for policy in punctual_sched::registry::policies() {
-        let text = HOST.replace("deferrable = {", "# {").replace("credit = {", "# {");
+        let text = HOST
+            .replace("deferrable = {", "# {")
+            .replace("credit = {", "# {")
+            .replace("cap_percent = 40", "");
         let host = with_policy(&text, policy.name);
         for target in Target::ALL {
             for keep in [Keep::Budget, Keep::Priority] {
@@ -164,8 +175,8 @@ fn arbitrary_host(policies: &'static [&'static str]) -> impl Strategy<Value = St
     (prop::collection::vec(domain, 1..6), policy(), policy(), 0usize..2).prop_map(
         |(domains, first, second, free)| {
             let mut text = format!(
-                "[machine]\nprocessors = {}\n[pool.host0]\nprocessors = [0, 1]\npolicy = '{first}'\n\
-                 [pool.host1]\nprocessors = [2, 3, 4]\npolicy = '{second}'\n",
+                "[machine]\nprocessors = {}\n[pool.host0]\nprocessors = [0, 1]\npolicy = '{first}'\ncredit = {{ refill = 'period' }}\n\
+                 [pool.host1]\nprocessors = [2, 3, 4]\npolicy = '{second}'\ncredit = {{ refill = 'period' }}\n",
                 5 + free
             );
             for (i, ((budget, more, us), vcpus, (priority, weight, cap, extra), (pool, pinned))) in
@@ -177,6 +188,8 @@ fn arbitrary_host(policies: &'static [&'static str]) -> impl Strategy<Value = St
                     "[domain.d{i}]\npool = 'host{pool}'\nvcpus = {vcpus}\nbudget = '{budget_us}us'\n\
                      period = '{period_us}us'\npriority = {priority}\nweight = {weight}\nextratime = {extra}\n"
                 );
+                let class = if extra { "policy = 'fifo', priority = 45" } else { "policy = 'other'" };
+                text += &format!("helpers = {{ processors = [{pool}, 4], {class} }}\n");
                 if cap > 0 {
                     text += &format!("cap_percent = {cap}\n");
                 }
@@ -232,6 +245,8 @@ proptest! {
         for domain in &before.domains {
             let (was, is) = (units(&before, &domain.name), units(&after, &domain.name));
             prop_assert_eq!(was.len(), is.len());
+            let same = after.domains.iter().find(|d| d.name == domain.name).expect("the domain");
+            prop_assert_eq!(&domain.live.helpers, &same.live.helpers);
             let policy = policy_of(&before, &domain.name);
             prop_assert_eq!(policy, policy_of(&after, &domain.name));
             if policy == "fixed-priority" {

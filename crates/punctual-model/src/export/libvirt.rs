@@ -8,6 +8,7 @@ use super::quota::{Quota, percent, quota};
 use super::text::{cpu_list, sentence, xml, xml_comment};
 use super::{File, Keep, Losses, domains};
 use crate::host::{Domain, Host, PoolIx};
+use crate::live::HelperPolicy;
 
 /// What both versions of cgroups take as a weight (version 1: 2 to 262144, version 2: 1 to 10000).
 const SHARES: std::ops::RangeInclusive<u32> = 2..=10_000;
@@ -15,7 +16,7 @@ const SHARES: std::ops::RangeInclusive<u32> = 2..=10_000;
 pub(super) fn files(host: &Host, keep: Keep, losses: &mut Losses) -> Vec<File> {
     let pools: Vec<LinuxPool> =
         (0..host.pools.len()).map(|i| LinuxPool::new(host, PoolIx(i), keep, Means::Quota, losses)).collect();
-    losses.add_tasks(host, "libvirt manages virtual machines only; `--to systemd` exports tasks");
+    losses.add_tasks(host, "libvirt manages virtual machines only; the export for systemd has tasks");
     losses.add_nested(host);
     domains(host).map(|(domain, PoolIx(pool))| file(host, domain, &pools[pool], losses)).collect()
 }
@@ -33,7 +34,7 @@ fn file(host: &Host, domain: &Domain, pool: &LinuxPool, losses: &mut Losses) -> 
         let list = cpu_list(&pool.processors(&vcpu.params));
         tune.push(format!("<vcpupin vcpu='{n}' cpuset='{list}'/>"));
     }
-    tune.push(format!("<emulatorpin cpuset='{}'/>", cpu_list(&pool.helpers)));
+    tune.push(format!("<emulatorpin cpuset='{}'/>", cpu_list(pool.helpers(domain))));
     for (n, rule) in rules.iter().enumerate() {
         match rule {
             Rule::Fifo(priority) => {
@@ -43,10 +44,19 @@ fn file(host: &Host, domain: &Domain, pool: &LinuxPool, losses: &mut Losses) -> 
             Rule::Budget { .. } | Rule::Fair { .. } => {}
         }
     }
-    let mut text = xml_comment(&format!(" The host file \"{}\" by punctual export ", host.name)) + "\n";
+    match domain.live.helpers.policy {
+        HelperPolicy::Fifo { priority } => {
+            tune.push(format!("<emulatorsched scheduler='fifo' priority='{priority}'/>"));
+        }
+        HelperPolicy::Other { nice: 0 } => {}
+        HelperPolicy::Other { .. } => {
+            losses.add(&domain.name, "helpers", "libvirt has no niceness of helper threads");
+        }
+    }
+    let mut text = xml_comment(&format!("From the host file \"{}\" by punctual export.", host.name)) + "\n";
     text += "<!-- Merge vcpu and cputune into the domain's own XML: virsh edit. -->\n";
     for loss in losses.of_domain(host, domain) {
-        text += &xml_comment(&format!(" NOT AS IN THE HOST FILE: {} ", sentence(loss)));
+        text += &xml_comment(&format!("NOT AS IN THE HOST FILE: {}", sentence(loss)));
         text.push('\n');
     }
     text += &format!("<domain type='kvm'>\n  <name>{}</name>\n", xml(&domain.name));

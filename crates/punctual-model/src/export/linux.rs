@@ -3,7 +3,7 @@
 use punctual_sched::{Duration, UnitParams};
 
 use super::{Keep, Losses, processors, reads};
-use crate::host::{Host, Parent, Pool, PoolIx};
+use crate::host::{Domain, Host, Parent, Pool, PoolIx};
 
 /// The real-time priority of the most urgent units. Below 50, where Linux puts threaded interrupt handlers: a vCPU
 /// above them keeps its own devices from it.
@@ -53,8 +53,9 @@ pub(super) struct LinuxPool<'a> {
     budgets: bool,
     /// The different priorities of the pool's units, the most urgent first; empty if its policy has none.
     levels: Vec<u32>,
-    /// Where threads go that are not units: the processors of no pool, or the pool's if there are none.
-    pub(super) helpers: Vec<usize>,
+    /// Where helper threads go that have no place of their own: the processors of no pool, or the pool's if there are
+    /// none.
+    free: Vec<usize>,
 }
 
 impl<'a> LinuxPool<'a> {
@@ -70,7 +71,7 @@ impl<'a> LinuxPool<'a> {
         };
         levels.sort_unstable();
         levels.dedup();
-        let this = LinuxPool { pool, budgets, levels, helpers: helpers(host, pool) };
+        let this = LinuxPool { pool, budgets, levels, free: free(host, pool) };
         this.say(means, losses);
         this
     }
@@ -86,10 +87,10 @@ impl<'a> LinuxPool<'a> {
                 "priority",
                 match means {
                     Means::Quota => {
-                        "a thread with a quota has no fixed priority; --keep priority keeps the order instead"
+                        "a thread with a quota has no fixed priority; the choice to keep priorities keeps the order instead"
                     }
                     Means::Deadline => {
-                        "SCHED_DEADLINE goes by deadlines; --keep priority keeps the order instead"
+                        "SCHED_DEADLINE goes by deadlines; the choice to keep priorities keeps the order instead"
                     }
                 },
             );
@@ -98,7 +99,7 @@ impl<'a> LinuxPool<'a> {
             losses.add(
                 name,
                 "budget",
-                "SCHED_FIFO has no budgets; --keep budget keeps them instead of the order",
+                "SCHED_FIFO has no budgets; the choice to keep budgets keeps them instead of the order",
             );
         }
         if !self.budgets && self.levels.len() > usize::from(FIFO_TOP) {
@@ -173,6 +174,11 @@ impl<'a> LinuxPool<'a> {
         }
     }
 
+    /// The machine's processors for the threads of a domain that are no vCPUs.
+    pub(super) fn helpers<'d>(&'d self, domain: &'d Domain) -> &'d [usize] {
+        domain.live.helpers.processors.as_deref().unwrap_or(&self.free)
+    }
+
     /// The machine's processors for a unit.
     pub(super) fn processors(&self, params: &UnitParams) -> Vec<usize> {
         processors(self.pool, params.affinity.as_ref())
@@ -196,7 +202,7 @@ fn priority(params: &UnitParams) -> u32 {
     params.priority.unwrap_or(u32::MAX)
 }
 
-fn helpers(host: &Host, pool: &Pool) -> Vec<usize> {
+fn free(host: &Host, pool: &Pool) -> Vec<usize> {
     let in_no_pool = |n: &usize| host.pools.iter().all(|pool| pool.processors.binary_search(n).is_err());
     let free: Vec<usize> = (0..host.processors).filter(in_no_pool).collect();
     if free.is_empty() { pool.processors.clone() } else { free }

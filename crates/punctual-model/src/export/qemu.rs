@@ -6,9 +6,10 @@
 use punctual_sched::{CpuSet, Duration, UnitParams};
 
 use super::linux::{LinuxPool, Means, Rule};
-use super::text::{cpu_list, header};
+use super::text::{cpu_list, header, quoted};
 use super::{File, Keep, Losses, domains};
 use crate::host::{Domain, Host, PoolIx};
+use crate::live::{Accel, Backend, HelperPolicy, Vm, VmNetwork};
 
 /// What SCHED_DEADLINE takes (kernel: `kernel/sched/deadline.c`, DL_SCALE and sysctl sched_deadline_period_min_us and
 /// sched_deadline_period_max_us).
@@ -20,7 +21,7 @@ pub(super) fn files(host: &Host, keep: Keep, losses: &mut Losses) -> Vec<File> {
     let pools: Vec<LinuxPool> = (0..host.pools.len())
         .map(|i| LinuxPool::new(host, PoolIx(i), keep, Means::Deadline, losses))
         .collect();
-    losses.add_tasks(host, "QEMU runs virtual machines only; `--to systemd` exports tasks");
+    losses.add_tasks(host, "QEMU runs virtual machines only; the export for systemd has tasks");
     losses.add_nested(host);
     domains(host).map(|(domain, PoolIx(pool))| file(host, domain, &pools[pool], losses)).collect()
 }
@@ -41,7 +42,11 @@ fn file(host: &Host, domain: &Domain, pool: &LinuxPool, losses: &mut Losses) -> 
         "Its QMP socket and process id are in $PUNCTUAL_RUN, by default /run/punctual.".into(),
     ];
     let head = header(host, &format!("Domain {name}"), &usage, losses.of_domain(host, domain));
-    let helpers = cpu_list(&pool.helpers);
+    let helpers = helpers(pool, domain);
+    let machine = match &domain.live.backend {
+        Backend::Vm(vm) => machine(vm),
+        Backend::Default | Backend::Process(_) | Backend::Attach(_) => String::new(),
+    };
     let count = vcpus.len();
     let text = format!(
         r#"#!/bin/sh
@@ -53,14 +58,15 @@ mkdir -p "$run"
 # cpu-pm=off: an idle vCPU gives its processor back and keeps its budget. mem-lock=on: no page faults of the host.
 "${{QEMU:-qemu-system-x86_64}}" -name "guest=$name,debug-threads=on" -smp {count} \
     -overcommit mem-lock=on,cpu-pm=off -display none -daemonize \
-    -qmp "unix:$run/$name.qmp,server=on,wait=off" -pidfile "$run/$name.pid" "$@"
+    -qmp "unix:$run/$name.qmp,server=on,wait=off" -pidfile "$run/$name.pid" \
+    {machine}"$@"
 
 found=0
 pid=$(cat "$run/$name.pid")
 for task in /proc/"$pid"/task/*; do
     tid=${{task##*/}}
     case $(cat "$task/comm") in
-{cases}        *) taskset -p -c {helpers} "$tid" ;;
+{cases}        *) {helpers} || [ ! -d "$task" ] ;;
     esac
 done
 if [ "$found" -ne {count} ]; then
@@ -70,6 +76,48 @@ fi
 "#
     );
     File { name: format!("{name}.sh"), text }
+}
+
+/// What is run for a thread that is no vCPU; such a thread may end in the meantime.
+fn helpers(pool: &LinuxPool, domain: &Domain) -> String {
+    let pin = format!("taskset -p -c {} \"$tid\"", cpu_list(pool.helpers(domain)));
+    match domain.live.helpers.policy {
+        HelperPolicy::Other { nice: 0 } => pin,
+        HelperPolicy::Other { nice } => format!("{pin} && renice -n {nice} -p \"$tid\""),
+        HelperPolicy::Fifo { priority } => format!("{pin} && chrt --fifo --pid {priority} \"$tid\""),
+    }
+}
+
+/// QEMU's options for what the host file says of the machine, each on a line that goes on.
+fn machine(vm: &Vm) -> String {
+    let path = |path: &std::path::Path| path.display().to_string();
+    let accel = match vm.accel {
+        Accel::Auto => "-accel kvm -accel tcg,thread=multi",
+        Accel::Kvm => "-accel kvm",
+        Accel::Tcg => "-accel tcg,thread=multi",
+    };
+    let mut lines = vec![format!("{accel} -m {}M", vm.memory_mib)];
+    lines.extend(vm.kernel.as_ref().map(|kernel| format!("-kernel {}", quoted(&path(kernel)))));
+    lines.extend(vm.initrd.as_ref().map(|initrd| format!("-initrd {}", quoted(&path(initrd)))));
+    lines.extend(vm.append.as_ref().map(|append| format!("-append {}", quoted(append))));
+    for disk in &vm.disks {
+        // QEMU ends a value at a comma that is not doubled.
+        let file = path(disk).replace(',', ",,");
+        lines.push(format!("-drive {}", quoted(&format!("file={file},if=virtio,format=raw"))));
+    }
+    let nic = match &vm.network {
+        VmNetwork::None => "none".to_string(),
+        VmNetwork::User => "user,model=virtio-net-pci".into(),
+        VmNetwork::Tap(interface) => {
+            format!(
+                "tap,ifname={},script=no,downscript=no,model=virtio-net-pci",
+                interface.replace(',', ",,")
+            )
+        }
+    };
+    lines.push(format!("-nic {}", quoted(&nic)));
+    lines.extend(vm.arguments.iter().map(|argument| quoted(argument)));
+    lines.iter().map(|line| format!("{line} \\\n    ")).collect()
 }
 
 /// What is run for a vCPU's thread.
@@ -105,7 +153,7 @@ fn commands(
         Rule::Fair { weight, cap_percent } => {
             if weight.is_some() || cap_percent.is_some() {
                 let why =
-                    "weights and limits need a control group: `--to systemd` or `--to libvirt` has them";
+                    "weights and limits need a control group: the exports for systemd and libvirt have them";
                 losses.add(item, if weight.is_some() { "weight" } else { "cap_percent" }, why);
             }
             pin

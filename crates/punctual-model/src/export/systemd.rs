@@ -10,6 +10,7 @@ use super::quota::{Quota, percent, quota};
 use super::text::{cpu_list, header};
 use super::{File, Keep, Loss, Losses, domains, task_name};
 use crate::host::{Host, Parent, PoolIx};
+use crate::live::Helpers;
 
 /// CPUWeight of systemd.
 const WEIGHTS: std::ops::RangeInclusive<u32> = 1..=10_000;
@@ -29,6 +30,13 @@ pub(super) fn files(host: &Host, keep: Keep, losses: &mut Losses) -> Vec<File> {
     for (domain, PoolIx(pool)) in domains(host) {
         let vcpus = host.vcpus[domain.vcpus.clone()].iter();
         let units: Vec<(String, &UnitParams)> = vcpus.map(|v| (v.name.clone(), &v.params)).collect();
+        if domain.live.helpers != Helpers::default() {
+            losses.add(
+                &domain.name,
+                "helpers",
+                "helper threads are part of the service and have its settings",
+            );
+        }
         files.push(drop_in(host, &domain.name, &pools[pool], &units, &domain.name, losses));
     }
     files

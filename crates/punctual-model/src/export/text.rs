@@ -27,6 +27,15 @@ pub(super) fn argument(name: &str) -> String {
     if name.starts_with('-') { format!("-- {name}") } else { name.to_string() }
 }
 
+/// Any text as one word for a shell.
+pub(super) fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+@%".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.to_string();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
 /// Comment lines of shell scripts and configuration files: what the file is, and what is not in it.
 pub(super) fn header<'a>(
     host: &Host,
@@ -77,6 +86,13 @@ mod tests {
         assert_eq!(cpu_list(&[3, 4]), "3-4");
         assert_eq!(cpu_list(&[1]), "1");
         assert_eq!(cpu_list(&[]), "");
+    }
+
+    #[test]
+    fn any_text_is_one_word() {
+        assert_eq!(quoted("-accel"), "-accel");
+        assert_eq!(quoted("it's $x"), r"'it'\''s $x'");
+        assert_eq!(quoted(""), "''");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::quota::{us_down, us_up};
 use super::text::{argument, cpu_list, header};
 use super::{File, Loss, Losses, common, domains, processors, reads};
 use crate::host::{Domain, Host, Pool};
+use crate::live::Helpers;
 
 /// The pool that always exists and that domain 0 lives in.
 const FIRST_POOL: &str = "Pool-0";
@@ -54,6 +55,9 @@ pub(super) fn files(host: &Host, losses: &mut Losses) -> Vec<File> {
     let mut domain_files = Vec::new();
     for (domain, pool) in domains(host) {
         let pool = &host.pools[pool.0];
+        if domain.live.helpers != Helpers::default() {
+            losses.add(&domain.name, "helpers", "under Xen helper threads are processes of domain 0");
+        }
         script += &domain_commands(host, domain, pool, losses);
         domain_files.extend((domain.name != MANAGER).then(|| domain_file(host, domain, pool, losses)));
     }
@@ -88,6 +92,7 @@ fn policy_losses(host: &Host, pool: &Pool, losses: &mut Losses) {
             ("credit", "slice", OptionValue::Duration(d)) => {
                 d.as_ns() % 1_000_000 == 0 && d.as_ns() / 1_000_000 <= 1_000
             }
+            ("credit", "refill", OptionValue::Word(word)) => word == "period",
             ("credit", "ratelimit", OptionValue::Duration(d)) => {
                 d.is_zero() || (d.as_ns() % 1_000 == 0 && (100..=500_000).contains(&(d.as_ns() / 1_000)))
             }
@@ -96,6 +101,9 @@ fn policy_losses(host: &Host, pool: &Pool, losses: &mut Losses) {
         if !kept {
             losses.add(&pool.name, option, "Xen does not have this option, or not with this value");
         }
+    }
+    if policy.info.name == "credit" && policy.options.get("refill").is_none() {
+        losses.add(&pool.name, "refill", "Xen gives credits every period, not when their sum is negative");
     }
     if pool.name == FIRST_POOL {
         let boot = Scheduler::of(pool).name();

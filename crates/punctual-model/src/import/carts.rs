@@ -7,7 +7,7 @@
 
 use roxmltree::Node;
 
-use super::draft::{Domain, Draft, Owner, Task, Unit, Work};
+use super::draft::{Domain, Draft, Helpers, Owner, Task, Unit, Work};
 use super::error::Place;
 use super::input::{Input, shorten};
 use super::xml::{attribute, child, document, elements, place, required};
@@ -88,7 +88,7 @@ impl Reader<'_> {
         }
         if self.without_budget > 0 {
             let text = format!(
-                "{} components have no resource: punctual synthesize finds budgets",
+                "{} components have no resource, so their domains have no budget",
                 self.without_budget
             );
             self.input.note(here, text);
@@ -115,7 +115,15 @@ impl Reader<'_> {
         let tasks = self.tasks(node);
         self.draft.processors = self.draft.processors.max(vcpus.len());
         let (name, guest) = (name.to_string(), scheduler.guest());
-        self.draft.domains.push(Domain { name, owner, guest, vcpus, tasks, place: here });
+        self.draft.domains.push(Domain {
+            name,
+            owner,
+            guest,
+            vcpus,
+            tasks,
+            helpers: Helpers::default(),
+            place: here,
+        });
         let this = Owner::Domain(self.draft.domains.len() - 1);
         for inner in elements(node).filter(|n| n.tag_name().name() == "component") {
             self.component(inner, this, depth + 1);

@@ -41,7 +41,17 @@ pub(super) struct Domain {
     /// At least one.
     pub(super) vcpus: Vec<Unit>,
     pub(super) tasks: Vec<Task>,
+    pub(super) helpers: Helpers,
     pub(super) place: Place,
+}
+
+/// Threads of the domain that are no vCPUs.
+#[derive(Clone, Default)]
+pub(super) struct Helpers {
+    /// Ascending; empty: not given.
+    pub(super) processors: Vec<usize>,
+    /// Of SCHED_FIFO.
+    pub(super) priority: Option<i64>,
 }
 
 /// Whose units a domain's vCPUs are; an index into the draft's pools or domains.
@@ -182,6 +192,13 @@ fn write_domain(out: &mut Written, domain: &Domain, name: &str, owner: (&'static
         for (n, unit) in domain.vcpus.iter().enumerate() {
             out.line(format_args!("vcpu.{n} = {{ {} }}", inline(&parameters(unit))));
         }
+    }
+    let Helpers { processors, priority } = &domain.helpers;
+    let mut helpers = Vec::new();
+    helpers.extend(Some(("processors", numbers(processors))).filter(|_| !processors.is_empty()));
+    helpers.extend(priority.iter().flat_map(|n| [("policy", quoted("fifo")), ("priority", n.to_string())]));
+    if !helpers.is_empty() {
+        out.line(format_args!("helpers = {{ {} }}", inline(&helpers)));
     }
     tasks(out, &domain.tasks, &path);
 }

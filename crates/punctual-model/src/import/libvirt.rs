@@ -6,7 +6,7 @@
 
 use roxmltree::Node;
 
-use super::draft::{Domain, Draft, LinuxPriorities, Owner, Unit};
+use super::draft::{Domain, Draft, Helpers, LinuxPriorities, Owner, Unit};
 use super::error::Place;
 use super::input::{Input, shorten};
 use super::xml::{attribute, child, document, elements, place, required, text};
@@ -23,6 +23,7 @@ struct Machine {
     shares: Option<u32>,
     quota_us: Option<i64>,
     period_us: i64,
+    helpers: Helpers,
 }
 
 /// A vCPU's thread.
@@ -49,13 +50,18 @@ pub(super) fn read(input: &mut Input) -> Draft {
         let name = if groups.len() == 1 { "host".to_string() } else { format!("host{n}") };
         let pool = draft.add_pool(&name, policy, members[0].place);
         draft.pools[pool].processors = processors.clone();
+        if policy == "credit" && members.iter().any(|m| m.quota_us.is_some()) {
+            // Caps need it.
+            draft.pools[pool].options.push(("refill", "\"period\"".into()));
+        }
         let priorities = members.iter().flat_map(|m| m.vcpus.iter().filter_map(|v| v.realtime));
         let priorities = LinuxPriorities::new(priorities);
         for member in members {
             let vcpus = units(input, member, processors, policy, &priorities);
             let (name, place) = (member.name.clone(), member.place);
-            let (owner, guest, tasks) = (Owner::Pool(pool), "fixed-priority", Vec::new());
-            draft.domains.push(Domain { name, owner, guest, vcpus, tasks, place });
+            let (owner, guest, tasks, helpers) =
+                (Owner::Pool(pool), "fixed-priority", Vec::new(), member.helpers.clone());
+            draft.domains.push(Domain { name, owner, guest, vcpus, tasks, helpers, place });
         }
     }
     draft
@@ -92,6 +98,7 @@ fn machine(input: &mut Input, file: usize, root: Node<'_, '_>, draft: &mut Draft
         shares: None,
         quota_us: None,
         period_us: PERIOD_DEFAULT_US,
+        helpers: Helpers::default(),
     };
     if let Some(tune) = child(root, "cputune") {
         for node in elements(tune) {
@@ -139,12 +146,18 @@ fn tuning(
         "vcpusched" => scheduler(input, file, node, machine)?,
         "emulatorpin" | "iothreadpin" => {
             let (list, list_at) = required(input, file, node, "cpuset")?;
-            draft.see(&input.cpu_list(list_at, "`cpuset`", list)?);
-            input.note(
-                at,
-                format!("{}: {what} is not carried over: helper threads are not vCPUs", machine.name),
-            );
+            let list = input.cpu_list(list_at, "`cpuset`", list)?;
+            draft.see(&list);
+            let all = &mut machine.helpers.processors;
+            if !all.is_empty() && *all != list {
+                let text = "one place holds for all helper threads: the processors of all of them";
+                input.note(at, format!("{}: {text}", machine.name));
+            }
+            all.extend(list);
+            all.sort_unstable();
+            all.dedup();
         }
+        "emulatorsched" => machine.helpers.priority = realtime(input, file, node, &machine.name)?,
         _ => input.note(at, format!("{}: {what} is not carried over", machine.name)),
     }
     Some(())
@@ -152,11 +165,24 @@ fn tuning(
 
 fn scheduler(input: &mut Input, file: usize, node: Node<'_, '_>, machine: &mut Machine) -> Option<()> {
     let at = place(input, file, node);
-    let (scheduler, scheduler_at) = required(input, file, node, "scheduler")?;
     let vcpus = match attribute(input, file, node, "vcpus") {
         Some((list, at)) => input.cpu_list(at, "`vcpus`", list)?,
         None => (0..machine.vcpus.len()).collect(),
     };
+    let realtime = realtime(input, file, node, &machine.name)?;
+    for n in vcpus {
+        match machine.vcpus.get_mut(n) {
+            Some(thread) => thread.realtime = realtime,
+            None => input.note(at, format!("{}: there is no vCPU {n} to schedule", machine.name)),
+        }
+    }
+    Some(())
+}
+
+/// The real-time priority in `scheduler` and `priority`; `None` inside: it has none.
+fn realtime(input: &mut Input, file: usize, node: Node<'_, '_>, name: &str) -> Option<Option<i64>> {
+    let at = place(input, file, node);
+    let (scheduler, scheduler_at) = required(input, file, node, "scheduler")?;
     let realtime = match scheduler {
         "fifo" | "rr" => {
             let (priority, at) = required(input, file, node, "priority")?;
@@ -171,15 +197,9 @@ fn scheduler(input: &mut Input, file: usize, node: Node<'_, '_>, machine: &mut M
     };
     if scheduler != "fifo" {
         let becomes = if realtime.is_some() { "fifo of the same priority" } else { "the ordinary class" };
-        input.note(at, format!("{}: scheduler {scheduler} is taken as {becomes}", machine.name));
+        input.note(at, format!("{}: scheduler {scheduler} is taken as {becomes}", name));
     }
-    for n in vcpus {
-        match machine.vcpus.get_mut(n) {
-            Some(thread) => thread.realtime = realtime,
-            None => input.note(at, format!("{}: there is no vCPU {n} to schedule", machine.name)),
-        }
-    }
-    Some(())
+    Some(realtime)
 }
 
 /// The processors of a domain; `None`: all.

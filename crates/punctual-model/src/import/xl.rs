@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::draft::{Domain, Draft, Owner, Unit};
+use super::draft::{Domain, Draft, Helpers, Owner, Unit};
 use super::error::Place;
 use super::input::{Input, shorten};
 use crate::file::PROCESSORS_MAX;
@@ -308,6 +308,10 @@ fn assemble(input: &mut Input, mut printed: Printed, mut draft: Draft) -> Draft 
         });
         let ix = draft.add_pool(name, found, pool.place);
         draft.pools[ix].options = pool.options.clone();
+        if found == "credit" {
+            // Xen's accounting; without it there are no caps.
+            draft.pools[ix].options.push(("refill", "\"period\"".into()));
+        }
         draft.pools[ix].processors = pool.processors.clone().unwrap_or_default();
         if pool.processors.is_none() && printed.pools.len() > 1 {
             let expected = "expected what `xl cpupool-list -c` prints";
@@ -322,7 +326,15 @@ fn assemble(input: &mut Input, mut printed: Printed, mut draft: Draft) -> Draft 
         }
         let vcpus = units(input, name, machine, &draft.pools[ix].processors);
         let (owner, guest, place) = (Owner::Pool(ix), "fixed-priority", machine.place);
-        draft.domains.push(Domain { name: name.clone(), owner, guest, vcpus, tasks: Vec::new(), place });
+        draft.domains.push(Domain {
+            name: name.clone(),
+            owner,
+            guest,
+            vcpus,
+            tasks: Vec::new(),
+            helpers: Helpers::default(),
+            place,
+        });
     }
     draft
 }
