@@ -35,6 +35,7 @@ for source in fuzz/fuzz_targets/*.rs; do
     fi
     echo "$name: $seconds s"
     if ! "$target/$host/release/$name" "$corpus" examples crates/punctual-model/tests/malformed \
+        crates/punctual-model/tests/import crates/punctual-model/tests/import/malformed \
         -len_control=0 -artifact_prefix="$target/$name-" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
         -print_final_stats=1 >"$target/$name.log" 2>&1; then
         tail -n 40 "$target/$name.log"

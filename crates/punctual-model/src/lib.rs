@@ -5,9 +5,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod export;
 pub mod file;
 pub mod generate;
 pub mod host;
+pub mod import;
 pub mod live;
 pub mod network;
 pub mod recorder;

@@ -142,6 +142,11 @@ impl HostFile {
         paths.iter().map(|path| HostFile::read(path)).collect()
     }
 
+    /// What is in it.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// The file's host with the changes.
     ///
     /// # Errors

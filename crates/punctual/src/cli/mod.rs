@@ -8,9 +8,11 @@ mod check;
 mod compare;
 mod describe;
 mod doctor;
+mod export;
 mod grid;
 mod guardian;
 mod host_edit;
+mod import;
 mod input;
 mod interrupt;
 mod jobs;
@@ -117,6 +119,8 @@ enum Command {
     Compare(compare::Args),
     Doctor(doctor::Args),
     Calibrate(calibrate::Args),
+    Export(export::Args),
+    Import(import::Args),
     Policies(policies::Args),
     Reproduce(reproduce::Args),
     Show(show::Args),
@@ -135,6 +139,8 @@ pub enum Failure {
     Usage(String),
     /// The same, as errors of a host file.
     Host(punctual_model::file::Errors),
+    /// The same, as errors of imported files, rendered.
+    Import(String),
     /// An invariant broke, exit code 3.
     Violation(String),
     /// Ctrl-C, after what was finished has been printed.
@@ -193,6 +199,8 @@ pub fn main() -> ExitCode {
         Command::Compare(args) => compare::run(args, &ui),
         Command::Doctor(args) => doctor::run(args, &ui),
         Command::Calibrate(args) => calibrate::run(args, &ui),
+        Command::Export(args) => export::run(args, &ui),
+        Command::Import(args) => import::run(args, &ui),
         Command::Policies(args) => policies::run(args, &ui),
         Command::Reproduce(args) => reproduce::run(args, &ui),
         Command::Show(args) => show::run(args, &ui),
@@ -230,6 +238,10 @@ fn report(failure: Failure, ui: &Ui) -> u8 {
         }
         Failure::Host(errors) => {
             ui.host_errors(&errors);
+            exit::USAGE
+        }
+        Failure::Import(rendered) => {
+            ui.print_errors(&rendered);
             exit::USAGE
         }
         Failure::Violation(text) => {

@@ -71,9 +71,19 @@ impl Ui {
         let _ = writeln!(io::stderr(), "{style}{kind}{style:#}: {text}");
     }
 
+    /// Does standard error take colours?
+    pub fn stderr_has_colour(&self) -> bool {
+        self.has_colour(&io::stderr())
+    }
+
     /// The errors of a host file.
     pub fn host_errors(&self, errors: &punctual_model::file::Errors) {
-        let _ = io::stderr().write_all(errors.render(self.has_colour(&io::stderr())).as_bytes());
+        self.print_errors(&errors.render(self.stderr_has_colour()));
+    }
+
+    /// Errors that are rendered already.
+    pub fn print_errors(&self, rendered: &str) {
+        let _ = io::stderr().write_all(rendered.as_bytes());
     }
 
     /// A progress bar on standard error, shown only on a terminal and where there is something to wait for.

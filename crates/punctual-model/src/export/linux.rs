@@ -1,0 +1,228 @@
+//! What Linux makes of a pool's policy: the part that libvirt, systemd and QEMU exports share.
+
+use punctual_sched::{Duration, UnitParams};
+
+use super::{Keep, Losses, processors, reads};
+use crate::host::{Domain, Host, Parent, Pool, PoolIx};
+
+/// The real-time priority of the most urgent units. Below 50, where Linux puts threaded interrupt handlers: a vCPU
+/// above them keeps its own devices from it.
+const FIFO_TOP: u8 = 40;
+
+/// RTDS's defaults (Xen: `xen/common/sched/rt.c`, RTDS_DEFAULT_BUDGET and RTDS_DEFAULT_PERIOD).
+pub(super) const RTDS_BUDGET: Duration = Duration::from_ms(4);
+/// See [`RTDS_BUDGET`].
+pub(super) const RTDS_PERIOD: Duration = Duration::from_ms(10);
+
+/// How Linux can enforce a budget here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Means {
+    /// A quota of the fair class.
+    Quota,
+    /// SCHED_DEADLINE, thread by thread.
+    Deadline,
+}
+
+/// What Linux is told about a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rule {
+    /// So much processor time in every period, by the means available.
+    Budget {
+        /// Processor time.
+        budget: Duration,
+        /// Period.
+        period: Duration,
+    },
+    /// SCHED_FIFO of this priority; greater is more urgent.
+    Fifo(u8),
+    /// SCHED_RR, all alike.
+    RoundRobin,
+    /// The fair class.
+    Fair {
+        /// Share in proportion to the others' weights; Credit's 256 is the ordinary one.
+        weight: Option<u32>,
+        /// Limit in percent of one processor.
+        cap_percent: Option<u32>,
+    },
+}
+
+/// A pool as Linux sees it.
+pub(super) struct LinuxPool<'a> {
+    /// The pool.
+    pub(super) pool: &'a Pool,
+    budgets: bool,
+    /// The different priorities of the pool's units, the most urgent first; empty if its policy has none.
+    levels: Vec<u32>,
+    /// Where helper threads go that have no place of their own: the processors of no pool, or the pool's if there are
+    /// none.
+    free: Vec<usize>,
+}
+
+impl<'a> LinuxPool<'a> {
+    /// Chooses what is kept of the pool's policy and says what is not.
+    pub(super) fn new(host: &'a Host, ix: PoolIx, keep: Keep, means: Means, losses: &mut Losses) -> Self {
+        let pool = &host.pools[ix.0];
+        let policy = pool.policy.info;
+        let priorities = reads(policy, "priority");
+        let budgets = reads(policy, "budget") && (keep == Keep::Budget || !priorities);
+        let mut levels: Vec<u32> = match priorities {
+            true => units(host, ix).map(priority).collect(),
+            false => Vec::new(),
+        };
+        levels.sort_unstable();
+        levels.dedup();
+        let this = LinuxPool { pool, budgets, levels, free: free(host, pool) };
+        this.say(means, losses);
+        this
+    }
+
+    fn say(&self, means: Means, losses: &mut Losses) {
+        let Pool { name, policy, .. } = self.pool;
+        if let Some(why) = self.policy_loss(means) {
+            losses.add(name, "policy", why);
+        }
+        if self.budgets && self.levels.len() > 1 {
+            losses.add(
+                name,
+                "priority",
+                match means {
+                    Means::Quota => {
+                        "a thread with a quota has no fixed priority; the choice to keep priorities keeps the order instead"
+                    }
+                    Means::Deadline => {
+                        "SCHED_DEADLINE goes by deadlines; the choice to keep priorities keeps the order instead"
+                    }
+                },
+            );
+        }
+        if !self.budgets && reads(policy.info, "budget") {
+            losses.add(
+                name,
+                "budget",
+                "SCHED_FIFO has no budgets; the choice to keep budgets keeps them instead of the order",
+            );
+        }
+        if !self.budgets && self.levels.len() > usize::from(FIFO_TOP) {
+            let why = format!("only the {FIFO_TOP} most urgent of {} levels differ", self.levels.len());
+            losses.add(name, "priority", why);
+        }
+        for (option, _) in policy.options.iter() {
+            losses.add(name, option, format!("an option of `{}` that Linux does not have", policy.info.name));
+        }
+    }
+
+    /// What differs from the policy although its parameters are kept.
+    fn policy_loss(&self, means: Means) -> Option<String> {
+        let name = self.pool.policy.info.name;
+        let fair = "among units with quota left Linux is fair; it knows no deadlines";
+        let serves = "SCHED_DEADLINE is a constant bandwidth server: a unit that wakes up when its budget no longer \
+                      fits its deadline starts a period of its own";
+        let idle = "an idle unit keeps its quota until the period ends, like a deferrable server's";
+        let known = match (name, self.budgets, means) {
+            ("fixed-priority", _, _)
+            | ("deferrable", true, Means::Quota)
+            | ("cbs", true, Means::Deadline) => None,
+            ("rtds" | "sedf" | "cbs", true, Means::Quota) => Some(fair),
+            ("periodic" | "polling", true, Means::Quota) => Some(idle),
+            ("sporadic", true, Means::Quota) => {
+                Some("a quota comes back every period, not a period after its use")
+            }
+            (_, true, Means::Deadline) => Some(serves),
+            // Said as a loss of budgets.
+            ("deferrable" | "periodic" | "polling" | "sporadic", false, _) => None,
+            ("round-robin", _, _) => {
+                Some("the turn of SCHED_RR is the machine's, kernel.sched_rr_timeslice_ms")
+            }
+            ("credit", _, _) => {
+                Some("Linux's fair class takes weights and caps, but not Credit's boost and slices")
+            }
+            ("edf", _, _) => {
+                Some("Linux has deadlines only together with budgets; Linux's fair class decides")
+            }
+            (_, true, Means::Quota) => {
+                Some("only the budgets are kept; among units with quota left Linux is fair")
+            }
+            (_, false, _) => Some("Linux has no such policy; its fair class decides"),
+        };
+        known.map(String::from)
+    }
+
+    /// What Linux is told about a unit of this pool.
+    pub(super) fn rule(&self, item: &str, params: &UnitParams, losses: &mut Losses) -> Rule {
+        let policy = self.pool.policy.info;
+        if self.budgets {
+            if extratime(self.pool, params) {
+                losses.add(item, "extratime", "a unit gets its budget and no spare time");
+            }
+            return Rule::Budget {
+                budget: params.budget.unwrap_or(RTDS_BUDGET),
+                period: params.period.unwrap_or(RTDS_PERIOD),
+            };
+        }
+        if !self.levels.is_empty() {
+            let rank = self.levels.binary_search(&priority(params)).unwrap_or(self.levels.len());
+            let below = rank.min(usize::from(FIFO_TOP) - 1) as u8;
+            return Rule::Fifo(FIFO_TOP - below);
+        }
+        if policy.name == "round-robin" {
+            return Rule::RoundRobin;
+        }
+        let credit = reads(policy, "weight");
+        Rule::Fair {
+            weight: params.weight.filter(|_| credit),
+            cap_percent: params.cap_percent.filter(|&cap| credit && cap > 0),
+        }
+    }
+
+    /// The machine's processors for the threads of a domain that are no vCPUs.
+    pub(super) fn helpers<'d>(&'d self, domain: &'d Domain) -> &'d [usize] {
+        domain.live.helpers.processors.as_deref().unwrap_or(&self.free)
+    }
+
+    /// The machine's processors for a unit.
+    pub(super) fn processors(&self, params: &UnitParams) -> Vec<usize> {
+        processors(self.pool, params.affinity.as_ref())
+    }
+}
+
+/// Does the unit get time that nobody else wants?
+pub(super) fn extratime(pool: &Pool, params: &UnitParams) -> bool {
+    // The defaults of RTDS and SEDF in Xen.
+    reads(pool.policy.info, "extratime") && params.extratime.unwrap_or(pool.policy.info.name == "rtds")
+}
+
+/// The parameters of all units of a pool.
+fn units(host: &Host, pool: PoolIx) -> impl Iterator<Item = &UnitParams> {
+    let parent = Parent::Pool(pool);
+    host.vcpus_of(parent).map(|(_, v)| &v.params).chain(host.tasks_of(parent).map(|(_, t)| &t.params))
+}
+
+/// A unit without a priority ranks below all that have one.
+fn priority(params: &UnitParams) -> u32 {
+    params.priority.unwrap_or(u32::MAX)
+}
+
+fn free(host: &Host, pool: &Pool) -> Vec<usize> {
+    let in_no_pool = |n: &usize| host.pools.iter().all(|pool| pool.processors.binary_search(n).is_err());
+    let free: Vec<usize> = (0..host.processors).filter(in_no_pool).collect();
+    if free.is_empty() { pool.processors.clone() } else { free }
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_sched::registry;
+
+    #[test]
+    fn the_defaults_are_the_registrys() {
+        let default = |param: &str| {
+            let info = registry::find("rtds").unwrap().unit_params.iter().find(|p| p.name == param).unwrap();
+            info.default.unwrap()
+        };
+        assert_eq!(default("budget"), super::RTDS_BUDGET.to_string());
+        assert_eq!(default("period"), super::RTDS_PERIOD.to_string());
+        assert_eq!(default("extratime"), "true");
+        let defaults = registry::policies().iter().flat_map(|policy| policy.unit_params);
+        let others = defaults.filter(|p| ["budget", "period"].contains(&p.name) && p.default.is_some());
+        assert_eq!(others.count(), 2, "a policy with defaults that exports do not know");
+    }
+}

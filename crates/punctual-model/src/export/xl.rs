@@ -1,0 +1,258 @@
+//! Xen: configuration of cpupools and domains, and one script for what already runs.
+//!
+//! Commands: xl(1), xl.cfg(5), xlcpupool.cfg(5). Times of `sched-rtds` are microseconds, from 10 (Xen:
+//! `xen/common/sched/rt.c`, RTDS_MIN_PERIOD and RTDS_MIN_BUDGET) to what a C `int` holds (`tools/xl/xl_sched.c`).
+
+use punctual_sched::UnitParams;
+use punctual_sched::registry::OptionValue;
+
+use super::linux::{RTDS_BUDGET, RTDS_PERIOD, extratime};
+use super::quota::{us_down, us_up};
+use super::text::{argument, cpu_list, header};
+use super::{File, Loss, Losses, common, domains, processors, reads};
+use crate::host::{Domain, Host, Pool};
+use crate::live::Helpers;
+
+/// The pool that always exists and that domain 0 lives in.
+const FIRST_POOL: &str = "Pool-0";
+/// Domain 0 is never created, migrated or configured.
+const MANAGER: &str = "Domain-0";
+/// Limits of RTDS times, us.
+const RTDS_US: std::ops::RangeInclusive<u64> = 10..=i32::MAX as u64;
+
+/// The schedulers of Xen that a policy can become.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scheduler {
+    Rtds,
+    Credit,
+}
+
+impl Scheduler {
+    fn of(pool: &Pool) -> Scheduler {
+        if reads(pool.policy.info, "budget") { Scheduler::Rtds } else { Scheduler::Credit }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Scheduler::Rtds => "rtds",
+            Scheduler::Credit => "credit",
+        }
+    }
+}
+
+pub(super) fn files(host: &Host, losses: &mut Losses) -> Vec<File> {
+    for pool in &host.pools {
+        policy_losses(host, pool, losses);
+    }
+    losses.add_tasks(host, "Xen schedules vCPUs only: a task belongs into a domain");
+    losses.add_nested(host);
+    let mut script = String::new();
+    let mut files = Vec::new();
+    for pool in &host.pools {
+        script += &pool_commands(pool);
+        files.extend((pool.name != FIRST_POOL).then(|| pool_file(host, pool, losses)));
+    }
+    let mut domain_files = Vec::new();
+    for (domain, pool) in domains(host) {
+        let pool = &host.pools[pool.0];
+        if domain.live.helpers != Helpers::default() {
+            losses.add(&domain.name, "helpers", "under Xen helper threads are processes of domain 0");
+        }
+        script += &domain_commands(host, domain, pool, losses);
+        domain_files.extend((domain.name != MANAGER).then(|| domain_file(host, domain, pool, losses)));
+    }
+    files.extend(domain_files);
+    let usage = [
+        "usage: sh apply.sh   in domain 0, as root, in the directory of the .pool.cfg files".into(),
+        "It makes the cpupools and sets the domains that run; new ones take the lines of their .cfg file,"
+            .into(),
+        "which has no place for RTDS's parameters: run this again then.".into(),
+    ];
+    let head = header(host, "Scheduling for Xen", &usage, losses.list.iter());
+    let text = format!("#!/bin/sh\n{head}set -eu\n{script}");
+    files.push(File { name: "apply.sh".into(), text });
+    files
+}
+
+fn policy_losses(host: &Host, pool: &Pool, losses: &mut Losses) {
+    let policy = &pool.policy;
+    let serves =
+        "becomes RTDS, Xen's only scheduler with budgets: a deferrable server, the earliest deadline first";
+    let shares = "becomes Credit: Xen has no such scheduler";
+    match (policy.info.name, Scheduler::of(pool)) {
+        ("rtds" | "credit", _) => {}
+        (name, Scheduler::Rtds) => losses.add(&pool.name, "policy", format!("`{name}` {serves}")),
+        (name, Scheduler::Credit) => losses.add(&pool.name, "policy", format!("`{name}` {shares}")),
+    }
+    if policy.info.name != "credit" && reads(policy.info, "priority") {
+        losses.add(&pool.name, "priority", "Xen has no fixed priorities");
+    }
+    for (option, value) in policy.options.iter() {
+        let kept = match (policy.info.name, option, value) {
+            ("credit", "slice", OptionValue::Duration(d)) => {
+                d.as_ns() % 1_000_000 == 0 && d.as_ns() / 1_000_000 <= 1_000
+            }
+            ("credit", "refill", OptionValue::Word(word)) => word == "period",
+            ("credit", "ratelimit", OptionValue::Duration(d)) => {
+                d.is_zero() || (d.as_ns() % 1_000 == 0 && (100..=500_000).contains(&(d.as_ns() / 1_000)))
+            }
+            _ => false,
+        };
+        if !kept {
+            losses.add(&pool.name, option, "Xen does not have this option, or not with this value");
+        }
+    }
+    if policy.info.name == "credit" && policy.options.get("refill").is_none() {
+        losses.add(&pool.name, "refill", "Xen gives credits every period, not when their sum is negative");
+    }
+    if pool.name == FIRST_POOL {
+        let boot = Scheduler::of(pool).name();
+        losses.add(
+            FIRST_POOL,
+            "policy",
+            format!("its scheduler is chosen at boot: sched={boot} for the hypervisor"),
+        );
+    } else if !host.pools.iter().any(|p| p.name == FIRST_POOL) && pools_take_all(host) {
+        let why = "Pool-0 with domain 0 needs a processor: leave one out of every pool";
+        losses.add(&pool.name, "processors", why);
+    }
+}
+
+/// Is there no processor left for [`FIRST_POOL`]?
+fn pools_take_all(host: &Host) -> bool {
+    host.pools.iter().map(|pool| pool.processors.len()).sum::<usize>() >= host.processors
+}
+
+fn pool_file(host: &Host, pool: &Pool, losses: &Losses) -> File {
+    let own = |loss: &&Loss| loss.item == pool.name;
+    let head = header(host, &format!("Cpupool {}", pool.name), &[], losses.list.iter().filter(own));
+    let cpus: Vec<String> = pool.processors.iter().map(|n| format!("\"{n}\"")).collect();
+    let (scheduler, cpus) = (Scheduler::of(pool).name(), cpus.join(", "));
+    let text = format!("{head}name = \"{}\"\nsched = \"{scheduler}\"\ncpus = [{cpus}]\n", pool.name);
+    File { name: format!("{}.pool.cfg", pool.name), text }
+}
+
+fn pool_commands(pool: &Pool) -> String {
+    let name = &pool.name;
+    let mut out = format!("\n# pool {name}\n");
+    if name != FIRST_POOL {
+        let cpus = cpu_list(&pool.processors);
+        out += &format!("xl cpupool-cpu-remove {FIRST_POOL} {cpus}\nxl cpupool-create {name}.pool.cfg\n");
+    }
+    if pool.policy.info.name == "credit" {
+        let options = &pool.policy.options;
+        let slice = options.duration("slice", punctual_sched::Duration::from_ms(30));
+        let ratelimit = options.duration("ratelimit", punctual_sched::Duration::ZERO);
+        let slice_ms = slice.as_ns().div_ceil(1_000_000).min(1_000);
+        let ratelimit_us = match us_up(ratelimit) {
+            0 => 0,
+            us => us.clamp(100, 500_000),
+        };
+        out += &format!("xl sched-credit -p {name} -s -t {slice_ms} -r {ratelimit_us}\n");
+    }
+    out
+}
+
+/// The lines of a domain's configuration.
+fn domain_file(host: &Host, domain: &Domain, pool: &Pool, losses: &Losses) -> File {
+    let units: Vec<&UnitParams> = host.vcpus[domain.vcpus.clone()].iter().map(|v| &v.params).collect();
+    let usage = ["Merge into the domain's own configuration.".to_string()];
+    let what = format!("Domain {}", domain.name);
+    let mut text = header(host, &what, &usage, losses.of_domain(host, domain));
+    text += &format!("name = \"{}\"\nvcpus = {}\npool = \"{}\"\n", domain.name, units.len(), pool.name);
+    let lists = units.iter().map(|params| cpu_list(&processors(pool, params.affinity.as_ref())));
+    let lists: Vec<String> = lists.map(|list| format!("\"{list}\"")).collect();
+    text += &match common(&units, |p| p.affinity.clone()) {
+        true => format!("cpus = {}\n", lists[0]),
+        false => format!("cpus = [{}]\n", lists.join(", ")),
+    };
+    if Scheduler::of(pool) == Scheduler::Credit {
+        let (weight, cap) = weight_and_cap(pool, &units);
+        text += &format!("cpu_weight = {weight}\ncap = {cap}\n");
+    }
+    File { name: format!("{}.cfg", domain.name), text }
+}
+
+fn domain_commands(host: &Host, domain: &Domain, pool: &Pool, losses: &mut Losses) -> String {
+    let vcpus = &host.vcpus[domain.vcpus.clone()];
+    let units: Vec<&UnitParams> = vcpus.iter().map(|v| &v.params).collect();
+    let name = &domain.name;
+    let mut out = format!("\n# domain {name}\n");
+    if name == MANAGER && pool.name != FIRST_POOL {
+        losses.add(name, "pool", "domain 0 never leaves Pool-0");
+        return out + "# domain 0 never leaves Pool-0\n";
+    }
+    if name != MANAGER && pool.name != FIRST_POOL {
+        out += &format!("xl cpupool-migrate {} {}\n", argument(name), pool.name);
+    }
+    out += &match Scheduler::of(pool) {
+        Scheduler::Rtds => rtds_command(domain, pool, vcpus, losses),
+        Scheduler::Credit => {
+            if !common(&units, |p| (p.weight, p.cap_percent)) {
+                losses.add(
+                    name,
+                    "weight",
+                    "Xen has one weight and one cap for all vCPUs: the greatest weight is taken",
+                );
+            }
+            let (weight, cap) = weight_and_cap(pool, &units);
+            format!("xl sched-credit -d {name} -w {weight} -c {cap}\n")
+        }
+    };
+    if common(&units, |p| p.affinity.clone()) {
+        let list = cpu_list(&processors(pool, units[0].affinity.as_ref()));
+        return out + &format!("xl vcpu-pin {} all {list}\n", argument(name));
+    }
+    for (n, params) in units.iter().enumerate() {
+        let list = cpu_list(&processors(pool, params.affinity.as_ref()));
+        out += &format!("xl vcpu-pin {} {n} {list}\n", argument(name));
+    }
+    out
+}
+
+/// Credit's weight of the domain, and its cap, which is that of all vCPUs together; 0 is none.
+fn weight_and_cap(pool: &Pool, units: &[&UnitParams]) -> (u32, u32) {
+    if pool.policy.info.name != "credit" {
+        return (256, 0);
+    }
+    let weight = units.iter().map(|p| p.weight.unwrap_or(256)).max().unwrap_or(256);
+    let caps = || units.iter().map(|p| p.cap_percent.unwrap_or(0));
+    (weight, if caps().all(|cap| cap > 0) { caps().sum() } else { 0 })
+}
+
+/// `xl sched-rtds` for all vCPUs, or for each.
+fn rtds_command(domain: &Domain, pool: &Pool, vcpus: &[crate::host::Vcpu], losses: &mut Losses) -> String {
+    let values: Vec<String> = vcpus
+        .iter()
+        .map(|vcpu| {
+            let (period_us, budget_us) = rtds_us(&vcpu.name, &vcpu.params, losses);
+            let extratime = u8::from(extratime(pool, &vcpu.params));
+            format!("-p {period_us} -b {budget_us} -e {extratime}")
+        })
+        .collect();
+    let mut out = format!("xl sched-rtds -d {}", domain.name);
+    if values.iter().all(|v| *v == values[0]) {
+        return out + &format!(" -v all {}\n", values[0]);
+    }
+    for (n, value) in values.iter().enumerate() {
+        out += &format!(" -v {n} {value}");
+    }
+    out + "\n"
+}
+
+/// Period and budget in microseconds that Xen takes, no smaller a share than asked for if that can be.
+fn rtds_us(item: &str, params: &UnitParams, losses: &mut Losses) -> (u64, u64) {
+    let (budget, period) = (params.budget.unwrap_or(RTDS_BUDGET), params.period.unwrap_or(RTDS_PERIOD));
+    let period_us = us_down(period).clamp(*RTDS_US.start(), *RTDS_US.end());
+    let budget_us = us_up(budget).clamp(*RTDS_US.start(), period_us);
+    if (u128::from(budget_us) * 1_000, u128::from(period_us) * 1_000)
+        != (budget.as_ns().into(), period.as_ns().into())
+    {
+        let why = format!(
+            "{budget} in every {period} is written as {budget_us} us in every {period_us} us: Xen takes whole \
+             microseconds, from 10 us to 2147483647 us"
+        );
+        losses.add(item, "budget", why);
+    }
+    (period_us, budget_us)
+}

@@ -1,0 +1,222 @@
+//! CARTS: systems of components, each with a scheduler, over tasks; and its results, which add each component's resource.
+//!
+//! Input: `<system os_scheduler="EDF">` with `<component name scheduler min_period max_period>` and
+//! `<task name p d e/>`. Results repeat the components with `<resource><model period execution_time cpus/></resource>`, and
+//! call the scheduler `algorithm` (Phan, Lee, Easwaran, Ramaswamy, Chen, Sokolsky, Lee: "CARTS: A Tool for Compositional
+//! Analysis of Real-Time Systems", SIGBED Review 2011). Times have no unit; fractions are exact.
+
+use roxmltree::Node;
+
+use super::draft::{Domain, Draft, Helpers, Owner, Task, Unit, Work};
+use super::error::Place;
+use super::input::{Input, shorten};
+use super::xml::{attribute, child, document, elements, place, required};
+use crate::file::{NESTING_MAX, PROCESSORS_MAX};
+
+/// A scheduler of CARTS.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scheduler {
+    /// The earliest deadline first, `EDF` or global `gEDF`.
+    Edf,
+    /// Fixed priorities, `RM` or `DM`.
+    Fixed,
+}
+
+impl Scheduler {
+    fn guest(self) -> &'static str {
+        match self {
+            Scheduler::Edf => "edf",
+            Scheduler::Fixed => "fixed-priority",
+        }
+    }
+}
+
+/// The reader of one file.
+struct Reader<'a> {
+    input: &'a mut Input,
+    draft: &'a mut Draft,
+    file: usize,
+    unit_ns: u64,
+    /// Components for which no resource is given.
+    without_budget: usize,
+}
+
+pub(super) fn read(input: &mut Input, unit_ns: u64) -> Draft {
+    let mut draft = Draft::default();
+    let several = input.sources.len() > 1;
+    for file in 0..input.sources.len() {
+        // Results have a component for the whole system at the root.
+        let results =
+            input.sources[file].text.contains("<component") && !input.sources[file].text.contains("<system");
+        let root = if results { "component" } else { "system" };
+        document(input, file, root, |input, node| {
+            let name = if several { format!("system{}", file + 1) } else { "system".into() };
+            let mut reader = Reader { input, draft: &mut draft, file, unit_ns, without_budget: 0 };
+            reader.system(node, &name);
+        });
+    }
+    draft
+}
+
+impl Reader<'_> {
+    fn system(&mut self, node: Node<'_, '_>, name: &str) {
+        let here = place(self.input, self.file, node);
+        let Some(scheduler) = self.scheduler(node, "os_scheduler") else { return };
+        let pool = self.draft.add_pool(name, "rtds", here);
+        let tasks = self.tasks(node);
+        self.draft.pools[pool].tasks = tasks;
+        let first = self.draft.domains.len();
+        for component in elements(node).filter(|n| n.tag_name().name() == "component") {
+            self.component(component, Owner::Pool(pool), 1);
+        }
+        let policy = match (scheduler, self.without_budget == 0) {
+            (Scheduler::Edf, true) => "rtds",
+            (Scheduler::Fixed, true) => "periodic",
+            (Scheduler::Edf, false) => "edf",
+            (Scheduler::Fixed, false) => "fixed-priority",
+        };
+        self.draft.pools[pool].policy = policy;
+        // Deadline-monotonic among components, as CARTS schedules their interfaces.
+        let mut periods: Vec<u64> =
+            self.draft.domains[first..].iter().filter_map(|d| d.vcpus[0].period_ns).collect();
+        periods.sort_unstable();
+        periods.dedup();
+        for domain in &mut self.draft.domains[first..] {
+            for unit in &mut domain.vcpus {
+                unit.priority = unit.period_ns.map(|ns| periods.partition_point(|p| *p < ns) as u32 + 1);
+            }
+        }
+        if self.without_budget > 0 {
+            let text = format!(
+                "{} components have no resource, so their domains have no budget",
+                self.without_budget
+            );
+            self.input.note(here, text);
+        }
+        if let Some((cpus, _)) = child(node, "resource")
+            .and_then(|r| child(r, "model"))
+            .and_then(|m| attribute(self.input, self.file, m, "cpus"))
+        {
+            self.draft.processors =
+                self.draft.processors.max(cpus.parse().unwrap_or(0).min(PROCESSORS_MAX as usize));
+        }
+    }
+
+    fn component(&mut self, node: Node<'_, '_>, owner: Owner, depth: usize) -> Option<()> {
+        let here = place(self.input, self.file, node);
+        if depth > NESTING_MAX {
+            let expected = format!("expected at most {NESTING_MAX} levels");
+            self.input.problem(here, "components are nested too deeply", expected);
+            return None;
+        }
+        let (name, _) = required(self.input, self.file, node, "name")?;
+        let scheduler = self.scheduler(node, "scheduler")?;
+        let vcpus = self.resource(node, here, name)?;
+        let tasks = self.tasks(node);
+        self.draft.processors = self.draft.processors.max(vcpus.len());
+        let (name, guest) = (name.to_string(), scheduler.guest());
+        self.draft.domains.push(Domain {
+            name,
+            owner,
+            guest,
+            vcpus,
+            tasks,
+            helpers: Helpers::default(),
+            place: here,
+        });
+        let this = Owner::Domain(self.draft.domains.len() - 1);
+        for inner in elements(node).filter(|n| n.tag_name().name() == "component") {
+            self.component(inner, this, depth + 1);
+        }
+        Some(())
+    }
+
+    /// `EDF`, `gEDF`, `RM`, `DM`; `algorithm` in results.
+    fn scheduler(&mut self, node: Node<'_, '_>, key: &str) -> Option<Scheduler> {
+        let given = attribute(self.input, self.file, node, key)
+            .or_else(|| attribute(self.input, self.file, node, "algorithm"));
+        let (name, at) = match given {
+            Some(given) => given,
+            None => required(self.input, self.file, node, key)?,
+        };
+        match name.to_ascii_uppercase().as_str() {
+            "EDF" | "GEDF" => Some(Scheduler::Edf),
+            "RM" | "DM" => Some(Scheduler::Fixed),
+            _ => {
+                let message = format!("`{key}` is {:?}", shorten(name));
+                self.input.problem(at, message, "expected EDF, gEDF, RM or DM");
+                None
+            }
+        }
+    }
+
+    /// The component's vCPUs: from its resource, else one without a budget.
+    fn resource(&mut self, node: Node<'_, '_>, here: Place, name: &str) -> Option<Vec<Unit>> {
+        let model = child(node, "resource").and_then(|resource| child(resource, "model"));
+        let Some(model) = model else {
+            self.without_budget += 1;
+            return Some(vec![Unit { period_ns: self.only_period(node), ..Unit::default() }]);
+        };
+        let cpus = match attribute(self.input, self.file, model, "cpus") {
+            Some((text, at)) => self.input.integer(at, "`cpus`", text, 1, PROCESSORS_MAX as i64)? as u64,
+            None => 1,
+        };
+        self.draft.reserve(self.input, here, cpus as usize)?;
+        let period_ns = self.time(model, "period")?;
+        let Some(_) = attribute(self.input, self.file, model, "execution_time") else {
+            let at = place(self.input, self.file, model);
+            self.input.note(at, format!("{name}: a resource without execution_time is not carried over"));
+            self.without_budget += 1;
+            return Some(vec![Unit { period_ns: Some(period_ns), ..Unit::default() }]);
+        };
+        let total_ns = self.time(model, "execution_time")?;
+        if cpus > 1 {
+            self.input.note(here, format!("{name}: the resource is divided equally among its {cpus} vCPUs"));
+        }
+        let unit = Unit {
+            budget_ns: Some(total_ns.div_ceil(cpus)),
+            period_ns: Some(period_ns),
+            extratime: Some(false),
+            ..Unit::default()
+        };
+        Some(vec![unit; cpus as usize])
+    }
+
+    /// The period that a component may have if that is one only.
+    fn only_period(&mut self, node: Node<'_, '_>) -> Option<u64> {
+        let (least, at) = attribute(self.input, self.file, node, "min_period")?;
+        let (most, _) = attribute(self.input, self.file, node, "max_period")?;
+        if least != most {
+            self.input.note(
+                at,
+                format!("periods from {} to {}: one has to be chosen", shorten(least), shorten(most)),
+            );
+            return None;
+        }
+        self.input.time_ns(at, "`min_period`", least, self.unit_ns).filter(|ns| *ns > 0)
+    }
+
+    fn time(&mut self, node: Node<'_, '_>, key: &str) -> Option<u64> {
+        let (text, at) = required(self.input, self.file, node, key)?;
+        self.input.time_ns(at, &format!("`{key}`"), text, self.unit_ns)
+    }
+
+    /// The tasks directly in a component or system.
+    fn tasks(&mut self, node: Node<'_, '_>) -> Vec<Task> {
+        let mut tasks = Vec::new();
+        for task in elements(node).filter(|n| n.tag_name().name() == "task") {
+            tasks.extend(self.task(task));
+        }
+        tasks
+    }
+
+    fn task(&mut self, node: Node<'_, '_>) -> Option<Task> {
+        let here = place(self.input, self.file, node);
+        let (name, _) = required(self.input, self.file, node, "name")?;
+        let (period, deadline, cost) = (self.time(node, "p"), self.time(node, "d"), self.time(node, "e"));
+        let (period_ns, deadline_ns, cost_ns) = (period?, deadline?, cost?);
+        let work = Work::Periodic { period_ns, offset_ns: 0, cost_ns: (cost_ns, cost_ns) };
+        let unit = Unit { deadline_ns: Some(deadline_ns), ..Unit::default() };
+        Some(Task { name: name.into(), work, unit, place: here })
+    }
+}

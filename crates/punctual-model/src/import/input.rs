@@ -1,0 +1,202 @@
+//! The files of an import while they are read, with what is wrong with them and what is noteworthy.
+
+use std::ops::Range;
+
+use super::error::{Errors, Place, Problem};
+use super::{Note, decimal};
+use crate::file;
+
+/// A file is at most this long.
+const BYTES_MAX: usize = 16 << 20;
+/// Notes kept at most; the rest is counted.
+const NOTES_MAX: usize = 1_000;
+/// Processor numbers are below this, as in host files.
+const PROCESSORS_MAX: usize = file::PROCESSORS_MAX as usize;
+
+/// A file's name and text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Source {
+    pub(super) name: String,
+    pub(super) text: String,
+    /// Where its lines begin.
+    lines: Vec<usize>,
+}
+
+impl Source {
+    fn new(name: &str, text: String) -> Self {
+        let lines = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
+        Source { name: name.into(), text, lines }
+    }
+
+    /// Line and column, from 1, of the byte at `at`.
+    pub(super) fn line_and_column(&self, at: usize) -> (usize, usize) {
+        let line = self.lines.partition_point(|start| *start <= at).max(1);
+        (line, self.text[self.lines[line - 1]..at].chars().count() + 1)
+    }
+
+    /// Where a line and column, from 1, are; at most the end of the text.
+    pub(super) fn offset(&self, line: usize, column: usize) -> usize {
+        let start = self.lines.get(line.saturating_sub(1)).copied().unwrap_or(self.text.len());
+        let rest = &self.text[start..];
+        start + rest.char_indices().nth(column.saturating_sub(1)).map_or(rest.len(), |(at, _)| at)
+    }
+}
+
+/// The files and what was said about them.
+pub(super) struct Input {
+    pub(super) sources: Vec<Source>,
+    pub(super) problems: Vec<Problem>,
+    notes: Vec<(Place, String)>,
+}
+
+impl Input {
+    pub(super) fn new(files: &[(&str, &[u8])]) -> Self {
+        let mut input = Input { sources: Vec::new(), problems: Vec::new(), notes: Vec::new() };
+        for (file, (name, bytes)) in files.iter().enumerate() {
+            let text = String::from_utf8_lossy(&bytes[..bytes.len().min(BYTES_MAX)]).into_owned();
+            let refused = match std::str::from_utf8(bytes) {
+                _ if bytes.len() > BYTES_MAX => {
+                    Some((0, format!("{name} is longer than {} MiB", BYTES_MAX >> 20)))
+                }
+                Err(e) => {
+                    Some((e.valid_up_to(), format!("byte 0x{:02x} is not UTF-8", bytes[e.valid_up_to()])))
+                }
+                Ok(_) => None,
+            };
+            input.sources.push(Source::new(name, text));
+            if let Some((at, message)) = refused {
+                input.problem(Place { file, start: at, end: at }, message, "expected a text file in UTF-8");
+            }
+        }
+        if input.sources.is_empty() {
+            input.sources.push(Source::new("", String::new()));
+            input.problem(Place::default(), "there is no file", "expected at least one");
+        }
+        input
+    }
+
+    /// A place in a file; the range is cut to whole characters of its text.
+    pub(super) fn place(&self, file: usize, range: Range<usize>) -> Place {
+        let text = &self.sources[file].text;
+        let start = text.floor_char_boundary(range.start.min(text.len()));
+        Place { file, start, end: text.ceil_char_boundary(range.end.clamp(start, text.len())) }
+    }
+
+    /// Notes an error.
+    pub(super) fn problem(&mut self, place: Place, message: impl Into<String>, expected: impl Into<String>) {
+        let place = self.place(place.file, place.start..place.end);
+        // Long ranges, of a whole element, would show all of it.
+        let text = &self.sources[place.file].text[place.start..place.end];
+        let end = place.start + text.find('\n').unwrap_or(text.len());
+        let place = Place { end, ..place };
+        self.problems.push(Problem { place, message: message.into(), expected: expected.into() });
+    }
+
+    /// Notes what is not carried over, or not exactly.
+    pub(super) fn note(&mut self, place: Place, text: impl Into<String>) {
+        if self.notes.len() < NOTES_MAX {
+            self.notes.push((place, text.into()));
+        }
+    }
+
+    /// What the host file's parser refuses, at the place that the value came from.
+    pub(super) fn refused(&mut self, place: Place, record: &file::ErrorRecord) {
+        self.problem(place, record.message.clone(), record.expected.clone());
+    }
+
+    pub(super) fn errors(self) -> Errors {
+        Errors::new(self.sources, self.problems)
+    }
+
+    /// The notes in the order of the files, each once.
+    pub(super) fn notes(&self) -> Vec<Note> {
+        let mut placed: Vec<&(Place, String)> = self.notes.iter().collect();
+        placed.sort_by_key(|(place, _)| *place);
+        let note = |(place, text): &(Place, String)| {
+            let source = &self.sources[place.file];
+            Note {
+                file: source.name.clone(),
+                line: source.line_and_column(place.start).0,
+                text: text.clone(),
+            }
+        };
+        let mut notes: Vec<Note> = placed.into_iter().map(note).collect();
+        notes.dedup();
+        notes
+    }
+
+    /// The first comment of the host file.
+    pub(super) fn heading(&self, format: &str, notes: &[Note]) -> String {
+        let names: Vec<&str> = self.sources.iter().map(|s| s.name.as_str()).collect();
+        let mut lines = vec![format!("Imported from {format}: {}", names.join(", "))];
+        lines.extend(notes.iter().map(|n| format!("{}:{}: {}", n.file, n.line, n.text)));
+        let clean = |line: String| line.replace(char::is_control, " ");
+        lines.into_iter().map(|line| format!("# {}\n", clean(line))).collect()
+    }
+
+    /// A whole number between the bounds.
+    pub(super) fn integer(
+        &mut self,
+        place: Place,
+        what: &str,
+        text: &str,
+        min: i64,
+        max: i64,
+    ) -> Option<i64> {
+        let number = text.trim().parse::<i64>().ok().filter(|n| (min..=max).contains(n));
+        if number.is_none() {
+            let message = format!("{what} is {:?}", shorten(text));
+            self.problem(place, message, format!("expected a whole number from {min} to {max}"));
+        }
+        number
+    }
+
+    /// A time in a unit, exact to the nanosecond and at most a year.
+    pub(super) fn time_ns(&mut self, place: Place, what: &str, text: &str, unit_ns: u64) -> Option<u64> {
+        match decimal::scaled(text.trim(), unit_ns) {
+            Ok(ns) => Some(ns),
+            Err(expected) => {
+                self.problem(place, format!("{what} is {:?}", shorten(text)), format!("expected {expected}"));
+                None
+            }
+        }
+    }
+
+    /// Processor numbers as libvirt and xl write them: `0-3,5,^2`; ascending.
+    pub(super) fn cpu_list(&mut self, place: Place, what: &str, text: &str) -> Option<Vec<usize>> {
+        let mut set = std::collections::BTreeSet::new();
+        for part in text.split(',') {
+            let part = part.trim();
+            let (without, range) = part.strip_prefix('^').map_or((false, part), |range| (true, range));
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let number = |text: &str| text.trim().parse::<usize>().ok().filter(|n| *n < PROCESSORS_MAX);
+            let (Some(first), Some(last)) = (number(first), number(last)) else {
+                let message = format!("{what} is {:?}", shorten(text));
+                let expected = format!("expected processors below {PROCESSORS_MAX}, for example 0-3,5,^2");
+                self.problem(place, message, expected);
+                return None;
+            };
+            for n in first..=last {
+                if without {
+                    set.remove(&n)
+                } else {
+                    set.insert(n)
+                };
+            }
+        }
+        if set.is_empty() {
+            self.problem(place, format!("{what} is {:?}", shorten(text)), "expected at least one processor");
+            return None;
+        }
+        Some(set.into_iter().collect())
+    }
+}
+
+/// The beginning of a text for a message.
+pub(super) fn shorten(text: &str) -> String {
+    let text = text.trim();
+    match text.char_indices().nth(40) {
+        Some((at, _)) => format!("{}...", &text[..at]),
+        None => text.to_string(),
+    }
+}

@@ -1,0 +1,295 @@
+//! libvirt's domain XML: vCPUs, where they may run, weights, quotas and real-time priorities.
+//!
+//! Elements: <https://libvirt.org/formatdomain.html#cpu-allocation> and `#cpu-tuning`. What concerns other resources
+//! (memory, devices, ...) has no place in a host file and is passed over; what concerns processor time and is not
+//! carried over is noted.
+
+use roxmltree::Node;
+
+use super::draft::{Domain, Draft, Helpers, LinuxPriorities, Owner, Unit};
+use super::error::Place;
+use super::input::{Input, shorten};
+use super::xml::{attribute, child, document, elements, place, required, text};
+use crate::file::PROCESSORS_MAX;
+
+/// Period of a quota that has none (libvirt leaves the kernel's: `kernel/sched/fair.c`, default_cfs_period).
+const PERIOD_DEFAULT_US: i64 = 100_000;
+
+/// A domain as its XML says.
+struct Machine {
+    name: String,
+    place: Place,
+    vcpus: Vec<Thread>,
+    shares: Option<u32>,
+    quota_us: Option<i64>,
+    period_us: i64,
+    helpers: Helpers,
+}
+
+/// A vCPU's thread.
+#[derive(Clone)]
+struct Thread {
+    /// `None`: anywhere.
+    processors: Option<Vec<usize>>,
+    /// Of SCHED_FIFO or SCHED_RR.
+    realtime: Option<i64>,
+}
+
+pub(super) fn read(input: &mut Input) -> Draft {
+    let mut draft = Draft::default();
+    let mut machines = Vec::new();
+    for file in 0..input.sources.len() {
+        document(input, file, "domain", |input, root| {
+            machines.extend(machine(input, file, root, &mut draft));
+        });
+    }
+    let groups = groups(&machines, draft.processors);
+    for (n, processors) in groups.iter().enumerate() {
+        let members: Vec<&Machine> = machines.iter().filter(|m| group_of(m, &groups) == n).collect();
+        let policy = policy(input, &members);
+        let name = if groups.len() == 1 { "host".to_string() } else { format!("host{n}") };
+        let pool = draft.add_pool(&name, policy, members[0].place);
+        draft.pools[pool].processors = processors.clone();
+        if policy == "credit" && members.iter().any(|m| m.quota_us.is_some()) {
+            // Caps need it.
+            draft.pools[pool].options.push(("refill", "\"period\"".into()));
+        }
+        let priorities = members.iter().flat_map(|m| m.vcpus.iter().filter_map(|v| v.realtime));
+        let priorities = LinuxPriorities::new(priorities);
+        for member in members {
+            let vcpus = units(input, member, processors, policy, &priorities);
+            let (name, place) = (member.name.clone(), member.place);
+            let (owner, guest, tasks, helpers) =
+                (Owner::Pool(pool), "fixed-priority", Vec::new(), member.helpers.clone());
+            draft.domains.push(Domain { name, owner, guest, vcpus, tasks, helpers, place });
+        }
+    }
+    draft
+}
+
+fn machine(input: &mut Input, file: usize, root: Node<'_, '_>, draft: &mut Draft) -> Option<Machine> {
+    let here = place(input, file, root);
+    let Some(name) = child(root, "name").map(text).filter(|name| !name.is_empty()) else {
+        input.problem(here, "<domain> has no <name>", "expected the domain's name");
+        return None;
+    };
+    let vcpu = child(root, "vcpu");
+    let mut count = 1;
+    let mut anywhere = None;
+    if let Some(node) = vcpu {
+        let at = place(input, file, node);
+        count = input.integer(at, "<vcpu>", text(node), 1, PROCESSORS_MAX as i64)?;
+        if let Some((current, at)) = attribute(input, file, node, "current") {
+            count = input.integer(at, "`current`", current, 1, count)?;
+            input.note(at, format!("{name}: the {count} vCPUs that are plugged in at the start are taken"));
+        }
+        if let Some((list, at)) = attribute(input, file, node, "cpuset") {
+            let list = input.cpu_list(at, "`cpuset`", list)?;
+            draft.see(&list);
+            anywhere = Some(list);
+        }
+    }
+    draft.reserve(input, here, count as usize)?;
+    let thread = Thread { processors: anywhere, realtime: None };
+    let mut machine = Machine {
+        name: name.into(),
+        place: here,
+        vcpus: vec![thread; count as usize],
+        shares: None,
+        quota_us: None,
+        period_us: PERIOD_DEFAULT_US,
+        helpers: Helpers::default(),
+    };
+    if let Some(tune) = child(root, "cputune") {
+        for node in elements(tune) {
+            tuning(input, file, node, &mut machine, draft)?;
+        }
+    }
+    for other in ["numatune", "iothreads", "iothreadids", "resource"] {
+        if let Some(node) = child(root, other) {
+            let at = place(input, file, node);
+            input.note(at, format!("{name}: <{other}> is not carried over"));
+        }
+    }
+    Some(machine)
+}
+
+/// One element of `cputune`.
+fn tuning(
+    input: &mut Input,
+    file: usize,
+    node: Node<'_, '_>,
+    machine: &mut Machine,
+    draft: &mut Draft,
+) -> Option<()> {
+    let at = place(input, file, node);
+    let tag = node.tag_name().name();
+    let what = format!("<{}>", shorten(tag));
+    match tag {
+        "shares" => machine.shares = Some(input.integer(at, &what, text(node), 1, 262_144)? as u32),
+        "period" => machine.period_us = input.integer(at, &what, text(node), 1_000, 1_000_000)?,
+        "quota" => {
+            let quota = input.integer(at, &what, text(node), -1, 17_592_186_044_415)?;
+            machine.quota_us = (quota > 0).then_some(quota);
+        }
+        "vcpupin" => {
+            let (vcpu, vcpu_at) = required(input, file, node, "vcpu")?;
+            let vcpu = input.integer(vcpu_at, "`vcpu`", vcpu, 0, PROCESSORS_MAX as i64)? as usize;
+            let (list, list_at) = required(input, file, node, "cpuset")?;
+            let list = input.cpu_list(list_at, "`cpuset`", list)?;
+            draft.see(&list);
+            match machine.vcpus.get_mut(vcpu) {
+                Some(thread) => thread.processors = Some(list),
+                None => input.note(at, format!("{}: there is no vCPU {vcpu} to pin", machine.name)),
+            }
+        }
+        "vcpusched" => scheduler(input, file, node, machine)?,
+        "emulatorpin" | "iothreadpin" => {
+            let (list, list_at) = required(input, file, node, "cpuset")?;
+            let list = input.cpu_list(list_at, "`cpuset`", list)?;
+            draft.see(&list);
+            let all = &mut machine.helpers.processors;
+            if !all.is_empty() && *all != list {
+                let text = "one place holds for all helper threads: the processors of all of them";
+                input.note(at, format!("{}: {text}", machine.name));
+            }
+            all.extend(list);
+            all.sort_unstable();
+            all.dedup();
+        }
+        "emulatorsched" => machine.helpers.priority = realtime(input, file, node, &machine.name)?,
+        _ => input.note(at, format!("{}: {what} is not carried over", machine.name)),
+    }
+    Some(())
+}
+
+fn scheduler(input: &mut Input, file: usize, node: Node<'_, '_>, machine: &mut Machine) -> Option<()> {
+    let at = place(input, file, node);
+    let vcpus = match attribute(input, file, node, "vcpus") {
+        Some((list, at)) => input.cpu_list(at, "`vcpus`", list)?,
+        None => (0..machine.vcpus.len()).collect(),
+    };
+    let realtime = realtime(input, file, node, &machine.name)?;
+    for n in vcpus {
+        match machine.vcpus.get_mut(n) {
+            Some(thread) => thread.realtime = realtime,
+            None => input.note(at, format!("{}: there is no vCPU {n} to schedule", machine.name)),
+        }
+    }
+    Some(())
+}
+
+/// The real-time priority in `scheduler` and `priority`; `None` inside: it has none.
+fn realtime(input: &mut Input, file: usize, node: Node<'_, '_>, name: &str) -> Option<Option<i64>> {
+    let at = place(input, file, node);
+    let (scheduler, scheduler_at) = required(input, file, node, "scheduler")?;
+    let realtime = match scheduler {
+        "fifo" | "rr" => {
+            let (priority, at) = required(input, file, node, "priority")?;
+            Some(input.integer(at, "`priority`", priority, 1, 99)?)
+        }
+        "batch" | "idle" | "other" => None,
+        _ => {
+            let message = format!("`scheduler` is {:?}", shorten(scheduler));
+            input.problem(scheduler_at, message, "expected fifo, rr, batch, idle or other");
+            return None;
+        }
+    };
+    if scheduler != "fifo" {
+        let becomes = if realtime.is_some() { "fifo of the same priority" } else { "the ordinary class" };
+        input.note(at, format!("{}: scheduler {scheduler} is taken as {becomes}", name));
+    }
+    Some(realtime)
+}
+
+/// The processors of a domain; `None`: all.
+fn reach(machine: &Machine) -> Option<Vec<usize>> {
+    let mut all = Vec::new();
+    for thread in &machine.vcpus {
+        all.extend(thread.processors.as_ref()?);
+    }
+    Some(all)
+}
+
+/// Sets of processors such that every domain stays within one: the pools. libvirt has no pools; domains whose
+/// processors overlap compete and so share one.
+fn groups(machines: &[Machine], processors: usize) -> Vec<Vec<usize>> {
+    // The group of each processor: the smallest processor in it.
+    let mut leader: Vec<usize> = (0..processors.max(1)).collect();
+    for machine in machines {
+        let reach = reach(machine).unwrap_or_else(|| (0..leader.len()).collect());
+        let joined: Vec<usize> = reach.iter().map(|n| leader[*n]).collect();
+        let Some(&first) = joined.iter().min() else { continue };
+        for group in leader.iter_mut().filter(|group| joined.contains(group)) {
+            *group = first;
+        }
+    }
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for machine in machines {
+        let one = reach(machine).and_then(|reach| reach.first().copied()).unwrap_or(0);
+        let members: Vec<usize> = (0..leader.len()).filter(|n| leader[*n] == leader[one]).collect();
+        if !groups.contains(&members) {
+            groups.push(members);
+        }
+    }
+    groups
+}
+
+fn group_of(machine: &Machine, groups: &[Vec<usize>]) -> usize {
+    let one = reach(machine).and_then(|reach| reach.first().copied()).unwrap_or(0);
+    groups.iter().position(|group| group.binary_search(&one).is_ok()).unwrap_or(0)
+}
+
+/// The policy that comes nearest to what Linux does with these domains.
+fn policy(input: &mut Input, machines: &[&Machine]) -> &'static str {
+    let realtime = |m: &&&Machine| m.vcpus.iter().any(|v| v.realtime.is_some());
+    let limited = machines.iter().filter(|m| m.quota_us.is_some()).count();
+    if let Some(machine) = machines.iter().find(realtime) {
+        if limited > 0 {
+            input.note(
+                machine.place,
+                "pool: quotas are kept as budgets but not used: Linux does not throttle real-time threads",
+            );
+        }
+        return "fixed-priority";
+    }
+    let weighted = machines.iter().any(|m| m.shares.is_some());
+    let first = machines[0].place;
+    if limited == machines.len() && !weighted {
+        input.note(first, "pool: policy deferrable comes nearest to quotas, which are refilled every period");
+        return "deferrable";
+    }
+    input.note(first, "pool: policy credit comes nearest to Linux's fair class; quotas are caps");
+    "credit"
+}
+
+/// The vCPUs as units of the policy; parameters that it does not read are kept for others.
+fn units(
+    input: &mut Input,
+    machine: &Machine,
+    pool: &[usize],
+    policy: &str,
+    priorities: &LinuxPriorities,
+) -> Vec<Unit> {
+    let budget_us = machine.quota_us.map(|quota| quota.min(machine.period_us));
+    if budget_us < machine.quota_us {
+        input.note(machine.place, format!("{}: a quota above its period limits nothing", machine.name));
+    }
+    let percent = |quota: i64| (quota as u64 * 100).div_ceil(machine.period_us as u64) as u32;
+    let cap_percent = budget_us.map(percent).filter(|cap| policy == "credit" && *cap < 100);
+    if budget_us.is_some_and(|quota| quota as u64 * 100 % machine.period_us as u64 != 0)
+        && cap_percent.is_some()
+    {
+        input.note(machine.place, format!("{}: the cap is rounded up to a whole percentage", machine.name));
+    }
+    let unit = |thread: &Thread| Unit {
+        budget_ns: budget_us.map(|us| us as u64 * 1_000),
+        period_ns: budget_us.map(|_| machine.period_us as u64 * 1_000),
+        priority: thread.realtime.map(|priority| priorities.rank(priority)),
+        weight: machine.shares.map(|shares| shares.min(65_535)),
+        cap_percent,
+        affinity: thread.processors.clone().filter(|own| own.as_slice() != pool),
+        ..Unit::default()
+    };
+    machine.vcpus.iter().map(unit).collect()
+}

@@ -1,0 +1,145 @@
+//! Host files from what other tools write: libvirt's domain XML, what `xl` prints, workloads of rt-app, systems of CARTS.
+//!
+//! An importer turns its files into a [`draft::Draft`]; the draft becomes the text of a host file, and that is read by the
+//! ordinary parser, so an import obeys every rule of the host file. What the parser refuses is told at the place in
+//! the imported file that the value came from. `docs/export.md` says what becomes of what.
+
+mod carts;
+mod decimal;
+mod draft;
+mod error;
+mod input;
+mod libvirt;
+mod names;
+mod rt_app;
+mod xl;
+mod xml;
+
+use punctual_sched::registry::PolicyInfo;
+use serde::Serialize;
+
+use crate::file::{Overrides, parse};
+use crate::host::Host;
+
+pub use error::{ErrorRecord, Errors};
+
+use draft::Draft;
+use input::Input;
+
+/// What the files are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Domain XML, a file for each domain (<https://libvirt.org/formatdomain.html>).
+    Libvirt,
+    /// What `xl cpupool-list`, `sched-rtds`, `sched-credit`, `sched-credit2` and `vcpu-list` print, in any order.
+    Xl,
+    /// rt-app's workloads (<https://github.com/scheduler-tools/rt-app>, `doc/tutorial.txt`), with what json-c and workgen
+    /// permit beyond JSON: comments, trailing commas, keys more than once.
+    RtApp,
+    /// Systems of components and tasks of CARTS (<https://rtg.cis.upenn.edu/carts/>), or its results.
+    Carts,
+}
+
+impl Format {
+    /// All formats, in the order in which they are shown to users.
+    pub const ALL: [Format; 4] = [Format::Libvirt, Format::Xl, Format::RtApp, Format::Carts];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::Libvirt => "libvirt",
+            Format::Xl => "xl",
+            Format::RtApp => "rt-app",
+            Format::Carts => "carts",
+        }
+    }
+}
+
+/// What the files do not say.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings<'a> {
+    /// The host's name.
+    pub name: &'a str,
+    /// Processors of the machine; by default one more than the highest number that is named.
+    pub processors: Option<usize>,
+    /// The policy of every pool instead of the one that fits the files.
+    pub policy: Option<&'static PolicyInfo>,
+    /// Length of CARTS's unit of time, ns; its files do not name it.
+    pub carts_unit_ns: u64,
+}
+
+impl Default for Settings<'_> {
+    fn default() -> Self {
+        Settings { name: "imported", processors: None, policy: None, carts_unit_ns: 1_000_000 }
+    }
+}
+
+/// Something of a file that did not become part of the host file, or became something else.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Note {
+    /// The file.
+    pub file: String,
+    /// Line, from 1.
+    pub line: usize,
+    /// What it is about and what became of it.
+    pub text: String,
+}
+
+/// The outcome of an import.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Imported {
+    /// The host file, with the notes as comments.
+    pub toml: String,
+    /// What it means.
+    pub host: Host,
+    /// What was not understood or is not the same, in the order of the files.
+    pub notes: Vec<Note>,
+}
+
+/// Makes one host of `files`, each its name and its bytes.
+///
+/// # Errors
+/// All that is wrong with the files, or with the host that they describe.
+pub fn import(format: Format, files: &[(&str, &[u8])], settings: &Settings<'_>) -> Result<Imported, Errors> {
+    let mut input = Input::new(files);
+    let draft = match input.problems.is_empty() {
+        true => match format {
+            Format::Libvirt => libvirt::read(&mut input),
+            Format::Xl => xl::read(&mut input),
+            Format::RtApp => rt_app::read(&mut input),
+            Format::Carts => carts::read(&mut input, settings.carts_unit_ns),
+        },
+        false => Draft::default(),
+    };
+    if !input.problems.is_empty() {
+        return Err(input.errors());
+    }
+    finish(draft, format, input, settings)
+}
+
+/// Writes the draft and has the parser judge it.
+fn finish(
+    mut draft: Draft,
+    format: Format,
+    mut input: Input,
+    settings: &Settings<'_>,
+) -> Result<Imported, Errors> {
+    draft.processors = settings.processors.unwrap_or(draft.processors).max(1);
+    for pool in &mut draft.pools {
+        if let Some(policy) = settings.policy.filter(|policy| policy.name != pool.policy) {
+            pool.policy = policy.name;
+            pool.options.clear();
+        }
+    }
+    let notes = input.notes();
+    let written = draft.write(settings.name, &input.heading(format.name(), &notes));
+    match parse(&written.text, "import.toml", &Overrides::default()) {
+        Ok(host) => Ok(Imported { toml: written.text, host, notes }),
+        Err(errors) => {
+            for record in errors.records() {
+                input.refused(written.place_of(record.line), &record);
+            }
+            Err(input.errors())
+        }
+    }
+}

@@ -1,0 +1,430 @@
+//! rt-app's workloads: threads of phases that run, sleep and wait for timers.
+//!
+//! Keys and events: rt-app's `doc/tutorial.txt` and `src/rt-app_parse_config.c`; an event is recognised by how its key
+//! begins (`run0`, `timer_b`), times are microseconds. rt-app reads with json-c, which permits comments and trailing
+//! commas; workgen permits a key more than once, here as there another event. Threads become tasks directly in one
+//! pool, as rt-app starts them on the machine that it runs on.
+
+use jsonc_parser::ast::{Array, Object, ObjectProp, Value};
+use jsonc_parser::common::Ranged;
+use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
+
+use super::draft::{Draft, LinuxPriorities, Task, Unit, Work};
+use super::error::Place;
+use super::input::{Input, shorten};
+use crate::file::{PROCESSORS_MAX, UNITS_MAX};
+
+/// Longest time and greatest count, far above anything sensible: no sum of them overflows.
+const NUMBER_MAX: i64 = 1 << 40;
+/// Of real-time threads that do not say (rt-app).
+const PRIORITY_DEFAULT: i64 = 10;
+
+/// Keys of threads and phases that are no events and need no word here.
+const SETTINGS: [&str; 12] = [
+    "loop",
+    "phases",
+    "instance",
+    "delay",
+    "policy",
+    "priority",
+    "cpus",
+    "dl-runtime",
+    "dl-period",
+    "dl-deadline",
+    "period",
+    "deadline",
+];
+
+/// Events that a task of a host file does not have.
+const OTHER_EVENTS: [&str; 16] = [
+    "lock", "unlock", "signal", "broad", "wait", "sync", "barrier", "suspend", "resume", "mem", "iorun",
+    "yield", "fork", "sem_post", "sem_wait", "util_",
+];
+
+/// What Linux does with a thread.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Fair,
+    Realtime(i64),
+    /// Runtime, period and deadline, us.
+    Deadline(i64, i64, i64),
+}
+
+/// One phase, times in us.
+#[derive(Clone, Copy, Default)]
+struct Phase {
+    run: i64,
+    sleep: i64,
+    timer: i64,
+    loops: i64,
+}
+
+/// A thread on its way to a task.
+struct Thread {
+    task: Task,
+    class: Class,
+}
+
+pub(super) fn read(input: &mut Input) -> Draft {
+    let mut draft = Draft::default();
+    let mut threads = Vec::new();
+    for file in 0..input.sources.len() {
+        let text = input.sources[file].text.clone();
+        let options = ParseOptions { allow_missing_commas: false, ..ParseOptions::default() };
+        match parse_to_ast(&text, &CollectOptions::default(), &options) {
+            Ok(parsed) => {
+                workload(&mut Reader { input, file }, parsed.value.as_ref(), &mut draft, &mut threads)
+            }
+            Err(e) => {
+                let place = input.place(file, e.range().start..e.range().end);
+                input.problem(
+                    place,
+                    format!("this is not JSON: {}", e.kind()),
+                    "expected a workload of rt-app",
+                );
+            }
+        }
+    }
+    if threads.is_empty() && input.problems.is_empty() {
+        let place = input.place(0, 0..0);
+        input.problem(place, "no thread has work", "expected \"tasks\" with threads that run");
+    }
+    assemble(input, &mut draft, threads);
+    draft
+}
+
+/// One file.
+struct Reader<'a> {
+    input: &'a mut Input,
+    file: usize,
+}
+
+impl Reader<'_> {
+    fn place(&self, node: &impl Ranged) -> Place {
+        let range = node.range();
+        self.input.place(self.file, range.start..range.end)
+    }
+
+    fn wrong<T>(&mut self, node: &Value<'_>, key: &str, expected: &str) -> Option<T> {
+        let place = self.place(node);
+        self.input.problem(
+            place,
+            format!("`{}` has the wrong type", shorten(key)),
+            format!("expected {expected}"),
+        );
+        None
+    }
+
+    /// The last property of this name, which is the one that json-c keeps.
+    fn get<'a, 't>(object: &'a Object<'t>, key: &str) -> Option<&'a ObjectProp<'t>> {
+        object.properties.iter().rev().find(|p| p.name.as_str() == key)
+    }
+
+    fn object<'a, 't>(&mut self, value: &'a Value<'t>, key: &str) -> Option<&'a Object<'t>> {
+        match value {
+            Value::Object(object) => Some(object),
+            other => self.wrong(other, key, "an object"),
+        }
+    }
+
+    /// A whole number; `None` inside: not given.
+    fn number(&mut self, object: &Object<'_>, key: &str, min: i64) -> Option<Option<i64>> {
+        let Some(property) = Reader::get(object, key) else { return Some(None) };
+        self.number_of(&property.value, key, min).map(Some)
+    }
+
+    fn number_of(&mut self, value: &Value<'_>, key: &str, min: i64) -> Option<i64> {
+        let Value::NumberLit(number) = value else { return self.wrong(value, key, "a whole number") };
+        let place = self.place(value);
+        self.input.integer(place, &format!("`{}`", shorten(key)), number.value, min, NUMBER_MAX)
+    }
+
+    fn word(&mut self, object: &Object<'_>, key: &str) -> Option<Option<(String, Place)>> {
+        let Some(property) = Reader::get(object, key) else { return Some(None) };
+        match &property.value {
+            Value::StringLit(text) => Some(Some((text.value.to_string(), self.place(&property.value)))),
+            other => self.wrong(other, key, "a string"),
+        }
+    }
+}
+
+fn workload(
+    reader: &mut Reader<'_>,
+    value: Option<&Value<'_>>,
+    draft: &mut Draft,
+    threads: &mut Vec<Thread>,
+) {
+    let Some(Value::Object(root)) = value else {
+        let place = reader.input.place(reader.file, 0..0);
+        return reader.input.problem(place, "the file is no object", "expected { \"tasks\" : { ... } }");
+    };
+    let mut default_policy = None;
+    if let Some(global) = Reader::get(root, "global").and_then(|p| reader.object(&p.value, "global")) {
+        let seconds = reader.number(global, "duration", -1).flatten();
+        let duration_ns = seconds.filter(|s| *s > 0).map(|s| (s as u64).saturating_mul(1_000_000_000));
+        draft.duration_ns = draft.duration_ns.max(duration_ns);
+        default_policy = reader.word(global, "default_policy").flatten();
+    }
+    let Some(tasks) = Reader::get(root, "tasks") else {
+        let place = reader.place(root);
+        return reader.input.problem(place, "`tasks` is missing", "expected \"tasks\" : { ... }");
+    };
+    let Some(tasks) = reader.object(&tasks.value, "tasks") else { return };
+    for property in &tasks.properties {
+        if let Some(object) = reader.object(&property.value, property.name.as_str()) {
+            thread(reader, property, object, default_policy.as_ref(), draft, threads);
+        }
+    }
+}
+
+fn thread(
+    reader: &mut Reader<'_>,
+    property: &ObjectProp<'_>,
+    object: &Object<'_>,
+    default_policy: Option<&(String, Place)>,
+    draft: &mut Draft,
+    threads: &mut Vec<Thread>,
+) -> Option<()> {
+    let name = property.name.as_str();
+    let place = reader.place(&property.name);
+    let instances = reader.number(object, "instance", 0)?.unwrap_or(1);
+    if instances > (UNITS_MAX - threads.len()) as i64 {
+        reader.input.problem(place, "there are too many threads", format!("expected at most {UNITS_MAX}"));
+        return None;
+    }
+    let delay_us = reader.number(object, "delay", 0)?.unwrap_or(0);
+    let class = class(reader, object, default_policy)?;
+    let affinity = match Reader::get(object, "cpus") {
+        Some(property) => Some(processors(reader, &property.value)?),
+        None => None,
+    };
+    draft.see(affinity.as_deref().unwrap_or_default());
+    let phases = phases(reader, name, object, class)?;
+    let Some(work) = work(reader, name, place, &phases, delay_us) else {
+        reader.input.note(place, format!("{name}: it never runs: left out"));
+        return Some(());
+    };
+    let mut unit = Unit { affinity, ..Unit::default() };
+    if let Class::Deadline(runtime, period, deadline) = class {
+        unit.budget_ns = Some(runtime as u64 * 1_000);
+        unit.period_ns = Some(period as u64 * 1_000);
+        unit.deadline_ns = Some(deadline as u64 * 1_000).filter(|_| !matches!(work, Work::Hog { .. }));
+    }
+    for n in 0..instances {
+        let name = if instances == 1 { name.to_string() } else { format!("{name}-{n}") };
+        let task = Task { name, work: again(&work), unit: unit.clone(), place };
+        threads.push(Thread { task, class });
+    }
+    Some(())
+}
+
+fn again(work: &Work) -> Work {
+    match *work {
+        Work::Hog { start_ns } => Work::Hog { start_ns },
+        Work::Periodic { period_ns, offset_ns, cost_ns } => Work::Periodic { period_ns, offset_ns, cost_ns },
+        Work::Sporadic { separation_ns, offset_ns, cost_ns } => {
+            Work::Sporadic { separation_ns, offset_ns, cost_ns }
+        }
+    }
+}
+
+fn class(reader: &mut Reader<'_>, object: &Object<'_>, default: Option<&(String, Place)>) -> Option<Class> {
+    let given = reader.word(object, "policy")?;
+    let Some((policy, place)) = given.as_ref().or(default) else { return Some(Class::Fair) };
+    match policy.as_str() {
+        "SCHED_OTHER" | "SCHED_BATCH" | "SCHED_IDLE" => Some(Class::Fair),
+        "SCHED_FIFO" | "SCHED_RR" => {
+            Some(Class::Realtime(reader.number(object, "priority", 0)?.unwrap_or(PRIORITY_DEFAULT)))
+        }
+        "SCHED_DEADLINE" => {
+            // Without the prefix in older files; beside phases `runtime` is no event.
+            let mut key = |new: &str, old: &str| -> Option<Option<i64>> {
+                match reader.number(object, new, 1)? {
+                    Some(given) => Some(Some(given)),
+                    None => reader.number(object, old, 1),
+                }
+            };
+            let runtime = key("dl-runtime", "runtime")?;
+            let period = key("dl-period", "period")?.or(runtime);
+            let deadline = key("dl-deadline", "deadline")?.or(period);
+            let (Some(runtime), Some(period), Some(deadline)) = (runtime, period, deadline) else {
+                reader.input.problem(
+                    *place,
+                    "SCHED_DEADLINE without `dl-runtime`",
+                    "expected \"dl-runtime\" : us",
+                );
+                return None;
+            };
+            Some(Class::Deadline(runtime, period, deadline))
+        }
+        other => {
+            let message = format!("the policy is {:?}", shorten(other));
+            let expected =
+                "expected SCHED_OTHER, SCHED_BATCH, SCHED_IDLE, SCHED_RR, SCHED_FIFO or SCHED_DEADLINE";
+            reader.input.problem(*place, message, expected);
+            None
+        }
+    }
+}
+
+fn processors(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Vec<usize>> {
+    let Value::Array(Array { elements, .. }) = value else {
+        return reader.wrong(value, "cpus", "a list of numbers");
+    };
+    let mut list = Vec::new();
+    for element in elements {
+        let Value::NumberLit(number) = element else { return reader.wrong(element, "cpus", "whole numbers") };
+        let place = reader.place(element);
+        list.push(reader.input.integer(place, "`cpus`", number.value, 0, PROCESSORS_MAX as i64 - 1)? as usize);
+    }
+    if list.is_empty() {
+        return reader.wrong(value, "cpus", "at least one processor");
+    }
+    list.sort_unstable();
+    list.dedup();
+    Some(list)
+}
+
+/// The phases of a thread; without `phases` the thread is one.
+fn phases(reader: &mut Reader<'_>, name: &str, object: &Object<'_>, class: Class) -> Option<Vec<Phase>> {
+    let legacy = matches!(class, Class::Deadline(..)) && Reader::get(object, "dl-runtime").is_none();
+    let Some(property) = Reader::get(object, "phases") else {
+        let mut only = phase(reader, name, object, legacy)?;
+        if only.loops > 0 && Reader::get(object, "loop").is_some() {
+            ends(reader, name, object);
+        }
+        only.loops = 1;
+        return Some(vec![only]);
+    };
+    let phases = reader.object(&property.value, "phases")?;
+    if reader.number(object, "loop", -1)?.is_some_and(|loops| loops >= 0) {
+        ends(reader, name, object);
+    }
+    let mut list = Vec::new();
+    for property in &phases.properties {
+        let inner = reader.object(&property.value, property.name.as_str())?;
+        for key in ["policy", "priority", "cpus", "dl-runtime", "dl-period", "dl-deadline"] {
+            if let Some(own) = Reader::get(inner, key) {
+                let place = reader.place(&own.name);
+                reader.input.note(place, format!("{name}: `{key}` of a single phase is not carried over"));
+            }
+        }
+        let mut read = phase(reader, name, inner, false)?;
+        let for_ever = read.loops < 0;
+        read.loops = read.loops.max(if for_ever { 1 } else { 0 });
+        list.push(read);
+        if for_ever {
+            break;
+        }
+    }
+    Some(list)
+}
+
+fn ends(reader: &mut Reader<'_>, name: &str, object: &Object<'_>) {
+    if let Some(property) = Reader::get(object, "loop") {
+        let place = reader.place(&property.name);
+        reader.input.note(place, format!("{name}: it ends after some loops; the task goes on"));
+    }
+}
+
+/// Adds up the events. In older files of SCHED_DEADLINE threads `runtime` is the reservation, no event.
+fn phase(reader: &mut Reader<'_>, name: &str, object: &Object<'_>, legacy: bool) -> Option<Phase> {
+    let mut phase = Phase { loops: reader.number(object, "loop", -1)?.unwrap_or(1), ..Phase::default() };
+    for property in &object.properties {
+        let key = property.name.as_str();
+        let value = &property.value;
+        if SETTINGS.contains(&key) || (legacy && key == "runtime") {
+            continue;
+        }
+        if OTHER_EVENTS.iter().any(|event| key.starts_with(event)) || !known(key) {
+            let place = reader.place(&property.name);
+            reader.input.note(place, format!("{name}: `{}` is not carried over", shorten(key)));
+        } else if key.starts_with("run") {
+            phase.run = (phase.run + reader.number_of(value, key, 0)?).min(NUMBER_MAX);
+        } else if key.starts_with("sleep") {
+            phase.sleep = (phase.sleep + reader.number_of(value, key, 0)?).min(NUMBER_MAX);
+        } else {
+            let timer = reader.object(value, key)?;
+            phase.timer = (phase.timer + reader.number(timer, "period", 0)?.unwrap_or(0)).min(NUMBER_MAX);
+        }
+    }
+    Some(phase)
+}
+
+fn known(key: &str) -> bool {
+    ["run", "sleep", "timer"].iter().any(|event| key.starts_with(event))
+}
+
+/// What the phases amount to as a task; `None`: nothing.
+fn work(reader: &mut Reader<'_>, name: &str, place: Place, phases: &[Phase], delay_us: i64) -> Option<Work> {
+    let ns = |us: i64| us as u64 * 1_000;
+    let offset_ns = ns(delay_us);
+    let running: Vec<&Phase> = phases.iter().filter(|p| p.loops > 0 && p.run > 0).collect();
+    let first = *running.first()?;
+    if phases.iter().all(|p| p.sleep == 0 && p.timer == 0) {
+        return Some(Work::Hog { start_ns: offset_ns });
+    }
+    let active: Vec<&Phase> = phases.iter().filter(|p| p.loops > 0).collect();
+    if active.iter().all(|p| p.timer > 0 && p.timer == first.timer) {
+        let (least, most) = (running.iter().map(|p| p.run).min()?, running.iter().map(|p| p.run).max()?);
+        if least < most || running.len() < active.len() {
+            reader
+                .input
+                .note(place, format!("{name}: phases of different work become costs drawn at random"));
+        }
+        if active.iter().any(|p| p.sleep > 0) {
+            reader
+                .input
+                .note(place, format!("{name}: sleep between two expiries of its timer is not carried over"));
+        }
+        return Some(Work::Periodic {
+            period_ns: ns(first.timer),
+            offset_ns,
+            cost_ns: (ns(least), ns(most)),
+        });
+    }
+    // A sleep begins when the run has ended: the distance of two releases is at least their sum.
+    let length =
+        |p: &&Phase| i128::from(p.loops) * i128::from(if p.timer > 0 { p.timer } else { p.run + p.sleep });
+    let cycle: i128 = active.iter().map(length).sum();
+    let cost: i128 = active.iter().map(|p| i128::from(p.loops) * i128::from(p.run)).sum();
+    if active.len() > 1 || first.loops > 1 {
+        reader.input.note(place, format!("{name}: its phases become one job for all of them"));
+    }
+    let bounded = |us: i128| ns(us.min(i128::from(NUMBER_MAX)) as i64);
+    Some(Work::Sporadic { separation_ns: bounded(cycle), offset_ns, cost_ns: (bounded(cost), bounded(cost)) })
+}
+
+/// One pool under the policy that comes nearest to the threads' classes.
+fn assemble(input: &mut Input, draft: &mut Draft, mut threads: Vec<Thread>) {
+    let Some(first) = threads.first() else { return };
+    let place = first.task.place;
+    let deadline = |t: &Thread| matches!(t.class, Class::Deadline(..));
+    let policy = if threads.iter().all(deadline) {
+        "cbs"
+    } else if threads.iter().all(|t| t.class == Class::Fair) {
+        input.note(place, "pool: policy credit comes nearest to Linux's fair class");
+        "credit"
+    } else {
+        if threads.iter().any(deadline) {
+            input.note(
+                place,
+                "pool: SCHED_DEADLINE threads are taken as the most urgent of fixed priorities, as in Linux",
+            );
+        }
+        "fixed-priority"
+    };
+    if policy == "fixed-priority" {
+        let linux = |class: Class| match class {
+            Class::Fair => -1,
+            Class::Realtime(priority) => priority,
+            Class::Deadline(..) => NUMBER_MAX + 1,
+        };
+        let ranks = LinuxPriorities::new(threads.iter().map(|t| linux(t.class)));
+        for thread in &mut threads {
+            thread.task.unit.priority = Some(ranks.rank(linux(thread.class)));
+        }
+    }
+    let pool = draft.add_pool("host", policy, place);
+    draft.pools[pool].tasks = threads.into_iter().map(|t| t.task).collect();
+}

@@ -1,0 +1,119 @@
+//! `punctual export`: a host's scheduling parameters as settings of other tools.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use punctual_model::export::{Export, File, Keep, Target, export};
+
+use super::input::{Changes, HostFile};
+use super::output::{OutFile, Ui};
+use super::{Failure, exit};
+
+/// Write a host's scheduling parameters as settings of Xen, libvirt, systemd or QEMU.
+///
+/// What the target cannot express is said on standard error and in the files. What has to be rounded is rounded so
+/// that nobody gets less. docs/export.md says what becomes of what, and how to use the files.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    punctual export examples/mixed-pools.toml --to xl                     look at it\n  \
+    punctual export examples/mixed-pools.toml --to xl --output settings   a file each\n  \
+    punctual export host.toml --to libvirt --keep priority                SCHED_FIFO instead of quotas\n  \
+    punctual export host.toml --to systemd --json | jq '.losses[]'        what is left out")]
+pub struct Args {
+    /// The host file; `-` reads standard input.
+    #[arg(value_name = "HOST.toml")]
+    file: PathBuf,
+    /// Whose settings to write.
+    #[arg(long, value_name = "TARGET")]
+    to: TargetName,
+    /// What to keep of a unit with budget and priority, where Linux enforces one of them.
+    #[arg(long, value_name = "WHAT", default_value = "budget")]
+    keep: KeepName,
+    /// Write the files into this directory, which is made if missing; `-` prints them one after another.
+    #[arg(long, value_name = "DIR", default_value = "-")]
+    output: PathBuf,
+    /// Exit with 1 if anything of the host is not expressed.
+    #[arg(long)]
+    fail_on_loss: bool,
+    /// Print files and losses as JSON.
+    #[arg(long, conflicts_with = "output")]
+    json: bool,
+    /// Schedule every pool by this policy instead of the file's.
+    #[arg(long, value_name = "POLICY")]
+    policy: Option<String>,
+    #[command(flatten)]
+    changes: Changes,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum TargetName {
+    /// Xen: cpupool and domain configuration, a script of xl commands.
+    Xl,
+    /// Domain XML: vcpu and cputune.
+    Libvirt,
+    /// Drop-ins of service units, also for tasks.
+    Systemd,
+    /// Scripts that start QEMU and set its threads.
+    Qemu,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum KeepName {
+    /// Budget and period; who goes first is left to Linux.
+    Budget,
+    /// The order of priorities (SCHED_FIFO), without limits.
+    Priority,
+}
+
+/// Runs `punctual export`.
+pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
+    let host = HostFile::read(&args.file)?.host(&args.changes.overrides(args.policy.clone()))?;
+    let target = match args.to {
+        TargetName::Xl => Target::Xl,
+        TargetName::Libvirt => Target::Libvirt,
+        TargetName::Systemd => Target::Systemd,
+        TargetName::Qemu => Target::Qemu,
+    };
+    let keep = match args.keep {
+        KeepName::Budget => Keep::Budget,
+        KeepName::Priority => Keep::Priority,
+    };
+    let made = export(&host, target, keep);
+    if args.json {
+        ui.print_json(&made)?;
+    } else if args.output == Path::new("-") {
+        ui.print(one_after_another(&made))?;
+    } else {
+        write_all(&made.files, &args.output)?;
+        ui.print(listing(&made, &args.output))?;
+    }
+    for loss in &made.losses {
+        ui.warn(&format!("{}: {}: {}", loss.item, loss.field, loss.why));
+    }
+    Ok(if args.fail_on_loss && !made.losses.is_empty() { exit::MISSED } else { exit::OK })
+}
+
+fn one_after_another(made: &Export) -> String {
+    let headed = |file: &File| format!("==> {} <==\n{}", file.name, file.text);
+    made.files.iter().map(headed).collect::<Vec<_>>().join("\n")
+}
+
+fn listing(made: &Export, directory: &Path) -> String {
+    made.files.iter().map(|file| format!("{}\n", directory.join(&file.name).display())).collect()
+}
+
+fn write_all(files: &[File], directory: &Path) -> Result<(), Failure> {
+    for file in files {
+        let path = directory.join(&file.name);
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent).map_err(|e| {
+                Failure::Usage(format!("cannot make the directory {}: {e}", parent.display()))
+            })?;
+        }
+        let mut out = OutFile::create(&path)?;
+        out.write_all(file.text.as_bytes()).map_err(|e| Failure::Usage(e.to_string()))?;
+        out.finish()?;
+    }
+    Ok(())
+}

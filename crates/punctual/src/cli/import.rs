@@ -1,0 +1,122 @@
+//! `punctual import`: a host file from what other tools write.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use punctual_model::import::{Format, Settings, import};
+use punctual_sched::registry;
+
+use super::input::{HostFile, PolicyName};
+use super::output::{OutFile, Ui};
+use super::{Failure, exit};
+
+/// Make a host file of libvirt's domain XML, what xl prints, rt-app's workloads or CARTS's systems.
+///
+/// What was not understood or cannot be said in a host file is told with file and line, on standard error and in the
+/// host file's first comment. docs/export.md says what becomes of what.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    virsh dumpxml video > video.xml; punctual import --from libvirt video.xml audio.xml --output host.toml\n  \
+    (xl cpupool-list -c; xl sched-rtds -v all; xl vcpu-list) | punctual import --from xl -\n  \
+    punctual import --from rt-app workload.json --processors 4 | punctual sim -\n  \
+    punctual import --from carts system.xml --unit us --policy deferrable")]
+pub struct Args {
+    /// The files; `-` reads standard input.
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// What they are.
+    #[arg(long, value_name = "FORMAT")]
+    from: FormatName,
+    /// Write the host file there; `-` prints it.
+    #[arg(long, value_name = "HOST.toml", default_value = "-")]
+    output: PathBuf,
+    /// Processors of the machine, instead of as many as the files name.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    processors: Option<u16>,
+    /// Schedule every pool by this policy instead of the one that comes nearest.
+    #[arg(long, value_name = "POLICY", value_parser = PolicyName { or_all: false })]
+    policy: Option<String>,
+    /// CARTS: what one unit of its times is.
+    #[arg(long, value_name = "UNIT", default_value = "ms")]
+    unit: UnitName,
+    /// Print the notes and the host file as JSON.
+    #[arg(long, conflicts_with = "output")]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum FormatName {
+    /// Domain XML, a file for each domain.
+    Libvirt,
+    /// What xl cpupool-list, sched-rtds, sched-credit and vcpu-list print.
+    Xl,
+    /// Workloads in rt-app's JSON.
+    RtApp,
+    /// Systems or results of CARTS, in XML.
+    Carts,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum UnitName {
+    /// Microseconds.
+    Us,
+    /// Milliseconds.
+    Ms,
+    /// Seconds.
+    S,
+}
+
+/// Runs `punctual import`.
+pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
+    let files = HostFile::read_all(&args.files)?;
+    let files: Vec<(&str, &[u8])> = files.iter().map(|f| (f.name.as_str(), f.bytes())).collect();
+    let policy = match &args.policy {
+        Some(name) => Some(registry::find(name).ok_or_else(|| no_policy(name))?),
+        None => None,
+    };
+    let settings = Settings {
+        name: &name(args),
+        processors: args.processors.map(usize::from),
+        policy,
+        carts_unit_ns: match args.unit {
+            UnitName::Us => 1_000,
+            UnitName::Ms => 1_000_000,
+            UnitName::S => 1_000_000_000,
+        },
+    };
+    let format = match args.from {
+        FormatName::Libvirt => Format::Libvirt,
+        FormatName::Xl => Format::Xl,
+        FormatName::RtApp => Format::RtApp,
+        FormatName::Carts => Format::Carts,
+    };
+    let imported = import(format, &files, &settings)
+        .map_err(|errors| Failure::Import(errors.render(ui.stderr_has_colour())))?;
+    if args.json {
+        let value = serde_json::json!({ "host_file": imported.toml, "notes": imported.notes });
+        ui.print_json(&value)?;
+    } else if args.output == Path::new("-") {
+        ui.print(&imported.toml)?;
+    } else {
+        let mut out = OutFile::create(&args.output)?;
+        out.write_all(imported.toml.as_bytes()).map_err(|e| Failure::Usage(e.to_string()))?;
+        out.finish()?;
+    }
+    for note in &imported.notes {
+        ui.warn(&format!("{}:{}: {}", note.file, note.line, note.text));
+    }
+    Ok(exit::OK)
+}
+
+/// The host is called like the file that is written, or the first one that is read.
+fn name(args: &Args) -> String {
+    let named = [&args.output, &args.files[0]].into_iter().find(|path| path.as_path() != Path::new("-"));
+    let stem = named.and_then(|path| path.file_stem()).map(|stem| stem.to_string_lossy().into_owned());
+    stem.filter(|stem| !stem.is_empty()).unwrap_or_else(|| "imported".into())
+}
+
+fn no_policy(name: &str) -> Failure {
+    let names: Vec<&str> = registry::policies().iter().map(|p| p.name).collect();
+    Failure::Usage(format!("no policy is called \"{name}\"; expected one of {}", names.join(", ")))
+}
