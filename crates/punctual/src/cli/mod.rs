@@ -13,6 +13,7 @@ mod jobs;
 mod metric;
 mod output;
 mod policies;
+mod report;
 mod reproduce;
 mod run;
 mod show;
@@ -57,6 +58,7 @@ Examples:
   punctual sweep examples/five-vms.toml --vary 'domain.*.generate.load=30%..100%:10%'
   punctual check examples/five-vms.toml                    which deadlines are guaranteed?
   punctual run examples/misbehaving.toml --policy deferrable,linux-cfs     five real VMs on this machine
+  punctual sim examples/five-vms.toml --report out.html    the whole story as one HTML page
   punctual policies rtds                                   what a policy is and takes";
 
 /// Keeps virtual machines on time.
@@ -104,6 +106,7 @@ enum Command {
     Attach(run::AttachArgs),
     Top(top::Args),
     Restore(run::RestoreArgs),
+    Report(report::Args),
     Policies(policies::Args),
     Reproduce(reproduce::Args),
     Show(show::Args),
@@ -176,6 +179,7 @@ pub fn main() -> ExitCode {
         Command::Attach(args) => run::attach(args, &ui),
         Command::Top(args) => top::run(args, &ui),
         Command::Restore(args) => run::restore(args, &ui),
+        Command::Report(args) => report::run(args, &ui),
         Command::Policies(args) => policies::run(args, &ui),
         Command::Reproduce(args) => reproduce::run(args, &ui),
         Command::Show(args) => show::run(args, &ui),
@@ -186,7 +190,7 @@ pub fn main() -> ExitCode {
     };
     ExitCode::from(match done {
         Ok(code) => code,
-        Err(failure) => report(failure, &ui),
+        Err(failure) => explain(failure, &ui),
     })
 }
 
@@ -205,7 +209,7 @@ fn color_of_help() -> clap::ColorChoice {
     }
 }
 
-fn report(failure: Failure, ui: &Ui) -> u8 {
+fn explain(failure: Failure, ui: &Ui) -> u8 {
     match failure {
         Failure::Usage(text) => {
             ui.error(&text);
@@ -231,7 +235,7 @@ mod tests {
     #[test]
     fn a_violated_invariant_has_an_exit_code_of_its_own() {
         let ui = Ui::new(anstream::ColorChoice::Never);
-        let code = |error: punctual_sim::Error| report(error.into(), &ui);
+        let code = |error: punctual_sim::Error| explain(error.into(), &ui);
         assert_eq!(
             code(punctual_sim::Error::Violation("two units share a processor".into())),
             exit::VIOLATION
