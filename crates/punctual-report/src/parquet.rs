@@ -15,7 +15,7 @@ use ::parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use ::parquet::schema::parser::parse_message_type;
 
 use crate::html::Column;
-use crate::records::{Records, Value, records};
+use crate::records::{Records, Value, records, source};
 
 const SCHEMA: &str = "
 message results {
@@ -129,7 +129,7 @@ fn of_table(long: &mut Long, column: &Column, table: &Records) {
         };
         let mut push = |metric: &str, bucket: Option<u64>, value: u64| {
             long.result.push(column.label.as_str().into());
-            long.source.push(source(column).into());
+            long.source.push(source(column.results.source).into());
             long.host.push(column.results.host.as_str().into());
             long.seed.push(bits(column.results.seed));
             long.table.push(table.name.into());
@@ -150,12 +150,5 @@ fn of_table(long: &mut Long, column: &Column, table: &Records) {
                 push(metric, None, *value);
             }
         }
-    }
-}
-
-fn source(column: &Column) -> &'static str {
-    match column.results.source {
-        punctual_model::results::Source::Simulation => "simulation",
-        punctual_model::results::Source::Live => "live",
     }
 }

@@ -89,7 +89,7 @@ const SUMMARY: [(&str, Summary); 8] = [
 ];
 
 fn summary(of: &Recorder) -> impl Iterator<Item = Value> {
-    SUMMARY.iter().map(|(_, number)| Value::Number(number(of)))
+    SUMMARY.iter().map(move |(_, number)| Value::Number(number(of)))
 }
 
 fn jobs(of: &JobStats) -> impl Iterator<Item = Value> {
@@ -183,7 +183,7 @@ fn runs(columns: &[Column]) -> Records {
 }
 
 /// As in JSON.
-fn source(source: Source) -> &'static str {
+pub(crate) fn source(source: Source) -> &'static str {
     match source {
         Source::Simulation => "simulation",
         Source::Live => "live",

@@ -27,6 +27,7 @@ use toml::de::DeTable;
 pub use error::{ErrorRecord, Errors};
 pub use keys::{GENERATED_MAX, NESTING_MAX, PERIOD_MIN_NS, PROCESSORS_MAX, UNITS_MAX};
 pub use overrides::Overrides;
+pub use quantity::duration as parse_duration;
 pub use schema::{schema, update_reference};
 pub use write::to_toml;
 

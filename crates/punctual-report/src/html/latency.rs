@@ -93,17 +93,15 @@ fn lines(of: Vec<(String, &Recorder)>) -> Vec<Line<'_>> {
 fn figure(name: &str, what: &str, note: &str, lines: &[Line<'_>]) -> String {
     let title = format!("Response times of {name}");
     let alternative = format!("{title}; the table below has the numbers");
+    let note = if note.is_empty() { String::new() } else { format!("<p class=\"note\">{note}</p>\n") };
     format!(
-        "<figure>\n<h3>{}</h3>\n<div class=\"pair\">\n{}{}</div>\n{}{}</figure>\n",
+        "<figure>\n<h3>{}</h3>\n<div class=\"pair\">\n{}{}</div>\n{}{note}{}</figure>\n",
         escape(name),
         plot::cumulative(&format!("Cumulative: {alternative}"), lines),
         plot::percentiles(&format!("By percentile: {alternative}"), lines),
         plot::legend(lines.iter().map(|line| line.name.as_str())),
-        if note.is_empty() { String::new() } else { format!("<p class=\"note\">{note}</p>\n") },
+        details("The numbers", &table(&title, what, lines).html())
     )
-    .replace("</figure>\n", "")
-        + &details("The numbers", &table(&title, what, lines).html())
-        + "</figure>\n"
 }
 
 fn table(caption: &str, what: &str, lines: &[Line<'_>]) -> Table {

@@ -82,7 +82,7 @@ impl Table {
         let caption = escape(&self.caption);
         // Who uses the keyboard must be able to scroll it.
         let mut out = format!(
-            "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{caption}\"><table>\n\
+            "<div class=\"scroll\" tabindex=\"0\" role=\"group\" aria-label=\"{caption}\"><table>\n\
              <caption class=\"unseen\">{caption}</caption>\n<thead><tr>"
         );
         for column in &self.columns {

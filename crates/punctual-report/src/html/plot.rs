@@ -274,8 +274,9 @@ pub fn legend<'a>(names: impl Iterator<Item = &'a str>) -> String {
     out + "</ul>\n"
 }
 
-/// The height of one strip of [`step_strip`].
-const STRIP: f64 = 74.0;
+/// Width and height of one strip of [`step_strip`].
+const STRIP_WIDTH: f64 = 640.0;
+const STRIP: f64 = 54.0;
 
 /// A value that changes in steps over time: `(time, value)` from `from_ns` to `to_ns`, both in ns.
 pub fn step_strip(
@@ -286,12 +287,12 @@ pub fn step_strip(
     with_times: bool,
 ) -> String {
     let most = steps_of.iter().map(|step| step.1).max().unwrap_or(0).max(1);
-    let height = if with_times { STRIP + 20.0 } else { STRIP };
-    let wide = 2.0 * WIDTH;
+    let height = if with_times { STRIP + 16.0 } else { STRIP };
+    let wide = STRIP_WIDTH;
     let x = |at: u64| {
         LEFT + (at.saturating_sub(from_ns)) as f64 / (to_ns - from_ns).max(1) as f64 * (wide - LEFT - RIGHT)
     };
-    let y = |value: u64| STRIP - 8.0 - value as f64 / most as f64 * (STRIP - 20.0);
+    let y = |value: u64| STRIP - 6.0 - value as f64 / most as f64 * (STRIP - 16.0);
     let mut out = format!(
         "<svg class=\"plot strip\" viewBox=\"0 0 {wide} {height}\" role=\"img\" aria-label=\"{}\">\n",
         escape(title)
@@ -303,7 +304,7 @@ pub fn step_strip(
             "<path class=\"grid\" d=\"M{left} {}H{right}\"/><text x=\"{}\" y=\"{}\" text-anchor=\"end\">{label}</text>",
             coordinate(y(value)),
             coordinate(LEFT - 6.0),
-            coordinate(y(value) + 4.0),
+            coordinate(y(value) + 3.0),
         );
     }
     let mut path: Option<Steps> = None;
@@ -324,7 +325,7 @@ pub fn step_strip(
                 out,
                 "<text x=\"{}\" y=\"{}\" text-anchor=\"{anchor}\">{}</text>",
                 coordinate(x(at)),
-                coordinate(height - 4.0),
+                coordinate(height - 3.0),
                 crate::format::fmt_duration(ns(at))
             );
         }

@@ -164,9 +164,12 @@
     width = box.clientWidth;
     left = width < 560 ? 84 : 150;
     seen = Math.min(height, chart.dataset.paper ? 900 : Math.max(240, Math.min(680, innerHeight * 0.7)));
-    box.style.height = `${seen + 2}px`;
-    byId('rows-height').style.height = `${height}px`;
+    const isPaper = Boolean(chart.dataset.paper);
+    box.style.height = isPaper ? 'auto' : `${seen + 2}px`;
+    byId('rows-height').style.height = isPaper ? 'auto' : `${height}px`;
     fit(canvas, context, width, seen);
+    // A sheet of paper has another width than the window: scaled as a whole.
+    if (isPaper) canvas.style.height = 'auto';
     fit(overview, small, overview.clientWidth, 34);
   };
   const x = (t) => left + (t - view.from) / (view.to - view.from) * (width - left);

@@ -7,14 +7,6 @@ use super::markup::{Cell, Section, Table, escape};
 use super::{Page, time};
 use crate::format::{fmt_count, fmt_duration};
 
-/// How results came about, in a word.
-pub fn source(results: &Results) -> &'static str {
-    match results.source {
-        Source::Simulation => "simulated",
-        Source::Live => "live",
-    }
-}
-
 /// The policies of the pools, each once.
 pub fn policies(results: &Results) -> String {
     let mut names: Vec<&str> = Vec::new();

@@ -81,7 +81,7 @@ impl Interval {
 }
 
 fn time(text: &str) -> Result<Duration, String> {
-    punctual_model::file::parse_duration(text)
+    punctual_model::file::parse_duration(text).map_err(|expected| format!("expected {expected}"))
 }
 
 /// Runs `punctual report`.
@@ -169,7 +169,7 @@ fn write_into(
 /// A name for each distribution's file; those that would be equal get a number.
 fn names(distributions: &[Distribution<'_>]) -> Vec<String> {
     let mut taken = std::collections::HashMap::new();
-    let name = |distribution| {
+    let name = |distribution: &Distribution<'_>| {
         let stem = hdr::file_stem(distribution);
         let times: &mut u32 = taken.entry(stem.clone()).or_default();
         *times += 1;

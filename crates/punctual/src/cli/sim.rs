@@ -232,7 +232,8 @@ fn write_report(path: &Path, args: &Args, variants: &[Variant<'_>], results: &[R
 
 /// Through JSON, as `punctual report --check` gets it: there is one way in.
 fn guarantees(host: &Host) -> Result<Guarantees, Failure> {
-    let answer = serde_json::to_string(&punctual_analysis::analyse(host)).map_err(std::io::Error::from)?;
+    let answer = serde_json::to_string(&punctual_analysis::analyse(host));
+    let answer = answer.map_err(|e| Failure::Usage(format!("the analysis cannot be shown: {e}")))?;
     Guarantees::from_json(&answer, "the analysis").map_err(Failure::Usage)
 }
 
