@@ -83,7 +83,8 @@ pub fn write_hlog(distributions: &[Distribution<'_>], mut out: impl Write) -> io
 fn tag_of(distribution: &Distribution<'_>) -> String {
     let Distribution { result, parent, name, metric, .. } = distribution;
     let path = if parent.is_empty() { (*name).to_owned() } else { format!("{parent}/{name}") };
-    format!("{result}:{path}:{metric}").replace(|c: char| c == ',' || c.is_whitespace() || c.is_control(), "_")
+    format!("{result}:{path}:{metric}")
+        .replace(|c: char| c == ',' || c.is_whitespace() || c.is_control(), "_")
 }
 
 /// A name of a file for a distribution, without ending: letters, digits, `.`, `_` and `-` only.

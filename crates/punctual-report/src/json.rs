@@ -282,8 +282,12 @@ mod tests {
         let array = format!("[{},{}]", to_json(&a), to_json(&b));
         assert_eq!(all_from_json(&to_json(&a), "run.json"), Ok(vec![a.clone()]));
         assert_eq!(all_from_json(&array, "run.json"), Ok(vec![a, b]));
-        let error = all_from_json(&array.replacen(FORMAT, "other", 2), "run.json").expect_err("another format");
-        assert_eq!(error.to_string(), "run.json: expected `\"format\": \"punctual-results\"`, found \"other\"");
+        let error =
+            all_from_json(&array.replacen(FORMAT, "other", 2), "run.json").expect_err("another format");
+        assert_eq!(
+            error.to_string(),
+            "run.json: expected `\"format\": \"punctual-results\"`, found \"other\""
+        );
     }
 
     #[test]

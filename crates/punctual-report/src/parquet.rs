@@ -78,7 +78,10 @@ pub fn write(columns: &[Column], out: impl Write + Send) -> Result<(), ParquetEr
     Ok(())
 }
 
-fn text<W: Write + Send>(group: &mut SerializedRowGroupWriter<'_, W>, values: &[ByteArray]) -> Result<(), ParquetError> {
+fn text<W: Write + Send>(
+    group: &mut SerializedRowGroupWriter<'_, W>,
+    values: &[ByteArray],
+) -> Result<(), ParquetError> {
     if let Some(mut column) = group.next_column()? {
         column.typed::<ByteArrayType>().write_batch(values, None, None)?;
         column.close()?;

@@ -243,7 +243,8 @@ fn vcpus(columns: &[Column]) -> Records {
 
 fn domains(columns: &[Column]) -> Records {
     let mut table = Records::new("domains", &["result", "name"]).with_jobs();
-    let counts = ["cpu_time_ns", "decisions", "context_switches", "migrations", "exhaustions", "replenishments"];
+    let counts =
+        ["cpu_time_ns", "decisions", "context_switches", "migrations", "exhaustions", "replenishments"];
     table.columns.extend(counts.map(String::from));
     for Column { label, results } in columns {
         for domain in &results.domains {

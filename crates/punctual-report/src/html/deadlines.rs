@@ -96,18 +96,15 @@ fn response_table(label: &str, results: &Results, guarantees: &Guarantees) -> Ta
 fn range(jobs: &JobStats, bound_ns: Option<u64>, deadline_ns: u64, scale: u64) -> String {
     let at = |ns: u64| of_deadline(ns, deadline_ns).min(scale);
     let response = &jobs.response;
-    let [least, p50, p99, most] = [
-        response.min(),
-        response.quantile_ppm(500_000),
-        response.quantile_ppm(990_000),
-        response.max(),
-    ]
-    .map(|value| at(value.as_ns()));
+    let [least, p50, p99, most] =
+        [response.min(), response.quantile_ppm(500_000), response.quantile_ppm(990_000), response.max()]
+            .map(|value| at(value.as_ns()));
     let span = |class: &str, from: u64, to: u64| {
         let (left, width) = (percent(from, scale), percent(to - from, scale));
         format!("<i class=\"{class}\" style=\"left:{left}%;width:{width}%\"></i>")
     };
-    let point = |class: &str, at: u64| format!("<i class=\"{class}\" style=\"left:{}%\"></i>", percent(at, scale));
+    let point =
+        |class: &str, at: u64| format!("<i class=\"{class}\" style=\"left:{}%\"></i>", percent(at, scale));
     let late = if jobs.missed > 0 { " late" } else { "" };
     let mut out = format!("<div class=\"range{late}\" aria-hidden=\"true\">");
     out += &point("due", 1000);

@@ -15,8 +15,7 @@ pub fn section(page: &Page<'_>) -> Section {
 
 fn of_column(column: &Column, with_heading: bool) -> String {
     let results = &column.results;
-    let heading =
-        if with_heading { format!("<h3>{}</h3>\n", escape(&column.label)) } else { String::new() };
+    let heading = if with_heading { format!("<h3>{}</h3>\n", escape(&column.label)) } else { String::new() };
     let tables = [tasks(results), vcpus(results), domains(results), processors(results), pools(results)];
     let folded = tables.iter().filter(|table| !table.rows.is_empty()).map(|table| {
         let (title, _) = table.caption.split_once(':').unwrap_or((&table.caption, ""));
@@ -113,15 +112,28 @@ fn vcpus(results: &Results) -> Table {
 fn domains(results: &Results) -> Table {
     let mut columns = vec!["Domain"];
     columns.extend(JOBS);
-    columns.extend([">Processor time", ">Decisions", ">Switches", ">Migrations", ">Budget used up", ">Replenished"]);
+    columns.extend([
+        ">Processor time",
+        ">Decisions",
+        ">Switches",
+        ">Migrations",
+        ">Budget used up",
+        ">Replenished",
+    ]);
     let mut table = Table::new("Domains: all metrics", &columns);
     for domain in &results.domains {
         let mut row = vec![Cell::text(domain.name.clone())];
         row.extend(job_cells(&domain.jobs));
         row.push(duration(domain.cpu_time_ns));
         row.extend(
-            [domain.decisions, domain.context_switches, domain.migrations, domain.exhaustions, domain.replenishments]
-                .map(count),
+            [
+                domain.decisions,
+                domain.context_switches,
+                domain.migrations,
+                domain.exhaustions,
+                domain.replenishments,
+            ]
+            .map(count),
         );
         table.rows.push(row);
     }

@@ -105,7 +105,8 @@ fn figure(name: &str, what: &str, note: &str, lines: &[Line<'_>]) -> String {
 }
 
 fn table(caption: &str, what: &str, lines: &[Line<'_>]) -> Table {
-    let columns = [what, ">count", ">least", ">mean", ">p50", ">p90", ">p99", ">p99.9", ">p99.99", ">greatest"];
+    let columns =
+        [what, ">count", ">least", ">mean", ">p50", ">p90", ">p99", ">p99.9", ">p99.99", ">greatest"];
     let mut table = Table::new(format!("{caption}, in numbers"), &columns);
     for Line { name, of } in lines {
         let quantile = |ppm| Cell::number(time(of.quantile_ppm(ppm).as_ns()));

@@ -138,7 +138,9 @@ impl Section {
     pub fn html(&self) -> String {
         let Section { id, body, .. } = self;
         let title = escape(&self.title);
-        format!("<section id=\"{id}\" aria-labelledby=\"{id}-h\">\n<h2 id=\"{id}-h\">{title}</h2>\n{body}</section>\n")
+        format!(
+            "<section id=\"{id}\" aria-labelledby=\"{id}-h\">\n<h2 id=\"{id}-h\">{title}</h2>\n{body}</section>\n"
+        )
     }
 }
 

@@ -113,11 +113,14 @@ fn title(page: &Page<'_>) -> String {
 /// Nothing is loaded; no script runs but the page's own.
 fn policy() -> String {
     let digest = STANDARD.encode(Sha256::digest(SCRIPT.as_bytes()));
-    format!("default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'")
+    format!(
+        "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    )
 }
 
 fn style() -> String {
-    let by_system = format!("@media (prefers-color-scheme: dark) {{ :root:not([data-theme=light]) {{\n{DARK}}} }}\n");
+    let by_system =
+        format!("@media (prefers-color-scheme: dark) {{ :root:not([data-theme=light]) {{\n{DARK}}} }}\n");
     let by_choice = format!(":root[data-theme=dark] {{\n{DARK}}}\n");
     // Paper is white whatever the screen.
     format!("{STYLE}@media screen {{\n{by_system}{by_choice}}}\n")

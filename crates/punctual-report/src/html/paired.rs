@@ -43,7 +43,8 @@ fn table(simulated: &Column, live: &Column) -> Table {
         if a.jobs.response.count() == 0 || b.jobs.response.count() == 0 {
             continue;
         }
-        let quantile = |task: &TaskResult, ppm| Cell::number(time(task.jobs.response.quantile_ppm(ppm).as_ns()));
+        let quantile =
+            |task: &TaskResult, ppm| Cell::number(time(task.jobs.response.quantile_ppm(ppm).as_ns()));
         let most = |task: &TaskResult| Cell::number(time(task.jobs.response.max().as_ns()));
         table.rows.push(vec![
             Cell::text(format!("{}/{}", a.parent, a.name)),

@@ -222,7 +222,8 @@ pub fn percentiles(title: &str, lines: &[Line<'_>]) -> String {
     let most = lines.iter().map(|line| line.of.count()).max().unwrap_or(1).max(10);
     // A sample of n says nothing beyond the n-th part.
     let nines = (most as f64).log10().ceil().max(1.0);
-    let place = |share: f64, count: u64| (-(1.0 - share).max(1.0 / count as f64).log10() / nines).clamp(0.0, 1.0);
+    let place =
+        |share: f64, count: u64| (-(1.0 - share).max(1.0 / count as f64).log10() / nines).clamp(0.0, 1.0);
     let mut out = open(title);
     for tick in &scale.ticks {
         y_tick(&mut out, scale.place(*tick), &tick_label(*tick));
@@ -250,10 +251,11 @@ pub fn percentiles(title: &str, lines: &[Line<'_>]) -> String {
             steps.along(y_at(scale.place(high.min(line.of.max().as_ns()))));
             steps.across(x_at(place(seen as f64 / count as f64, count)));
         }
-        let markers = MARKED.iter().filter(|ppm| u64::from(1_000_000 - **ppm) * count >= 1_000_000).map(|ppm| {
-            let y = y_at(scale.place(line.of.quantile_ppm(*ppm).as_ns()));
-            (x_at(place(f64::from(*ppm) / 1e6, count)), y)
-        });
+        let markers =
+            MARKED.iter().filter(|ppm| u64::from(1_000_000 - **ppm) * count >= 1_000_000).map(|ppm| {
+                let y = y_at(scale.place(line.of.quantile_ppm(*ppm).as_ns()));
+                (x_at(place(f64::from(*ppm) / 1e6, count)), y)
+            });
         draw(&mut out, i, &steps, markers);
     }
     out + "</svg>\n"

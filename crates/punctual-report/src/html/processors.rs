@@ -36,7 +36,10 @@ pub fn stacked(caption: &str, what: &str, stacks: &[Stack], show: impl Fn(u64, u
         for (i, part) in stack.parts.iter().enumerate() {
             if part.size > 0 {
                 let class = class_of(&part.name, i);
-                bar += &format!("<i class=\"{class}\" style=\"width:{}%\"></i>", percent(part.size, stack.whole));
+                bar += &format!(
+                    "<i class=\"{class}\" style=\"width:{}%\"></i>",
+                    percent(part.size, stack.whole)
+                );
             }
             row.push(Cell::number(show(part.size, stack.whole)));
         }
@@ -46,7 +49,8 @@ pub fn stacked(caption: &str, what: &str, stacks: &[Stack], show: impl Fn(u64, u
     let mut legend = String::from("<ul class=\"legend\">");
     for (i, part) in first.parts.iter().enumerate() {
         let class = class_of(&part.name, i);
-        legend += &format!("<li><i class=\"swatch {class}\" aria-hidden=\"true\"></i>{}</li>", escape(&part.name));
+        legend +=
+            &format!("<li><i class=\"swatch {class}\" aria-hidden=\"true\"></i>{}</li>", escape(&part.name));
     }
     legend += "</ul>\n";
     format!("<figure>\n{}{legend}{}</figure>\n", bars.html(), details("The numbers", &numbers.html()))
@@ -65,7 +69,8 @@ pub fn section(page: &Page<'_>) -> Option<Section> {
     let bodies: Vec<String> = page.columns.iter().filter_map(|column| of_column(column, page)).collect();
     let note = "<p class=\"note\">All processors that belong to a pool, over the whole run. Scheduling is the time \
                 that decisions, context switches, migrations and locks take.</p>\n";
-    (!bodies.is_empty()).then(|| Section::new("processors", "Where processor time went", note.to_owned() + &bodies.concat()))
+    (!bodies.is_empty())
+        .then(|| Section::new("processors", "Where processor time went", note.to_owned() + &bodies.concat()))
 }
 
 fn of_column(column: &Column, page: &Page<'_>) -> Option<String> {

@@ -117,7 +117,10 @@ fn sections_are_there_when_there_is_something_to_show() {
     let sections = |page: &Page<'_>| {
         let html = render(page);
         let links = between(&html, "<nav", "</nav>").to_owned();
-        links.lines().filter_map(|line| Some(line.split_once("\"#")?.1.split_once('"')?.0.to_owned())).collect::<Vec<_>>()
+        links
+            .lines()
+            .filter_map(|line| Some(line.split_once("\"#")?.1.split_once('"')?.0.to_owned()))
+            .collect::<Vec<_>>()
     };
     let simulated = column("sim", results("rtds", 0));
     let mut live = simulated.clone();
@@ -167,7 +170,8 @@ fn names_from_files_stay_text() {
     }
     let live = Results { source: Source::Live, ..results.clone() };
     let columns = [column(EVIL, results), column("live", live)];
-    let html = render(&Page { columns: &columns, guarantees: Some(&guarantees), timeline: Some((EVIL, &timeline)) });
+    let html =
+        render(&Page { columns: &columns, guarantees: Some(&guarantees), timeline: Some((EVIL, &timeline)) });
     assert!(!html.contains("<img"), "a name became an element");
     // The script, the header of the timeline, its data.
     assert_eq!(html.matches("<script").count(), 3);
@@ -179,11 +183,15 @@ fn nothing_is_loaded_from_anywhere() {
     let columns = [column("a", results("rtds", 24))];
     let timeline = timeline();
     let html = render(&Page { timeline: Some(("a", &timeline)), ..page(&columns) });
-    for reference in ["src=", "url(", "@import", "http://", "https://", "fetch(", "XMLHttpRequest", "import("] {
+    for reference in ["src=", "url(", "@import", "http://", "https://", "fetch(", "XMLHttpRequest", "import("]
+    {
         assert!(!html.contains(reference), "{reference} in the page");
     }
     let policy = between(&html, "Content-Security-Policy\" content=\"", "\"");
-    assert!(policy.starts_with("default-src 'none'") && !policy.contains("script-src 'unsafe-inline'"), "{policy}");
+    assert!(
+        policy.starts_with("default-src 'none'") && !policy.contains("script-src 'unsafe-inline'"),
+        "{policy}"
+    );
 }
 
 #[test]
@@ -211,7 +219,11 @@ fn answers_of_check_are_read_and_others_refused_with_the_place() {
         {"name": "t", "parent": "d", "deadline_ns": 5, "verdict": "guaranteed", "bound_ns": 3, "slack_ns": 2, "later": 1}
     ], "vcpus": [], "warnings": []}"#;
     let read = Guarantees::from_json(text, "check.json").expect("an answer");
-    assert_eq!(read.task("d", "t").map(|task| &task.guarantee), Some(&Guarantee::Guaranteed { bound_ns: 3, slack_ns: 2 }));
-    let error = Guarantees::from_json(&text.replace("guaranteed", "sure"), "check.json").expect_err("no answer");
+    assert_eq!(
+        read.task("d", "t").map(|task| &task.guarantee),
+        Some(&Guarantee::Guaranteed { bound_ns: 3, slack_ns: 2 })
+    );
+    let error =
+        Guarantees::from_json(&text.replace("guaranteed", "sure"), "check.json").expect_err("no answer");
     assert!(error.starts_with("check.json:") && error.contains("unknown variant `sure`"), "{error}");
 }

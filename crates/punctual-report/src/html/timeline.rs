@@ -64,7 +64,11 @@ pub fn section(page: &Page<'_>) -> Option<Section> {
             .map(|((name, what), colour)| (name.as_str(), *what, colour))
             .collect(),
         rows: &encoded.rows,
-        colours: timeline.rows.iter().map(|row| colours.get(row.group.as_str()).copied().unwrap_or(0)).collect(),
+        colours: timeline
+            .rows
+            .iter()
+            .map(|row| colours.get(row.group.as_str()).copied().unwrap_or(0))
+            .collect(),
     };
     let cut = if timeline.cut { " The run went on: more would have made the page too heavy." } else { "" };
     let of = if page.columns.len() > 1 { format!(" of {}", escape(label)) } else { String::new() };
@@ -204,8 +208,12 @@ fn budget_row(row: &Row, timeline: &Timeline) -> Vec<Cell> {
     let rises = pairs().filter(|(before, after)| after.1 > before.1).count();
     let zeros = pairs().filter(|(before, after)| before.1 > 0 && after.1 == 0).count();
     let ends = steps.iter().skip(1).map(|step| step.0).chain([timeline.to_ns]);
-    let at_zero: u64 =
-        steps.iter().zip(ends).filter(|(step, _)| step.1 == 0).map(|(step, end)| end.saturating_sub(step.0)).sum();
+    let at_zero: u64 = steps
+        .iter()
+        .zip(ends)
+        .filter(|(step, _)| step.1 == 0)
+        .map(|(step, end)| end.saturating_sub(step.0))
+        .sum();
     vec![
         Cell::text(full_name(row)),
         Cell::number(time(steps.iter().map(|step| step.1).max().unwrap_or(0))),

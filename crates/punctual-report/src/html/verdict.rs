@@ -181,7 +181,9 @@ fn banner(page: &Page<'_>) -> String {
         if tone == Tone::Warn { "!" } else { tone.mark() },
         escape(&lead)
     );
-    for text in [Some(rest), guarantee.map(|(text, _)| text)].into_iter().flatten().filter(|text| !text.is_empty()) {
+    for text in
+        [Some(rest), guarantee.map(|(text, _)| text)].into_iter().flatten().filter(|text| !text.is_empty())
+    {
         out += &format!("<p>{}</p>", escape(&text));
     }
     out + "</div></div>\n"
@@ -203,7 +205,11 @@ fn sentence(results: &Results) -> (String, String, Tone) {
         return ("No job was due".into(), "Nothing can be said about deadlines.".into(), Tone::Plain);
     }
     if missed == 0 {
-        return ("Every deadline was met".into(), format!("{} jobs due, none missed.", fmt_count(due)), Tone::Good);
+        return (
+            "Every deadline was met".into(),
+            format!("{} jobs due, none missed.", fmt_count(due)),
+            Tone::Good,
+        );
     }
     let groups = groups(results);
     let judged = groups.iter().filter(|group| group.jobs.due > 0).count();
@@ -270,7 +276,9 @@ fn side_by_side(columns: &[Column], guarantees: Option<&Guarantees>) -> Table {
         let mut row = vec![Cell::text(name.clone())];
         for groups in &all {
             let group = groups.iter().find(|group| group.name == name);
-            row.push(Cell::Markup(group.map_or_else(|| pill(Tone::Plain, "not there"), |g| measured(&g.jobs))));
+            row.push(Cell::Markup(
+                group.map_or_else(|| pill(Tone::Plain, "not there"), |g| measured(&g.jobs)),
+            ));
         }
         row.extend(guarantees.map(|all| Cell::Markup(guaranteed(all, &name))));
         table.rows.push(row);
@@ -285,7 +293,9 @@ fn warnings(page: &Page<'_>) -> String {
     let items: String = guarantees
         .warnings
         .iter()
-        .map(|warning| format!("<li><strong>{}</strong>: {}</li>", escape(&warning.about), escape(&warning.text)))
+        .map(|warning| {
+            format!("<li><strong>{}</strong>: {}</li>", escape(&warning.about), escape(&warning.text))
+        })
         .collect();
     format!("<h3>What to know about this host</h3>\n<ul class=\"notes\">{items}</ul>\n")
 }

@@ -53,7 +53,11 @@ pub fn section(page: &Page<'_>) -> Section {
             .map(|pool| {
                 let plural = if pool.processors == 1 { "" } else { "s" };
                 let of = escape(&pool.policy);
-                format!("{}: <strong>{of}</strong> on {} processor{plural}", escape(&pool.name), pool.processors)
+                format!(
+                    "{}: <strong>{of}</strong> on {} processor{plural}",
+                    escape(&pool.name),
+                    pool.processors
+                )
             })
             .collect();
         let length = match results.runs {

@@ -52,7 +52,10 @@ impl Timeline {
             for job in &row.jobs {
                 put(&mut bytes, zigzag(job.release_ns, release));
                 put(&mut bytes, zigzag(job.deadline_ns, job.release_ns));
-                put(&mut bytes, job.end_ns.map_or(0, |end| end.saturating_sub(job.release_ns).saturating_add(1)));
+                put(
+                    &mut bytes,
+                    job.end_ns.map_or(0, |end| end.saturating_sub(job.release_ns).saturating_add(1)),
+                );
                 put(&mut bytes, zigzag(job.number, number.wrapping_add(1)));
                 (release, number) = (job.release_ns, job.number);
             }

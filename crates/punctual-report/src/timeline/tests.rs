@@ -1,4 +1,3 @@
-
 //! What the writer of traces wrote comes back as rows, however the bytes are cut; other bytes are refused.
 
 use std::io::Write as _;
@@ -61,12 +60,16 @@ fn text(timeline: &Timeline) -> String {
 
 #[test]
 fn jobs_of_all_lanes_and_budgets_come_back_with_their_task_and_vcpu() {
-    insta::assert_snapshot!(text(&read(&trace(&sample::overlapping_jobs(), 100), EVERYTHING).expect("a trace")));
+    insta::assert_snapshot!(text(
+        &read(&trace(&sample::overlapping_jobs(), 100), EVERYTHING).expect("a trace")
+    ));
 }
 
 #[test]
 fn execution_of_nested_domains_comes_back_level_by_level() {
-    insta::assert_snapshot!(text(&read(&trace(&sample::nested_domains(), 100), EVERYTHING).expect("a trace")));
+    insta::assert_snapshot!(text(
+        &read(&trace(&sample::nested_domains(), 100), EVERYTHING).expect("a trace")
+    ));
 }
 
 #[test]
@@ -157,7 +160,9 @@ fn decode(timeline: &Timeline) -> Vec<Row> {
 #[test]
 fn the_compact_form_holds_everything() {
     let window = Window { from_ns: 15_000, until_ns: 2_000_000, items_max: usize::MAX };
-    for events in [sample::overlapping_jobs(), sample::nested_domains(), sample::same_instant(), sample::random(3_000)] {
+    for events in
+        [sample::overlapping_jobs(), sample::nested_domains(), sample::same_instant(), sample::random(3_000)]
+    {
         let timeline = read(&trace(&events, 1_000_000), Window { from_ns: 1, ..window }).expect("a trace");
         assert_eq!(decode(&timeline), timeline.rows);
     }

@@ -106,7 +106,9 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
     let distributions = records::distributions(&columns);
     if let Some(directory) = &args.hgrm {
         for (name, distribution) in names(&distributions).iter().zip(&distributions) {
-            write_into(directory, &format!("{name}.hgrm"), |out| hdr::write_hgrm(distribution.recorder, out))?;
+            write_into(directory, &format!("{name}.hgrm"), |out| {
+                hdr::write_hgrm(distribution.recorder, out)
+            })?;
         }
     }
     if let Some(path) = &args.hlog {
@@ -117,7 +119,9 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
 
 fn write_page(args: &Args, path: &Path, columns: &[Column], ui: &Ui) -> Result<(), Failure> {
     let guarantees = match &args.check {
-        Some(path) => Some(Guarantees::from_json(&text(path)?, &path.display().to_string()).map_err(Failure::Usage)?),
+        Some(path) => {
+            Some(Guarantees::from_json(&text(path)?, &path.display().to_string()).map_err(Failure::Usage)?)
+        }
         None => None,
     };
     let timeline = args.trace.as_deref().map(|path| timeline(path, args.interval.window())).transpose()?;

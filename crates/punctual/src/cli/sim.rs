@@ -204,7 +204,12 @@ fn observe(host: &Host, trace: Option<&mut OutFile>, jobs: Option<&mut OutFile>)
 }
 
 /// The page: all results, what the analysis says about the host as described, and what happened in the first run.
-fn write_report(path: &Path, args: &Args, variants: &[Variant<'_>], results: &[Results]) -> Result<(), Failure> {
+fn write_report(
+    path: &Path,
+    args: &Args,
+    variants: &[Variant<'_>],
+    results: &[Results],
+) -> Result<(), Failure> {
     let out = OutFile::create(path)?;
     let columns: Vec<Column> = variants
         .iter()
@@ -223,11 +228,14 @@ fn write_report(path: &Path, args: &Args, variants: &[Variant<'_>], results: &[R
         [_] => Some(guarantees(&first.first)?),
         _ => None,
     };
-    report::write(out, &Page {
-        columns: &columns,
-        guarantees: guarantees.as_ref(),
-        timeline: Some((&first.label, &timeline)),
-    })
+    report::write(
+        out,
+        &Page {
+            columns: &columns,
+            guarantees: guarantees.as_ref(),
+            timeline: Some((&first.label, &timeline)),
+        },
+    )
 }
 
 /// Through JSON, as `punctual report --check` gets it: there is one way in.
