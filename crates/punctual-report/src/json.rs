@@ -75,13 +75,20 @@ pub fn to_json(results: &Results) -> String {
 /// # Errors
 /// When the text is not JSON, or not results of this version.
 pub fn from_json(text: &str, file_name: &str) -> Result<Results, Error> {
-    let file = || file_name.to_owned();
-    let header: Header = parse(text, file_name)?;
-    if header.format.as_deref() != Some(FORMAT) {
-        return Err(Error::Format { file: file(), found: header.format });
+    parse::<Header>(text, file_name)?.check(file_name)?;
+    parse(text, file_name)
+}
+
+/// Reads what `sim --json` writes: results, or an array of them.
+///
+/// # Errors
+/// As [`from_json`], for any of them.
+pub fn all_from_json(text: &str, file_name: &str) -> Result<Vec<Results>, Error> {
+    if !text.trim_start().starts_with('[') {
+        return from_json(text, file_name).map(|one| vec![one]);
     }
-    if header.version != Some(VERSION.into()) {
-        return Err(Error::Version { file: file(), found: header.version });
+    for header in parse::<Vec<Header>>(text, file_name)? {
+        header.check(file_name)?;
     }
     parse(text, file_name)
 }
@@ -140,6 +147,19 @@ fn kind_of(property: &Value) -> String {
 struct Header {
     format: Option<String>,
     version: Option<u64>,
+}
+
+impl Header {
+    fn check(self, file_name: &str) -> Result<(), Error> {
+        let file = || file_name.to_owned();
+        if self.format.as_deref() != Some(FORMAT) {
+            return Err(Error::Format { file: file(), found: self.format });
+        }
+        if self.version != Some(VERSION.into()) {
+            return Err(Error::Version { file: file(), found: self.version });
+        }
+        Ok(())
+    }
 }
 
 fn parse<'a, T: Deserialize<'a>>(text: &'a str, file: &str) -> Result<T, Error> {
@@ -238,6 +258,7 @@ impl Formatter for Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::html::{self, Column, Page};
     use crate::table;
     use crate::table::tests::results;
     use proptest::prelude::*;
@@ -253,6 +274,20 @@ mod tests {
         assert_eq!(read, results("rtds", 240));
         assert_eq!(to_json(&read), written);
         assert!(written.ends_with("}\n"));
+    }
+
+    #[test]
+    fn one_result_and_an_array_of_them_are_read_and_each_is_checked() {
+        let [a, b] = [results("rtds", 0), results("credit", 240)];
+        let array = format!("[{},{}]", to_json(&a), to_json(&b));
+        assert_eq!(all_from_json(&to_json(&a), "run.json"), Ok(vec![a.clone()]));
+        assert_eq!(all_from_json(&array, "run.json"), Ok(vec![a, b]));
+        let error =
+            all_from_json(&array.replacen(FORMAT, "other", 2), "run.json").expect_err("another format");
+        assert_eq!(
+            error.to_string(),
+            "run.json: expected `\"format\": \"punctual-results\"`, found \"other\""
+        );
     }
 
     #[test]
@@ -377,6 +412,8 @@ mod tests {
             if let Ok(results) = from_json(&text, "run.json") {
                 table::summary(&results, false);
                 table::detail(&results, false);
+                let column = Column { label: "a".into(), results: results.clone() };
+                html::render(&Page { columns: &[column], guarantees: None, timeline: None });
                 table::side_by_side(&[("a".into(), results)], table::Cells::MissesAndP99, true);
             }
         }

@@ -1,13 +1,18 @@
-//! Everything that leaves Punctual for a reader: terminal [`table`]s, versioned [`json`], [`plot`]s and
-//! Perfetto [`trace`]s.
+//! Everything that leaves Punctual for a reader: terminal [`table`]s, versioned [`json`], [`html`] pages, [`plot`]s,
+//! Perfetto [`trace`]s, and files for other programs ([`records`] as CSV, [`parquet`], [`hdr`]).
 //!
 //! Nothing here measures or decides; it shows a [`punctual_model::Results`] or takes note of trace events.
 
 #![forbid(unsafe_code)]
 
 pub mod format;
+pub mod hdr;
+pub mod html;
 pub mod json;
+pub mod parquet;
 mod perfetto;
 pub mod plot;
+pub mod records;
 pub mod table;
+pub mod timeline;
 pub mod trace;

@@ -98,7 +98,7 @@ impl<'a> Trial<'a> {
         if tasks.is_empty() {
             return given.into_iter().collect();
         }
-        let own: Vec<u64> = tasks.iter().map(|t| period_of(&self.host.tasks[*t].work)).collect();
+        let own: Vec<u64> = tasks.iter().map(|t| period_of(&self.host.tasks[*t].work)).filter(|p| *p > 0).collect();
         let longest = own.iter().copied().max().unwrap_or(0);
         let mut periods: Vec<u64> = if candidates.is_empty() {
             let common = own.iter().copied().reduce(gcd).unwrap_or(1);
@@ -261,7 +261,8 @@ fn period_of(work: &Work) -> u64 {
     match work {
         Work::Jobs { arrival: Arrival::Periodic { period, .. }, .. } => period.as_ns(),
         Work::Jobs { arrival: Arrival::Sporadic { separation, .. }, .. } => separation.as_ns(),
-        Work::Hog { .. } => 0,
+        // Released by packets: nothing says how often.
+        Work::Served { .. } | Work::Hog { .. } => 0,
     }
 }
 

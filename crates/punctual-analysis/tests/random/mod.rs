@@ -208,6 +208,7 @@ pub fn set_offset(host: &mut Host, task: usize, to: u64) {
         } => {
             *offset = ns(to);
         }
+        Work::Served { .. } => unreachable!("these hosts have no networks"),
         Work::Hog { start } => *start = ns(to),
     }
 }
@@ -220,6 +221,7 @@ pub fn period_of_work(work: &Work) -> u64 {
     match work {
         Work::Jobs { arrival: Arrival::Periodic { period, .. }, .. } => period.as_ns(),
         Work::Jobs { arrival: Arrival::Sporadic { separation, .. }, .. } => separation.as_ns(),
+        Work::Served { .. } => unreachable!("these hosts have no networks"),
         Work::Hog { .. } => 10_000_000,
     }
 }

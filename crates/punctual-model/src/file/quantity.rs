@@ -27,7 +27,7 @@ pub(crate) const UNITS: [(&str, u64); 7] = [
 ///
 /// # Errors
 /// What was expected, as a phrase.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_')).unwrap_or(text.len());
     let (number, unit) = (&text[..digits], text[digits..].trim());

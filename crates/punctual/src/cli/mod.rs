@@ -19,6 +19,7 @@ mod jobs;
 mod metric;
 mod output;
 mod policies;
+mod report;
 mod reproduce;
 mod run;
 mod show;
@@ -68,6 +69,7 @@ Examples:
   punctual synthesize examples/five-vms.toml               which budgets guarantee all of them?
   punctual run examples/misbehaving.toml --policy deferrable,linux-cfs     five real VMs on this machine
   punctual doctor                                          what threatens latency on this machine?
+  punctual sim examples/five-vms.toml --report out.html    the whole story as one HTML page
   punctual policies rtds                                   what a policy is and takes";
 
 /// Keeps virtual machines on time.
@@ -121,6 +123,7 @@ enum Command {
     Calibrate(calibrate::Args),
     Export(export::Args),
     Import(import::Args),
+    Report(report::Args),
     Policies(policies::Args),
     Reproduce(reproduce::Args),
     Show(show::Args),
@@ -201,6 +204,7 @@ pub fn main() -> ExitCode {
         Command::Calibrate(args) => calibrate::run(args, &ui),
         Command::Export(args) => export::run(args, &ui),
         Command::Import(args) => import::run(args, &ui),
+        Command::Report(args) => report::run(args, &ui),
         Command::Policies(args) => policies::run(args, &ui),
         Command::Reproduce(args) => reproduce::run(args, &ui),
         Command::Show(args) => show::run(args, &ui),
@@ -211,7 +215,7 @@ pub fn main() -> ExitCode {
     };
     ExitCode::from(match done {
         Ok(code) => code,
-        Err(failure) => report(failure, &ui),
+        Err(failure) => explain(failure, &ui),
     })
 }
 
@@ -230,7 +234,7 @@ fn color_of_help() -> clap::ColorChoice {
     }
 }
 
-fn report(failure: Failure, ui: &Ui) -> u8 {
+fn explain(failure: Failure, ui: &Ui) -> u8 {
     match failure {
         Failure::Usage(text) => {
             ui.error(&text);
@@ -260,7 +264,7 @@ mod tests {
     #[test]
     fn a_violated_invariant_has_an_exit_code_of_its_own() {
         let ui = Ui::new(anstream::ColorChoice::Never);
-        let code = |error: punctual_sim::Error| report(error.into(), &ui);
+        let code = |error: punctual_sim::Error| explain(error.into(), &ui);
         assert_eq!(
             code(punctual_sim::Error::Violation("two units share a processor".into())),
             exit::VIOLATION

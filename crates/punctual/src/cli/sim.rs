@@ -1,17 +1,21 @@
 //! `punctual sim`: one host, or several hosts and policies side by side.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use punctual_model::trace::{TraceEvent, TraceSink};
 use punctual_model::{Host, Results};
+use punctual_report::html::guarantees::Guarantees;
+use punctual_report::html::{Column, Page};
 use punctual_report::json;
 use punctual_report::table::{self, Cells};
+use punctual_report::timeline::Reader;
 use punctual_report::trace::PerfettoWriter;
 use punctual_sched::Instant;
 
 use super::input::{CHUNK, Changes, HostFile, Policies, RUNS_MAX, THREADS_MAX, thread_pool};
 use super::jobs::JobsWriter;
 use super::output::{OutFile, Ui};
+use super::report::{self, Interval};
 use super::{Failure, exit, interrupt};
 
 /// Simulate a host and say who misses deadlines.
@@ -25,7 +29,8 @@ use super::{Failure, exit, interrupt};
     punctual sim host.toml --set domain.video.budget=3ms --duration 60s --detail\n  \
     punctual sim host.toml --policy all --runs 20\n  \
     punctual sim host.toml --fail-on-miss --json > results.json\n  \
-    punctual sim host.toml --trace host.pftrace      (open it at https://ui.perfetto.dev)")]
+    punctual sim host.toml --trace host.pftrace      (open it at https://ui.perfetto.dev)\n  \
+    punctual sim host.toml --report host.html        (open it in a browser)")]
 pub struct Args {
     /// Host files; `-` reads standard input.
     #[arg(value_name = "HOST.toml", required = true)]
@@ -49,9 +54,14 @@ pub struct Args {
     /// Write one line of CSV per job; for a single run under a single policy.
     #[arg(long, value_name = "OUT.csv")]
     jobs: Option<PathBuf>,
+    /// Write a report as one HTML page: verdicts, analysis, results, and a timeline of the (first) run.
+    #[arg(long, value_name = "OUT.html")]
+    report: Option<PathBuf>,
     /// Exit with 1 if any deadline was missed.
     #[arg(long)]
     fail_on_miss: bool,
+    #[command(flatten)]
+    interval: Interval,
     /// Use this many threads instead of one per processor.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=THREADS_MAX))]
     threads: Option<u16>,
@@ -76,6 +86,9 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
         _ => vec![simulate_observed(args, &variants)?],
     };
     print(args, &variants, &results, ui)?;
+    if let Some(path) = &args.report {
+        write_report(path, args, &variants, &results)?;
+    }
     let missed = results.iter().any(|r| {
         r.pools.iter().any(|pool| pool.jobs.missed > 0) || r.chains.iter().any(|chain| chain.jobs.missed > 0)
     });
@@ -190,6 +203,48 @@ fn observe(host: &Host, trace: Option<&mut OutFile>, jobs: Option<&mut OutFile>)
     observers.trace.map_or(Ok(()), |trace| trace.finish(end).map(drop)).map_err(unwritten)?;
     observers.jobs.map_or(Ok(()), |jobs| jobs.finish(end)).map_err(unwritten)?;
     Ok(results)
+}
+
+/// The page: all results, what the analysis says about the host as described, and what happened in the first run.
+fn write_report(
+    path: &Path,
+    args: &Args,
+    variants: &[Variant<'_>],
+    results: &[Results],
+) -> Result<(), Failure> {
+    let out = OutFile::create(path)?;
+    let columns: Vec<Column> = variants
+        .iter()
+        .zip(results)
+        .map(|(variant, results)| Column { label: variant.label.clone(), results: results.clone() })
+        .collect();
+    let first = &variants[0];
+    let mut reader = Reader::new(args.interval.window());
+    let mut writer = PerfettoWriter::new(&first.first, &mut reader);
+    punctual_sim::simulate_traced(&first.first, &mut writer)?;
+    // A reader takes every byte.
+    let _ = writer.finish(Instant::ZERO + first.first.duration);
+    let timeline = reader.finish().map_err(|e| Failure::Usage(format!("no timeline: {e}")))?;
+    // Of several hosts or policies there is no single answer.
+    let guarantees = match variants {
+        [_] => Some(guarantees(&first.first)?),
+        _ => None,
+    };
+    report::write(
+        out,
+        &Page {
+            columns: &columns,
+            guarantees: guarantees.as_ref(),
+            timeline: Some((&first.label, &timeline)),
+        },
+    )
+}
+
+/// Through JSON, as `punctual report --check` gets it: there is one way in.
+fn guarantees(host: &Host) -> Result<Guarantees, Failure> {
+    let answer = serde_json::to_string(&punctual_analysis::analyse(host));
+    let answer = answer.map_err(|e| Failure::Usage(format!("the analysis cannot be shown: {e}")))?;
+    Guarantees::from_json(&answer, "the analysis").map_err(Failure::Usage)
 }
 
 /// Whoever takes note of what happens.

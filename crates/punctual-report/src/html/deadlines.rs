@@ -1,0 +1,184 @@
+//! Response times against deadlines and bounds, and miss ratios as bars.
+
+use punctual_model::Results;
+use punctual_model::results::{JobStats, TaskResult};
+
+use super::guarantees::{Guarantee, Guarantees};
+use super::markup::{Cell, Section, Table, escape, percent};
+use super::{Column, Page, time};
+use crate::format::{fmt_count, fmt_share};
+
+/// The scale ends at most here, in per mille of the deadline; what is longer gets an arrow.
+const SCALE_MAX: u64 = 2500;
+
+/// The section; nothing when no job was due anywhere.
+pub fn section(page: &Page<'_>) -> Option<Section> {
+    let due = |column: &Column| column.results.tasks.iter().any(|task| task.jobs.due > 0);
+    if !page.columns.iter().any(due) {
+        return None;
+    }
+    let mut body = String::new();
+    if let Some(guarantees) = page.guarantees {
+        body += &responses(page.columns, guarantees);
+    }
+    body += &match page.columns {
+        [one] => misses_by_task(&one.results),
+        several => misses_side_by_side(several),
+    };
+    Some(Section::new("deadlines", "Deadlines", body))
+}
+
+/// Per mille of the deadline.
+fn of_deadline(ns: u64, deadline_ns: u64) -> u64 {
+    (u128::from(ns) * 1000 / u128::from(deadline_ns.max(1))).min(u64::MAX.into()) as u64
+}
+
+fn responses(columns: &[Column], guarantees: &Guarantees) -> String {
+    let mut out = String::from(
+        "<h3>Response times against deadlines</h3>\n\
+         <p class=\"note\">Each row is scaled to the task's own deadline. The line reaches from the shortest to the \
+         longest response measured, the box from the median to the 99th percentile; the diamond is the bound that the \
+         analysis guarantees. Nothing may lie beyond the deadline, and no response beyond its diamond.</p>\n",
+    );
+    for (i, column) in columns.iter().enumerate() {
+        let table = response_table(&column.label, &column.results, guarantees);
+        if table.rows.is_empty() {
+            continue;
+        }
+        let html = table.html();
+        out += &match (columns.len(), i) {
+            (1, _) => html,
+            _ => super::markup::details(&format!("Response times of {}", column.label), &html),
+        };
+    }
+    out
+}
+
+fn response_table(label: &str, results: &Results, guarantees: &Guarantees) -> Table {
+    let columns = ["Task", "Response", ">p50", ">p99", ">Longest", ">Bound", ">Deadline"];
+    let mut table = Table::new(format!("Response times against deadlines: {label}"), &columns);
+    let known: Vec<_> = results
+        .tasks
+        .iter()
+        .filter(|task| task.jobs.response.count() > 0)
+        .filter_map(|task| Some((task, guarantees.task(&task.parent, &task.name)?)))
+        .collect();
+    let bound = |guarantee: &Guarantee| match guarantee {
+        Guarantee::Guaranteed { bound_ns, .. } => Some(*bound_ns),
+        _ => None,
+    };
+    let reach = known.iter().map(|(task, of)| {
+        let most = task.jobs.response.max().as_ns().max(bound(&of.guarantee).unwrap_or(0));
+        of_deadline(most, of.deadline_ns)
+    });
+    let scale = reach.max().unwrap_or(0).clamp(1000, SCALE_MAX) * 104 / 100;
+    for (task, of) in known {
+        let response = &task.jobs.response;
+        let bound_ns = bound(&of.guarantee);
+        table.rows.push(vec![
+            Cell::text(format!("{}/{}", task.parent, task.name)),
+            Cell::Markup(range(&task.jobs, bound_ns, of.deadline_ns, scale)),
+            Cell::number(time(response.quantile_ppm(500_000).as_ns())),
+            Cell::number(time(response.quantile_ppm(990_000).as_ns())),
+            Cell::number(time(response.max().as_ns())),
+            match (&of.guarantee, bound_ns) {
+                (_, Some(ns)) => Cell::number(time(ns)),
+                (Guarantee::NotGuaranteed { .. }, _) => Cell::number("refuted"),
+                _ => Cell::number("undecided"),
+            },
+            Cell::number(time(of.deadline_ns)),
+        ]);
+    }
+    table
+}
+
+/// The picture of one row.
+fn range(jobs: &JobStats, bound_ns: Option<u64>, deadline_ns: u64, scale: u64) -> String {
+    let at = |ns: u64| of_deadline(ns, deadline_ns).min(scale);
+    let response = &jobs.response;
+    let [least, p50, p99, most] =
+        [response.min(), response.quantile_ppm(500_000), response.quantile_ppm(990_000), response.max()]
+            .map(|value| at(value.as_ns()));
+    let span = |class: &str, from: u64, to: u64| {
+        let (left, width) = (percent(from, scale), percent(to - from, scale));
+        format!("<i class=\"{class}\" style=\"left:{left}%;width:{width}%\"></i>")
+    };
+    let point =
+        |class: &str, at: u64| format!("<i class=\"{class}\" style=\"left:{}%\"></i>", percent(at, scale));
+    let late = if jobs.missed > 0 { " late" } else { "" };
+    let mut out = format!("<div class=\"range{late}\" aria-hidden=\"true\">");
+    out += &point("due", 1000);
+    out += &span("whisker", least, most);
+    out += &span("box", p50, p99.max(p50));
+    out += &point("end", most);
+    if let Some(bound_ns) = bound_ns {
+        out += &point("bound", at(bound_ns));
+    }
+    if of_deadline(response.max().as_ns(), deadline_ns) > scale {
+        out += "<b>»</b>";
+    }
+    out + "</div>"
+}
+
+/// A bar of a share, and the share in words.
+fn bar(missed: u64, due: u64) -> String {
+    let text = match due {
+        0 => "no deadline".to_owned(),
+        _ => fmt_share(missed, due),
+    };
+    let class = if missed > 0 { "bar bad" } else { "bar" };
+    format!(
+        "<div class=\"{class}\"><span aria-hidden=\"true\"><i style=\"width:{}%\"></i></span>{}</div>",
+        percent(missed, due),
+        escape(&text)
+    )
+}
+
+fn misses_by_task(results: &Results) -> String {
+    let late: Vec<&TaskResult> = results.tasks.iter().filter(|task| task.jobs.missed > 0).collect();
+    let judged = results.tasks.iter().filter(|task| task.jobs.due > 0).count();
+    let heading = "<h3>Miss ratios</h3>\n";
+    if late.is_empty() {
+        return format!("{heading}<p>None of {judged} tasks missed a deadline.</p>\n");
+    }
+    let mut table = Table::new(
+        "Miss ratios by task",
+        &["Task", "Share of jobs that missed", ">Missed", ">Due", ">Latest by"],
+    );
+    for task in &late {
+        table.rows.push(vec![
+            Cell::text(format!("{}/{}", task.parent, task.name)),
+            Cell::Markup(bar(task.jobs.missed, task.jobs.due)),
+            Cell::number(fmt_count(task.jobs.missed)),
+            Cell::number(fmt_count(task.jobs.due)),
+            Cell::number(time(task.jobs.tardiness.max().as_ns())),
+        ]);
+    }
+    let rest = match judged - late.len() {
+        0 => String::new(),
+        rest => format!("<p class=\"note\">The other {rest} of {judged} tasks missed none.</p>\n"),
+    };
+    format!("{heading}{}{rest}", table.html())
+}
+
+fn misses_side_by_side(columns: &[Column]) -> String {
+    let mut table = Table::new("Miss ratios by domain and result", &["Domain"]);
+    table.columns.extend(columns.iter().map(|column| column.label.clone()));
+    let mut names: Vec<&str> = Vec::new();
+    for task in columns.iter().flat_map(|column| &column.results.tasks) {
+        if !names.contains(&task.parent.as_str()) {
+            names.push(&task.parent);
+        }
+    }
+    for name in names {
+        let mut row = vec![Cell::text(name)];
+        for column in columns {
+            let of = column.results.tasks.iter().filter(|task| task.parent == name);
+            let (missed, due) =
+                of.fold((0, 0), |sum, task| (sum.0 + task.jobs.missed, sum.1 + task.jobs.due));
+            row.push(Cell::Markup(bar(missed, due)));
+        }
+        table.rows.push(row);
+    }
+    format!("<h3>Miss ratios</h3>\n{}", table.html())
+}

@@ -1,0 +1,143 @@
+//! Distributions: cumulative, by percentile, and in numbers.
+
+use punctual_model::Recorder;
+
+use super::markup::{Cell, Section, Table, details, escape};
+use super::plot::{self, Line};
+use super::{Column, Page, time};
+use crate::format::fmt_count;
+
+/// More lines than this are not legible in one plot.
+const LINES_MAX: usize = 8;
+/// More plots than this are not looked at; the tables have everything.
+const DOMAINS_MAX: usize = 24;
+
+/// The section; nothing when no job finished.
+pub fn section(page: &Page<'_>) -> Option<Section> {
+    let mut body = String::from(
+        "<p class=\"note\">Left: the share of jobs whose response time is at most the value below. Right: the response \
+         time by percentile, on a scale that gives every further nine the same room, so that the tail shows. Markers \
+         stand at 50 %, 90 %, 99 % and 99.9 %.</p>\n",
+    );
+    let mut domains: Vec<&str> = Vec::new();
+    for task in page.columns.iter().flat_map(|column| &column.results.tasks) {
+        if task.jobs.response.count() > 0 && !domains.contains(&task.parent.as_str()) {
+            domains.push(&task.parent);
+        }
+    }
+    if domains.is_empty() {
+        return None;
+    }
+    for domain in domains.iter().take(DOMAINS_MAX) {
+        body += &match page.columns {
+            [one] => by_task(one, domain),
+            several => by_column(several, domain),
+        };
+    }
+    if domains.len() > DOMAINS_MAX {
+        body += &format!(
+            "<p class=\"note\">The first {DOMAINS_MAX} of {} domains; the tables below have all.</p>\n",
+            domains.len()
+        );
+    }
+    if let [one] = page.columns {
+        body += &wake_ups(one);
+    }
+    Some(Section::new("latency", "Response times", body))
+}
+
+fn by_task(column: &Column, domain: &str) -> String {
+    let mut tasks: Vec<_> = column
+        .results
+        .tasks
+        .iter()
+        .filter(|task| task.parent == domain && task.jobs.response.count() > 0)
+        .map(|task| (task.name.clone(), &task.jobs.response))
+        .collect();
+    let all = tasks.len();
+    if all > LINES_MAX {
+        // Those with the longest tail, in their own order.
+        let mut tails: Vec<_> = tasks.iter().map(|(_, of)| of.quantile_ppm(990_000)).collect();
+        tails.sort_unstable();
+        let least = tails[all - LINES_MAX];
+        tasks.retain(|(_, of)| of.quantile_ppm(990_000) >= least);
+        tasks.truncate(LINES_MAX);
+    }
+    let note = if all > LINES_MAX {
+        format!("The {LINES_MAX} of {all} tasks with the longest tail.")
+    } else {
+        String::new()
+    };
+    figure(domain, "task", &note, &lines(tasks))
+}
+
+fn by_column(columns: &[Column], domain: &str) -> String {
+    let merged: Vec<(String, Recorder)> = columns
+        .iter()
+        .map(|column| {
+            let mut all = Recorder::new();
+            let of = column.results.tasks.iter().filter(|task| task.parent == domain);
+            of.for_each(|task| all.merge(&task.jobs.response));
+            (column.label.clone(), all)
+        })
+        .filter(|(_, of)| of.count() > 0)
+        .collect();
+    figure(domain, "result", "", &lines(merged.iter().map(|(name, of)| (name.clone(), of)).collect()))
+}
+
+fn lines(of: Vec<(String, &Recorder)>) -> Vec<Line<'_>> {
+    of.into_iter().map(|(name, of)| Line { name, of }).collect()
+}
+
+/// Two plots, their legend, and their numbers.
+fn figure(name: &str, what: &str, note: &str, lines: &[Line<'_>]) -> String {
+    let title = format!("Response times of {name}");
+    let alternative = format!("{title}; the table below has the numbers");
+    let note = if note.is_empty() { String::new() } else { format!("<p class=\"note\">{note}</p>\n") };
+    format!(
+        "<figure>\n<h3>{}</h3>\n<div class=\"pair\">\n{}{}</div>\n{}{note}{}</figure>\n",
+        escape(name),
+        plot::cumulative(&format!("Cumulative: {alternative}"), lines),
+        plot::percentiles(&format!("By percentile: {alternative}"), lines),
+        plot::legend(lines.iter().map(|line| line.name.as_str())),
+        details("The numbers", &table(&title, what, lines).html())
+    )
+}
+
+fn table(caption: &str, what: &str, lines: &[Line<'_>]) -> Table {
+    let columns =
+        [what, ">count", ">least", ">mean", ">p50", ">p90", ">p99", ">p99.9", ">p99.99", ">greatest"];
+    let mut table = Table::new(format!("{caption}, in numbers"), &columns);
+    for Line { name, of } in lines {
+        let quantile = |ppm| Cell::number(time(of.quantile_ppm(ppm).as_ns()));
+        table.rows.push(vec![
+            Cell::text(name.clone()),
+            Cell::number(fmt_count(of.count())),
+            Cell::number(time(of.min().as_ns())),
+            Cell::number(time(of.mean().as_ns())),
+            quantile(500_000),
+            quantile(900_000),
+            quantile(990_000),
+            quantile(999_000),
+            quantile(999_900),
+            Cell::number(time(of.max().as_ns())),
+        ]);
+    }
+    table
+}
+
+/// From wake-up to running, for vCPUs: numbers only, since most are the same from run to run.
+fn wake_ups(column: &Column) -> String {
+    let of: Vec<Line<'_>> = column
+        .results
+        .vcpus
+        .iter()
+        .filter(|vcpu| vcpu.wake_latency.count() > 0)
+        .map(|vcpu| Line { name: vcpu.name.clone(), of: &vcpu.wake_latency })
+        .collect();
+    if of.is_empty() {
+        return String::new();
+    }
+    let table = table("Wake-up latency of vCPUs", "vCPU", &of);
+    format!("<h3>From wake-up to running</h3>\n{}", table.html())
+}

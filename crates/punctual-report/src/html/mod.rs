@@ -1,0 +1,130 @@
+//! Results as one HTML page that needs nothing else: no network, no fonts, no library.
+//!
+//! The page is made so that it says the most important thing without a script, without colour and on paper: tables
+//! and plots are text, CSS and SVG; only the timeline is drawn by the small script at the end. Its policy
+//! (Content-Security-Policy) lets nothing be loaded and no other script run. The same page has the same bytes.
+
+mod deadlines;
+mod details;
+pub mod guarantees;
+mod latency;
+mod markup;
+mod paired;
+mod plot;
+mod processors;
+mod timeline;
+mod verdict;
+mod what;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use punctual_model::Results;
+use punctual_sched::Duration;
+use sha2::{Digest, Sha256};
+
+use crate::format::fmt_duration;
+use crate::timeline::Timeline;
+use guarantees::Guarantees;
+use markup::{Section, escape};
+
+/// Results with the name under which they stand beside others.
+#[derive(Clone, Debug)]
+pub struct Column {
+    /// Name.
+    pub label: String,
+    /// What was measured.
+    pub results: Results,
+}
+
+/// What a page shows.
+#[derive(Clone, Copy, Debug)]
+pub struct Page<'a> {
+    /// Results side by side; at least one.
+    pub columns: &'a [Column],
+    /// What the analysis says about the host.
+    pub guarantees: Option<&'a Guarantees>,
+    /// An interval of a run with the label of its column.
+    pub timeline: Option<(&'a str, &'a Timeline)>,
+}
+
+const STYLE: &str = include_str!("report.css");
+/// Colours on a dark ground: by the system's choice, or by the reader's.
+const DARK: &str = include_str!("dark.css");
+const SCRIPT: &str = include_str!("report.js");
+
+fn time(ns: u64) -> String {
+    fmt_duration(Duration::from_ns(ns))
+}
+
+/// The page as an HTML document.
+pub fn render(page: &Page<'_>) -> String {
+    let sections: Vec<Section> = [
+        Some(verdict::section(page)),
+        Some(what::section(page)),
+        deadlines::section(page),
+        latency::section(page),
+        paired::section(page),
+        timeline::section(page),
+        timeline::budgets(page),
+        processors::section(page),
+        Some(details::section(page)),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let links: String = sections
+        .iter()
+        .map(|section| format!("<a href=\"#{}\">{}</a>\n", section.id, escape(&section.title)))
+        .collect();
+    let body: String = sections.iter().map(Section::html).collect();
+    let title = escape(&title(page));
+    let subtitle = escape(&what::subtitle(page));
+    let program = escape(page.columns.first().map_or("", |column| &column.results.program));
+    let policy = policy();
+    let style = style();
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <title>{title}: report</title>\n<style>\n{style}</style>\n</head>\n<body>\n\
+         <a class=\"skip\" href=\"#verdict\">To the verdict</a>\n\
+         <header>\n<div class=\"over\"><span>Punctual report</span>\
+         <button type=\"button\" id=\"theme\" hidden>Dark</button></div>\n\
+         <h1>{title}</h1>\n<p class=\"sub\">{subtitle}</p>\n</header>\n\
+         <nav aria-label=\"Sections\">\n{links}</nav>\n<main>\n{body}</main>\n\
+         <footer><p>Made by Punctual {program}. Times in ns, us (microseconds), ms and s. Percentiles are those of a \
+         histogram with two significant digits: at most 1/128 above the true value.</p></footer>\n\
+         <div class=\"light\" id=\"light\" hidden></div>\n<script>{SCRIPT}</script>\n</body>\n</html>\n"
+    )
+}
+
+/// The host's name, or the names if there are several hosts.
+fn title(page: &Page<'_>) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for column in page.columns {
+        if !names.contains(&column.results.host.as_str()) {
+            names.push(&column.results.host);
+        }
+    }
+    names.join(", ")
+}
+
+/// Nothing is loaded; no script runs but the page's own.
+fn policy() -> String {
+    let digest = STANDARD.encode(Sha256::digest(SCRIPT.as_bytes()));
+    format!(
+        "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    )
+}
+
+fn style() -> String {
+    let by_system =
+        format!("@media (prefers-color-scheme: dark) {{ :root:not([data-theme=light]) {{\n{DARK}}} }}\n");
+    let by_choice = format!(":root[data-theme=dark] {{\n{DARK}}}\n");
+    // Paper is white whatever the screen.
+    format!("{STYLE}@media screen {{\n{by_system}{by_choice}}}\n")
+}
+
+#[cfg(test)]
+mod tests;

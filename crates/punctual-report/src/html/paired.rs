@@ -1,0 +1,83 @@
+//! Simulation against reality: the same tasks, one beside the other.
+
+use punctual_model::results::{Source, TaskResult};
+
+use super::markup::{Cell, Section, Table, percent};
+use super::verdict::{Tone, pill};
+use super::{Column, Page, time};
+use crate::format::fmt_share;
+
+/// The section, when there are results of both kinds with tasks in common.
+pub fn section(page: &Page<'_>) -> Option<Section> {
+    let of = |source| page.columns.iter().filter(move |column| column.results.source == source);
+    let simulated = of(Source::Simulation).next()?;
+    let tables: Vec<Table> =
+        of(Source::Live).map(|live| table(simulated, live)).filter(|table| !table.rows.is_empty()).collect();
+    if tables.is_empty() {
+        return None;
+    }
+    let note = "<p class=\"note\">Each row has one scale, from zero to the longest response of both. A ring is the \
+                simulation, a disc the live run; the line between them is the difference of their 99th percentiles.</p>\n";
+    let body: String = tables.iter().map(Table::html).collect();
+    Some(Section::new("paired", "Simulated against live", note.to_owned() + &body))
+}
+
+fn table(simulated: &Column, live: &Column) -> Table {
+    let columns = [
+        "Task",
+        "99th percentile",
+        ">p50 simulated",
+        ">live",
+        ">p99 simulated",
+        ">live",
+        ">Longest simulated",
+        ">live",
+        "Missed simulated",
+        "Missed live",
+    ];
+    let caption = format!("Response times: {} against {}", simulated.label, live.label);
+    let mut table = Table::new(caption, &columns);
+    for a in &simulated.results.tasks {
+        let same = |b: &&TaskResult| b.parent == a.parent && b.name == a.name;
+        let Some(b) = live.results.tasks.iter().find(same) else { continue };
+        if a.jobs.response.count() == 0 || b.jobs.response.count() == 0 {
+            continue;
+        }
+        let quantile =
+            |task: &TaskResult, ppm| Cell::number(time(task.jobs.response.quantile_ppm(ppm).as_ns()));
+        let most = |task: &TaskResult| Cell::number(time(task.jobs.response.max().as_ns()));
+        table.rows.push(vec![
+            Cell::text(format!("{}/{}", a.parent, a.name)),
+            Cell::Markup(dumbbell(a, b)),
+            quantile(a, 500_000),
+            quantile(b, 500_000),
+            quantile(a, 990_000),
+            quantile(b, 990_000),
+            most(a),
+            most(b),
+            Cell::Markup(missed(a)),
+            Cell::Markup(missed(b)),
+        ]);
+    }
+    table
+}
+
+fn missed(task: &TaskResult) -> String {
+    match (task.jobs.due, task.jobs.missed) {
+        (0, _) => pill(Tone::Plain, "no deadline"),
+        (_, 0) => pill(Tone::Good, "none"),
+        (due, missed) => pill(Tone::Bad, &fmt_share(missed, due)),
+    }
+}
+
+fn dumbbell(simulated: &TaskResult, live: &TaskResult) -> String {
+    let scale = simulated.jobs.response.max().max(live.jobs.response.max()).as_ns();
+    let [a, b] = [simulated, live].map(|task| task.jobs.response.quantile_ppm(990_000).as_ns());
+    let (left, width) = (percent(a.min(b), scale), percent(a.abs_diff(b), scale));
+    format!(
+        "<div class=\"range\" aria-hidden=\"true\"><i class=\"whisker\" style=\"left:{left}%;width:{width}%\"></i>\
+         <i class=\"ring\" style=\"left:{}%\"></i><i class=\"disc\" style=\"left:{}%\"></i></div>",
+        percent(a, scale),
+        percent(b, scale)
+    )
+}

@@ -1,0 +1,340 @@
+//! Distributions and steps as SVG inside the page: colours, fonts and sizes are the page's.
+//!
+//! [`crate::plot`] draws charts that stand alone in a document; these share the page's style sheet, so they follow its
+//! theme and print, and their text alternative is the table beside them.
+
+use std::fmt::Write as _;
+
+use punctual_model::Recorder;
+
+use super::markup::escape;
+
+const WIDTH: f64 = 480.0;
+const HEIGHT: f64 = 300.0;
+const LEFT: f64 = 62.0;
+const RIGHT: f64 = 14.0;
+const TOP: f64 = 12.0;
+const BOTTOM: f64 = 52.0;
+/// Colours of the style sheet.
+pub const COLOURS: usize = 8;
+const DASHES: [&str; 4] = ["", "7 3", "2 2.5", "9 3 2 3"];
+/// Cumulative shares at which a line has a marker, in millionths.
+const MARKED: [u32; 4] = [500_000, 900_000, 990_000, 999_000];
+
+/// A distribution with its name in the legend.
+pub struct Line<'a> {
+    /// Name.
+    pub name: String,
+    /// Durations.
+    pub of: &'a Recorder,
+}
+
+/// A point or path coordinate with one decimal.
+fn coordinate(value: f64) -> String {
+    let tenths = (value * 10.0).round() as i64;
+    match tenths % 10 {
+        0 => (tenths / 10).to_string(),
+        _ => format!("{}{}.{}", if tenths < 0 { "-" } else { "" }, tenths.abs() / 10, tenths.abs() % 10),
+    }
+}
+
+/// A logarithmic scale of durations, its ends at 1, 2 or 5 times a power of ten.
+struct Log {
+    ticks: Vec<u64>,
+    low: f64,
+    high: f64,
+}
+
+impl Log {
+    fn over(lines: &[Line<'_>]) -> Self {
+        let counted = || lines.iter().filter(|line| line.of.count() > 0);
+        let least = counted().map(|line| line.of.min().as_ns()).min().unwrap_or(1).max(1);
+        let most = counted().map(|line| line.of.max().as_ns()).max().unwrap_or(1).max(least);
+        let steps: Vec<u64> =
+            (0..19).flat_map(|decade| [1, 2, 5].map(|digit| digit * 10u64.pow(decade))).collect();
+        let first = steps.iter().rposition(|step| *step <= least).unwrap_or(0);
+        let last = steps.iter().position(|step| *step >= most).unwrap_or(steps.len() - 1).max(first + 1);
+        let mut ticks: Vec<u64> = steps[first..=last].to_vec();
+        if ticks.len() > 8 {
+            // Only powers of ten are labelled where there are many.
+            ticks.retain(|tick| tick.ilog10() != (tick - 1).max(1).ilog10() || *tick == 1);
+        }
+        Log { ticks, low: (steps[first] as f64).ln(), high: (steps[last] as f64).ln() }
+    }
+
+    /// Between 0 and 1.
+    fn place(&self, ns: u64) -> f64 {
+        (((ns.max(1) as f64).ln() - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
+    }
+}
+
+/// A tick's duration: `200 us`, `1 s`.
+fn tick_label(ns: u64) -> String {
+    match ns {
+        1_000_000_000.. => format!("{} s", ns / 1_000_000_000),
+        1_000_000.. => format!("{} ms", ns / 1_000_000),
+        1_000.. => format!("{} us", ns / 1_000),
+        _ => format!("{ns} ns"),
+    }
+}
+
+fn x_at(place: f64) -> f64 {
+    LEFT + place * (WIDTH - LEFT - RIGHT)
+}
+
+fn y_at(place: f64) -> f64 {
+    HEIGHT - BOTTOM - place * (HEIGHT - TOP - BOTTOM)
+}
+
+fn open(title: &str) -> String {
+    format!(
+        "<svg class=\"plot\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">\n",
+        escape(title)
+    )
+}
+
+fn x_tick(out: &mut String, place: f64, label: &str) {
+    let (x, top, bottom) = (coordinate(x_at(place)), coordinate(y_at(1.0)), coordinate(y_at(0.0)));
+    let below = coordinate(y_at(0.0) + 17.0);
+    let _ = writeln!(
+        out,
+        "<path class=\"grid\" d=\"M{x} {top}V{bottom}\"/><text x=\"{x}\" y=\"{below}\" text-anchor=\"middle\">{label}</text>"
+    );
+}
+
+fn y_tick(out: &mut String, place: f64, label: &str) {
+    let (y, left, right) = (coordinate(y_at(place)), coordinate(x_at(0.0)), coordinate(x_at(1.0)));
+    let (x, below) = (coordinate(x_at(0.0) - 6.0), coordinate(y_at(place) + 4.0));
+    let _ = writeln!(
+        out,
+        "<path class=\"grid\" d=\"M{left} {y}H{right}\"/><text x=\"{x}\" y=\"{below}\" text-anchor=\"end\">{label}</text>"
+    );
+}
+
+fn x_title(out: &mut String, text: &str) {
+    let (x, y) = (coordinate(x_at(0.5)), coordinate(HEIGHT - 10.0));
+    let _ = writeln!(out, "<text class=\"axis\" x=\"{x}\" y=\"{y}\" text-anchor=\"middle\">{text}</text>");
+}
+
+fn y_title(out: &mut String, text: &str) {
+    let y = coordinate(y_at(0.5));
+    let _ = writeln!(
+        out,
+        "<text class=\"axis\" transform=\"translate(13 {y}) rotate(-90)\" text-anchor=\"middle\">{text}</text>"
+    );
+}
+
+/// Class and dashes of a line.
+fn style(index: usize) -> String {
+    let dashes = DASHES[(index / COLOURS + index) % DASHES.len()];
+    let dashes = if dashes.is_empty() { String::new() } else { format!(" stroke-dasharray=\"{dashes}\"") };
+    format!("class=\"line s{}\"{dashes}", index % COLOURS + 1)
+}
+
+/// Each line has a shape of its own besides colour and dashes.
+fn marker(index: usize, x: f64, y: f64) -> String {
+    let at = |dx: f64, dy: f64| format!("{} {}", coordinate(x + dx), coordinate(y + dy));
+    let class = format!("class=\"mark s{}\"", index % COLOURS + 1);
+    match index % 4 {
+        0 => format!("<circle {class} cx=\"{}\" cy=\"{}\" r=\"3.2\"/>", coordinate(x), coordinate(y)),
+        1 => format!("<path {class} d=\"M{}h6v6h-6z\"/>", at(-3.0, -3.0)),
+        2 => format!("<path {class} d=\"M{}L{}L{}z\"/>", at(0.0, -4.0), at(3.8, 3.0), at(-3.8, 3.0)),
+        _ => format!(
+            "<path {class} d=\"M{}L{}L{}L{}z\"/>",
+            at(0.0, -4.2),
+            at(4.2, 0.0),
+            at(0.0, 4.2),
+            at(-4.2, 0.0)
+        ),
+    }
+}
+
+/// A path of horizontal and vertical strokes; those too short to see are left out.
+struct Steps {
+    path: String,
+    at: (String, String),
+}
+
+impl Steps {
+    fn from(x: f64, y: f64) -> Self {
+        let at = (coordinate(x), coordinate(y));
+        Steps { path: format!("M{} {}", at.0, at.1), at }
+    }
+
+    fn across(&mut self, x: f64) {
+        let x = coordinate(x);
+        if x != self.at.0 {
+            let _ = write!(self.path, "H{x}");
+            self.at.0 = x;
+        }
+    }
+
+    fn along(&mut self, y: f64) {
+        let y = coordinate(y);
+        if y != self.at.1 {
+            let _ = write!(self.path, "V{y}");
+            self.at.1 = y;
+        }
+    }
+}
+
+fn draw(out: &mut String, index: usize, steps: &Steps, markers: impl Iterator<Item = (f64, f64)>) {
+    let _ = writeln!(out, "<path {} d=\"{}\"/>", style(index), steps.path);
+    for (x, y) in markers {
+        out.push_str(&marker(index, x, y));
+    }
+    out.push('\n');
+}
+
+/// Cumulative distributions: the share of values that a duration covers, the duration on a logarithmic scale.
+pub fn cumulative(title: &str, lines: &[Line<'_>]) -> String {
+    let scale = Log::over(lines);
+    let mut out = open(title);
+    for tick in &scale.ticks {
+        x_tick(&mut out, scale.place(*tick), &tick_label(*tick));
+    }
+    for percent in [0u32, 25, 50, 75, 100] {
+        y_tick(&mut out, f64::from(percent) / 100.0, &format!("{percent} %"));
+    }
+    x_title(&mut out, "response time, log scale");
+    y_title(&mut out, "share of jobs");
+    for (i, line) in lines.iter().enumerate() {
+        let count = line.of.count() as f64;
+        let mut steps = Steps::from(x_at(scale.place(line.of.min().as_ns())), y_at(0.0));
+        let mut seen = 0;
+        for (_, high, n) in line.of.ranges_ns() {
+            seen += n;
+            steps.across(x_at(scale.place(high.min(line.of.max().as_ns()))));
+            steps.along(y_at(seen as f64 / count));
+        }
+        let markers = MARKED[..2].iter().map(|ppm| {
+            let x = x_at(scale.place(line.of.quantile_ppm(*ppm).as_ns()));
+            (x, y_at(f64::from(*ppm) / 1e6))
+        });
+        draw(&mut out, i, &steps, markers);
+    }
+    out + "</svg>\n"
+}
+
+/// Durations by percentile as HdrHistogram plots them: each nine takes the same room, so the tail is legible.
+pub fn percentiles(title: &str, lines: &[Line<'_>]) -> String {
+    let scale = Log::over(lines);
+    let most = lines.iter().map(|line| line.of.count()).max().unwrap_or(1).max(10);
+    // A sample of n says nothing beyond the n-th part.
+    let nines = (most as f64).log10().ceil().max(1.0);
+    let place =
+        |share: f64, count: u64| (-(1.0 - share).max(1.0 / count as f64).log10() / nines).clamp(0.0, 1.0);
+    let mut out = open(title);
+    for tick in &scale.ticks {
+        y_tick(&mut out, scale.place(*tick), &tick_label(*tick));
+    }
+    x_tick(&mut out, 0.0, "0 %");
+    for nine in 1..=nines as usize {
+        let label = match nine {
+            1 => "90 %".to_owned(),
+            2 => "99 %".to_owned(),
+            n => format!("99.{} %", "9".repeat(n - 2)),
+        };
+        // The last one may not leave the picture.
+        if nine as f64 <= nines {
+            x_tick(&mut out, nine as f64 / nines, if nine > 5 && nine % 2 == 0 { "" } else { &label });
+        }
+    }
+    x_title(&mut out, "percentile");
+    y_title(&mut out, "response time, log scale");
+    for (i, line) in lines.iter().enumerate() {
+        let count = line.of.count();
+        let mut steps = Steps::from(x_at(0.0), y_at(scale.place(line.of.min().as_ns())));
+        let mut seen = 0;
+        for (_, high, n) in line.of.ranges_ns() {
+            seen += n;
+            steps.along(y_at(scale.place(high.min(line.of.max().as_ns()))));
+            steps.across(x_at(place(seen as f64 / count as f64, count)));
+        }
+        let markers =
+            MARKED.iter().filter(|ppm| u64::from(1_000_000 - **ppm) * count >= 1_000_000).map(|ppm| {
+                let y = y_at(scale.place(line.of.quantile_ppm(*ppm).as_ns()));
+                (x_at(place(f64::from(*ppm) / 1e6, count)), y)
+            });
+        draw(&mut out, i, &steps, markers);
+    }
+    out + "</svg>\n"
+}
+
+/// The names of the lines, each beside a piece of it.
+pub fn legend<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let mut out = String::from("<ul class=\"legend\">");
+    for (i, name) in names.enumerate() {
+        let _ = write!(
+            out,
+            "<li><svg width=\"34\" height=\"12\" aria-hidden=\"true\"><path {} d=\"M1 6H33\"/>{}</svg>{}</li>",
+            style(i),
+            marker(i, 17.0, 6.0),
+            escape(name)
+        );
+    }
+    out + "</ul>\n"
+}
+
+/// Width and height of one strip of [`step_strip`].
+const STRIP_WIDTH: f64 = 640.0;
+const STRIP: f64 = 54.0;
+
+/// A value that changes in steps over time: `(time, value)` from `from_ns` to `to_ns`, both in ns.
+pub fn step_strip(
+    title: &str,
+    index: usize,
+    (from_ns, to_ns): (u64, u64),
+    steps_of: &[(u64, u64)],
+    with_times: bool,
+) -> String {
+    let most = steps_of.iter().map(|step| step.1).max().unwrap_or(0).max(1);
+    let height = if with_times { STRIP + 16.0 } else { STRIP };
+    let wide = STRIP_WIDTH;
+    let x = |at: u64| {
+        LEFT + (at.saturating_sub(from_ns)) as f64 / (to_ns - from_ns).max(1) as f64 * (wide - LEFT - RIGHT)
+    };
+    let y = |value: u64| STRIP - 6.0 - value as f64 / most as f64 * (STRIP - 16.0);
+    let mut out = format!(
+        "<svg class=\"plot strip\" viewBox=\"0 0 {wide} {height}\" role=\"img\" aria-label=\"{}\">\n",
+        escape(title)
+    );
+    for (value, label) in [(0, "0".to_owned()), (most, crate::format::fmt_duration(ns(most)))] {
+        let (left, right) = (coordinate(LEFT), coordinate(wide - RIGHT));
+        let _ = writeln!(
+            out,
+            "<path class=\"grid\" d=\"M{left} {}H{right}\"/><text x=\"{}\" y=\"{}\" text-anchor=\"end\">{label}</text>",
+            coordinate(y(value)),
+            coordinate(LEFT - 6.0),
+            coordinate(y(value) + 3.0),
+        );
+    }
+    let mut path: Option<Steps> = None;
+    for &(at, left) in steps_of.iter().take_while(|step| step.0 <= to_ns) {
+        let path = path.get_or_insert_with(|| Steps::from(x(at), y(left)));
+        path.across(x(at));
+        path.along(y(left));
+    }
+    if let Some(mut path) = path {
+        path.across(x(to_ns));
+        let _ = writeln!(out, "<path class=\"line thin s{}\" d=\"{}\"/>", index % COLOURS + 1, path.path);
+    }
+    if with_times {
+        for part in 0..=4 {
+            let at = from_ns + (to_ns - from_ns) / 4 * part;
+            let anchor = ["start", "middle", "middle", "middle", "end"][part as usize];
+            let _ = writeln!(
+                out,
+                "<text x=\"{}\" y=\"{}\" text-anchor=\"{anchor}\">{}</text>",
+                coordinate(x(at)),
+                coordinate(height - 3.0),
+                crate::format::fmt_duration(ns(at))
+            );
+        }
+    }
+    out + "</svg>\n"
+}
+
+fn ns(ns: u64) -> punctual_sched::Duration {
+    punctual_sched::Duration::from_ns(ns)
+}

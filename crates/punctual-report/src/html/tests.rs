@@ -1,0 +1,229 @@
+//! The page says what the results say, loads nothing, and runs nothing that came from a file.
+
+use super::guarantees::{CounterExample, Guarantee, TaskGuarantee, Warning};
+use super::*;
+use crate::table::tests::results;
+use crate::timeline::{Job, Row, RowKind, Slice, Use};
+use punctual_model::results::Source;
+
+fn column(label: &str, results: Results) -> Column {
+    Column { label: label.into(), results }
+}
+
+fn page(columns: &[Column]) -> Page<'_> {
+    Page { columns, guarantees: None, timeline: None }
+}
+
+fn timeline() -> Timeline {
+    let row = |group: &str, name: &str, kind| Row {
+        group: group.into(),
+        name: name.into(),
+        kind,
+        slices: vec![
+            Slice { begin_ns: 1_000, end_ns: 2_000, label: 0 },
+            Slice { begin_ns: 2_500, end_ns: 9_000, label: 1 },
+        ],
+        budget: vec![(0, 5_000), (2_000, 0), (5_000, 5_000)],
+        jobs: vec![Job { number: 0, release_ns: 500, deadline_ns: 8_000, end_ns: Some(9_000) }],
+    };
+    Timeline {
+        from_ns: 0,
+        to_ns: 10_000,
+        cut: true,
+        labels: vec![("control.0".into(), Use::Execution), ("idle".into(), Use::Idle)],
+        rows: vec![
+            row("processors", "cpu 0", RowKind::Processor),
+            row("control", "control.0", RowKind::Vcpu),
+            row("control", "task0", RowKind::Task),
+        ],
+    }
+}
+
+fn guarantees(of: Guarantee) -> Guarantees {
+    let task = |parent: &str, name: &str, guarantee| TaskGuarantee {
+        parent: parent.into(),
+        name: name.into(),
+        deadline_ns: 50_000_000,
+        guarantee,
+        test: "test".into(),
+    };
+    Guarantees {
+        host: "factory".into(),
+        tasks: vec![
+            task("control", "task0", Guarantee::Guaranteed { bound_ns: 40_000_000, slack_ns: 10_000_000 }),
+            task("video", "task1", of),
+        ],
+        warnings: vec![Warning { about: "video.0".into(), text: "its period is <odd>".into() }],
+    }
+}
+
+/// The part of a page between two marks.
+fn between<'a>(page: &'a str, from: &str, to: &str) -> &'a str {
+    let (_, rest) = page.split_once(from).unwrap_or_else(|| panic!("{from} is missing"));
+    rest.split_once(to).unwrap_or_else(|| panic!("{to} is missing")).0
+}
+
+/// Markup without its tags.
+fn words(markup: &str) -> String {
+    let mut text = String::new();
+    let mut inside = false;
+    for c in markup.chars() {
+        match c {
+            '<' => inside = true,
+            '>' => inside = false,
+            c if !inside => text.push(c),
+            _ => {}
+        }
+    }
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn verdict(page: &Page<'_>) -> String {
+    words(between(&render(page), "<section id=\"verdict\"", "</section>"))
+}
+
+#[test]
+fn the_verdict_says_who_missed() {
+    insta::assert_snapshot!(verdict(&page(&[column("credit", results("credit", 240))])));
+}
+
+#[test]
+fn the_verdict_tells_a_met_deadline_from_a_guaranteed_one() {
+    let columns = [column("rtds", results("rtds", 0))];
+    let of = |guarantee| {
+        let guarantees = guarantees(guarantee);
+        let page = Page { guarantees: Some(&guarantees), ..page(&columns) };
+        let html = render(&page);
+        let tone = between(&html, "<div class=\"banner ", "\"").to_owned();
+        (tone, words(between(&html, "<p class=\"lead\">", "</div>")))
+    };
+    let why = Guarantee::Unknown { why: "the test is only sufficient".into() };
+    let counter_example = CounterExample { pattern: "all at once".into(), missed_by_ns: 1 };
+    insta::assert_debug_snapshot!([
+        of(Guarantee::Guaranteed { bound_ns: 1, slack_ns: 1 }),
+        of(why),
+        of(Guarantee::NotGuaranteed { counter_example }),
+    ]);
+}
+
+#[test]
+fn several_results_stand_side_by_side() {
+    let columns = [column("periodic", results("periodic", 0)), column("credit", results("credit", 700))];
+    insta::assert_snapshot!(verdict(&page(&columns)));
+}
+
+#[test]
+fn sections_are_there_when_there_is_something_to_show() {
+    let sections = |page: &Page<'_>| {
+        let html = render(page);
+        let links = between(&html, "<nav", "</nav>").to_owned();
+        links
+            .lines()
+            .filter_map(|line| Some(line.split_once("\"#")?.1.split_once('"')?.0.to_owned()))
+            .collect::<Vec<_>>()
+    };
+    let simulated = column("sim", results("rtds", 0));
+    let mut live = simulated.clone();
+    live.results.source = Source::Live;
+    let timeline = timeline();
+    assert_eq!(
+        sections(&page(std::slice::from_ref(&simulated))),
+        ["verdict", "run", "deadlines", "latency", "processors", "details"]
+    );
+    let columns = [simulated, live];
+    let all = Page { timeline: Some(("sim", &timeline)), ..page(&columns) };
+    assert_eq!(
+        sections(&all),
+        ["verdict", "run", "deadlines", "latency", "paired", "timeline", "budgets", "processors", "details"]
+    );
+}
+
+#[test]
+fn the_same_results_are_the_same_bytes() {
+    let columns = [column("a", results("rtds", 24)), column("b", results("credit", 240))];
+    let timeline = timeline();
+    let page = Page { timeline: Some(("a", &timeline)), ..page(&columns) };
+    assert_eq!(render(&page), render(&page));
+}
+
+#[test]
+fn names_from_files_stay_text() {
+    const EVIL: &str = "</script><img src=x onerror=alert(1)>'\"&\u{7}\u{2028}";
+    let mut results = results("rtds", 24);
+    results.host = EVIL.into();
+    results.program = EVIL.into();
+    results.pools[0].policy = EVIL.into();
+    results.domains[0].name = EVIL.into();
+    results.vcpus[0].name = EVIL.into();
+    for task in &mut results.tasks {
+        task.name = EVIL.into();
+        task.parent = EVIL.into();
+    }
+    let mut timeline = timeline();
+    timeline.labels[0].0 = EVIL.into();
+    timeline.rows[1].name = EVIL.into();
+    timeline.rows[1].group = EVIL.into();
+    let mut guarantees = guarantees(Guarantee::Unknown { why: EVIL.into() });
+    guarantees.warnings[0].about = EVIL.into();
+    for task in &mut guarantees.tasks {
+        (task.parent, task.name) = (EVIL.into(), EVIL.into());
+    }
+    let live = Results { source: Source::Live, ..results.clone() };
+    let columns = [column(EVIL, results), column("live", live)];
+    let html =
+        render(&Page { columns: &columns, guarantees: Some(&guarantees), timeline: Some((EVIL, &timeline)) });
+    assert!(!html.contains("<img"), "a name became an element");
+    // The script, the header of the timeline, its data.
+    assert_eq!(html.matches("<script").count(), 3);
+    assert_eq!(html.matches("</script").count(), 3);
+}
+
+#[test]
+fn nothing_is_loaded_from_anywhere() {
+    let columns = [column("a", results("rtds", 24))];
+    let timeline = timeline();
+    let html = render(&Page { timeline: Some(("a", &timeline)), ..page(&columns) });
+    for reference in ["src=", "url(", "@import", "http://", "https://", "fetch(", "XMLHttpRequest", "import("]
+    {
+        assert!(!html.contains(reference), "{reference} in the page");
+    }
+    let policy = between(&html, "Content-Security-Policy\" content=\"", "\"");
+    assert!(
+        policy.starts_with("default-src 'none'") && !policy.contains("script-src 'unsafe-inline'"),
+        "{policy}"
+    );
+}
+
+#[test]
+fn every_plot_has_a_name_and_numbers_beside_it() {
+    let columns = [column("a", results("rtds", 24))];
+    let timeline = timeline();
+    let html = render(&Page { timeline: Some(("a", &timeline)), ..page(&columns) });
+    let plots: Vec<&str> = html.split("<svg class=\"plot").skip(1).collect();
+    assert!(plots.len() >= 4, "{} plots", plots.len());
+    for plot in plots {
+        let tag = plot.split_once('>').expect("a tag").0;
+        assert!(tag.contains("role=\"img\"") && tag.contains("aria-label=\""), "{tag}");
+    }
+    for figure in html.split("<figure>").skip(1) {
+        let figure = figure.split_once("</figure>").expect("an end").0;
+        assert!(figure.contains("<details>") && figure.contains("<table>"), "a figure without its numbers");
+    }
+    assert!(!html.contains("NaN") || SCRIPT.contains("NaN"));
+    assert!(!between(&html, "<main>", "</main>").contains("NaN"));
+}
+
+#[test]
+fn answers_of_check_are_read_and_others_refused_with_the_place() {
+    let text = r#"{"host": "h", "tasks": [
+        {"name": "t", "parent": "d", "deadline_ns": 5, "verdict": "guaranteed", "bound_ns": 3, "slack_ns": 2, "later": 1}
+    ], "vcpus": [], "warnings": []}"#;
+    let read = Guarantees::from_json(text, "check.json").expect("an answer");
+    assert_eq!(
+        read.task("d", "t").map(|task| &task.guarantee),
+        Some(&Guarantee::Guaranteed { bound_ns: 3, slack_ns: 2 })
+    );
+    let error =
+        Guarantees::from_json(&text.replace("guaranteed", "sure"), "check.json").expect_err("no answer");
+    assert!(error.starts_with("check.json:") && error.contains("unknown variant `sure`"), "{error}");
+}

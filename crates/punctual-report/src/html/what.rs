@@ -1,0 +1,94 @@
+//! What was run: everything that is needed to run it again.
+
+use punctual_model::Results;
+use punctual_model::results::Source;
+
+use super::markup::{Cell, Section, Table, escape};
+use super::{Page, time};
+use crate::format::{fmt_count, fmt_duration};
+
+/// The policies of the pools, each once.
+pub fn policies(results: &Results) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for pool in &results.pools {
+        if !names.contains(&pool.policy.as_str()) {
+            names.push(&pool.policy);
+        }
+    }
+    names.join(" + ")
+}
+
+/// One line below the title.
+pub fn subtitle(page: &Page<'_>) -> String {
+    match page.columns {
+        [one] => {
+            let results = &one.results;
+            let runs = if results.runs == 1 { String::new() } else { format!("{} runs of ", results.runs) };
+            format!(
+                "{} under {}, {runs}{}, seed {}",
+                if results.source == Source::Live { "Measured live" } else { "Simulated" },
+                policies(results),
+                time(results.duration_ns),
+                results.seed
+            )
+        }
+        several => {
+            let labels: Vec<&str> = several.iter().map(|column| column.label.as_str()).collect();
+            format!("{} results side by side: {}", several.len(), labels.join(", "))
+        }
+    }
+}
+
+/// A row per result.
+pub fn section(page: &Page<'_>) -> Section {
+    let mut table = Table::new(
+        "What was run",
+        &["Result", "How", "Host", "Pools", ">Length", ">Seed", ">Events", "Punctual"],
+    );
+    for column in page.columns {
+        let results = &column.results;
+        let pools: Vec<String> = results
+            .pools
+            .iter()
+            .map(|pool| {
+                let plural = if pool.processors == 1 { "" } else { "s" };
+                let of = escape(&pool.policy);
+                format!(
+                    "{}: <strong>{of}</strong> on {} processor{plural}",
+                    escape(&pool.name),
+                    pool.processors
+                )
+            })
+            .collect();
+        let length = match results.runs {
+            1 => time(results.duration_ns),
+            runs => format!("{} x {}", fmt_count(runs.into()), time(results.duration_ns)),
+        };
+        let how = match results.source {
+            Source::Simulation => format!("simulated, {} processors", results.processors.len()),
+            Source::Live => format!("live, {} processors", results.processors.len()),
+        };
+        table.rows.push(vec![
+            Cell::text(column.label.clone()),
+            Cell::text(how),
+            Cell::text(results.host.clone()),
+            Cell::Markup(pools.join("<br>")),
+            Cell::number(length),
+            Cell::number(results.seed.to_string()),
+            Cell::number(fmt_count(results.events)),
+            Cell::text(results.program.clone()),
+        ]);
+    }
+    let mut note = String::from(
+        "<p class=\"note\">The same host file, seed and version of Punctual give the same simulation again, to the byte.",
+    );
+    if let Some((label, timeline)) = page.timeline {
+        note += &format!(
+            " The timeline shows {} to {} of {}.",
+            fmt_duration(punctual_sched::Duration::from_ns(timeline.from_ns)),
+            fmt_duration(punctual_sched::Duration::from_ns(timeline.to_ns)),
+            escape(label)
+        );
+    }
+    Section::new("run", "What was run", table.html() + &note + "</p>\n")
+}

@@ -1,0 +1,239 @@
+//! `punctual report`: results as one HTML page, and as files for other programs.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use punctual_model::Results;
+use punctual_report::html::guarantees::Guarantees;
+use punctual_report::html::{self, Column, Page};
+use punctual_report::records::{self, Distribution};
+use punctual_report::timeline::{Reader, Timeline, Window};
+use punctual_report::{hdr, json, parquet};
+use punctual_sched::Duration;
+
+use super::output::{OutFile, Ui};
+use super::{Failure, exit, interrupt};
+
+/// Results as one HTML page, and as files for other programs.
+///
+/// The page needs nothing but a browser: verdicts, what was run, response times against deadlines, distributions, a
+/// timeline to zoom into, budgets, and simulation against live results where both are given. docs/report.md shows and
+/// explains it.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    punctual sim host.toml --json > sim.json; punctual report sim.json -o sim.html\n  \
+    punctual report sim.json live.json --trace live.pftrace -o both.html\n  \
+    punctual check host.toml --json > check.json; punctual report sim.json --check check.json -o sim.html\n  \
+    punctual report sim.json --csv tables --parquet sim.parquet --hlog sim.hlog --hgrm percentiles")]
+pub struct Args {
+    /// Results as `--json` of `sim` or `run` prints them: one, or an array.
+    #[arg(value_name = "RESULTS.json", required = true)]
+    files: Vec<PathBuf>,
+    /// Write the page here; `-` is standard output.
+    #[arg(short, long, value_name = "OUT.html")]
+    output: Option<PathBuf>,
+    /// Show this trace as the timeline: what `--trace` of `sim` or `run` wrote.
+    #[arg(long, value_name = "TRACE.pftrace", requires = "output")]
+    trace: Option<PathBuf>,
+    /// Show these guarantees: what `check --json` printed.
+    #[arg(long, value_name = "CHECK.json", requires = "output")]
+    check: Option<PathBuf>,
+    #[command(flatten)]
+    interval: Interval,
+    /// Write tables as CSV into this directory, which is made if missing.
+    #[arg(long, value_name = "DIR")]
+    csv: Option<PathBuf>,
+    /// Write every number as a row of a Parquet file.
+    #[arg(long, value_name = "OUT.parquet")]
+    parquet: Option<PathBuf>,
+    /// Write percentiles of every distribution for HdrHistogram's plotters into this directory.
+    #[arg(long, value_name = "DIR")]
+    hgrm: Option<PathBuf>,
+    /// Write every distribution into a log of HdrHistogram.
+    #[arg(long, value_name = "OUT.hlog")]
+    hlog: Option<PathBuf>,
+}
+
+/// Which part of a run a report's timeline shows.
+#[derive(clap::Args, Debug)]
+pub struct Interval {
+    /// Begin the report's timeline here instead of at the run's begin.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    timeline_from: Option<Duration>,
+    /// End the report's timeline here instead of at the run's end.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    timeline_to: Option<Duration>,
+    /// End the report's timeline after so many slices, budget steps and jobs; each takes 5 to 10 bytes of the page.
+    #[arg(long, value_name = "N", default_value_t = 300_000, value_parser = clap::value_parser!(u32).range(1..=20_000_000))]
+    timeline_items: u32,
+}
+
+impl Interval {
+    /// As the timeline takes it.
+    pub fn window(&self) -> Window {
+        Window {
+            from_ns: self.timeline_from.unwrap_or(Duration::ZERO).as_ns(),
+            until_ns: self.timeline_to.map_or(u64::MAX, Duration::as_ns),
+            items_max: self.timeline_items as usize,
+        }
+    }
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    punctual_model::file::parse_duration(text).map_err(|expected| format!("expected {expected}"))
+}
+
+/// Runs `punctual report`.
+pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
+    interrupt::install();
+    if [&args.output, &args.csv, &args.parquet, &args.hgrm, &args.hlog].iter().all(|out| out.is_none()) {
+        let text = "nothing to write: give -o OUT.html, --csv, --parquet, --hgrm or --hlog";
+        return Err(Failure::Usage(text.into()));
+    }
+    let columns = columns(&args.files)?;
+    if let Some(path) = &args.output {
+        write_page(args, path, &columns, ui)?;
+    }
+    if let Some(directory) = &args.csv {
+        for table in records::records(&columns) {
+            write_into(directory, &format!("{}.csv", table.name), |out| table.write_csv(out))?;
+        }
+    }
+    if let Some(path) = &args.parquet {
+        write_file(path, |out| parquet::write(&columns, out).map_err(io::Error::other))?;
+    }
+    let distributions = records::distributions(&columns);
+    if let Some(directory) = &args.hgrm {
+        for (name, distribution) in names(&distributions).iter().zip(&distributions) {
+            write_into(directory, &format!("{name}.hgrm"), |out| {
+                hdr::write_hgrm(distribution.recorder, out)
+            })?;
+        }
+    }
+    if let Some(path) = &args.hlog {
+        write_file(path, |out| hdr::write_hlog(&distributions, out))?;
+    }
+    Ok(exit::OK)
+}
+
+fn write_page(args: &Args, path: &Path, columns: &[Column], ui: &Ui) -> Result<(), Failure> {
+    let guarantees = match &args.check {
+        Some(path) => {
+            Some(Guarantees::from_json(&text(path)?, &path.display().to_string()).map_err(Failure::Usage)?)
+        }
+        None => None,
+    };
+    let timeline = args.trace.as_deref().map(|path| timeline(path, args.interval.window())).transpose()?;
+    let page = Page {
+        columns,
+        guarantees: guarantees.as_ref(),
+        timeline: timeline.as_ref().map(|timeline| (traced(columns), timeline)),
+    };
+    match path == Path::new("-") {
+        true => ui.print(html::render(&page)),
+        false => write(OutFile::create(path)?, &page),
+    }
+}
+
+/// A trace does not say whose it is; a live one is traced more often than the simulation beside it is not.
+fn traced(columns: &[Column]) -> &str {
+    match columns {
+        [one] => &one.label,
+        _ => "the traced run",
+    }
+}
+
+/// Writes a page into a file.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write(mut out: OutFile, page: &Page<'_>) -> Result<(), Failure> {
+    out.write_all(html::render(page).as_bytes()).map_err(|e| Failure::Usage(e.to_string()))?;
+    out.finish()
+}
+
+fn write_file(path: &Path, write: impl FnOnce(&mut OutFile) -> io::Result<()>) -> Result<(), Failure> {
+    let mut out = OutFile::create(path)?;
+    // The error names the file.
+    write(&mut out).map_err(|e| Failure::Usage(e.to_string()))?;
+    out.finish()
+}
+
+fn write_into(
+    directory: &Path,
+    name: &str,
+    write: impl FnOnce(&mut OutFile) -> io::Result<()>,
+) -> Result<(), Failure> {
+    std::fs::create_dir_all(directory)
+        .map_err(|e| Failure::Usage(format!("cannot create {}: {e}", directory.display())))?;
+    write_file(&directory.join(name), write)
+}
+
+/// A name for each distribution's file; those that would be equal get a number.
+fn names(distributions: &[Distribution<'_>]) -> Vec<String> {
+    let mut taken = std::collections::HashMap::new();
+    let name = |distribution: &Distribution<'_>| {
+        let stem = hdr::file_stem(distribution);
+        let times: &mut u32 = taken.entry(stem.clone()).or_default();
+        *times += 1;
+        if *times == 1 { stem } else { format!("{stem}-{times}") }
+    };
+    distributions.iter().map(name).collect()
+}
+
+fn text(path: &Path) -> Result<String, Failure> {
+    let unreadable = |e: io::Error| Failure::Usage(format!("cannot read {}: {e}", path.display()));
+    match path == Path::new("-") {
+        true => {
+            let mut text = String::new();
+            io::stdin().read_to_string(&mut text).map_err(unreadable)?;
+            Ok(text)
+        }
+        false => std::fs::read_to_string(path).map_err(unreadable),
+    }
+}
+
+fn timeline(path: &Path, window: Window) -> Result<Timeline, Failure> {
+    let unreadable = |e: io::Error| Failure::Usage(format!("cannot read {}: {e}", path.display()));
+    let mut reader = Reader::new(window);
+    io::copy(&mut File::open(path).map_err(unreadable)?, &mut reader).map_err(unreadable)?;
+    reader.finish().map_err(|e| Failure::Usage(format!("{}: {e}", path.display())))
+}
+
+/// All results of all files. They are called by their file; where that is not enough, by policy or number too.
+fn columns(files: &[PathBuf]) -> Result<Vec<Column>, Failure> {
+    let mut columns: Vec<Column> = Vec::new();
+    for path in files {
+        let name = path.display().to_string();
+        let all = json::all_from_json(&text(path)?, &name).map_err(|e| Failure::Usage(e.to_string()))?;
+        let stem = path.file_stem().map_or_else(|| name.clone(), |stem| stem.to_string_lossy().into_owned());
+        let several = all.len() > 1;
+        for results in all {
+            let label = match (several, files.len()) {
+                (false, _) => stem.clone(),
+                (true, 1) => policies(&results),
+                (true, _) => format!("{stem} {}", policies(&results)),
+            };
+            columns.push(Column { label, results });
+        }
+    }
+    if columns.is_empty() {
+        return Err(Failure::Usage("there are no results in an empty array".into()));
+    }
+    let mut seen = std::collections::HashMap::new();
+    for column in &mut columns {
+        let times: &mut u32 = seen.entry(column.label.clone()).or_default();
+        *times += 1;
+        if *times > 1 {
+            column.label = format!("{} ({times})", column.label);
+        }
+    }
+    Ok(columns)
+}
+
+fn policies(results: &Results) -> String {
+    let mut names: Vec<&str> = results.pools.iter().map(|pool| pool.policy.as_str()).collect();
+    names.dedup();
+    names.join(" + ")
+}

@@ -1,0 +1,187 @@
+'use strict';
+// Opens the reports in a directory and exercises them; usage: browser.js CHROMIUM DIRECTORY [SCREENSHOTS]
+const fs = require('fs');
+const path = require('path');
+const { pathToFileURL } = require('url');
+const { chromium } = require('playwright-core');
+
+const [executablePath, directory, pictures] = process.argv.slice(2);
+const axe = fs.readFileSync(require.resolve('axe-core'), 'utf8');
+const problems = [];
+const bad = (page, text) => problems.push(`${page}: ${text}`);
+const assert = (page, condition, text) => { if (!condition) bad(page, text); };
+
+const ARGUMENTS = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
+  '--disable-component-update', '--disable-sync'];
+
+// A page whose every complaint counts.
+async function open(browser, name, options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1400, height: 900 }, ...options });
+  const page = await context.newPage();
+  page.on('console', (message) => {
+    if (['error', 'warning'].includes(message.type())) bad(name, `console: ${message.text()}`);
+  });
+  page.on('pageerror', (error) => bad(name, `exception: ${error.message}`));
+  page.on('request', (request) => {
+    if (!request.url().startsWith('file:')) bad(name, `asks for ${request.url()}`);
+  });
+  const start = Date.now();
+  await page.goto(pathToFileURL(path.join(directory, name)).href, { timeout: 120000 });
+  const chart = await page.$('#chart');
+  if (chart && options.javaScriptEnabled !== false) {
+    await page.waitForSelector('#chart[data-state=ready]', { state: 'attached', timeout: 120000 });
+  }
+  return { context, page, chart, loaded_ms: Date.now() - start };
+}
+
+const interval = (page) => page.$eval('#chart', ({ dataset }) => [Number(dataset.fromNs), Number(dataset.toNs)]);
+
+// Waits until what was asked for has been drawn.
+const drawn = (page) => page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+
+async function exercise(name, page) {
+  const whole = await interval(page);
+  const length = whole[1] - whole[0];
+  await page.focus('#rows');
+  await page.keyboard.press('+');
+  await page.keyboard.press('+');
+  let [from, to] = await interval(page);
+  assert(name, Math.abs((to - from) / length - 0.25) < 1e-6, `two zooms leave ${(to - from) / length} of the interval`);
+  await page.keyboard.press('ArrowRight');
+  const moved = await interval(page);
+  assert(name, moved[0] > from, 'the right arrow does not move');
+  await page.keyboard.press('Home');
+  [from, to] = await interval(page);
+  assert(name, from === whole[0], 'Home does not go to the begin');
+  await page.keyboard.press('End');
+  [from, to] = await interval(page);
+  assert(name, to === whole[1], 'End does not go to the end');
+  await page.keyboard.press('-');
+  await page.keyboard.press('ArrowDown');
+  await page.keyboard.press('.');
+  const row = await page.$eval('#chart', ({ dataset }) => dataset.row);
+  assert(name, row.startsWith('cpu '), `the first row is "${row}"`);
+  await page.waitForTimeout(250);
+  const status = await page.textContent('#chart-status');
+  assert(name, status.includes(row), `the status says "${status}"`);
+  await page.keyboard.press('0');
+  assert(name, (await interval(page)).join() === whole.join(), '0 does not show everything');
+  // By mouse and by typing.
+  await page.fill('#chart-from', '20 ms');
+  await page.fill('#chart-to', '120 ms');
+  await page.press('#chart-to', 'Enter');
+  assert(name, (await interval(page)).join() === '20000000,120000000', `typed: ${await interval(page)}`);
+  await page.fill('#chart-to', 'nonsense');
+  await page.press('#chart-to', 'Enter');
+  assert(name, (await page.getAttribute('#chart-to', 'aria-invalid')) === 'true', 'nonsense is taken for a time');
+  await page.click('[data-do=out]');
+  const after = await interval(page);
+  assert(name, after[1] - after[0] === 200000000, 'the button does not zoom out');
+  const table = page.locator('#timeline > details');
+  await table.locator('summary').click();
+  const before = await table.locator('tbody').innerText();
+  await page.click('[data-do=all]');
+  assert(name, before !== (await table.locator('tbody').innerText()), 'the table does not follow the interval');
+  await table.locator('summary').click();
+  const box = await page.locator('#rows-canvas').boundingBox();
+  await page.locator('#rows').scrollIntoViewIfNeeded();
+  await page.locator('#rows').hover({ position: { x: box.width / 2, y: 70 } });
+  assert(name, await page.isVisible('#tip'), 'hovering shows nothing');
+  const ink = await page.$eval('#rows-canvas', (canvas) => {
+    const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+    return new Set(new Uint32Array(data.buffer)).size;
+  });
+  assert(name, ink > 20, `the canvas has ${ink} colours`);
+}
+
+async function accessible(name, page) {
+  await page.evaluate(axe);
+  const { violations, passes } = await page.evaluate(() =>
+    window.axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] }));
+  for (const { id, help, nodes } of violations) bad(name, `axe: ${id}: ${help}: ${nodes[0].html.slice(0, 200)} ${nodes[0].failureSummary || ''}`);
+  return passes.length;
+}
+
+async function measure(browser) {
+  const name = 'million.html';
+  const { context, page, loaded_ms } = await open(browser, name);
+  const items = await page.$eval('#timeline', (section) => /([0-9,]+) items/.exec(section.textContent)[1]);
+  const steps = await page.evaluate(async () => {
+    const box = document.getElementById('rows');
+    box.focus();
+    const times = [];
+    for (const key of ['+', '+', '+', 'ArrowRight', '+', '+', '-', '+', '+', '+', 'ArrowLeft', '-', '-', '-', '-', '-', '-', '-', '-']) {
+      const start = performance.now();
+      box.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
+      await new Promise((done) => requestAnimationFrame(done));
+      times.push(performance.now() - start);
+    }
+    return times.sort((a, b) => a - b);
+  });
+  const [from, to] = await interval(page);
+  assert(name, to > from, 'zooming broke the interval');
+  const size = fs.statSync(path.join(directory, name)).size / 1e6;
+  console.log(`  ${name}: ${items} items, ${size.toFixed(1)} MB: opened in ${loaded_ms} ms; a step of zoom or move takes ` +
+    `${steps[steps.length >> 1].toFixed(0)} ms (median), ${steps[steps.length - 1].toFixed(0)} ms at most, until the next frame`);
+  assert(name, Number(items.replace(/,/g, '')) >= 900000, `only ${items} items`);
+  await context.close();
+}
+
+async function photograph(browser) {
+  fs.mkdirSync(pictures, { recursive: true });
+  for (const [kind, width, colorScheme] of [['wide-light', 1400, 'light'], ['wide-dark', 1400, 'dark'], ['narrow-light', 390, 'light'], ['narrow-dark', 390, 'dark']]) {
+    for (const name of ['five', 'late', 'policies', 'paired', 'smp', 'nested']) {
+      const { context, page, chart } = await open(browser, `${name}.html`, { viewport: { width, height: 900 }, colorScheme, reducedMotion: 'reduce' });
+      await page.screenshot({ path: path.join(pictures, `${name}-${kind}.png`), fullPage: true });
+      if (chart) {
+        await page.fill('#chart-from', '0 ms');
+        await page.fill('#chart-to', '200 ms');
+        await page.press('#chart-to', 'Enter');
+        await drawn(page);
+        await page.locator('#timeline').screenshot({ path: path.join(pictures, `${name}-timeline-${kind}.png`) });
+      }
+      await context.close();
+    }
+  }
+  const { context, page } = await open(browser, 'late.html', { colorScheme: 'dark' });
+  await page.pdf({ path: path.join(pictures, 'late.pdf'), format: 'A4', margin: { top: '15mm', bottom: '15mm', left: '15mm', right: '15mm' } });
+  await context.close();
+}
+
+(async () => {
+  const browser = await chromium.launch({ executablePath, headless: true, args: ARGUMENTS });
+  for (const name of fs.readdirSync(directory).filter((name) => name.endsWith('.html') && name !== 'million.html').sort()) {
+    for (const [kind, options] of [
+      ['light', { colorScheme: 'light' }],
+      ['dark', { colorScheme: 'dark', reducedMotion: 'reduce' }],
+      ['narrow', { viewport: { width: 390, height: 800 } }],
+    ]) {
+      const { context, page, chart } = await open(browser, name, options);
+      const passed = await accessible(`${name} (${kind})`, page);
+      if (chart && kind === 'light') await exercise(name, page);
+      if (chart && name === 'late.html') {
+        await page.click('[data-do=miss-after]');
+        await page.waitForTimeout(250);
+        assert(name, /missed at/.test(await page.textContent('#chart-status')), 'no missed deadline is found');
+      }
+      await page.click('#theme');
+      const theme = await page.getAttribute('html', 'data-theme');
+      assert(name, theme === (kind === 'dark' ? 'light' : 'dark'), `the button chose ${theme}`);
+      const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+      assert(`${name} (${kind})`, wide <= 0, `the page is ${wide} px wider than the window`);
+      console.log(`  ${name} (${kind}): ${passed} rules of axe hold`);
+      await context.close();
+    }
+    const { context, page } = await open(browser, name, { javaScriptEnabled: false });
+    assert(name, await page.isVisible('.banner .lead'), 'without JavaScript there is no verdict');
+    await context.close();
+  }
+  await measure(browser);
+  if (pictures) await photograph(browser);
+  await browser.close();
+  problems.forEach((problem) => console.error(`FAILED ${problem}`));
+  process.exit(problems.length ? 1 : 0);
+})().catch((error) => {
+  console.error(error);
+  process.exit(1);
+});
