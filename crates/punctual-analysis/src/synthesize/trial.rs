@@ -98,7 +98,8 @@ impl<'a> Trial<'a> {
         if tasks.is_empty() {
             return given.into_iter().collect();
         }
-        let own: Vec<u64> = tasks.iter().map(|t| period_of(&self.host.tasks[*t].work)).filter(|p| *p > 0).collect();
+        let own: Vec<u64> =
+            tasks.iter().map(|t| period_of(&self.host.tasks[*t].work)).filter(|p| *p > 0).collect();
         let longest = own.iter().copied().max().unwrap_or(0);
         let mut periods: Vec<u64> = if candidates.is_empty() {
             let common = own.iter().copied().reduce(gcd).unwrap_or(1);

@@ -22,7 +22,7 @@ pub(super) fn scaled(text: &str, unit_ns: u64) -> Result<u64, &'static str> {
     let parse = |part: &str| part.parse::<u128>().unwrap_or(0);
     let scaled = (parse(whole) * power + parse(decimals)) * u128::from(unit_ns);
     match scaled / power {
-        ns if scaled % power == 0 && ns <= YEAR_NS => Ok(ns as u64),
+        ns if scaled.is_multiple_of(power) && ns <= YEAR_NS => Ok(ns as u64),
         _ => Err("whole nanoseconds, at most a year"),
     }
 }

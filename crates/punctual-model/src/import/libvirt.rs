@@ -277,7 +277,7 @@ fn units(
     }
     let percent = |quota: i64| (quota as u64 * 100).div_ceil(machine.period_us as u64) as u32;
     let cap_percent = budget_us.map(percent).filter(|cap| policy == "credit" && *cap < 100);
-    if budget_us.is_some_and(|quota| quota as u64 * 100 % machine.period_us as u64 != 0)
+    if budget_us.is_some_and(|quota| !(quota as u64 * 100).is_multiple_of(machine.period_us as u64))
         && cap_percent.is_some()
     {
         input.note(machine.place, format!("{}: the cap is rounded up to a whole percentage", machine.name));

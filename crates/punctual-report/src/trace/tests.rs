@@ -4,10 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::*;
-use sample::{CONTROL, Events, WEB0, host, on_processor, on_vcpu, release, task, us, vcpu};
-
-#[path = "../../tests/sample/mod.rs"]
-mod sample;
+use crate::sample::{self, CONTROL, Events, WEB0, host, on_processor, on_vcpu, release, task, us, vcpu};
 
 fn written(events: &Events, end: Instant) -> (Vec<u8>, Vec<TrackSummary>) {
     let host = host();
