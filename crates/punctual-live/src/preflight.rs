@@ -3,7 +3,6 @@
 use std::fmt;
 use std::fs;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::os::sched::{self, Attributes};
 use crate::os::{cgroup, proc};
@@ -137,31 +136,36 @@ pub fn rt_group() -> Option<(String, i64)> {
     Some((group, text.trim().parse().ok()?))
 }
 
-/// Can threads be parked?
+/// Can threads be parked? Asks without making a group: nothing here may outlast a `kill -9`.
 ///
 /// # Errors
 /// cgroup version 2 is missing, read-only or too old.
 pub fn parking() -> Result<std::path::PathBuf, Refusal> {
     let mount = cgroup::mount().map_err(|e| refusal("threads cannot be parked", e.to_string()))?;
-    static PROBES: AtomicU64 = AtomicU64::new(0);
-    let number = PROBES.fetch_add(1, Ordering::Relaxed);
-    let probe = mount.join(format!("punctual-probe-{}-{number}", std::process::id()));
-    let made = fs::create_dir(&probe);
-    let has_freezer = probe.join("cgroup.freeze").exists();
-    let _ = fs::remove_dir(&probe);
-    if let Err(e) = made {
+    if let Err(e) = rustix::fs::access(&mount, rustix::fs::Access::WRITE_OK) {
         return Err(refusal(
             format!("no cgroup can be made below {}: {e}", mount.display()),
             "run as root, or in a container with a writable cgroup version 2 (delegated)",
         ));
     }
-    if !has_freezer {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    if kernel_version(&release).is_none_or(|version| version < FREEZER_SINCE) {
         return Err(refusal(
-            "this kernel cannot freeze cgroups of version 2",
+            format!("this kernel ({}) cannot freeze cgroups of version 2", release.trim()),
             "Linux 5.2 or later is needed",
         ));
     }
     Ok(mount)
+}
+
+/// The first Linux with `cgroup.freeze` (`kernel/cgroup/freezer.c`).
+const FREEZER_SINCE: (u32, u32) = (5, 2);
+
+/// Major and minor of a kernel's release: `6.18.5+deb` is (6, 18).
+fn kernel_version(release: &str) -> Option<(u32, u32)> {
+    let (major, rest) = release.trim().split_once('.')?;
+    let minor: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
 /// The kernel's limit for real-time threads, if it binds: (runtime, period) in us.
@@ -191,6 +195,13 @@ pub fn thread(tid: i32) -> Result<(), Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn releases_of_kernels_have_a_major_and_a_minor() {
+        assert_eq!(kernel_version("6.18.5-cloud+deb\n"), Some((6, 18)));
+        assert_eq!(kernel_version("5.2"), Some((5, 2)));
+        assert_eq!(kernel_version("unknown"), None);
+    }
 
     #[test]
     fn lists_of_processors_are_read_as_the_kernel_writes_them() {

@@ -280,7 +280,9 @@ fn every_policy_of_the_registry_is_described() {
     let all = json(&["policies", "--json"]);
     let names: Vec<_> =
         all.as_array().expect("an array").iter().map(|p| p["name"].as_str().expect("a name")).collect();
-    assert_eq!(names, punctual_sched::registry::policies().iter().map(|p| p.name).collect::<Vec<_>>());
+    let disciplines = punctual_net::registry::disciplines().iter().map(|d| d.name);
+    let policies = punctual_sched::registry::policies().iter().map(|p| p.name);
+    assert_eq!(names, policies.chain(disciplines).collect::<Vec<_>>());
     for name in names {
         let text = stdout(&["policies", name]);
         assert!(text.starts_with(&format!("{name}: ")) && text.contains("\nSource: "), "{text}");
