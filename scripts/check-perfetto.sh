@@ -32,6 +32,7 @@ traces="${1:-}"
 if [ -z "$traces" ]; then
     traces="$target/traces"
     rm -rf "$traces"
-    cargo run --quiet -p punctual-report --example traces -- "$traces"
+    cargo build --quiet --locked --workspace --example traces
+    "$target/debug/examples/traces" "$traces"
 fi
 exec "$venv/bin/python" "$parts/check.py" "$traces"

@@ -2,9 +2,10 @@
 
 usage: check.py DIRECTORY
 
-Beside each TRACE.pftrace lies TRACE.pftrace.json: the summary that the writer returned, one entry per track.
+Beside each TRACE.pftrace lies TRACE.pftrace.json: the summary that the writer returned, one entry per track, and the
+number of arrows that join the steps of packets.
 Every trace must load without any error or data loss in the `stats` table, with every slice closed by its own
-end, and with exactly the slices, lengths, instants and counter values that the summary lists.
+end, and with exactly the slices, lengths, instants, counter values and arrows that the summary lists.
 """
 
 import importlib.util
@@ -27,6 +28,11 @@ where severity in ('error', 'data_loss') and value != 0
 """
 
 UNCLOSED = "select count() as n from slice where dur < 0"
+
+ARROWS = """
+select count() as n, coalesce(sum(b.ts < a.ts), 0) as backwards
+from flow join slice a on a.id = flow.slice_out join slice b on b.id = flow.slice_in
+"""
 
 # Lanes of one task share their path, as in the writer's summary.
 TRACKS = """
@@ -102,10 +108,13 @@ def differences(engine, expected):
     if unclosed:
         yield f"{unclosed} slices without an end"
     found = {(r.path, r.kind): (r.events, r.total_ns) for r in engine.query(TRACKS)}
-    wanted = {(t["track"], t["kind"]): (t["events"], t["total_ns"]) for t in expected}
+    wanted = {(t["track"], t["kind"]): (t["events"], t["total_ns"]) for t in expected["tracks"]}
     for key in sorted(found.keys() | wanted.keys()):
         if found.get(key) != wanted.get(key):
             yield f"{key[0]} ({key[1]}): written (events, ns) {wanted.get(key)}, loaded {found.get(key)}"
+    arrows = engine.query(ARROWS)[0]
+    if (arrows.n, arrows.backwards) != (expected["arrows"], 0):
+        yield f"{expected['arrows']} arrows written, {arrows.n} loaded, {arrows.backwards} of them backwards in time"
 
 
 def problems(trace, expected):
@@ -125,8 +134,10 @@ def check(path):
     found = problems(trace, expected)
     if not found and not problems(trace[: len(trace) // 2], expected):
         found = ["half of it passes as well: the check does not check"]
-    events = sum(track["events"] for track in expected)
-    print(f"{'FAILED' if found else 'ok':6} {path.name}: {len(trace)} bytes, {len(expected)} tracks, {events} events")
+    tracks, arrows = expected["tracks"], expected["arrows"]
+    events = sum(track["events"] for track in tracks)
+    size = f"{len(trace)} bytes, {len(tracks)} tracks, {events} events, {arrows} arrows"
+    print(f"{'FAILED' if found else 'ok':6} {path.name}: {size}")
     for problem in found:
         print(f"       {problem}")
     return not found

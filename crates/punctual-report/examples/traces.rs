@@ -5,13 +5,14 @@
 
 #![forbid(unsafe_code)]
 
+use std::collections::HashMap;
 use std::error::Error;
 use std::fs::{self, File};
 use std::path::Path;
 
 use punctual_model::Host;
 use punctual_model::file::{self, Overrides};
-use punctual_model::trace::TraceSink;
+use punctual_model::trace::{TraceEvent, TraceSink};
 use punctual_report::trace::{PerfettoWriter, TrackSummary};
 use punctual_sched::{Duration, Instant, registry};
 use sample::Events;
@@ -36,8 +37,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     for policy in registry::policies() {
         for (name, text) in [("nested", sample::NESTED), ("five-vms", &five_vms)] {
             let path = directory.join(format!("{name}-{}", policy.name)).with_extension("pftrace");
-            write_simulated(text, policy.name, &path)?;
+            write_simulated(text, Some(policy.name), &path)?;
         }
+    }
+    for (name, file) in [("network", "examples/network.toml"), ("rtca", "papers/rtca/example.toml")] {
+        write_simulated(&fs::read_to_string(file)?, None, &directory.join(name).with_extension("pftrace"))?;
     }
     Ok(())
 }
@@ -46,19 +50,37 @@ fn write_by_hand(host: &Host, events: &Events, path: &Path) -> Result<(), Box<dy
     let mut writer = PerfettoWriter::new(host, File::create(path)?);
     events.iter().for_each(|&(at, event)| writer.event(at, event));
     let end = events.last().map_or(Instant::ZERO, |&(at, _)| at) + Duration::from_us(500);
-    write_summary(&writer.finish(end)?, path)
+    write_summary(&writer.finish(end)?, 0, path)
 }
 
-fn write_simulated(host: &str, policy: &str, path: &Path) -> Result<(), Box<dyn Error>> {
-    let (policy, duration) = (Some(policy.to_owned()), Some("200ms".to_owned()));
+fn write_simulated(host: &str, policy: Option<&str>, path: &Path) -> Result<(), Box<dyn Error>> {
+    let (policy, duration) = (policy.map(str::to_owned), Some("200ms".to_owned()));
     let overrides = Overrides { policy, duration, ..Overrides::default() };
     let host = file::parse(host, "host.toml", &overrides).map_err(|errors| errors.render(false))?;
-    let mut writer = PerfettoWriter::new(&host, File::create(path)?);
-    punctual_sim::simulate_traced(&host, &mut writer)?;
-    write_summary(&writer.finish(Instant::ZERO + host.duration)?, path)
+    let writer = PerfettoWriter::new(&host, File::create(path)?);
+    let mut sink = StepsOfPackets { writer, steps: HashMap::new() };
+    punctual_sim::simulate_traced(&host, &mut sink)?;
+    let arrows = sink.steps.values().map(|steps| steps - 1).sum();
+    write_summary(&sink.writer.finish(Instant::ZERO + host.duration)?, arrows, path)
+}
+
+/// Counts the steps of each packet on the way to the writer: arrows join them.
+struct StepsOfPackets<'a> {
+    writer: PerfettoWriter<'a, File>,
+    steps: HashMap<u64, u64>,
+}
+
+impl TraceSink for StepsOfPackets<'_> {
+    fn event(&mut self, at: Instant, event: TraceEvent) {
+        if let TraceEvent::Network { packet: Some(packet), .. } = event {
+            *self.steps.entry(packet.id).or_default() += 1;
+        }
+        self.writer.event(at, event);
+    }
 }
 
 /// Beside the trace, what it holds.
-fn write_summary(summary: &[TrackSummary], path: &Path) -> Result<(), Box<dyn Error>> {
-    Ok(fs::write(format!("{}.json", path.display()), serde_json::to_string_pretty(summary)?)?)
+fn write_summary(tracks: &[TrackSummary], arrows: u64, path: &Path) -> Result<(), Box<dyn Error>> {
+    let summary = serde_json::json!({ "tracks": tracks, "arrows": arrows });
+    Ok(fs::write(format!("{}.json", path.display()), serde_json::to_string_pretty(&summary)?)?)
 }
