@@ -13,9 +13,9 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use crate::disturb::{self, LOOK_ITERATIONS, STACK_BYTES};
-use crate::log::{self, Executed, TaskLog};
+use crate::log::{self, Counts, Executed, PROGRESS_NS, TaskLog};
 use crate::os;
-use crate::protocol::{Run, Task, Work};
+use crate::protocol::{Run, Task, TaskProgress, Work};
 use crate::stream::Stream;
 use crate::work;
 
@@ -28,6 +28,7 @@ const TASK_PRIORITY_MAX: i32 = 90;
 struct Prepared {
     go: mpsc::Sender<u64>,
     thread: JoinHandle<TaskLog>,
+    counts: Arc<Counts>,
 }
 
 /// What a task's thread knows.
@@ -38,14 +39,31 @@ struct Context {
     stop: Arc<AtomicBool>,
 }
 
-/// Runs a task set that [`Run::check`] accepted.
+/// Runs a task set that [`Run::check`] accepted. `progress` is called about once a second, from a thread of the fair
+/// class, which disturbs no task.
 ///
 /// # Errors
 /// When memory cannot be locked, or a thread cannot be created or put under `SCHED_FIFO`; nothing has run
 /// then.
-pub fn execute(run: &Run) -> Result<Executed, String> {
+pub fn execute(run: &Run, progress: &mut (impl FnMut(Vec<TaskProgress>) + Send)) -> Result<Executed, String> {
     let stop = Arc::new(AtomicBool::new(false));
     let prepared = prepare(run, &stop)?;
+    let counts: Vec<Arc<Counts>> = prepared.iter().map(|task| Arc::clone(&task.counts)).collect();
+    std::thread::scope(|scope| {
+        let (over, is_over) = mpsc::channel::<()>();
+        scope.spawn(move || {
+            let second = std::time::Duration::from_nanos(PROGRESS_NS);
+            while is_over.recv_timeout(second) == Err(mpsc::RecvTimeoutError::Timeout) {
+                progress(counts.iter().map(|counts| counts.progress()).collect());
+            }
+        });
+        let executed = carry_out(run, prepared, &stop);
+        drop(over);
+        executed
+    })
+}
+
+fn carry_out(run: &Run, prepared: Vec<Prepared>, stop: &AtomicBool) -> Result<Executed, String> {
     // Now that the threads and the memory for their times are there.
     let locked = os::lock_memory().map_err(|error| {
         format!("memory cannot be locked: {error}; it takes root (CAP_IPC_LOCK) or a higher RLIMIT_MEMLOCK")
@@ -64,7 +82,7 @@ pub fn execute(run: &Run) -> Result<Executed, String> {
     stop.store(true, Ordering::Relaxed);
     let logs: Result<Vec<TaskLog>, String> = prepared
         .into_iter()
-        .map(|Prepared { go, thread }| {
+        .map(|Prepared { go, thread, .. }| {
             // Without an order to go, for a run that never started, the thread ends.
             drop(go);
             thread.join().map_err(|_| "a task's thread panicked".to_owned())
@@ -103,7 +121,8 @@ fn prepare(run: &Run, stop: &Arc<AtomicBool>) -> Result<Vec<Prepared>, String> {
             iterations_per_ms: run.iterations_per_ms,
             stop: Arc::clone(stop),
         };
-        let log = TaskLog::new(log::stream_of(&task.work), run.duration_ns);
+        let log = TaskLog::new(task, run.duration_ns);
+        let counts = log.counts();
         let (go, gone) = mpsc::channel::<u64>();
         let (ready, is_ready) = mpsc::channel();
         let body = move || {
@@ -116,7 +135,7 @@ fn prepare(run: &Run, stop: &Arc<AtomicBool>) -> Result<Vec<Prepared>, String> {
         let thread = std::thread::Builder::new().name(format!("task {index}")).stack_size(STACK_BYTES);
         let thread = thread.spawn(body).map_err(|e| format!("no thread for task {index}: {e}"))?;
         match is_ready.recv() {
-            Ok(Ok(())) => Ok(Prepared { go, thread }),
+            Ok(Ok(())) => Ok(Prepared { go, thread, counts }),
             Ok(Err(error)) => Err(refused(priority, &error)),
             Err(_) => Err(format!("the thread of task {index} died")),
         }
@@ -182,7 +201,7 @@ mod tests {
     use crate::protocol::Arrival;
 
     fn task(priority: u32, work: Work) -> Task {
-        Task { priority, work }
+        Task { priority, deadline_ns: None, work }
     }
 
     fn jobs() -> Work {

@@ -1,7 +1,29 @@
 //! Times of jobs while a run goes on: in memory that was there before, written to and nothing else.
 
-use crate::protocol::{JobTimes, Run, Work};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::protocol::{JobTimes, Run, Task, TaskProgress, Work};
 use crate::stream::{Job, Stream};
+
+/// What can be read of a task's log while it is written.
+#[derive(Debug, Default)]
+pub struct Counts {
+    finished: AtomicU64,
+    late: AtomicU64,
+}
+
+impl Counts {
+    /// As told to the host.
+    pub fn progress(&self) -> TaskProgress {
+        // Late first: there are never more late jobs than finished ones.
+        let late = self.late.load(Ordering::Acquire);
+        TaskProgress { finished: self.finished.load(Ordering::Relaxed), late }
+    }
+}
+
+/// How often a run tells how far it is.
+pub const PROGRESS_NS: u64 = 1_000_000_000;
 
 /// What one task did.
 #[derive(Debug)]
@@ -9,15 +31,18 @@ pub struct TaskLog {
     jobs: Vec<JobTimes>,
     /// Iterations worked.
     iterations: u64,
+    deadline_ns: u64,
+    counts: Arc<Counts>,
 }
 
 impl TaskLog {
-    /// A log with room for all jobs of `stream` within `duration_ns`.
-    pub fn new(stream: Option<Stream>, duration_ns: u64) -> Self {
-        let count = stream.map_or(0, |stream| stream.jobs_before(duration_ns).count());
+    /// A log with room for all jobs of `task` within `duration_ns`.
+    pub fn new(task: &Task, duration_ns: u64) -> Self {
+        let count = stream_of(&task.work).map_or(0, |stream| stream.jobs_before(duration_ns).count());
         let mut jobs = vec![JobTimes { release_ns: 0, start_ns: None, finish_ns: None }; count];
         jobs.clear();
-        TaskLog { jobs, iterations: 0 }
+        let deadline_ns = task.deadline_ns.unwrap_or(u64::MAX);
+        TaskLog { jobs, iterations: 0, deadline_ns, counts: Arc::default() }
     }
 
     /// A job started; times since the run's start.
@@ -33,7 +58,15 @@ impl TaskLog {
     pub fn finished(&mut self, at_ns: u64) {
         if let Some(job) = self.jobs.last_mut() {
             job.finish_ns = Some(at_ns.max(job.start_ns.unwrap_or(0)));
+            let late = at_ns.saturating_sub(job.release_ns) > self.deadline_ns;
+            self.counts.finished.fetch_add(1, Ordering::Relaxed);
+            self.counts.late.fetch_add(u64::from(late), Ordering::Release);
         }
+    }
+
+    /// What others may read meanwhile.
+    pub fn counts(&self) -> Arc<Counts> {
+        Arc::clone(&self.counts)
     }
 
     /// So many iterations were worked.

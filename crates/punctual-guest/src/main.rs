@@ -42,7 +42,7 @@ fn main() -> ExitCode {
         }
     };
     let outcome = match port {
-        None => serve(mode, &mut io::stdin().lock(), &mut io::stdout().lock()).map_err(|e| e.to_string()),
+        None => serve(mode, &mut io::stdin().lock(), &mut io::stdout()).map_err(|e| e.to_string()),
         Some(name) => open_port(name).and_then(|port| {
             let mut reader = BufReader::new(&port);
             serve(mode, &mut reader, &mut &port).map_err(|error| error.to_string())

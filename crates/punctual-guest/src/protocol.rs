@@ -18,7 +18,7 @@ use std::io::BufRead;
 use serde::{Deserialize, Serialize};
 
 /// The version of the protocol; both sides must have the same.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Longest line in bytes, its end included.
 pub const LINE_BYTES_MAX: usize = 64 * 1024;
 /// Most tasks of a run.
@@ -76,6 +76,8 @@ pub struct Run {
 pub struct Task {
     /// Smaller is more urgent; of equal ones the first in the list is.
     pub priority: u32,
+    /// From a job's release; later ones are counted in [`Reply::Progress`]. Nothing else looks at it.
+    pub deadline_ns: Option<u64>,
     /// What it does.
     pub work: Work,
 }
@@ -172,6 +174,11 @@ pub enum Reply {
         /// The jobs.
         jobs: Vec<JobTimes>,
     },
+    /// How far a run is, about once a second while it goes on.
+    Progress {
+        /// By task, in the request's order.
+        tasks: Vec<TaskProgress>,
+    },
     /// Ends [`Request::Run`].
     Result(RunResult),
     /// Ends [`Request::Cyclictest`].
@@ -265,6 +272,28 @@ impl JobTimes {
             "a job of a run of {duration_ns} ns cannot have been released at {release_ns}, started at \
              {start_ns:?} and finished at {finish_ns:?}"
         ))
+    }
+}
+
+/// How far a task is: `[finished, late]` on the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "(u64, u64)", into = "(u64, u64)")]
+pub struct TaskProgress {
+    /// Jobs that are finished.
+    pub finished: u64,
+    /// Those of them that were finished after their deadlines.
+    pub late: u64,
+}
+
+impl From<(u64, u64)> for TaskProgress {
+    fn from((finished, late): (u64, u64)) -> Self {
+        TaskProgress { finished, late }
+    }
+}
+
+impl From<TaskProgress> for (u64, u64) {
+    fn from(progress: TaskProgress) -> Self {
+        (progress.finished, progress.late)
     }
 }
 

@@ -12,7 +12,11 @@ use crate::{cyclictest, fifo, os, vcpu, work};
 ///
 /// # Errors
 /// When the channel fails.
-pub fn serve(mode: Mode, reader: &mut impl BufRead, writer: &mut impl Write) -> Result<(), ReceiveError> {
+pub fn serve(
+    mode: Mode,
+    reader: &mut impl BufRead,
+    writer: &mut (impl Write + Send),
+) -> Result<(), ReceiveError> {
     os::set_timer_slack_min();
     let ready = Ready {
         protocol: protocol::VERSION,
@@ -34,12 +38,12 @@ pub fn serve(mode: Mode, reader: &mut impl BufRead, writer: &mut impl Write) -> 
 
 type Sent = Result<(), ReceiveError>;
 
-fn answer(mode: Mode, request: &Request, reply: &mut impl FnMut(&Reply) -> Sent) -> Sent {
+fn answer(mode: Mode, request: &Request, reply: &mut (impl FnMut(&Reply) -> Sent + Send)) -> Sent {
     let outcome = match request {
         Request::Calibrate { duration_ns } => Ok(Reply::Calibrated(work::calibrate(*duration_ns))),
         Request::Clock {} => Ok(Reply::Clock { now_ns: os::now_ns() }),
         Request::Cyclictest(how) => how.check().and_then(|()| cyclictest::run(how)).map(Reply::Cyclictest),
-        Request::Run(run) => match execute(mode, run) {
+        Request::Run(run) => match execute(mode, run, reply) {
             Ok(executed) => return tell(run, executed, reply),
             Err(message) => Err(message),
         },
@@ -48,11 +52,17 @@ fn answer(mode: Mode, request: &Request, reply: &mut impl FnMut(&Reply) -> Sent)
     reply(&outcome.unwrap_or_else(|message| Reply::Error { message }))
 }
 
-fn execute(mode: Mode, run: &Run) -> Result<Executed, String> {
+fn execute(
+    mode: Mode,
+    run: &Run,
+    reply: &mut (impl FnMut(&Reply) -> Sent + Send),
+) -> Result<Executed, String> {
     run.check()?;
+    // A channel that fails is found again when the results are sent.
+    let mut progress = |tasks| drop(reply(&Reply::Progress { tasks }));
     match mode {
-        Mode::Fifo => fifo::execute(run),
-        Mode::Vcpu => Ok(vcpu::execute(run)),
+        Mode::Fifo => fifo::execute(run, &mut progress),
+        Mode::Vcpu => Ok(vcpu::execute(run, &mut progress)),
     }
 }
 

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use crate::disturb;
-use crate::log::{self, Executed, TaskLog};
+use crate::log::{self, Counts, Executed, PROGRESS_NS, TaskLog};
 use crate::os;
-use crate::protocol::{Run, Work};
+use crate::protocol::{Run, TaskProgress, Work};
 use crate::stream::{Job, Stream};
 use crate::work;
 
@@ -73,9 +73,14 @@ struct Machine {
     bombs: Vec<(usize, Vec<JoinHandle<u64>>)>,
 }
 
-/// Runs a task set that [`Run::check`] accepted.
-pub fn execute(run: &Run) -> Executed {
+/// Runs a task set that [`Run::check`] accepted. `progress` is called about once a second, on the vCPU's own time: what a
+/// guest's kernel would need for it.
+pub fn execute(run: &Run, progress: &mut impl FnMut(Vec<TaskProgress>)) -> Executed {
     let mut entries = entries(run);
+    let mut counts: Vec<(usize, Arc<Counts>)> =
+        entries.iter().map(|entry| (entry.task, entry.log.counts())).collect();
+    counts.sort_by_key(|(task, _)| *task);
+    let mut tell_ns = PROGRESS_NS;
     // A page fault in a run would count as execution. The limit for ordinary users may be too low for it.
     let _ = os::lock_memory();
     let mut machine = Machine {
@@ -90,6 +95,10 @@ pub fn execute(run: &Run) -> Executed {
         let now_ns = os::now_ns() - start_ns;
         if now_ns >= run.duration_ns {
             break;
+        }
+        if now_ns >= tell_ns {
+            progress(counts.iter().map(|(_, counts)| counts.progress()).collect());
+            tell_ns = now_ns + PROGRESS_NS;
         }
         match entries.iter_mut().find(|entry| entry.next_ns() <= now_ns) {
             Some(entry) => machine.advance(entry, now_ns, || os::now_ns() - start_ns),
@@ -116,7 +125,6 @@ pub fn execute(run: &Run) -> Executed {
 fn entries(run: &Run) -> Vec<Entry> {
     let entry = |task: usize| {
         let work = run.tasks[task].work;
-        let stream = log::stream_of(&work);
         let state = match work {
             Work::Jobs { arrival, cost_min_ns, cost_max_ns, seed } => {
                 let stream = Stream::new(arrival, cost_min_ns, cost_max_ns, seed);
@@ -126,7 +134,7 @@ fn entries(run: &Run) -> Vec<Entry> {
             Work::ForkBomb { start_ns, threads } => State::ForkBomb { start_ns, threads, exploded: false },
             Work::WakeFlood { start_ns, interval_ns } => State::WakeFlood { next_ns: start_ns, interval_ns },
         };
-        Entry { task, log: TaskLog::new(stream, run.duration_ns), state }
+        Entry { task, log: TaskLog::new(&run.tasks[task], run.duration_ns), state }
     };
     log::by_urgency(run).into_iter().map(entry).collect()
 }
@@ -179,15 +187,15 @@ mod tests {
     fn executed(tasks: Vec<Task>) -> (Run, Executed) {
         let run = Run { start_at_ns: 0, duration_ns: 40_000_000, iterations_per_ms: 1000, tasks };
         run.check().expect("a good run");
-        let executed = execute(&run);
+        let executed = execute(&run, &mut |_| ());
         (run, executed)
     }
 
     #[test]
     fn every_job_of_the_run_is_told_of_in_order_and_none_starts_before_its_release() {
         let tasks = vec![
-            Task { priority: 2, work: jobs(3_000_000, 1_000_000, 1_000_000) },
-            Task { priority: 1, work: jobs(10_000_000, 2_000_000, 0) },
+            Task { priority: 2, deadline_ns: None, work: jobs(3_000_000, 1_000_000, 1_000_000) },
+            Task { priority: 1, deadline_ns: None, work: jobs(10_000_000, 2_000_000, 0) },
         ];
         let (run, executed) = executed(tasks);
         assert!(executed.ended_ns >= run.duration_ns);
@@ -206,8 +214,10 @@ mod tests {
     #[test]
     fn the_more_urgent_task_goes_first_wherever_it_stands() {
         let long = jobs(40_000_000, 3_000_000, 0);
-        let (run, executed) =
-            executed(vec![Task { priority: 9, work: long }, Task { priority: 1, work: long }]);
+        let (run, executed) = executed(vec![
+            Task { priority: 9, deadline_ns: None, work: long },
+            Task { priority: 1, deadline_ns: None, work: long },
+        ]);
         let mut logs = executed.logs.into_iter();
         let mut first = || logs.next().map(|log| log.into_jobs(log::stream_of(&long), run.duration_ns)[0]);
         let (less, more) = (first().expect("a task"), first().expect("a task"));
@@ -217,9 +227,13 @@ mod tests {
     #[test]
     fn a_fork_bomb_and_a_flood_end_with_the_run_and_hogs_take_what_is_left() {
         let (_, executed) = executed(vec![
-            Task { priority: 1, work: Work::WakeFlood { start_ns: 0, interval_ns: 100_000 } },
-            Task { priority: 2, work: Work::ForkBomb { start_ns: 1_000_000, threads: 3 } },
-            Task { priority: 3, work: Work::Hog { start_ns: 2_000_000 } },
+            Task {
+                priority: 1,
+                deadline_ns: None,
+                work: Work::WakeFlood { start_ns: 0, interval_ns: 100_000 },
+            },
+            Task { priority: 2, deadline_ns: None, work: Work::ForkBomb { start_ns: 1_000_000, threads: 3 } },
+            Task { priority: 3, deadline_ns: None, work: Work::Hog { start_ns: 2_000_000 } },
         ]);
         let executed_ns = |task: usize| executed.logs[task].executed_ns(1000);
         assert_eq!(executed_ns(0), 0);

@@ -50,8 +50,8 @@ fn a_virtual_cpu_announces_itself_calibrates_runs_and_ends() {
         duration_ns: 20_000_000,
         iterations_per_ms: calibration.iterations_per_ms,
         tasks: vec![
-            Task { priority: 1, work: jobs },
-            Task { priority: 2, work: Work::Hog { start_ns: 1_000_000 } },
+            Task { priority: 1, deadline_ns: None, work: jobs },
+            Task { priority: 2, deadline_ns: None, work: Work::Hog { start_ns: 1_000_000 } },
         ],
     };
     // 2000 jobs: more than fit a line.

@@ -38,7 +38,11 @@ fn work() -> impl Strategy<Value = Work> {
 }
 
 fn run() -> impl Strategy<Value = Run> {
-    let task = (any::<u32>(), work()).prop_map(|(priority, work)| Task { priority, work });
+    let task = (any::<u32>(), any::<Option<u64>>(), work()).prop_map(|(priority, deadline_ns, work)| Task {
+        priority,
+        deadline_ns,
+        work,
+    });
     (any::<[u64; 3]>(), prop::collection::vec(task, 0..20)).prop_map(|(numbers, tasks)| Run {
         start_at_ns: numbers[0],
         duration_ns: numbers[1],
@@ -126,6 +130,7 @@ fn the_next_line_is_read_after_a_malformed_one() {
 fn the_largest_messages_fit_a_line() {
     let task = Task {
         priority: u32::MAX,
+        deadline_ns: Some(u64::MAX),
         work: Work::Jobs {
             arrival: Arrival::Sporadic {
                 separation_ns: TIME_MAX_NS,
@@ -181,7 +186,7 @@ fn numbers_that_cannot_be_run_are_refused_by_name() {
         seed: 1,
     };
     let refusal = |work: Work, duration_ns: u64| {
-        let tasks = vec![Task { priority: 1, work }];
+        let tasks = vec![Task { priority: 1, deadline_ns: None, work }];
         Run { start_at_ns: 0, duration_ns, iterations_per_ms: 1000, tasks }.check().unwrap_err()
     };
     let day = TIME_MAX_NS;

@@ -34,6 +34,8 @@ pub enum Command {
 pub enum Notice {
     /// A unit's threads ended.
     Gone(String),
+    /// A vCPU was plugged in, or is there again.
+    Came(String),
     /// A unit cannot be enforced any more: why. It is parked as far as possible, and the run should end.
     Failed(String, String),
     /// A command was refused.

@@ -157,12 +157,20 @@ impl Journal {
     /// As `read(2)` and `write(2)`.
     pub fn set_file(&mut self, path: &Path, during: &str) -> io::Result<()> {
         let before = fs::read_to_string(path)?;
-        if before.trim() == during.trim() {
+        self.set_file_back_to(path, during, before.trim())
+    }
+
+    /// As [`Journal::set_file`] for a file that is put back by writing `before`, which need not be what it reads.
+    ///
+    /// # Errors
+    /// As `read(2)` and `write(2)`.
+    pub fn set_file_back_to(&mut self, path: &Path, during: &str, before: &str) -> io::Result<()> {
+        if fs::read_to_string(path)?.trim() == during.trim() {
             return Ok(());
         }
         self.record(&Change::File {
             path: path.to_owned(),
-            before: before.trim().to_owned(),
+            before: before.to_owned(),
             during: during.to_owned(),
         })?;
         fs::write(path, during)
@@ -278,6 +286,9 @@ pub fn restore(path: &Path) -> io::Result<Restored> {
     for (path, before) in files {
         match fs::write(path, before) {
             Ok(()) => restored.files += 1,
+            // It went away, an interrupt's with its device say, or it was never changed because it cannot be written.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(_) if fs::read_to_string(path).is_ok_and(|now| now.trim() == before) => {}
             Err(e) => failures.push(format!("{}: cannot be set back to {before:?}: {e}", path.display())),
         }
     }
@@ -366,7 +377,10 @@ fn restore_process(
 
 fn put_back(tid: i32, attributes: &Attributes, affinity: &[usize]) -> io::Result<()> {
     // The affinity first: SCHED_DEADLINE is admitted only with the affinity it had.
-    sched::set_affinity(tid, affinity)?;
+    // Some of the kernel's threads refuse to be given any, even their own.
+    if sched::affinity(tid)? != affinity {
+        sched::set_affinity(tid, affinity)?;
+    }
     if sched::attributes(tid)? == *attributes {
         return Ok(());
     }

@@ -6,6 +6,7 @@ mod child;
 pub mod doctor;
 pub mod driver;
 pub mod enforcer;
+pub mod follow;
 pub mod guardian;
 pub mod image;
 pub mod journal;

@@ -1,12 +1,12 @@
 //! A host file carried out: domains started or found, their vCPUs put under the pools' policies, their task sets run,
 //! everything put back, and what was measured as [`Results`].
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Duration as StdDuration;
 
 use punctual_guest::protocol;
-use punctual_model::host::{DomainIx, Parent, TaskIx, Work};
+use punctual_model::host::{Domain, DomainIx, Parent, TaskIx, Work};
 use punctual_model::live::{Accel, Attach, Backend, HelperPolicy, Process, Program, VmNetwork};
 use punctual_model::results::{
     DomainResult, FORMAT, JobStats, PoolResult, ProcessorResult, Source, TaskResult, VERSION, VcpuResult,
@@ -15,16 +15,17 @@ use punctual_model::{Host, Recorder, Results};
 use punctual_sched::Duration;
 
 use crate::cache::Cache;
+use crate::doctor;
 use crate::driver;
 use crate::enforcer::{Notice, now};
+use crate::follow::{self, Followed};
 use crate::image::{self, Image};
 use crate::journal::Identity;
 use crate::os::sched::{self, Attributes};
 use crate::preflight;
-use crate::qemu::{self, Accelerator, Network, Qmp, Vm, VmSpec};
+use crate::qemu::{self, Accelerator, Network, Vm, VmSpec};
 use crate::session::{self, Handle, Regime, Report, Session, Setup, Streams};
 use crate::unit::Members;
-use crate::vmm;
 use crate::workload::{self, Client, Measured};
 
 /// What stands for a domain whose file does not say.
@@ -48,16 +49,30 @@ pub struct Plan<'a> {
     pub starve: bool,
     /// How long enforcers may be silent.
     pub silence: StdDuration,
+    /// How long a VM may take to boot beside its neighbours.
+    pub boot: StdDuration,
     /// How enforcers look.
     pub driver: driver::Settings,
-    /// Kernel parameters to set for the time of the run: path and value.
-    pub parameters: Vec<(PathBuf, String)>,
+    /// What to change on this machine for the time of the run.
+    pub changes: Vec<doctor::Change>,
     /// Told what is going on, one line each.
     pub progress: &'a dyn Fn(&str),
     /// Asked often: should the run end early?
     pub stop: &'a dyn Fn() -> bool,
-    /// Called about twenty times a second while tasks run, with the time since their start.
-    pub watch: &'a mut dyn FnMut(&Session, &[Handle], Duration),
+    /// Called about twenty times a second while tasks run.
+    pub watch: &'a mut dyn FnMut(&View<'_>),
+}
+
+/// A run at one instant.
+pub struct View<'a> {
+    /// The pools.
+    pub session: &'a Session,
+    /// The vCPUs; one whose thread was replaced comes again.
+    pub handles: &'a [Handle],
+    /// By domain that has tasks with deadlines: its name and jobs.
+    pub jobs: &'a [(String, workload::Jobs)],
+    /// Since the start of the tasks.
+    pub elapsed: Duration,
 }
 
 /// What a run measured and what it left.
@@ -69,6 +84,8 @@ pub struct Outcome {
     pub report: Report,
     /// What happened on the way: units that ended, say.
     pub notices: Vec<Notice>,
+    /// Of the plan's changes those that could not be made, and why.
+    pub unchanged: Vec<String>,
     /// Was it ended early?
     pub stopped: bool,
 }
@@ -119,15 +136,15 @@ enum Body {
 struct Running {
     domain: DomainIx,
     body: Body,
-    /// The vCPUs' threads, in order.
-    members: Vec<Members>,
+    /// The vCPUs' threads, in order; one that is attached to later has none yet.
+    members: Vec<Option<Members>>,
+    /// The session's number of its pool.
+    pool: usize,
     tasks: Vec<(TaskIx, protocol::Task)>,
     offset_ns: i64,
     iterations_per_ms: u64,
 }
 
-/// How long a VM may take to boot beside its neighbours.
-const BOOT_LIMIT: StdDuration = StdDuration::from_secs(60);
 /// How long a guest measures its processor.
 const CALIBRATION: StdDuration = StdDuration::from_millis(300);
 /// From the last preparation to the first release.
@@ -154,19 +171,22 @@ pub fn run(host: &Host, plan: &mut Plan<'_>) -> Result<Outcome, Error> {
         silence: plan.silence,
         driver: plan.driver,
     })?;
-    for (path, value) in &plan.parameters {
-        session.set_file(path, value)?;
-    }
+    let unchanged: Vec<String> = plan
+        .changes
+        .iter()
+        .filter_map(|change| session.make(change).err().map(|e| format!("{}: {e}", change.target())))
+        .collect();
     let mut running = start_domains(host, plan, image.as_ref(), &mut session)?;
     calibrate(host, plan, &mut session, &mut running)?;
-    let handles = take_in(host, plan, &pools, &mut session, &running)?;
-    let measured = measure(host, plan, &mut session, &mut running, &handles)?;
+    let handles = take_in(host, plan, &pools, &mut session, &mut running)?;
+    let measured = measure(host, plan, &mut session, &mut running, handles)?;
     let report = session.finish()?;
     drop(running.into_iter().map(|domain| end(domain.body)).collect::<Vec<()>>());
     Ok(Outcome {
         results: results(host, plan, &pools, &report, &measured),
         report,
         notices: measured.notices,
+        unchanged,
         stopped: measured.stopped,
     })
 }
@@ -253,7 +273,7 @@ fn start_domains(
                 (plan.progress)(&format!("starting {}", domain.name));
                 let process = workload::Process::start().map_err(Error::Domain)?;
                 session.record_child(process.pid() as i32, &domain.name)?;
-                members.push(Members::Thread(identity(&domain.name, process.pid())?));
+                members.push(Some(Members::Thread(identity(&domain.name, process.pid())?)));
                 Body::Guest(process)
             }
             Backend::Process(Process {
@@ -265,11 +285,11 @@ fn start_domains(
                 let command: Vec<String> = [program].into_iter().chain(arguments).cloned().collect();
                 let surroundings = (environment.as_slice(), directory.as_deref());
                 let launched = session.launch_in(&domain.name, command, surroundings, Streams::Quiet)?;
-                members.push(Members::Tree(launched.process));
+                members.push(Some(Members::Tree(launched.process)));
                 Body::Foreign
             }
             Backend::Attach(attach) => {
-                members = attached(&domain.name, attach)?;
+                members = attached(&domain.name, attach, domain.vcpus.len())?;
                 Body::Foreign
             }
         };
@@ -279,14 +299,22 @@ fn start_domains(
             true => Vec::new(),
             false => workload::tasks::of_domain(host, domain_ix).map_err(Error::Domain)?,
         };
-        running.push(Running { domain: domain_ix, body, members, tasks, offset_ns: 0, iterations_per_ms: 0 });
+        running.push(Running {
+            domain: domain_ix,
+            body,
+            members,
+            pool: 0,
+            tasks,
+            offset_ns: 0,
+            iterations_per_ms: 0,
+        });
     }
     for domain in &mut running {
         let name = &host.domains[domain.domain.0].name;
         if let Body::Vm(vm) = &mut domain.body {
             connect(vm, plan, session)?;
             for tid in vm.vcpu_threads().map_err(Error::Domain)? {
-                domain.members.push(Members::Thread(identity(name, tid)?));
+                domain.members.push(Some(Members::Thread(identity(name, tid)?)));
             }
         }
         let count = host.domains[domain.domain.0].vcpus.len();
@@ -302,8 +330,9 @@ fn start_domains(
 
 /// Waits for a VM to boot and keeps the guardian content meanwhile.
 fn connect(vm: &mut Vm, plan: &Plan<'_>, session: &mut Session) -> Result<(), Error> {
+    let limit = plan.boot;
     std::thread::scope(|scope| {
-        let connected = scope.spawn(|| vm.connect(BOOT_LIMIT).map(|_| ()));
+        let connected = scope.spawn(|| vm.connect(limit).map(|_| ()));
         while !connected.is_finished() {
             session.tend()?;
             if (plan.stop)() {
@@ -359,36 +388,36 @@ fn spec(
     Ok(spec)
 }
 
-/// The vCPU threads of something that runs already.
-pub fn attached(domain: &str, attach: &Attach) -> Result<Vec<Members>, Error> {
-    let (proc, run) = (Path::new("/proc"), Path::new("/run"));
-    let by_names = |pid: u32| {
-        let threads = vmm::threads_of(proc, pid)
-            .map_err(|e| Error::Domain(format!("domain `{domain}`: process {pid}: {e}")))?;
-        let vcpus: Vec<u32> = vmm::vcpus(&threads).into_iter().map(|(_, tid)| tid).collect();
-        if vcpus.is_empty() {
+/// How long QEMU's monitor may take before a run begins.
+const MONITOR: StdDuration = StdDuration::from_secs(5);
+
+/// The vCPU threads of something that runs already, by the numbers of the domain's vCPUs. Of several vCPUs some may be
+/// plugged in later.
+fn attached(domain: &str, attach: &Attach, count: usize) -> Result<Vec<Option<Members>>, Error> {
+    let found =
+        follow::vcpus(attach, MONITOR).map_err(|e| Error::Domain(format!("domain `{domain}`: {e}")))?;
+    let mut members = vec![None; count];
+    for &(number, identity) in &found {
+        let Some(slot) = members.get_mut(number as usize) else {
             return Err(Error::Domain(format!(
-                "domain `{domain}`: process {pid} has no thread whose name is a vCPU's; QEMU names them with \
-                 -name NAME,debug-threads=on; otherwise give their ids as `threads = [...]`"
+                "domain `{domain}` has {count} vCPUs in the host file and a vCPU {number} on this machine"
             )));
-        }
-        Ok(vcpus)
-    };
-    let tids = match attach {
-        Attach::Qmp(path) => {
-            let mut qmp = Qmp::connect(path, StdDuration::from_secs(5)).map_err(Error::Domain)?;
-            qmp.vcpu_threads().map_err(Error::Domain)?.into_iter().map(|(_, tid)| tid).collect()
-        }
-        Attach::Libvirt(name) => by_names(vmm::find_by_name(proc, run, name).map_err(Error::Domain)?)?,
-        Attach::Process(pid) | Attach::Firecracker(pid) | Attach::CloudHypervisor(pid) => by_names(*pid)?,
-        Attach::Threads(tids) => tids.clone(),
-    };
-    tids.into_iter().map(|tid| Ok(Members::Thread(identity(domain, tid)?))).collect()
+        };
+        *slot = Some(Members::Thread(identity));
+    }
+    if found.is_empty() || matches!(attach, Attach::Threads(_)) && found.len() < count {
+        let found = found.len();
+        return Err(Error::Domain(format!(
+            "domain `{domain}` has {count} vCPUs in the host file and {found} on this machine"
+        )));
+    }
+    Ok(members)
 }
 
 fn client(body: &mut Body) -> Result<Option<&mut Client>, Error> {
     match body {
-        Body::Vm(vm) => vm.connect(BOOT_LIMIT).map(Some).map_err(Error::Domain),
+        // It was waited for before.
+        Body::Vm(vm) => vm.connect(StdDuration::ZERO).map(Some).map_err(Error::Domain),
         Body::Guest(process) => Ok(Some(&mut process.client)),
         Body::Foreign => Ok(None),
     }
@@ -411,7 +440,7 @@ fn calibrate(
         (plan.progress)(&format!("calibrating {name}"));
         // The domain is ours: how its threads were need not be written down.
         let processors = &host.pools[pool_of(host, described.parent)].processors;
-        for thread in members.iter().map(|members| members.identity()) {
+        for thread in members.iter().flatten().map(|members| members.identity()) {
             let set = sched::set_affinity(thread.id, &processors[..1]);
             set.map_err(|e| Error::Domain(format!("domain `{name}`: {e}")))?;
             // Above whatever the host runs there, so that the work of a millisecond is not measured too small.
@@ -448,38 +477,50 @@ fn take_in(
     plan: &Plan<'_>,
     pools: &[usize],
     session: &mut Session,
-    running: &[Running],
+    running: &mut [Running],
 ) -> Result<Vec<Handle>, Error> {
     let mut numbers = vec![usize::MAX; host.pools.len()];
     for &pool in pools {
         let regime = plan.regime.clone().unwrap_or_else(|| Regime::Policy(host.pools[pool].policy.clone()));
         numbers[pool] = session.add_pool(&host.pools[pool].processors, &regime)?;
     }
-    let taken: Vec<usize> = pools.iter().flat_map(|&pool| host.pools[pool].processors.clone()).collect();
-    let left: Vec<usize> = preflight::online().into_iter().filter(|cpu| !taken.contains(cpu)).collect();
+    let left = left(host, pools);
     let mut handles = Vec::new();
     for domain in running {
         let described = &host.domains[domain.domain.0];
-        let pool = numbers[pool_of(host, described.parent)];
+        domain.pool = numbers[pool_of(host, described.parent)];
         for (members, vcpu) in domain.members.iter().zip(described.vcpus.clone()) {
-            let vcpu = &host.vcpus[vcpu];
-            handles.push(session.add_unit(pool, &described.name, &vcpu.name, *members, &vcpu.params)?);
+            let (vcpu, Some(members)) = (&host.vcpus[vcpu], members) else { continue };
+            handles.push(session.add_unit(
+                domain.pool,
+                &described.name,
+                &vcpu.name,
+                *members,
+                &vcpu.params,
+            )?);
         }
-        place_helpers(session, domain, &described.live.helpers, &left)?;
+        let members: Vec<Members> = domain.members.iter().flatten().copied().collect();
+        place_helpers(session, &members, &described.live.helpers, &left)?;
     }
     Ok(handles)
+}
+
+/// The processors that no pool has.
+fn left(host: &Host, pools: &[usize]) -> Vec<usize> {
+    let taken: Vec<usize> = pools.iter().flat_map(|&pool| host.pools[pool].processors.clone()).collect();
+    preflight::online().into_iter().filter(|cpu| !taken.contains(cpu)).collect()
 }
 
 /// Gives the threads of a VMM that are no vCPUs their place. They were written down when the first vCPU of their
 /// process was taken in.
 fn place_helpers(
     session: &mut Session,
-    domain: &Running,
+    members: &[Members],
     helpers: &punctual_model::live::Helpers,
     left: &[usize],
 ) -> Result<(), Error> {
-    let vcpus: Vec<i32> = domain.members.iter().map(|members| members.identity().id).collect();
-    if domain.members.iter().any(|members| matches!(members, Members::Tree(_))) {
+    let vcpus: Vec<i32> = members.iter().map(|members| members.identity().id).collect();
+    if members.iter().any(|members| matches!(members, Members::Tree(_))) {
         return Ok(());
     }
     let Some(first) = vcpus.first() else { return Ok(()) };
@@ -514,9 +555,11 @@ fn measure(
     plan: &mut Plan<'_>,
     session: &mut Session,
     running: &mut [Running],
-    handles: &[Handle],
+    mut handles: Vec<Handle>,
 ) -> Result<Measurement, Error> {
     let duration = host.duration;
+    let mut followed = followed(host, running);
+    let mut tallies = Vec::new();
     let start = now() + LEAD;
     let mut waiting = Vec::new();
     for domain in running.iter_mut() {
@@ -530,6 +573,7 @@ fn measure(
             client
                 .begin(&tasks, iterations, (start.as_ns(), offset), duration.as_ns())
                 .map_err(|e| Error::Domain(format!("domain `{name}`: {e}")))?;
+            tallies.push((name.clone(), workload::Tally::new(tasks.iter(), client.progress())));
             waiting.push((name, &domain.tasks, client));
         }
     }
@@ -554,11 +598,11 @@ fn measure(
             measurement.notices.extend(session.tend()?);
             let time = now();
             if at_start.is_none() && time >= start {
-                at_start = Some(used(handles));
+                at_start = Some(used(&handles));
             }
             let over = time >= start + duration;
             if at_end.is_none() && over {
-                at_end = Some(used(handles));
+                at_end = Some(used(&handles));
             }
             if over && finishing.iter().all(|(_, _, thread)| thread.is_finished()) {
                 break;
@@ -570,11 +614,19 @@ fn measure(
             }
             if (plan.stop)() {
                 measurement.stopped = true;
-                at_end = at_end.or_else(|| Some(used(handles)));
+                at_end = at_end.or_else(|| Some(used(&handles)));
                 break;
             }
             if time >= start && !over {
-                (plan.watch)(session, handles, time.since(start));
+                let elapsed = time.since(start);
+                let jobs: Vec<_> = tallies
+                    .iter_mut()
+                    .map(|(name, tally)| (name.clone(), tally.jobs(elapsed.as_ns())))
+                    .collect();
+                (plan.watch)(&View { session, handles: &handles, jobs: &jobs, elapsed });
+                for domain in &mut followed {
+                    domain.take_in_newcomers(host, session, &mut handles, &mut measurement.notices)?;
+                }
             }
             std::thread::sleep(StdDuration::from_millis(if over { 10 } else { 50 }));
         }
@@ -583,7 +635,9 @@ fn measure(
             session.end_children();
             return Err(Error::Stopped);
         }
-        let (before, after) = (at_start.unwrap_or_default(), at_end.unwrap_or_default());
+        // Whoever came during the run had used nothing when it began.
+        let (mut before, after) = (at_start.unwrap_or_default(), at_end.unwrap_or_default());
+        before.resize(after.len(), 0);
         for ((handle, before), after) in handles.iter().zip(before).zip(after) {
             let used = Duration::from_ns(after.saturating_sub(before));
             measurement.cpu_time.push((handle.name.clone(), used));
@@ -605,6 +659,57 @@ fn measure(
         Ok(())
     })?;
     Ok(measurement)
+}
+
+/// A domain whose threads may change during the run.
+struct Follower<'a> {
+    followed: Followed,
+    domain: &'a Domain,
+    pool: usize,
+    left: Vec<usize>,
+}
+
+fn followed<'a>(host: &'a Host, running: &[Running]) -> Vec<Follower<'a>> {
+    let Ok(pools) = pools_in_use(host) else { return Vec::new() };
+    let follower = |running: &Running| {
+        let domain = &host.domains[running.domain.0];
+        let Backend::Attach(attach) = &domain.live.backend else { return None };
+        let vcpus = running.members.iter().map(|members| members.map(|members| members.identity())).collect();
+        let followed = Followed::new(attach, vcpus)?;
+        Some(Follower { followed, domain, pool: running.pool, left: left(host, &pools) })
+    };
+    running.iter().filter_map(follower).collect()
+}
+
+impl Follower<'_> {
+    fn take_in_newcomers(
+        &mut self,
+        host: &Host,
+        session: &mut Session,
+        handles: &mut Vec<Handle>,
+        notices: &mut Vec<Notice>,
+    ) -> Result<(), Error> {
+        let mut members = Vec::new();
+        for (number, identity) in self.followed.newcomers() {
+            let vcpu = &host.vcpus[self.domain.vcpus.start + number];
+            members.push(Members::Thread(identity));
+            match session.add_unit(
+                self.pool,
+                &self.domain.name,
+                &vcpu.name,
+                Members::Thread(identity),
+                &vcpu.params,
+            ) {
+                Ok(handle) => {
+                    handles.push(handle);
+                    notices.push(Notice::Came(vcpu.name.clone()));
+                }
+                // It may have gone again already.
+                Err(e) => notices.push(Notice::Failed(vcpu.name.clone(), e.to_string())),
+            }
+        }
+        place_helpers(session, &members, &self.domain.live.helpers, &self.left)
+    }
 }
 
 fn used(handles: &[Handle]) -> Vec<u64> {
@@ -646,8 +751,9 @@ fn results(
     let duration_ns = host.duration.as_ns();
     let unit = |name: &str| report.units.iter().find(|unit| unit.name == name);
     let used = |name: &str| {
-        let found = measured.cpu_time.iter().find(|(known, _)| known == name);
-        found.map_or(0, |(_, time)| time.as_ns())
+        // A vCPU whose thread was replaced has several.
+        let found = measured.cpu_time.iter().filter(|(known, _)| known == name);
+        found.map(|(_, time)| time.as_ns()).sum::<u64>()
     };
     let tasks: Vec<TaskResult> = host
         .tasks

@@ -1,6 +1,7 @@
 //! A run: pools under enforcement, the guardian beside them, and the way back.
 
-use std::io;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Program, Stdio};
 use std::sync::Arc;
@@ -10,11 +11,13 @@ use punctual_model::host::PolicyChoice;
 use punctual_sched::registry::OptionValue;
 use punctual_sched::{Duration, Instant, UnitParams};
 
+use crate::doctor;
 use crate::driver::{Driver, Evidence, Settings};
 use crate::enforcer::{Command, Enforcement, Notice, now};
 use crate::guardian::{Guardian, Orders};
 use crate::journal::{self, Change, Identity, Journal, Restored};
 use crate::os::cgroup::{self, Group};
+use crate::os::proc;
 use crate::os::sched::{self, Attributes};
 use crate::preflight;
 use crate::unit::{Gauge, HIGHEST, LOWEST, LiveUnit, Members, Trouble};
@@ -110,7 +113,12 @@ fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
 
 enum Rule {
     Enforced(Box<Enforcement>),
-    Baseline { regime: Regime, units: Vec<LiveUnit> },
+    Baseline {
+        regime: Regime,
+        units: Vec<LiveUnit>,
+        /// Who may have more than its budget, as is RTDS's default.
+        extratime: Vec<String>,
+    },
 }
 
 struct Pool {
@@ -145,6 +153,36 @@ pub struct Session {
     started: Instant,
     last_looks: Vec<u64>,
     last_progress: std::time::Instant,
+    /// Files that undo something when they are closed.
+    held: Vec<File>,
+}
+
+/// Who makes the doctor's changes, the journal first.
+struct Changes<'a> {
+    journal: &'a mut Journal,
+    held: &'a mut Vec<File>,
+}
+
+impl doctor::Apply for Changes<'_> {
+    fn set_file(&mut self, path: &Path, value: &str, restore: &str) -> io::Result<()> {
+        self.journal.set_file_back_to(path, value, restore)
+    }
+
+    fn hold_open(&mut self, path: &Path, value: i32) -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).open(path)?;
+        file.write_all(&value.to_ne_bytes())?;
+        self.held.push(file);
+        Ok(())
+    }
+
+    fn set_thread_priority(&mut self, tid: u32, name: &str, priority: u32) -> io::Result<()> {
+        let tid = tid as i32;
+        if proc::name(tid)? != name {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the thread has ended"));
+        }
+        self.journal.record_thread(tid)?;
+        sched::set_attributes(tid, &Attributes::fifo(priority))
+    }
 }
 
 /// What one unit got.
@@ -181,6 +219,9 @@ pub struct PoolReport {
     pub decisions: u64,
     /// Processor time of the enforcers.
     pub cost: Vec<Duration>,
+    /// What is not as the host file says, in sentences without a full stop: a regime that is plain Linux cannot do
+    /// everything.
+    pub differences: Vec<String>,
 }
 
 /// What is left of a session.
@@ -242,15 +283,16 @@ impl Session {
             started: now(),
             last_looks: Vec::new(),
             last_progress: std::time::Instant::now(),
+            held: Vec::new(),
         })
     }
 
-    /// Writes a kernel parameter for the time of the session.
+    /// Makes a change of the machine for the time of the session.
     ///
     /// # Errors
-    /// The file cannot be read or written.
-    pub fn set_file(&mut self, path: &Path, value: &str) -> Result<(), Error> {
-        self.journal.set_file(path, value).map_err(system(format!("{} cannot be set", path.display())))
+    /// As the system says; then nothing was changed, or it will be put back.
+    pub fn make(&mut self, change: &doctor::Change) -> io::Result<()> {
+        change.carry_out(&mut Changes { journal: &mut self.journal, held: &mut self.held })
     }
 
     /// Puts processors under a regime; returns the pool's number.
@@ -272,7 +314,7 @@ impl Session {
                     Enforcement::start(driver, processors).map_err(system("enforcers cannot be started"))?;
                 Rule::Enforced(Box::new(enforcement))
             }
-            baseline => Rule::Baseline { regime: baseline.clone(), units: Vec::new() },
+            baseline => Rule::Baseline { regime: baseline.clone(), units: Vec::new(), extratime: Vec::new() },
         };
         self.pools.push(Pool { processors: processors.to_vec(), rule });
         Ok(self.pools.len() - 1)
@@ -421,7 +463,10 @@ impl Session {
             Rule::Enforced(enforcement) => {
                 enforcement.command(Command::Add(Box::new(unit), params.clone()));
             }
-            Rule::Baseline { regime, units } => {
+            Rule::Baseline { regime, units, extratime } => {
+                if params.extratime != Some(false) {
+                    extratime.push(name.to_owned());
+                }
                 apply_baseline(regime, &unit, params, processors)
                     .map_err(|trouble| baseline_error(name, regime, trouble))?;
                 units.push(unit);
@@ -518,7 +563,7 @@ impl Session {
         let mut failed = None;
         for (index, Pool { processors, rule }) in self.pools.drain(..).enumerate() {
             match rule {
-                Rule::Baseline { regime, units: mut members } => {
+                Rule::Baseline { regime, units: mut members, extratime } => {
                     for unit in &mut members {
                         let _ = unit.see(Duration::ZERO, false);
                         units.push(UnitReport {
@@ -534,6 +579,7 @@ impl Session {
                     }
                     pools.push(PoolReport {
                         policy: regime.name(),
+                        differences: differences(&regime, &extratime, &processors),
                         processors,
                         evidence: Evidence::default(),
                         decisions: 0,
@@ -563,6 +609,7 @@ impl Session {
                             evidence: ended.driver.evidence().clone(),
                             decisions: ended.driver.decisions(),
                             cost: ended.cost,
+                            differences: Vec::new(),
                         });
                     }
                     Err(error) => failed = Some(error),
@@ -623,6 +670,40 @@ pub struct Launched {
     pub stdin: Option<std::process::ChildStdin>,
     /// What it writes, if piped.
     pub stdout: Option<std::process::ChildStdout>,
+}
+
+/// How far plain Linux is from what the host file says; for SCHED_DEADLINE, from RTDS, which it comes nearest to.
+fn differences(regime: &Regime, extratime: &[String], processors: &[usize]) -> Vec<String> {
+    match regime {
+        Regime::Policy(_) => Vec::new(),
+        Regime::LinuxCfs => vec!["no budgets and no priorities: everybody gets the same share".into()],
+        Regime::LinuxFifo => {
+            vec!["no budgets: the most urgent that is ready runs for as long as it likes".into()]
+        }
+        Regime::LinuxDeadline => {
+            let mut differences = vec![
+                "a vCPU that wakes up after its deadline, or with more budget left than its share, begins a new period \
+                 then (kernel/sched/deadline.c, update_dl_entity); RTDS's periods follow each other from its start"
+                    .to_owned(),
+                "the end of a budget is noticed at the kernel's tick, unless its feature HRTICK_DL is on; the overrun is \
+                 paid back from the next budget"
+                    .into(),
+            ];
+            let online = preflight::online();
+            if processors.len() < online.len() {
+                differences.push(format!(
+                    "vCPUs may run on processors {}, not only on the pool's {}: Linux admits SCHED_DEADLINE threads only \
+                     with the whole root domain",
+                    preflight::list(&online),
+                    preflight::list(processors)
+                ));
+            }
+            if !extratime.is_empty() {
+                differences.push(format!("no extra time for {}: budgets are hard", extratime.join(", ")));
+            }
+            differences
+        }
+    }
 }
 
 fn baseline_error(name: &str, regime: &Regime, trouble: Trouble) -> Error {

@@ -10,7 +10,8 @@ use punctual_sched::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::journal;
-use crate::session::{Handle, Session};
+use crate::run::View;
+use crate::workload::Jobs;
 
 /// The state of a run at one instant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +24,18 @@ pub struct Snapshot {
     pub pools: Vec<PoolStatus>,
     /// By vCPU.
     pub vcpus: Vec<VcpuStatus>,
+    /// By domain that has deadlines.
+    pub domains: Vec<DomainStatus>,
+}
+
+/// Deadlines of a domain so far.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DomainStatus {
+    /// Its name.
+    pub name: String,
+    /// Its jobs; what is finished is as of what the guest told last, about once a second.
+    #[serde(flatten)]
+    pub jobs: Jobs,
 }
 
 /// A pool at one instant.
@@ -75,14 +88,9 @@ pub struct VcpuStatus {
     pub replenishments: u64,
 }
 
-/// Takes a snapshot of a run of `host` whose units are `handles`, in the order of the host's vCPUs.
-pub fn snapshot(
-    host: &Host,
-    policy: Option<&str>,
-    session: &Session,
-    handles: &[Handle],
-    elapsed: Duration,
-) -> Snapshot {
+/// Takes a snapshot of a run of `host`. A vCPU whose thread was replaced is there once, with its present thread.
+pub fn snapshot(host: &Host, policy: Option<&str>, view: &View<'_>) -> Snapshot {
+    let View { session, handles, jobs, elapsed } = *view;
     let pools = host.pools.iter().enumerate().map(|(index, pool)| {
         let enforcers = session.enforcers(index);
         PoolStatus {
@@ -93,7 +101,11 @@ pub fn snapshot(
             enforcers_ns: enforcers.iter().map(|(_, cost)| cost).sum(),
         }
     });
-    let vcpus = handles.iter().map(|handle| {
+    let present = handles
+        .iter()
+        .enumerate()
+        .filter(|(index, handle)| handles[index + 1..].iter().all(|later| later.name != handle.name));
+    let vcpus = present.map(|(_, handle)| {
         let read = |value: &std::sync::atomic::AtomicU64| value.load(Ordering::Relaxed);
         let gauge = &handle.gauge;
         let params = host.vcpus.iter().find(|vcpu| vcpu.name == handle.name).map(|vcpu| &vcpu.params);
@@ -118,6 +130,7 @@ pub fn snapshot(
         elapsed_ns: elapsed.as_ns(),
         pools: pools.collect(),
         vcpus: vcpus.collect(),
+        domains: jobs.iter().map(|(name, jobs)| DomainStatus { name: name.clone(), jobs: *jobs }).collect(),
     }
 }
 

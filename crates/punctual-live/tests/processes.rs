@@ -82,7 +82,7 @@ fn a_process_that_is_killed_is_an_error_of_its_channel() {
     let tid = fs::read_dir(proc_of(&process).join("task")).expect("threads").count();
     assert_eq!(tid, 1, "the virtual CPU is the only thread");
     let hog = punctual_guest::protocol::Work::Hog { start_ns: 0 };
-    let tasks = [punctual_guest::protocol::Task { priority: 1, work: hog }];
+    let tasks = [punctual_guest::protocol::Task { priority: 1, deadline_ns: None, work: hog }];
     process.client.begin(&tasks, 1000, (0, 0), 60_000_000_000).expect("begun");
     let killed = std::process::Command::new("kill").args(["-9", &process.pid().to_string()]).status();
     assert!(killed.expect("kill").success());

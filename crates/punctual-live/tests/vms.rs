@@ -61,10 +61,10 @@ fn a_vm_boots_runs_a_task_set_and_cyclictest_and_leaves_nothing() {
         seed: 0,
     };
     let tasks = [
-        Task { priority: 1, work: jobs(20_000_000, 100_000) },
-        Task { priority: 2, work: jobs(50_000_000, 1_000_000) },
-        Task { priority: 3, work: Work::ForkBomb { start_ns: 100_000_000, threads: 50 } },
-        Task { priority: 4, work: Work::Hog { start_ns: 0 } },
+        Task { priority: 1, deadline_ns: None, work: jobs(20_000_000, 100_000) },
+        Task { priority: 2, deadline_ns: None, work: jobs(50_000_000, 1_000_000) },
+        Task { priority: 3, deadline_ns: None, work: Work::ForkBomb { start_ns: 100_000_000, threads: 50 } },
+        Task { priority: 4, deadline_ns: None, work: Work::Hog { start_ns: 0 } },
     ];
     let duration_ns = 1_000_000_000;
     client.begin(&tasks, calibration.iterations_per_ms, (start_ns, offset_ns), duration_ns).expect("begun");

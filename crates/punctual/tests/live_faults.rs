@@ -2,11 +2,16 @@
 
 mod common;
 
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::faults::{Victims, random};
+use common::faults::{Victims, random, wait};
 use common::live::needs;
+use punctual_live::os::cgroup;
+use punctual_live::os::sched::attributes;
+use punctual_live::qemu::Qmp;
+use punctual_live::vmm;
 
 /// How many runs are killed.
 fn rounds() -> u64 {
@@ -20,7 +25,8 @@ fn killed_with_9_at_any_moment_the_machine_is_as_before() {
     let before = victims.state();
     let mut changed = 0;
     for round in 0..rounds() {
-        let mut run = victims.attach(&[]);
+        // Every other run changes what the doctor says as well.
+        let mut run = victims.attach(if round % 2 == 0 { &[] } else { &["--apply"] });
         std::thread::sleep(Duration::from_micros(random(round) % 400_000));
         changed += u64::from(victims.state() != before);
         run.kill().expect("it can be killed");
@@ -30,6 +36,121 @@ fn killed_with_9_at_any_moment_the_machine_is_as_before() {
     }
     println!("{} runs killed, {changed} of them while the machine was changed", rounds());
     assert!(changed > 0, "no run was killed while it had changed anything: nothing was tested");
+}
+
+#[test]
+fn what_apply_changes_is_put_back() {
+    let Some(_turn) = needs() else { return };
+    let victims = Victims::start("applied");
+    let before = victims.state();
+    for last in ["INT", "KILL"] {
+        let mut run = victims.attach(&["--apply"]);
+        victims.wait_until_changed(&before);
+        let during = victims.state().settings;
+        let changed = during.iter().zip(&before.settings).filter(|(now, before)| now != before).count();
+        println!("{changed} of {} kernel settings are others during the run", during.len());
+        assert!(changed > 1, "the real-time limit is lifted without --apply too");
+        signal(run.id(), last);
+        run.wait().expect("it ends");
+        victims.wait_until_restored();
+        assert_eq!(victims.state(), before);
+    }
+}
+
+#[test]
+fn a_guest_that_does_not_boot_ends_the_run_with_its_name_and_nothing_is_left() {
+    let Some(_turn) = needs() else { return };
+    if !has_qemu() {
+        return;
+    }
+    let victims = Victims::start("unbooted");
+    let before = victims.state();
+    let host = victims.directory().join("hung.toml");
+    // Two machines, one of which never executes an instruction (-S).
+    let text = "name = \"hung\"\n[machine]\nprocessors = 2\n[pool.guests]\nprocessors = [1]\npolicy = \"deferrable\"\n\
+        [domain.fine]\nbudget = \"4ms\"\nperiod = \"10ms\"\npriority = 1\nvm = {}\n\
+        [domain.stuck]\nbudget = \"4ms\"\nperiod = \"10ms\"\npriority = 2\nvm = { arguments = [\"-S\"] }\n";
+    std::fs::write(&host, text).expect("a host file");
+    let output = victims
+        .punctual(&["run", &host.display().to_string(), "--boot-s", "8"])
+        .stdin(Stdio::null())
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("stuck") && said.contains("8 s"), "{said}");
+    assert_eq!(victims.vms(), 0, "VMs of the run are left");
+    assert_eq!(victims.state(), before);
+}
+
+/// A QEMU with a monitor that executes nothing: its vCPU threads are there and sleep.
+fn idle_qemu(socket: &Path) -> Child {
+    let qmp = format!("unix:{},server=on,wait=off", socket.display());
+    Command::new("qemu-system-x86_64")
+        .args(["-S", "-nodefaults", "-display", "none", "-machine", "q35", "-accel", "tcg,thread=multi"])
+        .args(["-m", "32", "-smp", "1,maxcpus=2", "-name", "plugged,debug-threads=on", "-qmp", &qmp])
+        .stdin(Stdio::null())
+        .spawn()
+        .expect("QEMU starts")
+}
+
+/// The vCPU threads of a process that are under enforcement: SCHED_FIFO, in a group of a run.
+fn enforced(process: u32) -> usize {
+    let threads = vmm::threads_of(Path::new("/proc"), process).unwrap_or_default();
+    let is_enforced = |tid: i32| {
+        attributes(tid).is_ok_and(|now| now.policy == 1)
+            && cgroup::group_of(tid).is_ok_and(|group| group.contains("punctual-"))
+    };
+    vmm::vcpus(&threads).into_iter().filter(|(_, tid)| is_enforced(*tid as i32)).count()
+}
+
+#[test]
+fn vcpus_that_are_plugged_in_and_vms_that_are_restarted_are_followed() {
+    let Some(_turn) = needs() else { return };
+    if !has_qemu() {
+        return;
+    }
+    let victims = Victims::start("plugged");
+    let before = victims.state();
+    let socket = victims.directory().join("qmp");
+    let mut qemu = idle_qemu(&socket);
+    wait("QEMU answers", || Qmp::connect(&socket, Duration::from_secs(1)).is_ok());
+    let host = victims.directory().join("plugged.toml");
+    let text = format!(
+        "name = \"plugged\"\n[machine]\nprocessors = 2\n[pool.guests]\nprocessors = [1]\npolicy = \"deferrable\"\n\
+         [domain.vm]\nvcpus = 2\nbudget = \"2ms\"\nperiod = \"10ms\"\npriority = 1\nattach = {{ qmp = \"{}\" }}\n",
+        socket.display()
+    );
+    std::fs::write(&host, text).expect("a host file");
+    let run = victims
+        .punctual(&["attach", &host.display().to_string()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    wait("the first vCPU is under enforcement", || enforced(qemu.id()) == 1);
+    let mut monitor = Qmp::connect(&socket, Duration::from_secs(5)).expect("a monitor");
+    let cpu = serde_json::json!({
+        "driver": "qemu64-x86_64-cpu", "id": "second", "socket-id": 1, "core-id": 0, "thread-id": 0
+    });
+    monitor.execute_with("device_add", &cpu).expect("a second vCPU is plugged in");
+    drop(monitor);
+    wait("the second vCPU is under enforcement", || enforced(qemu.id()) == 2);
+    qemu.kill().expect("QEMU ends");
+    qemu.wait().expect("and is gone");
+    let _ = std::fs::remove_file(&socket);
+    let mut qemu = idle_qemu(&socket);
+    wait("the restarted VM is under enforcement", || enforced(qemu.id()) == 1);
+    signal(run.id(), "INT");
+    let output = run.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("vm.1` came during the run"), "{said}");
+    assert_eq!(enforced(qemu.id()), 0, "it was let go");
+    qemu.kill().expect("QEMU ends");
+    qemu.wait().expect("and is gone");
+    assert_eq!(victims.state(), before);
 }
 
 #[test]

@@ -126,6 +126,14 @@ impl Change {
         }
     }
 
+    /// What is changed: a file, or a thread with its name.
+    pub fn target(&self) -> String {
+        match self {
+            Change::SetFile { path, .. } | Change::HoldOpen { path, .. } => path.display().to_string(),
+            Change::SetThreadPriority { tid, name, .. } => format!("thread {tid} ({name})"),
+        }
+    }
+
     /// Why, in a phrase.
     pub fn why(&self) -> &str {
         match self {

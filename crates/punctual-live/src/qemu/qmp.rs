@@ -52,7 +52,15 @@ impl Qmp {
     /// # Errors
     /// What QEMU says, or that it says nothing.
     pub fn execute(&mut self, command: &str) -> Result<Value, String> {
-        let line = format!("{}\n", json!({ "execute": command }));
+        self.execute_with(command, &json!({}))
+    }
+
+    /// Carries out a command with arguments, an object.
+    ///
+    /// # Errors
+    /// What QEMU says, or that it says nothing.
+    pub fn execute_with(&mut self, command: &str, arguments: &Value) -> Result<Value, String> {
+        let line = format!("{}\n", json!({ "execute": command, "arguments": arguments }));
         self.channel.get_mut().write_all(line.as_bytes()).map_err(|error| format!("QMP: {error}"))?;
         for _ in 0..EVENTS_MAX {
             let mut answer = self.receive()?;

@@ -5,11 +5,14 @@
 
 use std::io::{self, BufReader, Read};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use punctual_guest::os::now_ns;
 use punctual_guest::protocol::{
     self, Calibration, Cyclictest, JobTimes, Latencies, Ready, ReceiveError, Reply, Request, Run, Task,
+    TaskProgress,
 };
 
 /// How long a guest may take for an answer that is no work, or for one after its work should be done. Long: its
@@ -70,6 +73,33 @@ pub struct TaskJobs {
     pub executed_ns: u64,
 }
 
+/// How far the tasks of a run are, as the guest told last; readable while somebody waits for its end.
+#[derive(Debug)]
+pub struct Progress {
+    /// By task: jobs finished, and those of them that were late.
+    tasks: Vec<(AtomicU64, AtomicU64)>,
+}
+
+impl Progress {
+    pub(super) fn new(tasks: usize) -> Arc<Progress> {
+        Arc::new(Progress { tasks: (0..tasks).map(|_| Default::default()).collect() })
+    }
+
+    pub(super) fn set(&self, told: &[TaskProgress]) {
+        for ((finished, late), told) in self.tasks.iter().zip(told) {
+            finished.store(told.finished, Ordering::Relaxed);
+            late.store(told.late.min(told.finished), Ordering::Relaxed);
+        }
+    }
+
+    /// By task of the run: jobs finished, and those of them that were late.
+    pub fn tasks(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.tasks
+            .iter()
+            .map(|(finished, late)| (finished.load(Ordering::Relaxed), late.load(Ordering::Relaxed)))
+    }
+}
+
 /// A conversation with one guest.
 #[derive(Debug)]
 pub struct Client {
@@ -77,6 +107,7 @@ pub struct Client {
     ready: Ready,
     /// The run that was begun: its length and its number of tasks.
     begun: Option<(u64, usize)>,
+    progress: Arc<Progress>,
 }
 
 /// A socket from which one can read until a certain instant.
@@ -117,7 +148,7 @@ impl Client {
                 protocol::VERSION
             )));
         }
-        Ok(Client { channel, ready, begun: None })
+        Ok(Client { channel, ready, begun: None, progress: Progress::new(0) })
     }
 
     /// What the guest said of itself.
@@ -184,7 +215,13 @@ impl Client {
         }
         self.send(&Request::Run(run), "to run a task set")?;
         self.begun = Some((duration_ns, tasks.len()));
+        self.progress = Progress::new(tasks.len());
         Ok(())
+    }
+
+    /// How far the run is that was begun; [`Client::finish`] keeps it up to date.
+    pub fn progress(&self) -> Arc<Progress> {
+        Arc::clone(&self.progress)
     }
 
     /// Waits for the end of the run that was begun, for `limit` and half a minute at most: `limit` is the time
@@ -202,6 +239,7 @@ impl Client {
         let mut tasks = vec![TaskJobs::default(); count];
         loop {
             match read(&mut self.channel, DOING, limit)? {
+                Reply::Progress { tasks } => self.progress.set(&tasks),
                 Reply::Jobs { task, jobs } => add(&mut tasks, task, &jobs, duration_ns)?,
                 Reply::Result(result) => {
                     let told = result.tasks.iter().map(|task| task.jobs);

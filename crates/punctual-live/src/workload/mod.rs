@@ -9,10 +9,12 @@
 
 mod client;
 mod process;
+mod tally;
 pub mod tasks;
 
-pub use client::{Client, ClientError, Measured, TaskJobs};
+pub use client::{Client, ClientError, Measured, Progress, TaskJobs};
 pub use process::Process;
+pub use tally::{Jobs, Tally};
 
 /// The guest program: a static executable, for VMs and for processes of the host.
 pub static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/punctual-guest"));

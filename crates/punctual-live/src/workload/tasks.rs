@@ -35,7 +35,11 @@ pub fn of_domain(host: &Host, domain: DomainIx) -> Result<Vec<(TaskIx, protocol:
         .filter_map(|(index, task)| {
             let priority = task.params.priority.unwrap_or(u32::MAX);
             let work = work(&task.work, task_seed(host.seed, index.0))?;
-            Some((index, protocol::Task { priority, work }))
+            let deadline_ns = match task.work {
+                Work::Jobs { deadline, .. } => Some(deadline.as_ns()),
+                Work::Served { .. } | Work::Hog { .. } => None,
+            };
+            Some((index, protocol::Task { priority, deadline_ns, work }))
         })
         .collect();
     if tasks.len() > TASKS_MAX {

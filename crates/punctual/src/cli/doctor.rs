@@ -129,7 +129,7 @@ fn planned(changes: &[Change]) -> String {
     if changes.is_empty() {
         return String::new();
     }
-    let mut out = "\nCan be changed for the time of a run and put back without a trace:\n".to_owned();
+    let mut out = "\n`punctual run --apply` changes for the time of a run and puts back:\n".to_owned();
     for change in changes {
         out += &format!("  {}\n", shown(change));
     }

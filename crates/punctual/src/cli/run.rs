@@ -3,9 +3,10 @@
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration as StdDuration;
 
+use punctual_live::doctor::{self, Change, Root};
 use punctual_live::driver::Settings;
 use punctual_live::enforcer::Notice;
 use punctual_live::journal::{self, Restored};
@@ -35,6 +36,7 @@ use super::{Failure, exit, interrupt};
     punctual run examples/five-vms.toml                      five real VMs under the file's policy\n  \
     punctual run examples/five-vms.toml --as process         the same task sets without QEMU\n  \
     punctual run examples/five-vms.toml --policy linux-cfs   what plain Linux does with them\n  \
+    punctual run examples/five-vms.toml --apply              with what the doctor would change\n  \
     punctual run host.toml --json > live.json && punctual sim host.toml --json > sim.json\n  \
     punctual compare sim.json live.json")]
 pub struct Args {
@@ -66,12 +68,18 @@ struct EnforcementArgs {
     /// Write results as JSON to a file.
     #[arg(long, value_name = "OUT.json")]
     output: Option<PathBuf>,
+    /// Change what threatens latency and can be put back, as `punctual doctor` lists it, for the time of the run.
+    #[arg(long)]
+    apply: bool,
     /// Start even if the pools take every processor.
     #[arg(long)]
     starve: bool,
     /// End the run, put everything back, if enforcement is silent for this long.
     #[arg(long, value_name = "MS", default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(200..=600_000))]
     silence_ms: u64,
+    /// Give up on a VM that has not booted after this long.
+    #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    boot_s: u64,
     /// Never look again sooner than this just because a budget may end.
     #[arg(long, value_name = "US", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     granularity_us: u64,
@@ -221,6 +229,7 @@ fn carry_out(
     undo_abandoned(ui)?;
     let program = std::env::current_exe()
         .map_err(|e| Failure::Usage(format!("the program's own file is not known: {e}")))?;
+    let changes = if args.apply { reversible_changes(host)? } else { Vec::new() };
     let publisher = RefCell::new(Publisher::open().ok());
     let policy = regime.as_ref().map(Regime::name);
     let show = std::io::stderr().is_terminal();
@@ -232,17 +241,18 @@ fn carry_out(
             regime: regime.clone(),
             starve: args.starve,
             silence: StdDuration::from_millis(args.silence_ms),
+            boot: StdDuration::from_secs(args.boot_s),
             driver: Settings { granularity: Duration::from_us(args.granularity_us), ..Settings::default() },
-            parameters: Vec::new(),
+            changes,
             progress: &|line| {
                 if show {
                     eprintln!("{line}");
                 }
             },
             stop: &interrupt::stopped,
-            watch: &mut |session, handles, elapsed| {
+            watch: &mut |view| {
                 if let Some(publisher) = publisher.borrow_mut().as_mut() {
-                    publisher.publish(&snapshot(host, policy, session, handles, elapsed));
+                    publisher.publish(&snapshot(host, policy, view));
                 }
             },
         },
@@ -258,9 +268,13 @@ fn carry_out(
     for notice in &outcome.notices {
         match notice {
             Notice::Gone(name) => ui.warn(&format!("`{name}` ended during the run")),
+            Notice::Came(name) => ui.warn(&format!("`{name}` came during the run")),
             Notice::Failed(name, why) => ui.warn(&format!("`{name}` could not be enforced any more: {why}")),
             Notice::Refused(name, why) => ui.warn(&format!("`{name}` was refused: {why}")),
         }
+    }
+    for change in &outcome.unchanged {
+        ui.warn(&format!("could not be changed: {change}"));
     }
     if let Some(path) = &args.output {
         let mut out = OutFile::create(path)?;
@@ -275,6 +289,14 @@ fn carry_out(
     }
 }
 
+/// What the doctor would change on the host's processors.
+fn reversible_changes(host: &Host) -> Result<Vec<Change>, Failure> {
+    let processors = host.pools.iter().flat_map(|pool| pool.processors.iter().copied()).collect();
+    let findings = doctor::examine(Root::new(Path::new("/")), Some(processors))
+        .map_err(|error| Failure::Usage(format!("this is no running Linux: {error}")))?;
+    Ok(doctor::reversible_changes(&findings))
+}
+
 /// What enforcement did and what was put back.
 fn evidence(report: &Report) -> String {
     let mut out = String::new();
@@ -284,6 +306,9 @@ fn evidence(report: &Report) -> String {
         let _ = writeln!(out, "\nenforcement of {} on processor {processors}", pool.policy);
         if pool.cost.is_empty() {
             let _ = writeln!(out, "  none: plain Linux");
+            for difference in &pool.differences {
+                out += &wrapped("  unlike the file:  ", difference);
+            }
             continue;
         }
         let cost: u64 = pool.cost.iter().map(|cost| cost.as_ns()).sum();
@@ -295,6 +320,12 @@ fn evidence(report: &Report) -> String {
     }
     let _ = writeln!(out, "\n{}", restored(&report.restored));
     out
+}
+
+fn wrapped(first: &str, text: &str) -> String {
+    let indent = " ".repeat(first.len());
+    let options = textwrap::Options::new(table::WIDTH).initial_indent(first).subsequent_indent(&indent);
+    textwrap::fill(text, options) + "\n"
 }
 
 fn distribution(recorder: &Recorder) -> String {

@@ -4,17 +4,17 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
 use std::path::PathBuf;
 
-use punctual_live::status::{Snapshot, Standing, VcpuStatus, follow, running};
+use punctual_live::status::{DomainStatus, Snapshot, Standing, VcpuStatus, follow, running};
 use punctual_report::format::{fmt_count, fmt_duration, fmt_share};
 use punctual_sched::Duration;
 
 use super::output::Ui;
 use super::{Failure, exit, interrupt};
 
-/// Watch a live run: pools, vCPUs, budgets left, use, state.
+/// Watch a live run: pools, vCPUs, budgets left, use, state, deadlines missed.
 ///
-/// Shows the run that is under way on this machine, about every 100 ms, until it ends or Ctrl-C. Deadline misses are
-/// known to the guests alone and are told at the end of the run.
+/// Shows the run that is under way on this machine, about every 100 ms, until it ends or Ctrl-C. Guests tell about once a
+/// second which jobs are finished; whatever is due and not told of counts as missed until then.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual top\n  \
@@ -104,6 +104,12 @@ fn screen(now: &Snapshot, before: Option<&Snapshot>) -> String {
             let earlier = before.and_then(|before| before.vcpus.iter().find(|other| other.name == vcpu.name));
             let _ = writeln!(out, "{}", line(vcpu, earlier, elapsed));
         }
+    }
+    if !now.domains.is_empty() {
+        let _ = writeln!(out, "\n  {:<16} {:>10} {:>10}", "domain", "finished", "missed");
+    }
+    for DomainStatus { name, jobs } in &now.domains {
+        let _ = writeln!(out, "  {name:<16} {:>10} {:>10}", fmt_count(jobs.finished), fmt_count(jobs.missed));
     }
     out
 }

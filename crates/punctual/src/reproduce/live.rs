@@ -85,10 +85,11 @@ fn carry_out(options: &LiveOptions<'_>, host: &Host, regime: Option<&Regime>) ->
         starve: false,
         silence: StdDuration::from_secs(2),
         driver: Settings::default(),
-        parameters: Vec::new(),
+        boot: StdDuration::from_secs(60),
+        changes: Vec::new(),
         progress: &quiet,
         stop: options.stop,
-        watch: &mut |_, _, _| {},
+        watch: &mut |_| {},
     };
     match punctual_live::run::run(host, plan) {
         Ok(outcome) => Ok(outcome.results),

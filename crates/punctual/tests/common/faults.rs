@@ -1,9 +1,10 @@
 //! Processes that a run attaches to, and everything about the machine that a run may change.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use punctual_live::doctor::{self, Change, Root};
 use punctual_live::os::sched::{Attributes, affinity, attributes};
 use punctual_live::os::{cgroup, proc};
 use punctual_live::preflight::RT_RUNTIME;
@@ -14,12 +15,15 @@ pub struct State {
     threads: Vec<(i32, Attributes, Vec<usize>, String)>,
     rt_runtime_us: String,
     groups: Vec<PathBuf>,
+    /// What `--apply` may write: files with their content.
+    pub settings: Vec<(PathBuf, String)>,
 }
 
 /// Processes of the test with a state directory of their own.
 pub struct Victims {
     processes: Vec<Child>,
     directory: PathBuf,
+    settings: Vec<PathBuf>,
 }
 
 impl Victims {
@@ -47,7 +51,13 @@ impl Victims {
             "name = \"{name}\"\n[machine]\nprocessors = 2\n[pool.guests]\nprocessors = [1]\npolicy = \"deferrable\"\n{domains}"
         );
         std::fs::write(directory.join("host.toml"), host).expect("a host file");
-        Victims { processes, directory }
+        let findings = doctor::examine(Root::new(Path::new("/")), Some([1].into_iter().collect()));
+        let changes = doctor::reversible_changes(&findings.expect("a running Linux"));
+        let settings = changes.into_iter().filter_map(|change| match change {
+            Change::SetFile { path, .. } => Some(path),
+            Change::HoldOpen { .. } | Change::SetThreadPriority { .. } => None,
+        });
+        Victims { processes, directory, settings: settings.collect() }
     }
 
     /// The host file that attaches to them.
@@ -87,6 +97,11 @@ impl Victims {
             threads: threads.collect(),
             rt_runtime_us: std::fs::read_to_string(RT_RUNTIME).expect("readable"),
             groups,
+            settings: self
+                .settings
+                .iter()
+                .map(|path| (path.clone(), std::fs::read_to_string(path).unwrap_or_default()))
+                .collect(),
         }
     }
 
@@ -110,6 +125,11 @@ impl Victims {
             let now = self.state();
             now.threads.iter().zip(&before.threads).all(|(now, before)| now.3 != before.3)
         });
+    }
+
+    /// The directory of this test.
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// Waits until a VM of this name runs for the run, and runs its guest under enforcement.
@@ -165,7 +185,8 @@ fn qemus() -> Vec<i32> {
     proc::processes().expect("listed").into_iter().filter(is_qemu).collect()
 }
 
-fn wait(what: &str, done: impl Fn() -> bool) {
+/// Waits for it, half a minute at most.
+pub fn wait(what: &str, done: impl Fn() -> bool) {
     let start = Instant::now();
     while !done() {
         assert!(start.elapsed() < Duration::from_secs(30), "waited half a minute, but not: {what}");

@@ -1,0 +1,97 @@
+//! Jobs and misses of a domain while it runs.
+
+use std::sync::Arc;
+
+use punctual_guest::log::stream_of;
+use punctual_guest::protocol::Task;
+use punctual_guest::stream::{Job, Stream};
+use serde::{Deserialize, Serialize};
+
+use super::client::Progress;
+
+/// Jobs of a domain so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Jobs {
+    /// Finished, as of what the guest told last.
+    pub finished: u64,
+    /// Deadlines missed: jobs that were finished late, and jobs that are due and not finished.
+    pub missed: u64,
+}
+
+/// Counts a domain's jobs: what is finished the guest tells, what is due follows from the task set.
+///
+/// A guest that gets no processor time tells nothing, and its misses grow all the same.
+#[derive(Debug)]
+pub struct Tally {
+    progress: Arc<Progress>,
+    tasks: Vec<Option<Due>>,
+}
+
+/// The jobs of a task that are due.
+#[derive(Debug)]
+struct Due {
+    stream: Stream,
+    deadline_ns: u64,
+    next: Job,
+    count: u64,
+}
+
+impl Due {
+    fn until(&mut self, elapsed_ns: u64) -> u64 {
+        while self.next.release_ns.saturating_add(self.deadline_ns) <= elapsed_ns {
+            self.count += 1;
+            self.next = self.stream.after(self.next);
+        }
+        self.count
+    }
+}
+
+impl Tally {
+    /// Of the tasks of a run that was begun.
+    pub fn new<'a>(tasks: impl Iterator<Item = &'a Task>, progress: Arc<Progress>) -> Tally {
+        let due = |task: &Task| {
+            let (stream, deadline_ns) = (stream_of(&task.work)?, task.deadline_ns?);
+            Some(Due { stream, deadline_ns, next: stream.first(), count: 0 })
+        };
+        Tally { progress, tasks: tasks.map(due).collect() }
+    }
+
+    /// The jobs up to `elapsed_ns` after the run's start; `elapsed_ns` must not go back.
+    pub fn jobs(&mut self, elapsed_ns: u64) -> Jobs {
+        let mut jobs = Jobs::default();
+        for (due, (finished, late)) in self.tasks.iter_mut().zip(self.progress.tasks()) {
+            let due = due.as_mut().map_or(0, |due| due.until(elapsed_ns));
+            jobs.finished += finished;
+            // Jobs of a task finish in the order of their releases.
+            jobs.missed += late + due.saturating_sub(finished);
+        }
+        jobs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use punctual_guest::protocol::{Arrival, TaskProgress, Work};
+
+    #[test]
+    fn misses_are_late_jobs_and_due_ones_that_are_not_finished() {
+        let work = Work::Jobs {
+            arrival: Arrival::Periodic { period_ns: 100, offset_ns: 0 },
+            cost_min_ns: 1,
+            cost_max_ns: 1,
+            seed: 0,
+        };
+        let task = Task { priority: 1, deadline_ns: Some(80), work };
+        let hog = Task { priority: 2, deadline_ns: None, work: Work::Hog { start_ns: 0 } };
+        let progress = Progress::new(2);
+        let mut tally = Tally::new([&task, &hog].into_iter(), Arc::clone(&progress));
+        assert_eq!(tally.jobs(79), Jobs { finished: 0, missed: 0 });
+        assert_eq!(tally.jobs(80), Jobs { finished: 0, missed: 1 });
+        progress.set(&[TaskProgress { finished: 1, late: 0 }, TaskProgress::default()]);
+        assert_eq!(tally.jobs(179), Jobs { finished: 1, missed: 0 });
+        progress.set(&[TaskProgress { finished: 3, late: 2 }, TaskProgress::default()]);
+        assert_eq!(tally.jobs(280), Jobs { finished: 3, missed: 2 });
+        assert_eq!(tally.jobs(480), Jobs { finished: 3, missed: 4 });
+    }
+}
