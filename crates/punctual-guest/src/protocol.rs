@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 /// The version of the protocol; both sides must have the same.
 pub const VERSION: u32 = 2;
 /// Longest line in bytes, its end included.
-pub const LINE_BYTES_MAX: usize = 64 * 1024;
+pub const LINE_BYTES_MAX: usize = 128 * 1024;
 /// Most tasks of a run.
 pub const TASKS_MAX: usize = 256;
 /// Most jobs of a run, over all tasks: their times are kept in locked memory, 40 bytes each.

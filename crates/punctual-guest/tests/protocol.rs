@@ -113,7 +113,7 @@ proptest! {
 fn a_line_without_end_takes_no_more_memory_than_a_line_may_have() {
     let endless = std::io::repeat(b'x');
     let error = protocol::receive::<Reply>(&mut BufReader::new(endless)).unwrap_err();
-    assert!(error.to_string().contains("longer than 65536 bytes"), "{error}");
+    assert!(error.to_string().contains("longer than 131072 bytes"), "{error}");
 }
 
 #[test]

@@ -271,8 +271,11 @@ impl State {
         let processors =
             if self.driver.shared_queue() { &self.processors[..] } else { &self.processors[home..=home] };
         let confined = unit.set_affinity(processors);
-        self.units.resize_with(number + 1, || None);
-        self.unread.resize(number + 1, true);
+        // Whatever number the driver gives: the others keep theirs.
+        let count = self.units.len().max(number + 1);
+        self.units.resize_with(count, || None);
+        self.unread.resize(count, true);
+        self.unread[number] = true;
         self.seen.reserve(number + 1);
         self.ranked.iter_mut().for_each(|ranked| ranked.reserve(number + 1));
         let name = unit.name.clone();

@@ -88,6 +88,11 @@ impl Followed {
         Some(followed)
     }
 
+    /// The vCPUs' threads as they are known now.
+    pub fn vcpus(&self) -> impl Iterator<Item = Identity> {
+        self.known.iter().flatten().copied()
+    }
+
     fn note_threads(&mut self) {
         let alive = self.known.iter().flatten().find(|identity| identity.is_alive());
         self.process =

@@ -689,10 +689,12 @@ impl Follower<'_> {
         handles: &mut Vec<Handle>,
         notices: &mut Vec<Notice>,
     ) -> Result<(), Error> {
-        let mut members = Vec::new();
-        for (number, identity) in self.followed.newcomers() {
+        let newcomers = self.followed.newcomers();
+        if newcomers.is_empty() {
+            return Ok(());
+        }
+        for (number, identity) in newcomers {
             let vcpu = &host.vcpus[self.domain.vcpus.start + number];
-            members.push(Members::Thread(identity));
             match session.add_unit(
                 self.pool,
                 &self.domain.name,
@@ -708,7 +710,9 @@ impl Follower<'_> {
                 Err(e) => notices.push(Notice::Failed(vcpu.name.clone(), e.to_string())),
             }
         }
-        place_helpers(session, &members, &self.domain.live.helpers, &self.left)
+        // Threads that serve the VMM may be new as well.
+        let vcpus: Vec<Members> = self.followed.vcpus().map(Members::Thread).collect();
+        place_helpers(session, &vcpus, &self.domain.live.helpers, &self.left)
     }
 }
 

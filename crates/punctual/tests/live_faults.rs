@@ -84,14 +84,32 @@ fn a_guest_that_does_not_boot_ends_the_run_with_its_name_and_nothing_is_left() {
 }
 
 /// A QEMU with a monitor that executes nothing: its vCPU threads are there and sleep.
-fn idle_qemu(socket: &Path) -> Child {
+fn idle_qemu(socket: &Path) -> Ended {
     let qmp = format!("unix:{},server=on,wait=off", socket.display());
     Command::new("qemu-system-x86_64")
         .args(["-S", "-nodefaults", "-display", "none", "-machine", "q35", "-accel", "tcg,thread=multi"])
         .args(["-m", "32", "-smp", "1,maxcpus=2", "-name", "plugged,debug-threads=on", "-qmp", &qmp])
         .stdin(Stdio::null())
+        .stdout(Stdio::null())
         .spawn()
+        .map(Ended)
         .expect("QEMU starts")
+}
+
+/// A process that ends with the test, however that ends.
+struct Ended(Child);
+
+impl Ended {
+    fn id(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// The vCPU threads of a process that are under enforcement: SCHED_FIFO, in a group of a run.
@@ -113,7 +131,7 @@ fn vcpus_that_are_plugged_in_and_vms_that_are_restarted_are_followed() {
     let victims = Victims::start("plugged");
     let before = victims.state();
     let socket = victims.directory().join("qmp");
-    let mut qemu = idle_qemu(&socket);
+    let qemu = idle_qemu(&socket);
     wait("QEMU answers", || Qmp::connect(&socket, Duration::from_secs(1)).is_ok());
     let host = victims.directory().join("plugged.toml");
     let text = format!(
@@ -122,34 +140,38 @@ fn vcpus_that_are_plugged_in_and_vms_that_are_restarted_are_followed() {
         socket.display()
     );
     std::fs::write(&host, text).expect("a host file");
+    let said = std::fs::File::create(victims.directory().join("said")).expect("a file");
     let run = victims
         .punctual(&["attach", &host.display().to_string()])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::piped())
+        .stderr(said)
         .spawn()
+        .map(Ended)
         .expect("it starts");
     wait("the first vCPU is under enforcement", || enforced(qemu.id()) == 1);
     let mut monitor = Qmp::connect(&socket, Duration::from_secs(5)).expect("a monitor");
-    let cpu = serde_json::json!({
-        "driver": "qemu64-x86_64-cpu", "id": "second", "socket-id": 1, "core-id": 0, "thread-id": 0
-    });
+    // Where the machine has room for another one.
+    let places = monitor.execute("query-hotpluggable-cpus").expect("a list");
+    let free = places.as_array().expect("a list").iter().find(|place| place.get("qom-path").is_none());
+    let free = free.expect("a free place");
+    let mut cpu = free["props"].clone();
+    cpu["driver"] = free["type"].clone();
     monitor.execute_with("device_add", &cpu).expect("a second vCPU is plugged in");
     drop(monitor);
     wait("the second vCPU is under enforcement", || enforced(qemu.id()) == 2);
-    qemu.kill().expect("QEMU ends");
-    qemu.wait().expect("and is gone");
+    drop(qemu);
     let _ = std::fs::remove_file(&socket);
-    let mut qemu = idle_qemu(&socket);
+    let qemu = idle_qemu(&socket);
     wait("the restarted VM is under enforcement", || enforced(qemu.id()) == 1);
     signal(run.id(), "INT");
-    let output = run.wait_with_output().expect("it ends");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let mut run = run;
+    let status = run.0.wait().expect("it ends");
+    let said = std::fs::read_to_string(victims.directory().join("said")).expect("a file");
+    assert_eq!(status.code(), Some(0), "{said}");
     assert!(said.contains("vm.1` came during the run"), "{said}");
     assert_eq!(enforced(qemu.id()), 0, "it was let go");
-    qemu.kill().expect("QEMU ends");
-    qemu.wait().expect("and is gone");
+    drop(qemu);
     assert_eq!(victims.state(), before);
 }
 
