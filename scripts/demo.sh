@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-cargo build --release --locked --quiet -p punctual
+cargo build --release --locked --quiet --workspace --bin punctual
 punctual=${CARGO_TARGET_DIR:-target}/release/punctual
 host=examples/misbehaving.toml
 

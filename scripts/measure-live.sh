@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-5}
-cargo build --release --locked --quiet -p punctual
+cargo build --release --locked --quiet --workspace --bin punctual
 punctual=$PWD/${CARGO_TARGET_DIR:-target}/release/punctual
 case ${CARGO_TARGET_DIR:-} in /*) punctual=$CARGO_TARGET_DIR/release/punctual ;; esac
 scratch=$(mktemp -d)

@@ -2,7 +2,7 @@
 # Runs all reproductions in full and puts their output into docs/reproduce.md.
 set -eu
 cd "$(dirname "$0")/.."
-cargo build --release --package punctual
+cargo build --release --locked --workspace --bin punctual
 punctual=${CARGO_TARGET_DIR:-target}/release/punctual
 page=$(mktemp)
 trap 'rm -f "$page"' EXIT

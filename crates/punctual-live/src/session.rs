@@ -113,12 +113,7 @@ fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
 
 enum Rule {
     Enforced(Box<Enforcement>),
-    Baseline {
-        regime: Regime,
-        units: Vec<LiveUnit>,
-        /// Who may have more than its budget, as is RTDS's default.
-        extratime: Vec<String>,
-    },
+    Baseline { regime: Regime, units: Vec<LiveUnit> },
 }
 
 struct Pool {
@@ -314,7 +309,7 @@ impl Session {
                     Enforcement::start(driver, processors).map_err(system("enforcers cannot be started"))?;
                 Rule::Enforced(Box::new(enforcement))
             }
-            baseline => Rule::Baseline { regime: baseline.clone(), units: Vec::new(), extratime: Vec::new() },
+            baseline => Rule::Baseline { regime: baseline.clone(), units: Vec::new() },
         };
         self.pools.push(Pool { processors: processors.to_vec(), rule });
         Ok(self.pools.len() - 1)
@@ -463,12 +458,10 @@ impl Session {
             Rule::Enforced(enforcement) => {
                 enforcement.command(Command::Add(Box::new(unit), params.clone()));
             }
-            Rule::Baseline { regime, units, extratime } => {
-                if params.extratime != Some(false) {
-                    extratime.push(name.to_owned());
-                }
+            Rule::Baseline { regime, units } => {
                 apply_baseline(regime, &unit, params, processors)
                     .map_err(|trouble| baseline_error(name, regime, trouble))?;
+                unit.gauge.set_unmanaged();
                 units.push(unit);
             }
         }
@@ -563,7 +556,7 @@ impl Session {
         let mut failed = None;
         for (index, Pool { processors, rule }) in self.pools.drain(..).enumerate() {
             match rule {
-                Rule::Baseline { regime, units: mut members, extratime } => {
+                Rule::Baseline { regime, units: mut members } => {
                     for unit in &mut members {
                         let _ = unit.see(Duration::ZERO, false);
                         units.push(UnitReport {
@@ -579,7 +572,7 @@ impl Session {
                     }
                     pools.push(PoolReport {
                         policy: regime.name(),
-                        differences: differences(&regime, &extratime, &processors),
+                        differences: differences(&regime, &processors),
                         processors,
                         evidence: Evidence::default(),
                         decisions: 0,
@@ -673,7 +666,7 @@ pub struct Launched {
 }
 
 /// How far plain Linux is from what the host file says; for SCHED_DEADLINE, from RTDS, which it comes nearest to.
-fn differences(regime: &Regime, extratime: &[String], processors: &[usize]) -> Vec<String> {
+fn differences(regime: &Regime, processors: &[usize]) -> Vec<String> {
     match regime {
         Regime::Policy(_) => Vec::new(),
         Regime::LinuxCfs => vec!["no budgets and no priorities: everybody gets the same share".into()],
@@ -688,6 +681,7 @@ fn differences(regime: &Regime, extratime: &[String], processors: &[usize]) -> V
                 "the end of a budget is noticed at the kernel's tick, unless its feature HRTICK_DL is on; the overrun is \
                  paid back from the next budget"
                     .into(),
+                "budgets are hard: there is no extra time, which RTDS gives by default".into(),
             ];
             let online = preflight::online();
             if processors.len() < online.len() {
@@ -697,9 +691,6 @@ fn differences(regime: &Regime, extratime: &[String], processors: &[usize]) -> V
                     preflight::list(&online),
                     preflight::list(processors)
                 ));
-            }
-            if !extratime.is_empty() {
-                differences.push(format!("no extra time for {}: budgets are hard", extratime.join(", ")));
             }
             differences
         }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::journal;
 use crate::run::View;
+use crate::unit::UNMANAGED;
 use crate::workload::Jobs;
 
 /// The state of a run at one instant.
@@ -61,6 +62,8 @@ pub enum Standing {
     Gone,
     /// Out of budget.
     Parked,
+    /// Plain Linux schedules it.
+    Linux,
     /// It may run; 0 is the most urgent.
     Rank(u64),
 }
@@ -115,6 +118,7 @@ pub fn snapshot(host: &Host, policy: Option<&str>, view: &View<'_>) -> Snapshot 
             standing: match read(&gauge.order) {
                 0 => Standing::Gone,
                 1 => Standing::Parked,
+                UNMANAGED => Standing::Linux,
                 rank => Standing::Rank(rank - 2),
             },
             left_ns: Some(read(&gauge.left_ns)).filter(|&left| left != u64::MAX),

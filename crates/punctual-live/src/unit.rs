@@ -54,11 +54,20 @@ pub struct Gauge {
     pub exhaustions: AtomicU64,
     /// Replenishments so far.
     pub replenishments: AtomicU64,
-    /// 0: gone; 1: parked; 2 + rank otherwise.
+    /// 0: gone; 1: parked; [`UNMANAGED`]; 2 + rank otherwise.
     pub order: AtomicU64,
 }
 
+/// [`Gauge::order`] of a unit that plain Linux schedules.
+pub const UNMANAGED: u64 = u64::MAX;
+
 impl Gauge {
+    /// Nobody keeps a budget, nobody parks it.
+    pub fn set_unmanaged(&self) {
+        self.left_ns.store(u64::MAX, Ordering::Relaxed);
+        self.order.store(UNMANAGED, Ordering::Relaxed);
+    }
+
     /// Publishes the order.
     pub fn set_order(&self, order: Option<Order>) {
         let value = match order {

@@ -118,6 +118,7 @@ fn line(vcpu: &VcpuStatus, before: Option<&VcpuStatus>, elapsed_ns: u64) -> Stri
     let state = match vcpu.standing {
         Standing::Gone => "gone".into(),
         Standing::Parked => "parked".into(),
+        Standing::Linux => "linux".into(),
         Standing::Rank(rank) => format!("rank {rank}"),
     };
     let time = |ns: Option<u64>| ns.map_or("-".into(), |ns| fmt_duration(Duration::from_ns(ns)));
