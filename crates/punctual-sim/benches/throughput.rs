@@ -2,7 +2,7 @@
 //! all levels, with metrics and invariant checks on.
 //!
 //! `cargo bench -p punctual-sim` prints elements (events) per second for the five-VM host of RT-Xen under
-//! each policy, and for growing machines.
+//! each policy, and for growing machines; then packets through the stages of a driver domain per second.
 
 use std::hint::black_box;
 
@@ -41,6 +41,31 @@ fn many(processors: usize, vcpus: usize) -> Host {
     file::parse(&text, "many.toml", &Overrides::default()).unwrap_or_else(|e| panic!("{e}"))
 }
 
+fn loaded(path: &str) -> Host {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
+    let path = std::path::Path::new(root).join(path);
+    let overrides = Overrides { duration: Some("1s".into()), ..Overrides::default() };
+    file::load(&path, &overrides).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// A packet event is a packet through one of the stages TX, softnet and RX; what else the machine does for it (sending,
+/// rings, links, events, receiving, scheduling) is in the time, not in the count.
+fn bench_packets(c: &mut Criterion) {
+    let mut group = c.benchmark_group("packets");
+    group.sample_size(10);
+    for path in ["examples/network.toml", "papers/rtca/other-cores.toml", "papers/vmm-io/guests.toml"] {
+        let mut host = loaded(path);
+        for flow in &mut host.flows {
+            // In the papers' files flows begin when an experiment says so.
+            flow.start = flow.start.min(punctual_sched::Duration::from_ms(1));
+        }
+        let results = simulate(&host).unwrap_or_else(|e| panic!("{e}"));
+        let events = results.networks.iter().map(|n| n.tx + n.softnet + n.rx).sum();
+        group.throughput(Throughput::Elements(events));
+        group.bench_function(path, |b| b.iter(|| simulate(black_box(&host))));
+    }
+}
+
 fn bench(c: &mut Criterion) {
     let mut group = c.benchmark_group("events");
     group.sample_size(10);
@@ -60,5 +85,6 @@ fn bench(c: &mut Criterion) {
 fn main() {
     let mut criterion = Criterion::default().configure_from_args();
     bench(&mut criterion);
+    bench_packets(&mut criterion);
     criterion.final_summary();
 }
