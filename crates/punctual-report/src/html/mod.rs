@@ -9,6 +9,7 @@ mod details;
 pub mod guarantees;
 mod latency;
 mod markup;
+mod packets;
 mod paired;
 mod plot;
 mod processors;
@@ -63,6 +64,7 @@ pub fn render(page: &Page<'_>) -> String {
         Some(what::section(page)),
         deadlines::section(page),
         latency::section(page),
+        packets::section(page),
         paired::section(page),
         timeline::section(page),
         timeline::budgets(page),

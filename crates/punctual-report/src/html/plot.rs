@@ -29,6 +29,24 @@ pub struct Line<'a> {
     pub of: &'a Recorder,
 }
 
+/// What a distribution is of, in the words of a plot.
+#[derive(Clone, Copy)]
+pub struct Quantity {
+    /// As a title: `Response times`.
+    pub title: &'static str,
+    /// On the axis of values.
+    pub value: &'static str,
+    /// What is counted.
+    pub counted: &'static str,
+}
+
+/// Of jobs.
+pub const RESPONSE: Quantity =
+    Quantity { title: "Response times", value: "response time, log scale", counted: "share of jobs" };
+/// Of packets.
+pub const LATENCY: Quantity =
+    Quantity { title: "Latency", value: "latency, log scale", counted: "share of packets" };
+
 /// A point or path coordinate with one decimal.
 fn coordinate(value: f64) -> String {
     let tenths = (value * 10.0).round() as i64;
@@ -187,7 +205,7 @@ fn draw(out: &mut String, index: usize, steps: &Steps, markers: impl Iterator<It
 }
 
 /// Cumulative distributions: the share of values that a duration covers, the duration on a logarithmic scale.
-pub fn cumulative(title: &str, lines: &[Line<'_>]) -> String {
+pub fn cumulative(title: &str, of: Quantity, lines: &[Line<'_>]) -> String {
     let scale = Log::over(lines);
     let mut out = open(title);
     for tick in &scale.ticks {
@@ -196,8 +214,8 @@ pub fn cumulative(title: &str, lines: &[Line<'_>]) -> String {
     for percent in [0u32, 25, 50, 75, 100] {
         y_tick(&mut out, f64::from(percent) / 100.0, &format!("{percent} %"));
     }
-    x_title(&mut out, "response time, log scale");
-    y_title(&mut out, "share of jobs");
+    x_title(&mut out, of.value);
+    y_title(&mut out, of.counted);
     for (i, line) in lines.iter().enumerate() {
         let count = line.of.count() as f64;
         let mut steps = Steps::from(x_at(scale.place(line.of.min().as_ns())), y_at(0.0));
@@ -217,7 +235,7 @@ pub fn cumulative(title: &str, lines: &[Line<'_>]) -> String {
 }
 
 /// Durations by percentile as HdrHistogram plots them: each nine takes the same room, so the tail is legible.
-pub fn percentiles(title: &str, lines: &[Line<'_>]) -> String {
+pub fn percentiles(title: &str, of: Quantity, lines: &[Line<'_>]) -> String {
     let scale = Log::over(lines);
     let most = lines.iter().map(|line| line.of.count()).max().unwrap_or(1).max(10);
     // A sample of n says nothing beyond the n-th part.
@@ -241,7 +259,7 @@ pub fn percentiles(title: &str, lines: &[Line<'_>]) -> String {
         }
     }
     x_title(&mut out, "percentile");
-    y_title(&mut out, "response time, log scale");
+    y_title(&mut out, of.value);
     for (i, line) in lines.iter().enumerate() {
         let count = line.of.count();
         let mut steps = Steps::from(x_at(0.0), y_at(scale.place(line.of.min().as_ns())));

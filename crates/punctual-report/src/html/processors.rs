@@ -22,13 +22,18 @@ pub struct Stack {
     pub parts: Vec<Part>,
     /// What a full bar stands for.
     pub whole: u64,
+    /// Numbers beside it.
+    pub figures: Vec<String>,
 }
 
-/// Stacked bars with a legend; `show` says a size in words.
-pub fn stacked(caption: &str, what: &str, stacks: &[Stack], show: impl Fn(u64, u64) -> String) -> String {
+/// A part that is this wide, in percent, bears its name.
+const NAMED: u64 = 14;
+
+/// Stacked bars with a legend; `what` heads the columns of names, bars and numbers, and `show` says a size in words.
+pub fn stacked(caption: &str, what: &[&str], stacks: &[Stack], show: impl Fn(u64, u64) -> String) -> String {
     let Some(first) = stacks.first() else { return String::new() };
-    let mut bars = Table::new(caption, &[what, "Parts"]);
-    let mut numbers = Table::new(format!("{caption}, in numbers"), &[what]);
+    let mut bars = Table::new(caption, what);
+    let mut numbers = Table::new(format!("{caption}, in numbers"), &what[..1]);
     numbers.columns.extend(first.parts.iter().map(|part| format!(">{}", part.name)));
     for stack in stacks {
         let mut bar = String::from("<div class=\"stack\" aria-hidden=\"true\">");
@@ -36,14 +41,16 @@ pub fn stacked(caption: &str, what: &str, stacks: &[Stack], show: impl Fn(u64, u
         for (i, part) in stack.parts.iter().enumerate() {
             if part.size > 0 {
                 let class = class_of(&part.name, i);
-                bar += &format!(
-                    "<i class=\"{class}\" style=\"width:{}%\"></i>",
-                    percent(part.size, stack.whole)
-                );
+                let is_wide = part.size.saturating_mul(100) >= stack.whole.saturating_mul(NAMED);
+                let text = if is_wide { escape(&part.name) } else { String::new() };
+                let width = percent(part.size, stack.whole);
+                bar += &format!("<i class=\"{class}\" style=\"width:{width}%\">{text}</i>");
             }
             row.push(Cell::number(show(part.size, stack.whole)));
         }
-        bars.rows.push(vec![Cell::text(stack.name.clone()), Cell::Markup(bar + "</div>")]);
+        let mut cells = vec![Cell::text(stack.name.clone()), Cell::Markup(bar + "</div>")];
+        cells.extend(stack.figures.iter().map(|figure| Cell::number(figure.clone())));
+        bars.rows.push(cells);
         numbers.rows.push(row);
     }
     let mut legend = String::from("<ul class=\"legend\">");
@@ -89,6 +96,10 @@ fn of_column(column: &Column, page: &Page<'_>) -> Option<String> {
                     part("idle", processor.idle_ns),
                 ],
                 whole: processor.busy_ns + processor.overhead_ns + processor.idle_ns,
+                figures: vec![fmt_share(
+                    processor.busy_ns,
+                    processor.busy_ns + processor.overhead_ns + processor.idle_ns,
+                )],
             }
         })
         .collect();
@@ -100,7 +111,12 @@ fn of_column(column: &Column, page: &Page<'_>) -> Option<String> {
         _ => format!("<h3>{}</h3>\n", escape(&column.label)),
     };
     let show = |size, whole| format!("{} ({})", fmt_share(size, whole), time(size));
-    let by_processor = stacked(&format!("Processors of {}", column.label), "Processor", &stacks, show);
+    let by_processor = stacked(
+        &format!("Processors of {}", column.label),
+        &["Processor", "Parts", ">Executing"],
+        &stacks,
+        show,
+    );
     Some(heading + &by_processor + &by_domain(results, &column.label))
 }
 

@@ -37,6 +37,11 @@ fn colours(timeline: &Timeline) -> HashMap<&str, usize> {
     of
 }
 
+/// The colour of a row; processors share the first.
+fn colour_of(colours: &HashMap<&str, usize>, row: &Row) -> usize {
+    colours.get(row.group.as_str()).copied().unwrap_or(0)
+}
+
 /// On a processor a slice has the colour of the vCPU's domain; elsewhere rows have theirs.
 fn label_colours(timeline: &Timeline, colours: &HashMap<&str, usize>) -> Vec<usize> {
     let of_row: HashMap<&str, usize> = timeline
@@ -44,7 +49,7 @@ fn label_colours(timeline: &Timeline, colours: &HashMap<&str, usize>) -> Vec<usi
         .iter()
         .rev()
         .filter(|row| row.kind != RowKind::Processor)
-        .map(|row| (row.name.as_str(), colours[row.group.as_str()]))
+        .map(|row| (row.name.as_str(), colour_of(colours, row)))
         .collect();
     timeline.labels.iter().map(|(name, _)| of_row.get(name.as_str()).copied().unwrap_or(0)).collect()
 }
@@ -64,11 +69,7 @@ pub fn section(page: &Page<'_>) -> Option<Section> {
             .map(|((name, what), colour)| (name.as_str(), *what, colour))
             .collect(),
         rows: &encoded.rows,
-        colours: timeline
-            .rows
-            .iter()
-            .map(|row| colours.get(row.group.as_str()).copied().unwrap_or(0))
-            .collect(),
+        colours: timeline.rows.iter().map(|row| colour_of(&colours, row)).collect(),
     };
     let cut = if timeline.cut { " The run went on: more would have made the page too heavy." } else { "" };
     let of = if page.columns.len() > 1 { format!(" of {}", escape(label)) } else { String::new() };
@@ -183,7 +184,7 @@ pub fn budgets(page: &Page<'_>) -> Option<Section> {
         let title = format!("Budget of {name} over time; the table below has the numbers");
         let last = i + 1 == shown.len();
         strips += &format!("<div class=\"strip-row\"><h3>{}</h3>", escape(&name));
-        strips += &plot::step_strip(&title, colours[row.group.as_str()], window, &row.budget, last);
+        strips += &plot::step_strip(&title, colour_of(&colours, row), window, &row.budget, last);
         strips += "</div>\n";
     }
     for row in &rows {
