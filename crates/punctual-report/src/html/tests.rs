@@ -2,7 +2,7 @@
 
 use super::guarantees::{CounterExample, Guarantee, TaskGuarantee, Warning};
 use super::*;
-use crate::table::tests::results;
+use crate::table::tests::{results, with_packets};
 use crate::timeline::{Job, Row, RowKind, Slice, Use};
 use punctual_model::results::Source;
 
@@ -70,7 +70,10 @@ fn words(markup: &str) -> String {
     for c in markup.chars() {
         match c {
             '<' => inside = true,
-            '>' => inside = false,
+            '>' => {
+                inside = false;
+                text.push(' ');
+            }
             c if !inside => text.push(c),
             _ => {}
         }
@@ -136,11 +139,52 @@ fn sections_are_there_when_there_is_something_to_show() {
         sections(&all),
         ["verdict", "run", "deadlines", "latency", "paired", "timeline", "budgets", "processors", "details"]
     );
+    let column = column("sim", with_packets(results("rtds", 0)));
+    assert_eq!(
+        sections(&page(std::slice::from_ref(&column))),
+        ["verdict", "run", "deadlines", "latency", "packets", "processors", "details"]
+    );
+}
+
+#[test]
+fn a_chain_that_is_late_is_no_met_deadline() {
+    insta::assert_snapshot!(verdict(&page(&[column("rtds", with_packets(results("rtds", 0)))])));
+}
+
+fn packets(page: &Page<'_>) -> String {
+    between(&render(page), "<section id=\"packets\"", "</section>").to_owned()
+}
+
+#[test]
+fn a_bar_has_every_part_of_the_way_with_its_share_of_the_mean() {
+    let columns = [column("rtds", with_packets(results("rtds", 0)))];
+    let section = packets(&page(&columns));
+    insta::assert_snapshot!(words(&section));
+    // 9.6, 150.5, 3.54 and 5.54 us of 169.18 us.
+    let bar = between(&section, "telemetry</th>", "</tr>");
+    insta::assert_snapshot!(bar);
+}
+
+#[test]
+fn packets_of_several_results_have_one_scale_per_flow() {
+    let slow = with_packets(results("credit", 0));
+    let mut fast = slow.clone();
+    fast.flows[0].segments.truncate(1);
+    let columns = [column("slow", slow), column("fast", fast)];
+    let section = packets(&page(&columns));
+    let bar = |name: &str| between(between(&section, name, "</tr>"), "<div", "</div>").to_owned();
+    let widths = |bar: String| -> f64 {
+        let widths =
+            bar.split("width:").skip(1).filter_map(|rest| rest.split_once('%')?.0.parse::<f64>().ok());
+        widths.sum()
+    };
+    assert!((widths(bar("telemetry: slow</th>")) - 100.0).abs() < 0.5);
+    assert!(widths(bar("telemetry: fast</th>")) < 10.0);
 }
 
 #[test]
 fn the_same_results_are_the_same_bytes() {
-    let columns = [column("a", results("rtds", 24)), column("b", results("credit", 240))];
+    let columns = [column("a", with_packets(results("rtds", 24))), column("b", results("credit", 240))];
     let timeline = timeline();
     let page = Page { timeline: Some(("a", &timeline)), ..page(&columns) };
     assert_eq!(render(&page), render(&page));
@@ -168,6 +212,11 @@ fn names_from_files_stay_text() {
     for task in &mut guarantees.tasks {
         (task.parent, task.name) = (EVIL.into(), EVIL.into());
     }
+    let mut results = with_packets(results);
+    (results.flows[0].name, results.flows[0].kind) = (EVIL.into(), EVIL.into());
+    (results.flows[1].from, results.flows[1].to) = (EVIL.into(), EVIL.into());
+    (results.chains[0].name, results.chains[0].steps[0]) = (EVIL.into(), EVIL.into());
+    (results.networks[0].name, results.networks[0].driver) = (EVIL.into(), EVIL.into());
     let live = Results { source: Source::Live, ..results.clone() };
     let columns = [column(EVIL, results), column("live", live)];
     let html =
@@ -196,7 +245,7 @@ fn nothing_is_loaded_from_anywhere() {
 
 #[test]
 fn every_plot_has_a_name_and_numbers_beside_it() {
-    let columns = [column("a", results("rtds", 24))];
+    let columns = [column("a", with_packets(results("rtds", 24)))];
     let timeline = timeline();
     let html = render(&Page { timeline: Some(("a", &timeline)), ..page(&columns) });
     let plots: Vec<&str> = html.split("<svg class=\"plot").skip(1).collect();

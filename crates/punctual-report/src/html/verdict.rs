@@ -161,11 +161,15 @@ fn banner(page: &Page<'_>) -> String {
             _ if yes == all => {
                 format!("Analysis guarantees all {all} tasks, for every release pattern that the host permits.")
             }
-            _ => format!(
-                "Analysis guarantees {yes} of {all} tasks for every release pattern that the host permits; {no} it \
-                 refutes with a counter-example, {} it cannot decide.",
-                all - yes - no
-            ),
+            _ => {
+                let refuted = (no > 0).then(|| format!("refutes {no} with a counter-example"));
+                let undecided = (all > yes + no).then(|| format!("cannot decide {}", all - yes - no));
+                let rest: Vec<String> = refuted.into_iter().chain(undecided).collect();
+                format!(
+                    "Analysis guarantees {yes} of {all} tasks for every release pattern that the host permits; it {}.",
+                    rest.join(" and ")
+                )
+            }
         };
         (text, if yes == all { Tone::Good } else { Tone::Warn })
     });

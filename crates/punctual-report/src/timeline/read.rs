@@ -6,7 +6,10 @@ use std::io::{self, Write};
 
 use prost::Message;
 
+use punctual_sched::Duration;
+
 use super::{Job, Row, RowKind, Slice, Timeline, Use};
+use crate::format::fmt_duration;
 use crate::perfetto::{EventType, TracePacket, TrackEvent};
 
 /// No packet of ours is longer by far: what says so is another kind of file.
@@ -55,7 +58,8 @@ impl fmt::Display for Error {
                 "no processor, vCPU or task in this trace; expected one that `--trace` of punctual has written",
             ),
             Error::EmptyWindow { from_ns, ends_ns } => {
-                write!(f, "nothing to show from {from_ns} ns on: the trace ends at {ends_ns} ns")
+                let [from, ends] = [*from_ns, *ends_ns].map(|ns| fmt_duration(Duration::from_ns(ns)));
+                write!(f, "nothing to show from {from} on: the trace ends at {ends}")
             }
         }
     }
