@@ -9,6 +9,7 @@ pub mod enforcer;
 pub mod guardian;
 pub mod image;
 pub mod journal;
+mod machine;
 pub mod os;
 pub mod preflight;
 pub mod qemu;

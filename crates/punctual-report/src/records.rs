@@ -234,12 +234,13 @@ pub fn records(columns: &[Column]) -> Vec<Records> {
 }
 
 fn runs(columns: &[Column]) -> Records {
-    let names = ["result", "source", "host", "program", "seed", "runs", "duration_ns", "events"];
+    let names = ["result", "source", "machine", "host", "program", "seed", "runs", "duration_ns", "events"];
     let mut table = Records::new("runs", &names);
     for Column { label, results } in columns {
         table.rows.push(vec![
             label.as_str().into(),
             source(results.source).into(),
+            results.machine.as_deref().unwrap_or_default().into(),
             results.host.as_str().into(),
             results.program.as_str().into(),
             results.seed.into(),

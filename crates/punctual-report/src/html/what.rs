@@ -5,7 +5,7 @@ use punctual_model::results::Source;
 
 use super::markup::{Cell, Section, Table, escape};
 use super::{Page, time};
-use crate::format::{fmt_count, fmt_duration};
+use crate::format::fmt_count;
 
 /// The policies of the pools, each once.
 pub fn policies(results: &Results) -> String {
@@ -43,7 +43,7 @@ pub fn subtitle(page: &Page<'_>) -> String {
 pub fn section(page: &Page<'_>) -> Section {
     let mut table = Table::new(
         "What was run",
-        &["Result", "How", "Host", "Pools", ">Length", ">Seed", ">Events", "Punctual"],
+        &["Result", "How", "Host", "Pools", ">Length", ">Seed", ">Events", "Version"],
     );
     for column in page.columns {
         let results = &column.results;
@@ -66,7 +66,10 @@ pub fn section(page: &Page<'_>) -> Section {
         };
         let how = match results.source {
             Source::Simulation => format!("simulated, {} processors", results.processors.len()),
-            Source::Live => format!("live, {} processors", results.processors.len()),
+            Source::Live => match &results.machine {
+                Some(machine) => format!("live on {machine}"),
+                None => format!("live, {} processors", results.processors.len()),
+            },
         };
         table.rows.push(vec![
             Cell::text(column.label.clone()),
@@ -79,16 +82,16 @@ pub fn section(page: &Page<'_>) -> Section {
             Cell::text(results.program.clone()),
         ]);
     }
-    let mut note = String::from(
-        "<p class=\"note\">The same host file, seed and version of Punctual give the same simulation again, to the byte.",
-    );
-    if let Some((label, timeline)) = page.timeline {
-        note += &format!(
-            " The timeline shows {} to {} of {}.",
-            fmt_duration(punctual_sched::Duration::from_ns(timeline.from_ns)),
-            fmt_duration(punctual_sched::Duration::from_ns(timeline.to_ns)),
-            escape(label)
-        );
+    let mut notes: Vec<String> = Vec::new();
+    if page.columns.iter().any(|column| column.results.source == Source::Simulation) {
+        let text =
+            "The same host file, seed and version of Punctual give the same simulation again, to the byte.";
+        notes.push(text.into());
     }
-    Section::new("run", "What was run", table.html() + &note + "</p>\n")
+    if let Some((label, timeline)) = page.timeline {
+        let (from, to) = (time(timeline.from_ns), time(timeline.to_ns));
+        notes.push(format!("The timeline shows {from} to {to} of {}.", escape(label)));
+    }
+    let note = format!("<p class=\"note\">{}</p>\n", notes.join(" "));
+    Section::new("run", "What was run", table.html() + &note)
 }

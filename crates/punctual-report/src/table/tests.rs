@@ -87,6 +87,7 @@ pub(crate) fn results(policy: &str, late: u64) -> Results {
         version: VERSION,
         program: "0.1.0".into(),
         source: Source::Simulation,
+        machine: None,
         host: "factory".into(),
         seed: 42,
         runs: 2,

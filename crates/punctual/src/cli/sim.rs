@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use punctual_model::trace::{TraceEvent, TraceSink};
 use punctual_model::{Host, Results};
-use punctual_report::html::guarantees::Guarantees;
 use punctual_report::html::{Column, Page};
 use punctual_report::json;
 use punctual_report::table::{self, Cells};
@@ -227,7 +226,7 @@ fn write_report(
     let timeline = reader.finish().map_err(|e| Failure::Usage(format!("no timeline: {e}")))?;
     // Of several hosts or policies there is no single answer.
     let guarantees = match variants {
-        [_] => Some(guarantees(&first.first)?),
+        [_] => Some(report::guarantees(&first.first)?),
         _ => None,
     };
     report::write(
@@ -238,13 +237,6 @@ fn write_report(
             timeline: Some((&first.label, &timeline)),
         },
     )
-}
-
-/// Through JSON, as `punctual report --check` gets it: there is one way in.
-fn guarantees(host: &Host) -> Result<Guarantees, Failure> {
-    let answer = serde_json::to_string(&punctual_analysis::analyse(host));
-    let answer = answer.map_err(|e| Failure::Usage(format!("the analysis cannot be shown: {e}")))?;
-    Guarantees::from_json(&answer, "the analysis").map_err(Failure::Usage)
 }
 
 /// Whoever takes note of what happens.
