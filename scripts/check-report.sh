@@ -35,7 +35,7 @@ if ! cmp -s "$parts/requirements.txt" "$venv/installed.txt"; then
     cp "$parts/requirements.txt" "$venv/installed.txt"
 fi
 
-cargo build --quiet -p punctual
+cargo build --quiet --locked --workspace
 punctual="${CARGO_TARGET_DIR:-target}/debug/punctual"
 pages="$target/pages"
 rm -rf "$pages"

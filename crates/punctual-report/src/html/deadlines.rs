@@ -144,7 +144,10 @@ fn misses_by_task(results: &Results) -> String {
     let what = if results.chains.is_empty() { "tasks" } else { "tasks and chains" };
     let heading = "<h3>Miss ratios</h3>\n";
     if late.is_empty() {
-        return format!("{heading}<p>None of {} {what} missed a deadline.</p>\n", judged.len());
+        return format!(
+            "{heading}<p>None of the {} {what} with a job due missed a deadline.</p>\n",
+            judged.len()
+        );
     }
     let mut table = Table::new(
         "Miss ratios by task",
@@ -192,5 +195,5 @@ fn misses_side_by_side(columns: &[Column]) -> String {
         }
         table.rows.push(row);
     }
-    format!("<h3>Miss ratios</h3>\n{}", table.html())
+    format!("<h3>Miss ratios</h3>\n{}", table.upright(columns.len()).html())
 }

@@ -53,12 +53,12 @@ fn by_task(column: &Column, domain: &str) -> String {
         .iter()
         .filter(|task| task.parent == domain && task.jobs.response.count() > 0)
         .map(|task| (task.name.clone(), &task.jobs.response));
-    legible(domain, ["task", "tasks"], plot::RESPONSE, tasks.collect())
+    legible(Some(domain), ["task", "tasks"], plot::RESPONSE, tasks.collect())
 }
 
 /// A figure of as many lines as are legible: those with the longest tail, in their own order.
 pub fn legible(
-    name: &str,
+    name: Option<&str>,
     [one, many]: [&str; 2],
     of: Quantity,
     mut lines: Vec<(String, &Recorder)>,
@@ -87,18 +87,30 @@ fn by_column(columns: &[Column], domain: &str) -> String {
         })
         .filter(|(_, of)| of.count() > 0)
         .collect();
-    figure(domain, "result", plot::RESPONSE, "", merged.iter().map(|(name, of)| (name.clone(), of)).collect())
+    figure(
+        Some(domain),
+        "result",
+        plot::RESPONSE,
+        "",
+        merged.iter().map(|(name, of)| (name.clone(), of)).collect(),
+    )
 }
 
-/// Two plots, their legend, and their numbers.
-pub fn figure(name: &str, what: &str, of: Quantity, note: &str, lines: Vec<(String, &Recorder)>) -> String {
+/// Two plots, their legend, and their numbers; of everything there is when `name` does not say of what.
+pub fn figure(
+    name: Option<&str>,
+    what: &str,
+    of: Quantity,
+    note: &str,
+    lines: Vec<(String, &Recorder)>,
+) -> String {
     let lines: Vec<Line<'_>> = lines.into_iter().map(|(name, of)| Line { name, of }).collect();
-    let title = format!("{} of {name}", of.title);
+    let title = name.map_or_else(|| of.title.to_owned(), |name| format!("{} of {name}", of.title));
     let alternative = format!("{title}; the table below has the numbers");
     let note = if note.is_empty() { String::new() } else { format!("<p class=\"note\">{note}</p>\n") };
     format!(
         "<figure>\n<h3>{}</h3>\n<div class=\"pair\">\n{}{}</div>\n{}{note}{}</figure>\n",
-        escape(name),
+        escape(name.unwrap_or(of.title)),
         plot::cumulative(&format!("Cumulative: {alternative}"), of, &lines),
         plot::percentiles(&format!("By percentile: {alternative}"), of, &lines),
         plot::legend(lines.iter().map(|line| line.name.as_str())),

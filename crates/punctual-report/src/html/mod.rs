@@ -76,7 +76,7 @@ pub fn render(page: &Page<'_>) -> String {
     .collect();
     let links: String = sections
         .iter()
-        .map(|section| format!("<a href=\"#{}\">{}</a>\n", section.id, escape(&section.title)))
+        .map(|section| format!("<a href=\"#{}\">{}</a>\n", section.id, escape(&section.link)))
         .collect();
     let body: String = sections.iter().map(Section::html).collect();
     let title = escape(&title(page));

@@ -28,9 +28,9 @@ pub fn section(page: &Page<'_>) -> Option<Section> {
     let chains: Vec<Named<'_>> = named(columns, |results| {
         results.chains.iter().map(|chain| (chain_name(chain), &chain.jobs.response)).collect()
     });
-    body += &figures(columns, "all flows", ["flow", "flows"], plot::LATENCY, flows);
-    body += &figures(columns, "all chains, from end to end", ["chain", "chains"], plot::RESPONSE, chains);
-    Some(Section::new("packets", "Where packets spent their time", body))
+    body += &figures(columns, ["flow", "flows"], plot::LATENCY, flows);
+    body += &figures(columns, ["chain", "chains"], plot::END_TO_END, chains);
+    Some(Section::new("packets", "Where packets spent their time", body).called("Packets"))
 }
 
 /// Distributions of the same name, with the label of their column.
@@ -57,22 +57,18 @@ fn named<'a>(
 }
 
 /// One figure with a line each, or, of several results, a figure each with a line per result.
-fn figures(
-    columns: &[Column],
-    together: &str,
-    what: [&str; 2],
-    quantity: Quantity,
-    of: Vec<Named<'_>>,
-) -> String {
+fn figures(columns: &[Column], what: [&str; 2], quantity: Quantity, of: Vec<Named<'_>>) -> String {
     match (columns, of.is_empty()) {
         (_, true) => String::new(),
         ([_], _) => {
             let lines = of
                 .into_iter()
                 .flat_map(|Named { name, of }| of.into_iter().map(move |(_, r)| (name.clone(), r)));
-            legible(together, what, quantity, lines.collect())
+            legible(None, what, quantity, lines.collect())
         }
-        _ => of.into_iter().map(|named| figure(&named.name, "result", quantity, "", named.of)).collect(),
+        _ => {
+            of.into_iter().map(|named| figure(Some(&named.name), "result", quantity, "", named.of)).collect()
+        }
     }
 }
 

@@ -19,7 +19,10 @@ pub fn section(page: &Page<'_>) -> Option<Section> {
     let note = "<p class=\"note\">Each row has one scale, from zero to the longest response of both. A ring is the \
                 simulation, a disc the live run; the line between them is the difference of their 99th percentiles.</p>\n";
     let body: String = tables.iter().map(Table::html).collect();
-    Some(Section::new("paired", "Simulated against live", note.to_owned() + &body))
+    Some(
+        Section::new("paired", "Simulated against live", note.to_owned() + &body)
+            .called("Simulated and live"),
+    )
 }
 
 fn table(simulated: &Column, live: &Column) -> Table {

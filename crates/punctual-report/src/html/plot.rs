@@ -10,10 +10,10 @@ use punctual_model::Recorder;
 use super::markup::escape;
 
 const WIDTH: f64 = 480.0;
-const HEIGHT: f64 = 300.0;
-const LEFT: f64 = 62.0;
+const HEIGHT: f64 = 310.0;
+const LEFT: f64 = 60.0;
 const RIGHT: f64 = 14.0;
-const TOP: f64 = 12.0;
+const TOP: f64 = 28.0;
 const BOTTOM: f64 = 52.0;
 /// Colours of the style sheet.
 pub const COLOURS: usize = 8;
@@ -40,6 +40,12 @@ pub struct Quantity {
     pub counted: &'static str,
 }
 
+/// Of chains.
+pub const END_TO_END: Quantity = Quantity {
+    title: "End-to-end response times",
+    value: "from the first release to the last end, log scale",
+    counted: "share of runs",
+};
 /// Of jobs.
 pub const RESPONSE: Quantity =
     Quantity { title: "Response times", value: "response time, log scale", counted: "share of jobs" };
@@ -70,8 +76,9 @@ impl Log {
         let most = counted().map(|line| line.of.max().as_ns()).max().unwrap_or(1).max(least);
         let steps: Vec<u64> =
             (0..19).flat_map(|decade| [1, 2, 5].map(|digit| digit * 10u64.pow(decade))).collect();
-        let first = steps.iter().rposition(|step| *step <= least).unwrap_or(0);
-        let last = steps.iter().position(|step| *step >= most).unwrap_or(steps.len() - 1).max(first + 1);
+        // Nothing lies on the edge, where a line could not be told from the axis.
+        let first = steps.iter().rposition(|step| *step < least).unwrap_or(0);
+        let last = steps.iter().position(|step| *step > most).unwrap_or(steps.len() - 1).max(first + 1);
         let mut ticks: Vec<u64> = steps[first..=last].to_vec();
         if ticks.len() > 8 {
             // Only powers of ten are labelled where there are many.
@@ -86,13 +93,19 @@ impl Log {
     }
 }
 
-/// A tick's duration: `200 us`, `1 s`.
+/// A tick's duration: `200 us`, `1 s`, `1.05 s`.
 fn tick_label(ns: u64) -> String {
-    match ns {
-        1_000_000_000.. => format!("{} s", ns / 1_000_000_000),
-        1_000_000.. => format!("{} ms", ns / 1_000_000),
-        1_000.. => format!("{} us", ns / 1_000),
-        _ => format!("{ns} ns"),
+    let (unit, name) = match ns {
+        0 => return "0".into(),
+        1_000_000_000.. => (1_000_000_000, "s"),
+        1_000_000.. => (1_000_000, "ms"),
+        1_000.. => (1_000, "us"),
+        _ => (1, "ns"),
+    };
+    let digits = format!("{:03}", ns % unit * 1000 / unit);
+    match digits.trim_end_matches('0') {
+        "" => format!("{} {name}", ns / unit),
+        digits => format!("{}.{digits} {name}", ns / unit),
     }
 }
 
@@ -114,9 +127,12 @@ fn open(title: &str) -> String {
 fn x_tick(out: &mut String, place: f64, label: &str) {
     let (x, top, bottom) = (coordinate(x_at(place)), coordinate(y_at(1.0)), coordinate(y_at(0.0)));
     let below = coordinate(y_at(0.0) + 17.0);
+    // What stands at the edge must not leave the picture.
+    let anchor = if place > 0.97 { "end" } else { "middle" };
+    let at = coordinate(if place > 0.97 { WIDTH } else { x_at(place) });
     let _ = writeln!(
         out,
-        "<path class=\"grid\" d=\"M{x} {top}V{bottom}\"/><text x=\"{x}\" y=\"{below}\" text-anchor=\"middle\">{label}</text>"
+        "<path class=\"grid\" d=\"M{x} {top}V{bottom}\"/><text x=\"{at}\" y=\"{below}\" text-anchor=\"{anchor}\">{label}</text>"
     );
 }
 
@@ -135,11 +151,8 @@ fn x_title(out: &mut String, text: &str) {
 }
 
 fn y_title(out: &mut String, text: &str) {
-    let y = coordinate(y_at(0.5));
-    let _ = writeln!(
-        out,
-        "<text class=\"axis\" transform=\"translate(13 {y}) rotate(-90)\" text-anchor=\"middle\">{text}</text>"
-    );
+    // Level, above the axis: easier to read than along it, and never in the way of its labels.
+    let _ = writeln!(out, "<text class=\"axis\" x=\"2\" y=\"13\">{text}</text>");
 }
 
 /// Class and dashes of a line.
@@ -338,19 +351,25 @@ pub fn step_strip(
         let _ = writeln!(out, "<path class=\"line thin s{}\" d=\"{}\"/>", index % COLOURS + 1, path.path);
     }
     if with_times {
-        for part in 0..=4 {
-            let at = from_ns + (to_ns - from_ns) / 4 * part;
-            let anchor = ["start", "middle", "middle", "middle", "end"][part as usize];
+        let step = round_up((to_ns - from_ns).div_ceil(6));
+        for at in (from_ns.div_ceil(step)..=to_ns / step).map(|n| n * step) {
+            let anchor = if x(at) > wide - RIGHT - 20.0 { "end" } else { "middle" };
             let _ = writeln!(
                 out,
                 "<text x=\"{}\" y=\"{}\" text-anchor=\"{anchor}\">{}</text>",
                 coordinate(x(at)),
                 coordinate(height - 3.0),
-                crate::format::fmt_duration(ns(at))
+                tick_label(at)
             );
         }
     }
     out + "</svg>\n"
+}
+
+/// The next of 1, 2 or 5 times a power of ten, in which ticks can be named exactly.
+fn round_up(ns: u64) -> u64 {
+    let power = 10u64.pow(ns.max(1).ilog10());
+    [1, 2, 5, 10].map(|digit| power.saturating_mul(digit)).into_iter().find(|step| *step >= ns).unwrap_or(ns)
 }
 
 fn ns(ns: u64) -> punctual_sched::Duration {

@@ -78,6 +78,7 @@ pub fn section(page: &Page<'_>) -> Option<Section> {
                 that decisions, context switches, migrations and locks take.</p>\n";
     (!bodies.is_empty())
         .then(|| Section::new("processors", "Where processor time went", note.to_owned() + &bodies.concat()))
+        .map(|section| section.called("Processor time"))
 }
 
 fn of_column(column: &Column, page: &Page<'_>) -> Option<String> {

@@ -79,9 +79,16 @@ pub fn section(page: &Page<'_>) -> Option<Section> {
         time(timeline.to_ns),
         fmt_count(timeline.items() as u64)
     );
+    let network = match timeline.rows.iter().any(|row| row.kind == RowKind::Network) {
+        true => {
+            "<p class=\"note\">Rows called network show the steps of a kernel's network work, with the time in which \
+             its vCPU waited for a processor in between.</p>\n"
+        }
+        false => "",
+    };
     let table = details("The interval shown, as a table", &rows_table(timeline).html());
     let body = format!(
-        "{intro}{}{LEGEND}{table}<script type=\"application/json\" id=\"timeline-header\">{}</script>\n\
+        "{intro}{}{LEGEND}{network}{table}<script type=\"application/json\" id=\"timeline-header\">{}</script>\n\
          <script type=\"application/base64\" id=\"timeline-data\">{}</script>\n",
         controls(timeline),
         script_json(&header),
@@ -148,7 +155,10 @@ fn rows_table(timeline: &Timeline) -> Table {
         let released = row.jobs.iter().filter(|job| job.release_ns >= timeline.from_ns).count();
         table.rows.push(vec![
             Cell::text(full_name(row)),
-            Cell::number(fmt_share(row.executing_ns(&timeline.labels), timeline.length_ns())),
+            Cell::number(match row.executing_ns(&timeline.labels) {
+                Some(time) => fmt_share(time, timeline.length_ns()),
+                None => "-".into(),
+            }),
             Cell::number(fmt_count(row.slices.len() as u64)),
             jobs(fmt_count(released as u64)),
             jobs(fmt_count(row.missed(timeline.to_ns) as u64)),
@@ -200,7 +210,7 @@ pub fn budgets(page: &Page<'_>) -> Option<Section> {
         time(to_ns - timeline.from_ns),
         details("The numbers, over the whole timeline", &table.html())
     );
-    Some(Section::new("budgets", "Budgets over time", body))
+    Some(Section::new("budgets", "Budgets over time", body).called("Budgets"))
 }
 
 fn budget_row(row: &Row, timeline: &Timeline) -> Vec<Cell> {

@@ -112,9 +112,10 @@ fn counts<'a>(tasks: impl Iterator<Item = &'a Guarantee>) -> (usize, usize, usiz
     })
 }
 
-fn guaranteed(guarantees: &Guarantees, group: &str) -> String {
+fn guaranteed(guarantees: &Guarantees, group: &str, has_deadlines: bool) -> String {
     let of_group = guarantees.tasks.iter().filter(|task| task.parent == group);
     match counts(of_group.map(|task| &task.guarantee)) {
+        (_, _, 0) if has_deadlines => pill(Tone::Warn, "not analysed"),
         (_, _, 0) => pill(Tone::Plain, "no deadline"),
         (yes, _, all) if yes == all => pill(Tone::Good, "guaranteed"),
         (_, no @ 1.., all) => pill(Tone::Bad, &format!("{no} of {all} tasks not")),
@@ -126,7 +127,7 @@ fn guaranteed(guarantees: &Guarantees, group: &str) -> String {
 pub fn section(page: &Page<'_>) -> Section {
     let table = match page.columns {
         [one] => single(one, page.guarantees),
-        several => side_by_side(several, page.guarantees),
+        several => side_by_side(several, page.guarantees).upright(several.len()),
     };
     Section::new("verdict", "Verdict", banner(page) + &table.html() + &warnings(page))
 }
@@ -171,7 +172,11 @@ fn banner(page: &Page<'_>) -> String {
                 )
             }
         };
-        (text, if yes == all { Tone::Good } else { Tone::Warn })
+        // Chains and tasks that packets release have deadlines too; the analysis may have nothing on them.
+        let is_left_out =
+            |group: &Group| group.jobs.due > 0 && !guarantees.tasks.iter().any(|task| task.parent == group.name);
+        let is_whole = !page.columns.iter().flat_map(|column| groups(&column.results)).any(|g| is_left_out(&g));
+        (text, if yes == all && is_whole { Tone::Good } else { Tone::Warn })
     });
     let tone = guarantee.as_ref().map_or(tone, |(_, of)| tone.max(*of));
     let mut out = format!(
@@ -242,7 +247,7 @@ fn single(column: &Column, guarantees: Option<&Guarantees>) -> Table {
     let whole = results.duration_ns.saturating_mul(results.runs.into());
     for group in groups(results) {
         let mut row = vec![Cell::text(group.name.clone()), Cell::Markup(measured(&group.jobs))];
-        row.extend(guarantees.map(|all| Cell::Markup(guaranteed(all, &group.name))));
+        row.extend(guarantees.map(|all| Cell::Markup(guaranteed(all, &group.name, group.jobs.due > 0))));
         let response = &group.jobs.response;
         let latency = |ns: u64| if response.count() == 0 { "-".into() } else { time(ns) };
         row.extend([
@@ -264,6 +269,7 @@ fn side_by_side(columns: &[Column], guarantees: Option<&Guarantees>) -> Table {
         table.columns.push("Analysis".into());
     }
     let all: Vec<Vec<Group>> = columns.iter().map(|column| groups(&column.results)).collect();
+    let is_judged = |name: &str| all.iter().flatten().any(|group| group.name == name && group.jobs.due > 0);
     for name in names(columns) {
         let mut row = vec![Cell::text(name.clone())];
         for groups in &all {
@@ -272,7 +278,7 @@ fn side_by_side(columns: &[Column], guarantees: Option<&Guarantees>) -> Table {
                 group.map_or_else(|| pill(Tone::Plain, "not there"), |g| measured(&g.jobs)),
             ));
         }
-        row.extend(guarantees.map(|all| Cell::Markup(guaranteed(all, &name))));
+        row.extend(guarantees.map(|all| Cell::Markup(guaranteed(all, &name, is_judged(&name)))));
         table.rows.push(row);
     }
     table

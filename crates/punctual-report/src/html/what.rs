@@ -41,10 +41,15 @@ pub fn subtitle(page: &Page<'_>) -> String {
 
 /// A row per result.
 pub fn section(page: &Page<'_>) -> Section {
-    let mut table = Table::new(
-        "What was run",
-        &["Result", "How", "Host", "Pools", ">Length", ">Seed", ">Events", "Version"],
-    );
+    // One host's name is the page's title.
+    let is_one_host = page.columns.iter().all(|column| column.results.host == page.columns[0].results.host);
+    let host = (!is_one_host).then_some("Host");
+    let columns: Vec<&str> = ["Result", "How"]
+        .into_iter()
+        .chain(host)
+        .chain(["Pools", ">Length", ">Seed", ">Events", "Version"])
+        .collect();
+    let mut table = Table::new("What was run", &columns);
     for column in page.columns {
         let results = &column.results;
         let pools: Vec<String> = results
@@ -71,16 +76,16 @@ pub fn section(page: &Page<'_>) -> Section {
                 None => format!("live, {} processors", results.processors.len()),
             },
         };
-        table.rows.push(vec![
-            Cell::text(column.label.clone()),
-            Cell::text(how),
-            Cell::text(results.host.clone()),
+        let mut row = vec![Cell::text(column.label.clone()), Cell::text(how)];
+        row.extend(host.map(|_| Cell::text(results.host.clone())));
+        row.extend([
             Cell::Markup(pools.join("<br>")),
             Cell::number(length),
             Cell::number(results.seed.to_string()),
             Cell::number(fmt_count(results.events)),
             Cell::text(results.program.clone()),
         ]);
+        table.rows.push(row);
     }
     let mut notes: Vec<String> = Vec::new();
     if page.columns.iter().any(|column| column.results.source == Source::Simulation) {
@@ -93,5 +98,5 @@ pub fn section(page: &Page<'_>) -> Section {
         notes.push(format!("The timeline shows {from} to {to} of {}.", escape(label)));
     }
     let note = format!("<p class=\"note\">{}</p>\n", notes.join(" "));
-    Section::new("run", "What was run", table.html() + &note)
+    Section::new("run", "What was run", table.html() + &note).called("Run")
 }

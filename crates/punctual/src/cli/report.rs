@@ -144,6 +144,14 @@ fn traced(columns: &[Column]) -> &str {
     }
 }
 
+/// Labels that are files' names, without the directories unless these tell them apart.
+pub fn without_directories(labels: Vec<String>) -> Vec<String> {
+    let short = |label: &String| label.rsplit('/').next().unwrap_or(label).to_owned();
+    let shortened: Vec<String> = labels.iter().map(short).collect();
+    let is_unique = |(i, label): (usize, &String)| !shortened[..i].contains(label);
+    if shortened.iter().enumerate().all(is_unique) { shortened } else { labels }
+}
+
 /// What the analysis says of a host: through JSON, as `--check` gets it, so that there is one way in.
 ///
 /// # Errors

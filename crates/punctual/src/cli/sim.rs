@@ -212,10 +212,11 @@ fn write_report(
     results: &[Results],
 ) -> Result<(), Failure> {
     let out = OutFile::create(path)?;
-    let columns: Vec<Column> = variants
-        .iter()
+    let labels = report::without_directories(variants.iter().map(|variant| variant.label.clone()).collect());
+    let columns: Vec<Column> = labels
+        .into_iter()
         .zip(results)
-        .map(|(variant, results)| Column { label: variant.label.clone(), results: results.clone() })
+        .map(|(label, results)| Column { label, results: results.clone() })
         .collect();
     let first = &variants[0];
     let mut reader = Reader::new(args.interval.window());
@@ -234,7 +235,7 @@ fn write_report(
         &Page {
             columns: &columns,
             guarantees: guarantees.as_ref(),
-            timeline: Some((&first.label, &timeline)),
+            timeline: Some((&columns[0].label, &timeline)),
         },
     )
 }
