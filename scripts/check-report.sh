@@ -52,6 +52,10 @@ echo "check-report: writing reports"
     >"$pages/policies.json"
 sed 's/"source": "simulation"/"source": "live"/' "$pages/five.json" >"$pages/live.json"
 "$punctual" report "$pages/five.json" "$pages/live.json" -o "$pages/paired.html"
+"$punctual" sim examples/network.toml --json --report "$pages/network.html" >"$pages/netback.json"
+"$punctual" sim examples/network.toml --set network.lan.discipline=rtca --json >"$pages/rtca.json"
+"$punctual" compare "$pages/netback.json" "$pages/rtca.json" --report "$pages/disciplines.html" >/dev/null
+"$punctual" sim examples/misbehaving.toml --report "$pages/misbehaving.html" >/dev/null
 "$punctual" sim examples/smp-guest.toml --report "$pages/smp.html" >/dev/null
 "$punctual" sim examples/containers.toml --report "$pages/nested.html" >/dev/null
 "$punctual" sim examples/five-vms.toml --duration 300s --timeline-items 1000000 --report "$pages/million.html" >/dev/null
@@ -60,6 +64,6 @@ echo "check-report: opening them in $("$chromium" --version 2>/dev/null)"
 NODE_PATH="$target/node_modules" node "$parts/browser.js" "$chromium" "$pages" "${1:-}"
 
 echo "check-report: reading exported files"
-"$punctual" report "$pages/policies.json" --csv "$pages/csv" --parquet "$pages/results.parquet" \
+"$punctual" report "$pages/policies.json" "$pages/netback.json" --csv "$pages/csv" --parquet "$pages/results.parquet" \
     --hgrm "$pages/hgrm" --hlog "$pages/results.hlog"
 "$venv/bin/python" "$parts/files.py" "$pages"

@@ -130,7 +130,7 @@ async function measure(browser) {
 async function photograph(browser) {
   fs.mkdirSync(pictures, { recursive: true });
   for (const [kind, width, colorScheme] of [['wide-light', 1400, 'light'], ['wide-dark', 1400, 'dark'], ['narrow-light', 390, 'light'], ['narrow-dark', 390, 'dark']]) {
-    for (const name of ['five', 'late', 'policies', 'paired', 'smp', 'nested']) {
+    for (const name of ['five', 'late', 'policies', 'paired', 'network', 'disciplines']) {
       const { context, page, chart } = await open(browser, `${name}.html`, { viewport: { width, height: 900 }, colorScheme, reducedMotion: 'reduce' });
       await page.screenshot({ path: path.join(pictures, `${name}-${kind}.png`), fullPage: true });
       if (chart) {

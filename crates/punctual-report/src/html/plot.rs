@@ -77,8 +77,9 @@ impl Log {
         let steps: Vec<u64> =
             (0..19).flat_map(|decade| [1, 2, 5].map(|digit| digit * 10u64.pow(decade))).collect();
         // Nothing lies on the edge, where a line could not be told from the axis.
-        let first = steps.iter().rposition(|step| *step < least).unwrap_or(0);
-        let last = steps.iter().position(|step| *step > most).unwrap_or(steps.len() - 1).max(first + 1);
+        let first = steps.iter().rposition(|step| step + step / 20 <= least).unwrap_or(0);
+        let last =
+            steps.iter().position(|step| step - step / 20 >= most).unwrap_or(steps.len() - 1).max(first + 1);
         let mut ticks: Vec<u64> = steps[first..=last].to_vec();
         if ticks.len() > 8 {
             // Only powers of ten are labelled where there are many.

@@ -581,6 +581,8 @@
   };
   for (const id of ['chart-from', 'chart-to']) {
     byId(id).addEventListener('change', typed);
+    // Leaving one field may have rewritten the other.
+    byId(id).addEventListener('focus', (event) => event.target.select());
     // Without a form, Enter alone is no change.
     byId(id).addEventListener('keydown', (event) => { if (event.key === 'Enter') typed(); });
   }
