@@ -4,7 +4,7 @@ use punctual_model::Results;
 use punctual_model::results::JobStats;
 
 use super::guarantees::{Guarantee, Guarantees};
-use super::markup::{Cell, Section, Table, escape, percent};
+use super::markup::{Cell, Section, Table, percent};
 use super::verdict::chain_name;
 use super::{Column, Page, time};
 use crate::format::{fmt_count, fmt_share};
@@ -123,15 +123,14 @@ fn range(jobs: &JobStats, bound_ns: Option<u64>, deadline_ns: u64, scale: u64) -
 
 /// A bar of a share, and the share in words.
 fn bar(missed: u64, due: u64) -> String {
-    let text = match due {
-        0 => "no deadline".to_owned(),
-        _ => fmt_share(missed, due),
-    };
+    if due == 0 {
+        return "no deadline".into();
+    }
     let class = if missed > 0 { "bar bad" } else { "bar" };
     format!(
         "<div class=\"{class}\"><span aria-hidden=\"true\"><i style=\"width:{}%\"></i></span>{}</div>",
         percent(missed, due),
-        escape(&text)
+        fmt_share(missed, due)
     )
 }
 

@@ -182,6 +182,12 @@
     return `${text}…`;
   };
 
+  // A name where enough of it fits to tell it from others.
+  const write = (text, px, py, room) => {
+    const fits = clip(text, room);
+    if (fits === text || fits.length > 4) context.fillText(fits, px, py);
+  };
+
   // Slices wider than a pixel as they are; of the others, per pixel, the share of time that executes.
   const drawSlices = (row, top, tall) => {
     const { begin, end, label, busy } = row;
@@ -197,7 +203,7 @@
           context.fillRect(x0, top, wide - (wide > 3 ? 1 : 0), tall);
           if (wide > 26) {
             context.fillStyle = colours['on-fill'];
-            context.fillText(clip(of.name, wide - 8), x0 + 4, top + tall / 2 + 0.5);
+            write(of.name, x0 + 4, top + tall / 2 + 0.5, wide - 8);
           }
         } else if (of.use === 'overhead') {
           context.fillStyle = colours.overhead;
@@ -207,7 +213,7 @@
           context.fillRect(x0, top + tall - 5, wide, 5);
           if (of.use === 'idle-for' && wide > 50) {
             context.fillStyle = colours.ink2;
-            context.fillText(clip(of.name, wide - 8), x0 + 4, top + tall / 2 - 2);
+            write(of.name, x0 + 4, top + tall / 2 - 2, wide - 8);
           }
         }
         i++;

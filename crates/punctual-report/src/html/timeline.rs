@@ -102,7 +102,7 @@ const LEGEND: &str = "<ul class=\"legend\">\
     <li><i class=\"swatch f0 ruled\" aria-hidden=\"true\"></i>idles, or a budget idles away</li>\
     <li><i class=\"swatch f9\" aria-hidden=\"true\"></i>scheduling</li>\
     <li><i class=\"swatch stepped\" aria-hidden=\"true\"></i>budget left</li>\
-    <li><i class=\"swatch jobline\" aria-hidden=\"true\"></i>job, from release to completion</li>\
+    <li><i class=\"swatch jobline\" aria-hidden=\"true\"></i>job, from release to completion; a stroke at its deadline</li>\
     <li><i class=\"swatch miss\" aria-hidden=\"true\">▼</i>deadline missed</li></ul>\n\
     <p class=\"note\">Where slices are narrower than a pixel, a bar is as high as the share of time in which \
     something executed.</p>\n";

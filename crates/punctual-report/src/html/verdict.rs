@@ -137,9 +137,10 @@ fn banner(page: &Page<'_>) -> String {
         [one] => sentence(&one.results),
         several => {
             let late = several.iter().filter(|column| total(&column.results).1 > 0).count();
+            let all = if several.len() == 2 { "both".to_owned() } else { format!("all {}", several.len()) };
             let lead = match late {
-                0 => format!("Every deadline was met in all {} results", several.len()),
-                n if n == several.len() => format!("Deadlines were missed in all {n} results"),
+                0 => format!("Every deadline was met in {all} results"),
+                n if n == several.len() => format!("Deadlines were missed in {all} results"),
                 n => format!("Deadlines were missed in {n} of {} results", several.len()),
             };
             let met: Vec<&str> = several
