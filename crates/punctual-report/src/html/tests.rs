@@ -51,6 +51,7 @@ fn guarantees(of: Guarantee) -> Guarantees {
         host: "factory".into(),
         tasks: vec![
             task("control", "task0", Guarantee::Guaranteed { bound_ns: 40_000_000, slack_ns: 10_000_000 }),
+            task("logging", "task0", Guarantee::Guaranteed { bound_ns: 40_000_000, slack_ns: 10_000_000 }),
             task("video", "task1", of),
         ],
         warnings: vec![Warning { about: "video.0".into(), text: "its period is <odd>".into() }],
@@ -149,6 +150,16 @@ fn sections_are_there_when_there_is_something_to_show() {
 #[test]
 fn a_chain_that_is_late_is_no_met_deadline() {
     insta::assert_snapshot!(verdict(&page(&[column("rtds", with_packets(results("rtds", 0)))])));
+}
+
+#[test]
+fn a_guarantee_that_does_not_cover_everything_says_so() {
+    let columns = [column("rtds", with_packets(results("rtds", 0)))];
+    let guarantees = guarantees(Guarantee::Guaranteed { bound_ns: 1, slack_ns: 1 });
+    let page = Page { guarantees: Some(&guarantees), ..page(&columns) };
+    let verdict = verdict(&page);
+    assert!(verdict.contains("It does not cover chain loop."), "{verdict}");
+    assert!(verdict.contains("chain loop ✗ missed 1.5 % ? not analysed"), "{verdict}");
 }
 
 fn packets(page: &Page<'_>) -> String {

@@ -173,11 +173,18 @@ fn banner(page: &Page<'_>) -> String {
                 )
             }
         };
-        // Chains and tasks that packets release have deadlines too; the analysis may have nothing on them.
-        let is_left_out =
-            |group: &Group| group.jobs.due > 0 && !guarantees.tasks.iter().any(|task| task.parent == group.name);
-        let is_whole = !page.columns.iter().flat_map(|column| groups(&column.results)).any(|g| is_left_out(&g));
-        (text, if yes == all && is_whole { Tone::Good } else { Tone::Warn })
+        // Chains, and tasks that packets release, have deadlines too.
+        let mut left_out: Vec<String> = Vec::new();
+        for group in page.columns.iter().flat_map(|column| groups(&column.results)) {
+            let is_covered = guarantees.tasks.iter().any(|task| task.parent == group.name);
+            if group.jobs.due > 0 && !is_covered && !left_out.contains(&group.name) {
+                left_out.push(group.name);
+            }
+        }
+        match left_out.as_slice() {
+            [] => (text, if yes == all { Tone::Good } else { Tone::Warn }),
+            names => (format!("{text} It does not cover {}.", names.join(", ")), Tone::Warn),
+        }
     });
     let tone = guarantee.as_ref().map_or(tone, |(_, of)| tone.max(*of));
     let mut out = format!(

@@ -175,7 +175,7 @@ fn a_simulated_host_executes_as_long_as_its_results_say() {
     let timeline = reader.finish().expect("a trace");
     for task in &results.tasks {
         let row = timeline.rows.iter().find(|row| row.name == task.name).expect("a row");
-        assert_eq!(row.executing_ns(&timeline.labels), task.cpu_time_ns, "{}", task.name);
+        assert_eq!(row.executing_ns(&timeline.labels), Some(task.cpu_time_ns), "{}", task.name);
         assert_eq!(row.missed(timeline.to_ns) as u64, task.jobs.missed, "{}", task.name);
         assert_eq!(row.jobs.len() as u64, task.jobs.released, "{}", task.name);
     }
