@@ -4,9 +4,12 @@ use punctual_model::Results;
 use punctual_model::results::{ChainResult, JobStats, TaskResult};
 
 use super::guarantees::{Guarantee, Guarantees};
-use super::markup::{Cell, Section, Table, escape};
+use super::markup::{Cell, Section, Table, details, escape};
 use super::{Column, Page, time};
 use crate::format::{fmt_count, fmt_share};
+
+/// More warnings than these are folded: the verdict is what this section is about.
+const WARNINGS_MAX: usize = 4;
 
 /// A judgement: colour, mark and words, so that the colour is never alone.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -303,5 +306,10 @@ fn warnings(page: &Page<'_>) -> String {
             format!("<li><strong>{}</strong>: {}</li>", escape(&warning.about), escape(&warning.text))
         })
         .collect();
-    format!("<h3>What to know about this host</h3>\n<ul class=\"notes\">{items}</ul>\n")
+    let title = "What to know about this host";
+    let list = format!("<ul class=\"notes\">{items}</ul>\n");
+    match guarantees.warnings.len() {
+        ..=WARNINGS_MAX => format!("<h3>{title}</h3>\n{list}"),
+        n => details(&format!("{title} ({n})"), &list),
+    }
 }

@@ -18,8 +18,8 @@ use super::{Failure, exit, interrupt};
 /// Results as one HTML page, and as files for other programs.
 ///
 /// The page needs nothing but a browser: verdicts, what was run, response times against deadlines, distributions, a
-/// timeline to zoom into, budgets, and simulation against live results where both are given. docs/report.md shows and
-/// explains it.
+/// timeline to zoom into, budgets, where packets spent their time, and simulation against live results where both are
+/// given. docs/report.md shows and explains it.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual sim host.toml --json > sim.json; punctual report sim.json -o sim.html\n  \
