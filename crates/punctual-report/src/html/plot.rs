@@ -74,10 +74,13 @@ impl Log {
         let counted = || lines.iter().filter(|line| line.of.count() > 0);
         let least = counted().map(|line| line.of.min().as_ns()).min().unwrap_or(1).max(1);
         let most = counted().map(|line| line.of.max().as_ns()).max().unwrap_or(1).max(least);
-        let steps: Vec<u64> =
-            (0..19).flat_map(|decade| [1, 2, 5].map(|digit| digit * 10u64.pow(decade))).collect();
+        let steps: Vec<u64> = (0..20)
+            .flat_map(|decade| [1, 2, 5].map(|digit: u64| digit.checked_mul(10u64.pow(decade))))
+            .flatten()
+            .collect();
         // Nothing lies on the edge, where a line could not be told from the axis.
-        let first = steps.iter().rposition(|step| step + step / 20 <= least).unwrap_or(0);
+        let first =
+            steps.iter().rposition(|step| step + step / 20 <= least).unwrap_or(0).min(steps.len() - 2);
         let last =
             steps.iter().position(|step| step - step / 20 >= most).unwrap_or(steps.len() - 1).max(first + 1);
         let mut ticks: Vec<u64> = steps[first..=last].to_vec();
@@ -375,4 +378,60 @@ fn round_up(ns: u64) -> u64 {
 
 fn ns(ns: u64) -> punctual_sched::Duration {
     punctual_sched::Duration::from_ns(ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use punctual_sched::Duration;
+
+    fn recorder(values: &[u64]) -> Recorder {
+        let mut recorder = Recorder::new();
+        values.iter().for_each(|ns| recorder.record(Duration::from_ns(*ns)));
+        recorder
+    }
+
+    #[test]
+    fn ticks_are_named_exactly() {
+        let labels = [0, 5, 1_000, 1_500_000, 20_000_000, 1_050_000_000].map(tick_label);
+        assert_eq!(labels, ["0", "5 ns", "1 us", "1.5 ms", "20 ms", "1.05 s"]);
+    }
+
+    #[test]
+    fn what_never_varies_is_drawn_between_the_axes() {
+        for value in [1_000_000, 1_000_100, 999_900] {
+            let of = recorder(&[value; 3]);
+            let place = Log::over(&[Line { name: "a".into(), of: &of }]).place(value);
+            assert!((0.05..0.95).contains(&place), "{value} at {place}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_durations_are_drawn_inside_the_picture(
+            values in prop::collection::vec(prop_oneof![0u64..10, 0u64..1_000_000_000, any::<u64>()], 1..50),
+        ) {
+            let of = recorder(&values);
+            let line = || [Line { name: "a".into(), of: &of }];
+            for svg in [cumulative("a", RESPONSE, &line()), percentiles("a", RESPONSE, &line())] {
+                prop_assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+                // What is between tags is text.
+                for tag in svg.split('<').filter_map(|tag| tag.split('>').next()) {
+                    for number in tag.split(|c: char| !c.is_ascii_digit() && c != '.' && c != '-') {
+                        let place: Option<f64> = number.parse().ok();
+                        prop_assert!(place.is_none_or(|place| (0.0..=500.0).contains(&place)), "{number} in {svg}");
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn any_steps_are_drawn(mut steps in prop::collection::vec((any::<u64>(), any::<u64>()), 0..20), from: u64, to: u64) {
+            steps.sort_unstable();
+            let window = (from.min(to), from.max(to));
+            let svg = step_strip("a", 0, window, &steps, true);
+            prop_assert!(!svg.contains("NaN") && svg.len() < 10_000, "{svg}");
+        }
+    }
 }

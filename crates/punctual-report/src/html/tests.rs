@@ -117,6 +117,25 @@ fn several_results_stand_side_by_side() {
 }
 
 #[test]
+fn many_results_stand_in_rows() {
+    let names = ["a", "b", "c", "d", "e", "f"];
+    let columns = names.map(|name| column(name, results("rtds", if name == "c" { 700 } else { 0 })));
+    let verdict = verdict(&page(&columns));
+    assert!(verdict.contains("Result control video logging a ✓ met ✓ met ✓ met b"), "{verdict}");
+    assert!(verdict.contains("c ✓ met ✗ missed 28.0 % ✗ missed 1.1 % d"), "{verdict}");
+}
+
+#[test]
+fn a_live_run_says_on_which_machine() {
+    let machine = Some("Some CPU, 8 processors, Linux 6.12.1".into());
+    let columns = [column("live", Results { source: Source::Live, machine, ..results("rtds", 0) })];
+    let html = render(&page(&columns));
+    let run = words(between(&html, "<section id=\"run\"", "</section>"));
+    assert!(run.contains("live on Some CPU, 8 processors, Linux 6.12.1"), "{run}");
+    assert!(!run.contains("simulation"), "{run}");
+}
+
+#[test]
 fn sections_are_there_when_there_is_something_to_show() {
     let sections = |page: &Page<'_>| {
         let html = render(page);
