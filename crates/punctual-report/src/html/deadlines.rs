@@ -172,7 +172,9 @@ fn misses_by_task(results: &Results) -> String {
 fn counts(results: &Results, name: &str) -> (u64, u64) {
     let tasks = results.tasks.iter().filter(|task| task.parent == name).map(|task| &task.jobs);
     let chains = results.chains.iter().filter(|chain| chain_name(chain) == name).map(|chain| &chain.jobs);
-    tasks.chain(chains).fold((0, 0), |sum, jobs| (sum.0 + jobs.missed, sum.1 + jobs.due))
+    tasks
+        .chain(chains)
+        .fold((0u64, 0u64), |sum, jobs| (sum.0.saturating_add(jobs.missed), sum.1.saturating_add(jobs.due)))
 }
 
 fn misses_side_by_side(columns: &[Column]) -> String {

@@ -87,7 +87,7 @@ impl Way<'_> {
     }
 
     fn mean(&self) -> u64 {
-        Segment::ALL.iter().map(|segment| self.mean_of(*segment)).sum()
+        Segment::ALL.iter().fold(0, |sum, segment| sum.saturating_add(self.mean_of(*segment)))
     }
 }
 

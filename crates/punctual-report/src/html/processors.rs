@@ -1,6 +1,7 @@
 //! Where the processors' time went: stacked bars, one per processor pool and domain.
 
 use punctual_model::Results;
+use punctual_model::results::ProcessorResult;
 
 use super::markup::{Cell, Section, Table, details, escape, percent};
 use super::{Column, Page, time};
@@ -81,6 +82,11 @@ pub fn section(page: &Page<'_>) -> Option<Section> {
         .map(|section| section.called("Processor time"))
 }
 
+/// What a processor was there for.
+fn whole(processor: &ProcessorResult) -> u64 {
+    processor.busy_ns.saturating_add(processor.overhead_ns).saturating_add(processor.idle_ns)
+}
+
 fn of_column(column: &Column, page: &Page<'_>) -> Option<String> {
     let results = &column.results;
     let stacks: Vec<Stack> = results
@@ -96,11 +102,8 @@ fn of_column(column: &Column, page: &Page<'_>) -> Option<String> {
                     part("scheduling", processor.overhead_ns),
                     part("idle", processor.idle_ns),
                 ],
-                whole: processor.busy_ns + processor.overhead_ns + processor.idle_ns,
-                figures: vec![fmt_share(
-                    processor.busy_ns,
-                    processor.busy_ns + processor.overhead_ns + processor.idle_ns,
-                )],
+                whole: whole(processor),
+                figures: vec![fmt_share(processor.busy_ns, whole(processor))],
             }
         })
         .collect();
@@ -123,12 +126,11 @@ fn of_column(column: &Column, page: &Page<'_>) -> Option<String> {
 
 /// Which domain got how much, of the time of all processors together.
 fn by_domain(results: &Results, label: &str) -> String {
-    let whole: u64 = results
+    let whole = results
         .processors
         .iter()
         .filter(|processor| processor.pool.is_some())
-        .map(|processor| processor.busy_ns + processor.overhead_ns + processor.idle_ns)
-        .sum();
+        .fold(0u64, |sum, processor| sum.saturating_add(whole(processor)));
     // Nested domains' time is part of their outer domain's; tasks of pools stand for themselves.
     let mut shares: Vec<(String, u64)> =
         results.domains.iter().map(|domain| (domain.name.clone(), domain.cpu_time_ns)).collect();

@@ -70,7 +70,7 @@ fn groups(results: &Results) -> Vec<Group> {
         match groups[results.domains.len()..].iter_mut().find(|group| group.name == task.parent) {
             Some(group) => {
                 group.jobs.merge(&task.jobs);
-                group.cpu_time_ns = group.cpu_time_ns.map(|time| time + task.cpu_time_ns);
+                group.cpu_time_ns = group.cpu_time_ns.map(|time| time.saturating_add(task.cpu_time_ns));
             }
             None => groups.push(group(&task.parent, &task.jobs, Some(task.cpu_time_ns))),
         }
@@ -209,12 +209,14 @@ fn banner(page: &Page<'_>) -> String {
 fn total(results: &Results) -> (u64, u64) {
     let chains = results.chains.iter().map(|chain| &chain.jobs);
     let all = results.tasks.iter().map(|task| &task.jobs).chain(chains);
-    all.fold((0, 0), |(due, missed), jobs| (due + jobs.due, missed + jobs.missed))
+    all.fold((0, 0), |(due, missed): (u64, u64), jobs| {
+        (due.saturating_add(jobs.due), missed.saturating_add(jobs.missed))
+    })
 }
 
 fn sentence(results: &Results) -> (String, String, Tone) {
     let (due, missed) = total(results);
-    let runs: u64 = results.chains.iter().map(|chain| chain.jobs.due).sum();
+    let runs = results.chains.iter().fold(0u64, |runs, chain| runs.saturating_add(chain.jobs.due));
     let of = match runs {
         0 => format!("{} jobs", fmt_count(due)),
         runs => format!("{} jobs and {} runs through chains", fmt_count(due - runs), fmt_count(runs)),
