@@ -2,7 +2,8 @@
 # Opens reports in a real browser, and reads the exported files with other people's programs.
 #
 # usage: scripts/check-report.sh [SCREENSHOTS]
-#   SCREENSHOTS is a directory for pictures of the page, wide and narrow, light and dark, and printed.
+#   SCREENSHOTS is a directory for pictures of the page, wide and narrow, light and dark, and printed
+#   (those in docs/images have been made smaller by: pngquant 96).
 # exit: 0 everything is good, 1 something is not, 77 skipped: something it needs is missing, which it says.
 #
 # Chromium opens the page: no error may appear, the keyboard must work, axe-core must find no violation of
@@ -47,11 +48,16 @@ echo "check-report: writing reports"
 "$punctual" report "$pages/five.json" --trace "$pages/five.pftrace" --check "$pages/check.json" -o "$pages/five.html"
 # The same by one command, a host that misses deadlines, and several results.
 "$punctual" sim examples/five-vms.toml --policy sedf --report "$pages/late.html" \
-    --set 'domain.*.generate.load=95%' >/dev/null
+    --set 'domain.*.generate.load=95%' --set name='five VMs, even share, load 95 %' >/dev/null
 "$punctual" sim examples/five-vms.toml --policy deferrable,periodic,credit --json --report "$pages/policies.html" \
     >"$pages/policies.json"
 sed 's/"source": "simulation"/"source": "live"/' "$pages/five.json" >"$pages/live.json"
 "$punctual" report "$pages/five.json" "$pages/live.json" -o "$pages/paired.html"
+"$punctual" sim examples/network.toml --json --report "$pages/network.html" >"$pages/netback.json"
+"$punctual" sim examples/network.toml --set network.lan.discipline=rtca --json >"$pages/rtca.json"
+"$punctual" compare "$pages/netback.json" "$pages/rtca.json" --report "$pages/disciplines.html" >/dev/null
+"$punctual" sim examples/misbehaving.toml --policy deferrable,credit,fixed-priority \
+    --report "$pages/misbehaving.html" >/dev/null
 "$punctual" sim examples/smp-guest.toml --report "$pages/smp.html" >/dev/null
 "$punctual" sim examples/containers.toml --report "$pages/nested.html" >/dev/null
 "$punctual" sim examples/five-vms.toml --duration 300s --timeline-items 1000000 --report "$pages/million.html" >/dev/null
@@ -60,6 +66,6 @@ echo "check-report: opening them in $("$chromium" --version 2>/dev/null)"
 NODE_PATH="$target/node_modules" node "$parts/browser.js" "$chromium" "$pages" "${1:-}"
 
 echo "check-report: reading exported files"
-"$punctual" report "$pages/policies.json" --csv "$pages/csv" --parquet "$pages/results.parquet" \
+"$punctual" report "$pages/policies.json" "$pages/netback.json" --csv "$pages/csv" --parquet "$pages/results.parquet" \
     --hgrm "$pages/hgrm" --hlog "$pages/results.hlog"
 "$venv/bin/python" "$parts/files.py" "$pages"

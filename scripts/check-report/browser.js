@@ -127,22 +127,33 @@ async function measure(browser) {
   await context.close();
 }
 
+// The pictures of docs/report.md, and a report on paper.
 async function photograph(browser) {
   fs.mkdirSync(pictures, { recursive: true });
-  for (const [kind, width, colorScheme] of [['wide-light', 1400, 'light'], ['wide-dark', 1400, 'dark'], ['narrow-light', 390, 'light'], ['narrow-dark', 390, 'dark']]) {
-    for (const name of ['five', 'late', 'policies', 'paired', 'smp', 'nested']) {
-      const { context, page, chart } = await open(browser, `${name}.html`, { viewport: { width, height: 900 }, colorScheme, reducedMotion: 'reduce' });
-      await page.screenshot({ path: path.join(pictures, `${name}-${kind}.png`), fullPage: true });
-      if (chart) {
-        await page.fill('#chart-from', '0 ms');
-        await page.fill('#chart-to', '200 ms');
-        await page.press('#chart-to', 'Enter');
-        await drawn(page);
-        await page.locator('#timeline').screenshot({ path: path.join(pictures, `${name}-timeline-${kind}.png`) });
-      }
-      await context.close();
-    }
-  }
+  const shoot = async (file, name, width, colorScheme, what) => {
+    const { context, page } = await open(browser, `${name}.html`, { viewport: { width, height: 900 }, colorScheme, reducedMotion: 'reduce' });
+    // What is sticky would be in the middle of the picture.
+    await page.addStyleTag({ content: 'nav { position: static !important; }' });
+    await what(page, path.join(pictures, file));
+    await context.close();
+  };
+  const top = (width, height) => (page, file) => page.screenshot({ path: file, fullPage: true, clip: { x: 0, y: 0, width, height } });
+  const section = (id) => (page, file) => page.locator(`#${id}`).screenshot({ path: file });
+  const interval = (from, to) => async (page, file) => {
+    await page.fill('#chart-from', from);
+    await page.fill('#chart-to', to);
+    await page.press('#chart-to', 'Enter');
+    await page.$eval('#chart-to', (field) => field.blur());
+    await page.waitForTimeout(250);
+    await drawn(page);
+    await page.locator('#chart').screenshot({ path: file });
+  };
+  await shoot('report-wide-light.png', 'five', 1400, 'light', top(1400, 1500));
+  await shoot('report-wide-dark.png', 'misbehaving', 1400, 'dark', top(1400, 1500));
+  await shoot('report-packets-light.png', 'network', 1400, 'light', section('packets'));
+  await shoot('report-timeline-dark.png', 'late', 1400, 'dark', interval('150 ms', '300 ms'));
+  await shoot('report-narrow-light.png', 'network', 390, 'light', top(390, 1500));
+  await shoot('report-narrow-dark.png', 'late', 390, 'dark', top(390, 1500));
   const { context, page } = await open(browser, 'late.html', { colorScheme: 'dark' });
   await page.pdf({ path: path.join(pictures, 'late.pdf'), format: 'A4', margin: { top: '15mm', bottom: '15mm', left: '15mm', right: '15mm' } });
   await context.close();

@@ -5,6 +5,7 @@ usage: files.py DIRECTORY
 
 import csv
 import json
+import math
 import re
 import sys
 from pathlib import Path
@@ -13,7 +14,10 @@ import pyarrow.parquet
 from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
 
-TABLES = ["distributions", "domains", "pools", "processors", "runs", "tasks", "vcpus"]
+TABLES = [
+    *("chains", "distributions", "domains", "flows", "networks"),
+    *("pools", "processors", "runs", "tasks", "vcpus"),
+]
 problems = []
 
 
@@ -22,12 +26,33 @@ def check(condition, text):
         problems.append(text)
 
 
+def labels(results):
+    """Results with the labels that the exported files give them: those of an array are called by policy."""
+    return [*((f"policies {result['pools'][0]['policy']}", result) for result in results["policies"])] + [
+        ("netback", results["netback"])
+    ]
+
+
 def tasks(results):
-    """Every task with its label, as the exported files call them."""
-    for result in results:
-        label = result["pools"][0]["policy"]
+    for label, result in labels(results):
         for task in result["tasks"]:
             yield label, task["parent"], task["name"], task
+
+
+def distributions(results):
+    """Label, parent, name and metric of every distribution that the readers look at."""
+    for label, parent, name, task in tasks(results):
+        yield label, parent, name, "response", task["jobs"]["response"]
+    for label, result in labels(results):
+        for flow in result["flows"]:
+            yield label, flow["network"], flow["name"], "latency", flow["latency"]
+            for part in flow["segments"]:
+                metric = "segment_" + part["segment"].replace("-", "_")
+                yield label, flow["network"], flow["name"], metric, part["time"]
+
+
+def tag(label, parent, name, metric):
+    return re.sub(r"[\s,]", "_", f"{label}:{parent}/{name}:{metric}")
 
 
 def read_csv(directory, results):
@@ -42,6 +67,21 @@ def read_csv(directory, results):
         check(int(row["response_p99_ns"]) == jobs["response"]["p99_ns"], f"CSV {key}: p99")
         check(int(row["cpu_time_ns"]) == task["cpu_time_ns"], f"CSV {key}: processor time")
     check(not rows, f"CSV has tasks that the results have not: {list(rows)}")
+    with open(directory / "flows.csv", newline="") as file:
+        rows = {(row["result"], row["network"], row["name"]): row for row in csv.DictReader(file)}
+    for label, result in labels(results):
+        for flow in result["flows"]:
+            row, where = rows.pop((label, flow["network"], flow["name"])), f"CSV flow {label} {flow['name']}"
+            check(int(row["delivered"]) == flow["packets"]["delivered"], f"{where}: delivered")
+            check(int(row["latency_p99_ns"]) == flow["latency"]["p99_ns"], f"{where}: p99")
+            means = {part["segment"]: part["time"]["mean_ns"] for part in flow["segments"]}
+            found = {
+                key.removeprefix("segment_").removesuffix("_mean_ns").replace("_", "-"): int(value)
+                for key, value in row.items()
+                if key.startswith("segment_") and key.endswith("_mean_ns") and value != "0"
+            }
+            check(found == {segment: mean for segment, mean in means.items() if mean}, f"{where}: {found}")
+    check(not rows, f"CSV has flows that the results have not: {list(rows)}")
 
 
 def read_parquet(path, results):
@@ -57,13 +97,14 @@ def read_parquet(path, results):
         for metric in ["released", "completed", "due", "missed"]:
             found = numbers[label, parent, name, metric]
             check(found == task["jobs"][metric], f"Parquet {label} {parent}/{name} {metric}: {found}")
-        buckets = [
-            [row["bucket_ns"], row["value"]]
-            for row in rows
-            if row["table"] == "distributions"
-            and (row["result"], row["parent"], row["name"], row["metric"]) == (label, parent, name, "response")
-        ]
-        check(buckets == task["jobs"]["response"]["buckets"], f"Parquet {label} {parent}/{name}: buckets")
+    buckets = {}
+    for row in rows:
+        if row["table"] == "distributions":
+            key = (row["result"], row["parent"], row["name"], row["metric"])
+            buckets.setdefault(key, []).append([row["bucket_ns"], row["value"]])
+    for *key, distribution in distributions(results):
+        found = buckets.get(tuple(key), [])
+        check(found == distribution["buckets"], f"Parquet {key}: buckets")
     print(f"  Parquet: {table.num_rows} rows of {table.num_columns} columns")
 
 
@@ -72,29 +113,33 @@ def read_hlog(path, results):
     histograms = {}
     while (histogram := reader.get_next_interval_histogram()) is not None:
         histograms[histogram.get_tag()] = histogram
-    for label, parent, name, task in tasks(results):
-        response = task["jobs"]["response"]
+    for *key, response in distributions(results):
         if response["count"] == 0:
             continue
-        histogram = histograms[f"{label}:{parent}/{name}:response"]
-        check(histogram.get_total_count() == response["count"], f"log {label} {parent}/{name}: count")
-        for percentile, key in [(50, "p50_ns"), (99, "p99_ns"), (99.9, "p999_ns")]:
+        histogram = histograms[tag(*key)]
+        check(histogram.get_total_count() == response["count"], f"log {key}: count")
+        counts = [[low, histogram.get_count_at_value(low)] for low, _ in response["buckets"]]
+        check(counts == response["buckets"], f"log {key}: buckets")
+        for percentile, quantile in [(50, "p50_ns"), (99, "p99_ns"), (99.9, "p999_ns")]:
+            rank = percentile * response["count"] / 100
+            # The port rounds the rank to the nearest, the current HdrHistogram and we round it up.
+            if math.floor(rank + 0.5) != math.ceil(rank):
+                continue
             # Ours never exceed the exact maximum.
             theirs = min(histogram.get_value_at_percentile(percentile), response["max_ns"])
-            check(theirs == response[key], f"log {label} {parent}/{name} {key}: {theirs}, {response[key]}")
+            check(theirs == response[quantile], f"log {key} {quantile}: {theirs}, {response[quantile]}")
     print(f"  HdrHistogram log: {len(histograms)} histograms")
 
 
 def read_hgrm(directory, results):
     line = re.compile(r"^ *([0-9.]+) +([01]\.[0-9]{12}) +([0-9]+)(?: +([0-9.]+))?$")
     files = {path.stem: path.read_text().splitlines() for path in directory.glob("*.hgrm")}
-    for label, parent, name, task in tasks(results):
-        response = task["jobs"]["response"]
+    for *key, response in distributions(results):
         if response["count"] == 0:
             continue
-        text = files[f"{label}-{parent}-{name}-response"]
+        text = files[re.sub(r"[^A-Za-z0-9._-]", "-", tag(*key))]
         rows = [match.groups() for match in map(line.match, text) if match]
-        where = f"hgrm {label} {parent}/{name}"
+        where = f"hgrm {key}"
         check(len(rows) == len(text) - 5, f"{where}: {len(text) - 5 - len(rows)} lines are malformed")
         check(int(rows[-1][2]) == response["count"], f"{where}: total count")
         check(round(float(rows[-1][0]) * 1000) == response["max_ns"], f"{where}: maximum {rows[-1]}")
@@ -104,7 +149,7 @@ def read_hgrm(directory, results):
 
 
 def main(directory):
-    results = json.loads((directory / "policies.json").read_text())
+    results = {name: json.loads((directory / f"{name}.json").read_text()) for name in ["policies", "netback"]}
     read_csv(directory / "csv", results)
     read_parquet(directory / "results.parquet", results)
     read_hlog(directory / "results.hlog", results)

@@ -10,6 +10,7 @@ pub mod follow;
 pub mod guardian;
 pub mod image;
 pub mod journal;
+mod machine;
 pub mod os;
 pub mod preflight;
 pub mod qemu;

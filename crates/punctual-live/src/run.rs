@@ -872,8 +872,9 @@ fn results(
     Results {
         format: FORMAT.into(),
         version: VERSION,
-        program: env!("CARGO_PKG_VERSION").into(),
+        program: concat!("punctual ", env!("CARGO_PKG_VERSION")).into(),
         source: Source::Live,
+        machine: Some(crate::machine::description()),
         host: host.name.clone(),
         seed: host.seed,
         runs: 1,

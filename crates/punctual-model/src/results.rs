@@ -40,6 +40,9 @@ pub struct Results {
     pub program: String,
     /// Simulated or live.
     pub source: Source,
+    /// The machine of a live run: its processor, how many of them, its kernel. What was simulated has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
     /// The host's name.
     pub host: String,
     /// Seed of the (first) run.

@@ -77,6 +77,18 @@ fn decimal(value: u64, decimals: u32) -> String {
     }
 }
 
+/// Bytes over time as bits per second: `1.5 Mbit/s`.
+pub fn fmt_bandwidth(bytes: u64, time: Duration) -> String {
+    let bps = u128::from(bytes) * 8 * 1_000_000_000 / u128::from(time.as_ns().max(1));
+    let (unit, name) = match bps {
+        0..1_000_000 => (1_000, "kbit/s"),
+        1_000_000..1_000_000_000 => (1_000_000, "Mbit/s"),
+        _ => (1_000_000_000, "Gbit/s"),
+    };
+    let tenths = bps * 10 / unit;
+    format!("{}.{} {name}", tenths / 10, tenths % 10)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -118,8 +118,12 @@ fn of_table(long: &mut Long, column: &Column, table: &Records) {
         Some(Value::Text(text)) => text.clone(),
         _ => String::new(),
     };
-    // A pool is a processor's parent; a processor's number is its name.
-    let parent = if table.name == "processors" { "pool" } else { "parent" };
+    // A pool is a processor's parent, a network a flow's; a processor's number is its name.
+    let parent = match table.name {
+        "processors" => "pool",
+        "flows" => "network",
+        _ => "parent",
+    };
     let is_distribution = table.name == "distributions";
     for row in table.rows.iter().filter(|row| text(row, "result") == column.label) {
         let number = |name: &str| match at(name).map(|at| &row[at]) {
@@ -153,5 +157,41 @@ fn of_table(long: &mut Long, column: &Column, table: &Records) {
                 push(metric, None, *value);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::tests::{results, with_packets};
+    use ::parquet::file::reader::{FileReader, SerializedFileReader};
+
+    #[test]
+    fn every_number_of_every_table_comes_back() {
+        let columns = [
+            Column { label: "a".into(), results: with_packets(results("rtds", 24)) },
+            Column { label: "b".into(), results: with_packets(results("credit", 240)) },
+        ];
+        let mut file = Vec::new();
+        write(&columns, &mut file).expect("a vector takes everything");
+        let reader = SerializedFileReader::new(bytes::Bytes::from(file)).expect("a file");
+        let rows = reader.metadata().file_metadata().num_rows();
+        let numbers = |table: &Records| {
+            let named = table.columns.iter().any(|column| column == "processor");
+            let of_row = |row: &Vec<Value>| row.iter().filter(|v| matches!(v, Value::Number(_))).count();
+            match table.name {
+                "distributions" => table.rows.len(),
+                _ => table.rows.iter().map(|row| of_row(row) - usize::from(named)).sum(),
+            }
+        };
+        let expected: usize = records(&columns).iter().map(numbers).sum();
+        assert_eq!(rows, expected as i64);
+        let late: Vec<String> = reader
+            .get_row_iter(None)
+            .expect("rows")
+            .map(|row| row.expect("a row").to_string())
+            .filter(|row| row.contains("name: \"task1\", metric: \"missed\"") && row.contains("\"video\""))
+            .collect();
+        insta::assert_snapshot!(late.join("\n"));
     }
 }

@@ -6,7 +6,7 @@
 use std::io::{self, Write};
 
 use punctual_model::Recorder;
-use punctual_model::results::{JobStats, Source};
+use punctual_model::results::{JobStats, PacketCounts, Segment, SegmentResult, Source};
 
 use crate::html::Column;
 
@@ -50,6 +50,20 @@ impl Records {
     fn with_jobs(mut self) -> Self {
         self.columns.extend(["released", "completed", "due", "missed"].map(String::from));
         ["response", "tardiness", "start_latency"].into_iter().for_each(|of| self.distribution(of));
+        self
+    }
+
+    fn with_packets(mut self) -> Self {
+        self.columns.extend(PACKETS.map(String::from));
+        self
+    }
+
+    /// Of each part of a packet's way: mean, 99th percentile and maximum, 0 where no packet spent any time.
+    fn with_segments(mut self) -> Self {
+        for segment in Segment::ALL {
+            let metric = segment_metric(segment);
+            self.columns.extend(SEGMENT_SUMMARY.iter().map(|(name, _)| format!("{metric}_{name}_ns")));
+        }
         self
     }
 
@@ -98,17 +112,65 @@ fn jobs(of: &JobStats) -> impl Iterator<Item = Value> {
     counts.into_iter().chain(distributions.into_iter().flat_map(summary))
 }
 
+const PACKETS: [&str; 8] = [
+    "created",
+    "delivered",
+    "dropped_send_queue",
+    "dropped_nic",
+    "dropped_softnet",
+    "dropped_destination_ring",
+    "in_flight",
+    "bytes",
+];
+
+fn packets(of: &PacketCounts) -> impl Iterator<Item = Value> {
+    let dropped = of.dropped;
+    let drops = [dropped.send_queue, dropped.nic, dropped.softnet, dropped.destination_ring];
+    let counts = [of.created, of.delivered].into_iter().chain(drops).chain([of.in_flight, of.bytes]);
+    counts.map(Value::Number)
+}
+
+const SEGMENT_SUMMARY: [(&str, Summary); 3] = [
+    ("mean", |r| r.mean().as_ns()),
+    ("p99", |r| r.quantile_ppm(990_000).as_ns()),
+    ("max", |r| r.max().as_ns()),
+];
+
+fn segments(parts: &[SegmentResult]) -> impl Iterator<Item = Value> {
+    let of = |segment| parts.iter().find(|part| part.segment == segment);
+    Segment::ALL.into_iter().flat_map(move |segment| {
+        let part = of(segment);
+        SEGMENT_SUMMARY.map(|(_, number)| Value::Number(part.map_or(0, |part| number(&part.time))))
+    })
+}
+
+/// The name of the time in a part of a packet's way; the ending is that of the JSON.
+fn segment_metric(segment: Segment) -> &'static str {
+    match segment {
+        Segment::GuestSend => "segment_guest_send",
+        Segment::Link => "segment_link",
+        Segment::DriverWait => "segment_driver_wait",
+        Segment::Tx => "segment_tx",
+        Segment::Softnet => "segment_softnet",
+        Segment::Rx => "segment_rx",
+        Segment::EventDelivery => "segment_event_delivery",
+        Segment::VcpuWait => "segment_vcpu_wait",
+        Segment::GuestReceive => "segment_guest_receive",
+        Segment::Service => "segment_service",
+    }
+}
+
 /// A distribution with the names that identify it.
 pub struct Distribution<'a> {
     /// Label of the result.
     pub result: &'a str,
-    /// `task` or `vcpu`.
+    /// `task`, `vcpu`, `flow` or `chain`.
     pub of: &'static str,
-    /// Domain or pool; empty for vCPUs, whose names have the domain's.
+    /// Domain, pool or network; empty for vCPUs, whose names have the domain's, and for chains.
     pub parent: &'a str,
-    /// Name of the task or vCPU.
+    /// Name of the task, vCPU, flow or chain.
     pub name: &'a str,
-    /// `response`, `tardiness`, `start_latency` or `wake_latency`.
+    /// `response`, `tardiness`, `start_latency`, `wake_latency`, `latency` or `segment_` and the part of the way.
     pub metric: &'static str,
     /// The durations.
     pub recorder: &'a Recorder,
@@ -116,39 +178,43 @@ pub struct Distribution<'a> {
     pub length_ns: u64,
 }
 
-/// Every distribution that counted something, of tasks and then vCPUs.
+/// Every distribution that counted something, of tasks, vCPUs, flows and chains.
 pub fn distributions(columns: &[Column]) -> Vec<Distribution<'_>> {
     let mut all = Vec::new();
     for Column { label, results } in columns {
         let length_ns = results.duration_ns.saturating_mul(results.runs.into());
+        let mut add = |of, parent, name, metric, recorder| {
+            all.push(Distribution { result: label, of, parent, name, metric, recorder, length_ns });
+        };
         for task in &results.tasks {
-            let of = [
-                ("response", &task.jobs.response),
-                ("tardiness", &task.jobs.tardiness),
-                ("start_latency", &task.jobs.start_latency),
-            ];
-            all.extend(of.map(|(metric, recorder)| Distribution {
-                result: label,
-                of: "task",
-                parent: &task.parent,
-                name: &task.name,
-                metric,
-                recorder,
-                length_ns,
-            }));
+            for (metric, recorder) in of_jobs(&task.jobs) {
+                add("task", &task.parent, &task.name, metric, recorder);
+            }
         }
-        all.extend(results.vcpus.iter().map(|vcpu| Distribution {
-            result: label,
-            of: "vcpu",
-            parent: "",
-            name: &vcpu.name,
-            metric: "wake_latency",
-            recorder: &vcpu.wake_latency,
-            length_ns,
-        }));
+        for vcpu in &results.vcpus {
+            add("vcpu", "", &vcpu.name, "wake_latency", &vcpu.wake_latency);
+        }
+        for flow in &results.flows {
+            add("flow", &flow.network, &flow.name, "latency", &flow.latency);
+            for part in &flow.segments {
+                add("flow", &flow.network, &flow.name, segment_metric(part.segment), &part.time);
+            }
+        }
+        for chain in &results.chains {
+            for (metric, recorder) in of_jobs(&chain.jobs) {
+                add("chain", "", &chain.name, metric, recorder);
+            }
+            for part in &chain.segments {
+                add("chain", "", &chain.name, segment_metric(part.segment), &part.time);
+            }
+        }
     }
     all.retain(|distribution| distribution.recorder.count() > 0);
     all
+}
+
+fn of_jobs(jobs: &JobStats) -> [(&'static str, &Recorder); 3] {
+    [("response", &jobs.response), ("tardiness", &jobs.tardiness), ("start_latency", &jobs.start_latency)]
 }
 
 /// All tables of the results; the same results give the same tables.
@@ -160,17 +226,21 @@ pub fn records(columns: &[Column]) -> Vec<Records> {
         domains(columns),
         processors(columns),
         pools(columns),
+        flows(columns),
+        chains(columns),
+        networks(columns),
         buckets(columns),
     ]
 }
 
 fn runs(columns: &[Column]) -> Records {
-    let names = ["result", "source", "host", "program", "seed", "runs", "duration_ns", "events"];
+    let names = ["result", "source", "machine", "host", "program", "seed", "runs", "duration_ns", "events"];
     let mut table = Records::new("runs", &names);
     for Column { label, results } in columns {
         table.rows.push(vec![
             label.as_str().into(),
             source(results.source).into(),
+            results.machine.as_deref().unwrap_or_default().into(),
             results.host.as_str().into(),
             results.program.as_str().into(),
             results.seed.into(),
@@ -325,6 +395,59 @@ fn pools(columns: &[Column]) -> Records {
     table
 }
 
+fn flows(columns: &[Column]) -> Records {
+    let names = ["result", "network", "name", "kind", "from", "to"];
+    let mut table = Records::new("flows", &names).with_packets();
+    table.columns.extend(["timeouts", "retransmissions"].map(String::from));
+    table.distribution("latency");
+    table = table.with_segments();
+    for Column { label, results } in columns {
+        for flow in &results.flows {
+            let names = [label, &flow.network, &flow.name, &flow.kind, &flow.from, &flow.to];
+            let mut row: Vec<Value> = names.map(|name| name.as_str().into()).into();
+            row.extend(packets(&flow.packets));
+            row.extend([flow.timeouts, flow.retransmissions].map(Value::Number));
+            row.extend(summary(&flow.latency));
+            row.extend(segments(&flow.segments));
+            table.rows.push(row);
+        }
+    }
+    table
+}
+
+fn chains(columns: &[Column]) -> Records {
+    let mut table =
+        Records::new("chains", &["result", "name", "steps"]).with_jobs().with_packets().with_segments();
+    for Column { label, results } in columns {
+        for chain in &results.chains {
+            let steps = chain.steps.join(" ");
+            let mut row: Vec<Value> =
+                vec![label.as_str().into(), chain.name.as_str().into(), steps.as_str().into()];
+            row.extend(jobs(&chain.jobs));
+            row.extend(packets(&chain.packets));
+            row.extend(segments(&chain.segments));
+            table.rows.push(row);
+        }
+    }
+    table
+}
+
+fn networks(columns: &[Column]) -> Records {
+    let names =
+        ["result", "name", "driver", "discipline", "tx", "softnet", "rx", "events_handled", "events_sent"];
+    let mut table = Records::new("networks", &names);
+    for Column { label, results } in columns {
+        for network in &results.networks {
+            let names = [label, &network.name, &network.driver, &network.discipline];
+            let mut row: Vec<Value> = names.map(|name| name.as_str().into()).into();
+            let of = [network.tx, network.softnet, network.rx, network.events_handled, network.events_sent];
+            row.extend(of.map(Value::Number));
+            table.rows.push(row);
+        }
+    }
+    table
+}
+
 fn buckets(columns: &[Column]) -> Records {
     let names = ["result", "of", "parent", "name", "metric", "low_ns", "high_ns", "count"];
     let mut table = Records::new("distributions", &names);
@@ -343,4 +466,59 @@ fn buckets(columns: &[Column]) -> Records {
         }
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::tests::{results, with_packets};
+
+    fn columns() -> Vec<Column> {
+        let column = |label: &str, results| Column { label: label.into(), results: with_packets(results) };
+        vec![column("a", results("rtds", 24)), column("b, c", results("credit", 240))]
+    }
+
+    #[test]
+    fn every_row_has_a_value_for_every_column() {
+        for table in records(&columns()) {
+            assert!(!table.rows.is_empty(), "{}", table.name);
+            for row in &table.rows {
+                assert_eq!(row.len(), table.columns.len(), "{}", table.name);
+            }
+        }
+    }
+
+    #[test]
+    fn tables_of_packets_as_csv() {
+        let tables = records(&columns());
+        let csv = |name| {
+            let mut out = Vec::new();
+            let table = tables.iter().find(|table| table.name == name).expect("a table");
+            table.write_csv(&mut out).expect("a vector takes everything");
+            String::from_utf8(out).expect("text")
+        };
+        insta::assert_snapshot!(["flows", "chains", "networks"].map(csv).join("\n"));
+    }
+
+    #[test]
+    fn counts_of_buckets_add_up_to_the_distribution() {
+        let columns = columns();
+        let count = |value: &Value| if let Value::Number(n) = value { *n } else { panic!("{value:?}") };
+        let all: u64 = distributions(&columns).iter().map(|of| of.recorder.count()).sum();
+        let tables = records(&columns);
+        let buckets = tables.iter().find(|table| table.name == "distributions").expect("a table");
+        assert_eq!(buckets.rows.iter().map(|row| count(&row[7])).sum::<u64>(), all);
+        assert!(all > 10_000, "{all}");
+    }
+
+    #[test]
+    fn the_parts_of_a_way_are_called_as_in_json() {
+        for segment in Segment::ALL {
+            let json = serde_json::to_string(&segment).expect("a name");
+            assert_eq!(
+                segment_metric(segment),
+                format!("segment_{}", json.trim_matches('"').replace('-', "_"))
+            );
+        }
+    }
 }

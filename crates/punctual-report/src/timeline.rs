@@ -19,6 +19,8 @@ pub enum RowKind {
     Processor,
     /// A virtual processor.
     Vcpu,
+    /// What a domain's kernel does for the network: a slice per step, also while its vCPU waits.
+    Network,
     /// A task.
     Task,
 }
@@ -29,6 +31,8 @@ pub enum RowKind {
 pub enum Use {
     /// Something executes.
     Execution,
+    /// A domain's kernel works for the network.
+    Network,
     /// The vCPU has a processor and nothing to do.
     Idle,
     /// A budget idles away.
@@ -89,10 +93,13 @@ pub struct Row {
 }
 
 impl Row {
-    /// Time in which something executed, in ns; idling does not count.
-    pub fn executing_ns(&self, labels: &[(String, Use)]) -> u64 {
-        let executes = |slice: &&Slice| labels[slice.label as usize].1 == Use::Execution;
-        self.slices.iter().filter(executes).map(|slice| slice.end_ns - slice.begin_ns).sum()
+    /// Time in which something executed, in ns; idling does not count. Not known of [`RowKind::Network`], whose steps
+    /// last while their vCPU waits.
+    pub fn executing_ns(&self, labels: &[(String, Use)]) -> Option<u64> {
+        let executes =
+            |slice: &&Slice| matches!(labels[slice.label as usize].1, Use::Execution | Use::Network);
+        let time = self.slices.iter().filter(executes).map(|slice| slice.end_ns - slice.begin_ns).sum();
+        (self.kind != RowKind::Network).then_some(time)
     }
 
     /// Jobs whose deadline was missed in the window that ends at `to_ns`.

@@ -87,6 +87,7 @@ impl<T: TraceSink> Machine<'_, T> {
             version: results::VERSION,
             program: concat!("punctual ", env!("CARGO_PKG_VERSION")).into(),
             source: Source::Simulation,
+            machine: None,
             host: host.name.clone(),
             seed: host.seed,
             runs: 1,

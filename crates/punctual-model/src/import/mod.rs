@@ -1,6 +1,6 @@
 //! Host files from what other tools write: libvirt's domain XML, what `xl` prints, workloads of rt-app, systems of CARTS.
 //!
-//! An importer turns its files into a [`draft::Draft`]; the draft becomes the text of a host file, and that is read by the
+//! An importer turns its files into a draft; the draft becomes the text of a host file, and that is read by the
 //! ordinary parser, so an import obeys every rule of the host file. What the parser refuses is told at the place in
 //! the imported file that the value came from. `docs/export.md` says what becomes of what.
 

@@ -1,10 +1,11 @@
 //! Response times against deadlines and bounds, and miss ratios as bars.
 
 use punctual_model::Results;
-use punctual_model::results::{JobStats, TaskResult};
+use punctual_model::results::JobStats;
 
 use super::guarantees::{Guarantee, Guarantees};
-use super::markup::{Cell, Section, Table, escape, percent};
+use super::markup::{Cell, Section, Table, percent};
+use super::verdict::chain_name;
 use super::{Column, Page, time};
 use crate::format::{fmt_count, fmt_share};
 
@@ -122,63 +123,78 @@ fn range(jobs: &JobStats, bound_ns: Option<u64>, deadline_ns: u64, scale: u64) -
 
 /// A bar of a share, and the share in words.
 fn bar(missed: u64, due: u64) -> String {
-    let text = match due {
-        0 => "no deadline".to_owned(),
-        _ => fmt_share(missed, due),
-    };
+    if due == 0 {
+        return "no deadline".into();
+    }
     let class = if missed > 0 { "bar bad" } else { "bar" };
     format!(
         "<div class=\"{class}\"><span aria-hidden=\"true\"><i style=\"width:{}%\"></i></span>{}</div>",
         percent(missed, due),
-        escape(&text)
+        fmt_share(missed, due)
     )
 }
 
+/// Tasks and chains.
 fn misses_by_task(results: &Results) -> String {
-    let late: Vec<&TaskResult> = results.tasks.iter().filter(|task| task.jobs.missed > 0).collect();
-    let judged = results.tasks.iter().filter(|task| task.jobs.due > 0).count();
+    let tasks = results.tasks.iter().map(|task| (format!("{}/{}", task.parent, task.name), &task.jobs));
+    let chains = results.chains.iter().map(|chain| (chain_name(chain), &chain.jobs));
+    let judged: Vec<(String, &JobStats)> = tasks.chain(chains).filter(|(_, jobs)| jobs.due > 0).collect();
+    let late: Vec<_> = judged.iter().filter(|(_, jobs)| jobs.missed > 0).collect();
+    let what = if results.chains.is_empty() { "tasks" } else { "tasks and chains" };
     let heading = "<h3>Miss ratios</h3>\n";
     if late.is_empty() {
-        return format!("{heading}<p>None of {judged} tasks missed a deadline.</p>\n");
+        return format!(
+            "{heading}<p>None of the {} {what} with a job due missed a deadline.</p>\n",
+            judged.len()
+        );
     }
     let mut table = Table::new(
         "Miss ratios by task",
         &["Task", "Share of jobs that missed", ">Missed", ">Due", ">Latest by"],
     );
-    for task in &late {
+    for (name, jobs) in &late {
         table.rows.push(vec![
-            Cell::text(format!("{}/{}", task.parent, task.name)),
-            Cell::Markup(bar(task.jobs.missed, task.jobs.due)),
-            Cell::number(fmt_count(task.jobs.missed)),
-            Cell::number(fmt_count(task.jobs.due)),
-            Cell::number(time(task.jobs.tardiness.max().as_ns())),
+            Cell::text(name.clone()),
+            Cell::Markup(bar(jobs.missed, jobs.due)),
+            Cell::number(fmt_count(jobs.missed)),
+            Cell::number(fmt_count(jobs.due)),
+            Cell::number(time(jobs.tardiness.max().as_ns())),
         ]);
     }
-    let rest = match judged - late.len() {
+    let rest = match judged.len() - late.len() {
         0 => String::new(),
-        rest => format!("<p class=\"note\">The other {rest} of {judged} tasks missed none.</p>\n"),
+        rest => format!("<p class=\"note\">The other {rest} of {} {what} missed none.</p>\n", judged.len()),
     };
     format!("{heading}{}{rest}", table.html())
+}
+
+/// Jobs due and missed of a domain, a pool's own tasks or a chain.
+fn counts(results: &Results, name: &str) -> (u64, u64) {
+    let tasks = results.tasks.iter().filter(|task| task.parent == name).map(|task| &task.jobs);
+    let chains = results.chains.iter().filter(|chain| chain_name(chain) == name).map(|chain| &chain.jobs);
+    tasks
+        .chain(chains)
+        .fold((0u64, 0u64), |sum, jobs| (sum.0.saturating_add(jobs.missed), sum.1.saturating_add(jobs.due)))
 }
 
 fn misses_side_by_side(columns: &[Column]) -> String {
     let mut table = Table::new("Miss ratios by domain and result", &["Domain"]);
     table.columns.extend(columns.iter().map(|column| column.label.clone()));
-    let mut names: Vec<&str> = Vec::new();
-    for task in columns.iter().flat_map(|column| &column.results.tasks) {
-        if !names.contains(&task.parent.as_str()) {
-            names.push(&task.parent);
+    let mut names: Vec<String> = Vec::new();
+    let mut add = |name: String| {
+        if !names.contains(&name) {
+            names.push(name);
         }
-    }
+    };
+    columns.iter().flat_map(|column| &column.results.tasks).for_each(|task| add(task.parent.clone()));
+    columns.iter().flat_map(|column| &column.results.chains).for_each(|chain| add(chain_name(chain)));
     for name in names {
-        let mut row = vec![Cell::text(name)];
+        let mut row = vec![Cell::text(name.clone())];
         for column in columns {
-            let of = column.results.tasks.iter().filter(|task| task.parent == name);
-            let (missed, due) =
-                of.fold((0, 0), |sum, task| (sum.0 + task.jobs.missed, sum.1 + task.jobs.due));
+            let (missed, due) = counts(&column.results, &name);
             row.push(Cell::Markup(bar(missed, due)));
         }
         table.rows.push(row);
     }
-    format!("<h3>Miss ratios</h3>\n{}", table.html())
+    format!("<h3>Miss ratios</h3>\n{}", table.upright(columns.len()).html())
 }

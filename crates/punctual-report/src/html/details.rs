@@ -1,9 +1,10 @@
-//! Every metric of every task, vCPU, domain, processor and pool, folded away.
+//! Every metric of every task, vCPU, domain, processor, pool and network, folded away.
 
 use punctual_model::Results;
-use punctual_model::results::JobStats;
+use punctual_model::results::{JobStats, SegmentResult};
 
 use super::markup::{Cell, Section, Table, details, escape};
+use super::verdict::chain_name;
 use super::{Column, Page, time};
 use crate::format::{fmt_count, fmt_share};
 
@@ -16,7 +17,15 @@ pub fn section(page: &Page<'_>) -> Section {
 fn of_column(column: &Column, with_heading: bool) -> String {
     let results = &column.results;
     let heading = if with_heading { format!("<h3>{}</h3>\n", escape(&column.label)) } else { String::new() };
-    let tables = [tasks(results), vcpus(results), domains(results), processors(results), pools(results)];
+    let tables = [
+        tasks(results),
+        vcpus(results),
+        domains(results),
+        processors(results),
+        pools(results),
+        segments(results),
+        networks(results),
+    ];
     let folded = tables.iter().filter(|table| !table.rows.is_empty()).map(|table| {
         let (title, _) = table.caption.split_once(':').unwrap_or((&table.caption, ""));
         details(&format!("{title} ({})", table.rows.len()), &table.html())
@@ -186,6 +195,55 @@ fn pools(results: &Results) -> Table {
             count(pool.exhaustions),
             count(pool.replenishments),
         ]);
+    }
+    table
+}
+
+/// Each part of the way of each flow and chain.
+fn segments(results: &Results) -> Table {
+    let columns =
+        ["Flow", "Part", ">Packets", ">Least", ">Mean", ">p50", ">p90", ">p99", ">p99.9", ">Longest"];
+    let mut table = Table::new("Parts of packets' ways: all metrics", &columns);
+    let flows = results.flows.iter().map(|flow| (flow.name.clone(), &flow.segments));
+    let chains = results.chains.iter().map(|chain| (chain_name(chain), &chain.segments));
+    for (name, parts) in flows.chain(chains) {
+        for SegmentResult { segment, time: of } in parts {
+            let quantile = |ppm| duration(of.quantile_ppm(ppm).as_ns());
+            table.rows.push(vec![
+                Cell::text(name.clone()),
+                Cell::text(segment.name()),
+                count(of.count()),
+                duration(of.min().as_ns()),
+                duration(of.mean().as_ns()),
+                quantile(500_000),
+                quantile(900_000),
+                quantile(990_000),
+                quantile(999_000),
+                duration(of.max().as_ns()),
+            ]);
+        }
+    }
+    table
+}
+
+fn networks(results: &Results) -> Table {
+    let columns = [
+        "Network",
+        "Driver domain",
+        "Discipline",
+        ">Packets in TX",
+        ">softnet",
+        ">RX",
+        ">Events handled",
+        ">Events sent",
+    ];
+    let mut table = Table::new("Networks: all metrics", &columns);
+    for network in &results.networks {
+        let mut row: Vec<Cell> =
+            [&network.name, &network.driver, &network.discipline].map(|name| Cell::text(name.clone())).into();
+        let of = [network.tx, network.softnet, network.rx, network.events_handled, network.events_sent];
+        row.extend(of.map(count));
+        table.rows.push(row);
     }
     table
 }

@@ -3,7 +3,7 @@
 use punctual_model::Recorder;
 
 use super::markup::{Cell, Section, Table, details, escape};
-use super::plot::{self, Line};
+use super::plot::{self, Line, Quantity};
 use super::{Column, Page, time};
 use crate::format::fmt_count;
 
@@ -47,28 +47,33 @@ pub fn section(page: &Page<'_>) -> Option<Section> {
 }
 
 fn by_task(column: &Column, domain: &str) -> String {
-    let mut tasks: Vec<_> = column
+    let tasks = column
         .results
         .tasks
         .iter()
         .filter(|task| task.parent == domain && task.jobs.response.count() > 0)
-        .map(|task| (task.name.clone(), &task.jobs.response))
-        .collect();
-    let all = tasks.len();
+        .map(|task| (task.name.clone(), &task.jobs.response));
+    legible(Some(domain), ["task", "tasks"], plot::RESPONSE, tasks.collect())
+}
+
+/// A figure of as many lines as are legible: those with the longest tail, in their own order.
+pub fn legible(
+    name: Option<&str>,
+    [one, many]: [&str; 2],
+    of: Quantity,
+    mut lines: Vec<(String, &Recorder)>,
+) -> String {
+    let all = lines.len();
+    let mut note = String::new();
     if all > LINES_MAX {
-        // Those with the longest tail, in their own order.
-        let mut tails: Vec<_> = tasks.iter().map(|(_, of)| of.quantile_ppm(990_000)).collect();
+        let mut tails: Vec<_> = lines.iter().map(|(_, of)| of.quantile_ppm(990_000)).collect();
         tails.sort_unstable();
         let least = tails[all - LINES_MAX];
-        tasks.retain(|(_, of)| of.quantile_ppm(990_000) >= least);
-        tasks.truncate(LINES_MAX);
+        lines.retain(|(_, of)| of.quantile_ppm(990_000) >= least);
+        lines.truncate(LINES_MAX);
+        note = format!("The {LINES_MAX} of {all} {many} with the longest tail.");
     }
-    let note = if all > LINES_MAX {
-        format!("The {LINES_MAX} of {all} tasks with the longest tail.")
-    } else {
-        String::new()
-    };
-    figure(domain, "task", &note, &lines(tasks))
+    figure(name, one, of, &note, lines)
 }
 
 fn by_column(columns: &[Column], domain: &str) -> String {
@@ -82,25 +87,34 @@ fn by_column(columns: &[Column], domain: &str) -> String {
         })
         .filter(|(_, of)| of.count() > 0)
         .collect();
-    figure(domain, "result", "", &lines(merged.iter().map(|(name, of)| (name.clone(), of)).collect()))
+    figure(
+        Some(domain),
+        "result",
+        plot::RESPONSE,
+        "",
+        merged.iter().map(|(name, of)| (name.clone(), of)).collect(),
+    )
 }
 
-fn lines(of: Vec<(String, &Recorder)>) -> Vec<Line<'_>> {
-    of.into_iter().map(|(name, of)| Line { name, of }).collect()
-}
-
-/// Two plots, their legend, and their numbers.
-fn figure(name: &str, what: &str, note: &str, lines: &[Line<'_>]) -> String {
-    let title = format!("Response times of {name}");
+/// Two plots, their legend, and their numbers; of everything there is when `name` does not say of what.
+pub fn figure(
+    name: Option<&str>,
+    what: &str,
+    of: Quantity,
+    note: &str,
+    lines: Vec<(String, &Recorder)>,
+) -> String {
+    let lines: Vec<Line<'_>> = lines.into_iter().map(|(name, of)| Line { name, of }).collect();
+    let title = name.map_or_else(|| of.title.to_owned(), |name| format!("{} of {name}", of.title));
     let alternative = format!("{title}; the table below has the numbers");
     let note = if note.is_empty() { String::new() } else { format!("<p class=\"note\">{note}</p>\n") };
     format!(
         "<figure>\n<h3>{}</h3>\n<div class=\"pair\">\n{}{}</div>\n{}{note}{}</figure>\n",
-        escape(name),
-        plot::cumulative(&format!("Cumulative: {alternative}"), lines),
-        plot::percentiles(&format!("By percentile: {alternative}"), lines),
+        escape(name.unwrap_or(of.title)),
+        plot::cumulative(&format!("Cumulative: {alternative}"), of, &lines),
+        plot::percentiles(&format!("By percentile: {alternative}"), of, &lines),
         plot::legend(lines.iter().map(|line| line.name.as_str())),
-        details("The numbers", &table(&title, what, lines).html())
+        details("The numbers", &table(&title, what, &lines).html())
     )
 }
 

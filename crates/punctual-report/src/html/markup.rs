@@ -77,6 +77,30 @@ impl Table {
         }
     }
 
+    /// Rows as columns; what headed the columns heads the rows, under `corner`.
+    #[must_use]
+    pub fn transposed(self, corner: &str) -> Self {
+        let name = |cell: &Cell| match cell {
+            Cell::Text(text) | Cell::Number(text) | Cell::Markup(text) => text.clone(),
+        };
+        let mut columns = vec![corner.to_owned()];
+        columns.extend(self.rows.iter().filter_map(|row| row.first()).map(name));
+        let mut rows: Vec<Vec<Cell>> =
+            self.columns.iter().skip(1).map(|column| vec![Cell::text(column.clone())]).collect();
+        for row in self.rows {
+            for (cells, cell) in rows.iter_mut().zip(row.into_iter().skip(1)) {
+                cells.push(cell);
+            }
+        }
+        Table { caption: self.caption, columns, rows }
+    }
+
+    /// As it is, or transposed when it has many columns of results under each other's names.
+    #[must_use]
+    pub fn upright(self, results: usize) -> Self {
+        if results > 5 { self.transposed("Result") } else { self }
+    }
+
     /// As HTML, in a box of its own that scrolls when the page is too narrow.
     pub fn html(&self) -> String {
         let caption = escape(&self.caption);
@@ -124,6 +148,8 @@ pub struct Section {
     pub id: &'static str,
     /// Its heading.
     pub title: String,
+    /// Its name where there is little room.
+    pub link: String,
     /// What follows the heading.
     pub body: String,
 }
@@ -131,7 +157,13 @@ pub struct Section {
 impl Section {
     /// A section.
     pub fn new(id: &'static str, title: &str, body: String) -> Self {
-        Section { id, title: title.to_owned(), body }
+        Section { id, title: title.to_owned(), link: title.to_owned(), body }
+    }
+
+    /// With a shorter name for the navigation.
+    #[must_use]
+    pub fn called(self, link: &str) -> Self {
+        Section { link: link.to_owned(), ..self }
     }
 
     /// As HTML.

@@ -9,6 +9,7 @@ mod details;
 pub mod guarantees;
 mod latency;
 mod markup;
+mod packets;
 mod paired;
 mod plot;
 mod processors;
@@ -63,6 +64,7 @@ pub fn render(page: &Page<'_>) -> String {
         Some(what::section(page)),
         deadlines::section(page),
         latency::section(page),
+        packets::section(page),
         paired::section(page),
         timeline::section(page),
         timeline::budgets(page),
@@ -74,12 +76,12 @@ pub fn render(page: &Page<'_>) -> String {
     .collect();
     let links: String = sections
         .iter()
-        .map(|section| format!("<a href=\"#{}\">{}</a>\n", section.id, escape(&section.title)))
+        .map(|section| format!("<a href=\"#{}\">{}</a>\n", section.id, escape(&section.link)))
         .collect();
     let body: String = sections.iter().map(Section::html).collect();
     let title = escape(&title(page));
     let subtitle = escape(&what::subtitle(page));
-    let program = escape(page.columns.first().map_or("", |column| &column.results.program));
+    let program = concat!("Punctual ", env!("CARGO_PKG_VERSION"));
     let policy = policy();
     let style = style();
     format!(
@@ -93,7 +95,7 @@ pub fn render(page: &Page<'_>) -> String {
          <button type=\"button\" id=\"theme\" hidden>Dark</button></div>\n\
          <h1>{title}</h1>\n<p class=\"sub\">{subtitle}</p>\n</header>\n\
          <nav aria-label=\"Sections\">\n{links}</nav>\n<main>\n{body}</main>\n\
-         <footer><p>Made by Punctual {program}. Times in ns, us (microseconds), ms and s. Percentiles are those of a \
+         <footer><p>Made by {program}. Times in ns, us (microseconds), ms and s. Percentiles are those of a \
          histogram with two significant digits: at most 1/128 above the true value.</p></footer>\n\
          <div class=\"light\" id=\"light\" hidden></div>\n<script>{SCRIPT}</script>\n</body>\n</html>\n"
     )

@@ -19,21 +19,24 @@ pub fn section(page: &Page<'_>) -> Option<Section> {
     let note = "<p class=\"note\">Each row has one scale, from zero to the longest response of both. A ring is the \
                 simulation, a disc the live run; the line between them is the difference of their 99th percentiles.</p>\n";
     let body: String = tables.iter().map(Table::html).collect();
-    Some(Section::new("paired", "Simulated against live", note.to_owned() + &body))
+    Some(
+        Section::new("paired", "Simulated against live", note.to_owned() + &body)
+            .called("Simulated and live"),
+    )
 }
 
 fn table(simulated: &Column, live: &Column) -> Table {
     let columns = [
         "Task",
         "99th percentile",
-        ">p50 simulated",
+        ">p50 sim.",
         ">live",
-        ">p99 simulated",
+        ">p99 sim.",
         ">live",
-        ">Longest simulated",
+        ">Longest sim.",
         ">live",
-        "Missed simulated",
-        "Missed live",
+        ">Missed sim.",
+        ">live",
     ];
     let caption = format!("Response times: {} against {}", simulated.label, live.label);
     let mut table = Table::new(caption, &columns);
@@ -55,18 +58,18 @@ fn table(simulated: &Column, live: &Column) -> Table {
             quantile(b, 990_000),
             most(a),
             most(b),
-            Cell::Markup(missed(a)),
-            Cell::Markup(missed(b)),
+            missed(a),
+            missed(b),
         ]);
     }
     table
 }
 
-fn missed(task: &TaskResult) -> String {
+fn missed(task: &TaskResult) -> Cell {
     match (task.jobs.due, task.jobs.missed) {
-        (0, _) => pill(Tone::Plain, "no deadline"),
-        (_, 0) => pill(Tone::Good, "none"),
-        (due, missed) => pill(Tone::Bad, &fmt_share(missed, due)),
+        (0, _) => Cell::number("-"),
+        (_, 0) => Cell::number("0"),
+        (due, missed) => Cell::Markup(pill(Tone::Bad, &fmt_share(missed, due))),
     }
 }
 

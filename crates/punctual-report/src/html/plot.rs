@@ -10,10 +10,10 @@ use punctual_model::Recorder;
 use super::markup::escape;
 
 const WIDTH: f64 = 480.0;
-const HEIGHT: f64 = 300.0;
-const LEFT: f64 = 62.0;
+const HEIGHT: f64 = 310.0;
+const LEFT: f64 = 60.0;
 const RIGHT: f64 = 14.0;
-const TOP: f64 = 12.0;
+const TOP: f64 = 28.0;
 const BOTTOM: f64 = 52.0;
 /// Colours of the style sheet.
 pub const COLOURS: usize = 8;
@@ -28,6 +28,30 @@ pub struct Line<'a> {
     /// Durations.
     pub of: &'a Recorder,
 }
+
+/// What a distribution is of, in the words of a plot.
+#[derive(Clone, Copy)]
+pub struct Quantity {
+    /// As a title: `Response times`.
+    pub title: &'static str,
+    /// On the axis of values.
+    pub value: &'static str,
+    /// What is counted.
+    pub counted: &'static str,
+}
+
+/// Of chains.
+pub const END_TO_END: Quantity = Quantity {
+    title: "End-to-end response times",
+    value: "from the first release to the last end, log scale",
+    counted: "share of runs",
+};
+/// Of jobs.
+pub const RESPONSE: Quantity =
+    Quantity { title: "Response times", value: "response time, log scale", counted: "share of jobs" };
+/// Of packets.
+pub const LATENCY: Quantity =
+    Quantity { title: "Latency", value: "latency, log scale", counted: "share of packets" };
 
 /// A point or path coordinate with one decimal.
 fn coordinate(value: f64) -> String {
@@ -50,10 +74,15 @@ impl Log {
         let counted = || lines.iter().filter(|line| line.of.count() > 0);
         let least = counted().map(|line| line.of.min().as_ns()).min().unwrap_or(1).max(1);
         let most = counted().map(|line| line.of.max().as_ns()).max().unwrap_or(1).max(least);
-        let steps: Vec<u64> =
-            (0..19).flat_map(|decade| [1, 2, 5].map(|digit| digit * 10u64.pow(decade))).collect();
-        let first = steps.iter().rposition(|step| *step <= least).unwrap_or(0);
-        let last = steps.iter().position(|step| *step >= most).unwrap_or(steps.len() - 1).max(first + 1);
+        let steps: Vec<u64> = (0..20)
+            .flat_map(|decade| [1, 2, 5].map(|digit: u64| digit.checked_mul(10u64.pow(decade))))
+            .flatten()
+            .collect();
+        // Nothing lies on the edge, where a line could not be told from the axis.
+        let first =
+            steps.iter().rposition(|step| step + step / 20 <= least).unwrap_or(0).min(steps.len() - 2);
+        let last =
+            steps.iter().position(|step| step - step / 20 >= most).unwrap_or(steps.len() - 1).max(first + 1);
         let mut ticks: Vec<u64> = steps[first..=last].to_vec();
         if ticks.len() > 8 {
             // Only powers of ten are labelled where there are many.
@@ -68,13 +97,19 @@ impl Log {
     }
 }
 
-/// A tick's duration: `200 us`, `1 s`.
+/// A tick's duration: `200 us`, `1 s`, `1.05 s`.
 fn tick_label(ns: u64) -> String {
-    match ns {
-        1_000_000_000.. => format!("{} s", ns / 1_000_000_000),
-        1_000_000.. => format!("{} ms", ns / 1_000_000),
-        1_000.. => format!("{} us", ns / 1_000),
-        _ => format!("{ns} ns"),
+    let (unit, name) = match ns {
+        0 => return "0".into(),
+        1_000_000_000.. => (1_000_000_000, "s"),
+        1_000_000.. => (1_000_000, "ms"),
+        1_000.. => (1_000, "us"),
+        _ => (1, "ns"),
+    };
+    let digits = format!("{:03}", ns % unit * 1000 / unit);
+    match digits.trim_end_matches('0') {
+        "" => format!("{} {name}", ns / unit),
+        digits => format!("{}.{digits} {name}", ns / unit),
     }
 }
 
@@ -96,9 +131,12 @@ fn open(title: &str) -> String {
 fn x_tick(out: &mut String, place: f64, label: &str) {
     let (x, top, bottom) = (coordinate(x_at(place)), coordinate(y_at(1.0)), coordinate(y_at(0.0)));
     let below = coordinate(y_at(0.0) + 17.0);
+    // What stands at the edge must not leave the picture.
+    let anchor = if place > 0.97 { "end" } else { "middle" };
+    let at = coordinate(if place > 0.97 { WIDTH } else { x_at(place) });
     let _ = writeln!(
         out,
-        "<path class=\"grid\" d=\"M{x} {top}V{bottom}\"/><text x=\"{x}\" y=\"{below}\" text-anchor=\"middle\">{label}</text>"
+        "<path class=\"grid\" d=\"M{x} {top}V{bottom}\"/><text x=\"{at}\" y=\"{below}\" text-anchor=\"{anchor}\">{label}</text>"
     );
 }
 
@@ -117,11 +155,8 @@ fn x_title(out: &mut String, text: &str) {
 }
 
 fn y_title(out: &mut String, text: &str) {
-    let y = coordinate(y_at(0.5));
-    let _ = writeln!(
-        out,
-        "<text class=\"axis\" transform=\"translate(13 {y}) rotate(-90)\" text-anchor=\"middle\">{text}</text>"
-    );
+    // Level, above the axis: easier to read than along it, and never in the way of its labels.
+    let _ = writeln!(out, "<text class=\"axis\" x=\"2\" y=\"13\">{text}</text>");
 }
 
 /// Class and dashes of a line.
@@ -187,7 +222,7 @@ fn draw(out: &mut String, index: usize, steps: &Steps, markers: impl Iterator<It
 }
 
 /// Cumulative distributions: the share of values that a duration covers, the duration on a logarithmic scale.
-pub fn cumulative(title: &str, lines: &[Line<'_>]) -> String {
+pub fn cumulative(title: &str, of: Quantity, lines: &[Line<'_>]) -> String {
     let scale = Log::over(lines);
     let mut out = open(title);
     for tick in &scale.ticks {
@@ -196,8 +231,8 @@ pub fn cumulative(title: &str, lines: &[Line<'_>]) -> String {
     for percent in [0u32, 25, 50, 75, 100] {
         y_tick(&mut out, f64::from(percent) / 100.0, &format!("{percent} %"));
     }
-    x_title(&mut out, "response time, log scale");
-    y_title(&mut out, "share of jobs");
+    x_title(&mut out, of.value);
+    y_title(&mut out, of.counted);
     for (i, line) in lines.iter().enumerate() {
         let count = line.of.count() as f64;
         let mut steps = Steps::from(x_at(scale.place(line.of.min().as_ns())), y_at(0.0));
@@ -217,7 +252,7 @@ pub fn cumulative(title: &str, lines: &[Line<'_>]) -> String {
 }
 
 /// Durations by percentile as HdrHistogram plots them: each nine takes the same room, so the tail is legible.
-pub fn percentiles(title: &str, lines: &[Line<'_>]) -> String {
+pub fn percentiles(title: &str, of: Quantity, lines: &[Line<'_>]) -> String {
     let scale = Log::over(lines);
     let most = lines.iter().map(|line| line.of.count()).max().unwrap_or(1).max(10);
     // A sample of n says nothing beyond the n-th part.
@@ -241,7 +276,7 @@ pub fn percentiles(title: &str, lines: &[Line<'_>]) -> String {
         }
     }
     x_title(&mut out, "percentile");
-    y_title(&mut out, "response time, log scale");
+    y_title(&mut out, of.value);
     for (i, line) in lines.iter().enumerate() {
         let count = line.of.count();
         let mut steps = Steps::from(x_at(0.0), y_at(scale.place(line.of.min().as_ns())));
@@ -320,21 +355,83 @@ pub fn step_strip(
         let _ = writeln!(out, "<path class=\"line thin s{}\" d=\"{}\"/>", index % COLOURS + 1, path.path);
     }
     if with_times {
-        for part in 0..=4 {
-            let at = from_ns + (to_ns - from_ns) / 4 * part;
-            let anchor = ["start", "middle", "middle", "middle", "end"][part as usize];
+        let step = round_up((to_ns - from_ns).div_ceil(6));
+        for at in (from_ns.div_ceil(step)..=to_ns / step).map(|n| n * step) {
+            let anchor = if x(at) > wide - RIGHT - 20.0 { "end" } else { "middle" };
             let _ = writeln!(
                 out,
                 "<text x=\"{}\" y=\"{}\" text-anchor=\"{anchor}\">{}</text>",
                 coordinate(x(at)),
                 coordinate(height - 3.0),
-                crate::format::fmt_duration(ns(at))
+                tick_label(at)
             );
         }
     }
     out + "</svg>\n"
 }
 
+/// The next of 1, 2 or 5 times a power of ten, in which ticks can be named exactly.
+fn round_up(ns: u64) -> u64 {
+    let power = 10u64.pow(ns.max(1).ilog10());
+    [1, 2, 5, 10].map(|digit| power.saturating_mul(digit)).into_iter().find(|step| *step >= ns).unwrap_or(ns)
+}
+
 fn ns(ns: u64) -> punctual_sched::Duration {
     punctual_sched::Duration::from_ns(ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use punctual_sched::Duration;
+
+    fn recorder(values: &[u64]) -> Recorder {
+        let mut recorder = Recorder::new();
+        values.iter().for_each(|ns| recorder.record(Duration::from_ns(*ns)));
+        recorder
+    }
+
+    #[test]
+    fn ticks_are_named_exactly() {
+        let labels = [0, 5, 1_000, 1_500_000, 20_000_000, 1_050_000_000].map(tick_label);
+        assert_eq!(labels, ["0", "5 ns", "1 us", "1.5 ms", "20 ms", "1.05 s"]);
+    }
+
+    #[test]
+    fn what_never_varies_is_drawn_between_the_axes() {
+        for value in [1_000_000, 1_000_100, 999_900] {
+            let of = recorder(&[value; 3]);
+            let place = Log::over(&[Line { name: "a".into(), of: &of }]).place(value);
+            assert!((0.05..0.95).contains(&place), "{value} at {place}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_durations_are_drawn_inside_the_picture(
+            values in prop::collection::vec(prop_oneof![0u64..10, 0u64..1_000_000_000, any::<u64>()], 1..50),
+        ) {
+            let of = recorder(&values);
+            let line = || [Line { name: "a".into(), of: &of }];
+            for svg in [cumulative("a", RESPONSE, &line()), percentiles("a", RESPONSE, &line())] {
+                prop_assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+                // What is between tags is text.
+                for tag in svg.split('<').filter_map(|tag| tag.split('>').next()) {
+                    for number in tag.split(|c: char| !c.is_ascii_digit() && c != '.' && c != '-') {
+                        let place: Option<f64> = number.parse().ok();
+                        prop_assert!(place.is_none_or(|place| (0.0..=500.0).contains(&place)), "{number} in {svg}");
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn any_steps_are_drawn(mut steps in prop::collection::vec((any::<u64>(), any::<u64>()), 0..20), from: u64, to: u64) {
+            steps.sort_unstable();
+            let window = (from.min(to), from.max(to));
+            let svg = step_strip("a", 0, window, &steps, true);
+            prop_assert!(!svg.contains("NaN") && svg.len() < 10_000, "{svg}");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Where the processors' time went: stacked bars, one per processor pool and domain.
 
 use punctual_model::Results;
+use punctual_model::results::ProcessorResult;
 
 use super::markup::{Cell, Section, Table, details, escape, percent};
 use super::{Column, Page, time};
@@ -22,13 +23,18 @@ pub struct Stack {
     pub parts: Vec<Part>,
     /// What a full bar stands for.
     pub whole: u64,
+    /// Numbers beside it.
+    pub figures: Vec<String>,
 }
 
-/// Stacked bars with a legend; `show` says a size in words.
-pub fn stacked(caption: &str, what: &str, stacks: &[Stack], show: impl Fn(u64, u64) -> String) -> String {
+/// A part that is this wide, in percent, bears its name.
+const NAMED: u64 = 14;
+
+/// Stacked bars with a legend; `what` heads the columns of names, bars and numbers, and `show` says a size in words.
+pub fn stacked(caption: &str, what: &[&str], stacks: &[Stack], show: impl Fn(u64, u64) -> String) -> String {
     let Some(first) = stacks.first() else { return String::new() };
-    let mut bars = Table::new(caption, &[what, "Parts"]);
-    let mut numbers = Table::new(format!("{caption}, in numbers"), &[what]);
+    let mut bars = Table::new(caption, what);
+    let mut numbers = Table::new(format!("{caption}, in numbers"), &what[..1]);
     numbers.columns.extend(first.parts.iter().map(|part| format!(">{}", part.name)));
     for stack in stacks {
         let mut bar = String::from("<div class=\"stack\" aria-hidden=\"true\">");
@@ -36,14 +42,16 @@ pub fn stacked(caption: &str, what: &str, stacks: &[Stack], show: impl Fn(u64, u
         for (i, part) in stack.parts.iter().enumerate() {
             if part.size > 0 {
                 let class = class_of(&part.name, i);
-                bar += &format!(
-                    "<i class=\"{class}\" style=\"width:{}%\"></i>",
-                    percent(part.size, stack.whole)
-                );
+                let is_wide = part.size.saturating_mul(100) >= stack.whole.saturating_mul(NAMED);
+                let text = if is_wide { escape(&part.name) } else { String::new() };
+                let width = percent(part.size, stack.whole);
+                bar += &format!("<i class=\"{class}\" style=\"width:{width}%\">{text}</i>");
             }
             row.push(Cell::number(show(part.size, stack.whole)));
         }
-        bars.rows.push(vec![Cell::text(stack.name.clone()), Cell::Markup(bar + "</div>")]);
+        let mut cells = vec![Cell::text(stack.name.clone()), Cell::Markup(bar + "</div>")];
+        cells.extend(stack.figures.iter().map(|figure| Cell::number(figure.clone())));
+        bars.rows.push(cells);
         numbers.rows.push(row);
     }
     let mut legend = String::from("<ul class=\"legend\">");
@@ -71,6 +79,12 @@ pub fn section(page: &Page<'_>) -> Option<Section> {
                 that decisions, context switches, migrations and locks take.</p>\n";
     (!bodies.is_empty())
         .then(|| Section::new("processors", "Where processor time went", note.to_owned() + &bodies.concat()))
+        .map(|section| section.called("Processor time"))
+}
+
+/// What a processor was there for.
+fn whole(processor: &ProcessorResult) -> u64 {
+    processor.busy_ns.saturating_add(processor.overhead_ns).saturating_add(processor.idle_ns)
 }
 
 fn of_column(column: &Column, page: &Page<'_>) -> Option<String> {
@@ -88,7 +102,8 @@ fn of_column(column: &Column, page: &Page<'_>) -> Option<String> {
                     part("scheduling", processor.overhead_ns),
                     part("idle", processor.idle_ns),
                 ],
-                whole: processor.busy_ns + processor.overhead_ns + processor.idle_ns,
+                whole: whole(processor),
+                figures: vec![fmt_share(processor.busy_ns, whole(processor))],
             }
         })
         .collect();
@@ -100,18 +115,22 @@ fn of_column(column: &Column, page: &Page<'_>) -> Option<String> {
         _ => format!("<h3>{}</h3>\n", escape(&column.label)),
     };
     let show = |size, whole| format!("{} ({})", fmt_share(size, whole), time(size));
-    let by_processor = stacked(&format!("Processors of {}", column.label), "Processor", &stacks, show);
+    let by_processor = stacked(
+        &format!("Processors of {}", column.label),
+        &["Processor", "Parts", ">Executing"],
+        &stacks,
+        show,
+    );
     Some(heading + &by_processor + &by_domain(results, &column.label))
 }
 
 /// Which domain got how much, of the time of all processors together.
 fn by_domain(results: &Results, label: &str) -> String {
-    let whole: u64 = results
+    let whole = results
         .processors
         .iter()
         .filter(|processor| processor.pool.is_some())
-        .map(|processor| processor.busy_ns + processor.overhead_ns + processor.idle_ns)
-        .sum();
+        .fold(0u64, |sum, processor| sum.saturating_add(whole(processor)));
     // Nested domains' time is part of their outer domain's; tasks of pools stand for themselves.
     let mut shares: Vec<(String, u64)> =
         results.domains.iter().map(|domain| (domain.name.clone(), domain.cpu_time_ns)).collect();

@@ -48,7 +48,7 @@
   };
   const FROM = header.from, TO = header.to;
   const EXECUTION = 'execution';
-  const labels = header.labels.map(([name, use, colour]) => ({ name, use, colour }));
+  const labels = header.labels.map(([name, use, colour]) => ({ name, use: use === 'network' ? EXECUTION : use, colour }));
 
   const readRow = (head, index) => {
     const n = head.slices, begin = new Float64Array(n), end = new Float64Array(n), label = new Uint32Array(n);
@@ -102,9 +102,9 @@
     const value = ns / scale;
     return `${unit === 'ns' ? value : value.toPrecision(3)} ${unit}`;
   };
-  // A point in time, as exactly as `step` asks for.
-  const instant = (ns, step) => {
-    const [unit, scale] = UNITS.find(([, scale]) => Math.max(Math.abs(ns), step) >= scale) || UNITS[3];
+  // A point in time, as exactly as `step` asks for, in the unit that suits `like`.
+  const instant = (ns, step, like = ns) => {
+    const [unit, scale] = UNITS.find(([, scale]) => Math.max(Math.abs(like), step) >= scale) || UNITS[3];
     const decimals = Math.min(9, Math.max(0, Math.ceil(Math.log10(scale / step) - 1e-9)));
     return `${(ns / scale).toFixed(decimals)} ${unit}`;
   };
@@ -182,6 +182,12 @@
     return `${text}…`;
   };
 
+  // A name where enough of it fits to tell it from others.
+  const write = (text, px, py, room) => {
+    const fits = clip(text, room);
+    if (fits === text || fits.length > 4) context.fillText(fits, px, py);
+  };
+
   // Slices wider than a pixel as they are; of the others, per pixel, the share of time that executes.
   const drawSlices = (row, top, tall) => {
     const { begin, end, label, busy } = row;
@@ -197,7 +203,7 @@
           context.fillRect(x0, top, wide - (wide > 3 ? 1 : 0), tall);
           if (wide > 26) {
             context.fillStyle = colours['on-fill'];
-            context.fillText(clip(of.name, wide - 8), x0 + 4, top + tall / 2 + 0.5);
+            write(of.name, x0 + 4, top + tall / 2 + 0.5, wide - 8);
           }
         } else if (of.use === 'overhead') {
           context.fillStyle = colours.overhead;
@@ -207,7 +213,7 @@
           context.fillRect(x0, top + tall - 5, wide, 5);
           if (of.use === 'idle-for' && wide > 50) {
             context.fillStyle = colours.ink2;
-            context.fillText(clip(of.name, wide - 8), x0 + 4, top + tall / 2 - 2);
+            write(of.name, x0 + 4, top + tall / 2 - 2, wide - 8);
           }
         }
         i++;
@@ -315,7 +321,7 @@
       context.fillStyle = colours.line;
       context.fillRect(px, AXIS - 5, 1, seen);
       context.fillStyle = colours.ink3;
-      const label = instant(at, step), half = context.measureText(label).width / 2;
+      const label = instant(at, step, view.to), half = context.measureText(label).width / 2;
       if (px - half > 2) context.fillText(label, Math.min(px, width - half - 3), 11);
     }
     context.textAlign = 'left';
@@ -450,7 +456,7 @@
       const of = cells[i];
       if (!of) return;
       const { from, to } = view;
-      of[1].textContent = percent(executingIn(row, from, to) / (to - from));
+      if (row.kind !== 'network') of[1].textContent = percent(executingIn(row, from, to) / (to - from));
       of[2].textContent = Math.max(0, above(row.begin, to - 1) - above(row.end, from));
       if (row.jobs) {
         of[3].textContent = above(row.release, to - 1) - above(row.release, from - 1);
@@ -474,14 +480,14 @@
   const describe = () => {
     const misses = missesIn(view.from, view.to), step = (view.to - view.from) / 1000;
     const missed = misses === 1 ? '1 missed deadline' : `${misses.toLocaleString('en')} missed deadlines`;
-    return `${instant(view.from, step)} to ${instant(view.to, step)}, ${duration(view.to - view.from)} with ${missed} in the rows shown.`;
+    return `${instant(view.from, step, view.to)} to ${instant(view.to, step)}, ${duration(view.to - view.from)} with ${missed} in the rows shown.`;
   };
   const changed = (words) => {
     const step = (view.to - view.from) / 1000;
     chart.dataset.fromNs = Math.round(view.from);
     chart.dataset.toNs = Math.round(view.to);
     chart.dataset.row = view.selected >= 0 && rows[view.selected] && rows[view.selected].row ? rows[view.selected].row.name : '';
-    byId('chart-from').value = instant(view.from, step);
+    byId('chart-from').value = instant(view.from, step, view.to);
     byId('chart-to').value = instant(view.to, step);
     for (const id of ['chart-from', 'chart-to']) byId(id).removeAttribute('aria-invalid');
     say(words || describe());
@@ -535,7 +541,8 @@
     if (entry.y - AXIS < box.scrollTop) box.scrollTop = entry.y - AXIS - HEAD;
     if (entry.y + entry.height > box.scrollTop + seen) box.scrollTop = entry.y + entry.height - seen;
     const share = percent(executingIn(entry.row, view.from, view.to) / (view.to - view.from));
-    changed(`${entry.row.group}, ${entry.row.name}: executes ${share} of the interval shown.`);
+    const does = entry.row.kind === 'network' ? 'has a step under way for' : 'executes';
+    changed(`${entry.row.group}, ${entry.row.name}: ${does} ${share} of the interval shown.`);
   };
   const stepSlice = (direction) => {
     const entry = rows[view.selected];
@@ -578,8 +585,13 @@
       say('Times need a unit, for example 120 ms, and the first must be less than the second.');
     }
   };
-  byId('chart-from').addEventListener('change', typed);
-  byId('chart-to').addEventListener('change', typed);
+  for (const id of ['chart-from', 'chart-to']) {
+    byId(id).addEventListener('change', typed);
+    // Leaving one field may have rewritten the other.
+    byId(id).addEventListener('focus', (event) => event.target.select());
+    // Without a form, Enter alone is no change.
+    byId(id).addEventListener('keydown', (event) => { if (event.key === 'Enter') typed(); });
+  }
   const relayout = () => {
     view.group = byId('chart-group').value;
     view.kinds = byId('chart-rows').value;

@@ -2,7 +2,7 @@
 
 use super::guarantees::{CounterExample, Guarantee, TaskGuarantee, Warning};
 use super::*;
-use crate::table::tests::results;
+use crate::table::tests::{results, with_packets};
 use crate::timeline::{Job, Row, RowKind, Slice, Use};
 use punctual_model::results::Source;
 
@@ -51,6 +51,7 @@ fn guarantees(of: Guarantee) -> Guarantees {
         host: "factory".into(),
         tasks: vec![
             task("control", "task0", Guarantee::Guaranteed { bound_ns: 40_000_000, slack_ns: 10_000_000 }),
+            task("logging", "task0", Guarantee::Guaranteed { bound_ns: 40_000_000, slack_ns: 10_000_000 }),
             task("video", "task1", of),
         ],
         warnings: vec![Warning { about: "video.0".into(), text: "its period is <odd>".into() }],
@@ -70,7 +71,10 @@ fn words(markup: &str) -> String {
     for c in markup.chars() {
         match c {
             '<' => inside = true,
-            '>' => inside = false,
+            '>' => {
+                inside = false;
+                text.push(' ');
+            }
             c if !inside => text.push(c),
             _ => {}
         }
@@ -113,6 +117,25 @@ fn several_results_stand_side_by_side() {
 }
 
 #[test]
+fn many_results_stand_in_rows() {
+    let names = ["a", "b", "c", "d", "e", "f"];
+    let columns = names.map(|name| column(name, results("rtds", if name == "c" { 700 } else { 0 })));
+    let verdict = verdict(&page(&columns));
+    assert!(verdict.contains("Result control video logging a ✓ met ✓ met ✓ met b"), "{verdict}");
+    assert!(verdict.contains("c ✓ met ✗ missed 28.0 % ✗ missed 1.1 % d"), "{verdict}");
+}
+
+#[test]
+fn a_live_run_says_on_which_machine() {
+    let machine = Some("Some CPU, 8 processors, Linux 6.12.1".into());
+    let columns = [column("live", Results { source: Source::Live, machine, ..results("rtds", 0) })];
+    let html = render(&page(&columns));
+    let run = words(between(&html, "<section id=\"run\"", "</section>"));
+    assert!(run.contains("live on Some CPU, 8 processors, Linux 6.12.1"), "{run}");
+    assert!(!run.contains("simulation"), "{run}");
+}
+
+#[test]
 fn sections_are_there_when_there_is_something_to_show() {
     let sections = |page: &Page<'_>| {
         let html = render(page);
@@ -136,11 +159,62 @@ fn sections_are_there_when_there_is_something_to_show() {
         sections(&all),
         ["verdict", "run", "deadlines", "latency", "paired", "timeline", "budgets", "processors", "details"]
     );
+    let column = column("sim", with_packets(results("rtds", 0)));
+    assert_eq!(
+        sections(&page(std::slice::from_ref(&column))),
+        ["verdict", "run", "deadlines", "latency", "packets", "processors", "details"]
+    );
+}
+
+#[test]
+fn a_chain_that_is_late_is_no_met_deadline() {
+    insta::assert_snapshot!(verdict(&page(&[column("rtds", with_packets(results("rtds", 0)))])));
+}
+
+#[test]
+fn a_guarantee_that_does_not_cover_everything_says_so() {
+    let columns = [column("rtds", with_packets(results("rtds", 0)))];
+    let guarantees = guarantees(Guarantee::Guaranteed { bound_ns: 1, slack_ns: 1 });
+    let page = Page { guarantees: Some(&guarantees), ..page(&columns) };
+    let verdict = verdict(&page);
+    assert!(verdict.contains("It does not cover chain loop."), "{verdict}");
+    assert!(verdict.contains("chain loop ✗ missed 1.5 % ? not analysed"), "{verdict}");
+}
+
+fn packets(page: &Page<'_>) -> String {
+    between(&render(page), "<section id=\"packets\"", "</section>").to_owned()
+}
+
+#[test]
+fn a_bar_has_every_part_of_the_way_with_its_share_of_the_mean() {
+    let columns = [column("rtds", with_packets(results("rtds", 0)))];
+    let section = packets(&page(&columns));
+    insta::assert_snapshot!(words(&section));
+    // 9.6, 150.5, 3.54 and 5.54 us of 169.18 us.
+    let bar = between(&section, "telemetry</th>", "</tr>");
+    insta::assert_snapshot!(bar);
+}
+
+#[test]
+fn packets_of_several_results_have_one_scale_per_flow() {
+    let slow = with_packets(results("credit", 0));
+    let mut fast = slow.clone();
+    fast.flows[0].segments.truncate(1);
+    let columns = [column("slow", slow), column("fast", fast)];
+    let section = packets(&page(&columns));
+    let bar = |name: &str| between(between(&section, name, "</tr>"), "<div", "</div>").to_owned();
+    let widths = |bar: String| -> f64 {
+        let widths =
+            bar.split("width:").skip(1).filter_map(|rest| rest.split_once('%')?.0.parse::<f64>().ok());
+        widths.sum()
+    };
+    assert!((widths(bar("telemetry: slow</th>")) - 100.0).abs() < 0.5);
+    assert!(widths(bar("telemetry: fast</th>")) < 10.0);
 }
 
 #[test]
 fn the_same_results_are_the_same_bytes() {
-    let columns = [column("a", results("rtds", 24)), column("b", results("credit", 240))];
+    let columns = [column("a", with_packets(results("rtds", 24))), column("b", results("credit", 240))];
     let timeline = timeline();
     let page = Page { timeline: Some(("a", &timeline)), ..page(&columns) };
     assert_eq!(render(&page), render(&page));
@@ -168,6 +242,11 @@ fn names_from_files_stay_text() {
     for task in &mut guarantees.tasks {
         (task.parent, task.name) = (EVIL.into(), EVIL.into());
     }
+    let mut results = with_packets(results);
+    (results.flows[0].name, results.flows[0].kind) = (EVIL.into(), EVIL.into());
+    (results.flows[1].from, results.flows[1].to) = (EVIL.into(), EVIL.into());
+    (results.chains[0].name, results.chains[0].steps[0]) = (EVIL.into(), EVIL.into());
+    (results.networks[0].name, results.networks[0].driver) = (EVIL.into(), EVIL.into());
     let live = Results { source: Source::Live, ..results.clone() };
     let columns = [column(EVIL, results), column("live", live)];
     let html =
@@ -176,6 +255,35 @@ fn names_from_files_stay_text() {
     // The script, the header of the timeline, its data.
     assert_eq!(html.matches("<script").count(), 3);
     assert_eq!(html.matches("</script").count(), 3);
+}
+
+/// Every number that is not part of a distribution, at its greatest.
+fn at_most(value: &mut serde_json::Value) {
+    match value {
+        serde_json::Value::Object(object) if !object.contains_key("buckets") => {
+            let keys = object
+                .iter_mut()
+                .filter(|(key, _)| !["version", "runs", "processor"].contains(&key.as_str()));
+            keys.for_each(|(_, value)| at_most(value));
+        }
+        serde_json::Value::Array(values) => values.iter_mut().for_each(at_most),
+        number @ serde_json::Value::Number(_) => *number = u64::MAX.into(),
+        _ => {}
+    }
+}
+
+#[test]
+fn enormous_numbers_in_a_file_make_a_page_all_the_same() {
+    let text = crate::json::to_json(&with_packets(results("rtds", 24)));
+    let mut value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    at_most(&mut value);
+    let results = crate::json::from_json(&value.to_string(), "most.json").expect("results");
+    let columns = [column("a", results.clone()), column("b", results)];
+    assert!(render(&page(&columns[..1])).contains("missed 100 %"));
+    assert!(render(&page(&columns)).contains("missed 100 %"));
+    let tables = crate::records::records(&columns);
+    assert!(tables.iter().all(|table| table.write_csv(std::io::sink()).is_ok()));
+    crate::parquet::write(&columns, std::io::sink()).expect("a sink takes everything");
 }
 
 #[test]
@@ -196,7 +304,7 @@ fn nothing_is_loaded_from_anywhere() {
 
 #[test]
 fn every_plot_has_a_name_and_numbers_beside_it() {
-    let columns = [column("a", results("rtds", 24))];
+    let columns = [column("a", with_packets(results("rtds", 24)))];
     let timeline = timeline();
     let html = render(&Page { timeline: Some(("a", &timeline)), ..page(&columns) });
     let plots: Vec<&str> = html.split("<svg class=\"plot").skip(1).collect();

@@ -37,6 +37,11 @@ fn colours(timeline: &Timeline) -> HashMap<&str, usize> {
     of
 }
 
+/// The colour of a row; processors share the first.
+fn colour_of(colours: &HashMap<&str, usize>, row: &Row) -> usize {
+    colours.get(row.group.as_str()).copied().unwrap_or(0)
+}
+
 /// On a processor a slice has the colour of the vCPU's domain; elsewhere rows have theirs.
 fn label_colours(timeline: &Timeline, colours: &HashMap<&str, usize>) -> Vec<usize> {
     let of_row: HashMap<&str, usize> = timeline
@@ -44,7 +49,7 @@ fn label_colours(timeline: &Timeline, colours: &HashMap<&str, usize>) -> Vec<usi
         .iter()
         .rev()
         .filter(|row| row.kind != RowKind::Processor)
-        .map(|row| (row.name.as_str(), colours[row.group.as_str()]))
+        .map(|row| (row.name.as_str(), colour_of(colours, row)))
         .collect();
     timeline.labels.iter().map(|(name, _)| of_row.get(name.as_str()).copied().unwrap_or(0)).collect()
 }
@@ -64,11 +69,7 @@ pub fn section(page: &Page<'_>) -> Option<Section> {
             .map(|((name, what), colour)| (name.as_str(), *what, colour))
             .collect(),
         rows: &encoded.rows,
-        colours: timeline
-            .rows
-            .iter()
-            .map(|row| colours.get(row.group.as_str()).copied().unwrap_or(0))
-            .collect(),
+        colours: timeline.rows.iter().map(|row| colour_of(&colours, row)).collect(),
     };
     let cut = if timeline.cut { " The run went on: more would have made the page too heavy." } else { "" };
     let of = if page.columns.len() > 1 { format!(" of {}", escape(label)) } else { String::new() };
@@ -78,9 +79,16 @@ pub fn section(page: &Page<'_>) -> Option<Section> {
         time(timeline.to_ns),
         fmt_count(timeline.items() as u64)
     );
+    let network = match timeline.rows.iter().any(|row| row.kind == RowKind::Network) {
+        true => {
+            "<p class=\"note\">Rows called network show the steps of a kernel's network work, with the time in which \
+             its vCPU waited for a processor in between.</p>\n"
+        }
+        false => "",
+    };
     let table = details("The interval shown, as a table", &rows_table(timeline).html());
     let body = format!(
-        "{intro}{}{LEGEND}{table}<script type=\"application/json\" id=\"timeline-header\">{}</script>\n\
+        "{intro}{}{LEGEND}{network}{table}<script type=\"application/json\" id=\"timeline-header\">{}</script>\n\
          <script type=\"application/base64\" id=\"timeline-data\">{}</script>\n",
         controls(timeline),
         script_json(&header),
@@ -94,7 +102,7 @@ const LEGEND: &str = "<ul class=\"legend\">\
     <li><i class=\"swatch f0 ruled\" aria-hidden=\"true\"></i>idles, or a budget idles away</li>\
     <li><i class=\"swatch f9\" aria-hidden=\"true\"></i>scheduling</li>\
     <li><i class=\"swatch stepped\" aria-hidden=\"true\"></i>budget left</li>\
-    <li><i class=\"swatch jobline\" aria-hidden=\"true\"></i>job, from release to completion</li>\
+    <li><i class=\"swatch jobline\" aria-hidden=\"true\"></i>job, from release to completion; a stroke at its deadline</li>\
     <li><i class=\"swatch miss\" aria-hidden=\"true\">▼</i>deadline missed</li></ul>\n\
     <p class=\"note\">Where slices are narrower than a pixel, a bar is as high as the share of time in which \
     something executed.</p>\n";
@@ -147,7 +155,10 @@ fn rows_table(timeline: &Timeline) -> Table {
         let released = row.jobs.iter().filter(|job| job.release_ns >= timeline.from_ns).count();
         table.rows.push(vec![
             Cell::text(full_name(row)),
-            Cell::number(fmt_share(row.executing_ns(&timeline.labels), timeline.length_ns())),
+            Cell::number(match row.executing_ns(&timeline.labels) {
+                Some(time) => fmt_share(time, timeline.length_ns()),
+                None => "-".into(),
+            }),
             Cell::number(fmt_count(row.slices.len() as u64)),
             jobs(fmt_count(released as u64)),
             jobs(fmt_count(row.missed(timeline.to_ns) as u64)),
@@ -183,7 +194,7 @@ pub fn budgets(page: &Page<'_>) -> Option<Section> {
         let title = format!("Budget of {name} over time; the table below has the numbers");
         let last = i + 1 == shown.len();
         strips += &format!("<div class=\"strip-row\"><h3>{}</h3>", escape(&name));
-        strips += &plot::step_strip(&title, colours[row.group.as_str()], window, &row.budget, last);
+        strips += &plot::step_strip(&title, colour_of(&colours, row), window, &row.budget, last);
         strips += "</div>\n";
     }
     for row in &rows {
@@ -199,7 +210,7 @@ pub fn budgets(page: &Page<'_>) -> Option<Section> {
         time(to_ns - timeline.from_ns),
         details("The numbers, over the whole timeline", &table.html())
     );
-    Some(Section::new("budgets", "Budgets over time", body))
+    Some(Section::new("budgets", "Budgets over time", body).called("Budgets"))
 }
 
 fn budget_row(row: &Row, timeline: &Timeline) -> Vec<Cell> {

@@ -1,12 +1,15 @@
 //! What a reader with one minute needs: who missed deadlines, who is guaranteed not to.
 
 use punctual_model::Results;
-use punctual_model::results::{JobStats, TaskResult};
+use punctual_model::results::{ChainResult, JobStats, TaskResult};
 
 use super::guarantees::{Guarantee, Guarantees};
-use super::markup::{Cell, Section, Table, escape};
+use super::markup::{Cell, Section, Table, details, escape};
 use super::{Column, Page, time};
 use crate::format::{fmt_count, fmt_share};
+
+/// More warnings than these are folded: the verdict is what this section is about.
+const WARNINGS_MAX: usize = 4;
 
 /// A judgement: colour, mark and words, so that the colour is never alone.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -47,43 +50,38 @@ pub fn pill(tone: Tone, text: &str) -> String {
     format!("<span class=\"pill {class}\"><span aria-hidden=\"true\">{mark}</span> {}</span>", escape(text))
 }
 
-/// A domain, or a pool with tasks of its own, and its tasks in one column.
-struct Group<'a> {
-    name: &'a str,
-    tasks: Vec<&'a TaskResult>,
+/// What deadlines are counted for: a domain, a pool with tasks of its own, or a chain.
+struct Group {
+    name: String,
     jobs: JobStats,
-    cpu_time_ns: u64,
+    /// A chain has none of its own: its steps' domains have it.
+    cpu_time_ns: Option<u64>,
 }
 
-fn groups(results: &Results) -> Vec<Group<'_>> {
-    let mut groups: Vec<Group<'_>> = results
-        .domains
-        .iter()
-        .map(|domain| Group {
-            name: &domain.name,
-            tasks: Vec::new(),
-            jobs: domain.jobs.clone(),
-            cpu_time_ns: domain.cpu_time_ns,
-        })
-        .collect();
-    for task in &results.tasks {
-        if let Some(group) = groups.iter_mut().find(|group| group.name == task.parent) {
-            group.tasks.push(task);
-            // Domains come with their sums; what is left are tasks of a pool.
-            if !results.domains.iter().any(|domain| domain.name == task.parent) {
+fn groups(results: &Results) -> Vec<Group> {
+    let group =
+        |name: &str, jobs: &JobStats, cpu| Group { name: name.into(), jobs: jobs.clone(), cpu_time_ns: cpu };
+    let domains = results.domains.iter();
+    let mut groups: Vec<Group> =
+        domains.map(|domain| group(&domain.name, &domain.jobs, Some(domain.cpu_time_ns))).collect();
+    // Domains come with their sums; what is left are tasks of a pool.
+    let is_domain = |task: &&TaskResult| results.domains.iter().any(|domain| domain.name == task.parent);
+    for task in results.tasks.iter().filter(|task| !is_domain(task)) {
+        match groups[results.domains.len()..].iter_mut().find(|group| group.name == task.parent) {
+            Some(group) => {
                 group.jobs.merge(&task.jobs);
-                group.cpu_time_ns += task.cpu_time_ns;
+                group.cpu_time_ns = group.cpu_time_ns.map(|time| time.saturating_add(task.cpu_time_ns));
             }
-        } else {
-            groups.push(Group {
-                name: &task.parent,
-                tasks: vec![task],
-                jobs: task.jobs.clone(),
-                cpu_time_ns: task.cpu_time_ns,
-            });
+            None => groups.push(group(&task.parent, &task.jobs, Some(task.cpu_time_ns))),
         }
     }
+    groups.extend(results.chains.iter().map(|chain| group(&chain_name(chain), &chain.jobs, None)));
     groups
+}
+
+/// How a chain is called beside domains and tasks.
+pub fn chain_name(chain: &ChainResult) -> String {
+    format!("chain {}", chain.name)
 }
 
 /// Names of all groups of all columns, in the order in which they first appear.
@@ -91,15 +89,16 @@ fn names(columns: &[Column]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for column in columns {
         for group in groups(&column.results) {
-            if !names.iter().any(|name| name == group.name) {
-                names.push(group.name.to_owned());
+            if !names.contains(&group.name) {
+                names.push(group.name);
             }
         }
     }
     names
 }
 
-fn measured(jobs: &JobStats) -> String {
+/// Deadlines met or missed.
+pub fn measured(jobs: &JobStats) -> String {
     match (jobs.due, jobs.missed) {
         (0, _) => pill(Tone::Plain, "no deadline"),
         (_, 0) => pill(Tone::Good, "met"),
@@ -116,9 +115,10 @@ fn counts<'a>(tasks: impl Iterator<Item = &'a Guarantee>) -> (usize, usize, usiz
     })
 }
 
-fn guaranteed(guarantees: &Guarantees, group: &str) -> String {
+fn guaranteed(guarantees: &Guarantees, group: &str, has_deadlines: bool) -> String {
     let of_group = guarantees.tasks.iter().filter(|task| task.parent == group);
     match counts(of_group.map(|task| &task.guarantee)) {
+        (_, _, 0) if has_deadlines => pill(Tone::Warn, "not analysed"),
         (_, _, 0) => pill(Tone::Plain, "no deadline"),
         (yes, _, all) if yes == all => pill(Tone::Good, "guaranteed"),
         (_, no @ 1.., all) => pill(Tone::Bad, &format!("{no} of {all} tasks not")),
@@ -130,7 +130,7 @@ fn guaranteed(guarantees: &Guarantees, group: &str) -> String {
 pub fn section(page: &Page<'_>) -> Section {
     let table = match page.columns {
         [one] => single(one, page.guarantees),
-        several => side_by_side(several, page.guarantees),
+        several => side_by_side(several, page.guarantees).upright(several.len()),
     };
     Section::new("verdict", "Verdict", banner(page) + &table.html() + &warnings(page))
 }
@@ -139,15 +139,16 @@ fn banner(page: &Page<'_>) -> String {
     let (lead, rest, tone) = match page.columns {
         [one] => sentence(&one.results),
         several => {
-            let late = several.iter().filter(|column| total(&column.results).missed > 0).count();
+            let late = several.iter().filter(|column| total(&column.results).1 > 0).count();
+            let all = if several.len() == 2 { "both".to_owned() } else { format!("all {}", several.len()) };
             let lead = match late {
-                0 => format!("Every deadline was met in all {} results", several.len()),
-                n if n == several.len() => format!("Deadlines were missed in all {n} results"),
+                0 => format!("Every deadline was met in {all} results"),
+                n if n == several.len() => format!("Deadlines were missed in {all} results"),
                 n => format!("Deadlines were missed in {n} of {} results", several.len()),
             };
             let met: Vec<&str> = several
                 .iter()
-                .filter(|column| total(&column.results).missed == 0)
+                .filter(|column| total(&column.results).1 == 0)
                 .map(|column| column.label.as_str())
                 .collect();
             let rest = match met.len() {
@@ -165,13 +166,28 @@ fn banner(page: &Page<'_>) -> String {
             _ if yes == all => {
                 format!("Analysis guarantees all {all} tasks, for every release pattern that the host permits.")
             }
-            _ => format!(
-                "Analysis guarantees {yes} of {all} tasks for every release pattern that the host permits; {no} it \
-                 refutes with a counter-example, {} it cannot decide.",
-                all - yes - no
-            ),
+            _ => {
+                let refuted = (no > 0).then(|| format!("refutes {no} with a counter-example"));
+                let undecided = (all > yes + no).then(|| format!("cannot decide {}", all - yes - no));
+                let rest: Vec<String> = refuted.into_iter().chain(undecided).collect();
+                format!(
+                    "Analysis guarantees {yes} of {all} tasks for every release pattern that the host permits; it {}.",
+                    rest.join(" and ")
+                )
+            }
         };
-        (text, if yes == all { Tone::Good } else { Tone::Warn })
+        // Chains, and tasks that packets release, have deadlines too.
+        let mut left_out: Vec<String> = Vec::new();
+        for group in page.columns.iter().flat_map(|column| groups(&column.results)) {
+            let is_covered = guarantees.tasks.iter().any(|task| task.parent == group.name);
+            if group.jobs.due > 0 && !is_covered && !left_out.contains(&group.name) {
+                left_out.push(group.name);
+            }
+        }
+        match left_out.as_slice() {
+            [] => (text, if yes == all { Tone::Good } else { Tone::Warn }),
+            names => (format!("{text} It does not cover {}.", names.join(", ")), Tone::Warn),
+        }
     });
     let tone = guarantee.as_ref().map_or(tone, |(_, of)| tone.max(*of));
     let mut out = format!(
@@ -189,53 +205,47 @@ fn banner(page: &Page<'_>) -> String {
     out + "</div></div>\n"
 }
 
-/// Jobs due and missed over all tasks.
-fn total(results: &Results) -> JobStats {
-    let mut total = JobStats::default();
-    for task in &results.tasks {
-        total.due += task.jobs.due;
-        total.missed += task.jobs.missed;
-    }
-    total
+/// Jobs due and missed over all tasks and chains.
+fn total(results: &Results) -> (u64, u64) {
+    let chains = results.chains.iter().map(|chain| &chain.jobs);
+    let all = results.tasks.iter().map(|task| &task.jobs).chain(chains);
+    all.fold((0, 0), |(due, missed): (u64, u64), jobs| {
+        (due.saturating_add(jobs.due), missed.saturating_add(jobs.missed))
+    })
 }
 
 fn sentence(results: &Results) -> (String, String, Tone) {
-    let JobStats { due, missed, .. } = total(results);
+    let (due, missed) = total(results);
+    let runs = results.chains.iter().fold(0u64, |runs, chain| runs.saturating_add(chain.jobs.due));
+    let of = match runs {
+        0 => format!("{} jobs", fmt_count(due)),
+        runs => format!("{} jobs and {} runs through chains", fmt_count(due - runs), fmt_count(runs)),
+    };
     if due == 0 {
         return ("No job was due".into(), "Nothing can be said about deadlines.".into(), Tone::Plain);
     }
     if missed == 0 {
-        return (
-            "Every deadline was met".into(),
-            format!("{} jobs due, none missed.", fmt_count(due)),
-            Tone::Good,
-        );
+        return ("Every deadline was met".into(), format!("{of} due, none missed."), Tone::Good);
     }
     let groups = groups(results);
     let judged = groups.iter().filter(|group| group.jobs.due > 0).count();
     let late = groups.iter().filter(|group| group.jobs.missed > 0).count();
-    let worst = results.tasks.iter().max_by(|a, b| {
+    let tasks =
+        results.tasks.iter().map(|task| (format!("{}/{}", task.parent, task.name), &task.jobs, "its jobs"));
+    let chains = results.chains.iter().map(|chain| (chain_name(chain), &chain.jobs, "its runs"));
+    let worst = tasks.chain(chains).max_by(|a, b| {
         // The first of equals: `max_by` keeps the last.
-        a.jobs.miss_ppm().cmp(&b.jobs.miss_ppm()).then(std::cmp::Ordering::Greater)
+        a.1.miss_ppm().cmp(&b.1.miss_ppm()).then(std::cmp::Ordering::Greater)
     });
-    let worst = worst.map_or_else(String::new, |task| {
-        format!(
-            " Worst: {}/{}, {} of its jobs.",
-            task.parent,
-            task.name,
-            fmt_share(task.jobs.missed, task.jobs.due)
-        )
+    let worst = worst.map_or_else(String::new, |(name, jobs, what)| {
+        format!(" Worst: {name}, {} of {what}.", fmt_share(jobs.missed, jobs.due))
     });
+    let what = if runs > 0 { "domains and chains" } else { "domains" };
     let lead = match judged {
         1 => "Deadlines were missed".to_owned(),
-        _ => format!("{late} of {judged} domains missed deadlines"),
+        _ => format!("{late} of {judged} {what} missed deadlines"),
     };
-    let rest = format!(
-        "{} of {} jobs missed theirs ({}).{worst}",
-        fmt_count(missed),
-        fmt_count(due),
-        fmt_share(missed, due)
-    );
+    let rest = format!("{} of {of} missed theirs ({}).{worst}", fmt_count(missed), fmt_share(missed, due));
     (lead, rest, Tone::Bad)
 }
 
@@ -249,8 +259,8 @@ fn single(column: &Column, guarantees: Option<&Guarantees>) -> Table {
     let results = &column.results;
     let whole = results.duration_ns.saturating_mul(results.runs.into());
     for group in groups(results) {
-        let mut row = vec![Cell::text(group.name), Cell::Markup(measured(&group.jobs))];
-        row.extend(guarantees.map(|all| Cell::Markup(guaranteed(all, group.name))));
+        let mut row = vec![Cell::text(group.name.clone()), Cell::Markup(measured(&group.jobs))];
+        row.extend(guarantees.map(|all| Cell::Markup(guaranteed(all, &group.name, group.jobs.due > 0))));
         let response = &group.jobs.response;
         let latency = |ns: u64| if response.count() == 0 { "-".into() } else { time(ns) };
         row.extend([
@@ -258,7 +268,7 @@ fn single(column: &Column, guarantees: Option<&Guarantees>) -> Table {
             Cell::number(fmt_count(group.jobs.missed)),
             Cell::number(latency(response.quantile_ppm(990_000).as_ns())),
             Cell::number(latency(response.max().as_ns())),
-            Cell::number(fmt_share(group.cpu_time_ns, whole)),
+            Cell::number(group.cpu_time_ns.map_or("-".into(), |time| fmt_share(time, whole))),
         ]);
         table.rows.push(row);
     }
@@ -271,7 +281,8 @@ fn side_by_side(columns: &[Column], guarantees: Option<&Guarantees>) -> Table {
     if guarantees.is_some() {
         table.columns.push("Analysis".into());
     }
-    let all: Vec<Vec<Group<'_>>> = columns.iter().map(|column| groups(&column.results)).collect();
+    let all: Vec<Vec<Group>> = columns.iter().map(|column| groups(&column.results)).collect();
+    let is_judged = |name: &str| all.iter().flatten().any(|group| group.name == name && group.jobs.due > 0);
     for name in names(columns) {
         let mut row = vec![Cell::text(name.clone())];
         for groups in &all {
@@ -280,7 +291,7 @@ fn side_by_side(columns: &[Column], guarantees: Option<&Guarantees>) -> Table {
                 group.map_or_else(|| pill(Tone::Plain, "not there"), |g| measured(&g.jobs)),
             ));
         }
-        row.extend(guarantees.map(|all| Cell::Markup(guaranteed(all, &name))));
+        row.extend(guarantees.map(|all| Cell::Markup(guaranteed(all, &name, is_judged(&name)))));
         table.rows.push(row);
     }
     table
@@ -297,5 +308,10 @@ fn warnings(page: &Page<'_>) -> String {
             format!("<li><strong>{}</strong>: {}</li>", escape(&warning.about), escape(&warning.text))
         })
         .collect();
-    format!("<h3>What to know about this host</h3>\n<ul class=\"notes\">{items}</ul>\n")
+    let title = "What to know about this host";
+    let list = format!("<ul class=\"notes\">{items}</ul>\n");
+    match guarantees.warnings.len() {
+        ..=WARNINGS_MAX => format!("<h3>{title}</h3>\n{list}"),
+        n => details(&format!("{title} ({n})"), &list),
+    }
 }

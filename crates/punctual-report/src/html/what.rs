@@ -5,7 +5,7 @@ use punctual_model::results::Source;
 
 use super::markup::{Cell, Section, Table, escape};
 use super::{Page, time};
-use crate::format::{fmt_count, fmt_duration};
+use crate::format::fmt_count;
 
 /// The policies of the pools, each once.
 pub fn policies(results: &Results) -> String {
@@ -41,10 +41,15 @@ pub fn subtitle(page: &Page<'_>) -> String {
 
 /// A row per result.
 pub fn section(page: &Page<'_>) -> Section {
-    let mut table = Table::new(
-        "What was run",
-        &["Result", "How", "Host", "Pools", ">Length", ">Seed", ">Events", "Punctual"],
-    );
+    // One host's name is the page's title.
+    let is_one_host = page.columns.iter().all(|column| column.results.host == page.columns[0].results.host);
+    let host = (!is_one_host).then_some("Host");
+    let columns: Vec<&str> = ["Result", "How"]
+        .into_iter()
+        .chain(host)
+        .chain(["Pools", ">Length", ">Seed", ">Events", "Version"])
+        .collect();
+    let mut table = Table::new("What was run", &columns);
     for column in page.columns {
         let results = &column.results;
         let pools: Vec<String> = results
@@ -66,29 +71,32 @@ pub fn section(page: &Page<'_>) -> Section {
         };
         let how = match results.source {
             Source::Simulation => format!("simulated, {} processors", results.processors.len()),
-            Source::Live => format!("live, {} processors", results.processors.len()),
+            Source::Live => match &results.machine {
+                Some(machine) => format!("live on {machine}"),
+                None => format!("live, {} processors", results.processors.len()),
+            },
         };
-        table.rows.push(vec![
-            Cell::text(column.label.clone()),
-            Cell::text(how),
-            Cell::text(results.host.clone()),
+        let mut row = vec![Cell::text(column.label.clone()), Cell::text(how)];
+        row.extend(host.map(|_| Cell::text(results.host.clone())));
+        row.extend([
             Cell::Markup(pools.join("<br>")),
             Cell::number(length),
             Cell::number(results.seed.to_string()),
             Cell::number(fmt_count(results.events)),
             Cell::text(results.program.clone()),
         ]);
+        table.rows.push(row);
     }
-    let mut note = String::from(
-        "<p class=\"note\">The same host file, seed and version of Punctual give the same simulation again, to the byte.",
-    );
+    let mut notes: Vec<String> = Vec::new();
+    if page.columns.iter().any(|column| column.results.source == Source::Simulation) {
+        let text =
+            "The same host file, seed and version of Punctual give the same simulation again, to the byte.";
+        notes.push(text.into());
+    }
     if let Some((label, timeline)) = page.timeline {
-        note += &format!(
-            " The timeline shows {} to {} of {}.",
-            fmt_duration(punctual_sched::Duration::from_ns(timeline.from_ns)),
-            fmt_duration(punctual_sched::Duration::from_ns(timeline.to_ns)),
-            escape(label)
-        );
+        let (from, to) = (time(timeline.from_ns), time(timeline.to_ns));
+        notes.push(format!("The timeline shows {from} to {to} of {}.", escape(label)));
     }
-    Section::new("run", "What was run", table.html() + &note + "</p>\n")
+    let note = format!("<p class=\"note\">{}</p>\n", notes.join(" "));
+    Section::new("run", "What was run", table.html() + &note).called("Run")
 }

@@ -2,22 +2,9 @@
 
 use punctual_model::results::{FlowResult, PacketCounts, Segment, SegmentResult};
 use punctual_model::{Recorder, Results};
-use punctual_sched::Duration;
 
 use super::{Cells, Row, Value, blocks, counts, latency, lines, miss_cell, recorders, time};
-use crate::format::{fmt_count, fmt_duration};
-
-/// Bits per second, with the unit that keeps it short.
-fn bandwidth(bytes: u64, of: Duration) -> String {
-    let bps = u128::from(bytes) * 8 * 1_000_000_000 / u128::from(of.as_ns().max(1));
-    let (unit, name) = match bps {
-        0..1_000_000 => (1_000, "kbit/s"),
-        1_000_000..1_000_000_000 => (1_000_000, "Mbit/s"),
-        _ => (1_000_000_000, "Gbit/s"),
-    };
-    let tenths = bps * 10 / unit;
-    format!("{}.{} {name}", tenths / 10, tenths % 10)
-}
+use crate::format::{fmt_bandwidth, fmt_count, fmt_duration};
 
 fn dropped(packets: &PacketCounts) -> Value {
     let total = packets.dropped.total();
@@ -46,7 +33,7 @@ pub(super) fn flows(results: &Results, color: bool) -> String {
         let mut row = Vec::from(counts([flow.packets.delivered]));
         row.push(dropped(&flow.packets));
         row.push(Value { text: fmt_count(flow.timeouts), bad: flow.timeouts > 0 });
-        row.push(Value::plain(bandwidth(flow.packets.bytes, time(results))));
+        row.push(Value::plain(fmt_bandwidth(flow.packets.bytes, time(results))));
         let of = &flow.latency;
         let values = [of.quantile_ppm(500_000), of.quantile_ppm(990_000), of.quantile_ppm(999_000), of.max()];
         row.extend(values.map(|value| Value::plain(latency(of, value))));

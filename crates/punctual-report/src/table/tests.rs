@@ -1,7 +1,10 @@
 //! Each view as a snapshot; every line fits the width, whatever the names.
 
 use proptest::prelude::*;
-use punctual_model::results::{FORMAT, Source, VERSION};
+use punctual_model::results::{
+    ChainResult, DropCounts, FORMAT, FlowResult, NetworkResult, PacketCounts, Segment, SegmentResult, Source,
+    VERSION,
+};
 
 use super::*;
 
@@ -84,6 +87,7 @@ pub(crate) fn results(policy: &str, late: u64) -> Results {
         version: VERSION,
         program: "0.1.0".into(),
         source: Source::Simulation,
+        machine: None,
         host: "factory".into(),
         seed: 42,
         runs: 2,
@@ -111,6 +115,58 @@ pub(crate) fn results(policy: &str, late: u64) -> Results {
         flows: vec![],
         chains: vec![],
     }
+}
+
+/// The same with a network, a flow with losses, one without, and a chain that misses deadlines.
+pub(crate) fn with_packets(mut results: Results) -> Results {
+    let distribution = |count: u64, most_us: u64| {
+        let mut recorder = Recorder::new();
+        (1..=count).for_each(|i| recorder.record(Duration::from_us(most_us * i / count)));
+        recorder
+    };
+    let segments = |parts: &[(Segment, u64)]| {
+        let of = |&(segment, most_us)| SegmentResult { segment, time: distribution(200, most_us) };
+        parts.iter().map(of).collect::<Vec<_>>()
+    };
+    let packets = |softnet: u64| PacketCounts {
+        created: 210 + softnet,
+        delivered: 200,
+        dropped: DropCounts { softnet, ..DropCounts::default() },
+        in_flight: 10,
+        bytes: 51_200,
+    };
+    let flow = |name: &str, kind: &str, softnet, parts: &[(Segment, u64)]| FlowResult {
+        name: name.into(),
+        network: "lan".into(),
+        kind: kind.into(),
+        from: "control".into(),
+        to: "video".into(),
+        packets: packets(softnet),
+        timeouts: softnet / 2,
+        retransmissions: 0,
+        latency: distribution(200, parts.iter().map(|part| part.1).sum()),
+        segments: segments(parts),
+    };
+    let ways = [(Segment::GuestSend, 20), (Segment::DriverWait, 300), (Segment::Tx, 8), (Segment::Rx, 12)];
+    results.networks = vec![NetworkResult {
+        name: "lan".into(),
+        driver: "control".into(),
+        discipline: "netback".into(),
+        tx: 410,
+        softnet: 410,
+        rx: 400,
+        events_handled: 820,
+        events_sent: 400,
+    }];
+    results.flows = vec![flow("telemetry", "periodic", 0, &ways), flow("flood", "storm", 50, &ways[1..])];
+    results.chains = vec![ChainResult {
+        name: "loop".into(),
+        steps: vec!["control.task0".into(), "video.task1".into()],
+        jobs: jobs(200, 3, 9 * MS),
+        packets: packets(0),
+        segments: segments(&ways[..2]),
+    }];
+    results
 }
 
 fn policies() -> Vec<(String, Results)> {

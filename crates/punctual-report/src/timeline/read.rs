@@ -5,8 +5,10 @@ use std::fmt;
 use std::io::{self, Write};
 
 use prost::Message;
+use punctual_sched::Duration;
 
 use super::{Job, Row, RowKind, Slice, Timeline, Use};
+use crate::format::fmt_duration;
 use crate::perfetto::{EventType, TracePacket, TrackEvent};
 
 /// No packet of ours is longer by far: what says so is another kind of file.
@@ -55,7 +57,8 @@ impl fmt::Display for Error {
                 "no processor, vCPU or task in this trace; expected one that `--trace` of punctual has written",
             ),
             Error::EmptyWindow { from_ns, ends_ns } => {
-                write!(f, "nothing to show from {from_ns} ns on: the trace ends at {ends_ns} ns")
+                let [from, ends] = [*from_ns, *ends_ns].map(|ns| fmt_duration(Duration::from_ns(ns)));
+                write!(f, "nothing to show from {from} on: the trace ends at {ends}")
             }
         }
     }
@@ -182,6 +185,7 @@ impl Reader {
                     Some("idle") => Use::Idle,
                     Some("idle-for") => Use::IdleFor,
                     Some("overhead") => Use::Overhead,
+                    Some("network") => Use::Network,
                     _ => Use::Execution,
                 };
                 self.categories.insert((sequence, category.iid.unwrap_or(0)), what);
@@ -401,8 +405,19 @@ impl Reader {
         for i in row_order {
             let group = self.tracks[i].parent.and_then(|uuid| self.by_uuid.get(&uuid));
             let group = group.map_or_else(String::new, |&g| self.tracks[g].name.clone());
+            let of_network = |slice: &Slice| self.labels[slice.label as usize].1 == Use::Network;
             let mut row = Row {
-                kind: kind_of(&group, &self.tracks[i].name),
+                kind: match kind_of(&group, &self.tracks[i].name) {
+                    // A task may have this name too, but never shows such slices.
+                    RowKind::Task
+                        if self.tracks[i].name == "network"
+                            && self.tracks[i].slices.iter().all(of_network)
+                            && children[i].is_empty() =>
+                    {
+                        RowKind::Network
+                    }
+                    kind => kind,
+                },
                 group,
                 name: std::mem::take(&mut self.tracks[i].name),
                 slices: std::mem::take(&mut self.tracks[i].slices),
@@ -418,7 +433,13 @@ impl Reader {
         // A nested domain's group may stand between the rows of the domain around it.
         let place: HashMap<String, usize> =
             rows.iter().enumerate().rev().map(|(i, row)| (row.group.clone(), i)).collect();
-        rows.sort_by_key(|row| place[&row.group]);
+        // The vCPUs of a domain first, then its kernel's work, then tasks.
+        let rank = |row: &Row| match row.kind {
+            RowKind::Processor | RowKind::Vcpu => 0,
+            RowKind::Network => 1,
+            RowKind::Task => 2,
+        };
+        rows.sort_by_key(|row| (place[&row.group], rank(row)));
         rows
     }
 }

@@ -175,12 +175,37 @@ fn a_simulated_host_executes_as_long_as_its_results_say() {
     let timeline = reader.finish().expect("a trace");
     for task in &results.tasks {
         let row = timeline.rows.iter().find(|row| row.name == task.name).expect("a row");
-        assert_eq!(row.executing_ns(&timeline.labels), task.cpu_time_ns, "{}", task.name);
+        assert_eq!(row.executing_ns(&timeline.labels), Some(task.cpu_time_ns), "{}", task.name);
         assert_eq!(row.missed(timeline.to_ns) as u64, task.jobs.missed, "{}", task.name);
         assert_eq!(row.jobs.len() as u64, task.jobs.released, "{}", task.name);
     }
     let vcpu = timeline.rows.iter().filter(|row| row.kind == RowKind::Vcpu).count();
     assert_eq!((vcpu, timeline.length_ns()), (results.vcpus.len(), Duration::from_ms(200).as_ns()));
+}
+
+#[test]
+fn network_work_has_rows_of_its_own_and_counts_where_it_executes() {
+    const NETWORK: &str = include_str!("../../../../examples/network.toml");
+    let overrides = punctual_model::file::Overrides {
+        duration: Some("20ms".into()),
+        ..punctual_model::file::Overrides::default()
+    };
+    let host = punctual_model::file::parse(NETWORK, "network.toml", &overrides).expect("a host");
+    let mut reader = Reader::new(EVERYTHING);
+    let mut writer = PerfettoWriter::new(&host, &mut reader);
+    let results = punctual_sim::simulate_traced(&host, &mut writer).expect("a run");
+    writer.finish(punctual_sched::Instant::ZERO + host.duration).expect("a reader takes everything");
+    let timeline = reader.finish().expect("a trace");
+    for domain in &results.domains {
+        let of = |kind| timeline.rows.iter().filter(move |row| row.group == domain.name && row.kind == kind);
+        let steps: Vec<&Row> = of(RowKind::Network).collect();
+        assert_eq!(steps.len(), usize::from(domain.network_ns > 0), "{}", domain.name);
+        assert!(steps.iter().all(|row| row.executing_ns(&timeline.labels).is_none()));
+        let slices = of(RowKind::Vcpu).flat_map(|row| &row.slices);
+        let network = slices.filter(|slice| timeline.labels[slice.label as usize].1 == Use::Network);
+        let time: u64 = network.map(|slice| slice.end_ns - slice.begin_ns).sum();
+        assert_eq!(time, domain.network_ns, "{}", domain.name);
+    }
 }
 
 proptest! {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use punctual_model::Results;
+use punctual_model::{Host, Results};
 use punctual_report::html::guarantees::Guarantees;
 use punctual_report::html::{self, Column, Page};
 use punctual_report::records::{self, Distribution};
@@ -18,12 +18,12 @@ use super::{Failure, exit, interrupt};
 /// Results as one HTML page, and as files for other programs.
 ///
 /// The page needs nothing but a browser: verdicts, what was run, response times against deadlines, distributions, a
-/// timeline to zoom into, budgets, and simulation against live results where both are given. docs/report.md shows and
-/// explains it.
+/// timeline to zoom into, budgets, where packets spent their time, and simulation against live results where both are
+/// given. docs/report.md shows and explains it.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual sim host.toml --json > sim.json; punctual report sim.json -o sim.html\n  \
-    punctual report sim.json live.json --trace live.pftrace -o both.html\n  \
+    punctual report sim.json live.json --trace sim.pftrace -o both.html\n  \
     punctual check host.toml --json > check.json; punctual report sim.json --check check.json -o sim.html\n  \
     punctual report sim.json --csv tables --parquet sim.parquet --hlog sim.hlog --hgrm percentiles")]
 pub struct Args {
@@ -33,7 +33,7 @@ pub struct Args {
     /// Write the page here; `-` is standard output.
     #[arg(short, long, value_name = "OUT.html")]
     output: Option<PathBuf>,
-    /// Show this trace as the timeline: what `--trace` of `sim` or `run` wrote.
+    /// Show this trace as the timeline: what `sim --trace` wrote.
     #[arg(long, value_name = "TRACE.pftrace", requires = "output")]
     trace: Option<PathBuf>,
     /// Show these guarantees: what `check --json` printed.
@@ -136,12 +136,30 @@ fn write_page(args: &Args, path: &Path, columns: &[Column], ui: &Ui) -> Result<(
     }
 }
 
-/// A trace does not say whose it is; a live one is traced more often than the simulation beside it is not.
+/// A trace does not say whose it is.
 fn traced(columns: &[Column]) -> &str {
     match columns {
         [one] => &one.label,
         _ => "the traced run",
     }
+}
+
+/// Labels that are files' names, without the directories unless these tell them apart.
+pub fn without_directories(labels: Vec<String>) -> Vec<String> {
+    let short = |label: &String| label.rsplit('/').next().unwrap_or(label).to_owned();
+    let shortened: Vec<String> = labels.iter().map(short).collect();
+    let is_unique = |(i, label): (usize, &String)| !shortened[..i].contains(label);
+    if shortened.iter().enumerate().all(is_unique) { shortened } else { labels }
+}
+
+/// What the analysis says of a host: through JSON, as `--check` gets it, so that there is one way in.
+///
+/// # Errors
+/// Never, unless the two forms have come apart.
+pub fn guarantees(host: &Host) -> Result<Guarantees, Failure> {
+    let answer = serde_json::to_string(&punctual_analysis::analyse(host));
+    let answer = answer.map_err(|e| Failure::Usage(format!("the analysis cannot be shown: {e}")))?;
+    Guarantees::from_json(&answer, "the analysis").map_err(Failure::Usage)
 }
 
 /// Writes a page into a file.

@@ -17,13 +17,14 @@ use punctual_model::Recorder;
 use punctual_model::host::Host;
 use punctual_model::live::Backend;
 use punctual_report::format::{fmt_count, fmt_duration, fmt_share};
+use punctual_report::html::{Column, Page};
 use punctual_report::json;
 use punctual_report::table::{self, Cells};
 use punctual_sched::Duration;
 
 use super::input::{Changes, HostFile};
 use super::output::{OutFile, Ui};
-use super::{Failure, exit, interrupt};
+use super::{Failure, exit, interrupt, report};
 
 /// Run a host file on this machine: real VMs or processes, their vCPUs under the pools' policies.
 ///
@@ -37,6 +38,7 @@ use super::{Failure, exit, interrupt};
     punctual run examples/five-vms.toml --as process         the same task sets without QEMU\n  \
     punctual run examples/five-vms.toml --policy linux-cfs   what plain Linux does with them\n  \
     punctual run examples/five-vms.toml --apply              with what the doctor would change\n  \
+    punctual run examples/five-vms.toml --report live.html   open it in a browser\n  \
     punctual run host.toml --json > live.json && punctual sim host.toml --json > sim.json\n  \
     punctual compare sim.json live.json")]
 pub struct Args {
@@ -71,6 +73,9 @@ struct EnforcementArgs {
     /// Change what threatens latency and can be put back, as `punctual doctor` lists it, for the time of the run.
     #[arg(long)]
     apply: bool,
+    /// Write a report as one HTML page: verdicts, results and, of a single policy of ours, the analysis.
+    #[arg(long, value_name = "OUT.html")]
+    report: Option<PathBuf>,
     /// Start even if the pools take every processor.
     #[arg(long)]
     starve: bool,
@@ -157,6 +162,12 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
         return Err(Failure::Usage("--output takes the results of one policy; --json prints several".into()));
     }
     let several = hosts.len() > 1;
+    let page = args.enforcement.report.as_deref().map(OutFile::create).transpose()?;
+    // Of several policies, or none of ours, the analysis has no single answer.
+    let guarantees = match hosts.as_slice() {
+        [(_, None, host)] if page.is_some() => Some(report::guarantees(host)?),
+        _ => None,
+    };
     let mut columns = Vec::new();
     let mut reports = String::new();
     for (name, regime, host) in hosts {
@@ -181,6 +192,13 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
         (false, true) => ui.print(json::to_json(&columns[0].1))?,
         (false, false) => {}
     }
+    if let Some(page) = page {
+        let columns: Vec<Column> = columns
+            .iter()
+            .map(|(label, results)| Column { label: label.clone(), results: results.clone() })
+            .collect();
+        report::write(page, &Page { columns: &columns, guarantees: guarantees.as_ref(), timeline: None })?;
+    }
     let missed = columns.iter().any(|(_, results)| results.pools.iter().any(|pool| pool.jobs.missed > 0));
     Ok(if missed && args.fail_on_miss { exit::MISSED } else { exit::OK })
 }
@@ -201,10 +219,15 @@ pub fn attach(args: &AttachArgs, ui: &Ui) -> Result<u8, Failure> {
         // A year: until somebody stops it.
         host.duration = Duration::from_secs(365 * 24 * 3600);
     }
+    let page = args.enforcement.report.as_deref().map(OutFile::create).transpose()?;
     let outcome = carry_out(&host, Form::Process, regime, &args.enforcement, ui)?;
     match args.enforcement.json {
         true => ui.print(json::to_json(&outcome.results))?,
         false => ui.print(evidence(&outcome.report))?,
+    }
+    if let Some(page) = page {
+        let columns = [Column { label: outcome.results.host.clone(), results: outcome.results }];
+        report::write(page, &Page { columns: &columns, guarantees: None, timeline: None })?;
     }
     Ok(exit::OK)
 }

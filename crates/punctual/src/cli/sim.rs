@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use punctual_model::trace::{TraceEvent, TraceSink};
 use punctual_model::{Host, Results};
-use punctual_report::html::guarantees::Guarantees;
 use punctual_report::html::{Column, Page};
 use punctual_report::json;
 use punctual_report::table::{self, Cells};
@@ -213,10 +212,11 @@ fn write_report(
     results: &[Results],
 ) -> Result<(), Failure> {
     let out = OutFile::create(path)?;
-    let columns: Vec<Column> = variants
-        .iter()
+    let labels = report::without_directories(variants.iter().map(|variant| variant.label.clone()).collect());
+    let columns: Vec<Column> = labels
+        .into_iter()
         .zip(results)
-        .map(|(variant, results)| Column { label: variant.label.clone(), results: results.clone() })
+        .map(|(label, results)| Column { label, results: results.clone() })
         .collect();
     let first = &variants[0];
     let mut reader = Reader::new(args.interval.window());
@@ -227,7 +227,7 @@ fn write_report(
     let timeline = reader.finish().map_err(|e| Failure::Usage(format!("no timeline: {e}")))?;
     // Of several hosts or policies there is no single answer.
     let guarantees = match variants {
-        [_] => Some(guarantees(&first.first)?),
+        [_] => Some(report::guarantees(&first.first)?),
         _ => None,
     };
     report::write(
@@ -235,16 +235,9 @@ fn write_report(
         &Page {
             columns: &columns,
             guarantees: guarantees.as_ref(),
-            timeline: Some((&first.label, &timeline)),
+            timeline: Some((&columns[0].label, &timeline)),
         },
     )
-}
-
-/// Through JSON, as `punctual report --check` gets it: there is one way in.
-fn guarantees(host: &Host) -> Result<Guarantees, Failure> {
-    let answer = serde_json::to_string(&punctual_analysis::analyse(host));
-    let answer = answer.map_err(|e| Failure::Usage(format!("the analysis cannot be shown: {e}")))?;
-    Guarantees::from_json(&answer, "the analysis").map_err(Failure::Usage)
 }
 
 /// Whoever takes note of what happens.

@@ -10,12 +10,13 @@ use std::path::{Path, PathBuf};
 use punctual_model::Results;
 use punctual_model::results::Source;
 use punctual_report::format::fmt_duration;
+use punctual_report::html::{Column, Page};
 use punctual_report::{json, table};
 use punctual_sched::Duration;
 use serde::Serialize;
 
-use super::output::Ui;
-use super::{Failure, exit};
+use super::output::{OutFile, Ui};
+use super::{Failure, exit, report};
 use measure::{Metric, Value};
 use tolerance::Tolerances;
 
@@ -29,6 +30,7 @@ use tolerance::Tolerances;
 #[command(after_help = "Examples:\n  \
     punctual compare sim.json live.json                               is the prediction right?\n  \
     punctual compare sim.json live.json --tolerance 'miss<=1%,p99<=20%'\n  \
+    punctual compare sim.json live.json --report both.html            to look at and to print\n  \
     punctual compare deferrable.json periodic.json rtds.json --detail\n  \
     punctual compare sim.json live.json --json | jq '.rows[] | select(.metric == \"p99\")'")]
 pub struct Args {
@@ -45,6 +47,9 @@ pub struct Args {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    /// Write a report as one HTML page with the results side by side.
+    #[arg(long, value_name = "OUT.html")]
+    report: Option<PathBuf>,
 }
 
 /// Greatest size of a file with results: those of 10,000 vCPUs have some 100 MB.
@@ -106,6 +111,15 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
     let (first, others) = results.split_first().expect("clap asks for two files");
     others.iter().try_for_each(|other| same_host(first, other))?;
     let comparison = compare(&results, args.detail, args.tolerance.as_ref());
+    if let Some(path) = &args.report {
+        let columns: Vec<Column> = labels(&comparison.files)
+            .into_iter()
+            .zip(&results)
+            .map(|(label, (_, results))| Column { label, results: results.clone() })
+            .collect();
+        let page = Page { columns: &columns, guarantees: None, timeline: None };
+        report::write(OutFile::create(path)?, &page)?;
+    }
     if args.json {
         ui.print_json(&comparison)?;
     } else {

@@ -1,0 +1,271 @@
+//! Where packets spent their time: a bar per flow and chain, their latencies, what was lost.
+
+use punctual_model::results::{ChainResult, FlowResult, PacketCounts, Segment, SegmentResult};
+use punctual_model::{Recorder, Results};
+use punctual_sched::Duration;
+
+use super::latency::{figure, legible};
+use super::markup::{Cell, Section, Table, escape};
+use super::plot::{self, Quantity};
+use super::processors::{Part, Stack, stacked};
+use super::verdict::{Tone, chain_name, pill};
+use super::{Column, Page, time};
+use crate::format::{fmt_bandwidth, fmt_count, fmt_share};
+
+/// The section, when there are flows or chains.
+pub fn section(page: &Page<'_>) -> Option<Section> {
+    let columns = page.columns;
+    let has_packets = |results: &Results| !results.flows.is_empty() || !results.chains.is_empty();
+    if !columns.iter().any(|column| has_packets(&column.results)) {
+        return None;
+    }
+    let mut body = segments(columns);
+    body += &flows(columns);
+    body += &chains(columns);
+    let flows: Vec<Named<'_>> = named(columns, |results| {
+        results.flows.iter().map(|flow| (flow.name.clone(), &flow.latency)).collect()
+    });
+    let chains: Vec<Named<'_>> = named(columns, |results| {
+        results.chains.iter().map(|chain| (chain_name(chain), &chain.jobs.response)).collect()
+    });
+    body += &figures(columns, ["flow", "flows"], plot::LATENCY, flows);
+    body += &figures(columns, ["chain", "chains"], plot::END_TO_END, chains);
+    Some(Section::new("packets", "Where packets spent their time", body).called("Packets"))
+}
+
+/// Distributions of the same name, with the label of their column.
+struct Named<'a> {
+    name: String,
+    of: Vec<(String, &'a Recorder)>,
+}
+
+fn named<'a>(
+    columns: &'a [Column],
+    all: impl Fn(&'a Results) -> Vec<(String, &'a Recorder)>,
+) -> Vec<Named<'a>> {
+    let mut found: Vec<Named<'a>> = Vec::new();
+    for column in columns {
+        for (name, recorder) in all(&column.results).into_iter().filter(|(_, of)| of.count() > 0) {
+            let of = (column.label.clone(), recorder);
+            match found.iter_mut().find(|named| named.name == name) {
+                Some(named) => named.of.push(of),
+                None => found.push(Named { name, of: vec![of] }),
+            }
+        }
+    }
+    found
+}
+
+/// One figure with a line each, or, of several results, a figure each with a line per result.
+fn figures(columns: &[Column], what: [&str; 2], quantity: Quantity, of: Vec<Named<'_>>) -> String {
+    match (columns, of.is_empty()) {
+        (_, true) => String::new(),
+        ([_], _) => {
+            let lines = of
+                .into_iter()
+                .flat_map(|Named { name, of }| of.into_iter().map(move |(_, r)| (name.clone(), r)));
+            legible(None, what, quantity, lines.collect())
+        }
+        _ => {
+            of.into_iter().map(|named| figure(Some(&named.name), "result", quantity, "", named.of)).collect()
+        }
+    }
+}
+
+/// One bar of [`segments`].
+struct Way<'a> {
+    flow: String,
+    result: &'a str,
+    parts: &'a [SegmentResult],
+    /// Of a packet; a chain's packets have a latency each, which nobody counted as a whole.
+    latency: Option<&'a Recorder>,
+}
+
+impl Way<'_> {
+    fn mean_of(&self, segment: Segment) -> u64 {
+        self.parts.iter().find(|part| part.segment == segment).map_or(0, |part| part.time.mean().as_ns())
+    }
+
+    fn mean(&self) -> u64 {
+        Segment::ALL.iter().fold(0, |sum, segment| sum.saturating_add(self.mean_of(*segment)))
+    }
+}
+
+/// The bars: means of segments add up to the mean latency.
+fn segments(columns: &[Column]) -> String {
+    let mut ways: Vec<Way<'_>> = Vec::new();
+    for column in columns {
+        let flows = column.results.flows.iter();
+        ways.extend(flows.map(|flow| Way {
+            flow: flow.name.clone(),
+            result: &column.label,
+            parts: &flow.segments,
+            latency: Some(&flow.latency),
+        }));
+        ways.extend(column.results.chains.iter().map(|chain| Way {
+            flow: chain_name(chain),
+            result: &column.label,
+            parts: &chain.segments,
+            latency: None,
+        }));
+    }
+    ways.retain(|way| way.mean() > 0);
+    if ways.is_empty() {
+        return "<p>No packet reached its receiver.</p>\n".into();
+    }
+    // The results of a flow stand together, on one scale.
+    let mut order: Vec<String> = Vec::new();
+    ways.iter().for_each(|way| {
+        if !order.contains(&way.flow) {
+            order.push(way.flow.clone());
+        }
+    });
+    ways.sort_by_key(|way| order.iter().position(|flow| *flow == way.flow));
+    let is_used = |segment: &Segment| ways.iter().any(|way| way.mean_of(*segment) > 0);
+    let used: Vec<Segment> = Segment::ALL.into_iter().filter(is_used).collect();
+    let stacks: Vec<Stack> = ways
+        .iter()
+        .map(|way| Stack {
+            name: match columns {
+                [_] => way.flow.clone(),
+                _ => format!("{}: {}", way.flow, way.result),
+            },
+            parts: used
+                .iter()
+                .map(|segment| Part { name: segment.name().into(), size: way.mean_of(*segment) })
+                .collect(),
+            whole: ways.iter().filter(|other| other.flow == way.flow).map(Way::mean).max().unwrap_or(0),
+            figures: vec![
+                time(way.mean()),
+                way.latency.map_or_else(|| "-".into(), |of| time(of.quantile_ppm(990_000).as_ns())),
+                way.latency.map_or_else(|| "-".into(), |of| time(of.max().as_ns())),
+            ],
+        })
+        .collect();
+    let scale = match columns {
+        [_] => "Each bar is a flow's mean latency; bars of different flows are not to scale.",
+        _ => "Each bar is a mean latency; the results of one flow are to one scale, different flows are not.",
+    };
+    let packets = if columns.iter().any(|column| !column.results.chains.is_empty()) {
+        " Of a chain, a packet between two steps."
+    } else {
+        ""
+    };
+    let show = |size: u64, _| if size == 0 { "-".to_owned() } else { time(size) };
+    format!(
+        "<p class=\"note\">{scale} Of pings and requests, the way there and back.{packets}</p>\n{}",
+        stacked(
+            "Mean time of a packet in each part of its way",
+            &["Flow", "Parts of the way, in order", ">Mean", ">p99", ">Longest"],
+            &stacks,
+            show
+        )
+    )
+}
+
+fn dropped(packets: &PacketCounts) -> Cell {
+    let dropped = packets.dropped;
+    let by_reason = [
+        ("at the sender", dropped.send_queue),
+        ("at the network card", dropped.nic),
+        ("in softnet", dropped.softnet),
+        ("at the receiver", dropped.destination_ring),
+    ];
+    let reasons: Vec<String> = by_reason
+        .iter()
+        .filter(|(_, n)| *n > 0)
+        .map(|(place, n)| format!("{} {place}", fmt_count(*n)))
+        .collect();
+    let text = |tone, text: &str| Cell::Markup(pill(tone, text));
+    match (packets.created, dropped.total()) {
+        (0, _) => text(Tone::Plain, "no packet"),
+        (_, 0) => text(Tone::Good, "none"),
+        (created, total) => Cell::Markup(format!(
+            "{} <span class=\"note\">{}</span>",
+            pill(Tone::Bad, &fmt_share(total, created)),
+            escape(&reasons.join(", "))
+        )),
+    }
+}
+
+fn quantiles(of: &Recorder) -> impl Iterator<Item = Cell> {
+    let values = [of.quantile_ppm(500_000), of.quantile_ppm(990_000), of.quantile_ppm(999_000), of.max()];
+    let is_empty = of.count() == 0;
+    values.into_iter().map(move |value| Cell::number(if is_empty { "-".into() } else { time(value.as_ns()) }))
+}
+
+/// Rows of all columns that have the same name together, each with its label when there are several.
+fn rows<'a, T>(
+    columns: &'a [Column],
+    all: impl Fn(&'a Results) -> &'a [T],
+    name: impl Fn(&T) -> &str,
+) -> Vec<(&'a Column, &'a T)> {
+    let mut rows: Vec<(&Column, &T)> =
+        columns.iter().flat_map(|column| all(&column.results).iter().map(move |of| (column, of))).collect();
+    let order: Vec<String> = rows.iter().map(|(_, of)| name(of).to_owned()).collect();
+    // Stable: results of one name keep their order.
+    rows.sort_by_key(|(_, of)| order.iter().position(|first| first == name(of)));
+    rows
+}
+
+fn head<'a>(columns: &[Column], first: &'a str, rest: &[&'a str]) -> Vec<&'a str> {
+    let result = (columns.len() > 1).then_some("Result");
+    [first].into_iter().chain(result).chain(rest.iter().copied()).collect()
+}
+
+fn flows(columns: &[Column]) -> String {
+    let rest = [
+        "From and to",
+        "Lost",
+        ">Delivered",
+        ">Timeouts",
+        ">Bandwidth",
+        ">p50",
+        ">p99",
+        ">p99.9",
+        ">Longest",
+    ];
+    let mut table = Table::new("Flows: latency and losses", &head(columns, "Flow", &rest));
+    for (column, flow) in rows(columns, |results| &results.flows, |flow: &FlowResult| &flow.name) {
+        let results = &column.results;
+        let length = Duration::from_ns(results.duration_ns.saturating_mul(results.runs.into()));
+        let mut row = vec![Cell::text(format!("{} ({})", flow.name, flow.kind))];
+        row.extend((columns.len() > 1).then(|| Cell::text(column.label.clone())));
+        row.extend([
+            Cell::text(format!("{} → {}", flow.from, flow.to)),
+            dropped(&flow.packets),
+            Cell::number(fmt_count(flow.packets.delivered)),
+            Cell::number(fmt_count(flow.timeouts)),
+            Cell::number(fmt_bandwidth(flow.packets.bytes, length)),
+        ]);
+        row.extend(quantiles(&flow.latency));
+        table.rows.push(row);
+    }
+    heading("Flows", &table)
+}
+
+fn chains(columns: &[Column]) -> String {
+    let rest =
+        ["Steps", "Deadlines", "Packets lost", ">Due", ">Missed", ">p50", ">p99", ">p99.9", ">Longest"];
+    let mut table =
+        Table::new("Chains: from the first release to the last end", &head(columns, "Chain", &rest));
+    for (column, chain) in rows(columns, |results| &results.chains, |chain: &ChainResult| &chain.name) {
+        let jobs = &chain.jobs;
+        let mut row = vec![Cell::text(chain.name.clone())];
+        row.extend((columns.len() > 1).then(|| Cell::text(column.label.clone())));
+        row.extend([
+            Cell::text(chain.steps.join(" → ")),
+            Cell::Markup(super::verdict::measured(jobs)),
+            dropped(&chain.packets),
+            Cell::number(fmt_count(jobs.due)),
+            Cell::number(fmt_count(jobs.missed)),
+        ]);
+        row.extend(quantiles(&jobs.response));
+        table.rows.push(row);
+    }
+    heading("Chains", &table)
+}
+
+fn heading(title: &str, table: &Table) -> String {
+    if table.rows.is_empty() { String::new() } else { format!("<h3>{title}</h3>\n{}", table.html()) }
+}

@@ -1,0 +1,129 @@
+//! `punctual report` and the options called `--report`: one page from one command or from files, and what is refused.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+const FIVE: &str = "examples/five-vms.toml";
+const NETWORK: &str = "examples/network.toml";
+
+/// A directory for files, and the program started at the root of the repository.
+struct Desk(TempDir);
+
+impl Desk {
+    fn new() -> Self {
+        Desk(TempDir::new().expect("a directory"))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Runs the program; an argument `@name` is a file of this desk.
+    fn run(&self, args: &[&str]) -> Output {
+        let args = args.iter().map(|arg| match arg.strip_prefix('@') {
+            Some(name) => self.path(name).into_os_string(),
+            None => arg.into(),
+        });
+        Command::new(env!("CARGO_BIN_EXE_punctual"))
+            .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+            .args(args)
+            .output()
+            .expect("the program starts")
+    }
+
+    fn succeed(&self, args: &[&str]) -> Vec<u8> {
+        let output = self.run(args);
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    }
+
+    /// What standard error says, of a command that ends with 2.
+    fn refused(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        String::from_utf8(output.stderr).expect("text")
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) {
+        fs::write(self.path(name), bytes).expect("written");
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).expect("written")
+    }
+}
+
+#[test]
+fn one_command_and_its_files_make_the_same_page() {
+    for host in [FIVE, NETWORK] {
+        let desk = Desk::new();
+        let name = Path::new(host).file_stem().and_then(|stem| stem.to_str()).expect("a name");
+        let (json, file) = (format!("{name}.json"), format!("@{name}.json"));
+        desk.succeed(&["sim", host, "--duration", "300ms", "--report", "@one.html"]);
+        desk.write(
+            &json,
+            &desk.succeed(&["sim", host, "--duration", "300ms", "--json", "--trace", "@trace"]),
+        );
+        desk.write("check.json", &desk.run(&["check", host, "--duration", "300ms", "--json"]).stdout);
+        desk.succeed(&["report", &file, "--trace", "@trace", "--check", "@check.json", "-o", "@files.html"]);
+        assert!(desk.read("one.html") == desk.read("files.html"), "{host}");
+    }
+}
+
+#[test]
+fn a_comparison_and_a_report_of_the_same_files_are_the_same_page() {
+    let desk = Desk::new();
+    let results = |discipline: &str| {
+        let set = format!("network.lan.discipline={discipline}");
+        desk.succeed(&["sim", NETWORK, "--duration", "100ms", "--set", &set, "--json"])
+    };
+    desk.write("netback.json", &results("netback"));
+    desk.write("rtca.json", &results("rtca"));
+    desk.succeed(&["compare", "@netback.json", "@rtca.json", "--report", "@compared.html"]);
+    let page = desk.succeed(&["report", "@netback.json", "@rtca.json", "-o", "-"]);
+    assert!(page == desk.read("compared.html").into_bytes());
+    assert!(desk.read("compared.html").contains("telemetry: rtca"));
+}
+
+#[test]
+fn what_is_no_input_of_a_report_is_refused_with_its_name() {
+    let desk = Desk::new();
+    desk.write("five.json", &desk.succeed(&["sim", FIVE, "--duration", "100ms", "--json"]));
+    desk.write("empty.json", b"[]");
+    desk.write("other", b"no trace");
+    let report = |args: &[&str]| desk.refused(&[&["report", "@five.json"], args].concat());
+    assert!(report(&[]).contains("nothing to write: give -o OUT.html"));
+    assert!(
+        report(&["-o", "@a.html", "--trace", "@other"]).contains("other: not a Perfetto trace at byte 0")
+    );
+    assert!(report(&["-o", "@a.html", "--check", "@five.json"]).contains("five.json:"));
+    assert!(report(&["-o", "@a.html", "--timeline-to", "5"]).contains("--timeline-to"));
+    assert!(report(&["-o", "@none/a.html"]).contains("none"));
+    assert!(desk.refused(&["report", "@empty.json", "-o", "@a.html"]).contains("empty array"));
+    assert!(desk.refused(&["report", "@other", "-o", "@a.html"]).contains("other:1:2"));
+    assert!(!desk.path("a.html").exists(), "a page was left although something was wrong");
+}
+
+#[test]
+fn a_report_of_a_live_run_that_cannot_be_written_is_refused_before_anything_starts() {
+    let desk = Desk::new();
+    let error = desk.refused(&["run", FIVE, "--as", "process", "--report", "@none/live.html"]);
+    assert!(error.contains("none"), "{error}");
+}
+
+#[test]
+fn files_for_other_programs_appear_under_their_names() {
+    let desk = Desk::new();
+    desk.write("net.json", &desk.succeed(&["sim", NETWORK, "--duration", "100ms", "--json"]));
+    let out = ["--csv", "@csv", "--hgrm", "@hgrm", "--hlog", "@all.hlog", "--parquet", "@all.parquet"];
+    desk.succeed(&[&["report", "@net.json"], &out[..]].concat());
+    for name in ["csv/flows.csv", "csv/chains.csv", "csv/runs.csv", "hgrm/net-lan-watch-latency.hgrm"] {
+        assert!(desk.path(name).exists(), "{name}");
+    }
+    assert!(desk.read("all.hlog").contains("Tag=net:lan/watch:segment_driver_wait,"));
+    let parquet = fs::read(desk.path("all.parquet")).expect("written");
+    assert_eq!((&parquet[..4], &parquet[parquet.len() - 4..]), (b"PAR1".as_slice(), b"PAR1".as_slice()));
+}
