@@ -8,6 +8,7 @@ use punctual_sched::{CpuId, CpuSet, Instant, UnitParams};
 
 use crate::demand::Demand;
 use crate::overhead::Decisions;
+use crate::pool::{BEST_EFFORT, NOTHING_LEFT};
 use crate::report::{CounterExample, Dominant, Report, TaskReport, VcpuReport, Verdict};
 use crate::warnings;
 
@@ -66,7 +67,17 @@ pub(crate) struct Analysis<'h> {
     pub(crate) tasks: BTreeMap<usize, TaskReport>,
     vcpus: BTreeMap<usize, VcpuReport>,
     /// Is a pool's unit given its budget in every period? Units without an entry have none.
-    pub(crate) delivered: BTreeMap<Unit, bool>,
+    pub(crate) delivered: BTreeMap<Unit, Delivery>,
+}
+
+/// Does a unit surely get its budget in every period?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Delivery {
+    Sure,
+    /// Nothing of it is left to use; a greater one may be.
+    TooSmall,
+    /// Others may take its time, and no greater one changes that.
+    Unsure,
 }
 
 /// An upper limit on what a unit gets: `budget` in every `period`, in ns.
@@ -245,8 +256,13 @@ impl<'h> Analysis<'h> {
     }
 
     /// Notes the answer for a vCPU's budget: the time it takes to be delivered, or why that is not known.
-    pub(crate) fn budget_of(&mut self, unit: Unit, period: u64, time: Result<u64, &str>) {
-        self.delivered.insert(unit, time.is_ok());
+    pub(crate) fn budget_of(&mut self, unit: Unit, period: u64, time: Result<u64, &'static str>) {
+        let delivery = match time {
+            Ok(_) => Delivery::Sure,
+            Err(NOTHING_LEFT | BEST_EFFORT) => Delivery::TooSmall,
+            Err(_) => Delivery::Unsure,
+        };
+        self.delivered.insert(unit, delivery);
         let Unit::Vcpu(v) = unit else { return };
         let verdict = match time {
             Ok(time) => Verdict::Guaranteed { bound_ns: time, slack_ns: period - time },

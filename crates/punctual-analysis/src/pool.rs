@@ -234,9 +234,7 @@ impl Analysis<'_> {
         let problem = match (obstacle, time) {
             (Some(why), _) => Err(why),
             (None, None) => Err("more urgent vCPUs may take the time for its budget"),
-            (None, Some(_)) if server.usable == 0 => {
-                Err("the scheduler's own time may take all of its budget")
-            }
+            (None, Some(_)) if server.usable == 0 => Err(NOTHING_LEFT),
             (None, Some(time)) => Ok(time),
         };
         self.budget_of(unit, own.period, problem);
@@ -289,10 +287,10 @@ impl Analysis<'_> {
         for (i, (unit, own)) in group.iter().zip(&reserved).enumerate() {
             let usable = own.budget.saturating_sub(costs.within(own.period));
             let problem = match () {
-                () if own.budget == 0 => Err("a slice of 0 is best effort"),
+                () if own.budget == 0 => Err(BEST_EFFORT),
                 () if !costs.free() && timers => Err(TIMERS),
                 () if servers.len() > GLOBAL_MAX => Err("too many units for the test"),
-                () if usable == 0 => Err("the scheduler's own time may take all of its budget"),
+                () if usable == 0 => Err(NOTHING_LEFT),
                 () => global_edf::time_for_budget(&servers, i, processors, &costs)
                     .ok_or("other vCPUs may take the time for its budget before its deadline"),
             };
@@ -481,6 +479,10 @@ fn sporadic_supply(own: Reserved, time: u64) -> Supply {
     let period = 2 * own.period + (time - own.budget);
     Supply { delay: period - own.budget, budget: own.budget, period }
 }
+
+/// Problems that a greater budget may solve.
+pub(crate) const NOTHING_LEFT: &str = "the scheduler's own time may take all of its budget";
+pub(crate) const BEST_EFFORT: &str = "a slice of 0 is best effort";
 
 const MIXED: &str = "affinities that leave some units several processors, but not all, have no test; pin every unit \
                      to one processor or none";
