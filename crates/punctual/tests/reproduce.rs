@@ -98,6 +98,13 @@ fn every_table_and_figure_becomes_a_file() {
     let names: Vec<String> = render::files(&r).unwrap().into_iter().map(|(name, _)| name).collect();
     assert_eq!(
         names,
-        ["reproduction.txt", "reproduction.json", "fig5.csv", "fig5-curves.csv", "fig5-curves.svg"]
+        [
+            "reproduction.txt",
+            "reproduction.json",
+            "fig5.csv",
+            "fig5-curves.csv",
+            "fig5-curves.svg",
+            "index.html"
+        ]
     );
 }

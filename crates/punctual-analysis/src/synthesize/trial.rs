@@ -242,11 +242,11 @@ impl<'a> Trial<'a> {
         }
         let period = Duration::from_ns(period);
         let budget = Duration::from_ns(low * granule);
-        let with = match low {
-            0 => format!("not even {} in every {period} is surely left for it", self.options.granularity),
-            _ => format!("with {budget} in every {period}, the most it surely gets"),
-        };
-        self.budget(unit, low.max(1) * granule);
+        if low == 0 {
+            return vec![format!("not even {} in every {period} is surely left for it", self.options.granularity)];
+        }
+        let with = format!("with {budget} in every {period}, the most it surely gets");
+        self.budget(unit, low * granule);
         let analysis = self.analysis(&group, Some(unit));
         let missing = analysis.tasks.values().filter(|task| !task.verdict.is_guaranteed());
         std::iter::once(with).chain(missing.map(|task| super::said(&task.name, &task.verdict))).collect()
