@@ -8,8 +8,8 @@ use crate::demand::{Demand, utilization_at_most};
 use crate::fixed_priority::Server;
 use crate::global_edf::{self, KeepingServer};
 use crate::global_fixed_priority;
-use crate::guest::{Content, Supplier};
-use crate::host::{Analysis, Cap, Unit, only_processor};
+use crate::guest::{Content, Supplier, delayed};
+use crate::host::{Analysis, Cap, Service, Unit, only_processor};
 use crate::overhead::Decisions;
 use crate::report::{CounterExample, Dominant};
 use crate::supply::Supply;
@@ -24,8 +24,8 @@ const RTDS_PERIOD: Duration = Duration::from_ms(10);
 /// The default quantum of fixed-priority servers.
 const QUANTUM: Duration = Duration::from_ms(1);
 
-const TIMERS: &str =
-    "a guest below acts on timers of its own, so the time spent on decisions has no bound here";
+const TIMERS: &str = "a guest below acts on timers of its own, or packets wake a task at any rate, so the time spent on \
+                      decisions has no bound here";
 
 /// Which fixed-priority server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -249,13 +249,21 @@ impl Analysis<'_> {
         if self.wanted.is_some_and(|wanted| wanted != unit) {
             return;
         }
+        if let (Ok(_), Some(time), true) =
+            (problem, server.time_for_budget(server.usable), kind != Kind::Sporadic)
+        {
+            self.serves(unit, delayed(&server, time));
+        }
         let content = match self.content(unit) {
             Ok(content) => content,
             Err(why) => return self.unknown_below(unit, &why, test),
         };
         let supplier = match problem {
             Err(why) => return self.unsupplied(&content, cap, why, test),
-            Ok(time) if kind == Kind::Sporadic => Supplier::Supply(sporadic_supply(own, time)),
+            Ok(time) if kind == Kind::Sporadic => {
+                self.serves(unit, sporadic_supply(own, time));
+                Supplier::Supply(sporadic_supply(own, time))
+            }
             Ok(_) => Supplier::Server(server),
         };
         self.inside(&content, &supplier, Some(cap));
@@ -342,11 +350,23 @@ impl Analysis<'_> {
         if self.wanted.is_some_and(|wanted| wanted != unit) {
             return;
         }
+        if let Ok(supply) = supply {
+            self.serves(unit, supply);
+        }
         match (self.content(unit), supply, cap) {
             (Err(why), ..) => self.unknown_below(unit, &why, test),
             (Ok(content), Ok(supply), cap) => self.inside(&content, &Supplier::Supply(supply), cap),
             (Ok(content), Err(why), Some(cap)) => self.unsupplied(&content, cap, why, test),
             (Ok(_), Err(why), None) => self.unknown_below(unit, why, test),
+        }
+    }
+
+    /// Notes how a vCPU's kernel, if it has one, gets its time.
+    fn serves(&mut self, unit: Unit, supply: Supply) {
+        if let Unit::Vcpu(v) = unit
+            && self.kernel(v).is_some()
+        {
+            self.services.insert(v, Service { supply, above: Vec::new(), costs: Decisions::default() });
         }
     }
 
@@ -376,6 +396,9 @@ impl Analysis<'_> {
         let Some(tasks) = tasks_only(units) else {
             return self.none_known(units, EDF_VCPUS, "global EDF");
         };
+        if self.any_served(&tasks, "global EDF") {
+            return;
+        }
         let mut costs = Decisions::new(self.change_cost(processors), 2 * processors as u64);
         for unit in units {
             self.add_wakes(*unit, processors as u64, &mut costs);
@@ -418,6 +441,9 @@ impl Analysis<'_> {
     fn global_ranked(&mut self, units: &[Unit], processors: usize) {
         let test = "global fixed priority response times";
         let Some(tasks) = tasks_only(units) else { return self.none_known(units, GLOBAL_RANKED, test) };
+        if self.any_served(&tasks, test) {
+            return;
+        }
         let mut costs = Decisions::new(self.change_cost(processors), 2 * processors as u64);
         for unit in units {
             self.add_wakes(*unit, processors as u64, &mut costs);

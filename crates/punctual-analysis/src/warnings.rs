@@ -31,10 +31,6 @@ pub(crate) fn of(analysis: &Analysis) -> Vec<Warning> {
         }
         processors(analysis, pool, &units, &mut warnings);
     }
-    for network in &analysis.host.networks {
-        let text = "packets take processor time of its driver domain and guests that no bound here counts";
-        warnings.push(Warning { about: network.name.clone(), text: text.into() });
-    }
     warnings
 }
 
@@ -116,7 +112,8 @@ fn vcpu(
     let mut odd = None;
     for (task, demand) in demands {
         used = used.saturating_add(share(Duration::from_ns(demand.cost), Duration::from_ns(demand.period)));
-        if odd.is_none() && !demand.period.is_multiple_of(period.as_ns()) {
+        let odd_period = !analysis.is_served(task) && !demand.period.is_multiple_of(period.as_ns());
+        if odd.is_none() && odd_period {
             odd = Some((&host.tasks[task].name, Duration::from_ns(demand.period)));
         }
     }

@@ -243,7 +243,10 @@ impl<'a> Trial<'a> {
         let period = Duration::from_ns(period);
         let budget = Duration::from_ns(low * granule);
         if low == 0 {
-            return vec![format!("not even {} in every {period} is surely left for it", self.options.granularity)];
+            return vec![format!(
+                "not even {} in every {period} is surely left for it",
+                self.options.granularity
+            )];
         }
         let with = format!("with {budget} in every {period}, the most it surely gets");
         self.budget(unit, low * granule);
