@@ -117,8 +117,12 @@ struct Lane {
     posted: Curve,
     /// When they are in the receiver's RX ring.
     ringed: Curve,
-    /// The longest from creation to delivery, in ns.
+    /// Is it more than what the driver domain can do at most?
+    ringed_known: bool,
+    /// The longest from creation to delivery, in ns, unless it has failed.
     latency: u64,
+    /// Nothing settles; it stays as it is.
+    given_up: bool,
 }
 
 /// What is known so far.
@@ -170,7 +174,20 @@ impl Lane {
     fn new(network: usize, from: Endpoint, to: Endpoint, bytes: u32, source: Source) -> Self {
         let idle = Curve::every(u64::MAX);
         let (failed, created) = (None, None);
-        Lane { network, from, to, bytes, source, failed, created, posted: idle, ringed: idle, latency: 0 }
+        Lane {
+            network,
+            from,
+            to,
+            bytes,
+            source,
+            failed,
+            created,
+            posted: idle,
+            ringed: idle,
+            ringed_known: true,
+            latency: 0,
+            given_up: false,
+        }
     }
 
     /// The least time from end to end.
@@ -198,9 +215,9 @@ impl Lane {
         }
     }
 
-    /// The same for the receiver's RX ring: the driver domain copies one after the other.
+    /// The same for the receiver's RX ring: the driver domain handles one after the other in RX.
     fn ringed_at_most(&self, network: &Network) -> Curve {
-        Curve::every(ns(network.costs.rx).max(ns(network.costs.softnet)))
+        Curve::every(ns(network.costs.rx))
     }
 
     /// Its packets as the driver domain sees them.
@@ -316,6 +333,12 @@ impl<'h> State<'h> {
         let ends = (flow.from, flow.to);
         let forth = self.add(Lane::new(flow.network.0, ends.0, ends.1, forth, Source::Any(ACKNOWLEDGED)));
         let answered = match flow.traffic {
+            // One for each packet that arrives at most, and a late one for a packet before: packets come over the link one
+            // after the other.
+            Traffic::Stream { bytes, .. } if guest(flow.to).is_none() => {
+                let apart = wire_time(network, bytes);
+                Source::Made(Curve::every(apart).later(apart))
+            }
             Traffic::Stream { .. } => Source::Any(ACKNOWLEDGED),
             Traffic::Request { server: Some(server), .. } => {
                 self.releases(server.0, Source::Packet(forth));
@@ -382,23 +405,23 @@ impl<'h> State<'h> {
     fn first(&mut self, lane: usize, depth: usize) {
         let source = self.lanes[lane].source;
         if let Source::Any(why) = source {
-            return self.fail(lane, why);
+            return self.give_up_lane(lane, why);
         }
         match self.origin(source, depth) {
             Some(curve) => {
                 let lane = &mut self.lanes[lane];
                 (lane.created, lane.posted, lane.ringed) = (Some(curve), curve, curve);
             }
-            None => self.fail(lane, "nothing bounds how often it is sent"),
+            None => self.give_up_lane(lane, "nothing bounds how often it is sent"),
         }
     }
 
-    /// There is no bound for the lane, for good.
-    fn fail(&mut self, lane: usize, why: &str) {
+    /// Nothing is known of the lane but what who sends it can do at most, for good.
+    fn give_up_lane(&mut self, lane: usize, why: &str) {
         let network = &self.host.networks[self.lanes[lane].network];
         let lane = &mut self.lanes[lane];
         lane.failed.get_or_insert_with(|| why.into());
-        lane.created = None;
+        (lane.created, lane.given_up, lane.ringed_known) = (None, true, false);
         (lane.posted, lane.ringed) = (lane.posted_at_most(network), lane.ringed_at_most(network));
     }
 
@@ -474,24 +497,24 @@ impl<'h> State<'h> {
         let (mut lanes, mut tasks) = (Vec::new(), Vec::new());
         let carries = self.carries(analysis);
         for at in 0..self.lanes.len() {
-            if self.lanes[at].failed.is_some() {
+            if self.lanes[at].given_up {
                 continue;
             }
             let lane = &self.lanes[at];
-            let before = (lane.created, lane.posted, lane.ringed, lane.latency);
-            match self.pass(at, analysis, &carries) {
-                Err(why) => {
-                    self.fail(at, &why);
-                    lanes.push(at);
-                }
-                Ok(Passed { created, posted, ringed, latency }) => {
-                    let lane = &mut self.lanes[at];
-                    (lane.created, lane.posted, lane.ringed) = (Some(created), posted, ringed);
-                    lane.latency = latency;
-                    if before != (lane.created, posted, ringed, latency) {
-                        lanes.push(at);
-                    }
-                }
+            let before = (lane.created, lane.posted, lane.ringed, lane.latency, lane.failed.is_some());
+            let Passed { created, posted, ringed, latency } = self.pass(at, analysis, &carries);
+            let network = &self.host.networks[self.lanes[at].network];
+            let lane = &mut self.lanes[at];
+            lane.created = created;
+            lane.posted = posted.unwrap_or_else(|| lane.posted_at_most(network));
+            lane.ringed = ringed.unwrap_or_else(|| lane.ringed_at_most(network));
+            lane.ringed_known = ringed.is_some();
+            match latency {
+                Ok(latency) => lane.latency = latency,
+                Err(why) => _ = lane.failed.get_or_insert(why),
+            }
+            if before != (lane.created, lane.posted, lane.ringed, lane.latency, lane.failed.is_some()) {
+                lanes.push(at);
             }
         }
         for (task, source) in self.released_by.clone() {
@@ -512,18 +535,36 @@ impl<'h> State<'h> {
     /// What still moves has no bound.
     fn give_up(&mut self) {
         let (lanes, tasks) = std::mem::take(&mut self.moving);
-        lanes.into_iter().for_each(|lane| {
-            self.fail(lane, "its delays and those of others feed each other without an end")
-        });
+        for lane in lanes {
+            self.give_up_lane(lane, "its delays and those of others feed each other without an end");
+        }
         tasks.iter().for_each(|task| {
             self.served.remove(task);
         });
     }
 
-    fn pass(&self, at: usize, analysis: &Analysis, carries: &[Carry]) -> Result<Passed, String> {
+    /// What is known of the lane after this round. What fails once fails ever after, since nothing ever gets less.
+    fn pass(&self, at: usize, analysis: &Analysis, carries: &[Carry]) -> Passed {
         let lane = &self.lanes[at];
+        let mut passed = Passed { created: None, posted: None, ringed: None, latency: Ok(0) };
+        passed.latency = self.pass_stages(lane, analysis, carries[at].clone(), carries, &mut passed);
+        passed
+    }
+
+    fn pass_stages(
+        &self,
+        lane: &Lane,
+        analysis: &Analysis,
+        carry: Carry,
+        carries: &[Carry],
+        passed: &mut Passed,
+    ) -> Carry {
         let network = &self.host.networks[lane.network];
-        let created = self.when(lane.source, analysis).ok_or("what it follows has no bound")?;
+        let created = match lane.source {
+            Source::Any(why) => return Err(why.into()),
+            source => self.when(source, analysis).ok_or("what it follows has no bound")?,
+        };
+        passed.created = Some(created);
         let is_driver =
             |domain: &DomainIx| self.host.networks.iter().any(|network| network.driver == *domain);
         let ends = [guest(lane.from), guest(lane.to), Some(network.driver)];
@@ -538,32 +579,30 @@ impl<'h> State<'h> {
                 "{name} drives one network and is a guest of another, which has no bound here"
             ));
         }
-        let mut latency = 0u64;
+        let on_link = |end: Endpoint| match end {
+            Endpoint::Guest(_) => 0,
+            Endpoint::Outside(o) => ns(network.outside[o].delay).saturating_add(ns(network.nic.delay)),
+        };
         let send = match lane.from {
             Endpoint::Guest(domain) => self.kernel_delay(domain, analysis)?,
-            Endpoint::Outside(o) => {
-                latency += ns(network.outside[o].delay) + ns(network.nic.delay);
-                self.link_delay(
-                    lane.network,
-                    |lane| matches!(lane.from, Endpoint::Outside(_)),
-                    |lane| lane.created,
-                )?
+            Endpoint::Outside(_) => {
+                self.link_delay(lane.network, |lane| guest(lane.from).is_none(), |lane| lane.created)?
             }
         };
         let posted = created.later(send);
-        let carry = carries[at].clone()?;
-        let ringed = posted.later(carry);
+        passed.posted = Some(posted);
+        let carry = carry?;
+        passed.ringed = Some(posted.later(carry));
         let receive = match lane.to {
             Endpoint::Guest(domain) => self.kernel_delay(domain, analysis)?,
-            Endpoint::Outside(o) => {
-                latency += ns(network.outside[o].delay) + ns(network.nic.delay);
-                let leaves = |lane: &Lane| matches!(lane.to, Endpoint::Outside(_));
-                self.link_delay(lane.network, leaves, |lane| lane.failed.is_none().then_some(lane.ringed))?
+            Endpoint::Outside(_) => {
+                let leaves = |lane: &Lane| guest(lane.to).is_none();
+                self.link_delay(lane.network, leaves, |lane| lane.ringed_known.then_some(lane.ringed))?
             }
         };
-        self.nothing_is_lost(at, [send, carry, receive], carries)?;
-        latency = [send, carry, receive].iter().fold(latency, |sum, part| sum.saturating_add(*part));
-        Ok(Passed { created, posted, ringed, latency })
+        self.nothing_is_lost(lane, [send, carry, receive], carries)?;
+        let parts = [send, carry, receive, on_link(lane.from), on_link(lane.to)];
+        Ok(parts.into_iter().fold(0, u64::saturating_add))
     }
 
     /// The longest time that the kernel of a guest has work without a break.
@@ -658,9 +697,8 @@ impl<'h> State<'h> {
     }
 
     /// Do all queues hold what comes while a packet passes?
-    fn nothing_is_lost(&self, at: usize, delays: [u64; 3], carries: &[Carry]) -> Result<(), String> {
+    fn nothing_is_lost(&self, lane: &Lane, delays: [u64; 3], carries: &[Carry]) -> Result<(), String> {
         let [send, carry, receive] = delays;
-        let lane = &self.lanes[at];
         let network = &self.host.networks[lane.network];
         let here = || self.lanes.iter().zip(carries).filter(|(other, _)| other.network == lane.network);
         let from_here = || here().map(|(other, _)| other).filter(|other| other.from == lane.from);
@@ -787,10 +825,10 @@ type Carry = Result<u64, String>;
 
 /// A lane after one more round.
 struct Passed {
-    created: Curve,
-    posted: Curve,
-    ringed: Curve,
-    latency: u64,
+    created: Option<Curve>,
+    posted: Option<Curve>,
+    ringed: Option<Curve>,
+    latency: Carry,
 }
 
 /// A task's guaranteed response time, in ns.

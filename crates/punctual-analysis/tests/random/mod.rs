@@ -9,7 +9,6 @@ use punctual_sched::{Duration, UnitParams};
 use super::common::*;
 
 /// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
-#[derive(Clone)]
 pub struct Random(pub u64);
 
 impl Random {
