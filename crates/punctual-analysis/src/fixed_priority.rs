@@ -46,7 +46,7 @@ pub struct Server {
 /// A task inside a server: its demand, and is it bound, that is, released together with a replenishment?
 #[derive(Clone, Copy, Debug)]
 pub struct Member {
-    /// What it asks for; its jitter is not read.
+    /// What it asks for; the jitter of the task itself is not read, only that of more urgent ones.
     pub demand: Demand,
     /// Are all its releases at replenishments of the server?
     pub bound: bool,
@@ -103,7 +103,8 @@ impl Server {
         let gap = if task.bound { 0 } else { self.gap };
         let work = |w: u64| {
             more_urgent.iter().fold(task.demand.cost, |sum, member| {
-                let jitter = if member.bound { 0 } else { self.gap };
+                let gap = if member.bound { 0 } else { self.gap };
+                let jitter = member.demand.jitter.saturating_add(gap);
                 sum.saturating_add(Demand { jitter, ..member.demand }.requested(w))
             })
         };

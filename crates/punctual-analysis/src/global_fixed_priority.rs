@@ -7,7 +7,8 @@ use crate::demand::{Demand, fixed_point};
 use crate::global_edf::{in_any_window, waiting};
 use crate::overhead::Decisions;
 
-/// A task with its priority; a smaller number is more urgent, equal ones are served in any order.
+/// A task with its priority; a smaller number is more urgent, equal ones are served in the order
+/// in which they woke.
 pub type Ranked = (u32, Demand);
 
 /// Each task's worst response time, in ns; `None` where the deadline may be missed, and for all that are less urgent than
@@ -17,35 +18,65 @@ pub fn response_times(tasks: &[Ranked], processors: usize, costs: &Decisions) ->
     order.sort_by_key(|i| tasks[*i].0);
     let mut found: Vec<Option<u64>> = vec![None; tasks.len()];
     for equals in order.chunk_by(|a, b| tasks[*a].0 == tasks[*b].0) {
-        let urgent = |i: usize| tasks[i].0 < tasks[equals[0]].0;
-        let times: Option<Vec<u64>> = equals
-            .iter()
-            .map(|&k| {
-                let above = (0..tasks.len()).filter(|i| urgent(*i) || (*i != k && equals.contains(i)));
-                let above: Vec<(Demand, u64)> = above
-                    .map(|i| {
-                        // Equals are taken to be late as they may be; it holds when all of them turn out in time.
-                        let slack = found[i].map_or(0, |time| tasks[i].1.deadline - time);
-                        (tasks[i].1, slack)
-                    })
-                    .collect();
-                response(&tasks[k].1, &above, processors, costs)
+        let above: Vec<Above> = (0..tasks.len())
+            .filter(|i| tasks[*i].0 < tasks[equals[0]].0)
+            .map(|i| Above {
+                demand: tasks[i].1,
+                slack: found[i].map_or(0, |time| tasks[i].1.deadline - time),
+                once: false,
             })
             .collect();
+        // Equals are served in the order in which they woke. As long as each job ends before the next of its task comes,
+        // at most one of each other task is ahead; a task whose jobs follow each other without a break keeps its place.
+        let in_turn = class(tasks, equals, &above, true, processors, costs)
+            .filter(|times| equals.iter().zip(times).all(|(k, time)| *time < tasks[*k].1.period));
+        let times = in_turn.or_else(|| class(tasks, equals, &above, false, processors, costs));
         let Some(times) = times else { return found };
         equals.iter().zip(times).for_each(|(k, time)| found[*k] = Some(time));
     }
     found
 }
 
-fn response(task: &Demand, above: &[(Demand, u64)], processors: usize, costs: &Decisions) -> Option<u64> {
+/// A task that delays another.
+#[derive(Clone, Copy)]
+struct Above {
+    demand: Demand,
+    /// How long before its deadline it is surely done.
+    slack: u64,
+    /// Does at most one of its jobs come first?
+    once: bool,
+}
+
+/// Response times of tasks of one priority; each holds if all of them do, so none is known if one is not.
+fn class(
+    tasks: &[Ranked],
+    equals: &[usize],
+    above: &[Above],
+    once: bool,
+    processors: usize,
+    costs: &Decisions,
+) -> Option<Vec<u64>> {
+    let time = |k: &usize| {
+        let others = equals.iter().filter(|i| *i != k);
+        // Equals are taken to be as late as they may be.
+        let others = others.map(|i| Above { demand: tasks[*i].1, slack: 0, once });
+        let all: Vec<Above> = above.iter().copied().chain(others).collect();
+        response(&tasks[*k].1, &all, processors, costs)
+    };
+    equals.iter().map(time).collect()
+}
+
+fn response(task: &Demand, above: &[Above], processors: usize, costs: &Decisions) -> Option<u64> {
     let constrained = |d: &Demand| d.cost <= d.deadline && d.deadline <= d.period;
-    if !constrained(task) || !above.iter().all(|(other, _)| constrained(other)) {
+    if !constrained(task) || !above.iter().all(|other| constrained(&other.demand)) {
         return None;
     }
     fixed_point(task.cost, task.deadline, |w| {
-        let work = above.iter().map(|(other, slack)| in_any_window(other, *slack, w)).collect();
-        task.cost.saturating_add(waiting(work, processors)).saturating_add(costs.within(w))
+        let work = above.iter().map(|other| {
+            let most = if other.once { other.demand.cost } else { u64::MAX };
+            in_any_window(&other.demand, other.slack, w).min(most)
+        });
+        task.cost.saturating_add(waiting(work.collect(), processors)).saturating_add(costs.within(w))
     })
 }
 

@@ -5,8 +5,9 @@ use punctual_model::host::{Arrival, TaskIx, Work};
 use crate::demand::{Demand, utilization_at_most};
 use crate::edf;
 use crate::fixed_priority::{self, Member, Parts, Server};
-use crate::host::{Analysis, Cap, Unit, only_processor};
+use crate::host::{Analysis, Cap, Service, Unit, only_processor};
 use crate::overhead::Decisions;
+use crate::packet_path::busy;
 use crate::report::{CounterExample, Dominant};
 use crate::supply::Supply;
 
@@ -19,9 +20,20 @@ const BURST_MAX: u64 = 4;
 /// A task under fixed priorities on every level down to it: each level's priority and the unit that has it.
 #[derive(Clone, Debug)]
 pub(crate) struct Ranked {
-    pub(crate) task: usize,
-    path: Vec<(u32, Unit)>,
+    pub(crate) who: Who,
+    path: Vec<(i64, Unit)>,
 }
+
+/// Who works.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Who {
+    Task(usize),
+    /// The kernel of a guest, on this vCPU.
+    Kernel(usize),
+}
+
+/// More urgent than every priority: interrupt context.
+const INTERRUPTS: i64 = -1;
 
 /// How urgent another task is beside one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,7 +47,14 @@ enum Beside {
 impl Ranked {
     /// A task that is alone.
     fn alone(task: usize) -> Self {
-        Ranked { task, path: Vec::new() }
+        Ranked { who: Who::Task(task), path: Vec::new() }
+    }
+
+    fn task(&self) -> Option<usize> {
+        match self.who {
+            Who::Task(task) => Some(task),
+            Who::Kernel(_) => None,
+        }
     }
 
     /// How urgent `self` is beside `other`: the first level at which they are different units decides.
@@ -49,7 +68,7 @@ impl Ranked {
 
     /// The first level at which both are different units, and the order of these.
     fn first_difference(&self, other: &Ranked) -> Option<(usize, std::cmp::Ordering)> {
-        let differ = |((_, a), (_, b)): &(&(u32, Unit), &(u32, Unit))| a != b;
+        let differ = |((_, a), (_, b)): &(&(i64, Unit), &(i64, Unit))| a != b;
         let level = self.path.iter().zip(&other.path).position(|pair| differ(&pair))?;
         Some((level, self.path[level].0.cmp(&other.path[level].0)))
     }
@@ -76,7 +95,7 @@ pub(crate) enum Content {
 impl Content {
     pub(crate) fn tasks(&self) -> Vec<usize> {
         match self {
-            Content::Ranked(tasks) => tasks.iter().map(|t| t.task).collect(),
+            Content::Ranked(ranked) => ranked.iter().filter_map(Ranked::task).collect(),
             Content::Edf(tasks) => tasks.clone(),
         }
     }
@@ -94,7 +113,15 @@ const BUDGETS: &str = "budgets up to a deadline";
 const NESTED: &str = "a vCPU inside an EDF guest has no supply bound";
 const SEVERAL: &str = "tasks may move between the guest's vCPUs, and a guest does not see which of them have budget; pin \
                        each task to one (`affinity`) for a bound";
+const STARVED: &str = "a busy loop is as urgent or more and never ends";
 const STARVED_EQUAL: &str = "a busy loop of equal priority may run first and never ends";
+const BESIDE_PACKETS: &str = "packets take time of this vCPU ahead of its tasks, which is counted for guests under fixed \
+                              priorities only";
+const NO_RATE: &str = "nothing bounds how often its packets come";
+const BESIDE_SERVED: &str = "tasks that packets release are counted under fixed priorities only";
+const BELOW_PACKETS: &str =
+    "a task that is as urgent or more is released by packets, and nothing bounds how often";
+const BEYOND_BUSY: &str = "the work that may come before its own does not end in time for a bound";
 const BEYOND_PERIOD: &str = "the bound found is beyond the period, where the test does not reach";
 const BEYOND_DEADLINE: &str = "the bound found is beyond the deadline; the test is sufficient only";
 
@@ -116,8 +143,15 @@ impl Analysis<'_> {
                 None => return Err(SEVERAL.into()),
             }
         }
+        let kernel = self.kernel(v);
         match domain.guest.info.name {
-            "fixed-priority" => self.ranked(&here).map(Content::Ranked),
+            "fixed-priority" => {
+                let mut ranked = self.ranked(&here)?;
+                let work = kernel.map(|_| Ranked { who: Who::Kernel(v), path: vec![(INTERRUPTS, unit)] });
+                ranked.extend(work);
+                Ok(Content::Ranked(ranked))
+            }
+            _ if kernel.is_some_and(|work| !work.is_empty()) => Err(BESIDE_PACKETS.into()),
             "edf" => {
                 let task = |unit: &Unit| match unit {
                     Unit::Task(t) => Ok(*t),
@@ -133,7 +167,7 @@ impl Analysis<'_> {
     pub(crate) fn ranked(&self, units: &[Unit]) -> Result<Vec<Ranked>, String> {
         let mut all = Vec::new();
         for &unit in units {
-            let level = (self.params(unit).priority.unwrap_or(u32::MAX), unit);
+            let level = (i64::from(self.params(unit).priority.unwrap_or(u32::MAX)), unit);
             let Content::Ranked(inside) = self.content(unit)? else {
                 return Err("an EDF guest below fixed priorities without a budget has no supply bound".into());
             };
@@ -146,7 +180,8 @@ impl Analysis<'_> {
     }
 
     /// Is the task released only at multiples of `period`?
-    fn bound_to(&self, task: usize, period: u64) -> bool {
+    fn bound_to(&self, who: Who, period: u64) -> bool {
+        let Who::Task(task) = who else { return false };
         match self.host.tasks[task].work {
             Work::Jobs { arrival: Arrival::Periodic { period: own, offset }, .. } => {
                 own.as_ns().is_multiple_of(period) && offset.as_ns().is_multiple_of(period)
@@ -163,16 +198,18 @@ impl Analysis<'_> {
         }
         match (content, supplier) {
             (Content::Ranked(tasks), Supplier::Server(server)) => {
-                self.ranked_inside(tasks, "Davis & Burns", |analysis, task, urgent, limit| {
+                let supply = server.time_for_budget(server.usable).map(|time| delayed(server, time));
+                self.ranked_inside(tasks, "Davis & Burns", supply, |analysis, task, urgent, limit| {
                     let member =
-                        |t: usize, demand| Member { demand, bound: analysis.bound_to(t, server.period) };
-                    let more: Vec<Member> = urgent.iter().map(|(t, d)| member(*t, *d)).collect();
-                    let parts = server.response(&member(task.0, task.1), &more, limit)?;
+                        |who: Who, demand| Member { demand, bound: analysis.bound_to(who, server.period) };
+                    let more: Vec<Member> = urgent.iter().map(|(who, d)| member(*who, *d)).collect();
+                    let parts = server.response(&member(Who::Task(task.0), task.1), &more, limit)?;
                     Some((parts.total(), dominant_of(&parts)))
                 });
             }
             (Content::Ranked(tasks), Supplier::Supply(supply)) => {
-                self.ranked_inside(tasks, "fixed priority in supply", |_, task, urgent, limit| {
+                let test = "fixed priority in supply";
+                self.ranked_inside(tasks, test, Some(*supply), |_, task, urgent, limit| {
                     let demands: Vec<Demand> = urgent.iter().map(|(_, d)| *d).collect();
                     let bound = fixed_priority::response_in_supply(&task.1, &demands, supply, limit)?;
                     let guest = demands.iter().map(|d| d.requested(bound)).sum::<u64>();
@@ -201,10 +238,11 @@ impl Analysis<'_> {
         let examples: Vec<(usize, Option<u64>)> = match content {
             Content::Ranked(tasks) => {
                 let late = |ranked: &Ranked| {
-                    let demand = self.demand(ranked.task)?;
-                    overload(&demand, &self.others(ranked, tasks).urgent, cap)
+                    // No packet need ever come.
+                    let task = ranked.task().filter(|task| !self.is_served(*task))?;
+                    Some((task, overload(&self.demand(task)?, &self.others(ranked, tasks).urgent, cap)))
                 };
-                tasks.iter().map(|ranked| (ranked.task, late(ranked))).collect()
+                tasks.iter().filter_map(late).collect()
             }
             Content::Edf(tasks) => {
                 let (with, demands) = self.with_deadlines(tasks);
@@ -224,20 +262,54 @@ impl Analysis<'_> {
         &mut self,
         tasks: &[Ranked],
         test: &'static str,
-        bound: impl Fn(&Self, (usize, Demand), &[(usize, Demand)], u64) -> Option<(u64, Option<Dominant>)>,
+        supply: Option<Supply>,
+        bound: impl Fn(&Self, (usize, Demand), &[(Who, Demand)], u64) -> Option<(u64, Option<Dominant>)>,
     ) {
         for ranked in tasks {
-            let Some(demand) = self.demand(ranked.task) else { continue };
-            let others = self.others(ranked, tasks);
-            if let Some(answered) = others.starved {
-                self.starved(ranked.task, answered, test);
+            let Some(task) = ranked.task() else { continue };
+            let Some((demand, others)) = self.answerable(task, ranked, tasks, test) else { continue };
+            if self.is_served(task) {
+                let service = supply.map(|supply| others.service(supply, Decisions::default()));
+                self.served(task, &demand, service, test);
                 continue;
             }
             let limit = demand.deadline.min(demand.period);
-            match bound(self, (ranked.task, demand), &others.urgent_or_equal, limit) {
-                Some((time, dominant)) => self.bounded(ranked.task, time, dominant, test),
-                None => self.unknown(ranked.task, self.beyond(&demand), test),
+            match bound(self, (task, demand), &others.urgent_or_equal, limit) {
+                Some((time, dominant)) => self.bounded(task, time, dominant, test),
+                None => self.unknown(task, self.beyond(&demand), test),
             }
+        }
+    }
+
+    /// What the task asks for and who delays it, if a test can say more than that these have no bound.
+    fn answerable(
+        &mut self,
+        task: usize,
+        ranked: &Ranked,
+        all: &[Ranked],
+        test: &'static str,
+    ) -> Option<(Demand, Others)> {
+        let Some(demand) = self.demand(task) else {
+            // Busy loops have no deadline.
+            self.unknown(task, NO_RATE, test);
+            return None;
+        };
+        let others = self.others(ranked, all);
+        match others.starved {
+            Some(beside) if !self.is_served(task) => self.starved(task, beside, test),
+            Some(_) => self.unknown(task, STARVED, test),
+            None if others.unbounded => self.unknown(task, BELOW_PACKETS, test),
+            None => return Some((demand, others)),
+        }
+        None
+    }
+
+    /// A task that packets release may have several jobs at a time: each is done by the end of the busy period.
+    fn served(&mut self, task: usize, demand: &Demand, service: Option<Service>, test: &'static str) {
+        let time = service.and_then(|service| busy(|w| service.time(demand.requested(w), w)));
+        match time {
+            Some(time) => self.bounded(task, time, None, test),
+            None => self.unknown(task, BEYOND_BUSY, test),
         }
     }
 
@@ -259,19 +331,30 @@ impl Analysis<'_> {
     fn others(&self, task: &Ranked, all: &[Ranked]) -> Others {
         let mut others = Others::default();
         let shared = task.shared_level(all);
-        for other in all.iter().filter(|other| other.task != task.task) {
+        for other in all.iter().filter(|other| other.who != task.who) {
             let mut beside = other.beside(task);
             let inside_shared = |level| other.first_difference(task).is_none_or(|(at, _)| at > level);
             if beside == Beside::LessUrgent && shared.is_some_and(inside_shared) {
                 beside = Beside::Equal;
             }
-            match self.demand(other.task) {
-                _ if beside == Beside::LessUrgent => {}
+            if beside == Beside::LessUrgent {
+                continue;
+            }
+            let t = match other.who {
+                Who::Task(t) => t,
+                Who::Kernel(v) => {
+                    let work = self.kernel(v).unwrap_or_default();
+                    others.urgent_or_equal.extend(work.iter().map(|work| (other.who, work.demand)));
+                    continue;
+                }
+            };
+            match self.demand(t) {
+                None if self.is_served(t) => others.unbounded = true,
                 None if others.starved != Some(Beside::MoreUrgent) => others.starved = Some(beside),
                 None => {}
                 Some(demand) => {
-                    others.urgent_or_equal.push((other.task, demand));
-                    if beside == Beside::MoreUrgent {
+                    others.urgent_or_equal.push((other.who, demand));
+                    if beside == Beside::MoreUrgent && !self.is_served(t) {
                         others.urgent.push(demand);
                     }
                 }
@@ -282,6 +365,9 @@ impl Analysis<'_> {
 
     fn edf_inside(&mut self, tasks: &[usize], supply: &Supply) {
         let test = "EDF in supply";
+        if self.any_served(tasks, test) {
+            return;
+        }
         let (with, demands) = self.with_deadlines(tasks);
         match edf::bounds(&demands, supply) {
             Ok(bounds) => {
@@ -302,9 +388,19 @@ impl Analysis<'_> {
         }
     }
 
-    /// Those of `tasks` that are no busy loops, and what they ask for.
+    /// Those of `tasks` that release jobs themselves, and what they ask for.
     pub(crate) fn with_deadlines(&self, tasks: &[usize]) -> (Vec<usize>, Vec<Demand>) {
-        tasks.iter().filter_map(|t| Some((*t, self.demand(*t)?))).unzip()
+        let own = tasks.iter().filter(|t| !self.is_served(**t));
+        own.filter_map(|t| Some((*t, self.demand(*t)?))).unzip()
+    }
+
+    /// Do packets release some of the tasks? Then there is no answer for any of them.
+    pub(crate) fn any_served(&mut self, tasks: &[usize], test: &'static str) -> bool {
+        let any = tasks.iter().any(|task| self.is_served(*task));
+        if any {
+            tasks.iter().for_each(|task| self.unknown(*task, BESIDE_SERVED, test));
+        }
+        any
     }
 
     // ---- a processor without budgets ----------------------------------------------------------------
@@ -313,10 +409,20 @@ impl Analysis<'_> {
     pub(crate) fn ranked_processor(&mut self, tasks: &[Ranked], costs: &Decisions) {
         let test = "response times";
         for ranked in tasks {
-            let Some(demand) = self.demand(ranked.task) else { continue };
-            let others = self.others(ranked, tasks);
-            if let Some(answered) = others.starved {
-                self.starved(ranked.task, answered, test);
+            let task = match ranked.who {
+                Who::Task(task) => task,
+                Who::Kernel(v) => {
+                    let others = self.others(ranked, tasks);
+                    if others.starved.is_none() && !others.unbounded {
+                        self.services.insert(v, others.service(Supply::WHOLE, costs.clone()));
+                    }
+                    continue;
+                }
+            };
+            let Some((demand, others)) = self.answerable(task, ranked, tasks, test) else { continue };
+            if self.is_served(task) {
+                let service = others.service(Supply::WHOLE, costs.clone());
+                self.served(task, &demand, Some(service), test);
                 continue;
             }
             let above: Vec<Demand> = others.urgent_or_equal.iter().map(|(_, d)| *d).collect();
@@ -328,17 +434,17 @@ impl Analysis<'_> {
                     (Dominant::OtherTasks, guest),
                     (Dominant::OtherVcpus, costs.within(bound)),
                 ];
-                self.bounded(ranked.task, bound, Dominant::greatest(&parts), test);
+                self.bounded(task, bound, Dominant::greatest(&parts), test);
                 continue;
             }
             // The first job after synchronous release is delayed by more urgent tasks alone.
             let free = Decisions::default();
             match fixed_priority::response(&demand, &others.urgent, &free, demand.deadline) {
                 None => {
-                    let example = CounterExample::synchronous(vec![TaskIx(ranked.task)], demand.deadline);
-                    self.refuted(ranked.task, example, test);
+                    let example = CounterExample::synchronous(vec![TaskIx(task)], demand.deadline);
+                    self.refuted(task, example, test);
                 }
-                Some(_) => self.unknown(ranked.task, self.beyond(&demand), test),
+                Some(_) => self.unknown(task, self.beyond(&demand), test),
             }
         }
     }
@@ -346,6 +452,9 @@ impl Analysis<'_> {
     /// EDF on a processor of its own: exact where scheduling is free.
     pub(crate) fn edf_processor(&mut self, tasks: &[usize], costs: &Decisions) {
         let test = "processor demand";
+        if self.any_served(tasks, test) {
+            return;
+        }
         let (with, demands) = self.with_deadlines(tasks);
         if let Err(edf::Failure::Overload(by)) = edf::bounds(&demands, &Supply::WHOLE) {
             let one_of = |i: &usize| demands[*i].deadline <= by;
@@ -383,16 +492,26 @@ impl Analysis<'_> {
     }
 }
 
-/// The tasks that delay one.
+/// Who delays a task.
 #[derive(Default)]
 struct Others {
     urgent: Vec<Demand>,
-    urgent_or_equal: Vec<(usize, Demand)>,
+    urgent_or_equal: Vec<(Who, Demand)>,
+    /// A busy loop.
     starved: Option<Beside>,
+    /// A task whose packets come at any rate.
+    unbounded: bool,
+}
+
+impl Others {
+    /// What is left of a supply.
+    fn service(&self, supply: Supply, costs: Decisions) -> Service {
+        Service { supply, above: self.urgent_or_equal.iter().map(|(_, demand)| *demand).collect(), costs }
+    }
 }
 
 /// A server whose usable budget comes within `time` of a replenishment.
-fn delayed(server: &Server, time: u64) -> Supply {
+pub(crate) fn delayed(server: &Server, time: u64) -> Supply {
     Supply { delay: server.gap + (time - server.usable), budget: server.usable, period: server.period }
 }
 

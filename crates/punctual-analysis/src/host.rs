@@ -7,24 +7,65 @@ use punctual_model::host::{Arrival, DomainIx, Parent, PoolIx, TaskIx, VcpuIx, Wo
 use punctual_sched::{CpuId, CpuSet, Instant, UnitParams};
 
 use crate::demand::Demand;
+use crate::network;
 use crate::overhead::Decisions;
+use crate::pool::{BEST_EFFORT, NOTHING_LEFT};
 use crate::report::{CounterExample, Dominant, Report, TaskReport, VcpuReport, Verdict};
+use crate::supply::Supply;
 use crate::warnings;
 
-/// Analyses every pool of the host.
+/// Analyses every pool and every network of the host.
 pub fn analyse(host: &Host) -> Report {
     let index = Index::new(host);
-    let mut analysis = Analysis::new(host, &index);
-    for pool in 0..host.pools.len() {
-        analysis.pool(pool);
-    }
+    let networks = network::solve(host, &index);
+    let analysis = Analysis::new(host, &index).with_load(&networks.load).all_pools();
     let warnings = warnings::of(&analysis);
     let Analysis { tasks, vcpus, .. } = analysis;
     Report {
         host: host.name.clone(),
         tasks: tasks.into_values().collect(),
         vcpus: vcpus.into_values().collect(),
+        flows: networks.flows,
+        chains: networks.chains,
         warnings,
+    }
+}
+
+/// What networks add to the host's own tasks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Load {
+    /// By vCPU: the work of its domain's kernel in interrupt context, ahead of all tasks.
+    pub(crate) kernels: BTreeMap<usize, Vec<KernelWork>>,
+    /// By task: what arrives at those that packets release. Without an entry nobody knows.
+    pub(crate) served: BTreeMap<usize, Demand>,
+}
+
+/// Hosts without networks.
+static NO_LOAD: Load = Load { kernels: BTreeMap::new(), served: BTreeMap::new() };
+
+/// What one flow makes a kernel do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct KernelWork {
+    /// For all packets of a burst together.
+    pub(crate) demand: Demand,
+    /// Packets in a burst; each of them may find the vCPU asleep.
+    pub(crate) wakes: u64,
+}
+
+/// How a vCPU gets its time, as its kernel sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Service {
+    pub(crate) supply: Supply,
+    /// What is as urgent or more, in the same supply.
+    pub(crate) above: Vec<Demand>,
+    pub(crate) costs: Decisions,
+}
+
+impl Service {
+    /// How long `work` takes at most, when it is in no longer than `window`, in ns.
+    pub(crate) fn time(&self, work: u64, window: u64) -> u64 {
+        let above = self.above.iter().fold(work, |sum, d| sum.saturating_add(d.requested(window)));
+        self.supply.time_for(above.saturating_add(self.costs.within(window)))
     }
 }
 
@@ -60,13 +101,26 @@ pub(crate) struct Index {
 pub(crate) struct Analysis<'h> {
     pub(crate) host: &'h Host,
     pub(crate) index: &'h Index,
+    pub(crate) load: &'h Load,
     /// The only unit whose tasks need answers; all of them if there is none.
     pub(crate) wanted: Option<Unit>,
     /// Answers for tasks, by index.
     pub(crate) tasks: BTreeMap<usize, TaskReport>,
     vcpus: BTreeMap<usize, VcpuReport>,
     /// Is a pool's unit given its budget in every period? Units without an entry have none.
-    pub(crate) delivered: BTreeMap<Unit, bool>,
+    pub(crate) delivered: BTreeMap<Unit, Delivery>,
+    /// By vCPU, for those with kernel work: how it gets its time. Without an entry nobody knows.
+    pub(crate) services: BTreeMap<usize, Service>,
+}
+
+/// Does a unit surely get its budget in every period?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Delivery {
+    Sure,
+    /// Nothing of it is left to use; a greater one may be.
+    TooSmall,
+    /// Others may take its time, and no greater one changes that.
+    Unsure,
 }
 
 /// An upper limit on what a unit gets: `budget` in every `period`, in ns.
@@ -111,8 +165,19 @@ impl Index {
 
 impl<'h> Analysis<'h> {
     pub(crate) fn new(host: &'h Host, index: &'h Index) -> Self {
-        let (tasks, vcpus, delivered) = Default::default();
-        Analysis { host, index, wanted: None, tasks, vcpus, delivered }
+        let (tasks, vcpus, delivered, services) = Default::default();
+        Analysis { host, index, load: &NO_LOAD, wanted: None, tasks, vcpus, delivered, services }
+    }
+
+    /// The same beside what networks add.
+    pub(crate) fn with_load(self, load: &'h Load) -> Self {
+        Analysis { load, ..self }
+    }
+
+    /// Answers for everything.
+    pub(crate) fn all_pools(mut self) -> Self {
+        (0..self.host.pools.len()).for_each(|pool| self.pool(pool));
+        self
     }
 
     /// The same for the tasks of one of the pool's units alone.
@@ -127,7 +192,8 @@ impl<'h> Analysis<'h> {
         }
     }
 
-    /// What a task asks for; `None` for what has no bound: a busy loop, or jobs released by packets.
+    /// What a task asks for; `None` for what has no bound: a busy loop, or jobs released by packets that may come at any
+    /// rate.
     pub(crate) fn demand(&self, task: usize) -> Option<Demand> {
         match self.host.tasks[task].work {
             Work::Jobs { arrival, cost, deadline } => {
@@ -139,8 +205,19 @@ impl<'h> Analysis<'h> {
                 let cost = cost.max.as_ns().max(1);
                 Some(Demand::implicit(cost, period.as_ns().max(1)).due(deadline.as_ns()))
             }
-            Work::Served { .. } | Work::Hog { .. } => None,
+            Work::Served { .. } => self.load.served.get(&task).copied(),
+            Work::Hog { .. } => None,
         }
+    }
+
+    /// Do packets release the task's jobs?
+    pub(crate) fn is_served(&self, task: usize) -> bool {
+        matches!(self.host.tasks[task].work, Work::Served { .. })
+    }
+
+    /// The kernel's work on a vCPU, if it has any.
+    pub(crate) fn kernel(&self, vcpu: usize) -> Option<&'h [KernelWork]> {
+        self.load.kernels.get(&vcpu).map(Vec::as_slice)
     }
 
     /// The processor that each unit of a partitioned policy lives on: the policy itself is asked.
@@ -153,15 +230,15 @@ impl<'h> Analysis<'h> {
     }
 
     /// Adds the decisions that `unit` causes by waking and sleeping, at most `chain` for each. False when they cannot
-    /// be bounded: a guest's scheduler below it acts on timers of its own.
+    /// be bounded: a guest's scheduler below it acts on timers of its own, or packets wake it at any rate.
     pub(crate) fn add_wakes(&self, unit: Unit, chain: u64, costs: &mut Decisions) -> bool {
         match unit {
             Unit::Task(t) => {
                 match self.demand(t) {
-                    Some(demand) => costs.every(demand.period, 2 * chain),
+                    Some(demand) => costs.every_late(demand.period, demand.jitter, 2 * chain),
                     None => costs.also(2 * chain),
                 }
-                true
+                self.demand(t).is_some() || !self.is_served(t)
             }
             Unit::Vcpu(v) => {
                 let domain = self.host.vcpus[v].domain.0;
@@ -169,6 +246,9 @@ impl<'h> Analysis<'h> {
                 // Guests of several vCPUs push and pull tasks between them.
                 let chain = if guest.vcpus.len() > 1 { 2 * chain } else { chain };
                 let timerless = ["fixed-priority", "edf"].contains(&guest.guest.info.name);
+                for KernelWork { demand, wakes } in self.kernel(v).unwrap_or_default() {
+                    costs.every_late(demand.period, demand.jitter, wakes.saturating_mul(2 * chain));
+                }
                 timerless
                     && self.index.in_domain[domain].all().into_iter().all(|u| self.add_wakes(u, chain, costs))
             }
@@ -185,12 +265,17 @@ impl<'h> Analysis<'h> {
         dominant: Option<Dominant>,
         test: &'static str,
     ) {
-        let Some(demand) = self.demand(task) else { return };
+        let (cost, due) = match self.host.tasks[task].work {
+            Work::Jobs { cost, deadline, .. } => (cost.max.as_ns().max(1), deadline.as_ns()),
+            // No packet need ever come.
+            Work::Served { deadline, .. } => (0, deadline.as_ns()),
+            Work::Hog { .. } => return,
+        };
         if self.tasks.contains_key(&task) {
             return;
         }
-        let (verdict, dominant, test) = if demand.cost > demand.deadline {
-            let counter_example = CounterExample::synchronous(vec![TaskIx(task)], demand.deadline);
+        let (verdict, dominant, test) = if cost > due {
+            let counter_example = CounterExample::synchronous(vec![TaskIx(task)], due);
             (Verdict::NotGuaranteed { counter_example }, None, "cost beyond the deadline")
         } else {
             (verdict, dominant, test)
@@ -199,7 +284,7 @@ impl<'h> Analysis<'h> {
             task: TaskIx(task),
             name: self.host.tasks[task].name.clone(),
             parent: parent_of(self.host, task).to_string(),
-            deadline_ns: demand.deadline,
+            deadline_ns: due,
             verdict,
             dominant,
             test,
@@ -245,8 +330,13 @@ impl<'h> Analysis<'h> {
     }
 
     /// Notes the answer for a vCPU's budget: the time it takes to be delivered, or why that is not known.
-    pub(crate) fn budget_of(&mut self, unit: Unit, period: u64, time: Result<u64, &str>) {
-        self.delivered.insert(unit, time.is_ok());
+    pub(crate) fn budget_of(&mut self, unit: Unit, period: u64, time: Result<u64, &'static str>) {
+        let delivery = match time {
+            Ok(_) => Delivery::Sure,
+            Err(NOTHING_LEFT | BEST_EFFORT) => Delivery::TooSmall,
+            Err(_) => Delivery::Unsure,
+        };
+        self.delivered.insert(unit, delivery);
         let Unit::Vcpu(v) = unit else { return };
         let verdict = match time {
             Ok(time) => Verdict::Guaranteed { bound_ns: time, slack_ns: period - time },

@@ -18,6 +18,7 @@ pub mod global_edf;
 pub mod global_fixed_priority;
 mod guest;
 mod host;
+mod network;
 pub mod overhead;
 pub mod packet_path;
 mod pool;
@@ -28,5 +29,8 @@ pub mod synthesize;
 mod warnings;
 
 pub use host::analyse;
-pub use report::{CounterExample, Dominant, Report, TaskReport, VcpuReport, Verdict, Warning};
+pub use report::{
+    ChainReport, CounterExample, Dominant, FlowReport, Latency, Report, TaskReport, VcpuReport, Verdict,
+    Warning,
+};
 pub use warnings::of_enforcement;

@@ -40,9 +40,17 @@ impl Decisions {
         }
     }
 
+    /// The same when causes may come up to `jitter` ns late, and so closer together.
+    pub fn every_late(&mut self, period: u64, jitter: u64, count: u64) {
+        if self.change > 0 {
+            self.every(period, count);
+            self.also(jitter.div_ceil(period).saturating_mul(count));
+        }
+    }
+
     /// Adds causes that occur only once.
     pub fn also(&mut self, count: u64) {
-        self.once += count;
+        self.once = self.once.saturating_add(count);
     }
 
     /// A decision of `price` ns after every `quantum` ns at the latest.

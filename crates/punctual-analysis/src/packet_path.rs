@@ -21,21 +21,27 @@
 //!
 //! Where nothing is known about arrivals, the limits of the queues bound the wait as shipped: [`Path::shipped_by_limits`].
 
-use crate::demand::fixed_point;
 use crate::supply::Supply;
 
-/// Longest delay that is looked for, in ns: a day.
-const HORIZON: u64 = 86_400_000_000_000;
+/// Longest delay that is looked for, in ns: a minute.
+const HORIZON: u64 = 60_000_000_000;
+
+/// Steps towards a busy period; a path that needs more is all but overloaded.
+const STEPS_MAX: u32 = 20_000;
 
 /// What one interface sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flow {
     /// A smaller number is more urgent.
-    pub priority: u32,
-    /// At most so many packets at once, and ...
+    pub priority: u64,
+    /// So many packets at once, ...
     pub burst: u64,
-    /// ... one more every `period` ns; above zero.
+    /// ... every `period` ns (above zero) or less often, ...
     pub period: u64,
+    /// ... up to so much late, in ns. One packet every period and at most b at once is a jitter of b - 1 periods.
+    pub jitter: u64,
+    /// Processor time of the event that tells of a packet, ahead of all packets, in ns.
+    pub event: u64,
     /// Processor time of a packet in TX, in ns; 0 for packets that come from a network card.
     pub tx: u64,
     /// In softnet, in ns.
@@ -49,11 +55,15 @@ pub struct Flow {
 impl Flow {
     /// The most packets that come in a closed interval of length `window`.
     pub fn packets(&self, window: u64) -> u64 {
-        self.burst.saturating_add(window / self.period)
+        (window.saturating_add(self.jitter) / self.period).saturating_add(1).saturating_mul(self.burst)
     }
 
     fn cost(&self) -> u64 {
-        self.tx + self.softnet + self.rx
+        self.event.saturating_add(self.tx).saturating_add(self.softnet).saturating_add(self.rx)
+    }
+
+    fn longest_step(&self) -> u64 {
+        self.event.max(self.tx).max(self.softnet).max(self.rx)
     }
 }
 
@@ -96,13 +106,18 @@ impl Path {
     /// As shipped: the longest delay of any packet from its ring to its destination, in ns, by what can arrive; `None`
     /// when the path can be overloaded.
     pub fn shipped_by_arrivals(&self) -> Option<u64> {
-        let all = |_: &Flow| true;
-        // Each turn starts three rounds.
-        self.busy(all, |packets| packets.saturating_mul(3).saturating_add(2).saturating_mul(3 * self.round))
+        busy(|window| self.shipped_work(window))
+    }
+
+    /// As shipped, or in any other order: all work that can come in a busy period of this length, in ns.
+    pub fn shipped_work(&self, window: u64) -> u64 {
+        // Each stage of each packet may begin a round.
+        self.urgent_work(u64::MAX, window, |packets| packets.saturating_mul(3 * self.round))
     }
 
     /// As shipped: the longest delay of a packet that is not dropped, in ns, whatever the others send; guests only,
-    /// without network cards. In each stage the packet waits behind a full queue, which a turn shortens by a round.
+    /// without network cards, and without the time that events take. In each stage the packet waits behind a full queue,
+    /// which a turn shortens by a round.
     pub fn shipped_by_limits(&self) -> u64 {
         let guests = self.flows.len() as u64;
         let greatest = |of: fn(&Flow) -> u64| self.flows.iter().map(of).max().unwrap_or(0);
@@ -122,10 +137,16 @@ impl Path {
 
     /// RTCA: the longest delay of packets of this priority, in ns; `None` when the path can be overloaded by what is at
     /// least as urgent, or when a batch is more than a round of RX.
-    pub fn rtca(&self, priority: u32) -> Option<u64> {
+    pub fn rtca(&self, priority: u64) -> Option<u64> {
         if self.flows.iter().any(|flow| flow.batch > self.rx_round) {
             return None;
         }
+        busy(|window| self.rtca_work(priority, window))
+    }
+
+    /// RTCA: the work that can keep packets of this priority waiting in a busy period of this length, in ns. Batches are at
+    /// most a round of RX.
+    pub fn rtca_work(&self, priority: u64, window: u64) -> u64 {
         let less_urgent = || self.flows.iter().filter(move |flow| flow.priority > priority);
         let greatest = |of: fn(&Flow) -> u64| less_urgent().map(of).max().unwrap_or(0);
         let batch = greatest(|flow| flow.batch);
@@ -134,43 +155,62 @@ impl Path {
             .saturating_add(batch.saturating_mul(greatest(|flow| flow.softnet)))
             .saturating_add(batch.saturating_mul(greatest(|flow| flow.rx)))
             .saturating_add(3 * self.round);
-        self.busy(|flow| flow.priority <= priority, |packets| packets.saturating_add(2).saturating_mul(turn))
+        self.urgent_work(priority, window, |packets| packets.saturating_add(2).saturating_mul(turn))
     }
 
     /// Preemptive across stages: the longest delay of packets of this priority, in ns; `None` when the path can be
     /// overloaded by what is at least as urgent. Only the packet being processed holds it up.
-    pub fn preemptive(&self, priority: u32) -> Option<u64> {
+    pub fn preemptive(&self, priority: u64) -> Option<u64> {
+        busy(|window| self.preemptive_work(priority, window))
+    }
+
+    /// Preemptive across stages: the work that can keep packets of this priority waiting in a busy period of this length,
+    /// in ns.
+    pub fn preemptive_work(&self, priority: u64, window: u64) -> u64 {
         let less_urgent = self.flows.iter().filter(|flow| flow.priority > priority);
-        let blocked = less_urgent.map(|f| f.tx.max(f.softnet).max(f.rx)).max().unwrap_or(0);
-        self.busy(
-            |flow| flow.priority <= priority,
-            // Any packet in any stage may be the first of a batch.
-            |packets| blocked.saturating_add(packets.saturating_mul(3).saturating_add(1) * self.round),
-        )
+        let under_way = less_urgent.map(Flow::longest_step).max().unwrap_or(0);
+        // Any packet in any stage may be the first of a batch.
+        let rounds = |packets: u64| packets.saturating_mul(3).saturating_add(1).saturating_mul(self.round);
+        self.urgent_work(priority, window, |packets| rounds(packets).saturating_add(under_way))
     }
 
     /// The greatest batch of each level, added up.
     fn batches_of_all_levels(&self) -> u64 {
-        let mut levels: Vec<(u32, u64)> = self.flows.iter().map(|flow| (flow.priority, flow.batch)).collect();
+        let mut levels: Vec<(u64, u64)> = self.flows.iter().map(|flow| (flow.priority, flow.batch)).collect();
         levels.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
         levels.dedup_by_key(|(priority, _)| *priority);
-        levels.iter().map(|(_, batch)| batch).sum()
+        levels.iter().fold(0, |sum, (_, batch)| sum.saturating_add(*batch))
     }
 
-    /// The longest busy period of the `urgent` flows, when besides their own work there is `more` work for so many
-    /// packets of theirs.
-    fn busy(&self, urgent: impl Fn(&Flow) -> bool, more: impl Fn(u64) -> u64) -> Option<u64> {
-        fixed_point(1, HORIZON, |window| {
-            let mut packets = 0u64;
-            let mut work = 0u64;
-            for flow in self.flows.iter().filter(|flow| urgent(flow)) {
-                let count = flow.packets(window);
+    /// The work of packets at least as urgent that come in a window, `more` for so many of them, and the events of all
+    /// others, one each of which may be pending when the window begins.
+    fn urgent_work(&self, priority: u64, window: u64, more: impl Fn(u64) -> u64) -> u64 {
+        let (mut packets, mut work) = (0u64, 0u64);
+        for flow in &self.flows {
+            let count = flow.packets(window);
+            if flow.priority <= priority {
                 packets = packets.saturating_add(count);
                 work = work.saturating_add(count.saturating_mul(flow.cost()));
+            } else {
+                work = work.saturating_add(count.saturating_add(1).saturating_mul(flow.event));
             }
-            work.saturating_add(more(packets))
-        })
+        }
+        work.saturating_add(more(packets))
     }
+}
+
+/// The longest busy period, in ns, when `work` can come in one of the given length; `None` if none ends within
+/// [`HORIZON`] (or so slowly that the search gives up).
+pub(crate) fn busy(work: impl Fn(u64) -> u64) -> Option<u64> {
+    let mut window = 1;
+    for _ in 0..STEPS_MAX {
+        match work(window) {
+            enough if enough <= window => return Some(window),
+            more if more > HORIZON => return None,
+            more => window = more,
+        }
+    }
+    None
 }
 
 /// The same delay when the manager domain's vCPU gets no more than this supply. A busy period is time in which it wants

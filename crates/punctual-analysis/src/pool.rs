@@ -8,8 +8,8 @@ use crate::demand::{Demand, utilization_at_most};
 use crate::fixed_priority::Server;
 use crate::global_edf::{self, KeepingServer};
 use crate::global_fixed_priority;
-use crate::guest::{Content, Supplier};
-use crate::host::{Analysis, Cap, Unit, only_processor};
+use crate::guest::{Content, Supplier, delayed};
+use crate::host::{Analysis, Cap, Service, Unit, only_processor};
 use crate::overhead::Decisions;
 use crate::report::{CounterExample, Dominant};
 use crate::supply::Supply;
@@ -24,8 +24,8 @@ const RTDS_PERIOD: Duration = Duration::from_ms(10);
 /// The default quantum of fixed-priority servers.
 const QUANTUM: Duration = Duration::from_ms(1);
 
-const TIMERS: &str =
-    "a guest below acts on timers of its own, so the time spent on decisions has no bound here";
+const TIMERS: &str = "a guest below acts on timers of its own, or packets wake a task at any rate, so the time spent on \
+                      decisions has no bound here";
 
 /// Which fixed-priority server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -234,9 +234,7 @@ impl Analysis<'_> {
         let problem = match (obstacle, time) {
             (Some(why), _) => Err(why),
             (None, None) => Err("more urgent vCPUs may take the time for its budget"),
-            (None, Some(_)) if server.usable == 0 => {
-                Err("the scheduler's own time may take all of its budget")
-            }
+            (None, Some(_)) if server.usable == 0 => Err(NOTHING_LEFT),
             (None, Some(time)) => Ok(time),
         };
         self.budget_of(unit, own.period, problem);
@@ -251,13 +249,21 @@ impl Analysis<'_> {
         if self.wanted.is_some_and(|wanted| wanted != unit) {
             return;
         }
+        if let (Ok(_), Some(time), true) =
+            (problem, server.time_for_budget(server.usable), kind != Kind::Sporadic)
+        {
+            self.serves(unit, delayed(&server, time));
+        }
         let content = match self.content(unit) {
             Ok(content) => content,
             Err(why) => return self.unknown_below(unit, &why, test),
         };
         let supplier = match problem {
             Err(why) => return self.unsupplied(&content, cap, why, test),
-            Ok(time) if kind == Kind::Sporadic => Supplier::Supply(sporadic_supply(own, time)),
+            Ok(time) if kind == Kind::Sporadic => {
+                self.serves(unit, sporadic_supply(own, time));
+                Supplier::Supply(sporadic_supply(own, time))
+            }
             Ok(_) => Supplier::Server(server),
         };
         self.inside(&content, &supplier, Some(cap));
@@ -289,10 +295,10 @@ impl Analysis<'_> {
         for (i, (unit, own)) in group.iter().zip(&reserved).enumerate() {
             let usable = own.budget.saturating_sub(costs.within(own.period));
             let problem = match () {
-                () if own.budget == 0 => Err("a slice of 0 is best effort"),
+                () if own.budget == 0 => Err(BEST_EFFORT),
                 () if !costs.free() && timers => Err(TIMERS),
                 () if servers.len() > GLOBAL_MAX => Err("too many units for the test"),
-                () if usable == 0 => Err("the scheduler's own time may take all of its budget"),
+                () if usable == 0 => Err(NOTHING_LEFT),
                 () => global_edf::time_for_budget(&servers, i, processors, &costs)
                     .ok_or("other vCPUs may take the time for its budget before its deadline"),
             };
@@ -344,11 +350,23 @@ impl Analysis<'_> {
         if self.wanted.is_some_and(|wanted| wanted != unit) {
             return;
         }
+        if let Ok(supply) = supply {
+            self.serves(unit, supply);
+        }
         match (self.content(unit), supply, cap) {
             (Err(why), ..) => self.unknown_below(unit, &why, test),
             (Ok(content), Ok(supply), cap) => self.inside(&content, &Supplier::Supply(supply), cap),
             (Ok(content), Err(why), Some(cap)) => self.unsupplied(&content, cap, why, test),
             (Ok(_), Err(why), None) => self.unknown_below(unit, why, test),
+        }
+    }
+
+    /// Notes how a vCPU's kernel, if it has one, gets its time.
+    fn serves(&mut self, unit: Unit, supply: Supply) {
+        if let Unit::Vcpu(v) = unit
+            && self.kernel(v).is_some()
+        {
+            self.services.insert(v, Service { supply, above: Vec::new(), costs: Decisions::default() });
         }
     }
 
@@ -378,6 +396,9 @@ impl Analysis<'_> {
         let Some(tasks) = tasks_only(units) else {
             return self.none_known(units, EDF_VCPUS, "global EDF");
         };
+        if self.any_served(&tasks, "global EDF") {
+            return;
+        }
         let mut costs = Decisions::new(self.change_cost(processors), 2 * processors as u64);
         for unit in units {
             self.add_wakes(*unit, processors as u64, &mut costs);
@@ -420,6 +441,9 @@ impl Analysis<'_> {
     fn global_ranked(&mut self, units: &[Unit], processors: usize) {
         let test = "global fixed priority response times";
         let Some(tasks) = tasks_only(units) else { return self.none_known(units, GLOBAL_RANKED, test) };
+        if self.any_served(&tasks, test) {
+            return;
+        }
         let mut costs = Decisions::new(self.change_cost(processors), 2 * processors as u64);
         for unit in units {
             self.add_wakes(*unit, processors as u64, &mut costs);
@@ -481,6 +505,10 @@ fn sporadic_supply(own: Reserved, time: u64) -> Supply {
     let period = 2 * own.period + (time - own.budget);
     Supply { delay: period - own.budget, budget: own.budget, period }
 }
+
+/// Problems that a greater budget may solve.
+pub(crate) const NOTHING_LEFT: &str = "the scheduler's own time may take all of its budget";
+pub(crate) const BEST_EFFORT: &str = "a slice of 0 is best effort";
 
 const MIXED: &str = "affinities that leave some units several processors, but not all, have no test; pin every unit \
                      to one processor or none";

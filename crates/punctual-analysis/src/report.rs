@@ -155,6 +155,49 @@ pub struct VcpuReport {
     pub verdict: Verdict,
 }
 
+/// How late what is sent can come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "latency", rename_all = "kebab-case")]
+pub enum Latency {
+    /// Never later than this; nothing is lost.
+    Bounded {
+        /// In ns.
+        bound_ns: u64,
+    },
+    /// No bound is known.
+    Unknown {
+        /// Why.
+        why: String,
+    },
+}
+
+/// The answer for one flow. The latency is that of the simulator's results: from a packet's creation until its receiver has
+/// it, or until its sender has the answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FlowReport {
+    /// Name.
+    pub name: String,
+    /// `ping`, `request`, `periodic`, `stream` or `storm`.
+    pub kind: &'static str,
+    /// Does the latency include the answer?
+    pub round_trip: bool,
+    /// The bound.
+    #[serde(flatten)]
+    pub latency: Latency,
+}
+
+/// The answer for one chain of tasks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ChainReport {
+    /// Name.
+    pub name: String,
+    /// From the release of the first step to the end of the last, in ns.
+    pub deadline_ns: u64,
+    /// Is it met always? Chains are never refuted.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+}
+
 /// Something a practitioner should know though it is no verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Warning {
@@ -173,13 +216,18 @@ pub struct Report {
     pub tasks: Vec<TaskReport>,
     /// One entry per vCPU with a budget in a pool, in the host's order.
     pub vcpus: Vec<VcpuReport>,
+    /// One entry per flow, in the host's order.
+    pub flows: Vec<FlowReport>,
+    /// One entry per chain, in the host's order.
+    pub chains: Vec<ChainReport>,
     /// In the host's order.
     pub warnings: Vec<Warning>,
 }
 
 impl Report {
-    /// Does every task with deadlines meet all of them?
+    /// Does every task with deadlines meet all of them, and every chain its own?
     pub fn all_guaranteed(&self) -> bool {
         self.tasks.iter().all(|task| task.verdict.is_guaranteed())
+            && self.chains.iter().all(|chain| chain.verdict.is_guaranteed())
     }
 }

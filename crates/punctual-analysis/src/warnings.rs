@@ -1,6 +1,8 @@
 //! What practitioners should know although it is no verdict.
 
 use punctual_model::Host;
+use punctual_model::host::Domain;
+use punctual_model::live::{Backend, HelperPolicy};
 use punctual_sched::registry::OptionValue;
 use punctual_sched::{Duration, UnitParams};
 
@@ -31,11 +33,40 @@ pub(crate) fn of(analysis: &Analysis) -> Vec<Warning> {
         }
         processors(analysis, pool, &units, &mut warnings);
     }
-    for network in &analysis.host.networks {
-        let text = "packets take processor time of its driver domain and guests that no bound here counts";
-        warnings.push(Warning { about: network.name.clone(), text: text.into() });
-    }
+    warnings.extend(analysis.host.domains.iter().filter_map(|domain| helpers(analysis.host, domain)));
     warnings
+}
+
+/// Threads of a VMM that are no vCPUs, on processors of a pool: guests wait for them, nobody schedules them there.
+fn helpers(host: &Host, domain: &Domain) -> Option<Warning> {
+    let helpers = &domain.live.helpers;
+    let pooled = |processor: usize| host.pools.iter().find(|pool| pool.processors.contains(&processor));
+    let text = match &helpers.processors {
+        Some(processors) => {
+            let (processor, pool) = processors.iter().find_map(|p| Some((p, pooled(*p)?)))?;
+            let pool = &pool.name;
+            match helpers.policy {
+                HelperPolicy::Other { .. } => format!(
+                    "its helper threads share processor {processor} with the vCPUs of {pool} and run only when these leave \
+                     time: a vCPU that waits for one waits for less urgent vCPUs as well (priority inversion); give them \
+                     a processor outside of the pools, or `policy = \"fifo\"`"
+                ),
+                HelperPolicy::Fifo { priority } => format!(
+                    "its helper threads run at priority {priority} on processor {processor} of {pool}; their time is in \
+                     no budget and no bound here"
+                ),
+            }
+        }
+        None if matches!(domain.live.backend, Backend::Vm(_) | Backend::Attach(_))
+            && (0..host.processors).all(|p| pooled(p).is_some()) =>
+        {
+            "no processor is outside of the pools for its helper threads: a vCPU that waits for one waits for less urgent \
+             vCPUs as well (priority inversion)"
+                .into()
+        }
+        None => return None,
+    };
+    Some(Warning { about: domain.name.clone(), text })
 }
 
 /// What enforcing budgets only every so often means for each vCPU: it is stopped up to that much later than at the end of
@@ -116,7 +147,8 @@ fn vcpu(
     let mut odd = None;
     for (task, demand) in demands {
         used = used.saturating_add(share(Duration::from_ns(demand.cost), Duration::from_ns(demand.period)));
-        if odd.is_none() && !demand.period.is_multiple_of(period.as_ns()) {
+        let odd_period = !analysis.is_served(task) && !demand.period.is_multiple_of(period.as_ns());
+        if odd.is_none() && odd_period {
             odd = Some((&host.tasks[task].name, Duration::from_ns(demand.period)));
         }
     }

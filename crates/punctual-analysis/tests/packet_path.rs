@@ -15,6 +15,8 @@ fn at(ns: u64) -> Instant {
 #[derive(Clone, Debug)]
 struct Sender {
     flow: Flow,
+    /// Packets at once at most.
+    burst: u64,
     /// Distances of its packets beyond what the arrival curve asks for, in ns.
     pauses: Vec<u64>,
 }
@@ -22,7 +24,7 @@ struct Sender {
 /// Times of arrival, as early as the curve and the pauses permit: the generic cell rate algorithm (ITU-T I.371), which
 /// lets exactly burst + w / period packets into a closed window of length w.
 fn arrivals(sender: &Sender) -> Vec<u64> {
-    let Flow { burst, period, .. } = sender.flow;
+    let (burst, period) = (sender.burst, sender.flow.period);
     let (mut now, mut theoretical) = (0, 0u64);
     let next = |pause: &u64| {
         now = (now + pause).max(theoretical.saturating_sub((burst - 1) * period));
@@ -39,7 +41,7 @@ fn delays(discipline: &mut dyn Discipline, senders: &[Sender], round: u64) -> Ve
         .iter()
         .map(|sender| {
             let params = InterfaceParams {
-                priority: Some(sender.flow.priority),
+                priority: Some(sender.flow.priority as u32),
                 batch: Some(sender.flow.batch as u32),
                 ring_slots: receiver_slots,
                 softnet_limit: Some(65_536),
@@ -109,9 +111,20 @@ fn build(name: &str, options: &[(&'static str, u64)]) -> Box<dyn Discipline> {
 fn sender() -> impl Strategy<Value = Sender> {
     let costs = (1u64..40, 1u64..40, 1u64..40);
     let pauses = prop::collection::vec(prop_oneof![6 => Just(0u64), 1 => 1u64..400], 1..40);
-    (0u32..4, 1u64..6, 200u64..3000, costs, 1u64..5, pauses).prop_map(
+    (0u64..4, 1u64..6, 200u64..3000, costs, 1u64..5, pauses).prop_map(
         |(priority, burst, period, (tx, softnet, rx), batch, pauses)| Sender {
-            flow: Flow { priority, burst, period, tx, softnet, rx, batch },
+            flow: Flow {
+                priority,
+                burst: 1,
+                period,
+                jitter: (burst - 1) * period,
+                event: 0,
+                tx,
+                softnet,
+                rx,
+                batch,
+            },
+            burst,
             pauses,
         },
     )
@@ -158,7 +171,8 @@ proptest! {
     ) {
         // Everybody keeps its ring full for some time.
         let flow = Flow {
-            priority: 0, burst: slots, period: costs.0, tx: costs.0, softnet: costs.1, rx: costs.2, batch: 1,
+            priority: 0, burst: slots, period: costs.0, jitter: 0, event: 0, tx: costs.0, softnet: costs.1,
+            rx: costs.2, batch: 1,
         };
         let path = Path {
             round,
@@ -215,7 +229,17 @@ fn worst_when_full(discipline: &mut dyn Discipline, path: &Path) -> u64 {
 /// rtca Fig. 6: three guests with bursts of three packets, one unit of time in each stage.
 #[test]
 fn rtca_bounds_the_urgent_guest_by_its_own_packets_and_netback_by_everybodys() {
-    let flow = |priority| Flow { priority, burst: 3, period: 1000, tx: 1, softnet: 1, rx: 1, batch: 2 };
+    let flow = |priority| Flow {
+        priority,
+        burst: 3,
+        period: 1000,
+        jitter: 0,
+        event: 0,
+        tx: 1,
+        softnet: 1,
+        rx: 1,
+        batch: 2,
+    };
     let path = Path::new([3, 2, 1].map(flow).to_vec());
     // 9 packets of 3.
     assert_eq!(path.shipped_by_arrivals(), Some(27));
@@ -228,7 +252,8 @@ fn rtca_bounds_the_urgent_guest_by_its_own_packets_and_netback_by_everybodys() {
 
 #[test]
 fn more_than_the_processor_can_do_has_no_bound() {
-    let flow = Flow { priority: 1, burst: 1, period: 2, tx: 1, softnet: 1, rx: 1, batch: 1 };
+    let flow =
+        Flow { priority: 1, burst: 1, period: 2, jitter: 0, event: 0, tx: 1, softnet: 1, rx: 1, batch: 1 };
     let path = Path::new(vec![flow]);
     assert_eq!((path.shipped_by_arrivals(), path.rtca(1), path.preemptive(1)), (None, None, None));
     assert!(path.shipped_by_limits() > 0);

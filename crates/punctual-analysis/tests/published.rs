@@ -270,6 +270,24 @@ fn budgets_shorter_than_ten_looks_at_them_are_warned_of() {
 }
 
 #[test]
+fn helper_threads_among_vcpus_are_warned_of() {
+    use punctual_model::live::{HelperPolicy, Helpers, Live, LiveKeys};
+    let mut host = two_servers("deferrable");
+    let mut warned = |processors, policy| {
+        let helpers = Helpers { processors: Some(processors), policy };
+        host.domains[0].live = Live::from(LiveKeys { helpers, ..LiveKeys::default() });
+        let about = host.domains[0].name.clone();
+        analyse(&host).warnings.into_iter().find(|w| w.about == about).map(|w| w.text)
+    };
+    let inverted = warned(vec![0], HelperPolicy::Other { nice: 0 }).expect("processor 0 is in the pool");
+    assert!(inverted.contains("priority inversion"), "{inverted}");
+    let unbudgeted =
+        warned(vec![0], HelperPolicy::Fifo { priority: 40 }).expect("processor 0 is in the pool");
+    assert!(unbudgeted.contains("in no budget"), "{unbudgeted}");
+    assert_eq!(warned(vec![7], HelperPolicy::Other { nice: 0 }), None);
+}
+
+#[test]
 fn overheads_come_out_of_budgets_and_response_times() {
     let mut host = two_servers("deferrable");
     let before = analyse(&host);

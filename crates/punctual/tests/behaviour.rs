@@ -59,14 +59,33 @@ fn one_run_is_a_json_object_and_several_are_an_array() {
 fn a_synthesized_file_is_guaranteed_and_keeps_its_comments() {
     let directory = TempDir::new().expect("a directory");
     let file = directory.path().join("out.toml");
-    let found = json(&["synthesize", FIVE, "--output", text(&file), "--json"]);
-    assert_eq!((&found["found"], &found["exact"]), (&Value::Bool(true), &Value::Bool(true)));
-    assert_eq!(found["units"].as_array().map(Vec::len), Some(5));
+    // At 70 % the file's own periods do not do.
+    let refused = run(&["synthesize", FIVE]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&refused.stdout).contains("--periods free"), "{refused:?}");
+    let free =
+        ["synthesize", FIVE, "--periods", "free", "--priorities", "free", "--effort", "5000", "--output"];
+    let found = json(&[&free[..], &[text(&file), "--json"]].concat());
+    assert_eq!((&found["found"], found["units"].as_array().map(Vec::len)), (&Value::Bool(true), Some(5)));
     let written = fs::read_to_string(&file).expect("written");
     assert!(written.contains("# A pool is a set of processors"), "{written}");
     stdout(&["check", text(&file)]);
     stdout(&["sim", text(&file), "--fail-on-miss"]);
-    assert_eq!(stdout(&["synthesize", FIVE, "--output", "-"]), written);
+    assert_eq!(stdout(&[&free[..], &["-"]].concat()), written);
+    for vm in 1..=5 {
+        let budget = &found["units"][vm - 1]["budget_ns"];
+        let less = budget.as_u64().expect("ns") - 100_000;
+        let less = format!("domain.vm{vm}.budget={less}ns");
+        let checked = run(&["check", text(&file), "--set", &less]);
+        assert_eq!(checked.status.code(), Some(if less.ends_with("=0ns") { 2 } else { 1 }), "{less}");
+    }
+}
+
+#[test]
+fn at_half_load_the_periods_of_the_file_do() {
+    let half = ["synthesize", FIVE, "--set", "domain.*.generate.load=50%", "--json"];
+    let found = json(&half);
+    assert_eq!((&found["found"], &found["exact"]), (&Value::Bool(true), &Value::Bool(true)));
 }
 
 #[test]

@@ -36,7 +36,7 @@ const DIRECTION: [(&str, &[&str]); 9] = [
     ("punctual-sched", &[]),
     ("punctual-net", &["punctual-sched"]),
     ("punctual-model", &["punctual-sched", "punctual-net"]),
-    ("punctual-analysis", &["punctual-sched", "punctual-model"]),
+    ("punctual-analysis", &["punctual-sched", "punctual-net", "punctual-model"]),
     ("punctual-sim", &["punctual-sched", "punctual-net", "punctual-model"]),
     ("punctual-guest", &[]),
     ("punctual-live", &["punctual-sched", "punctual-model", "punctual-guest"]),

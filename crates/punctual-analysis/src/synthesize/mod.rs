@@ -167,11 +167,18 @@ pub(crate) fn has_budgets(policy: &str) -> bool {
     is_partitioned(policy) || ["rtds", "cbs"].contains(&policy)
 }
 
+const NETWORKS: &str = "how often packets come depends on the budgets of all domains that they pass, and the search looks \
+                        at one after the other; try budgets with `punctual check`";
+
 /// Finds the smallest total bandwidth that guarantees every deadline of the host.
 ///
 /// # Errors
 /// For whom nothing suffices, or that the watch stopped the search.
 pub fn synthesize(host: &Host, options: &Options, watch: Watch) -> Result<Synthesis, Failure> {
+    if let Some(network) = host.networks.first().filter(|_| !host.flows.is_empty() || !host.chains.is_empty())
+    {
+        return Err(Failure::Unmet { name: network.name.clone(), why: vec![NETWORKS.into()] });
+    }
     let mut result = host.clone();
     let mut exact = true;
     for pool in 0..host.pools.len() {

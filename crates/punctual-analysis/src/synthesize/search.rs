@@ -65,8 +65,8 @@ struct Search<'t, 'a> {
     /// Analyses after which the search is content with a solution.
     end: u64,
     exact: bool,
-    /// The longest list that could not go on, with the unit that failed at its end.
-    unmet: Vec<Placed>,
+    /// The longest list that could not go on, and the place in it of the unit that failed.
+    unmet: Option<(Vec<Placed>, usize)>,
 }
 
 impl<'t, 'a> Search<'t, 'a> {
@@ -81,18 +81,19 @@ impl<'t, 'a> Search<'t, 'a> {
         }
         let choices = free_order || units.iter().any(|unit| trial.periods(*unit).len() > 1);
         let end = trial.analyses.saturating_add(effort);
-        let (best, unmet) = (None, Vec::new());
+        let (best, unmet) = (None, None);
         Search { trial, units, processors, free_order, choices, best, end, exact: true, unmet }
     }
 
     fn finish(mut self) -> Result<Solution, Failure> {
         let renumber = self.free_order;
         let Some((_, best)) = self.best.take() else {
-            let why = match self.unmet.len().checked_sub(1) {
-                Some(at) => self.trial.why_not(&self.unmet.clone(), at, self.processors),
-                None => vec!["the search ended before it found anything; try more effort".into()],
+            let Some((list, at)) = self.unmet.take() else {
+                let why = vec!["the search ended before it found anything; try more effort".into()];
+                return Err(Failure::Unmet { name: String::new(), why });
             };
-            let name = self.unmet.last().map_or(String::new(), |p| name_of(self.trial.given(), p.unit));
+            let name = name_of(self.trial.given(), list[at].unit);
+            let why = self.trial.why_not(&list, at, self.processors);
             return Err(Failure::Unmet { name, why });
         };
         let (best, changed) = self.shrink(best)?;
@@ -156,7 +157,10 @@ impl<'t, 'a> Search<'t, 'a> {
             let mut changed = false;
             for at in (0..list.len()).rev() {
                 match self.trial.smallest(&list, at, self.processors)? {
-                    None => return Ok(None),
+                    None => {
+                        self.failed(list, at);
+                        return Ok(None);
+                    }
                     Some(budget) if budget != list[at].budget => (list[at].budget, changed) = (budget, true),
                     Some(_) => {}
                 }
@@ -175,15 +179,13 @@ impl<'t, 'a> Search<'t, 'a> {
             if self.best.as_ref().is_none_or(|(best, _)| cost < *best) {
                 self.best = Some((cost, list));
             }
-        } else {
-            self.failed(list.to_vec());
         }
         Ok(())
     }
 
-    fn failed(&mut self, list: Vec<Placed>) {
-        if list.len() > self.unmet.len() {
-            self.unmet = list;
+    fn failed(&mut self, list: Vec<Placed>, at: usize) {
+        if self.unmet.as_ref().is_none_or(|(longest, _)| list.len() > longest.len()) {
+            self.unmet = Some((list, at));
         }
     }
 
@@ -217,7 +219,8 @@ impl<'t, 'a> Search<'t, 'a> {
                 let period = self.trial.periods(unit).first().copied().unwrap_or(1);
                 let mut list = list.to_vec();
                 list.push(Placed { unit, period, budget: 0 });
-                self.failed(list);
+                let last = list.len() - 1;
+                self.failed(list, last);
                 return Ok(());
             };
             bound = bound.saturating_add(least);

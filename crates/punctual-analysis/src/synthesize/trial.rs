@@ -5,7 +5,7 @@ use punctual_model::host::{Arrival, Work};
 use punctual_sched::{Duration, UnitParams};
 
 use super::{Options, Periods, Stage, Stopped, Watch, params_mut};
-use crate::host::{Analysis, Index, Unit};
+use crate::host::{Analysis, Delivery, Index, Unit};
 use crate::pool::Group;
 
 /// RTDS takes no smaller budgets (`punctual policies rtds`).
@@ -157,11 +157,11 @@ impl<'a> Trial<'a> {
     }
 
     /// Does the unit get its budget, and do its tasks hold their deadlines?
-    fn holds(&mut self, group: &Group, unit: Unit) -> Result<(bool, bool), Stopped> {
+    fn holds(&mut self, group: &Group, unit: Unit) -> Result<(Delivery, bool), Stopped> {
         self.count()?;
         let analysis = self.analysis(group, Some(unit));
-        let delivered = analysis.delivered.get(&unit).copied().unwrap_or(false);
-        Ok((delivered, analysis.tasks.values().all(|task| task.verdict.is_guaranteed())))
+        let delivery = analysis.delivered.get(&unit).copied().unwrap_or(Delivery::Unsure);
+        Ok((delivery, analysis.tasks.values().all(|task| task.verdict.is_guaranteed())))
     }
 
     /// Do all deadlines below the group hold?
@@ -175,7 +175,8 @@ impl<'a> Trial<'a> {
     /// The smallest budget, a multiple of the granularity and at least what it has, with which the unit at `at` holds
     /// its deadlines beside the others of the list.
     ///
-    /// Up to a point more budget helps its tasks; beyond that it is not guaranteed itself.
+    /// Too little is eaten up by the scheduler itself; then more budget helps its tasks; beyond some point it is not
+    /// guaranteed itself.
     pub(super) fn smallest(
         &mut self,
         list: &[Placed],
@@ -197,7 +198,7 @@ impl<'a> Trial<'a> {
         // Is the answer at most so many granules, if there is one?
         let enough = |trial: &mut Self, granules: u64| -> Result<bool, Stopped> {
             trial.budget(unit, granules * granule);
-            trial.holds(&group, unit).map(|(delivered, hold)| hold || !delivered)
+            trial.holds(&group, unit).map(|(delivery, hold)| hold || delivery == Delivery::Unsure)
         };
         if !enough(self, low)? {
             // Doubling steps first: what is still missing is mostly little.
@@ -218,8 +219,8 @@ impl<'a> Trial<'a> {
             low = top;
         }
         self.budget(unit, low * granule);
-        let (delivered, hold) = self.holds(&group, unit)?;
-        Ok((delivered && hold).then_some(low * granule))
+        let (delivery, hold) = self.holds(&group, unit)?;
+        Ok((delivery == Delivery::Sure && hold).then_some(low * granule))
     }
 
     /// Why a unit's tasks do not hold their deadlines beside the others of the list, with the largest budget that it
@@ -229,23 +230,26 @@ impl<'a> Trial<'a> {
         let Placed { unit, period, .. } = list[at];
         let granule = self.options.granularity.as_ns().max(1);
         let group = group(list, processors);
-        let mut delivered = |granules: u64| {
+        let mut possible = |granules: u64| {
             self.budget(unit, granules * granule);
             let analysis = self.analysis(&group, Some(unit));
-            analysis.delivered.get(&unit).copied().unwrap_or(false)
+            analysis.delivered.get(&unit).is_some_and(|delivery| *delivery != Delivery::Unsure)
         };
         let (mut low, mut high) = (0, period / granule + 1);
         while high - low > 1 {
             let middle = low + (high - low) / 2;
-            if delivered(middle) { low = middle } else { high = middle }
+            if possible(middle) { low = middle } else { high = middle }
         }
         let period = Duration::from_ns(period);
         let budget = Duration::from_ns(low * granule);
-        let with = match low {
-            0 => format!("not even {} in every {period} is surely left for it", self.options.granularity),
-            _ => format!("with {budget} in every {period}, the most it surely gets"),
-        };
-        self.budget(unit, low.max(1) * granule);
+        if low == 0 {
+            return vec![format!(
+                "not even {} in every {period} is surely left for it",
+                self.options.granularity
+            )];
+        }
+        let with = format!("with {budget} in every {period}, the most it surely gets");
+        self.budget(unit, low * granule);
         let analysis = self.analysis(&group, Some(unit));
         let missing = analysis.tasks.values().filter(|task| !task.verdict.is_guaranteed());
         std::iter::once(with).chain(missing.map(|task| super::said(&task.name, &task.verdict))).collect()

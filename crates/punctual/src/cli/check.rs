@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use punctual_analysis::{Report, TaskReport, Verdict, analyse, of_enforcement};
+use punctual_analysis::{Latency, Report, TaskReport, Verdict, analyse, of_enforcement};
 use punctual_report::format::fmt_duration;
 use punctual_report::table::{self, WIDTH};
 use punctual_sched::Duration;
@@ -15,8 +15,9 @@ use super::{Failure, exit};
 /// Say which deadlines are guaranteed, without running anything.
 ///
 /// A guarantee holds for every release pattern that the file permits. What is not guaranteed comes with a release
-/// pattern that misses the deadline; `unknown` means that the tests decide neither, and why. Exit code 0: every deadline
-/// is guaranteed, 1: not, 2: the command line or the file is wrong. docs/analysis.md explains the tests.
+/// pattern that misses the deadline; `unknown` means that the tests decide neither, and why. Flows over networks get a
+/// bound on their latency, chains of tasks one on their way from end to end. Exit code 0: every deadline of a task or
+/// chain is guaranteed, 1: not, 2: the command line or the file is wrong. docs/analysis.md explains the tests.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual check examples/five-vms.toml                    is it guaranteed, and with how much slack?\n  \
@@ -67,6 +68,10 @@ fn text(report: &Report, colour: bool) -> String {
         out += &budgets(report, colour);
         out.push('\n');
     }
+    for part in [flows(report, colour), chains(report, colour)].into_iter().flatten() {
+        out += &part;
+        out.push('\n');
+    }
     for warning in &report.warnings {
         out += &wrapped("", &format!("warning: {}: {}", warning.about, warning.text));
     }
@@ -90,6 +95,10 @@ fn summary(report: &Report) -> String {
             open - refuted
         ),
     };
+    if !report.chains.is_empty() {
+        let held = report.chains.iter().filter(|chain| chain.verdict.is_guaranteed()).count();
+        let _ = writeln!(text, "{held} of {} chains are guaranteed.", report.chains.len());
+    }
     text
 }
 
@@ -114,25 +123,30 @@ fn tasks_of(parent: &str, tasks: &[TaskReport], colour: bool) -> String {
     };
     let names: Vec<&str> = tasks.iter().map(|task| task.name.as_str()).collect();
     let rows: Vec<_> = tasks.iter().map(row).collect();
+    let why = tasks.iter().filter_map(|task| Some((reason(&task.verdict)?, task.name.as_str())));
     let columns = ["verdict", "bound", "deadline", "slack", "mostly"];
-    table::matrix(parent, &names, &columns, &rows, colour) + &reasons(tasks)
+    table::matrix(parent, &names, &columns, &rows, colour) + &once_each(why)
 }
 
-/// Why tasks are not guaranteed, each reason once.
-fn reasons(tasks: &[TaskReport]) -> String {
+/// Why there is no guarantee, if there is none.
+fn reason(verdict: &Verdict) -> Option<String> {
+    match verdict {
+        Verdict::Guaranteed { .. } => None,
+        Verdict::Unknown { why } => Some(format!("unknown: {why}")),
+        Verdict::NotGuaranteed { counter_example } => {
+            let by = time(counter_example.missed_by_ns);
+            Some(format!("misses by {by} with {}", counter_example.pattern))
+        }
+    }
+}
+
+/// Each reason once, with all that it is about.
+fn once_each<'n>(all: impl IntoIterator<Item = (String, &'n str)>) -> String {
     let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
-    for task in tasks {
-        let reason = match &task.verdict {
-            Verdict::Guaranteed { .. } => continue,
-            Verdict::Unknown { why } => format!("unknown: {why}"),
-            Verdict::NotGuaranteed { counter_example } => {
-                let by = time(counter_example.missed_by_ns);
-                format!("misses by {by} with {}", counter_example.pattern)
-            }
-        };
+    for (reason, name) in all {
         match reasons.iter_mut().find(|(known, _)| *known == reason) {
-            Some((_, names)) => names.push(&task.name),
-            None => reasons.push((reason, vec![&task.name])),
+            Some((_, names)) => names.push(name),
+            None => reasons.push((reason, vec![name])),
         }
     }
     reasons.iter().map(|(reason, names)| wrapped("  ", &format!("{}: {reason}", names.join(", ")))).collect()
@@ -162,6 +176,38 @@ fn budgets(report: &Report, colour: bool) -> String {
         text += &wrapped("  ", &format!("{}: {why}", vcpu.name));
     }
     text
+}
+
+fn flows(report: &Report, colour: bool) -> Option<String> {
+    let names: Vec<&str> = report.flows.iter().map(|flow| flow.name.as_str()).collect();
+    let mut rows = Vec::new();
+    let mut why = Vec::new();
+    for flow in &report.flows {
+        let within = match &flow.latency {
+            Latency::Bounded { bound_ns } => time(*bound_ns),
+            Latency::Unknown { why: reason } => {
+                why.push((format!("unknown: {reason}"), flow.name.as_str()));
+                "unknown".into()
+            }
+        };
+        let way = if flow.round_trip { "there and back" } else { "one way" };
+        rows.push(vec![flow.kind.into(), way.into(), within]);
+    }
+    let columns = ["kind", "latency", "at most"];
+    (!rows.is_empty()).then(|| table::matrix("Flows", &names, &columns, &rows, colour) + &once_each(why))
+}
+
+fn chains(report: &Report, colour: bool) -> Option<String> {
+    let names: Vec<&str> = report.chains.iter().map(|chain| chain.name.as_str()).collect();
+    let mut rows = Vec::new();
+    let mut why = Vec::new();
+    for chain in &report.chains {
+        let [verdict, bound, slack] = cells(&chain.verdict);
+        rows.push(vec![verdict, bound, time(chain.deadline_ns), slack]);
+        why.extend(reason(&chain.verdict).map(|reason| (reason, chain.name.as_str())));
+    }
+    let columns = ["verdict", "bound", "deadline", "slack"];
+    (!rows.is_empty()).then(|| table::matrix("Chains", &names, &columns, &rows, colour) + &once_each(why))
 }
 
 /// Lines of at most [`WIDTH`], the later ones indented a little more.

@@ -66,7 +66,7 @@ Examples:
   punctual sim examples/five-vms.toml --policy all         under every policy, side by side
   punctual sweep examples/five-vms.toml --vary 'domain.*.generate.load=30%..100%:10%'
   punctual check examples/five-vms.toml                    which deadlines are guaranteed?
-  punctual synthesize examples/five-vms.toml               which budgets guarantee all of them?
+  punctual synthesize host.toml                            which budgets guarantee all of them?
   punctual run examples/misbehaving.toml --policy deferrable,linux-cfs     five real VMs on this machine
   punctual doctor                                          what threatens latency on this machine?
   punctual sim examples/five-vms.toml --report out.html    the whole story as one HTML page

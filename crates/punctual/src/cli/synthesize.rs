@@ -28,13 +28,15 @@ use super::{Failure, exit, interrupt};
 ///
 /// Budgets are found for every vCPU under a policy with budgets (and for every task that such a policy schedules
 /// itself); priorities and processors where the file gives none. vCPUs without deadlines inside keep what the file
-/// reserves for them; other domains need no budget in the file, and with `--periods free` no period. The result is analysed again as a whole, and no budget in it can be one step smaller. Exit code 0:
-/// found, 1: nothing suffices, 2: the command line or the file is wrong. docs/analysis.md explains the search.
+/// reserves for them; other domains need no budget in the file, and with `--periods free` no period. The result is
+/// analysed again as a whole, and no budget in it can be one step smaller. Exit code 0: found, 1: nothing suffices, 2: the
+/// command line or the file is wrong. docs/analysis.md explains the search.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    punctual synthesize examples/five-vms.toml                    which budgets are enough?\n  \
-    punctual synthesize examples/five-vms.toml --output out.toml  the same file with these budgets\n  \
-    punctual synthesize host.toml --periods free --margin 20%     also the best periods, with room to grow\n  \
+    punctual synthesize host.toml                          which budgets are enough?\n  \
+    punctual synthesize host.toml --output out.toml        the same file with these budgets\n  \
+    punctual synthesize host.toml --margin 20%             with room for costs to grow\n  \
+    punctual synthesize examples/five-vms.toml --periods free --priorities free\n  \
     punctual synthesize host.toml --policy periodic --json")]
 pub struct Args {
     /// The host file; `-` reads standard input.
@@ -255,6 +257,9 @@ fn unmet(args: &Args, ui: &Ui, name: &str, why: &[String]) -> Result<u8, Failure
     } else {
         let mut text = format!("Nothing guarantees {name}:\n");
         why.iter().for_each(|reason| text += &wrapped("  ", reason));
+        if args.periods == PeriodChoice::Given {
+            text += "Other periods may do: --periods free, and --priorities free.\n";
+        }
         ui.print(text)?;
     }
     Ok(exit::MISSED)

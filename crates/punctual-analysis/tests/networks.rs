@@ -1,0 +1,227 @@
+//! The simulator as adversary of networks: no packet and no chain is later than its bound, and nothing bounded is lost.
+//!
+//! `PUNCTUAL_SOUNDNESS_NETWORKS` sets the number of random hosts.
+
+#[path = "../../punctual-sim/tests/common/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "each test binary uses its part")]
+mod common;
+mod random;
+
+use std::fmt::Write as _;
+
+use punctual_analysis::{Latency, Report, Verdict, analyse};
+use punctual_model::Host;
+use punctual_model::file::{Overrides, parse};
+use punctual_sched::Duration;
+use punctual_sim::simulate;
+use random::Random;
+
+fn host(text: &str) -> Host {
+    parse(text, "test.toml", &Overrides::default()).unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
+/// A pool's unit: a budget where the policy takes one, on one of so many processors.
+fn unit(random: &mut Random, policy: &str, share: u64, priority: u64, processor: usize) -> String {
+    let period = random.of(&[1u64, 2, 5, 10]);
+    let budget = (period * 10 * random.within(share / 2, share)).max(20);
+    match policy {
+        "fixed-priority" => format!("priority = {priority}\naffinity = [{processor}]\n"),
+        "rtds" => {
+            format!(
+                "budget = '{budget}us'\nperiod = '{period}ms'\naffinity = [{processor}]\nextratime = false\n"
+            )
+        }
+        _ => format!(
+            "budget = '{budget}us'\nperiod = '{period}ms'\npriority = {priority}\naffinity = [{processor}]\n"
+        ),
+    }
+}
+
+fn cost(random: &mut Random, most: u64) -> String {
+    format!("'{}ns'", random.within(100, most))
+}
+
+/// Two to four guests, sometimes two on a processor, sometimes beside the driver domain, with flows and a chain.
+fn random_network(random: &mut Random) -> String {
+    let guests = random.within(2, 4) as usize;
+    let processors = random.within(1, 3) as usize;
+    let policy =
+        random.of(&["fixed-priority", "fixed-priority", "deferrable", "periodic", "sporadic", "rtds"]);
+    let with_driver = random.one_in(3);
+    let mut text = format!(
+        "duration = '60ms'\nseed = {}\n[machine]\nprocessors = {}\n",
+        random.next() >> 12,
+        processors + 1
+    );
+    if random.one_in(3) {
+        let (decision, switch) = (cost(random, 1_000), cost(random, 3_000));
+        let _ = writeln!(text, "[machine.overheads]\ndecision = {decision}\ncontext_switch = {switch}");
+    }
+    if with_driver {
+        let all: Vec<usize> = (0..=processors).collect();
+        let _ = writeln!(text, "[pool.guests]\nprocessors = {all:?}\npolicy = '{policy}'");
+        text += &format!("[domain.dom0]\n{}", unit(random, policy, 60, 0, 0));
+    } else {
+        let all: Vec<usize> = (1..=processors).collect();
+        let _ = writeln!(text, "[pool.driver]\nprocessors = [0]\npolicy = 'fixed-priority'");
+        let _ = writeln!(text, "[pool.guests]\nprocessors = {all:?}\npolicy = '{policy}'");
+        text += "[domain.dom0]\npool = 'driver'\n";
+    }
+    let steps = random.within(1, 3).min(guests as u64) as usize;
+    for guest in 1..=guests {
+        let first = usize::from(!with_driver);
+        let at = first + guest % (processors + 1 - first);
+        let share = 100 * (processors as u64) / guests as u64;
+        let _ = write!(text, "[domain.g{guest}]\npool = 'guests'\n");
+        let priority = random.within(1, guests as u64);
+        text += &unit(random, policy, share.min(80), priority, at);
+        if random.one_in(2) {
+            let period = random.of(&[5u64, 10, 20]);
+            let task_cost = random.within(50, 100 * period);
+            let _ = writeln!(
+                text,
+                "[domain.g{guest}.task.own]\nperiod = '{period}ms'\ncost = '{task_cost}us'\npriority = {}\noffset = '{}us'",
+                random.within(0, 3),
+                random.within(0, 5_000),
+            );
+        }
+        if guest <= steps {
+            let when = match guest {
+                1 => format!("period = '{}ms'", random.of(&[4, 10, 20])),
+                _ => "on_packet = true\ndeadline = '20ms'".into(),
+            };
+            let step_cost = random.within(50, 800);
+            let step_priority = random.within(0, 3);
+            let _ = writeln!(
+                text,
+                "[domain.g{guest}.task.step]\n{when}\ncost = '{step_cost}us'\npriority = {step_priority}"
+            );
+        }
+    }
+    let discipline = random.of(&["netback", "rtca", "preemptive"]);
+    let events = random.of(&["first", "first", "one-by-one"]);
+    let scan = random.of(&["resume", "first", "word"]);
+    let _ = writeln!(
+        text,
+        "[network.lan]\ndriver = 'dom0'\ndiscipline = '{discipline}'\nevents = '{events}'\nscan = '{scan}'"
+    );
+    if discipline != "netback" {
+        let _ = writeln!(text, "{discipline} = {{ batch = {} }}", random.of(&[1, 1, 2, 8, 64]));
+    }
+    text += "[network.lan.outside.client]\nturnaround = '15us'\n[network.lan.costs]\n";
+    let scale = random.of(&[2_000, 2_000, 5_000, 5_000, 20_000, 60_000]);
+    for name in ["guest_send", "guest_receive", "tx", "softnet", "rx"] {
+        let _ = writeln!(text, "{name} = {}", cost(random, scale));
+    }
+    for name in ["event", "interrupt", "round", "nic_receive", "nic_send"] {
+        let _ = writeln!(text, "{name} = {}", cost(random, 2_000));
+    }
+    if random.one_in(3) {
+        text += "jitter = '20%'\n";
+    }
+    if random.one_in(3) {
+        let guest = random.within(1, guests as u64);
+        let _ = writeln!(
+            text,
+            "[network.lan.interface.g{guest}]\npriority = {}\nring_slots = {}",
+            random.within(0, 5),
+            random.of(&[4, 16, 256]),
+        );
+    }
+    for flow in 0..random.within(1, 4) {
+        random_flow(random, &mut text, guests, flow);
+    }
+    if steps > 1 {
+        let steps: Vec<String> = (1..=steps).map(|step| format!("'g{step}.step'")).collect();
+        let _ = writeln!(text, "[chain.loop]\nsteps = [{}]\ndeadline = '50ms'", steps.join(", "));
+    }
+    text
+}
+
+fn random_flow(random: &mut Random, text: &mut String, guests: usize, flow: u64) {
+    let from = random.within(0, guests as u64);
+    let to = (from + random.within(1, guests as u64)) % (guests as u64 + 1);
+    let name = |end: u64| if end == 0 { "client".to_string() } else { format!("g{end}") };
+    let kind =
+        random.of(&["ping", "request", "request", "periodic", "periodic", "periodic", "storm", "stream"]);
+    let _ = writeln!(text, "[flow.f{flow}]\nkind = '{kind}'\nfrom = '{}'\nto = '{}'", name(from), name(to));
+    let _ =
+        writeln!(text, "start = '{}us'\nbytes = {}", random.within(0, 3_000), random.of(&[98, 256, 1514]));
+    let period = random.of(&[500, 1_000, 2_000, 5_000, 10_000]);
+    match kind {
+        "ping" => {
+            let _ = writeln!(text, "pause = '{}us'", random.of(&[0, 500, 3_000]));
+        }
+        "request" if !random.one_in(4) => {
+            let _ = writeln!(text, "period = '{period}us'");
+        }
+        "periodic" => {
+            let _ = writeln!(text, "period = '{period}us'\nburst = {}", random.of(&[1, 1, 2, 5, 20]));
+        }
+        "storm" => {
+            let _ = writeln!(text, "interval = '{}us'", random.of(&[20, 50, 200]));
+        }
+        _ => {}
+    }
+}
+
+/// Nothing that is bounded comes later, or is lost. Returns how close a packet or chain came to its bound, in thousandths.
+fn hold(text: &str, report: &Report, host: &Host) -> u64 {
+    let results = simulate(host).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let mut closest = 0;
+    let below = |name: &str, worst: Duration, bound: u64| {
+        let worst = worst.as_ns();
+        assert!(worst <= bound, "{name}: {worst} ns, bound {bound} ns\n{text}\n{report:#?}");
+        worst * 1000 / bound.max(1)
+    };
+    for (flow, result) in report.flows.iter().zip(&results.flows) {
+        if let Latency::Bounded { bound_ns } = flow.latency {
+            closest = closest.max(below(&flow.name, result.latency.max(), bound_ns));
+            let dropped = &result.packets.dropped;
+            let lost = dropped.send_queue + dropped.nic + dropped.softnet + dropped.destination_ring;
+            assert_eq!(lost, 0, "{} loses packets\n{text}", flow.name);
+        }
+    }
+    for (chain, result) in report.chains.iter().zip(&results.chains) {
+        if let Verdict::Guaranteed { bound_ns, .. } = chain.verdict {
+            closest = closest.max(below(&chain.name, result.jobs.response.max(), bound_ns));
+        }
+    }
+    for task in &report.tasks {
+        if let Verdict::Guaranteed { bound_ns, .. } = task.verdict {
+            let jobs = &results.tasks[task.task.0].jobs;
+            below(&format!("{}.{}", task.parent, task.name), jobs.response.max(), bound_ns);
+            assert_eq!(jobs.missed, 0, "{text}");
+        }
+    }
+    closest
+}
+
+#[test]
+fn no_packet_chain_or_task_is_later_than_its_bound_and_nothing_bounded_is_lost() {
+    let hosts = std::env::var("PUNCTUAL_SOUNDNESS_NETWORKS").map_or(300, |n| n.parse().expect("a number"));
+    let (mut flows, mut flows_bounded, mut chains, mut chains_held, mut closest) = (0, 0, 0, 0, 0);
+    for case in 0..hosts {
+        let mut random = Random((3 << 40) + case);
+        let text = random_network(&mut random);
+        let of = host(&text);
+        let report = analyse(&of);
+        flows += report.flows.len();
+        flows_bounded += report.flows.iter().filter(|f| matches!(f.latency, Latency::Bounded { .. })).count();
+        chains += report.chains.len();
+        chains_held += report.chains.iter().filter(|c| c.verdict.is_guaranteed()).count();
+        for _ in 0..3 {
+            let mut attacked = of.clone();
+            for flow in &mut attacked.flows {
+                flow.start = Duration::from_us(random.within(0, 4_000));
+            }
+            attacked.seed = random.next();
+            closest = closest.max(hold(&text, &report, &attacked));
+        }
+    }
+    println!(
+        "{flows_bounded} of {flows} flows bounded, {chains_held} of {chains} chains guaranteed; the closest came to \
+         {closest} thousandths of its bound"
+    );
+    assert!(hosts < 100 || (flows_bounded > flows / 10 && flows_bounded < flows && chains_held > 0));
+}
