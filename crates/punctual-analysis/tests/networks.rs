@@ -3,7 +3,7 @@
 //! `PUNCTUAL_SOUNDNESS_NETWORKS` sets the number of random hosts.
 
 #[path = "../../punctual-sim/tests/common/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "each test binary uses its part")]
+#[allow(unused_imports, reason = "each test binary uses its part")]
 mod common;
 mod random;
 
@@ -224,4 +224,82 @@ fn no_packet_chain_or_task_is_later_than_its_bound_and_nothing_bounded_is_lost()
          {closest} thousandths of its bound"
     );
     assert!(hosts < 100 || (flows_bounded > flows / 10 && flows_bounded < flows && chains_held > 0));
+}
+
+/// A sensor sends to a control program, beside one guest that sends to another as fast as it can.
+fn beside_a_storm(guests: &str, discipline: &str) -> Host {
+    host(&format!(
+        "[machine]\nprocessors = 5\n[pool.driver]\nprocessors = [0]\npolicy = 'fixed-priority'\n\
+         [pool.guests]\nprocessors = [1, 2, 3, 4]\npolicy = '{guests}'\n[domain.dom0]\npool = 'driver'\n\
+         [domain.sensor]\npool = 'guests'\npriority = 1\naffinity = [1]\n\
+         [domain.sensor.task.read]\nperiod = '10ms'\ncost = '1ms'\n\
+         [domain.control]\npool = 'guests'\npriority = 1\naffinity = [2]\n\
+         [domain.control.task.act]\non_packet = true\ncost = '1ms'\ndeadline = '5ms'\n\
+         [domain.noise1]\npool = 'guests'\npriority = 2\naffinity = [3]\n\
+         [domain.noise2]\npool = 'guests'\npriority = 2\naffinity = [4]\n\
+         [network.lan]\ndriver = 'dom0'\ndiscipline = '{discipline}'\n\
+         [flow.telemetry]\nkind = 'periodic'\nfrom = 'sensor'\nto = 'control'\nperiod = '5ms'\n\
+         [flow.flood]\nkind = 'storm'\nfrom = 'noise1'\nto = 'noise2'\n\
+         [chain.loop]\nsteps = ['sensor.read', 'control.act']\ndeadline = '5ms'\n"
+    ))
+}
+
+fn said(latency: &Latency) -> &str {
+    match latency {
+        Latency::Bounded { .. } => "bounded",
+        Latency::Unknown { why } => why,
+    }
+}
+
+#[test]
+fn beside_a_storm_only_disciplines_with_priorities_bound_packets() {
+    let shipped = analyse(&beside_a_storm("fixed-priority", "netback"));
+    assert!(
+        said(&shipped.flows[0].latency).contains("overloaded by the packets of all together"),
+        "{shipped:?}"
+    );
+    assert!(!shipped.chains[0].verdict.is_guaranteed() && !shipped.all_guaranteed());
+    let bound = |discipline| {
+        let host = beside_a_storm("fixed-priority", discipline);
+        let report = analyse(&host);
+        let Latency::Bounded { bound_ns } = report.flows[0].latency else { panic!("{report:#?}") };
+        let Verdict::Guaranteed { bound_ns: chain, .. } = report.chains[0].verdict else {
+            panic!("{report:#?}")
+        };
+        assert_ne!(said(&report.flows[1].latency), "bounded");
+        let results = simulate(&host).expect("a valid host");
+        assert!(results.flows[0].latency.max().as_ns() <= bound_ns);
+        assert!(results.chains[0].jobs.response.max().as_ns() <= chain);
+        (bound_ns, chain)
+    };
+    let (rtca, preemptive) = (bound("rtca"), bound("preemptive"));
+    assert!(preemptive.0 < rtca.0 && preemptive.1 < rtca.1, "{rtca:?} {preemptive:?}");
+}
+
+#[test]
+fn guests_without_a_guarantee_have_no_bounds_on_packets() {
+    let report = analyse(&beside_a_storm("credit", "rtca"));
+    assert!(said(&report.flows[0].latency).contains("no guarantee of processor time"), "{report:#?}");
+    assert!(!report.chains[0].verdict.is_guaranteed());
+}
+
+#[test]
+fn tasks_released_by_packets_delay_others_but_refute_nobody() {
+    // Were packets to come at once, `own` would be late; nothing says that they come at all.
+    let text = "[machine]\nprocessors = 2\n[pool.all]\npolicy = 'fixed-priority'\n[domain.dom0]\naffinity = [0]\n\
+                [domain.a]\npriority = 2\naffinity = [0]\n[domain.b]\naffinity = [1]\n\
+                [domain.b.task.serve]\non_packet = true\ncost = '6ms'\ndeadline = '20ms'\npriority = 1\n\
+                [domain.b.task.own]\nperiod = '10ms'\ncost = '5ms'\npriority = 2\n\
+                [network.lan]\ndriver = 'dom0'\n\
+                [flow.ask]\nkind = 'request'\nfrom = 'a'\nto = 'b'\nserver = 'b.serve'\n";
+    let paced = analyse(&host(&format!("{text}period = '9ms'\n")));
+    let verdict = |report: &Report, name: &str| {
+        report.tasks.iter().find(|task| task.name == name).map(|task| task.verdict.clone()).expect("a task")
+    };
+    assert!(verdict(&paced, "serve").is_guaranteed(), "{paced:#?}");
+    assert!(matches!(verdict(&paced, "own"), Verdict::Unknown { .. }), "{paced:#?}");
+    let slow = analyse(&host(&format!("{text}period = '100ms'\n")));
+    assert!(matches!(verdict(&slow, "own"), Verdict::Unknown { .. }), "6 and 5 ms within 10 ms");
+    let unpaced = analyse(&host(&format!("{text}timeout = '1ms'\n")));
+    assert!(matches!(verdict(&unpaced, "own"), Verdict::Unknown { .. }), "{unpaced:#?}");
 }

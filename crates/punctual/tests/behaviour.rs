@@ -63,8 +63,7 @@ fn a_synthesized_file_is_guaranteed_and_keeps_its_comments() {
     let refused = run(&["synthesize", FIVE]);
     assert_eq!(refused.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&refused.stdout).contains("--periods free"), "{refused:?}");
-    let free =
-        ["synthesize", FIVE, "--periods", "free", "--priorities", "free", "--effort", "5000", "--output"];
+    let free = ["synthesize", FIVE, "--periods", "free", "--output"];
     let found = json(&[&free[..], &[text(&file), "--json"]].concat());
     assert_eq!((&found["found"], found["units"].as_array().map(Vec::len)), (&Value::Bool(true), Some(5)));
     let written = fs::read_to_string(&file).expect("written");

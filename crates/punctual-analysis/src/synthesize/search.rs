@@ -47,6 +47,12 @@ pub(super) fn solve_within(
 ) -> Result<Solution, Failure> {
     let mut search = Search::new(trial, units, processors, effort);
     if search.free_order {
+        if search.all_given {
+            // The file's order is as good a guess as any, and so much faster to search that it bounds the rest.
+            search.free_order = false;
+            search.descend(&[])?;
+            (search.free_order, search.exact) = (true, true);
+        }
         search.audsley()?;
     }
     search.descend(&[])?;
@@ -59,6 +65,8 @@ struct Search<'t, 'a> {
     processors: usize,
     /// May the search choose priorities?
     free_order: bool,
+    /// Has the file priorities for all units?
+    all_given: bool,
     /// Is there anything to choose but budgets?
     choices: bool,
     best: Option<(u64, Vec<Placed>)>,
@@ -82,7 +90,7 @@ impl<'t, 'a> Search<'t, 'a> {
         let choices = free_order || units.iter().any(|unit| trial.periods(*unit).len() > 1);
         let end = trial.analyses.saturating_add(effort);
         let (best, unmet) = (None, None);
-        Search { trial, units, processors, free_order, choices, best, end, exact: true, unmet }
+        Search { trial, units, processors, free_order, all_given, choices, best, end, exact: true, unmet }
     }
 
     fn finish(mut self) -> Result<Solution, Failure> {

@@ -36,7 +36,7 @@ use super::{Failure, exit, interrupt};
     punctual synthesize host.toml                          which budgets are enough?\n  \
     punctual synthesize host.toml --output out.toml        the same file with these budgets\n  \
     punctual synthesize host.toml --margin 20%             with room for costs to grow\n  \
-    punctual synthesize examples/five-vms.toml --periods free --priorities free\n  \
+    punctual synthesize examples/five-vms.toml --periods free   the best periods as well\n  \
     punctual synthesize host.toml --policy periodic --json")]
 pub struct Args {
     /// The host file; `-` reads standard input.
@@ -258,7 +258,7 @@ fn unmet(args: &Args, ui: &Ui, name: &str, why: &[String]) -> Result<u8, Failure
         let mut text = format!("Nothing guarantees {name}:\n");
         why.iter().for_each(|reason| text += &wrapped("  ", reason));
         if args.periods == PeriodChoice::Given {
-            text += "Other periods may do: --periods free, and --priorities free.\n";
+            text += "Other periods may do (--periods free), or other priorities (--priorities free).\n";
         }
         ui.print(text)?;
     }
