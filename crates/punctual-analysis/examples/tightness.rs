@@ -1,5 +1,5 @@
 //! How often the tests say less than "guaranteed" although the simulator finds no miss, by policy and load, as a plot:
-//! `cargo run --release -p punctual-analysis --example tightness -- 200 > docs/tightness.svg`
+//! `cargo run --release -p punctual-analysis --example tightness -- 100 > docs/images/tightness.svg`
 //!
 //! The number is that of random hosts for each point. No miss found is no proof that there is none, so the curves are
 //! upper bounds on what better tests could gain.

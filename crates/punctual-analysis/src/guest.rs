@@ -1,5 +1,7 @@
 //! What is inside a vCPU: its tasks by urgency, and their response times given what the vCPU supplies.
 
+use std::collections::BTreeMap;
+
 use punctual_model::host::{Arrival, TaskIx, Work};
 
 use crate::demand::{Demand, utilization_at_most};
@@ -308,7 +310,10 @@ impl Analysis<'_> {
     fn served(&mut self, task: usize, demand: &Demand, service: Option<Service>, test: &'static str) {
         let time = service.and_then(|service| busy(|w| service.time(demand.requested(w), w)));
         match time {
-            Some(time) => self.bounded(task, time, None, test),
+            Some(time) => {
+                self.served_times.insert(task, time);
+                self.bounded(task, time, None, test);
+            }
             None => self.unknown(task, BEYOND_BUSY, test),
         }
     }
@@ -406,7 +411,13 @@ impl Analysis<'_> {
     // ---- a processor without budgets ----------------------------------------------------------------
 
     /// Fixed priorities on a processor of their own: exact where scheduling is free and no priorities are equal.
-    pub(crate) fn ranked_processor(&mut self, tasks: &[Ranked], costs: &Decisions) {
+    /// `beside`: by vCPU, what decisions take while its kernel is busy.
+    pub(crate) fn ranked_processor(
+        &mut self,
+        tasks: &[Ranked],
+        costs: &Decisions,
+        beside: &BTreeMap<usize, Decisions>,
+    ) {
         let test = "response times";
         for ranked in tasks {
             let task = match ranked.who {
@@ -414,7 +425,8 @@ impl Analysis<'_> {
                 Who::Kernel(v) => {
                     let others = self.others(ranked, tasks);
                     if others.starved.is_none() && !others.unbounded {
-                        self.services.insert(v, others.service(Supply::WHOLE, costs.clone()));
+                        let costs = beside.get(&v).unwrap_or(costs).clone();
+                        self.services.insert(v, others.service(Supply::WHOLE, costs));
                     }
                     continue;
                 }

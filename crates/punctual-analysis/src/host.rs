@@ -111,6 +111,8 @@ pub(crate) struct Analysis<'h> {
     pub(crate) delivered: BTreeMap<Unit, Delivery>,
     /// By vCPU, for those with kernel work: how it gets its time. Without an entry nobody knows.
     pub(crate) services: BTreeMap<usize, Service>,
+    /// By task that packets release: a bound on its response time, whatever its deadline.
+    pub(crate) served_times: BTreeMap<usize, u64>,
 }
 
 /// Does a unit surely get its budget in every period?
@@ -166,7 +168,18 @@ impl Index {
 impl<'h> Analysis<'h> {
     pub(crate) fn new(host: &'h Host, index: &'h Index) -> Self {
         let (tasks, vcpus, delivered, services) = Default::default();
-        Analysis { host, index, load: &NO_LOAD, wanted: None, tasks, vcpus, delivered, services }
+        let served_times = BTreeMap::new();
+        Analysis {
+            host,
+            index,
+            load: &NO_LOAD,
+            wanted: None,
+            tasks,
+            vcpus,
+            delivered,
+            services,
+            served_times,
+        }
     }
 
     /// The same beside what networks add.

@@ -119,6 +119,8 @@ struct Lane {
     ringed: Curve,
     /// Is it more than what the driver domain can do at most?
     ringed_known: bool,
+    /// When they have been received, those that are not lost.
+    delivered: Option<Curve>,
     /// The longest from creation to delivery, in ns, unless it has failed.
     latency: u64,
     /// Nothing settles; it stays as it is.
@@ -185,6 +187,7 @@ impl Lane {
             posted: idle,
             ringed: idle,
             ringed_known: true,
+            delivered: None,
             latency: 0,
             given_up: false,
         }
@@ -411,6 +414,7 @@ impl<'h> State<'h> {
             Some(curve) => {
                 let lane = &mut self.lanes[lane];
                 (lane.created, lane.posted, lane.ringed) = (Some(curve), curve, curve);
+                lane.delivered = Some(curve);
             }
             None => self.give_up_lane(lane, "nothing bounds how often it is sent"),
         }
@@ -421,7 +425,8 @@ impl<'h> State<'h> {
         let network = &self.host.networks[self.lanes[lane].network];
         let lane = &mut self.lanes[lane];
         lane.failed.get_or_insert_with(|| why.into());
-        (lane.created, lane.given_up, lane.ringed_known) = (None, true, false);
+        (lane.created, lane.delivered) = (None, None);
+        (lane.given_up, lane.ringed_known) = (true, false);
         (lane.posted, lane.ringed) = (lane.posted_at_most(network), lane.ringed_at_most(network));
     }
 
@@ -483,10 +488,7 @@ impl<'h> State<'h> {
     fn when(&self, source: Source, analysis: &Analysis) -> Option<Curve> {
         match source {
             Source::Made(curve) => Some(curve),
-            Source::Packet(lane) => {
-                let lane = &self.lanes[lane];
-                Some(lane.created.filter(|_| lane.failed.is_none())?.later(lane.latency))
-            }
+            Source::Packet(lane) => self.lanes[lane].delivered,
             Source::Task(task) => self.ends(task, analysis),
             Source::Any(_) => None,
         }
@@ -501,19 +503,22 @@ impl<'h> State<'h> {
                 continue;
             }
             let lane = &self.lanes[at];
-            let before = (lane.created, lane.posted, lane.ringed, lane.latency, lane.failed.is_some());
-            let Passed { created, posted, ringed, latency } = self.pass(at, analysis, &carries);
+            let state = |lane: &Lane| {
+                (lane.created, lane.posted, lane.ringed, lane.delivered, lane.latency, lane.failed.is_some())
+            };
+            let before = state(lane);
+            let Passed { created, posted, ringed, delivered, latency } = self.pass(at, analysis, &carries);
             let network = &self.host.networks[self.lanes[at].network];
             let lane = &mut self.lanes[at];
             lane.created = created;
             lane.posted = posted.unwrap_or_else(|| lane.posted_at_most(network));
             lane.ringed = ringed.unwrap_or_else(|| lane.ringed_at_most(network));
-            lane.ringed_known = ringed.is_some();
+            (lane.ringed_known, lane.delivered) = (ringed.is_some(), delivered);
             match latency {
                 Ok(latency) => lane.latency = latency,
                 Err(why) => _ = lane.failed.get_or_insert(why),
             }
-            if before != (lane.created, lane.posted, lane.ringed, lane.latency, lane.failed.is_some()) {
+            if before != state(lane) {
                 lanes.push(at);
             }
         }
@@ -546,7 +551,8 @@ impl<'h> State<'h> {
     /// What is known of the lane after this round. What fails once fails ever after, since nothing ever gets less.
     fn pass(&self, at: usize, analysis: &Analysis, carries: &[Carry]) -> Passed {
         let lane = &self.lanes[at];
-        let mut passed = Passed { created: None, posted: None, ringed: None, latency: Ok(0) };
+        let mut passed =
+            Passed { created: None, posted: None, ringed: None, delivered: None, latency: Ok(0) };
         passed.latency = self.pass_stages(lane, analysis, carries[at].clone(), carries, &mut passed);
         passed
     }
@@ -592,6 +598,7 @@ impl<'h> State<'h> {
         let posted = created.later(send);
         passed.posted = Some(posted);
         let carry = carry?;
+        self.ring_has_room(lane, carry)?;
         passed.ringed = Some(posted.later(carry));
         let receive = match lane.to {
             Endpoint::Guest(domain) => self.kernel_delay(domain, analysis)?,
@@ -600,6 +607,7 @@ impl<'h> State<'h> {
                 self.link_delay(lane.network, leaves, |lane| lane.ringed_known.then_some(lane.ringed))?
             }
         };
+        passed.delivered = Some(posted.later(carry).later(receive));
         self.nothing_is_lost(lane, [send, carry, receive], carries)?;
         let parts = [send, carry, receive, on_link(lane.from), on_link(lane.to)];
         Ok(parts.into_iter().fold(0, u64::saturating_add))
@@ -696,6 +704,17 @@ impl<'h> State<'h> {
         })
     }
 
+    /// Does the sender's TX ring hold what comes while a packet passes? Otherwise its kernel may have to wait.
+    fn ring_has_room(&self, lane: &Lane, carry: u64) -> Result<(), String> {
+        let Some(from) = guest(lane.from) else { return Ok(()) };
+        let same = |other: &&Lane| other.network == lane.network && other.from == lane.from;
+        let packets = self.lanes.iter().filter(same).map(|other| other.posted.packets(carry));
+        if packets.fold(0, u64::saturating_add) > ring_slots(&self.host.networks[lane.network], from) {
+            return Err(format!("the TX ring of {} may be full", self.host.domains[from.0].name));
+        }
+        Ok(())
+    }
+
     /// Do all queues hold what comes while a packet passes?
     fn nothing_is_lost(&self, lane: &Lane, delays: [u64; 3], carries: &[Carry]) -> Result<(), String> {
         let [send, carry, receive] = delays;
@@ -707,7 +726,10 @@ impl<'h> State<'h> {
         let own_time = |more: u64, concerned: &dyn Fn(&Lane) -> bool| -> Carry {
             let mut packets = 0u64;
             for (other, carry) in here().filter(|(other, _)| concerned(other)) {
-                let time = carry.clone()?.saturating_add(more);
+                let time = carry
+                    .clone()
+                    .map_err(|why| format!("what waits in the same ring has no bound: {why}"))?;
+                let time = time.saturating_add(more);
                 packets = packets.saturating_add(other.posted.packets(time));
             }
             Ok(packets)
@@ -717,9 +739,6 @@ impl<'h> State<'h> {
             let created = |other: &Lane| other.created.unwrap_or(other.posted).packets(send);
             if sum(&mut from_here().map(created)) > SEND_QUEUE_MAX {
                 return Err(format!("the send queue of {name} may overflow"));
-            }
-            if sum(&mut from_here().map(|other| other.posted.packets(carry))) > ring_slots(network, from) {
-                return Err(format!("the TX ring of {name} may be full"));
             }
         } else if own_time(0, &|other| guest(other.from).is_none())? > network.nic.ring_slots.into() {
             return Err("the network card's ring may overflow".into());
@@ -828,13 +847,14 @@ struct Passed {
     created: Option<Curve>,
     posted: Option<Curve>,
     ringed: Option<Curve>,
+    delivered: Option<Curve>,
     latency: Carry,
 }
 
-/// A task's guaranteed response time, in ns.
+/// A bound on a task's response time, in ns; of tasks that packets release also beyond the deadline.
 fn response(task: usize, analysis: &Analysis) -> Option<u64> {
     match analysis.tasks.get(&task)?.verdict {
         Verdict::Guaranteed { bound_ns, .. } => Some(bound_ns),
-        _ => None,
+        _ => analysis.served_times.get(&task).copied(),
     }
 }

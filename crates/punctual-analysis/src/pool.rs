@@ -1,5 +1,7 @@
 //! Pools: which test applies to a pool's policy, and what each of its units gets.
 
+use std::collections::BTreeMap;
+
 use punctual_model::host::TaskIx;
 use punctual_sched::registry::OptionValue;
 use punctual_sched::{Duration, UnitParams};
@@ -378,9 +380,27 @@ impl Analysis<'_> {
         let timers = !group.iter().all(|unit| self.add_wakes(*unit, 1, &mut costs));
         match self.ranked(group) {
             Ok(_) if timers && !costs.free() => self.none_known(group, TIMERS, test),
-            Ok(tasks) => self.ranked_processor(&tasks, &costs),
+            Ok(tasks) => {
+                let beside = self.decisions_beside_kernels(group);
+                self.ranked_processor(&tasks, &costs, &beside);
+            }
             Err(why) => self.none_known(group, &why, test),
         }
+    }
+
+    /// By vCPU with kernel work: what decisions take while its kernel is busy. Its vCPU neither wakes nor sleeps then.
+    fn decisions_beside_kernels(&self, group: &[Unit]) -> BTreeMap<usize, Decisions> {
+        let kernels = group.iter().filter_map(|unit| match unit {
+            Unit::Vcpu(v) => self.kernel(*v).map(|_| *v),
+            Unit::Task(_) => None,
+        });
+        let beside = |v: usize| {
+            let mut costs = Decisions::new(self.change_cost(1), 4);
+            let others = group.iter().filter(|unit| **unit != Unit::Vcpu(v));
+            others.for_each(|unit| _ = self.add_wakes(*unit, 1, &mut costs));
+            (v, costs)
+        };
+        kernels.map(beside).collect()
     }
 
     fn edf_group(&mut self, group: &[Unit]) {

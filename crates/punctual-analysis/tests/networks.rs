@@ -303,3 +303,14 @@ fn tasks_released_by_packets_delay_others_but_refute_nobody() {
     let unpaced = analyse(&host(&format!("{text}timeout = '1ms'\n")));
     assert!(matches!(verdict(&unpaced, "own"), Verdict::Unknown { .. }), "{unpaced:#?}");
 }
+
+#[test]
+fn the_example_has_bounds_under_disciplines_with_priorities() {
+    let text = include_str!("../../../examples/network.toml");
+    for discipline in ["rtca", "preemptive"] {
+        let of = host(&text.replace("discipline = \"netback\"", &format!("discipline = \"{discipline}\"")));
+        let report = analyse(&of);
+        assert_eq!(said(&report.flows[1].latency), "bounded", "{report:#?}");
+        hold(text, &report, &of);
+    }
+}
