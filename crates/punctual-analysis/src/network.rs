@@ -807,7 +807,7 @@ impl<'h> State<'h> {
                     None => Verdict::Unknown {
                         why: format!(
                             "the bound found, {}, is beyond the deadline",
-                            Duration::from_ns(bound_ns)
+                            Duration::from_us(bound_ns.div_ceil(1_000))
                         ),
                     },
                 },

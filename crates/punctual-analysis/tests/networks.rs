@@ -3,7 +3,6 @@
 //! `PUNCTUAL_SOUNDNESS_NETWORKS` sets the number of random hosts.
 
 #[path = "../../punctual-sim/tests/common/mod.rs"]
-#[allow(unused_imports, reason = "each test binary uses its part")]
 mod common;
 mod random;
 
