@@ -36,6 +36,10 @@ const LEFT: f64 = 72.0;
 const RIGHT: f64 = 16.0;
 const TOP: f64 = 48.0;
 const BOTTOM: f64 = 64.0;
+/// Room below the axis for names that are turned.
+const BOTTOM_TURNED: f64 = 120.0;
+/// Width of a character of a name, about.
+const CHARACTER: f64 = 6.5;
 
 /// Where values lie, and which are labelled.
 struct Scale {
@@ -43,10 +47,12 @@ struct Scale {
     min: f64,
     max: f64,
     ticks: Vec<f64>,
+    /// Height of the axis in the picture.
+    bottom: f64,
 }
 
 impl Scale {
-    fn new(chart: &RangeChart) -> Scale {
+    fn new(chart: &RangeChart, bottom: f64) -> Scale {
         let values = chart.columns.iter().flat_map(|c| {
             let ends = [c.low, c.high, c.middle].into_iter();
             ends.chain(c.quartiles.map(|q| q.0))
@@ -59,19 +65,19 @@ impl Scale {
             let step = step_of(max);
             let count = (max / step).ceil().max(1.0);
             let ticks = (0..=count as usize).map(|i| i as f64 * step).collect();
-            return Scale { logarithmic: false, min: 0.0, max: count * step, ticks };
+            return Scale { logarithmic: false, min: 0.0, max: count * step, ticks, bottom };
         }
         let positive = values.iter().copied().filter(|v| *v > 0.0).fold(f64::INFINITY, f64::min);
         let low = if positive.is_finite() { positive.log10().floor() } else { 0.0 };
         let high = if max > 0.0 { max.log10().ceil().max(low + 1.0) } else { low + 1.0 };
         let ticks = (low as i32..=high as i32).map(|power| 10f64.powi(power)).collect();
-        Scale { logarithmic: true, min: low, max: high, ticks }
+        Scale { logarithmic: true, min: low, max: high, ticks, bottom }
     }
 
     fn y(&self, value: f64) -> i64 {
         let value = if self.logarithmic { value.max(10f64.powf(self.min)).log10() } else { value };
         let place = ((value - self.min) / (self.max - self.min)).clamp(0.0, 1.0);
-        (HEIGHT - BOTTOM - place * (HEIGHT - TOP - BOTTOM)).round() as i64
+        (self.bottom - place * (self.bottom - TOP)).round() as i64
     }
 }
 
@@ -84,13 +90,16 @@ fn step_of(max: f64) -> f64 {
 
 /// The chart as an SVG document.
 pub fn ranges(chart: &RangeChart) -> String {
-    let scale = Scale::new(chart);
+    let width = (WIDTH - RIGHT - LEFT) / chart.columns.len().max(1) as f64;
+    let longest = chart.columns.iter().map(|column| column.label.chars().count()).max().unwrap_or(0);
+    let turned = longest as f64 * CHARACTER > width;
+    let (right, bottom) = (WIDTH - RIGHT, HEIGHT - if turned { BOTTOM_TURNED } else { BOTTOM });
+    let scale = Scale::new(chart, bottom);
     let mut out = super::head(&chart.title);
     let mut put = |line: String| {
         out.push_str(&line);
         out.push('\n');
     };
-    let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
     for tick in &scale.ticks {
         let y = scale.y(*tick);
         put(format!(r#"<path class="grid" d="M{LEFT} {y}H{right}"/>"#));
@@ -106,17 +115,16 @@ pub fn ranges(chart: &RangeChart) -> String {
         r#"<text transform="translate(18 {middle_y}) rotate(-90)" text-anchor="middle" fill="currentColor">{}</text>"#,
         escape(&chart.y)
     ));
-    let width = (right - LEFT) / chart.columns.len().max(1) as f64;
     for (i, column) in chart.columns.iter().enumerate() {
         let x = LEFT + width * (i as f64 + 0.5);
         draw(column, x.round() as i64, (width * 0.3).min(24.0).round() as i64, &scale, &mut put);
-        // Two heights, so that long names have room.
-        let y = bottom + if chart.columns.len() > 8 && i % 2 == 1 { 38.0 } else { 20.0 };
-        put(format!(
-            r#"<text class="muted" x="{}" y="{y}" text-anchor="middle">{}</text>"#,
-            x.round(),
-            escape(&column.label)
-        ));
+        let (x, y, label) = (x.round(), bottom + 20.0, escape(&column.label));
+        put(match turned {
+            false => format!(r#"<text class="muted" x="{x}" y="{y}" text-anchor="middle">{label}</text>"#),
+            true => format!(
+                r#"<text class="muted" transform="translate({x} {y}) rotate(-45)" text-anchor="end">{label}</text>"#
+            ),
+        });
     }
     put("</svg>".into());
     out
@@ -193,6 +201,14 @@ mod tests {
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
             ranges(&RangeChart { columns: vec![], ..chart(logarithmic) });
         }
+    }
+
+    #[test]
+    fn names_that_are_wider_than_their_columns_are_turned() {
+        let mut wide = chart(false);
+        assert!(!ranges(&wide).contains("rotate(-45)"));
+        wide.columns = (0..20).map(|i| column(&format!("heavy rtca-{i}"), 0.0, 1.0, 2.0, 3.0, 4.0)).collect();
+        assert_eq!(ranges(&wide).matches("rotate(-45)").count(), 20);
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub fn svg(figure: &Figure) -> String {
         .into_iter()
         .find(|step| (x_max - x_min) / step <= 12.0)
         .unwrap_or(x_max - x_min);
+    // Ticks at whole steps.
+    let x_min = if x_step > 0.0 { (x_min / x_step).floor() * x_step } else { x_min };
     // Whole tens, at least one: a curve of zeros lies on the axis.
     let y_max = ((y_max / 10.0).ceil() * 10.0).max(10.0);
     let series = figure.series.iter().map(|s| plot::Series {

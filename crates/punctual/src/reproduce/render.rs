@@ -113,8 +113,13 @@ fn html(reproduction: &Reproduction) -> String {
     let title = escape(&reproduction.citation.title);
     let mut out = format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>{title}</title>\n\
-         <style>body{{max-width:60rem;margin:2rem auto;padding:0 1rem;font-family:system-ui,sans-serif}}\
-         pre{{overflow-x:auto;font-size:0.85rem}}svg{{max-width:100%;height:auto}}</style>\n<h1>{title}</h1>\n"
+         <meta name=\"viewport\" content=\"width=device-width\">\n\
+         <style>:root{{color-scheme:light dark}}body{{max-width:60rem;margin:2rem auto;padding:0 1rem;\
+         font-family:system-ui,sans-serif;background:light-dark(#fff,#0d1117)}}h1{{font-size:1.4rem}}\
+         pre{{overflow-x:auto;font-size:0.8rem}}svg{{max-width:100%;height:auto;margin:1rem 0}}</style>\n\
+         <h1>{title}</h1>\n<p>{}. {}</p>\n",
+        escape(&reproduction.citation.authors),
+        escape(&text_counts(reproduction)),
     );
     for svg in
         reproduction.figures.iter().map(super::plot::svg).chain(reproduction.ranges.iter().map(|r| r.svg()))
