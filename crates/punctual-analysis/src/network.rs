@@ -113,6 +113,8 @@ struct Lane {
     failed: Option<String>,
     /// When packets come into being; as far as that is known.
     created: Option<Curve>,
+    /// Is there always room in the TX ring? Otherwise what waits for room may be sent at once later.
+    has_room: bool,
     /// When they are in the TX ring, or in the card.
     posted: Curve,
     /// When they are in the receiver's RX ring.
@@ -184,6 +186,7 @@ impl Lane {
             source,
             failed,
             created,
+            has_room: true,
             posted: idle,
             ringed: idle,
             ringed_known: true,
@@ -426,7 +429,7 @@ impl<'h> State<'h> {
         let lane = &mut self.lanes[lane];
         lane.failed.get_or_insert_with(|| why.into());
         (lane.created, lane.delivered) = (None, None);
-        (lane.given_up, lane.ringed_known) = (true, false);
+        (lane.given_up, lane.ringed_known, lane.has_room) = (true, false, false);
         (lane.posted, lane.ringed) = (lane.posted_at_most(network), lane.ringed_at_most(network));
     }
 
@@ -454,7 +457,8 @@ impl<'h> State<'h> {
             let costs = &network.costs;
             if let Some(from) = guest(lane.from) {
                 let cost = most(network, costs.guest_send).saturating_add(most(network, costs.event));
-                add(from, lane.created.as_ref().unwrap_or(&lane.posted), cost, 1);
+                let sent = lane.created.filter(|_| lane.has_room);
+                add(from, &sent.unwrap_or_else(|| lane.posted_at_most(network)), cost, 1);
             }
             if let Some(to) = guest(lane.to) {
                 add(to, &lane.ringed, most(network, costs.guest_receive + costs.interrupt), 1);
@@ -504,13 +508,15 @@ impl<'h> State<'h> {
             }
             let lane = &self.lanes[at];
             let state = |lane: &Lane| {
-                (lane.created, lane.posted, lane.ringed, lane.delivered, lane.latency, lane.failed.is_some())
+                let curves = (lane.created, lane.posted, lane.ringed, lane.delivered);
+                (curves, lane.has_room, lane.latency, lane.failed.is_some())
             };
             let before = state(lane);
-            let Passed { created, posted, ringed, delivered, latency } = self.pass(at, analysis, &carries);
+            let Passed { created, has_room, posted, ringed, delivered, latency } =
+                self.pass(at, analysis, &carries);
             let network = &self.host.networks[self.lanes[at].network];
             let lane = &mut self.lanes[at];
-            lane.created = created;
+            (lane.created, lane.has_room) = (created, has_room);
             lane.posted = posted.unwrap_or_else(|| lane.posted_at_most(network));
             lane.ringed = ringed.unwrap_or_else(|| lane.ringed_at_most(network));
             (lane.ringed_known, lane.delivered) = (ringed.is_some(), delivered);
@@ -551,8 +557,14 @@ impl<'h> State<'h> {
     /// What is known of the lane after this round. What fails once fails ever after, since nothing ever gets less.
     fn pass(&self, at: usize, analysis: &Analysis, carries: &[Carry]) -> Passed {
         let lane = &self.lanes[at];
-        let mut passed =
-            Passed { created: None, posted: None, ringed: None, delivered: None, latency: Ok(0) };
+        let mut passed = Passed {
+            created: None,
+            has_room: false,
+            posted: None,
+            ringed: None,
+            delivered: None,
+            latency: Ok(0),
+        };
         passed.latency = self.pass_stages(lane, analysis, carries[at].clone(), carries, &mut passed);
         passed
     }
@@ -599,6 +611,7 @@ impl<'h> State<'h> {
         passed.posted = Some(posted);
         let carry = carry?;
         self.ring_has_room(lane, carry)?;
+        passed.has_room = true;
         passed.ringed = Some(posted.later(carry));
         let receive = match lane.to {
             Endpoint::Guest(domain) => self.kernel_delay(domain, analysis)?,
@@ -845,6 +858,7 @@ type Carry = Result<u64, String>;
 /// A lane after one more round.
 struct Passed {
     created: Option<Curve>,
+    has_room: bool,
     posted: Option<Curve>,
     ringed: Option<Curve>,
     delivered: Option<Curve>,

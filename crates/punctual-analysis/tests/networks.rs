@@ -313,3 +313,19 @@ fn the_example_has_bounds_under_disciplines_with_priorities() {
         hold(text, &report, &of);
     }
 }
+
+/// A full TX ring holds the sender back; once there is room, its kernel sends all that waits, ahead of its tasks.
+#[test]
+fn a_task_beside_a_ring_that_may_fill_has_no_bound_from_the_flows_period() {
+    let text = "duration = '60ms'\n[machine]\nprocessors = 3\n[pool.driver]\nprocessors = [0]\npolicy = 'fixed-priority'\n\
+                [pool.guests]\nprocessors = [1, 2]\npolicy = 'periodic'\n[domain.dom0]\npool = 'driver'\n\
+                [domain.g1]\npool = 'guests'\nbudget = '340us'\nperiod = '1ms'\naffinity = [2]\n\
+                [domain.g1.task.step]\nperiod = '20ms'\ncost = '424us'\n\
+                [domain.g2]\npool = 'guests'\nbudget = '500us'\nperiod = '1ms'\naffinity = [1]\n\
+                [network.lan]\ndriver = 'dom0'\n[network.lan.costs]\nguest_send = '9us'\ntx = '60us'\nsoftnet = '48us'\n\
+                [flow.f]\nkind = 'periodic'\nfrom = 'g1'\nto = 'g2'\nperiod = '1ms'\nburst = 20\nstart = '2647us'\n";
+    let of = host(text);
+    let report = analyse(&of);
+    hold(text, &report, &of);
+    assert!(!report.tasks[0].verdict.is_guaranteed(), "{report:#?}");
+}
