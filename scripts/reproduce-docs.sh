@@ -7,7 +7,7 @@ punctual=${CARGO_TARGET_DIR:-target}/release/punctual
 page=$(mktemp)
 trap 'rm -f "$page"' EXIT
 sed '/^<!-- results -->$/q' docs/reproduce.md > "$page"
-for paper in rt-xen nautilus; do
+for paper in rt-xen nautilus rtca vmm-io; do
     printf '\n### %s\n\n```\n' "$paper"
     "$punctual" reproduce "$paper" --no-native
     printf '```\n'
