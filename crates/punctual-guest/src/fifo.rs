@@ -71,7 +71,7 @@ fn carry_out(run: &Run, prepared: Vec<Prepared>, stop: &AtomicBool) -> Result<Ex
     let own_priority = locked
         .and_then(|()| os::set_fifo(CONTROL_PRIORITY).map_err(|error| refused(CONTROL_PRIORITY, &error)));
     let outcome = own_priority.map(|()| {
-        let start_ns = run.start_at_ns.max(os::now_ns());
+        let start_ns = run.start_ns();
         for task in &prepared {
             // A thread that died is found by `join` below.
             let _ = task.go.send(start_ns);

@@ -60,7 +60,8 @@ pub enum Request {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
-    /// The instant 0 of the run by the guest's monotonic clock. One that has passed means: now.
+    /// The instant 0 of the run by the guest's monotonic clock; 0 means now. One that has passed is kept: a guest that
+    /// starves does not begin later, its jobs are late.
     pub start_at_ns: u64,
     /// Length; what is not finished then is abandoned.
     pub duration_ns: u64,
@@ -334,6 +335,11 @@ pub struct Latencies {
 }
 
 impl Run {
+    /// When it starts, or started, by this machine's clock.
+    pub fn start_ns(&self) -> u64 {
+        if self.start_at_ns == 0 { crate::os::now_ns() } else { self.start_at_ns }
+    }
+
     /// Can this be run?
     ///
     /// # Errors

@@ -89,7 +89,7 @@ pub fn execute(run: &Run, progress: &mut impl FnMut(Vec<TaskProgress>)) -> Execu
         stop: Arc::new(AtomicBool::new(false)),
         bombs: Vec::new(),
     };
-    let start_ns = run.start_at_ns.max(os::now_ns());
+    let start_ns = run.start_ns();
     os::sleep_until(start_ns);
     loop {
         let now_ns = os::now_ns() - start_ns;

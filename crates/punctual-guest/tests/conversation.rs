@@ -71,6 +71,20 @@ fn a_virtual_cpu_announces_itself_calibrates_runs_and_ends() {
 }
 
 #[test]
+fn a_guest_that_could_not_begin_in_time_has_late_jobs_and_no_later_start() {
+    let mut guest = Guest::start("vcpu");
+    assert!(matches!(guest.receive(), Reply::Ready(_)));
+    let arrival = Arrival::Periodic { period_ns: 1_000_000, offset_ns: 0 };
+    let jobs = Work::Jobs { arrival, cost_min_ns: 1, cost_max_ns: 1, seed: 5 };
+    let tasks = vec![Task { priority: 1, deadline_ns: None, work: jobs }];
+    // Over since the machine was started.
+    let run = Run { start_at_ns: 1, duration_ns: 5_000_000, iterations_per_ms: 1000, tasks };
+    let Reply::Jobs { task: 0, jobs } = guest.ask(&Request::Run(run)) else { panic!("no jobs") };
+    assert_eq!(jobs.len(), 5);
+    assert!(jobs.iter().all(|job| job.start_ns.is_none() && job.finish_ns.is_none()), "{jobs:?}");
+}
+
+#[test]
 fn what_it_does_not_understand_or_cannot_run_is_answered_with_an_error_and_it_goes_on() {
     let mut guest = Guest::start("vcpu");
     assert!(matches!(guest.receive(), Reply::Ready(_)));

@@ -257,13 +257,20 @@ pub fn restore(path: &Path) -> io::Result<Restored> {
     for directory in &groups {
         thaw_tree(directory);
     }
-    for change in &changes {
-        if let Change::Child { process, .. } = change
-            && process.is_alive()
-        {
-            end(*process);
-            restored.children += 1;
-        }
+    // All are told to end before any is waited for: one that spins under a real-time priority keeps others from ending.
+    let children: Vec<Identity> = changes
+        .iter()
+        .filter_map(|change| match change {
+            Change::Child { process, .. } if process.is_alive() => Some(*process),
+            _ => None,
+        })
+        .collect();
+    for child in &children {
+        kill(&mount, *child, &groups);
+    }
+    for child in &children {
+        wait_for(*child);
+        restored.children += 1;
     }
     let threads = by_process(&changes);
     for (process, threads) in &threads {
@@ -401,10 +408,21 @@ fn thaw_tree(directory: &Path) {
     }
 }
 
-/// Ends a process of the run and waits until it is gone, at most a second.
-fn end(process: Identity) {
+/// Tells a process of the run to end, and everything it started, which is in its group.
+fn kill(mount: &Path, process: Identity, groups: &[&PathBuf]) {
+    let group = cgroup::group_of(process.id).map(|group| cgroup::below(mount, &group));
     let Some(pid) = rustix::process::Pid::from_raw(process.id) else { return };
     let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    // A threaded group cannot be told: it holds this process alone.
+    if let Ok(group) = group
+        && groups.iter().any(|ours| group.starts_with(ours) && group != **ours)
+    {
+        let _ = fs::write(group.join("cgroup.kill"), "1");
+    }
+}
+
+/// Waits until a process is gone, at most a second.
+fn wait_for(process: Identity) {
     for _ in 0..200 {
         if !process.is_alive() {
             return;

@@ -163,6 +163,8 @@ pub fn run(host: &Host, plan: &mut Plan<'_>) -> Result<Outcome, Error> {
     preflight::real_time()?;
     preflight::parking()?;
     let image = image_for(host, plan)?;
+    // Outlives the session: whoever waits for a guest to end does so when the session has ended everybody.
+    let mut running = Vec::new();
     let mut session = Session::start(Setup {
         program: plan.program.clone(),
         processors: processors.clone(),
@@ -176,7 +178,7 @@ pub fn run(host: &Host, plan: &mut Plan<'_>) -> Result<Outcome, Error> {
         .iter()
         .filter_map(|change| session.make(change).err().map(|e| format!("{}: {e}", change.target())))
         .collect();
-    let mut running = start_domains(host, plan, image.as_ref(), &mut session)?;
+    start_domains(host, plan, image.as_ref(), &mut session, &mut running)?;
     calibrate(host, plan, &mut session, &mut running)?;
     let handles = take_in(host, plan, &pools, &mut session, &mut running)?;
     let measured = measure(host, plan, &mut session, &mut running, handles)?;
@@ -248,8 +250,8 @@ fn start_domains(
     plan: &Plan<'_>,
     image: Option<&(Image, Accelerator)>,
     session: &mut Session,
-) -> Result<Vec<Running>, Error> {
-    let mut running = Vec::new();
+    running: &mut Vec<Running>,
+) -> Result<(), Error> {
     for (index, domain) in host.domains.iter().enumerate() {
         if (plan.stop)() {
             return Err(Error::Stopped);
@@ -309,7 +311,7 @@ fn start_domains(
             iterations_per_ms: 0,
         });
     }
-    for domain in &mut running {
+    for domain in running {
         let name = &host.domains[domain.domain.0].name;
         if let Body::Vm(vm) = &mut domain.body {
             connect(vm, plan, session)?;
@@ -325,7 +327,7 @@ fn start_domains(
             )));
         }
     }
-    Ok(running)
+    Ok(())
 }
 
 /// Waits for a VM to boot and keeps the guardian content meanwhile.
@@ -603,6 +605,7 @@ fn measure(
             let over = time >= start + duration;
             if at_end.is_none() && over {
                 at_end = Some(used(&handles));
+                session.park_programs();
             }
             if over && finishing.iter().all(|(_, _, thread)| thread.is_finished()) {
                 break;

@@ -468,6 +468,18 @@ impl Session {
         Ok(handle)
     }
 
+    /// Stops programs that plain Linux schedules until the session ends: guests that they starve could not tell what they
+    /// measured.
+    pub fn park_programs(&mut self) {
+        for pool in &mut self.pools {
+            let Rule::Baseline { units, .. } = &mut pool.rule else { continue };
+            for unit in units.iter_mut().filter(|unit| matches!(unit.members(), Members::Tree(_))) {
+                // One that is gone starves nobody.
+                let _ = unit.park();
+            }
+        }
+    }
+
     /// Lets a unit go.
     pub fn remove_unit(&mut self, handle: &Handle) {
         match &mut self.pools[handle.pool].rule {

@@ -58,6 +58,31 @@ fn what_apply_changes_is_put_back() {
 }
 
 #[test]
+fn programs_that_starve_all_others_under_plain_linux_are_shown_to_and_end_with_the_run() {
+    let Some(_turn) = needs() else { return };
+    let victims = Victims::start("starved");
+    let before = victims.state();
+    let host = victims.directory().join("starved.toml");
+    let bomb = "for i in 1 2 3 4 5 6 7; do (while :; do :; done) & done; while :; do :; done";
+    let text = format!(
+        "name = \"starved\"\n[machine]\nprocessors = 2\n[pool.guests]\nprocessors = [1]\npolicy = \"deferrable\"\n\
+         [domain.bomb]\nbudget = \"1ms\"\nperiod = \"10ms\"\npriority = 1\n\
+         process = {{ command = [\"sh\", \"-c\", \"{bomb}\"] }}\n\
+         [domain.late]\nbudget = \"4ms\"\nperiod = \"10ms\"\npriority = 2\n\
+         task.loop = {{ period = \"20ms\", cost = \"1ms\" }}\n"
+    );
+    std::fs::write(&host, text).expect("a host file");
+    let host = host.display().to_string();
+    let arguments = ["run", &host, "--as", "process", "--duration", "1s", "--policy", "linux-fifo", "--json"];
+    let output = victims.punctual(&arguments).stdin(Stdio::null()).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let results: serde_json::Value = serde_json::from_slice(&output.stdout).expect("results");
+    let late = &results["domains"][1]["jobs"];
+    assert_eq!((late["due"].as_u64(), late["missed"].as_u64()), (Some(50), Some(50)), "{late}");
+    assert_eq!(victims.state(), before);
+}
+
+#[test]
 fn a_guest_that_does_not_boot_ends_the_run_with_its_name_and_nothing_is_left() {
     let Some(_turn) = needs() else { return };
     if !has_qemu() {
