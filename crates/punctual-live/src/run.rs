@@ -596,6 +596,7 @@ fn measure(
             .collect();
         let mut at_start = None;
         let mut at_end = None;
+        let mut early: Vec<String> = Vec::new();
         loop {
             measurement.notices.extend(session.tend()?);
             let time = now();
@@ -612,6 +613,8 @@ fn measure(
             }
             if !over && finishing.iter().any(|(_, _, thread)| thread.is_finished()) {
                 // No guest is done before the end: this one is gone, and below it says so.
+                let done = finishing.iter().filter(|(_, _, thread)| thread.is_finished());
+                early = done.map(|(name, _, _)| (*name).clone()).collect();
                 session.end_children();
                 break;
             }
@@ -651,7 +654,7 @@ fn measure(
             measurement.notices.iter().any(ended)
         };
         let mut finishing = finishing;
-        finishing.sort_by_key(|(name, _, _)| !gone(name));
+        finishing.sort_by_key(|(name, _, _)| !(gone(name) || early.contains(name)));
         for (name, tasks, thread) in finishing {
             let measured = thread
                 .join()
