@@ -433,6 +433,9 @@ impl Driver {
 
     /// Turns the ranking into orders and finds the next look.
     fn rank(&mut self, now: Instant, cpu: CpuId, until: Instant) -> Instant {
+        // The end of a slice waits for the granularity as that of a budget does: looking again before the unit could run at
+        // all would leave the slice as it is, for ever.
+        let until = until.max(now + self.settings.granularity);
         let mut next = until.min(self.policy.next_timer().at);
         self.policy.ranking(cpu, &mut self.ranking);
         for number in 0..self.units.len() {

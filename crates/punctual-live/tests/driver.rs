@@ -192,6 +192,30 @@ fn credit_shares_by_weight_between_hogs() {
     assert!(shares[0].abs_diff(666_000) < 60_000, "{shares:?}");
 }
 
+/// The enforcer is above the units: were it to look again at once while a little of a slice is left, the unit could never
+/// use that little up.
+#[test]
+fn the_rest_of_a_slice_is_left_to_the_unit_and_not_to_looks() {
+    let info = registry::find("credit").expect("a policy");
+    let slice = OptionValue::Duration(Duration::from_ms(1));
+    let options = Options::new().with("slice", slice);
+    let settings = Settings::default();
+    let mut driver = Driver::new(info, &options, 1, settings).expect("options");
+    let start = Instant::from_ns(1_000_000);
+    let units = [0, 1].map(|_| driver.insert(start, &UnitParams::default()).expect("parameters"));
+    let seen = |ran| {
+        units.map(|unit| {
+            (unit, Seen { ran: if unit == units[0] { ran } else { Duration::ZERO }, work: Some(true) })
+        })
+    };
+    driver.look(start, CpuId(0), &seen(Duration::ZERO));
+    // 300 ns before the end of whoever's slice it is, and well before the tick after 10 ms.
+    let ran = Duration::from_ns(999_700);
+    let now = start + ran;
+    let next = driver.look(now, CpuId(0), &seen(ran));
+    assert!(next >= now + settings.granularity, "looks again after {}", next.since(now));
+}
+
 #[test]
 fn looks_are_few_while_a_unit_sleeps_with_little_left() {
     let nearly_nothing_left = Load::Periodic { period: SECOND, cost: Duration::from_us(1_990) };

@@ -7,6 +7,8 @@
 
 use std::fmt::Write as _;
 
+use crate::html::markup::escape;
+
 mod ranges;
 
 pub use ranges::{Column, RangeChart, ranges};
@@ -175,22 +177,6 @@ fn line(chart: &Chart, index: usize, series: &Series, put: &mut impl FnMut(Strin
         y + 4.0,
         escape(&series.name)
     ));
-}
-
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            // Not allowed in XML, escaped or not.
-            c if c.is_control() => escaped.push(' '),
-            c => escaped.push(c),
-        }
-    }
-    escaped
 }
 
 /// The chart for a terminal: one line per series, a block per point of `x`, all on the scale of the y axis,

@@ -8,7 +8,7 @@ mod deadlines;
 mod details;
 pub mod guarantees;
 mod latency;
-mod markup;
+pub(crate) mod markup;
 mod packets;
 mod paired;
 mod plot;
