@@ -141,6 +141,8 @@ impl Bench {
             self.end(id);
         }
         self.tend(Duration::from_millis(200));
+        // The last to be killed had no time to end before.
+        self.session.reap();
         rounds
     }
 
