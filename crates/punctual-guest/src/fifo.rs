@@ -13,7 +13,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use crate::disturb::{self, LOOK_ITERATIONS, STACK_BYTES};
-use crate::log::{self, Counts, Executed, PROGRESS_NS, TaskLog};
+use crate::log::{self, Counts, Executed, TaskLog};
 use crate::os;
 use crate::protocol::{Run, Task, TaskProgress, Work};
 use crate::stream::Stream;
@@ -52,8 +52,8 @@ pub fn execute(run: &Run, progress: &mut (impl FnMut(Vec<TaskProgress>) + Send))
     std::thread::scope(|scope| {
         let (over, is_over) = mpsc::channel::<()>();
         scope.spawn(move || {
-            let second = std::time::Duration::from_nanos(PROGRESS_NS);
-            while is_over.recv_timeout(second) == Err(mpsc::RecvTimeoutError::Timeout) {
+            let interval = std::time::Duration::from_nanos(log::progress_interval_ns(run.duration_ns));
+            while is_over.recv_timeout(interval) == Err(mpsc::RecvTimeoutError::Timeout) {
                 progress(counts.iter().map(|counts| counts.progress()).collect());
             }
         });

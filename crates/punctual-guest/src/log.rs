@@ -22,8 +22,10 @@ impl Counts {
     }
 }
 
-/// How often a run tells how far it is.
-pub const PROGRESS_NS: u64 = 1_000_000_000;
+/// How often a run of that length tells how far it is: once a second, and at least once.
+pub fn progress_interval_ns(duration_ns: u64) -> u64 {
+    (duration_ns / 2).clamp(1, 1_000_000_000)
+}
 
 /// What one task did.
 #[derive(Debug)]

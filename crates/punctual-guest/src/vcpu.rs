@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use crate::disturb;
-use crate::log::{self, Counts, Executed, PROGRESS_NS, TaskLog};
+use crate::log::{self, Counts, Executed, TaskLog};
 use crate::os;
 use crate::protocol::{Run, TaskProgress, Work};
 use crate::stream::{Job, Stream};
@@ -80,7 +80,8 @@ pub fn execute(run: &Run, progress: &mut impl FnMut(Vec<TaskProgress>)) -> Execu
     let mut counts: Vec<(usize, Arc<Counts>)> =
         entries.iter().map(|entry| (entry.task, entry.log.counts())).collect();
     counts.sort_by_key(|(task, _)| *task);
-    let mut tell_ns = PROGRESS_NS;
+    let interval_ns = log::progress_interval_ns(run.duration_ns);
+    let mut tell_ns = interval_ns;
     // A page fault in a run would count as execution. The limit for ordinary users may be too low for it.
     let _ = os::lock_memory();
     let mut machine = Machine {
@@ -98,7 +99,7 @@ pub fn execute(run: &Run, progress: &mut impl FnMut(Vec<TaskProgress>)) -> Execu
         }
         if now_ns >= tell_ns {
             progress(counts.iter().map(|(_, counts)| counts.progress()).collect());
-            tell_ns = now_ns + PROGRESS_NS;
+            tell_ns = now_ns + interval_ns;
         }
         match entries.iter_mut().find(|entry| entry.next_ns() <= now_ns) {
             Some(entry) => machine.advance(entry, now_ns, || os::now_ns() - start_ns),

@@ -40,6 +40,9 @@ pub enum Notice {
     Failed(String, String),
     /// A command was refused.
     Refused(String, String),
+    /// The clock of a domain went wrong during the run, by so many millionths: too fast if positive. The times that it
+    /// tells, and the periods of its tasks, are wrong by as much.
+    Clock(String, i64),
 }
 
 struct State {

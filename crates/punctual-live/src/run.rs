@@ -2,7 +2,7 @@
 //! everything put back, and what was measured as [`Results`].
 
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration as StdDuration;
 
 use punctual_guest::protocol;
@@ -141,12 +141,49 @@ struct Running {
     /// The session's number of its pool.
     pool: usize,
     tasks: Vec<(TaskIx, protocol::Task)>,
-    offset_ns: i64,
+    clock: GuestClock,
     iterations_per_ms: u64,
 }
 
-/// How long a guest measures its processor.
-const CALIBRATION: StdDuration = StdDuration::from_millis(300);
+/// A guest's monotonic clock as seen from ours.
+#[derive(Clone, Copy, Default)]
+struct GuestClock {
+    /// How far it was ahead.
+    ahead_ns: i64,
+    /// How wrong that may be.
+    error_ns: u64,
+    /// When it was read, by our clock.
+    at_ns: u64,
+}
+
+impl GuestClock {
+    fn read(client: &mut Client) -> Result<GuestClock, workload::ClientError> {
+        let (ahead_ns, error_ns) = client.clock_offset_ns()?;
+        Ok(GuestClock { ahead_ns, error_ns, at_ns: now().as_ns() })
+    }
+
+    /// How fast it ran until `later`, in millionths of the right rate more than that; 0 when the readings do not tell.
+    fn wrong_ppm(&self, later: &GuestClock) -> i64 {
+        let gained_ns = later.ahead_ns.saturating_sub(self.ahead_ns);
+        let elapsed_ns = later.at_ns.saturating_sub(self.at_ns).max(1);
+        if gained_ns.unsigned_abs() <= self.error_ns.saturating_add(later.error_ns) {
+            return 0;
+        }
+        let ppm = i128::from(gained_ns) * 1_000_000 / i128::from(elapsed_ns);
+        i64::try_from(ppm).unwrap_or(if ppm > 0 { i64::MAX } else { i64::MIN })
+    }
+}
+
+/// A guest's clock that is wrong by more is told of: more than any crystal, less than what changes a figure.
+const CLOCK_WRONG_MAX_PPM: u64 = 1000;
+/// How long a guest measures its processor, each of two times.
+const CALIBRATION: StdDuration = StdDuration::from_millis(200);
+/// How long a VM runs its tasks before it counts. What it does for the first time takes long: QEMU translates it, pages
+/// and caches are cold, 50 to 80 ms of processor time in all for a translated guest, which a budget of 5 % needs more than
+/// a second for.
+const WARM_UP: Duration = Duration::from_ms(300);
+/// How long a program that ends may take from its channel's end to its own.
+const LAST_WORDS: StdDuration = StdDuration::from_millis(100);
 /// From the last preparation to the first release.
 const LEAD: Duration = Duration::from_ms(300);
 
@@ -307,7 +344,7 @@ fn start_domains(
             members,
             pool: 0,
             tasks,
-            offset_ns: 0,
+            clock: GuestClock::default(),
             iterations_per_ms: 0,
         });
     }
@@ -433,7 +470,7 @@ fn calibrate(
     running: &mut [Running],
 ) -> Result<(), Error> {
     for domain in running {
-        let Running { domain: ix, body, members, offset_ns, iterations_per_ms, .. } = domain;
+        let Running { domain: ix, body, members, tasks, clock, iterations_per_ms, .. } = domain;
         let described = &host.domains[ix.0];
         let name = &described.name;
         if matches!(body, Body::Foreign) {
@@ -449,23 +486,30 @@ fn calibrate(
             let set = sched::set_attributes(thread.id, &Attributes::fifo(1));
             set.map_err(|e| Error::Domain(format!("domain `{name}`: {e}")))?;
         }
+        let is_vm = matches!(body, Body::Vm(_));
+        let tasks: Vec<protocol::Task> = tasks.iter().map(|(_, task)| task.clone()).collect();
         let Some(client) = client(body)? else { continue };
         let calibrated = std::thread::scope(|scope| {
             let calibrating = scope.spawn(|| {
-                let calibration = client.calibrate(CALIBRATION)?;
-                let (offset, _) = client.clock_offset_ns()?;
-                Ok((calibration.iterations_per_ms, offset))
+                let mut iterations = client.calibrate(CALIBRATION)?.iterations_per_ms;
+                if is_vm && !tasks.is_empty() {
+                    client.begin(&tasks, iterations, (0, 0), WARM_UP.as_ns())?;
+                    client.finish(StdDuration::from_nanos(WARM_UP.as_ns()))?;
+                }
+                // Whatever disturbs a calibration makes the processor look slower.
+                iterations = iterations.max(client.calibrate(CALIBRATION)?.iterations_per_ms);
+                Ok((iterations, GuestClock::read(client)?))
             });
             while !calibrating.is_finished() {
                 session.tend()?;
                 std::thread::sleep(StdDuration::from_millis(10));
             }
-            let measured: Result<(u64, i64), workload::ClientError> = calibrating
+            let measured: Result<(u64, GuestClock), workload::ClientError> = calibrating
                 .join()
                 .unwrap_or_else(|_| Err(workload::ClientError::Channel("it panicked".into())));
             measured.map_err(|e| Error::Domain(format!("domain `{name}`: {e}")))
         })?;
-        (*iterations_per_ms, *offset_ns) = calibrated;
+        (*iterations_per_ms, *clock) = calibrated;
         if (plan.stop)() {
             return Err(Error::Stopped);
         }
@@ -567,16 +611,16 @@ fn measure(
     for domain in running.iter_mut() {
         let tasks: Vec<protocol::Task> = domain.tasks.iter().map(|(_, task)| task.clone()).collect();
         let name = &host.domains[domain.domain.0].name;
-        let (iterations, offset) = (domain.iterations_per_ms, domain.offset_ns);
+        let (iterations, clock) = (domain.iterations_per_ms, domain.clock);
         if tasks.is_empty() {
             continue;
         }
         if let Some(client) = client(&mut domain.body)? {
             client
-                .begin(&tasks, iterations, (start.as_ns(), offset), duration.as_ns())
+                .begin(&tasks, iterations, (start.as_ns(), clock.ahead_ns), duration.as_ns())
                 .map_err(|e| Error::Domain(format!("domain `{name}`: {e}")))?;
             tallies.push((name.clone(), workload::Tally::new(tasks.iter(), client.progress())));
-            waiting.push((name, &domain.tasks, client));
+            waiting.push((name, &domain.tasks, clock, client));
         }
     }
     (plan.progress)(&format!("running for {duration}"));
@@ -589,10 +633,23 @@ fn measure(
         stopped: false,
     };
     let limit = StdDuration::from_nanos((LEAD + duration).as_ns());
-    std::thread::scope(|scope| {
+    let mut failed = None;
+    let broken = AtomicBool::new(false);
+    let outcome = std::thread::scope(|scope| {
         let finishing: Vec<_> = waiting
             .into_iter()
-            .map(|(name, tasks, client)| (name, tasks, scope.spawn(move || client.finish(limit))))
+            .map(|(name, tasks, clock, client)| {
+                let broken = &broken;
+                let finish = move || {
+                    let measured = client.finish(limit).and_then(|measured| {
+                        let wrong_ppm = clock.wrong_ppm(&GuestClock::read(client)?);
+                        Ok((measured, wrong_ppm))
+                    });
+                    broken.fetch_or(measured.is_err(), Ordering::Relaxed);
+                    measured
+                };
+                (name, tasks, scope.spawn(finish))
+            })
             .collect();
         let mut at_start = None;
         let mut at_end = None;
@@ -611,10 +668,11 @@ fn measure(
             if over && finishing.iter().all(|(_, _, thread)| thread.is_finished()) {
                 break;
             }
-            if !over && finishing.iter().any(|(_, _, thread)| thread.is_finished()) {
-                // No guest is done before the end: this one is gone, and below it says so.
+            if !over && broken.load(Ordering::Relaxed) {
                 let done = finishing.iter().filter(|(_, _, thread)| thread.is_finished());
                 early = done.map(|(name, _, _)| (*name).clone()).collect();
+                // What ended by itself should have ended before the others are killed, so that it is told apart.
+                std::thread::sleep(LAST_WORDS);
                 session.end_children();
                 break;
             }
@@ -656,15 +714,37 @@ fn measure(
         let mut finishing = finishing;
         finishing.sort_by_key(|(name, _, _)| !(gone(name) || early.contains(name)));
         for (name, tasks, thread) in finishing {
-            let measured = thread
+            let (measured, wrong_ppm) = thread
                 .join()
                 .unwrap_or_else(|_| Err(workload::ClientError::Channel("waiting for it failed".into())))
-                .map_err(|e| Error::Domain(format!("domain `{name}`: {e}")))?;
+                .map_err(|e| {
+                    failed = Some(name.clone());
+                    Error::Domain(format!("domain `{name}`: {e}"))
+                })?;
+            if wrong_ppm.unsigned_abs() > CLOCK_WRONG_MAX_PPM {
+                measurement.notices.push(Notice::Clock(name.clone(), wrong_ppm));
+            }
             collect(host, tasks, &measured, &mut measurement);
         }
         Ok(())
-    })?;
-    Ok(measurement)
+    });
+    if let (Err(Error::Domain(text)), Some(failed)) = (&outcome, failed) {
+        let domain = running.iter_mut().find(|domain| host.domains[domain.domain.0].name == failed);
+        let last_words = domain.map(|domain| domain.body.last_words()).unwrap_or_default();
+        return Err(Error::Domain(format!("{text}{last_words}")));
+    }
+    outcome.map(|()| measurement)
+}
+
+impl Body {
+    /// How it ended and what it said last, for the end of a message.
+    fn last_words(&mut self) -> String {
+        match self {
+            Body::Vm(vm) => vm.last_words(),
+            Body::Guest(process) => process.last_words(),
+            Body::Foreign => String::new(),
+        }
+    }
 }
 
 /// A domain whose threads may change during the run.
@@ -894,5 +974,20 @@ fn results(
         networks: Vec::new(),
         flows: Vec::new(),
         chains: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_is_wrong_by_what_it_gained_unless_the_readings_are_as_wrong_themselves() {
+        let clock = |ahead_ns, error_ns, at_ns| GuestClock { ahead_ns, error_ns, at_ns };
+        let first = clock(-5_000, 100, 1_000_000);
+        assert_eq!(first.wrong_ppm(&clock(-4_000, 100, 2_000_000)), 1000);
+        assert_eq!(first.wrong_ppm(&clock(-6_000, 100, 2_000_000)), -1000);
+        assert_eq!(first.wrong_ppm(&clock(-4_800, 100, 2_000_000)), 0);
+        assert_eq!(first.wrong_ppm(&clock(i64::MAX, 100, 1_000_000)), i64::MAX);
     }
 }

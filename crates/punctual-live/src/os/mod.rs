@@ -3,3 +3,4 @@
 pub mod cgroup;
 pub mod proc;
 pub mod sched;
+pub mod tsc;

@@ -38,6 +38,7 @@ pub use qmp::Qmp;
 pub use spec::{Accelerator, Disk, Network, PROGRAM, VmSpec};
 
 use crate::child;
+use crate::os;
 use crate::vmm::{self, Role, Thread};
 use crate::workload::Client;
 
@@ -76,7 +77,7 @@ impl Vm {
         let numbers = [ends[0].as_raw_fd(), ends[1].as_raw_fd(), ends[2].as_raw_fd()];
 
         let mut command = Command::new(&spec.program);
-        command.args(spec.arguments(numbers));
+        command.args(spec.arguments(numbers, os::tsc::khz()));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = child::spawn(command, ends).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => in_vm(&format!(
@@ -120,14 +121,8 @@ impl Vm {
             match Client::connect(port, limit) {
                 Ok(client) => self.client = Some(client),
                 Err(error) => {
-                    // The last words of a QEMU that ended are still under way.
-                    std::thread::sleep(Duration::from_millis(50));
-                    let state = match self.child.try_wait() {
-                        Ok(Some(status)) => format!("; QEMU ended ({status})"),
-                        _ => String::new(),
-                    };
-                    let said = said(&self.console);
-                    return Err(format!("VM `{}` did not boot: {error}{state}{said}", self.name));
+                    let last_words = self.last_words();
+                    return Err(format!("VM `{}` did not boot: {error}{last_words}", self.name));
                 }
             }
         }
@@ -161,6 +156,17 @@ impl Vm {
     /// The last lines on the console and of QEMU's own messages.
     pub fn console(&self, lines: usize) -> Vec<String> {
         self.console.last(lines)
+    }
+
+    /// How QEMU ended, if it did, and what it and its guest said last: for the end of a message.
+    pub fn last_words(&mut self) -> String {
+        // The last words of a QEMU that ended are still under way.
+        std::thread::sleep(Duration::from_millis(50));
+        let state = match self.child.try_wait() {
+            Ok(Some(status)) => format!("; QEMU ended ({status})"),
+            _ => String::new(),
+        };
+        format!("{state}{}", said(&self.console))
     }
 
     /// Ends the VM: QEMU is asked, and killed if it does not comply.

@@ -97,8 +97,9 @@ impl VmSpec {
         }
     }
 
-    /// QEMU's arguments; `channels` are the descriptors of QMP, the serial console and the guest program's port.
-    pub(super) fn arguments(&self, channels: [i32; 3]) -> Vec<String> {
+    /// QEMU's arguments; `channels` are the descriptors of QMP, the serial console and the guest program's port,
+    /// `tsc_khz` is the rate of this machine's time-stamp counter.
+    pub(super) fn arguments(&self, channels: [i32; 3], tsc_khz: Option<u64>) -> Vec<String> {
         let [qmp, console, port] = channels;
         let cpu = match self.accelerator {
             Accelerator::Kvm => "host",
@@ -127,7 +128,13 @@ impl VmSpec {
         option("device", format!("virtserialport,chardev=guest,name={PORT}"));
         if let Some(kernel) = &self.kernel {
             option("kernel", kernel.display().to_string());
-            option("append", self.append.clone());
+            // Translated guests read the machine's own counter, but find its rate by an emulated timer: one that has to
+            // share its processor while it boots may be wrong by a factor of four, and its clock with it.
+            let append = match (self.accelerator, tsc_khz) {
+                (Accelerator::Tcg, Some(khz)) => format!("tsc_early_khz={khz} {}", self.append),
+                _ => self.append.clone(),
+            };
+            option("append", append);
         }
         if let Some(initrd) = &self.initrd {
             // Not escaped: several files may stand here, separated by commas.
@@ -210,7 +217,7 @@ mod tests {
         let mut spec = spec();
         spec.name = "a,process=b".into();
         spec.disk = Some(Disk { path: "/d,if=none".into(), format: "raw".into() });
-        let arguments = spec.arguments([3, 4, 5]);
+        let arguments = spec.arguments([3, 4, 5], None);
         assert_eq!(values(&arguments, "-name"), ["guest=a,,process=b,debug-threads=on"]);
         assert_eq!(values(&arguments, "-drive"), ["file=/d,,if=none,format=raw,if=virtio"]);
     }
@@ -218,9 +225,9 @@ mod tests {
     #[test]
     fn networks_differ_in_backend_and_addresses_in_the_name_of_the_vm() {
         let mut spec = spec();
-        assert!(values(&spec.arguments([3, 4, 5]), "-netdev").is_empty());
+        assert!(values(&spec.arguments([3, 4, 5], None), "-netdev").is_empty());
         spec.network = Network::Tap { interface: "tap0".into(), vhost: true };
-        let arguments = spec.arguments([3, 4, 5]);
+        let arguments = spec.arguments([3, 4, 5], None);
         assert_eq!(
             values(&arguments, "-netdev"),
             ["tap,id=net0,ifname=tap0,script=no,downscript=no,vhost=on"]
@@ -229,6 +236,17 @@ mod tests {
         spec.name = "two".into();
         assert_ne!(spec.address(), address);
         assert!(address.starts_with("52:54:00:") && address.len() == 17, "{address}");
+    }
+
+    #[test]
+    fn translated_guests_are_told_how_fast_the_counter_counts() {
+        let mut spec = spec();
+        assert_eq!(
+            values(&spec.arguments([3, 4, 5], Some(2_600_000)), "-append"),
+            ["tsc_early_khz=2600000 quiet"]
+        );
+        spec.accelerator = Accelerator::Kvm;
+        assert_eq!(values(&spec.arguments([3, 4, 5], Some(2_600_000)), "-append"), ["quiet"]);
     }
 
     #[test]

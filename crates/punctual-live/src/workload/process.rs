@@ -61,6 +61,14 @@ impl Process {
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
+
+    /// How it ended, if it did: for the end of a message.
+    pub fn last_words(&mut self) -> String {
+        match self.child.try_wait() {
+            Ok(Some(status)) => format!("; it ended ({status})"),
+            _ => String::new(),
+        }
+    }
 }
 
 impl Drop for Process {

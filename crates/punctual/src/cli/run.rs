@@ -293,6 +293,11 @@ fn carry_out(
             Notice::Gone(name) => ui.warn(&format!("`{name}` ended during the run")),
             Notice::Came(name) => ui.warn(&format!("`{name}` came during the run")),
             Notice::Failed(name, why) => ui.warn(&format!("`{name}` could not be enforced any more: {why}")),
+            Notice::Clock(name, ppm) => ui.warn(&format!(
+                "the clock of domain `{name}` ran {:.1} % too {}: what it tells of its tasks is wrong by as much",
+                ppm.unsigned_abs() as f64 / 1e4,
+                if *ppm > 0 { "fast" } else { "slow" }
+            )),
             Notice::Refused(name, why) => ui.warn(&format!("`{name}` was refused: {why}")),
         }
     }
