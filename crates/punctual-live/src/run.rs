@@ -479,23 +479,34 @@ fn calibrate(
         (plan.progress)(&format!("calibrating {name}"));
         // The domain is ours: how its threads were need not be written down.
         let processors = &host.pools[pool_of(host, described.parent)].processors;
-        for thread in members.iter().flatten().map(|members| members.identity()) {
-            let set = sched::set_affinity(thread.id, &processors[..1]);
-            set.map_err(|e| Error::Domain(format!("domain `{name}`: {e}")))?;
-            // Above whatever the host runs there, so that the work of a millisecond is not measured too small.
-            let set = sched::set_attributes(thread.id, &Attributes::fifo(1));
+        let threads: Vec<i32> = members.iter().flatten().map(|members| members.identity().id).collect();
+        for &thread in &threads {
+            let set = sched::set_affinity(thread, &processors[..1]);
             set.map_err(|e| Error::Domain(format!("domain `{name}`: {e}")))?;
         }
+        // Above whatever the host runs there, so that the work of a millisecond is not measured too small. Several vCPUs take
+        // turns: a guest may wait for one that is ready while another of its own spins.
+        let alone = match threads.len() {
+            0 | 1 => Attributes::fifo(1),
+            _ => Attributes { nice: -20, ..Attributes::other() },
+        };
+        let schedule = |attributes: &Attributes| {
+            let set = threads.iter().try_for_each(|&thread| sched::set_attributes(thread, attributes));
+            set.map_err(|error| workload::ClientError::Channel(error.to_string()))
+        };
         let is_vm = matches!(body, Body::Vm(_));
         let tasks: Vec<protocol::Task> = tasks.iter().map(|(_, task)| task.clone()).collect();
         let Some(client) = client(body)? else { continue };
         let calibrated = std::thread::scope(|scope| {
             let calibrating = scope.spawn(|| {
+                schedule(&alone)?;
                 let mut iterations = client.calibrate(CALIBRATION)?.iterations_per_ms;
                 if is_vm && !tasks.is_empty() {
+                    schedule(&Attributes::other())?;
                     client.begin(&tasks, iterations, (0, 0), WARM_UP.as_ns())?;
                     client.finish(StdDuration::from_nanos(WARM_UP.as_ns()))?;
                 }
+                schedule(&alone)?;
                 // Whatever disturbs a calibration makes the processor look slower.
                 iterations = iterations.max(client.calibrate(CALIBRATION)?.iterations_per_ms);
                 Ok((iterations, GuestClock::read(client)?))
@@ -663,7 +674,7 @@ fn measure(
             let over = time >= start + duration;
             if at_end.is_none() && over {
                 at_end = Some(used(&handles));
-                session.park_programs();
+                session.let_guests_tell();
             }
             if over && finishing.iter().all(|(_, _, thread)| thread.is_finished()) {
                 break;

@@ -468,14 +468,18 @@ impl Session {
         Ok(handle)
     }
 
-    /// Stops programs that plain Linux schedules until the session ends: guests that they starve could not tell what they
-    /// measured.
-    pub fn park_programs(&mut self) {
+    /// Lets guests that plain Linux schedules tell what they measured, until the session ends: programs that could starve
+    /// them are stopped, and vCPUs get the processor in turns, as a guest may wait for ever for a vCPU that is ready while
+    /// another of its own spins.
+    pub fn let_guests_tell(&mut self) {
         for pool in &mut self.pools {
             let Rule::Baseline { units, .. } = &mut pool.rule else { continue };
-            for unit in units.iter_mut().filter(|unit| matches!(unit.members(), Members::Tree(_))) {
+            for unit in units {
                 // One that is gone starves nobody.
-                let _ = unit.park();
+                match unit.members() {
+                    Members::Tree(_) => drop(unit.park()),
+                    Members::Thread(thread) => drop(sched::set_attributes(thread.id, &Attributes::other())),
+                }
             }
         }
     }
