@@ -22,7 +22,7 @@ impl Counts {
     }
 }
 
-/// How often a run of that length tells how far it is: once a second, and at least once.
+/// How often a run of that length tells how far it is: once a second, or halfway through a shorter one.
 pub fn progress_interval_ns(duration_ns: u64) -> u64 {
     (duration_ns / 2).clamp(1, 1_000_000_000)
 }

@@ -175,7 +175,7 @@ pub enum Reply {
         /// The jobs.
         jobs: Vec<JobTimes>,
     },
-    /// How far a run is, about once a second while it goes on, and at least once.
+    /// How far a run is, about once a second while it goes on, or halfway through a shorter one.
     Progress {
         /// By task, in the request's order.
         tasks: Vec<TaskProgress>,

@@ -56,6 +56,13 @@ fn a_virtual_cpu_announces_itself_calibrates_runs_and_ends() {
     };
     // 2000 jobs: more than fit a line.
     let (mut reply, mut told) = (guest.ask(&Request::Run(run)), Vec::new());
+    let mut halfway = 0;
+    while let Reply::Progress { tasks } = reply {
+        assert_eq!(tasks.len(), 2);
+        halfway = tasks[0].finished;
+        reply = guest.receive();
+    }
+    assert!((1..2000).contains(&halfway), "{halfway}");
     while let Reply::Jobs { task: 0, jobs } = reply {
         assert!(jobs.len() <= JOBS_PER_LINE);
         told.extend(jobs);
