@@ -10,7 +10,7 @@ use crate::work;
 pub(crate) const STACK_BYTES: usize = 64 * 1024;
 
 /// Iterations between two looks at the flag; a fraction of a millisecond anywhere.
-pub(crate) const LOOK_ITERATIONS: u64 = 10_000;
+pub(crate) const LOOK_ITERATIONS: u64 = 1000;
 
 /// Works until `stop`; the iterations done.
 pub(crate) fn hog(stop: &AtomicBool) -> u64 {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration as StdDuration;
 
 use punctual_guest::protocol;
-use punctual_model::host::{Domain, DomainIx, Parent, TaskIx, Work};
+use punctual_model::host::{Domain, DomainIx, Parent, TaskIx, Vcpu, Work};
 use punctual_model::live::{Accel, Attach, Backend, HelperPolicy, Process, Program, VmNetwork};
 use punctual_model::results::{
     DomainResult, FORMAT, JobStats, PoolResult, ProcessorResult, Source, TaskResult, VERSION, VcpuResult,
@@ -184,8 +184,10 @@ const CALIBRATION: StdDuration = StdDuration::from_millis(200);
 const WARM_UP: Duration = Duration::from_ms(300);
 /// How long a program that ends may take from its channel's end to its own.
 const LAST_WORDS: StdDuration = StdDuration::from_millis(100);
-/// From the last preparation to the first release.
-const LEAD: Duration = Duration::from_ms(300);
+/// From the last preparation to the first release, at least and at most.
+const LEAD: [Duration; 2] = [Duration::from_ms(300), Duration::from_ms(3000)];
+/// Processor time of a VM that makes ready for its tasks: threads, locked memory. Measured of a translated one: 16 ms.
+const MAKING_READY: Duration = Duration::from_ms(25);
 
 /// Carries the host out.
 ///
@@ -607,6 +609,22 @@ struct Measurement {
     stopped: bool,
 }
 
+/// From now to the first release: until then every VM has made ready, out of the budget that it already has.
+fn lead(host: &Host, running: &[Running]) -> Duration {
+    let of_vcpu = |vcpu: &Vcpu| match (vcpu.params.budget, vcpu.params.period) {
+        (Some(budget), Some(period)) => {
+            let ns = u128::from(MAKING_READY.as_ns()) * u128::from(period.as_ns())
+                / u128::from(budget.as_ns().max(1));
+            Duration::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
+        }
+        _ => MAKING_READY,
+    };
+    let vms = running.iter().filter(|domain| matches!(domain.body, Body::Vm(_)));
+    let longest =
+        vms.flat_map(|domain| &host.vcpus[host.domains[domain.domain.0].vcpus.clone()]).map(of_vcpu).max();
+    longest.unwrap_or(LEAD[0]).clamp(LEAD[0], LEAD[1])
+}
+
 fn measure(
     host: &Host,
     plan: &mut Plan<'_>,
@@ -617,7 +635,8 @@ fn measure(
     let duration = host.duration;
     let mut followed = followed(host, running);
     let mut tallies = Vec::new();
-    let start = now() + LEAD;
+    let lead = lead(host, running);
+    let start = now() + lead;
     let mut waiting = Vec::new();
     for domain in running.iter_mut() {
         let tasks: Vec<protocol::Task> = domain.tasks.iter().map(|(_, task)| task.clone()).collect();
@@ -643,7 +662,7 @@ fn measure(
         notices: Vec::new(),
         stopped: false,
     };
-    let limit = StdDuration::from_nanos((LEAD + duration).as_ns());
+    let limit = StdDuration::from_nanos((lead + duration).as_ns());
     let mut failed = None;
     let broken = AtomicBool::new(false);
     let outcome = std::thread::scope(|scope| {
