@@ -186,8 +186,8 @@ const WARM_UP: Duration = Duration::from_ms(300);
 const LAST_WORDS: StdDuration = StdDuration::from_millis(100);
 /// From the last preparation to the first release, at least and at most.
 const LEAD: [Duration; 2] = [Duration::from_ms(300), Duration::from_ms(3000)];
-/// Processor time of a VM that makes ready for its tasks: threads, locked memory. Measured of a translated one: 16 ms.
-const MAKING_READY: Duration = Duration::from_ms(25);
+/// Processor time of a VM that makes ready for its tasks: threads, locked memory. Measured of a translated one: 16 ms, and the periodic server lets budget idle away.
+const MAKING_READY: Duration = Duration::from_ms(40);
 
 /// Carries the host out.
 ///
@@ -952,13 +952,14 @@ fn results(
             (0..host.domains.len()).filter(|&d| pool_of(host, host.domains[d].parent) == index).collect();
         let sum = |value: &dyn Fn(&DomainResult) -> u64| members.iter().map(|&d| value(&domains[d])).sum();
         let busy_ns: u64 = sum(&|domain| domain.cpu_time_ns);
-        // The session is longer than the run: the enforcers' share of it is what counts.
-        let share = |cost: Duration| {
+        // The session is longer than the run: the run's share of what the enforcers did is what counts.
+        let share = |amount: u64| {
             let elapsed = u128::from(report.elapsed.as_ns().max(1));
-            (u128::from(cost.as_ns()) * u128::from(duration_ns) / elapsed) as u64
+            (u128::from(amount) * u128::from(duration_ns) / elapsed) as u64
         };
         let costs: Vec<u64> =
-            done.map_or(Vec::new(), |done| done.cost.iter().map(|cost| share(*cost)).collect());
+            done.map_or(Vec::new(), |done| done.cost.iter().map(|cost| share(cost.as_ns())).collect());
+        let decisions = done.map_or(0, |done| share(done.decisions));
         let overhead_ns: u64 = costs.iter().sum();
         let capacity = duration_ns.saturating_mul(pool.processors.len() as u64);
         for (at, &processor) in pool.processors.iter().enumerate() {
@@ -966,6 +967,7 @@ fn results(
             result.pool = Some(pool.name.clone());
             result.overhead_ns = costs.get(at).copied().unwrap_or(0);
             // Which processor of a pool a unit ran on is not known with several: shared evenly.
+            result.decisions = decisions / pool.processors.len() as u64;
             result.busy_ns = (busy_ns / pool.processors.len() as u64).min(duration_ns);
             result.idle_ns = duration_ns.saturating_sub(result.busy_ns + result.overhead_ns);
         }
@@ -979,7 +981,7 @@ fn results(
             busy_ns,
             idle_ns: capacity.saturating_sub(busy_ns + overhead_ns),
             overhead_ns,
-            decisions: done.map_or(0, |done| done.decisions),
+            decisions,
             context_switches: 0,
             migrations: 0,
             exhaustions: sum(&|domain| domain.exhaustions),

@@ -122,6 +122,9 @@ fn trouble(what: &str, error: &io::Error) -> Trouble {
 /// How many reads of a unit's clock may fail in a row before the run ends.
 const FAILURES_MAX: u32 = 100;
 
+/// How many threads of a tree are asked at a look whether they want to run, about a microsecond each.
+const ASKED_MAX: usize = 64;
+
 impl LiveUnit {
     /// Takes threads in: writes down in `journal` how they are, and moves them to groups of their own below
     /// `domain`, a group made for their domain. A single thread's process moves to `domain` first.
@@ -250,9 +253,16 @@ impl LiveUnit {
                 let stat = proc::parse_stat(stat.read(&mut buffer).ok()?)?;
                 Some(stat.state == 'R')
             }
-            // The states of a whole tree would take too long: it has work while it runs.
-            Clock::Tree { .. } => Some(!ran.is_zero()),
+            // What ran has work more often than not, and need not be asked.
+            Clock::Tree { .. } => Some(!ran.is_zero() || self.is_anything_runnable()),
         }
+    }
+
+    /// Does one of its threads want to run? A tree too large to ask them all is taken for busy.
+    fn is_anything_runnable(&self) -> bool {
+        let runnable = |thread: &i32| proc::stat(*thread).is_ok_and(|stat| stat.state == 'R');
+        let threads = self.group.threads().unwrap_or_default();
+        threads.len() > ASKED_MAX || threads.iter().any(runnable)
     }
 
     /// Freezes it if that is not the case. Parking comes before anything else in a look.

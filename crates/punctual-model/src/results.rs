@@ -23,7 +23,7 @@ pub const VERSION: u32 = 2;
 pub enum Source {
     /// The deterministic machine.
     Simulation,
-    /// A real host.
+    /// A real host: context switches and migrations are not measured there and 0.
     Live,
 }
 

@@ -7,7 +7,9 @@ use comfy_table::{
     Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, LineStyle, Table,
     TableStyle, Width,
 };
-use punctual_model::results::{DomainResult, JobStats, PoolResult, ProcessorResult, TaskResult, VcpuResult};
+use punctual_model::results::{
+    DomainResult, JobStats, PoolResult, ProcessorResult, Source, TaskResult, VcpuResult,
+};
 use punctual_model::{Recorder, Results};
 use punctual_sched::Duration;
 
@@ -90,7 +92,10 @@ pub fn side_by_side(columns: &[(String, Results)], cells: Cells, color: bool) ->
     type Cost = fn(&Results) -> String;
     let costs: [(&str, Cost); 3] = [
         ("overhead", |r| fmt_share(sum(r, |p| p.overhead_ns), processor_time(r))),
-        ("context switches", |r| fmt_rate(sum(r, |p| p.context_switches), time(r))),
+        ("context switches", |r| match r.source {
+            Source::Simulation => fmt_rate(sum(r, |p| p.context_switches), time(r)),
+            Source::Live => "-".into(), // not measured
+        }),
         ("decisions", |r| fmt_rate(sum(r, |p| p.decisions), time(r))),
     ];
     for (name, cost) in costs {
