@@ -168,6 +168,11 @@ impl Driver {
         self.sleep_matters
     }
 
+    /// How it looks.
+    pub fn settings(&self) -> Settings {
+        self.settings
+    }
+
     /// Does one enforcer decide for all processors of the pool?
     pub fn shared_queue(&self) -> bool {
         self.shared_queue

@@ -371,7 +371,9 @@ impl State {
             }
         }
         self.ranked[cpu.index()] = ranked;
-        next
+        // A look may take longer than it was to the next one. Were that taken at once, the units would get nothing, and what
+        // they should have used up before it (the rest of a slice) would still be there, for ever.
+        if next > at { next.max(now() + self.driver.settings().granularity) } else { next }
     }
 
     fn read(&mut self, number: usize, elapsed: Duration, with_work: bool) {
