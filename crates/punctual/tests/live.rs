@@ -7,6 +7,7 @@ use std::time::Duration as StdDuration;
 use common::live::{Bench, needs};
 use punctual_live::enforcer::Notice;
 use punctual_live::session::Regime;
+use punctual_sched::registry::OptionValue;
 use punctual_sched::{Duration, UnitParams};
 
 fn server(budget_us: u64, period_us: u64, priority: u32) -> UnitParams {
@@ -46,6 +47,21 @@ fn a_hog_takes_nothing_from_a_less_urgent_budget() {
         assert!(shares[0] < 320_000, "{policy}: the hog got {} ppm", shares[0]);
         assert!(shares[1] > 350_000, "{policy}: its neighbour got {} ppm of 500,000", shares[1]);
     }
+}
+
+/// A look at the end of every slice must leave the units time for the next: in a slow build a look takes longer than the
+/// rest of a slice.
+#[test]
+fn credit_with_short_slices_shares_the_processor() {
+    let Some(_turn) = needs() else { return };
+    let short = |ms| OptionValue::Duration(Duration::from_ms(ms));
+    let mut bench = Bench::start("credit", &[("slice", short(1)), ("tick", short(10))]);
+    let equal = UnitParams { weight: Some(256), ..UnitParams::default() };
+    bench.spin("one", &equal);
+    bench.spin("other", &equal);
+    let (shares, report) = bench.run(SECOND);
+    assert!(shares.iter().all(|share| *share > 300_000), "equal weights got {shares:?} ppm");
+    assert_eq!(report.restored.failures, Vec::<String>::new());
 }
 
 #[test]

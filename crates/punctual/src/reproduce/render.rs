@@ -18,12 +18,15 @@ pub fn text(reproduction: &Reproduction) -> String {
         out.push('\n');
         out += &text_table(table);
     }
-    out += "\nClaims\n";
-    for claim in &reproduction.claims {
-        out += &text_claim(claim);
+    // Live experiments make none.
+    if !reproduction.claims.is_empty() {
+        out += "\nClaims\n";
+        for claim in &reproduction.claims {
+            out += &text_claim(claim);
+        }
+        out.push('\n');
+        out += &text_counts(reproduction);
     }
-    out.push('\n');
-    out += &text_counts(reproduction);
     out
 }
 
