@@ -51,7 +51,7 @@ pub fn execute(run: &Run, progress: &mut (impl FnMut(Vec<TaskProgress>) + Send))
     let counts: Vec<Arc<Counts>> = prepared.iter().map(|task| Arc::clone(&task.counts)).collect();
     std::thread::scope(|scope| {
         let (over, is_over) = mpsc::channel::<()>();
-        // A small stack: the tasks wait while memory is locked, and the usual 2 MiB took a translated guest 20 ms.
+        // A small stack: the tasks wait while memory is locked, and the usual 2 MiB take a translated guest about 10 ms.
         let teller = std::thread::Builder::new().name("progress".into()).stack_size(STACK_BYTES);
         let telling = teller.spawn_scoped(scope, move || {
             let interval = std::time::Duration::from_nanos(log::progress_interval_ns(run.duration_ns));

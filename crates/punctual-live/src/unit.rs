@@ -122,7 +122,7 @@ fn trouble(what: &str, error: &io::Error) -> Trouble {
 /// How many reads of a unit's clock may fail in a row before the run ends.
 const FAILURES_MAX: u32 = 100;
 
-/// How many threads of a tree are asked at a look whether they want to run, about a microsecond each.
+/// How many threads of a tree are asked at a look whether they want to run.
 const ASKED_MAX: usize = 64;
 
 impl LiveUnit {
