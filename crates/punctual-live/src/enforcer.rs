@@ -15,18 +15,23 @@ use punctual_sched::{CpuId, Duration, Instant, UnitParams};
 
 use crate::driver::{Driver, Order, Seen};
 use crate::os::sched::{self, Attributes};
-use crate::unit::{ENFORCER, LOWEST, LiveUnit, Trouble, priority_of};
+use crate::unit::{ENFORCER, LiveUnit, Trouble, priority_of};
 
 /// What can be asked of a pool while it runs.
 #[derive(Debug)]
 pub enum Command {
     /// Take a unit in; its number is the count of units before it.
     Add(Box<LiveUnit>, UnitParams),
-    /// Let the unit with this name go: it is thawed and no longer looked at. Its thread keeps what it has until the journal
-    /// is undone.
+    /// Let the unit with this name go: it is thawed, in the fair class, and no longer looked at. The rest is put back when the
+    /// journal is undone.
     Remove(String),
     /// Give the unit with this name other parameters.
     Adjust(String, UnitParams),
+    /// Park by priority and not by the freezer until [`Command::Freeze`]; the answer comes when no unit is frozen any more.
+    /// Asked for by [`Enforcement::let_move`].
+    DoNotFreeze(Sender<()>),
+    /// The freezer may be used again.
+    Freeze,
 }
 
 /// What happened in a pool, in the order in which it happened.
@@ -36,7 +41,7 @@ pub enum Notice {
     Gone(String),
     /// A vCPU was plugged in, or is there again.
     Came(String),
-    /// A unit cannot be enforced any more: why. It is parked as far as possible, and the run should end.
+    /// A unit cannot be enforced any more: why. It is in the fair class as far as possible, and the run should end.
     Failed(String, String),
     /// A command was refused.
     Refused(String, String),
@@ -57,6 +62,8 @@ struct State {
     commands: Receiver<Command>,
     notices: Sender<Notice>,
     processors: Vec<usize>,
+    /// May units be parked by the freezer? See [`Enforcement::let_move`].
+    freezes: bool,
 }
 
 /// A pool under enforcement.
@@ -105,6 +112,9 @@ const SWITCHING: Duration = Duration::from_us(5);
 /// How long an enforcer sleeps at most: so that its heart beats.
 const LONGEST_SLEEP: Duration = Duration::from_ms(100);
 
+/// How long a move of threads waits for enforcers to be ready for it.
+const PATIENCE: std::time::Duration = std::time::Duration::from_millis(500);
+
 impl Enforcement {
     /// Starts enforcers for the pool's `processors` (in the machine's numbering, in the policy's order).
     ///
@@ -129,6 +139,7 @@ impl Enforcement {
             looked: vec![now(); processors.len()],
             commands: incoming,
             notices: notices_in,
+            freezes: true,
             processors: processors.to_vec(),
         }));
         let mut enforcement =
@@ -157,6 +168,27 @@ impl Enforcement {
         // Fails only when every enforcer has ended, and then there is nothing to command.
         let _ = self.commands.send(command);
         self.wake();
+    }
+
+    /// Calls `moves`, which moves threads from one cgroup to another. The kernel does that with its one cgroup lock held
+    /// through a grace period of RCU (`cgroup_procs_write_start` in Linux `kernel/cgroup/cgroup.c`: 6 to 14 ms on Linux
+    /// 6.18 with 250 ticks per second), and every write to a freezer takes the same lock. So nobody freezes
+    /// meanwhile: enforcers park by priority, and go on as usual otherwise.
+    pub fn let_move<T>(pools: &[&Enforcement], moves: impl FnOnce() -> T) -> T {
+        let (done, is_done) = channel();
+        for pool in pools {
+            pool.command(Command::DoNotFreeze(done.clone()));
+        }
+        drop(done);
+        for _ in pools {
+            // An enforcer that does not answer has ended, or is hanging: the guardian's business.
+            let _ = is_done.recv_timeout(PATIENCE);
+        }
+        let moved = moves();
+        for pool in pools {
+            pool.command(Command::Freeze);
+        }
+        moved
     }
 
     fn wake(&self) {
@@ -248,6 +280,15 @@ impl State {
                         self.release(number);
                     }
                 }
+                Command::DoNotFreeze(done) => {
+                    self.freezes = false;
+                    for number in 0..self.units.len() {
+                        self.park(number);
+                    }
+                    // Whoever asked may have lost patience.
+                    let _ = done.send(());
+                }
+                Command::Freeze => self.freezes = true,
                 Command::Adjust(name, params) => {
                     let Some(number) = self.find(&name) else { continue };
                     if let Err(refused) = self.driver.adjust(now(), number, &params) {
@@ -293,7 +334,7 @@ impl State {
         self.driver.remove(now(), number);
         if let Some(mut unit) = self.units.get_mut(number).and_then(Option::take) {
             // A failure means that it is gone, or that undoing the journal will say so.
-            let _ = unit.admit(LOWEST);
+            let _ = unit.release();
             unit.gauge.set_order(None);
         }
     }
@@ -344,16 +385,10 @@ impl State {
             }
             let order = self.driver.order(number);
             self.publish(number, order);
-            let Some(unit) = self.units[number].as_mut() else { continue };
             match order {
                 Order::Ranked(rank) => ranked.push((rank, number)),
-                Order::Parked => {
-                    if let Err(problem) = unit.park() {
-                        let name = unit.name.clone();
-                        self.lose(number, name, problem);
-                        next = at;
-                    }
-                }
+                Order::Parked if self.park(number) => {}
+                Order::Parked => next = at,
             }
         }
         ranked.sort_unstable();
@@ -376,9 +411,26 @@ impl State {
         if next > at { next.max(now() + self.driver.settings().granularity) } else { next }
     }
 
+    /// Sees to it that a unit that its order parks does not run, at the cost of anybody at least. False: it is lost.
+    fn park(&mut self, number: usize) -> bool {
+        let Some(unit) = self.units[number].as_mut() else { return true };
+        if self.driver.order(number) != Order::Parked {
+            return true;
+        }
+        let parked = if self.freezes { unit.park() } else { unit.park_by_priority() };
+        // What it runs all the same is read at each look, so that it is not taken for what it does with a budget.
+        self.unread[number] |= unit.is_idle();
+        let Err(problem) = parked else { return true };
+        let name = unit.name.clone();
+        self.lose(number, name, problem);
+        false
+    }
+
     fn read(&mut self, number: usize, elapsed: Duration, with_work: bool) {
         let Some(unit) = self.units[number].as_mut() else { return };
         match unit.see(elapsed, with_work) {
+            // Nobody else wanted that time, and it was no budget's.
+            Ok(_) if unit.is_idle() => {}
             Ok(seen) => self.seen.push((number, seen)),
             Err(problem) => {
                 let name = unit.name.clone();

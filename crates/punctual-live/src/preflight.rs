@@ -151,15 +151,18 @@ pub fn parking() -> Result<std::path::PathBuf, Refusal> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     if kernel_version(&release).is_none_or(|version| version < FREEZER_SINCE) {
         return Err(refusal(
-            format!("this kernel ({}) cannot freeze cgroups of version 2", release.trim()),
-            "Linux 5.2 or later is needed",
+            format!(
+                "this kernel ({}) cannot freeze cgroups of version 2, or name processes by descriptors",
+                release.trim()
+            ),
+            "Linux 5.3 or later is needed",
         ));
     }
     Ok(mount)
 }
 
-/// The first Linux with `cgroup.freeze` (`kernel/cgroup/freezer.c`).
-const FREEZER_SINCE: (u32, u32) = (5, 2);
+/// The first Linux with `cgroup.freeze` (5.2, `kernel/cgroup/freezer.c`) and `pidfd_open(2)` (5.3).
+const FREEZER_SINCE: (u32, u32) = (5, 3);
 
 /// Major and minor of a kernel's release: `6.18.5+deb` is (6, 18).
 fn kernel_version(release: &str) -> Option<(u32, u32)> {

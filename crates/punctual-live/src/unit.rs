@@ -1,16 +1,18 @@
 //! A unit on a real host: the threads of a vCPU or of a process tree, their clock, and what was last ordered.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use punctual_sched::Duration;
+use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::driver::{Order, Seen};
 use crate::journal::{Identity, Journal};
 use crate::os::cgroup::{self, Group};
-use crate::os::proc::{self, Reader};
+use crate::os::proc::{self, Reader, Sleep};
 use crate::os::sched::{self, Attributes};
 
 /// The real-time priority of the most urgent unit; each rank is one below, down to [`LOWEST`].
@@ -79,10 +81,13 @@ impl Gauge {
     }
 }
 
+/// How a unit's threads are read at a look. Not by `/proc/TID/stat`: whoever reads that waits until the thread has become what it
+/// is executing (`do_task_stat` takes `exec_update_lock`, seen on Linux 6.18), and an enforcer that waits for a thread that
+/// waits for the processor of another unit waits for ever.
 #[derive(Debug)]
 enum Clock {
-    Thread { schedstat: Reader, stat: Reader },
-    Tree { cpu_stat: Reader },
+    Thread { schedstat: Reader, sleep: Sleep },
+    Tree { cpu_stat: Reader, root: OwnedFd, may_see_where: bool },
 }
 
 /// A unit that is under enforcement.
@@ -98,6 +103,8 @@ pub struct LiveUnit {
     /// Processor time when it was taken in.
     first: Duration,
     frozen: bool,
+    /// Parked by priority: it may have what nobody wants, and is not charged for that.
+    idle: bool,
     priority: Option<u32>,
     /// Reads that failed in a row, though the thread is there.
     failures: u32,
@@ -156,9 +163,17 @@ impl LiveUnit {
                 group.add_thread(thread.id)?;
                 let task = format!("/proc/{process}/task/{}", thread.id);
                 let schedstat = Reader::open(&format!("{task}/schedstat"))?;
-                (group, Clock::Thread { schedstat, stat: Reader::open(&format!("{task}/stat"))? })
+                (
+                    group,
+                    Clock::Thread {
+                        schedstat,
+                        sleep: Sleep::of(thread.id, Sleep::may_see_where(thread.id))?,
+                    },
+                )
             }
             Members::Tree(root) => {
+                let pid = rustix::process::Pid::from_raw(root.id).ok_or(io::ErrorKind::InvalidInput)?;
+                let descriptor = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;
                 // Whatever is forked meanwhile is found in the next round.
                 let group = Group::make(&domain.directory().join(format!("unit{index}")), false)?;
                 loop {
@@ -176,7 +191,14 @@ impl LiveUnit {
                     }
                 }
                 let path = group.directory().join("cpu.stat");
-                (group, Clock::Tree { cpu_stat: Reader::open(&path.to_string_lossy())? })
+                (
+                    group,
+                    Clock::Tree {
+                        cpu_stat: Reader::open(&path.to_string_lossy())?,
+                        root: descriptor,
+                        may_see_where: Sleep::may_see_where(root.id),
+                    },
+                )
             }
         };
         let mut unit = LiveUnit {
@@ -187,6 +209,7 @@ impl LiveUnit {
             last: Duration::ZERO,
             first: Duration::ZERO,
             frozen: false,
+            idle: false,
             priority: None,
             failures: 0,
             gauge: Arc::new(Gauge::default()),
@@ -210,7 +233,7 @@ impl LiveUnit {
         let mut buffer = [0u8; 512];
         let time = match &self.clock {
             Clock::Thread { schedstat, .. } => proc::parse_schedstat(schedstat.read(&mut buffer)?),
-            Clock::Tree { cpu_stat } => proc::parse_cpu_stat(cpu_stat.read(&mut buffer)?),
+            Clock::Tree { cpu_stat, .. } => proc::parse_cpu_stat(cpu_stat.read(&mut buffer)?),
         };
         time.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a clock that is not understood"))
     }
@@ -238,8 +261,8 @@ impl LiveUnit {
             }
         };
         self.gauge.cpu_time_ns.store(self.cpu_time().as_ns(), Ordering::Relaxed);
-        if let Clock::Tree { .. } = self.clock
-            && !self.members.identity().is_alive()
+        if let Clock::Tree { root, .. } = &self.clock
+            && has_ended(root)
         {
             return Err(Trouble::Gone);
         }
@@ -247,20 +270,19 @@ impl LiveUnit {
     }
 
     fn has_work(&self, ran: Duration) -> Option<bool> {
-        let mut buffer = [0u8; 1024];
         match &self.clock {
-            Clock::Thread { stat, .. } => {
-                let stat = proc::parse_stat(stat.read(&mut buffer).ok()?)?;
-                Some(stat.state == 'R')
-            }
+            Clock::Thread { sleep, .. } => sleep.is_asleep().ok().map(|asleep| !asleep),
             // What ran has work more often than not, and need not be asked.
-            Clock::Tree { .. } => Some(!ran.is_zero() || self.is_anything_runnable()),
+            Clock::Tree { may_see_where, .. } => {
+                Some(!ran.is_zero() || self.is_anything_runnable(*may_see_where))
+            }
         }
     }
 
     /// Does one of its threads want to run? A tree too large to ask them all is taken for busy.
-    fn is_anything_runnable(&self) -> bool {
-        let runnable = |thread: &i32| proc::stat(*thread).is_ok_and(|stat| stat.state == 'R');
+    fn is_anything_runnable(&self, may_see_where: bool) -> bool {
+        let is_asleep = |thread: i32| Sleep::of(thread, may_see_where)?.is_asleep();
+        let runnable = |thread: &i32| is_asleep(*thread).is_ok_and(|asleep| !asleep);
         let threads = self.group.threads().unwrap_or_default();
         threads.len() > ASKED_MAX || threads.iter().any(runnable)
     }
@@ -275,6 +297,47 @@ impl LiveUnit {
         }
         self.group.set_frozen(true).map_err(|e| trouble("it cannot be frozen", &e))?;
         self.frozen = true;
+        self.idle = false;
+        Ok(())
+    }
+
+    /// Parks it without a word to the freezer, which may have to wait for the kernel's cgroup lock: it gets what nobody
+    /// else wants ([`Attributes::idle`]). One that is frozen is thawed to that, so that admitting it later needs no
+    /// freezer either.
+    ///
+    /// # Errors
+    /// As [`LiveUnit::park`].
+    pub fn park_by_priority(&mut self) -> Result<(), Trouble> {
+        if self.idle {
+            return Ok(());
+        }
+        self.set_attributes(&Attributes::idle())?;
+        self.priority = None;
+        self.idle = true;
+        self.thaw()
+    }
+
+    /// Is it parked, but may run where nobody else wants to?
+    pub fn is_idle(&self) -> bool {
+        self.idle
+    }
+
+    /// Lets it go: the fair class, thawed. A real-time priority without a budget would be the processor's.
+    ///
+    /// # Errors
+    /// Its threads are gone, or may not be changed.
+    pub fn release(&mut self) -> Result<(), Trouble> {
+        self.set_attributes(&Attributes::other())?;
+        self.priority = None;
+        self.idle = false;
+        self.thaw()
+    }
+
+    fn thaw(&mut self) -> Result<(), Trouble> {
+        if self.frozen {
+            self.group.set_frozen(false).map_err(|e| trouble("it cannot be thawed", &e))?;
+            self.frozen = false;
+        }
         Ok(())
     }
 
@@ -291,12 +354,9 @@ impl LiveUnit {
         if self.priority != Some(priority) {
             self.set_attributes(&Attributes::fifo(priority))?;
             self.priority = Some(priority);
+            self.idle = false;
         }
-        if self.frozen {
-            self.group.set_frozen(false).map_err(|e| trouble("it cannot be thawed", &e))?;
-            self.frozen = false;
-        }
-        Ok(())
+        self.thaw()
     }
 
     /// Sets the attributes of all its threads.
@@ -335,6 +395,13 @@ impl LiveUnit {
         }
         Ok(())
     }
+}
+
+/// Has the process of this descriptor ended? A zombie has.
+fn has_ended(process: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(process, PollFlags::IN)];
+    let at_once = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0)
 }
 
 /// A process and its descendants.

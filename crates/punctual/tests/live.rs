@@ -4,8 +4,11 @@ mod common;
 
 use std::time::Duration as StdDuration;
 
-use common::live::{Bench, needs};
+use common::live::{Bench, PROCESSOR, needs};
+use punctual_live::driver::Evidence;
 use punctual_live::enforcer::Notice;
+use punctual_live::os::proc::kernel_threads;
+use punctual_live::os::sched::affinity;
 use punctual_live::session::Regime;
 use punctual_sched::registry::OptionValue;
 use punctual_sched::{Duration, UnitParams};
@@ -129,5 +132,30 @@ fn units_that_come_and_go_leak_nothing() {
     // The policy and the enforcer keep a slot per unit that ever was: small, and no more than that.
     assert!(after.2 < before.2 + 4096 + rounds * 2, "{} KiB grew to {} KiB", before.2, after.2);
     let (_, report) = bench.run(StdDuration::from_millis(100));
+    let Evidence { overrun, replenishment_lateness: late, .. } = &report.pools[0].evidence;
+    for (what, times) in [("overrun", overrun), ("replenished late", late)] {
+        let [p50, p99, max] = [500_000, 990_000, 1_000_000].map(|ppm| times.quantile_ppm(ppm).as_ns() / 1000);
+        println!("{what}: p50 {p50} us, p99 {p99} us, at most {max} us");
+    }
     assert_eq!(report.restored.failures, Vec::<String>::new());
+}
+
+/// Moving threads between cgroups waits for RCU with the lock held that parking needs: where a unit spins above RCU's
+/// threads, that takes as long as the fair server lets it, a second.
+#[test]
+fn the_kernels_rcu_threads_stay_off_the_pool_for_the_time_of_a_run() {
+    let Some(_turn) = needs() else { return };
+    let threads = kernel_threads("rcu").expect("readable");
+    let affinities = || threads.iter().map(|tid| affinity(*tid).expect("there")).collect::<Vec<_>>();
+    let before = affinities();
+    let mut bench = Bench::start("deferrable", &[]);
+    bench.spin("a", &server(1_000, 10_000, 1));
+    let during = affinities();
+    let (_, report) = bench.run(StdDuration::from_millis(100));
+    assert_eq!(report.restored.failures, Vec::<String>::new());
+    assert_eq!(affinities(), before);
+    for (before, during) in before.iter().zip(&during) {
+        let is_bound = before.len() == 1 || during == before && !before.contains(&PROCESSOR);
+        assert!(is_bound || !during.contains(&PROCESSOR), "{before:?} became {during:?}");
+    }
 }

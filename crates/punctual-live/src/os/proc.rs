@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use punctual_sched::Duration;
 
@@ -90,6 +91,21 @@ pub fn processes() -> io::Result<Vec<i32>> {
     Ok(processes)
 }
 
+/// The parent of the kernel's own threads, `kthreadd`.
+const KTHREADD: i32 = 2;
+
+/// The kernel's own threads whose names start with `prefix`, ascending.
+///
+/// # Errors
+/// `/proc` is not mounted.
+pub fn kernel_threads(prefix: &str) -> io::Result<Vec<i32>> {
+    let is_one = |pid: &i32| {
+        stat(*pid).is_ok_and(|stat| stat.parent == KTHREADD)
+            && name(*pid).is_ok_and(|name| name.starts_with(prefix))
+    };
+    Ok(processes()?.into_iter().filter(is_one).collect())
+}
+
 /// A file read over and over from its start without allocation.
 #[derive(Debug)]
 pub struct Reader {
@@ -113,6 +129,56 @@ impl Reader {
         let length = self.file.read_at(buffer, 0)?;
         core::str::from_utf8(&buffer[..length]).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
     }
+}
+
+/// Where a thread says whether it sleeps, without taking a lock that an executing or exiting thread holds.
+#[derive(Debug)]
+pub enum Sleep {
+    /// `/proc/TID/wchan`: the kernel's function that it sleeps in, or 0 (1.5 us; `status` takes 7).
+    Where(Reader),
+    /// The line `State:` of `/proc/TID/status`, for threads whose `wchan` this process may not see: it would always say 0.
+    State(Reader),
+}
+
+impl Sleep {
+    /// May this process see where thread `tid` sleeps?
+    pub fn may_see_where(tid: i32) -> bool {
+        // A kernel without names of functions says 0 as well. The link needs the same permission as `wchan`
+        // (PTRACE_MODE_READ_FSCREDS; Linux `fs/proc/base.c`).
+        fs::read_link(format!("/proc/{tid}/cwd")).is_ok() && Path::new("/proc/kallsyms").exists()
+    }
+
+    /// Of thread `tid`: the first way if this process may see it, otherwise the second.
+    ///
+    /// # Errors
+    /// The thread is gone.
+    pub fn of(tid: i32, may_see_where: bool) -> io::Result<Sleep> {
+        match may_see_where {
+            true => Ok(Sleep::Where(Reader::open(&format!("/proc/{tid}/wchan"))?)),
+            false => Ok(Sleep::State(Reader::open(&format!("/proc/{tid}/status"))?)),
+        }
+    }
+
+    /// Does it sleep, rather than run or wait for a processor?
+    ///
+    /// # Errors
+    /// The thread is gone.
+    pub fn is_asleep(&self) -> io::Result<bool> {
+        let mut buffer = [0u8; 256];
+        match self {
+            Sleep::Where(wchan) => wchan.read(&mut buffer).map(|place| !matches!(place.trim(), "0" | "")),
+            Sleep::State(status) => {
+                let state = parse_state(status.read(&mut buffer)?);
+                let unknown = || io::Error::new(io::ErrorKind::InvalidData, "no State in /proc/TID/status");
+                state.map(|state| state != 'R').ok_or_else(unknown)
+            }
+        }
+    }
+}
+
+/// The state in the text of `/proc/TID/status`, as in [`Stat::state`].
+pub fn parse_state(text: &str) -> Option<char> {
+    text.lines().find_map(|line| line.strip_prefix("State:"))?.trim_start().chars().next()
 }
 
 #[cfg(test)]
@@ -139,6 +205,36 @@ mod tests {
         let text = "usage_usec 1500\nuser_usec 1000\nsystem_usec 500\n";
         assert_eq!(parse_cpu_stat(text), Some(Duration::from_us(1500)));
         assert_eq!(parse_cpu_stat("user_usec 1000\n"), None);
+    }
+
+    #[test]
+    fn the_state_is_a_letter_of_status() {
+        assert_eq!(parse_state("Name:\ta\nState:\tS (sleeping)\nTgid:\t7\n"), Some('S'));
+        assert_eq!(parse_state("Name:\ta\nState:"), None);
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_says_so_either_way_and_one_that_runs_does_not() {
+        let (tell, told) = std::sync::mpsc::channel();
+        let sleeper = std::thread::spawn(move || {
+            tell.send(rustix::thread::gettid().as_raw_nonzero().get()).expect("heard");
+            std::thread::park();
+        });
+        let sleeping = told.recv().expect("a thread");
+        let running = rustix::thread::gettid().as_raw_nonzero().get();
+        for (what, tid, expected) in [("sleeper", sleeping, true), ("runner", running, false)] {
+            assert!(Sleep::may_see_where(tid), "a thread of one's own");
+            for way in [true, false].map(|see| Sleep::of(tid, see).expect("there")) {
+                let agreed = (0..200).any(|_| {
+                    std::thread::sleep(std::time::Duration::from_millis(u64::from(expected)));
+                    way.is_asleep().expect("there") == expected
+                });
+                assert!(agreed, "{what}: {way:?}");
+            }
+        }
+        sleeper.thread().unpark();
+        sleeper.join().expect("it ends");
+        assert!(Sleep::of(i32::MAX - 1, false).is_err());
     }
 
     #[test]

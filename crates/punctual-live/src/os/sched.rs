@@ -29,6 +29,8 @@ pub const OTHER: u32 = 0;
 pub const FIFO: u32 = 1;
 /// `SCHED_RR`.
 pub const RR: u32 = 2;
+/// `SCHED_IDLE`.
+pub const IDLE: u32 = 5;
 /// `SCHED_DEADLINE`.
 pub const DEADLINE: u32 = 6;
 
@@ -41,6 +43,11 @@ impl Attributes {
     /// `SCHED_OTHER` at nice 0.
     pub const fn other() -> Attributes {
         Attributes { policy: OTHER, ..Attributes::fifo(0) }
+    }
+
+    /// `SCHED_IDLE`: only what nobody else wants.
+    pub const fn idle() -> Attributes {
+        Attributes { policy: IDLE, ..Attributes::fifo(0) }
     }
 
     /// `SCHED_DEADLINE` with implicit deadline. The kernel wants `SCHED_FLAG_RESET_ON_FORK` for threads that fork.
