@@ -6,6 +6,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +16,7 @@ use punctual_sched::{CpuId, Duration, Instant, UnitParams};
 
 use crate::driver::{Driver, Order, Seen};
 use crate::os::sched::{self, Attributes};
-use crate::unit::{ENFORCER, LiveUnit, Trouble, priority_of};
+use crate::unit::{ENFORCER, LiveUnit, Members, Trouble, priority_of};
 
 /// What can be asked of a pool while it runs.
 #[derive(Debug)]
@@ -61,6 +62,7 @@ struct State {
     looked: Vec<Instant>,
     commands: Receiver<Command>,
     notices: Sender<Notice>,
+    shared: Arc<Shared>,
     processors: Vec<usize>,
     /// May units be parked by the freezer? See [`Enforcement::let_move`].
     freezes: bool,
@@ -74,11 +76,20 @@ pub struct Enforcement {
     pub notices: Receiver<Notice>,
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<io::Result<()>>>,
+    relief: Option<JoinHandle<()>>,
 }
 
 struct Shared {
     stop: AtomicBool,
     wake: Vec<OwnedFd>,
+    /// By enforcer: when the look began that it is in, in ns; 0 between looks.
+    inside_ns: Vec<AtomicU64>,
+    /// The units' threads, for [`relieve`].
+    roster: Mutex<Vec<Member>>,
+    /// Units lost the priorities that they had been given.
+    relieved: AtomicBool,
+    /// How often.
+    reliefs: AtomicU64,
     /// Looks per processor: a heart that beats.
     looks: Vec<AtomicU64>,
     /// Processor time of the enforcers, in ns.
@@ -93,6 +104,8 @@ pub struct Ended {
     pub units: Vec<Option<LiveUnit>>,
     /// Processor time of each enforcer.
     pub cost: Vec<Duration>,
+    /// How often a look took longer than [`STUCK`] and the units lost their priorities meanwhile.
+    pub reliefs: u64,
 }
 
 /// Now, as policies see it: CLOCK_MONOTONIC.
@@ -128,8 +141,16 @@ impl Enforcement {
             .map(|_| rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK))
             .collect::<Result<Vec<OwnedFd>, _>>()?;
         let counters = || processors.iter().map(|_| AtomicU64::new(0)).collect();
-        let shared =
-            Arc::new(Shared { stop: AtomicBool::new(false), wake, looks: counters(), cost_ns: counters() });
+        let shared = Arc::new(Shared {
+            stop: AtomicBool::new(false),
+            wake,
+            inside_ns: counters(),
+            roster: Mutex::new(Vec::new()),
+            relieved: AtomicBool::new(false),
+            reliefs: AtomicU64::new(0),
+            looks: counters(),
+            cost_ns: counters(),
+        });
         let state = Arc::new(Mutex::new(State {
             driver,
             units: Vec::new(),
@@ -139,11 +160,12 @@ impl Enforcement {
             looked: vec![now(); processors.len()],
             commands: incoming,
             notices: notices_in,
+            shared: shared.clone(),
             freezes: true,
             processors: processors.to_vec(),
         }));
-        let mut enforcement =
-            Enforcement { state, commands, notices, shared, threads: Vec::with_capacity(processors.len()) };
+        let threads = Vec::with_capacity(processors.len());
+        let mut enforcement = Enforcement { state, commands, notices, shared, threads, relief: None };
         let (ready, readiness) = channel();
         for (index, &processor) in processors.iter().enumerate() {
             let (state, shared) = (enforcement.state.clone(), enforcement.shared.clone());
@@ -160,6 +182,9 @@ impl Enforcement {
         for _ in processors {
             readiness.recv().map_err(|_| io::Error::other("an enforcer ended at once"))??;
         }
+        let shared = enforcement.shared.clone();
+        let work = move || relieve(&shared);
+        enforcement.relief = Some(std::thread::Builder::new().name("relief".into()).spawn(work)?);
         Ok(enforcement)
     }
 
@@ -192,9 +217,7 @@ impl Enforcement {
     }
 
     fn wake(&self) {
-        for fd in &self.shared.wake {
-            let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
-        }
+        self.shared.wake();
     }
 
     /// Looks of each enforcer so far: they grow at least every 100 ms while it is well.
@@ -225,13 +248,19 @@ impl Enforcement {
             let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("an enforcer panicked")));
             result = result.and(ended);
         }
+        if let Some(relief) = self.relief.take() {
+            relief.thread().unpark();
+            // It has nothing to say.
+            let _ = relief.join();
+        }
         result?;
         let cost = self.cost_ns().into_iter().map(Duration::from_ns).collect();
+        let reliefs = self.shared.reliefs.load(Ordering::Relaxed);
         let Ok(state) = Arc::try_unwrap(self.state) else {
             return Err(io::Error::other("an enforcer still holds the pool"));
         };
         let state = state.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Ok(Ended { driver: state.driver, units: state.units, cost })
+        Ok(Ended { driver: state.driver, units: state.units, cost, reliefs })
     }
 }
 
@@ -248,9 +277,11 @@ fn enforce(index: usize, state: &Mutex<State>, shared: &Shared) -> io::Result<()
     while !shared.stop.load(Ordering::Relaxed) {
         let next = {
             let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+            shared.inside_ns[index].store(now().as_ns(), Ordering::Relaxed);
             state.obey();
             state.look(cpu)
         };
+        shared.inside_ns[index].store(0, Ordering::Relaxed);
         shared.looks[index].fetch_add(1, Ordering::Relaxed);
         shared.cost_ns[index].store(thread_time_ns(), Ordering::Relaxed);
         let sleep = next.since(now()).min(LONGEST_SLEEP);
@@ -270,8 +301,80 @@ fn enforce(index: usize, state: &Mutex<State>, shared: &Shared) -> io::Result<()
     Ok(())
 }
 
+/// How often the relief looks whether an enforcer is stuck.
+const RELIEF: std::time::Duration = std::time::Duration::from_millis(10);
+/// So long is a look that is stuck: longer than the cgroup lock is held while a process is moved (up to 14 ms, see
+/// [`Enforcement::let_move`]).
+pub const STUCK: Duration = Duration::from_ms(20);
+
+/// A unit as the relief knows it.
+struct Member {
+    name: String,
+    members: Members,
+    threads: PathBuf,
+}
+
+/// Gives the units' processors to the kernel while an enforcer is stuck in a look. It waits then for a lock of the kernel,
+/// the one of cgroups say, and whoever has that may be waiting for the processor that a unit has that the enforcer was
+/// about to park: a fork on the pool's processor, or a kernel worker of that processor, beside another program that moves
+/// a process. Real-time units would keep it from running for ever; in the fair class they do not.
+fn relieve(shared: &Shared) {
+    // Without the priority it is later on a busy machine, and no less right.
+    let _ = sched::set_attributes(0, &Attributes::fifo(ENFORCER));
+    let mut relieved_ns = vec![0; shared.inside_ns.len()];
+    while !shared.stop.load(Ordering::Relaxed) {
+        std::thread::park_timeout(RELIEF);
+        let mut is_stuck = false;
+        for (inside, relieved_ns) in shared.inside_ns.iter().zip(&mut relieved_ns) {
+            let inside_ns = inside.load(Ordering::Relaxed);
+            // Each look is relieved once.
+            if inside_ns != 0 && inside_ns != *relieved_ns && now().since(Instant::from_ns(inside_ns)) > STUCK
+            {
+                *relieved_ns = inside_ns;
+                is_stuck = true;
+            }
+        }
+        if !is_stuck {
+            continue;
+        }
+        for member in shared.roster.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            for thread in member.listed() {
+                // One that is gone holds nothing up.
+                let _ = sched::set_attributes(thread, &Attributes::other());
+            }
+        }
+        shared.reliefs.fetch_add(1, Ordering::Relaxed);
+        // Last, so that no priority which the enforcer gave meanwhile is lost without its knowing.
+        shared.relieved.store(true, Ordering::Relaxed);
+        shared.wake();
+    }
+}
+
+impl Member {
+    fn listed(&self) -> Vec<i32> {
+        match self.members {
+            Members::Thread(thread) => vec![thread.id],
+            Members::Tree(_) => {
+                let text = std::fs::read_to_string(&self.threads).unwrap_or_default();
+                text.lines().filter_map(|line| line.parse().ok()).collect()
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn wake(&self) {
+        for fd in &self.wake {
+            let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
+        }
+    }
+}
+
 impl State {
     fn obey(&mut self) {
+        if self.shared.relieved.swap(false, Ordering::Relaxed) {
+            self.units.iter_mut().flatten().for_each(LiveUnit::forget_priority);
+        }
         while let Ok(command) = self.commands.try_recv() {
             match command {
                 Command::Add(unit, params) => self.add(*unit, &params),
@@ -323,6 +426,9 @@ impl State {
         self.seen.reserve(number + 1);
         self.ranked.iter_mut().for_each(|ranked| ranked.reserve(number + 1));
         let name = unit.name.clone();
+        let threads = unit.group().directory().join("cgroup.threads");
+        let member = Member { name: name.clone(), members: unit.members(), threads };
+        self.shared.roster.lock().unwrap_or_else(PoisonError::into_inner).push(member);
         self.units[number] = Some(unit);
         if let Err(problem) = confined {
             self.lose(number, name, problem);
@@ -333,6 +439,8 @@ impl State {
     fn release(&mut self, number: usize) {
         self.driver.remove(now(), number);
         if let Some(mut unit) = self.units.get_mut(number).and_then(Option::take) {
+            let is_other = |member: &Member| member.name != unit.name;
+            self.shared.roster.lock().unwrap_or_else(PoisonError::into_inner).retain(is_other);
             // A failure means that it is gone, or that undoing the journal will say so.
             let _ = unit.release();
             unit.gauge.set_order(None);

@@ -254,9 +254,9 @@ pub fn restore(path: &Path) -> io::Result<Restored> {
             _ => None,
         })
         .collect();
-    for directory in &groups {
-        thaw_tree(directory);
-    }
+    // Priorities first: whoever has the lock that thawing takes may need the processor of a unit that spins.
+    groups.iter().for_each(|directory| calm_tree(directory));
+    groups.iter().for_each(|directory| thaw_tree(directory));
     // All are told to end before any is waited for: one that spins under a real-time priority keeps others from ending.
     let children: Vec<Identity> = changes
         .iter()
@@ -398,14 +398,26 @@ fn is_gone(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ESRCH) || error.kind() == io::ErrorKind::NotFound
 }
 
+/// Puts every thread below a group into the fair class.
+fn calm_tree(directory: &Path) {
+    let threads = fs::read_to_string(directory.join("cgroup.threads")).unwrap_or_default();
+    for thread in threads.lines().filter_map(|line| line.parse().ok()) {
+        // One that has ended needs no calming, and what is its own is put back later.
+        let _ = sched::set_attributes(thread, &Attributes::other());
+    }
+    below(directory).for_each(|group| calm_tree(&group));
+}
+
+/// The groups in a group.
+fn below(directory: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
+}
+
 fn thaw_tree(directory: &Path) {
     // A group that is gone has nobody to thaw.
     let _ = fs::write(directory.join("cgroup.freeze"), "0");
-    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            thaw_tree(&entry.path());
-        }
-    }
+    below(directory).for_each(|group| thaw_tree(&group));
 }
 
 /// Tells a process of the run to end, and everything it started, which is in its group.

@@ -13,7 +13,7 @@ use punctual_sched::{Duration, Instant, UnitParams};
 
 use crate::doctor;
 use crate::driver::{Driver, Evidence, Settings};
-use crate::enforcer::{Command, Enforcement, Notice, now};
+use crate::enforcer::{Command, Enforcement, Notice, STUCK, now};
 use crate::guardian::{Guardian, Orders};
 use crate::journal::{self, Change, Identity, Journal, Restored};
 use crate::os::cgroup::{self, Group};
@@ -626,7 +626,7 @@ impl Session {
                             evidence: ended.driver.evidence().clone(),
                             decisions: ended.driver.decisions(),
                             cost: ended.cost,
-                            differences: Vec::new(),
+                            differences: reliefs(ended.reliefs),
                         });
                     }
                     Err(error) => failed = Some(error),
@@ -687,6 +687,20 @@ pub struct Launched {
     pub stdin: Option<std::process::ChildStdin>,
     /// What it writes, if piped.
     pub stdout: Option<std::process::ChildStdout>,
+}
+
+/// That units had no priority for a while, if so.
+fn reliefs(count: u64) -> Vec<String> {
+    if count == 0 {
+        return Vec::new();
+    }
+    let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
+    vec![format!(
+        "{times} the enforcer waited for more than {} ms for a lock of the kernel, and units had no real-time priority \
+         meanwhile; another program that moves processes between cgroups makes it wait (punctual doctor --explain \
+         cgroup-moves)",
+        STUCK.as_ns() / 1_000_000
+    )]
 }
 
 /// How far plain Linux is from what the host file says; for SCHED_DEADLINE, from RTDS, which it comes nearest to.

@@ -317,6 +317,17 @@ impl LiveUnit {
         self.thaw()
     }
 
+    /// Somebody else changed its priority: the next that it is to have is given to it, whatever it had.
+    pub fn forget_priority(&mut self) {
+        self.priority = None;
+        self.idle = false;
+    }
+
+    /// The group of its threads.
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
     /// Is it parked, but may run where nobody else wants to?
     pub fn is_idle(&self) -> bool {
         self.idle

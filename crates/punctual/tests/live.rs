@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration as StdDuration;
 
-use common::live::{Bench, PROCESSOR, needs};
+use common::live::{Bench, Moves, PROCESSOR, needs};
 use punctual_live::driver::Evidence;
 use punctual_live::enforcer::Notice;
 use punctual_live::os::proc::kernel_threads;
@@ -114,6 +114,25 @@ fn new_parameters_count_while_it_runs() {
     bench.session.adjust_unit(&handle, &server(5_000, 10_000, 1));
     let (shares, _) = bench.run(SECOND);
     assert!(shares[0] > 350_000, "{} ppm of the 500,000 that it was given", shares[0]);
+}
+
+/// A fork takes a lock that whoever moves a process waits for, holding the cgroup lock, for which the enforcer waits that
+/// should park the hog that keeps the fork from the processor. It takes some luck to meet that; then the report says so.
+#[test]
+fn a_fork_that_is_preempted_beside_moves_by_others_does_not_hang_enforcement() {
+    let Some(_turn) = needs() else { return };
+    let mut bench = Bench::start("deferrable", &[]);
+    bench.spin("hog", &server(5_000, 10_000, 1));
+    let forks = "fork; fork; while (1) { my $p = fork; exit unless $p; waitpid $p, 0 }";
+    bench.program("forks", ["perl", "-e", forks].map(String::from).to_vec(), &server(10_000, 20_000, 2));
+    let moves = Moves::start();
+    bench.tend(3 * SECOND);
+    let moved = moves.stop();
+    let (shares, report) = bench.run(SECOND);
+    println!("{moved} moves, {:?}", report.pools[0].differences);
+    assert!(moved > 50, "{moved} moves in 3 s");
+    assert!((300_000..=600_000).contains(&shares[0]), "the hog got {} ppm afterwards", shares[0]);
+    assert_eq!(report.restored.failures, Vec::<String>::new());
 }
 
 #[test]

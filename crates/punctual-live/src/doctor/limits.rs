@@ -69,6 +69,18 @@ pub(super) const CHECKS: &[Check] = &[
         examine: cpu_quota,
     },
     Check {
+        id: "cgroup-moves",
+        title: "Moves of processes between cgroups",
+        why: "Parking a vCPU takes the kernel's cgroup lock. Whoever moves a process to another cgroup, to start a \
+              container or service say, holds it through a grace period of RCU, 6 to 14 ms and more, and budgets end \
+              late by that; unless the hierarchy is mounted to favour moves.",
+        source: "Linux, Documentation/admin-guide/cgroup-v2.rst, favordynmods (Linux 6.0); kernel/cgroup/cgroup.c, \
+                 cgroup_procs_write_start",
+        judged: "The options of cgroup version 2 in /proc/self/mountinfo: a note without favordynmods. It makes forks and \
+                 exits a little slower. Nothing is changed for a run, because Linux 6.18 cannot take all of it back.",
+        examine: cgroup_moves,
+    },
+    Check {
         id: "rt-time",
         title: "Time limit of real-time threads",
         why: "A real-time thread that runs for longer than RLIMIT_RTTIME without blocking gets SIGXCPU, then SIGKILL: \
@@ -374,6 +386,25 @@ fn cpu_quota(machine: &Machine) -> Result<Outcome, Unreadable> {
     let none = if file == "cpu.max" { "max" } else { "-1" };
     let outcome = Outcome::warning(format!("{group} has the quota {}{times}", limit.value));
     Ok(outcome.fix(format!("echo {none} > {}", limit.path)).readings(readings))
+}
+
+fn cgroup_moves(machine: &Machine) -> Result<Outcome, Unreadable> {
+    let path = "/proc/self/mountinfo";
+    let mounts = machine.root.text(path)?;
+    let Some(mount) = parse::cgroup_mount(&mounts, "") else {
+        return Ok(Outcome::unknown("cgroup version 2 is not mounted").read(path, "no cgroup2"));
+    };
+    let outcome = if mount.options.split(',').any(|option| option == "favordynmods") {
+        Outcome::ok("moves do not wait with the cgroup lock held")
+    } else if machine.kernel().is_ok_and(|version| version < (6, 0)) {
+        Outcome::note(
+            "programs that move processes delay the ends of budgets; before Linux 6.0 nothing helps",
+        )
+    } else {
+        let fix = format!("mount -o remount,favordynmods {}", mount.point);
+        Outcome::note("programs that move processes delay the ends of budgets").fix(fix)
+    };
+    Ok(outcome.read(format!("{path} {}", mount.point), mount.options))
 }
 
 fn rt_time(machine: &Machine) -> Result<Outcome, Unreadable> {

@@ -163,6 +163,8 @@ pub struct CgroupMount {
     pub root: String,
     /// Where.
     pub point: String,
+    /// Its own options, such as `rw,favordynmods`.
+    pub options: String,
 }
 
 /// Where the hierarchy of a controller is mounted, from `/proc/PID/mountinfo`; `""` is version 2.
@@ -177,7 +179,7 @@ pub fn cgroup_mount(mountinfo: &str, controller: &str) -> Option<CgroupMount> {
         };
         let mut mount = mount.split(' ').skip(3);
         wanted.then_some(())?;
-        Some(CgroupMount { root: mount.next()?.into(), point: mount.next()?.into() })
+        Some(CgroupMount { root: mount.next()?.into(), point: mount.next()?.into(), options: options.into() })
     })
 }
 

@@ -171,8 +171,9 @@ fn surprises(tree: &Tree, expected: &[(&str, Severity)]) -> Vec<String> {
         .collect()
 }
 
-const DESKTOP: [(&str, Severity); 19] = [
+const DESKTOP: [(&str, Severity); 20] = [
     ("rt-throttling", Severity::Warning),
+    ("cgroup-moves", Severity::Note),
     ("smt", Severity::Warning),
     ("governor", Severity::Warning),
     ("turbo", Severity::Note),
@@ -363,6 +364,23 @@ fn the_fair_server_is_read_from_linux_6_12_on_where_debugfs_is_there() {
     assert_eq!(server("50000000").says("fair-server"), expected);
     assert_eq!(server("50000000").find("fair-server").changes.len(), 2);
     assert_eq!(server("0").says("fair-server"), "ok: switched off");
+}
+
+#[test]
+fn a_hierarchy_that_favours_moves_keeps_nobody_waiting() {
+    let mount = |options: &str| {
+        let line = format!("35 24 0:30 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 {options}\n");
+        desktop().with(&[("/proc/self/mountinfo", &line)])
+    };
+    assert_eq!(mount("rw,nsdelegate,favordynmods").severity("cgroup-moves"), Severity::Ok);
+    let plain = mount("rw,nsdelegate").find("cgroup-moves");
+    assert_eq!(plain.severity, Severity::Note);
+    assert_eq!(plain.fix.as_deref(), Some("mount -o remount,favordynmods /sys/fs/cgroup"));
+    assert!(plain.changes.is_empty());
+    let old = mount("rw").with(&[("/proc/sys/kernel/osrelease", "5.15.0")]).find("cgroup-moves");
+    assert_eq!((old.severity, old.fix), (Severity::Note, None));
+    let none = desktop().with(&[("/proc/self/mountinfo", "30 20 0:26 / / rw - ext4 /dev/sda rw\n")]);
+    assert_eq!(none.severity("cgroup-moves"), Severity::Unknown);
 }
 
 /// The desktop with cgroups of version 1, this process in the group given.

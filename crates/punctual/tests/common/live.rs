@@ -1,6 +1,7 @@
 //! A session on processor 1 with units that are programs of this machine.
 
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::faults::random;
 use punctual_live::driver::Settings;
 use punctual_live::enforcer::Notice;
+use punctual_live::os::cgroup;
 use punctual_live::preflight;
 use punctual_live::session::{Handle, Regime, Report, Session, Setup, Streams};
 use punctual_live::unit::Members;
@@ -162,4 +164,44 @@ pub fn resources() -> (usize, usize, u64) {
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
     let resident_kib = resident.trim().trim_end_matches(" kB").parse().expect("a number");
     (count("/proc/self/fd"), count("/proc/self/task"), resident_kib)
+}
+
+/// A process of nobody's that is moved to and fro between two cgroups, as fast as it goes.
+pub struct Moves {
+    process: Child,
+    directory: std::path::PathBuf,
+    stop: std::sync::Arc<std::sync::atomic::AtomicBool>,
+    mover: std::thread::JoinHandle<u32>,
+}
+
+impl Moves {
+    pub fn start() -> Moves {
+        let mount = cgroup::mount().expect("cgroup version 2");
+        let directory = mount.join(format!("test-moves-{}", std::process::id()));
+        let homes = ["a", "b"].map(|name| directory.join(name));
+        homes.iter().for_each(|home| std::fs::create_dir_all(home).expect("a group"));
+        let process = Command::new("sleep").arg("60").stdout(Stdio::null()).spawn().expect("a process");
+        let (pid, stop) =
+            (process.id().to_string(), std::sync::Arc::<std::sync::atomic::AtomicBool>::default());
+        let stopped = stop.clone();
+        let mover = std::thread::spawn(move || {
+            let mut moves = 0;
+            for home in homes.iter().cycle().take_while(|_| !stopped.load(Ordering::Relaxed)) {
+                std::fs::write(home.join("cgroup.procs"), &pid).expect("it moves");
+                moves += 1;
+            }
+            moves
+        });
+        Moves { process, directory, stop, mover }
+    }
+
+    /// Ends it and returns how often it was moved.
+    pub fn stop(mut self) -> u32 {
+        self.stop.store(true, Ordering::Relaxed);
+        let moves = self.mover.join().expect("the mover ends");
+        self.process.kill().expect("it lives");
+        self.process.wait().expect("it ends");
+        cgroup::remove_tree(&self.directory).expect("nobody is left in it");
+        moves
+    }
 }
