@@ -538,7 +538,7 @@ impl State {
         let Some(unit) = self.units[number].as_mut() else { return };
         match unit.see(elapsed, with_work) {
             // Nobody else wanted that time, and it was no budget's.
-            Ok(_) if unit.is_idle() => {}
+            Ok(seen) if unit.is_idle() => self.seen.push((number, Seen { ran: Duration::ZERO, ..seen })),
             Ok(seen) => self.seen.push((number, seen)),
             Err(problem) => {
                 let name = unit.name.clone();

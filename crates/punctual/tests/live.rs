@@ -104,6 +104,21 @@ fn a_unit_that_ends_leaves_the_others_alone() {
     assert_eq!(report.units.len(), 1);
 }
 
+/// Whoever sleeps loses its budget under polling; it must get the next one, though others came meanwhile and it was parked by
+/// priority.
+#[test]
+fn a_unit_that_slept_while_another_came_gets_its_budgets_again() {
+    let Some(_turn) = needs() else { return };
+    let mut bench = Bench::start("polling", &[]);
+    let late = ["sh", "-c", "sleep 0.4; while :; do :; done"].map(String::from).to_vec();
+    bench.program("late", late, &server(2_000, 10_000, 1));
+    bench.tend(StdDuration::from_millis(100));
+    bench.spin("newcomer", &server(3_000, 10_000, 2));
+    bench.tend(StdDuration::from_millis(400));
+    let (shares, _) = bench.run(SECOND);
+    assert!(shares[0] > 100_000 && shares[1] > 150_000, "they got {shares:?} ppm of 200,000 and 300,000");
+}
+
 #[test]
 fn new_parameters_count_while_it_runs() {
     let Some(_turn) = needs() else { return };
