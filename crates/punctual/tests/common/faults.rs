@@ -81,8 +81,10 @@ impl Victims {
 
     /// How everything is now.
     pub fn state(&self) -> State {
-        let threads = self.processes.iter().map(|process| {
-            let tid = process.id() as i32;
+        let victims = self.processes.iter().map(|process| process.id() as i32);
+        // A run moves these out of its way.
+        let kernel = proc::kernel_threads("rcu").expect("readable");
+        let threads = victims.chain(kernel).map(|tid| {
             let group = cgroup::group_of(tid).expect("it lives");
             (tid, attributes(tid).expect("it lives"), affinity(tid).expect("it lives"), group)
         });
