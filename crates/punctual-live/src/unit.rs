@@ -433,3 +433,84 @@ fn is_inside(process: i32, directory: &Path) -> io::Result<bool> {
     let group = cgroup::group_of(process)?;
     Ok(cgroup::below(&cgroup::mount()?, &group).starts_with(directory))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A unit of one thread whose clock and group are plain files of a directory.
+    fn unit(directory: &Path, thread: Identity, schedstat: &str) -> LiveUnit {
+        for (name, text) in [("cgroup.freeze", "0"), ("schedstat", schedstat), ("wchan", "0")] {
+            fs::write(directory.join(name), text).expect("written");
+        }
+        let reader = |name: &str| Reader::open(&directory.join(name).to_string_lossy()).expect("there");
+        LiveUnit {
+            name: "unit".into(),
+            members: Members::Thread(thread),
+            group: Group::make(directory, false).expect("a group"),
+            clock: Clock::Thread { schedstat: reader("schedstat"), sleep: Sleep::Where(reader("wchan")) },
+            last: Duration::ZERO,
+            first: Duration::ZERO,
+            frozen: false,
+            idle: false,
+            priority: None,
+            failures: 0,
+            gauge: Arc::new(Gauge::default()),
+        }
+    }
+
+    fn me() -> Identity {
+        Identity::of(rustix::thread::gettid().as_raw_nonzero().get()).expect("it runs")
+    }
+
+    const LOOK: Duration = Duration::from_ms(5);
+
+    #[test]
+    fn a_clock_that_cannot_be_read_counts_as_having_run_all_the_time_and_ends_the_run_at_last() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut unit = unit(directory.path(), me(), "nonsense");
+        for _ in 0..FAILURES_MAX {
+            assert_eq!(unit.see(LOOK, false).expect("it may come back").ran, LOOK);
+        }
+        let Err(Trouble::Failed(why)) = unit.see(LOOK, false) else { panic!("that was once too often") };
+        assert!(why.contains("processor time cannot be read"), "{why}");
+    }
+
+    #[test]
+    fn a_clock_that_comes_back_counts_what_ran_and_forgets_its_failures() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut unit = unit(directory.path(), me(), "1000 0 1");
+        assert_eq!(
+            unit.see(LOOK, true).expect("readable"),
+            Seen { ran: Duration::from_us(1), work: Some(true) }
+        );
+        for _ in 0..3 {
+            fs::write(directory.path().join("schedstat"), "").expect("written");
+            for _ in 0..FAILURES_MAX {
+                unit.see(LOOK, false).expect("it may come back");
+            }
+            fs::write(directory.path().join("schedstat"), "1000 0 1").expect("written");
+            assert_eq!(unit.see(LOOK, false).expect("readable").ran, Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn a_thread_that_vanishes_between_reading_and_setting_is_gone_and_no_failure() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let ended = std::thread::spawn(me).join().expect("it ends");
+        // The kernel may take a moment to forget it.
+        let forgotten = (0..1000).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            !ended.is_alive()
+        });
+        assert!(forgotten);
+        let mut unit = unit(directory.path(), ended, "1000 0 1");
+        unit.see(LOOK, false).expect("it was read while it was there");
+        assert!(matches!(unit.admit(50), Err(Trouble::Gone)));
+        assert!(matches!(unit.park_by_priority(), Err(Trouble::Gone)));
+        assert!(matches!(unit.set_affinity(&[0]), Err(Trouble::Gone)));
+        assert!(matches!(unit.release(), Err(Trouble::Gone)));
+    }
+}

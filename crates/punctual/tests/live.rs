@@ -9,7 +9,8 @@ use punctual_live::driver::Evidence;
 use punctual_live::enforcer::Notice;
 use punctual_live::os::proc::kernel_threads;
 use punctual_live::os::sched::affinity;
-use punctual_live::session::Regime;
+use punctual_live::session::{Regime, Streams};
+use punctual_live::unit::Members;
 use punctual_sched::registry::OptionValue;
 use punctual_sched::{Duration, UnitParams};
 
@@ -117,6 +118,32 @@ fn a_unit_that_slept_while_another_came_gets_its_budgets_again() {
     bench.tend(StdDuration::from_millis(400));
     let (shares, _) = bench.run(SECOND);
     assert!(shares[0] > 100_000 && shares[1] > 150_000, "they got {shares:?} ppm of 200,000 and 300,000");
+}
+
+/// Programs end between any two steps of a look: read, but not set; set, but not frozen.
+#[test]
+fn units_that_vanish_at_any_moment_are_gone_and_nobody_else_is_touched() {
+    let Some(_turn) = needs() else { return };
+    let mut bench = Bench::start("sporadic", &[]);
+    bench.spin("stays", &server(5_000, 10_000, 2));
+    let mut came = 0;
+    for round in 0..60 {
+        let brief = format!("i=0; while [ $i -lt {} ]; do i=$((i+1)); done", 1000 + 997 * (round % 13));
+        let name = format!("brief{round}");
+        let launched = bench.session.launch(&name, vec!["sh".into(), "-c".into(), brief], Streams::Quiet);
+        let members = Members::Tree(launched.expect("a program").process);
+        // It may be gone by now, which is the caller's to see.
+        came += u32::from(bench.session.add_unit(0, &name, &name, members, &server(500, 2_000, 1)).is_ok());
+        bench.tend(StdDuration::from_millis(20));
+        bench.session.reap();
+    }
+    bench.tend(StdDuration::from_millis(300));
+    let gone = bench.notices.iter().filter(|notice| matches!(notice, Notice::Gone(_))).count();
+    assert_eq!(gone as u32, came, "of those that came: {:?}", bench.notices);
+    assert!(came > 30, "{came} of 60 lived long enough to be a unit");
+    let (shares, report) = bench.run(SECOND);
+    assert!(shares[0] > 350_000, "the one that stays got {} ppm of 500,000", shares[0]);
+    assert_eq!(report.restored.failures, Vec::<String>::new());
 }
 
 #[test]

@@ -5,14 +5,18 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use punctual_live::doctor::{self, Change, Root};
+use punctual_live::journal;
 use punctual_live::os::sched::{Attributes, affinity, attributes};
 use punctual_live::os::{cgroup, proc};
 use punctual_live::preflight::RT_RUNTIME;
+use rustix::process::{Pid, Signal};
 
 /// What a run may change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     threads: Vec<(i32, Attributes, Vec<usize>, String)>,
+    /// The kernel's threads of RCU, which a run moves out of its way.
+    rcu: Vec<(i32, Attributes, Vec<usize>, String)>,
     rt_runtime_us: String,
     groups: Vec<PathBuf>,
     /// What `--apply` may write: files with their content.
@@ -81,13 +85,10 @@ impl Victims {
 
     /// How everything is now.
     pub fn state(&self) -> State {
-        let victims = self.processes.iter().map(|process| process.id() as i32);
-        // A run moves these out of its way.
-        let kernel = proc::kernel_threads("rcu").expect("readable");
-        let threads = victims.chain(kernel).map(|tid| {
+        let thread = |tid: i32| {
             let group = cgroup::group_of(tid).expect("it lives");
             (tid, attributes(tid).expect("it lives"), affinity(tid).expect("it lives"), group)
-        });
+        };
         let mount = cgroup::mount().expect("mounted");
         let mut groups: Vec<PathBuf> = std::fs::read_dir(mount)
             .expect("readable")
@@ -96,7 +97,8 @@ impl Victims {
             .collect();
         groups.sort();
         State {
-            threads: threads.collect(),
+            threads: self.processes.iter().map(|process| thread(process.id() as i32)).collect(),
+            rcu: proc::kernel_threads("rcu").expect("readable").into_iter().map(thread).collect(),
             rt_runtime_us: std::fs::read_to_string(RT_RUNTIME).expect("readable"),
             groups,
             settings: self
@@ -110,10 +112,22 @@ impl Victims {
     /// Does a journal name a change? One that names only the run is of a run that ended before its guardian was there: it
     /// had changed nothing.
     fn has_journal(&self) -> bool {
+        self.journals().any(|path| std::fs::read_to_string(path).is_ok_and(|text| text.lines().count() > 1))
+    }
+
+    fn journals(&self) -> impl Iterator<Item = PathBuf> {
         let entries = std::fs::read_dir(&self.directory).expect("readable");
         let journals = entries.flatten().map(|entry| entry.path());
-        let mut journals = journals.filter(|path| path.extension().is_some_and(|e| e == "journal"));
-        journals.any(|path| std::fs::read_to_string(path).is_ok_and(|text| text.lines().count() > 1))
+        journals.filter(|path| path.extension().is_some_and(|e| e == "journal"))
+    }
+
+    /// The runs that journals are of and that go on.
+    fn runs(&self) -> Vec<Pid> {
+        let run = |path: PathBuf| match journal::read(&path).ok()?.first()? {
+            journal::Change::Run { enforcer, .. } if enforcer.is_alive() => Pid::from_raw(enforcer.id),
+            _ => None,
+        };
+        self.journals().filter_map(run).collect()
     }
 
     /// Waits until no journal names a change.
@@ -174,6 +188,17 @@ impl Victims {
 
 impl Drop for Victims {
     fn drop(&mut self) {
+        // A test that failed may leave a run, which would lose its journal with the directory.
+        let is_over = || {
+            for run in self.runs() {
+                let _ = rustix::process::kill_process(run, Signal::KILL);
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            !self.has_journal()
+        };
+        if !(0..100).any(|_| is_over()) {
+            let _ = self.punctual(&["restore"]).status();
+        }
         for process in &mut self.processes {
             let _ = process.kill();
             let _ = process.wait();
