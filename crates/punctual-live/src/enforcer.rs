@@ -15,6 +15,7 @@ use std::thread::JoinHandle;
 use punctual_sched::{CpuId, Duration, Instant, UnitParams};
 
 use crate::driver::{Driver, Order, Seen};
+use crate::os::cgroup;
 use crate::os::sched::{self, Attributes};
 use crate::unit::{ENFORCER, LiveUnit, Members, Trouble, priority_of};
 
@@ -192,7 +193,7 @@ impl Enforcement {
     pub fn command(&self, command: Command) {
         // Fails only when every enforcer has ended, and then there is nothing to command.
         let _ = self.commands.send(command);
-        self.wake();
+        self.shared.wake();
     }
 
     /// Calls `moves`, which moves threads from one cgroup to another. The kernel does that with its one cgroup lock held
@@ -214,10 +215,6 @@ impl Enforcement {
             pool.command(Command::Freeze);
         }
         moved
-    }
-
-    fn wake(&self) {
-        self.shared.wake();
     }
 
     /// Looks of each enforcer so far: they grow at least every 100 ms while it is well.
@@ -242,7 +239,7 @@ impl Enforcement {
     /// Why an enforcer ended before.
     pub fn stop(mut self) -> io::Result<Ended> {
         self.shared.stop.store(true, Ordering::Relaxed);
-        self.wake();
+        self.shared.wake();
         let mut result = Ok(());
         for thread in self.threads.drain(..) {
             let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("an enforcer panicked")));
@@ -311,7 +308,7 @@ pub const STUCK: Duration = Duration::from_ms(20);
 struct Member {
     name: String,
     members: Members,
-    threads: PathBuf,
+    group: PathBuf,
 }
 
 /// Gives the units' processors to the kernel while an enforcer is stuck in a look. It waits then for a lock of the kernel,
@@ -354,10 +351,7 @@ impl Member {
     fn listed(&self) -> Vec<i32> {
         match self.members {
             Members::Thread(thread) => vec![thread.id],
-            Members::Tree(_) => {
-                let text = std::fs::read_to_string(&self.threads).unwrap_or_default();
-                text.lines().filter_map(|line| line.parse().ok()).collect()
-            }
+            Members::Tree(_) => cgroup::threads_in(&self.group).unwrap_or_default(),
         }
     }
 }
@@ -426,8 +420,8 @@ impl State {
         self.seen.reserve(number + 1);
         self.ranked.iter_mut().for_each(|ranked| ranked.reserve(number + 1));
         let name = unit.name.clone();
-        let threads = unit.group().directory().join("cgroup.threads");
-        let member = Member { name: name.clone(), members: unit.members(), threads };
+        let group = unit.group().directory().to_owned();
+        let member = Member { name: name.clone(), members: unit.members(), group };
         self.shared.roster.lock().unwrap_or_else(PoisonError::into_inner).push(member);
         self.units[number] = Some(unit);
         if let Err(problem) = confined {

@@ -400,16 +400,15 @@ fn is_gone(error: &io::Error) -> bool {
 
 /// Puts every thread below a group into the fair class.
 fn calm_tree(directory: &Path) {
-    let threads = fs::read_to_string(directory.join("cgroup.threads")).unwrap_or_default();
-    for thread in threads.lines().filter_map(|line| line.parse().ok()) {
+    for thread in cgroup::threads_in(directory).unwrap_or_default() {
         // One that has ended needs no calming, and what is its own is put back later.
         let _ = sched::set_attributes(thread, &Attributes::other());
     }
-    below(directory).for_each(|group| calm_tree(&group));
+    groups_in(directory).for_each(|group| calm_tree(&group));
 }
 
 /// The groups in a group.
-fn below(directory: &Path) -> impl Iterator<Item = PathBuf> {
+fn groups_in(directory: &Path) -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
 }
@@ -417,7 +416,7 @@ fn below(directory: &Path) -> impl Iterator<Item = PathBuf> {
 fn thaw_tree(directory: &Path) {
     // A group that is gone has nobody to thaw.
     let _ = fs::write(directory.join("cgroup.freeze"), "0");
-    below(directory).for_each(|group| thaw_tree(&group));
+    groups_in(directory).for_each(|group| thaw_tree(&group));
 }
 
 /// Tells a process of the run to end, and everything it started, which is in its group.

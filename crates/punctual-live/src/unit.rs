@@ -201,7 +201,15 @@ impl LiveUnit {
                 )
             }
         };
-        let mut unit = LiveUnit {
+        let mut unit = LiveUnit::new(name, members, group, clock);
+        unit.last = unit.read_clock()?;
+        unit.first = unit.last;
+        Ok(unit)
+    }
+
+    /// Under nobody's order yet, its clock not read yet.
+    fn new(name: &str, members: Members, group: Group, clock: Clock) -> LiveUnit {
+        LiveUnit {
             name: name.to_owned(),
             members,
             group,
@@ -213,10 +221,7 @@ impl LiveUnit {
             priority: None,
             failures: 0,
             gauge: Arc::new(Gauge::default()),
-        };
-        unit.last = unit.read_clock()?;
-        unit.first = unit.last;
-        Ok(unit)
+        }
     }
 
     /// Its threads.
@@ -446,19 +451,9 @@ mod tests {
             fs::write(directory.join(name), text).expect("written");
         }
         let reader = |name: &str| Reader::open(&directory.join(name).to_string_lossy()).expect("there");
-        LiveUnit {
-            name: "unit".into(),
-            members: Members::Thread(thread),
-            group: Group::make(directory, false).expect("a group"),
-            clock: Clock::Thread { schedstat: reader("schedstat"), sleep: Sleep::Where(reader("wchan")) },
-            last: Duration::ZERO,
-            first: Duration::ZERO,
-            frozen: false,
-            idle: false,
-            priority: None,
-            failures: 0,
-            gauge: Arc::new(Gauge::default()),
-        }
+        let group = Group::make(directory, false).expect("a group");
+        let clock = Clock::Thread { schedstat: reader("schedstat"), sleep: Sleep::Where(reader("wchan")) };
+        LiveUnit::new("unit", Members::Thread(thread), group, clock)
     }
 
     fn me() -> Identity {

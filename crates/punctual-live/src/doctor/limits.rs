@@ -72,7 +72,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "cgroup-moves",
         title: "Moves of processes between cgroups",
         why: "Parking a vCPU takes the kernel's cgroup lock. Whoever moves a process to another cgroup, to start a \
-              container or service say, holds it through a grace period of RCU, 6 to 14 ms and more, and budgets end \
+              container or service say, holds it through a grace period of RCU, 6 to 14 ms and more on Linux 6.18, and budgets end \
               late by that; unless the hierarchy is mounted to favour moves.",
         source: "Linux, Documentation/admin-guide/cgroup-v2.rst, favordynmods (Linux 6.0); kernel/cgroup/cgroup.c, \
                  cgroup_procs_write_start",

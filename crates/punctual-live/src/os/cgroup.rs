@@ -109,9 +109,17 @@ impl Group {
     /// # Errors
     /// The group is gone.
     pub fn threads(&self) -> io::Result<Vec<i32>> {
-        let text = fs::read_to_string(self.directory.join("cgroup.threads"))?;
-        Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
+        threads_in(&self.directory)
     }
+}
+
+/// The threads in the group at `directory` now, without those of groups below it. Takes no lock that a move holds.
+///
+/// # Errors
+/// The group is gone.
+pub fn threads_in(directory: &Path) -> io::Result<Vec<i32>> {
+    let text = fs::read_to_string(directory.join("cgroup.threads"))?;
+    Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
 }
 
 /// Moves thread `tid` back to `group` (a path below `mount` as [`group_of`] gives). A process that is in another
