@@ -1,9 +1,11 @@
 #!/bin/sh
-# Compares our schedulability tests with those of B. Brandenburg's library response-time-analysis on random task sets.
+# Compares our schedulability tests with those of B. Brandenburg's library response-time-analysis on random
+# task sets.
 #
 # exit: 0 equal, 77 skipped: the library could not be fetched; else different.
 #
-# Not --locked: what changes in the dependencies of the workspace reaches the lock file of this package by building it.
+# Not --locked: what changes in the dependencies of the workspace reaches the lock file of this package by
+# building it.
 set -eu
 cd "$(dirname "$0")/.."
 package=scripts/differential/analysis

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Asks the tools themselves whether they take what `punctual export` writes: libvirt (its schema, and its parser behind
-# the test driver), systemd, QEMU with taskset and chrt, a shell. What libvirt prints of a domain that it has taken is
-# imported again and must describe the same vCPUs.
+# Asks the tools themselves whether they take what `punctual export` writes: libvirt (its schema, and its
+# parser behind the test driver), systemd, QEMU with taskset and chrt, a shell. What libvirt prints of a
+# domain that it has taken is imported again and must describe the same vCPUs.
 #
 # usage: scripts/check-export.sh
 # exit: 0 taken, 1 refused, 77 skipped: a tool is missing (it says which).

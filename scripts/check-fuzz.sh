@@ -5,8 +5,8 @@
 # exit: 0 nothing found, 1 a target failed (the input is kept and named), 77 skipped: no C++ compiler.
 #
 # Coverage instrumentation is a matter of flags that stable Rust has, so neither nightly nor cargo-fuzz is
-# needed. Address sanitizing would be, and finds nothing in code that forbids `unsafe`. Not --locked: what changes in
-# the dependencies of the workspace reaches the lock file of the fuzz crate by building it.
+# needed. Address sanitizing would be, and finds nothing in code that forbids `unsafe`. Not --locked: what
+# changes in the dependencies of the workspace reaches the lock file of the fuzz crate by building it.
 set -eu
 cd "$(dirname "$0")/.."
 seconds="${1:-30}"

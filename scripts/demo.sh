@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Five VMs, the most urgent one misbehaves: simulated under every policy, then real ones on this machine, under
-# enforcement and under plain Linux.
+# Five VMs, the most urgent one misbehaves: simulated under every policy, then real ones on this machine,
+# under enforcement and under plain Linux.
 #
 # usage: scripts/demo.sh   (make demo)
 # The live part needs root; without QEMU plain processes stand for the VMs. What was changed is put back.

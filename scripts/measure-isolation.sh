@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Isolation on this machine: a task set of 60 % load in four domains beside a fifth that misbehaves, under enforcement and
-# under plain Linux.
+# Isolation on this machine: a task set of 60 % load in four domains beside a fifth that misbehaves, under
+# enforcement and under plain Linux.
 #
-# usage: scripts/measure-isolation.sh [SECONDS]     (root; nothing else should run; 10 s a run by default)
-# The fifth domain is the most urgent one and has a budget of 1 ms in 10 ms. It is a hog, a bomb of busy processes, or a VM
-# that a timer wakes every 100 us. Prints a table of deadlines missed for each. Spinning threads stay on processor 1.
+# usage: scripts/measure-isolation.sh [SECONDS]     (root; nothing else should run; 10 s a run by default) The
+# fifth domain is the most urgent one and has a budget of 1 ms in 10 ms. It is a hog, a bomb of busy
+# processes, or a VM that a timer wakes every 100 us. Prints a table of deadlines missed for each. Spinning
+# threads stay on processor 1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-10}
@@ -14,8 +15,8 @@ case ${CARGO_TARGET_DIR:-} in /*) punctual=$CARGO_TARGET_DIR/release/punctual ;;
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# Budgets are a little more than the tasks need, a calibrated millisecond is not exact, and leave 6 % to whoever enforces
-# them.
+# Budgets are a little more than the tasks need, a calibrated millisecond is not exact, and leave 6 % to
+# whoever enforces them.
 cat >"$scratch/base.toml" <<'TOML'
 duration = "10s"
 [machine]

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Enforcement on this machine, measured: what it costs, how exact it is, and what it adds to a wake-up.
 #
-# usage: scripts/measure-live.sh [SECONDS]     (root; nothing else should run; 5 s a run by default)
-# Prints the evidence of enforcement for five vCPUs under each server, then cyclictest's wake-up latency beside a hog,
-# five times in turn under plain SCHED_FIFO and under enforcement. Spinning threads stay on processor 1.
+# usage: scripts/measure-live.sh [SECONDS]     (root; nothing else should run; 5 s a run by default) Prints
+# the evidence of enforcement for five vCPUs under each server, then cyclictest's wake-up latency beside a
+# hog, five times in turn under plain SCHED_FIFO and under enforcement. Spinning threads stay on processor 1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-5}

@@ -5,7 +5,8 @@
 # exit: 0 every step passed or was skipped, 1 a step failed.
 #
 # Every scripts/check-*.sh is a step of its own: it exits with 0 (passed), 77 (skipped: something it needs is
-# missing here, which it says) or anything else (failed). With PUNCTUAL_NO_SKIP=1 a skipped step is a failed one.
+# missing here, which it says) or anything else (failed). With PUNCTUAL_NO_SKIP=1 a skipped step is a failed
+# one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

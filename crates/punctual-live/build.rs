@@ -1,5 +1,5 @@
-//! Builds the guest program, statically linked, for `src/workload/program.rs` to hold: whoever has punctual has
-//! the guest that fits it, without a second installation.
+//! Builds the guest program, statically linked, for `src/workload/program.rs` to hold: whoever has punctual
+//! has the guest that fits it, without a second installation.
 //!
 //! A build of its own, because it is linked differently from everything else. It shares nothing with the one
 //! that runs this script but Cargo's lock file, so the two cannot wait for each other.

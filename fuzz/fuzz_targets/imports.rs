@@ -1,5 +1,5 @@
-//! Any bytes as a file to import in every format: there is a host file that the parser reads as the importer says, or
-//! there are errors that can be shown, never a panic. What was imported can be exported.
+//! Any bytes as a file to import in every format: there is a host file that the parser reads as the importer
+//! says, or there are errors that can be shown, never a panic. What was imported can be exported.
 
 #![no_main]
 

@@ -1,9 +1,9 @@
-//! Any sequence of events against any policy of the registry, on one to eight processors: the invariants of the
-//! policies' reference driver hold, and no instant takes for ever.
+//! Any sequence of events against any policy of the registry, on one to eight processors: the invariants of
+//! the policies' reference driver hold, and no instant takes for ever.
 //!
-//! The sequences are richer than those of `crates/punctual-sched/tests/chaos.rs` in what happens at one instant:
-//! volleys of wake-ups and sleeps over many units, and picks of single processors in between. Parameters and
-//! options may be senseless; a policy refuses them or lives with them.
+//! The sequences are richer than those of `crates/punctual-sched/tests/chaos.rs` in what happens at one
+//! instant: volleys of wake-ups and sleeps over many units, and picks of single processors in between.
+//! Parameters and options may be senseless; a policy refuses them or lives with them.
 //!
 //! `RUST_LIBFUZZER_DEBUG_PATH=events.txt TARGET INPUT` writes an input as the events that it stands for.
 

@@ -1,8 +1,9 @@
-//! How often the tests say less than "guaranteed" although the simulator finds no miss, by policy and load, as a plot:
-//! `cargo run --release -p punctual-analysis --example tightness -- 100 > docs/images/tightness.svg`
+//! How often the tests say less than "guaranteed" although the simulator finds no miss, by policy and load,
+//! as a plot: `cargo run --release -p punctual-analysis --example tightness -- 100 >
+//! docs/images/tightness.svg`
 //!
-//! The number is that of random hosts for each point. No miss found is no proof that there is none, so the curves are
-//! upper bounds on what better tests could gain.
+//! The number is that of random hosts for each point. No miss found is no proof that there is none, so the
+//! curves are upper bounds on what better tests could gain.
 
 #[path = "../../punctual-sim/tests/common/mod.rs"]
 mod common;
@@ -69,7 +70,8 @@ fn curve(name: &str, processors: usize, hosts: u64) -> Series {
     Series { name: name.into(), points }
 }
 
-/// Three VMs that share out nine tenths of a processor, with three tasks each that ask for `load` percent of it.
+/// Three VMs that share out nine tenths of a processor, with three tasks each that ask for `load` percent of
+/// it.
 fn servers(random: &mut Random, name: &str, load: u64) -> Host {
     let choice = if name == "rtds" { policy(name) } else { exact(name) };
     let mut host = pooled(1, ns(400 * MS), choice);

@@ -33,14 +33,15 @@ impl Demand {
         Demand { jitter, ..self }
     }
 
-    /// Request bound: the most work released in any half-open interval of length `window` (Joseph & Pandya 1986;
-    /// with jitter Audsley et al. 1993).
+    /// Request bound: the most work released in any half-open interval of length `window` (Joseph & Pandya
+    /// 1986; with jitter Audsley et al. 1993).
     #[inline]
     pub fn requested(&self, window: u64) -> u64 {
         window.saturating_add(self.jitter).div_ceil(self.period).saturating_mul(self.cost)
     }
 
-    /// Demand bound: the most work released and due in any interval of length `window` (Baruah, Mok, Rosier 1990).
+    /// Demand bound: the most work released and due in any interval of length `window` (Baruah, Mok, Rosier
+    /// 1990).
     #[inline]
     pub fn due_within(&self, window: u64) -> u64 {
         match window.checked_sub(self.deadline) {
@@ -52,8 +53,8 @@ impl Demand {
 
 /// A sum of utilisations as an exact comparison: is the sum of `part / whole` at most `limit.0 / limit.1`?
 ///
-/// Fractions are added over a common denominator while that fits 128 bits; beyond that each is rounded up to a
-/// multiple of 2^-62, so a `true` is always right and a `false` may be off by 2^-62 per term.
+/// Fractions are added over a common denominator while that fits 128 bits; beyond that each is rounded up to
+/// a multiple of 2^-62, so a `true` is always right and a `false` may be off by 2^-62 per term.
 pub fn utilization_at_most(terms: impl Iterator<Item = (u64, u64)>, limit: (u64, u64)) -> bool {
     let mut sum = Fraction { part: 0, whole: 1 };
     for (part, whole) in terms {

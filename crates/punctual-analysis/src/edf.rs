@@ -20,13 +20,13 @@ pub enum Failure {
 
 /// A bound on every task's response time, in ns and in the order of `tasks`, if all deadlines hold.
 ///
-/// Work with deadlines up to `t` after the start of a busy interval is at most the demand bound at `t` and is done
-/// when that much has been supplied, so a job due then is early by the difference. A task's bound is its deadline
-/// less the smallest difference at all `t` that can be a deadline of its jobs.
+/// Work with deadlines up to `t` after the start of a busy interval is at most the demand bound at `t` and is
+/// done when that much has been supplied, so a job due then is early by the difference. A task's bound is its
+/// deadline less the smallest difference at all `t` that can be a deadline of its jobs.
 ///
 /// # Errors
-/// [`Failure::Overload`] is exact on a processor of one's own: with synchronous release some job due within that
-/// length is late.
+/// [`Failure::Overload`] is exact on a processor of one's own: with synchronous release some job due within
+/// that length is late.
 pub fn bounds(tasks: &[Demand], supply: &Supply) -> Result<Vec<u64>, Failure> {
     if tasks.is_empty() {
         return Ok(Vec::new());
@@ -93,8 +93,8 @@ fn busy_interval(tasks: &[Demand], supply: &Supply) -> Option<u64> {
     None
 }
 
-/// Deadlines of synchronously released jobs up to `horizon`, ascending, at most [`POINTS_MAX`], with the jobs' costs;
-/// and are they all of them?
+/// Deadlines of synchronously released jobs up to `horizon`, ascending, at most [`POINTS_MAX`], with the
+/// jobs' costs; and are they all of them?
 fn deadlines(tasks: &[Demand], horizon: Option<u64>) -> (Vec<(u64, u64)>, bool) {
     let count = |horizon: u64| {
         let jobs =

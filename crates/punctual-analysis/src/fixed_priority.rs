@@ -1,17 +1,17 @@
 //! Fixed priorities: response times on a processor, in a supply, and in a fixed-priority server.
 //!
-//! Sources: Joseph & Pandya, *Finding Response Times in a Real-Time System*, 1986, and Audsley et al., *Applying New
-//! Scheduling Theory to Static Priority Pre-emptive Scheduling*, 1993 (one processor, exact); Shin & Lee, RTSS 2003,
-//! theorem 2 (in a supply); Davis & Burns, *Hierarchical Fixed Priority Pre-emptive Scheduling*, RTSS 2005 (in
-//! servers).
+//! Sources: Joseph & Pandya, *Finding Response Times in a Real-Time System*, 1986, and Audsley et al.,
+//! *Applying New Scheduling Theory to Static Priority Pre-emptive Scheduling*, 1993 (one processor, exact);
+//! Shin & Lee, RTSS 2003, theorem 2 (in a supply); Davis & Burns, *Hierarchical Fixed Priority Pre-emptive
+//! Scheduling*, RTSS 2005 (in servers).
 
 use crate::demand::{Demand, fixed_point};
 use crate::overhead::Decisions;
 use crate::supply::Supply;
 
-/// Worst response time of `task` below `more_urgent` on a processor of its own, in ns, the scheduler's own time
-/// included; `None` beyond `limit`. With a limit of at most the task's period and without scheduling costs it is
-/// exact: synchronous release attains it.
+/// Worst response time of `task` below `more_urgent` on a processor of its own, in ns, the scheduler's own
+/// time included; `None` beyond `limit`. With a limit of at most the task's period and without scheduling
+/// costs it is exact: synchronous release attains it.
 pub fn response(task: &Demand, more_urgent: &[Demand], costs: &Decisions, limit: u64) -> Option<u64> {
     fixed_point(task.cost, limit, |w| {
         let work = more_urgent.iter().fold(task.cost, |sum, d| sum.saturating_add(d.requested(w)));
@@ -19,8 +19,8 @@ pub fn response(task: &Demand, more_urgent: &[Demand], costs: &Decisions, limit:
     })
 }
 
-/// Worst response time of `task` below `more_urgent` in a supply, in ns; `None` beyond `limit`, which is at most the
-/// task's period.
+/// Worst response time of `task` below `more_urgent` in a supply, in ns; `None` beyond `limit`, which is at
+/// most the task's period.
 pub fn response_in_supply(task: &Demand, more_urgent: &[Demand], supply: &Supply, limit: u64) -> Option<u64> {
     fixed_point(supply.time_for(task.cost), limit, |w| {
         supply.time_for(more_urgent.iter().fold(task.cost, |sum, d| sum.saturating_add(d.requested(w))))
@@ -34,10 +34,11 @@ pub struct Server {
     pub usable: u64,
     /// Replenishment period, in ns.
     pub period: u64,
-    /// The longest its tasks may have to wait for the next replenishment: period - budget where budget is kept or
-    /// idles away, the whole period where it is dropped. In ns.
+    /// The longest its tasks may have to wait for the next replenishment: period - budget where budget is
+    /// kept or idles away, the whole period where it is dropped. In ns.
     pub gap: u64,
-    /// More urgent servers: budget, period, and how late budget may be used (period - budget for deferrable ones).
+    /// More urgent servers: budget, period, and how late budget may be used (period - budget for deferrable
+    /// ones).
     pub more_urgent: Vec<Demand>,
     /// The scheduler's own time.
     pub costs: Decisions,
@@ -73,8 +74,8 @@ impl Parts {
 }
 
 impl Server {
-    /// The longest time from a replenishment to the end of `budget` when the server always has work, in ns; `None`
-    /// beyond the period: then the server's budget is not guaranteed.
+    /// The longest time from a replenishment to the end of `budget` when the server always has work, in ns;
+    /// `None` beyond the period: then the server's budget is not guaranteed.
     pub fn time_for_budget(&self, budget: u64) -> Option<u64> {
         fixed_point(budget, self.period, |w| {
             let work = self.more_urgent.iter().fold(budget, |sum, d| sum.saturating_add(d.requested(w)));
@@ -82,8 +83,8 @@ impl Server {
         })
     }
 
-    /// Does the server not get its budget in its first period when all servers begin together and always have work? Exact
-    /// without scheduling costs for servers that replenish periodically.
+    /// Does the server not get its budget in its first period when all servers begin together and always have
+    /// work? Exact without scheduling costs for servers that replenish periodically.
     pub fn late_when_all_are_busy(&self) -> bool {
         let budget = self.usable;
         let step = |w: u64| {
@@ -93,12 +94,13 @@ impl Server {
         fixed_point(budget, self.period, step).is_none()
     }
 
-    /// Worst response time of `task` below `more_urgent` tasks of the same server, which must get its budget in every
-    /// period ([`Server::time_for_budget`]); `None` beyond `limit`, which is at most the task's period.
+    /// Worst response time of `task` below `more_urgent` tasks of the same server, which must get its budget
+    /// in every period ([`Server::time_for_budget`]); `None` beyond `limit`, which is at most the task's
+    /// period.
     ///
-    /// Davis & Burns 2005: all tasks are released when the budget has just been used up, `gap` before the next
-    /// replenishment; bound ones at the replenishment. Every period but the last is spent in full, and more urgent
-    /// servers delay what is left to do in the last one.
+    /// Davis & Burns 2005: all tasks are released when the budget has just been used up, `gap` before the
+    /// next replenishment; bound ones at the replenishment. Every period but the last is spent in full, and
+    /// more urgent servers delay what is left to do in the last one.
     pub fn response(&self, task: &Member, more_urgent: &[Member], limit: u64) -> Option<Parts> {
         let gap = if task.bound { 0 } else { self.gap };
         let work = |w: u64| {

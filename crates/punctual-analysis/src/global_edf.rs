@@ -1,9 +1,10 @@
 //! Global earliest deadline first on several processors, without affinities: sufficient tests.
 //!
-//! Sources: Goossens, Funk, Baruah, *Priority-Driven Scheduling of Periodic Task Systems on Multiprocessors*, 2003
-//! (density); Bertogna, Cirinei, Lipari, *Schedulability Analysis of Global Scheduling Algorithms on Multiprocessor
-//! Platforms*, IEEE TPDS 2009 (slack); Bertogna & Cirinei, *Response-Time Analysis for Globally Scheduled Symmetric
-//! Multiprocessor Platforms*, RTSS 2007 (response times). Deadlines are at most the periods.
+//! Sources: Goossens, Funk, Baruah, *Priority-Driven Scheduling of Periodic Task Systems on Multiprocessors*,
+//! 2003 (density); Bertogna, Cirinei, Lipari, *Schedulability Analysis of Global Scheduling Algorithms on
+//! Multiprocessor Platforms*, IEEE TPDS 2009 (slack); Bertogna & Cirinei, *Response-Time Analysis for
+//! Globally Scheduled Symmetric Multiprocessor Platforms*, RTSS 2007 (response times). Deadlines are at most
+//! the periods.
 
 use crate::demand::{Demand, fixed_point, utilization_at_most};
 use crate::overhead::Decisions;
@@ -13,8 +14,8 @@ const ROUNDS_MAX: usize = 64;
 
 /// GFB: do the densities add up to at most m - (m - 1) x the greatest density?
 ///
-/// Holds for everything that asks for at most a share of a processor up to each deadline, constant bandwidth servers
-/// included. Densities cost / deadline.
+/// Holds for everything that asks for at most a share of a processor up to each deadline, constant bandwidth
+/// servers included. Densities cost / deadline.
 pub fn density_test(densities: &[(u64, u64)], processors: usize) -> bool {
     let greatest = densities.iter().copied().max_by(|a, b| {
         let (left, right) = (u128::from(a.0) * u128::from(b.1), u128::from(b.0) * u128::from(a.1));
@@ -29,8 +30,8 @@ pub fn density_test(densities: &[(u64, u64)], processors: usize) -> bool {
     utilization_at_most(densities.iter().copied().chain(others), (processors as u64, 1))
 }
 
-/// Bertogna, Cirinei, Lipari: each task's least slack at its deadline, in ns, improved until nothing changes; `None` if
-/// some deadline may be missed.
+/// Bertogna, Cirinei, Lipari: each task's least slack at its deadline, in ns, improved until nothing changes;
+/// `None` if some deadline may be missed.
 pub fn slack_test(tasks: &[Demand], processors: usize) -> Option<Vec<u64>> {
     improve(tasks, |k, slack| {
         let task = &tasks[k];
@@ -80,14 +81,15 @@ fn improve(tasks: &[Demand], update: impl Fn(usize, &[u64]) -> Option<u64>) -> O
     None
 }
 
-/// The longest all processors can be busy with `work` of others, each on at most one of them at a time: the least x
-/// with floor(sum of min(work, x + 1) / processors) <= x, found without stepping through the ns.
+/// The longest all processors can be busy with `work` of others, each on at most one of them at a time: the
+/// least x with floor(sum of min(work, x + 1) / processors) <= x, found without stepping through the ns.
 pub(crate) fn waiting(mut work: Vec<u64>, processors: usize) -> u64 {
     work.sort_unstable_by(|a, b| b.cmp(a));
     let total = work.iter().fold(0u128, |sum, w| sum + u128::from(*w));
     let greatest = &work[..work.len().min(processors - 1)];
     let mut rest = total - greatest.iter().fold(0u128, |sum, w| sum + u128::from(*w));
-    // With the `busy` greatest of them there all the time, the others keep the remaining processors this long.
+    // With the `busy` greatest of them there all the time, the others keep the remaining processors this
+    // long.
     for busy in (0..=greatest.len()).rev() {
         let next = work.get(busy).copied().unwrap_or(0);
         let free = (processors - busy) as u128;
@@ -128,9 +130,9 @@ pub struct KeepingServer {
 }
 
 impl KeepingServer {
-    /// Most it runs in a window of this length with deadlines up to its end: a full budget in every whole period, and
-    /// as much of the saved budget of the first one as fits. What it has left at a deadline is lost, so nothing is
-    /// carried in.
+    /// Most it runs in a window of this length with deadlines up to its end: a full budget in every whole
+    /// period, and as much of the saved budget of the first one as fits. What it has left at a deadline is
+    /// lost, so nothing is carried in.
     fn due_in_window(&self, window: u64) -> u64 {
         (window / self.period)
             .saturating_mul(self.budget)
@@ -143,13 +145,13 @@ impl KeepingServer {
     }
 }
 
-/// The longest time from the begin of a period of `servers[of]` until it had its budget, when it always has work, in
-/// ns, under global EDF of budget-keeping servers on so many processors; `None` beyond the period.
+/// The longest time from the begin of a period of `servers[of]` until it had its budget, when it always has
+/// work, in ns, under global EDF of budget-keeping servers on so many processors; `None` beyond the period.
 ///
-/// The argument of Bertogna, Cirinei, Lipari with the servers' own bounds on what they run: while the server waits,
-/// all processors run servers with deadlines up to its own. It is sharper than for tasks in that a server can never
-/// be late: at its deadline what is left of its budget expires. A budget interferes with one switch more than it is,
-/// since a switch may overrun it.
+/// The argument of Bertogna, Cirinei, Lipari with the servers' own bounds on what they run: while the server
+/// waits, all processors run servers with deadlines up to its own. It is sharper than for tasks in that a
+/// server can never be late: at its deadline what is left of its budget expires. A budget interferes with one
+/// switch more than it is, since a switch may overrun it.
 pub fn time_for_budget(
     servers: &[KeepingServer],
     of: usize,

@@ -1,7 +1,7 @@
 //! Global fixed priorities on several processors, without affinities: a sufficient test.
 //!
-//! Source: Bertogna & Cirinei, *Response-Time Analysis for Globally Scheduled Symmetric Multiprocessor Platforms*,
-//! RTSS 2007. Deadlines are at most the periods.
+//! Source: Bertogna & Cirinei, *Response-Time Analysis for Globally Scheduled Symmetric Multiprocessor
+//! Platforms*, RTSS 2007. Deadlines are at most the periods.
 
 use crate::demand::{Demand, fixed_point};
 use crate::global_edf::{in_any_window, waiting};
@@ -11,8 +11,8 @@ use crate::overhead::Decisions;
 /// in which they woke.
 pub type Ranked = (u32, Demand);
 
-/// Each task's worst response time, in ns; `None` where the deadline may be missed, and for all that are less urgent than
-/// such a task.
+/// Each task's worst response time, in ns; `None` where the deadline may be missed, and for all that are less
+/// urgent than such a task.
 pub fn response_times(tasks: &[Ranked], processors: usize, costs: &Decisions) -> Vec<Option<u64>> {
     let mut order: Vec<usize> = (0..tasks.len()).collect();
     order.sort_by_key(|i| tasks[*i].0);
@@ -26,8 +26,9 @@ pub fn response_times(tasks: &[Ranked], processors: usize, costs: &Decisions) ->
                 once: false,
             })
             .collect();
-        // Equals are served in the order in which they woke. As long as each job ends before the next of its task comes,
-        // at most one of each other task is ahead; a task whose jobs follow each other without a break keeps its place.
+        // Equals are served in the order in which they woke. As long as each job ends before the next of its
+        // task comes, at most one of each other task is ahead; a task whose jobs follow each other without a
+        // break keeps its place.
         let in_turn = class(tasks, equals, &above, true, processors, costs)
             .filter(|times| equals.iter().zip(times).all(|(k, time)| *time < tasks[*k].1.period));
         let times = in_turn.or_else(|| class(tasks, equals, &above, false, processors, costs));

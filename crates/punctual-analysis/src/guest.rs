@@ -75,8 +75,9 @@ impl Ranked {
         Some((level, self.path[level].0.cmp(&other.path[level].0)))
     }
 
-    /// The outermost level at which another unit has the priority of this task's. Equals are served in the order of
-    /// arrival, so there even less urgent tasks of the same vCPU delay the other vCPU, which then delays this task.
+    /// The outermost level at which another unit has the priority of this task's. Equals are served in the
+    /// order of arrival, so there even less urgent tasks of the same vCPU delay the other vCPU, which then
+    /// delays this task.
     fn shared_level(&self, all: &[Ranked]) -> Option<usize> {
         let shared = |other: &Ranked| match self.first_difference(other) {
             Some((level, std::cmp::Ordering::Equal)) => Some(level),
@@ -306,7 +307,8 @@ impl Analysis<'_> {
         None
     }
 
-    /// A task that packets release may have several jobs at a time: each is done by the end of the busy period.
+    /// A task that packets release may have several jobs at a time: each is done by the end of the busy
+    /// period.
     fn served(&mut self, task: usize, demand: &Demand, service: Option<Service>, test: &'static str) {
         let time = service.and_then(|service| busy(|w| service.time(demand.requested(w), w)));
         match time {
@@ -410,8 +412,8 @@ impl Analysis<'_> {
 
     // ---- a processor without budgets ----------------------------------------------------------------
 
-    /// Fixed priorities on a processor of their own: exact where scheduling is free and no priorities are equal.
-    /// `beside`: by vCPU, what decisions take while its kernel is busy.
+    /// Fixed priorities on a processor of their own: exact where scheduling is free and no priorities are
+    /// equal. `beside`: by vCPU, what decisions take while its kernel is busy.
     pub(crate) fn ranked_processor(
         &mut self,
         tasks: &[Ranked],
@@ -546,9 +548,9 @@ fn dominant_in(supply: &Supply, cost: u64, bound: u64) -> Option<Dominant> {
     ])
 }
 
-/// By when a task below `urgent` ones misses a deadline after synchronous release, if a limit on what its vCPU gets
-/// makes it: were its k-th job done by its deadline, all that more urgent tasks released until the job before was due
-/// would be done, too, and together that is more than the vCPU got.
+/// By when a task below `urgent` ones misses a deadline after synchronous release, if a limit on what its
+/// vCPU gets makes it: were its k-th job done by its deadline, all that more urgent tasks released until the
+/// job before was due would be done, too, and together that is more than the vCPU got.
 fn overload(task: &Demand, urgent: &[Demand], cap: Cap) -> Option<u64> {
     (0..jobs_to_try(urgent.iter().chain([task]), cap)).find_map(|before| {
         let release = before.checked_mul(task.period)?;

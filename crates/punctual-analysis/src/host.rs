@@ -205,8 +205,8 @@ impl<'h> Analysis<'h> {
         }
     }
 
-    /// What a task asks for; `None` for what has no bound: a busy loop, or jobs released by packets that may come at any
-    /// rate.
+    /// What a task asks for; `None` for what has no bound: a busy loop, or jobs released by packets that may
+    /// come at any rate.
     pub(crate) fn demand(&self, task: usize) -> Option<Demand> {
         match self.host.tasks[task].work {
             Work::Jobs { arrival, cost, deadline } => {
@@ -242,8 +242,9 @@ impl<'h> Analysis<'h> {
         ids?.into_iter().map(|id| policy.account(id).home).collect()
     }
 
-    /// Adds the decisions that `unit` causes by waking and sleeping, at most `chain` for each. False when they cannot
-    /// be bounded: a guest's scheduler below it acts on timers of its own, or packets wake it at any rate.
+    /// Adds the decisions that `unit` causes by waking and sleeping, at most `chain` for each. False when
+    /// they cannot be bounded: a guest's scheduler below it acts on timers of its own, or packets wake it at
+    /// any rate.
     pub(crate) fn add_wakes(&self, unit: Unit, chain: u64, costs: &mut Decisions) -> bool {
         match unit {
             Unit::Task(t) => {

@@ -1,16 +1,19 @@
 //! Networks: how late packets come, what they make kernels do, and when tasks are released by them.
 //!
-//! Everything depends on everything: packets delay each other and the tasks whose ends send more packets. The method is
-//! that of Tindell & Clark, *Holistic Schedulability Analysis for Distributed Hard Real-Time Systems*, 1994: each
-//! flow is a period with a jitter that grows on its way; starting from none, the tests give delays, these give greater
-//! jitters, and so on until nothing changes. What does not settle has no bound.
+//! Everything depends on everything: packets delay each other and the tasks whose ends send more packets. The
+//! method is that of Tindell & Clark, *Holistic Schedulability Analysis for Distributed Hard Real-Time
+//! Systems*, 1994: each flow is a period with a jitter that grows on its way; starting from none, the tests
+//! give delays, these give greater jitters, and so on until nothing changes. What does not settle has no
+//! bound.
 //!
-//! On its way a packet waits for the kernel of the sending guest, for the driver domain's ([`crate::packet_path`]), for
-//! the receiver's, each as long as the kernel's longest busy period in the time that its vCPU surely gets
-//! ([`Service`]). Kernels work ahead of all tasks of their vCPU, so tasks see them as work more urgent than all.
+//! On its way a packet waits for the kernel of the sending guest, for the driver domain's
+//! ([`crate::packet_path`]), for the receiver's, each as long as the kernel's longest busy period in the time
+//! that its vCPU surely gets ([`Service`]). Kernels work ahead of all tasks of their vCPU, so tasks see them
+//! as work more urgent than all.
 //!
-//! A bound holds when nothing is lost on the way: every queue must hold all that comes while one packet passes. What
-//! has no bound itself is still limited by the kernel that sends it, one packet for each `guest_send`.
+//! A bound holds when nothing is lost on the way: every queue must hold all that comes while one packet
+//! passes. What has no bound itself is still limited by the kernel that sends it, one packet for each
+//! `guest_send`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -212,8 +215,8 @@ impl Lane {
         time + if guest(self.to) { ns(costs.rx) + ns(costs.guest_receive) } else { 0 }
     }
 
-    /// What is known of packets in the TX ring or the card when nothing is known of their creation: the sending kernel
-    /// makes one after the other, the link carries one after the other.
+    /// What is known of packets in the TX ring or the card when nothing is known of their creation: the
+    /// sending kernel makes one after the other, the link carries one after the other.
     fn posted_at_most(&self, network: &Network) -> Curve {
         match self.from {
             Endpoint::Guest(_) => Curve::every(ns(network.costs.guest_send)),
@@ -339,8 +342,8 @@ impl<'h> State<'h> {
         let ends = (flow.from, flow.to);
         let forth = self.add(Lane::new(flow.network.0, ends.0, ends.1, forth, Source::Any(ACKNOWLEDGED)));
         let answered = match flow.traffic {
-            // One for each packet that arrives at most, and a late one for a packet before: packets come over the link one
-            // after the other.
+            // One for each packet that arrives at most, and a late one for a packet before: packets come over
+            // the link one after the other.
             Traffic::Stream { bytes, .. } if guest(flow.to).is_none() => {
                 let apart = wire_time(network, bytes);
                 Source::Made(Curve::every(apart).later(apart))
@@ -386,7 +389,8 @@ impl<'h> State<'h> {
         }
     }
 
-    /// The time at the beginning of what brings about a source, without any delay. `depth`: chains of releases end.
+    /// The time at the beginning of what brings about a source, without any delay. `depth`: chains of
+    /// releases end.
     fn origin(&self, source: Source, depth: usize) -> Option<Curve> {
         if depth > self.lanes.len() + self.host.tasks.len() {
             return None;
@@ -554,7 +558,8 @@ impl<'h> State<'h> {
         });
     }
 
-    /// What is known of the lane after this round. What fails once fails ever after, since nothing ever gets less.
+    /// What is known of the lane after this round. What fails once fails ever after, since nothing ever gets
+    /// less.
     fn pass(&self, at: usize, analysis: &Analysis, carries: &[Carry]) -> Passed {
         let lane = &self.lanes[at];
         let mut passed = Passed {
@@ -717,7 +722,8 @@ impl<'h> State<'h> {
         })
     }
 
-    /// Does the sender's TX ring hold what comes while a packet passes? Otherwise its kernel may have to wait.
+    /// Does the sender's TX ring hold what comes while a packet passes? Otherwise its kernel may have to
+    /// wait.
     fn ring_has_room(&self, lane: &Lane, carry: u64) -> Result<(), String> {
         let Some(from) = guest(lane.from) else { return Ok(()) };
         let same = |other: &&Lane| other.network == lane.network && other.from == lane.from;

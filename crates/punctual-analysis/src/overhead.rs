@@ -1,8 +1,8 @@
 //! What the scheduler itself takes from a processor.
 //!
-//! Every decision has a cause: a unit wakes or goes to sleep, its budget ends or comes back, or a quantum is over. The
-//! causes in an interval are bounded, so is the time that decisions take in it. That time delays units as more urgent
-//! work would, and what of it is charged to a unit is missing inside.
+//! Every decision has a cause: a unit wakes or goes to sleep, its budget ends or comes back, or a quantum is
+//! over. The causes in an interval are bounded, so is the time that decisions take in it. That time delays
+//! units as more urgent work would, and what of it is charged to a unit is missing inside.
 
 /// A bound on the time that a processor (or a pool) spends on decisions.
 #[derive(Clone, Debug, Default)]
@@ -18,7 +18,8 @@ pub struct Decisions {
 }
 
 impl Decisions {
-    /// Decisions that change what runs take `change` ns each; `once` of them stand at the begin of every interval.
+    /// Decisions that change what runs take `change` ns each; `once` of them stand at the begin of every
+    /// interval.
     pub fn new(change: u64, once: u64) -> Self {
         Decisions { causes: Vec::new(), once, change, quantum: None }
     }

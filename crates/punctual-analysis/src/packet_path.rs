@@ -1,25 +1,30 @@
 //! How late a packet can come out of the manager domain's network path.
 //!
-//! The path is the one of Xi, Li, Lu, Gill, *Limitations and Solutions for Real-Time Local Inter-Domain Communication
-//! in Xen*, WUCSE-2012-81 (rtca), sections II.D and V: TX, softnet and RX on one processor, in rounds that are not
-//! preempted, RX first, then TX, then softnet. Three disciplines: as shipped, RTCA, and preemptive across stages.
+//! The path is the one of Xi, Li, Lu, Gill, *Limitations and Solutions for Real-Time Local Inter-Domain
+//! Communication in Xen*, WUCSE-2012-81 (rtca), sections II.D and V: TX, softnet and RX on one processor, in
+//! rounds that are not preempted, RX first, then TX, then softnet. Three disciplines: as shipped, RTCA, and
+//! preemptive across stages.
 //!
 //! # The argument
 //!
-//! The path never rests while a packet waits (no rate limits here), so a packet is gone at the latest when everything
-//! at least as urgent that came during the same *busy period* is. What this holds up is the work of those packets and,
-//! once per turn of the three rounds, the less urgent packets that a turn can still take.
+//! The path never rests while a packet waits (no rate limits here), so a packet is gone at the latest when
+//! everything at least as urgent that came during the same *busy period* is. What this holds up is the work
+//! of those packets and, once per turn of the three rounds, the less urgent packets that a turn can still
+//! take.
 //!
-//! Turns are bounded by packets. At the end of a turn's RX round nothing that softnet passed on is left (RX takes more
-//! than a batch). If the busy period goes on, an urgent packet waits for TX or softnet. TX takes an urgent one as long
-//! as there are any, so does softnet; by induction at least as many urgent packets have passed softnet as turns have
-//! gone by. So a busy period with n urgent packets has at most n whole turns, and one broken at each end.
+//! Turns are bounded by packets. At the end of a turn's RX round nothing that softnet passed on is left (RX
+//! takes more than a batch). If the busy period goes on, an urgent packet waits for TX or softnet. TX takes
+//! an urgent one as long as there are any, so does softnet; by induction at least as many urgent packets have
+//! passed softnet as turns have gone by. So a busy period with n urgent packets has at most n whole turns,
+//! and one broken at each end.
 //!
-//! In a turn RTCA's TX takes at most the batches of all levels (the count starts again with each more urgent level),
-//! softnet one batch of one level, RX what softnet passed on before. As shipped everybody is as urgent as everybody;
-//! there a round of RX may leave packets behind, so a turn only moves *some* packet by one stage: three turns a packet.
+//! In a turn RTCA's TX takes at most the batches of all levels (the count starts again with each more urgent
+//! level), softnet one batch of one level, RX what softnet passed on before. As shipped everybody is as
+//! urgent as everybody; there a round of RX may leave packets behind, so a turn only moves *some* packet by
+//! one stage: three turns a packet.
 //!
-//! Where nothing is known about arrivals, the limits of the queues bound the wait as shipped: [`Path::shipped_by_limits`].
+//! Where nothing is known about arrivals, the limits of the queues bound the wait as shipped:
+//! [`Path::shipped_by_limits`].
 
 use crate::supply::Supply;
 
@@ -38,7 +43,8 @@ pub struct Flow {
     pub burst: u64,
     /// ... every `period` ns (above zero) or less often, ...
     pub period: u64,
-    /// ... up to so much late, in ns. One packet every period and at most b at once is a jitter of b - 1 periods.
+    /// ... up to so much late, in ns. One packet every period and at most b at once is a jitter of b - 1
+    /// periods.
     pub jitter: u64,
     /// Processor time of the event that tells of a packet, ahead of all packets, in ns.
     pub event: u64,
@@ -103,8 +109,8 @@ impl Path {
         }
     }
 
-    /// As shipped: the longest delay of any packet from its ring to its destination, in ns, by what can arrive; `None`
-    /// when the path can be overloaded.
+    /// As shipped: the longest delay of any packet from its ring to its destination, in ns, by what can
+    /// arrive; `None` when the path can be overloaded.
     pub fn shipped_by_arrivals(&self) -> Option<u64> {
         busy(|window| self.shipped_work(window))
     }
@@ -115,9 +121,9 @@ impl Path {
         self.urgent_work(u64::MAX, window, |packets| packets.saturating_mul(3 * self.round))
     }
 
-    /// As shipped: the longest delay of a packet that is not dropped, in ns, whatever the others send; guests only,
-    /// without network cards, and without the time that events take. In each stage the packet waits behind a full queue,
-    /// which a turn shortens by a round.
+    /// As shipped: the longest delay of a packet that is not dropped, in ns, whatever the others send; guests
+    /// only, without network cards, and without the time that events take. In each stage the packet waits
+    /// behind a full queue, which a turn shortens by a round.
     pub fn shipped_by_limits(&self) -> u64 {
         let guests = self.flows.len() as u64;
         let greatest = |of: fn(&Flow) -> u64| self.flows.iter().map(of).max().unwrap_or(0);
@@ -135,8 +141,8 @@ impl Path {
         (in_tx + in_softnet + in_rx + 3).saturating_mul(turn)
     }
 
-    /// RTCA: the longest delay of packets of this priority, in ns; `None` when the path can be overloaded by what is at
-    /// least as urgent, or when a batch is more than a round of RX.
+    /// RTCA: the longest delay of packets of this priority, in ns; `None` when the path can be overloaded by
+    /// what is at least as urgent, or when a batch is more than a round of RX.
     pub fn rtca(&self, priority: u64) -> Option<u64> {
         if self.flows.iter().any(|flow| flow.batch > self.rx_round) {
             return None;
@@ -144,8 +150,8 @@ impl Path {
         busy(|window| self.rtca_work(priority, window))
     }
 
-    /// RTCA: the work that can keep packets of this priority waiting in a busy period of this length, in ns. Batches are at
-    /// most a round of RX.
+    /// RTCA: the work that can keep packets of this priority waiting in a busy period of this length, in ns.
+    /// Batches are at most a round of RX.
     pub fn rtca_work(&self, priority: u64, window: u64) -> u64 {
         let less_urgent = || self.flows.iter().filter(move |flow| flow.priority > priority);
         let greatest = |of: fn(&Flow) -> u64| less_urgent().map(of).max().unwrap_or(0);
@@ -158,14 +164,14 @@ impl Path {
         self.urgent_work(priority, window, |packets| packets.saturating_add(2).saturating_mul(turn))
     }
 
-    /// Preemptive across stages: the longest delay of packets of this priority, in ns; `None` when the path can be
-    /// overloaded by what is at least as urgent. Only the packet being processed holds it up.
+    /// Preemptive across stages: the longest delay of packets of this priority, in ns; `None` when the path
+    /// can be overloaded by what is at least as urgent. Only the packet being processed holds it up.
     pub fn preemptive(&self, priority: u64) -> Option<u64> {
         busy(|window| self.preemptive_work(priority, window))
     }
 
-    /// Preemptive across stages: the work that can keep packets of this priority waiting in a busy period of this length,
-    /// in ns.
+    /// Preemptive across stages: the work that can keep packets of this priority waiting in a busy period of
+    /// this length, in ns.
     pub fn preemptive_work(&self, priority: u64, window: u64) -> u64 {
         let less_urgent = self.flows.iter().filter(|flow| flow.priority > priority);
         let under_way = less_urgent.map(Flow::longest_step).max().unwrap_or(0);
@@ -182,8 +188,8 @@ impl Path {
         levels.iter().fold(0, |sum, (_, batch)| sum.saturating_add(*batch))
     }
 
-    /// The work of packets at least as urgent that come in a window, `more` for so many of them, and the events of all
-    /// others, one each of which may be pending when the window begins.
+    /// The work of packets at least as urgent that come in a window, `more` for so many of them, and the
+    /// events of all others, one each of which may be pending when the window begins.
     fn urgent_work(&self, priority: u64, window: u64, more: impl Fn(u64) -> u64) -> u64 {
         let (mut packets, mut work) = (0u64, 0u64);
         for flow in &self.flows {
@@ -199,8 +205,8 @@ impl Path {
     }
 }
 
-/// The longest busy period, in ns, when `work` can come in one of the given length; `None` if none ends within
-/// [`HORIZON`] (or so slowly that the search gives up).
+/// The longest busy period, in ns, when `work` can come in one of the given length; `None` if none ends
+/// within [`HORIZON`] (or so slowly that the search gives up).
 pub(crate) fn busy(work: impl Fn(u64) -> u64) -> Option<u64> {
     let mut window = 1;
     for _ in 0..STEPS_MAX {
@@ -213,14 +219,14 @@ pub(crate) fn busy(work: impl Fn(u64) -> u64) -> Option<u64> {
     None
 }
 
-/// The same delay when the manager domain's vCPU gets no more than this supply. A busy period is time in which it wants
-/// to run.
+/// The same delay when the manager domain's vCPU gets no more than this supply. A busy period is time in
+/// which it wants to run.
 pub fn supplied(delay: u64, supply: &Supply) -> u64 {
     supply.time_for(delay)
 }
 
-/// A chain of tasks and packets in which each step starts when the one before is done: the sum of the bounds of its
-/// steps, each taken with the arrivals that the steps before can cause.
+/// A chain of tasks and packets in which each step starts when the one before is done: the sum of the bounds
+/// of its steps, each taken with the arrivals that the steps before can cause.
 ///
 /// A step that comes up to `jitter` ns late can come in a burst: `1 + jitter / period` at once, which is what
 /// [`burst_after`] says for the next flow.

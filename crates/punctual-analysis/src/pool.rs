@@ -16,7 +16,8 @@ use crate::overhead::Decisions;
 use crate::report::{CounterExample, Dominant};
 use crate::supply::Supply;
 
-/// Global tests compare every unit with every other, several times; beyond this many only the density test is tried.
+/// Global tests compare every unit with every other, several times; beyond this many only the density test is
+/// tried.
 const GLOBAL_MAX: usize = 2_000;
 
 /// RTDS's defaults (`punctual policies rtds`).
@@ -388,7 +389,8 @@ impl Analysis<'_> {
         }
     }
 
-    /// By vCPU with kernel work: what decisions take while its kernel is busy. Its vCPU neither wakes nor sleeps then.
+    /// By vCPU with kernel work: what decisions take while its kernel is busy. Its vCPU neither wakes nor
+    /// sleeps then.
     fn decisions_beside_kernels(&self, group: &[Unit]) -> BTreeMap<usize, Decisions> {
         let kernels = group.iter().filter_map(|unit| match unit {
             Unit::Vcpu(v) => self.kernel(*v).map(|_| *v),
@@ -410,8 +412,8 @@ impl Analysis<'_> {
         }
     }
 
-    /// Tasks under global EDF: response times, the slack test and the density test; the first that holds gives
-    /// the bound.
+    /// Tasks under global EDF: response times, the slack test and the density test; the first that holds
+    /// gives the bound.
     fn global_edf(&mut self, units: &[Unit], processors: usize) {
         let Some(tasks) = tasks_only(units) else {
             return self.none_known(units, EDF_VCPUS, "global EDF");
@@ -517,10 +519,11 @@ fn tasks_only(units: &[Unit]) -> Option<Vec<usize>> {
 
 /// What a sporadic server supplies that gets its budget within `time` of having it.
 ///
-/// A stretch of execution comes back one period after it began, or up to two periods when the table of refills was full
-/// and it was merged with later ones. A server that waits with all its budget outstanding has therefore run for its
-/// budget during the last two periods; a server with budget runs but for `time - budget`. So any interval of two
-/// periods and `time - budget` in which it always has work contains its budget.
+/// A stretch of execution comes back one period after it began, or up to two periods when the table of
+/// refills was full and it was merged with later ones. A server that waits with all its budget outstanding
+/// has therefore run for its budget during the last two periods; a server with budget runs but for `time -
+/// budget`. So any interval of two periods and `time - budget` in which it always has work contains its
+/// budget.
 fn sporadic_supply(own: Reserved, time: u64) -> Supply {
     let period = 2 * own.period + (time - own.budget);
     Supply { delay: period - own.budget, budget: own.budget, period }

@@ -35,9 +35,9 @@ impl Verdict {
     }
 }
 
-/// A pattern under which it does not hold. For a task, a release pattern: every task of the host releases its first job at time zero and
-/// the others as close together as it may, every job takes its greatest cost, and busy loops start at zero. For a vCPU's
-/// budget: every vCPU always has work.
+/// A pattern under which it does not hold. For a task, a release pattern: every task of the host releases its
+/// first job at time zero and the others as close together as it may, every job takes its greatest cost, and
+/// busy loops start at zero. For a vCPU's budget: every vCPU always has work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CounterExample {
     /// The release pattern in words.
@@ -150,7 +150,8 @@ pub struct VcpuReport {
     pub name: String,
     /// Its period, in ns.
     pub period_ns: u64,
-    /// The bound is on the time from the begin of a period to the end of the budget; slack is up to the period's end.
+    /// The bound is on the time from the begin of a period to the end of the budget; slack is up to the
+    /// period's end.
     #[serde(flatten)]
     pub verdict: Verdict,
 }
@@ -171,8 +172,8 @@ pub enum Latency {
     },
 }
 
-/// The answer for one flow. The latency is that of the simulator's results: from a packet's creation until its receiver has
-/// it, or until its sender has the answer.
+/// The answer for one flow. The latency is that of the simulator's results: from a packet's creation until
+/// its receiver has it, or until its sender has the answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FlowReport {
     /// Name.

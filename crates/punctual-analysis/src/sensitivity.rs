@@ -30,8 +30,8 @@ pub struct Growth {
     pub breaks: String,
 }
 
-/// Asks for every task that is guaranteed now. Costs grow in steps of 1 ns up to the deadline, beyond which nothing can
-/// hold; the answers are exact as far as the tests tell.
+/// Asks for every task that is guaranteed now. Costs grow in steps of 1 ns up to the deadline, beyond which
+/// nothing can hold; the answers are exact as far as the tests tell.
 ///
 /// `None` when the watch stopped it.
 pub fn sensitivity(host: &Host, watch: Watch) -> Option<Vec<Growth>> {

@@ -1,13 +1,14 @@
-//! What a server guarantees to those inside it: supply bound functions, and the smallest server for a task set.
+//! What a server guarantees to those inside it: supply bound functions, and the smallest server for a task
+//! set.
 //!
-//! Sources: Shin & Lee, *Periodic Resource Model for Compositional Real-Time Guarantees*, RTSS 2003; Easwaran,
-//! Anand, Lee, *Compositional Analysis Framework Using EDP Resource Models*, RTSS 2007.
+//! Sources: Shin & Lee, *Periodic Resource Model for Compositional Real-Time Guarantees*, RTSS 2003;
+//! Easwaran, Anand, Lee, *Compositional Analysis Framework Using EDP Resource Models*, RTSS 2007.
 
 use crate::demand::Demand;
 use crate::{edf, fixed_priority};
 
-/// The least a server supplies from the moment at which those inside it begin to want time, as long as they go on:
-/// nothing for `delay`, then `budget` without a break at the start of every `period`. In ns.
+/// The least a server supplies from the moment at which those inside it begin to want time, as long as they
+/// go on: nothing for `delay`, then `budget` without a break at the start of every `period`. In ns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Supply {
     /// Longest time without supply.
@@ -27,8 +28,8 @@ impl Supply {
         Supply::explicit_deadline(budget, period, period)
     }
 
-    /// The explicit-deadline periodic resource: `budget` within `deadline` of the start of every `period`; the
-    /// deadline is at least the budget and at most the period (Easwaran et al. 2007, s. 2.2).
+    /// The explicit-deadline periodic resource: `budget` within `deadline` of the start of every `period`;
+    /// the deadline is at least the budget and at most the period (Easwaran et al. 2007, s. 2.2).
     pub fn explicit_deadline(budget: u64, period: u64, deadline: u64) -> Self {
         // The earliest end of one supply to the latest begin of the next.
         Supply { delay: (period - budget) + (deadline - budget), budget, period }
@@ -64,8 +65,9 @@ pub enum Inside {
     FixedPriority,
 }
 
-/// Does the supply hold all deadlines of `tasks`? Sufficient, and necessary for a resource that may be as bad as its
-/// bound (Shin & Lee 2003, theorems 1 and 2). Under fixed priorities deadlines are at most the periods.
+/// Does the supply hold all deadlines of `tasks`? Sufficient, and necessary for a resource that may be as bad
+/// as its bound (Shin & Lee 2003, theorems 1 and 2). Under fixed priorities deadlines are at most the
+/// periods.
 pub fn holds(tasks: &[Demand], inside: Inside, supply: &Supply) -> bool {
     match inside {
         Inside::Edf => edf::bounds(tasks, supply).is_ok(),
@@ -76,9 +78,9 @@ pub fn holds(tasks: &[Demand], inside: Inside, supply: &Supply) -> bool {
     }
 }
 
-/// Interface synthesis: the smallest budget, a multiple of `granularity` (above zero), with which the periodic
-/// resource of this period holds all deadlines of `tasks` (Shin & Lee 2003, s. 5, by search instead of their linear
-/// bound). `None` when not even the whole processor does.
+/// Interface synthesis: the smallest budget, a multiple of `granularity` (above zero), with which the
+/// periodic resource of this period holds all deadlines of `tasks` (Shin & Lee 2003, s. 5, by search instead
+/// of their linear bound). `None` when not even the whole processor does.
 pub fn smallest_budget(tasks: &[Demand], inside: Inside, period: u64, granularity: u64) -> Option<u64> {
     let enough = |budget: u64| holds(tasks, inside, &Supply::periodic(budget, period));
     // More budget never supplies less, so the answers are monotone.

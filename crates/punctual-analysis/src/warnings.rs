@@ -37,7 +37,8 @@ pub(crate) fn of(analysis: &Analysis) -> Vec<Warning> {
     warnings
 }
 
-/// Threads of a VMM that are no vCPUs, on processors of a pool: guests wait for them, nobody schedules them there.
+/// Threads of a VMM that are no vCPUs, on processors of a pool: guests wait for them, nobody schedules them
+/// there.
 fn helpers(host: &Host, domain: &Domain) -> Option<Warning> {
     let helpers = &domain.live.helpers;
     let pooled = |processor: usize| host.pools.iter().find(|pool| pool.processors.contains(&processor));
@@ -69,8 +70,8 @@ fn helpers(host: &Host, domain: &Domain) -> Option<Warning> {
     Some(Warning { about: domain.name.clone(), text })
 }
 
-/// What enforcing budgets only every so often means for each vCPU: it is stopped up to that much later than at the end of
-/// its budget, and less urgent ones wait as much longer.
+/// What enforcing budgets only every so often means for each vCPU: it is stopped up to that much later than
+/// at the end of its budget, and less urgent ones wait as much longer.
 pub fn of_enforcement(host: &Host, granularity: Duration) -> Vec<Warning> {
     let index = Index::new(host);
     let mut warnings = Vec::new();

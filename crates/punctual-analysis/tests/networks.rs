@@ -1,4 +1,5 @@
-//! The simulator as adversary of networks: no packet and no chain is later than its bound, and nothing bounded is lost.
+//! The simulator as adversary of networks: no packet and no chain is later than its bound, and nothing
+//! bounded is lost.
 //!
 //! `PUNCTUAL_SOUNDNESS_NETWORKS` sets the number of random hosts.
 
@@ -40,7 +41,8 @@ fn cost(random: &mut Random, most: u64) -> String {
     format!("'{}ns'", random.within(100, most))
 }
 
-/// Two to four guests, sometimes two on a processor, sometimes beside the driver domain, with flows and a chain.
+/// Two to four guests, sometimes two on a processor, sometimes beside the driver domain, with flows and a
+/// chain.
 fn random_network(random: &mut Random) -> String {
     let guests = random.within(2, 4) as usize;
     let processors = random.within(1, 3) as usize;
@@ -164,7 +166,8 @@ fn random_flow(random: &mut Random, text: &mut String, guests: usize, flow: u64)
     }
 }
 
-/// Nothing that is bounded comes later, or is lost. Returns how close a packet or chain came to its bound, in thousandths.
+/// Nothing that is bounded comes later, or is lost. Returns how close a packet or chain came to its bound, in
+/// thousandths.
 fn hold(text: &str, report: &Report, host: &Host) -> u64 {
     let results = simulate(host).unwrap_or_else(|e| panic!("{e}\n{text}"));
     let mut closest = 0;
@@ -314,7 +317,8 @@ fn the_example_has_bounds_under_disciplines_with_priorities() {
     }
 }
 
-/// A full TX ring holds the sender back; once there is room, its kernel sends all that waits, ahead of its tasks.
+/// A full TX ring holds the sender back; once there is room, its kernel sends all that waits, ahead of its
+/// tasks.
 #[test]
 fn a_task_beside_a_ring_that_may_fill_has_no_bound_from_the_flows_period() {
     let text = "duration = '60ms'\n[machine]\nprocessors = 3\n[pool.driver]\nprocessors = [0]\npolicy = 'fixed-priority'\n\

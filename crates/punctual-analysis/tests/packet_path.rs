@@ -21,8 +21,8 @@ struct Sender {
     pauses: Vec<u64>,
 }
 
-/// Times of arrival, as early as the curve and the pauses permit: the generic cell rate algorithm (ITU-T I.371), which
-/// lets exactly burst + w / period packets into a closed window of length w.
+/// Times of arrival, as early as the curve and the pauses permit: the generic cell rate algorithm (ITU-T
+/// I.371), which lets exactly burst + w / period packets into a closed window of length w.
 fn arrivals(sender: &Sender) -> Vec<u64> {
     let (burst, period) = (sender.burst, sender.flow.period);
     let (mut now, mut theoretical) = (0, 0u64);
@@ -243,7 +243,8 @@ fn rtca_bounds_the_urgent_guest_by_its_own_packets_and_netback_by_everybodys() {
     let path = Path::new([3, 2, 1].map(flow).to_vec());
     // 9 packets of 3.
     assert_eq!(path.shipped_by_arrivals(), Some(27));
-    // 3 packets of 3, and in each of 3 + 2 turns two batches of others... at most 6 in TX, 2 in softnet, 2 in RX.
+    // 3 packets of 3, and in each of 3 + 2 turns two batches of others... at most 6 in TX, 2 in softnet, 2 in
+    // RX.
     assert_eq!(path.rtca(1), Some(9 + 5 * 10));
     // One packet of others in one stage.
     assert_eq!(path.preemptive(1), Some(10));

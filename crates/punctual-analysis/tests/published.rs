@@ -26,8 +26,9 @@ fn response_times_are_those_of_schedcat() {
     assert_eq!(times, [1, 2, 7, 18].map(Some));
 }
 
-/// The avionics example of Audsley et al. 1993, with blocking and jitter, to the digit; from SchedCAT, `tests/fp.py`,
-/// `AudsleyExample`. Cost, period, deadline, blocking, jitter, response time from the release on.
+/// The avionics example of Audsley et al. 1993, with blocking and jitter, to the digit; from SchedCAT,
+/// `tests/fp.py`, `AudsleyExample`. Cost, period, deadline, blocking, jitter, response time from the release
+/// on.
 #[test]
 fn response_times_of_the_avionics_example() {
     const ROWS: [[u64; 6]; 18] = [
@@ -69,7 +70,8 @@ fn response_times_on_two_processors_are_those_of_schedcat() {
     assert_eq!(times, [1, 1, 4, 15].map(Some));
 }
 
-/// SchedCAT, `tests/edf.py`, `Test_QPA`: a set with deadlines before and after the periods, and one task too many.
+/// SchedCAT, `tests/edf.py`, `Test_QPA`: a set with deadlines before and after the periods, and one task too
+/// many.
 #[test]
 fn processor_demand_agrees_with_schedcat() {
     let mut tasks = set(&[
@@ -95,8 +97,8 @@ fn edf_holds_up_to_full_utilisation_exactly() {
     assert_eq!(edf::bounds(&over, &Supply::WHOLE), Err(edf::Failure::Overload(1000)));
 }
 
-/// The workload of Shin & Lee's examples: 7 in every 50 and 9 in every 75, inside a resource of period 10. EDF needs
-/// 28 % of the processor for it. In tenths of a unit.
+/// The workload of Shin & Lee's examples: 7 in every 50 and 9 in every 75, inside a resource of period 10.
+/// EDF needs 28 % of the processor for it. In tenths of a unit.
 #[test]
 fn the_smallest_periodic_resource_for_the_workload_of_shin_and_lee() {
     let tasks = set(&[(70, 500, 500), (90, 750, 750)]);
@@ -104,12 +106,13 @@ fn the_smallest_periodic_resource_for_the_workload_of_shin_and_lee() {
         [Inside::Edf, Inside::FixedPriority].map(|inside| smallest_budget(&tasks, inside, 100, 1));
     assert_eq!((edf, fixed), (Some(28), Some(35)));
     assert!(holds(&tasks, Inside::Edf, &Supply::periodic(28, 100)));
-    // Demand of 7 at 50: supply of 2.8 in 10 is nothing for 14.4, then 2.8 by 17.2, 5.6 by 27.2 and 7 by 35.8.
+    // Demand of 7 at 50: supply of 2.8 in 10 is nothing for 14.4, then 2.8 by 17.2, 5.6 by 27.2 and 7 by
+    // 35.8.
     assert_eq!(Supply::periodic(28, 100).time_for(70), 144 + 200 + 14);
 }
 
-/// Dhall & Liu 1978: two short tasks and one long one on two processors, utilisation hardly above 1, and the long one
-/// is late under global EDF.
+/// Dhall & Liu 1978: two short tasks and one long one on two processors, utilisation hardly above 1, and the
+/// long one is late under global EDF.
 #[test]
 fn no_global_test_accepts_the_example_of_dhall_and_liu() {
     let tasks = set(&[(2, 100, 100), (2, 100, 100), (100, 101, 101)]);
@@ -120,8 +123,8 @@ fn no_global_test_accepts_the_example_of_dhall_and_liu() {
 
 #[test]
 fn each_global_test_accepts_a_set_that_another_rejects() {
-    // Densities of 0.9, 0.5 and 0.01 are more than 2 - 0.9. Yet the third task is always done long before its deadline,
-    // so only the second one comes before the first, and there are two processors.
+    // Densities of 0.9, 0.5 and 0.01 are more than 2 - 0.9. Yet the third task is always done long before its
+    // deadline, so only the second one comes before the first, and there are two processors.
     let heavy = set(&[(9, 10, 10), (5, 10, 10), (1, 100, 100)]);
     assert!(!global_edf::density_test(&[(9, 10), (5, 10), (1, 100)], 2));
     assert_eq!(global_edf::response_times(&heavy, 2, &Decisions::default()).map(|r| r[0]), Some(9));
@@ -132,8 +135,8 @@ fn each_global_test_accepts_a_set_that_another_rejects() {
     assert_eq!(global_edf::response_times(&halves, 2, &Decisions::default()), None);
 }
 
-/// By hand, after Davis & Burns 2005: the budget of 2 in 10 has just been spent (gap 8), 3 units of work need two
-/// periods: 8 + 2 + 8 + 1.
+/// By hand, after Davis & Burns 2005: the budget of 2 in 10 has just been spent (gap 8), 3 units of work need
+/// two periods: 8 + 2 + 8 + 1.
 #[test]
 fn a_task_waits_for_the_gap_and_every_period_but_the_last_in_full() {
     let server =
@@ -158,7 +161,8 @@ fn a_deferrable_server_above_delays_the_last_period_by_two_budgets() {
     assert_eq!((parts.total(), parts.others), (26, 6));
 }
 
-/// The bound of a task alone in the most urgent server is attained: a busy loop spends the budget, then it is released.
+/// The bound of a task alone in the most urgent server is attained: a busy loop spends the budget, then it is
+/// released.
 #[test]
 fn the_bound_of_davis_and_burns_is_attained() {
     for name in ["deferrable", "periodic"] {
@@ -193,7 +197,8 @@ fn every_server_policy_has_the_delays_of_its_own_rule() {
         };
         report.tasks.iter().map(|t| bound(&t.verdict)).collect()
     };
-    // The gap of 7 (10 where budget is dropped), its own 1, and the more urgent 3, twice where they can be saved up.
+    // The gap of 7 (10 where budget is dropped), its own 1, and the more urgent 3, twice where they can be
+    // saved up.
     assert_eq!(bounds("deferrable"), [8, 14]);
     assert_eq!(bounds("periodic"), [8, 11]);
     assert_eq!(bounds("polling"), [11, 14]);
@@ -218,8 +223,8 @@ fn a_refuted_budget_is_not_delivered_when_all_vcpus_are_busy() {
     }
 }
 
-/// Why the multiprocessor periodic resource model does not fit: it would run the job on the second vCPU from 5 on and be
-/// done at 7.
+/// Why the multiprocessor periodic resource model does not fit: it would run the job on the second vCPU from
+/// 5 on and be done at 7.
 #[test]
 fn a_guest_leaves_a_job_on_a_vcpu_without_budget_though_another_has_some() {
     let mut host = pooled(2, ms(20), exact("deferrable"));

@@ -12,8 +12,8 @@ use punctual_model::results::Results;
 use punctual_sim::simulate;
 use random::*;
 
-/// No response beyond its bound, no miss where none may be. Returns how close the worst response came to its bound, in
-/// thousandths.
+/// No response beyond its bound, no miss where none may be. Returns how close the worst response came to its
+/// bound, in thousandths.
 fn hold(host: &Host, report: &Report, results: &Results) -> u64 {
     let mut closest = 0;
     for task in &report.tasks {

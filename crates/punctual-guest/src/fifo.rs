@@ -1,11 +1,11 @@
 //! A task set inside a VM: a thread for each task under `SCHED_FIFO`.
 //!
 //! As S. Xi et al., "RT-Xen", EMSOFT 2011, s. 5.1: priorities by urgency (rate monotonic when the host orders
-//! them so), work that is calibrated iterations, a late job runs on and later ones queue up, times are kept in
-//! locked memory. Releases are absolute sleeps. Nothing is printed or allocated while the run goes on.
+//! them so), work that is calibrated iterations, a late job runs on and later ones queue up, times are kept
+//! in locked memory. Releases are absolute sleeps. Nothing is printed or allocated while the run goes on.
 //!
-//! Busy loops that are less urgent than every task with jobs run in the fair class, so that the guest's kernel
-//! lives; one that is more urgent than a job is under `SCHED_FIFO` like the rest.
+//! Busy loops that are less urgent than every task with jobs run in the fair class, so that the guest's
+//! kernel lives; one that is more urgent than a job is under `SCHED_FIFO` like the rest.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,8 +39,8 @@ struct Context {
     stop: Arc<AtomicBool>,
 }
 
-/// Runs a task set that [`Run::check`] accepted. `progress` is called about once a second, from a thread of the fair
-/// class, which disturbs no task.
+/// Runs a task set that [`Run::check`] accepted. `progress` is called about once a second, from a thread of
+/// the fair class, which disturbs no task.
 ///
 /// # Errors
 /// When memory cannot be locked, or a thread cannot be created or put under `SCHED_FIFO`; nothing has run
@@ -51,7 +51,8 @@ pub fn execute(run: &Run, progress: &mut (impl FnMut(Vec<TaskProgress>) + Send))
     let counts: Vec<Arc<Counts>> = prepared.iter().map(|task| Arc::clone(&task.counts)).collect();
     std::thread::scope(|scope| {
         let (over, is_over) = mpsc::channel::<()>();
-        // A small stack: the tasks wait while memory is locked, and the usual 2 MiB take a translated guest about 10 ms.
+        // A small stack: the tasks wait while memory is locked, and the usual 2 MiB take a translated guest
+        // about 10 ms.
         let teller = std::thread::Builder::new().name("progress".into()).stack_size(STACK_BYTES);
         let telling = teller.spawn_scoped(scope, move || {
             let interval = std::time::Duration::from_nanos(log::progress_interval_ns(run.duration_ns));

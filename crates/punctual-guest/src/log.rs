@@ -76,8 +76,8 @@ impl TaskLog {
         self.iterations = self.iterations.saturating_add(iterations);
     }
 
-    /// All jobs released before `duration_ns`, those that never started too; what happened after the run's end
-    /// did not happen.
+    /// All jobs released before `duration_ns`, those that never started too; what happened after the run's
+    /// end did not happen.
     pub fn into_jobs(self, stream: Option<Stream>, duration_ns: u64) -> Vec<JobTimes> {
         let within = |at: Option<u64>| at.filter(|&ns| ns <= duration_ns);
         let mut jobs = self.jobs;

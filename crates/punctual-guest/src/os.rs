@@ -17,7 +17,8 @@ pub fn sleep_until(at_ns: u64) {
         tv_nsec: (at_ns % 1_000_000_000) as libc::c_long,
     };
     loop {
-        // SAFETY: `time` is a valid timespec; no remaining time is asked for, which an absolute sleep has not.
+        // SAFETY: `time` is a valid timespec; no remaining time is asked for, which an absolute sleep has
+        // not.
         let result = unsafe {
             libc::clock_nanosleep(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, &time, std::ptr::null_mut())
         };
@@ -27,8 +28,8 @@ pub fn sleep_until(at_ns: u64) {
     }
 }
 
-/// Puts the calling thread under `SCHED_FIFO` with that priority (1 to 99, greater is more urgent), or, for 0,
-/// back into the fair class.
+/// Puts the calling thread under `SCHED_FIFO` with that priority (1 to 99, greater is more urgent), or, for
+/// 0, back into the fair class.
 ///
 /// # Errors
 /// What Linux says; `EPERM` without `CAP_SYS_NICE`.

@@ -60,8 +60,8 @@ pub enum Request {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
-    /// The instant 0 of the run by the guest's monotonic clock; 0 means now. One that has passed is kept: a guest that
-    /// starves does not begin later, its jobs are late.
+    /// The instant 0 of the run by the guest's monotonic clock; 0 means now. One that has passed is kept: a
+    /// guest that starves does not begin later, its jobs are late.
     pub start_at_ns: u64,
     /// Length; what is not finished then is abandoned.
     pub duration_ns: u64,

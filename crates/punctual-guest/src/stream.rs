@@ -1,8 +1,8 @@
 //! When the jobs of a task are released and what they cost.
 //!
 //! Everything random is a pure function of the task's seed and the job's number. It is the function by which
-//! the simulated machine draws (`punctual-sim`, `arrivals.rs`): a live task has the very jobs of the simulated
-//! one when its seed is [`task_seed`] of the host's seed and the task's place in the host.
+//! the simulated machine draws (`punctual-sim`, `arrivals.rs`): a live task has the very jobs of the
+//! simulated one when its seed is [`task_seed`] of the host's seed and the task's place in the host.
 
 use crate::protocol::Arrival;
 

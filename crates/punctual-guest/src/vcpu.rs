@@ -1,9 +1,9 @@
 //! A task set as one thread that is a virtual CPU: the guest's scheduler, in user space, on top of it.
 //!
-//! Jobs are worked in short chunks of calibrated iterations. Between two chunks the most urgent task that has a
-//! job released goes next: preemptive fixed priorities with the granularity of a chunk. Without work the thread
-//! sleeps until the next release, as a halted vCPU does. While the host does not run the thread, the guest
-//! stands still, and its clock goes on.
+//! Jobs are worked in short chunks of calibrated iterations. Between two chunks the most urgent task that has
+//! a job released goes next: preemptive fixed priorities with the granularity of a chunk. Without work the
+//! thread sleeps until the next release, as a halted vCPU does. While the host does not run the thread, the
+//! guest stands still, and its clock goes on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -73,8 +73,8 @@ struct Machine {
     bombs: Vec<(usize, Vec<JoinHandle<u64>>)>,
 }
 
-/// Runs a task set that [`Run::check`] accepted. `progress` is called about once a second, on the vCPU's own time: what a
-/// guest's kernel would need for it.
+/// Runs a task set that [`Run::check`] accepted. `progress` is called about once a second, on the vCPU's own
+/// time: what a guest's kernel would need for it.
 pub fn execute(run: &Run, progress: &mut impl FnMut(Vec<TaskProgress>)) -> Executed {
     let mut entries = entries(run);
     let mut counts: Vec<(usize, Arc<Counts>)> =

@@ -5,8 +5,8 @@ use std::hint::black_box;
 use crate::os;
 use crate::protocol::Calibration;
 
-/// How long a sample of a calibration takes, about: short, so that few are disturbed, and long against reading
-/// the clock.
+/// How long a sample of a calibration takes, about: short, so that few are disturbed, and long against
+/// reading the clock.
 const SAMPLE_NS: u64 = 100_000;
 
 /// How often it is tried whether a sample is long enough.
@@ -15,13 +15,14 @@ const TRIES: usize = 5;
 /// Longest calibration.
 pub const CALIBRATION_MAX_NS: u64 = 60_000_000_000;
 
-/// Works for so many iterations. Depends on nothing but the speed of the processor: no memory, no system call.
+/// Works for so many iterations. Depends on nothing but the speed of the processor: no memory, no system
+/// call.
 ///
-/// An iteration is a chain of 128 multiplications each of which waits for the one before. So what counts is how long
-/// the processor takes for one, not how many operations it can do at once: a neighbour on the core's other hardware
-/// thread takes up to half of those away, and work that needs them, as all that QEMU translates does, takes up to
-/// twice as long from one second to the next. The chain is long because between two blocks of translated code the
-/// guest's registers go through memory.
+/// An iteration is a chain of 128 multiplications each of which waits for the one before. So what counts is
+/// how long the processor takes for one, not how many operations it can do at once: a neighbour on the core's
+/// other hardware thread takes up to half of those away, and work that needs them, as all that QEMU
+/// translates does, takes up to twice as long from one second to the next. The chain is long because between
+/// two blocks of translated code the guest's registers go through memory.
 #[inline(never)]
 pub fn burn(iterations: u64) {
     let mut x: u64 = 1;

@@ -52,7 +52,8 @@ impl Cache {
         self.0.join(name)
     }
 
-    /// Lets one process at a time go on, until the lock is dropped; `waiting` is called if another one has it.
+    /// Lets one process at a time go on, until the lock is dropped; `waiting` is called if another one has
+    /// it.
     ///
     /// # Errors
     /// When the lock file cannot be had.

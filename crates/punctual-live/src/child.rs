@@ -15,8 +15,8 @@ struct Order {
     reply: mpsc::Sender<io::Result<Child>>,
 }
 
-/// Starts `command`, which may use the descriptors `inherited` under their present numbers. It is in a process
-/// group of its own, so that Ctrl-C in a terminal reaches us alone, and is killed when we end.
+/// Starts `command`, which may use the descriptors `inherited` under their present numbers. It is in a
+/// process group of its own, so that Ctrl-C in a terminal reaches us alone, and is killed when we end.
 ///
 /// # Errors
 /// When it cannot be started.
@@ -26,8 +26,8 @@ pub fn spawn(command: Command, inherited: Vec<OwnedFd>) -> io::Result<Child> {
         let (orders, incoming) = mpsc::channel::<Order>();
         std::thread::spawn(move || {
             for Order { command, inherited, reply } in incoming {
-                // Nobody waits any more: dropping the child would leave it running, but that cannot be, as the
-                // one who ordered it waits below.
+                // Nobody waits any more: dropping the child would leave it running, but that cannot be, as
+                // the one who ordered it waits below.
                 let _ = reply.send(start(command, inherited));
             }
         });

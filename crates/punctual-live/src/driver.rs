@@ -1,33 +1,35 @@
 //! Between a policy and the kernel: what was observed goes in, what each unit may do comes out. Pure code.
 //!
-//! In the simulator a driver sees every wake-up and every switch. On Linux the kernel handles those itself, by
-//! real-time priorities, and the enforcer looks only now and then: when a budget can be used up, when one comes
-//! back, at the end of a quantum. This module turns what can be read then (processor time per unit and, where
-//! the policy needs it, who has work) into the calls that the policy's contract asks for, and the policy's
-//! ranking into one [`Order`] per unit.
+//! In the simulator a driver sees every wake-up and every switch. On Linux the kernel handles those itself,
+//! by real-time priorities, and the enforcer looks only now and then: when a budget can be used up, when one
+//! comes back, at the end of a quantum. This module turns what can be read then (processor time per unit and,
+//! where the policy needs it, who has work) into the calls that the policy's contract asks for, and the
+//! policy's ranking into one [`Order`] per unit.
 //!
 //! # Rules
-//! - **Replay.** What ran since the last look is told to the policy one unit after the other, back to back up to
-//!   now: first those without work now, in order of urgency, then those with work, the most urgent last. That is the
-//!   sequence that preemption by priority gives when each unit ran once.
-//! - **Overrun is owed.** A unit that ran longer than its budget, because the look came late, pays the rest out of its
-//!   next budgets, at most four whole ones (a machine that stood still must not punish a unit for ever).
-//!   So the share over a long time is the budget, whatever the lateness.
-//! - **Idling away** (periodic server): only the most urgent unit with budget may run, and it is charged for all
-//!   the time that passes.
-//! - **Next look.** The earliest of the policy's timer, the end of the slice, and, for each unit that may run, the
-//!   instant at which it would have used up its budget had it run from now on. A unit that was not seen to run
-//!   since the last look is looked at less and less often, down to every [`Settings::lateness_max`]: otherwise
-//!   a sleeping unit with little left would cost a look every few microseconds.
+//! - **Replay.** What ran since the last look is told to the policy one unit after the other, back to back up
+//!   to now: first those without work now, in order of urgency, then those with work, the most urgent last.
+//!   That is the sequence that preemption by priority gives when each unit ran once.
+//! - **Overrun is owed.** A unit that ran longer than its budget, because the look came late, pays the rest
+//!   out of its next budgets, at most four whole ones (a machine that stood still must not punish a unit for
+//!   ever). So the share over a long time is the budget, whatever the lateness.
+//! - **Idling away** (periodic server): only the most urgent unit with budget may run, and it is charged for
+//!   all the time that passes.
+//! - **Next look.** The earliest of the policy's timer, the end of the slice, and, for each unit that may
+//!   run, the instant at which it would have used up its budget had it run from now on. A unit that was not
+//!   seen to run since the last look is looked at less and less often, down to every
+//!   [`Settings::lateness_max`]: otherwise a sleeping unit with little left would cost a look every few
+//!   microseconds.
 
 use punctual_sched::registry::{OptionError, PolicyInfo, WorkConservation};
 use punctual_sched::{
     Account, CpuId, CpuSet, Duration, Instant, ParamError, Policy, Run, UnitId, UnitParams, registry::Options,
 };
 
-/// Policies whose decisions are the same whether a unit without work sleeps or is eligible with nothing to do: they
-/// need not be told of every sleep, which saves reading the state of each thread at each look. RTDS and SEDF: a unit
-/// asleep over a deadline gets the same deadline and budget at its wake-up as at the periods' ends.
+/// Policies whose decisions are the same whether a unit without work sleeps or is eligible with nothing to
+/// do: they need not be told of every sleep, which saves reading the state of each thread at each look. RTDS
+/// and SEDF: a unit asleep over a deadline gets the same deadline and budget at its wake-up as at the
+/// periods' ends.
 const UNMOVED_BY_SLEEP: [&str; 5] = ["deferrable", "periodic", "rtds", "sedf", "fixed-priority"];
 
 /// So many budgets can a unit owe at most.
@@ -249,7 +251,8 @@ impl Driver {
         Some(self.policy.account(unit.id))
     }
 
-    /// What the unit was charged and idled away so far, how often it was seen to get work and to run out of it.
+    /// What the unit was charged and idled away so far, how often it was seen to get work and to run out of
+    /// it.
     pub fn counts(&self, number: usize) -> (Duration, Duration, u64, u64) {
         let unit = self.units.get(number).and_then(Option::as_ref);
         unit.map_or((Duration::ZERO, Duration::ZERO, 0, 0), |u| (u.charged, u.idled_away, u.wakes, u.sleeps))
@@ -393,7 +396,8 @@ impl Driver {
     fn decide(&mut self, now: Instant, cpu: CpuId) -> Instant {
         let mut until = Instant::NEVER;
         self.resched.insert(cpu);
-        // A pick may ask for another; each takes a unit off a queue, so this ends. The bound is for a broken policy.
+        // A pick may ask for another; each takes a unit off a queue, so this ends. The bound is for a broken
+        // policy.
         for _ in 0..=8 * (self.units.len() + self.cpus) {
             let Some(next) = self.resched.pop() else { break };
             let slice = self.policy.pick(now, next, &mut self.resched);
@@ -419,8 +423,8 @@ impl Driver {
         self.ranking.first().map(|id| self.numbers[id.index()])
     }
 
-    /// Among units with work the policy's choice comes first: a policy that takes turns (Credit) ranks equals by arrival.
-    /// More urgent units without work stay above it, for they would preempt it.
+    /// Among units with work the policy's choice comes first: a policy that takes turns (Credit) ranks equals
+    /// by arrival. More urgent units without work stay above it, for they would preempt it.
     fn lift_picked(&mut self, cpu: CpuId) {
         let Run::Unit(picked) = self.picked[cpu.index()] else { return };
         let awake = |id: &UnitId| {
@@ -438,8 +442,8 @@ impl Driver {
 
     /// Turns the ranking into orders and finds the next look.
     fn rank(&mut self, now: Instant, cpu: CpuId, until: Instant) -> Instant {
-        // The end of a slice waits for the granularity as that of a budget does: looking again before the unit could run at
-        // all would leave the slice as it is, for ever.
+        // The end of a slice waits for the granularity as that of a budget does: looking again before the
+        // unit could run at all would leave the slice as it is, for ever.
         let until = until.max(now + self.settings.granularity);
         let mut next = until.min(self.policy.next_timer().at);
         self.policy.ranking(cpu, &mut self.ranking);

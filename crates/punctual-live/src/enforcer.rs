@@ -1,8 +1,9 @@
 //! Enforcers: one thread per pool processor that looks, tells the policy, and orders.
 //!
-//! An enforcer runs above the units of its processor. When it wakes it has preempted whoever ran there, so the kernel's account of
-//! that unit is exact (`update_curr` in `kernel/sched`): no event, no probe and no cost for the guests in
-//! between. With one run queue for several processors all their enforcers wake for the same instants for that reason.
+//! An enforcer runs above the units of its processor. When it wakes it has preempted whoever ran there, so
+//! the kernel's account of that unit is exact (`update_curr` in `kernel/sched`): no event, no probe and no
+//! cost for the guests in between. With one run queue for several processors all their enforcers wake for the
+//! same instants for that reason.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,13 +25,13 @@ use crate::unit::{ENFORCER, LiveUnit, Members, Trouble, priority_of};
 pub enum Command {
     /// Take a unit in; its number is the count of units before it.
     Add(Box<LiveUnit>, UnitParams),
-    /// Let the unit with this name go: it is thawed, in the fair class, and no longer looked at. The rest is put back when the
-    /// journal is undone.
+    /// Let the unit with this name go: it is thawed, in the fair class, and no longer looked at. The rest is
+    /// put back when the journal is undone.
     Remove(String),
     /// Give the unit with this name other parameters.
     Adjust(String, UnitParams),
-    /// Park by priority and not by the freezer until [`Command::Freeze`]; the answer comes when no unit is frozen any more.
-    /// Asked for by [`Enforcement::let_move`].
+    /// Park by priority and not by the freezer until [`Command::Freeze`]; the answer comes when no unit is
+    /// frozen any more. Asked for by [`Enforcement::let_move`].
     DoNotFreeze(Sender<()>),
     /// The freezer may be used again.
     Freeze,
@@ -43,12 +44,13 @@ pub enum Notice {
     Gone(String),
     /// A vCPU was plugged in, or is there again.
     Came(String),
-    /// A unit cannot be enforced any more: why. It is in the fair class as far as possible, and the run should end.
+    /// A unit cannot be enforced any more: why. It is in the fair class as far as possible, and the run
+    /// should end.
     Failed(String, String),
     /// A command was refused.
     Refused(String, String),
-    /// The clock of a domain went wrong during the run, by so many millionths: too fast if positive. The times that it
-    /// tells, and the periods of its tasks, are wrong by as much.
+    /// The clock of a domain went wrong during the run, by so many millionths: too fast if positive. The
+    /// times that it tells, and the periods of its tasks, are wrong by as much.
     Clock(String, i64),
 }
 
@@ -196,10 +198,11 @@ impl Enforcement {
         self.shared.wake();
     }
 
-    /// Calls `moves`, which moves threads from one cgroup to another. The kernel does that with its one cgroup lock held
-    /// through a grace period of RCU (`cgroup_procs_write_start` in Linux `kernel/cgroup/cgroup.c`: 6 to 14 ms on Linux
-    /// 6.18 with 250 ticks per second), and every write to a freezer takes the same lock. So nobody freezes
-    /// meanwhile: enforcers park by priority, and go on as usual otherwise.
+    /// Calls `moves`, which moves threads from one cgroup to another. The kernel does that with its one
+    /// cgroup lock held through a grace period of RCU (`cgroup_procs_write_start` in Linux
+    /// `kernel/cgroup/cgroup.c`: 6 to 14 ms on Linux 6.18 with 250 ticks per second), and every write to a
+    /// freezer takes the same lock. So nobody freezes meanwhile: enforcers park by priority, and go on as
+    /// usual otherwise.
     pub fn let_move<T>(pools: &[&Enforcement], moves: impl FnOnce() -> T) -> T {
         let (done, is_done) = channel();
         for pool in pools {
@@ -232,8 +235,8 @@ impl Enforcement {
         self.threads.iter().any(JoinHandle::is_finished)
     }
 
-    /// Ends enforcement and hands everything back. Units stay as they are (frozen ones frozen) until the journal
-    /// is undone.
+    /// Ends enforcement and hands everything back. Units stay as they are (frozen ones frozen) until the
+    /// journal is undone.
     ///
     /// # Errors
     /// Why an enforcer ended before.
@@ -300,8 +303,8 @@ fn enforce(index: usize, state: &Mutex<State>, shared: &Shared) -> io::Result<()
 
 /// How often the relief looks whether an enforcer is stuck.
 const RELIEF: std::time::Duration = std::time::Duration::from_millis(10);
-/// So long is a look that is stuck: longer than the cgroup lock is held while a process is moved (up to 14 ms, see
-/// [`Enforcement::let_move`]).
+/// So long is a look that is stuck: longer than the cgroup lock is held while a process is moved (up to 14
+/// ms, see [`Enforcement::let_move`]).
 pub const STUCK: Duration = Duration::from_ms(20);
 
 /// A unit as the relief knows it.
@@ -311,10 +314,11 @@ struct Member {
     group: PathBuf,
 }
 
-/// Gives the units' processors to the kernel while an enforcer is stuck in a look. It waits then for a lock of the kernel,
-/// the one of cgroups say, and whoever has that may be waiting for the processor that a unit has that the enforcer was
-/// about to park: a fork on the pool's processor, or a kernel worker of that processor, beside another program that moves
-/// a process. Real-time units would keep it from running for ever; in the fair class they do not.
+/// Gives the units' processors to the kernel while an enforcer is stuck in a look. It waits then for a lock
+/// of the kernel, the one of cgroups say, and whoever has that may be waiting for the processor that a unit
+/// has that the enforcer was about to park: a fork on the pool's processor, or a kernel worker of that
+/// processor, beside another program that moves a process. Real-time units would keep it from running for
+/// ever; in the fair class they do not.
 fn relieve(shared: &Shared) {
     // Without the priority it is later on a busy machine, and no less right.
     let _ = sched::set_attributes(0, &Attributes::fifo(ENFORCER));
@@ -456,8 +460,8 @@ impl State {
         let elapsed = at.since(self.looked[cpu.index()]);
         self.looked[cpu.index()] = at;
         self.seen.clear();
-        // Whoever was parked or came since the last look, then those that could run, the most urgent first: once all the
-        // time is accounted for, the others have not run and need not be read.
+        // Whoever was parked or came since the last look, then those that could run, the most urgent first:
+        // once all the time is accounted for, the others have not run and need not be read.
         for number in 0..self.units.len() {
             if self.unread[number] && (shared || self.driver.home(number) == cpu) {
                 self.unread[number] = false;
@@ -508,19 +512,22 @@ impl State {
             }
         }
         self.ranked[cpu.index()] = ranked;
-        // A look may take longer than it was to the next one. Were that taken at once, the units would get nothing, and what
-        // they should have used up before it (the rest of a slice) would still be there, for ever.
+        // A look may take longer than it was to the next one. Were that taken at once, the units would get
+        // nothing, and what they should have used up before it (the rest of a slice) would still be there,
+        // for ever.
         if next > at { next.max(now() + self.driver.settings().granularity) } else { next }
     }
 
-    /// Sees to it that a unit that its order parks does not run, at the cost of anybody at least. False: it is lost.
+    /// Sees to it that a unit that its order parks does not run, at the cost of anybody at least. False: it
+    /// is lost.
     fn park(&mut self, number: usize) -> bool {
         let Some(unit) = self.units[number].as_mut() else { return true };
         if self.driver.order(number) != Order::Parked {
             return true;
         }
         let parked = if self.freezes { unit.park() } else { unit.park_by_priority() };
-        // What it runs all the same is read at each look, so that it is not taken for what it does with a budget.
+        // What it runs all the same is read at each look, so that it is not taken for what it does with a
+        // budget.
         self.unread[number] |= unit.is_idle();
         let Err(problem) = parked else { return true };
         let name = unit.name.clone();
@@ -541,8 +548,8 @@ impl State {
         }
     }
 
-    /// Do the priorities that units have already order them as they are ranked? With fixed priorities that is so
-    /// whoever is parked meanwhile, which saves most of the system calls.
+    /// Do the priorities that units have already order them as they are ranked? With fixed priorities that is
+    /// so whoever is parked meanwhile, which saves most of the system calls.
     fn priorities_hold(&self, ranked: &[(u16, usize)]) -> bool {
         let mut above = u32::MAX;
         ranked.iter().all(|&(_, number)| {

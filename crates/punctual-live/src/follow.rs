@@ -1,7 +1,8 @@
-//! Threads that come and go while a run is attached to them: vCPUs plugged in and out, VMs that are restarted.
+//! Threads that come and go while a run is attached to them: vCPUs plugged in and out, VMs that are
+//! restarted.
 //!
-//! The threads of a VMM's process are listed now and then; only when they are others than before is the VMM asked
-//! which of them are vCPUs.
+//! The threads of a VMM's process are listed now and then; only when they are others than before is the VMM
+//! asked which of them are vCPUs.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -71,8 +72,8 @@ pub struct Followed {
 }
 
 impl Followed {
-    /// A domain with these vCPUs, some of which may not be there yet. Explicit threads are not followed: nothing says
-    /// which thread would be their successor.
+    /// A domain with these vCPUs, some of which may not be there yet. Explicit threads are not followed:
+    /// nothing says which thread would be their successor.
     pub fn new(attach: &Attach, vcpus: Vec<Option<Identity>>) -> Option<Followed> {
         if let Attach::Threads(_) = attach {
             return None;
@@ -104,7 +105,8 @@ impl Followed {
         self.process.and_then(|pid| crate::os::proc::threads(pid as i32).ok()).unwrap_or_default()
     }
 
-    /// vCPUs that have a thread that they did not have before: number and thread. Cheap while nothing changes.
+    /// vCPUs that have a thread that they did not have before: number and thread. Cheap while nothing
+    /// changes.
     pub fn newcomers(&mut self) -> Vec<(usize, Identity)> {
         if Instant::now() < self.next_look {
             return Vec::new();
@@ -114,8 +116,8 @@ impl Followed {
         if !threads.is_empty() && threads == self.threads {
             return Vec::new();
         }
-        // Names first: they are there even while somebody else talks to the monitor. A monitor that does not answer now,
-        // or a VM that is being restarted, is asked again the next time.
+        // Names first: they are there even while somebody else talks to the monitor. A monitor that does not
+        // answer now, or a VM that is being restarted, is asked again the next time.
         let by_names = self.process.and_then(|pid| vcpus(&Attach::Process(pid), MONITOR).ok());
         let Some(vcpus) = by_names.or_else(|| vcpus(&self.attach, MONITOR).ok()) else { return Vec::new() };
         let mut newcomers = Vec::new();

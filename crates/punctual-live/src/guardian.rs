@@ -1,9 +1,9 @@
 //! The process that puts the machine back, whatever happens to the one that changed it.
 //!
-//! The guardian is started before the first change. It hears a heartbeat over a pipe. When the pipe closes (the enforcer
-//! ended, by whatever signal) or the heart stops for longer than the limit (then the enforcer is killed first), it undoes
-//! what the journal says. The enforcer's own clean end takes the same way: it closes the pipe and reads what
-//! was restored, so there is one path to test.
+//! The guardian is started before the first change. It hears a heartbeat over a pipe. When the pipe closes
+//! (the enforcer ended, by whatever signal) or the heart stops for longer than the limit (then the enforcer
+//! is killed first), it undoes what the journal says. The enforcer's own clean end takes the same way: it
+//! closes the pipe and reads what was restored, so there is one path to test.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -105,7 +105,8 @@ impl Drop for Guardian {
 /// # Errors
 /// The journal cannot be read.
 pub fn watch(orders: &Orders) -> io::Result<Restored> {
-    // Out of reach of a Ctrl-C that is meant for the enforcer; without privileges it works at a normal priority.
+    // Out of reach of a Ctrl-C that is meant for the enforcer; without privileges it works at a normal
+    // priority.
     let _ = rustix::process::setsid();
     if !orders.processors.is_empty() {
         let _ = sched::set_affinity(0, &orders.processors);

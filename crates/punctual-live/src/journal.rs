@@ -1,8 +1,8 @@
 //! What a run is about to change, written down before it does, and how to undo it.
 //!
-//! A journal is a file of JSON lines in the state directory ([`directory`]). Each line is flushed to the kernel before
-//! the change that it describes, so it survives whatever happens to the program (not a crash of the machine,
-//! after which there is nothing to undo: every change here is gone with a reboot).
+//! A journal is a file of JSON lines in the state directory ([`directory`]). Each line is flushed to the
+//! kernel before the change that it describes, so it survives whatever happens to the program (not a crash of
+//! the machine, after which there is nothing to undo: every change here is gone with a reboot).
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -151,7 +151,8 @@ impl Journal {
         self.record(&change)
     }
 
-    /// Writes `during` to the file at `path`, its old content written down first. Nothing happens when it says that already.
+    /// Writes `during` to the file at `path`, its old content written down first. Nothing happens when it
+    /// says that already.
     ///
     /// # Errors
     /// As `read(2)` and `write(2)`.
@@ -160,7 +161,8 @@ impl Journal {
         self.set_file_back_to(path, during, before.trim())
     }
 
-    /// As [`Journal::set_file`] for a file that is put back by writing `before`, which need not be what it reads.
+    /// As [`Journal::set_file`] for a file that is put back by writing `before`, which need not be what it
+    /// reads.
     ///
     /// # Errors
     /// As `read(2)` and `write(2)`.
@@ -257,7 +259,8 @@ pub fn restore(path: &Path) -> io::Result<Restored> {
     // Priorities first: whoever has the lock that thawing takes may need the processor of a unit that spins.
     groups.iter().for_each(|directory| calm_tree(directory));
     groups.iter().for_each(|directory| thaw_tree(directory));
-    // All are told to end before any is waited for: one that spins under a real-time priority keeps others from ending.
+    // All are told to end before any is waited for: one that spins under a real-time priority keeps others
+    // from ending.
     let children: Vec<Identity> = changes
         .iter()
         .filter_map(|change| match change {
@@ -293,7 +296,8 @@ pub fn restore(path: &Path) -> io::Result<Restored> {
     for (path, before) in files {
         match fs::write(path, before) {
             Ok(()) => restored.files += 1,
-            // It went away, an interrupt's with its device say, or it was never changed because it cannot be written.
+            // It went away, an interrupt's with its device say, or it was never changed because it cannot be
+            // written.
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(_) if fs::read_to_string(path).is_ok_and(|now| now.trim() == before) => {}
             Err(e) => failures.push(format!("{}: cannot be set back to {before:?}: {e}", path.display())),

@@ -2,7 +2,8 @@
 
 use std::fs::read_to_string;
 
-/// Processor, how many of them, kernel: `Xeon E5-2640, 8 processors, Linux 6.12.1`. What cannot be read is left out.
+/// Processor, how many of them, kernel: `Xeon E5-2640, 8 processors, Linux 6.12.1`. What cannot be read is
+/// left out.
 pub fn description() -> String {
     let text = |path| read_to_string(path).unwrap_or_default();
     describe(&text("/proc/cpuinfo"), &text("/proc/sys/kernel/osrelease"))

@@ -57,8 +57,8 @@ pub fn online() -> Vec<usize> {
 /// Checks the processors that pools want and returns those that are left for everything else.
 ///
 /// # Errors
-/// One of them is offline or forbidden to this process, or nothing would be left for the rest of the machine and
-/// `starve` is not set.
+/// One of them is offline or forbidden to this process, or nothing would be left for the rest of the machine
+/// and `starve` is not set.
 pub fn processors(wanted: &[usize], starve: bool) -> Result<Vec<usize>, Refusal> {
     let online = online();
     let allowed = sched::affinity(0).unwrap_or_else(|_| online.clone());

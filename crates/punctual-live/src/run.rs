@@ -1,5 +1,5 @@
-//! A host file carried out: domains started or found, their vCPUs put under the pools' policies, their task sets run,
-//! everything put back, and what was measured as [`Results`].
+//! A host file carried out: domains started or found, their vCPUs put under the pools' policies, their task
+//! sets run, everything put back, and what was measured as [`Results`].
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -162,7 +162,8 @@ impl GuestClock {
         Ok(GuestClock { ahead_ns, error_ns, at_ns: now().as_ns() })
     }
 
-    /// How fast it ran until `later`, in millionths of the right rate more than that; 0 when the readings do not tell.
+    /// How fast it ran until `later`, in millionths of the right rate more than that; 0 when the readings do
+    /// not tell.
     fn wrong_ppm(&self, later: &GuestClock) -> i64 {
         let gained_ns = later.ahead_ns.saturating_sub(self.ahead_ns);
         let elapsed_ns = later.at_ns.saturating_sub(self.at_ns).max(1);
@@ -178,16 +179,17 @@ impl GuestClock {
 const CLOCK_WRONG_MAX_PPM: u64 = 1000;
 /// How long a guest measures its processor, each of two times.
 const CALIBRATION: StdDuration = StdDuration::from_millis(200);
-/// How long a VM runs its tasks before it counts. What it does for the first time takes long: QEMU translates it, pages
-/// and caches are cold, 50 to 80 ms of processor time in all for a translated guest, which a budget of 5 % needs more than
-/// a second for.
+/// How long a VM runs its tasks before it counts. What it does for the first time takes long: QEMU translates
+/// it, pages and caches are cold, 50 to 80 ms of processor time in all for a translated guest, which a budget
+/// of 5 % needs more than a second for.
 const WARM_UP: Duration = Duration::from_ms(300);
 /// How long a program that ends may take from its channel's end to its own.
 const LAST_WORDS: StdDuration = StdDuration::from_millis(100);
 /// From the last preparation to the first release, at least and at most.
 const LEAD: [Duration; 2] = [Duration::from_ms(300), Duration::from_ms(3000)];
-/// Processor time of a VM that makes ready for its tasks: threads, locked memory. A translated one with 3.75 % of a processor
-/// was ready up to 430 ms after it was told, so it took 16 ms; the periodic server lets budget idle away meanwhile.
+/// Processor time of a VM that makes ready for its tasks: threads, locked memory. A translated one with 3.75
+/// % of a processor was ready up to 430 ms after it was told, so it took 16 ms; the periodic server lets
+/// budget idle away meanwhile.
 const MAKING_READY: Duration = Duration::from_ms(40);
 
 /// Carries the host out.
@@ -433,8 +435,8 @@ fn spec(
 /// How long QEMU's monitor may take before a run begins.
 const MONITOR: StdDuration = StdDuration::from_secs(5);
 
-/// The vCPU threads of something that runs already, by the numbers of the domain's vCPUs. Of several vCPUs some may be
-/// plugged in later.
+/// The vCPU threads of something that runs already, by the numbers of the domain's vCPUs. Of several vCPUs
+/// some may be plugged in later.
 fn attached(domain: &str, attach: &Attach, count: usize) -> Result<Vec<Option<Members>>, Error> {
     let found =
         follow::vcpus(attach, MONITOR).map_err(|e| Error::Domain(format!("domain `{domain}`: {e}")))?;
@@ -487,8 +489,8 @@ fn calibrate(
             let set = sched::set_affinity(thread, &processors[..1]);
             set.map_err(|e| Error::Domain(format!("domain `{name}`: {e}")))?;
         }
-        // Above whatever the host runs there, so that the work of a millisecond is not measured too small. Several vCPUs take
-        // turns: a guest may wait for one that is ready while another of its own spins.
+        // Above whatever the host runs there, so that the work of a millisecond is not measured too small.
+        // Several vCPUs take turns: a guest may wait for one that is ready while another of its own spins.
         let alone = match threads.len() {
             0 | 1 => Attributes::fifo(1),
             _ => Attributes { nice: -20, ..Attributes::other() },
@@ -571,8 +573,8 @@ fn left(host: &Host, pools: &[usize]) -> Vec<usize> {
     preflight::online().into_iter().filter(|cpu| !taken.contains(cpu)).collect()
 }
 
-/// Gives the threads of a VMM that are no vCPUs their place. They were written down when the first vCPU of their
-/// process was taken in.
+/// Gives the threads of a VMM that are no vCPUs their place. They were written down when the first vCPU of
+/// their process was taken in.
 fn place_helpers(
     session: &mut Session,
     members: &[Members],
@@ -703,7 +705,8 @@ fn measure(
             if !over && broken.load(Ordering::Relaxed) {
                 let done = finishing.iter().filter(|(_, _, thread)| thread.is_finished());
                 early = done.map(|(name, _, _)| (*name).clone()).collect();
-                // What ended by itself should have ended before the others are killed, so that it is told apart.
+                // What ended by itself should have ended before the others are killed, so that it is told
+                // apart.
                 std::thread::sleep(LAST_WORDS);
                 session.end_children();
                 break;

@@ -31,8 +31,8 @@ pub enum Regime {
     LinuxCfs,
     /// SCHED_FIFO by the units' priorities, no budgets.
     LinuxFifo,
-    /// SCHED_DEADLINE with budget and period as runtime and period. The kernel admits it only for threads that may run on all
-    /// processors, so these are not confined to the pool.
+    /// SCHED_DEADLINE with budget and period as runtime and period. The kernel admits it only for threads
+    /// that may run on all processors, so these are not confined to the pool.
     LinuxDeadline,
 }
 
@@ -214,8 +214,8 @@ pub struct PoolReport {
     pub decisions: u64,
     /// Processor time of the enforcers.
     pub cost: Vec<Duration>,
-    /// What is not as the host file says, in sentences without a full stop: a regime that is plain Linux cannot do
-    /// everything.
+    /// What is not as the host file says, in sentences without a full stop: a regime that is plain Linux
+    /// cannot do everything.
     pub differences: Vec<String>,
 }
 
@@ -233,7 +233,8 @@ pub struct Report {
 }
 
 impl Session {
-    /// Checks what must hold, starts the guardian, and changes nothing but what keeps this process out of the pools' way.
+    /// Checks what must hold, starts the guardian, and changes nothing but what keeps this process out of the
+    /// pools' way.
     ///
     /// # Errors
     /// A refusal, or a failure of the system.
@@ -299,7 +300,8 @@ impl Session {
         let rule = match regime {
             Regime::Policy(choice) => {
                 let mut options = choice.options.clone();
-                // Live runs are event driven unless a quantum is asked for (semantics of the servers' option).
+                // Live runs are event driven unless a quantum is asked for (semantics of the servers'
+                // option).
                 let has_quantum = choice.info.options.iter().any(|option| option.name == "quantum");
                 if has_quantum && options.get("quantum").is_none() {
                     options.set("quantum", OptionValue::Word("exact"));
@@ -476,9 +478,9 @@ impl Session {
         Ok(handle)
     }
 
-    /// Lets guests that plain Linux schedules tell what they measured, until the session ends: programs that could starve
-    /// them are stopped, and vCPUs get the processor in turns, as a guest may wait for ever for a vCPU that is ready while
-    /// another of its own spins.
+    /// Lets guests that plain Linux schedules tell what they measured, until the session ends: programs that
+    /// could starve them are stopped, and vCPUs get the processor in turns, as a guest may wait for ever for
+    /// a vCPU that is ready while another of its own spins.
     pub fn let_guests_tell(&mut self) {
         for pool in &mut self.pools {
             let Rule::Baseline { units, .. } = &mut pool.rule else { continue };
@@ -507,7 +509,8 @@ impl Session {
         }
     }
 
-    /// To be called at least every 200 ms: tells the guardian that all is well, if it is, and returns what happened.
+    /// To be called at least every 200 ms: tells the guardian that all is well, if it is, and returns what
+    /// happened.
     ///
     /// # Errors
     /// The guardian is gone, or an enforcer ended: the session must end.
@@ -703,7 +706,8 @@ fn reliefs(count: u64) -> Vec<String> {
     )]
 }
 
-/// How far plain Linux is from what the host file says; for SCHED_DEADLINE, from RTDS, which it comes nearest to.
+/// How far plain Linux is from what the host file says; for SCHED_DEADLINE, from RTDS, which it comes nearest
+/// to.
 fn differences(regime: &Regime, processors: &[usize]) -> Vec<String> {
     match regime {
         Regime::Policy(_) => Vec::new(),
@@ -758,10 +762,11 @@ fn wait_until_inside(process: Identity, group: &Path) {
 /// So long may a program take to get into its group; one that takes longer is moved when it becomes a unit.
 const LAUNCH: StdDuration = StdDuration::from_millis(500);
 
-/// The threads of RCU are kept off the pools' processors: the kernel moves threads between cgroups with its cgroup lock held
-/// through a grace period, and a real-time unit that spins where `rcu_preempt` is ready to run stretches that to the period
-/// of the fair server, 1 s (958 ms against 6 to 14 ms, measured on Linux 6.18). Enforcers need that lock to park.
-/// Those that may not be moved, and machines without a processor to spare, stay as they are.
+/// The threads of RCU are kept off the pools' processors: the kernel moves threads between cgroups with its
+/// cgroup lock held through a grace period, and a real-time unit that spins where `rcu_preempt` is ready to
+/// run stretches that to the period of the fair server, 1 s (958 ms against 6 to 14 ms, measured on Linux
+/// 6.18). Enforcers need that lock to park. Those that may not be moved, and machines without a processor to
+/// spare, stay as they are.
 fn keep_rcu_away(journal: &mut Journal, from: &[usize]) {
     for tid in proc::kernel_threads("rcu").unwrap_or_default() {
         let Ok(before) = sched::affinity(tid) else { continue };

@@ -1,4 +1,5 @@
-//! What `punctual top` shows: snapshots of a run, told over a Unix socket to whoever connects, one JSON value a line.
+//! What `punctual top` shows: snapshots of a run, told over a Unix socket to whoever connects, one JSON value
+//! a line.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -91,7 +92,8 @@ pub struct VcpuStatus {
     pub replenishments: u64,
 }
 
-/// Takes a snapshot of a run of `host`. A vCPU whose thread was replaced is there once, with its present thread.
+/// Takes a snapshot of a run of `host`. A vCPU whose thread was replaced is there once, with its present
+/// thread.
 pub fn snapshot(host: &Host, policy: Option<&str>, view: &View<'_>) -> Snapshot {
     let View { session, handles, jobs, elapsed } = *view;
     let pools = host.pools.iter().enumerate().map(|(index, pool)| {

@@ -81,9 +81,9 @@ impl Gauge {
     }
 }
 
-/// How a unit's threads are read at a look. Not by `/proc/TID/stat`: whoever reads that waits until the thread has become what it
-/// is executing (`do_task_stat` takes `exec_update_lock`, seen on Linux 6.18), and an enforcer that waits for a thread that
-/// waits for the processor of another unit waits for ever.
+/// How a unit's threads are read at a look. Not by `/proc/TID/stat`: whoever reads that waits until the
+/// thread has become what it is executing (`do_task_stat` takes `exec_update_lock`, seen on Linux 6.18), and
+/// an enforcer that waits for a thread that waits for the processor of another unit waits for ever.
 #[derive(Debug)]
 enum Clock {
     Thread { schedstat: Reader, sleep: Sleep },
@@ -243,8 +243,8 @@ impl LiveUnit {
         time.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a clock that is not understood"))
     }
 
-    /// What it ran since it was last seen and, if asked for, whether it has work. A clock that cannot be read counts as
-    /// having run for all of `elapsed`: a unit must not get time for free.
+    /// What it ran since it was last seen and, if asked for, whether it has work. A clock that cannot be read
+    /// counts as having run for all of `elapsed`: a unit must not get time for free.
     ///
     /// # Errors
     /// Its threads are gone, or its clock could not be read too many times in a row.
@@ -306,9 +306,9 @@ impl LiveUnit {
         Ok(())
     }
 
-    /// Parks it without a word to the freezer, which may have to wait for the kernel's cgroup lock: it gets what nobody
-    /// else wants ([`Attributes::idle`]). One that is frozen is thawed to that, so that admitting it later needs no
-    /// freezer either.
+    /// Parks it without a word to the freezer, which may have to wait for the kernel's cgroup lock: it gets
+    /// what nobody else wants ([`Attributes::idle`]). One that is frozen is thawed to that, so that admitting
+    /// it later needs no freezer either.
     ///
     /// # Errors
     /// As [`LiveUnit::park`].

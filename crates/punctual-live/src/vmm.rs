@@ -1,12 +1,12 @@
 //! The threads of virtual machine monitors: which are vCPUs, and what the others are.
 //!
 //! By thread names, as each monitor gives them:
-//! - QEMU (`-name NAME,debug-threads=on`, which libvirt sets): `CPU 0/KVM`, `CPU 0/TCG`; `IO iothread0`; `call_rcu`;
-//!   `worker` (qemu: `accel/*/`, `iothread.c`, `util/rcu.c`, `util/thread-pool.c`);
+//! - QEMU (`-name NAME,debug-threads=on`, which libvirt sets): `CPU 0/KVM`, `CPU 0/TCG`; `IO iothread0`;
+//!   `call_rcu`; `worker` (qemu: `accel/*/`, `iothread.c`, `util/rcu.c`, `util/thread-pool.c`);
 //! - Firecracker: `fc_vcpu 0`; `fc_api` (`src/vmm/src/vstate/vcpu.rs`);
 //! - Cloud Hypervisor: `vcpu0`; `_disk0_q0`, `_net1_qp0` (`vmm/src/cpu.rs`, `virtio-devices`);
-//! - vhost workers are named `vhost-PID` after the process that they serve: threads of that process from Linux 6.4
-//!   on, kernel threads before.
+//! - vhost workers are named `vhost-PID` after the process that they serve: threads of that process from
+//!   Linux 6.4 on, kernel threads before.
 //!
 //! Everything here reads below a `proc` directory that is given, so that tests make their own.
 
@@ -21,7 +21,8 @@ pub enum Role {
     Vcpu(u32),
     /// The event loop: QEMU's main thread, which serves timers and most devices.
     MainLoop,
-    /// Serves devices beside the main loop (QEMU `iothread` objects and thread pool, queues of Cloud Hypervisor).
+    /// Serves devices beside the main loop (QEMU `iothread` objects and thread pool, queues of Cloud
+    /// Hypervisor).
     Io,
     /// Moves packets between a tap device and the guest, in the kernel.
     Vhost,
@@ -123,8 +124,8 @@ pub fn vhost_kernel_threads(proc: &Path, pid: u32) -> Vec<Thread> {
     threads
 }
 
-/// The process that runs the VM called `name`: libvirt's pid file below `run` (normally `/run`), or the process
-/// whose command line has `-name NAME` or `-name guest=NAME`.
+/// The process that runs the VM called `name`: libvirt's pid file below `run` (normally `/run`), or the
+/// process whose command line has `-name NAME` or `-name guest=NAME`.
 ///
 /// # Errors
 /// When there is none, or more than one.

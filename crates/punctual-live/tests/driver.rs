@@ -1,5 +1,5 @@
-//! The driver against a kernel that schedules by priority and an enforcer that looks late: what units get is what the
-//! policy grants them.
+//! The driver against a kernel that schedules by priority and an enforcer that looks late: what units get is
+//! what the policy grants them.
 
 use proptest::prelude::*;
 use punctual_live::driver::{Driver, Order, Seen, Settings};
@@ -192,8 +192,8 @@ fn credit_shares_by_weight_between_hogs() {
     assert!(shares[0].abs_diff(666_000) < 60_000, "{shares:?}");
 }
 
-/// The enforcer is above the units: were it to look again at once while a little of a slice is left, the unit could never
-/// use that little up.
+/// The enforcer is above the units: were it to look again at once while a little of a slice is left, the unit
+/// could never use that little up.
 #[test]
 fn the_rest_of_a_slice_is_left_to_the_unit_and_not_to_looks() {
     let info = registry::find("credit").expect("a policy");

@@ -10,8 +10,8 @@ use punctual_model::host::{DomainIx, Work};
 use punctual_model::trace::TraceEvent;
 use punctual_sched::Instant;
 
-/// Each domain has a processor for itself and one task whose jobs never overlap: each job's response time is its
-/// cost.
+/// Each domain has a processor for itself and one task whose jobs never overlap: each job's response time is
+/// its cost.
 const HOST: &str = r#"
 duration = "3s"
 seed = 91

@@ -1,5 +1,5 @@
-//! Real virtual machines: QEMU boots a Debian kernel, the guest program runs task sets. Nothing here is real-time,
-//! and no time is asserted.
+//! Real virtual machines: QEMU boots a Debian kernel, the guest program runs task sets. Nothing here is
+//! real-time, and no time is asserted.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -108,7 +108,8 @@ impl Stream {
     }
 }
 
-/// `n` utilisations with sum `total`, uniform over all such sets; a single one may exceed 1 when `total` does.
+/// `n` utilisations with sum `total`, uniform over all such sets; a single one may exceed 1 when `total`
+/// does.
 pub fn uunifast(stream: &mut Stream, n: usize, total: f64) -> Vec<f64> {
     let mut rest = total;
     let mut set = Vec::with_capacity(n);
@@ -498,7 +499,8 @@ mod tests {
     #[test]
     fn named_periods_have_their_means_and_ranges() {
         let mut s = stream("periods");
-        // The whole part of exp(uniform(ln a, ln(b + 1))): k has probability ln((k + 1) / k) / ln((b + 1) / a).
+        // The whole part of exp(uniform(ln a, ln(b + 1))): k has probability ln((k + 1) / k) / ln((b + 1) /
+        // a).
         let log_mean = |a: u32, b: u32| {
             let weight =
                 |k: u32| (f64::from(k + 1) / f64::from(k)).ln() / (f64::from(b + 1) / f64::from(a)).ln();

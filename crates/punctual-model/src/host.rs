@@ -150,8 +150,8 @@ pub enum Work {
         /// Deadline relative to the release.
         deadline: Duration,
     },
-    /// Its jobs are released by packets: a step of a chain, or the server of a flow's requests. Jobs queue up as
-    /// those of [`Work::Jobs`] do.
+    /// Its jobs are released by packets: a step of a chain, or the server of a flow's requests. Jobs queue up
+    /// as those of [`Work::Jobs`] do.
     Served {
         /// How much processor time each needs.
         cost: Cost,

@@ -138,8 +138,8 @@ pub enum Attach {
     Threads(Vec<u32>),
 }
 
-/// Where a VMM's threads run that are no vCPUs: QEMU's main loop, I/O threads, vhost workers. A guest waits for
-/// them, so that a preempted one inverts priorities.
+/// Where a VMM's threads run that are no vCPUs: QEMU's main loop, I/O threads, vhost workers. A guest waits
+/// for them, so that a preempted one inverts priorities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Helpers {
     /// Processors of the machine, ascending; `None`: those that no pool has.

@@ -1,10 +1,11 @@
 //! Networks of a [`Host`](crate::Host): the driver domain that connects domains with each other and with the
 //! outside, and what is sent over it.
 //!
-//! The shape is that of Xen's split drivers (Ongaro, Cox, Rixner, *Scheduling I/O in Virtual Machine Monitors*,
-//! VEE 2008, section 2 and 3.2; Xi, Li, Lu, Gill, *Limitations and Solutions for Real-Time Local Inter-Domain
-//! Communication in Xen*, WUCSE-2012-81, section II): a driver domain owns the network card and runs netback, each
-//! guest has an interface in it. Costs are processor time of the domain in which they arise.
+//! The shape is that of Xen's split drivers (Ongaro, Cox, Rixner, *Scheduling I/O in Virtual Machine
+//! Monitors*, VEE 2008, section 2 and 3.2; Xi, Li, Lu, Gill, *Limitations and Solutions for Real-Time Local
+//! Inter-Domain Communication in Xen*, WUCSE-2012-81, section II): a driver domain owns the network card and
+//! runs netback, each guest has an interface in it. Costs are processor time of the domain in which they
+//! arise.
 
 use core::ops::Range;
 
@@ -66,8 +67,8 @@ pub enum EventHandling {
     /// Before every packet all pending events: packets wait for a kernel thread (Linux 3.x, rtca s.II.D).
     #[default]
     First,
-    /// After every event the packets that it brought, before the next event: a softirq runs at the end of each
-    /// interrupt (Linux 2.6.18, vmm-io s.4.1).
+    /// After every event the packets that it brought, before the next event: a softirq runs at the end of
+    /// each interrupt (Linux 2.6.18, vmm-io s.4.1).
     OneByOne,
 }
 
@@ -246,8 +247,8 @@ pub struct Chain {
     pub deadline: Duration,
 }
 
-/// Lengths of packets that a file may name, in bytes: an empty Ethernet frame's to the largest segment that Linux
-/// hands over at once.
+/// Lengths of packets that a file may name, in bytes: an empty Ethernet frame's to the largest segment that
+/// Linux hands over at once.
 pub const BYTES: Range<u32> = 64..65_537;
 
 impl Network {

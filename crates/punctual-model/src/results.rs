@@ -14,7 +14,8 @@ pub use network::{ChainResult, DropCounts, FlowResult, NetworkResult, PacketCoun
 
 /// The value of [`Results::format`].
 pub const FORMAT: &str = "punctual-results";
-/// The version of the JSON form that this code writes. It grows when a key changes its meaning, comes or goes.
+/// The version of the JSON form that this code writes. It grows when a key changes its meaning, comes or
+/// goes.
 pub const VERSION: u32 = 2;
 
 /// Where results come from.
@@ -51,8 +52,8 @@ pub struct Results {
     pub runs: u32,
     /// Length of each run.
     pub duration_ns: u64,
-    /// Events handled: decisions, wake-ups, sleeps, replenishments, releases, completions, and every step of a
-    /// packet.
+    /// Events handled: decisions, wake-ups, sleeps, replenishments, releases, completions, and every step of
+    /// a packet.
     pub events: u64,
     /// By pool.
     pub pools: Vec<PoolResult>,
@@ -239,8 +240,8 @@ impl Results {
     /// Adds the counts and distributions of another run of the same host.
     ///
     /// # Errors
-    /// When the other run has other pools, processors, domains, vCPUs, tasks, networks, flows or chains; nothing is
-    /// changed then.
+    /// When the other run has other pools, processors, domains, vCPUs, tasks, networks, flows or chains;
+    /// nothing is changed then.
     pub fn merge(&mut self, other: &Results) -> Result<(), Mismatch> {
         self.same_shape(other)?;
         self.runs += other.runs;

@@ -10,8 +10,8 @@ use punctual_model::host::Parent;
 use punctual_model::import::{Format, Settings, import};
 use punctual_sched::UnitParams;
 
-/// Something of everything: three policies, two pools, a free processor, budgets that no target takes as they are, a vCPU
-/// of its own kind, a task in a pool, a nested domain.
+/// Something of everything: three policies, two pools, a free processor, budgets that no target takes as they
+/// are, a vCPU of its own kind, a task in a pool, a nested domain.
 const HOST: &str = "
 name = 'bench & <rack>'
 [machine]

@@ -1,5 +1,6 @@
-//! What imports make of files: samples in `tests/import/`, whose messages for files with a defect are the files
-//! of the same name ending in `.stderr` (`BLESS=1 cargo test -p punctual-model --test import` writes them anew).
+//! What imports make of files: samples in `tests/import/`, whose messages for files with a defect are the
+//! files of the same name ending in `.stderr` (`BLESS=1 cargo test -p punctual-model --test import` writes
+//! them anew).
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,6 @@
-//! The cost of a packet per stage under every discipline: its arrival, decisions and completions on its way through TX,
-//! softnet and RX, divided by three. Again and again every guest sends four packets, and all are delivered.
+//! The cost of a packet per stage under every discipline: its arrival, decisions and completions on its way
+//! through TX, softnet and RX, divided by three. Again and again every guest sends four packets, and all are
+//! delivered.
 
 use std::hint::black_box;
 
@@ -32,7 +33,8 @@ impl Path {
         Path { discipline, guests, now: Instant::ZERO }
     }
 
-    /// Every guest sends its packets; returns how often a packet was processed in a stage until all were delivered.
+    /// Every guest sends its packets; returns how often a packet was processed in a stage until all were
+    /// delivered.
     fn send_and_deliver(&mut self) -> u64 {
         for id in 0..PACKETS {
             for source in 0..self.guests {

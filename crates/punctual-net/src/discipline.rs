@@ -1,8 +1,8 @@
 //! The interface between a packet discipline and whatever drives it.
 //!
 //! A discipline holds the packets that wait in the manager domain and decides which is processed next. A
-//! *driver* (the simulator, a switch, a test) owns the clock and the processor: it gives packets in, asks what to
-//! do, lets the time pass that this takes, and says when it is done.
+//! *driver* (the simulator, a switch, a test) owns the clock and the processor: it gives packets in, asks
+//! what to do, lets the time pass that this takes, and says when it is done.
 //!
 //! # The contract
 //!
@@ -10,10 +10,10 @@
 //! - After [`Next::Process`] the driver lets the packet's cost in that stage pass, then calls
 //!   [`Discipline::complete`], then asks again. Packets may arrive meanwhile. It does not ask again before.
 //! - What arrives at the instant of a decision is given in before the driver asks.
-//! - After [`Next::Idle`] the driver asks again when a packet has arrived; after [`Next::WaitUntil`] when a packet
-//!   has arrived or that instant has come.
-//! - One processor does it all: a kernel thread (stages TX and RX) and the softirq (softnet) never run at once.
-//!   What another processor does is another discipline instance.
+//! - After [`Next::Idle`] the driver asks again when a packet has arrived; after [`Next::WaitUntil`] when a
+//!   packet has arrived or that instant has come.
+//! - One processor does it all: a kernel thread (stages TX and RX) and the softirq (softnet) never run at
+//!   once. What another processor does is another discipline instance.
 //! - All calls but [`Discipline::attach`] work without allocation.
 //! - An [`InterfaceId`] that `attach` did not return is a programming error and panics.
 
@@ -151,7 +151,8 @@ pub enum Fate {
 
 /// A packet discipline: see the module's contract.
 pub trait Discipline: Send {
-    /// Adds an interface. Guests are treated in this order where nothing else decides, as in the order of boot.
+    /// Adds an interface. Guests are treated in this order where nothing else decides, as in the order of
+    /// boot.
     ///
     /// # Errors
     /// [`ParamError`] names the parameter; the discipline is unchanged.
@@ -175,8 +176,8 @@ pub trait Discipline: Send {
     /// When none is being processed.
     fn complete(&mut self, now: Instant) -> Fate;
 
-    /// `packets` that were delivered to a guest have not been read by it: they take slots of its RX ring, too. A
-    /// driver that never says so has guests that read at once.
+    /// `packets` that were delivered to a guest have not been read by it: they take slots of its RX ring,
+    /// too. A driver that never says so has guests that read at once.
     fn set_unread(&mut self, interface: InterfaceId, packets: u32);
 
     /// Free slots of a guest's TX ring; `None` for a device, whose packets enter at softnet.

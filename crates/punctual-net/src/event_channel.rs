@@ -3,13 +3,13 @@
 //! # Rules
 //! Ongaro, Cox, Rixner, *Scheduling I/O in Virtual Machine Monitors*, VEE 2008 (vmm-io), section 4.1.
 //!
-//! - **Ports.** The smallest port not in use is given out. So devices get the lowest, then guests in the order of
-//!   boot.
-//! - **State.** A two-level bit vector: a bit per port that says it is pending, and a bit per 64 ports that says one of
-//!   them is.
+//! - **Ports.** The smallest port not in use is given out. So devices get the lowest, then guests in the
+//!   order of boot.
+//! - **State.** A two-level bit vector: a bit per port that says it is pending, and a bit per 64 ports that
+//!   says one of them is.
 //! - **Handling** an event clears its bit; the same port may become pending again at once.
-//! - **Scan.** Where the search for the next pending port starts is the option [`Scan`]. All but [`Scan::Resume`] let
-//!   low ports starve high ones.
+//! - **Scan.** Where the search for the next pending port starts is the option [`Scan`]. All but
+//!   [`Scan::Resume`] let low ports starve high ones.
 
 use crate::bitmap::Bitmap;
 
@@ -25,12 +25,12 @@ pub const PORTS: u32 = 64 * 64;
 pub enum Scan {
     /// At port 0.
     First,
-    /// At the first port of the current second-level word; when no port of that word is pending, at the next word that
-    /// was not empty when the scan began; and after the last of these a new scan begins. This is the driver as the
-    /// paper found it. Up to 64 ports it equals [`Scan::First`].
+    /// At the first port of the current second-level word; when no port of that word is pending, at the next
+    /// word that was not empty when the scan began; and after the last of these a new scan begins. This is
+    /// the driver as the paper found it. Up to 64 ports it equals [`Scan::First`].
     Word,
-    /// At the port after the one handled, round and round: the paper's fix. No port is handled a second time before all
-    /// other pending ports have been handled once.
+    /// At the port after the one handled, round and round: the paper's fix. No port is handled a second time
+    /// before all other pending ports have been handled once.
     Resume,
 }
 
@@ -72,8 +72,8 @@ impl EventChannels {
         }
     }
 
-    /// An event was sent to `port`. Returns false when one was pending already, or the port is not in use: then the
-    /// driver domain learns nothing new.
+    /// An event was sent to `port`. Returns false when one was pending already, or the port is not in use:
+    /// then the driver domain learns nothing new.
     #[inline]
     pub fn send(&mut self, port: Port) -> bool {
         self.in_use(port) && self.pending.insert(port.0 as usize)

@@ -26,8 +26,8 @@ fn urgency(priority: Option<u32>) -> u64 {
 }
 
 impl Levels {
-    /// Gives the interface its level, whose limit becomes at least `limit`. Returns the level if it is new: then the
-    /// levels from there on, and the interfaces on them, have moved up by one.
+    /// Gives the interface its level, whose limit becomes at least `limit`. Returns the level if it is new:
+    /// then the levels from there on, and the interfaces on them, have moved up by one.
     pub(crate) fn place(
         &mut self,
         path: &mut Path,

@@ -2,20 +2,21 @@
 //!
 //! # Rules
 //! Xi, Li, Lu, Gill, *Limitations and Solutions for Real-Time Local Inter-Domain Communication in Xen*,
-//! WUCSE-2012-81 (rtca), section II.D. Turns and rounds are those of all disciplines in rounds: RX, TX, softnet, in
-//! this order and none preempted, at most `rx_round`, `tx_round` and `softnet_round` packets or `softnet_time`.
+//! WUCSE-2012-81 (rtca), section II.D. Turns and rounds are those of all disciplines in rounds: RX, TX,
+//! softnet, in this order and none preempted, at most `rx_round`, `tx_round` and `softnet_round` packets or
+//! `softnet_time`.
 //!
-//! - **TX.** Guests with pending packets take turns of one packet each. A guest over its rate limit loses its turn
-//!   until it has credit.
-//! - **Order of turns.** `cyclic`: the guests in the order in which they were attached, starting after the last one
-//!   served. `list`: first come, first served; a guest with more packets goes to the end of the list when its packet
-//!   is done, so behind a guest whose first packet arrived meanwhile. Section II.D describes `list`, netback's
-//!   `schedule_list`; Fig. 6a of the same paper shows `cyclic`, which is the default. They differ only while guests
-//!   become active and idle.
-//! - **Softnet.** Netback is one device for all guests, beside each network card. Devices with packets take turns of
-//!   `softnet_weight` packets; a turn that the end of the round cuts short counts as one.
-//! - **Limits.** Netback's softnet queue holds `softnet_limit` packets, a card's queue as many as its ring has slots,
-//!   a guest's RX ring limits what waits for it in RX. What exceeds them is dropped and counted.
+//! - **TX.** Guests with pending packets take turns of one packet each. A guest over its rate limit loses its
+//!   turn until it has credit.
+//! - **Order of turns.** `cyclic`: the guests in the order in which they were attached, starting after the
+//!   last one served. `list`: first come, first served; a guest with more packets goes to the end of the list
+//!   when its packet is done, so behind a guest whose first packet arrived meanwhile. Section II.D describes
+//!   `list`, netback's `schedule_list`; Fig. 6a of the same paper shows `cyclic`, which is the default. They
+//!   differ only while guests become active and idle.
+//! - **Softnet.** Netback is one device for all guests, beside each network card. Devices with packets take
+//!   turns of `softnet_weight` packets; a turn that the end of the round cuts short counts as one.
+//! - **Limits.** Netback's softnet queue holds `softnet_limit` packets, a card's queue as many as its ring
+//!   has slots, a guest's RX ring limits what waits for it in RX. What exceeds them is dropped and counted.
 //! - **Priorities** do not exist.
 
 use alloc::boxed::Box;

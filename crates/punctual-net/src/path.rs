@@ -1,5 +1,5 @@
-//! What every discipline has in common: the interfaces with their rings, rate limits and counters, and the packet
-//! that is being processed.
+//! What every discipline has in common: the interfaces with their rings, rate limits and counters, and the
+//! packet that is being processed.
 
 use alloc::vec::Vec;
 
@@ -26,8 +26,8 @@ pub(crate) struct Interface {
     /// Packets beyond the RX stage that the guest has not read.
     unread: u32,
     bucket: Option<TokenBucket>,
-    /// Is the guest's packet in stage TX? Set by `take`, cleared by `sent`, checked by `offer`: the guest gets its
-    /// next turn when that packet is done.
+    /// Is the guest's packet in stage TX? Set by `take`, cleared by `sent`, checked by `offer`: the guest
+    /// gets its next turn when that packet is done.
     in_tx: bool,
     drops: Drops,
 }
@@ -139,8 +139,8 @@ impl Path {
         self.pool.get(index)
     }
 
-    /// The interface that decides a packet's priority and batch: the guest it comes from, or the one it goes to when
-    /// it comes from a device.
+    /// The interface that decides a packet's priority and batch: the guest it comes from, or the one it goes
+    /// to when it comes from a device.
     #[inline]
     pub(crate) fn owner(&self, index: u32) -> &Interface {
         let packet = self.packet(index);
@@ -223,7 +223,8 @@ impl Path {
         !interface.ring.is_empty() && self.admit(now, guest)
     }
 
-    /// The packet is through softnet: it leaves to a device, or takes a slot of a guest's RX ring and waits for RX.
+    /// The packet is through softnet: it leaves to a device, or takes a slot of a guest's RX ring and waits
+    /// for RX.
     #[inline]
     pub(crate) fn bridge(&mut self, index: u32) -> Fate {
         let destination = self.pool.get(index).destination.index();

@@ -1,21 +1,22 @@
 //! Priorities across all three stages: the most urgent packet goes first wherever it waits.
 //!
 //! # Rules
-//! Beyond the papers. Xi, Li, Lu, Gill, *Limitations and Solutions for Real-Time Local Inter-Domain Communication in
-//! Xen*, WUCSE-2012-81, name three things that RTCA leaves: the TX queue is handed over in FIFO order at the end of a
-//! round (section V), softnet and RX are not preempted (section V), and there is no strict priority between the queues
-//! (section III). Here:
+//! Beyond the papers. Xi, Li, Lu, Gill, *Limitations and Solutions for Real-Time Local Inter-Domain
+//! Communication in Xen*, WUCSE-2012-81, name three things that RTCA leaves: the TX queue is handed over in
+//! FIFO order at the end of a round (section V), softnet and RX are not preempted (section V), and there is
+//! no strict priority between the queues (section III). Here:
 //!
 //! - **State.** In each stage one queue per priority; in TX it holds guests, which take turns.
-//! - **Decision.** Before every packet the most urgent priority is chosen at which a packet waits in *any* stage: an
-//!   urgent packet waits for one packet in one stage at most. TX passes every packet on as soon as it is processed.
-//! - **Stage.** At that priority the packet that is furthest on its way goes first: RX, then softnet, then TX, so that
-//!   queues stay short.
-//! - **Batch.** A stage goes on with packets of one priority up to a batch, that of the interface whose packet came
-//!   first, before a later stage gets its turn. A more urgent packet ends the batch, in whatever stage it waits. With
-//!   a batch of 1, the default, every packet goes through all stages before the next.
-//! - **Limits.** As in [`rtca`](crate::rtca): each softnet queue holds `softnet_limit` packets, a guest's RX ring
-//!   limits what waits for it. There are no rounds beside the batch.
+//! - **Decision.** Before every packet the most urgent priority is chosen at which a packet waits in *any*
+//!   stage: an urgent packet waits for one packet in one stage at most. TX passes every packet on as soon as
+//!   it is processed.
+//! - **Stage.** At that priority the packet that is furthest on its way goes first: RX, then softnet, then
+//!   TX, so that queues stay short.
+//! - **Batch.** A stage goes on with packets of one priority up to a batch, that of the interface whose
+//!   packet came first, before a later stage gets its turn. A more urgent packet ends the batch, in whatever
+//!   stage it waits. With a batch of 1, the default, every packet goes through all stages before the next.
+//! - **Limits.** As in [`rtca`](crate::rtca): each softnet queue holds `softnet_limit` packets, a guest's RX
+//!   ring limits what waits for it. There are no rounds beside the batch.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -1,7 +1,7 @@
 //! The disciplines by name: what each is, its parameters, and how to build it.
 //!
-//! Like the registry of scheduling policies, this table is the only place that lists them; the host file, the command
-//! line and the documentation are made from it, with the same vocabulary of parameters.
+//! Like the registry of scheduling policies, this table is the only place that lists them; the host file, the
+//! command line and the documentation are made from it, with the same vocabulary of parameters.
 
 use alloc::boxed::Box;
 

@@ -1,17 +1,18 @@
-//! The three stages in rounds, as the kernel thread and the softirq take turns; disciplines fill in TX and softnet.
+//! The three stages in rounds, as the kernel thread and the softirq take turns; disciplines fill in TX and
+//! softnet.
 //!
 //! # Rules
 //! Xi, Li, Lu, Gill, *Limitations and Solutions for Real-Time Local Inter-Domain Communication in Xen*,
 //! WUCSE-2012-81 (rtca), sections II.D and V.
 //!
-//! - **Turns.** The kernel thread makes a round of RX, then one of TX; then the softirq makes a round of softnet;
-//!   and so on. A stage without packets is skipped. After a pause it begins with RX.
-//! - **Rounds** are not preempted. A round of RX or TX ends after `rx_round` or `tx_round` packets, a round of
-//!   softnet after `softnet_round` packets or `softnet_time`, each earlier when the discipline or the lack of packets
-//!   ends it. What is left waits for the next round.
+//! - **Turns.** The kernel thread makes a round of RX, then one of TX; then the softirq makes a round of
+//!   softnet; and so on. A stage without packets is skipped. After a pause it begins with RX.
+//! - **Rounds** are not preempted. A round of RX or TX ends after `rx_round` or `tx_round` packets, a round
+//!   of softnet after `softnet_round` packets or `softnet_time`, each earlier when the discipline or the lack
+//!   of packets ends it. What is left waits for the next round.
 //! - **RX** is one FIFO queue for all guests.
-//! - **Hand-over.** What a round of TX processed becomes visible to softnet when that round ends, for softnet does
-//!   not run before; its queue limits count at the end of each packet, which comes to the same.
+//! - **Hand-over.** What a round of TX processed becomes visible to softnet when that round ends, for softnet
+//!   does not run before; its queue limits count at the end of each packet, which comes to the same.
 
 use punctual_sched::ParamError;
 use punctual_sched::registry::{OptionError, Options, ParamInfo, ParamKind};
@@ -100,8 +101,8 @@ pub(crate) trait Stages: Send {
     /// Queues a packet at softnet.
     fn softnet_put(&mut self, path: &mut Path, index: u32) -> Result<(), DropReason>;
 
-    /// The packet whose turn it is, in a round that `starts` or goes on, and how many the discipline allows the round
-    /// from here on, this one included; `None` ends the round.
+    /// The packet whose turn it is, in a round that `starts` or goes on, and how many the discipline allows
+    /// the round from here on, this one included; `None` ends the round.
     fn softnet_pick(&mut self, path: &Path, starts: bool) -> Option<(u32, u32)>;
 
     /// Packets that wait for softnet.

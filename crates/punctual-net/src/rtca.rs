@@ -2,20 +2,21 @@
 //!
 //! # Rules
 //! Xi, Li, Lu, Gill, *Limitations and Solutions for Real-Time Local Inter-Domain Communication in Xen*,
-//! WUCSE-2012-81 (rtca), section V and Algorithm 1. Turns and rounds are those of [`netback`](crate::netback): RX, TX,
-//! softnet, none preempted.
+//! WUCSE-2012-81 (rtca), section V and Algorithm 1. Turns and rounds are those of
+//! [`netback`](crate::netback): RX, TX, softnet, none preempted.
 //!
-//! - **TX.** Before *every* packet the most urgent guest with a packet and credit is chosen; guests of one priority
-//!   take turns. A round ends after a batch. When the chosen guest is more urgent than all before it in this round,
-//!   the count starts again. `tx_round` bounds the whole. What a round took is handed over in the order it was taken.
-//! - **Batch.** That of the guest at which the count started, if it has one, else the discipline's: a less urgent guest
-//!   with a large batch does not hold up the packet of an urgent one with a small batch.
-//! - **Softnet** has one queue per priority. A round of the softirq serves only the queue that is most urgent when it
-//!   starts, up to the batch of the interface whose packet is first in it.
+//! - **TX.** Before *every* packet the most urgent guest with a packet and credit is chosen; guests of one
+//!   priority take turns. A round ends after a batch. When the chosen guest is more urgent than all before it
+//!   in this round, the count starts again. `tx_round` bounds the whole. What a round took is handed over in
+//!   the order it was taken.
+//! - **Batch.** That of the guest at which the count started, if it has one, else the discipline's: a less
+//!   urgent guest with a large batch does not hold up the packet of an urgent one with a small batch.
+//! - **Softnet** has one queue per priority. A round of the softirq serves only the queue that is most urgent
+//!   when it starts, up to the batch of the interface whose packet is first in it.
 //! - **Limits.** Each softnet queue holds `softnet_limit` packets; there is no limit for all together.
 //! - **RX** is unchanged: FIFO.
-//! - **Network cards.** The paper leaves them for later. Here a packet from a card is as urgent as the guest it goes
-//!   to and waits in the queue of that priority, and one between two cards is as urgent as the first.
+//! - **Network cards.** The paper leaves them for later. Here a packet from a card is as urgent as the guest
+//!   it goes to and waits in the queue of that priority, and one between two cards is as urgent as the first.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -6,12 +6,13 @@
 //!
 //! - **State.** Credit in bytes; the start of the current window. A bucket starts full.
 //! - **Consumed** by the length of each packet sent. A packet longer than the credit waits.
-//! - **Comes back** at `k` x window after the start (k = 1, 2, ...): `bytes` for each window. The windows never
-//!   shift, however late the driver asks. (Netback starts a window when it looks, so a late look loses time.)
-//! - **Upper limit.** An idle interface saves up to `burst_bytes`. What is left because the waiting packet does not
-//!   fit is carried on top of that, so an interface that always has something to send gets exactly its rate, and a
-//!   packet longer than the burst goes out after enough windows. (Netback cuts such a remainder off, and lets the
-//!   burst grow to the length of the waiting packet, up to 128 KiB.)
+//! - **Comes back** at `k` x window after the start (k = 1, 2, ...): `bytes` for each window. The windows
+//!   never shift, however late the driver asks. (Netback starts a window when it looks, so a late look loses
+//!   time.)
+//! - **Upper limit.** An idle interface saves up to `burst_bytes`. What is left because the waiting packet
+//!   does not fit is carried on top of that, so an interface that always has something to send gets exactly
+//!   its rate, and a packet longer than the burst goes out after enough windows. (Netback cuts such a
+//!   remainder off, and lets the burst grow to the length of the waiting packet, up to 128 KiB.)
 //! - **Overflow.** Credit saturates at `u64::MAX` bytes, which no sum of packets reaches.
 
 use punctual_sched::time::{Duration, Instant};
@@ -143,8 +144,8 @@ mod tests {
     }
 
     proptest! {
-        /// Always something to send: after `k` windows the sum sent is the burst and `k` windows' bytes, short of
-        /// less than one packet, for every `k`: no drift.
+        /// Always something to send: after `k` windows the sum sent is the burst and `k` windows' bytes,
+        /// short of less than one packet, for every `k`: no drift.
         #[test]
         fn a_busy_interface_gets_exactly_its_rate_in_the_long_run(
             bytes in 1u64..20_000,

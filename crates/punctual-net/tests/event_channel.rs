@@ -88,7 +88,8 @@ fn as_shipped_a_port_of_a_later_word_waits_until_the_first_word_is_empty_once() 
         channels.send(Port(0));
         assert_eq!(channels.take(), Some(Port(0)), "the scan restarts within the word");
     }
-    // Port 64 joins the word under way; port 3 waits for the next scan, unless that starts at port 0 each time.
+    // Port 64 joins the word under way; port 3 waits for the next scan, unless that starts at port 0 each
+    // time.
     for channels in [&mut by_word, &mut from_zero] {
         assert_eq!(channels.take(), Some(Port(70)));
         channels.send(Port(3));

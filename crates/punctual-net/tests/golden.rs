@@ -1,5 +1,5 @@
-//! The example of rtca Fig. 6: three guests T3, T2, T1, the last most urgent, release three packets each, at 1, 2, 3
-//! and 2, 3, 4 and 3, 4, 5; a packet takes one unit of time in each stage.
+//! The example of rtca Fig. 6: three guests T3, T2, T1, the last most urgent, release three packets each, at
+//! 1, 2, 3 and 2, 3, 4 and 3, 4, 5; a packet takes one unit of time in each stage.
 
 mod common;
 
@@ -49,9 +49,9 @@ fn as_shipped_with_a_schedule_list_guests_differ_by_one_unit() {
     assert_eq!(response_times(&done, 1), [20, 22, 23]);
 }
 
-/// The paper prints 5, 5, 3 for T1. Its third packet is released at 5, so 3 would mean it left at 8, when the first one
-/// does. By Algorithm 1 the second TX round takes it from 9 to 10 and, the batch being 2, a packet of T2 until 11; it
-/// passes softnet until 12 and RX until 13.
+/// The paper prints 5, 5, 3 for T1. Its third packet is released at 5, so 3 would mean it left at 8, when the
+/// first one does. By Algorithm 1 the second TX round takes it from 9 to 10 and, the batch being 2, a packet
+/// of T2 until 11; it passes softnet until 12 and RX until 13.
 #[test]
 fn with_rtca_and_batch_2_the_first_two_packets_of_t1_take_5_as_in_the_paper_and_the_third_8() {
     let done = run_example(build("rtca", &[("batch", 2)]));

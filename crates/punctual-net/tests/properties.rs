@@ -1,4 +1,5 @@
-//! What holds for every discipline, whatever arrives: conservation, order, bounds of rounds and batches, priorities.
+//! What holds for every discipline, whatever arrives: conservation, order, bounds of rounds and batches,
+//! priorities.
 
 mod common;
 

@@ -19,7 +19,8 @@ struct Config {
     rx_round: u64,
 }
 
-/// The manager domain as straight-line code. Processing a packet lets a unit of time pass, in which packets arrive.
+/// The manager domain as straight-line code. Processing a packet lets a unit of time pass, in which packets
+/// arrive.
 struct Transcription<'a> {
     config: Config,
     /// Packets that arrive at each instant.

@@ -1,5 +1,5 @@
-//! Writes traces for `scripts/check-perfetto.sh`, each with the writer's summary beside it: event sequences by
-//! hand with everything that could upset an importer, and simulated hosts under every policy.
+//! Writes traces for `scripts/check-perfetto.sh`, each with the writer's summary beside it: event sequences
+//! by hand with everything that could upset an importer, and simulated hosts under every policy.
 //!
 //! usage: `traces DIRECTORY`
 

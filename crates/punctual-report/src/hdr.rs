@@ -1,7 +1,7 @@
 //! Distributions for the tools of HdrHistogram: percentile tables (`.hgrm`) and interval logs (`.hlog`).
 //!
-//! The histograms have two significant digits, as [`Recorder`] counts; so nothing is lost on the way. In `.hgrm` values
-//! are in us, in logs in ns with the maximum in ms, as `HistogramLogReader` expects.
+//! The histograms have two significant digits, as [`Recorder`] counts; so nothing is lost on the way. In
+//! `.hgrm` values are in us, in logs in ns with the maximum in ms, as `HistogramLogReader` expects.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -26,8 +26,8 @@ fn histogram(of: &Recorder) -> io::Result<Histogram<u64>> {
     Ok(histogram)
 }
 
-/// Writes a distribution as HdrHistogram prints percentiles: value in us, percentile, count up to there, 1 / (1 -
-/// percentile). Mean, deviation and maximum are the exact ones.
+/// Writes a distribution as HdrHistogram prints percentiles: value in us, percentile, count up to there, 1 /
+/// (1 - percentile). Mean, deviation and maximum are the exact ones.
 ///
 /// # Errors
 /// When it cannot be written.

@@ -1,5 +1,5 @@
-//! Everything that leaves Punctual for a reader: terminal [`table`]s, versioned [`json`], [`html`] pages, [`plot`]s,
-//! Perfetto [`trace`]s, and files for other programs ([`records`] as CSV, [`parquet`], [`hdr`]).
+//! Everything that leaves Punctual for a reader: terminal [`table`]s, versioned [`json`], [`html`] pages,
+//! [`plot`]s, Perfetto [`trace`]s, and files for other programs ([`records`] as CSV, [`parquet`], [`hdr`]).
 //!
 //! Nothing here measures or decides; it shows a [`punctual_model::Results`] or takes note of trace events.
 

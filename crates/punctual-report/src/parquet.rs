@@ -1,8 +1,10 @@
-//! Results as one Parquet file in long form: a row per number, so that any data frame can filter and pivot it.
+//! Results as one Parquet file in long form: a row per number, so that any data frame can filter and pivot
+//! it.
 //!
-//! Columns: `result`, `source`, `host`, `seed`; `table`, `parent` and `name` say what the number is about; `metric` is
-//! its name, as in the CSV tables ([`crate::records`]). Counts of a distribution's buckets have the bucket's least
-//! value in `bucket_ns`, which is null elsewhere. Numbers are unsigned 64-bit integers, strings are UTF-8.
+//! Columns: `result`, `source`, `host`, `seed`; `table`, `parent` and `name` say what the number is about;
+//! `metric` is its name, as in the CSV tables ([`crate::records`]). Counts of a distribution's buckets have
+//! the bucket's least value in `bucket_ns`, which is null elsewhere. Numbers are unsigned 64-bit integers,
+//! strings are UTF-8.
 
 use std::io::Write;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Line charts, box plots and bars with their range as SVG for documents; line charts as one line of blocks per series
-//! for the terminal.
+//! Line charts, box plots and bars with their range as SVG for documents; line charts as one line of blocks
+//! per series for the terminal.
 //!
 //! The SVG is written here and not by a plotting crate because it must be the same bytes on every machine
 //! and readable on a light and a dark page: colours follow the page (`prefers-color-scheme`), text is text,

@@ -1,7 +1,7 @@
 //! Results as tables of records, for spreadsheets and data frames: CSV here, Parquet in [`crate::parquet`].
 //!
-//! A record has one thing (a task, a vCPU, ...) of one result; its columns are the metrics, times in ns with `_ns`
-//! at the end of the name. The table `distributions` has the buckets of every distribution.
+//! A record has one thing (a task, a vCPU, ...) of one result; its columns are the metrics, times in ns with
+//! `_ns` at the end of the name. The table `distributions` has the buckets of every distribution.
 
 use std::io::{self, Write};
 
@@ -170,7 +170,8 @@ pub struct Distribution<'a> {
     pub parent: &'a str,
     /// Name of the task, vCPU, flow or chain.
     pub name: &'a str,
-    /// `response`, `tardiness`, `start_latency`, `wake_latency`, `latency` or `segment_` and the part of the way.
+    /// `response`, `tardiness`, `start_latency`, `wake_latency`, `latency` or `segment_` and the part of the
+    /// way.
     pub metric: &'static str,
     /// The durations.
     pub recorder: &'a Recorder,

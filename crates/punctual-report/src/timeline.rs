@@ -1,9 +1,9 @@
 //! What happened, as rows that a chart can show: the report's form of a trace.
 //!
-//! A [`Timeline`] is read from the Perfetto trace that [`crate::trace`] writes, whether from a file or while it is
-//! written ([`Reader`] is a [`std::io::Write`]). So there is one place that knows how execution nests, and simulated
-//! and live runs need nothing of their own. A row is a processor, a vCPU or a task: what executes there, its
-//! budget, its jobs.
+//! A [`Timeline`] is read from the Perfetto trace that [`crate::trace`] writes, whether from a file or while
+//! it is written ([`Reader`] is a [`std::io::Write`]). So there is one place that knows how execution nests,
+//! and simulated and live runs need nothing of their own. A row is a processor, a vCPU or a task: what
+//! executes there, its budget, its jobs.
 
 mod encode;
 mod read;
@@ -93,8 +93,8 @@ pub struct Row {
 }
 
 impl Row {
-    /// Time in which something executed, in ns; idling does not count. Not known of [`RowKind::Network`], whose steps
-    /// last while their vCPU waits.
+    /// Time in which something executed, in ns; idling does not count. Not known of [`RowKind::Network`],
+    /// whose steps last while their vCPU waits.
     pub fn executing_ns(&self, labels: &[(String, Use)]) -> Option<u64> {
         let executes =
             |slice: &&Slice| matches!(labels[slice.label as usize].1, Use::Execution | Use::Network);

@@ -1,10 +1,10 @@
 //! A Perfetto trace (`.pftrace`) of a simulation or a live run, written while it happens.
 //!
-//! Tracks: a group `processors` with one track per processor; a group per domain with a track per vCPU
-//! and per task, nested domains inside the domain they run in; a group `pool NAME` for tasks that a pool
+//! Tracks: a group `processors` with one track per processor; a group per domain with a track per vCPU and
+//! per task, nested domains inside the domain they run in; a group `pool NAME` for tasks that a pool
 //! schedules itself. Below a vCPU or task: `budget` (counter, ns), `jobs` (a slice per job from release to
-//! completion) and `deadlines` (instants). Below a domain with network work: `network` (a slice per step); the steps
-//! of one packet are joined by flow arrows. `docs/traces.md` is the reader's guide.
+//! completion) and `deadlines` (instants). Below a domain with network work: `network` (a slice per step);
+//! the steps of one packet are joined by flow arrows. `docs/traces.md` is the reader's guide.
 //!
 //! - **What executes** follows the chain from the processor down: a vCPU's track shows what its guest runs
 //!   only while the vCPU itself has a processor, a task's only while every level above it runs. Changes that
@@ -543,8 +543,8 @@ impl<'h, W: Write> PerfettoWriter<'h, W> {
         self.tracks[track.0].events += 1;
     }
 
-    /// A step of a domain's kernel, from `began` to now. Perfetto sorts packets by time: its beginning may stand
-    /// later in the file than what came after it.
+    /// A step of a domain's kernel, from `began` to now. Perfetto sorts packets by time: its beginning may
+    /// stand later in the file than what came after it.
     fn network(&mut self, domain: DomainIx, step: NetworkStep, packet: Option<PacketRef>, began: Instant) {
         let parent = self.domains[domain.0];
         let track = self.networks[domain.0]

@@ -1,9 +1,9 @@
 //! The cost of a decision under every policy of the registry, on one processor.
 //!
-//! `charge+pick`: charge a slice of 1 ms and pick, without timers. `slice`: all that a driver does at the end of a
-//! slice or at a timer: charge what ran, fire the timers that are due, pick; with budgets of 4 ms that add up to
-//! the whole processor every rule has something to do. `wake+sleep`: the least urgent unit gets and loses work,
-//! with the picks that are asked for. All units but that one always have work.
+//! `charge+pick`: charge a slice of 1 ms and pick, without timers. `slice`: all that a driver does at the end
+//! of a slice or at a timer: charge what ran, fire the timers that are due, pick; with budgets of 4 ms that
+//! add up to the whole processor every rule has something to do. `wake+sleep`: the least urgent unit gets and
+//! loses work, with the picks that are asked for. All units but that one always have work.
 
 use std::hint::black_box;
 

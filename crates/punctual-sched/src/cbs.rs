@@ -1,8 +1,9 @@
 //! CBS: constant bandwidth servers, hard reservations scheduled by earliest deadline.
 //!
-//! Sources: Abeni and Buttazzo, *Integrating Multimedia Applications in Hard Real-Time Systems*, RTSS 1998; the
-//! hard form and the wake-up rule as in Linux's `SCHED_DEADLINE` (`Documentation/scheduler/sched-deadline.rst`).
-//! This is also the policy that `docs/write-a-policy.md` builds.
+//! Sources: Abeni and Buttazzo, *Integrating Multimedia Applications in Hard Real-Time Systems*, RTSS 1998;
+//! the hard form and the wake-up rule as in Linux's `SCHED_DEADLINE`
+//! (`Documentation/scheduler/sched-deadline.rst`). This is also the policy that `docs/write-a-policy.md`
+//! builds.
 //!
 //! # Rules
 //! - **State.** Each unit has a budget Q and a period T, and now: budget left q and a deadline d.
@@ -11,9 +12,10 @@
 //! - **Consumption.** Running consumes budget exactly. Overrun is forgiven.
 //! - **Wake-up.** A unit may go on with (q, d) only if that is no more than its bandwidth until d:
 //!   q / (d - now) <= Q / T. Otherwise, or when d has passed, it starts afresh: q = Q, d = now + T.
-//! - **Exhaustion.** The unit is throttled: it does not run before d. (The server of 1998 is soft: it gets its
-//!   budget at once with a later deadline.)
-//! - **Replenishment.** At d a throttled unit gets q = Q and d + T. If even that has passed, it starts afresh.
+//! - **Exhaustion.** The unit is throttled: it does not run before d. (The server of 1998 is soft: it gets
+//!   its budget at once with a later deadline.)
+//! - **Replenishment.** At d a throttled unit gets q = Q and d + T. If even that has passed, it starts
+//!   afresh.
 //! - **Ties** are first come, first served; a running unit keeps its processor against equals.
 //! - **New parameters** take effect at the next replenishment or fresh start, a new affinity at once.
 //!

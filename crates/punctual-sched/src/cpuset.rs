@@ -4,7 +4,8 @@ use alloc::vec::Vec;
 
 use crate::policy::CpuId;
 
-/// A set of processors. Its capacity is fixed at construction; up to 64 processors need no memory of their own.
+/// A set of processors. Its capacity is fixed at construction; up to 64 processors need no memory of their
+/// own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct CpuSet {
     /// Processors 0 to 63.

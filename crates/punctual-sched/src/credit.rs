@@ -1,47 +1,49 @@
 //! Credit: proportional share by sampled credits, Xen's default scheduler for many years.
 //!
-//! Sources: `vmm-io` s.3-4 (and its Table 1 for the switches); Xen's `xen/common/sched_credit.c` (4.0) where it is
-//! silent; `xen/common/sched/credit.c` for the options of later Xen.
+//! Sources: `vmm-io` s.3-4 (and its Table 1 for the switches); Xen's `xen/common/sched_credit.c` (4.0) where
+//! it is silent; `xen/common/sched/credit.c` for the options of later Xen.
 //!
 //! # Rules
 //! - **State.** Each unit has credits and a state, BOOST before UNDER before OVER. Each processor has a run
-//!   queue, FIFO within a state; with `sort`, units with more credits come first within a state (s.4.3). The home
-//!   of a unit is the processor of its affinity with the fewest units when it is inserted.
+//!   queue, FIFO within a state; with `sort`, units with more credits come first within a state (s.4.3). The
+//!   home of a unit is the processor of its affinity with the fewest units when it is inserted.
 //! - **Slice.** A unit that gets a processor keeps it for `slice`, unless it blocks or is preempted; then it
 //!   goes behind the others in its state.
 //! - **Consumption** is sampled: at every `tick` the unit that is running (that ran up to the tick) pays
 //!   `credits_per_tick`. Who never runs at a tick never pays. A unit whose credits fall below zero is OVER.
 //! - **Return.** Units that a tick has found running are *earning*. With `refill = "negative-sum"` (s.3.1)
 //!   they get new credits when their credits add up to less than zero; with `"period"` (Xen) every
-//!   `refill_ticks` ticks. Credits for `refill_ticks` ticks of every processor, and what the sum lacks to zero,
-//!   are handed out in proportion to weight, at most `refill_ticks` ticks' worth plus its share of the lack for
-//!   each unit; what one may not take goes to those after it (`csched_acct`). The lack is that of the last refill.
+//!   `refill_ticks` ticks. Credits for `refill_ticks` ticks of every processor, and what the sum lacks to
+//!   zero, are handed out in proportion to weight, at most `refill_ticks` ticks' worth plus its share of the
+//!   lack for each unit; what one may not take goes to those after it (`csched_acct`). The lack is that of
+//!   the last refill.
 //! - **Bounds.** With `"period"` (Xen) a unit that a refill leaves with more than `refill_ticks` ticks' worth
 //!   stops earning and falls to 0; nobody owes more than that either. With `"negative-sum"` every unit starts
-//!   with that much, and one that is asleep keeps that much at most and stops earning: the paper gives credits to
-//!   all domains and names no bounds, but without any a sleeper would collect them for ever. Busy units have none,
-//!   since bounds distort shares (with Xen's, weights of 1:1:14 come out as 9:9:82 percent).
+//!   with that much, and one that is asleep keeps that much at most and stops earning: the paper gives
+//!   credits to all domains and names no bounds, but without any a sleeper would collect them for ever. Busy
+//!   units have none, since bounds distort shares (with Xen's, weights of 1:1:14 come out as 9:9:82 percent).
 //! - **State changes.** The states are recomputed at a refill, UNDER from 0 credits on, which also ends
 //!   boosts; with `"negative-sum"` a tick also turns its unit OVER as soon as its credits are negative, since
 //!   otherwise hardly any would be at a refill.
 //! - **Boost.** With `boost`, a unit that wakes while UNDER enters BOOST; the next tick that finds it running
 //!   puts it back to UNDER.
-//! - **Tickle.** A woken unit takes its home processor if that is idle, else any idle one (with `steal`), else,
-//!   with `tickle`, it preempts its home's unit if that is in a worse state. Without `tickle` it waits until
-//!   that processor schedules of itself (s.4.2). A change of state alone preempts nobody.
+//! - **Tickle.** A woken unit takes its home processor if that is idle, else any idle one (with `steal`),
+//!   else, with `tickle`, it preempts its home's unit if that is in a worse state. Without `tickle` it waits
+//!   until that processor schedules of itself (s.4.2). A change of state alone preempts nobody.
 //! - **Ratelimit** (later Xen; 0 is off): a preempted unit first runs this long.
 //! - **Steal.** A processor about to idle or to run an OVER unit first looks at the others, from its right
-//!   neighbour on, for a waiting unit in a better state; taking it makes it the unit's home. The queue of an idle
-//!   processor is left to it, and what it then leaves waiting is offered to the idle ones. Xen's load balancing
-//!   by stealing has always been there; its choice of a better processor at ticks is not modelled.
-//! - **Cap** (with `"period"` only: it limits credits per time). A unit with a cap earns at most that percentage of a processor; at a refill that leaves it below
-//!   minus its cap it is parked until a refill leaves it with 0 credits or more. Leaving the park is no boost.
+//!   neighbour on, for a waiting unit in a better state; taking it makes it the unit's home. The queue of an
+//!   idle processor is left to it, and what it then leaves waiting is offered to the idle ones. Xen's load
+//!   balancing by stealing has always been there; its choice of a better processor at ticks is not modelled.
+//! - **Cap** (with `"period"` only: it limits credits per time). A unit with a cap earns at most that
+//!   percentage of a processor; at a refill that leaves it below minus its cap it is parked until a refill
+//!   leaves it with 0 credits or more. Leaving the park is no boost.
 //! - **Ties** are first come, first served. New parameters take effect at once.
 //!
-//! A vCPU is a unit with a weight of its own; a domain's weight is shared among its vCPUs by whoever describes
-//! the host. The event-channel fix of s.4.1 is no part of a scheduler: it belongs to the driver domain.
-//! Ticks fall on multiples of `tick` and stop while a processor idles, as in Xen; refills by period stop while
-//! nobody earns. `rt-xen` s.5.5 runs Credit at 1 ms: set `slice`, or `slice` and `tick`.
+//! A vCPU is a unit with a weight of its own; a domain's weight is shared among its vCPUs by whoever
+//! describes the host. The event-channel fix of s.4.1 is no part of a scheduler: it belongs to the driver
+//! domain. Ticks fall on multiples of `tick` and stop while a processor idles, as in Xen; refills by period
+//! stop while nobody earns. `rt-xen` s.5.5 runs Credit at 1 ms: set `slice`, or `slice` and `tick`.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -493,8 +495,8 @@ impl Credit {
         Some(UnitId(unit))
     }
 
-    /// The next unit for `cpu`: from its own queue, or from another's if that holds a better state, if only the
-    /// unit that it was called for.
+    /// The next unit for `cpu`: from its own queue, or from another's if that holds a better state, if only
+    /// the unit that it was called for.
     fn choose(&self, cpu: CpuId, called_for: u32) -> Option<UnitId> {
         let own = self.head(cpu, cpu);
         let state = own.map(|(_, key)| key.0);

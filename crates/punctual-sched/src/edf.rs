@@ -2,8 +2,8 @@
 //!
 //! # Rules
 //! - **State.** Each unit has an absolute deadline, that of its current job. The `m` ready units with the
-//!   earliest deadlines run on the pool's `m` processors, within their affinities (Liu and Layland, JACM 1973,
-//!   for one processor; Dhall and Liu, Operations Research 1978, for several).
+//!   earliest deadlines run on the pool's `m` processors, within their affinities (Liu and Layland, JACM
+//!   1973, for one processor; Dhall and Liu, Operations Research 1978, for several).
 //! - **Deadlines** come from the driver ([`Policy::set_deadline`]), before a wake-up and whenever queued work
 //!   becomes current. A unit that wakes without having been told one is due at wake-up + `deadline`, else
 //!   + `period`; a unit with neither has no deadline and runs when nobody with a deadline wants to.

@@ -64,8 +64,8 @@ struct Unit {
     inserted: bool,
     /// Has the unit work? Set by wake, cleared by sleep, checked by both, by pick and by `target`.
     awake: bool,
-    /// Did it sleep and wake again before its processor picked, and so lose its place among equals? Set by wake,
-    /// cleared and checked by pick.
+    /// Did it sleep and wake again before its processor picked, and so lose its place among equals? Set by
+    /// wake, cleared and checked by pick.
     requeued: bool,
 }
 
@@ -168,7 +168,8 @@ impl FixedPriority {
         last.filter(|cpu| self.running[cpu.index()] == Some(unit))
     }
 
-    /// May a waiting unit of this urgency take the place of `running`? Of an equal only if that has slept meanwhile.
+    /// May a waiting unit of this urgency take the place of `running`? Of an equal only if that has slept
+    /// meanwhile.
     #[inline]
     fn preempts(&self, (priority, order): Urgency, running: UnitId) -> bool {
         let running = &self.units[running.index()];

@@ -3,8 +3,8 @@
 //! Run queues per processor or per affinity need many queues over one set of units. The links live in one
 //! table of nodes, so memory is linear in the ids whatever the number of heaps, and an id moves from one heap
 //! to another without allocation. Equal keys are ordered by id, so give the key a sequence number where FIFO
-//! order matters. Amortised cost: constant for insertion, logarithmic for removal (Fredman, Sedgewick, Sleator
-//! and Tarjan, *The Pairing Heap*, Algorithmica 1986).
+//! order matters. Amortised cost: constant for insertion, logarithmic for removal (Fredman, Sedgewick,
+//! Sleator and Tarjan, *The Pairing Heap*, Algorithmica 1986).
 
 use alloc::vec::Vec;
 

@@ -1,29 +1,31 @@
 //! RTDS: global EDF of deferrable servers, Xen's real-time scheduler since 4.5.
 //!
-//! Source: `nautilus` (RTDS in Xen 4.5 on the Nautilus platform) and `xen/common/sched/rt.c` where it is silent.
+//! Source: `nautilus` (RTDS in Xen 4.5 on the Nautilus platform) and `xen/common/sched/rt.c` where it is
+//! silent.
 //!
 //! # Rules
-//! - **State.** Each unit has a budget and a period, and now: budget left, a current deadline, which is the end
-//!   of its current period, and a priority level, normally 0.
-//! - **Urgency** = (level, deadline), smaller first. The most urgent ready units with budget run on the pool's
-//!   processors, within their affinities.
-//! - **Consumption.** Running consumes budget exactly, in nanoseconds; sleeping and waiting keep it. Overrun (a
-//!   late preemption) is forgiven: the budget stops at 0.
-//! - **Exhaustion.** A unit without `extratime` waits for its next period. With `extratime` (Xen's default; Xen
-//!   4.5, that of the paper, had none) it gets a full budget at once, one level further down, as often as need
-//!   be.
-//! - **Replenishment.** At its deadline an awake unit gets level 0, a full budget and the next deadline; what it
-//!   had left is lost. A sleeping unit is left alone, and if its deadline has passed when it wakes, it gets the
-//!   same then. Deadlines advance by whole periods from the old one to the first after now, so a unit's periods
-//!   stay aligned to its insertion (`rt_update_deadline`). The queue of replenishments is ordered by time only;
-//!   Xen's is ordered by level first, which refills a demoted unit late.
+//! - **State.** Each unit has a budget and a period, and now: budget left, a current deadline, which is the
+//!   end of its current period, and a priority level, normally 0.
+//! - **Urgency** = (level, deadline), smaller first. The most urgent ready units with budget run on the
+//!   pool's processors, within their affinities.
+//! - **Consumption.** Running consumes budget exactly, in nanoseconds; sleeping and waiting keep it. Overrun
+//!   (a late preemption) is forgiven: the budget stops at 0.
+//! - **Exhaustion.** A unit without `extratime` waits for its next period. With `extratime` (Xen's default;
+//!   Xen 4.5, that of the paper, had none) it gets a full budget at once, one level further down, as often as
+//!   need be.
+//! - **Replenishment.** At its deadline an awake unit gets level 0, a full budget and the next deadline; what
+//!   it had left is lost. A sleeping unit is left alone, and if its deadline has passed when it wakes, it
+//!   gets the same then. Deadlines advance by whole periods from the old one to the first after now, so a
+//!   unit's periods stay aligned to its insertion (`rt_update_deadline`). The queue of replenishments is
+//!   ordered by time only; Xen's is ordered by level first, which refills a demoted unit late.
 //! - **Ties** are first come, first served: a unit goes behind its equals when it gets ready or its urgency
-//!   changes, also by exhaustion. Otherwise a running unit keeps its processor against equals, and a displaced
-//!   one its place. (In Xen a running unit loses to an equal one whenever its processor happens to schedule.)
-//! - **Preemption.** A unit that gets ready tickles its previous processor if idle, any idle one, or the one that
-//!   runs the least urgent unit if strictly less urgent; processors already tickled are skipped. The same goes
-//!   for a displaced unit, and for the head of the queue when a running unit becomes less urgent by a
-//!   replenishment. See [`crate::run_queue`].
+//!   changes, also by exhaustion. Otherwise a running unit keeps its processor against equals, and a
+//!   displaced one its place. (In Xen a running unit loses to an equal one whenever its processor happens to
+//!   schedule.)
+//! - **Preemption.** A unit that gets ready tickles its previous processor if idle, any idle one, or the one
+//!   that runs the least urgent unit if strictly less urgent; processors already tickled are skipped. The
+//!   same goes for a displaced unit, and for the head of the queue when a running unit becomes less urgent by
+//!   a replenishment. See [`crate::run_queue`].
 //! - **New parameters** take effect at the next replenishment, a new affinity at once.
 
 use alloc::boxed::Box;

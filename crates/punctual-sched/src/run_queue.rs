@@ -1,4 +1,5 @@
-//! The run queue that the dynamic-priority policies share: the most urgent units of a pool get its processors.
+//! The run queue that the dynamic-priority policies share: the most urgent units of a pool get its
+//! processors.
 //!
 //! One queue for the whole pool, ordered by an urgency `K` (smaller is more urgent) and FIFO among equals; a
 //! running unit is not in the queue. A unit may be restricted to some processors, so the queue is kept as one
@@ -6,14 +7,14 @@
 //! one without affinities, one or two when units are pinned.
 //!
 //! **Tickle.** A unit that becomes ready, or is displaced, asks for one processor in the order of Xen's
-//! `runq_tickle` (`xen/common/sched/rt.c`): its previous processor if idle, any idle one, the one that runs the
-//! least urgent unit if that is strictly less urgent. Processors already tickled are skipped, since they will
-//! look at the queue anyway. Xen leaves one gap there: a processor tickled for X may find that Y, which may run
-//! nowhere else, is more urgent, and nobody looks for a processor for X again. Here X asks again.
+//! `runq_tickle` (`xen/common/sched/rt.c`): its previous processor if idle, any idle one, the one that runs
+//! the least urgent unit if that is strictly less urgent. Processors already tickled are skipped, since they
+//! will look at the queue anyway. Xen leaves one gap there: a processor tickled for X may find that Y, which
+//! may run nowhere else, is more urgent, and nobody looks for a processor for X again. Here X asks again.
 //!
 //! **Place in the queue.** A unit is put behind its equals when it becomes ready or its urgency changes; it
-//! keeps its place when it is displaced. A running unit keeps its processor against equals, unless it has been
-//! demoted (exhaustion, end of a time slice).
+//! keeps its place when it is displaced. A running unit keeps its processor against equals, unless it has
+//! been demoted (exhaustion, end of a time slice).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -268,8 +269,9 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
         }
     }
 
-    /// Gives `cpu` the most urgent unit that may run there: the current one unless it is not ready, may not run
-    /// there any more, or a strictly more urgent one waits (an equal one, if the current unit was demoted).
+    /// Gives `cpu` the most urgent unit that may run there: the current one unless it is not ready, may not
+    /// run there any more, or a strictly more urgent one waits (an equal one, if the current unit was
+    /// demoted).
     #[inline]
     pub fn pick(&mut self, cpu: CpuId, resched: &mut CpuSet) -> Option<UnitId> {
         let processor = &mut self.processors[cpu.index()];
@@ -331,7 +333,8 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
         }
     }
 
-    /// The unit has lost its processor; if it is still ready it queues at its old place and looks for another.
+    /// The unit has lost its processor; if it is still ready it queues at its old place and looks for
+    /// another.
     fn put_back(&mut self, unit: UnitId, resched: &mut CpuSet) {
         let member = &mut self.members[unit.index()];
         member.cpu = NONE;
@@ -349,7 +352,8 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
         }
     }
 
-    /// Finds a processor that should take the waiting `unit`, in the order given in the module's documentation.
+    /// Finds a processor that should take the waiting `unit`, in the order given in the module's
+    /// documentation.
     fn tickle(&mut self, unit: UnitId, resched: &mut CpuSet) {
         let member = &self.members[unit.index()];
         let allowed = self.affinities.cpus(member.class);

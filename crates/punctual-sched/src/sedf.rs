@@ -3,14 +3,15 @@
 //! Sources: `vmm-io` s.4.4, `rt-xen` s.3.1, and Xen 4.0's `xen/common/sched_sedf.c` where they are silent.
 //!
 //! # Rules
-//! - **State.** Each unit has a slice and a period, and now: slice left and a deadline, the end of its current
-//!   period. It lives on one processor: SEDF does not balance. Its home is the processor of its affinity with
-//!   the least utilisation reserved when it is inserted.
+//! - **State.** Each unit has a slice and a period, and now: slice left and a deadline, the end of its
+//!   current period. It lives on one processor: SEDF does not balance. Its home is the processor of its
+//!   affinity with the least utilisation reserved when it is inserted.
 //! - **Urgency.** Among the ready units of a processor with slice left, the earliest deadline runs.
-//! - **Consumption.** Running consumes the slice exactly; sleeping and waiting keep it (as a deferrable server,
-//!   `rt-xen` s.3.1). A unit without extratime that overruns its slice has that much less in the next period.
-//! - **Return.** At its deadline an awake unit gets a full slice, not added to what it had, and a deadline one
-//!   period later.
+//! - **Consumption.** Running consumes the slice exactly; sleeping and waiting keep it (as a deferrable
+//!   server, `rt-xen` s.3.1). A unit without extratime that overruns its slice has that much less in the next
+//!   period.
+//! - **Return.** At its deadline an awake unit gets a full slice, not added to what it had, and a deadline
+//!   one period later.
 //! - **Wake-up.** Before its deadline a unit goes on with the slice and the deadline it has. After it, a new
 //!   period starts with the wake-up: full slice, deadline one period from now. Xen's source compares several
 //!   rules and takes this one for late wake-ups ("long unblocking", 2b): a shift to later never disturbs EDF.
@@ -20,10 +21,10 @@
 //! - **Extratime.** A unit with `extratime` and no slice left may run when no unit with slice left wants to,
 //!   round robin with turns of 500 us (`EXTRA_QUANTUM`), which is what Xen's utilisation-weighted queue does
 //!   for equal weights. Spare time is not charged to the slice. A slice of 0 with extratime is a best-effort
-//!   unit, the default of Xen 4.0. Xen leaves gaps shorter than 500 us before the next period unused; here they
-//!   are used.
-//! - **Ties** are first come, first served. A running unit keeps its processor against equals, a displaced one
-//!   its place.
+//!   unit, the default of Xen 4.0. Xen leaves gaps shorter than 500 us before the next period unused; here
+//!   they are used.
+//! - **Ties** are first come, first served. A running unit keeps its processor against equals, a displaced
+//!   one its place.
 //! - **New parameters** take effect with the next period, a new affinity at once.
 
 use alloc::boxed::Box;

@@ -77,7 +77,8 @@ fn no_decision_of_any_policy_allocates() {
                     policy.wake(now, unit, &mut resched);
                 }
             }
-            // Every processor picks at every step; of those that a pick asks for, the rest pick with the next.
+            // Every processor picks at every step; of those that a pick asks for, the rest pick with the
+            // next.
             for (cpu, unit) in running.iter_mut().enumerate() {
                 *unit = policy.pick(now, CpuId(cpu as u32), &mut resched).run.charged();
             }

@@ -1,5 +1,5 @@
-//! CBS: exact timelines of every rule, and the isolation that it is for. The excerpts of the guide that builds it
-//! are checked against the source.
+//! CBS: exact timelines of every rule, and the isolation that it is for. The excerpts of the guide that
+//! builds it are checked against the source.
 
 mod common;
 
@@ -122,8 +122,9 @@ fn every_rust_excerpt_of_the_guide_is_in_the_source() {
 }
 
 proptest! {
-    /// Bandwidth isolation: a task of C <= Q every T meets its deadlines beside neighbours that release whatever
-    /// they like, as long as the bandwidths add up to at most one. (Q is reserved whole, so C = Q is the hardest.)
+    /// Bandwidth isolation: a task of C <= Q every T meets its deadlines beside neighbours that release
+    /// whatever they like, as long as the bandwidths add up to at most one. (Q is reserved whole, so C = Q is
+    /// the hardest.)
     #[test]
     fn a_periodic_task_in_its_server_misses_nothing_whatever_the_others_do(
         own in (1u64..6, 0u64..10),

@@ -255,7 +255,8 @@ fn processors_that_become_idle_together_take_all_that_waits() {
     }
 }
 
-/// Processor 0 is called for `x`, while `y`, in a worse state, waits in its own queue and processor 2 goes idle.
+/// Processor 0 is called for `x`, while `y`, in a worse state, waits in its own queue and processor 2 goes
+/// idle.
 #[test]
 fn a_processor_that_steals_offers_what_it_leaves_in_its_own_queue() {
     let on = |cpus: &[u32]| {

@@ -107,8 +107,8 @@ fn extratime_continues_one_level_down_and_returns_at_the_replenishment() {
     busy(&mut driver, &extra(2, 10));
     busy(&mut driver, &extra(4, 20));
     driver.run_until(at_ms(14));
-    // 0 is first by its deadline, 1 has a level-0 budget until 6; then 0 (level 1, due 10) twice, 1 at level 1
-    // ranks before 0 at level 2. At 10 unit 0 is back on level 0.
+    // 0 is first by its deadline, 1 has a level-0 budget until 6; then 0 (level 1, due 10) twice, 1 at level
+    // 1 ranks before 0 at level 2. At 10 unit 0 is back on level 0.
     assert_eq!(driver.timeline(0, MS), "0:0-2 1:2-6 0:6-8 1:8-10 0:10-12 1:12-14");
 }
 

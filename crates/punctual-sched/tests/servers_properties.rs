@@ -1,5 +1,5 @@
-//! Properties of the servers on random units with random work; the reference driver's invariants (budget, work
-//! conservation, charged time) hold with each of them.
+//! Properties of the servers on random units with random work; the reference driver's invariants (budget,
+//! work conservation, charged time) hold with each of them.
 
 mod common;
 
@@ -97,8 +97,8 @@ fn held(driver: &Driver<Servers<Sporadic>>, unit: UnitId) -> Duration {
     driver.policy.account(unit).left.expect("kept") + driver.policy.rule().pending(unit)
 }
 
-/// The most that `spans` of a unit cover in any window of length `period`. It is reached by a window that starts
-/// with a span or ends with one.
+/// The most that `spans` of a unit cover in any window of length `period`. It is reached by a window that
+/// starts with a span or ends with one.
 fn busiest_window<P: Policy + ?Sized>(driver: &Driver<P>, unit: UnitId, period: Duration) -> Duration {
     let spans = driver.gantt.iter().filter(|span| span.run == Run::Unit(unit));
     let starts =

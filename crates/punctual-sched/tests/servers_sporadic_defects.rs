@@ -13,10 +13,10 @@ use punctual_sched::{
 const MS: Duration = Duration::from_ms(1);
 const CPU: CpuId = CpuId(0);
 
-/// POSIX SCHED_SPORADIC (IEEE Std 1003.1, "Scheduling Policies") on one processor, in as far as the defects need
-/// it. The consumption between *activation* (the unit becomes ready with budget, or gets budget while ready) and the
-/// next blocking or exhaustion, preemptions included, comes back in one piece one period after the
-/// activation; time executed beyond the budget is part of it; a refill is cut at the initial budget. An
+/// POSIX SCHED_SPORADIC (IEEE Std 1003.1, "Scheduling Policies") on one processor, in as far as the defects
+/// need it. The consumption between *activation* (the unit becomes ready with budget, or gets budget while
+/// ready) and the next blocking or exhaustion, preemptions included, comes back in one piece one period after
+/// the activation; time executed beyond the budget is part of it; a refill is cut at the initial budget. An
 /// exhausted unit goes on at its low priority, if it has one.
 #[derive(Default)]
 struct Posix {
@@ -187,8 +187,8 @@ fn sporadic() -> Servers<Sporadic> {
     Servers::new(1, Settings::from_options(&options).expect("valid"), Sporadic::new(32))
 }
 
-/// A unit of 4 ms in 10 ms uses its budget in two pieces of 2 ms; the machine enforces the end of every slice 1 ms
-/// late. Returns the most the unit held at any time and how long it ran in each 10 ms.
+/// A unit of 4 ms in 10 ms uses its budget in two pieces of 2 ms; the machine enforces the end of every slice
+/// 1 ms late. Returns the most the unit held at any time and how long it ran in each 10 ms.
 fn with_late_enforcement(policy: &mut dyn Held) -> (Duration, [Duration; 10]) {
     let mut resched = CpuSet::new(1);
     let unit = policy.insert(at_ms(0), &server_ms(4, 10, 1)).expect("valid");
@@ -258,7 +258,8 @@ fn premature_replenishment_a_preempted_run_comes_back_early_under_posix_but_not_
     assert_eq!(with_a_preemption(sporadic()), MS * 4);
 }
 
-/// An exhausted unit beside one that is less urgent than even its low priority: what the other gets in 100 ms.
+/// An exhausted unit beside one that is less urgent than even its low priority: what the other gets in 100
+/// ms.
 fn beside_an_overloaded_unit<P: Policy>(policy: P, lower: impl Fn(&mut P, UnitId)) -> Duration {
     let mut driver = Driver::new(Box::new(policy), 1, WorkConservation::Never);
     let overloaded = driver.insert(&server_ms(2, 10, 1));

@@ -1,6 +1,7 @@
 //! Each server's schedule, instant by instant, on examples small enough to draw by hand.
 //!
-//! Timelines are in milliseconds: `0:0-2` unit 0 runs, `(0):2-3` the processor idles for unit 0, `-` it idles.
+//! Timelines are in milliseconds: `0:0-2` unit 0 runs, `(0):2-3` the processor idles for unit 0, `-` it
+//! idles.
 
 mod common;
 
@@ -308,8 +309,8 @@ fn quantum_accounting_never_charges_runs_below_half_a_quantum_and_so_breaks_isol
     // A share of 10 % is 10 ms in 100 ms.
     assert_eq!(bursts("exact", 400), MS * 10);
     assert_eq!(bursts("quantum", 400), MS * 40);
-    // From half a quantum on it charges a whole one: the first burst uses up the first budget; later budgets meet
-    // a queue of bursts and are spent in one run of 1 ms each.
+    // From half a quantum on it charges a whole one: the first burst uses up the first budget; later budgets
+    // meet a queue of bursts and are spent in one run of 1 ms each.
     assert_eq!(bursts("quantum", 500), Duration::from_us(500) + MS * 9);
     assert_eq!(bursts("exact", 500), MS * 10);
 }

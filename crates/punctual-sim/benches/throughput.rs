@@ -48,8 +48,8 @@ fn loaded(path: &str) -> Host {
     file::load(&path, &overrides).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// A packet event is a packet through one of the stages TX, softnet and RX; what else the machine does for it (sending,
-/// rings, links, events, receiving, scheduling) is in the time, not in the count.
+/// A packet event is a packet through one of the stages TX, softnet and RX; what else the machine does for it
+/// (sending, rings, links, events, receiving, scheduling) is in the time, not in the count.
 fn bench_packets(c: &mut Criterion) {
     let mut group = c.benchmark_group("packets");
     group.sample_size(10);

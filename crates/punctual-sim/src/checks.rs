@@ -176,8 +176,8 @@ impl<T: TraceSink> Machine<'_, T> {
         }
     }
 
-    /// Processors of the scheduler that were asked to pick and have not yet: vCPUs without power. Each takes one
-    /// of the waiting units with it, also when another vCPU of the guest has power by then.
+    /// Processors of the scheduler that were asked to pick and have not yet: vCPUs without power. Each takes
+    /// one of the waiting units with it, also when another vCPU of the guest has power by then.
     fn asked(&self, sched: usize) -> usize {
         let procs = self.scheds[sched].procs.iter().map(|&proc| &self.procs[proc as usize]);
         procs.filter(|p| p.pending || p.resched).count()

@@ -149,8 +149,8 @@ fn an_smp_guest_uses_its_vcpus_in_parallel() {
     assert_eq!((max_response_ns(&results, a), max_response_ns(&results, b)), (8_000_000, 8_000_000));
 }
 
-/// The guest calls the vCPU on which its task ran last. That one waits behind other domains; the guest's other
-/// vCPU idles meanwhile, which is no fault of the guest's scheduler.
+/// The guest calls the vCPU on which its task ran last. That one waits behind other domains; the guest's
+/// other vCPU idles meanwhile, which is no fault of the guest's scheduler.
 #[test]
 fn a_guest_whose_called_vcpu_waits_for_a_processor_may_idle_on_another_one() {
     let mut host = pooled(2, ms(100), policy("rtds"));

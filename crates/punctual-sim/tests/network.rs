@@ -28,8 +28,8 @@ fn longest(flow: &FlowResult, segment: Segment) -> u64 {
     part.map_or(0, |s| s.time.max().as_ns())
 }
 
-/// Driver and guests on a processor each, the costs easy to add up: 1 us to send, 2 us to receive, 3, 4 and 5 us in the
-/// stages, 100 ns an event, 200 ns an interrupt, 300 ns a round.
+/// Driver and guests on a processor each, the costs easy to add up: 1 us to send, 2 us to receive, 3, 4 and 5
+/// us in the stages, 100 ns an event, 200 ns an interrupt, 300 ns a round.
 fn quiet(guests: usize, more: &str) -> String {
     let mut text = format!(
         "duration = '1s'
@@ -255,8 +255,8 @@ fn a_chain_that_is_late_misses() {
     assert_eq!(chain.jobs.tardiness.max().as_ns(), 300 * US + LOCAL - 310 * US);
 }
 
-/// rtca Fig. 6 in the machine: a packet takes 10 us in each stage; sending and receiving take the least that a file
-/// allows, 100 ns each.
+/// rtca Fig. 6 in the machine: a packet takes 10 us in each stage; sending and receiving take the least that
+/// a file allows, 100 ns each.
 fn figure_6(discipline: &str) -> Vec<Vec<u64>> {
     let mut text = String::from(
         "duration = '100ms'

@@ -34,7 +34,8 @@ fn a_budget_holds_though_the_processor_is_idle_otherwise() {
         bench.spin("a", &server(2_000, 10_000, 1));
         let (shares, report) = bench.run(SECOND);
         println!("{policy}: {} ppm of the processor", shares[0]);
-        // Late looks are paid back, so more is never possible; less is, on a machine that is busy with other things.
+        // Late looks are paid back, so more is never possible; less is, on a machine that is busy with other
+        // things.
         assert!((100_000..=212_000).contains(&shares[0]), "{policy}: {} ppm of the processor", shares[0]);
         assert_eq!(report.restored.failures, Vec::<String>::new());
     }
@@ -53,8 +54,8 @@ fn a_hog_takes_nothing_from_a_less_urgent_budget() {
     }
 }
 
-/// A look at the end of every slice must leave the units time for the next: in a slow build a look takes longer than the
-/// rest of a slice.
+/// A look at the end of every slice must leave the units time for the next: in a slow build a look takes
+/// longer than the rest of a slice.
 #[test]
 fn credit_with_short_slices_shares_the_processor() {
     let Some(_turn) = needs() else { return };
@@ -105,8 +106,8 @@ fn a_unit_that_ends_leaves_the_others_alone() {
     assert_eq!(report.units.len(), 1);
 }
 
-/// Whoever sleeps loses its budget under polling; it must get the next one, though others came meanwhile and it was parked by
-/// priority.
+/// Whoever sleeps loses its budget under polling; it must get the next one, though others came meanwhile and
+/// it was parked by priority.
 #[test]
 fn a_unit_that_slept_while_another_came_gets_its_budgets_again() {
     let Some(_turn) = needs() else { return };
@@ -158,8 +159,9 @@ fn new_parameters_count_while_it_runs() {
     assert!(shares[0] > 350_000, "{} ppm of the 500,000 that it was given", shares[0]);
 }
 
-/// A fork takes a lock that whoever moves a process waits for, holding the cgroup lock, for which the enforcer waits that
-/// should park the hog that keeps the fork from the processor. It takes some luck to meet that; then the report says so.
+/// A fork takes a lock that whoever moves a process waits for, holding the cgroup lock, for which the
+/// enforcer waits that should park the hog that keeps the fork from the processor. It takes some luck to meet
+/// that; then the report says so.
 #[test]
 fn a_fork_that_is_preempted_beside_moves_by_others_does_not_hang_enforcement() {
     let Some(_turn) = needs() else { return };
@@ -201,8 +203,8 @@ fn units_that_come_and_go_leak_nothing() {
     assert_eq!(report.restored.failures, Vec::<String>::new());
 }
 
-/// Moving threads between cgroups waits for RCU with the lock held that parking needs: where a unit spins above RCU's
-/// threads, that takes as long as the fair server lets it, a second.
+/// Moving threads between cgroups waits for RCU with the lock held that parking needs: where a unit spins
+/// above RCU's threads, that takes as long as the fair server lets it, a second.
 #[test]
 fn the_kernels_rcu_threads_stay_off_the_pool_for_the_time_of_a_run() {
     let Some(_turn) = needs() else { return };

@@ -1,4 +1,5 @@
-//! `punctual report` and the options called `--report`: one page from one command or from files, and what is refused.
+//! `punctual report` and the options called `--report`: one page from one command or from files, and what is
+//! refused.
 
 use std::fs;
 use std::path::{Path, PathBuf};

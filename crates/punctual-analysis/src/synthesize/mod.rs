@@ -1,14 +1,15 @@
 //! The smallest budgets that guarantee every deadline.
 //!
-//! The tests of [`crate::analyse`] are the judge: nothing here knows how a policy works beyond whether its servers have
-//! priorities. What makes the search short is that a vCPU's tasks need no less when others take more. So smallest
-//! budgets are found one by one from below, the most urgent vCPU first, and repeated where everybody affects everybody.
-//! Orders of priority, periods and processors are chosen by branch and bound over such solutions, starting from
-//! Audsley's assignment (Audsley 1991; for servers Davis & Burns, *An Investigation into Server Parameter Selection for
-//! Hierarchical Fixed Priority Pre-emptive Systems*, RTNS 2008).
+//! The tests of [`crate::analyse`] are the judge: nothing here knows how a policy works beyond whether its
+//! servers have priorities. What makes the search short is that a vCPU's tasks need no less when others take
+//! more. So smallest budgets are found one by one from below, the most urgent vCPU first, and repeated where
+//! everybody affects everybody. Orders of priority, periods and processors are chosen by branch and bound
+//! over such solutions, starting from Audsley's assignment (Audsley 1991; for servers Davis & Burns, *An
+//! Investigation into Server Parameter Selection for Hierarchical Fixed Priority Pre-emptive Systems*, RTNS
+//! 2008).
 //!
-//! The chosen host is analysed again as a whole before it is returned, and no budget in it can be smaller by one
-//! granule.
+//! The chosen host is analysed again as a whole before it is returned, and no budget in it can be smaller by
+//! one granule.
 
 mod place;
 mod search;
@@ -33,8 +34,8 @@ use trial::Trial;
 pub enum Periods {
     /// Those of the file.
     Given,
-    /// The best of these for each vCPU; if there are none, of the file's, of whole ms in steps of 1, 2, 5, and of those
-    /// that divide the periods of the vCPU's tasks.
+    /// The best of these for each vCPU; if there are none, of the file's, of whole ms in steps of 1, 2, 5,
+    /// and of those that divide the periods of the vCPU's tasks.
     Free(Vec<Duration>),
 }
 
@@ -125,7 +126,8 @@ pub struct Synthesis {
     pub host: Host,
     /// One entry per unit with a budget, in the host's order.
     pub chosen: Vec<Chosen>,
-    /// Is there nothing cheaper with the given choices, as far as the tests can tell? Otherwise the search ended early.
+    /// Is there nothing cheaper with the given choices, as far as the tests can tell? Otherwise the search
+    /// ended early.
     pub exact: bool,
     /// The analysis of the host.
     pub report: Report,

@@ -1,4 +1,5 @@
-//! Units that share processors: in which order of priority, with which periods, and with which smallest budgets.
+//! Units that share processors: in which order of priority, with which periods, and with which smallest
+//! budgets.
 
 use super::trial::{Placed, Trial};
 use super::{Failure, Stopped, name_of};
@@ -48,7 +49,8 @@ pub(super) fn solve_within(
     let mut search = Search::new(trial, units, processors, effort);
     if search.free_order {
         if search.all_given {
-            // The file's order is as good a guess as any, and so much faster to search that it bounds the rest.
+            // The file's order is as good a guess as any, and so much faster to search that it bounds the
+            // rest.
             search.free_order = false;
             search.descend(&[])?;
             (search.free_order, search.exact) = (true, true);
@@ -158,8 +160,8 @@ impl<'t, 'a> Search<'t, 'a> {
         self.settle(list)
     }
 
-    /// Raises budgets until everybody has the smallest that suffices beside the others; from below, so nobody gets
-    /// more than in any other solution.
+    /// Raises budgets until everybody has the smallest that suffices beside the others; from below, so nobody
+    /// gets more than in any other solution.
     fn settle(&mut self, mut list: Vec<Placed>) -> Result<Option<Vec<Placed>>, Stopped> {
         loop {
             let mut changed = false;
@@ -199,8 +201,8 @@ impl<'t, 'a> Search<'t, 'a> {
 
     /// Branch and bound: all that may follow after `list`, the most promising first.
     ///
-    /// What a unit needs right after the list is the least it can need anywhere later, so the sum of these is a lower
-    /// bound, and a unit that cannot be guaranteed there never can.
+    /// What a unit needs right after the list is the least it can need anywhere later, so the sum of these is
+    /// a lower bound, and a unit that cannot be guaranteed there never can.
     fn descend(&mut self, list: &[Placed]) -> Result<(), Stopped> {
         let there = |unit: &Unit| list.iter().any(|placed| placed.unit == *unit);
         let left: Vec<Unit> = self.units.iter().copied().filter(|unit| !there(unit)).collect();
@@ -255,8 +257,8 @@ impl<'t, 'a> Search<'t, 'a> {
         Ok(())
     }
 
-    /// Audsley's assignment: the least urgent place goes to the unit that needs least more there than alone, and so on
-    /// upwards. Budgets of those above are what the round before found.
+    /// Audsley's assignment: the least urgent place goes to the unit that needs least more there than alone,
+    /// and so on upwards. Budgets of those above are what the round before found.
     fn audsley(&mut self) -> Result<(), Stopped> {
         let mut current: Vec<Placed> = Vec::new();
         for unit in self.units.clone() {

@@ -172,11 +172,11 @@ impl<'a> Trial<'a> {
         Ok(analysis.tasks.values().all(|task| task.verdict.is_guaranteed()))
     }
 
-    /// The smallest budget, a multiple of the granularity and at least what it has, with which the unit at `at` holds
-    /// its deadlines beside the others of the list.
+    /// The smallest budget, a multiple of the granularity and at least what it has, with which the unit at
+    /// `at` holds its deadlines beside the others of the list.
     ///
-    /// Too little is eaten up by the scheduler itself; then more budget helps its tasks; beyond some point it is not
-    /// guaranteed itself.
+    /// Too little is eaten up by the scheduler itself; then more budget helps its tasks; beyond some point it
+    /// is not guaranteed itself.
     pub(super) fn smallest(
         &mut self,
         list: &[Placed],
@@ -223,8 +223,8 @@ impl<'a> Trial<'a> {
         Ok((delivery == Delivery::Sure && hold).then_some(low * granule))
     }
 
-    /// Why a unit's tasks do not hold their deadlines beside the others of the list, with the largest budget that it
-    /// surely gets.
+    /// Why a unit's tasks do not hold their deadlines beside the others of the list, with the largest budget
+    /// that it surely gets.
     pub(super) fn why_not(&mut self, list: &[Placed], at: usize, processors: usize) -> Vec<String> {
         self.apply(list);
         let Placed { unit, period, .. } = list[at];

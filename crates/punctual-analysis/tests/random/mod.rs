@@ -121,7 +121,8 @@ pub fn random_server(
     params
 }
 
-/// Tasks that ask for a good part of the share (in thousandths of a processor), on several vCPUs mostly pinned.
+/// Tasks that ask for a good part of the share (in thousandths of a processor), on several vCPUs mostly
+/// pinned.
 pub fn random_tasks(
     random: &mut Random,
     host: &mut Host,

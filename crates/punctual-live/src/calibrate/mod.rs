@@ -1,9 +1,10 @@
 //! What scheduling costs on this machine, for the simulator's [`Overheads`](punctual_model::host::Overheads).
 //!
-//! Each cost is measured many times and kept as a distribution; the medians are what the simulator takes, since it has
-//! one number for each. Threads that measure sleep and wake in turn and never spin, so that a SCHED_FIFO one cannot hold
-//! a processor; the caller's own affinity and priority stay as they are. The method for switches is that of
-//! McVoy & Staelin, *lmbench* (USENIX 1996, s.6.6): a round trip through pipes less the cost of the calls.
+//! Each cost is measured many times and kept as a distribution; the medians are what the simulator takes,
+//! since it has one number for each. Threads that measure sleep and wake in turn and never spin, so that a
+//! SCHED_FIFO one cannot hold a processor; the caller's own affinity and priority stay as they are. The
+//! method for switches is that of McVoy & Staelin, *lmbench* (USENIX 1996, s.6.6): a round trip through pipes
+//! less the cost of the calls.
 
 mod decision;
 mod session;
@@ -171,8 +172,8 @@ impl Calibration {
         Some(measurement.times.quantile_ppm(500_000))
     }
 
-    /// The keys of `[machine.overheads]` that were measured, with their medians. `context_switch` is that between
-    /// SCHED_FIFO threads where they were permitted.
+    /// The keys of `[machine.overheads]` that were measured, with their medians. `context_switch` is that
+    /// between SCHED_FIFO threads where they were permitted.
     pub fn overheads(&self) -> Vec<(&'static str, Duration)> {
         let switch = self.median(Id::SwitchFifo).or_else(|| self.median(Id::SwitchNormal));
         let all = [

@@ -99,11 +99,11 @@ pub(super) fn on<T: Send>(
     })
 }
 
-/// Two threads wake each other in turn through pipes. Half a round trip without the system calls is a switch, when they
-/// share a processor; from just before the first write to just after the other's read is a wake-up.
+/// Two threads wake each other in turn through pipes. Half a round trip without the system calls is a switch,
+/// when they share a processor; from just before the first write to just after the other's read is a wake-up.
 ///
-/// With `urgent` the woken thread is SCHED_FIFO, and more urgent than the other, if that shares its processor. Both
-/// sleep while the other runs: nobody spins.
+/// With `urgent` the woken thread is SCHED_FIFO, and more urgent than the other, if that shares its
+/// processor. Both sleep while the other runs: nobody spins.
 fn ping_pong(
     session: &mut Session<'_>,
     waker: usize,
@@ -150,7 +150,8 @@ fn ping_pong(
 /// Bytes of a cache line: one is touched in each.
 const LINE: usize = 64;
 
-/// A thread passes over its working set after a sleep, on the processor where it did so before or on another one.
+/// A thread passes over its working set after a sleep, on the processor where it did so before or on another
+/// one.
 fn migration(session: &mut Session<'_>, options: &Options) -> Result<(), Failure> {
     let Some(other) = options.other else {
         session.skip(Id::Migration, &one_processor());
@@ -195,7 +196,8 @@ fn migration(session: &mut Session<'_>, options: &Options) -> Result<(), Failure
     })
 }
 
-/// Passes over its memory whenever it is told to, says how long that took, and passes again to have it at hand.
+/// Passes over its memory whenever it is told to, says how long that took, and passes again to have it at
+/// hand.
 fn pass_on_order(
     memory: &[u8],
     mut order: PipeReader,

@@ -11,8 +11,8 @@ const CPUS_MAX: usize = 8192;
 pub struct Cpus(BTreeSet<usize>);
 
 impl Cpus {
-    /// Reads a list: numbers and ranges with commas between them, a range with an optional stride
-    /// (`0-7:1/2`: one of every two), `N` for the last processor of `count`, `all`. An empty text is the empty set.
+    /// Reads a list: numbers and ranges with commas between them, a range with an optional stride (`0-7:1/2`:
+    /// one of every two), `N` for the last processor of `count`, `all`. An empty text is the empty set.
     /// Source: Linux, `Documentation/admin-guide/kernel-parameters.rst`, "cpu lists".
     pub fn parse_list(text: &str, count: usize) -> Option<Cpus> {
         let mut set = BTreeSet::new();

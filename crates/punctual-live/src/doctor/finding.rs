@@ -62,8 +62,8 @@ pub enum Change {
         path: PathBuf,
         /// What to write.
         value: String,
-        /// What puts the present state back. Not always what the file reads: `always [madvise] never` is put back
-        /// by `madvise`.
+        /// What puts the present state back. Not always what the file reads: `always [madvise] never` is put
+        /// back by `madvise`.
         restore: String,
         /// Why, in a phrase.
         why: String,

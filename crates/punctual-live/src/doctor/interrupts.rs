@@ -230,7 +230,8 @@ fn irq_threads(machine: &Machine) -> Result<Outcome, Unreadable> {
     Ok(Outcome::note(named(&threads)).fix(fix).readings(evidence))
 }
 
-/// The kernel's own threads that stop a processor for migration and hotplug: above everything by design, and idle.
+/// The kernel's own threads that stop a processor for migration and hotplug: above everything by design, and
+/// idle.
 fn is_stopper(thread: &Thread) -> bool {
     let name = &thread.stat.name;
     thread.stat.kernel && ["migration/", "idle_inject/", "cpuhp/"].iter().any(|start| name.starts_with(start))

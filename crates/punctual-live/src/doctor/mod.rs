@@ -1,8 +1,9 @@
 //! What on this host threatens latency: read-only checks of the kernel's settings.
 //!
-//! Every check is a function of a directory that stands for `/` and of the processors that pools use, so it is tested
-//! on made-up trees and works on a copy of another machine. Nothing here changes anything: a [`Finding`] carries the
-//! [`Change`]s that whoever implements [`Apply`] can make for the time of a run and put back.
+//! Every check is a function of a directory that stands for `/` and of the processors that pools use, so it
+//! is tested on made-up trees and works on a copy of another machine. Nothing here changes anything: a
+//! [`Finding`] carries the [`Change`]s that whoever implements [`Apply`] can make for the time of a run and
+//! put back.
 //!
 //! What cannot be read is [`Severity::Unknown`] with the file and the reason, never a guess.
 
@@ -71,8 +72,8 @@ impl Findings {
     }
 }
 
-/// Examines the machine whose files are below `root`. `pool` are the processors that pools use; `None`: all that are
-/// online but the first, or the only one.
+/// Examines the machine whose files are below `root`. `pool` are the processors that pools use; `None`: all
+/// that are online but the first, or the only one.
 ///
 /// # Errors
 /// When not even the list of processors can be read: then `root` is no Linux machine.
@@ -93,7 +94,8 @@ pub fn examine(root: Root, pool: Option<Cpus>) -> Result<Findings, Unreadable> {
     })
 }
 
-/// What a run may change for its time and put back: that of every finding worse than a note, in the order of reports.
+/// What a run may change for its time and put back: that of every finding worse than a note, in the order of
+/// reports.
 pub fn reversible_changes(findings: &Findings) -> Vec<Change> {
     findings.findings.iter().flat_map(|finding| finding.changes.iter().cloned()).collect()
 }

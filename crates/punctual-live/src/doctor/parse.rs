@@ -12,8 +12,8 @@ pub struct Interrupt {
     pub name: String,
 }
 
-/// The numbered lines of `/proc/interrupts`: those of devices. The architecture's own (`LOC`, `RES`, ...) cannot be
-/// moved and are left out.
+/// The numbered lines of `/proc/interrupts`: those of devices. The architecture's own (`LOC`, `RES`, ...)
+/// cannot be moved and are left out.
 pub fn interrupts(text: &str) -> Option<Vec<Interrupt>> {
     let mut lines = text.lines();
     let cpus: Vec<usize> = lines
@@ -29,7 +29,8 @@ fn interrupt(line: &str, cpus: &[usize]) -> Option<Interrupt> {
     let irq = irq.trim().parse().ok()?;
     let mut words = rest.split_whitespace();
     let counts = cpus.iter().map(|&cpu| Some((cpu, words.next()?.parse().ok()?))).collect::<Option<_>>()?;
-    // Chip, number within the chip with its trigger, then the names of the handlers; the first two may be missing.
+    // Chip, number within the chip with its trigger, then the names of the handlers; the first two may be
+    // missing.
     let name: Vec<&str> = words.collect();
     let is_trigger =
         |word: &&str| ["edge", "level", "fasteoi"].iter().any(|end| word.to_ascii_lowercase().ends_with(end));
@@ -56,7 +57,8 @@ pub fn processor_times(text: &str) -> Vec<ProcessorTime> {
     let line = |line: &str| {
         let (name, times) = line.split_once(' ')?;
         let cpu = name.strip_prefix("cpu")?.parse().ok()?;
-        // user, nice, system, idle, iowait, irq, softirq, steal; guest times come after and are counted in user.
+        // user, nice, system, idle, iowait, irq, softirq, steal; guest times come after and are counted in
+        // user.
         let times: Vec<u64> =
             times.split_whitespace().take(8).map(|t| t.parse().ok()).collect::<Option<_>>()?;
         let total = times.iter().fold(0u64, |sum, &t| sum.saturating_add(t));
@@ -183,7 +185,8 @@ pub fn cgroup_mount(mountinfo: &str, controller: &str) -> Option<CgroupMount> {
     })
 }
 
-/// The value of a kernel option in a build configuration: `y`, `m`, a number or text; `n` for one that is not set.
+/// The value of a kernel option in a build configuration: `y`, `m`, a number or text; `n` for one that is not
+/// set.
 pub fn config_option<'a>(config: &'a str, name: &str) -> Option<&'a str> {
     config.lines().find_map(|line| match line.strip_prefix("# ") {
         Some(comment) => (comment.strip_suffix(" is not set")? == name).then_some("n"),
@@ -197,8 +200,8 @@ pub fn kernel_version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// The choice in force where a file shows all with brackets around one: `always [madvise] never`, or round ones,
-/// `none (full)`.
+/// The choice in force where a file shows all with brackets around one: `always [madvise] never`, or round
+/// ones, `none (full)`.
 pub fn chosen(text: &str) -> Option<&str> {
     text.split_whitespace().find_map(|word| {
         let inside = |open, close| word.strip_prefix(open)?.strip_suffix(close);

@@ -1,5 +1,5 @@
-//! Reading a machine's files from a directory that stands for `/`: the machine's own root, a copy that was taken
-//! elsewhere, or a tree made for a test.
+//! Reading a machine's files from a directory that stands for `/`: the machine's own root, a copy that was
+//! taken elsewhere, or a tree made for a test.
 
 use std::fmt;
 use std::fs::{self, OpenOptions};

@@ -1,6 +1,6 @@
 //! Writes initramfs archives: cpio in the `newc` format, as Linux' `Documentation/driver-api/early-userspace/
-//! buffer-format.rst` defines it. Every time, owner and inode number is fixed, so that the same contents make the
-//! same bytes.
+//! buffer-format.rst` defines it. Every time, owner and inode number is fixed, so that the same contents make
+//! the same bytes.
 
 /// Kind and permissions of an entry, as `stat(2)` has them.
 const DIRECTORY: u32 = 0o040_755;
@@ -46,7 +46,8 @@ impl Archive {
         self.entries += 1;
         let links = if mode == DIRECTORY { 2 } else { 1 };
         let name_bytes = path.len() as u32 + 1;
-        // ino, mode, uid, gid, nlink, mtime, filesize, devmajor, devminor, rdevmajor, rdevminor, namesize, check
+        // ino, mode, uid, gid, nlink, mtime, filesize, devmajor, devminor, rdevmajor, rdevminor, namesize,
+        // check
         let size = contents.len() as u32;
         let fields = [self.entries, mode, 0, 0, links, 0, size, 0, 0, device.0, device.1, name_bytes, 0];
         self.bytes.extend_from_slice(b"070701");

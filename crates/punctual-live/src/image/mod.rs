@@ -1,8 +1,8 @@
 //! Guests to boot: a Linux kernel and an initramfs with busybox, the guest program and cyclictest.
 //!
 //! [`prepare`] makes them of Debian packages, which it downloads and unpacks, but does not install, and keeps
-//! them in the cache under names that follow from what went in. The first time takes a download of about 35 MB;
-//! later ones look whether the files are there.
+//! them in the cache under names that follow from what went in. The first time takes a download of about 35
+//! MB; later ones look whether the files are there.
 
 mod cpio;
 mod modules;
@@ -17,9 +17,9 @@ use crate::workload;
 /// The first process.
 const INIT: &str = include_str!("init.sh");
 
-/// The guest kernel's command line: what is said goes to the serial port, errors only; a panic ends QEMU; nothing
-/// that runs by itself now and then; real-time threads preempt the kernel; the time-stamp counter is the clock
-/// even if the guest was not scheduled for long.
+/// The guest kernel's command line: what is said goes to the serial port, errors only; a panic ends QEMU;
+/// nothing that runs by itself now and then; real-time threads preempt the kernel; the time-stamp counter is
+/// the clock even if the guest was not scheduled for long.
 const APPEND: &str =
     "console=ttyS0 quiet panic=-1 nowatchdog preempt=full tsc=reliable mitigations=off audit=0";
 

@@ -1,7 +1,7 @@
 //! Which kernel modules a guest needs, in the order in which they can be loaded.
 //!
-//! A package has no `modules.dep`: installing it would write that. But each module names those it needs in its
-//! section `.modinfo`, as strings of the form `key=value` that end with a zero byte.
+//! A package has no `modules.dep`: installing it would write that. But each module names those it needs in
+//! its section `.modinfo`, as strings of the form `key=value` that end with a zero byte.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -31,8 +31,8 @@ pub fn needs(contents: &[u8]) -> Vec<String> {
     names.split(',').filter(|name| !name.is_empty()).map(|name| name.replace('-', "_")).collect()
 }
 
-/// The wanted modules and all that they need, each after what it needs. What is neither in `modules` nor among
-/// the names `builtin` is an error.
+/// The wanted modules and all that they need, each after what it needs. What is neither in `modules` nor
+/// among the names `builtin` is an error.
 ///
 /// # Errors
 /// The name of the module that is missing.

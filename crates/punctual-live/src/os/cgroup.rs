@@ -1,10 +1,10 @@
 //! Control groups, version 2: where threads are frozen.
 //!
 //! Parking a thread means freezing the group it is in (Linux `Documentation/admin-guide/cgroup-v2.rst`,
-//! `cgroup.freeze`). Unlike SIGSTOP it works on single threads and stays invisible to the program; unlike a low
-//! priority it holds on an idle processor too; unlike version 1's freezer (100 to 300 us per write, which waits for an
-//! RCU grace period; measured on Linux 6.18) a write takes a few microseconds. Nothing else of cgroups is used:
-//! no controller is enabled, so limits of other groups stay as they are.
+//! `cgroup.freeze`). Unlike SIGSTOP it works on single threads and stays invisible to the program; unlike a
+//! low priority it holds on an idle processor too; unlike version 1's freezer (100 to 300 us per write, which
+//! waits for an RCU grace period; measured on Linux 6.18) a write takes a few microseconds. Nothing else of
+//! cgroups is used: no controller is enabled, so limits of other groups stay as they are.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -58,8 +58,8 @@ pub struct Group {
 }
 
 impl Group {
-    /// Makes the group at `directory` (or takes it as it is). A `threaded` one takes single threads of processes that
-    /// are in its parent.
+    /// Makes the group at `directory` (or takes it as it is). A `threaded` one takes single threads of
+    /// processes that are in its parent.
     ///
     /// # Errors
     /// As `mkdir(2)` and `write(2)`.
@@ -113,7 +113,8 @@ impl Group {
     }
 }
 
-/// The threads in the group at `directory` now, without those of groups below it. Takes no lock that a move holds.
+/// The threads in the group at `directory` now, without those of groups below it. Takes no lock that a move
+/// holds.
 ///
 /// # Errors
 /// The group is gone.
@@ -122,8 +123,8 @@ pub fn threads_in(directory: &Path) -> io::Result<Vec<i32>> {
     Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
 }
 
-/// Moves thread `tid` back to `group` (a path below `mount` as [`group_of`] gives). A process that is in another
-/// threaded domain must be moved as a whole first: see [`domain_of`].
+/// Moves thread `tid` back to `group` (a path below `mount` as [`group_of`] gives). A process that is in
+/// another threaded domain must be moved as a whole first: see [`domain_of`].
 ///
 /// # Errors
 /// As `write(2)`.

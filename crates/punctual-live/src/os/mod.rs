@@ -1,4 +1,5 @@
-//! The parts of Linux that enforcement touches. Everything that is read from `/proc` and `/sys` is parsed by pure functions.
+//! The parts of Linux that enforcement touches. Everything that is read from `/proc` and `/sys` is parsed by
+//! pure functions.
 
 pub mod cgroup;
 pub mod proc;

@@ -10,7 +10,8 @@ use punctual_sched::Duration;
 /// What `/proc/PID/stat` says of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// `R` running or runnable, `S` sleeping, `D` uninterruptible, `T` stopped, `t` traced, `Z` zombie, `X` dead.
+    /// `R` running or runnable, `S` sleeping, `D` uninterruptible, `T` stopped, `t` traced, `Z` zombie, `X`
+    /// dead.
     pub state: char,
     /// The parent process.
     pub parent: i32,
@@ -18,7 +19,8 @@ pub struct Stat {
     pub start_ticks: u64,
 }
 
-/// Parses a line of `/proc/PID/stat`. The name may contain blanks and parentheses, so fields count from the last one.
+/// Parses a line of `/proc/PID/stat`. The name may contain blanks and parentheses, so fields count from the
+/// last one.
 pub fn parse_stat(line: &str) -> Option<Stat> {
     let mut fields = line.get(line.rfind(')')? + 1..)?.split_ascii_whitespace();
     let state = fields.next()?.chars().next()?;
@@ -136,7 +138,8 @@ impl Reader {
 pub enum Sleep {
     /// `/proc/TID/wchan`: the kernel's function that it sleeps in, or 0 (1.5 us; `status` takes 7).
     Where(Reader),
-    /// The line `State:` of `/proc/TID/status`, for threads whose `wchan` this process may not see: it would always say 0.
+    /// The line `State:` of `/proc/TID/status`, for threads whose `wchan` this process may not see: it would
+    /// always say 0.
     State(Reader),
 }
 

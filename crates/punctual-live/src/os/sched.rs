@@ -50,7 +50,8 @@ impl Attributes {
         Attributes { policy: IDLE, ..Attributes::fifo(0) }
     }
 
-    /// `SCHED_DEADLINE` with implicit deadline. The kernel wants `SCHED_FLAG_RESET_ON_FORK` for threads that fork.
+    /// `SCHED_DEADLINE` with implicit deadline. The kernel wants `SCHED_FLAG_RESET_ON_FORK` for threads that
+    /// fork.
     pub const fn deadline(runtime_ns: u64, period_ns: u64) -> Attributes {
         let flags = libc::SCHED_FLAG_RESET_ON_FORK as u64;
         Attributes {
@@ -119,8 +120,8 @@ pub fn attributes(tid: i32) -> io::Result<Attributes> {
 /// Sets the attributes of thread `tid` (0: the calling thread).
 ///
 /// # Errors
-/// As `sched_setattr(2)`: `EPERM` without CAP_SYS_NICE or where the cgroup has no real-time runtime, `EBUSY` when
-/// `SCHED_DEADLINE` is not admitted, `ESRCH` when the thread is gone.
+/// As `sched_setattr(2)`: `EPERM` without CAP_SYS_NICE or where the cgroup has no real-time runtime, `EBUSY`
+/// when `SCHED_DEADLINE` is not admitted, `ESRCH` when the thread is gone.
 pub fn set_attributes(tid: i32, to: &Attributes) -> io::Result<()> {
     let raw = SchedAttr {
         size: SIZE,

@@ -2,8 +2,8 @@
 
 use std::sync::OnceLock;
 
-/// How fast the time-stamp counter counts, in kHz, measured once against the monotonic clock; `None` where there is no
-/// such counter.
+/// How fast the time-stamp counter counts, in kHz, measured once against the monotonic clock; `None` where
+/// there is no such counter.
 pub fn khz() -> Option<u64> {
     static KHZ: OnceLock<Option<u64>> = OnceLock::new();
     *KHZ.get_or_init(measure)
@@ -23,8 +23,8 @@ fn measure() -> Option<u64> {
     fn reading() -> (u64, u64) {
         let one = |_| {
             let before_ns = now_ns();
-            // SAFETY: reads a register that every x86-64 processor has, and that Linux lets programs read unless
-            // one asks it not to, which we do not.
+            // SAFETY: reads a register that every x86-64 processor has, and that Linux lets programs read
+            // unless one asks it not to, which we do not.
             let ticks = unsafe { core::arch::x86_64::_rdtsc() };
             let after_ns = now_ns();
             (after_ns - before_ns, before_ns.midpoint(after_ns), ticks)

@@ -18,8 +18,8 @@
 //! # }
 //! ```
 //!
-//! Nothing of a VM is left on the machine, however we end: its channels are socket pairs, not files, and QEMU is
-//! killed with us.
+//! Nothing of a VM is left on the machine, however we end: its channels are socket pairs, not files, and QEMU
+//! is killed with us.
 
 pub mod accel;
 mod console;

@@ -1,5 +1,5 @@
-//! The QEMU Machine Protocol, as much of it as it takes to find vCPU threads and to end a VM: JSON values, one a
-//! line, over a Unix socket (QEMU's `docs/interop/qmp-spec.rst`).
+//! The QEMU Machine Protocol, as much of it as it takes to find vCPU threads and to end a VM: JSON values,
+//! one a line, over a Unix socket (QEMU's `docs/interop/qmp-spec.rst`).
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -21,7 +21,8 @@ pub struct Qmp {
 }
 
 impl Qmp {
-    /// Connects to the socket that a QEMU made for `-qmp unix:PATH,server=on`. It serves one client at a time.
+    /// Connects to the socket that a QEMU made for `-qmp unix:PATH,server=on`. It serves one client at a
+    /// time.
     ///
     /// # Errors
     /// When there is no QEMU at the other end, or it serves someone else.

@@ -80,7 +80,8 @@ pub struct VmSpec {
 pub const PROGRAM: &str = "qemu-system-x86_64";
 
 impl VmSpec {
-    /// A VM with one vCPU, 256 MiB (as in S. Xi et al., "RT-Xen", EMSOFT 2011, s. 5.1), no network and no disk.
+    /// A VM with one vCPU, 256 MiB (as in S. Xi et al., "RT-Xen", EMSOFT 2011, s. 5.1), no network and no
+    /// disk.
     pub fn new(name: &str, image: &Image, accelerator: Accelerator) -> Self {
         VmSpec {
             name: name.into(),
@@ -97,8 +98,8 @@ impl VmSpec {
         }
     }
 
-    /// QEMU's arguments; `channels` are the descriptors of QMP, the serial console and the guest program's port,
-    /// `tsc_khz` is the rate of this machine's time-stamp counter.
+    /// QEMU's arguments; `channels` are the descriptors of QMP, the serial console and the guest program's
+    /// port, `tsc_khz` is the rate of this machine's time-stamp counter.
     pub(super) fn arguments(&self, channels: [i32; 3], tsc_khz: Option<u64>) -> Vec<String> {
         let [qmp, console, port] = channels;
         let cpu = match self.accelerator {
@@ -128,8 +129,9 @@ impl VmSpec {
         option("device", format!("virtserialport,chardev=guest,name={PORT}"));
         if let Some(kernel) = &self.kernel {
             option("kernel", kernel.display().to_string());
-            // Translated guests read the machine's own counter, but find its rate by an emulated timer: one that has to
-            // share its processor while it boots may be wrong by a factor of four, and its clock with it.
+            // Translated guests read the machine's own counter, but find its rate by an emulated timer: one
+            // that has to share its processor while it boots may be wrong by a factor of four, and its clock
+            // with it.
             let append = match (self.accelerator, tsc_khz) {
                 (Accelerator::Tcg, Some(khz)) => format!("tsc_early_khz={khz} {}", self.append),
                 _ => self.append.clone(),

@@ -1,7 +1,7 @@
 //! The host's side of the conversation with a guest program, in a VM or in a process.
 //!
-//! A guest may write anything, or nothing. Every call has a limit in time and memory, and what does not fit is
-//! an error.
+//! A guest may write anything, or nothing. Every call has a limit in time and memory, and what does not fit
+//! is an error.
 
 use std::io::{self, BufReader, Read};
 use std::os::unix::net::UnixStream;
@@ -15,8 +15,8 @@ use punctual_guest::protocol::{
     TaskProgress,
 };
 
-/// How long a guest may take for an answer that is no work, or for one after its work should be done. Long: its
-/// vCPU may have a small share of a processor, or none while others calibrate.
+/// How long a guest may take for an answer that is no work, or for one after its work should be done. Long:
+/// its vCPU may have a small share of a processor, or none while others calibrate.
 const GRACE: Duration = Duration::from_secs(30);
 
 /// Questions asked to find the distance of the clocks.
@@ -169,8 +169,8 @@ impl Client {
         }
     }
 
-    /// How far the guest's monotonic clock is ahead of ours, and how wrong that may be, both in ns. A process has
-    /// our clock.
+    /// How far the guest's monotonic clock is ahead of ours, and how wrong that may be, both in ns. A process
+    /// has our clock.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -224,8 +224,8 @@ impl Client {
         Arc::clone(&self.progress)
     }
 
-    /// Waits for the end of the run that was begun, for `limit` and half a minute at most: `limit` is the time
-    /// until the run should be over.
+    /// Waits for the end of the run that was begun, for `limit` and half a minute at most: `limit` is the
+    /// time until the run should be over.
     ///
     /// # Errors
     /// [`ClientError`]; `Protocol` also when the guest's numbers contradict themselves.

@@ -1,7 +1,7 @@
 //! libvirt: the parts of a domain's XML that say where and when its threads run.
 //!
-//! Names and limits: <https://libvirt.org/formatdomain.html#cpu-tuning>; the schema `domaincommon.rng` and the parser
-//! `src/conf/domain_conf.c` judge the output in `scripts/check-export.sh`.
+//! Names and limits: <https://libvirt.org/formatdomain.html#cpu-tuning>; the schema `domaincommon.rng` and
+//! the parser `src/conf/domain_conf.c` judge the output in `scripts/check-export.sh`.
 
 use super::linux::{LinuxPool, Means, Rule};
 use super::quota::{Quota, percent, quota};

@@ -5,8 +5,8 @@ use punctual_sched::{Duration, UnitParams};
 use super::{Keep, Losses, processors, reads};
 use crate::host::{Domain, Host, Parent, Pool, PoolIx};
 
-/// The real-time priority of the most urgent units. Below 50, where Linux puts threaded interrupt handlers: a vCPU
-/// above them keeps its own devices from it.
+/// The real-time priority of the most urgent units. Below 50, where Linux puts threaded interrupt handlers: a
+/// vCPU above them keeps its own devices from it.
 const FIFO_TOP: u8 = 40;
 
 /// RTDS's defaults (Xen: `xen/common/sched/rt.c`, RTDS_DEFAULT_BUDGET and RTDS_DEFAULT_PERIOD).
@@ -53,8 +53,8 @@ pub(super) struct LinuxPool<'a> {
     budgets: bool,
     /// The different priorities of the pool's units, the most urgent first; empty if its policy has none.
     levels: Vec<u32>,
-    /// Where helper threads go that have no place of their own: the processors of no pool, or the pool's if there are
-    /// none.
+    /// Where helper threads go that have no place of their own: the processors of no pool, or the pool's if
+    /// there are none.
     free: Vec<usize>,
 }
 

@@ -1,7 +1,9 @@
-//! A host's scheduling parameters as settings of other tools: Xen's `xl`, libvirt, systemd, QEMU with util-linux.
+//! A host's scheduling parameters as settings of other tools: Xen's `xl`, libvirt, systemd, QEMU with
+//! util-linux.
 //!
-//! Each target is a function from a [`Host`] to files. What a target cannot express is a [`Loss`], never silence, and
-//! what is rounded is rounded so that a unit gets no less than the host file says. `docs/export.md` has the tables.
+//! Each target is a function from a [`Host`] to files. What a target cannot express is a [`Loss`], never
+//! silence, and what is rounded is rounded so that a unit gets no less than the host file says.
+//! `docs/export.md` has the tables.
 
 mod linux;
 mod quota;
@@ -22,7 +24,8 @@ use punctual_sched::{CpuSet, UnitParams};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Target {
-    /// Xen's toolstack `xl`: cpupool and domain configuration, and the commands for what runs (xl(1), xl.cfg(5)).
+    /// Xen's toolstack `xl`: cpupool and domain configuration, and the commands for what runs (xl(1),
+    /// xl.cfg(5)).
     Xl,
     /// Parts of libvirt's domain XML (<https://libvirt.org/formatdomain.html>).
     Libvirt,
@@ -47,8 +50,9 @@ impl Target {
     }
 }
 
-/// What to keep of a unit with a budget *and* a priority where Linux enforces one of them: CPU quotas throttle threads
-/// of the fair class only (kernel: `Documentation/scheduler/sched-bwc.rst`), so a real-time thread has no quota.
+/// What to keep of a unit with a budget *and* a priority where Linux enforces one of them: CPU quotas
+/// throttle threads of the fair class only (kernel: `Documentation/scheduler/sched-bwc.rst`), so a real-time
+/// thread has no quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Keep {

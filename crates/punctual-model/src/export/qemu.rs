@@ -1,7 +1,8 @@
 //! QEMU: a script for each domain that starts it with named threads and then tells Linux about its vCPUs.
 //!
-//! vCPU threads are found by the names that `-name debug-threads=on` gives them, `CPU 0/KVM` or `CPU 0/TCG` (QEMU:
-//! `accel/kvm/kvm-accel-ops.c`, `accel/tcg/tcg-accel-ops-mttcg.c`). taskset(1) and chrt(1) are util-linux's.
+//! vCPU threads are found by the names that `-name debug-threads=on` gives them, `CPU 0/KVM` or `CPU 0/TCG`
+//! (QEMU: `accel/kvm/kvm-accel-ops.c`, `accel/tcg/tcg-accel-ops-mttcg.c`). taskset(1) and chrt(1) are
+//! util-linux's.
 
 use punctual_sched::{CpuSet, Duration, UnitParams};
 
@@ -11,8 +12,8 @@ use super::{File, Keep, Losses, domains};
 use crate::host::{Domain, Host, PoolIx};
 use crate::live::{Accel, Backend, HelperPolicy, Vm, VmNetwork};
 
-/// What SCHED_DEADLINE takes (kernel: `kernel/sched/deadline.c`, DL_SCALE and sysctl sched_deadline_period_min_us and
-/// sched_deadline_period_max_us).
+/// What SCHED_DEADLINE takes (kernel: `kernel/sched/deadline.c`, DL_SCALE and sysctl
+/// sched_deadline_period_min_us and sched_deadline_period_max_us).
 const RUNTIME_MIN_NS: u128 = 1 << 10;
 const PERIOD_MIN_NS: u128 = 100_000;
 const PERIOD_MAX_NS: u128 = (1 << 22) * 1_000;
@@ -169,7 +170,8 @@ fn affine(affinity: Option<&CpuSet>, pool: &LinuxPool) -> bool {
     affinity.is_none_or(|set| set.len() == pool.pool.processors.len())
 }
 
-/// Runtime and period for SCHED_DEADLINE, ns: what was asked for, or no smaller a share in a period that it takes.
+/// Runtime and period for SCHED_DEADLINE, ns: what was asked for, or no smaller a share in a period that it
+/// takes.
 fn reservation(budget: Duration, period: Duration) -> (u128, u128) {
     let (b, p) = (u128::from(budget.as_ns()), u128::from(period.as_ns().max(1)));
     let times = RUNTIME_MIN_NS.div_ceil(b.max(1)).max(PERIOD_MIN_NS.div_ceil(p)).max(1);

@@ -1,8 +1,9 @@
 //! Budget and period as a quota of Linux's fair class.
 //!
-//! The kernel takes a quota of at least 1 ms in a period of 1 ms to 1 s, in microseconds (`kernel/sched/core.c`:
-//! `min_cfs_quota_period`, `max_cfs_quota_period`); libvirt refuses the same values (`src/conf/domain_conf.c`), systemd
-//! clamps them. What lies outside keeps its share, budget / period, over another period.
+//! The kernel takes a quota of at least 1 ms in a period of 1 ms to 1 s, in microseconds
+//! (`kernel/sched/core.c`: `min_cfs_quota_period`, `max_cfs_quota_period`); libvirt refuses the same values
+//! (`src/conf/domain_conf.c`), systemd clamps them. What lies outside keeps its share, budget / period, over
+//! another period.
 
 use punctual_sched::Duration;
 
@@ -32,9 +33,11 @@ pub(super) fn us_down(time: Duration) -> u64 {
     time.as_ns() / 1_000
 }
 
-/// The quota that gives no smaller a share than `budget` in every `period`, over the same period if that can be.
+/// The quota that gives no smaller a share than `budget` in every `period`, over the same period if that can
+/// be.
 ///
-/// Products of two durations of at most a year (31.5e12 us) and of a period of at most 1 s fit 128 bits many times.
+/// Products of two durations of at most a year (31.5e12 us) and of a period of at most 1 s fit 128 bits many
+/// times.
 pub(super) fn quota(budget: Duration, period: Duration) -> Quota {
     let (b, p) = (u128::from(budget.as_ns()), u128::from(period.as_ns().max(1)));
     let (least_ns, most_ns) = (u128::from(LEAST_US) * 1_000, u128::from(PERIOD_MAX_US) * 1_000);

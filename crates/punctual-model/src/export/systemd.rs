@@ -1,7 +1,7 @@
 //! systemd: a drop-in for the service of each domain and of each task in a pool.
 //!
-//! Keys: systemd.exec(5) and systemd.resource-control(5). They hold for the service as a whole: a QEMU process has its
-//! helper threads in them, and its vCPUs share one quota.
+//! Keys: systemd.exec(5) and systemd.resource-control(5). They hold for the service as a whole: a QEMU
+//! process has its helper threads in them, and its vCPUs share one quota.
 
 use punctual_sched::{Duration, UnitParams};
 

@@ -1,7 +1,8 @@
 //! Xen: configuration of cpupools and domains, and one script for what already runs.
 //!
 //! Commands: xl(1), xl.cfg(5), xlcpupool.cfg(5). Times of `sched-rtds` are microseconds, from 10 (Xen:
-//! `xen/common/sched/rt.c`, RTDS_MIN_PERIOD and RTDS_MIN_BUDGET) to what a C `int` holds (`tools/xl/xl_sched.c`).
+//! `xen/common/sched/rt.c`, RTDS_MIN_PERIOD and RTDS_MIN_BUDGET) to what a C `int` holds
+//! (`tools/xl/xl_sched.c`).
 
 use punctual_sched::UnitParams;
 use punctual_sched::registry::OptionValue;

@@ -12,8 +12,8 @@ pub(crate) const NETWORKS_MAX: usize = 64;
 pub(crate) const FLOWS_MAX: usize = 65_536;
 /// Steps of a chain at most.
 pub(crate) const STEPS_MAX: usize = 64;
-/// Least cost of sending and receiving in a guest: whatever goes in circles takes that long at least, and shorter
-/// ones would flood any machine with events.
+/// Least cost of sending and receiving in a guest: whatever goes in circles takes that long at least, and
+/// shorter ones would flood any machine with events.
 pub(crate) const GUEST_COST_MIN_NS: u64 = 100;
 
 const PACKETS: Kind = Kind::Count { min: 1, max: COUNT_MAX as u64 };

@@ -1,5 +1,5 @@
-//! Networks, flows and chains: first what each table says by itself, then, when domains and tasks are known, what
-//! their names mean.
+//! Networks, flows and chains: first what each table says by itself, then, when domains and tasks are known,
+//! what their names mean.
 
 use punctual_net::event_channel::{PORTS, Scan};
 use punctual_net::registry::{DisciplineInfo, disciplines, find};

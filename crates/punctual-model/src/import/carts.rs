@@ -1,9 +1,11 @@
-//! CARTS: systems of components, each with a scheduler, over tasks; and its results, which add each component's resource.
+//! CARTS: systems of components, each with a scheduler, over tasks; and its results, which add each
+//! component's resource.
 //!
-//! Input: `<system os_scheduler="EDF">` with `<component name scheduler min_period max_period>` and
-//! `<task name p d e/>`. Results repeat the components with `<resource><model period execution_time cpus/></resource>`, and
-//! call the scheduler `algorithm` (Phan, Lee, Easwaran, Ramaswamy, Chen, Sokolsky, Lee: "CARTS: A Tool for Compositional
-//! Analysis of Real-Time Systems", SIGBED Review 2011). Times have no unit; fractions are exact.
+//! Input: `<system os_scheduler="EDF">` with `<component name scheduler min_period max_period>` and `<task
+//! name p d e/>`. Results repeat the components with `<resource><model period execution_time
+//! cpus/></resource>`, and call the scheduler `algorithm` (Phan, Lee, Easwaran, Ramaswamy, Chen, Sokolsky,
+//! Lee: "CARTS: A Tool for Compositional Analysis of Real-Time Systems", SIGBED Review 2011). Times have no
+//! unit; fractions are exact.
 
 use roxmltree::Node;
 

@@ -274,7 +274,8 @@ fn quoted(text: &str) -> String {
     format!("\"{clean}\"")
 }
 
-/// Priorities of a host file, 1 the most urgent, for those of Linux, where the greatest is: the order is kept.
+/// Priorities of a host file, 1 the most urgent, for those of Linux, where the greatest is: the order is
+/// kept.
 pub(super) struct LinuxPriorities {
     descending: Vec<i64>,
 }

@@ -1,8 +1,8 @@
 //! libvirt's domain XML: vCPUs, where they may run, weights, quotas and real-time priorities.
 //!
-//! Elements: <https://libvirt.org/formatdomain.html#cpu-allocation> and `#cpu-tuning`. What concerns other resources
-//! (memory, devices, ...) has no place in a host file and is passed over; what concerns processor time and is not
-//! carried over is noted.
+//! Elements: <https://libvirt.org/formatdomain.html#cpu-allocation> and `#cpu-tuning`. What concerns other
+//! resources (memory, devices, ...) has no place in a host file and is passed over; what concerns processor
+//! time and is not carried over is noted.
 
 use roxmltree::Node;
 

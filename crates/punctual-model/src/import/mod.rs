@@ -1,8 +1,9 @@
-//! Host files from what other tools write: libvirt's domain XML, what `xl` prints, workloads of rt-app, systems of CARTS.
+//! Host files from what other tools write: libvirt's domain XML, what `xl` prints, workloads of rt-app,
+//! systems of CARTS.
 //!
-//! An importer turns its files into a draft; the draft becomes the text of a host file, and that is read by the
-//! ordinary parser, so an import obeys every rule of the host file. What the parser refuses is told at the place in
-//! the imported file that the value came from. `docs/export.md` says what becomes of what.
+//! An importer turns its files into a draft; the draft becomes the text of a host file, and that is read by
+//! the ordinary parser, so an import obeys every rule of the host file. What the parser refuses is told at
+//! the place in the imported file that the value came from. `docs/export.md` says what becomes of what.
 
 mod carts;
 mod decimal;
@@ -31,10 +32,11 @@ use input::Input;
 pub enum Format {
     /// Domain XML, a file for each domain (<https://libvirt.org/formatdomain.html>).
     Libvirt,
-    /// What `xl cpupool-list`, `sched-rtds`, `sched-credit`, `sched-credit2` and `vcpu-list` print, in any order.
+    /// What `xl cpupool-list`, `sched-rtds`, `sched-credit`, `sched-credit2` and `vcpu-list` print, in any
+    /// order.
     Xl,
-    /// rt-app's workloads (<https://github.com/scheduler-tools/rt-app>, `doc/tutorial.txt`), with what json-c and workgen
-    /// permit beyond JSON: comments, trailing commas, keys more than once.
+    /// rt-app's workloads (<https://github.com/scheduler-tools/rt-app>, `doc/tutorial.txt`), with what json-c
+    /// and workgen permit beyond JSON: comments, trailing commas, keys more than once.
     RtApp,
     /// Systems of components and tasks of CARTS (<https://rtg.cis.upenn.edu/carts/>), or its results.
     Carts,

@@ -1,9 +1,9 @@
 //! rt-app's workloads: threads of phases that run, sleep and wait for timers.
 //!
-//! Keys and events: rt-app's `doc/tutorial.txt` and `src/rt-app_parse_config.c`; an event is recognised by how its key
-//! begins (`run0`, `timer_b`), times are microseconds. rt-app reads with json-c, which permits comments and trailing
-//! commas; workgen permits a key more than once, here as there another event. Threads become tasks directly in one
-//! pool, as rt-app starts them on the machine that it runs on.
+//! Keys and events: rt-app's `doc/tutorial.txt` and `src/rt-app_parse_config.c`; an event is recognised by
+//! how its key begins (`run0`, `timer_b`), times are microseconds. rt-app reads with json-c, which permits
+//! comments and trailing commas; workgen permits a key more than once, here as there another event. Threads
+//! become tasks directly in one pool, as rt-app starts them on the machine that it runs on.
 
 use jsonc_parser::ast::{Array, Object, ObjectProp, Value};
 use jsonc_parser::common::Ranged;

@@ -1,7 +1,8 @@
 //! What `xl` prints: cpupools, their schedulers' parameters, vCPUs and where they may run.
 //!
-//! The columns are those of `tools/xl/xl_sched.c`, `xl_vcpu.c` and `xl_cpupool.c`. Outputs may stand in any order, in one
-//! file or several, with the commands between them; rows are read from the right, because a name may have spaces.
+//! The columns are those of `tools/xl/xl_sched.c`, `xl_vcpu.c` and `xl_cpupool.c`. Outputs may stand in any
+//! order, in one file or several, with the commands between them; rows are read from the right, because a
+//! name may have spaces.
 
 use std::collections::BTreeMap;
 

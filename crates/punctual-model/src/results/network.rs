@@ -6,15 +6,18 @@ use serde::{Deserialize, Serialize};
 use super::JobStats;
 use crate::recorder::Recorder;
 
-/// A part of a packet's way. The parts of a packet, or of a request and its answer together, add up to its latency.
+/// A part of a packet's way. The parts of a packet, or of a request and its answer together, add up to its
+/// latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Segment {
-    /// From its creation until it is in the guest's TX ring: the sender's processor, a full ring, the stack's cost.
+    /// From its creation until it is in the guest's TX ring: the sender's processor, a full ring, the stack's
+    /// cost.
     GuestSend,
     /// On links, and inside hosts beyond the network card but for answering.
     Link,
-    /// In the TX ring or the network card until the driver domain has handled the event: its vCPU, other events.
+    /// In the TX ring or the network card until the driver domain has handled the event: its vCPU, other
+    /// events.
     DriverWait,
     /// Netback's TX stage with its queue.
     Tx,
@@ -148,7 +151,8 @@ pub struct FlowResult {
     pub timeouts: u64,
     /// Packets of a stream sent again.
     pub retransmissions: u64,
-    /// From creation to reception; of `ping` and `request` from the request's creation to the answer's reception.
+    /// From creation to reception; of `ping` and `request` from the request's creation to the answer's
+    /// reception.
     pub latency: Recorder,
     /// Where that time went. A segment in which no packet spent any time is left out.
     pub segments: Vec<SegmentResult>,

@@ -1,5 +1,5 @@
-//! A model of what Xen's `xl` keeps and prints, as far as exports use it: the exported script runs on it, and what it
-//! prints is imported again. Commands and columns: xl(1) and Xen's `tools/xl`.
+//! A model of what Xen's `xl` keeps and prints, as far as exports use it: the exported script runs on it, and
+//! what it prints is imported again. Commands and columns: xl(1) and Xen's `tools/xl`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

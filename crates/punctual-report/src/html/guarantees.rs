@@ -1,7 +1,7 @@
 //! What `punctual check --json` said about the host, as far as the report shows it.
 //!
-//! Read from its JSON, not from the analysis' own types, so that an answer kept in a file can be shown years later
-//! and keys that this program does not know do no harm.
+//! Read from its JSON, not from the analysis' own types, so that an answer kept in a file can be shown years
+//! later and keys that this program does not know do no harm.
 
 use serde::Deserialize;
 

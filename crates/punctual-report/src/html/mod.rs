@@ -1,8 +1,9 @@
 //! Results as one HTML page that needs nothing else: no network, no fonts, no library.
 //!
-//! The page is made so that it says the most important thing without a script, without colour and on paper: tables
-//! and plots are text, CSS and SVG; only the timeline is drawn by the small script at the end. Its policy
-//! (Content-Security-Policy) lets nothing be loaded and no other script run. The same page has the same bytes.
+//! The page is made so that it says the most important thing without a script, without colour and on paper:
+//! tables and plots are text, CSS and SVG; only the timeline is drawn by the small script at the end. Its
+//! policy (Content-Security-Policy) lets nothing be loaded and no other script run. The same page has the
+//! same bytes.
 
 mod deadlines;
 mod details;

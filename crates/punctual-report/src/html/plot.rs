@@ -1,7 +1,7 @@
 //! Distributions and steps as SVG inside the page: colours, fonts and sizes are the page's.
 //!
-//! [`crate::plot`] draws charts that stand alone in a document; these share the page's style sheet, so they follow its
-//! theme and print, and their text alternative is the table beside them.
+//! [`crate::plot`] draws charts that stand alone in a document; these share the page's style sheet, so they
+//! follow its theme and print, and their text alternative is the table beside them.
 
 use std::fmt::Write as _;
 

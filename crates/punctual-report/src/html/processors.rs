@@ -30,7 +30,8 @@ pub struct Stack {
 /// A part that is this wide, in percent, bears its name.
 const NAMED: u64 = 14;
 
-/// Stacked bars with a legend; `what` heads the columns of names, bars and numbers, and `show` says a size in words.
+/// Stacked bars with a legend; `what` heads the columns of names, bars and numbers, and `show` says a size in
+/// words.
 pub fn stacked(caption: &str, what: &[&str], stacks: &[Stack], show: impl Fn(u64, u64) -> String) -> String {
     let Some(first) = stacks.first() else { return String::new() };
     let mut bars = Table::new(caption, what);

@@ -1,4 +1,5 @@
-//! Ranges side by side: box plots, and bars with their range. One column per entry, an axis that may be logarithmic.
+//! Ranges side by side: box plots, and bars with their range. One column per entry, an axis that may be
+//! logarithmic.
 
 use super::{COLORS, HEIGHT, WIDTH, escape, number};
 

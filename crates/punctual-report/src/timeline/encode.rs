@@ -23,10 +23,10 @@ pub struct RowHeader<'a> {
 pub struct Encoded<'a> {
     /// In the order of the rows.
     pub rows: Vec<RowHeader<'a>>,
-    /// Per row, all in LEB128: slices as (begin less the end before, length, label), steps as (time less the one
-    /// before, zigzag of value less the one before), jobs as (release less the one before, deadline less release,
-    /// response plus one or 0, zigzag of number less the one before plus one). Times start at the window's begin; the
-    /// first job may be released before it, so releases are in zigzag too.
+    /// Per row, all in LEB128: slices as (begin less the end before, length, label), steps as (time less the
+    /// one before, zigzag of value less the one before), jobs as (release less the one before, deadline less
+    /// release, response plus one or 0, zigzag of number less the one before plus one). Times start at the
+    /// window's begin; the first job may be released before it, so releases are in zigzag too.
     pub base64: String,
 }
 

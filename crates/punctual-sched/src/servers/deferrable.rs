@@ -7,9 +7,10 @@
 //! - **Consumed** while the unit runs, and only then.
 //! - **Comes back** to full at `k` x period after insertion (k = 0, 1, ...). What was not used until then is
 //!   lost, never added up.
-//! - **Ties.** A replenishment at the instant of exhaustion comes after it: the unit goes on with a full budget.
-//! - **Back to back.** A unit that saves its budget to the end of a period and spends the next one at once gets
-//!   twice its budget without a break, and less urgent units wait that long.
+//! - **Ties.** A replenishment at the instant of exhaustion comes after it: the unit goes on with a full
+//!   budget.
+//! - **Back to back.** A unit that saves its budget to the end of a period and spends the next one at once
+//!   gets twice its budget without a break, and less urgent units wait that long.
 
 use alloc::boxed::Box;
 

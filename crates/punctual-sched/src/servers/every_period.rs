@@ -24,8 +24,8 @@ impl Rule for EveryPeriod {
 
     fn inserted(&mut self, now: Instant, _unit: usize, budget: &mut Budget) -> Option<Instant> {
         if self.without_work == WithoutWork::Discard {
-            // The unit polls for the first time right now: the replenishment k = 0 is an event like all others,
-            // so that it keeps the budget only if it has work by then.
+            // The unit polls for the first time right now: the replenishment k = 0 is an event like all
+            // others, so that it keeps the budget only if it has work by then.
             return Some(now);
         }
         budget.left = budget.budget;

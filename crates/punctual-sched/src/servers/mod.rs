@@ -1,34 +1,35 @@
 //! Fixed-priority servers: what deferrable, periodic, polling and sporadic server have in common.
 //!
 //! # Rules
-//! Xi, Wilson, Lu, Gill, *RT-Xen*, EMSOFT 2011, sections 4.1 and 4.2; the dual resolution of Xi, Li, Lu, Gill,
-//! *Limitations and Solutions for Real-Time Local Inter-Domain Communication in Xen*, WUCSE-2012-81,
+//! Xi, Wilson, Lu, Gill, *RT-Xen*, EMSOFT 2011, sections 4.1 and 4.2; the dual resolution of Xi, Li, Lu,
+//! Gill, *Limitations and Solutions for Real-Time Local Inter-Domain Communication in Xen*, WUCSE-2012-81,
 //! section III.
 //!
-//! - **State.** A unit has a budget, a period (0 < budget <= period) and an arbitrary priority: a smaller number
-//!   is more urgent, ties in the order of insertion; a unit without a priority ranks below all that have one.
-//!   It is *eligible* while it has budget left. Among eligible units, scheduling is preemptive by priority.
-//! - **Partitioned.** A unit lives on one home processor. Where its affinity leaves a choice, that is the allowed
-//!   processor with the least total utilisation (sum of budget / period) at insertion, ties to the lowest number.
-//!   It moves only when new parameters forbid its home.
+//! - **State.** A unit has a budget, a period (0 < budget <= period) and an arbitrary priority: a smaller
+//!   number is more urgent, ties in the order of insertion; a unit without a priority ranks below all that
+//!   have one. It is *eligible* while it has budget left. Among eligible units, scheduling is preemptive by
+//!   priority.
+//! - **Partitioned.** A unit lives on one home processor. Where its affinity leaves a choice, that is the
+//!   allowed processor with the least total utilisation (sum of budget / period) at insertion, ties to the
+//!   lowest number. It moves only when new parameters forbid its home.
 //! - **Three queues per processor.** RunQ: units with work; RdyQ: units without; RepQ: the replenishments to
 //!   come. Here RunQ and RdyQ hold the units *with budget left*, as bit sets over the rank, and units without
 //!   budget are in neither; the RepQs of all processors are one heap ordered by time.
 //! - **When budget is consumed.** While the unit runs; more than what is left is never taken (a late driver's
-//!   overrun is forgiven). *Exact* accounting takes what ran, to the nanosecond. *Quantum* accounting takes, at
-//!   every decision, what ran since the previous decision, rounded to the nearest quantum (half rounds up), as
-//!   RT-Xen was first published: whoever always runs for less than half a quantum is never charged. Only a run
-//!   as long as all the budget that is left takes that, whatever its length in quanta.
+//!   overrun is forgiven). *Exact* accounting takes what ran, to the nanosecond. *Quantum* accounting takes,
+//!   at every decision, what ran since the previous decision, rounded to the nearest quantum (half rounds
+//!   up), as RT-Xen was first published: whoever always runs for less than half a quantum is never charged.
+//!   Only a run as long as all the budget that is left takes that, whatever its length in quanta.
 //! - **When budget comes back.** The rule of each server: [`deferrable`], [`periodic`], [`polling`],
 //!   [`sporadic`]. Replenishment times are computed from the times at which they were due, so a late driver
 //!   delays a replenishment but shifts none of the following.
 //! - **Decisions.** A slice ends after a quantum or when the budget left is used up, whichever is first;
-//!   `quantum = "exact"` leaves only the second. A wake-up, a sleep, a replenishment or new parameters ask for
-//!   a decision if they change what the processor should do.
+//!   `quantum = "exact"` leaves only the second. A wake-up, a sleep, a replenishment or new parameters ask
+//!   for a decision if they change what the processor should do.
 //! - **New parameters.** The priority counts at once. Budget and period count from the next replenishment on
 //!   (but see [`sporadic`]): the period that is under way keeps its end and its budget.
-//! - **Counters.** Exhaustions count how often consumption brought the budget to zero, replenishments how often
-//!   a replenishment took place.
+//! - **Counters.** Exhaustions count how often consumption brought the budget to zero, replenishments how
+//!   often a replenishment took place.
 
 pub mod deferrable;
 mod every_period;
@@ -162,7 +163,8 @@ pub trait Rule: Send {
     /// What happens to the budget of a unit without work.
     fn without_work(&self) -> WithoutWork;
 
-    /// A unit was inserted at `now`: sets `budget.left` and returns when the first replenishment is due, if any.
+    /// A unit was inserted at `now`: sets `budget.left` and returns when the first replenishment is due, if
+    /// any.
     fn inserted(&mut self, now: Instant, unit: usize, budget: &mut Budget) -> Option<Instant>;
 
     /// The unit got new parameters, `budget.budget` and `budget.period`, in place of `old_budget` and an old
@@ -210,8 +212,8 @@ struct Unit {
     replenishments: u64,
     /// Has the unit work? Set by wake, cleared by sleep, checked by both, by `place` and at a replenishment.
     awake: bool,
-    /// Must the unit move, though it runs at home just now? Set by adjust, cleared and carried out by the home's
-    /// next pick.
+    /// Must the unit move, though it runs at home just now? Set by adjust, cleared and carried out by the
+    /// home's next pick.
     moves_to: Option<CpuId>,
 }
 
@@ -236,8 +238,8 @@ struct Processor {
     unsettled: Duration,
     /// Total of the units that live here, in parts per billion.
     utilisation_ppb: u64,
-    /// Are ranks and queues out of date? Set when a unit moves in or out, checked and cleared by `refresh` before
-    /// the next decision, checked by `place`: many units can come at once, each at the cost of one.
+    /// Are ranks and queues out of date? Set when a unit moves in or out, checked and cleared by `refresh`
+    /// before the next decision, checked by `place`: many units can come at once, each at the cost of one.
     stale: bool,
 }
 

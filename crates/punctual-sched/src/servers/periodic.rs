@@ -4,9 +4,10 @@
 //! RT-Xen, sections 4.1 and 4.2 (the RdyQ exists for this server). All of [`super`], and:
 //!
 //! - **State.** The budget left and the next replenishment.
-//! - **Consumed** while the unit runs, and also while it has no work and is the most urgent eligible unit of its
-//!   processor: then the processor idles and the unit is charged ([`Run::IdleFor`](crate::policy::Run::IdleFor)).
-//!   Less urgent units wait meanwhile, so this server is not work conserving.
+//! - **Consumed** while the unit runs, and also while it has no work and is the most urgent eligible unit of
+//!   its processor: then the processor idles and the unit is charged
+//!   ([`Run::IdleFor`](crate::policy::Run::IdleFor)). Less urgent units wait meanwhile, so this server is not
+//!   work conserving.
 //! - **Comes back** to full at `k` x period after insertion (k = 0, 1, ...); what was left is lost.
 //! - **Ties.** A unit that wakes while its budget idles away runs at once.
 

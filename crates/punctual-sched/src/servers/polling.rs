@@ -4,12 +4,12 @@
 //! RT-Xen, sections 4.1 and 4.2. All of [`super`], and:
 //!
 //! - **State.** The budget left and the next replenishment.
-//! - **Consumed** while the unit runs. At every decision on its processor a unit without work loses all it has
-//!   left until the next replenishment; a replenishment of a unit without work asks for a decision.
-//! - **Comes back** to full at `k` x period after insertion (k = 0, 1, ...). The replenishment k = 0 is a timer
-//!   event at the instant of insertion.
-//! - **Ties.** Work that arrives at the instant of a replenishment, or at the instant the unit went to sleep, is
-//!   in time if the driver reports it before the decision of that instant.
+//! - **Consumed** while the unit runs. At every decision on its processor a unit without work loses all it
+//!   has left until the next replenishment; a replenishment of a unit without work asks for a decision.
+//! - **Comes back** to full at `k` x period after insertion (k = 0, 1, ...). The replenishment k = 0 is a
+//!   timer event at the instant of insertion.
+//! - **Ties.** Work that arrives at the instant of a replenishment, or at the instant the unit went to sleep,
+//!   is in time if the driver reports it before the decision of that instant.
 
 use alloc::boxed::Box;
 

@@ -1,25 +1,25 @@
 //! The sporadic server: budget comes back one period after it was used, piece by piece.
 //!
 //! # Rules
-//! RT-Xen, section 4.2, after Stanovich, Baker, Wang, Gonzalez Harbour, *Defects of the POSIX Sporadic Server and
-//! How to Correct Them*, RTAS 2010. All of [`super`], and:
+//! RT-Xen, section 4.2, after Stanovich, Baker, Wang, Gonzalez Harbour, *Defects of the POSIX Sporadic Server
+//! and How to Correct Them*, RTAS 2010. All of [`super`], and:
 //!
-//! - **State.** The budget left, the refills to come (time, amount) in order of time, and the stretch under way
-//!   (since when, how much it consumed). Left + refills + consumption of the stretch = budget, always.
+//! - **State.** The budget left, the refills to come (time, amount) in order of time, and the stretch under
+//!   way (since when, how much it consumed). Left + refills + consumption of the stretch = budget, always.
 //! - **Consumed** while the unit runs.
-//! - **Comes back** as refills. A *stretch* is a contiguous run: it ends when another unit is chosen, when the
-//!   unit goes to sleep and when its budget is used up; a decision that chooses the same unit again continues it.
-//!   A stretch that began at `t` and consumed `c` makes a refill of `c` at `t` + period. That is never in the
-//!   past: `c` <= budget <= period. If the processor itself was paused meanwhile, `t` counts as the latest
-//!   instant from which the unit can have run without a pause.
-//! - **Bounded.** A unit holds at most `refills_max` refills. With quantum accounting every stretch that is charged
-//!   costs a quantum, so budget / quantum + 1 refills always suffice. Exact accounting sets no bound by itself (a
-//!   unit may block after every nanosecond): when the table is full, a new refill and the latest one are merged
-//!   at the later of their times. Nothing is merged otherwise, so nothing ever comes early.
+//! - **Comes back** as refills. A *stretch* is a contiguous run: it ends when another unit is chosen, when
+//!   the unit goes to sleep and when its budget is used up; a decision that chooses the same unit again
+//!   continues it. A stretch that began at `t` and consumed `c` makes a refill of `c` at `t` + period. That
+//!   is never in the past: `c` <= budget <= period. If the processor itself was paused meanwhile, `t` counts
+//!   as the latest instant from which the unit can have run without a pause.
+//! - **Bounded.** A unit holds at most `refills_max` refills. With quantum accounting every stretch that is
+//!   charged costs a quantum, so budget / quantum + 1 refills always suffice. Exact accounting sets no bound
+//!   by itself (a unit may block after every nanosecond): when the table is full, a new refill and the latest
+//!   one are merged at the later of their times. Nothing is merged otherwise, so nothing ever comes early.
 //! - **Ties.** A refill that falls due at the instant of exhaustion comes after it and begins a new stretch.
-//! - **New parameters.** Left + refills + stretch equals the new budget at once. More budget arrives as a refill
-//!   one new period from now; less budget is taken from what is left, then from the latest refills, then from the
-//!   stretch. A new period holds for stretches that end from now on.
+//! - **New parameters.** Left + refills + stretch equals the new budget at once. More budget arrives as a
+//!   refill one new period from now; less budget is taken from what is left, then from the latest refills,
+//!   then from the stretch. A new period holds for stretches that end from now on.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;

@@ -6,8 +6,8 @@ use punctual_sched::{CpuId, CpuSet, Duration, UnitId, UnitParams};
 
 use crate::common::{Driver, Span};
 
-/// What happens; unit and processor numbers are taken modulo those that exist. No time passes but in `Late` and
-/// `Pass`, and processors that were asked to pick do so at the next `Settle`, `Late` or `Pass`.
+/// What happens; unit and processor numbers are taken modulo those that exist. No time passes but in `Late`
+/// and `Pass`, and processors that were asked to pick do so at the next `Settle`, `Late` or `Pass`.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A unit is inserted, or refused.

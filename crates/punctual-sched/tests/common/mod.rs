@@ -149,7 +149,8 @@ impl<P: Policy + ?Sized> Driver<P> {
         Ok(unit)
     }
 
-    /// Removes a unit now; its work is forgotten. The picks that this asks for are left to [`Driver::settle`].
+    /// Removes a unit now; its work is forgotten. The picks that this asks for are left to
+    /// [`Driver::settle`].
     pub fn remove(&mut self, unit: UnitId) {
         let cpu = self.runs_on(unit);
         if let Some(cpu) = cpu {

@@ -170,7 +170,8 @@ impl<T: TraceSink> Machine<'_, T> {
         }
     }
 
-    /// A slot of the guest's TX ring is free; a guest that waits for one hears of it when half of the ring is.
+    /// A slot of the guest's TX ring is free; a guest that waits for one hears of it when half of the ring
+    /// is.
     fn left_tx(&mut self, ix: u32) {
         let interface = &mut self.net.interfaces[ix as usize];
         interface.in_tx -= 1;

@@ -10,8 +10,8 @@ use super::clock::Timed;
 use super::{EventHandling, State, Work};
 use crate::machine::Machine;
 
-/// Packets carried after one event before the next is handled, with [`EventHandling::OneByOne`]: the softirq gives up
-/// after ten rounds of 300 packets (Linux 2.6.18 `MAX_SOFTIRQ_RESTART`, `netdev_budget`).
+/// Packets carried after one event before the next is handled, with [`EventHandling::OneByOne`]: the softirq
+/// gives up after ten rounds of 300 packets (Linux 2.6.18 `MAX_SOFTIRQ_RESTART`, `netdev_budget`).
 const SOFTIRQ_PACKETS_MAX: u32 = 3000;
 
 impl<T: TraceSink> Machine<'_, T> {

@@ -1,25 +1,26 @@
 //! Networks in the machine: driver domains, rings, links and what is sent.
 //!
 //! # The way of a packet
-//! A guest's stack sends it (its kernel's time), it takes a slot of the TX ring and an event tells the driver domain,
-//! whose kernel handles the event, carries the packet through TX, softnet and RX (the discipline says which packet is
-//! next) and sends an event to the receiving guest, whose kernel receives it. One from outside comes over the link into
-//! the network card, whose interrupt is an event to the driver domain, too. Everything but the links is processor time
-//! of some domain, and waits while its vCPU does not execute.
+//! A guest's stack sends it (its kernel's time), it takes a slot of the TX ring and an event tells the driver
+//! domain, whose kernel handles the event, carries the packet through TX, softnet and RX (the discipline says
+//! which packet is next) and sends an event to the receiving guest, whose kernel receives it. One from
+//! outside comes over the link into the network card, whose interrupt is an event to the driver domain, too.
+//! Everything but the links is processor time of some domain, and waits while its vCPU does not execute.
 //!
 //! # Kernels
-//! Each domain with an interface, and each driver domain, has a [`Kernel`] on its first vCPU: work in interrupt context,
-//! ahead of the guest's tasks. It takes one step after the other, none of them preempted inside the domain (the
-//! hypervisor takes the vCPU's processor away whenever it wants). What the next step is, is decided when the step before
-//! is over and the vCPU executes, after everything that arrives at that instant.
+//! Each domain with an interface, and each driver domain, has a [`Kernel`] on its first vCPU: work in
+//! interrupt context, ahead of the guest's tasks. It takes one step after the other, none of them preempted
+//! inside the domain (the hypervisor takes the vCPU's processor away whenever it wants). What the next step
+//! is, is decided when the step before is over and the vCPU executes, after everything that arrives at that
+//! instant.
 //!
-//! - A **guest's kernel** first sends answers and acknowledgements, then receives what is in its RX rings, then sends
-//!   what its flows and tasks want to send; interfaces take turns.
+//! - A **guest's kernel** first sends answers and acknowledgements, then receives what is in its RX rings,
+//!   then sends what its flows and tasks want to send; interfaces take turns.
 //! - A **driver's kernel** handles pending events and carries packets, see [`EventHandling`].
 //!
-//! An event to who already has one pending, or who is still at work on what it brought, is not sent: netfront and
-//! netback look again before they rest. So packets that a guest puts into its TX ring while others of its packets are
-//! there reach the discipline at once, and a card that is being polled does not interrupt.
+//! An event to who already has one pending, or who is still at work on what it brought, is not sent: netfront
+//! and netback look again before they rest. So packets that a guest puts into its TX ring while others of its
+//! packets are there reach the discipline at once, and a card that is being polled does not interrupt.
 //!
 //! [`EventHandling`]: punctual_model::network::EventHandling
 

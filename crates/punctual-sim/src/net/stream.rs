@@ -3,16 +3,17 @@
 //! # Rules
 //! RFC 5681 and RFC 6582 (NewReno) in whole packets; delayed acknowledgements as in Linux.
 //!
-//! - **Sender.** Sends while fewer packets are on their way than the congestion window, and than the flow's window,
-//!   allow. The congestion window starts at 2, grows by one for each new packet acknowledged up to the slow start
-//!   threshold, and by one for each window beyond it.
-//! - **Loss.** Three acknowledgements that acknowledge nothing new: threshold and window become half of what is on its
-//!   way (at least 2), the first packet is sent again, and so is the next missing one on every partial acknowledgement,
-//!   until all that was on its way is acknowledged.
-//! - **Silence.** Nothing acknowledged for the timeout: threshold as above, window 1, everything unacknowledged is sent
-//!   again; the timeout doubles until something is acknowledged, up to [`BACKOFF_MAX`] times.
-//! - **Receiver.** Acknowledges every `ack_every` packets, every packet that leaves or fills a gap at once, and a
-//!   remaining packet after [`ACK_DELAY`]. Packets beyond a gap are kept.
+//! - **Sender.** Sends while fewer packets are on their way than the congestion window, and than the flow's
+//!   window, allow. The congestion window starts at 2, grows by one for each new packet acknowledged up to
+//!   the slow start threshold, and by one for each window beyond it.
+//! - **Loss.** Three acknowledgements that acknowledge nothing new: threshold and window become half of what
+//!   is on its way (at least 2), the first packet is sent again, and so is the next missing one on every
+//!   partial acknowledgement, until all that was on its way is acknowledged.
+//! - **Silence.** Nothing acknowledged for the timeout: threshold as above, window 1, everything
+//!   unacknowledged is sent again; the timeout doubles until something is acknowledged, up to [`BACKOFF_MAX`]
+//!   times.
+//! - **Receiver.** Acknowledges every `ack_every` packets, every packet that leaves or fills a gap at once,
+//!   and a remaining packet after [`ACK_DELAY`]. Packets beyond a gap are kept.
 
 use std::collections::VecDeque;
 

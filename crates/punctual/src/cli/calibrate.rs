@@ -18,10 +18,10 @@ use super::{Failure, exit, interrupt};
 
 /// Measure what scheduling costs on this machine.
 ///
-/// Decisions, context switches, migrations and the lock of a shared run queue, each as a distribution; the medians are
-/// the values of [machine.overheads] in a host file. Threads that measure sleep and wake in turn and never hold a
-/// processor; SCHED_FIFO is used where it is permitted. Measure on a quiet machine: whatever else runs is part of the
-/// result. docs/calibrate.md explains the methods.
+/// Decisions, context switches, migrations and the lock of a shared run queue, each as a distribution; the
+/// medians are the values of [machine.overheads] in a host file. Threads that measure sleep and wake in turn
+/// and never hold a processor; SCHED_FIFO is used where it is permitted. Measure on a quiet machine: whatever
+/// else runs is part of the result. docs/calibrate.md explains the methods.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual calibrate                        about 5 s\n  \

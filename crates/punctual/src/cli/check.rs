@@ -14,10 +14,11 @@ use super::{Failure, exit};
 
 /// Say which deadlines are guaranteed, without running anything.
 ///
-/// A guarantee holds for every release pattern that the file permits. What is not guaranteed comes with a release
-/// pattern that misses the deadline; `unknown` means that the tests decide neither, and why. Flows over networks get a
-/// bound on their latency, chains of tasks one on their way from end to end. Exit code 0: every deadline of a task or
-/// chain is guaranteed, 1: not, 2: the command line or the file is wrong. docs/analysis.md explains the tests.
+/// A guarantee holds for every release pattern that the file permits. What is not guaranteed comes with a
+/// release pattern that misses the deadline; `unknown` means that the tests decide neither, and why. Flows
+/// over networks get a bound on their latency, chains of tasks one on their way from end to end. Exit code 0:
+/// every deadline of a task or chain is guaranteed, 1: not, 2: the command line or the file is wrong.
+/// docs/analysis.md explains the tests.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual check examples/five-vms.toml                    is it guaranteed, and with how much slack?\n  \

@@ -15,9 +15,10 @@ use super::{Failure, exit};
 
 /// Say what on this machine threatens latency, why, and what to do about it.
 ///
-/// Reads the kernel's settings and changes nothing. The pools' processors come from the host file; without one they are
-/// all but the first. What cannot be read is `unknown`, with the reason. Exit code 0: nothing worse than a note, or unknown;
-/// 1: a warning or worse; 2: the command line or a file is wrong. docs/doctor.md explains the checks.
+/// Reads the kernel's settings and changes nothing. The pools' processors come from the host file; without
+/// one they are all but the first. What cannot be read is `unknown`, with the reason. Exit code 0: nothing
+/// worse than a note, or unknown; 1: a warning or worse; 2: the command line or a file is wrong.
+/// docs/doctor.md explains the checks.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual doctor                          what threatens latency here?\n  \

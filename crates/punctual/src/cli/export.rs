@@ -12,8 +12,8 @@ use super::{Failure, exit};
 
 /// Write a host's scheduling parameters as settings of Xen, libvirt, systemd or QEMU.
 ///
-/// What the target cannot express is said on standard error and in the files. What has to be rounded is rounded so
-/// that nobody gets less. docs/export.md says what becomes of what, and how to use the files.
+/// What the target cannot express is said on standard error and in the files. What has to be rounded is
+/// rounded so that nobody gets less. docs/export.md says what becomes of what, and how to use the files.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual export examples/mixed-pools.toml --to xl                     look at it\n  \

@@ -11,8 +11,8 @@ use punctual_live::preflight::parse_cpu_list;
 use super::output::Ui;
 use super::{Failure, exit};
 
-/// Undo what a journal says when the process that changes the machine ends or falls silent. A live run starts it for
-/// itself; standard input is the pulse.
+/// Undo what a journal says when the process that changes the machine ends or falls silent. A live run starts
+/// it for itself; standard input is the pulse.
 #[derive(clap::Args, Debug)]
 pub struct GuardianArgs {
     /// The journal.
@@ -26,7 +26,8 @@ pub struct GuardianArgs {
     processors: String,
 }
 
-/// Start a program inside a cgroup, ending with this process's parent. A live run starts its domains this way.
+/// Start a program inside a cgroup, ending with this process's parent. A live run starts its domains this
+/// way.
 #[derive(clap::Args, Debug)]
 pub struct LaunchArgs {
     /// The group's directory.

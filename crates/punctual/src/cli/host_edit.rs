@@ -6,17 +6,18 @@ use punctual_model::host::{Parent, Pool};
 use punctual_sched::{Duration, UnitParams};
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike, Value};
 
-/// The file `text` changed so that it is read as `after`, given that with its command line's changes it was read as
-/// `before`. Tasks that were generated from what has changed are spelled out. Where that does not do, the whole host
-/// is written anew, with everything spelled out.
+/// The file `text` changed so that it is read as `after`, given that with its command line's changes it was
+/// read as `before`. Tasks that were generated from what has changed are spelled out. Where that does not do,
+/// the whole host is written anew, with everything spelled out.
 pub fn edited(text: &str, file_name: &str, before: &Host, after: &Host) -> String {
     let good = |text: &String| file::parse(text, file_name, &Overrides::default()).as_ref() == Ok(after);
     let ways = [false, true].into_iter().filter_map(|spell_out| edit(text, before, after, spell_out));
     ways.map(|document| document.to_string()).find(good).unwrap_or_else(|| file::to_toml(after))
 }
 
-/// The file with a budget for every domain that has none but tasks with deadlines: its whole period, a place to start
-/// from. Domains without a period get one if periods are free. `None` if there is nothing to fill in.
+/// The file with a budget for every domain that has none but tasks with deadlines: its whole period, a place
+/// to start from. Domains without a period get one if periods are free. `None` if there is nothing to fill
+/// in.
 pub fn filled(text: &str, free_periods: bool) -> Option<String> {
     let mut document: DocumentMut = text.parse().ok()?;
     let mut any = false;

@@ -17,9 +17,9 @@ use super::{Failure, exit, interrupt};
 
 /// Results as one HTML page, and as files for other programs.
 ///
-/// The page needs nothing but a browser: verdicts, what was run, response times against deadlines, distributions, a
-/// timeline to zoom into, budgets, where packets spent their time, and simulation against live results where both are
-/// given. docs/report.md shows and explains it.
+/// The page needs nothing but a browser: verdicts, what was run, response times against deadlines,
+/// distributions, a timeline to zoom into, budgets, where packets spent their time, and simulation against
+/// live results where both are given. docs/report.md shows and explains it.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual sim host.toml --json > sim.json; punctual report sim.json -o sim.html\n  \
@@ -64,7 +64,8 @@ pub struct Interval {
     /// End the report's timeline here instead of at the run's end.
     #[arg(long, value_name = "TIME", value_parser = time)]
     timeline_to: Option<Duration>,
-    /// End the report's timeline after so many slices, budget steps and jobs; each takes 5 to 10 bytes of the page.
+    /// End the report's timeline after so many slices, budget steps and jobs; each takes 5 to 10 bytes of the
+    /// page.
     #[arg(long, value_name = "N", default_value_t = 300_000, value_parser = clap::value_parser!(u32).range(1..=20_000_000))]
     timeline_items: u32,
 }
@@ -219,7 +220,8 @@ fn timeline(path: &Path, window: Window) -> Result<Timeline, Failure> {
     reader.finish().map_err(|e| Failure::Usage(format!("{}: {e}", path.display())))
 }
 
-/// All results of all files. They are called by their file; where that is not enough, by policy or number too.
+/// All results of all files. They are called by their file; where that is not enough, by policy or number
+/// too.
 fn columns(files: &[PathBuf]) -> Result<Vec<Column>, Failure> {
     let mut columns: Vec<Column> = Vec::new();
     for path in files {

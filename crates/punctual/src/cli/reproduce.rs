@@ -13,8 +13,9 @@ use crate::reproduce::{self, ReproduceOptions, Reproduction, render};
 /// Carry out the experiments of a published paper and judge its claims.
 ///
 /// Everything is simulated from the host files in papers/, on all cores, except for the cost of decisions
-/// (Table 1 of rt-xen), which is measured on this machine. Tables show the paper's figures beside ours; each claim
-/// of the paper gets a verdict and a reason. Exits with 0 whatever the verdicts are, unless --strict is given.
+/// (Table 1 of rt-xen), which is measured on this machine. Tables show the paper's figures beside ours; each
+/// claim of the paper gets a verdict and a reason. Exits with 0 whatever the verdicts are, unless --strict is
+/// given.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual reproduce rt-xen --quick                  in seconds, with shorter runs\n  \
@@ -26,8 +27,8 @@ pub struct Args {
     /// Which paper.
     #[arg(value_name = "PAPER")]
     paper: Paper,
-    /// Only these experiments (rt-xen: fig5, table1, table2, fig6; rtca: fig3, fig6, table1, fig8, fig10; vmm-io: test1 to
-    /// test8; nautilus: cyclictest, ping).
+    /// Only these experiments (rt-xen: fig5, table1, table2, fig6; rtca: fig3, fig6, table1, fig8, fig10;
+    /// vmm-io: test1 to test8; nautilus: cyclictest, ping).
     #[arg(long, value_name = "EXPERIMENT", value_delimiter = ',')]
     only: Vec<String>,
     /// Shorter runs, fewer loads, two task sets.
@@ -39,8 +40,9 @@ pub struct Args {
     /// Measure nothing on this machine: the output is then the same everywhere.
     #[arg(long)]
     no_native: bool,
-    /// Carry out rt-xen on this machine instead, shortened to minutes: real VMs under every server, Credit, SEDF and plain
-    /// Linux, beside simulation and paper (fig5, table2, fig6). As `punctual run`, it needs root.
+    /// Carry out rt-xen on this machine instead, shortened to minutes: real VMs under every server, Credit,
+    /// SEDF and plain Linux, beside simulation and paper (fig5, table2, fig6). As `punctual run`, it needs
+    /// root.
     #[arg(long, conflicts_with_all = ["task_sets", "strict", "no_native"])]
     live: bool,
     /// With --live: what stands for a domain.
@@ -49,7 +51,8 @@ pub struct Args {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Also write text, JSON, CSV and SVG files of every table and figure, and a page with everything into this directory.
+    /// Also write text, JSON, CSV and SVG files of every table and figure, and a page with everything into
+    /// this directory.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Exit with 1 when a verdict is not the one recorded in papers/ for a full run.

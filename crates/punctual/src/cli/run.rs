@@ -28,10 +28,11 @@ use super::{Failure, exit, interrupt, report};
 
 /// Run a host file on this machine: real VMs or processes, their vCPUs under the pools' policies.
 ///
-/// Domains are started as the file says (`vm`, `process`, `attach`; by default a VM with the project's guest), run
-/// their task sets under enforcement, and are ended. Everything that was changed on this machine is put back, whatever
-/// happens; `punctual restore` does it after a crash of guardian and run together. Needs root (or CAP_SYS_NICE and a
-/// writable cgroup version 2), and leaves at least one processor to the host.
+/// Domains are started as the file says (`vm`, `process`, `attach`; by default a VM with the project's
+/// guest), run their task sets under enforcement, and are ended. Everything that was changed on this machine
+/// is put back, whatever happens; `punctual restore` does it after a crash of guardian and run together.
+/// Needs root (or CAP_SYS_NICE and a writable cgroup version 2), and leaves at least one processor to the
+/// host.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual run examples/five-vms.toml                      five real VMs under the file's policy\n  \
@@ -45,8 +46,9 @@ pub struct Args {
     /// The host file; `-` reads standard input.
     #[arg(value_name = "HOST.toml")]
     file: PathBuf,
-    /// Schedule every pool by this policy instead of the file's; also linux-cfs, linux-fifo and linux-deadline, which are
-    /// plain Linux for comparison. Several (repeated or with commas) run one after the other and stand side by side.
+    /// Schedule every pool by this policy instead of the file's; also linux-cfs, linux-fifo and
+    /// linux-deadline, which are plain Linux for comparison. Several (repeated or with commas) run one after
+    /// the other and stand side by side.
     #[arg(long, value_name = "POLICY", value_delimiter = ',')]
     policy: Vec<String>,
     /// What stands for a domain that has none of `vm`, `process` and `attach`.
@@ -70,7 +72,8 @@ struct EnforcementArgs {
     /// Write results as JSON to a file.
     #[arg(long, value_name = "OUT.json")]
     output: Option<PathBuf>,
-    /// Change what threatens latency and can be put back, as `punctual doctor` lists it, for the time of the run.
+    /// Change what threatens latency and can be put back, as `punctual doctor` lists it, for the time of the
+    /// run.
     #[arg(long)]
     apply: bool,
     /// Write a report as one HTML page: verdicts, results and, of a single policy of ours, the analysis.
@@ -110,9 +113,9 @@ impl From<FormName> for Form {
 
 /// Put running VMs, processes or threads under the policies of a host file, and let them go at the end.
 ///
-/// Every domain of the file says by `attach` what it stands for: QEMU by its QMP socket or process, a libvirt domain,
-/// Firecracker, Cloud Hypervisor, or thread ids. Ends with Ctrl-C or after --duration; nothing that was attached to is
-/// ended, and every thread has its scheduling back.
+/// Every domain of the file says by `attach` what it stands for: QEMU by its QMP socket or process, a libvirt
+/// domain, Firecracker, Cloud Hypervisor, or thread ids. Ends with Ctrl-C or after --duration; nothing that
+/// was attached to is ended, and every thread has its scheduling back.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual attach host.toml                                until Ctrl-C\n  \

@@ -204,7 +204,8 @@ fn observe(host: &Host, trace: Option<&mut OutFile>, jobs: Option<&mut OutFile>)
     Ok(results)
 }
 
-/// The page: all results, what the analysis says about the host as described, and what happened in the first run.
+/// The page: all results, what the analysis says about the host as described, and what happened in the first
+/// run.
 fn write_report(
     path: &Path,
     args: &Args,

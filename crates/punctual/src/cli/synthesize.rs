@@ -26,11 +26,12 @@ use super::{Failure, exit, interrupt};
 
 /// Find the smallest budgets that guarantee every deadline.
 ///
-/// Budgets are found for every vCPU under a policy with budgets (and for every task that such a policy schedules
-/// itself); priorities and processors where the file gives none. vCPUs without deadlines inside keep what the file
-/// reserves for them; other domains need no budget in the file, and with `--periods free` no period. The result is
-/// analysed again as a whole, and no budget in it can be one step smaller. Exit code 0: found, 1: nothing suffices, 2: the
-/// command line or the file is wrong. docs/analysis.md explains the search.
+/// Budgets are found for every vCPU under a policy with budgets (and for every task that such a policy
+/// schedules itself); priorities and processors where the file gives none. vCPUs without deadlines inside
+/// keep what the file reserves for them; other domains need no budget in the file, and with `--periods free`
+/// no period. The result is analysed again as a whole, and no budget in it can be one step smaller. Exit code
+/// 0: found, 1: nothing suffices, 2: the command line or the file is wrong. docs/analysis.md explains the
+/// search.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual synthesize host.toml                          which budgets are enough?\n  \
@@ -48,7 +49,8 @@ pub struct Args {
     /// Keep the file's periods, or choose the best of the candidates for each vCPU.
     #[arg(long, value_name = "WHICH", default_value = "given")]
     periods: PeriodChoice,
-    /// Periods to choose from, with commas; by default 1, 2, 5, 10 ... ms and the divisors of the tasks' periods.
+    /// Periods to choose from, with commas; by default 1, 2, 5, 10 ... ms and the divisors of the tasks'
+    /// periods.
     #[arg(long, value_name = "TIMES", value_delimiter = ',', value_parser = time)]
     candidates: Vec<Duration>,
     /// Budgets are multiples of this.

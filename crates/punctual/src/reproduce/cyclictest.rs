@@ -1,10 +1,10 @@
 //! Nautilus: cyclictest in the driver domain under global, partitioned and mixed scheduling.
 //!
-//! cyclictest sleeps until the next multiple of its interval and notes how late it runs. Its threads are tasks of
-//! 10 us here (the tool's own work for a wake-up), and a latency is the time from release to first instruction.
-//! What is simulated is the hypervisor's share of it: waiting for a processor, a budget, another vCPU. The
-//! guest kernel's own latency, interrupt delivery and the cost of switching on that board are not; the paper's
-//! run without a hypervisor tells how much the kernel alone takes.
+//! cyclictest sleeps until the next multiple of its interval and notes how late it runs. Its threads are
+//! tasks of 10 us here (the tool's own work for a wake-up), and a latency is the time from release to first
+//! instruction. What is simulated is the hypervisor's share of it: waiting for a processor, a budget, another
+//! vCPU. The guest kernel's own latency, interrupt delivery and the cost of switching on that board are not;
+//! the paper's run without a hypervisor tells how much the kernel alone takes.
 
 use punctual_model::{Recorder, Results};
 use punctual_sched::Duration;

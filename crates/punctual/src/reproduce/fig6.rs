@@ -1,8 +1,8 @@
 //! RT-Xen s.5.5, Fig. 6: soft real-time performance of six policies in three share cases by system load.
 //!
-//! The paper does not say when each domain's first period began. On its machine domains were created one after
-//! another (`Start::OneByOne`, what claims are checked with); the simulator alone starts all of them at once
-//! (`Start::Together`, what `punctual sim` shows). For servers with periodic replenishment that matters.
+//! The paper does not say when each domain's first period began. On its machine domains were created one
+//! after another (`Start::OneByOne`, what claims are checked with); the simulator alone starts all of them at
+//! once (`Start::Together`, what `punctual sim` shows). For servers with periodic replenishment that matters.
 
 use punctual_model::Host;
 use punctual_model::host::{DomainIx, Parent};

@@ -1,5 +1,6 @@
-//! RT-Xen's experiments on this machine: real VMs (or processes) under the live policies, the same hosts simulated, and
-//! the paper's figures, side by side. Shortened to minutes; what is measured here varies from run to run.
+//! RT-Xen's experiments on this machine: real VMs (or processes) under the live policies, the same hosts
+//! simulated, and the paper's figures, side by side. Shortened to minutes; what is measured here varies from
+//! run to run.
 
 use std::path::PathBuf;
 use std::time::Duration as StdDuration;

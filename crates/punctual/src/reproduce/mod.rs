@@ -232,8 +232,8 @@ pub fn rt_xen(options: &ReproduceOptions, progress: Progress<'_>) -> Result<Repr
     Ok(Reproduction::new(options, paper.citation, &claims, outcomes))
 }
 
-/// Reproduces RT-Xen on this machine: Fig. 5 for 1 ms, Table 2, one curve of Fig. 6, real beside simulated. Nothing is judged:
-/// the runs are too short for the paper's claims.
+/// Reproduces RT-Xen on this machine: Fig. 5 for 1 ms, Table 2, one curve of Fig. 6, real beside simulated.
+/// Nothing is judged: the runs are too short for the paper's claims.
 ///
 /// # Errors
 /// As [`live::rt_xen`].
@@ -281,7 +281,8 @@ pub fn vmm_io(options: &ReproduceOptions, progress: Progress<'_>) -> Result<Repr
     Ok(Reproduction::new(options, paper.citation, &claims, vec![outcome]))
 }
 
-/// Reproduces the Nautilus paper: cyclictest under global, partitioned and mixed scheduling, and ping latency.
+/// Reproduces the Nautilus paper: cyclictest under global, partitioned and mixed scheduling, and ping
+/// latency.
 ///
 /// # Errors
 /// When an experiment's name is unknown or a simulation stops.

@@ -1,14 +1,14 @@
 //! What a policy's own code costs on this machine.
 //!
-//! A simulation runs once with the policy wrapped in a recorder of all calls and their arguments. The calls are
-//! then replayed on a fresh policy, natively and back to back:
+//! A simulation runs once with the policy wrapped in a recorder of all calls and their arguments. The calls
+//! are then replayed on a fresh policy, natively and back to back:
 //!
 //! - *mean*: the whole replay, timed as one piece, without clock readings in between; the least of several
 //!   rounds, because everything else on the machine only adds to it. Divided by the number of decisions.
 //! - *quantiles*: each decision between two clock readings, less the median distance of two readings with
 //!   nothing in between. A decision is what the policy does from the first charge or timer to the pick.
-//! - *cold*: the same after a walk through more memory than the second-level cache holds, as a hypervisor that
-//!   decides once per millisecond finds its data.
+//! - *cold*: the same after a walk through more memory than the second-level cache holds, as a hypervisor
+//!   that decides once per millisecond finds its data.
 
 use std::cell::{Cell, RefCell};
 use std::hint::black_box;
@@ -186,7 +186,8 @@ thread_local! {
 fn record(host: &Host) -> Result<Vec<Call>, Error> {
     let mut host = host.clone();
     let info = host.pools[0].policy.info;
-    // A host refers to its policies for as long as the program lives: this leaks some 100 bytes for each call.
+    // A host refers to its policies for as long as the program lives: this leaks some 100 bytes for each
+    // call.
     let recorder: &'static PolicyInfo = Box::leak(Box::new(PolicyInfo { build: build_recorder, ..*info }));
     host.pools[0].policy.info = recorder;
     INNER.set(Some(info.build));

@@ -1,4 +1,5 @@
-//! Nautilus: ping latency through the driver domain under Credit, RTDS partitioned and RTDS global, at four loads.
+//! Nautilus: ping latency through the driver domain under Credit, RTDS partitioned and RTDS global, at four
+//! loads.
 
 use punctual_model::Recorder;
 use punctual_model::results::Results;

@@ -65,8 +65,9 @@ impl RangeFigure {
         }
     }
 
-    /// A box plot of a distribution, each value divided by `unit` ns: the thin line ends at the last value within one and
-    /// a half times the height of the box (rtca s.VI.C), and the greatest value beyond is marked.
+    /// A box plot of a distribution, each value divided by `unit` ns: the thin line ends at the last value
+    /// within one and a half times the height of the box (rtca s.VI.C), and the greatest value beyond is
+    /// marked.
     pub fn quartiles(label: &str, of: &Recorder, unit: f64) -> RangeColumn {
         let at = |ppm| of.quantile_ppm(ppm).as_ns() as f64 / unit;
         let (q1, q3) = (at(250_000), at(750_000));

@@ -84,8 +84,8 @@ fn wrapped(first: &str, rest: &str, text: &str) -> String {
     textwrap::fill(text, options) + "\n"
 }
 
-/// The reproduction as files, name and content: the text, JSON, a CSV file for each table, and a CSV and an SVG file
-/// for each figure.
+/// The reproduction as files, name and content: the text, JSON, a CSV file for each table, and a CSV and an
+/// SVG file for each figure.
 ///
 /// # Errors
 /// When a value cannot be written as JSON or CSV, which plain values can.

@@ -1,4 +1,5 @@
-//! RTCA: round trips, throughput and end-to-end tasks between domains, as shipped and with priorities in domain 0.
+//! RTCA: round trips, throughput and end-to-end tasks between domains, as shipped and with priorities in
+//! domain 0.
 
 use punctual_model::host::Host;
 use punctual_model::results::{FlowResult, Results};

@@ -91,9 +91,9 @@ fn add_counts(out: &mut Outcome, table: &mut Table, paper: &Table1, variant: &Va
     table.rows.push(row);
 }
 
-/// What the paper's quantiles say about its totals: the most that its switches can have taken together (half of
-/// them no longer than the median, 49 % than the 99 % quantile, the rest than the maximum), and the loss if every
-/// decision had been counted as a switch, with its decisions and with ours.
+/// What the paper's quantiles say about its totals: the most that its switches can have taken together (half
+/// of them no longer than the median, 49 % than the 99 % quantile, the rest than the maximum), and the loss
+/// if every decision had been counted as a switch, with its decisions and with ours.
 fn add_consistency(out: &mut Outcome, paper: &Table1, variant: &Variant, column: usize, decisions: &[f64]) {
     let [median, p99, max] =
         [&paper.switch_median_ns, &paper.switch_p99_ns, &paper.switch_max_ns].map(|c| c[column]);

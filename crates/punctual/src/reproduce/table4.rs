@@ -1,10 +1,11 @@
 //! RT-Xen Table 4: the loads that the analysis of Davis and Burns guarantees.
 //!
-//! The paper applies the analysis to its own task sets, one for each load, so the guaranteed loads need not be an
-//! interval, and ours differ with ours. Its five servers share out the whole processor, where the analysis itself
-//! cannot guarantee every server its budget. The paper does not say what it made of that; its ranges come out only
-//! of the response times of tasks alone. Both readings are shown: the tasks' response times as published, and what
-//! `punctual check` answers, which also asks whether each server gets its budget.
+//! The paper applies the analysis to its own task sets, one for each load, so the guaranteed loads need not
+//! be an interval, and ours differ with ours. Its five servers share out the whole processor, where the
+//! analysis itself cannot guarantee every server its budget. The paper does not say what it made of that; its
+//! ranges come out only of the response times of tasks alone. Both readings are shown: the tasks' response
+//! times as published, and what `punctual check` answers, which also asks whether each server gets its
+//! budget.
 
 use punctual_analysis::analyse;
 use punctual_analysis::demand::Demand;
@@ -86,7 +87,8 @@ fn add_measures(measures: &mut Measures, prefix: &str, loads: &[u32], answers: &
     }
 }
 
-/// The greatest miss ratio in Fig. 6 among the task sets whose deadlines are guaranteed, for each kind of question.
+/// The greatest miss ratio in Fig. 6 among the task sets whose deadlines are guaranteed, for each kind of
+/// question.
 pub fn misses_where_guaranteed(all: &mut Measures) {
     for (question, _) in READINGS {
         for case in CASES {

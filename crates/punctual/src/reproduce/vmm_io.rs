@@ -1,5 +1,5 @@
-//! Scheduling I/O in Virtual Machine Monitors: eleven configurations of the scheduler, eight tests of streams, burning
-//! guests and pings.
+//! Scheduling I/O in Virtual Machine Monitors: eleven configurations of the scheduler, eight tests of
+//! streams, burning guests and pings.
 
 use punctual_model::Recorder;
 use punctual_model::host::Host;
@@ -139,8 +139,8 @@ fn measure(test: &Test, results: &Results) -> Cell {
 }
 
 impl Cell {
-    /// Mean round trip in ms. One ping that waits to the end counts as long as it has waited: otherwise starvation would
-    /// look like silence.
+    /// Mean round trip in ms. One ping that waits to the end counts as long as it has waited: otherwise
+    /// starvation would look like silence.
     fn ping_mean_ms(&self) -> f64 {
         let (count, mean) = (self.ping.count() as f64, self.ping.mean().as_ns() as f64 / 1e6);
         let waiting = self.waiting.as_ns() as f64 / 1e6;

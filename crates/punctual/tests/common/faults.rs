@@ -109,8 +109,8 @@ impl Victims {
         }
     }
 
-    /// Does a journal name a change? One that names only the run is of a run that ended before its guardian was there: it
-    /// had changed nothing.
+    /// Does a journal name a change? One that names only the run is of a run that ended before its guardian
+    /// was there: it had changed nothing.
     fn has_journal(&self) -> bool {
         self.journals().any(|path| std::fs::read_to_string(path).is_ok_and(|text| text.lines().count() > 1))
     }

@@ -20,8 +20,8 @@ use punctual_sched::{Duration as Dur, UnitParams};
 /// The only processor whose real-time threads may spin.
 pub const PROCESSOR: usize = 1;
 
-/// Can this machine run live tests? If not, says in one line why; with `PUNCTUAL_NO_SKIP=1` that is a failure. There is
-/// one processor for all: whoever has the guard has its turn.
+/// Can this machine run live tests? If not, says in one line why; with `PUNCTUAL_NO_SKIP=1` that is a
+/// failure. There is one processor for all: whoever has the guard has its turn.
 pub fn needs() -> Option<MutexGuard<'static, ()>> {
     static TURN: Mutex<()> = Mutex::new(());
     // A test that failed left nothing behind that concerns the next.
@@ -78,8 +78,8 @@ impl Bench {
         launched.process.id
     }
 
-    /// Tends the session for a moment, then for `length`, and ends it. Returns what each unit got within `length`, in
-    /// millionths of the processor, and the report.
+    /// Tends the session for a moment, then for `length`, and ends it. Returns what each unit got within
+    /// `length`, in millionths of the processor, and the report.
     pub fn run(mut self, length: Duration) -> (Vec<u64>, Report) {
         self.tend(Duration::from_millis(300));
         let used = |handles: &[Handle]| -> Vec<u64> {

@@ -1,5 +1,5 @@
-//! The same questions to `response-time-analysis`, the library of B. Brandenburg (also SchedCAT's author), whose
-//! analyses follow proofs that a machine has checked (Prosa; Bozhko & Brandenburg, ECRTS 2020).
+//! The same questions to `response-time-analysis`, the library of B. Brandenburg (also SchedCAT's author),
+//! whose analyses follow proofs that a machine has checked (Prosa; Bozhko & Brandenburg, ECRTS 2020).
 
 use proptest::prelude::*;
 use punctual_analysis::demand::Demand;

@@ -22,10 +22,10 @@ use tolerance::Tolerances;
 
 /// Compare results of the same host metric by metric, simulated or live.
 ///
-/// Takes files that `punctual sim --json` or `punctual run --json` wrote. The differences are to the first file. Pools,
-/// domains, vCPUs and tasks must have the same names; policies, seeds and durations may differ, so that counts are
-/// shown per second. Exit code 0: compared; 1: a difference is beyond --tolerance; 2: the command line or a file is
-/// wrong, or the hosts differ.
+/// Takes files that `punctual sim --json` or `punctual run --json` wrote. The differences are to the first
+/// file. Pools, domains, vCPUs and tasks must have the same names; policies, seeds and durations may differ,
+/// so that counts are shown per second. Exit code 0: compared; 1: a difference is beyond --tolerance; 2: the
+/// command line or a file is wrong, or the hosts differ.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual compare sim.json live.json                               is the prediction right?\n  \
@@ -37,8 +37,8 @@ pub struct Args {
     /// The files with results, the one to compare with first; `-` reads standard input.
     #[arg(value_name = "RESULTS.json", num_args = 2.., required = true)]
     files: Vec<PathBuf>,
-    /// The greatest difference that passes, by metric: miss and cpu in percentage points, p50, p99, max, exhaustions,
-    /// decisions and switches in percent of the first file's value.
+    /// The greatest difference that passes, by metric: miss and cpu in percentage points, p50, p99, max,
+    /// exhaustions, decisions and switches in percent of the first file's value.
     #[arg(long, value_name = "METRIC<=N%,...", value_parser = tolerance::parse)]
     tolerance: Option<Tolerances>,
     /// Show tasks of domains as well.
