@@ -1,6 +1,8 @@
-//! The directory for what can be made again: images, the guest program, what was found out about this boot of
-//! the machine. It may be deleted at any time.
+//! The user's cache directory: guest images, the guest program, whether KVM works on this boot of the machine.
+//!
+//! Everything in it can be made again, so it may be deleted at any time.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -9,10 +11,53 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-/// A draft that nobody worked on for so long is nobody's.
+/// A draft that is older than this was left by a process that was killed.
 const DRAFT_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// A directory whose entries come into being complete: written beside their place and renamed.
+/// Why the cache cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No environment variable says where it is.
+    #[error("no place for cached images: set PUNCTUAL_CACHE to a directory (HOME is not set)")]
+    NoPlace,
+    /// A file or directory of it failed.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// What could not be done with a file, and what helps where something does.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {action} {}: {source}{}", path.display(), cure(source))]
+pub struct FileError {
+    /// What failed, as a verb: `read`, `write`.
+    pub action: &'static str,
+    /// The file or directory.
+    pub path: PathBuf,
+    /// What the system says.
+    pub source: io::Error,
+}
+
+impl FileError {
+    /// For [`Result::map_err`]: what could not be done with `path`.
+    pub(crate) fn of(action: &'static str, path: &Path) -> impl Fn(io::Error) -> FileError {
+        move |source| FileError { action, path: path.to_owned(), source }
+    }
+}
+
+/// What helps against `error`, as the end of a message.
+fn cure(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull => {
+            "; free some space, or set PUNCTUAL_CACHE to a directory on another disk"
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            "; set PUNCTUAL_CACHE to a directory that you may write to"
+        }
+        _ => "",
+    }
+}
+
+/// A directory whose entries are complete from the moment they exist: each is written elsewhere and renamed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cache(PathBuf);
 
@@ -21,29 +66,27 @@ impl Cache {
     ///
     /// # Errors
     /// When none of the variables is set, or the directory cannot be made.
-    pub fn of_user() -> Result<Cache, String> {
-        Cache::at(&Self::place(|name| std::env::var_os(name).filter(|value| !value.is_empty()))?)
+    pub fn of_user() -> Result<Cache, Error> {
+        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        Ok(Cache::at(&Self::place(set).ok_or(Error::NoPlace)?)?)
     }
 
-    fn place(variable: impl Fn(&str) -> Option<std::ffi::OsString>) -> Result<PathBuf, String> {
+    fn place(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
         let under = |name: &str, rest: &str| variable(name).map(|directory| Path::new(&directory).join(rest));
         variable("PUNCTUAL_CACHE")
             .map(PathBuf::from)
             .or_else(|| under("XDG_CACHE_HOME", "punctual"))
             .or_else(|| under("HOME", ".cache/punctual"))
-            .ok_or_else(|| {
-                "no place for cached images: set PUNCTUAL_CACHE to a directory (HOME is not set)".into()
-            })
     }
 
     /// The one at `directory`, made if it is not there.
     ///
     /// # Errors
     /// When it cannot be made.
-    pub fn at(directory: &Path) -> Result<Cache, String> {
-        fs::create_dir_all(directory).map_err(|error| failure("create", directory, &error))?;
+    pub fn at(directory: &Path) -> Result<Cache, FileError> {
+        fs::create_dir_all(directory).map_err(FileError::of("create", directory))?;
         // QEMU runs in the same directory as we do today; an absolute path stays true if that changes.
-        let directory = directory.canonicalize().map_err(|error| failure("find", directory, &error))?;
+        let directory = directory.canonicalize().map_err(FileError::of("find", directory))?;
         Ok(Cache(directory))
     }
 
@@ -52,18 +95,17 @@ impl Cache {
         self.0.join(name)
     }
 
-    /// Lets one process at a time go on, until the lock is dropped; `waiting` is called if another one has
-    /// it.
+    /// Locks the cache against other processes until the lock is dropped; `waiting` is called if another
+    /// process has it.
     ///
     /// # Errors
-    /// When the lock file cannot be had.
-    pub fn lock(&self, waiting: impl FnOnce()) -> Result<File, String> {
+    /// When the lock file cannot be made or locked.
+    pub fn lock(&self, waiting: impl FnOnce()) -> Result<File, FileError> {
         let path = self.path("lock");
-        let why = |error: &io::Error| failure("lock", &path, error);
-        let file = File::create(&path).map_err(|error| why(&error))?;
+        let file = File::create(&path).map_err(FileError::of("lock", &path))?;
         if file.try_lock().is_err() {
             waiting();
-            file.lock().map_err(|error| why(&error))?;
+            file.lock().map_err(FileError::of("lock", &path))?;
         }
         Ok(file)
     }
@@ -72,16 +114,16 @@ impl Cache {
     ///
     /// # Errors
     /// When it cannot be made.
-    pub fn draft(&self) -> Result<Draft, String> {
+    pub fn draft(&self) -> Result<Draft, FileError> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         self.remove_old_drafts();
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let path = self.path(&format!("draft-{}-{number}", std::process::id()));
-        fs::create_dir_all(&path).map_err(|error| failure("create", &path, &error))?;
+        fs::create_dir_all(&path).map_err(FileError::of("create", &path))?;
         Ok(Draft { path })
     }
 
-    /// Removes what processes that were killed have left.
+    /// Removes the drafts that killed processes have left.
     fn remove_old_drafts(&self) {
         for entry in fs::read_dir(&self.0).into_iter().flatten().flatten() {
             let age =
@@ -94,11 +136,11 @@ impl Cache {
         }
     }
 
-    /// Writes a file that is there whole or not at all; with `mode` as its permissions.
+    /// Writes a file with the permissions `mode`. It appears whole or not at all.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn write(&self, name: &str, contents: &[u8], mode: u32) -> Result<PathBuf, String> {
+    pub fn write(&self, name: &str, contents: &[u8], mode: u32) -> Result<PathBuf, FileError> {
         use std::os::unix::fs::OpenOptionsExt;
         let draft = self.draft()?;
         let path = draft.path.join("file");
@@ -107,9 +149,9 @@ impl Cache {
             file.write_all(contents)?;
             file.sync_all()
         };
-        write().map_err(|error| failure("write", &path, &error))?;
+        write().map_err(FileError::of("write", &path))?;
         let place = self.path(name);
-        fs::rename(&path, &place).map_err(|error| failure("write", &place, &error))?;
+        fs::rename(&path, &place).map_err(FileError::of("write", &place))?;
         Ok(place)
     }
 }
@@ -126,11 +168,11 @@ impl Draft {
     ///
     /// # Errors
     /// When it cannot be renamed.
-    pub fn keep(&self, part: &str, cache: &Cache, name: &str) -> Result<PathBuf, String> {
+    pub fn keep(&self, part: &str, cache: &Cache, name: &str) -> Result<PathBuf, FileError> {
         let place = cache.path(name);
         match fs::rename(self.path.join(part), &place) {
             Err(_) if place.is_dir() => Ok(place),
-            Err(error) => Err(failure("write", &place, &error)),
+            Err(error) => Err(FileError::of("write", &place)(error)),
             Ok(()) => Ok(place),
         }
     }
@@ -143,22 +185,8 @@ impl Drop for Draft {
     }
 }
 
-/// What could not be done with a file, and a cure where there is one.
-pub(crate) fn failure(what: &str, path: &Path, error: &io::Error) -> String {
-    let cure = match error.kind() {
-        io::ErrorKind::StorageFull => {
-            "; free some space, or set PUNCTUAL_CACHE to a directory on another disk"
-        }
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            "; set PUNCTUAL_CACHE to a directory that you may write to"
-        }
-        _ => "",
-    };
-    format!("cannot {what} {}: {error}{cure}", path.display())
-}
-
-/// A name for contents: the first 16 hexadecimal digits of their SHA-256. The length of each part goes in, so
-/// that what stands in one cannot pass for another.
+/// A name for contents: the first 16 hexadecimal digits of their SHA-256. The length of each part is hashed
+/// too, so that the same bytes in other parts get another name.
 pub(crate) fn name_of(parts: &[&[u8]]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
@@ -178,10 +206,10 @@ mod tests {
             Cache::place(|name| set.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).into()))
         };
         let all = [("PUNCTUAL_CACHE", "/p"), ("XDG_CACHE_HOME", "/x"), ("HOME", "/h")];
-        assert_eq!(place(&all), Ok("/p".into()));
-        assert_eq!(place(&all[1..]), Ok("/x/punctual".into()));
-        assert_eq!(place(&all[2..]), Ok("/h/.cache/punctual".into()));
-        assert!(place(&[]).unwrap_err().contains("set PUNCTUAL_CACHE"));
+        assert_eq!(place(&all), Some("/p".into()));
+        assert_eq!(place(&all[1..]), Some("/x/punctual".into()));
+        assert_eq!(place(&all[2..]), Some("/h/.cache/punctual".into()));
+        assert_eq!(place(&[]), None);
     }
 
     #[test]
@@ -205,8 +233,9 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_and_a_forbidden_place_come_with_a_cure() {
-        let message = |code| failure("write", Path::new("/x"), &io::Error::from_raw_os_error(code));
+    fn errors_of_a_full_disk_and_a_forbidden_place_say_what_helps() {
+        let error = |code| FileError::of("write", Path::new("/x"))(io::Error::from_raw_os_error(code));
+        let message = |code| error(code).to_string();
         assert!(message(libc::ENOSPC).contains("free some space"));
         assert!(message(libc::EACCES).contains("set PUNCTUAL_CACHE"));
     }

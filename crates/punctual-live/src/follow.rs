@@ -35,7 +35,9 @@ pub fn vcpus(attach: &Attach, patience: Duration) -> Result<Vec<(u32, Identity)>
         Ok(vcpus)
     };
     let numbered = match attach {
-        Attach::Qmp(path) => Qmp::connect(path, patience)?.vcpu_threads()?,
+        Attach::Qmp(path) => Qmp::connect(path, patience)
+            .and_then(|mut qmp| qmp.vcpu_threads())
+            .map_err(|error| error.to_string())?,
         Attach::Libvirt(_) | Attach::Process(_) | Attach::Firecracker(_) | Attach::CloudHypervisor(_) => {
             by_names(process(attach)?.ok_or("no process")?)?
         }
@@ -53,7 +55,9 @@ pub fn vcpus(attach: &Attach, patience: Duration) -> Result<Vec<(u32, Identity)>
 /// The process that has the vCPUs, if it is known without asking it.
 fn process(attach: &Attach) -> Result<Option<u32>, String> {
     match attach {
-        Attach::Libvirt(name) => vmm::find_by_name(Path::new("/proc"), Path::new("/run"), name).map(Some),
+        Attach::Libvirt(name) => vmm::find_by_name(Path::new("/proc"), Path::new("/run"), name)
+            .map(Some)
+            .map_err(|error| error.to_string()),
         Attach::Process(pid) | Attach::Firecracker(pid) | Attach::CloudHypervisor(pid) => Ok(Some(*pid)),
         Attach::Qmp(_) | Attach::Threads(_) => Ok(None),
     }

@@ -273,12 +273,13 @@ fn image_for(host: &Host, plan: &Plan<'_>) -> Result<Option<(Image, Accelerator)
     if vms.peek().is_none() {
         return Ok(None);
     }
-    let image = image::prepare(plan.progress).map_err(Error::Domain)?;
+    let image = image::prepare(plan.progress).map_err(|error| Error::Domain(error.to_string()))?;
     let fixed = vms.all(|domain| matches!(&domain.live.backend, Backend::Vm(vm) if vm.accel != Accel::Auto));
     let mut accelerator = Accelerator::Tcg;
     if !fixed {
-        let cache = Cache::of_user().map_err(Error::Domain)?;
-        let (chosen, why) = qemu::accel::choose(&cache, &image, plan.progress).map_err(Error::Domain)?;
+        let cache = Cache::of_user().map_err(|error| Error::Domain(error.to_string()))?;
+        let (chosen, why) = qemu::accel::choose(&cache, &image, plan.progress)
+            .map_err(|error| Error::Domain(error.to_string()))?;
         if let Some(why) = why {
             (plan.progress)(&why);
         }
@@ -309,7 +310,7 @@ fn start_domains(
                 let Some((image, accelerator)) = image else { continue };
                 let spec = spec(&domain.name, &form, domain.vcpus.len(), image, *accelerator)?;
                 (plan.progress)(&format!("booting {} ({})", domain.name, spec.accelerator.name()));
-                let vm = Vm::start(&spec).map_err(Error::Domain)?;
+                let vm = Vm::start(&spec).map_err(|error| Error::Domain(error.to_string()))?;
                 session.record_child(vm.pid() as i32, &domain.name)?;
                 Body::Vm(Box::new(vm))
             }
@@ -357,7 +358,7 @@ fn start_domains(
         let name = &host.domains[domain.domain.0].name;
         if let Body::Vm(vm) = &mut domain.body {
             connect(vm, plan, session)?;
-            for tid in vm.vcpu_threads().map_err(Error::Domain)? {
+            for tid in vm.vcpu_threads().map_err(|error| Error::Domain(error.to_string()))? {
                 domain.members.push(Some(Members::Thread(identity(name, tid)?)));
             }
         }
@@ -376,7 +377,7 @@ fn start_domains(
 fn connect(vm: &mut Vm, plan: &Plan<'_>, session: &mut Session) -> Result<(), Error> {
     let limit = plan.boot;
     std::thread::scope(|scope| {
-        let connected = scope.spawn(|| vm.connect(limit).map(|_| ()));
+        let connected = scope.spawn(|| vm.connect(limit).map(|_| ()).map_err(|error| error.to_string()));
         while !connected.is_finished() {
             session.tend()?;
             if (plan.stop)() {
@@ -461,7 +462,9 @@ fn attached(domain: &str, attach: &Attach, count: usize) -> Result<Vec<Option<Me
 fn client(body: &mut Body) -> Result<Option<&mut Client>, Error> {
     match body {
         // It was waited for before.
-        Body::Vm(vm) => vm.connect(StdDuration::ZERO).map(Some).map_err(Error::Domain),
+        Body::Vm(vm) => {
+            vm.connect(StdDuration::ZERO).map(Some).map_err(|error| Error::Domain(error.to_string()))
+        }
         Body::Guest(process) => Ok(Some(&mut process.client)),
         Body::Foreign => Ok(None),
     }
@@ -775,7 +778,7 @@ impl Body {
     /// How it ended and what it said last, for the end of a message.
     fn last_words(&mut self) -> String {
         match self {
-            Body::Vm(vm) => vm.last_words(),
+            Body::Vm(vm) => vm.last_words().to_string(),
             Body::Guest(process) => process.last_words(),
             Body::Foreign => String::new(),
         }

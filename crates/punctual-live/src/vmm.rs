@@ -124,12 +124,41 @@ pub fn vhost_kernel_threads(proc: &Path, pid: u32) -> Vec<Thread> {
     threads
 }
 
+/// Why no process was found for the name of a VM.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FindError {
+    /// The name is not unique.
+    #[error("processes {one} and {other} both run a VM called `{name}`: give the process id")]
+    Several {
+        /// The VM's name.
+        name: String,
+        /// One process.
+        one: u32,
+        /// Another one.
+        other: u32,
+    },
+    /// No VM on this machine has a name.
+    #[error("no VM called `{name}` runs here, nor any other that has a name")]
+    NoNames {
+        /// The VM's name.
+        name: String,
+    },
+    /// VMs run here, but under other names.
+    #[error("no VM called `{name}` runs here; there are: {}", others.join(", "))]
+    OtherNames {
+        /// The VM's name.
+        name: String,
+        /// The names of the VMs that run.
+        others: Vec<String>,
+    },
+}
+
 /// The process that runs the VM called `name`: libvirt's pid file below `run` (normally `/run`), or the
 /// process whose command line has `-name NAME` or `-name guest=NAME`.
 ///
 /// # Errors
 /// When there is none, or more than one.
-pub fn find_by_name(proc: &Path, run: &Path, name: &str) -> Result<u32, String> {
+pub fn find_by_name(proc: &Path, run: &Path, name: &str) -> Result<u32, FindError> {
     let file = run.join("libvirt/qemu").join(format!("{name}.pid"));
     if let Some(pid) = fs::read_to_string(&file).ok().and_then(|text| text.trim().parse::<u32>().ok())
         && proc.join(pid.to_string()).is_dir()
@@ -140,17 +169,14 @@ pub fn find_by_name(proc: &Path, run: &Path, name: &str) -> Result<u32, String> 
         processes(proc).filter_map(|(pid, path)| Some((pid, vm_name(&path)?))).collect();
     all.sort_unstable();
     let mut found = all.iter().filter(|(_, other)| other == name).map(|(pid, _)| *pid);
-    match (found.next(), found.next()) {
+    let first = (found.next(), found.next());
+    let name = name.to_owned();
+    match first {
         (Some(pid), None) => Ok(pid),
-        (Some(one), Some(other)) => {
-            Err(format!("processes {one} and {other} both run a VM called `{name}`: give the process id"))
-        }
-        (None, _) if all.is_empty() => {
-            Err(format!("no VM called `{name}` runs here, nor any other that has a name"))
-        }
+        (Some(one), Some(other)) => Err(FindError::Several { name, one, other }),
+        (None, _) if all.is_empty() => Err(FindError::NoNames { name }),
         (None, _) => {
-            let names: Vec<&str> = all.iter().map(|(_, name)| name.as_str()).collect();
-            Err(format!("no VM called `{name}` runs here; there are: {}", names.join(", ")))
+            Err(FindError::OtherNames { name, others: all.into_iter().map(|(_, name)| name).collect() })
         }
     }
 }
@@ -290,8 +316,9 @@ mod tests {
         let find = |name: &str| find_by_name(root.path(), run.path(), name);
         assert_eq!(find("web"), Ok(70));
         assert_eq!(find("db"), Ok(71));
-        assert!(find("twin").unwrap_err().contains("72 and 73"));
-        assert!(find("we").unwrap_err().contains("there are: web, db, twin, twin"), "{:?}", find("we"));
+        let message = |name: &str| find(name).unwrap_err().to_string();
+        assert!(message("twin").contains("72 and 73"));
+        assert!(message("we").contains("there are: web, db, twin, twin"), "{}", message("we"));
 
         let files = run.path().join("libvirt/qemu");
         fs::create_dir_all(&files).expect("made");
@@ -301,6 +328,7 @@ mod tests {
         fs::write(files.join("web.pid"), "7000\n").expect("written");
         assert_eq!(find("web"), Ok(70));
         let empty = tempfile::tempdir().expect("a directory");
-        assert!(find_by_name(empty.path(), run.path(), "web").unwrap_err().contains("nor any other"));
+        let none = find_by_name(empty.path(), run.path(), "web");
+        assert_eq!(none, Err(FindError::NoNames { name: "web".into() }));
     }
 }

@@ -109,7 +109,7 @@ fn a_guest_that_does_not_boot_is_an_error_with_the_last_lines_of_its_console() {
     let mut spec = spec("panics", &image);
     spec.append.push_str(" rdinit=/no-such-init init=/no-such-init");
     let mut vm = Vm::start(&spec).unwrap_or_else(|error| panic!("{error}"));
-    let error = vm.connect(BOOT_LIMIT).unwrap_err();
+    let error = vm.connect(BOOT_LIMIT).unwrap_err().to_string();
     assert!(error.contains("VM `panics` did not boot") && error.contains("Kernel panic"), "{error}");
 }
 
@@ -119,9 +119,9 @@ fn a_guest_that_hangs_is_given_up_at_the_limit() {
     let mut spec = spec("hangs", &image);
     spec.extra.push("-S".into());
     let mut vm = Vm::start(&spec).unwrap_or_else(|error| panic!("{error}"));
-    let error = vm.connect(Duration::from_millis(200)).unwrap_err();
+    let error = vm.connect(Duration::from_millis(200)).unwrap_err().to_string();
     assert!(error.contains("did not answer within 0.2 s"), "{error}");
-    assert!(vm.connect(Duration::from_millis(200)).unwrap_err().contains("will not now"));
+    assert!(matches!(vm.connect(Duration::from_millis(200)), Err(qemu::Error::GivenUp { .. })));
     let pid = vm.pid();
     drop(vm);
     assert!(!exists(pid));
@@ -132,10 +132,10 @@ fn a_qemu_that_does_not_start_is_an_error_with_what_it_said() {
     let Some((_, image)) = image() else { return };
     let mut spec = spec("wrong", &image);
     spec.extra.push("-no-such-option".into());
-    let error = Vm::start(&spec).unwrap_err();
+    let error = Vm::start(&spec).unwrap_err().to_string();
     assert!(error.contains("no-such-option: invalid option"), "{error}");
     spec.program = PathBuf::from("/no/such/qemu");
-    assert!(Vm::start(&spec).unwrap_err().contains("apt install qemu-system-x86"));
+    assert!(matches!(Vm::start(&spec), Err(qemu::Error::NoQemu { .. })));
 }
 
 #[test]

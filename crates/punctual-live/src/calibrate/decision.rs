@@ -9,7 +9,7 @@ use punctual_sched::{CpuId, CpuSet, Duration, Instant, Policy, Slice, UnitId, Un
 
 use crate::os::proc::Reader;
 
-use super::session::{Failure, Session, Sleepers};
+use super::session::{Error, Session, Sleepers};
 use super::{Id, sys};
 
 /// As many as RT-Xen's five VMs (rt-xen s.5).
@@ -80,7 +80,7 @@ impl Driver {
 }
 
 /// Measures what a decision is made of, and how long it holds the lock of a shared run queue.
-pub(super) fn measure(session: &mut Session<'_>) -> Result<(), Failure> {
+pub(super) fn measure(session: &mut Session<'_>) -> Result<(), Error> {
     let sleepers = Sleepers::start(UNITS as usize)?;
     let tids = sleepers.tids();
     // Asleep, they may be urgent: they never run.

@@ -17,7 +17,7 @@ use punctual_model::Recorder;
 use punctual_sched::Duration;
 use serde::Serialize;
 
-pub use session::Failure;
+pub use session::Error;
 use session::Session;
 
 /// How to measure.
@@ -200,12 +200,12 @@ pub fn processors() -> std::io::Result<Vec<usize>> {
 /// Measures. `stop` is asked all the time whether to end early; `progress` is told how many steps are done.
 ///
 /// # Errors
-/// [`Failure::Stopped`], or what the system refused, such as a processor that this process may not use.
+/// [`Error::Stopped`], or what the system refused, such as a processor that this process may not use.
 pub fn calibrate(
     options: &Options,
     stop: &(dyn Fn() -> bool + Sync),
     progress: &(dyn Fn(usize) + Sync),
-) -> Result<Calibration, Failure> {
+) -> Result<Calibration, Error> {
     let each = Time::from_millis(options.time_ms / STEPS as u64);
     let mut session =
         Session { each, stop, progress, done: 0, measurements: Vec::new(), skipped: Vec::new() };
@@ -254,12 +254,12 @@ mod tests {
         let asked = AtomicUsize::new(0);
         let stop = || asked.fetch_add(1, Ordering::Relaxed) > 2;
         let ended = calibrate(&Options { time_ms: 600_000, ..options() }, &stop, &|_| {});
-        assert!(matches!(ended, Err(Failure::Stopped)), "{:?}", ended.err());
+        assert!(matches!(ended, Err(Error::Stopped)), "{:?}", ended.err());
     }
 
     #[test]
     fn a_processor_that_is_not_there_is_an_error() {
         let nowhere = Options { processor: 1_000_000, ..options() };
-        assert!(matches!(calibrate(&nowhere, &|| false, &|_| {}), Err(Failure::Os(_))));
+        assert!(matches!(calibrate(&nowhere, &|| false, &|_| {}), Err(Error::Os(_))));
     }
 }

@@ -1,6 +1,5 @@
 //! How measurements are repeated, stopped and collected.
 
-use std::fmt;
 use std::io::{self, Read};
 use std::thread::JoinHandle;
 use std::time::{Duration as Time, Instant as Moment};
@@ -18,29 +17,14 @@ const SAMPLES_MAX: u64 = 200_000;
 const BATCH: usize = 8;
 
 /// Why a calibration ended early.
-#[derive(Debug)]
-pub enum Failure {
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
     /// It was asked to.
+    #[error("stopped")]
     Stopped,
     /// The system refused something.
-    Os(io::Error),
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Failure::Stopped => f.write_str("stopped"),
-            Failure::Os(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for Failure {}
-
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Self {
-        Failure::Os(error)
-    }
+    #[error(transparent)]
+    Os(#[from] io::Error),
 }
 
 /// A calibration at work.
@@ -58,11 +42,11 @@ impl Session<'_> {
     /// Repeats a sample, several times in ns, for its share of the time.
     ///
     /// # Errors
-    /// Those of the sample, and [`Failure::Stopped`].
+    /// Those of the sample, and [`Error::Stopped`].
     pub fn repeat<const N: usize>(
         &mut self,
         mut sample: impl FnMut() -> io::Result<[u64; N]>,
-    ) -> Result<[Recorder; N], Failure> {
+    ) -> Result<[Recorder; N], Error> {
         for _ in 0..WARM_UP {
             sample()?;
         }
@@ -75,7 +59,7 @@ impl Session<'_> {
                 }
             }
             if (self.stop)() {
-                return Err(Failure::Stopped);
+                return Err(Error::Stopped);
             }
         }
         self.done += 1;

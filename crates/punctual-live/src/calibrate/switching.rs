@@ -7,7 +7,7 @@ use std::thread;
 
 use punctual_model::Recorder;
 
-use super::session::{Failure, Session, Sleepers};
+use super::session::{Error, Session, Sleepers};
 use super::{Id, Options, sys};
 
 /// SCHED_FIFO priorities of who wakes and who is woken; the lowest there are, since nobody runs for long.
@@ -15,7 +15,7 @@ const WAKER: u32 = 1;
 const WOKEN: u32 = 2;
 
 /// Measures the clock, system calls, switches, wake-ups and timers.
-pub(super) fn measure(session: &mut Session<'_>, options: &Options) -> Result<(), Failure> {
+pub(super) fn measure(session: &mut Session<'_>, options: &Options) -> Result<(), Error> {
     let cpu = options.processor;
     let [clock] = on(cpu, false, || {
         session.repeat(|| {
@@ -84,8 +84,8 @@ fn may_be_urgent() -> io::Result<()> {
 pub(super) fn on<T: Send>(
     processor: usize,
     urgent: bool,
-    body: impl FnOnce() -> Result<T, Failure> + Send,
-) -> Result<T, Failure> {
+    body: impl FnOnce() -> Result<T, Error> + Send,
+) -> Result<T, Error> {
     thread::scope(|scope| {
         let place = move || {
             sys::pin(0, processor)?;
@@ -110,7 +110,7 @@ fn ping_pong(
     woken: usize,
     urgent: bool,
     calls_ns: u64,
-) -> Result<[Recorder; 2], Failure> {
+) -> Result<[Recorder; 2], Error> {
     let (mut ping_reader, ping_writer) = io::pipe()?;
     let (mut pong_reader, mut pong_writer) = io::pipe()?;
     let woken_at = AtomicU64::new(0);
@@ -152,7 +152,7 @@ const LINE: usize = 64;
 
 /// A thread passes over its working set after a sleep, on the processor where it did so before or on another
 /// one.
-fn migration(session: &mut Session<'_>, options: &Options) -> Result<(), Failure> {
+fn migration(session: &mut Session<'_>, options: &Options) -> Result<(), Error> {
     let Some(other) = options.other else {
         session.skip(Id::Migration, &one_processor());
         return Ok(());
@@ -167,7 +167,7 @@ fn migration(session: &mut Session<'_>, options: &Options) -> Result<(), Failure
             tid.store(sys::own_tid() as u64, Ordering::Release);
             pass_on_order(&lines, order_reader, done_writer, passed_ns)
         });
-        let measured = (|| -> Result<[Recorder; 2], Failure> {
+        let measured = (|| -> Result<[Recorder; 2], Error> {
             done.read_exact(&mut [0])?;
             let tid = tid.load(Ordering::Acquire) as i32;
             let mut pass_on = |processor: usize| -> io::Result<u64> {

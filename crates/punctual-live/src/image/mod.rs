@@ -1,25 +1,28 @@
 //! Guests to boot: a Linux kernel and an initramfs with busybox, the guest program and cyclictest.
 //!
-//! [`prepare`] makes them of Debian packages, which it downloads and unpacks, but does not install, and keeps
-//! them in the cache under names that follow from what went in. The first time takes a download of about 35
-//! MB; later ones look whether the files are there.
+//! [`prepare`] makes an image of Debian packages, which it downloads and unpacks but does not install. It
+//! keeps the image in the cache, under a name that follows from what the image was made of. The first call
+//! downloads about 35 MB; later calls find the files in the cache.
 
 mod cpio;
+mod error;
 mod modules;
 mod packages;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::cache::{Cache, failure, name_of};
+use crate::cache::{Cache, FileError, name_of};
 use crate::workload;
 
-/// The first process.
+pub use error::{Error, ProgramError};
+
+/// The program that the guest's kernel starts first.
 const INIT: &str = include_str!("init.sh");
 
-/// The guest kernel's command line: what is said goes to the serial port, errors only; a panic ends QEMU;
-/// nothing that runs by itself now and then; real-time threads preempt the kernel; the time-stamp counter is
-/// the clock even if the guest was not scheduled for long.
+/// The guest kernel's command line. Errors go to the serial port; a panic ends QEMU; nothing runs
+/// periodically by itself; real-time threads preempt the kernel; the time-stamp counter is the clock even if
+/// the guest was not scheduled for long.
 const APPEND: &str =
     "console=ttyS0 quiet panic=-1 nowatchdog preempt=full tsc=reliable mitigations=off audit=0";
 
@@ -39,11 +42,12 @@ pub struct Image {
     pub packages: Vec<String>,
 }
 
-/// Makes the image in the user's cache, unless it is there. `progress` is told what takes long.
+/// Makes the image in the user's cache, unless it is there. `progress` gets a line before each step that
+/// takes long.
 ///
 /// # Errors
-/// Why it cannot be made, and a cure.
-pub fn prepare(progress: &dyn Fn(&str)) -> Result<Image, String> {
+/// Why it cannot be made, and what helps.
+pub fn prepare(progress: &dyn Fn(&str)) -> Result<Image, Error> {
     prepare_in(&Cache::of_user()?, progress)
 }
 
@@ -51,7 +55,7 @@ pub fn prepare(progress: &dyn Fn(&str)) -> Result<Image, String> {
 ///
 /// # Errors
 /// As [`prepare`].
-pub fn prepare_in(cache: &Cache, progress: &dyn Fn(&str)) -> Result<Image, String> {
+pub fn prepare_in(cache: &Cache, progress: &dyn Fn(&str)) -> Result<Image, Error> {
     let parts_name = format!("guest-parts-{}", name_of(&[packages::recipe().as_bytes()]));
     let parts = cache.path(&parts_name);
     if !parts.is_dir() {
@@ -63,7 +67,7 @@ pub fn prepare_in(cache: &Cache, progress: &dyn Fn(&str)) -> Result<Image, Strin
         }
     }
     let list = parts.join("packages");
-    let versions = fs::read_to_string(&list).map_err(|error| failure("read", &list, &error))?;
+    let versions = fs::read_to_string(&list).map_err(FileError::of("read", &list))?;
     let name = name_of(&[versions.as_bytes(), INIT.as_bytes(), workload::PROGRAM]);
     let name = format!("guest-initrd-{name}");
     let mut initrd = cache.path(&name);
@@ -80,7 +84,7 @@ pub fn prepare_in(cache: &Cache, progress: &dyn Fn(&str)) -> Result<Image, Strin
 }
 
 /// The archive of a guest whose files from packages are under `root`.
-fn initramfs(root: &Path) -> Result<Vec<u8>, String> {
+fn initramfs(root: &Path) -> Result<Vec<u8>, FileError> {
     let mut archive = cpio::Archive::default();
     for directory in ["bin", "dev", "lib", "lib64", "modules", "proc", "root", "sys", "tmp"] {
         archive.directory(directory);
@@ -92,12 +96,12 @@ fn initramfs(root: &Path) -> Result<Vec<u8>, String> {
     archive.file("bin/punctual-guest", workload::PROGRAM);
     for directory in ["bin", "lib", "lib64", "modules"] {
         let path = root.join(directory);
-        let entries = fs::read_dir(&path).map_err(|error| failure("read", &path, &error))?;
+        let entries = fs::read_dir(&path).map_err(FileError::of("read", &path))?;
         let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
         names.sort();
         for name in names {
             let file = path.join(&name);
-            let contents = fs::read(&file).map_err(|error| failure("read", &file, &error))?;
+            let contents = fs::read(&file).map_err(FileError::of("read", &file))?;
             archive.file(&format!("{directory}/{}", name.to_string_lossy()), &contents);
         }
     }

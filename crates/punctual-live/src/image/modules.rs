@@ -31,16 +31,20 @@ pub fn needs(contents: &[u8]) -> Vec<String> {
     names.split(',').filter(|name| !name.is_empty()).map(|name| name.replace('-', "_")).collect()
 }
 
-/// The wanted modules and all that they need, each after what it needs. What is neither in `modules` nor
-/// among the names `builtin` is an error.
+/// The name of a module that another one needs, and that is not there.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no kernel module {0}")]
+pub struct MissingModule(pub String);
+
+/// The wanted modules and all that they need, each after what it needs.
 ///
 /// # Errors
-/// The name of the module that is missing.
+/// When one of them is neither in `modules` nor among the names `builtin`.
 pub fn load_order<'a>(
     wanted: &[&str],
     modules: &'a HashMap<String, Module>,
     builtin: &[String],
-) -> Result<Vec<&'a Module>, String> {
+) -> Result<Vec<&'a Module>, MissingModule> {
     let mut order: Vec<&Module> = Vec::new();
     let mut entered: Vec<String> = Vec::new();
     // Names to visit; a module is put in order when it comes up again, after what it needs.
@@ -50,7 +54,7 @@ pub fn load_order<'a>(
             if builtin.contains(&name) {
                 continue;
             }
-            return Err(name);
+            return Err(MissingModule(name));
         };
         if order.contains(&module) {
             continue;
@@ -78,7 +82,7 @@ mod tests {
         list.iter().map(module).collect()
     }
 
-    fn names(wanted: &[&str], modules: &HashMap<String, Module>) -> Result<Vec<String>, String> {
+    fn names(wanted: &[&str], modules: &HashMap<String, Module>) -> Result<Vec<String>, MissingModule> {
         let order = load_order(wanted, modules, &["built_in".to_owned()])?;
         Ok(order.iter().filter_map(|module| name_of(&module.file)).collect())
     }
@@ -103,7 +107,7 @@ mod tests {
         let mut order = names(&["a"], &circle).expect("an order");
         order.sort();
         assert_eq!(order, ["a", "b"]);
-        assert_eq!(names(&["a", "absent"], &circle), Err("absent".into()));
+        assert_eq!(names(&["a", "absent"], &circle), Err(MissingModule("absent".into())));
     }
 
     #[test]

@@ -2,15 +2,17 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::modules::{self, Module};
-use crate::cache::{Draft, failure};
+use super::{Error, FileError, ProgramError};
+use crate::cache::Draft;
 
 /// Always the newest kernel for virtual machines; it depends on the package that has it.
-const KERNEL: &str = "linux-image-cloud-amd64";
+pub(super) const KERNEL: &str = "linux-image-cloud-amd64";
 
 /// Where the rest comes from. The libraries are those of cyclictest.
 const PACKAGES: [&str; 4] = ["busybox-static", "rt-tests", "libnuma1", "libc6"];
@@ -39,12 +41,9 @@ pub(super) fn recipe() -> String {
 ///
 /// # Errors
 /// When there is no APT, a package is not to be had, or something is not in it.
-pub(super) fn fetch(draft: &Draft, progress: &dyn Fn(&str)) -> Result<(), String> {
+pub(super) fn fetch(draft: &Draft, progress: &dyn Fn(&str)) -> Result<(), Error> {
     if std::env::consts::ARCH != "x86_64" {
-        return Err(format!(
-            "guest images are made for x86_64 only, this machine is {}: name `kernel` and `initrd` of your own",
-            std::env::consts::ARCH
-        ));
+        return Err(Error::Architecture(std::env::consts::ARCH));
     }
     let mut wanted = vec![concrete_kernel(&apt("apt-cache", &["depends", KERNEL], &draft.path)?)?];
     wanted.extend(PACKAGES.map(str::to_owned));
@@ -73,59 +72,56 @@ pub(super) fn fetch(draft: &Draft, progress: &dyn Fn(&str)) -> Result<(), String
     copy(&find_start(&files, "vmlinuz-")?, &parts.join("vmlinuz"))?;
     copy_modules(&files, &root)?;
     let list = parts.join("packages");
-    fs::write(&list, versions).map_err(|error| failure("write", &list, &error))
+    Ok(fs::write(&list, versions).map_err(FileError::of("write", &list))?)
 }
 
 /// The package that the kernel's package depends on, from what `apt-cache depends` prints.
-fn concrete_kernel(depends: &str) -> Result<String, String> {
+fn concrete_kernel(depends: &str) -> Result<String, Error> {
     let names = depends.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
     let mut kernels = names.filter(|name| name.starts_with("linux-image-"));
-    kernels.next().map(str::to_owned).ok_or_else(|| {
-        format!(
-            "the package {KERNEL} names no kernel: run `apt-get update`; it is a package of Debian (amd64)"
-        )
-    })
+    kernels.next().map(str::to_owned).ok_or(Error::NoKernel)
 }
 
-/// Runs a program of APT in `directory`; what it prints.
-fn apt(program: &str, arguments: &[&str], directory: &Path) -> Result<String, String> {
+/// Runs a program of APT in `directory`; returns what it prints.
+fn apt(program: &str, arguments: &[&str], directory: &Path) -> Result<String, Error> {
     let cure = "guest images are made of Debian packages; elsewhere name `kernel` and `initrd` of your own";
     let mut command = Command::new(program);
     command.args(arguments).current_dir(directory).env("LC_ALL", "C");
-    run(&mut command, program, cure).map_err(|error| {
-        let unknown = ["Unable to locate", "No packages found", "no installation candidate", "404"];
-        match unknown.iter().any(|text| error.contains(text)) {
-            true => format!("{error}\nAPT's lists of packages are missing or old: run `apt-get update`"),
-            false => error,
-        }
+    run(&mut command, program, cure).map_err(|error| match error.is_unknown_package() {
+        true => Error::PackageLists(error),
+        false => Error::Program(error),
     })
 }
 
-fn run(command: &mut Command, program: &str, cure: &str) -> Result<String, String> {
-    let output = command.output().map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => format!("there is no {program} here: {cure}"),
-        _ => format!("{program} cannot be run: {error}"),
-    })?;
+/// Runs a program that `cure` installs; returns what it prints.
+fn run(command: &mut Command, program: &str, cure: &'static str) -> Result<String, ProgramError> {
+    let program = program.to_owned();
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(ProgramError::NotFound { program, cure });
+        }
+        Err(source) => return Err(ProgramError::Start { program, source }),
+    };
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let cure = if said.contains("No space left") { "; free some space, or set PUNCTUAL_CACHE" } else { "" };
-    Err(format!("{program} failed ({}): {}{cure}", output.status, said.trim()))
+    let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(ProgramError::Failed { program, status: output.status, message })
 }
 
-fn make_directory(path: &Path) -> Result<(), String> {
-    fs::create_dir_all(path).map_err(|error| failure("create", path, &error))
+fn make_directory(path: &Path) -> Result<(), FileError> {
+    fs::create_dir_all(path).map_err(FileError::of("create", path))
 }
 
-fn copy(from: &Path, to: &Path) -> Result<(), String> {
+fn copy(from: &Path, to: &Path) -> Result<(), FileError> {
     make_directory(to.parent().unwrap_or(Path::new("/")))?;
-    fs::copy(from, to).map(|_| ()).map_err(|error| failure("write", to, &error))
+    fs::copy(from, to).map(|_| ()).map_err(FileError::of("write", to))
 }
 
 /// Files of a directory whose name ends so, sorted.
-fn files_ending(directory: &Path, end: &str) -> Result<Vec<PathBuf>, String> {
-    let entries = fs::read_dir(directory).map_err(|error| failure("read", directory, &error))?;
+fn files_ending(directory: &Path, end: &str) -> Result<Vec<PathBuf>, FileError> {
+    let entries = fs::read_dir(directory).map_err(FileError::of("read", directory))?;
     let paths = entries.flatten().map(|entry| entry.path());
     let mut files: Vec<PathBuf> = paths.filter(|path| path.to_string_lossy().ends_with(end)).collect();
     files.sort();
@@ -133,12 +129,11 @@ fn files_ending(directory: &Path, end: &str) -> Result<Vec<PathBuf>, String> {
 }
 
 /// All files under the directories, links excepted, sorted.
-fn walk(roots: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
+fn walk(roots: &[PathBuf]) -> Result<Vec<PathBuf>, FileError> {
     let mut files = Vec::new();
     let mut directories = roots.to_vec();
     while let Some(directory) = directories.pop() {
-        for entry in fs::read_dir(&directory).map_err(|error| failure("read", &directory, &error))?.flatten()
-        {
+        for entry in fs::read_dir(&directory).map_err(FileError::of("read", &directory))?.flatten() {
             match entry.file_type() {
                 Ok(kind) if kind.is_dir() => directories.push(entry.path()),
                 Ok(kind) if kind.is_file() => files.push(entry.path()),
@@ -152,7 +147,7 @@ fn walk(roots: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
 
 /// The program or library of that name. A library may be there under its full version only, the name itself
 /// being a link.
-fn find(files: &[PathBuf], name: &str) -> Result<PathBuf, String> {
+fn find(files: &[PathBuf], name: &str) -> Result<PathBuf, Error> {
     let versioned = format!("{name}.");
     let named = |path: &&PathBuf| {
         let file = path.file_name().unwrap_or_default().to_string_lossy();
@@ -168,17 +163,17 @@ fn find(files: &[PathBuf], name: &str) -> Result<PathBuf, String> {
     files.iter().filter(named).find(runs).cloned().ok_or_else(|| missing(name))
 }
 
-fn find_start(files: &[PathBuf], start: &str) -> Result<PathBuf, String> {
+fn find_start(files: &[PathBuf], start: &str) -> Result<PathBuf, Error> {
     let named = |path: &&PathBuf| path.file_name().unwrap_or_default().to_string_lossy().starts_with(start);
     files.iter().find(named).cloned().ok_or_else(|| missing(start))
 }
 
-fn missing(name: &str) -> String {
-    format!("the Debian packages hold no {name}: this release packs it differently, please report it")
+fn missing(name: &str) -> Error {
+    Error::Missing(name.to_owned())
 }
 
 /// Puts the drivers into `root/modules`, named so that the alphabet is the order to load them in.
-fn copy_modules(files: &[PathBuf], root: &Path) -> Result<(), String> {
+fn copy_modules(files: &[PathBuf], root: &Path) -> Result<(), Error> {
     let busybox = root.join("bin/busybox");
     let named = |file: &PathBuf| Some((modules::name_of(file)?, file.clone()));
     let places: HashMap<String, PathBuf> = files.iter().filter_map(named).collect();
@@ -194,27 +189,26 @@ fn copy_modules(files: &[PathBuf], root: &Path) -> Result<(), String> {
     let builtin = find_start(files, "modules.builtin").ok();
     let builtin = builtin.and_then(|list| fs::read_to_string(list).ok()).unwrap_or_default();
     let builtin: Vec<String> = builtin.lines().filter_map(|line| modules::name_of(Path::new(line))).collect();
-    let order =
-        modules::load_order(&MODULES, &all, &builtin).map_err(|name| missing(&format!("{name}.ko")))?;
+    let order = modules::load_order(&MODULES, &all, &builtin)
+        .map_err(|modules::MissingModule(name)| missing(&format!("{name}.ko")))?;
     make_directory(&root.join("modules"))?;
     for (number, module) in order.iter().enumerate() {
         let name = modules::name_of(&module.file).unwrap_or_default();
         let place = root.join(format!("modules/{number:02}-{name}.ko"));
-        fs::write(&place, contents(&module.file, &busybox)?).map_err(|e| failure("write", &place, &e))?;
+        fs::write(&place, contents(&module.file, &busybox)?).map_err(FileError::of("write", &place))?;
     }
     Ok(())
 }
 
 /// A module's contents; Debian compresses them from its release 13 on.
-fn contents(module: &Path, busybox: &Path) -> Result<Vec<u8>, String> {
-    if module.extension().is_some_and(|extension| extension == "xz") {
-        let output = Command::new(busybox).arg("xzcat").arg(module).output();
-        return match output {
-            Ok(output) if output.status.success() => Ok(output.stdout),
-            _ => Err(format!("{} cannot be decompressed", module.display())),
-        };
+fn contents(module: &Path, busybox: &Path) -> Result<Vec<u8>, Error> {
+    if module.extension().is_none_or(|extension| extension != "xz") {
+        return Ok(fs::read(module).map_err(FileError::of("read", module))?);
     }
-    fs::read(module).map_err(|error| failure("read", module, &error))
+    match Command::new(busybox).arg("xzcat").arg(module).output() {
+        Ok(output) if output.status.success() => Ok(output.stdout),
+        _ => Err(Error::Decompress(module.to_owned())),
+    }
 }
 
 #[cfg(test)]
@@ -224,17 +218,18 @@ mod tests {
     #[test]
     fn the_kernel_is_what_its_package_depends_on() {
         let depends = "linux-image-cloud-amd64\n  Depends: linux-image-6.1.0-56-cloud-amd64\n";
-        assert_eq!(concrete_kernel(depends), Ok("linux-image-6.1.0-56-cloud-amd64".into()));
-        assert!(concrete_kernel("linux-image-cloud-amd64\n").unwrap_err().contains("apt-get update"));
+        assert_eq!(concrete_kernel(depends).expect("a kernel"), "linux-image-6.1.0-56-cloud-amd64");
+        let error = concrete_kernel("linux-image-cloud-amd64\n").unwrap_err().to_string();
+        assert!(error.contains("apt-get update"), "{error}");
     }
 
     #[test]
-    fn a_missing_program_and_an_unknown_package_come_with_a_cure() {
-        let error = apt("punctual-no-such-program", &[], Path::new("/")).unwrap_err();
+    fn errors_of_a_missing_program_and_a_full_disk_say_what_helps() {
+        let error = apt("punctual-no-such-program", &[], Path::new("/")).unwrap_err().to_string();
         assert!(error.contains("no punctual-no-such-program") && error.contains("`kernel`"), "{error}");
         let mut failing = Command::new("sh");
         failing.args(["-c", "echo 'E: write error (No space left on device)' >&2; exit 1"]);
-        let error = run(&mut failing, "apt-get", "").unwrap_err();
+        let error = run(&mut failing, "apt-get", "").unwrap_err().to_string();
         assert!(error.contains("free some space"), "{error}");
     }
 

@@ -1,9 +1,9 @@
-//! The QEMU Machine Protocol, as much of it as it takes to find vCPU threads and to end a VM: JSON values,
-//! one a line, over a Unix socket (QEMU's `docs/interop/qmp-spec.rst`).
+//! The part of the QEMU Machine Protocol that finds vCPU threads and ends a VM: JSON values, one a line, over
+//! a Unix socket (QEMU's `docs/interop/qmp-spec.rst`).
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -13,6 +13,56 @@ const LINE_BYTES_MAX: u64 = 1 << 20;
 
 /// Most events between a command and its answer.
 const EVENTS_MAX: usize = 10_000;
+
+/// Why a QEMU did not do what it was told over QMP.
+#[derive(Debug, thiserror::Error)]
+pub enum QmpError {
+    /// There is no socket, or no QEMU behind it.
+    #[error("no QMP socket at {}: {source}", path.display())]
+    Connect {
+        /// The socket.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The conversation over the socket at this path could not be started.
+    #[error("{}: {source}", path.display())]
+    Greeting {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: Box<QmpError>,
+    },
+    /// The socket failed.
+    #[error("QMP: {0}")]
+    Socket(#[from] io::Error),
+    /// QEMU closed the socket.
+    #[error("QEMU closed its QMP socket")]
+    Closed,
+    /// No answer came in time. QEMU serves one client at a time.
+    #[error("QEMU does not answer; does another program (libvirt?) use its QMP socket?")]
+    Timeout,
+    /// A line was not JSON.
+    #[error("QMP: not JSON: {0}")]
+    Json(#[from] serde_json::Error),
+    /// The first line was not QEMU's greeting.
+    #[error("the program at the other end of the socket does not speak QMP")]
+    NotQmp,
+    /// QEMU refused a command.
+    #[error("QEMU refuses `{command}`: {reason}")]
+    Refused {
+        /// The command.
+        command: String,
+        /// QEMU's reason.
+        reason: String,
+    },
+    /// Only events came, and no answer to this command.
+    #[error("QEMU does not answer `{0}`")]
+    NoAnswer(String),
+    /// QEMU lists its vCPUs in a form that is not known here.
+    #[error("QEMU's answer to `query-cpus-fast` has no cpu-index or no thread-id")]
+    Threads,
+}
 
 /// A connection to a QEMU.
 #[derive(Debug)]
@@ -26,23 +76,24 @@ impl Qmp {
     ///
     /// # Errors
     /// When there is no QEMU at the other end, or it serves someone else.
-    pub fn connect(path: &Path, limit: Duration) -> Result<Qmp, String> {
+    pub fn connect(path: &Path, limit: Duration) -> Result<Qmp, QmpError> {
         let socket = UnixStream::connect(path)
-            .map_err(|error| format!("no QMP socket at {}: {error}", path.display()))?;
-        Qmp::over(socket, limit).map_err(|error| format!("{}: {error}", path.display()))
+            .map_err(|source| QmpError::Connect { path: path.to_owned(), source })?;
+        Qmp::over(socket, limit)
+            .map_err(|error| QmpError::Greeting { path: path.to_owned(), source: Box::new(error) })
     }
 
     /// Starts a conversation over a socket; no answer may take longer than `limit`.
     ///
     /// # Errors
     /// When no QEMU answers.
-    pub fn over(socket: UnixStream, limit: Duration) -> Result<Qmp, String> {
-        let set = socket.set_read_timeout(Some(limit)).and_then(|()| socket.set_write_timeout(Some(limit)));
-        set.map_err(|error| format!("QMP: {error}"))?;
+    pub fn over(socket: UnixStream, limit: Duration) -> Result<Qmp, QmpError> {
+        socket.set_read_timeout(Some(limit))?;
+        socket.set_write_timeout(Some(limit))?;
         let mut qmp = Qmp { channel: BufReader::new(socket) };
         let greeting = qmp.receive()?;
         if greeting.get("QMP").is_none() {
-            return Err("who answers there does not speak QMP".into());
+            return Err(QmpError::NotQmp);
         }
         qmp.execute("qmp_capabilities")?;
         Ok(qmp)
@@ -51,59 +102,58 @@ impl Qmp {
     /// Carries out a command without arguments.
     ///
     /// # Errors
-    /// What QEMU says, or that it says nothing.
-    pub fn execute(&mut self, command: &str) -> Result<Value, String> {
+    /// When QEMU refuses the command or does not answer.
+    pub fn execute(&mut self, command: &str) -> Result<Value, QmpError> {
         self.execute_with(command, &json!({}))
     }
 
     /// Carries out a command with arguments, an object.
     ///
     /// # Errors
-    /// What QEMU says, or that it says nothing.
-    pub fn execute_with(&mut self, command: &str, arguments: &Value) -> Result<Value, String> {
+    /// When QEMU refuses the command or does not answer.
+    pub fn execute_with(&mut self, command: &str, arguments: &Value) -> Result<Value, QmpError> {
         let line = format!("{}\n", json!({ "execute": command, "arguments": arguments }));
-        self.channel.get_mut().write_all(line.as_bytes()).map_err(|error| format!("QMP: {error}"))?;
+        self.channel.get_mut().write_all(line.as_bytes())?;
         for _ in 0..EVENTS_MAX {
             let mut answer = self.receive()?;
             if let Some(value) = answer.get_mut("return") {
                 return Ok(value.take());
             }
             if let Some(error) = answer.get("error") {
-                let text = error.get("desc").and_then(Value::as_str).unwrap_or("no reason given");
-                return Err(format!("QEMU refuses `{command}`: {text}"));
+                let reason = error.get("desc").and_then(Value::as_str).unwrap_or("no reason given").into();
+                return Err(QmpError::Refused { command: command.into(), reason });
             }
             // Anything else is an event.
         }
-        Err(format!("QEMU does not answer `{command}`"))
+        Err(QmpError::NoAnswer(command.into()))
     }
 
     /// The threads of the vCPUs: number and thread id, ascending.
     ///
     /// # Errors
     /// As [`Qmp::execute`].
-    pub fn vcpu_threads(&mut self) -> Result<Vec<(u32, u32)>, String> {
+    pub fn vcpu_threads(&mut self) -> Result<Vec<(u32, u32)>, QmpError> {
         let cpus = self.execute("query-cpus-fast")?;
         let cpu = |cpu: &Value| {
             let number = |key: &str| u32::try_from(cpu.get(key)?.as_u64()?).ok();
             Some((number("cpu-index")?, number("thread-id")?))
         };
         let threads = cpus.as_array().and_then(|cpus| cpus.iter().map(cpu).collect::<Option<Vec<_>>>());
-        let mut threads =
-            threads.ok_or("QEMU's answer to `query-cpus-fast` has no cpu-index or no thread-id")?;
+        let mut threads = threads.ok_or(QmpError::Threads)?;
         threads.sort_unstable();
         Ok(threads)
     }
 
-    fn receive(&mut self) -> Result<Value, String> {
+    fn receive(&mut self) -> Result<Value, QmpError> {
         let mut line = Vec::new();
         let read = (&mut self.channel).take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
         match read {
-            Ok(0) => Err("QEMU closed its QMP socket".into()),
-            Ok(_) => serde_json::from_slice(&line).map_err(|error| format!("QMP: not JSON: {error}")),
+            Ok(0) => Err(QmpError::Closed),
+            Ok(_) => Ok(serde_json::from_slice(&line)?),
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                Err("QEMU does not answer; does another program (libvirt?) use its QMP socket?".into())
+                Err(QmpError::Timeout)
             }
-            Err(error) => Err(format!("QMP: {error}")),
+            Err(error) => Err(QmpError::Socket(error)),
         }
     }
 }
@@ -113,7 +163,7 @@ mod tests {
     use super::*;
 
     /// A QEMU that says these lines, whatever it is asked.
-    fn scripted(lines: &str) -> Result<Qmp, String> {
+    fn scripted(lines: &str) -> Result<Qmp, QmpError> {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
         theirs.write_all(lines.as_bytes()).expect("written");
         Qmp::over(ours, Duration::from_secs(5)).inspect(|_| {
@@ -130,25 +180,26 @@ mod tests {
             {"return": [{"cpu-index": 1, "thread-id": 7, "target": "x86_64"}, {"cpu-index": 0, "thread-id": 9}]}"#;
         let answer = answer.replace("\n            ", "\n");
         let mut qmp = scripted(&format!("{GREETING}{answer}\n")).expect("a QEMU");
-        assert_eq!(qmp.vcpu_threads(), Ok(vec![(0, 9), (1, 7)]));
+        assert_eq!(qmp.vcpu_threads().expect("threads"), [(0, 9), (1, 7)]);
     }
 
     #[test]
     fn what_is_no_qemu_or_refuses_is_an_error_that_says_so() {
-        assert!(scripted("SSH-2.0\n").unwrap_err().contains("not JSON"));
-        assert!(scripted("{\"hello\": 1}\n").unwrap_err().contains("does not speak QMP"));
+        assert!(matches!(scripted("SSH-2.0\n").unwrap_err(), QmpError::Json(_)));
+        assert!(matches!(scripted("{\"hello\": 1}\n").unwrap_err(), QmpError::NotQmp));
         let mut refusing =
             scripted(&format!("{GREETING}{{\"error\": {{\"desc\": \"no\"}}}}\n")).expect("a QEMU");
-        assert_eq!(refusing.execute("quit"), Err("QEMU refuses `quit`: no".into()));
+        assert_eq!(refusing.execute("quit").unwrap_err().to_string(), "QEMU refuses `quit`: no");
         let mut strange =
             scripted(&format!("{GREETING}{{\"return\": [{{\"cpu-index\": -1}}]}}\n")).expect("a QEMU");
-        assert!(strange.vcpu_threads().unwrap_err().contains("query-cpus-fast"));
+        assert!(matches!(strange.vcpu_threads().unwrap_err(), QmpError::Threads));
     }
 
     #[test]
     fn a_closed_socket_is_an_error() {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         drop(theirs);
-        assert!(Qmp::over(ours, Duration::from_secs(5)).unwrap_err().contains("closed"));
+        let error = Qmp::over(ours, Duration::from_secs(5)).unwrap_err();
+        assert!(matches!(error, QmpError::Closed), "{error}");
     }
 }

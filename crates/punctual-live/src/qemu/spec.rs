@@ -1,7 +1,8 @@
 //! What a VM is made of, and the command line that QEMU takes for it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use super::error::Error;
 use crate::image::{Image, PORT};
 
 /// How a VM's instructions are executed.
@@ -101,68 +102,71 @@ impl VmSpec {
     /// QEMU's arguments; `channels` are the descriptors of QMP, the serial console and the guest program's
     /// port, `tsc_khz` is the rate of this machine's time-stamp counter.
     pub(super) fn arguments(&self, channels: [i32; 3], tsc_khz: Option<u64>) -> Vec<String> {
-        let [qmp, console, port] = channels;
-        let cpu = match self.accelerator {
-            Accelerator::Kvm => "host",
-            Accelerator::Tcg => "max",
-        };
-        let accelerator = match self.accelerator {
-            Accelerator::Kvm => "kvm",
-            // A thread for each vCPU, by whose name and id it can be scheduled.
-            Accelerator::Tcg => "tcg,thread=multi",
-        };
         let mut arguments: Vec<String> =
             ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"].map(str::to_owned).into();
-        let mut option = |name: &str, value: String| arguments.extend([format!("-{name}"), value]);
-        option("name", format!("guest={},debug-threads=on", escape(&self.name)));
-        option("machine", "q35".into());
-        option("accel", accelerator.into());
-        option("cpu", cpu.into());
-        option("smp", self.vcpus.to_string());
-        option("m", format!("{}M", self.memory_mib));
-        option("chardev", format!("socket,id=qmp,fd={qmp}"));
-        option("mon", "chardev=qmp,mode=control".into());
-        option("chardev", format!("socket,id=console,fd={console}"));
-        option("serial", "chardev:console".into());
-        option("device", "virtio-serial-pci".into());
-        option("chardev", format!("socket,id=guest,fd={port}"));
-        option("device", format!("virtserialport,chardev=guest,name={PORT}"));
+        let options = self.machine().into_iter().chain(channel_devices(channels));
+        let options = options.chain(self.boot(tsc_khz)).chain(self.disk()).chain(self.network());
+        for (name, value) in options {
+            arguments.extend([format!("-{name}"), value]);
+        }
+        arguments.extend(self.extra.iter().cloned());
+        arguments
+    }
+
+    fn machine(&self) -> Vec<QemuOption> {
+        let (accelerator, cpu) = match self.accelerator {
+            Accelerator::Kvm => ("kvm", "host"),
+            // A thread for each vCPU, by whose name and id it can be scheduled.
+            Accelerator::Tcg => ("tcg,thread=multi", "max"),
+        };
+        vec![
+            ("name", format!("guest={},debug-threads=on", escape(&self.name))),
+            ("machine", "q35".into()),
+            ("accel", accelerator.into()),
+            ("cpu", cpu.into()),
+            ("smp", self.vcpus.to_string()),
+            ("m", format!("{}M", self.memory_mib)),
+        ]
+    }
+
+    fn boot(&self, tsc_khz: Option<u64>) -> Vec<QemuOption> {
+        let mut options = Vec::new();
         if let Some(kernel) = &self.kernel {
-            option("kernel", kernel.display().to_string());
-            // Translated guests read the machine's own counter, but find its rate by an emulated timer: one
-            // that has to share its processor while it boots may be wrong by a factor of four, and its clock
-            // with it.
+            options.push(("kernel", kernel.display().to_string()));
+            // A translated guest reads the machine's own counter, but measures the counter's rate with an
+            // emulated timer. If it shares its processor while it boots, the measured rate, and so the guest's
+            // clock, may be wrong by a factor of four.
             let append = match (self.accelerator, tsc_khz) {
                 (Accelerator::Tcg, Some(khz)) => format!("tsc_early_khz={khz} {}", self.append),
                 _ => self.append.clone(),
             };
-            option("append", append);
+            options.push(("append", append));
         }
         if let Some(initrd) = &self.initrd {
             // Not escaped: several files may stand here, separated by commas.
-            option("initrd", initrd.display().to_string());
+            options.push(("initrd", initrd.display().to_string()));
         }
-        if let Some(Disk { path, format }) = &self.disk {
-            let path = escape(&path.display().to_string());
-            option("drive", format!("file={path},format={},if=virtio", escape(format)));
-        }
-        let device = || format!("virtio-net-pci,netdev=net0,romfile=,mac={}", self.address());
-        match &self.network {
-            Network::None => {}
-            Network::User => {
-                option("netdev", "user,id=net0".into());
-                option("device", device());
-            }
+        options
+    }
+
+    fn disk(&self) -> Option<QemuOption> {
+        let Disk { path, format } = self.disk.as_ref()?;
+        let path = escape(&path.display().to_string());
+        Some(("drive", format!("file={path},format={},if=virtio", escape(format))))
+    }
+
+    fn network(&self) -> Vec<QemuOption> {
+        let backend = match &self.network {
+            Network::None => return Vec::new(),
+            Network::User => "user,id=net0".into(),
             Network::Tap { interface, vhost } => {
                 let vhost = if *vhost { "on" } else { "off" };
                 let interface = escape(interface);
-                let tap = format!("tap,id=net0,ifname={interface},script=no,downscript=no,vhost={vhost}");
-                option("netdev", tap);
-                option("device", device());
+                format!("tap,id=net0,ifname={interface},script=no,downscript=no,vhost={vhost}")
             }
-        }
-        arguments.extend(self.extra.iter().cloned());
-        arguments
+        };
+        let device = format!("virtio-net-pci,netdev=net0,romfile=,mac={}", self.address());
+        vec![("netdev", backend), ("device", device)]
     }
 
     /// An Ethernet address in QEMU's range that follows from the name: QEMU gives every VM the same one.
@@ -171,27 +175,44 @@ impl VmSpec {
         format!("52:54:00:{}:{}:{}", &hash[..2], &hash[2..4], &hash[4..6])
     }
 
-    /// Does what it names exist?
+    /// Checks the numbers, and that the files exist.
     ///
     /// # Errors
-    /// The file that does not, or the number that cannot be.
-    pub fn check(&self) -> Result<(), String> {
+    /// The first of them that is wrong.
+    pub fn check(&self) -> Result<(), Error> {
+        let vm = || self.name.clone();
         let disk = self.disk.as_ref().map(|disk| &disk.path);
         for (key, path) in
             [("kernel", self.kernel.as_ref()), ("initrd", self.initrd.as_ref()), ("disk", disk)]
         {
-            if let Some(path) = path.filter(|path| !Path::new(path).is_file()) {
-                return Err(format!("VM `{}`: {key} {} is not a file", self.name, path.display()));
+            if let Some(path) = path.filter(|path| !path.is_file()) {
+                return Err(Error::NotAFile { vm: vm(), key, path: path.clone() });
             }
         }
         if self.kernel.is_none() && self.disk.is_none() {
-            return Err(format!("VM `{}` has neither a kernel nor a disk to boot from", self.name));
+            return Err(Error::NothingToBoot { vm: vm() });
         }
         if self.vcpus == 0 || self.memory_mib == 0 {
-            return Err(format!("VM `{}` needs at least one vCPU and some memory", self.name));
+            return Err(Error::TooSmall { vm: vm() });
         }
         Ok(())
     }
+}
+
+/// An option of QEMU's and its value.
+type QemuOption = (&'static str, String);
+
+/// The sockets over which we talk to QEMU, read the serial console, and talk to the guest program.
+fn channel_devices([qmp, console, port]: [i32; 3]) -> [QemuOption; 7] {
+    [
+        ("chardev", format!("socket,id=qmp,fd={qmp}")),
+        ("mon", "chardev=qmp,mode=control".into()),
+        ("chardev", format!("socket,id=console,fd={console}")),
+        ("serial", "chardev:console".into()),
+        ("device", "virtio-serial-pci".into()),
+        ("chardev", format!("socket,id=guest,fd={port}")),
+        ("device", format!("virtserialport,chardev=guest,name={PORT}")),
+    ]
 }
 
 /// QEMU's way to have a comma in a value.
@@ -254,8 +275,10 @@ mod tests {
     #[test]
     fn what_cannot_boot_is_refused_by_name() {
         let mut spec = spec();
-        assert!(spec.check().unwrap_err().contains("kernel /k is not a file"));
+        let error = spec.check().unwrap_err();
+        assert_eq!(error.to_string(), "VM `one`: kernel /k is not a file");
         (spec.kernel, spec.initrd) = (None, None);
-        assert!(spec.check().unwrap_err().contains("neither a kernel nor a disk"));
+        let error = spec.check().unwrap_err();
+        assert_eq!(error.to_string(), "VM `one` has neither a kernel nor a disk to boot from");
     }
 }

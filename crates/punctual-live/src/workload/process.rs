@@ -26,7 +26,7 @@ impl Process {
     /// # Errors
     /// When it cannot be started or does not announce itself.
     pub fn start() -> Result<Process, String> {
-        Process::start_in(&Cache::of_user()?)
+        Process::start_in(&Cache::of_user().map_err(|error| error.to_string())?)
     }
 
     /// As [`Process::start`], with the program in any cache.
@@ -37,7 +37,7 @@ impl Process {
         let name = format!("punctual-guest-{}", name_of(&[PROGRAM]));
         let mut program = cache.path(&name);
         if !program.is_file() {
-            program = cache.write(&name, PROGRAM, 0o755)?;
+            program = cache.write(&name, PROGRAM, 0o755).map_err(|error| error.to_string())?;
         }
         let failed = |error: std::io::Error| format!("{} cannot be started: {error}", program.display());
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;

@@ -69,8 +69,8 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
     let calibration = calibrate::calibrate(&options, &interrupt::stopped, &step);
     bar.finish_and_clear();
     let calibration = calibration.map_err(|failure| match failure {
-        calibrate::Failure::Stopped => Failure::Interrupted,
-        calibrate::Failure::Os(error) => Failure::Usage(format!("cannot measure: {error}")),
+        calibrate::Error::Stopped => Failure::Interrupted,
+        calibrate::Error::Os(error) => Failure::Usage(format!("cannot measure: {error}")),
     })?;
     if args.json {
         let overheads =
