@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use punctual_model::host::{Arrival, TaskIx, Work};
+use punctual_model::host::{Arrival, Work};
+use punctual_model::index::TaskIx;
 
 use crate::demand::{Demand, utilization_at_most};
 use crate::edf;

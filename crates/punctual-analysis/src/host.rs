@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use punctual_model::Host;
-use punctual_model::host::{Arrival, DomainIx, Parent, PoolIx, TaskIx, VcpuIx, Work};
+use punctual_model::host::{Arrival, Parent, Work};
+use punctual_model::index::{DomainIx, PoolIx, TaskIx, VcpuIx};
 use punctual_sched::{CpuId, CpuSet, Instant, UnitParams};
 
 use crate::demand::Demand;

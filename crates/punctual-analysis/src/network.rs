@@ -18,7 +18,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use punctual_model::Host;
-use punctual_model::host::{Arrival, DomainIx, Parent, Work};
+use punctual_model::host::{Arrival, Parent, Work};
+use punctual_model::index::DomainIx;
 use punctual_model::network::{Endpoint, EventHandling, Network, Traffic};
 use punctual_sched::Duration;
 
@@ -838,7 +839,7 @@ impl<'h> State<'h> {
 
     fn chain(
         &self,
-        steps: &[punctual_model::host::TaskIx],
+        steps: &[punctual_model::index::TaskIx],
         lanes: &[Option<usize>],
         analysis: &Analysis,
     ) -> Result<u64, String> {

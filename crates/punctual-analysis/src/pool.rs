@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use punctual_model::host::TaskIx;
+use punctual_model::index::TaskIx;
 use punctual_sched::registry::OptionValue;
 use punctual_sched::{Duration, UnitParams};
 

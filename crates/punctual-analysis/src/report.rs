@@ -1,7 +1,8 @@
 //! What the analysis answers.
 
 use punctual_model::Host;
-use punctual_model::host::{Arrival, Cost, TaskIx, VcpuIx, Work};
+use punctual_model::host::{Arrival, Cost, Work};
+use punctual_model::index::{TaskIx, VcpuIx};
 use punctual_sched::Duration;
 use serde::Serialize;
 

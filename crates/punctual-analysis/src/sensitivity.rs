@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use punctual_model::Host;
-use punctual_model::host::{TaskIx, Work};
+use punctual_model::host::Work;
+use punctual_model::index::TaskIx;
 use punctual_sched::Duration;
 use serde::Serialize;
 

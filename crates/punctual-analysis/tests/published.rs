@@ -10,7 +10,8 @@ use punctual_analysis::overhead::Decisions;
 use punctual_analysis::supply::{Inside, Supply, holds, smallest_budget};
 use punctual_analysis::{Verdict, analyse, edf, global_edf, global_fixed_priority, of_enforcement};
 use punctual_model::Host;
-use punctual_model::host::{Parent, PoolIx};
+use punctual_model::host::Parent;
+use punctual_model::index::PoolIx;
 use punctual_sim::simulate;
 
 fn set(tasks: &[(u64, u64, u64)]) -> Vec<Demand> {

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration as StdDuration;
 
 use punctual_guest::protocol;
-use punctual_model::host::{Domain, DomainIx, Parent, TaskIx, Vcpu, Work};
+use punctual_model::host::{Domain, Parent, Vcpu, Work};
+use punctual_model::index::{DomainIx, TaskIx};
 use punctual_model::live::{Accel, Attach, Backend, HelperPolicy, Process, Program, VmNetwork};
 use punctual_model::results::{
     DomainResult, FORMAT, JobStats, PoolResult, ProcessorResult, Source, TaskResult, VERSION, VcpuResult,

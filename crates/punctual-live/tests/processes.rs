@@ -7,7 +7,7 @@ use std::time::Duration;
 use punctual_guest::os::now_ns;
 use punctual_live::cache::Cache;
 use punctual_live::workload::{ClientError, Process, tasks};
-use punctual_model::host::DomainIx;
+use punctual_model::index::DomainIx;
 
 fn cache() -> Cache {
     Cache::at(Path::new(env!("CARGO_TARGET_TMPDIR"))).expect("a cache")

@@ -6,7 +6,8 @@ use punctual_guest::log::stream_of;
 use punctual_guest::protocol::JobTimes;
 use punctual_live::workload::tasks;
 use punctual_model::Host;
-use punctual_model::host::{DomainIx, Work};
+use punctual_model::host::Work;
+use punctual_model::index::DomainIx;
 use punctual_model::trace::TraceEvent;
 use punctual_sched::Instant;
 

@@ -52,9 +52,9 @@ const PERIOD_MAX_MS: f64 = 3_600_000.0;
 const DISCARD_DRAWS_MAX: usize = 1_000_000;
 
 /// A stream of random numbers that is the same on every machine.
-pub struct Stream(ChaCha8Rng);
+pub struct RandomStream(ChaCha8Rng);
 
-impl Stream {
+impl RandomStream {
     /// The stream of `seed` for the thing called `name`: independent for different names.
     pub fn new(seed: u64, name: &str) -> Self {
         // FNV-1a spreads the name over 64 bits; ChaCha does the mixing.
@@ -63,7 +63,7 @@ impl Stream {
         let mut key = [0; 32];
         key[..8].copy_from_slice(&seed.to_le_bytes());
         key[8..16].copy_from_slice(&name_hash.to_le_bytes());
-        Stream(ChaCha8Rng::from_seed(key))
+        RandomStream(ChaCha8Rng::from_seed(key))
     }
 
     /// Uniform over [0, 1), in steps of 2^-53.
@@ -110,7 +110,7 @@ impl Stream {
 
 /// `n` utilisations with sum `total`, uniform over all such sets; a single one may exceed 1 when `total`
 /// does.
-pub fn uunifast(stream: &mut Stream, n: usize, total: f64) -> Vec<f64> {
+pub fn uunifast(stream: &mut RandomStream, n: usize, total: f64) -> Vec<f64> {
     let mut rest = total;
     let mut set = Vec::with_capacity(n);
     for left in (1..n).rev() {
@@ -126,7 +126,7 @@ pub fn uunifast(stream: &mut Stream, n: usize, total: f64) -> Vec<f64> {
 
 /// As [`uunifast`], drawn again until no utilisation exceeds 1. `None` when that does not happen soon, which
 /// is so when `total` is near `n`: [`randfixedsum`] has no such limit.
-pub fn uunifast_discard(stream: &mut Stream, n: usize, total: f64) -> Option<Vec<f64>> {
+pub fn uunifast_discard(stream: &mut RandomStream, n: usize, total: f64) -> Option<Vec<f64>> {
     (0..DISCARD_DRAWS_MAX / n.max(1))
         .map(|_| uunifast(stream, n, total))
         .find(|set| set.iter().all(|&u| u <= 1.0))
@@ -137,7 +137,7 @@ pub fn uunifast_discard(stream: &mut Stream, n: usize, total: f64) -> Option<Vec
 ///
 /// # Panics
 /// When `total` is not between 0 and `n`.
-pub fn randfixedsum(stream: &mut Stream, n: usize, total: f64) -> Vec<f64> {
+pub fn randfixedsum(stream: &mut RandomStream, n: usize, total: f64) -> Vec<f64> {
     assert!((0.0..=n as f64).contains(&total), "no {n} numbers of [0, 1] add up to {total}");
     if n <= 1 {
         return vec![total; n];
@@ -210,7 +210,7 @@ impl TaskSpec {
 /// ways. It says that costs and deadlines are integers: here the period is rounded up, so the real load
 /// is never above the nominal one. A period is at most one hour. The costs are drawn before the utilisations,
 /// so one seed gives the same costs at every load. `None` as in [`uunifast_discard`].
-pub fn rt_xen(stream: &mut Stream, n: usize, utilization: f64) -> Option<Vec<TaskSpec>> {
+pub fn rt_xen(stream: &mut RandomStream, n: usize, utilization: f64) -> Option<Vec<TaskSpec>> {
     let costs: Vec<u64> = (0..n).map(|_| stream.whole(5, 10)).collect();
     let utilizations = uunifast_discard(stream, n, utilization)?;
     let task = |(cost, u): (u64, f64)| {
@@ -236,7 +236,7 @@ pub struct Extent {
 /// # Panics
 /// When a name is none of those.
 pub fn schedcat(
-    stream: &mut Stream,
+    stream: &mut RandomStream,
     extent: Extent,
     periods: &str,
     utilizations: &str,
@@ -262,7 +262,7 @@ pub fn schedcat(
 /// # Panics
 /// When a name is none of those.
 pub fn with_periods(
-    stream: &mut Stream,
+    stream: &mut RandomStream,
     utilizations: &[f64],
     periods: &str,
     deadlines: &str,
@@ -274,7 +274,7 @@ pub fn with_periods(
     utilizations.iter().map(&mut task_of).collect()
 }
 
-fn task(stream: &mut Stream, period_ms: u64, utilization: f64, deadlines: &str) -> TaskSpec {
+fn task(stream: &mut RandomStream, period_ms: u64, utilization: f64, deadlines: &str) -> TaskSpec {
     let period = Duration::from_ms(period_ms);
     let nearest_ns = |ns: f64| (libm::round(ns) as u64).max(1);
     let cost_ns = nearest_ns(period.as_ns() as f64 * utilization);
@@ -292,7 +292,7 @@ fn task(stream: &mut Stream, period_ms: u64, utilization: f64, deadlines: &str) 
 ///
 /// # Panics
 /// When there is no such distribution.
-pub fn period_ms(stream: &mut Stream, name: &str) -> u64 {
+pub fn period_ms(stream: &mut RandomStream, name: &str) -> u64 {
     let range = |range: &str| match range {
         "short" => (3, 33),
         "moderate" => (10, 100),
@@ -313,7 +313,7 @@ pub fn period_ms(stream: &mut Stream, name: &str) -> u64 {
 ///
 /// # Panics
 /// When there is no such distribution.
-pub fn utilization(stream: &mut Stream, name: &str) -> f64 {
+pub fn utilization(stream: &mut RandomStream, name: &str) -> f64 {
     match name {
         "uni-light" => stream.uniform(0.001, 0.1),
         "uni-medium" => stream.uniform(0.1, 0.4),
@@ -328,7 +328,7 @@ pub fn utilization(stream: &mut Stream, name: &str) -> f64 {
     }
 }
 
-fn exponential_to_1(stream: &mut Stream, mean: f64) -> f64 {
+fn exponential_to_1(stream: &mut RandomStream, mean: f64) -> f64 {
     loop {
         let drawn = stream.exponential(mean);
         if drawn <= 1.0 {
@@ -338,7 +338,7 @@ fn exponential_to_1(stream: &mut Stream, mean: f64) -> f64 {
 }
 
 /// Light with probability `light_of_9` / 9, else heavy.
-fn bimodal(stream: &mut Stream, light_of_9: u64) -> f64 {
+fn bimodal(stream: &mut RandomStream, light_of_9: u64) -> f64 {
     if stream.whole(1, 9) <= light_of_9 { stream.uniform(0.001, 0.5) } else { stream.uniform(0.5, 0.9) }
 }
 
@@ -347,8 +347,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn stream(name: &str) -> Stream {
-        Stream::new(20_111_009, name)
+    fn stream(name: &str) -> RandomStream {
+        RandomStream::new(20_111_009, name)
     }
 
     /// Mean and standard error of the mean of `n` draws.
@@ -366,7 +366,7 @@ mod tests {
 
     #[test]
     fn streams_are_stable_across_machines_and_versions() {
-        let mut s = Stream::new(1, "vm1");
+        let mut s = RandomStream::new(1, "vm1");
         assert_eq!(s.0.next_u64(), 12_539_598_378_874_017_024);
         assert_eq!(s.unit().to_bits(), 4_604_931_041_550_481_996);
         assert_eq!((0..8).map(|_| s.whole(5, 10)).collect::<Vec<_>>(), [8, 10, 8, 7, 8, 10, 7, 10]);
@@ -377,7 +377,7 @@ mod tests {
         let show = |tasks: Vec<TaskSpec>| {
             tasks.iter().map(|t| format!("{}/{}", t.cost, t.period)).collect::<Vec<_>>().join(" ")
         };
-        let mut s = Stream::new(1, "vm1");
+        let mut s = RandomStream::new(1, "vm1");
         let got = [
             show(rt_xen(&mut s, 5, 0.14).unwrap()),
             show(with_periods_of(&mut s, uunifast_of(0.65), "uni-moderate", "implicit")),
@@ -408,13 +408,13 @@ mod tests {
         );
     }
 
-    fn uunifast_of(total: f64) -> impl Fn(&mut Stream) -> Vec<f64> {
+    fn uunifast_of(total: f64) -> impl Fn(&mut RandomStream) -> Vec<f64> {
         move |s| uunifast(s, 4, total)
     }
 
     fn with_periods_of(
-        stream: &mut Stream,
-        set: impl Fn(&mut Stream) -> Vec<f64>,
+        stream: &mut RandomStream,
+        set: impl Fn(&mut RandomStream) -> Vec<f64>,
         periods: &str,
         deadlines: &str,
     ) -> Vec<TaskSpec> {
@@ -517,7 +517,7 @@ mod tests {
     #[test]
     fn rt_xen_costs_and_periods_are_whole_ms_and_the_load_is_never_above_the_nominal_one() {
         for seed in 0..200 {
-            let tasks = rt_xen(&mut Stream::new(seed, "vm"), 5, 0.2).unwrap();
+            let tasks = rt_xen(&mut RandomStream::new(seed, "vm"), 5, 0.2).unwrap();
             let load: f64 = tasks.iter().map(TaskSpec::utilization).sum();
             // A period is at least 25 ms, so rounding up by less than 1 ms costs at most 4 %.
             assert!(load <= 0.2 + 1e-12 && load > 0.2 * 0.96, "seed {seed}: {load}");
@@ -561,7 +561,7 @@ mod tests {
     proptest! {
         #[test]
         fn sums_equal_the_target_and_nothing_is_negative(seed in any::<u64>(), n in 1usize..60, part in 0.001f64..1.0) {
-            let mut s = Stream::new(seed, "sum");
+            let mut s = RandomStream::new(seed, "sum");
             for (total, most) in [(part, 1.0), (part * n as f64, n as f64)] {
                 let set = uunifast(&mut s, n, total);
                 prop_assert!((set.iter().sum::<f64>() - total).abs() < 1e-9);

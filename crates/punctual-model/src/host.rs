@@ -7,24 +7,9 @@
 use punctual_sched::registry::{Options, PolicyInfo};
 use punctual_sched::{Duration, UnitParams};
 
+use crate::index::{DomainIx, NetworkIx, PoolIx, TaskIx, VcpuIx};
 use crate::live::Live;
-use crate::network::{Chain, Flow, Network};
-
-/// Index into [`Host::pools`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct PoolIx(pub usize);
-
-/// Index into [`Host::domains`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct DomainIx(pub usize);
-
-/// Index into [`Host::vcpus`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct VcpuIx(pub usize);
-
-/// Index into [`Host::tasks`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct TaskIx(pub usize);
+use crate::network::{Chain, Endpoint, Flow, Network};
 
 /// Whose scheduler a vCPU or task is a unit of.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -220,6 +205,14 @@ impl Host {
                 // Ends: a nested domain stands after the one it runs in.
                 Parent::Domain(domain) => parent = self.domains[domain.0].parent,
             }
+        }
+    }
+
+    /// The name of an end of a flow over `network`.
+    pub fn endpoint_name(&self, network: NetworkIx, end: Endpoint) -> &str {
+        match end {
+            Endpoint::Guest(domain) => &self.domains[domain.0].name,
+            Endpoint::Outside(outside) => &self.networks[network.0].outside[outside].name,
         }
     }
 }

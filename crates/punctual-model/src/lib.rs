@@ -10,6 +10,7 @@ pub mod file;
 pub mod generate;
 pub mod host;
 pub mod import;
+pub mod index;
 pub mod live;
 pub mod network;
 pub mod recorder;

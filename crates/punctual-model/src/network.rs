@@ -15,19 +15,7 @@ use punctual_net::registry::DisciplineInfo;
 use punctual_sched::Duration;
 use punctual_sched::registry::Options;
 
-use crate::host::{DomainIx, TaskIx};
-
-/// Index into [`Host::networks`](crate::Host::networks).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct NetworkIx(pub usize);
-
-/// Index into [`Host::flows`](crate::Host::flows).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct FlowIx(pub usize);
-
-/// Index into [`Host::chains`](crate::Host::chains).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct ChainIx(pub usize);
+use crate::index::{DomainIx, NetworkIx, TaskIx};
 
 /// A driver domain with the interfaces that it serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -255,13 +243,5 @@ impl Network {
     /// The interface of `domain`.
     pub fn interface_of(&self, domain: DomainIx) -> Option<usize> {
         self.interfaces.iter().position(|interface| interface.domain == domain)
-    }
-
-    /// The name of an end of a flow.
-    pub fn endpoint_name<'h>(&'h self, host: &'h crate::Host, end: Endpoint) -> &'h str {
-        match end {
-            Endpoint::Guest(domain) => &host.domains[domain.0].name,
-            Endpoint::Outside(outside) => &self.outside[outside].name,
-        }
     }
 }

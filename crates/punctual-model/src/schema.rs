@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
-use crate::Recorder;
+use crate::recorder::Recorder;
 
 /// A distribution of durations: a summary for readers, and the counters from which it can be merged.
 #[derive(JsonSchema)]

@@ -2,7 +2,7 @@
 
 use punctual_sched::{Duration, Instant};
 
-use crate::host::{DomainIx, TaskIx, VcpuIx};
+use crate::index::{DomainIx, TaskIx, VcpuIx};
 
 /// What a processor or a vCPU executes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

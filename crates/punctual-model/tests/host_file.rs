@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 use punctual_model::Host;
 use punctual_model::file::{Errors, Overrides, parse, parse_bytes, to_toml};
-use punctual_model::host::{Arrival, DomainIx, Parent, PoolIx, Work};
+use punctual_model::host::{Arrival, Parent, Work};
+use punctual_model::index::{DomainIx, PoolIx};
 use punctual_model::live::{
     Accel, Attach, Backend, HelperPolicy, Helpers, Live, Process, Program, Vm, VmNetwork,
 };

@@ -19,7 +19,8 @@ use std::io::{self, Write};
 
 use prost::Message;
 use punctual_model::Host;
-use punctual_model::host::{DomainIx, Parent, TaskIx, VcpuIx};
+use punctual_model::host::Parent;
+use punctual_model::index::{DomainIx, TaskIx, VcpuIx};
 use punctual_model::trace::{Entity, NetworkStep, Occupant, PacketRef, TraceEvent, TraceSink};
 use punctual_sched::{Duration, Instant};
 use serde::Serialize;

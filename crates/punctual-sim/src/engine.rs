@@ -195,7 +195,7 @@ impl<T: TraceSink> Machine<'_, T> {
         }
         if T::ENABLED {
             let missed = now > deadline;
-            let task = punctual_model::host::TaskIx(task);
+            let task = punctual_model::index::TaskIx(task);
             self.emit(TraceEvent::Completion { task, job: job.number, response, missed });
         }
         if self.next_job(task, job) {
@@ -226,7 +226,7 @@ impl<T: TraceSink> Machine<'_, T> {
         self.releases.set(task, state.head.release);
         if T::ENABLED && !state.stream.is_hog() {
             let deadline = state.stream.deadline(job);
-            let task = punctual_model::host::TaskIx(task);
+            let task = punctual_model::index::TaskIx(task);
             self.emit(TraceEvent::Release { task, job: job.number, deadline });
         }
         if self.tasks[task].current == job {
@@ -692,7 +692,7 @@ impl<T: TraceSink> Machine<'_, T> {
 
     /// The guest goes on where its kernel interrupted it.
     pub(crate) fn trace_guest(&mut self, proc: usize) {
-        let vcpu = punctual_model::host::VcpuIx(proc - self.physical);
+        let vcpu = punctual_model::index::VcpuIx(proc - self.physical);
         self.emit(TraceEvent::Vcpu { vcpu, occupant: self.occupant(proc) });
     }
 
@@ -700,7 +700,7 @@ impl<T: TraceSink> Machine<'_, T> {
         let occupant = self.occupant(proc);
         if let Some(vcpu) = proc.checked_sub(self.physical) {
             if changed {
-                self.emit(TraceEvent::Vcpu { vcpu: punctual_model::host::VcpuIx(vcpu), occupant });
+                self.emit(TraceEvent::Vcpu { vcpu: punctual_model::index::VcpuIx(vcpu), occupant });
             }
         } else if start > self.now {
             self.emit(TraceEvent::Processor { processor: proc, occupant: Occupant::Overhead });

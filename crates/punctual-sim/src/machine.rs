@@ -3,7 +3,7 @@
 use punctual_model::Host;
 use punctual_model::results::JobStats;
 use punctual_model::trace::{Entity, TraceEvent, TraceSink};
-use punctual_model::{Recorder, host};
+use punctual_model::{Recorder, host, index};
 use punctual_sched::registry::PolicyInfo;
 use punctual_sched::{CpuId, CpuSet, Duration, Instant, Policy, Run, UnitId};
 
@@ -187,8 +187,8 @@ impl<T: TraceSink> Machine<'_, T> {
 
     pub(crate) fn entity(&self, unit: u32) -> Entity {
         match self.task_of(unit) {
-            Some(task) => Entity::Task(host::TaskIx(task)),
-            None => Entity::Vcpu(host::VcpuIx(unit as usize)),
+            Some(task) => Entity::Task(index::TaskIx(task)),
+            None => Entity::Vcpu(index::VcpuIx(unit as usize)),
         }
     }
 

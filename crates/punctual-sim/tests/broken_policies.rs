@@ -3,7 +3,8 @@
 mod common;
 
 use common::*;
-use punctual_model::host::{Parent, PolicyChoice, PoolIx};
+use punctual_model::host::{Parent, PolicyChoice};
+use punctual_model::index::PoolIx;
 use punctual_sched::registry::{OptionError, Options, PolicyInfo, WorkConservation};
 use punctual_sched::{
     Account, CpuId, CpuSet, Duration, Instant, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams,

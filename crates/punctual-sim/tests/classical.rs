@@ -5,7 +5,8 @@ mod common;
 use common::*;
 use proptest::prelude::*;
 use punctual_model::Host;
-use punctual_model::host::{Parent, PoolIx};
+use punctual_model::host::Parent;
+use punctual_model::index::PoolIx;
 use punctual_sched::Duration;
 use punctual_sim::simulate;
 

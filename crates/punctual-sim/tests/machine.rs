@@ -3,7 +3,8 @@
 mod common;
 
 use common::*;
-use punctual_model::host::{Arrival, Cost, Overheads, Parent, PoolIx, Task, Work};
+use punctual_model::host::{Arrival, Cost, Overheads, Parent, Task, Work};
+use punctual_model::index::PoolIx;
 use punctual_model::trace::{Occupant, TraceEvent};
 use punctual_model::{Host, Results};
 use punctual_sched::{Duration, Instant, UnitParams};

@@ -18,7 +18,8 @@ mod trial;
 use std::ops::ControlFlow;
 
 use punctual_model::Host;
-use punctual_model::host::{TaskIx, VcpuIx, Work};
+use punctual_model::host::Work;
+use punctual_model::index::{TaskIx, VcpuIx};
 use punctual_sched::{CpuId, CpuSet, Duration, UnitParams};
 use serde::Serialize;
 

@@ -2,7 +2,8 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use punctual_model::Host;
-use punctual_model::host::{Arrival, Parent, PoolIx, Work};
+use punctual_model::host::{Arrival, Parent, Work};
+use punctual_model::index::PoolIx;
 use punctual_sched::registry::OptionValue;
 use punctual_sched::{Duration, UnitParams};
 

@@ -3,7 +3,8 @@
 use punctual_guest::protocol::{self, JobTimes, TASKS_MAX};
 use punctual_guest::stream::task_seed;
 use punctual_model::Host;
-use punctual_model::host::{Arrival, DomainIx, Parent, TaskIx, Work};
+use punctual_model::host::{Arrival, Parent, Work};
+use punctual_model::index::{DomainIx, TaskIx};
 use punctual_model::results::JobStats;
 use punctual_sched::Duration;
 

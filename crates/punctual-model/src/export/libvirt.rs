@@ -7,7 +7,8 @@ use super::linux::{LinuxPool, Means, Rule};
 use super::quota::{Quota, percent, quota};
 use super::text::{cpu_list, sentence, xml, xml_comment};
 use super::{File, Keep, Losses, domains};
-use crate::host::{Domain, Host, PoolIx};
+use crate::host::{Domain, Host};
+use crate::index::PoolIx;
 use crate::live::HelperPolicy;
 
 /// What both versions of cgroups take as a weight (version 1: 2 to 262144, version 2: 1 to 10000).

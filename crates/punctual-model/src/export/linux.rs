@@ -3,7 +3,8 @@
 use punctual_sched::{Duration, UnitParams};
 
 use super::{Keep, Losses, processors, reads};
-use crate::host::{Domain, Host, Parent, Pool, PoolIx};
+use crate::host::{Domain, Host, Parent, Pool};
+use crate::index::PoolIx;
 
 /// The real-time priority of the most urgent units. Below 50, where Linux puts threaded interrupt handlers: a
 /// vCPU above them keeps its own devices from it.

@@ -16,7 +16,8 @@ mod systemd;
 
 use serde::Serialize;
 
-use crate::host::{Domain, DomainIx, Host, Parent, Pool, PoolIx};
+use crate::host::{Domain, Host, Parent, Pool};
+use crate::index::{DomainIx, PoolIx};
 use punctual_sched::registry::PolicyInfo;
 use punctual_sched::{CpuSet, UnitParams};
 

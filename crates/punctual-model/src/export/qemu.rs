@@ -9,7 +9,8 @@ use punctual_sched::{CpuSet, Duration, UnitParams};
 use super::linux::{LinuxPool, Means, Rule};
 use super::text::{cpu_list, header, quoted};
 use super::{File, Keep, Losses, domains};
-use crate::host::{Domain, Host, PoolIx};
+use crate::host::{Domain, Host};
+use crate::index::PoolIx;
 use crate::live::{Accel, Backend, HelperPolicy, Vm, VmNetwork};
 
 /// What SCHED_DEADLINE takes (kernel: `kernel/sched/deadline.c`, DL_SCALE and sysctl

@@ -9,7 +9,8 @@ use super::linux::{LinuxPool, Means, Rule};
 use super::quota::{Quota, percent, quota};
 use super::text::{cpu_list, header};
 use super::{File, Keep, Loss, Losses, domains, task_name};
-use crate::host::{Host, Parent, PoolIx};
+use crate::host::{Host, Parent};
+use crate::index::PoolIx;
 use crate::live::Helpers;
 
 /// CPUWeight of systemd.

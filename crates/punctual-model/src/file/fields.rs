@@ -8,7 +8,7 @@ use punctual_sched::Duration;
 use punctual_sched::registry::{self, OptionValue, ParamKind, PolicyInfo};
 
 use super::error::{Place, Problem, nearest};
-use super::keys::{KeyInfo, Kind, Optioned, TableInfo};
+use super::key::{KeyInfo, Kind, Optioned, TableInfo};
 use super::quantity::{self, Share, WHOLE, YEAR};
 use super::tree::{Entry, Node, Table, Value};
 
@@ -472,4 +472,9 @@ pub(crate) fn shorten(text: &str) -> String {
 
 fn at_least(ns: u64) -> String {
     format!("at least {}, at most {YEAR}", Duration::from_ns(ns))
+}
+
+pub(crate) fn expected_names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.take(20).collect();
+    if names.is_empty() { "there is none".into() } else { format!("expected one of {}", names.join(", ")) }
 }

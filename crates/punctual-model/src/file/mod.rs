@@ -3,24 +3,19 @@
 //! The format is described in `docs/host-file.md`, which is generated from the same tables of keys that the
 //! parser reads.
 
-mod build;
 mod error;
 mod fields;
-mod keys;
+mod host;
+mod key;
+mod limits;
 mod live;
-mod live_keys;
-mod net_keys;
 mod network;
+mod options;
 mod overrides;
 mod quantity;
-mod read;
 mod schema;
-mod task;
 mod tree;
-mod unit;
-mod write;
-mod write_live;
-mod write_network;
+mod writer;
 
 use std::io::Read;
 use std::path::Path;
@@ -28,10 +23,10 @@ use std::path::Path;
 use toml::de::DeTable;
 
 pub use error::{ErrorRecord, Errors};
-pub use keys::{GENERATED_MAX, NESTING_MAX, PERIOD_MIN_NS, PROCESSORS_MAX, UNITS_MAX};
+pub use host::write::to_toml;
+pub use limits::{GENERATED_MAX, NESTING_MAX, PERIOD_MIN_NS, PROCESSORS_MAX, UNITS_MAX};
 pub use overrides::Overrides;
 pub use schema::{schema, update_reference};
-pub use write::to_toml;
 
 /// `"1.5ms"` as a duration, as everywhere in the host file.
 ///
@@ -104,7 +99,7 @@ pub fn parse(text: &str, file_name: &str, overrides: &Overrides) -> Result<Host,
     }
     let mut root = tree::table(document.into_inner(), 0, 0);
     overrides.apply(&mut root, &mut sources, &mut problems);
-    match read::host(&root, file_name, &mut problems) {
+    match host::read::host(&root, file_name, &mut problems) {
         Some(host) if problems.list.is_empty() => Ok(host),
         _ => Err(Errors::new(sources, problems.list)),
     }

@@ -7,8 +7,9 @@ use punctual_net::registry::{disciplines, find as find_discipline};
 use punctual_sched::registry::{self, ParamInfo, ParamKind, PolicyInfo};
 use serde_json::{Map, Value, json};
 
-use super::keys::{KeyInfo, Kind, OptionTables, Optioned, ROOT, TableInfo};
-use super::net_keys::STEPS_MAX;
+use super::host::keys::{COST, ROOT};
+use super::key::{KeyInfo, Kind, OptionTables, Optioned, TableInfo};
+use super::limits::STEPS_MAX;
 use super::quantity::{self, Share, show_percent};
 
 /// The reference's generated part stands between these lines.
@@ -111,7 +112,7 @@ fn kind(kind: Kind, definitions: &mut Map<String, Value>) -> Value {
             "type": "array", "items": { "type": "integer", "minimum": 1 }, "minItems": 1, "uniqueItems": true,
         }),
         Kind::Cost => {
-            let range = define(&super::keys::COST, definitions);
+            let range = define(&COST, definitions);
             json!({ "anyOf": [duration(), range] })
         }
         // A reference hides what stands beside it, such as the description: wrapped, it does not.

@@ -10,8 +10,8 @@
 use roxmltree::Node;
 
 use super::draft::{Domain, Draft, Helpers, Owner, Task, Unit, Work};
-use super::error::Place;
 use super::input::{Input, shorten};
+use super::source::Place;
 use super::xml::{attribute, child, document, elements, place, required};
 use crate::file::{NESTING_MAX, PROCESSORS_MAX};
 

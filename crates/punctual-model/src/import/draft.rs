@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt::{Display, Write};
 
-use super::error::Place;
 use super::input::Input;
 use super::names::Names;
+use super::source::Place;
 use crate::file::UNITS_MAX;
 
 /// What was read of a host.

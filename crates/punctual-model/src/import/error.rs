@@ -5,18 +5,10 @@ use std::fmt;
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use serde::Serialize;
 
-use super::input::Source;
+use super::source::{Place, Source};
 
 /// Errors shown at most; the rest is only counted.
 const SHOWN_MAX: usize = 40;
-
-/// A range of bytes in a file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
-    pub(super) file: usize,
-    pub(super) start: usize,
-    pub(super) end: usize,
-}
 
 /// One error before it is placed in its text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

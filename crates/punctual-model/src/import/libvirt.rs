@@ -7,8 +7,8 @@
 use roxmltree::Node;
 
 use super::draft::{Domain, Draft, Helpers, LinuxPriorities, Owner, Unit};
-use super::error::Place;
 use super::input::{Input, shorten};
+use super::source::Place;
 use super::xml::{attribute, child, document, elements, place, required, text};
 use crate::file::PROCESSORS_MAX;
 

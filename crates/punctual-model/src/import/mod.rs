@@ -12,17 +12,19 @@ mod error;
 mod input;
 mod libvirt;
 mod names;
+mod note;
 mod rt_app;
+mod source;
 mod xl;
 mod xml;
 
 use punctual_sched::registry::PolicyInfo;
-use serde::Serialize;
 
 use crate::file::{Overrides, parse};
 use crate::host::Host;
 
 pub use error::{ErrorRecord, Errors};
+pub use note::Note;
 
 use draft::Draft;
 use input::Input;
@@ -74,17 +76,6 @@ impl Default for Settings<'_> {
     fn default() -> Self {
         Settings { name: "imported", processors: None, policy: None, carts_unit_ns: 1_000_000 }
     }
-}
-
-/// Something of a file that did not become part of the host file, or became something else.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Note {
-    /// The file.
-    pub file: String,
-    /// Line, from 1.
-    pub line: usize,
-    /// What it is about and what became of it.
-    pub text: String,
 }
 
 /// The outcome of an import.

@@ -10,8 +10,8 @@ use jsonc_parser::common::Ranged;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
 use super::draft::{Draft, LinuxPriorities, Task, Unit, Work};
-use super::error::Place;
 use super::input::{Input, shorten};
+use super::source::Place;
 use crate::file::{PROCESSORS_MAX, UNITS_MAX};
 
 /// Longest time and greatest count, far above anything sensible: no sum of them overflows.

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use super::draft::{Domain, Draft, Helpers, Owner, Unit};
-use super::error::Place;
 use super::input::{Input, shorten};
+use super::source::Place;
 use crate::file::PROCESSORS_MAX;
 
 /// The pool that always exists.

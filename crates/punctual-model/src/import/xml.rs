@@ -2,8 +2,8 @@
 
 use roxmltree::{Document, Node, ParsingOptions};
 
-use super::error::Place;
 use super::input::{Input, shorten};
+use super::source::Place;
 
 /// Elements, attributes and texts of a document at most.
 const NODES_MAX: u32 = 1 << 20;

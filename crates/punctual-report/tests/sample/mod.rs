@@ -1,10 +1,8 @@
 //! A small host and event sequences by hand, shared by the tests and the example that writes traces.
 
 use punctual_model::Host;
-use punctual_model::host::{
-    Arrival, Cost, Domain, DomainIx, Overheads, Parent, PolicyChoice, Pool, PoolIx, Task, TaskIx, Vcpu,
-    VcpuIx, Work,
-};
+use punctual_model::host::{Arrival, Cost, Domain, Overheads, Parent, PolicyChoice, Pool, Task, Vcpu, Work};
+use punctual_model::index::{DomainIx, PoolIx, TaskIx, VcpuIx};
 use punctual_model::live::Live;
 use punctual_model::trace::{Entity, Occupant, TraceEvent};
 use punctual_sched::registry::{OptionError, Options, PolicyInfo, WorkConservation};

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 use punctual_model::Host;
-use punctual_model::host::{DomainIx, Parent};
+use punctual_model::host::Parent;
+use punctual_model::index::DomainIx;
 use punctual_model::network::{Endpoint, Network, Traffic};
 use punctual_model::results::JobStats;
 use punctual_net::event_channel::EventChannels;

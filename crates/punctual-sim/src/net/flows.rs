@@ -384,7 +384,7 @@ impl<T: TraceSink> Machine<'_, T> {
         state.jobs.released += 1;
         if T::ENABLED {
             let deadline = self.tasks[task].stream.deadline(job);
-            let task = punctual_model::host::TaskIx(task);
+            let task = punctual_model::index::TaskIx(task);
             self.emit(TraceEvent::Release { task, job: job.number, deadline });
         }
         if first {

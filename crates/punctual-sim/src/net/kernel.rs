@@ -1,6 +1,6 @@
 //! Kernels in motion: when their vCPU executes, and what they do next.
 
-use punctual_model::host::VcpuIx;
+use punctual_model::index::VcpuIx;
 use punctual_model::results::Segment;
 use punctual_model::trace::{NetworkStep, Occupant, PacketRef, TraceEvent, TraceSink};
 use punctual_net::{Next, Stage, Step};

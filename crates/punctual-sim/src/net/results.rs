@@ -76,8 +76,8 @@ impl<T: TraceSink> Machine<'_, T> {
                 name: flow.name.clone(),
                 network: network.name.clone(),
                 kind: flow.traffic.kind().into(),
-                from: network.endpoint_name(self.host, flow.from).into(),
-                to: network.endpoint_name(self.host, flow.to).into(),
+                from: self.host.endpoint_name(flow.network, flow.from).into(),
+                to: self.host.endpoint_name(flow.network, flow.to).into(),
                 packets,
                 timeouts: state.timeouts,
                 retransmissions: state.retransmissions,
@@ -102,7 +102,7 @@ impl<T: TraceSink> Machine<'_, T> {
             }
             state.jobs.missed = state.jobs.due - state.in_time;
             let (packets, _, segments) = state.tally.result();
-            let step = |task: &punctual_model::host::TaskIx| {
+            let step = |task: &punctual_model::index::TaskIx| {
                 let task = &self.host.tasks[task.0];
                 let parent = match task.parent {
                     Parent::Domain(domain) => &self.host.domains[domain.0].name,

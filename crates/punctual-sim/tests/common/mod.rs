@@ -2,9 +2,8 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use punctual_model::Host;
-use punctual_model::host::{
-    Arrival, Cost, Domain, DomainIx, Overheads, Parent, PolicyChoice, Pool, PoolIx, Task, Vcpu, Work,
-};
+use punctual_model::host::{Arrival, Cost, Domain, Overheads, Parent, PolicyChoice, Pool, Task, Vcpu, Work};
+use punctual_model::index::{DomainIx, PoolIx};
 use punctual_model::live::Live;
 use punctual_sched::registry::{self, OptionValue, Options};
 use punctual_sched::{CpuId, CpuSet, Duration, UnitParams};

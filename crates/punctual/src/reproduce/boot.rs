@@ -12,7 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::OnceLock;
 
 use punctual_model::Host;
-use punctual_model::generate::Stream;
+use punctual_model::generate::RandomStream;
 use punctual_sched::registry::{self, Build, OptionError, Options, PolicyInfo};
 use punctual_sched::{
     Account, CpuId, CpuSet, Duration, Instant, ParamError, Policy, Slice, Timer, UnitId, UnitParams,
@@ -43,7 +43,7 @@ fn wrapped(name: &str) -> Option<&'static PolicyInfo> {
 /// When the host has more than one pool or more than five units.
 pub fn boot_one_by_one(host: &mut Host) {
     assert!(host.pools.len() == 1 && host.vcpus.len() <= 5, "made for the five domains of RT-Xen");
-    let mut stream = Stream::new(host.seed, "boot");
+    let mut stream = RandomStream::new(host.seed, "boot");
     let mut now = Instant::ZERO;
     let starts = host.vcpus.iter().map(|_| {
         now += Duration::from_ms(stream.whole(0, GAP_MAX_MS));

@@ -5,7 +5,8 @@
 //! once (`Start::Together`, what `punctual sim` shows). For servers with periodic replenishment that matters.
 
 use punctual_model::Host;
-use punctual_model::host::{DomainIx, Parent};
+use punctual_model::host::Parent;
+use punctual_model::index::DomainIx;
 use punctual_sched::Duration;
 
 use super::boot::boot_one_by_one;

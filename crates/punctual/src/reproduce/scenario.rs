@@ -3,7 +3,8 @@
 use punctual_model::Host;
 use punctual_model::Results;
 use punctual_model::file::{self, Overrides};
-use punctual_model::host::{Arrival, Cost, DomainIx, Parent, TaskIx, Work};
+use punctual_model::host::{Arrival, Cost, Parent, Work};
+use punctual_model::index::{DomainIx, TaskIx};
 use punctual_sched::Duration;
 use rayon::prelude::*;
 

@@ -1,7 +1,8 @@
 //! RT-Xen s.5.4, Table 2: does an overloaded domain disturb the others?
 
 use punctual_model::Host;
-use punctual_model::host::{Arrival, Cost, DomainIx, Parent, Work};
+use punctual_model::host::{Arrival, Cost, Parent, Work};
+use punctual_model::index::DomainIx;
 use punctual_sched::Duration;
 
 use super::measures::{median, number, range};

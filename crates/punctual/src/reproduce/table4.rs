@@ -12,7 +12,8 @@ use punctual_analysis::demand::Demand;
 use punctual_analysis::fixed_priority::{Member, Server};
 use punctual_analysis::overhead::Decisions;
 use punctual_model::Host;
-use punctual_model::host::{Arrival, DomainIx, Parent, Work};
+use punctual_model::host::{Arrival, Parent, Work};
+use punctual_model::index::DomainIx;
 use punctual_sched::Duration;
 
 use super::fig6::{CASES, of, seed};

@@ -2,10 +2,10 @@
 
 use punctual_sched::UnitParams;
 
-use super::fields::{Problems, Tab, header};
 use super::keys::COST;
-use super::tree::Value;
 use super::unit::{Processors, Unit, UnitKind, placement, server_params};
+use crate::file::fields::{Problems, Tab, header};
+use crate::file::tree::Value;
 use crate::host::{Arrival, Cost, Work};
 
 /// A task before its host is put together.

@@ -1,14 +1,13 @@
 //! A [`Host`] as a host file.
 
-use std::fmt::{Display, Write};
-
-use punctual_sched::registry::{OptionValue, Options};
 use punctual_sched::{CpuSet, UnitParams};
 
 use super::task::derived_params;
-use super::write_live::live;
-use super::write_network;
-use crate::host::{Arrival, Cost, DomainIx, Host, Parent, Pool, PoolIx, Task, Work};
+use crate::file::live::write::live;
+use crate::file::network::write as network;
+use crate::file::writer::{Writer, numbers, options, quoted};
+use crate::host::{Arrival, Cost, Host, Parent, Pool, Task, Work};
+use crate::index::{DomainIx, PoolIx};
 
 /// Writes `host` as a host file with everything spelled out, generated tasks included. Parsing it gives the
 /// same host again, provided `host` came out of the parser.
@@ -37,64 +36,16 @@ pub fn to_toml(host: &Host) -> String {
     for i in 0..host.domains.len() {
         domain(&mut out, host, DomainIx(i));
     }
-    for network in &host.networks {
-        write_network::network(&mut out, host, network);
+    for one in &host.networks {
+        network::network(&mut out, host, one);
     }
     for flow in &host.flows {
-        write_network::flow(&mut out, host, flow);
+        network::flow(&mut out, host, flow);
     }
     for chain in &host.chains {
-        write_network::chain(&mut out, host, chain);
+        network::chain(&mut out, host, chain);
     }
     out.text
-}
-
-#[derive(Default)]
-pub(crate) struct Writer {
-    text: String,
-}
-
-impl Writer {
-    pub(crate) fn table(&mut self, path: &str) {
-        self.text.push_str(&format!("\n[{path}]\n"));
-    }
-
-    pub(crate) fn key(&mut self, key: &str, value: impl Display) {
-        self.text.push_str(&format!("{key} = {value}\n"));
-    }
-}
-
-pub(crate) fn quoted(value: impl Display) -> String {
-    let mut out = String::from("\"");
-    for c in value.to_string().chars() {
-        match c {
-            '"' | '\\' => out.extend(['\\', c]),
-            c if c.is_control() => out.push_str(&format!("\\u{:04X}", c as u32)),
-            c => out.push(c),
-        }
-    }
-    out + "\""
-}
-
-pub(crate) fn numbers(of: impl Iterator<Item = usize>) -> String {
-    format!("[{}]", of.map(|n| n.to_string()).collect::<Vec<_>>().join(", "))
-}
-
-/// `a = 1, b = "2ms"`.
-pub(super) fn options(options: &Options) -> String {
-    let mut out = String::new();
-    for (name, value) in options.iter() {
-        let value = match value {
-            OptionValue::Duration(d) => quoted(d),
-            OptionValue::Count(n) => n.to_string(),
-            OptionValue::Flag(flag) => flag.to_string(),
-            OptionValue::Word(word) => quoted(word),
-        };
-        let comma = if out.is_empty() { "" } else { ", " };
-        // Writing to a string cannot fail.
-        let _ = write!(out, "{comma}{name} = {value}");
-    }
-    out
 }
 
 fn domain(out: &mut Writer, host: &Host, ix: DomainIx) {

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use super::error::{Place, nearest};
-use super::fields::{Problems, Tab, header, shorten};
-use super::live_keys::{LIVE_KEYS, PID_MAX};
-use super::tree::{Entry, Value};
+use super::keys::LIVE_KEYS;
+use crate::file::error::{Place, nearest};
+use crate::file::fields::{Problems, Tab, header, shorten};
+use crate::file::limits::PID_MAX;
+use crate::file::tree::{Entry, Value};
 use crate::live::{
     Accel, Attach, Backend, HelperPolicy, Helpers, Live, LiveKeys, Process, Program, Vm, VmNetwork,
 };

@@ -1,9 +1,7 @@
 //! Keys of what a domain is on a real host.
 
-use super::keys::{KeyInfo, Kind, OptionTables, TableInfo, key};
-
-/// Greatest id of a process or thread: below `PID_MAX_LIMIT` (Linux, include/linux/threads.h).
-pub(crate) const PID_MAX: u64 = (4 << 20) - 1;
+use crate::file::key::{KeyInfo, Kind, OptionTables, TableInfo, key};
+use crate::file::limits::PID_MAX;
 
 const PID: Kind = Kind::Count { min: 1, max: PID_MAX };
 

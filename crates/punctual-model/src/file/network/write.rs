@@ -2,12 +2,13 @@
 
 use punctual_net::event_channel::Scan;
 
-use super::quantity::{WHOLE, show_bandwidth, show_percent};
-use super::write::{Writer, options, quoted};
-use crate::host::{Host, Parent, TaskIx};
+use crate::file::quantity::{WHOLE, show_bandwidth, show_percent};
+use crate::file::writer::{Writer, options, quoted};
+use crate::host::{Host, Parent};
+use crate::index::TaskIx;
 use crate::network::{Chain, EventHandling, Flow, Interface, Network, Traffic};
 
-pub(super) fn network(out: &mut Writer, host: &Host, network: &Network) {
+pub(crate) fn network(out: &mut Writer, host: &Host, network: &Network) {
     let path = format!("network.{}", network.name);
     out.table(&path);
     out.key("driver", quoted(&host.domains[network.driver.0].name));
@@ -94,13 +95,13 @@ fn task_name(host: &Host, task: TaskIx) -> String {
     format!("{parent}.{}", task.name)
 }
 
-pub(super) fn flow(out: &mut Writer, host: &Host, flow: &Flow) {
+pub(crate) fn flow(out: &mut Writer, host: &Host, flow: &Flow) {
     let network = &host.networks[flow.network.0];
     out.table(&format!("flow.{}", flow.name));
     out.key("network", quoted(&network.name));
     out.key("kind", quoted(flow.traffic.kind()));
-    out.key("from", quoted(network.endpoint_name(host, flow.from)));
-    out.key("to", quoted(network.endpoint_name(host, flow.to)));
+    out.key("from", quoted(host.endpoint_name(flow.network, flow.from)));
+    out.key("to", quoted(host.endpoint_name(flow.network, flow.to)));
     out.key("start", quoted(flow.start));
     if let Some(count) = flow.count {
         out.key("count", count);
@@ -142,7 +143,7 @@ pub(super) fn flow(out: &mut Writer, host: &Host, flow: &Flow) {
     }
 }
 
-pub(super) fn chain(out: &mut Writer, host: &Host, chain: &Chain) {
+pub(crate) fn chain(out: &mut Writer, host: &Host, chain: &Chain) {
     out.table(&format!("chain.{}", chain.name));
     out.key("network", quoted(&host.networks[chain.network.0].name));
     let steps: Vec<String> = chain.steps.iter().map(|&task| quoted(task_name(host, task))).collect();

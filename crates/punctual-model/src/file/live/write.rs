@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::write::{Writer, numbers, quoted};
+use crate::file::writer::{Writer, numbers, quoted};
 use crate::live::{Accel, Attach, Backend, HelperPolicy, Helpers, Live, Process, Program, Vm, VmNetwork};
 
 /// Writes the tables of the domain at `path`. A table header even for `Process::default()`: that it is there

@@ -2,19 +2,10 @@
 
 use punctual_net::discipline::{COUNT_MAX, RING_SLOTS_DEFAULT};
 
-use super::keys::{ANY_TIME, Kind, OptionTables, PERIOD, SOME_TIME, TableInfo, key, required};
-use super::quantity::WHOLE;
+use crate::file::key::{ANY_TIME, Kind, OptionTables, PERIOD, SOME_TIME, TableInfo, key, required};
+use crate::file::limits::GUEST_COST_MIN_NS;
+use crate::file::quantity::WHOLE;
 use crate::network::BYTES;
-
-/// Networks, and hosts outside of one network, at most.
-pub(crate) const NETWORKS_MAX: usize = 64;
-/// Flows and chains together, at most.
-pub(crate) const FLOWS_MAX: usize = 65_536;
-/// Steps of a chain at most.
-pub(crate) const STEPS_MAX: usize = 64;
-/// Least cost of sending and receiving in a guest: whatever goes in circles takes that long at least, and
-/// shorter ones would flood any machine with events.
-pub(crate) const GUEST_COST_MIN_NS: u64 = 100;
 
 const PACKETS: Kind = Kind::Count { min: 1, max: COUNT_MAX as u64 };
 const LENGTH: Kind = Kind::Count { min: BYTES.start as u64, max: BYTES.end as u64 - 1 };

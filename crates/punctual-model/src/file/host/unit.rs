@@ -2,9 +2,9 @@
 
 use punctual_sched::{CpuId, CpuSet, UnitParams};
 
-use super::error::Place;
-use super::fields::{Problems, Tab};
-use super::tree::Entry;
+use crate::file::error::Place;
+use crate::file::fields::{Problems, Tab};
+use crate::file::tree::Entry;
 
 /// A unit parameter's name and where it was given.
 pub(crate) type ParamPlaces = Vec<(&'static str, Place)>;

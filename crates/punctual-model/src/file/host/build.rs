@@ -1,0 +1,163 @@
+//! Puts the parts of a [`Host`] together: ranks, generated tasks, and the policies' own judgement.
+
+use punctual_sched::registry::PolicyInfo;
+use punctual_sched::{Duration, Instant, ParamError};
+
+use super::draft::{DomainDraft, PoolDraft};
+use super::generate::{add_generated, generated};
+use super::task::{TaskDraft, Tasks};
+use super::unit::{Unit, UnitKind};
+use crate::file::error::Place;
+use crate::file::fields::Problems;
+use crate::file::limits::UNITS_MAX;
+use crate::file::options::Chosen;
+use crate::file::quantity::{Share, WHOLE};
+use crate::host::{Domain, Host, Parent, Pool, Task, Vcpu, Work};
+use crate::index::{DomainIx, PoolIx};
+
+/// Unit parameters that a task has among its own keys.
+const TASK_OWN: [&str; 2] = ["priority", "affinity"];
+
+/// Every unit with its places, as [`Host::vcpus`] and [`Host::tasks`] are ordered.
+#[derive(Default)]
+struct Units {
+    vcpus: Vec<Unit>,
+    tasks: Vec<Unit>,
+}
+
+/// Fills the host. `None` when something is wrong, which `problems` then says.
+pub(crate) fn complete(
+    mut host: Host,
+    pools: Vec<PoolDraft<'_>>,
+    domains: Vec<DomainDraft<'_>>,
+    problems: &mut Problems,
+) -> Option<Host> {
+    let mut units = Units::default();
+    let mut schedulers: Vec<(Parent, usize, Chosen)> = Vec::new();
+    for (i, draft) in pools.into_iter().enumerate() {
+        let parent = Parent::Pool(PoolIx(i));
+        add_tasks(&mut host, &mut units, parent, &draft.name, draft.tasks, None, problems)?;
+        let chosen = draft.chosen?;
+        let policy = chosen.choice.clone();
+        schedulers.push((parent, draft.processors.len(), chosen));
+        host.pools.push(Pool { name: draft.name, processors: draft.processors, policy });
+    }
+    for (i, draft) in domains.into_iter().enumerate() {
+        let parent = Parent::Domain(DomainIx(i));
+        let share = draft.vcpus.iter().map(share_of).sum::<Option<Share>>();
+        let vcpu = |(n, unit): (usize, &Unit)| Vcpu {
+            name: format!("{}.{n}", draft.name),
+            domain: DomainIx(i),
+            params: unit.params.clone(),
+        };
+        let first = host.vcpus.len();
+        host.vcpus.extend(draft.vcpus.iter().enumerate().map(vcpu));
+        let vcpus = first..host.vcpus.len();
+        units.vcpus.extend(draft.vcpus);
+        add_tasks(&mut host, &mut units, parent, &draft.name, draft.tasks, Some(share), problems)?;
+        let guest = draft.guest.choice.clone();
+        schedulers.push((parent, vcpus.len(), draft.guest));
+        let (name, parent, live) = (draft.name, draft.parent, draft.live);
+        host.domains.push(Domain { name, parent, vcpus, guest, live });
+    }
+    insert_all(&host, &units, &schedulers, problems);
+    Some(host)
+}
+
+/// Budget / period of a vCPU.
+fn share_of(unit: &Unit) -> Option<Share> {
+    let (budget, period) = (unit.params.budget?.as_ns(), unit.params.period?.as_ns());
+    u64::try_from(u128::from(budget) * u128::from(WHOLE) / u128::from(period.max(1))).ok()
+}
+
+/// Adds a parent's tasks to the host. `share` is that of the domain; pools have none.
+fn add_tasks(
+    host: &mut Host,
+    units: &mut Units,
+    parent: Parent,
+    name: &str,
+    tasks: Tasks<'_>,
+    share: Option<Option<Share>>,
+    problems: &mut Problems,
+) -> Option<()> {
+    let mut drafts = tasks.drafts;
+    if let Some(tab) = tasks.generate {
+        let specs = generated(tab, host.seed, name, share, problems)?;
+        add_generated(&mut drafts, &specs, tab.place);
+    }
+    if host.tasks.len() + drafts.len() > UNITS_MAX {
+        let place = drafts.last().map_or(Place::top(), |d| d.unit.place.clone());
+        problems.add(&place, "the host has too many tasks", format!("expected at most {UNITS_MAX}"));
+        return None;
+    }
+    rank(&mut drafts);
+    for draft in drafts {
+        host.tasks.push(Task {
+            name: draft.name,
+            parent,
+            params: draft.unit.params.clone(),
+            work: draft.work,
+        });
+        units.tasks.push(draft.unit);
+    }
+    Some(())
+}
+
+/// Gives the tasks without a priority their rank by relative deadline; equal ones in their order, hogs last.
+/// With deadline = period this is rate-monotonic.
+fn rank(drafts: &mut [TaskDraft]) {
+    let mut unranked: Vec<&mut TaskDraft> =
+        drafts.iter_mut().filter(|d| d.unit.params.priority.is_none()).collect();
+    unranked.sort_by_key(|d| match d.work {
+        Work::Jobs { deadline, .. } | Work::Served { deadline, .. } => (0, deadline),
+        Work::Hog { .. } => (1, Duration::ZERO),
+    });
+    for (draft, priority) in unranked.into_iter().zip(1..) {
+        draft.unit.params.priority = Some(priority);
+    }
+}
+
+/// Inserts every unit into its policy to hear what the policy says about its parameters.
+fn insert_all(host: &Host, units: &Units, schedulers: &[(Parent, usize, Chosen)], problems: &mut Problems) {
+    let mut of_pool = vec![Vec::new(); host.pools.len()];
+    let mut of_domain = vec![Vec::new(); host.domains.len()];
+    let mut add = |parent: Parent, unit| match parent {
+        Parent::Pool(PoolIx(i)) => of_pool[i].push(unit),
+        Parent::Domain(DomainIx(i)) => of_domain[i].push(unit),
+    };
+    host.vcpus.iter().zip(&units.vcpus).for_each(|(v, unit)| add(host.domains[v.domain.0].parent, unit));
+    host.tasks.iter().zip(&units.tasks).for_each(|(t, unit)| add(t.parent, unit));
+    for (parent, cpus, chosen) in schedulers {
+        let units = match *parent {
+            Parent::Pool(PoolIx(i)) => &of_pool[i],
+            Parent::Domain(DomainIx(i)) => &of_domain[i],
+        };
+        let Ok(mut policy) = (chosen.choice.info.build)(*cpus, &chosen.choice.options) else { continue };
+        for unit in units {
+            if let Err(e) = policy.insert(Instant::ZERO, &unit.params) {
+                refused(chosen.choice.info, unit, &e, problems);
+            }
+        }
+    }
+}
+
+fn refused(policy: &PolicyInfo, unit: &Unit, error: &ParamError, problems: &mut Problems) {
+    let place = unit.place_of(error.field());
+    match error {
+        ParamError::Missing { field } => {
+            let help = policy.unit_params.iter().find(|p| p.name == *field).map_or("", |p| p.help);
+            let own = matches!(unit.kind, UnitKind::Vcpu) || TASK_OWN.contains(field);
+            let in_server = if own { "" } else { " in the task's `server`" };
+            let message = format!("`{field}` is missing: policy `{}` needs it", policy.name);
+            problems.add(place, message, format!("expected `{field}`{in_server}: {help}"));
+        }
+        ParamError::OutOfRange { field, expected } => {
+            let of = match &unit.kind {
+                UnitKind::Generated(name) => format!(" of generated task `{name}`"),
+                UnitKind::Vcpu | UnitKind::Task => String::new(),
+            };
+            let message = format!("policy `{}` refuses `{field}`{of}", policy.name);
+            problems.add(place, message, format!("expected {expected}"));
+        }
+    }
+}

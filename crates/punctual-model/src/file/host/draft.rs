@@ -1,0 +1,26 @@
+//! Pools and domains before their host is put together.
+
+use super::task::Tasks;
+use super::unit::Unit;
+use crate::file::options::Chosen;
+use crate::host::Parent;
+use crate::live::Live;
+
+/// A pool before its host is put together.
+pub(crate) struct PoolDraft<'t> {
+    pub(crate) name: String,
+    pub(crate) processors: Vec<usize>,
+    /// `None` when the file names no valid policy.
+    pub(crate) chosen: Option<Chosen>,
+    pub(crate) tasks: Tasks<'t>,
+}
+
+/// A domain before its host is put together.
+pub(crate) struct DomainDraft<'t> {
+    pub(crate) name: String,
+    pub(crate) parent: Parent,
+    pub(crate) vcpus: Vec<Unit>,
+    pub(crate) guest: Chosen,
+    pub(crate) live: Live,
+    pub(crate) tasks: Tasks<'t>,
+}

@@ -1,0 +1,24 @@
+//! How much a host file may describe.
+
+/// Processors of a machine, and vCPUs of one domain, at most. A partitioned policy keeps a table of units per
+/// processor: with [`UNITS_MAX`] this bounds its memory to about 300 MiB.
+pub const PROCESSORS_MAX: u64 = 1024;
+/// vCPUs of all domains together, and tasks of all parents together, at most.
+pub const UNITS_MAX: usize = 65_536;
+/// Tasks that one `generate` table makes, at most (RandFixedSum's table grows with the square).
+pub const GENERATED_MAX: u64 = 1000;
+/// Domains inside domains, at most.
+pub const NESTING_MAX: usize = 16;
+/// Shortest period of a task or a unit: shorter ones would flood any machine with events.
+pub const PERIOD_MIN_NS: u64 = 1_000;
+/// Networks, and hosts outside of one network, at most.
+pub(crate) const NETWORKS_MAX: usize = 64;
+/// Flows and chains together, at most.
+pub(crate) const FLOWS_MAX: usize = 65_536;
+/// Steps of a chain at most.
+pub(crate) const STEPS_MAX: usize = 64;
+/// Least cost of sending and receiving in a guest: whatever goes in circles takes that long at least, and
+/// shorter ones would flood any machine with events.
+pub(crate) const GUEST_COST_MIN_NS: u64 = 100;
+/// Greatest id of a process or thread: below `PID_MAX_LIMIT` (Linux, include/linux/threads.h).
+pub(crate) const PID_MAX: u64 = (4 << 20) - 1;
