@@ -62,7 +62,7 @@ pub enum Order {
 
 /// What was read of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct Observation {
     /// Processor time since it was last seen.
     pub ran: Duration,
     /// Has it work? `None` when nobody looked: then it has if it ran.
@@ -274,8 +274,8 @@ impl Driver {
     }
 
     /// Looks at the units that `cpu` decides about, at `now`. `seen` holds what was read of each, by number.
-    /// Orders change; returns when to look again at the latest.
-    pub fn look(&mut self, now: Instant, cpu: CpuId, seen: &[(usize, Seen)]) -> Instant {
+    /// GuardianOptions change; returns when to look again at the latest.
+    pub fn observe(&mut self, now: Instant, cpu: CpuId, seen: &[(usize, Observation)]) -> Instant {
         let told = self.now;
         let now = self.advance_clock(now);
         self.evidence.looks += 1;
@@ -293,11 +293,11 @@ impl Driver {
     }
 
     /// Tells the policy what ran since `told`, the last time it was told anything.
-    fn tell(&mut self, told: Instant, now: Instant, cpu: CpuId, seen: &[(usize, Seen)]) {
+    fn tell(&mut self, told: Instant, now: Instant, cpu: CpuId, seen: &[(usize, Observation)]) {
         let before = core::mem::replace(&mut self.looked[cpu.index()], now);
         let top = if self.idles_away { self.most_urgent(cpu) } else { None };
         self.replay.clear();
-        for &(number, Seen { ran, work }) in seen {
+        for &(number, Observation { ran, work }) in seen {
             let Some(unit) = self.units.get_mut(number).and_then(Option::as_mut) else { continue };
             unit.quiet = if ran.is_zero() { unit.quiet.saturating_add(1) } else { 0 };
             let mut pays = ran;

@@ -15,10 +15,10 @@ use std::thread::JoinHandle;
 
 use punctual_sched::{CpuId, Duration, Instant, UnitParams};
 
-use crate::driver::{Driver, Order, Seen};
+use crate::driver::{Driver, Observation, Order};
 use crate::os::cgroup;
 use crate::os::sched::{self, Attributes};
-use crate::unit::{ENFORCER, LiveUnit, Members, Trouble, priority_of};
+use crate::unit::{self, ENFORCER, LiveUnit, UnitThreads, priority_of};
 
 /// What can be asked of a pool while it runs.
 #[derive(Debug)]
@@ -30,11 +30,11 @@ pub enum Command {
     Remove(String),
     /// Give the unit with this name other parameters.
     Adjust(String, UnitParams),
-    /// Park by priority and not by the freezer until [`Command::Freeze`]; the answer comes when no unit is
-    /// frozen any more. Asked for by [`Enforcement::let_move`].
-    DoNotFreeze(Sender<()>),
+    /// Park by priority and not by the freezer until [`Command::ResumeFreezing`]; the answer comes when no unit is
+    /// frozen any more. Asked for by [`Enforcement::without_freezer`].
+    PauseFreezing(Sender<()>),
     /// The freezer may be used again.
-    Freeze,
+    ResumeFreezing,
 }
 
 /// What happened in a pool, in the order in which it happened.
@@ -57,7 +57,7 @@ pub enum Notice {
 struct State {
     driver: Driver,
     units: Vec<Option<LiveUnit>>,
-    seen: Vec<(usize, Seen)>,
+    seen: Vec<(usize, Observation)>,
     /// By processor, the units that may run since its last look: rank and number.
     ranked: Vec<Vec<(u16, usize)>>,
     /// Was the unit ordered to park and not been read since?
@@ -67,7 +67,7 @@ struct State {
     notices: Sender<Notice>,
     shared: Arc<Shared>,
     processors: Vec<usize>,
-    /// May units be parked by the freezer? See [`Enforcement::let_move`].
+    /// May units be parked by the freezer? See [`Enforcement::without_freezer`].
     freezes: bool,
 }
 
@@ -203,10 +203,10 @@ impl Enforcement {
     /// `kernel/cgroup/cgroup.c`: 6 to 14 ms on Linux 6.18 with 250 ticks per second), and every write to a
     /// freezer takes the same lock. So nobody freezes meanwhile: enforcers park by priority, and go on as
     /// usual otherwise.
-    pub fn let_move<T>(pools: &[&Enforcement], moves: impl FnOnce() -> T) -> T {
+    pub fn without_freezer<T>(pools: &[&Enforcement], moves: impl FnOnce() -> T) -> T {
         let (done, is_done) = channel();
         for pool in pools {
-            pool.command(Command::DoNotFreeze(done.clone()));
+            pool.command(Command::PauseFreezing(done.clone()));
         }
         drop(done);
         for _ in pools {
@@ -215,7 +215,7 @@ impl Enforcement {
         }
         let moved = moves();
         for pool in pools {
-            pool.command(Command::Freeze);
+            pool.command(Command::ResumeFreezing);
         }
         moved
     }
@@ -304,13 +304,13 @@ fn enforce(index: usize, state: &Mutex<State>, shared: &Shared) -> io::Result<()
 /// How often the relief looks whether an enforcer is stuck.
 const RELIEF: std::time::Duration = std::time::Duration::from_millis(10);
 /// So long is a look that is stuck: longer than the cgroup lock is held while a process is moved (up to 14
-/// ms, see [`Enforcement::let_move`]).
+/// ms, see [`Enforcement::without_freezer`]).
 pub const STUCK: Duration = Duration::from_ms(20);
 
 /// A unit as the relief knows it.
 struct Member {
     name: String,
-    members: Members,
+    members: UnitThreads,
     group: PathBuf,
 }
 
@@ -354,8 +354,8 @@ fn relieve(shared: &Shared) {
 impl Member {
     fn listed(&self) -> Vec<i32> {
         match self.members {
-            Members::Thread(thread) => vec![thread.id],
-            Members::Tree(_) => cgroup::threads_in(&self.group).unwrap_or_default(),
+            UnitThreads::Thread(thread) => vec![thread.id],
+            UnitThreads::ProcessTree(_) => cgroup::threads_in(&self.group).unwrap_or_default(),
         }
     }
 }
@@ -381,7 +381,7 @@ impl State {
                         self.release(number);
                     }
                 }
-                Command::DoNotFreeze(done) => {
+                Command::PauseFreezing(done) => {
                     self.freezes = false;
                     for number in 0..self.units.len() {
                         self.park(number);
@@ -389,7 +389,7 @@ impl State {
                     // Whoever asked may have lost patience.
                     let _ = done.send(());
                 }
-                Command::Freeze => self.freezes = true,
+                Command::ResumeFreezing => self.freezes = true,
                 Command::Adjust(name, params) => {
                     let Some(number) = self.find(&name) else { continue };
                     if let Err(refused) = self.driver.adjust(now(), number, &params) {
@@ -441,15 +441,15 @@ impl State {
             self.shared.roster.lock().unwrap_or_else(PoisonError::into_inner).retain(is_other);
             // A failure means that it is gone, or that undoing the journal will say so.
             let _ = unit.release();
-            unit.gauge.set_order(None);
+            unit.counters.set_order(None);
         }
     }
 
-    fn lose(&mut self, number: usize, name: String, problem: Trouble) {
+    fn lose(&mut self, number: usize, name: String, problem: unit::Error) {
         self.release(number);
         let _ = self.notices.send(match problem {
-            Trouble::Gone => Notice::Gone(name),
-            Trouble::Failed(why) => Notice::Failed(name, why),
+            unit::Error::Gone => Notice::Gone(name),
+            unit::Error::Failed(why) => Notice::Failed(name, why),
         });
     }
 
@@ -482,7 +482,7 @@ impl State {
         }
         self.ranked[cpu.index()] = ranked;
         let cpu = if shared { CpuId(0) } else { cpu };
-        let mut next = self.driver.look(at, cpu, &self.seen);
+        let mut next = self.driver.observe(at, cpu, &self.seen);
         let mut ranked = core::mem::take(&mut self.ranked[cpu.index()]);
         ranked.clear();
         for number in 0..self.units.len() {
@@ -537,9 +537,11 @@ impl State {
 
     fn read(&mut self, number: usize, elapsed: Duration, with_work: bool) {
         let Some(unit) = self.units[number].as_mut() else { return };
-        match unit.see(elapsed, with_work) {
+        match unit.observe(elapsed, with_work) {
             // Nobody else wanted that time, and it was no budget's.
-            Ok(seen) if unit.is_idle() => self.seen.push((number, Seen { ran: Duration::ZERO, ..seen })),
+            Ok(seen) if unit.is_idle() => {
+                self.seen.push((number, Observation { ran: Duration::ZERO, ..seen }))
+            }
             Ok(seen) => self.seen.push((number, seen)),
             Err(problem) => {
                 let name = unit.name.clone();
@@ -560,16 +562,16 @@ impl State {
 
     fn publish(&mut self, number: usize, order: Order) {
         let Some(unit) = self.units[number].as_ref() else { return };
-        if order == Order::Parked && unit.gauge.order.load(Ordering::Relaxed) != 1 {
+        if order == Order::Parked && unit.counters.order.load(Ordering::Relaxed) != 1 {
             // It may run a little until the freezer has it.
             self.unread[number] = true;
         }
-        unit.gauge.set_order(Some(order));
+        unit.counters.set_order(Some(order));
         if let Some(account) = self.driver.account(number) {
             let left = account.left.map_or(u64::MAX, Duration::as_ns);
-            unit.gauge.left_ns.store(left, Ordering::Relaxed);
-            unit.gauge.exhaustions.store(account.exhaustions, Ordering::Relaxed);
-            unit.gauge.replenishments.store(account.replenishments, Ordering::Relaxed);
+            unit.counters.left_ns.store(left, Ordering::Relaxed);
+            unit.counters.exhaustions.store(account.exhaustions, Ordering::Relaxed);
+            unit.counters.replenishments.store(account.replenishments, Ordering::Relaxed);
         }
     }
 }

@@ -18,7 +18,7 @@ pub const PRIORITY: u32 = 95;
 
 /// How the guardian is told to run; the command line passes it on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Orders {
+pub struct GuardianOptions {
     /// The journal to undo.
     pub journal: PathBuf,
     /// Longest silence.
@@ -39,7 +39,7 @@ impl Guardian {
     ///
     /// # Errors
     /// It cannot be started, or does not answer.
-    pub fn start(program: &Path, orders: &Orders) -> io::Result<Guardian> {
+    pub fn start(program: &Path, orders: &GuardianOptions) -> io::Result<Guardian> {
         let processors: Vec<String> = orders.processors.iter().map(usize::to_string).collect();
         let mut child = Command::new(program)
             .arg("guardian")
@@ -104,7 +104,7 @@ impl Drop for Guardian {
 ///
 /// # Errors
 /// The journal cannot be read.
-pub fn watch(orders: &Orders) -> io::Result<Restored> {
+pub fn watch(orders: &GuardianOptions) -> io::Result<Restored> {
     // Out of reach of a Ctrl-C that is meant for the enforcer; without privileges it works at a normal
     // priority.
     let _ = rustix::process::setsid();

@@ -9,23 +9,23 @@ use crate::os::{cgroup, proc};
 
 /// Why a run does not start.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct Error {
     /// What is wrong.
     pub cause: String,
     /// What to do about it.
     pub cure: String,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}\n  {}", self.cause, self.cure)
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for Error {}
 
-fn refusal(cause: impl Into<String>, cure: impl Into<String>) -> Refusal {
-    Refusal { cause: cause.into(), cure: cure.into() }
+fn refusal(cause: impl Into<String>, cure: impl Into<String>) -> Error {
+    Error { cause: cause.into(), cure: cure.into() }
 }
 
 /// The kernel's limit for real-time threads.
@@ -59,7 +59,7 @@ pub fn online() -> Vec<usize> {
 /// # Errors
 /// One of them is offline or forbidden to this process, or nothing would be left for the rest of the machine
 /// and `starve` is not set.
-pub fn processors(wanted: &[usize], starve: bool) -> Result<Vec<usize>, Refusal> {
+pub fn processors(wanted: &[usize], starve: bool) -> Result<Vec<usize>, Error> {
     let online = online();
     let allowed = sched::affinity(0).unwrap_or_else(|_| online.clone());
     for &cpu in wanted {
@@ -98,7 +98,7 @@ pub fn list(cpus: &[usize]) -> String {
 ///
 /// # Errors
 /// It may not; the refusal says which of the reasons applies.
-pub fn real_time() -> Result<(), Refusal> {
+pub fn real_time() -> Result<(), Error> {
     let tried = std::thread::spawn(|| sched::set_attributes(0, &Attributes::fifo(1))).join();
     let error = match tried {
         Ok(Ok(())) => return Ok(()),
@@ -140,7 +140,7 @@ pub fn rt_group() -> Option<(String, i64)> {
 ///
 /// # Errors
 /// cgroup version 2 is missing, read-only or too old.
-pub fn parking() -> Result<std::path::PathBuf, Refusal> {
+pub fn parking() -> Result<std::path::PathBuf, Error> {
     let mount = cgroup::mount().map_err(|e| refusal("threads cannot be parked", e.to_string()))?;
     if let Err(e) = rustix::fs::access(&mount, rustix::fs::Access::WRITE_OK) {
         return Err(refusal(
@@ -182,7 +182,7 @@ pub fn rt_limit() -> Option<(i64, i64)> {
 ///
 /// # Errors
 /// It is gone, or belongs to somebody else.
-pub fn thread(tid: i32) -> Result<(), Refusal> {
+pub fn thread(tid: i32) -> Result<(), Error> {
     if proc::stat(tid).is_err() || !Path::new(&format!("/proc/{tid}/schedstat")).exists() {
         return Err(refusal(format!("there is no thread {tid}"), "list them with: ps -eLo pid,tid,comm"));
     }

@@ -25,13 +25,13 @@ use crate::journal::Identity;
 use crate::os::sched::{self, Attributes};
 use crate::preflight;
 use crate::qemu::{self, Accelerator, Network, Vm, VmSpec};
-use crate::session::{self, Handle, Regime, Report, Session, Setup, Streams};
-use crate::unit::Members;
-use crate::workload::{self, Client, Measured};
+use crate::session::{self, LinuxScheduler, PoolScheduler, Report, Session, Setup, Streams, UnitHandle};
+use crate::unit::UnitThreads;
+use crate::workload::{self, Client, GuestMeasurement};
 
 /// What stands for a domain whose file does not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum DefaultBackend {
     /// A VM under QEMU with the project's image.
     Vm,
     /// The guest program as a process of the host.
@@ -39,13 +39,13 @@ pub enum Form {
 }
 
 /// How to carry a host out.
-pub struct Plan<'a> {
+pub struct RunOptions<'a> {
     /// This program, for the guardian.
     pub program: PathBuf,
     /// What stands for domains that do not say.
-    pub form: Form,
-    /// A regime for every pool instead of its policy.
-    pub regime: Option<Regime>,
+    pub default_backend: DefaultBackend,
+    /// A scheduler of plain Linux for every pool instead of its policy.
+    pub linux: Option<LinuxScheduler>,
     /// Start even if no processor is left for the host.
     pub starve: bool,
     /// How long enforcers may be silent.
@@ -61,17 +61,17 @@ pub struct Plan<'a> {
     /// Asked often: should the run end early?
     pub stop: &'a dyn Fn() -> bool,
     /// Called about twenty times a second while tasks run.
-    pub watch: &'a mut dyn FnMut(&View<'_>),
+    pub watch: &'a mut dyn FnMut(&RunView<'_>),
 }
 
 /// A run at one instant.
-pub struct View<'a> {
+pub struct RunView<'a> {
     /// The pools.
     pub session: &'a Session,
     /// The vCPUs; one whose thread was replaced comes again.
-    pub handles: &'a [Handle],
+    pub handles: &'a [UnitHandle],
     /// By domain that has tasks with deadlines: its name and jobs.
-    pub jobs: &'a [(String, workload::Jobs)],
+    pub jobs: &'a [(String, workload::JobCounts)],
     /// Since the start of the tasks.
     pub elapsed: Duration,
 }
@@ -85,7 +85,7 @@ pub struct Outcome {
     pub report: Report,
     /// What happened on the way: units that ended, say.
     pub notices: Vec<Notice>,
-    /// Of the plan's changes those that could not be made, and why.
+    /// Of the options's changes those that could not be made, and why.
     pub unchanged: Vec<String>,
     /// Was it ended early?
     pub stopped: bool,
@@ -120,8 +120,8 @@ impl From<session::Error> for Error {
     }
 }
 
-impl From<preflight::Refusal> for Error {
-    fn from(refusal: preflight::Refusal) -> Self {
+impl From<preflight::Error> for Error {
+    fn from(refusal: preflight::Error) -> Self {
         Error::Session(session::Error::Refused(refusal))
     }
 }
@@ -138,7 +138,7 @@ struct Running {
     domain: DomainIx,
     body: Body,
     /// The vCPUs' threads, in order; one that is attached to later has none yet.
-    members: Vec<Option<Members>>,
+    members: Vec<Option<UnitThreads>>,
     /// The session's number of its pool.
     pool: usize,
     tasks: Vec<(TaskIx, protocol::Task)>,
@@ -197,38 +197,38 @@ const MAKING_READY: Duration = Duration::from_ms(40);
 ///
 /// # Errors
 /// [`Error`]; everything has been put back.
-pub fn run(host: &Host, plan: &mut Plan<'_>) -> Result<Outcome, Error> {
+pub fn run(host: &Host, options: &mut RunOptions<'_>) -> Result<Outcome, Error> {
     let pools = pools_in_use(host)?;
     let processors: Vec<usize> =
         pools.iter().flat_map(|&pool| host.pools[pool].processors.iter().copied()).collect();
     // Refusals come before images are built and VMs are booted.
-    preflight::processors(&processors, plan.starve)?;
+    preflight::processors(&processors, options.starve)?;
     preflight::real_time()?;
     preflight::parking()?;
-    let image = image_for(host, plan)?;
+    let image = image_for(host, options)?;
     // Outlives the session: whoever waits for a guest to end does so when the session has ended everybody.
     let mut running = Vec::new();
     let mut session = Session::start(Setup {
-        program: plan.program.clone(),
+        program: options.program.clone(),
         processors: processors.clone(),
-        starve: plan.starve,
+        starve: options.starve,
         lift_rt_limit: true,
-        silence: plan.silence,
-        driver: plan.driver,
+        silence: options.silence,
+        driver: options.driver,
     })?;
-    let unchanged: Vec<String> = plan
+    let unchanged: Vec<String> = options
         .changes
         .iter()
-        .filter_map(|change| session.make(change).err().map(|e| format!("{}: {e}", change.target())))
+        .filter_map(|change| session.apply_change(change).err().map(|e| format!("{}: {e}", change.target())))
         .collect();
-    start_domains(host, plan, image.as_ref(), &mut session, &mut running)?;
-    calibrate(host, plan, &mut session, &mut running)?;
-    let handles = take_in(host, plan, &pools, &mut session, &mut running)?;
-    let measured = measure(host, plan, &mut session, &mut running, handles)?;
+    start_domains(host, options, image.as_ref(), &mut session, &mut running)?;
+    calibrate(host, options, &mut session, &mut running)?;
+    let handles = adopt(host, options, &pools, &mut session, &mut running)?;
+    let measured = measure(host, options, &mut session, &mut running, handles)?;
     let report = session.finish()?;
     drop(running.into_iter().map(|domain| end(domain.body)).collect::<Vec<()>>());
     Ok(Outcome {
-        results: results(host, plan, &pools, &report, &measured),
+        results: results(host, options, &pools, &report, &measured),
         report,
         notices: measured.notices,
         unchanged,
@@ -264,25 +264,26 @@ fn pool_of(host: &Host, parent: Parent) -> usize {
     host.pool_of(parent).0
 }
 
-fn is_vm(backend: &Backend, form: Form) -> bool {
-    matches!((backend, form), (Backend::Vm(_), _) | (Backend::Default, Form::Vm))
+fn is_vm(backend: &Backend, form: DefaultBackend) -> bool {
+    matches!((backend, form), (Backend::Vm(_), _) | (Backend::Default, DefaultBackend::Vm))
 }
 
 /// The guest image and how VMs are executed, if a domain needs them.
-fn image_for(host: &Host, plan: &Plan<'_>) -> Result<Option<(Image, Accelerator)>, Error> {
-    let mut vms = host.domains.iter().filter(|domain| is_vm(&domain.live.backend, plan.form)).peekable();
+fn image_for(host: &Host, options: &RunOptions<'_>) -> Result<Option<(Image, Accelerator)>, Error> {
+    let mut vms =
+        host.domains.iter().filter(|domain| is_vm(&domain.live.backend, options.default_backend)).peekable();
     if vms.peek().is_none() {
         return Ok(None);
     }
-    let image = image::prepare(plan.progress).map_err(|error| Error::Domain(error.to_string()))?;
+    let image = image::prepare(options.progress).map_err(|error| Error::Domain(error.to_string()))?;
     let fixed = vms.all(|domain| matches!(&domain.live.backend, Backend::Vm(vm) if vm.accel != Accel::Auto));
     let mut accelerator = Accelerator::Tcg;
     if !fixed {
         let cache = Cache::of_user().map_err(|error| Error::Domain(error.to_string()))?;
-        let (chosen, why) = qemu::accel::choose(&cache, &image, plan.progress)
+        let (chosen, why) = qemu::accel::choose(&cache, &image, options.progress)
             .map_err(|error| Error::Domain(error.to_string()))?;
         if let Some(why) = why {
-            (plan.progress)(&why);
+            (options.progress)(&why);
         }
         accelerator = chosen;
     }
@@ -291,18 +292,20 @@ fn image_for(host: &Host, plan: &Plan<'_>) -> Result<Option<(Image, Accelerator)
 
 fn start_domains(
     host: &Host,
-    plan: &Plan<'_>,
+    options: &RunOptions<'_>,
     image: Option<&(Image, Accelerator)>,
     session: &mut Session,
     running: &mut Vec<Running>,
 ) -> Result<(), Error> {
     for (index, domain) in host.domains.iter().enumerate() {
-        if (plan.stop)() {
+        if (options.stop)() {
             return Err(Error::Stopped);
         }
-        session.tend()?;
+        session.poll()?;
         let form = match &domain.live.backend {
-            Backend::Default if plan.form == Form::Process => Backend::Process(Process::default()),
+            Backend::Default if options.default_backend == DefaultBackend::Process => {
+                Backend::Process(Process::default())
+            }
             other => other.clone(),
         };
         let mut members = Vec::new();
@@ -310,16 +313,16 @@ fn start_domains(
             Backend::Default | Backend::Vm(_) => {
                 let Some((image, accelerator)) = image else { continue };
                 let spec = spec(&domain.name, &form, domain.vcpus.len(), image, *accelerator)?;
-                (plan.progress)(&format!("booting {} ({})", domain.name, spec.accelerator.name()));
+                (options.progress)(&format!("booting {} ({})", domain.name, spec.accelerator.name()));
                 let vm = Vm::start(&spec).map_err(|error| Error::Domain(error.to_string()))?;
                 session.record_child(vm.pid() as i32, &domain.name)?;
                 Body::Vm(Box::new(vm))
             }
             Backend::Process(Process { program: Program::Guest, .. }) => {
-                (plan.progress)(&format!("starting {}", domain.name));
+                (options.progress)(&format!("starting {}", domain.name));
                 let process = workload::Process::start().map_err(Error::Domain)?;
                 session.record_child(process.pid() as i32, &domain.name)?;
-                members.push(Some(Members::Thread(identity(&domain.name, process.pid())?)));
+                members.push(Some(UnitThreads::Thread(identity(&domain.name, process.pid())?)));
                 Body::Guest(process)
             }
             Backend::Process(Process {
@@ -327,11 +330,11 @@ fn start_domains(
                 environment,
                 directory,
             }) => {
-                (plan.progress)(&format!("starting {}", domain.name));
+                (options.progress)(&format!("starting {}", domain.name));
                 let command: Vec<String> = [program].into_iter().chain(arguments).cloned().collect();
                 let surroundings = (environment.as_slice(), directory.as_deref());
                 let launched = session.launch_in(&domain.name, command, surroundings, Streams::Quiet)?;
-                members.push(Some(Members::Tree(launched.process)));
+                members.push(Some(UnitThreads::ProcessTree(launched.process)));
                 Body::Foreign
             }
             Backend::Attach(attach) => {
@@ -358,9 +361,9 @@ fn start_domains(
     for domain in running {
         let name = &host.domains[domain.domain.0].name;
         if let Body::Vm(vm) = &mut domain.body {
-            connect(vm, plan, session)?;
+            connect(vm, options, session)?;
             for tid in vm.vcpu_threads().map_err(|error| Error::Domain(error.to_string()))? {
-                domain.members.push(Some(Members::Thread(identity(name, tid)?)));
+                domain.members.push(Some(UnitThreads::Thread(identity(name, tid)?)));
             }
         }
         let count = host.domains[domain.domain.0].vcpus.len();
@@ -375,13 +378,13 @@ fn start_domains(
 }
 
 /// Waits for a VM to boot and keeps the guardian content meanwhile.
-fn connect(vm: &mut Vm, plan: &Plan<'_>, session: &mut Session) -> Result<(), Error> {
-    let limit = plan.boot;
+fn connect(vm: &mut Vm, options: &RunOptions<'_>, session: &mut Session) -> Result<(), Error> {
+    let limit = options.boot;
     std::thread::scope(|scope| {
         let connected = scope.spawn(|| vm.connect(limit).map(|_| ()).map_err(|error| error.to_string()));
         while !connected.is_finished() {
-            session.tend()?;
-            if (plan.stop)() {
+            session.poll()?;
+            if (options.stop)() {
                 // The boot ends within its limit; the session's end kills QEMU anyway.
                 return Err(Error::Stopped);
             }
@@ -439,7 +442,7 @@ const MONITOR: StdDuration = StdDuration::from_secs(5);
 
 /// The vCPU threads of something that runs already, by the numbers of the domain's vCPUs. Of several vCPUs
 /// some may be plugged in later.
-fn attached(domain: &str, attach: &Attach, count: usize) -> Result<Vec<Option<Members>>, Error> {
+fn attached(domain: &str, attach: &Attach, count: usize) -> Result<Vec<Option<UnitThreads>>, Error> {
     let found =
         follow::vcpus(attach, MONITOR).map_err(|e| Error::Domain(format!("domain `{domain}`: {e}")))?;
     let mut members = vec![None; count];
@@ -449,7 +452,7 @@ fn attached(domain: &str, attach: &Attach, count: usize) -> Result<Vec<Option<Me
                 "domain `{domain}` has {count} vCPUs in the host file and a vCPU {number} on this machine"
             )));
         };
-        *slot = Some(Members::Thread(identity));
+        *slot = Some(UnitThreads::Thread(identity));
     }
     if found.is_empty() || matches!(attach, Attach::Threads(_)) && found.len() < count {
         let found = found.len();
@@ -474,7 +477,7 @@ fn client(body: &mut Body) -> Result<Option<&mut Client>, Error> {
 /// Lets the guests measure their processor, one after the other, each alone on it.
 fn calibrate(
     host: &Host,
-    plan: &Plan<'_>,
+    options: &RunOptions<'_>,
     session: &mut Session,
     running: &mut [Running],
 ) -> Result<(), Error> {
@@ -485,7 +488,7 @@ fn calibrate(
         if matches!(body, Body::Foreign) {
             continue;
         }
-        (plan.progress)(&format!("calibrating {name}"));
+        (options.progress)(&format!("calibrating {name}"));
         // The domain is ours: how its threads were need not be written down.
         let processors = &host.pools[pool_of(host, described.parent)].processors;
         let threads: Vec<i32> = members.iter().flatten().map(|members| members.identity().id).collect();
@@ -521,7 +524,7 @@ fn calibrate(
                 Ok((iterations, GuestClock::read(client)?))
             });
             while !calibrating.is_finished() {
-                session.tend()?;
+                session.poll()?;
                 std::thread::sleep(StdDuration::from_millis(10));
             }
             let measured: Result<(u64, GuestClock), workload::ClientError> = calibrating
@@ -530,25 +533,27 @@ fn calibrate(
             measured.map_err(|e| Error::Domain(format!("domain `{name}`: {e}")))
         })?;
         (*iterations_per_ms, *clock) = calibrated;
-        if (plan.stop)() {
+        if (options.stop)() {
             return Err(Error::Stopped);
         }
     }
     Ok(())
 }
 
-/// Puts pools under their regimes and vCPUs into them.
-fn take_in(
+/// Puts pools under their schedulers and vCPUs into them.
+fn adopt(
     host: &Host,
-    plan: &Plan<'_>,
+    options: &RunOptions<'_>,
     pools: &[usize],
     session: &mut Session,
     running: &mut [Running],
-) -> Result<Vec<Handle>, Error> {
+) -> Result<Vec<UnitHandle>, Error> {
     let mut numbers = vec![usize::MAX; host.pools.len()];
     for &pool in pools {
-        let regime = plan.regime.clone().unwrap_or_else(|| Regime::Policy(host.pools[pool].policy.clone()));
-        numbers[pool] = session.add_pool(&host.pools[pool].processors, &regime)?;
+        let policy = &host.pools[pool].policy;
+        let scheduler =
+            options.linux.map_or_else(|| PoolScheduler::Policy(policy.clone()), PoolScheduler::Linux);
+        numbers[pool] = session.add_pool(&host.pools[pool].processors, &scheduler)?;
     }
     let left = left(host, pools);
     let mut handles = Vec::new();
@@ -565,7 +570,7 @@ fn take_in(
                 &vcpu.params,
             )?);
         }
-        let members: Vec<Members> = domain.members.iter().flatten().copied().collect();
+        let members: Vec<UnitThreads> = domain.members.iter().flatten().copied().collect();
         place_helpers(session, &members, &described.live.helpers, &left)?;
     }
     Ok(handles)
@@ -581,12 +586,12 @@ fn left(host: &Host, pools: &[usize]) -> Vec<usize> {
 /// their process was taken in.
 fn place_helpers(
     session: &mut Session,
-    members: &[Members],
+    members: &[UnitThreads],
     helpers: &punctual_model::live::Helpers,
     left: &[usize],
 ) -> Result<(), Error> {
     let vcpus: Vec<i32> = members.iter().map(|members| members.identity().id).collect();
-    if members.iter().any(|members| matches!(members, Members::Tree(_))) {
+    if members.iter().any(|members| matches!(members, UnitThreads::ProcessTree(_))) {
         return Ok(());
     }
     let Some(first) = vcpus.first() else { return Ok(()) };
@@ -634,14 +639,14 @@ fn lead(host: &Host, running: &[Running]) -> Duration {
 
 fn measure(
     host: &Host,
-    plan: &mut Plan<'_>,
+    options: &mut RunOptions<'_>,
     session: &mut Session,
     running: &mut [Running],
-    mut handles: Vec<Handle>,
+    mut handles: Vec<UnitHandle>,
 ) -> Result<Measurement, Error> {
     let duration = host.duration;
     let mut followed = followed(host, running);
-    let mut tallies = Vec::new();
+    let mut counters = Vec::new();
     let lead = lead(host, running);
     let start = now() + lead;
     let mut waiting = Vec::new();
@@ -656,11 +661,11 @@ fn measure(
             client
                 .begin(&tasks, iterations, (start.as_ns(), clock.ahead_ns), duration.as_ns())
                 .map_err(|e| Error::Domain(format!("domain `{name}`: {e}")))?;
-            tallies.push((name.clone(), workload::Tally::new(tasks.iter(), client.progress())));
+            counters.push((name.clone(), workload::JobCounter::new(tasks.iter(), client.progress())));
             waiting.push((name, &domain.tasks, clock, client));
         }
     }
-    (plan.progress)(&format!("running for {duration}"));
+    (options.progress)(&format!("running for {duration}"));
     let mut measurement = Measurement {
         jobs: vec![JobStats::default(); host.tasks.len()],
         executed_ns: vec![0; host.tasks.len()],
@@ -693,7 +698,7 @@ fn measure(
         let mut at_end = None;
         let mut early: Vec<String> = Vec::new();
         loop {
-            measurement.notices.extend(session.tend()?);
+            measurement.notices.extend(session.poll()?);
             let time = now();
             if at_start.is_none() && time >= start {
                 at_start = Some(used(&handles));
@@ -701,7 +706,7 @@ fn measure(
             let over = time >= start + duration;
             if at_end.is_none() && over {
                 at_end = Some(used(&handles));
-                session.let_guests_tell();
+                session.let_guests_report();
             }
             if over && finishing.iter().all(|(_, _, thread)| thread.is_finished()) {
                 break;
@@ -712,21 +717,21 @@ fn measure(
                 // What ended by itself should have ended before the others are killed, so that it is told
                 // apart.
                 std::thread::sleep(LAST_WORDS);
-                session.end_children();
+                session.kill_children();
                 break;
             }
-            if (plan.stop)() {
+            if (options.stop)() {
                 measurement.stopped = true;
                 at_end = at_end.or_else(|| Some(used(&handles)));
                 break;
             }
             if time >= start && !over {
                 let elapsed = time.since(start);
-                let jobs: Vec<_> = tallies
+                let jobs: Vec<_> = counters
                     .iter_mut()
-                    .map(|(name, tally)| (name.clone(), tally.jobs(elapsed.as_ns())))
+                    .map(|(name, counter)| (name.clone(), counter.jobs(elapsed.as_ns())))
                     .collect();
-                (plan.watch)(&View { session, handles: &handles, jobs: &jobs, elapsed });
+                (options.watch)(&RunView { session, handles: &handles, jobs: &jobs, elapsed });
                 for domain in &mut followed {
                     domain.take_in_newcomers(host, session, &mut handles, &mut measurement.notices)?;
                 }
@@ -735,7 +740,7 @@ fn measure(
         }
         if measurement.stopped && !finishing.is_empty() {
             // Nobody has results of half a run; the threads that wait for them end with their guests.
-            session.end_children();
+            session.kill_children();
             return Err(Error::Stopped);
         }
         // Whoever came during the run had used nothing when it began.
@@ -811,7 +816,7 @@ impl Follower<'_> {
         &mut self,
         host: &Host,
         session: &mut Session,
-        handles: &mut Vec<Handle>,
+        handles: &mut Vec<UnitHandle>,
         notices: &mut Vec<Notice>,
     ) -> Result<(), Error> {
         let newcomers = self.followed.newcomers();
@@ -824,7 +829,7 @@ impl Follower<'_> {
                 self.pool,
                 &self.domain.name,
                 &vcpu.name,
-                Members::Thread(identity),
+                UnitThreads::Thread(identity),
                 &vcpu.params,
             ) {
                 Ok(handle) => {
@@ -836,19 +841,19 @@ impl Follower<'_> {
             }
         }
         // Threads that serve the VMM may be new as well.
-        let vcpus: Vec<Members> = self.followed.vcpus().map(Members::Thread).collect();
+        let vcpus: Vec<UnitThreads> = self.followed.vcpus().map(UnitThreads::Thread).collect();
         place_helpers(session, &vcpus, &self.domain.live.helpers, &self.left)
     }
 }
 
-fn used(handles: &[Handle]) -> Vec<u64> {
-    handles.iter().map(|handle| handle.gauge.cpu_time_ns.load(Ordering::Relaxed)).collect()
+fn used(handles: &[UnitHandle]) -> Vec<u64> {
+    handles.iter().map(|handle| handle.counters.cpu_time_ns.load(Ordering::Relaxed)).collect()
 }
 
 fn collect(
     host: &Host,
     tasks: &[(TaskIx, protocol::Task)],
-    measured: &Measured,
+    measured: &GuestMeasurement,
     measurement: &mut Measurement,
 ) {
     measurement.overrun_ns = measurement.overrun_ns.max(measured.overrun_ns);
@@ -872,7 +877,7 @@ fn end(body: Body) {
 
 fn results(
     host: &Host,
-    plan: &Plan<'_>,
+    options: &RunOptions<'_>,
     pools: &[usize],
     report: &Report,
     measured: &Measurement,
@@ -983,7 +988,7 @@ fn results(
         members.iter().for_each(|&d| jobs.merge(&domains[d].jobs));
         pool_results.push(PoolResult {
             name: pool.name.clone(),
-            policy: plan.regime.as_ref().map_or(pool.policy.info.name, Regime::name).to_owned(),
+            policy: options.linux.map_or(pool.policy.info.name, LinuxScheduler::name).to_owned(),
             processors: pool.processors.len(),
             jobs,
             busy_ns,

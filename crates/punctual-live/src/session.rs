@@ -14,44 +14,52 @@ use punctual_sched::{Duration, Instant, UnitParams};
 use crate::doctor;
 use crate::driver::{Driver, Evidence, Settings};
 use crate::enforcer::{Command, Enforcement, Notice, STUCK, now};
-use crate::guardian::{Guardian, Orders};
+use crate::guardian::{Guardian, GuardianOptions};
 use crate::journal::{self, Change, Identity, Journal, Restored};
 use crate::os::cgroup::{self, Group};
 use crate::os::proc;
 use crate::os::sched::{self, Attributes};
 use crate::preflight;
-use crate::unit::{Gauge, HIGHEST, LOWEST, LiveUnit, Members, Trouble};
+use crate::unit::{self, HIGHEST, LOWEST, LiveUnit, UnitCounters, UnitThreads};
 
-/// Who decides about a pool's processors.
+/// What schedules the units of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Regime {
+pub enum PoolScheduler {
     /// A policy, enforced.
     Policy(PolicyChoice),
-    /// Linux's fair scheduler, as it comes: the units confined to the processors, nothing else.
-    LinuxCfs,
-    /// SCHED_FIFO by the units' priorities, no budgets.
-    LinuxFifo,
-    /// SCHED_DEADLINE with budget and period as runtime and period. The kernel admits it only for threads
-    /// that may run on all processors, so these are not confined to the pool.
-    LinuxDeadline,
+    /// Plain Linux, for comparison.
+    Linux(LinuxScheduler),
 }
 
-/// Names of the regimes that are plain Linux.
-pub const BASELINES: [(&str, Regime); 3] = [
-    ("linux-cfs", Regime::LinuxCfs),
-    ("linux-fifo", Regime::LinuxFifo),
-    ("linux-deadline", Regime::LinuxDeadline),
-];
+/// A scheduler of plain Linux; nothing is enforced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinuxScheduler {
+    /// The fair scheduler: the units are confined to the processors, nothing else.
+    Cfs,
+    /// SCHED_FIFO by the units' priorities, no budgets.
+    Fifo,
+    /// SCHED_DEADLINE with budget and period as runtime and period. The kernel admits it only for threads
+    /// that may run on all processors, so these are not confined to the pool.
+    Deadline,
+}
 
-impl Regime {
-    /// Its name in results.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Regime::Policy(choice) => choice.info.name,
-            Regime::LinuxCfs => "linux-cfs",
-            Regime::LinuxFifo => "linux-fifo",
-            Regime::LinuxDeadline => "linux-deadline",
-        }
+impl LinuxScheduler {
+    /// All of them with their names on the command line and in results.
+    pub const ALL: [(&str, LinuxScheduler); 3] = [
+        ("linux-cfs", LinuxScheduler::Cfs),
+        ("linux-fifo", LinuxScheduler::Fifo),
+        ("linux-deadline", LinuxScheduler::Deadline),
+    ];
+
+    /// The one of that name.
+    pub fn find(name: &str) -> Option<LinuxScheduler> {
+        Self::ALL.into_iter().find(|(known, _)| *known == name).map(|(_, scheduler)| scheduler)
+    }
+
+    /// Its name on the command line and in results.
+    pub fn name(self) -> &'static str {
+        let own = Self::ALL.into_iter().find(|(_, scheduler)| *scheduler == self);
+        own.map_or("linux", |(name, _)| name)
     }
 }
 
@@ -76,7 +84,7 @@ pub struct Setup {
 #[derive(Debug)]
 pub enum Error {
     /// The machine does not permit it.
-    Refused(preflight::Refusal),
+    Refused(preflight::Error),
     /// The system failed at something.
     System {
         /// What was tried.
@@ -100,8 +108,8 @@ impl std::fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-impl From<preflight::Refusal> for Error {
-    fn from(refusal: preflight::Refusal) -> Self {
+impl From<preflight::Error> for Error {
+    fn from(refusal: preflight::Error) -> Self {
         Error::Refused(refusal)
     }
 }
@@ -113,7 +121,7 @@ fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
 
 enum Rule {
     Enforced(Box<Enforcement>),
-    Baseline { regime: Regime, units: Vec<LiveUnit> },
+    Baseline { linux: LinuxScheduler, units: Vec<LiveUnit> },
 }
 
 struct Pool {
@@ -123,13 +131,13 @@ struct Pool {
 
 /// A unit that was handed to a session.
 #[derive(Clone, Debug)]
-pub struct Handle {
+pub struct UnitHandle {
     /// Its name.
     pub name: String,
     /// Its pool.
     pub pool: usize,
     /// What can be read of it while the session runs.
-    pub gauge: Arc<Gauge>,
+    pub counters: Arc<UnitCounters>,
 }
 
 /// A run in progress. Dropping it puts everything back.
@@ -204,7 +212,7 @@ pub struct UnitReport {
 /// What one pool's enforcement did.
 #[derive(Debug)]
 pub struct PoolReport {
-    /// The regime's name.
+    /// Name of the policy, or of the scheduler of plain Linux.
     pub policy: &'static str,
     /// Its processors.
     pub processors: Vec<usize>,
@@ -214,8 +222,8 @@ pub struct PoolReport {
     pub decisions: u64,
     /// Processor time of the enforcers.
     pub cost: Vec<Duration>,
-    /// What is not as the host file says, in sentences without a full stop: a regime that is plain Linux
-    /// cannot do everything.
+    /// What is not as the host file says, in sentences without a full stop: plain Linux cannot
+    /// do everything.
     pub differences: Vec<String>,
 }
 
@@ -244,7 +252,7 @@ impl Session {
         let mount = preflight::parking()?;
         let mut journal = Journal::create(&mount)
             .map_err(system(format!("no journal can be written in {}", journal::directory().display())))?;
-        let orders = Orders {
+        let orders = GuardianOptions {
             journal: journal.path().to_owned(),
             limit: setup.silence + StdDuration::from_secs(1),
             processors: left.clone(),
@@ -288,17 +296,17 @@ impl Session {
     ///
     /// # Errors
     /// As the system says; then nothing was changed, or it will be put back.
-    pub fn make(&mut self, change: &doctor::Change) -> io::Result<()> {
+    pub fn apply_change(&mut self, change: &doctor::Change) -> io::Result<()> {
         change.carry_out(&mut Changes { journal: &mut self.journal, held: &mut self.held })
     }
 
-    /// Puts processors under a regime; returns the pool's number.
+    /// Puts processors under a scheduler; returns the pool's number.
     ///
     /// # Errors
     /// The policy refuses its options, or enforcers cannot be started.
-    pub fn add_pool(&mut self, processors: &[usize], regime: &Regime) -> Result<usize, Error> {
-        let rule = match regime {
-            Regime::Policy(choice) => {
+    pub fn add_pool(&mut self, processors: &[usize], scheduler: &PoolScheduler) -> Result<usize, Error> {
+        let rule = match scheduler {
+            PoolScheduler::Policy(choice) => {
                 let mut options = choice.options.clone();
                 // Live runs are event driven unless a quantum is asked for (semantics of the servers'
                 // option).
@@ -312,7 +320,7 @@ impl Session {
                     Enforcement::start(driver, processors).map_err(system("enforcers cannot be started"))?;
                 Rule::Enforced(Box::new(enforcement))
             }
-            baseline => Rule::Baseline { regime: baseline.clone(), units: Vec::new() },
+            PoolScheduler::Linux(linux) => Rule::Baseline { linux: *linux, units: Vec::new() },
         };
         self.pools.push(Pool { processors: processors.to_vec(), rule });
         Ok(self.pools.len() - 1)
@@ -389,7 +397,7 @@ impl Session {
             wait_until_inside(process, &group);
             Ok(Launched { process, stdin, stdout })
         };
-        Enforcement::let_move(&enforcements(&self.pools), start)
+        Enforcement::without_freezer(&enforcements(&self.pools), start)
     }
 
     /// A process that the run started and that must end with it.
@@ -414,7 +422,7 @@ impl Session {
     }
 
     /// Ends the processes that the run started: whoever waits for them need not wait any longer.
-    pub fn end_children(&mut self) {
+    pub fn kill_children(&mut self) {
         for process in &self.started_processes {
             if let (true, Some(pid)) = (process.is_alive(), rustix::process::Pid::from_raw(process.id)) {
                 let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
@@ -449,29 +457,29 @@ impl Session {
         pool: usize,
         domain: &str,
         name: &str,
-        members: Members,
+        members: UnitThreads,
         params: &UnitParams,
-    ) -> Result<Handle, Error> {
+    ) -> Result<UnitHandle, Error> {
         preflight::thread(members.identity().id)?;
         self.domain_group(domain)?;
         let Some((_, group)) = self.domains.iter().find(|(known, _)| known == domain) else {
             return Err(Error::Policy(format!("domain `{domain}` has no group")));
         };
         let (journal, index) = (&mut self.journal, self.units);
-        let moves = || LiveUnit::take_in(name, members, group, index, journal);
-        let unit = Enforcement::let_move(&enforcements(&self.pools), moves)
+        let moves = || LiveUnit::adopt(name, members, group, index, journal);
+        let unit = Enforcement::without_freezer(&enforcements(&self.pools), moves)
             .map_err(system(format!("`{name}` cannot be taken in")))?;
         self.units += 1;
-        let handle = Handle { name: name.to_owned(), pool, gauge: unit.gauge.clone() };
+        let handle = UnitHandle { name: name.to_owned(), pool, counters: unit.counters.clone() };
         let Pool { processors, rule } = &mut self.pools[pool];
         match rule {
             Rule::Enforced(enforcement) => {
                 enforcement.command(Command::Add(Box::new(unit), params.clone()));
             }
-            Rule::Baseline { regime, units } => {
-                apply_baseline(regime, &unit, params, processors)
-                    .map_err(|trouble| baseline_error(name, regime, trouble))?;
-                unit.gauge.set_unmanaged();
+            Rule::Baseline { linux, units } => {
+                apply_baseline(*linux, &unit, params, processors)
+                    .map_err(|trouble| baseline_error(name, *linux, trouble))?;
+                unit.counters.set_unmanaged();
                 units.push(unit);
             }
         }
@@ -481,21 +489,23 @@ impl Session {
     /// Lets guests that plain Linux schedules tell what they measured, until the session ends: programs that
     /// could starve them are stopped, and vCPUs get the processor in turns, as a guest may wait for ever for
     /// a vCPU that is ready while another of its own spins.
-    pub fn let_guests_tell(&mut self) {
+    pub fn let_guests_report(&mut self) {
         for pool in &mut self.pools {
             let Rule::Baseline { units, .. } = &mut pool.rule else { continue };
             for unit in units {
                 // One that is gone starves nobody.
                 match unit.members() {
-                    Members::Tree(_) => drop(unit.park()),
-                    Members::Thread(thread) => drop(sched::set_attributes(thread.id, &Attributes::other())),
+                    UnitThreads::ProcessTree(_) => drop(unit.park()),
+                    UnitThreads::Thread(thread) => {
+                        drop(sched::set_attributes(thread.id, &Attributes::other()))
+                    }
                 }
             }
         }
     }
 
     /// Lets a unit go.
-    pub fn remove_unit(&mut self, handle: &Handle) {
+    pub fn remove_unit(&mut self, handle: &UnitHandle) {
         match &mut self.pools[handle.pool].rule {
             Rule::Enforced(enforcement) => enforcement.command(Command::Remove(handle.name.clone())),
             Rule::Baseline { units, .. } => units.retain(|unit| unit.name != handle.name),
@@ -503,7 +513,7 @@ impl Session {
     }
 
     /// Gives a unit other parameters.
-    pub fn adjust_unit(&mut self, handle: &Handle, params: &UnitParams) {
+    pub fn adjust_unit(&mut self, handle: &UnitHandle, params: &UnitParams) {
         if let Rule::Enforced(enforcement) = &self.pools[handle.pool].rule {
             enforcement.command(Command::Adjust(handle.name.clone(), params.clone()));
         }
@@ -514,7 +524,7 @@ impl Session {
     ///
     /// # Errors
     /// The guardian is gone, or an enforcer ended: the session must end.
-    pub fn tend(&mut self) -> Result<Vec<Notice>, Error> {
+    pub fn poll(&mut self) -> Result<Vec<Notice>, Error> {
         let mut looks = Vec::new();
         let mut notices = Vec::new();
         for pool in &mut self.pools {
@@ -528,7 +538,7 @@ impl Session {
                     notices.extend(enforcement.notices.try_iter());
                 }
                 Rule::Baseline { units, .. } => {
-                    units.retain_mut(|unit| match unit.see(Duration::ZERO, false) {
+                    units.retain_mut(|unit| match unit.observe(Duration::ZERO, false) {
                         Ok(_) => true,
                         Err(_) => {
                             notices.push(Notice::Gone(unit.name.clone()));
@@ -583,9 +593,9 @@ impl Session {
         let mut failed = None;
         for (index, Pool { processors, rule }) in self.pools.drain(..).enumerate() {
             match rule {
-                Rule::Baseline { regime, units: mut members } => {
+                Rule::Baseline { linux, units: mut members } => {
                     for unit in &mut members {
-                        let _ = unit.see(Duration::ZERO, false);
+                        let _ = unit.observe(Duration::ZERO, false);
                         units.push(UnitReport {
                             name: unit.name.clone(),
                             pool: index,
@@ -598,8 +608,8 @@ impl Session {
                         });
                     }
                     pools.push(PoolReport {
-                        policy: regime.name(),
-                        differences: differences(&regime, &processors),
+                        policy: linux.name(),
+                        differences: differences(linux, &processors),
                         processors,
                         evidence: Evidence::default(),
                         decisions: 0,
@@ -708,14 +718,13 @@ fn reliefs(count: u64) -> Vec<String> {
 
 /// How far plain Linux is from what the host file says; for SCHED_DEADLINE, from RTDS, which it comes nearest
 /// to.
-fn differences(regime: &Regime, processors: &[usize]) -> Vec<String> {
-    match regime {
-        Regime::Policy(_) => Vec::new(),
-        Regime::LinuxCfs => vec!["no budgets and no priorities: everybody gets the same share".into()],
-        Regime::LinuxFifo => {
+fn differences(linux: LinuxScheduler, processors: &[usize]) -> Vec<String> {
+    match linux {
+        LinuxScheduler::Cfs => vec!["no budgets and no priorities: everybody gets the same share".into()],
+        LinuxScheduler::Fifo => {
             vec!["no budgets: the most urgent that is ready runs for as long as it likes".into()]
         }
-        Regime::LinuxDeadline => {
+        LinuxScheduler::Deadline => {
             let mut differences = vec![
                 "a vCPU that wakes up after its deadline, or with more budget left than its share, begins a new period \
                  then (kernel/sched/deadline.c, update_dl_entity); RTDS's periods follow each other from its start"
@@ -778,35 +787,34 @@ fn keep_rcu_away(journal: &mut Journal, from: &[usize]) {
     }
 }
 
-fn baseline_error(name: &str, regime: &Regime, trouble: Trouble) -> Error {
-    let why = match trouble {
-        Trouble::Gone => "its threads are gone".into(),
-        Trouble::Failed(why) => why,
+fn baseline_error(name: &str, linux: LinuxScheduler, error: unit::Error) -> Error {
+    let why = match error {
+        unit::Error::Gone => "its threads are gone".into(),
+        unit::Error::Failed(why) => why,
     };
-    let what = format!("`{name}` under {}", regime.name());
+    let what = format!("`{name}` under {}", linux.name());
     Error::System { what, error: io::Error::other(why) }
 }
 
 fn apply_baseline(
-    regime: &Regime,
+    linux: LinuxScheduler,
     unit: &LiveUnit,
     params: &UnitParams,
     processors: &[usize],
-) -> Result<(), Trouble> {
-    match regime {
-        Regime::Policy(_) => Ok(()),
-        Regime::LinuxCfs => {
+) -> Result<(), unit::Error> {
+    match linux {
+        LinuxScheduler::Cfs => {
             unit.set_affinity(processors)?;
             unit.set_attributes(&Attributes::other())
         }
-        Regime::LinuxFifo => {
+        LinuxScheduler::Fifo => {
             unit.set_affinity(processors)?;
             let below = params.priority.unwrap_or(u32::MAX).min(HIGHEST - LOWEST);
             unit.set_attributes(&Attributes::fifo(HIGHEST - below))
         }
-        Regime::LinuxDeadline => {
+        LinuxScheduler::Deadline => {
             let (Some(budget), Some(period)) = (params.budget, params.period) else {
-                return Err(Trouble::Failed("it has no budget and period".into()));
+                return Err(unit::Error::Failed("it has no budget and period".into()));
             };
             unit.set_attributes(&Attributes::deadline(budget.as_ns(), period.as_ns()))
         }

@@ -11,9 +11,9 @@ use punctual_sched::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::journal;
-use crate::run::View;
+use crate::run::RunView;
 use crate::unit::UNMANAGED;
-use crate::workload::Jobs;
+use crate::workload::JobCounts;
 
 /// The state of a run at one instant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ pub struct DomainStatus {
     pub name: String,
     /// Its jobs; what is finished is as of what the guest told last, about once a second.
     #[serde(flatten)]
-    pub jobs: Jobs,
+    pub jobs: JobCounts,
 }
 
 /// A pool at one instant.
@@ -45,7 +45,7 @@ pub struct DomainStatus {
 pub struct PoolStatus {
     /// Its name.
     pub name: String,
-    /// Its policy or regime.
+    /// Its policy, or the scheduler of plain Linux.
     pub policy: String,
     /// Its processors.
     pub processors: Vec<usize>,
@@ -94,8 +94,8 @@ pub struct VcpuStatus {
 
 /// Takes a snapshot of a run of `host`. A vCPU whose thread was replaced is there once, with its present
 /// thread.
-pub fn snapshot(host: &Host, policy: Option<&str>, view: &View<'_>) -> Snapshot {
-    let View { session, handles, jobs, elapsed } = *view;
+pub fn snapshot(host: &Host, policy: Option<&str>, view: &RunView<'_>) -> Snapshot {
+    let RunView { session, handles, jobs, elapsed } = *view;
     let pools = host.pools.iter().enumerate().map(|(index, pool)| {
         let enforcers = session.enforcers(index);
         PoolStatus {
@@ -112,23 +112,23 @@ pub fn snapshot(host: &Host, policy: Option<&str>, view: &View<'_>) -> Snapshot 
         .filter(|(index, handle)| handles[index + 1..].iter().all(|later| later.name != handle.name));
     let vcpus = present.map(|(_, handle)| {
         let read = |value: &std::sync::atomic::AtomicU64| value.load(Ordering::Relaxed);
-        let gauge = &handle.gauge;
+        let counters = &handle.counters;
         let params = host.vcpus.iter().find(|vcpu| vcpu.name == handle.name).map(|vcpu| &vcpu.params);
         VcpuStatus {
             name: handle.name.clone(),
             pool: handle.pool,
-            standing: match read(&gauge.order) {
+            standing: match read(&counters.order) {
                 0 => Standing::Gone,
                 1 => Standing::Parked,
                 UNMANAGED => Standing::Linux,
                 rank => Standing::Rank(rank - 2),
             },
-            left_ns: Some(read(&gauge.left_ns)).filter(|&left| left != u64::MAX),
+            left_ns: Some(read(&counters.left_ns)).filter(|&left| left != u64::MAX),
             budget_ns: params.and_then(|params| params.budget).map(Duration::as_ns),
             period_ns: params.and_then(|params| params.period).map(Duration::as_ns),
-            cpu_time_ns: read(&gauge.cpu_time_ns),
-            exhaustions: read(&gauge.exhaustions),
-            replenishments: read(&gauge.replenishments),
+            cpu_time_ns: read(&counters.cpu_time_ns),
+            exhaustions: read(&counters.exhaustions),
+            replenishments: read(&counters.replenishments),
         }
     });
     Snapshot {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use punctual_sched::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::driver::{Order, Seen};
+use crate::driver::{Observation, Order};
 use crate::journal::{Identity, Journal};
 use crate::os::cgroup::{self, Group};
 use crate::os::proc::{self, Reader, Sleep};
@@ -29,25 +29,25 @@ pub fn priority_of(rank: u16) -> u32 {
 
 /// Which threads a unit consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Members {
+pub enum UnitThreads {
     /// One thread: a vCPU.
     Thread(Identity),
     /// A process with everything it starts.
-    Tree(Identity),
+    ProcessTree(Identity),
 }
 
-impl Members {
+impl UnitThreads {
     /// Its first thread.
     pub fn identity(&self) -> Identity {
         match self {
-            Members::Thread(identity) | Members::Tree(identity) => *identity,
+            UnitThreads::Thread(identity) | UnitThreads::ProcessTree(identity) => *identity,
         }
     }
 }
 
-/// What others may read of a unit at any time, without a lock.
+/// What other threads may read of a unit at any time, without a lock.
 #[derive(Debug, Default)]
-pub struct Gauge {
+pub struct UnitCounters {
     /// Budget left in ns; `u64::MAX` when the policy keeps none.
     pub left_ns: AtomicU64,
     /// Processor time so far.
@@ -60,10 +60,10 @@ pub struct Gauge {
     pub order: AtomicU64,
 }
 
-/// [`Gauge::order`] of a unit that plain Linux schedules.
+/// [`UnitCounters::order`] of a unit that plain Linux schedules.
 pub const UNMANAGED: u64 = u64::MAX;
 
-impl Gauge {
+impl UnitCounters {
     /// Nobody keeps a budget, nobody parks it.
     pub fn set_unmanaged(&self) {
         self.left_ns.store(u64::MAX, Ordering::Relaxed);
@@ -95,7 +95,7 @@ enum Clock {
 pub struct LiveUnit {
     /// Its name, the vCPU's.
     pub name: String,
-    members: Members,
+    members: UnitThreads,
     group: Group,
     clock: Clock,
     /// Processor time at the last look.
@@ -109,21 +109,21 @@ pub struct LiveUnit {
     /// Reads that failed in a row, though the thread is there.
     failures: u32,
     /// What others may read.
-    pub gauge: Arc<Gauge>,
+    pub counters: Arc<UnitCounters>,
 }
 
 /// Why a unit could not be read or ordered.
 #[derive(Debug)]
-pub enum Trouble {
+pub enum Error {
     /// Its threads are gone.
     Gone,
     /// Something else, with what was tried.
     Failed(String),
 }
 
-fn trouble(what: &str, error: &io::Error) -> Trouble {
+fn trouble(what: &str, error: &io::Error) -> Error {
     let gone = matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENODEV | libc::ENOENT));
-    if gone { Trouble::Gone } else { Trouble::Failed(format!("{what}: {error}")) }
+    if gone { Error::Gone } else { Error::Failed(format!("{what}: {error}")) }
 }
 
 /// How many reads of a unit's clock may fail in a row before the run ends.
@@ -139,9 +139,9 @@ impl LiveUnit {
     ///
     /// # Errors
     /// A thread is gone, cannot be read or moved.
-    pub fn take_in(
+    pub fn adopt(
         name: &str,
-        members: Members,
+        members: UnitThreads,
         domain: &Group,
         index: usize,
         journal: &mut Journal,
@@ -151,7 +151,7 @@ impl LiveUnit {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
         let (group, clock) = match members {
-            Members::Thread(thread) => {
+            UnitThreads::Thread(thread) => {
                 let process = proc::process_of(thread.id)?;
                 if !is_inside(process, domain.directory())? {
                     for tid in proc::threads(process)? {
@@ -171,7 +171,7 @@ impl LiveUnit {
                     },
                 )
             }
-            Members::Tree(root) => {
+            UnitThreads::ProcessTree(root) => {
                 let pid = rustix::process::Pid::from_raw(root.id).ok_or(io::ErrorKind::InvalidInput)?;
                 let descriptor = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;
                 // Whatever is forked meanwhile is found in the next round.
@@ -208,7 +208,7 @@ impl LiveUnit {
     }
 
     /// Under nobody's order yet, its clock not read yet.
-    fn new(name: &str, members: Members, group: Group, clock: Clock) -> LiveUnit {
+    fn new(name: &str, members: UnitThreads, group: Group, clock: Clock) -> LiveUnit {
         LiveUnit {
             name: name.to_owned(),
             members,
@@ -220,12 +220,12 @@ impl LiveUnit {
             idle: false,
             priority: None,
             failures: 0,
-            gauge: Arc::new(Gauge::default()),
+            counters: Arc::new(UnitCounters::default()),
         }
     }
 
     /// Its threads.
-    pub fn members(&self) -> Members {
+    pub fn members(&self) -> UnitThreads {
         self.members
     }
 
@@ -248,7 +248,7 @@ impl LiveUnit {
     ///
     /// # Errors
     /// Its threads are gone, or its clock could not be read too many times in a row.
-    pub fn see(&mut self, elapsed: Duration, with_work: bool) -> Result<Seen, Trouble> {
+    pub fn observe(&mut self, elapsed: Duration, with_work: bool) -> Result<Observation, Error> {
         let ran = match self.read_clock() {
             Ok(time) => {
                 self.failures = 0;
@@ -259,19 +259,19 @@ impl LiveUnit {
             Err(e) => {
                 let problem = trouble("its processor time cannot be read", &e);
                 self.failures += 1;
-                if matches!(problem, Trouble::Gone) || self.failures > FAILURES_MAX {
+                if matches!(problem, Error::Gone) || self.failures > FAILURES_MAX {
                     return Err(problem);
                 }
                 elapsed
             }
         };
-        self.gauge.cpu_time_ns.store(self.cpu_time().as_ns(), Ordering::Relaxed);
+        self.counters.cpu_time_ns.store(self.cpu_time().as_ns(), Ordering::Relaxed);
         if let Clock::Tree { root, .. } = &self.clock
             && has_ended(root)
         {
-            return Err(Trouble::Gone);
+            return Err(Error::Gone);
         }
-        Ok(Seen { ran, work: if with_work { self.has_work(ran) } else { None } })
+        Ok(Observation { ran, work: if with_work { self.has_work(ran) } else { None } })
     }
 
     fn has_work(&self, ran: Duration) -> Option<bool> {
@@ -296,7 +296,7 @@ impl LiveUnit {
     ///
     /// # Errors
     /// Its group is gone, or cannot be written.
-    pub fn park(&mut self) -> Result<(), Trouble> {
+    pub fn park(&mut self) -> Result<(), Error> {
         if self.frozen {
             return Ok(());
         }
@@ -312,7 +312,7 @@ impl LiveUnit {
     ///
     /// # Errors
     /// As [`LiveUnit::park`].
-    pub fn park_by_priority(&mut self) -> Result<(), Trouble> {
+    pub fn park_by_priority(&mut self) -> Result<(), Error> {
         if self.idle {
             return Ok(());
         }
@@ -342,14 +342,14 @@ impl LiveUnit {
     ///
     /// # Errors
     /// Its threads are gone, or may not be changed.
-    pub fn release(&mut self) -> Result<(), Trouble> {
+    pub fn release(&mut self) -> Result<(), Error> {
         self.set_attributes(&Attributes::other())?;
         self.priority = None;
         self.idle = false;
         self.thaw()
     }
 
-    fn thaw(&mut self) -> Result<(), Trouble> {
+    fn thaw(&mut self) -> Result<(), Error> {
         if self.frozen {
             self.group.set_frozen(false).map_err(|e| trouble("it cannot be thawed", &e))?;
             self.frozen = false;
@@ -366,7 +366,7 @@ impl LiveUnit {
     ///
     /// # Errors
     /// Its threads are gone, or may not be changed.
-    pub fn admit(&mut self, priority: u32) -> Result<(), Trouble> {
+    pub fn admit(&mut self, priority: u32) -> Result<(), Error> {
         if self.priority != Some(priority) {
             self.set_attributes(&Attributes::fifo(priority))?;
             self.priority = Some(priority);
@@ -379,12 +379,12 @@ impl LiveUnit {
     ///
     /// # Errors
     /// Its threads are gone, or may not be changed.
-    pub fn set_attributes(&self, to: &Attributes) -> Result<(), Trouble> {
+    pub fn set_attributes(&self, to: &Attributes) -> Result<(), Error> {
         let set = |tid: i32| sched::set_attributes(tid, to);
         let what = "its scheduling attributes cannot be set";
         match self.members {
-            Members::Thread(thread) => set(thread.id).map_err(|e| trouble(what, &e)),
-            Members::Tree(_) => self.each_thread(what, set),
+            UnitThreads::Thread(thread) => set(thread.id).map_err(|e| trouble(what, &e)),
+            UnitThreads::ProcessTree(_) => self.each_thread(what, set),
         }
     }
 
@@ -392,20 +392,20 @@ impl LiveUnit {
     ///
     /// # Errors
     /// Its threads are gone, or none of the processors is allowed for them.
-    pub fn set_affinity(&self, processors: &[usize]) -> Result<(), Trouble> {
+    pub fn set_affinity(&self, processors: &[usize]) -> Result<(), Error> {
         let set = |tid: i32| sched::set_affinity(tid, processors);
         let what = "its affinity cannot be set";
         match self.members {
-            Members::Thread(thread) => set(thread.id).map_err(|e| trouble(what, &e)),
-            Members::Tree(_) => self.each_thread(what, set),
+            UnitThreads::Thread(thread) => set(thread.id).map_err(|e| trouble(what, &e)),
+            UnitThreads::ProcessTree(_) => self.each_thread(what, set),
         }
     }
 
-    fn each_thread(&self, what: &str, set: impl Fn(i32) -> io::Result<()>) -> Result<(), Trouble> {
+    fn each_thread(&self, what: &str, set: impl Fn(i32) -> io::Result<()>) -> Result<(), Error> {
         let threads = self.group.threads().map_err(|e| trouble("its threads cannot be listed", &e))?;
         for tid in threads {
             match set(tid).map_err(|e| trouble(what, &e)) {
-                Ok(()) | Err(Trouble::Gone) => {}
+                Ok(()) | Err(Error::Gone) => {}
                 Err(failed) => return Err(failed),
             }
         }
@@ -453,7 +453,7 @@ mod tests {
         let reader = |name: &str| Reader::open(&directory.join(name).to_string_lossy()).expect("there");
         let group = Group::make(directory, false).expect("a group");
         let clock = Clock::Thread { schedstat: reader("schedstat"), sleep: Sleep::Where(reader("wchan")) };
-        LiveUnit::new("unit", Members::Thread(thread), group, clock)
+        LiveUnit::new("unit", UnitThreads::Thread(thread), group, clock)
     }
 
     fn me() -> Identity {
@@ -467,9 +467,9 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let mut unit = unit(directory.path(), me(), "nonsense");
         for _ in 0..FAILURES_MAX {
-            assert_eq!(unit.see(LOOK, false).expect("it may come back").ran, LOOK);
+            assert_eq!(unit.observe(LOOK, false).expect("it may come back").ran, LOOK);
         }
-        let Err(Trouble::Failed(why)) = unit.see(LOOK, false) else { panic!("that was once too often") };
+        let Err(Error::Failed(why)) = unit.observe(LOOK, false) else { panic!("that was once too often") };
         assert!(why.contains("processor time cannot be read"), "{why}");
     }
 
@@ -478,16 +478,16 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let mut unit = unit(directory.path(), me(), "1000 0 1");
         assert_eq!(
-            unit.see(LOOK, true).expect("readable"),
-            Seen { ran: Duration::from_us(1), work: Some(true) }
+            unit.observe(LOOK, true).expect("readable"),
+            Observation { ran: Duration::from_us(1), work: Some(true) }
         );
         for _ in 0..3 {
             fs::write(directory.path().join("schedstat"), "").expect("written");
             for _ in 0..FAILURES_MAX {
-                unit.see(LOOK, false).expect("it may come back");
+                unit.observe(LOOK, false).expect("it may come back");
             }
             fs::write(directory.path().join("schedstat"), "1000 0 1").expect("written");
-            assert_eq!(unit.see(LOOK, false).expect("readable").ran, Duration::ZERO);
+            assert_eq!(unit.observe(LOOK, false).expect("readable").ran, Duration::ZERO);
         }
     }
 
@@ -502,10 +502,10 @@ mod tests {
         });
         assert!(forgotten);
         let mut unit = unit(directory.path(), ended, "1000 0 1");
-        unit.see(LOOK, false).expect("it was read while it was there");
-        assert!(matches!(unit.admit(50), Err(Trouble::Gone)));
-        assert!(matches!(unit.park_by_priority(), Err(Trouble::Gone)));
-        assert!(matches!(unit.set_affinity(&[0]), Err(Trouble::Gone)));
-        assert!(matches!(unit.release(), Err(Trouble::Gone)));
+        unit.observe(LOOK, false).expect("it was read while it was there");
+        assert!(matches!(unit.admit(50), Err(Error::Gone)));
+        assert!(matches!(unit.park_by_priority(), Err(Error::Gone)));
+        assert!(matches!(unit.set_affinity(&[0]), Err(Error::Gone)));
+        assert!(matches!(unit.release(), Err(Error::Gone)));
     }
 }

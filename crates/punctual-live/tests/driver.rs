@@ -2,7 +2,7 @@
 //! what the policy grants them.
 
 use proptest::prelude::*;
-use punctual_live::driver::{Driver, Order, Seen, Settings};
+use punctual_live::driver::{Driver, Observation, Order, Settings};
 use punctual_sched::registry::{self, OptionValue, Options};
 use punctual_sched::{CpuId, Duration, Instant, UnitParams};
 
@@ -63,16 +63,16 @@ impl Kernel {
         let end = self.now + length;
         while self.now < end {
             let with_work = self.driver.needs_work();
-            let seen: Vec<(usize, Seen)> = self
+            let seen: Vec<(usize, Observation)> = self
                 .units
                 .iter_mut()
                 .map(|unit| {
                     let ran = std::mem::take(&mut unit.ran);
                     let works = matches!(unit.load, Load::Hog) || !unit.backlog.is_zero();
-                    (unit.number, Seen { ran, work: with_work.then_some(works) })
+                    (unit.number, Observation { ran, work: with_work.then_some(works) })
                 })
                 .collect();
-            let next = self.driver.look(self.now, CpuId(0), &seen);
+            let next = self.driver.observe(self.now, CpuId(0), &seen);
             assert!(next > self.now, "time must advance");
             let late = self.lateness[self.looks % self.lateness.len()];
             self.looks += 1;
@@ -205,14 +205,14 @@ fn the_rest_of_a_slice_is_left_to_the_unit_and_not_to_looks() {
     let units = [0, 1].map(|_| driver.insert(start, &UnitParams::default()).expect("parameters"));
     let seen = |ran| {
         units.map(|unit| {
-            (unit, Seen { ran: if unit == units[0] { ran } else { Duration::ZERO }, work: Some(true) })
+            (unit, Observation { ran: if unit == units[0] { ran } else { Duration::ZERO }, work: Some(true) })
         })
     };
-    driver.look(start, CpuId(0), &seen(Duration::ZERO));
+    driver.observe(start, CpuId(0), &seen(Duration::ZERO));
     // 300 ns before the end of whoever's slice it is, and well before the tick after 10 ms.
     let ran = Duration::from_ns(999_700);
     let now = start + ran;
-    let next = driver.look(now, CpuId(0), &seen(ran));
+    let next = driver.observe(now, CpuId(0), &seen(ran));
     assert!(next >= now + settings.granularity, "looks again after {}", next.since(now));
 }
 

@@ -9,8 +9,8 @@ use punctual_live::driver::Evidence;
 use punctual_live::enforcer::Notice;
 use punctual_live::os::proc::kernel_threads;
 use punctual_live::os::sched::affinity;
-use punctual_live::session::{Regime, Streams};
-use punctual_live::unit::Members;
+use punctual_live::session::{LinuxScheduler, PoolScheduler, Streams};
+use punctual_live::unit::UnitThreads;
 use punctual_sched::registry::OptionValue;
 use punctual_sched::{Duration, UnitParams};
 
@@ -85,7 +85,7 @@ fn a_bomb_of_threads_stays_within_one_budget() {
 #[test]
 fn without_budgets_the_hog_takes_all() {
     let Some(_turn) = needs() else { return };
-    let mut bench = Bench::of(&Regime::LinuxFifo);
+    let mut bench = Bench::of(&PoolScheduler::Linux(LinuxScheduler::Fifo));
     bench.spin("urgent", &server(3_000, 10_000, 1));
     bench.spin("patient", &server(10_000, 20_000, 2));
     let (shares, _) = bench.run(SECOND);
@@ -99,7 +99,7 @@ fn a_unit_that_ends_leaves_the_others_alone() {
     let brief = ["sh", "-c", "sleep 0.5"].map(String::from).to_vec();
     bench.program("brief", brief, &server(2_000, 10_000, 1));
     bench.spin("stays", &server(5_000, 10_000, 2));
-    bench.tend(SECOND);
+    bench.keep_alive(SECOND);
     assert_eq!(bench.notices, [Notice::Gone("brief".into())]);
     let (shares, report) = bench.run(SECOND);
     assert!(shares[1] > 350_000, "the other got {} ppm of 500,000", shares[1]);
@@ -114,9 +114,9 @@ fn a_unit_that_slept_while_another_came_gets_its_budgets_again() {
     let mut bench = Bench::start("polling", &[]);
     let late = ["sh", "-c", "sleep 0.4; while :; do :; done"].map(String::from).to_vec();
     bench.program("late", late, &server(2_000, 10_000, 1));
-    bench.tend(StdDuration::from_millis(100));
+    bench.keep_alive(StdDuration::from_millis(100));
     bench.spin("newcomer", &server(3_000, 10_000, 2));
-    bench.tend(StdDuration::from_millis(400));
+    bench.keep_alive(StdDuration::from_millis(400));
     let (shares, _) = bench.run(SECOND);
     assert!(shares[0] > 100_000 && shares[1] > 150_000, "they got {shares:?} ppm of 200,000 and 300,000");
 }
@@ -132,13 +132,13 @@ fn units_that_vanish_at_any_moment_are_gone_and_nobody_else_is_touched() {
         let brief = format!("i=0; while [ $i -lt {} ]; do i=$((i+1)); done", 1000 + 997 * (round % 13));
         let name = format!("brief{round}");
         let launched = bench.session.launch(&name, vec!["sh".into(), "-c".into(), brief], Streams::Quiet);
-        let members = Members::Tree(launched.expect("a program").process);
+        let members = UnitThreads::ProcessTree(launched.expect("a program").process);
         // It may be gone by now, which is the caller's to see.
         came += u32::from(bench.session.add_unit(0, &name, &name, members, &server(500, 2_000, 1)).is_ok());
-        bench.tend(StdDuration::from_millis(20));
+        bench.keep_alive(StdDuration::from_millis(20));
         bench.session.reap();
     }
-    bench.tend(StdDuration::from_millis(300));
+    bench.keep_alive(StdDuration::from_millis(300));
     let gone = bench.notices.iter().filter(|notice| matches!(notice, Notice::Gone(_))).count();
     assert_eq!(gone as u32, came, "of those that came: {:?}", bench.notices);
     assert!(came > 30, "{came} of 60 lived long enough to be a unit");
@@ -153,7 +153,7 @@ fn new_parameters_count_while_it_runs() {
     let mut bench = Bench::start("deferrable", &[]);
     bench.spin("a", &server(1_000, 10_000, 1));
     let handle = bench.handles[0].clone();
-    bench.tend(StdDuration::from_millis(200));
+    bench.keep_alive(StdDuration::from_millis(200));
     bench.session.adjust_unit(&handle, &server(5_000, 10_000, 1));
     let (shares, _) = bench.run(SECOND);
     assert!(shares[0] > 350_000, "{} ppm of the 500,000 that it was given", shares[0]);
@@ -170,7 +170,7 @@ fn a_fork_that_is_preempted_beside_moves_by_others_does_not_hang_enforcement() {
     let forks = "fork; fork; while (1) { my $p = fork; exit unless $p; waitpid $p, 0 }";
     bench.program("forks", ["perl", "-e", forks].map(String::from).to_vec(), &server(10_000, 20_000, 2));
     let moves = Moves::start();
-    bench.tend(3 * SECOND);
+    bench.keep_alive(3 * SECOND);
     let moved = moves.stop();
     let (shares, report) = bench.run(SECOND);
     println!("{moved} moves, {:?}", report.pools[0].differences);

@@ -57,7 +57,7 @@ impl std::error::Error for ClientError {}
 
 /// What a run measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Measured {
+pub struct GuestMeasurement {
     /// How long after the run's end the guest noticed it.
     pub overrun_ns: u64,
     /// By task, in the order of the run.
@@ -229,7 +229,7 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError`]; `Protocol` also when the guest's numbers contradict themselves.
-    pub fn finish(&mut self, limit: Duration) -> Result<Measured, ClientError> {
+    pub fn finish(&mut self, limit: Duration) -> Result<GuestMeasurement, ClientError> {
         const DOING: &str = "to run a task set";
         let Some((duration_ns, count)) = self.begun.take() else {
             return Err(ClientError::Protocol("no run was begun".into()));
@@ -249,7 +249,7 @@ impl Client {
                     for (task, totals) in tasks.iter_mut().zip(&result.tasks) {
                         task.executed_ns = totals.executed_ns;
                     }
-                    return Ok(Measured { overrun_ns: result.overrun_ns, tasks });
+                    return Ok(GuestMeasurement { overrun_ns: result.overrun_ns, tasks });
                 }
                 other => return Err(unexpected(DOING, &other)),
             }

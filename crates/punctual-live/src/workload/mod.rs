@@ -8,13 +8,13 @@
 //! ```
 
 mod client;
+mod job_counter;
 mod process;
-mod tally;
 pub mod tasks;
 
-pub use client::{Client, ClientError, Measured, Progress, TaskJobs};
+pub use client::{Client, ClientError, GuestMeasurement, Progress, TaskJobs};
+pub use job_counter::{JobCounter, JobCounts};
 pub use process::Process;
-pub use tally::{Jobs, Tally};
 
 /// The guest program: a static executable, for VMs and for processes of the host.
 pub static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/punctual-guest"));

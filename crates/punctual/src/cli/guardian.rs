@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use punctual_live::guardian::{Orders, watch};
+use punctual_live::guardian::{GuardianOptions, watch};
 use punctual_live::preflight::parse_cpu_list;
 
 use super::output::Ui;
@@ -43,7 +43,7 @@ pub fn guardian(args: &GuardianArgs, _ui: &Ui) -> Result<u8, Failure> {
     let processors = parse_cpu_list(&args.processors)
         .ok_or_else(|| Failure::Usage(format!("`{}` is no list of processors", args.processors)))?;
     let limit = Duration::from_millis(args.limit_ms);
-    let restored = watch(&Orders { journal: args.journal.clone(), limit, processors })
+    let restored = watch(&GuardianOptions { journal: args.journal.clone(), limit, processors })
         .map_err(|e| Failure::Usage(format!("{}: {e}", args.journal.display())))?;
     Ok(if restored.failures.is_empty() { exit::OK } else { exit::MISSED })
 }

@@ -47,7 +47,7 @@ pub struct Args {
     live: bool,
     /// With --live: what stands for a domain.
     #[arg(long = "as", value_name = "FORM", default_value = "vm", requires = "live")]
-    form: super::run::FormName,
+    default_backend: super::run::DefaultBackendArg,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -116,7 +116,7 @@ fn live(args: &Args) -> Result<Reproduction, reproduce::Error> {
         .map_err(|e| reproduce::Error::Experiment(format!("the program's own file is not known: {e}")))?;
     let show = std::io::stderr().is_terminal();
     reproduce::rt_xen_live(&reproduce::live::LiveOptions {
-        form: args.form.into(),
+        default_backend: args.default_backend.into(),
         quick: args.quick,
         only: args.only.clone(),
         program,

@@ -10,8 +10,8 @@ use punctual_live::doctor::{self, Change, Root};
 use punctual_live::driver::Settings;
 use punctual_live::enforcer::Notice;
 use punctual_live::journal::{self, Restored};
-use punctual_live::run::{Error, Form, Outcome, Plan};
-use punctual_live::session::{self, BASELINES, Regime, Report};
+use punctual_live::run::{DefaultBackend, Error, Outcome, RunOptions};
+use punctual_live::session::{self, LinuxScheduler, Report};
 use punctual_live::status::{Publisher, snapshot};
 use punctual_model::Recorder;
 use punctual_model::host::Host;
@@ -53,7 +53,7 @@ pub struct Args {
     policy: Vec<String>,
     /// What stands for a domain that has none of `vm`, `process` and `attach`.
     #[arg(long = "as", value_name = "FORM", default_value = "vm")]
-    form: FormName,
+    default_backend: DefaultBackendArg,
     #[command(flatten)]
     enforcement: EnforcementArgs,
     #[command(flatten)]
@@ -95,18 +95,18 @@ struct EnforcementArgs {
 
 /// What stands for a domain that does not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum FormName {
+pub enum DefaultBackendArg {
     /// A VM under QEMU with the project's guest.
     Vm,
     /// The guest program as a process.
     Process,
 }
 
-impl From<FormName> for Form {
-    fn from(name: FormName) -> Form {
+impl From<DefaultBackendArg> for DefaultBackend {
+    fn from(name: DefaultBackendArg) -> DefaultBackend {
         match name {
-            FormName::Vm => Form::Vm,
-            FormName::Process => Form::Process,
+            DefaultBackendArg::Vm => DefaultBackend::Vm,
+            DefaultBackendArg::Process => DefaultBackend::Process,
         }
     }
 }
@@ -150,7 +150,7 @@ pub struct RestoreArgs {
 /// Runs `punctual run`.
 pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
     let file = HostFile::read(&args.file)?;
-    let form = args.form.into();
+    let default_backend = args.default_backend.into();
     let names: Vec<Option<&str>> = match args.policy.as_slice() {
         [] => vec![None],
         names => names.iter().map(|name| Some(name.as_str())).collect(),
@@ -158,8 +158,8 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
     // Every policy is judged before the first VM boots.
     let mut hosts = Vec::new();
     for name in names {
-        let (regime, policy) = regime_of(name);
-        hosts.push((name, regime, file.host(&args.changes.overrides(policy))?));
+        let (linux, policy) = scheduler_of(name);
+        hosts.push((name, linux, file.host(&args.changes.overrides(policy))?));
     }
     if args.enforcement.output.is_some() && hosts.len() > 1 {
         return Err(Failure::Usage("--output takes the results of one policy; --json prints several".into()));
@@ -173,8 +173,8 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
     };
     let mut columns = Vec::new();
     let mut reports = String::new();
-    for (name, regime, host) in hosts {
-        let outcome = carry_out(&host, form, regime, &args.enforcement, ui)?;
+    for (name, linux, host) in hosts {
+        let outcome = carry_out(&host, default_backend, linux, &args.enforcement, ui)?;
         if several {
             reports += &evidence(&outcome.report);
         } else if !args.enforcement.json {
@@ -208,7 +208,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
 
 /// Runs `punctual attach`.
 pub fn attach(args: &AttachArgs, ui: &Ui) -> Result<u8, Failure> {
-    let (regime, policy) = regime_of(args.policy.as_deref());
+    let (linux, policy) = scheduler_of(args.policy.as_deref());
     let mut host = HostFile::read(&args.file)?.host(&args.changes.overrides(policy))?;
     let other = host.domains.iter().find(|domain| !matches!(domain.live.backend, Backend::Attach(_)));
     if let Some(domain) = other {
@@ -223,7 +223,7 @@ pub fn attach(args: &AttachArgs, ui: &Ui) -> Result<u8, Failure> {
         host.duration = Duration::from_secs(365 * 24 * 3600);
     }
     let page = args.enforcement.report.as_deref().map(OutFile::create).transpose()?;
-    let outcome = carry_out(&host, Form::Process, regime, &args.enforcement, ui)?;
+    let outcome = carry_out(&host, DefaultBackend::Process, linux, &args.enforcement, ui)?;
     match args.enforcement.json {
         true => ui.print(json::to_json(&outcome.results))?,
         false => ui.print(evidence(&outcome.report))?,
@@ -235,18 +235,18 @@ pub fn attach(args: &AttachArgs, ui: &Ui) -> Result<u8, Failure> {
     Ok(exit::OK)
 }
 
-/// The regime and the policy that the host file takes, of one name.
-fn regime_of(name: Option<&str>) -> (Option<Regime>, Option<String>) {
-    match BASELINES.iter().find(|(baseline, _)| Some(*baseline) == name) {
-        Some((_, regime)) => (Some(regime.clone()), None),
+/// What a name given by `--policy` is: a scheduler of plain Linux, or a policy for the host file.
+fn scheduler_of(name: Option<&str>) -> (Option<LinuxScheduler>, Option<String>) {
+    match name.and_then(LinuxScheduler::find) {
+        Some(linux) => (Some(linux), None),
         None => (None, name.map(str::to_owned)),
     }
 }
 
 fn carry_out(
     host: &Host,
-    form: Form,
-    regime: Option<Regime>,
+    default_backend: DefaultBackend,
+    linux: Option<LinuxScheduler>,
     args: &EnforcementArgs,
     ui: &Ui,
 ) -> Result<Outcome, Failure> {
@@ -257,14 +257,14 @@ fn carry_out(
         .map_err(|e| Failure::Usage(format!("the program's own file is not known: {e}")))?;
     let changes = if args.apply { reversible_changes(host)? } else { Vec::new() };
     let publisher = RefCell::new(Publisher::open().ok());
-    let policy = regime.as_ref().map(Regime::name);
+    let policy = linux.map(LinuxScheduler::name);
     let show = std::io::stderr().is_terminal();
     let outcome = punctual_live::run::run(
         host,
-        &mut Plan {
+        &mut RunOptions {
             program,
-            form,
-            regime: regime.clone(),
+            default_backend,
+            linux,
             starve: args.starve,
             silence: StdDuration::from_millis(args.silence_ms),
             boot: StdDuration::from_secs(args.boot_s),

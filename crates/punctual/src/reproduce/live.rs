@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration as StdDuration;
 
 use punctual_live::driver::Settings;
-use punctual_live::run::{Error as LiveError, Form, Plan};
-use punctual_live::session::{BASELINES, Regime};
+use punctual_live::run::{DefaultBackend, Error as LiveError, RunOptions};
+use punctual_live::session::LinuxScheduler;
 use punctual_model::host::Host;
 use punctual_model::results::Results;
 use punctual_sched::Duration;
@@ -20,7 +20,7 @@ use super::{Error, Outcome, POLICIES, Table};
 /// How to carry the experiments out.
 pub struct LiveOptions<'a> {
     /// VMs or processes.
-    pub form: Form,
+    pub default_backend: DefaultBackend,
     /// Shorter runs, fewer points.
     pub quick: bool,
     /// Only these experiments, by name ([`EXPERIMENTS`]); empty means all.
@@ -77,12 +77,16 @@ fn scenario(name: &str, policy: Option<&'static str>, seconds: u64) -> Scenario 
     }
 }
 
-fn carry_out(options: &LiveOptions<'_>, host: &Host, regime: Option<&Regime>) -> Result<Results, Error> {
+fn carry_out(
+    options: &LiveOptions<'_>,
+    host: &Host,
+    linux: Option<LinuxScheduler>,
+) -> Result<Results, Error> {
     let quiet = |_: &str| {};
-    let plan = &mut Plan {
+    let plan = &mut RunOptions {
         program: options.program.clone(),
-        form: options.form,
-        regime: regime.cloned(),
+        default_backend: options.default_backend,
+        linux,
         starve: false,
         silence: StdDuration::from_secs(2),
         driver: Settings::default(),
@@ -146,14 +150,14 @@ fn isolation(options: &LiveOptions<'_>) -> Result<Table, Error> {
     );
     table.native = true;
     let policies = POLICIES.iter().map(|&policy| (policy, None));
-    let plain = BASELINES.iter().map(|(name, regime)| (*name, Some(regime)));
-    let rows: Vec<(&'static str, Option<&Regime>)> = policies.chain(plain).collect();
+    let plain = LinuxScheduler::ALL.into_iter().map(|(name, linux)| (name, Some(linux)));
+    let rows: Vec<(&'static str, Option<LinuxScheduler>)> = policies.chain(plain).collect();
     for overloaded in [false, true] {
         let load = if overloaded { "overloaded" } else { "normal" };
         let printed = if overloaded { &paper.table2.overloaded } else { &paper.table2.normal };
-        for &(name, regime) in &rows {
+        for &(name, linux) in &rows {
             (options.progress)(&format!("Table 2, {load}: {name}"));
-            let scenario = scenario("even", regime.is_none().then_some(name), seconds);
+            let scenario = scenario("even", linux.is_none().then_some(name), seconds);
             let mut host = scenario.host()?;
             if overloaded {
                 let d3 = domain(&host, "d3")?;
@@ -161,8 +165,8 @@ fn isolation(options: &LiveOptions<'_>) -> Result<Table, Error> {
                     .ok_or_else(|| Error::Experiment("domain d3 has no periodic task".into()))?;
                 set_utilisation(&mut host, task, OVERLOAD_PERCENT);
             }
-            let live = carry_out(options, &host, regime)?;
-            let simulated = match regime {
+            let live = carry_out(options, &host, linux)?;
+            let simulated = match linux {
                 None => Some(simulate(&scenario, &host)?),
                 Some(_) => None,
             };

@@ -11,8 +11,8 @@ use punctual_live::driver::Settings;
 use punctual_live::enforcer::Notice;
 use punctual_live::os::cgroup;
 use punctual_live::preflight;
-use punctual_live::session::{Handle, Regime, Report, Session, Setup, Streams};
-use punctual_live::unit::Members;
+use punctual_live::session::{PoolScheduler, Report, Session, Setup, Streams, UnitHandle};
+use punctual_live::unit::UnitThreads;
 use punctual_model::host::PolicyChoice;
 use punctual_sched::registry::{self, OptionValue, Options};
 use punctual_sched::{Duration as Dur, UnitParams};
@@ -40,7 +40,7 @@ pub fn needs() -> Option<MutexGuard<'static, ()>> {
 /// A session with one pool.
 pub struct Bench {
     pub session: Session,
-    pub handles: Vec<Handle>,
+    pub handles: Vec<UnitHandle>,
     pub notices: Vec<Notice>,
 }
 
@@ -48,10 +48,10 @@ impl Bench {
     pub fn start(policy: &str, options: &[(&'static str, OptionValue)]) -> Bench {
         let info = registry::find(policy).expect("a policy");
         let options = options.iter().fold(Options::new(), |all, (name, value)| all.with(name, *value));
-        Bench::of(&Regime::Policy(PolicyChoice { info, options }))
+        Bench::of(&PoolScheduler::Policy(PolicyChoice { info, options }))
     }
 
-    pub fn of(regime: &Regime) -> Bench {
+    pub fn of(scheduler: &PoolScheduler) -> Bench {
         let setup = Setup {
             program: Path::new(env!("CARGO_BIN_EXE_punctual")).to_owned(),
             processors: vec![PROCESSOR],
@@ -61,7 +61,7 @@ impl Bench {
             driver: Settings::default(),
         };
         let mut session = Session::start(setup).expect("a session");
-        session.add_pool(&[PROCESSOR], regime).expect("a pool");
+        session.add_pool(&[PROCESSOR], scheduler).expect("a pool");
         Bench { session, handles: Vec::new(), notices: Vec::new() }
     }
 
@@ -73,7 +73,7 @@ impl Bench {
 
     pub fn program(&mut self, name: &str, command: Vec<String>, params: &UnitParams) -> i32 {
         let launched = self.session.launch(name, command, Streams::Quiet).expect("a program");
-        let members = Members::Tree(launched.process);
+        let members = UnitThreads::ProcessTree(launched.process);
         self.handles.push(self.session.add_unit(0, name, name, members, params).expect("a unit"));
         launched.process.id
     }
@@ -81,12 +81,12 @@ impl Bench {
     /// Tends the session for a moment, then for `length`, and ends it. Returns what each unit got within
     /// `length`, in millionths of the processor, and the report.
     pub fn run(mut self, length: Duration) -> (Vec<u64>, Report) {
-        self.tend(Duration::from_millis(300));
-        let used = |handles: &[Handle]| -> Vec<u64> {
-            handles.iter().map(|handle| handle.gauge.cpu_time_ns.load(Ordering::Relaxed)).collect()
+        self.keep_alive(Duration::from_millis(300));
+        let used = |handles: &[UnitHandle]| -> Vec<u64> {
+            handles.iter().map(|handle| handle.counters.cpu_time_ns.load(Ordering::Relaxed)).collect()
         };
         let (start, before) = (Instant::now(), used(&self.handles));
-        self.tend(length);
+        self.keep_alive(length);
         let (elapsed_ns, after) = (start.elapsed().as_nanos() as u64, used(&self.handles));
         let shares =
             before.iter().zip(after).map(|(before, after)| (after - before) * 1_000_000 / elapsed_ns);
@@ -95,10 +95,10 @@ impl Bench {
     }
 
     /// Keeps the session alive for that long.
-    pub fn tend(&mut self, length: Duration) {
+    pub fn keep_alive(&mut self, length: Duration) {
         let end = Instant::now() + length;
         while Instant::now() < end {
-            for notice in self.session.tend().expect("all is well") {
+            for notice in self.session.poll().expect("all is well") {
                 println!("{notice:?}");
                 self.notices.push(notice);
             }
@@ -109,7 +109,7 @@ impl Bench {
     /// Adds, adjusts and removes units at random for that long; returns how often.
     pub fn soak(&mut self, length: Duration, seed: u64) -> u64 {
         let end = Instant::now() + length;
-        let mut here: Vec<(Handle, i32)> = Vec::new();
+        let mut here: Vec<(UnitHandle, i32)> = Vec::new();
         let mut rounds = 0;
         while Instant::now() < end {
             rounds += 1;
@@ -136,13 +136,13 @@ impl Bench {
                 }
                 _ => {}
             }
-            self.tend(Duration::from_millis(10));
+            self.keep_alive(Duration::from_millis(10));
         }
         for (handle, id) in here {
             self.session.remove_unit(&handle);
             self.end(id);
         }
-        self.tend(Duration::from_millis(200));
+        self.keep_alive(Duration::from_millis(200));
         // The last to be killed had no time to end before.
         self.session.reap();
         rounds
@@ -150,7 +150,7 @@ impl Bench {
 
     /// Ends a program of a unit that was let go.
     fn end(&mut self, id: i32) {
-        self.tend(Duration::from_millis(30));
+        self.keep_alive(Duration::from_millis(30));
         let pid = rustix::process::Pid::from_raw(id).expect("a process");
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         self.session.reap();

@@ -11,7 +11,7 @@ use super::client::Progress;
 
 /// Jobs of a domain so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Jobs {
+pub struct JobCounts {
     /// Finished, as of what the guest told last.
     pub finished: u64,
     /// Deadlines missed: jobs that were finished late, and jobs that are due and not finished.
@@ -22,7 +22,7 @@ pub struct Jobs {
 ///
 /// A guest that gets no processor time tells nothing, and its misses grow all the same.
 #[derive(Debug)]
-pub struct Tally {
+pub struct JobCounter {
     progress: Arc<Progress>,
     tasks: Vec<Option<Due>>,
 }
@@ -46,19 +46,19 @@ impl Due {
     }
 }
 
-impl Tally {
+impl JobCounter {
     /// Of the tasks of a run that was begun.
-    pub fn new<'a>(tasks: impl Iterator<Item = &'a Task>, progress: Arc<Progress>) -> Tally {
+    pub fn new<'a>(tasks: impl Iterator<Item = &'a Task>, progress: Arc<Progress>) -> JobCounter {
         let due = |task: &Task| {
             let (stream, deadline_ns) = (stream_of(&task.work)?, task.deadline_ns?);
             Some(Due { stream, deadline_ns, next: stream.first(), count: 0 })
         };
-        Tally { progress, tasks: tasks.map(due).collect() }
+        JobCounter { progress, tasks: tasks.map(due).collect() }
     }
 
     /// The jobs up to `elapsed_ns` after the run's start; `elapsed_ns` must not go back.
-    pub fn jobs(&mut self, elapsed_ns: u64) -> Jobs {
-        let mut jobs = Jobs::default();
+    pub fn jobs(&mut self, elapsed_ns: u64) -> JobCounts {
+        let mut jobs = JobCounts::default();
         for (due, (finished, late)) in self.tasks.iter_mut().zip(self.progress.tasks()) {
             let due = due.as_mut().map_or(0, |due| due.until(elapsed_ns));
             jobs.finished += finished;
@@ -85,13 +85,13 @@ mod tests {
         let task = Task { priority: 1, deadline_ns: Some(80), work };
         let hog = Task { priority: 2, deadline_ns: None, work: Work::Hog { start_ns: 0 } };
         let progress = Progress::new(2);
-        let mut tally = Tally::new([&task, &hog].into_iter(), Arc::clone(&progress));
-        assert_eq!(tally.jobs(79), Jobs { finished: 0, missed: 0 });
-        assert_eq!(tally.jobs(80), Jobs { finished: 0, missed: 1 });
+        let mut counter = JobCounter::new([&task, &hog].into_iter(), Arc::clone(&progress));
+        assert_eq!(counter.jobs(79), JobCounts { finished: 0, missed: 0 });
+        assert_eq!(counter.jobs(80), JobCounts { finished: 0, missed: 1 });
         progress.set(&[TaskProgress { finished: 1, late: 0 }, TaskProgress::default()]);
-        assert_eq!(tally.jobs(179), Jobs { finished: 1, missed: 0 });
+        assert_eq!(counter.jobs(179), JobCounts { finished: 1, missed: 0 });
         progress.set(&[TaskProgress { finished: 3, late: 2 }, TaskProgress::default()]);
-        assert_eq!(tally.jobs(280), Jobs { finished: 3, missed: 2 });
-        assert_eq!(tally.jobs(480), Jobs { finished: 3, missed: 4 });
+        assert_eq!(counter.jobs(280), JobCounts { finished: 3, missed: 2 });
+        assert_eq!(counter.jobs(480), JobCounts { finished: 3, missed: 4 });
     }
 }
