@@ -10,7 +10,8 @@ use std::process::Command;
 fn main() {
     let variable = |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("Cargo sets {name}"));
     let guest = Path::new(&variable("CARGO_MANIFEST_DIR")).join("../punctual-guest");
-    for input in ["src", "Cargo.toml", "../../Cargo.toml", "../../Cargo.lock"] {
+    let jobs = ["../punctual-jobs/src", "../punctual-jobs/Cargo.toml"];
+    for input in ["src", "Cargo.toml", "../../Cargo.toml", "../../Cargo.lock"].into_iter().chain(jobs) {
         println!("cargo::rerun-if-changed={}", guest.join(input).display());
     }
     let (out, target) = (variable("OUT_DIR"), variable("TARGET"));

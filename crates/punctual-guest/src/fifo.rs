@@ -12,11 +12,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
+use punctual_jobs::JobStream;
+
 use crate::disturb::{self, LOOK_ITERATIONS, STACK_BYTES};
 use crate::log::{self, Counts, Executed, TaskLog};
 use crate::os;
 use crate::protocol::{Run, Task, TaskProgress, Work};
-use crate::stream::Stream;
 use crate::work;
 
 /// The priority of the thread that ends the run: above every task.
@@ -150,9 +151,7 @@ fn prepare(run: &Run, stop: &Arc<AtomicBool>) -> Result<Vec<Prepared>, String> {
 impl Context {
     fn run(&self, mut log: TaskLog, start_ns: u64) -> TaskLog {
         match self.work {
-            Work::Jobs { arrival, cost_min_ns, cost_max_ns, seed } => {
-                self.jobs(&mut log, Stream::new(arrival, cost_min_ns, cost_max_ns, seed), start_ns);
-            }
+            Work::Jobs(stream) => self.jobs(&mut log, stream, start_ns),
             Work::Hog { start_ns: at } => {
                 self.sleep_until(start_ns, at);
                 log.worked(disturb::hog(&self.stop));
@@ -177,7 +176,7 @@ impl Context {
         os::sleep_until(start_ns + at_ns.min(self.duration_ns));
     }
 
-    fn jobs(&self, log: &mut TaskLog, stream: Stream, start_ns: u64) {
+    fn jobs(&self, log: &mut TaskLog, stream: JobStream, start_ns: u64) {
         for job in stream.jobs_before(self.duration_ns) {
             self.sleep_until(start_ns, job.release_ns);
             if self.stop.load(Ordering::Relaxed) {
@@ -202,7 +201,7 @@ impl Context {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::Arrival;
+    use punctual_jobs::Arrival;
 
     fn task(priority: u32, work: Work) -> Task {
         Task { priority, deadline_ns: None, work }
@@ -210,7 +209,7 @@ mod tests {
 
     fn jobs() -> Work {
         let arrival = Arrival::Periodic { period_ns: 1_000_000, offset_ns: 0 };
-        Work::Jobs { arrival, cost_min_ns: 1000, cost_max_ns: 1000, seed: 0 }
+        Work::Jobs(JobStream { arrival, cost_min_ns: 1000, cost_max_ns: 1000, seed: 0 })
     }
 
     fn run(tasks: Vec<Task>) -> Run {

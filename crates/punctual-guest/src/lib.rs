@@ -19,6 +19,5 @@ pub mod log;
 pub mod os;
 pub mod protocol;
 pub mod serve;
-pub mod stream;
 pub mod vcpu;
 pub mod work;

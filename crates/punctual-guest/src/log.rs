@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use punctual_jobs::{Job, JobStream};
+
 use crate::protocol::{JobTimes, Run, Task, TaskProgress, Work};
-use crate::stream::{Job, Stream};
 
 /// What can be read of a task's log while it is written.
 #[derive(Debug, Default)]
@@ -78,7 +79,7 @@ impl TaskLog {
 
     /// All jobs released before `duration_ns`, those that never started too; what happened after the run's
     /// end did not happen.
-    pub fn into_jobs(self, stream: Option<Stream>, duration_ns: u64) -> Vec<JobTimes> {
+    pub fn into_jobs(self, stream: Option<JobStream>, duration_ns: u64) -> Vec<JobTimes> {
         let within = |at: Option<u64>| at.filter(|&ns| ns <= duration_ns);
         let mut jobs = self.jobs;
         for job in &mut jobs {
@@ -107,11 +108,9 @@ pub struct Executed {
 }
 
 /// The stream of jobs of a task, if it has jobs.
-pub fn stream_of(work: &Work) -> Option<Stream> {
+pub fn stream_of(work: &Work) -> Option<JobStream> {
     match *work {
-        Work::Jobs { arrival, cost_min_ns, cost_max_ns, seed } => {
-            Some(Stream::new(arrival, cost_min_ns, cost_max_ns, seed))
-        }
+        Work::Jobs(stream) => Some(stream),
         Work::Hog { .. } | Work::ForkBomb { .. } | Work::WakeFlood { .. } => None,
     }
 }

@@ -15,6 +15,7 @@
 
 use std::io::BufRead;
 
+use punctual_jobs::{Arrival, JobStream};
 use serde::{Deserialize, Serialize};
 
 /// The version of the protocol; both sides must have the same.
@@ -88,16 +89,7 @@ pub struct Task {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Work {
     /// Releases jobs; one that misses its deadline runs on, and later ones queue up behind it.
-    Jobs {
-        /// When they are released.
-        arrival: Arrival,
-        /// Least processor time of a job.
-        cost_min_ns: u64,
-        /// Most processor time of a job; each job's is drawn uniformly from between both.
-        cost_max_ns: u64,
-        /// Everything random follows from it; see [`crate::stream`].
-        seed: u64,
-    },
+    Jobs(JobStream),
     /// A busy loop.
     Hog {
         /// When it starts.
@@ -116,28 +108,6 @@ pub enum Work {
         start_ns: u64,
         /// From a wake-up to the next.
         interval_ns: u64,
-    },
-}
-
-/// When jobs are released.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Arrival {
-    /// At `offset_ns`, `offset_ns + period_ns`, ...
-    Periodic {
-        /// Distance of releases.
-        period_ns: u64,
-        /// First release.
-        offset_ns: u64,
-    },
-    /// `separation_ns` plus an exponentially distributed time apart.
-    Sporadic {
-        /// Least distance of releases.
-        separation_ns: u64,
-        /// Mean of what is added to it.
-        slack_mean_ns: u64,
-        /// Earliest first release.
-        offset_ns: u64,
     },
 }
 
@@ -376,7 +346,7 @@ impl Work {
                 within("start_ns", start_ns, 0, TIME_MAX_NS)?;
                 return within("interval_ns", interval_ns, FLOOD_INTERVAL_MIN_NS, TIME_MAX_NS).map(|()| 0);
             }
-            Work::Jobs { arrival, cost_min_ns, cost_max_ns, .. } => {
+            Work::Jobs(JobStream { arrival, cost_min_ns, cost_max_ns, .. }) => {
                 within("cost_max_ns", cost_max_ns, 1, TIME_MAX_NS)?;
                 within("cost_min_ns", cost_min_ns, 0, cost_max_ns)?;
                 match arrival {

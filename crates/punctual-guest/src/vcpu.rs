@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
+use punctual_jobs::{Job, JobStream};
+
 use crate::disturb;
 use crate::log::{self, Counts, Executed, TaskLog};
 use crate::os;
 use crate::protocol::{Run, TaskProgress, Work};
-use crate::stream::{Job, Stream};
 use crate::work;
 
 /// How long a chunk takes: how late the scheduler may notice a release.
@@ -32,7 +33,7 @@ struct Entry {
 
 enum State {
     Jobs {
-        stream: Stream,
+        stream: JobStream,
         /// The job that is served, or waited for.
         job: Job,
         /// What is left of it; 0 before it starts.
@@ -127,10 +128,7 @@ fn entries(run: &Run) -> Vec<Entry> {
     let entry = |task: usize| {
         let work = run.tasks[task].work;
         let state = match work {
-            Work::Jobs { arrival, cost_min_ns, cost_max_ns, seed } => {
-                let stream = Stream::new(arrival, cost_min_ns, cost_max_ns, seed);
-                State::Jobs { stream, job: stream.first(), left: 0 }
-            }
+            Work::Jobs(stream) => State::Jobs { stream, job: stream.first(), left: 0 },
             Work::Hog { start_ns } => State::Hog { start_ns },
             Work::ForkBomb { start_ns, threads } => State::ForkBomb { start_ns, threads, exploded: false },
             Work::WakeFlood { start_ns, interval_ns } => State::WakeFlood { next_ns: start_ns, interval_ns },
@@ -177,11 +175,12 @@ impl Machine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::{Arrival, Task};
+    use crate::protocol::Task;
+    use punctual_jobs::Arrival;
 
     fn jobs(period_ns: u64, cost_ns: u64, offset_ns: u64) -> Work {
         let arrival = Arrival::Periodic { period_ns, offset_ns };
-        Work::Jobs { arrival, cost_min_ns: cost_ns, cost_max_ns: cost_ns, seed: 0 }
+        Work::Jobs(JobStream { arrival, cost_min_ns: cost_ns, cost_max_ns: cost_ns, seed: 0 })
     }
 
     /// Executes for 40 ms with a machine so fast that work takes next to no time.

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use punctual_guest::protocol::{self, *};
+use punctual_jobs::{Arrival, JobStream};
 
 struct Guest {
     child: Child,
@@ -44,7 +45,7 @@ fn a_virtual_cpu_announces_itself_calibrates_runs_and_ends() {
     assert!(calibration.iterations_per_ms > 0 && calibration.samples >= 20);
 
     let arrival = Arrival::Periodic { period_ns: 10_000, offset_ns: 0 };
-    let jobs = Work::Jobs { arrival, cost_min_ns: 100, cost_max_ns: 200, seed: 5 };
+    let jobs = Work::Jobs(JobStream { arrival, cost_min_ns: 100, cost_max_ns: 200, seed: 5 });
     let run = Run {
         start_at_ns: 0,
         duration_ns: 20_000_000,
@@ -82,7 +83,7 @@ fn a_guest_that_could_not_begin_in_time_has_late_jobs_and_no_later_start() {
     let mut guest = Guest::start("vcpu");
     assert!(matches!(guest.receive(), Reply::Ready(_)));
     let arrival = Arrival::Periodic { period_ns: 1_000_000, offset_ns: 0 };
-    let jobs = Work::Jobs { arrival, cost_min_ns: 1, cost_max_ns: 1, seed: 5 };
+    let jobs = Work::Jobs(JobStream { arrival, cost_min_ns: 1, cost_max_ns: 1, seed: 5 });
     let tasks = vec![Task { priority: 1, deadline_ns: None, work: jobs }];
     // Over since the machine was started.
     let run = Run { start_at_ns: 1, duration_ns: 5_000_000, iterations_per_ms: 1000, tasks };

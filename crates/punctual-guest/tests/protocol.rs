@@ -5,6 +5,7 @@ use std::io::BufReader;
 use proptest::prelude::*;
 use punctual_guest::cyclictest;
 use punctual_guest::protocol::{self, *};
+use punctual_jobs::{Arrival, JobStream};
 
 fn received<T: for<'a> serde::Deserialize<'a>>(bytes: &[u8]) -> Result<T, ReceiveError> {
     protocol::receive(&mut BufReader::new(bytes))
@@ -23,11 +24,8 @@ fn arrival() -> impl Strategy<Value = Arrival> {
 fn work() -> impl Strategy<Value = Work> {
     prop_oneof![
         (arrival(), any::<u64>(), any::<u64>(), any::<u64>()).prop_map(
-            |(arrival, cost_min_ns, cost_max_ns, seed)| Work::Jobs {
-                arrival,
-                cost_min_ns,
-                cost_max_ns,
-                seed
+            |(arrival, cost_min_ns, cost_max_ns, seed)| {
+                Work::Jobs(JobStream { arrival, cost_min_ns, cost_max_ns, seed })
             }
         ),
         any::<u64>().prop_map(|start_ns| Work::Hog { start_ns }),
@@ -87,7 +85,7 @@ proptest! {
         // Times that are plausible now and then.
         run.duration_ns = u64::from(small[0]) % 10_000_000;
         for task in &mut run.tasks {
-            if let Work::Jobs { arrival, cost_min_ns, cost_max_ns, .. } = &mut task.work {
+            if let Work::Jobs(JobStream { arrival, cost_min_ns, cost_max_ns, .. }) = &mut task.work {
                 (*cost_min_ns, *cost_max_ns) = (0, 1 + u64::from(small[1]));
                 *arrival = Arrival::Sporadic {
                     separation_ns: u64::from(small[2]) % 3000,
@@ -131,7 +129,7 @@ fn the_largest_messages_fit_a_line() {
     let task = Task {
         priority: u32::MAX,
         deadline_ns: Some(u64::MAX),
-        work: Work::Jobs {
+        work: Work::Jobs(JobStream {
             arrival: Arrival::Sporadic {
                 separation_ns: TIME_MAX_NS,
                 slack_mean_ns: TIME_MAX_NS,
@@ -140,7 +138,7 @@ fn the_largest_messages_fit_a_line() {
             cost_min_ns: TIME_MAX_NS,
             cost_max_ns: TIME_MAX_NS,
             seed: u64::MAX,
-        },
+        }),
     };
     let run = Run {
         start_at_ns: u64::MAX / 2,
@@ -179,12 +177,12 @@ mod erased {
 
 #[test]
 fn numbers_that_cannot_be_run_are_refused_by_name() {
-    let good = Work::Jobs {
+    let good = Work::Jobs(JobStream {
         arrival: Arrival::Periodic { period_ns: 1_000_000, offset_ns: 0 },
         cost_min_ns: 10,
         cost_max_ns: 20,
         seed: 1,
-    };
+    });
     let refusal = |work: Work, duration_ns: u64| {
         let tasks = vec![Task { priority: 1, deadline_ns: None, work }];
         Run { start_at_ns: 0, duration_ns, iterations_per_ms: 1000, tasks }.check().unwrap_err()

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use punctual_guest::protocol::{Arrival, Cyclictest, Mode, Task, Work};
+use punctual_guest::protocol::{Cyclictest, Mode, Task, Work};
+use punctual_jobs::{Arrival, JobStream};
 use punctual_live::cache::Cache;
 use punctual_live::image::{self, Image};
 use punctual_live::qemu::{self, Accelerator, PROGRAM, Qmp, Vm, VmSpec};
@@ -54,11 +55,13 @@ fn a_vm_boots_runs_a_task_set_and_cyclictest_and_leaves_nothing() {
     let calibration = client.calibrate(Duration::from_millis(100)).expect("calibrated");
     let (offset_ns, _) = client.clock_offset_ns().expect("a clock");
     let start_ns = punctual_guest::os::now_ns() + 100_000_000;
-    let jobs = |period_ns, cost_ns| Work::Jobs {
-        arrival: Arrival::Periodic { period_ns, offset_ns: 0 },
-        cost_min_ns: cost_ns,
-        cost_max_ns: cost_ns,
-        seed: 0,
+    let jobs = |period_ns, cost_ns| {
+        Work::Jobs(JobStream {
+            arrival: Arrival::Periodic { period_ns, offset_ns: 0 },
+            cost_min_ns: cost_ns,
+            cost_max_ns: cost_ns,
+            seed: 0,
+        })
     };
     let tasks = [
         Task { priority: 1, deadline_ns: None, work: jobs(20_000_000, 100_000) },

@@ -4,6 +4,7 @@
 //! the simulator. A scheduler is either a pool's policy (over processors) or a domain's guest scheduler
 //! (over the domain's vCPUs). Its units are vCPUs of child domains and tasks.
 
+use punctual_jobs::JobStream;
 use punctual_sched::registry::{Options, PolicyInfo};
 use punctual_sched::{Duration, UnitParams};
 
@@ -182,7 +183,30 @@ pub struct Cost {
     pub max: Duration,
 }
 
+impl Arrival {
+    /// The jobs of a task that is released like this, in simulations and on real machines; `seed` is
+    /// [`Host::task_seed`].
+    pub fn jobs(self, cost: Cost, seed: u64) -> JobStream {
+        let arrival = match self {
+            Arrival::Periodic { period, offset } => {
+                punctual_jobs::Arrival::Periodic { period_ns: period.as_ns(), offset_ns: offset.as_ns() }
+            }
+            Arrival::Sporadic { separation, slack_mean, offset } => punctual_jobs::Arrival::Sporadic {
+                separation_ns: separation.as_ns(),
+                slack_mean_ns: slack_mean.as_ns(),
+                offset_ns: offset.as_ns(),
+            },
+        };
+        JobStream { arrival, cost_min_ns: cost.min.as_ns(), cost_max_ns: cost.max.as_ns(), seed }
+    }
+}
+
 impl Host {
+    /// What everything random about the task's jobs follows from.
+    pub fn task_seed(&self, task: TaskIx) -> u64 {
+        punctual_jobs::task_seed(self.seed, task.0)
+    }
+
     /// The tasks whose unit belongs to `parent`, with their indices.
     pub fn tasks_of(&self, parent: Parent) -> impl Iterator<Item = (TaskIx, &Task)> {
         self.tasks.iter().enumerate().filter(move |(_, t)| t.parent == parent).map(|(i, t)| (TaskIx(i), t))

@@ -1,13 +1,14 @@
 //! From a host to a machine at time zero.
 
 use punctual_model::host::{Parent, PolicyChoice};
+use punctual_model::index::TaskIx;
 use punctual_model::results::JobStats;
 use punctual_model::trace::TraceSink;
 use punctual_model::{Host, Recorder};
 use punctual_sched::{CpuId, CpuSet, Duration, Instant, Run, UnitParams};
 
 use crate::Error;
-use crate::arrivals::Stream;
+use crate::arrivals::Arrivals;
 use crate::checks::History;
 use crate::machine::{Allowed, Machine, NONE, Proc, Sched, TaskState, Unit, VcpuState};
 use crate::min_tree::MinTree;
@@ -39,7 +40,7 @@ pub(crate) fn machine<'h, T: TraceSink>(host: &'h Host, trace: &'h mut T) -> Res
         physical: host.processors,
         units: Vec::with_capacity(host.vcpus.len() + host.tasks.len()),
         vcpus: host.vcpus.iter().map(|_| new_vcpu()).collect(),
-        tasks: host.tasks.iter().enumerate().map(|(i, task)| new_task(host.seed, i, task.work)).collect(),
+        tasks: (0..host.tasks.len()).map(|i| new_task(host, TaskIx(i))).collect(),
         proc_events: MinTree::new(host.processors),
         timers: MinTree::new(scheds.len()),
         releases: MinTree::new(host.tasks.len()),
@@ -118,12 +119,12 @@ fn new_vcpu() -> VcpuState {
     }
 }
 
-fn new_task(seed: u64, index: usize, work: punctual_model::host::Work) -> TaskState {
-    let stream = Stream::new(seed, index, work);
+fn new_task(host: &Host, task: TaskIx) -> TaskState {
+    let arrivals = Arrivals::new(host, task);
     TaskState {
-        stream,
-        head: stream.first(),
-        current: stream.first(),
+        arrivals,
+        head: arrivals.first(),
+        current: arrivals.first(),
         remaining: Duration::ZERO,
         executed: Duration::ZERO,
         started: false,

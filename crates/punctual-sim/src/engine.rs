@@ -184,7 +184,7 @@ impl<T: TraceSink> Machine<'_, T> {
         let now = self.now;
         let state = &mut self.tasks[task];
         let job = state.current;
-        let deadline = state.stream.deadline(job);
+        let deadline = state.arrivals.deadline(job);
         let (response, tardiness) = (now.since(job.release), now.since(deadline));
         state.jobs.completed += 1;
         state.jobs.response.record(response);
@@ -211,7 +211,7 @@ impl<T: TraceSink> Machine<'_, T> {
         let served = if self.net.kernels.is_empty() { None } else { self.job_done(task, done) };
         let state = &mut self.tasks[task];
         state.current = match served {
-            None => state.stream.after(done),
+            None => state.arrivals.after(done),
             Some(next) => next.unwrap_or(state.head),
         };
         state.current.number < state.head.number
@@ -221,11 +221,11 @@ impl<T: TraceSink> Machine<'_, T> {
         self.events += 1;
         let state = &mut self.tasks[task];
         let job = state.head;
-        state.head = state.stream.after(job);
-        state.jobs.released += u64::from(!state.stream.is_hog());
+        state.head = state.arrivals.after(job);
+        state.jobs.released += u64::from(!state.arrivals.is_hog());
         self.releases.set(task, state.head.release);
-        if T::ENABLED && !state.stream.is_hog() {
-            let deadline = state.stream.deadline(job);
+        if T::ENABLED && !state.arrivals.is_hog() {
+            let deadline = state.arrivals.deadline(job);
             let task = punctual_model::index::TaskIx(task);
             self.emit(TraceEvent::Release { task, job: job.number, deadline });
         }
@@ -243,9 +243,9 @@ impl<T: TraceSink> Machine<'_, T> {
     /// The task's current job becomes what it works on.
     fn begin_job(&mut self, task: usize) {
         let state = &mut self.tasks[task];
-        state.remaining = state.stream.cost(state.current);
+        state.remaining = state.arrivals.cost(state.current);
         state.started = false;
-        let deadline = state.stream.deadline(state.current);
+        let deadline = state.arrivals.deadline(state.current);
         let unit = &self.units[self.vcpus.len() + task];
         let (sched, id) = (unit.sched as usize, unit.id);
         let s = &mut self.scheds[sched];

@@ -7,7 +7,7 @@ use punctual_model::{Recorder, host, index};
 use punctual_sched::registry::PolicyInfo;
 use punctual_sched::{CpuId, CpuSet, Duration, Instant, Policy, Run, UnitId};
 
-use crate::arrivals::{Job, Stream};
+use crate::arrivals::{Arrivals, Job};
 use crate::checks::History;
 use crate::min_tree::MinTree;
 use crate::net::Net;
@@ -116,7 +116,7 @@ pub(crate) struct VcpuState {
 
 /// What a task has beyond a unit.
 pub(crate) struct TaskState {
-    pub(crate) stream: Stream,
+    pub(crate) arrivals: Arrivals,
     /// The job to be released next.
     pub(crate) head: Job,
     /// The job being served, or to be served next.

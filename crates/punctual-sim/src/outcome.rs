@@ -32,23 +32,23 @@ impl<T: TraceSink> Machine<'_, T> {
     /// Jobs that were released, are not finished, and whose deadline has passed.
     fn count_overdue(&mut self, task: usize) {
         let state = &mut self.tasks[task];
-        if state.stream.is_hog() {
+        if state.arrivals.is_hog() {
             return;
         }
         if matches!(self.host.tasks[task].work, Work::Served { .. }) {
             let overdue = self.net.overdue(task, |release| {
                 let job = Job { number: 0, release };
-                state.stream.deadline(job) <= self.end
+                state.arrivals.deadline(job) <= self.end
             });
             state.jobs.due += overdue;
             state.jobs.missed += overdue;
             return;
         }
         let mut job = state.current;
-        while job.number < state.head.number && state.stream.deadline(job) <= self.end {
+        while job.number < state.head.number && state.arrivals.deadline(job) <= self.end {
             state.jobs.due += 1;
             state.jobs.missed += 1;
-            job = state.stream.after(job);
+            job = state.arrivals.after(job);
         }
     }
 

@@ -32,14 +32,15 @@ fn the_tutorial_shows_its_host_file_whole() {
 }
 
 /// Each crate with the crates of the project that it may depend on, as `docs/architecture.md` says.
-const DIRECTION: [(&str, &[&str]); 9] = [
+const DIRECTION: [(&str, &[&str]); 10] = [
+    ("punctual-jobs", &[]),
     ("punctual-sched", &[]),
     ("punctual-net", &["punctual-sched"]),
-    ("punctual-model", &["punctual-sched", "punctual-net"]),
+    ("punctual-model", &["punctual-jobs", "punctual-sched", "punctual-net"]),
     ("punctual-analysis", &["punctual-sched", "punctual-net", "punctual-model"]),
-    ("punctual-sim", &["punctual-sched", "punctual-net", "punctual-model"]),
-    ("punctual-guest", &[]),
-    ("punctual-live", &["punctual-sched", "punctual-model", "punctual-guest"]),
+    ("punctual-sim", &["punctual-jobs", "punctual-sched", "punctual-net", "punctual-model"]),
+    ("punctual-guest", &["punctual-jobs"]),
+    ("punctual-live", &["punctual-jobs", "punctual-sched", "punctual-model", "punctual-guest"]),
     ("punctual-report", &["punctual-sched", "punctual-model", "punctual-sim"]),
     (
         "punctual",

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use punctual_guest::log::stream_of;
 use punctual_guest::protocol::Task;
-use punctual_guest::stream::{Job, Stream};
+use punctual_jobs::{Job, JobStream};
 use serde::{Deserialize, Serialize};
 
 use super::client::Progress;
@@ -30,7 +30,7 @@ pub struct JobCounter {
 /// The jobs of a task that are due.
 #[derive(Debug)]
 struct Due {
-    stream: Stream,
+    stream: JobStream,
     deadline_ns: u64,
     next: Job,
     count: u64,
@@ -72,16 +72,17 @@ impl JobCounter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use punctual_guest::protocol::{Arrival, TaskProgress, Work};
+    use punctual_guest::protocol::{TaskProgress, Work};
+    use punctual_jobs::Arrival;
 
     #[test]
     fn misses_are_late_jobs_and_due_ones_that_are_not_finished() {
-        let work = Work::Jobs {
+        let work = Work::Jobs(JobStream {
             arrival: Arrival::Periodic { period_ns: 100, offset_ns: 0 },
             cost_min_ns: 1,
             cost_max_ns: 1,
             seed: 0,
-        };
+        });
         let task = Task { priority: 1, deadline_ns: Some(80), work };
         let hog = Task { priority: 2, deadline_ns: None, work: Work::Hog { start_ns: 0 } };
         let progress = Progress::new(2);

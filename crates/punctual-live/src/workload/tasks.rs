@@ -1,9 +1,8 @@
 //! From a host's tasks to those of a guest program, and from its measurements to results.
 
 use punctual_guest::protocol::{self, JobTimes, TASKS_MAX};
-use punctual_guest::stream::task_seed;
 use punctual_model::Host;
-use punctual_model::host::{Arrival, Parent, Work};
+use punctual_model::host::{Parent, Work};
 use punctual_model::index::{DomainIx, TaskIx};
 use punctual_model::results::JobStats;
 use punctual_sched::Duration;
@@ -35,10 +34,13 @@ pub fn of_domain(host: &Host, domain: DomainIx) -> Result<Vec<(TaskIx, protocol:
         .tasks_of(Parent::Domain(domain))
         .filter_map(|(index, task)| {
             let priority = task.params.priority.unwrap_or(u32::MAX);
-            let work = work(&task.work, task_seed(host.seed, index.0))?;
-            let deadline_ns = match task.work {
-                Work::Jobs { deadline, .. } => Some(deadline.as_ns()),
-                Work::Served { .. } | Work::Hog { .. } => None,
+            let (work, deadline_ns) = match task.work {
+                Work::Jobs { arrival, cost, deadline } => {
+                    let jobs = arrival.jobs(cost, host.task_seed(index));
+                    (protocol::Work::Jobs(jobs), Some(deadline.as_ns()))
+                }
+                Work::Hog { start } => (protocol::Work::Hog { start_ns: start.as_ns() }, None),
+                Work::Served { .. } => return None,
             };
             Some((index, protocol::Task { priority, deadline_ns, work }))
         })
@@ -47,29 +49,6 @@ pub fn of_domain(host: &Host, domain: DomainIx) -> Result<Vec<(TaskIx, protocol:
         return Err(format!("domain `{name}` has {} tasks; a real guest may have {TASKS_MAX}", tasks.len()));
     }
     Ok(tasks)
-}
-
-/// `None` for what packets release.
-fn work(work: &Work, seed: u64) -> Option<protocol::Work> {
-    Some(match *work {
-        Work::Served { .. } => return None,
-        Work::Hog { start } => protocol::Work::Hog { start_ns: start.as_ns() },
-        Work::Jobs { arrival, cost, .. } => protocol::Work::Jobs {
-            arrival: match arrival {
-                Arrival::Periodic { period, offset } => {
-                    protocol::Arrival::Periodic { period_ns: period.as_ns(), offset_ns: offset.as_ns() }
-                }
-                Arrival::Sporadic { separation, slack_mean, offset } => protocol::Arrival::Sporadic {
-                    separation_ns: separation.as_ns(),
-                    slack_mean_ns: slack_mean.as_ns(),
-                    offset_ns: offset.as_ns(),
-                },
-            },
-            cost_min_ns: cost.min.as_ns(),
-            cost_max_ns: cost.max.as_ns(),
-            seed,
-        },
-    })
 }
 
 /// The statistics of a task's jobs, whose deadline is `deadline_ns` after their release, in a run of

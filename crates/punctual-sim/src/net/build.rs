@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use punctual_jobs::mix;
 use punctual_model::Host;
 use punctual_model::host::Parent;
 use punctual_model::index::DomainIx;
@@ -17,7 +18,6 @@ use super::{
     Bridge, ChainState, ChainStep, End, FlowState, Interface, Kernel, Lane, Net, State, Tally, Work,
 };
 use crate::Error;
-use crate::arrivals::mix;
 use crate::machine::NONE;
 
 /// Builds everything; a host without networks has an empty one.

@@ -1,5 +1,6 @@
 //! What flows and chains send, and what follows when a packet has arrived.
 
+use punctual_jobs::{exponential_ns, mix};
 use punctual_model::network::Traffic;
 use punctual_model::results::Segment;
 use punctual_model::trace::{TraceEvent, TraceSink};
@@ -8,7 +9,7 @@ use punctual_sched::{Duration, Instant};
 use super::clock::Timed;
 use super::stream::ACK_DELAY;
 use super::{ChainStep, End, Lost, Packet, Role, SEGMENTS, Served};
-use crate::arrivals::{Job, exponential, mix};
+use crate::arrivals::Job;
 use crate::machine::{Machine, NONE};
 
 /// A storm that finds the queue in front of the ring full tries again after this.
@@ -118,7 +119,7 @@ impl<T: TraceSink> Machine<'_, T> {
                 state.number += 1;
                 let slack = match slack_mean {
                     Duration::ZERO => Duration::ZERO,
-                    mean => exponential(mean, mix(state.seed, number)),
+                    mean => Duration::from_ns(exponential_ns(mean.as_ns(), mix(state.seed, number))),
                 };
                 self.net.clock.set(now + period + slack, Timed::Next { flow });
                 for _ in 0..burst {
@@ -383,7 +384,7 @@ impl<T: TraceSink> Machine<'_, T> {
         state.head = Job { number: job.number + 1, release: Instant::NEVER };
         state.jobs.released += 1;
         if T::ENABLED {
-            let deadline = self.tasks[task].stream.deadline(job);
+            let deadline = self.tasks[task].arrivals.deadline(job);
             let task = punctual_model::index::TaskIx(task);
             self.emit(TraceEvent::Release { task, job: job.number, deadline });
         }

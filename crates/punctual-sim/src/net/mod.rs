@@ -34,6 +34,7 @@ mod stream;
 
 use std::collections::VecDeque;
 
+use punctual_jobs::{mix, uniform_ns};
 use punctual_model::Recorder;
 use punctual_model::network::{EventHandling, NetworkCosts, Nic};
 use punctual_model::results::{JobStats, PacketCounts, Segment};
@@ -408,9 +409,8 @@ impl Bridge {
             return cost;
         }
         self.random = self.random.wrapping_add(1);
-        let bits = u128::from(crate::arrivals::mix(self.random, 0));
-        let most = u128::from(cost.as_ns()) * u128::from(ppm) / 1_000_000;
-        cost + Duration::from_ns(((bits * (most + 1)) >> 64) as u64)
+        let most_ns = u128::from(cost.as_ns()) * u128::from(ppm) / 1_000_000;
+        cost + Duration::from_ns(uniform_ns(most_ns as u64, mix(self.random, 0)))
     }
 
     /// How long a packet occupies the link.

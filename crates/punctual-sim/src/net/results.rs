@@ -95,10 +95,10 @@ impl<T: TraceSink> Machine<'_, T> {
             let first = &self.tasks[chain.steps[0].0];
             state.jobs.released = first.jobs.released;
             state.jobs.start_latency = first.jobs.start_latency.clone();
-            let mut job = first.stream.first();
+            let mut job = first.arrivals.first();
             while job.number < first.head.number && job.release + state.deadline <= self.end {
                 state.jobs.due += 1;
-                job = first.stream.after(job);
+                job = first.arrivals.after(job);
             }
             state.jobs.missed = state.jobs.due - state.in_time;
             let (packets, _, segments) = state.tally.result();
