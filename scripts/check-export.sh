@@ -17,7 +17,7 @@ for tool in xmllint:libxml2-utils virsh:libvirt-clients systemd-analyze:systemd 
     fi
 done
 
-cargo build --quiet --locked --workspace --bin punctual
+cargo build --quiet --locked --workspace --all-features --bin punctual
 punctual="$(cd "$target" && pwd)/debug/punctual"
 work="$(mktemp -d)"
 trap 'stop; rm -rf "$work"' EXIT

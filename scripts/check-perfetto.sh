@@ -32,7 +32,7 @@ traces="${1:-}"
 if [ -z "$traces" ]; then
     traces="$target/traces"
     rm -rf "$traces"
-    cargo build --quiet --locked --workspace --example traces
+    cargo build --quiet --locked --workspace --all-features --example traces
     "$target/debug/examples/traces" "$traces"
 fi
 exec "$venv/bin/python" "$parts/check.py" "$traces"

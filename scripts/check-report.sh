@@ -36,7 +36,7 @@ if ! cmp -s "$parts/requirements.txt" "$venv/installed.txt"; then
     cp "$parts/requirements.txt" "$venv/installed.txt"
 fi
 
-cargo build --quiet --locked --workspace --bin punctual
+cargo build --quiet --locked --workspace --all-features --bin punctual
 punctual="${CARGO_TARGET_DIR:-target}/debug/punctual"
 pages="$target/pages"
 rm -rf "$pages"

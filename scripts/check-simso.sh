@@ -22,5 +22,5 @@ if ! cmp -s "$parts/requirements.txt" "$venv/installed.txt"; then
     cp "$parts/requirements.txt" "$venv/installed.txt"
 fi
 
-cargo build --quiet --locked --workspace --bin punctual
+cargo build --quiet --locked --workspace --all-features --bin punctual
 exec "$venv/bin/python" "$parts/compare_with_simso.py" "$target/debug/punctual" "$@"

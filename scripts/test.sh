@@ -27,9 +27,9 @@ step() {
 }
 
 step format cargo fmt --all --check
-step clippy cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
-step documentation env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
-step tests cargo test --workspace --locked --quiet
+step clippy cargo clippy --workspace --all-features --all-targets --locked --quiet -- -D warnings
+step documentation env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps --locked --quiet
+step tests cargo test --workspace --all-features --locked --quiet
 for check in scripts/check-*.sh; do
     step "$(basename "$check" .sh)" "$check"
 done

@@ -1,5 +1,6 @@
 //! Everything that leaves Punctual for a reader: terminal [`table`]s, versioned [`json`], [`html`] pages,
-//! [`plot`]s, Perfetto [`trace`]s, and files for other programs ([`records`] as CSV, [`parquet`], [`hdr`]).
+//! [`plot`]s, Perfetto [`trace`]s, and files for other programs ([`records`] as CSV, `parquet` with
+//! the feature of this name, [`hdr`]).
 //!
 //! Nothing here measures or decides; it shows a [`punctual_model::Results`] or takes note of trace events.
 
@@ -9,6 +10,7 @@ pub mod format;
 pub mod hdr;
 pub mod html;
 pub mod json;
+#[cfg(feature = "parquet")]
 pub mod parquet;
 mod perfetto;
 pub mod plot;

@@ -1,4 +1,4 @@
-//! Results as tables of records, for spreadsheets and data frames: CSV here, Parquet in [`crate::parquet`].
+//! Results as tables of records, for spreadsheets and data frames: CSV here, Parquet in `crate::parquet`.
 //!
 //! A record has one thing (a task, a vCPU, ...) of one result; its columns are the metrics, times in ns with
 //! `_ns` at the end of the name. The table `distributions` has the buckets of every distribution.

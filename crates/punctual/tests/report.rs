@@ -119,12 +119,27 @@ fn a_report_of_a_live_run_that_cannot_be_written_is_refused_before_anything_star
 fn files_for_other_programs_appear_under_their_names() {
     let desk = Desk::new();
     desk.write("net.json", &desk.succeed(&["sim", NETWORK, "--duration", "100ms", "--json"]));
-    let out = ["--csv", "@csv", "--hgrm", "@hgrm", "--hlog", "@all.hlog", "--parquet", "@all.parquet"];
+    let out = ["--csv", "@csv", "--hgrm", "@hgrm", "--hlog", "@all.hlog"];
     desk.succeed(&[&["report", "@net.json"], &out[..]].concat());
     for name in ["csv/flows.csv", "csv/chains.csv", "csv/runs.csv", "hgrm/net-lan-watch-latency.hgrm"] {
         assert!(desk.path(name).exists(), "{name}");
     }
     assert!(desk.read("all.hlog").contains("Tag=net:lan/watch:segment_driver_wait,"));
+}
+
+#[test]
+#[cfg(feature = "parquet")]
+fn a_parquet_file_begins_and_ends_as_one() {
+    let desk = Desk::new();
+    desk.write("net.json", &desk.succeed(&["sim", NETWORK, "--duration", "100ms", "--json"]));
+    desk.succeed(&["report", "@net.json", "--parquet", "@all.parquet"]);
     let parquet = fs::read(desk.path("all.parquet")).expect("written");
     assert_eq!((&parquet[..4], &parquet[parquet.len() - 4..]), (b"PAR1".as_slice(), b"PAR1".as_slice()));
+}
+
+#[test]
+#[cfg(not(feature = "parquet"))]
+fn a_program_without_parquet_says_how_to_get_it() {
+    let error = Desk::new().refused(&["report", "@net.json", "--parquet", "@all.parquet"]);
+    assert!(error.contains("cargo install --path crates/punctual --features parquet"), "{error}");
 }

@@ -9,7 +9,7 @@ use punctual_report::html::guarantees::Guarantees;
 use punctual_report::html::{self, Column, Page};
 use punctual_report::records::{self, Distribution};
 use punctual_report::timeline::{Reader, Timeline, Window};
-use punctual_report::{hdr, json, parquet};
+use punctual_report::{hdr, json};
 use punctual_sched::Duration;
 
 use super::output::{OutFile, Ui};
@@ -44,7 +44,7 @@ pub struct Args {
     /// Write tables as CSV into this directory, which is made if missing.
     #[arg(long, value_name = "DIR")]
     csv: Option<PathBuf>,
-    /// Write every number as a row of a Parquet file.
+    /// Write every number as a row of a Parquet file; needs a build with the feature `parquet`.
     #[arg(long, value_name = "OUT.parquet")]
     parquet: Option<PathBuf>,
     /// Write percentiles of every distribution for HdrHistogram's plotters into this directory.
@@ -54,6 +54,9 @@ pub struct Args {
     #[arg(long, value_name = "OUT.hlog")]
     hlog: Option<PathBuf>,
 }
+
+const WITHOUT_PARQUET: &str = "--parquet: this punctual was built without Parquet; build it with: \
+    cargo install --path crates/punctual --features parquet";
 
 /// Which part of a run a report's timeline shows.
 #[derive(clap::Args, Debug)]
@@ -92,6 +95,9 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
         let text = "nothing to write: give -o OUT.html, --csv, --parquet, --hgrm or --hlog";
         return Err(Failure::Usage(text.into()));
     }
+    if args.parquet.is_some() && !cfg!(feature = "parquet") {
+        return Err(Failure::Usage(WITHOUT_PARQUET.into()));
+    }
     let columns = columns(&args.files)?;
     if let Some(path) = &args.output {
         write_page(args, path, &columns, ui)?;
@@ -101,8 +107,9 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
             write_into(directory, &format!("{}.csv", table.name), |out| table.write_csv(out))?;
         }
     }
+    #[cfg(feature = "parquet")]
     if let Some(path) = &args.parquet {
-        write_file(path, |out| parquet::write(&columns, out).map_err(io::Error::other))?;
+        write_file(path, |out| punctual_report::parquet::write(&columns, out).map_err(io::Error::other))?;
     }
     let distributions = records::distributions(&columns);
     if let Some(directory) = &args.hgrm {
