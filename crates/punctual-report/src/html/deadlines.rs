@@ -1,13 +1,15 @@
 //! Response times against deadlines and bounds, and miss ratios as bars.
 
+use maud::{Markup, html};
 use punctual_model::Results;
 use punctual_model::results::JobStats;
 
 use super::guarantees::{Guarantee, Guarantees};
-use super::markup::{Cell, Section, Table, percent};
+use super::markup::{Cell, Section, Table, details, percent};
+use super::processors::share_bar;
 use super::verdict::chain_name;
 use super::{Column, Page, time};
-use crate::format::{fmt_count, fmt_share};
+use crate::format::fmt_count;
 
 /// The scale ends at most here, in per mille of the deadline; what is longer gets an arrow.
 const SCALE_MAX: u64 = 2500;
@@ -18,13 +20,13 @@ pub fn section(page: &Page<'_>) -> Option<Section> {
     if !page.columns.iter().any(due) {
         return None;
     }
-    let mut body = String::new();
-    if let Some(guarantees) = page.guarantees {
-        body += &responses(page.columns, guarantees);
-    }
-    body += &match page.columns {
-        [one] => misses_by_task(&one.results),
-        several => misses_side_by_side(several),
+    let body = html! {
+        @if let Some(guarantees) = page.guarantees { (responses(page.columns, guarantees)) }
+        h3 { "Miss ratios" }
+        @match page.columns {
+            [one] => (misses_by_task(&one.results)),
+            several => (misses_side_by_side(several)),
+        }
     };
     Some(Section::new("deadlines", "Deadlines", body))
 }
@@ -34,30 +36,30 @@ fn of_deadline(ns: u64, deadline_ns: u64) -> u64 {
     (u128::from(ns) * 1000 / u128::from(deadline_ns.max(1))).min(u64::MAX.into()) as u64
 }
 
-fn responses(columns: &[Column], guarantees: &Guarantees) -> String {
-    let mut out = String::from(
-        "<h3>Response times against deadlines</h3>\n\
-         <p class=\"note\">Each row is scaled to the task's own deadline. The line reaches from the shortest to the \
-         longest response measured, the box from the median to the 99th percentile; the diamond is the bound that the \
-         analysis guarantees. Nothing may lie beyond the deadline, and no response beyond its diamond.</p>\n",
-    );
-    for (i, column) in columns.iter().enumerate() {
-        let table = response_table(&column.label, &column.results, guarantees);
-        if table.rows.is_empty() {
-            continue;
+fn responses(columns: &[Column], guarantees: &Guarantees) -> Markup {
+    let tables = columns.iter().map(|column| (column, response_table(column, guarantees)));
+    html! {
+        h3 { "Response times against deadlines" }
+        p.note {
+            "Each row is scaled to the task's own deadline. The line reaches from the shortest to the \
+             longest response measured, the box from the median to the 99th percentile; the diamond is the \
+             bound that the analysis guarantees. Nothing may lie beyond the deadline, and no response beyond \
+             its diamond."
         }
-        let html = table.html();
-        out += &match (columns.len(), i) {
-            (1, _) => html,
-            _ => super::markup::details(&format!("Response times of {}", column.label), &html),
-        };
+        @for (column, table) in tables.filter(|(_, table)| !table.is_empty()) {
+            @if columns.len() == 1 {
+                (table)
+            } @else {
+                (details(&format!("Response times of {}", column.label), table))
+            }
+        }
     }
-    out
 }
 
-fn response_table(label: &str, results: &Results, guarantees: &Guarantees) -> Table {
-    let columns = ["Task", "Response", ">p50", ">p99", ">Longest", ">Bound", ">Deadline"];
-    let mut table = Table::new(format!("Response times against deadlines: {label}"), &columns);
+fn response_table(column: &Column, guarantees: &Guarantees) -> Table {
+    let Column { label, results } = column;
+    let columns = ["Response", "p50", "p99", "Longest", "Bound", "Deadline"];
+    let mut table = Table::new(format!("Response times against deadlines: {label}"), "Task", &columns);
     let known: Vec<_> = results
         .tasks
         .iter()
@@ -76,9 +78,8 @@ fn response_table(label: &str, results: &Results, guarantees: &Guarantees) -> Ta
     for (task, of) in known {
         let response = &task.jobs.response;
         let bound_ns = bound(&of.guarantee);
-        table.rows.push(vec![
-            Cell::text(format!("{}/{}", task.parent, task.name)),
-            Cell::Markup(range(&task.jobs, bound_ns, of.deadline_ns, scale)),
+        let cells = [
+            Cell::text(range(&task.jobs, bound_ns, of.deadline_ns, scale)),
             Cell::number(time(response.quantile_ppm(500_000).as_ns())),
             Cell::number(time(response.quantile_ppm(990_000).as_ns())),
             Cell::number(time(response.max().as_ns())),
@@ -88,13 +89,14 @@ fn response_table(label: &str, results: &Results, guarantees: &Guarantees) -> Ta
                 _ => Cell::number("undecided"),
             },
             Cell::number(time(of.deadline_ns)),
-        ]);
+        ];
+        table.row(format!("{}/{}", task.parent, task.name), cells);
     }
     table
 }
 
 /// The picture of one row.
-fn range(jobs: &JobStats, bound_ns: Option<u64>, deadline_ns: u64, scale: u64) -> String {
+fn range(jobs: &JobStats, bound_ns: Option<u64>, deadline_ns: u64, scale: u64) -> Markup {
     let at = |ns: u64| of_deadline(ns, deadline_ns).min(scale);
     let response = &jobs.response;
     let [least, p50, p99, most] =
@@ -102,70 +104,61 @@ fn range(jobs: &JobStats, bound_ns: Option<u64>, deadline_ns: u64, scale: u64) -
             .map(|value| at(value.as_ns()));
     let span = |class: &str, from: u64, to: u64| {
         let (left, width) = (percent(from, scale), percent(to - from, scale));
-        format!("<i class=\"{class}\" style=\"left:{left}%;width:{width}%\"></i>")
+        html! { i class=(class) style={ "left:" (left) "%;width:" (width) "%" } {} }
     };
-    let point =
-        |class: &str, at: u64| format!("<i class=\"{class}\" style=\"left:{}%\"></i>", percent(at, scale));
-    let late = if jobs.missed > 0 { " late" } else { "" };
-    let mut out = format!("<div class=\"range{late}\" aria-hidden=\"true\">");
-    out += &point("due", 1000);
-    out += &span("whisker", least, most);
-    out += &span("box", p50, p99.max(p50));
-    out += &point("end", most);
-    if let Some(bound_ns) = bound_ns {
-        out += &point("bound", at(bound_ns));
+    let point = |class: &str, at: u64| {
+        html! { i class=(class) style={ "left:" (percent(at, scale)) "%" } {} }
+    };
+    let is_beyond = of_deadline(response.max().as_ns(), deadline_ns) > scale;
+    html! {
+        div.range.late[jobs.missed > 0] aria-hidden="true" {
+            (point("due", 1000))
+            (span("whisker", least, most))
+            (span("box", p50, p99.max(p50)))
+            (point("end", most))
+            @if let Some(bound_ns) = bound_ns { (point("bound", at(bound_ns))) }
+            @if is_beyond { b { "»" } }
+        }
     }
-    if of_deadline(response.max().as_ns(), deadline_ns) > scale {
-        out += "<b>»</b>";
-    }
-    out + "</div>"
 }
 
-/// A bar of a share, and the share in words.
-fn bar(missed: u64, due: u64) -> String {
-    if due == 0 {
-        return "no deadline".into();
+/// The share of jobs that missed.
+fn bar(missed: u64, due: u64) -> Markup {
+    match due {
+        0 => html! { "no deadline" },
+        _ => share_bar(if missed > 0 { "bar bad" } else { "bar" }, missed, due),
     }
-    let class = if missed > 0 { "bar bad" } else { "bar" };
-    format!(
-        "<div class=\"{class}\"><span aria-hidden=\"true\"><i style=\"width:{}%\"></i></span>{}</div>",
-        percent(missed, due),
-        fmt_share(missed, due)
-    )
 }
 
 /// Tasks and chains.
-fn misses_by_task(results: &Results) -> String {
+fn misses_by_task(results: &Results) -> Markup {
     let tasks = results.tasks.iter().map(|task| (format!("{}/{}", task.parent, task.name), &task.jobs));
     let chains = results.chains.iter().map(|chain| (chain_name(chain), &chain.jobs));
     let judged: Vec<(String, &JobStats)> = tasks.chain(chains).filter(|(_, jobs)| jobs.due > 0).collect();
     let late: Vec<_> = judged.iter().filter(|(_, jobs)| jobs.missed > 0).collect();
     let what = if results.chains.is_empty() { "tasks" } else { "tasks and chains" };
-    let heading = "<h3>Miss ratios</h3>\n";
     if late.is_empty() {
-        return format!(
-            "{heading}<p>None of the {} {what} with a job due missed a deadline.</p>\n",
-            judged.len()
-        );
+        return html! { p { "None of the " (judged.len()) " " (what) " with a job due missed a deadline." } };
     }
     let mut table = Table::new(
         "Miss ratios by task",
-        &["Task", "Share of jobs that missed", ">Missed", ">Due", ">Latest by"],
+        "Task",
+        &["Share of jobs that missed", "Missed", "Due", "Latest by"],
     );
     for (name, jobs) in &late {
-        table.rows.push(vec![
-            Cell::text(name.clone()),
-            Cell::Markup(bar(jobs.missed, jobs.due)),
+        let cells = [
+            Cell::text(bar(jobs.missed, jobs.due)),
             Cell::number(fmt_count(jobs.missed)),
             Cell::number(fmt_count(jobs.due)),
             Cell::number(time(jobs.tardiness.max().as_ns())),
-        ]);
+        ];
+        table.row(name, cells);
     }
-    let rest = match judged.len() - late.len() {
-        0 => String::new(),
-        rest => format!("<p class=\"note\">The other {rest} of {} {what} missed none.</p>\n", judged.len()),
-    };
-    format!("{heading}{}{rest}", table.html())
+    let rest = judged.len() - late.len();
+    html! {
+        (table)
+        @if rest > 0 { p.note { "The other " (rest) " of " (judged.len()) " " (what) " missed none." } }
+    }
 }
 
 /// Jobs due and missed of a domain, a pool's own tasks or a chain.
@@ -177,9 +170,9 @@ fn counts(results: &Results, name: &str) -> (u64, u64) {
         .fold((0u64, 0u64), |sum, jobs| (sum.0.saturating_add(jobs.missed), sum.1.saturating_add(jobs.due)))
 }
 
-fn misses_side_by_side(columns: &[Column]) -> String {
-    let mut table = Table::new("Miss ratios by domain and result", &["Domain"]);
-    table.columns.extend(columns.iter().map(|column| column.label.clone()));
+fn misses_side_by_side(columns: &[Column]) -> Table {
+    let mut table = Table::new("Miss ratios by domain and result", "Domain", &[]);
+    columns.iter().for_each(|column| table.column(&column.label));
     let mut names: Vec<String> = Vec::new();
     let mut add = |name: String| {
         if !names.contains(&name) {
@@ -189,12 +182,9 @@ fn misses_side_by_side(columns: &[Column]) -> String {
     columns.iter().flat_map(|column| &column.results.tasks).for_each(|task| add(task.parent.clone()));
     columns.iter().flat_map(|column| &column.results.chains).for_each(|chain| add(chain_name(chain)));
     for name in names {
-        let mut row = vec![Cell::text(name.clone())];
-        for column in columns {
-            let (missed, due) = counts(&column.results, &name);
-            row.push(Cell::Markup(bar(missed, due)));
-        }
-        table.rows.push(row);
+        let counts = columns.iter().map(|column| counts(&column.results, &name));
+        let cells: Vec<Cell> = counts.map(|(missed, due)| Cell::text(bar(missed, due))).collect();
+        table.row(name, cells);
     }
-    format!("<h3>Miss ratios</h3>\n{}", table.upright(columns.len()).html())
+    table.upright(columns.len())
 }

@@ -1,8 +1,9 @@
 //! Distributions: cumulative, by percentile, and in numbers.
 
+use maud::{Markup, html};
 use punctual_model::Recorder;
 
-use super::markup::{Cell, Section, Table, details, escape};
+use super::markup::{Cell, Section, Table, details};
 use super::plot::{self, Line, Quantity};
 use super::{Column, Page, time};
 use crate::format::fmt_count;
@@ -14,11 +15,6 @@ const DOMAINS_MAX: usize = 24;
 
 /// The section; nothing when no job finished.
 pub fn section(page: &Page<'_>) -> Option<Section> {
-    let mut body = String::from(
-        "<p class=\"note\">Left: the share of jobs whose response time is at most the value below. Right: the response \
-         time by percentile, on a scale that gives every further nine the same room, so that the tail shows. Markers \
-         stand at 50 %, 90 %, 99 % and 99.9 %.</p>\n",
-    );
     let mut domains: Vec<&str> = Vec::new();
     for task in page.columns.iter().flat_map(|column| &column.results.tasks) {
         if task.jobs.response.count() > 0 && !domains.contains(&task.parent.as_str()) {
@@ -28,25 +24,28 @@ pub fn section(page: &Page<'_>) -> Option<Section> {
     if domains.is_empty() {
         return None;
     }
-    for domain in domains.iter().take(DOMAINS_MAX) {
-        body += &match page.columns {
-            [one] => by_task(one, domain),
-            several => by_column(several, domain),
-        };
-    }
-    if domains.len() > DOMAINS_MAX {
-        body += &format!(
-            "<p class=\"note\">The first {DOMAINS_MAX} of {} domains; the tables below have all.</p>\n",
-            domains.len()
-        );
-    }
-    if let [one] = page.columns {
-        body += &wake_ups(one);
-    }
+    let of_domain = |domain| match page.columns {
+        [one] => by_task(one, domain),
+        several => by_column(several, domain),
+    };
+    let body = html! {
+        p.note {
+            "Left: the share of jobs whose response time is at most the value below. Right: the response \
+             time by percentile, on a scale that gives every further nine the same room, so that the tail \
+             shows. Markers stand at 50 %, 90 %, 99 % and 99.9 %."
+        }
+        @for domain in domains.iter().take(DOMAINS_MAX) { (of_domain(domain)) }
+        @if domains.len() > DOMAINS_MAX {
+            p.note {
+                "The first " (DOMAINS_MAX) " of " (domains.len()) " domains; the tables below have all."
+            }
+        }
+        @if let [one] = page.columns { (wake_ups(one)) }
+    };
     Some(Section::new("latency", "Response times", body))
 }
 
-fn by_task(column: &Column, domain: &str) -> String {
+fn by_task(column: &Column, domain: &str) -> Markup {
     let tasks = column
         .results
         .tasks
@@ -62,7 +61,7 @@ pub fn legible(
     [one, many]: [&str; 2],
     of: Quantity,
     mut lines: Vec<(String, &Recorder)>,
-) -> String {
+) -> Markup {
     let all = lines.len();
     let mut note = String::new();
     if all > LINES_MAX {
@@ -76,7 +75,7 @@ pub fn legible(
     figure(name, one, of, &note, lines)
 }
 
-fn by_column(columns: &[Column], domain: &str) -> String {
+fn by_column(columns: &[Column], domain: &str) -> Markup {
     let merged: Vec<(String, Recorder)> = columns
         .iter()
         .map(|column| {
@@ -103,45 +102,47 @@ pub fn figure(
     of: Quantity,
     note: &str,
     lines: Vec<(String, &Recorder)>,
-) -> String {
+) -> Markup {
     let lines: Vec<Line<'_>> = lines.into_iter().map(|(name, of)| Line { name, of }).collect();
     let title = name.map_or_else(|| of.title.to_owned(), |name| format!("{} of {name}", of.title));
     let alternative = format!("{title}; the table below has the numbers");
-    let note = if note.is_empty() { String::new() } else { format!("<p class=\"note\">{note}</p>\n") };
-    format!(
-        "<figure>\n<h3>{}</h3>\n<div class=\"pair\">\n{}{}</div>\n{}{note}{}</figure>\n",
-        escape(name.unwrap_or(of.title)),
-        plot::cumulative(&format!("Cumulative: {alternative}"), of, &lines),
-        plot::percentiles(&format!("By percentile: {alternative}"), of, &lines),
-        plot::legend(lines.iter().map(|line| line.name.as_str())),
-        details("The numbers", &table(&title, what, &lines).html())
-    )
+    html! {
+        figure {
+            h3 { (name.unwrap_or(of.title)) }
+            div.pair {
+                (plot::cumulative(&format!("Cumulative: {alternative}"), of, &lines))
+                (plot::percentiles(&format!("By percentile: {alternative}"), of, &lines))
+            }
+            (plot::legend(lines.iter().map(|line| line.name.as_str())))
+            @if !note.is_empty() { p.note { (note) } }
+            (details("The numbers", table(&title, what, &lines)))
+        }
+    }
 }
 
 fn table(caption: &str, what: &str, lines: &[Line<'_>]) -> Table {
-    let columns =
-        [what, ">count", ">least", ">mean", ">p50", ">p90", ">p99", ">p99.9", ">p99.99", ">greatest"];
-    let mut table = Table::new(format!("{caption}, in numbers"), &columns);
+    let columns = ["count", "least", "mean", "p50", "p90", "p99", "p99.9", "p99.99", "greatest"];
+    let mut table = Table::new(format!("{caption}, in numbers"), what, &columns);
     for Line { name, of } in lines {
-        let quantile = |ppm| Cell::number(time(of.quantile_ppm(ppm).as_ns()));
-        table.rows.push(vec![
-            Cell::text(name.clone()),
-            Cell::number(fmt_count(of.count())),
-            Cell::number(time(of.min().as_ns())),
-            Cell::number(time(of.mean().as_ns())),
+        let quantile = |ppm| time(of.quantile_ppm(ppm).as_ns());
+        let cells = [
+            fmt_count(of.count()),
+            time(of.min().as_ns()),
+            time(of.mean().as_ns()),
             quantile(500_000),
             quantile(900_000),
             quantile(990_000),
             quantile(999_000),
             quantile(999_900),
-            Cell::number(time(of.max().as_ns())),
-        ]);
+            time(of.max().as_ns()),
+        ];
+        table.row(name, cells.map(Cell::number));
     }
     table
 }
 
 /// From wake-up to running, for vCPUs: numbers only, since most are the same from run to run.
-fn wake_ups(column: &Column) -> String {
+fn wake_ups(column: &Column) -> Markup {
     let of: Vec<Line<'_>> = column
         .results
         .vcpus
@@ -149,9 +150,10 @@ fn wake_ups(column: &Column) -> String {
         .filter(|vcpu| vcpu.wake_latency.count() > 0)
         .map(|vcpu| Line { name: vcpu.name.clone(), of: &vcpu.wake_latency })
         .collect();
-    if of.is_empty() {
-        return String::new();
+    html! {
+        @if !of.is_empty() {
+            h3 { "From wake-up to running" }
+            (table("Wake-up latency of vCPUs", "vCPU", &of))
+        }
     }
-    let table = table("Wake-up latency of vCPUs", "vCPU", &of);
-    format!("<h3>From wake-up to running</h3>\n{}", table.html())
 }

@@ -1,26 +1,12 @@
-//! Text as HTML: everything that comes from a file goes through [`escape`].
+//! What pages are made of: tables, sections, folds. Text becomes markup only by maud's templates, which
+//! escape it; a [`Markup`] is markup already.
 
 use std::fmt::Write as _;
 
-/// Text for the body or a quoted attribute of a document.
-pub fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            c if c.is_control() => escaped.push(' '),
-            c => escaped.push(c),
-        }
-    }
-    escaped
-}
+use maud::{Markup, PreEscaped, Render, html};
 
 /// JSON that may stand in a script element: nothing in it can end the element.
-pub fn script_json(value: &impl serde::Serialize) -> String {
+pub fn script_json(value: &impl serde::Serialize) -> Markup {
     let json = serde_json::to_string(value).unwrap_or_else(|_| "null".into());
     let mut safe = String::with_capacity(json.len());
     for c in json.chars() {
@@ -32,67 +18,93 @@ pub fn script_json(value: &impl serde::Serialize) -> String {
             c => safe.push(c),
         }
     }
-    safe
+    PreEscaped(safe)
 }
 
 /// A cell of a [`Table`].
 pub enum Cell {
-    /// Text, to the left.
-    Text(String),
-    /// A number, to the right.
-    Number(String),
-    /// Markup that is escaped already.
-    Markup(String),
+    /// To the left.
+    Text(Markup),
+    /// To the right.
+    Number(Markup),
 }
 
 impl Cell {
-    /// Text.
-    pub fn text(text: impl Into<String>) -> Self {
-        Cell::Text(text.into())
+    /// Text or markup.
+    pub fn text(text: impl Render) -> Self {
+        Cell::Text(text.render())
     }
 
     /// A number with its unit.
-    pub fn number(text: impl Into<String>) -> Self {
-        Cell::Number(text.into())
+    pub fn number(text: impl Render) -> Self {
+        Cell::Number(text.render())
     }
 }
 
-/// A table whose rows begin with a header.
+/// The class of what stands to the right in its column.
+fn class(is_number: bool) -> Option<&'static str> {
+    is_number.then_some("n")
+}
+
+/// A row of a [`Table`].
+struct Row {
+    name: String,
+    cells: Vec<Cell>,
+}
+
+/// A table whose rows begin with their names.
 pub struct Table {
     /// What it shows; read out, and printed above the table unless a heading says it.
     pub caption: String,
-    /// Headers; a leading `>` puts a column to the right, as its numbers are.
-    pub columns: Vec<String>,
-    /// Rows.
-    pub rows: Vec<Vec<Cell>>,
+    /// What the rows are.
+    kind: String,
+    columns: Vec<String>,
+    rows: Vec<Row>,
 }
 
 impl Table {
-    /// A table without rows.
-    pub fn new(caption: impl Into<String>, columns: &[&str]) -> Self {
+    /// A table without rows. `kind` heads the names of the rows, `columns` head what follows them.
+    pub fn new(caption: impl Into<String>, kind: &str, columns: &[&str]) -> Self {
         Table {
             caption: caption.into(),
+            kind: kind.to_owned(),
             columns: columns.iter().map(|c| (*c).to_owned()).collect(),
             rows: Vec::new(),
         }
     }
 
-    /// Rows as columns; what headed the columns heads the rows, under `corner`.
+    /// Adds a column to the right.
+    pub fn column(&mut self, name: impl Into<String>) {
+        self.columns.push(name.into());
+    }
+
+    /// Adds a row; it has a cell for each column.
+    pub fn row(&mut self, name: impl Into<String>, cells: impl IntoIterator<Item = Cell>) {
+        self.rows.push(Row { name: name.into(), cells: cells.into_iter().collect() });
+    }
+
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Has it no row?
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Rows as columns and columns as rows, which are of `kind`.
     #[must_use]
-    pub fn transposed(self, corner: &str) -> Self {
-        let name = |cell: &Cell| match cell {
-            Cell::Text(text) | Cell::Number(text) | Cell::Markup(text) => text.clone(),
-        };
-        let mut columns = vec![corner.to_owned()];
-        columns.extend(self.rows.iter().filter_map(|row| row.first()).map(name));
-        let mut rows: Vec<Vec<Cell>> =
-            self.columns.iter().skip(1).map(|column| vec![Cell::text(column.clone())]).collect();
+    pub fn transposed(self, kind: &str) -> Self {
+        let mut table = Table::new(self.caption, kind, &[]);
+        table.rows = self.columns.into_iter().map(|name| Row { name, cells: Vec::new() }).collect();
         for row in self.rows {
-            for (cells, cell) in rows.iter_mut().zip(row.into_iter().skip(1)) {
-                cells.push(cell);
+            table.columns.push(row.name);
+            for (to, cell) in table.rows.iter_mut().zip(row.cells) {
+                to.cells.push(cell);
             }
         }
-        Table { caption: self.caption, columns, rows }
+        table
     }
 
     /// As it is, or transposed when it has many columns of results under each other's names.
@@ -101,78 +113,84 @@ impl Table {
         if results > 5 { self.transposed("Result") } else { self }
     }
 
-    /// As HTML, in a box of its own that scrolls when the page is too narrow.
-    pub fn html(&self) -> String {
-        let caption = escape(&self.caption);
-        // Who uses the keyboard must be able to scroll it.
-        let mut out = format!(
-            "<div class=\"scroll\" tabindex=\"0\" role=\"group\" aria-label=\"{caption}\"><table>\n\
-             <caption class=\"unseen\">{caption}</caption>\n<thead><tr>"
-        );
-        for column in &self.columns {
-            let (class, name) = match column.strip_prefix('>') {
-                Some(name) => (" class=\"n\"", name),
-                None => ("", column.as_str()),
-            };
-            let _ = write!(out, "<th scope=\"col\"{class}>{}</th>", escape(name));
-        }
-        out.push_str("</tr></thead>\n<tbody>\n");
-        for row in &self.rows {
-            out.push_str("<tr>");
-            for (i, cell) in row.iter().enumerate() {
-                let (class, inner) = match cell {
-                    Cell::Text(text) => ("", escape(text)),
-                    Cell::Number(text) => (" class=\"n\"", escape(text)),
-                    Cell::Markup(markup) => ("", markup.clone()),
-                };
-                let _ = match i {
-                    0 => write!(out, "<th scope=\"row\"{class}>{inner}</th>"),
-                    _ => write!(out, "<td{class}>{inner}</td>"),
-                };
+    /// Does a column hold numbers?
+    fn has_numbers(&self, column: usize) -> bool {
+        self.rows.iter().any(|row| matches!(row.cells.get(column), Some(Cell::Number(_))))
+    }
+}
+
+impl Render for Table {
+    /// The table in a box of its own that scrolls when the page is too narrow; keyboard users can scroll it.
+    fn render(&self) -> Markup {
+        html! {
+            div.scroll tabindex="0" role="group" aria-label=(self.caption) {
+                table {
+                    caption.unseen { (self.caption) }
+                    thead {
+                        tr {
+                            th scope="col" { (self.kind) }
+                            @for (i, column) in self.columns.iter().enumerate() {
+                                th scope="col" class=[class(self.has_numbers(i))] { (column) }
+                            }
+                        }
+                    }
+                    tbody {
+                        @for row in &self.rows {
+                            tr {
+                                th scope="row" { (row.name) }
+                                @for cell in &row.cells {
+                                    @match cell {
+                                        Cell::Text(content) => td { (content) },
+                                        Cell::Number(content) => td.n { (content) },
+                                    }
+                                }
+                            }
+                            "\n"
+                        }
+                    }
+                }
             }
-            out.push_str("</tr>\n");
         }
-        out.push_str("</tbody></table></div>\n");
-        out
     }
 }
 
 /// What can be unfolded, closed at first.
-pub fn details(summary: &str, content: &str) -> String {
-    format!("<details><summary>{}</summary>\n{content}</details>\n", escape(summary))
+pub fn details(summary: &str, content: impl Render) -> Markup {
+    html! { details { summary { (summary) } (content) } }
 }
 
 /// A section with a heading that the navigation leads to.
 pub struct Section {
     /// Its fragment.
     pub id: &'static str,
-    /// Its heading.
-    pub title: String,
     /// Its name where there is little room.
-    pub link: String,
-    /// What follows the heading.
-    pub body: String,
+    pub link: &'static str,
+    title: &'static str,
+    body: Markup,
 }
 
 impl Section {
     /// A section.
-    pub fn new(id: &'static str, title: &str, body: String) -> Self {
-        Section { id, title: title.to_owned(), link: title.to_owned(), body }
+    pub fn new(id: &'static str, title: &'static str, body: Markup) -> Self {
+        Section { id, title, link: title, body }
     }
 
     /// With a shorter name for the navigation.
     #[must_use]
-    pub fn called(self, link: &str) -> Self {
-        Section { link: link.to_owned(), ..self }
+    pub fn called(self, link: &'static str) -> Self {
+        Section { link, ..self }
     }
+}
 
-    /// As HTML.
-    pub fn html(&self) -> String {
-        let Section { id, body, .. } = self;
-        let title = escape(&self.title);
-        format!(
-            "<section id=\"{id}\" aria-labelledby=\"{id}-h\">\n<h2 id=\"{id}-h\">{title}</h2>\n{body}</section>\n"
-        )
+impl Render for Section {
+    fn render(&self) -> Markup {
+        html! {
+            section id=(self.id) aria-labelledby={ (self.id) "-h" } {
+                h2 id={ (self.id) "-h" } { (self.title) }
+                (self.body)
+            }
+            "\n"
+        }
     }
 }
 

@@ -9,7 +9,7 @@ mod deadlines;
 mod details;
 pub mod guarantees;
 mod latency;
-pub(crate) mod markup;
+mod markup;
 mod packets;
 mod paired;
 mod plot;
@@ -20,6 +20,7 @@ mod what;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 use punctual_model::Results;
 use punctual_sched::Duration;
 use sha2::{Digest, Sha256};
@@ -27,7 +28,7 @@ use sha2::{Digest, Sha256};
 use crate::format::fmt_duration;
 use crate::timeline::Timeline;
 use guarantees::Guarantees;
-use markup::{Section, escape};
+use markup::Section;
 
 /// Results with the name under which they stand beside others.
 #[derive(Clone, Debug)]
@@ -75,31 +76,52 @@ pub fn render(page: &Page<'_>) -> String {
     .into_iter()
     .flatten()
     .collect();
-    let links: String = sections
-        .iter()
-        .map(|section| format!("<a href=\"#{}\">{}</a>\n", section.id, escape(&section.link)))
-        .collect();
-    let body: String = sections.iter().map(Section::html).collect();
-    let title = escape(&title(page));
-    let subtitle = escape(&what::subtitle(page));
-    let program = concat!("Punctual ", env!("CARGO_PKG_VERSION"));
-    let policy = policy();
-    let style = style();
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <title>{title}: report</title>\n<style>\n{style}</style>\n</head>\n<body>\n\
-         <a class=\"skip\" href=\"#verdict\">To the verdict</a>\n\
-         <header>\n<div class=\"over\"><span>Punctual report</span>\
-         <button type=\"button\" id=\"theme\" hidden>Dark</button></div>\n\
-         <h1>{title}</h1>\n<p class=\"sub\">{subtitle}</p>\n</header>\n\
-         <nav aria-label=\"Sections\">\n{links}</nav>\n<main>\n{body}</main>\n\
-         <footer><p>Made by {program}. Times in ns, us (microseconds), ms and s. Percentiles are those of a \
-         histogram with two significant digits: at most 1/128 above the true value.</p></footer>\n\
-         <div class=\"light\" id=\"light\" hidden></div>\n<script>{SCRIPT}</script>\n</body>\n</html>\n"
-    )
+    let document = html! {
+        (DOCTYPE)
+        html lang="en" {
+            (head(page))
+            body {
+                a.skip href="#verdict" { "To the verdict" }
+                header {
+                    div.over {
+                        span { "Punctual report" }
+                        button type="button" id="theme" hidden { "Dark" }
+                    }
+                    h1 { (title(page)) }
+                    p.sub { (what::subtitle(page)) }
+                }
+                nav aria-label="Sections" {
+                    @for section in &sections { a href={ "#" (section.id) } { (section.link) } "\n" }
+                }
+                main { @for section in &sections { (section) } }
+                footer {
+                    p {
+                        "Made by Punctual " (env!("CARGO_PKG_VERSION")) ". Times in ns, us (microseconds), \
+                            ms and s. Percentiles are those of a histogram with two significant digits: at \
+                            most 1/128 above the true value."
+                    }
+                }
+                div.light id="light" hidden {}
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    };
+    // Names in results may have control characters, which are no characters of an HTML document.
+    document.into_string().replace(|c: char| c.is_control() && c != '\n', " ")
+}
+
+fn head(page: &Page<'_>) -> Markup {
+    html! {
+        head {
+            meta charset="utf-8";
+            meta http-equiv="Content-Security-Policy" content=(policy());
+            meta name="viewport" content="width=device-width, initial-scale=1";
+            meta name="color-scheme" content="light dark";
+            title { (title(page)) ": report" }
+            style { (PreEscaped(style())) }
+        }
+        "\n"
+    }
 }
 
 /// The host's name, or the names if there are several hosts.
@@ -117,7 +139,8 @@ fn title(page: &Page<'_>) -> String {
 fn policy() -> String {
     let digest = STANDARD.encode(Sha256::digest(SCRIPT.as_bytes()));
     format!(
-        "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+        "default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'; \
+         form-action 'none'"
     )
 }
 

@@ -1,14 +1,15 @@
 //! Where packets spent their time: a bar per flow and chain, their latencies, what was lost.
 
+use maud::{Markup, html};
 use punctual_model::results::{ChainResult, FlowResult, PacketCounts, Segment, SegmentResult};
 use punctual_model::{Recorder, Results};
 use punctual_sched::Duration;
 
 use super::latency::{figure, legible};
-use super::markup::{Cell, Section, Table, escape};
+use super::markup::{Cell, Section, Table};
 use super::plot::{self, Quantity};
-use super::processors::{Part, Stack, stacked};
-use super::verdict::{Tone, chain_name, pill};
+use super::processors::{Heads, Part, Stack, stacked};
+use super::verdict::{Tone, chain_name, measured, pill};
 use super::{Column, Page, time};
 use crate::format::{fmt_bandwidth, fmt_count, fmt_share};
 
@@ -19,18 +20,25 @@ pub fn section(page: &Page<'_>) -> Option<Section> {
     if !columns.iter().any(|column| has_packets(&column.results)) {
         return None;
     }
-    let mut body = segments(columns);
-    body += &flows(columns);
-    body += &chains(columns);
     let flows: Vec<Named<'_>> = named(columns, |results| {
         results.flows.iter().map(|flow| (flow.name.clone(), &flow.latency)).collect()
     });
     let chains: Vec<Named<'_>> = named(columns, |results| {
         results.chains.iter().map(|chain| (chain_name(chain), &chain.jobs.response)).collect()
     });
-    body += &figures(columns, ["flow", "flows"], plot::LATENCY, flows);
-    body += &figures(columns, ["chain", "chains"], plot::END_TO_END, chains);
+    let body = html! {
+        (segments(columns))
+        (titled("Flows", flow_table(columns)))
+        (titled("Chains", chain_table(columns)))
+        (figures(columns, ["flow", "flows"], plot::LATENCY, flows))
+        (figures(columns, ["chain", "chains"], plot::END_TO_END, chains))
+    };
     Some(Section::new("packets", "Where packets spent their time", body).called("Packets"))
+}
+
+/// A table under its heading; nothing when it has no row.
+fn titled(title: &str, table: Table) -> Markup {
+    html! { @if !table.is_empty() { h3 { (title) } (table) } }
 }
 
 /// Distributions of the same name, with the label of their column.
@@ -57,18 +65,17 @@ fn named<'a>(
 }
 
 /// One figure with a line each, or, of several results, a figure each with a line per result.
-fn figures(columns: &[Column], what: [&str; 2], quantity: Quantity, of: Vec<Named<'_>>) -> String {
-    match (columns, of.is_empty()) {
-        (_, true) => String::new(),
-        ([_], _) => {
-            let lines = of
-                .into_iter()
-                .flat_map(|Named { name, of }| of.into_iter().map(move |(_, r)| (name.clone(), r)));
-            legible(None, what, quantity, lines.collect())
-        }
-        _ => {
-            of.into_iter().map(|named| figure(Some(&named.name), "result", quantity, "", named.of)).collect()
-        }
+fn figures(columns: &[Column], what: [&str; 2], quantity: Quantity, of: Vec<Named<'_>>) -> Markup {
+    if of.is_empty() {
+        return html! {};
+    }
+    if columns.len() == 1 {
+        let lines =
+            of.into_iter().flat_map(|Named { name, of }| of.into_iter().map(move |(_, r)| (name.clone(), r)));
+        return legible(None, what, quantity, lines.collect());
+    }
+    html! {
+        @for Named { name, of } in of { (figure(Some(&name), "result", quantity, "", of)) }
     }
 }
 
@@ -91,8 +98,8 @@ impl Way<'_> {
     }
 }
 
-/// The bars: means of segments add up to the mean latency.
-fn segments(columns: &[Column]) -> String {
+/// The ways of all flows and chains on which packets spent time; the results of a flow stand together.
+fn ways(columns: &[Column]) -> Vec<Way<'_>> {
     let mut ways: Vec<Way<'_>> = Vec::new();
     for column in columns {
         let flows = column.results.flows.iter();
@@ -110,19 +117,22 @@ fn segments(columns: &[Column]) -> String {
         }));
     }
     ways.retain(|way| way.mean() > 0);
-    if ways.is_empty() {
-        return "<p>No packet reached its receiver.</p>\n".into();
-    }
-    // The results of a flow stand together, on one scale.
-    let mut order: Vec<String> = Vec::new();
-    ways.iter().for_each(|way| {
-        if !order.contains(&way.flow) {
-            order.push(way.flow.clone());
-        }
-    });
+    let order: Vec<String> = ways.iter().map(|way| way.flow.clone()).collect();
+    // Stable: the results of one flow keep their order.
     ways.sort_by_key(|way| order.iter().position(|flow| *flow == way.flow));
+    ways
+}
+
+/// The bars: means of segments add up to the mean latency.
+fn segments(columns: &[Column]) -> Markup {
+    let ways = ways(columns);
+    if ways.is_empty() {
+        return html! { p { "No packet reached its receiver." } };
+    }
     let is_used = |segment: &Segment| ways.iter().any(|way| way.mean_of(*segment) > 0);
     let used: Vec<Segment> = Segment::ALL.into_iter().filter(is_used).collect();
+    let part =
+        |way: &Way<'_>, segment: Segment| Part { name: segment.name().into(), size: way.mean_of(segment) };
     let stacks: Vec<Stack> = ways
         .iter()
         .map(|way| Stack {
@@ -130,10 +140,8 @@ fn segments(columns: &[Column]) -> String {
                 [_] => way.flow.clone(),
                 _ => format!("{}: {}", way.flow, way.result),
             },
-            parts: used
-                .iter()
-                .map(|segment| Part { name: segment.name().into(), size: way.mean_of(*segment) })
-                .collect(),
+            parts: used.iter().map(|segment| part(way, *segment)).collect(),
+            // The results of one flow have one scale.
             whole: ways.iter().filter(|other| other.flow == way.flow).map(Way::mean).max().unwrap_or(0),
             figures: vec![
                 time(way.mean()),
@@ -146,21 +154,22 @@ fn segments(columns: &[Column]) -> String {
         [_] => "Each bar is a flow's mean latency; bars of different flows are not to scale.",
         _ => "Each bar is a mean latency; the results of one flow are to one scale, different flows are not.",
     };
-    let packets = if columns.iter().any(|column| !column.results.chains.is_empty()) {
-        " Of a chain, a packet between two steps."
-    } else {
-        ""
+    let heads = Heads {
+        caption: "Mean time of a packet in each part of its way",
+        kind: "Flow",
+        bars: "Parts of the way, in order",
+        figures: &["Mean", "p99", "Longest"],
     };
     let show = |size: u64, _| if size == 0 { "-".to_owned() } else { time(size) };
-    format!(
-        "<p class=\"note\">{scale} Of pings and requests, the way there and back.{packets}</p>\n{}",
-        stacked(
-            "Mean time of a packet in each part of its way",
-            &["Flow", "Parts of the way, in order", ">Mean", ">p99", ">Longest"],
-            &stacks,
-            show
-        )
-    )
+    html! {
+        p.note {
+            (scale) " Of pings and requests, the way there and back."
+            @if columns.iter().any(|column| !column.results.chains.is_empty()) {
+                " Of a chain, a packet between two steps."
+            }
+        }
+        (stacked(&heads, &stacks, show))
+    }
 }
 
 fn dropped(packets: &PacketCounts) -> Cell {
@@ -176,16 +185,13 @@ fn dropped(packets: &PacketCounts) -> Cell {
         .filter(|(_, n)| *n > 0)
         .map(|(place, n)| format!("{} {place}", fmt_count(*n)))
         .collect();
-    let text = |tone, text: &str| Cell::Markup(pill(tone, text));
-    match (packets.created, dropped.total()) {
-        (0, _) => text(Tone::Plain, "no packet"),
-        (_, 0) => text(Tone::Good, "none"),
-        (created, total) => Cell::Markup(format!(
-            "{} <span class=\"note\">{}</span>",
-            pill(Tone::Bad, &fmt_share(total, created)),
-            escape(&reasons.join(", "))
-        )),
-    }
+    Cell::text(match (packets.created, dropped.total()) {
+        (0, _) => pill(Tone::Plain, "no packet"),
+        (_, 0) => pill(Tone::Good, "none"),
+        (created, total) => html! {
+            (pill(Tone::Bad, &fmt_share(total, created))) " " span.note { (reasons.join(", ")) }
+        },
+    })
 }
 
 fn quantiles(of: &Recorder) -> impl Iterator<Item = Cell> {
@@ -208,64 +214,49 @@ fn rows<'a, T>(
     rows
 }
 
-fn head<'a>(columns: &[Column], first: &'a str, rest: &[&'a str]) -> Vec<&'a str> {
+/// Heads of the columns after the name: of several results, first which.
+fn heads<'a>(columns: &[Column], rest: &[&'a str]) -> Vec<&'a str> {
     let result = (columns.len() > 1).then_some("Result");
-    [first].into_iter().chain(result).chain(rest.iter().copied()).collect()
+    result.into_iter().chain(rest.iter().copied()).collect()
 }
 
-fn flows(columns: &[Column]) -> String {
-    let rest = [
-        "From and to",
-        "Lost",
-        ">Delivered",
-        ">Timeouts",
-        ">Bandwidth",
-        ">p50",
-        ">p99",
-        ">p99.9",
-        ">Longest",
-    ];
-    let mut table = Table::new("Flows: latency and losses", &head(columns, "Flow", &rest));
+fn flow_table(columns: &[Column]) -> Table {
+    let rest =
+        ["From and to", "Lost", "Delivered", "Timeouts", "Bandwidth", "p50", "p99", "p99.9", "Longest"];
+    let mut table = Table::new("Flows: latency and losses", "Flow", &heads(columns, &rest));
     for (column, flow) in rows(columns, |results| &results.flows, |flow: &FlowResult| &flow.name) {
         let results = &column.results;
         let length = Duration::from_ns(results.duration_ns.saturating_mul(results.runs.into()));
-        let mut row = vec![Cell::text(format!("{} ({})", flow.name, flow.kind))];
-        row.extend((columns.len() > 1).then(|| Cell::text(column.label.clone())));
-        row.extend([
+        let label = (columns.len() > 1).then(|| Cell::text(&column.label));
+        let cells = [
             Cell::text(format!("{} → {}", flow.from, flow.to)),
             dropped(&flow.packets),
             Cell::number(fmt_count(flow.packets.delivered)),
             Cell::number(fmt_count(flow.timeouts)),
             Cell::number(fmt_bandwidth(flow.packets.bytes, length)),
-        ]);
-        row.extend(quantiles(&flow.latency));
-        table.rows.push(row);
+        ];
+        let cells = label.into_iter().chain(cells).chain(quantiles(&flow.latency));
+        table.row(format!("{} ({})", flow.name, flow.kind), cells);
     }
-    heading("Flows", &table)
+    table
 }
 
-fn chains(columns: &[Column]) -> String {
-    let rest =
-        ["Steps", "Deadlines", "Packets lost", ">Due", ">Missed", ">p50", ">p99", ">p99.9", ">Longest"];
-    let mut table =
-        Table::new("Chains: from the first release to the last end", &head(columns, "Chain", &rest));
+fn chain_table(columns: &[Column]) -> Table {
+    let rest = ["Steps", "Deadlines", "Packets lost", "Due", "Missed", "p50", "p99", "p99.9", "Longest"];
+    let caption = "Chains: from the first release to the last end";
+    let mut table = Table::new(caption, "Chain", &heads(columns, &rest));
     for (column, chain) in rows(columns, |results| &results.chains, |chain: &ChainResult| &chain.name) {
         let jobs = &chain.jobs;
-        let mut row = vec![Cell::text(chain.name.clone())];
-        row.extend((columns.len() > 1).then(|| Cell::text(column.label.clone())));
-        row.extend([
+        let label = (columns.len() > 1).then(|| Cell::text(&column.label));
+        let cells = [
             Cell::text(chain.steps.join(" → ")),
-            Cell::Markup(super::verdict::measured(jobs)),
+            Cell::text(measured(jobs)),
             dropped(&chain.packets),
             Cell::number(fmt_count(jobs.due)),
             Cell::number(fmt_count(jobs.missed)),
-        ]);
-        row.extend(quantiles(&jobs.response));
-        table.rows.push(row);
+        ];
+        let cells = label.into_iter().chain(cells).chain(quantiles(&jobs.response));
+        table.row(&chain.name, cells);
     }
-    heading("Chains", &table)
-}
-
-fn heading(title: &str, table: &Table) -> String {
-    if table.rows.is_empty() { String::new() } else { format!("<h3>{title}</h3>\n{}", table.html()) }
+    table
 }

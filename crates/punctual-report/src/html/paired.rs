@@ -1,5 +1,6 @@
 //! Simulation against reality: the same tasks, one beside the other.
 
+use maud::{Markup, html};
 use punctual_model::results::{Source, TaskResult};
 
 use super::markup::{Cell, Section, Table, percent};
@@ -12,34 +13,34 @@ pub fn section(page: &Page<'_>) -> Option<Section> {
     let of = |source| page.columns.iter().filter(move |column| column.results.source == source);
     let simulated = of(Source::Simulation).next()?;
     let tables: Vec<Table> =
-        of(Source::Live).map(|live| table(simulated, live)).filter(|table| !table.rows.is_empty()).collect();
+        of(Source::Live).map(|live| table(simulated, live)).filter(|table| !table.is_empty()).collect();
     if tables.is_empty() {
         return None;
     }
-    let note = "<p class=\"note\">Each row has one scale, from zero to the longest response of both. A ring is the \
-                simulation, a disc the live run; the line between them is the difference of their 99th percentiles.</p>\n";
-    let body: String = tables.iter().map(Table::html).collect();
-    Some(
-        Section::new("paired", "Simulated against live", note.to_owned() + &body)
-            .called("Simulated and live"),
-    )
+    let body = html! {
+        p.note {
+            "Each row has one scale, from zero to the longest response of both. A ring is the simulation, a \
+             disc the live run; the line between them is the difference of their 99th percentiles."
+        }
+        @for table in &tables { (table) }
+    };
+    Some(Section::new("paired", "Simulated against live", body).called("Simulated and live"))
 }
 
 fn table(simulated: &Column, live: &Column) -> Table {
     let columns = [
-        "Task",
         "99th percentile",
-        ">p50 sim.",
-        ">live",
-        ">p99 sim.",
-        ">live",
-        ">Longest sim.",
-        ">live",
-        ">Missed sim.",
-        ">live",
+        "p50 sim.",
+        "live",
+        "p99 sim.",
+        "live",
+        "Longest sim.",
+        "live",
+        "Missed sim.",
+        "live",
     ];
     let caption = format!("Response times: {} against {}", simulated.label, live.label);
-    let mut table = Table::new(caption, &columns);
+    let mut table = Table::new(caption, "Task", &columns);
     for a in &simulated.results.tasks {
         let same = |b: &&TaskResult| b.parent == a.parent && b.name == a.name;
         let Some(b) = live.results.tasks.iter().find(same) else { continue };
@@ -49,9 +50,8 @@ fn table(simulated: &Column, live: &Column) -> Table {
         let quantile =
             |task: &TaskResult, ppm| Cell::number(time(task.jobs.response.quantile_ppm(ppm).as_ns()));
         let most = |task: &TaskResult| Cell::number(time(task.jobs.response.max().as_ns()));
-        table.rows.push(vec![
-            Cell::text(format!("{}/{}", a.parent, a.name)),
-            Cell::Markup(dumbbell(a, b)),
+        let cells = [
+            Cell::text(dumbbell(a, b)),
             quantile(a, 500_000),
             quantile(b, 500_000),
             quantile(a, 990_000),
@@ -60,7 +60,8 @@ fn table(simulated: &Column, live: &Column) -> Table {
             most(b),
             missed(a),
             missed(b),
-        ]);
+        ];
+        table.row(format!("{}/{}", a.parent, a.name), cells);
     }
     table
 }
@@ -69,18 +70,19 @@ fn missed(task: &TaskResult) -> Cell {
     match (task.jobs.due, task.jobs.missed) {
         (0, _) => Cell::number("-"),
         (_, 0) => Cell::number("0"),
-        (due, missed) => Cell::Markup(pill(Tone::Bad, &fmt_share(missed, due))),
+        (due, missed) => Cell::text(pill(Tone::Bad, &fmt_share(missed, due))),
     }
 }
 
-fn dumbbell(simulated: &TaskResult, live: &TaskResult) -> String {
+fn dumbbell(simulated: &TaskResult, live: &TaskResult) -> Markup {
     let scale = simulated.jobs.response.max().max(live.jobs.response.max()).as_ns();
     let [a, b] = [simulated, live].map(|task| task.jobs.response.quantile_ppm(990_000).as_ns());
     let (left, width) = (percent(a.min(b), scale), percent(a.abs_diff(b), scale));
-    format!(
-        "<div class=\"range\" aria-hidden=\"true\"><i class=\"whisker\" style=\"left:{left}%;width:{width}%\"></i>\
-         <i class=\"ring\" style=\"left:{}%\"></i><i class=\"disc\" style=\"left:{}%\"></i></div>",
-        percent(a, scale),
-        percent(b, scale)
-    )
+    html! {
+        div.range aria-hidden="true" {
+            i.whisker style={ "left:" (left) "%;width:" (width) "%" } {}
+            i.ring style={ "left:" (percent(a, scale)) "%" } {}
+            i.disc style={ "left:" (percent(b, scale)) "%" } {}
+        }
+    }
 }

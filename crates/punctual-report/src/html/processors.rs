@@ -1,9 +1,10 @@
 //! Where the processors' time went: stacked bars, one per processor pool and domain.
 
+use maud::{Markup, html};
 use punctual_model::Results;
 use punctual_model::results::ProcessorResult;
 
-use super::markup::{Cell, Section, Table, details, escape, percent};
+use super::markup::{Cell, Section, Table, details, percent};
 use super::{Column, Page, time};
 use crate::format::fmt_share;
 
@@ -30,39 +31,55 @@ pub struct Stack {
 /// A part that is this wide, in percent, bears its name.
 const NAMED: u64 = 14;
 
-/// Stacked bars with a legend; `what` heads the columns of names, bars and numbers, and `show` says a size in
-/// words.
-pub fn stacked(caption: &str, what: &[&str], stacks: &[Stack], show: impl Fn(u64, u64) -> String) -> String {
-    let Some(first) = stacks.first() else { return String::new() };
-    let mut bars = Table::new(caption, what);
-    let mut numbers = Table::new(format!("{caption}, in numbers"), &what[..1]);
-    numbers.columns.extend(first.parts.iter().map(|part| format!(">{}", part.name)));
+/// What heads a table of [`stacked`] bars.
+pub struct Heads<'a> {
+    /// What it shows.
+    pub caption: &'a str,
+    /// The names of the bars.
+    pub kind: &'a str,
+    /// The bars.
+    pub bars: &'a str,
+    /// The figures beside each bar.
+    pub figures: &'a [&'a str],
+}
+
+/// Stacked bars with a legend and their numbers; `show` says a size of a whole in words.
+pub fn stacked(heads: &Heads<'_>, stacks: &[Stack], show: impl Fn(u64, u64) -> String) -> Markup {
+    let Some(first) = stacks.first() else { return html! {} };
+    let mut bars = Table::new(heads.caption, heads.kind, &[heads.bars]);
+    heads.figures.iter().for_each(|name| bars.column(*name));
+    let mut numbers = Table::new(format!("{}, in numbers", heads.caption), heads.kind, &[]);
+    first.parts.iter().for_each(|part| numbers.column(&part.name));
     for stack in stacks {
-        let mut bar = String::from("<div class=\"stack\" aria-hidden=\"true\">");
-        let mut row = vec![Cell::text(stack.name.clone())];
-        for (i, part) in stack.parts.iter().enumerate() {
-            if part.size > 0 {
-                let class = class_of(&part.name, i);
-                let is_wide = part.size.saturating_mul(100) >= stack.whole.saturating_mul(NAMED);
-                let text = if is_wide { escape(&part.name) } else { String::new() };
-                let width = percent(part.size, stack.whole);
-                bar += &format!("<i class=\"{class}\" style=\"width:{width}%\">{text}</i>");
+        let figures = stack.figures.iter().map(Cell::number);
+        bars.row(&stack.name, [Cell::text(bar(stack))].into_iter().chain(figures));
+        let sizes = stack.parts.iter().map(|part| Cell::number(show(part.size, stack.whole)));
+        numbers.row(&stack.name, sizes);
+    }
+    html! {
+        figure {
+            (bars)
+            ul.legend {
+                @for (i, part) in first.parts.iter().enumerate() {
+                    li { i.swatch.(class_of(&part.name, i)) aria-hidden="true" {} (part.name) }
+                }
             }
-            row.push(Cell::number(show(part.size, stack.whole)));
+            (details("The numbers", numbers))
         }
-        let mut cells = vec![Cell::text(stack.name.clone()), Cell::Markup(bar + "</div>")];
-        cells.extend(stack.figures.iter().map(|figure| Cell::number(figure.clone())));
-        bars.rows.push(cells);
-        numbers.rows.push(row);
     }
-    let mut legend = String::from("<ul class=\"legend\">");
-    for (i, part) in first.parts.iter().enumerate() {
-        let class = class_of(&part.name, i);
-        legend +=
-            &format!("<li><i class=\"swatch {class}\" aria-hidden=\"true\"></i>{}</li>", escape(&part.name));
+}
+
+fn bar(stack: &Stack) -> Markup {
+    let is_wide = |size: u64| size.saturating_mul(100) >= stack.whole.saturating_mul(NAMED);
+    html! {
+        div.stack aria-hidden="true" {
+            @for (i, part) in stack.parts.iter().enumerate().filter(|(_, part)| part.size > 0) {
+                i class=(class_of(&part.name, i)) style={ "width:" (percent(part.size, stack.whole)) "%" } {
+                    @if is_wide(part.size) { (part.name) }
+                }
+            }
+        }
     }
-    legend += "</ul>\n";
-    format!("<figure>\n{}{legend}{}</figure>\n", bars.html(), details("The numbers", &numbers.html()))
 }
 
 fn class_of(name: &str, index: usize) -> String {
@@ -75,12 +92,18 @@ fn class_of(name: &str, index: usize) -> String {
 
 /// The section.
 pub fn section(page: &Page<'_>) -> Option<Section> {
-    let bodies: Vec<String> = page.columns.iter().filter_map(|column| of_column(column, page)).collect();
-    let note = "<p class=\"note\">All processors that belong to a pool, over the whole run. Scheduling is the time \
-                that decisions, context switches, migrations and locks take.</p>\n";
-    (!bodies.is_empty())
-        .then(|| Section::new("processors", "Where processor time went", note.to_owned() + &bodies.concat()))
-        .map(|section| section.called("Processor time"))
+    let bodies: Vec<Markup> = page.columns.iter().filter_map(|column| of_column(column, page)).collect();
+    if bodies.is_empty() {
+        return None;
+    }
+    let body = html! {
+        p.note {
+            "All processors that belong to a pool, over the whole run. Scheduling is the time that \
+             decisions, context switches, migrations and locks take."
+        }
+        @for body in &bodies { (body) }
+    };
+    Some(Section::new("processors", "Where processor time went", body).called("Processor time"))
 }
 
 /// What a processor was there for.
@@ -88,7 +111,7 @@ fn whole(processor: &ProcessorResult) -> u64 {
     processor.busy_ns.saturating_add(processor.overhead_ns).saturating_add(processor.idle_ns)
 }
 
-fn of_column(column: &Column, page: &Page<'_>) -> Option<String> {
+fn of_column(column: &Column, page: &Page<'_>) -> Option<Markup> {
     let results = &column.results;
     let stacks: Vec<Stack> = results
         .processors
@@ -111,22 +134,22 @@ fn of_column(column: &Column, page: &Page<'_>) -> Option<String> {
     if stacks.is_empty() {
         return None;
     }
-    let heading = match page.columns {
-        [_] => String::new(),
-        _ => format!("<h3>{}</h3>\n", escape(&column.label)),
+    let heads = Heads {
+        caption: &format!("Processors of {}", column.label),
+        kind: "Processor",
+        bars: "Parts",
+        figures: &["Executing"],
     };
     let show = |size, whole| format!("{} ({})", fmt_share(size, whole), time(size));
-    let by_processor = stacked(
-        &format!("Processors of {}", column.label),
-        &["Processor", "Parts", ">Executing"],
-        &stacks,
-        show,
-    );
-    Some(heading + &by_processor + &by_domain(results, &column.label))
+    Some(html! {
+        @if page.columns.len() > 1 { h3 { (column.label) } }
+        (stacked(&heads, &stacks, show))
+        (by_domain(results, &column.label))
+    })
 }
 
 /// Which domain got how much, of the time of all processors together.
-fn by_domain(results: &Results, label: &str) -> String {
+fn by_domain(results: &Results, label: &str) -> Table {
     let whole = results
         .processors
         .iter()
@@ -142,18 +165,22 @@ fn by_domain(results: &Results, label: &str) -> String {
     }
     let mut table = Table::new(
         format!("Processor time by domain: {label}"),
-        &["Domain", "Share of all processors", ">Processor time"],
+        "Domain",
+        &["Share of all processors", "Processor time"],
     );
     for (name, cpu_time_ns) in shares {
-        let width = percent(cpu_time_ns, whole);
-        let share = fmt_share(cpu_time_ns, whole);
-        table.rows.push(vec![
-            Cell::text(name),
-            Cell::Markup(format!(
-                "<div class=\"bar\"><span aria-hidden=\"true\"><i style=\"width:{width}%\"></i></span>{share}</div>"
-            )),
-            Cell::number(time(cpu_time_ns)),
-        ]);
+        let bar = share_bar("bar", cpu_time_ns, whole);
+        table.row(name, [Cell::text(bar), Cell::number(time(cpu_time_ns))]);
     }
-    table.html()
+    table
+}
+
+/// A share as a bar, and in words.
+pub fn share_bar(class: &str, part: u64, whole: u64) -> Markup {
+    html! {
+        div.(class) {
+            span aria-hidden="true" { i style={ "width:" (percent(part, whole)) "%" } {} }
+            (fmt_share(part, whole))
+        }
+    }
 }

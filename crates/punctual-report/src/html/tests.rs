@@ -283,6 +283,7 @@ fn enormous_numbers_in_a_file_make_a_page_all_the_same() {
     assert!(render(&page(&columns)).contains("missed 100 %"));
     let tables = crate::records::records(&columns);
     assert!(tables.iter().all(|table| table.write_csv(std::io::sink()).is_ok()));
+    #[cfg(feature = "parquet")]
     crate::parquet::write(&columns, std::io::sink()).expect("a sink takes everything");
 }
 
@@ -324,7 +325,8 @@ fn every_plot_has_a_name_and_numbers_beside_it() {
 #[test]
 fn answers_of_check_are_read_and_others_refused_with_the_place() {
     let text = r#"{"host": "h", "tasks": [
-        {"name": "t", "parent": "d", "deadline_ns": 5, "verdict": "guaranteed", "bound_ns": 3, "slack_ns": 2, "later": 1}
+        {"name": "t", "parent": "d", "deadline_ns": 5, "verdict": "guaranteed",
+         "bound_ns": 3, "slack_ns": 2, "later": 1}
     ], "vcpus": [], "warnings": []}"#;
     let read = Guarantees::from_json(text, "check.json").expect("an answer");
     assert_eq!(

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
+use maud::{Markup, html};
 use serde::Serialize;
 
-use super::markup::{Cell, Section, Table, details, escape, script_json};
+use super::markup::{Cell, Section, Table, details, script_json};
 use super::plot::{self, COLOURS};
 use super::{Page, time};
 use crate::format::{fmt_count, fmt_share};
@@ -71,99 +72,135 @@ pub fn section(page: &Page<'_>) -> Option<Section> {
         rows: &encoded.rows,
         colours: timeline.rows.iter().map(|row| colour_of(&colours, row)).collect(),
     };
-    let cut = if timeline.cut { " The run went on: more would have made the page too heavy." } else { "" };
-    let of = if page.columns.len() > 1 { format!(" of {}", escape(label)) } else { String::new() };
-    let intro = format!(
-        "<p class=\"note\">What executed when{of}, from {} to {}: {} items.{cut}</p>\n",
-        time(timeline.from_ns),
-        time(timeline.to_ns),
-        fmt_count(timeline.items() as u64)
-    );
-    let network = match timeline.rows.iter().any(|row| row.kind == RowKind::Network) {
-        true => {
-            "<p class=\"note\">Rows called network show the steps of a kernel's network work, with the time in which \
-             its vCPU waited for a processor in between.</p>\n"
+    let body = html! {
+        p.note {
+            "What executed when" @if page.columns.len() > 1 { " of " (label) }
+            ", from " (time(timeline.from_ns)) " to " (time(timeline.to_ns)) ": " (fmt_count(timeline.items() as u64)) " items."
+            @if timeline.cut { " The run went on: more would have made the page too heavy." }
         }
-        false => "",
+        (controls(timeline))
+        (legend())
+        @if timeline.rows.iter().any(|row| row.kind == RowKind::Network) {
+            p.note {
+                "Rows called network show the steps of a kernel's network work, with the time in which its \
+                 vCPU waited for a processor in between."
+            }
+        }
+        (details("The interval shown, as a table", rows_table(timeline)))
+        script type="application/json" id="timeline-header" { (script_json(&header)) }
+        "\n"
+        script type="application/base64" id="timeline-data" { (encoded.base64) }
     };
-    let table = details("The interval shown, as a table", &rows_table(timeline).html());
-    let body = format!(
-        "{intro}{}{LEGEND}{network}{table}<script type=\"application/json\" id=\"timeline-header\">{}</script>\n\
-         <script type=\"application/base64\" id=\"timeline-data\">{}</script>\n",
-        controls(timeline),
-        script_json(&header),
-        encoded.base64
-    );
     Some(Section::new("timeline", "Timeline", body))
 }
 
-const LEGEND: &str = "<ul class=\"legend\">\
-    <li><i class=\"swatch f1\" aria-hidden=\"true\"></i>executes (a colour per domain, the name in the slice)</li>\
-    <li><i class=\"swatch f0 ruled\" aria-hidden=\"true\"></i>idles, or a budget idles away</li>\
-    <li><i class=\"swatch f9\" aria-hidden=\"true\"></i>scheduling</li>\
-    <li><i class=\"swatch stepped\" aria-hidden=\"true\"></i>budget left</li>\
-    <li><i class=\"swatch jobline\" aria-hidden=\"true\"></i>job, from release to completion; a stroke at its deadline</li>\
-    <li><i class=\"swatch miss\" aria-hidden=\"true\">▼</i>deadline missed</li></ul>\n\
-    <p class=\"note\">Where slices are narrower than a pixel, a bar is as high as the share of time in which \
-    something executed.</p>\n";
+fn legend() -> Markup {
+    html! {
+        ul.legend {
+            li {
+                i.swatch.f1 aria-hidden="true" {}
+                "executes (a colour per domain, the name in the slice)"
+            }
+            li { i.swatch.f0.ruled aria-hidden="true" {} "idles, or a budget idles away" }
+            li { i.swatch.f9 aria-hidden="true" {} "scheduling" }
+            li { i.swatch.stepped aria-hidden="true" {} "budget left" }
+            li {
+                i.swatch.jobline aria-hidden="true" {}
+                "job, from release to completion; a stroke at its deadline"
+            }
+            li { i.swatch.miss aria-hidden="true" { "▼" } "deadline missed" }
+        }
+        p.note {
+            "Where slices are narrower than a pixel, a bar is as high as the share of time in which \
+             something executed."
+        }
+    }
+}
 
-fn controls(timeline: &Timeline) -> String {
+fn controls(timeline: &Timeline) -> Markup {
+    html! {
+        div id="chart" data-state="loading" {
+            (tools(timeline))
+            canvas id="overview" aria-hidden="true" {}
+            div id="rows" tabindex="0" role="application" aria-roledescription="timeline"
+                aria-label="Timeline of processors, vCPUs and tasks" aria-describedby="chart-keys" {
+                div id="rows-height" { canvas id="rows-canvas" {} }
+            }
+            div id="tip" hidden {}
+            p.note id="chart-status" aria-live="polite" {
+                "This part needs JavaScript; the table below does not."
+            }
+            p.note.keys id="chart-keys" {
+                "Keys: " kbd { "+" } " " kbd { "-" } " zoom, " kbd { "←" } " " kbd { "→" } " move, "
+                kbd { "Home" } " " kbd { "End" } " ends, " kbd { "0" } " whole, "
+                kbd { "↑" } " " kbd { "↓" } " choose a row, " kbd { "," } " " kbd { "." } " its slices, "
+                kbd { "m" } " " kbd { "M" } " next and previous missed deadline. Mouse: drag to move, Ctrl and "
+                "wheel to zoom, double click to zoom in."
+            }
+        }
+    }
+}
+
+fn tools(timeline: &Timeline) -> Markup {
     let mut groups: Vec<&str> = Vec::new();
     for row in timeline.rows.iter().filter(|row| row.kind != RowKind::Processor) {
         if !groups.contains(&row.group.as_str()) {
             groups.push(&row.group);
         }
     }
-    let options: String =
-        groups.iter().map(|group| format!("<option value=\"{0}\">{0}</option>", escape(group))).collect();
-    format!(
-        "<div id=\"chart\" data-state=\"loading\">\n\
-         <div class=\"tools\" role=\"toolbar\" aria-label=\"Timeline\">\n\
-         <span class=\"buttons\"><button type=\"button\" data-do=\"in\">Zoom in</button>\
-         <button type=\"button\" data-do=\"out\">Zoom out</button>\
-         <button type=\"button\" data-do=\"all\">Whole</button></span>\n\
-         <span class=\"buttons\"><button type=\"button\" data-do=\"left\" aria-label=\"Earlier\">◀</button>\
-         <button type=\"button\" data-do=\"right\" aria-label=\"Later\">▶</button></span>\n\
-         <span class=\"buttons\"><button type=\"button\" data-do=\"miss-before\">◀ miss</button>\
-         <button type=\"button\" data-do=\"miss-after\">miss ▶</button></span>\n\
-         <label>From <input id=\"chart-from\" size=\"9\" autocomplete=\"off\"></label>\n\
-         <label>to <input id=\"chart-to\" size=\"9\" autocomplete=\"off\"></label>\n\
-         <label>Domain <select id=\"chart-group\"><option value=\"\">all</option>{options}</select></label>\n\
-         <label>Rows <select id=\"chart-rows\"><option value=\"all\">all</option>\
-         <option value=\"no-tasks\">processors and vCPUs</option><option value=\"tasks\">tasks</option></select></label>\n\
-         </div>\n\
-         <canvas id=\"overview\" aria-hidden=\"true\"></canvas>\n\
-         <div id=\"rows\" tabindex=\"0\" role=\"application\" aria-roledescription=\"timeline\" \
-         aria-label=\"Timeline of processors, vCPUs and tasks\" aria-describedby=\"chart-keys\">\
-         <div id=\"rows-height\"><canvas id=\"rows-canvas\"></canvas></div></div>\n\
-         <div id=\"tip\" hidden></div>\n\
-         <p id=\"chart-status\" class=\"note\" aria-live=\"polite\">This part needs JavaScript; the table below does not.</p>\n\
-         <p id=\"chart-keys\" class=\"note keys\">Keys: <kbd>+</kbd> <kbd>-</kbd> zoom, <kbd>←</kbd> <kbd>→</kbd> move, \
-         <kbd>Home</kbd> <kbd>End</kbd> ends, <kbd>0</kbd> whole, <kbd>↑</kbd> <kbd>↓</kbd> choose a row, \
-         <kbd>,</kbd> <kbd>.</kbd> its slices, <kbd>m</kbd> <kbd>M</kbd> next and previous missed deadline. Mouse: drag \
-         to move, Ctrl and wheel to zoom, double click to zoom in.</p>\n</div>\n"
-    )
+    html! {
+        div.tools role="toolbar" aria-label="Timeline" {
+            span.buttons {
+                button type="button" data-do="in" { "Zoom in" }
+                button type="button" data-do="out" { "Zoom out" }
+                button type="button" data-do="all" { "Whole" }
+            }
+            span.buttons {
+                button type="button" data-do="left" aria-label="Earlier" { "◀" }
+                button type="button" data-do="right" aria-label="Later" { "▶" }
+            }
+            span.buttons {
+                button type="button" data-do="miss-before" { "◀ miss" }
+                button type="button" data-do="miss-after" { "miss ▶" }
+            }
+            label { "From " input id="chart-from" size="9" autocomplete="off"; }
+            label { "to " input id="chart-to" size="9" autocomplete="off"; }
+            label {
+                "Domain "
+                select id="chart-group" {
+                    option value="" { "all" }
+                    @for group in groups { option value=(group) { (group) } }
+                }
+            }
+            label {
+                "Rows "
+                select id="chart-rows" {
+                    option value="all" { "all" }
+                    option value="no-tasks" { "processors and vCPUs" }
+                    option value="tasks" { "tasks" }
+                }
+            }
+        }
+    }
 }
 
 /// A row's numbers over the whole interval; the script keeps them those of the interval shown.
 fn rows_table(timeline: &Timeline) -> Table {
-    let columns = ["Row", ">Executing", ">Slices", ">Jobs released", ">Deadlines missed", ">Budget at least"];
-    let mut table = Table::new("The interval of the timeline, as a table", &columns);
+    let columns = ["Executing", "Slices", "Jobs released", "Deadlines missed", "Budget at least"];
+    let mut table = Table::new("The interval of the timeline, as a table", "Row", &columns);
     for row in &timeline.rows {
-        let jobs = |text: String| Cell::number(if row.jobs.is_empty() { "-".into() } else { text });
+        let jobs = |text: String| if row.jobs.is_empty() { "-".into() } else { text };
         let least = row.budget.iter().map(|step| step.1).min();
         let released = row.jobs.iter().filter(|job| job.release_ns >= timeline.from_ns).count();
-        table.rows.push(vec![
-            Cell::text(full_name(row)),
-            Cell::number(match row.executing_ns(&timeline.labels) {
-                Some(time) => fmt_share(time, timeline.length_ns()),
-                None => "-".into(),
-            }),
-            Cell::number(fmt_count(row.slices.len() as u64)),
+        let executing = row.executing_ns(&timeline.labels);
+        let cells = [
+            executing.map_or_else(|| "-".into(), |time| fmt_share(time, timeline.length_ns())),
+            fmt_count(row.slices.len() as u64),
             jobs(fmt_count(released as u64)),
             jobs(fmt_count(row.missed(timeline.to_ns) as u64)),
-            Cell::number(least.map_or_else(|| "-".into(), time)),
-        ]);
+            least.map_or_else(|| "-".into(), time),
+        ];
+        table.row(full_name(row), cells.map(Cell::number));
     }
     table
 }
@@ -184,36 +221,33 @@ pub fn budgets(page: &Page<'_>) -> Option<Section> {
     let to_ns = busiest.budget.get(STEPS_MAX).map_or(timeline.to_ns, |step| step.0);
     let window = (timeline.from_ns, to_ns);
     let shown = &rows[..rows.len().min(STRIPS_MAX)];
-    let mut table = Table::new(
-        "Budgets over the whole timeline",
-        &["Budget of", ">At most", ">At least", ">Replenished", ">Used up", ">Time at zero"],
-    );
-    let mut strips = String::new();
-    for (i, row) in shown.iter().enumerate() {
-        let name = full_name(row);
-        let title = format!("Budget of {name} over time; the table below has the numbers");
-        let last = i + 1 == shown.len();
-        strips += &format!("<div class=\"strip-row\"><h3>{}</h3>", escape(&name));
-        strips += &plot::step_strip(&title, colour_of(&colours, row), window, &row.budget, last);
-        strips += "</div>\n";
-    }
+    let columns = ["At most", "At least", "Replenished", "Used up", "Time at zero"];
+    let mut table = Table::new("Budgets over the whole timeline", "Budget of", &columns);
     for row in &rows {
-        table.rows.push(budget_row(row, timeline));
+        table.row(full_name(row), budget_cells(row, timeline));
     }
-    let more = match rows.len() - shown.len() {
-        0 => String::new(),
-        more => format!(" {more} more are in the table and in the timeline."),
+    let strip = |i: usize, row: &Row| {
+        let title = format!("Budget of {} over time; the table below has the numbers", full_name(row));
+        plot::step_strip(&title, colour_of(&colours, row), window, &row.budget, i + 1 == shown.len())
     };
-    let body = format!(
-        "<p class=\"note\">What is left of each budget in the first {} of the timeline; the timeline above shows any \
-         interval.{more}</p>\n<figure>\n{strips}{}</figure>\n",
-        time(to_ns - timeline.from_ns),
-        details("The numbers, over the whole timeline", &table.html())
-    );
+    let more = rows.len() - shown.len();
+    let body = html! {
+        p.note {
+            "What is left of each budget in the first " (time(to_ns - timeline.from_ns)) " of the timeline; \
+                the timeline above shows any interval."
+            @if more > 0 { " " (more) " more are in the table and in the timeline." }
+        }
+        figure {
+            @for (i, row) in shown.iter().enumerate() {
+                div.strip-row { h3 { (full_name(row)) } (strip(i, row)) }
+            }
+            (details("The numbers, over the whole timeline", table))
+        }
+    };
     Some(Section::new("budgets", "Budgets over time", body).called("Budgets"))
 }
 
-fn budget_row(row: &Row, timeline: &Timeline) -> Vec<Cell> {
+fn budget_cells(row: &Row, timeline: &Timeline) -> [Cell; 5] {
     let steps = &row.budget;
     let pairs = || steps.windows(2).map(|pair| (pair[0], pair[1]));
     let rises = pairs().filter(|(before, after)| after.1 > before.1).count();
@@ -225,12 +259,12 @@ fn budget_row(row: &Row, timeline: &Timeline) -> Vec<Cell> {
         .filter(|(step, _)| step.1 == 0)
         .map(|(step, end)| end.saturating_sub(step.0))
         .sum();
-    vec![
-        Cell::text(full_name(row)),
-        Cell::number(time(steps.iter().map(|step| step.1).max().unwrap_or(0))),
-        Cell::number(time(steps.iter().map(|step| step.1).min().unwrap_or(0))),
-        Cell::number(fmt_count(rises as u64)),
-        Cell::number(fmt_count(zeros as u64)),
-        Cell::number(fmt_share(at_zero, timeline.length_ns())),
+    [
+        time(steps.iter().map(|step| step.1).max().unwrap_or(0)),
+        time(steps.iter().map(|step| step.1).min().unwrap_or(0)),
+        fmt_count(rises as u64),
+        fmt_count(zeros as u64),
+        fmt_share(at_zero, timeline.length_ns()),
     ]
+    .map(Cell::number)
 }

@@ -1,10 +1,11 @@
 //! What a reader with one minute needs: who missed deadlines, who is guaranteed not to.
 
+use maud::{Markup, html};
 use punctual_model::Results;
 use punctual_model::results::{ChainResult, JobStats, TaskResult};
 
 use super::guarantees::{Guarantee, Guarantees};
-use super::markup::{Cell, Section, Table, details, escape};
+use super::markup::{Cell, Section, Table, details};
 use super::{Column, Page, time};
 use crate::format::{fmt_count, fmt_share};
 
@@ -45,9 +46,8 @@ impl Tone {
 }
 
 /// A judgement in a word or two.
-pub fn pill(tone: Tone, text: &str) -> String {
-    let (class, mark) = (tone.class(), tone.mark());
-    format!("<span class=\"pill {class}\"><span aria-hidden=\"true\">{mark}</span> {}</span>", escape(text))
+pub fn pill(tone: Tone, text: &str) -> Markup {
+    html! { span.pill.(tone.class()) { span aria-hidden="true" { (tone.mark()) } " " (text) } }
 }
 
 /// What deadlines are counted for: a domain, a pool with tasks of its own, or a chain.
@@ -98,7 +98,7 @@ fn names(columns: &[Column]) -> Vec<String> {
 }
 
 /// Deadlines met or missed.
-pub fn measured(jobs: &JobStats) -> String {
+pub fn measured(jobs: &JobStats) -> Markup {
     match (jobs.due, jobs.missed) {
         (0, _) => pill(Tone::Plain, "no deadline"),
         (_, 0) => pill(Tone::Good, "met"),
@@ -115,7 +115,7 @@ fn counts<'a>(tasks: impl Iterator<Item = &'a Guarantee>) -> (usize, usize, usiz
     })
 }
 
-fn guaranteed(guarantees: &Guarantees, group: &str, has_deadlines: bool) -> String {
+fn guaranteed(guarantees: &Guarantees, group: &str, has_deadlines: bool) -> Markup {
     let of_group = guarantees.tasks.iter().filter(|task| task.parent == group);
     match counts(of_group.map(|task| &task.guarantee)) {
         (_, _, 0) if has_deadlines => pill(Tone::Warn, "not analysed"),
@@ -132,77 +132,87 @@ pub fn section(page: &Page<'_>) -> Section {
         [one] => single(one, page.guarantees),
         several => side_by_side(several, page.guarantees).upright(several.len()),
     };
-    Section::new("verdict", "Verdict", banner(page) + &table.html() + &warnings(page))
+    Section::new("verdict", "Verdict", html! { (banner(page)) (table) (warnings(page)) })
 }
 
-fn banner(page: &Page<'_>) -> String {
-    let (lead, rest, tone) = match page.columns {
-        [one] => sentence(&one.results),
-        several => {
-            let late = several.iter().filter(|column| total(&column.results).1 > 0).count();
-            let all = if several.len() == 2 { "both".to_owned() } else { format!("all {}", several.len()) };
-            let lead = match late {
-                0 => format!("Every deadline was met in {all} results"),
-                n if n == several.len() => format!("Deadlines were missed in {all} results"),
-                n => format!("Deadlines were missed in {n} of {} results", several.len()),
-            };
-            let met: Vec<&str> = several
-                .iter()
-                .filter(|column| total(&column.results).1 == 0)
-                .map(|column| column.label.as_str())
-                .collect();
-            let rest = match met.len() {
-                0 => String::new(),
-                n if n == several.len() => String::new(),
-                _ => format!("All met: {}.", met.join(", ")),
-            };
-            (lead, rest, if late == 0 { Tone::Good } else { Tone::Bad })
+/// The verdict in words.
+struct Sentence {
+    lead: String,
+    /// May be empty.
+    rest: String,
+    tone: Tone,
+}
+
+fn banner(page: &Page<'_>) -> Markup {
+    let Sentence { lead, rest, tone } = match page.columns {
+        [one] => of_one(&one.results),
+        several => of_several(several),
+    };
+    let guarantee = page.guarantees.map(|guarantees| of_analysis(guarantees, page.columns));
+    let tone = guarantee.as_ref().map_or(tone, |(_, of)| tone.max(*of));
+    // Met here, but not for certain, is still a check mark: the words say what is not certain.
+    let icon = if tone == Tone::Warn { "!" } else { tone.mark() };
+    html! {
+        div.banner.(tone.class()) {
+            span.icon aria-hidden="true" { (icon) }
+            div {
+                p.lead { (lead) }
+                @if !rest.is_empty() { p { (rest) } }
+                @if let Some((text, _)) = guarantee { p { (text) } }
+            }
+        }
+    }
+}
+
+fn of_several(columns: &[Column]) -> Sentence {
+    let (met, late): (Vec<&Column>, Vec<&Column>) =
+        columns.iter().partition(|column| total(&column.results).1 == 0);
+    let all = if columns.len() == 2 { "both".to_owned() } else { format!("all {}", columns.len()) };
+    let lead = match (met.len(), late.len()) {
+        (_, 0) => format!("Every deadline was met in {all} results"),
+        (0, _) => format!("Deadlines were missed in {all} results"),
+        (_, late) => format!("Deadlines were missed in {late} of {} results", columns.len()),
+    };
+    let rest = if met.is_empty() || late.is_empty() {
+        String::new()
+    } else {
+        let labels: Vec<&str> = met.iter().map(|column| column.label.as_str()).collect();
+        format!("All met: {}.", labels.join(", "))
+    };
+    Sentence { lead, rest, tone: if late.is_empty() { Tone::Good } else { Tone::Bad } }
+}
+
+/// What the analysis guarantees, and which of the deadlines in the results it does not cover.
+fn of_analysis(guarantees: &Guarantees, columns: &[Column]) -> (String, Tone) {
+    let (yes, no, all) = counts(guarantees.tasks.iter().map(|task| &task.guarantee));
+    let text = match all {
+        0 => "No task has a deadline to guarantee.".to_owned(),
+        _ if yes == all => {
+            format!("Analysis guarantees all {all} tasks, for every release pattern that the host permits.")
+        }
+        _ => {
+            let refuted = (no > 0).then(|| format!("refutes {no} with a counter-example"));
+            let undecided = (all > yes + no).then(|| format!("cannot decide {}", all - yes - no));
+            let rest: Vec<String> = refuted.into_iter().chain(undecided).collect();
+            format!(
+                "Analysis guarantees {yes} of {all} tasks for every release pattern that the host permits; \
+                 it {}.",
+                rest.join(" and ")
+            )
         }
     };
-    let guarantee = page.guarantees.map(|guarantees| {
-        let (yes, no, all) = counts(guarantees.tasks.iter().map(|task| &task.guarantee));
-        let text = match all {
-            0 => "No task has a deadline to guarantee.".to_owned(),
-            _ if yes == all => {
-                format!("Analysis guarantees all {all} tasks, for every release pattern that the host permits.")
-            }
-            _ => {
-                let refuted = (no > 0).then(|| format!("refutes {no} with a counter-example"));
-                let undecided = (all > yes + no).then(|| format!("cannot decide {}", all - yes - no));
-                let rest: Vec<String> = refuted.into_iter().chain(undecided).collect();
-                format!(
-                    "Analysis guarantees {yes} of {all} tasks for every release pattern that the host permits; it {}.",
-                    rest.join(" and ")
-                )
-            }
-        };
-        // Chains, and tasks that packets release, have deadlines too.
-        let mut left_out: Vec<String> = Vec::new();
-        for group in page.columns.iter().flat_map(|column| groups(&column.results)) {
-            let is_covered = guarantees.tasks.iter().any(|task| task.parent == group.name);
-            if group.jobs.due > 0 && !is_covered && !left_out.contains(&group.name) {
-                left_out.push(group.name);
-            }
+    // Chains, and tasks that packets release, have deadlines too.
+    let mut left_out: Vec<String> = Vec::new();
+    for group in columns.iter().flat_map(|column| groups(&column.results)) {
+        let is_covered = guarantees.tasks.iter().any(|task| task.parent == group.name);
+        if group.jobs.due > 0 && !is_covered && !left_out.contains(&group.name) {
+            left_out.push(group.name);
         }
-        match left_out.as_slice() {
-            [] => (text, if yes == all { Tone::Good } else { Tone::Warn }),
-            names => (format!("{text} It does not cover {}.", names.join(", ")), Tone::Warn),
-        }
-    });
-    let tone = guarantee.as_ref().map_or(tone, |(_, of)| tone.max(*of));
-    let mut out = format!(
-        "<div class=\"banner {}\"><span class=\"icon\" aria-hidden=\"true\">{}</span><div><p class=\"lead\">{}</p>",
-        tone.class(),
-        // Met here, but not for certain, is still a check mark: the words say what is not certain.
-        if tone == Tone::Warn { "!" } else { tone.mark() },
-        escape(&lead)
-    );
-    for text in
-        [Some(rest), guarantee.map(|(text, _)| text)].into_iter().flatten().filter(|text| !text.is_empty())
-    {
-        out += &format!("<p>{}</p>", escape(&text));
     }
-    out + "</div></div>\n"
+    match left_out.as_slice() {
+        [] => (text, if yes == all { Tone::Good } else { Tone::Warn }),
+        names => (format!("{text} It does not cover {}.", names.join(", ")), Tone::Warn),
+    }
 }
 
 /// Jobs due and missed over all tasks and chains.
@@ -214,22 +224,34 @@ fn total(results: &Results) -> (u64, u64) {
     })
 }
 
-fn sentence(results: &Results) -> (String, String, Tone) {
+fn of_one(results: &Results) -> Sentence {
     let (due, missed) = total(results);
     let runs = results.chains.iter().fold(0u64, |runs, chain| runs.saturating_add(chain.jobs.due));
     let of = match runs {
         0 => format!("{} jobs", fmt_count(due)),
         runs => format!("{} jobs and {} runs through chains", fmt_count(due - runs), fmt_count(runs)),
     };
+    let sentence = |lead: &str, rest: String, tone| Sentence { lead: lead.to_owned(), rest, tone };
     if due == 0 {
-        return ("No job was due".into(), "Nothing can be said about deadlines.".into(), Tone::Plain);
+        return sentence("No job was due", "Nothing can be said about deadlines.".into(), Tone::Plain);
     }
     if missed == 0 {
-        return ("Every deadline was met".into(), format!("{of} due, none missed."), Tone::Good);
+        return sentence("Every deadline was met", format!("{of} due, none missed."), Tone::Good);
     }
     let groups = groups(results);
     let judged = groups.iter().filter(|group| group.jobs.due > 0).count();
     let late = groups.iter().filter(|group| group.jobs.missed > 0).count();
+    let what = if runs > 0 { "domains and chains" } else { "domains" };
+    let lead = match judged {
+        1 => "Deadlines were missed".to_owned(),
+        _ => format!("{late} of {judged} {what} missed deadlines"),
+    };
+    let (missed, share) = (fmt_count(missed), fmt_share(missed, due));
+    sentence(&lead, format!("{missed} of {of} missed theirs ({share}).{}", worst(results)), Tone::Bad)
+}
+
+/// The task or chain with the greatest share of late jobs, as a sentence.
+fn worst(results: &Results) -> String {
     let tasks =
         results.tasks.iter().map(|task| (format!("{}/{}", task.parent, task.name), &task.jobs, "its jobs"));
     let chains = results.chains.iter().map(|chain| (chain_name(chain), &chain.jobs, "its runs"));
@@ -237,81 +259,70 @@ fn sentence(results: &Results) -> (String, String, Tone) {
         // The first of equals: `max_by` keeps the last.
         a.1.miss_ppm().cmp(&b.1.miss_ppm()).then(std::cmp::Ordering::Greater)
     });
-    let worst = worst.map_or_else(String::new, |(name, jobs, what)| {
+    worst.map_or_else(String::new, |(name, jobs, what)| {
         format!(" Worst: {name}, {} of {what}.", fmt_share(jobs.missed, jobs.due))
-    });
-    let what = if runs > 0 { "domains and chains" } else { "domains" };
-    let lead = match judged {
-        1 => "Deadlines were missed".to_owned(),
-        _ => format!("{late} of {judged} {what} missed deadlines"),
-    };
-    let rest = format!("{} of {of} missed theirs ({}).{worst}", fmt_count(missed), fmt_share(missed, due));
-    (lead, rest, Tone::Bad)
+    })
 }
 
 fn single(column: &Column, guarantees: Option<&Guarantees>) -> Table {
-    let mut table = Table::new("Verdict by domain", &["Domain", "Measured"]);
-    if guarantees.is_some() {
-        table.columns.push("Analysis".into());
-    }
-    let numbers = [">Jobs due", ">Missed", ">Response p99", ">Longest", ">Processor time"];
-    table.columns.extend(numbers.map(String::from));
+    let mut table = Table::new("Verdict by domain", "Domain", &["Measured"]);
+    let analysis = guarantees.map(|_| "Analysis");
+    let numbers = ["Jobs due", "Missed", "Response p99", "Longest", "Processor time"];
+    analysis.into_iter().chain(numbers).for_each(|name| table.column(name));
     let results = &column.results;
     let whole = results.duration_ns.saturating_mul(results.runs.into());
     for group in groups(results) {
-        let mut row = vec![Cell::text(group.name.clone()), Cell::Markup(measured(&group.jobs))];
-        row.extend(guarantees.map(|all| Cell::Markup(guaranteed(all, &group.name, group.jobs.due > 0))));
+        let mut row = vec![Cell::text(measured(&group.jobs))];
+        row.extend(guarantees.map(|all| Cell::text(guaranteed(all, &group.name, group.jobs.due > 0))));
         let response = &group.jobs.response;
         let latency = |ns: u64| if response.count() == 0 { "-".into() } else { time(ns) };
-        row.extend([
-            Cell::number(fmt_count(group.jobs.due)),
-            Cell::number(fmt_count(group.jobs.missed)),
-            Cell::number(latency(response.quantile_ppm(990_000).as_ns())),
-            Cell::number(latency(response.max().as_ns())),
-            Cell::number(group.cpu_time_ns.map_or("-".into(), |time| fmt_share(time, whole))),
-        ]);
-        table.rows.push(row);
+        row.extend(
+            [
+                fmt_count(group.jobs.due),
+                fmt_count(group.jobs.missed),
+                latency(response.quantile_ppm(990_000).as_ns()),
+                latency(response.max().as_ns()),
+                group.cpu_time_ns.map_or("-".into(), |time| fmt_share(time, whole)),
+            ]
+            .map(Cell::number),
+        );
+        table.row(group.name, row);
     }
     table
 }
 
 fn side_by_side(columns: &[Column], guarantees: Option<&Guarantees>) -> Table {
-    let mut table = Table::new("Verdict by domain and result", &["Domain"]);
-    table.columns.extend(columns.iter().map(|column| column.label.clone()));
+    let mut table = Table::new("Verdict by domain and result", "Domain", &[]);
+    columns.iter().for_each(|column| table.column(&column.label));
     if guarantees.is_some() {
-        table.columns.push("Analysis".into());
+        table.column("Analysis");
     }
     let all: Vec<Vec<Group>> = columns.iter().map(|column| groups(&column.results)).collect();
     let is_judged = |name: &str| all.iter().flatten().any(|group| group.name == name && group.jobs.due > 0);
     for name in names(columns) {
-        let mut row = vec![Cell::text(name.clone())];
-        for groups in &all {
-            let group = groups.iter().find(|group| group.name == name);
-            row.push(Cell::Markup(
-                group.map_or_else(|| pill(Tone::Plain, "not there"), |g| measured(&g.jobs)),
-            ));
-        }
-        row.extend(guarantees.map(|all| Cell::Markup(guaranteed(all, &name, is_judged(&name)))));
-        table.rows.push(row);
+        let of_column = |groups: &Vec<Group>| match groups.iter().find(|group| group.name == name) {
+            Some(group) => measured(&group.jobs),
+            None => pill(Tone::Plain, "not there"),
+        };
+        let measured = all.iter().map(of_column);
+        let guaranteed = guarantees.map(|all| guaranteed(all, &name, is_judged(&name)));
+        let cells: Vec<Cell> = measured.chain(guaranteed).map(Cell::text).collect();
+        table.row(name, cells);
     }
     table
 }
 
-fn warnings(page: &Page<'_>) -> String {
-    let Some(guarantees) = page.guarantees.filter(|guarantees| !guarantees.warnings.is_empty()) else {
-        return String::new();
-    };
-    let items: String = guarantees
-        .warnings
-        .iter()
-        .map(|warning| {
-            format!("<li><strong>{}</strong>: {}</li>", escape(&warning.about), escape(&warning.text))
-        })
-        .collect();
+fn warnings(page: &Page<'_>) -> Markup {
+    let warnings = page.guarantees.map_or(&[][..], |guarantees| &guarantees.warnings);
     let title = "What to know about this host";
-    let list = format!("<ul class=\"notes\">{items}</ul>\n");
-    match guarantees.warnings.len() {
-        ..=WARNINGS_MAX => format!("<h3>{title}</h3>\n{list}"),
-        n => details(&format!("{title} ({n})"), &list),
+    let list = html! {
+        ul.notes {
+            @for warning in warnings { li { strong { (warning.about) } ": " (warning.text) } }
+        }
+    };
+    match warnings.len() {
+        0 => html! {},
+        ..=WARNINGS_MAX => html! { h3 { (title) } (list) },
+        n => details(&format!("{title} ({n})"), list),
     }
 }

@@ -1,9 +1,10 @@
 //! What was run: everything that is needed to run it again.
 
+use maud::{Markup, html};
 use punctual_model::Results;
-use punctual_model::results::Source;
+use punctual_model::results::{PoolResult, Source};
 
-use super::markup::{Cell, Section, Table, escape};
+use super::markup::{Cell, Section, Table};
 use super::{Page, time};
 use crate::format::fmt_count;
 
@@ -44,59 +45,59 @@ pub fn section(page: &Page<'_>) -> Section {
     // One host's name is the page's title.
     let is_one_host = page.columns.iter().all(|column| column.results.host == page.columns[0].results.host);
     let host = (!is_one_host).then_some("Host");
-    let columns: Vec<&str> = ["Result", "How"]
-        .into_iter()
-        .chain(host)
-        .chain(["Pools", ">Length", ">Seed", ">Events", "Version"])
-        .collect();
-    let mut table = Table::new("What was run", &columns);
+    let columns: Vec<&str> =
+        ["How"].into_iter().chain(host).chain(["Pools", "Length", "Seed", "Events", "Version"]).collect();
+    let mut table = Table::new("What was run", "Result", &columns);
     for column in page.columns {
         let results = &column.results;
-        let pools: Vec<String> = results
-            .pools
-            .iter()
-            .map(|pool| {
-                let plural = if pool.processors == 1 { "" } else { "s" };
-                let of = escape(&pool.policy);
-                format!(
-                    "{}: <strong>{of}</strong> on {} processor{plural}",
-                    escape(&pool.name),
-                    pool.processors
-                )
-            })
-            .collect();
         let length = match results.runs {
             1 => time(results.duration_ns),
             runs => format!("{} x {}", fmt_count(runs.into()), time(results.duration_ns)),
         };
-        let how = match results.source {
-            Source::Simulation => format!("simulated, {} processors", results.processors.len()),
-            Source::Live => match &results.machine {
-                Some(machine) => format!("live on {machine}"),
-                None => format!("live, {} processors", results.processors.len()),
-            },
-        };
-        let mut row = vec![Cell::text(column.label.clone()), Cell::text(how)];
-        row.extend(host.map(|_| Cell::text(results.host.clone())));
+        let mut row = vec![Cell::text(how(results))];
+        row.extend(host.map(|_| Cell::text(&results.host)));
         row.extend([
-            Cell::Markup(pools.join("<br>")),
+            Cell::text(pools(&results.pools)),
             Cell::number(length),
-            Cell::number(results.seed.to_string()),
+            Cell::number(results.seed),
             Cell::number(fmt_count(results.events)),
-            Cell::text(results.program.clone()),
+            Cell::text(&results.program),
         ]);
-        table.rows.push(row);
+        table.row(&column.label, row);
     }
-    let mut notes: Vec<String> = Vec::new();
-    if page.columns.iter().any(|column| column.results.source == Source::Simulation) {
-        let text =
-            "The same host file, seed and version of Punctual give the same simulation again, to the byte.";
-        notes.push(text.into());
+    let is_simulated = page.columns.iter().any(|column| column.results.source == Source::Simulation);
+    let body = html! {
+        (table)
+        p.note {
+            @if is_simulated {
+                "The same host file, seed and version of Punctual give the same simulation again, to the \
+                 byte."
+            }
+            @if let Some((label, timeline)) = page.timeline {
+                " The timeline shows " (time(timeline.from_ns)) " to " (time(timeline.to_ns))
+                " of " (label) "."
+            }
+        }
+    };
+    Section::new("run", "What was run", body).called("Run")
+}
+
+fn how(results: &Results) -> String {
+    let processors = results.processors.len();
+    match (results.source, &results.machine) {
+        (Source::Simulation, _) => format!("simulated, {processors} processors"),
+        (Source::Live, Some(machine)) => format!("live on {machine}"),
+        (Source::Live, None) => format!("live, {processors} processors"),
     }
-    if let Some((label, timeline)) = page.timeline {
-        let (from, to) = (time(timeline.from_ns), time(timeline.to_ns));
-        notes.push(format!("The timeline shows {from} to {to} of {}.", escape(label)));
+}
+
+/// A line for each pool.
+fn pools(pools: &[PoolResult]) -> Markup {
+    html! {
+        @for (i, pool) in pools.iter().enumerate() {
+            @if i > 0 { br; }
+            (pool.name) ": " strong { (pool.policy) } " on " (pool.processors) " processor"
+            @if pool.processors != 1 { "s" }
+        }
     }
-    let note = format!("<p class=\"note\">{}</p>\n", notes.join(" "));
-    Section::new("run", "What was run", table.html() + &note).called("Run")
 }
