@@ -5,9 +5,9 @@
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use punctual_model::file::{Overrides, parse};
+use punctual_model::file::{Errors, Overrides, parse};
 use punctual_model::host::{Arrival, Parent, Work};
-use punctual_model::import::{Errors, Format, Imported, Settings, import};
+use punctual_model::import::{Format, Imported, Settings, import};
 use punctual_model::index::PoolIx;
 use punctual_sched::{Duration, registry};
 

@@ -1,64 +1,26 @@
-//! What is wrong with a host file, where, and what was expected.
-
-use std::fmt;
-use std::ops::Range;
+//! What is wrong with a file, where, and what was expected.
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use serde::Serialize;
 
+use super::source::{Origin, Place, Source};
+
 /// Errors shown at most; the rest is only counted.
 const SHOWN_MAX: usize = 40;
 
-/// Where a text comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
-    /// The host file of this name.
-    File(String),
-    /// A host file of this name that could not be read: there is no text to show.
-    Unreadable(String),
-    /// A command-line option that changed the file.
-    Option(&'static str),
-}
-
-/// A text that was read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Source {
-    pub(crate) origin: Origin,
-    pub(crate) text: String,
-}
-
-/// A range of bytes in a [`Source`]; the file is number 0.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Place {
-    pub(crate) source: usize,
-    pub(crate) start: usize,
-    pub(crate) end: usize,
-}
-
-impl Place {
-    pub(crate) fn new(source: usize, range: Range<usize>) -> Self {
-        Place { source, start: range.start, end: range.end }
-    }
-
-    /// The beginning of the file: for what is missing altogether.
-    pub(crate) fn top() -> Self {
-        Place::new(0, 0..0)
-    }
-}
-
 /// One error before it is placed in its text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Problem {
-    pub(crate) place: Place,
-    pub(crate) message: String,
-    pub(crate) expected: String,
-    pub(crate) nearest: Option<String>,
+struct Error {
+    place: Place,
+    message: String,
+    expected: String,
+    nearest: Option<String>,
 }
 
-/// One error of a host file, for machines.
+/// One error of a file, for machines.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ErrorRecord {
-    /// The host file; `None` when a command-line option is at fault.
+    /// The file; `None` when a command-line option is at fault.
     pub file: Option<String>,
     /// The command-line option at fault, without its value.
     pub option: Option<&'static str>,
@@ -76,55 +38,90 @@ pub struct ErrorRecord {
     pub nearest: Option<String>,
 }
 
-/// Everything that is wrong with a host file and the options that changed it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Everything that is wrong with the files that were read and the options that changed them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.render(false).trim_end())]
 pub struct Errors {
     sources: Vec<Source>,
-    problems: Vec<Problem>,
+    list: Vec<Error>,
 }
 
 impl Errors {
-    /// Sorted by place, each once.
-    pub(crate) fn new(sources: Vec<Source>, mut problems: Vec<Problem>) -> Self {
-        problems.sort();
-        problems.dedup();
-        Errors { sources, problems }
+    /// None yet, in a file's text.
+    pub(crate) fn in_file(name: &str, text: impl Into<String>) -> Self {
+        let mut errors = Errors::default();
+        errors.add_source(Source::new(Origin::File(name.into()), text.into()));
+        errors
     }
 
-    /// A file that could not be read at all.
+    /// The only one: a file could not be read at all.
     pub(crate) fn unreadable(file: &str, message: String, expected: &str) -> Self {
-        let source = Source { origin: Origin::Unreadable(file.into()), text: String::new() };
-        let problem = Problem { place: Place::top(), message, expected: expected.into(), nearest: None };
-        Errors { sources: vec![source], problems: vec![problem] }
+        let mut errors = Errors::default();
+        errors.add_source(Source::new(Origin::Unreadable(file.into()), String::new()));
+        errors.add(Place::TOP, message, expected);
+        errors
     }
 
-    /// How many there are, at least one.
+    /// Adds a text that errors can point into and returns its number.
+    pub(crate) fn add_source(&mut self, source: Source) -> usize {
+        self.sources.push(source);
+        self.sources.len() - 1
+    }
+
+    /// The texts in the order in which they were added.
+    pub(crate) fn sources(&self) -> &[Source] {
+        &self.sources
+    }
+
+    pub(crate) fn add(&mut self, place: Place, message: impl Into<String>, expected: impl Into<String>) {
+        self.add_nearest(place, message, expected, None);
+    }
+
+    /// Adds an error about a name; `nearest` is a valid one that was probably meant.
+    pub(crate) fn add_nearest(
+        &mut self,
+        place: Place,
+        message: impl Into<String>,
+        expected: impl Into<String>,
+        nearest: Option<String>,
+    ) {
+        let (message, expected) = (message.into(), expected.into());
+        self.list.push(Error { place, message, expected, nearest });
+    }
+
+    /// Sorted by place, each once.
+    pub(crate) fn sorted(mut self) -> Self {
+        self.list.sort();
+        self.list.dedup();
+        self
+    }
+
+    /// How many there are.
     pub fn count(&self) -> usize {
-        self.problems.len()
+        self.list.len()
     }
 
-    /// The errors for machines, in the order of the file.
+    /// The errors for machines, in the order of the files.
     pub fn records(&self) -> Vec<ErrorRecord> {
-        self.problems.iter().map(|p| self.record(p)).collect()
+        self.list.iter().map(|error| self.record(error)).collect()
     }
 
-    fn record(&self, problem: &Problem) -> ErrorRecord {
-        let Source { origin, text } = &self.sources[problem.place.source];
-        let before = &text[..problem.place.start];
-        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-        let (file, option) = match origin {
-            Origin::File(name) | Origin::Unreadable(name) => (Some(name.clone()), None),
-            Origin::Option(flag) => (None, Some(*flag)),
+    fn record(&self, error: &Error) -> ErrorRecord {
+        let source = &self.sources[error.place.source];
+        let (line, column) = source.line_and_column(error.place.start);
+        let option = match source.origin {
+            Origin::Option(flag) => Some(flag),
+            Origin::File(_) | Origin::Unreadable(_) => None,
         };
         ErrorRecord {
-            file,
+            file: source.file_name().map(String::from),
             option,
-            line: before.bytes().filter(|&b| b == b'\n').count() + 1,
-            column: before[line_start..].chars().count() + 1,
-            text: text[problem.place.start..problem.place.end].to_string(),
-            message: problem.message.clone(),
-            expected: problem.expected.clone(),
-            nearest: problem.nearest.clone(),
+            line,
+            column,
+            text: source.text[error.place.start..error.place.end].to_string(),
+            message: error.message.clone(),
+            expected: error.expected.clone(),
+            nearest: error.nearest.clone(),
         }
     }
 
@@ -133,11 +130,11 @@ impl Errors {
     pub fn render(&self, colour: bool) -> String {
         let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
         let mut out = String::new();
-        for problem in self.problems.iter().take(SHOWN_MAX) {
-            out.push_str(&self.render_one(problem, &renderer));
+        for error in self.list.iter().take(SHOWN_MAX) {
+            out.push_str(&self.render_one(error, &renderer));
             out.push_str("\n\n");
         }
-        match self.problems.len() {
+        match self.list.len() {
             1 => out.truncate(out.len() - 1),
             n if n > SHOWN_MAX => out.push_str(&format!("{n} errors, the first {SHOWN_MAX} shown\n")),
             n => out.push_str(&format!("{n} errors\n")),
@@ -145,85 +142,24 @@ impl Errors {
         out
     }
 
-    fn render_one(&self, problem: &Problem, renderer: &Renderer) -> String {
-        let Source { origin, text } = &self.sources[problem.place.source];
+    fn render_one(&self, error: &Error, renderer: &Renderer) -> String {
+        let Source { origin, text, .. } = &self.sources[error.place.source];
         let path = match origin {
             Origin::File(name) => name.as_str(),
             Origin::Option(_) => "command line",
             Origin::Unreadable(_) => {
-                let title = Level::ERROR.primary_title(problem.message.as_str());
+                let title = Level::ERROR.primary_title(error.message.as_str());
                 return renderer.render(&[annotate_snippets::Group::with_title(title)]);
             }
         };
-        let range = problem.place.start..problem.place.end;
-        let mark = AnnotationKind::Primary.span(range).label(problem.expected.as_str());
+        let range = error.place.start..error.place.end;
+        let mark = AnnotationKind::Primary.span(range).label(error.expected.as_str());
         let mut group = Level::ERROR
-            .primary_title(problem.message.as_str())
+            .primary_title(error.message.as_str())
             .element(Snippet::source(text.as_str()).path(path).annotation(mark));
-        if let Some(nearest) = &problem.nearest {
+        if let Some(nearest) = &error.nearest {
             group = group.element(Level::HELP.message(format!("did you mean `{nearest}`?")));
         }
         renderer.render(&[group])
-    }
-}
-
-impl fmt::Display for Errors {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.render(false).trim_end())
-    }
-}
-
-impl std::error::Error for Errors {}
-
-/// Words that other tools use for a key.
-const SYNONYMS: [(&str, &str); 8] = [
-    ("wcet", "cost"),
-    ("execution_time", "cost"),
-    ("interarrival", "separation"),
-    ("cores", "processors"),
-    ("cpus", "processors"),
-    ("pcpus", "processors"),
-    ("scheduler", "policy"),
-    ("slice", "budget"),
-];
-
-/// The name among `valid` that `given` was probably meant to be: few typing errors away (insertions,
-/// deletions, replacements, swaps; at most a third of its length), a part of it, or another tool's word for
-/// it.
-pub(crate) fn nearest<'a>(given: &str, valid: impl IntoIterator<Item = &'a str>) -> Option<String> {
-    // Longer texts are not names; comparing them would cost the square of their length.
-    if given.len() > 64 {
-        return None;
-    }
-    let folded = given.to_lowercase().replace([' ', '-'], "_");
-    let distance = |name: &str| {
-        let name = name.replace('-', "_");
-        let typed = strsim::damerau_levenshtein(&folded, &name);
-        let part = folded.len() >= 3 && (name.contains(&folded) || folded.starts_with(&name));
-        let synonym = SYNONYMS.contains(&(folded.as_str(), name.as_str()));
-        if part || synonym { typed.min(1) } else { typed }
-    };
-    let allowed = (folded.chars().count() / 3).max(1);
-    valid
-        .into_iter()
-        .filter(|name| *name != given)
-        .map(|name| (distance(name), name))
-        .min_by_key(|(d, _)| *d)
-        .filter(|(d, _)| *d <= allowed)
-        .map(|(_, name)| name.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_nearest_name_is_found_through_typing_errors_and_abbreviations() {
-        let names = ["budget", "period", "priority", "cap_percent"];
-        assert_eq!(nearest("bugdet", names).as_deref(), Some("budget"));
-        assert_eq!(nearest("Period", names).as_deref(), Some("period"));
-        assert_eq!(nearest("cap", names).as_deref(), Some("cap_percent"));
-        assert_eq!(nearest("slice", names).as_deref(), Some("budget"));
-        assert_eq!(nearest("colour", names), None);
     }
 }

@@ -97,7 +97,7 @@ pub(crate) enum OptionTables {
 
 /// Something with options: a policy or a discipline.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Optioned {
+pub(crate) struct OptionOwner {
     /// "policy" or "discipline".
     pub(crate) what: &'static str,
     pub(crate) name: &'static str,
@@ -105,25 +105,25 @@ pub(crate) struct Optioned {
     pub(crate) options: &'static [ParamInfo],
 }
 
-impl From<&PolicyInfo> for Optioned {
+impl From<&PolicyInfo> for OptionOwner {
     fn from(info: &PolicyInfo) -> Self {
-        Optioned { what: "policy", name: info.name, summary: info.summary, options: info.options }
+        OptionOwner { what: "policy", name: info.name, summary: info.summary, options: info.options }
     }
 }
 
-impl From<&DisciplineInfo> for Optioned {
+impl From<&DisciplineInfo> for OptionOwner {
     fn from(info: &DisciplineInfo) -> Self {
-        Optioned { what: "discipline", name: info.name, summary: info.summary, options: info.options }
+        OptionOwner { what: "discipline", name: info.name, summary: info.summary, options: info.options }
     }
 }
 
 impl OptionTables {
     /// What may have a table.
-    pub(crate) fn all(self) -> Vec<Optioned> {
+    pub(crate) fn all(self) -> Vec<OptionOwner> {
         match self {
             OptionTables::None => Vec::new(),
-            OptionTables::Policies => registry::policies().iter().map(Optioned::from).collect(),
-            OptionTables::Disciplines => disciplines().iter().map(Optioned::from).collect(),
+            OptionTables::Policies => registry::policies().iter().map(OptionOwner::from).collect(),
+            OptionTables::Disciplines => disciplines().iter().map(OptionOwner::from).collect(),
         }
     }
 }

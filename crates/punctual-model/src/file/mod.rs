@@ -3,17 +3,20 @@
 //! The format is described in `docs/host-file.md`, which is generated from the same tables of keys that the
 //! parser reads.
 
-mod error;
-mod fields;
+pub(crate) mod entry;
+pub(crate) mod error;
 mod host;
 mod key;
 mod limits;
 mod live;
+mod nearest;
 mod network;
 mod options;
 mod overrides;
 mod quantity;
 mod schema;
+mod section;
+pub(crate) mod source;
 mod tree;
 mod writer;
 
@@ -21,6 +24,10 @@ use std::io::Read;
 use std::path::Path;
 
 use toml::de::DeTable;
+
+use crate::host::Host;
+use entry::shorten;
+use source::Place;
 
 pub use error::{ErrorRecord, Errors};
 pub use host::write::to_toml;
@@ -43,10 +50,6 @@ pub fn parse_duration(text: &str) -> Result<punctual_sched::Duration, String> {
 pub fn parse_percent(text: &str) -> Result<u64, String> {
     quantity::percent(text)
 }
-
-use crate::host::Host;
-use error::{Origin, Place, Source};
-use fields::{Problems, shorten};
 
 /// A host file is at most this long.
 const BYTES_MAX: u64 = 16 << 20;
@@ -86,22 +89,21 @@ pub fn parse_bytes(bytes: &[u8], file_name: &str, overrides: &Overrides) -> Resu
 /// # Errors
 /// All that is wrong with it.
 pub fn parse(text: &str, file_name: &str, overrides: &Overrides) -> Result<Host, Errors> {
-    let mut problems = Problems::default();
-    let mut sources = vec![Source { origin: Origin::File(file_name.into()), text: text.into() }];
+    let mut errors = Errors::in_file(file_name, text);
     let (document, syntax_errors) = DeTable::parse_recoverable(text);
     for e in &syntax_errors {
-        let place = Place::new(0, on_boundaries(text, e.span().unwrap_or(0..0)));
-        let (message, expected) = syntax_error(e.message(), &text[place.start..place.end]);
-        problems.add(&place, format!("this is not TOML: {message}"), expected);
+        let range = errors.sources()[0].whole_characters(e.span().unwrap_or(0..0));
+        let (message, expected) = syntax_error(e.message(), &text[range.clone()]);
+        errors.add(Place::new(0, range), format!("this is not TOML: {message}"), expected);
     }
     if !syntax_errors.is_empty() {
-        return Err(Errors::new(sources, problems.list));
+        return Err(errors.sorted());
     }
     let mut root = tree::table(document.into_inner(), 0, 0);
-    overrides.apply(&mut root, &mut sources, &mut problems);
-    match host::read::host(&root, file_name, &mut problems) {
-        Some(host) if problems.list.is_empty() => Ok(host),
-        _ => Err(Errors::new(sources, problems.list)),
+    overrides.apply(&mut root, &mut errors);
+    match host::read::host(&root, file_name, &mut errors) {
+        Some(host) if errors.count() == 0 => Ok(host),
+        _ => Err(errors.sorted()),
     }
 }
 
@@ -118,18 +120,11 @@ fn syntax_error<'a>(message: &'a str, text: &str) -> (&'a str, String) {
     }
 }
 
-/// `range` widened to whole characters of `text`.
-fn on_boundaries(text: &str, range: std::ops::Range<usize>) -> std::ops::Range<usize> {
-    let start = text.floor_char_boundary(range.start.min(text.len()));
-    start..text.ceil_char_boundary(range.end.clamp(start, text.len()))
-}
-
 /// An error that shows the first byte that is no UTF-8 in the text made readable.
 fn not_utf8(bytes: &[u8], valid: usize, file_name: &str) -> Errors {
-    let text = String::from_utf8_lossy(bytes).into_owned();
-    let mut problems = Problems::default();
+    let mut errors = Errors::in_file(file_name, String::from_utf8_lossy(bytes));
     let end = valid + '\u{fffd}'.len_utf8();
     let message = format!("byte 0x{:02x} is not UTF-8", bytes[valid]);
-    problems.add(&Place::new(0, valid..end), message, "expected a text file in UTF-8");
-    Errors::new(vec![Source { origin: Origin::File(file_name.into()), text }], problems.list)
+    errors.add(Place::new(0, valid..end), message, "expected a text file in UTF-8");
+    errors
 }

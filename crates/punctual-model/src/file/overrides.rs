@@ -2,8 +2,10 @@
 
 use toml::de::DeValue;
 
-use super::error::{Origin, Place, Source, nearest};
-use super::fields::{Problems, shorten};
+use super::entry::shorten;
+use super::error::Errors;
+use super::nearest::nearest;
+use super::source::{Origin, Place, Source};
 use super::tree::{self, Entry, Node, Table, Value};
 
 /// Changes to a host file, applied in this order: policy, set, seed, duration.
@@ -28,7 +30,7 @@ const DEPTH_MAX: usize = 16;
 
 impl Overrides {
     /// Changes `root`. Every option becomes a text that errors can point into.
-    pub(crate) fn apply(&self, root: &mut Table, sources: &mut Vec<Source>, problems: &mut Problems) {
+    pub(crate) fn apply(&self, root: &mut Table, errors: &mut Errors) {
         for part in self.policy.iter().flat_map(|p| p.split(',')) {
             let (pool, policy) = part.split_once('=').unwrap_or(("*", part));
             let text = format!("--policy {part}");
@@ -36,22 +38,22 @@ impl Overrides {
             let path =
                 [("pool", 9..9 + pool.len()), (pool, 9..9 + pool.len()), ("policy", value_at..text.len())];
             let path = path.map(|(name, range)| (name.to_string(), range)).to_vec();
-            Change::new(sources, "--policy", text, path, value_at, true).apply(root, problems);
+            Change::new(errors, "--policy", text, path, value_at, true).apply(root, errors);
         }
         for set in &self.set {
             match set_path(set) {
                 Some((path, value_at)) => {
-                    Change::new(sources, "--set", format!("--set {set}"), path, value_at, false)
-                        .apply(root, problems);
+                    Change::new(errors, "--set", format!("--set {set}"), path, value_at, false)
+                        .apply(root, errors);
                 }
-                None => malformed(set, sources, problems),
+                None => malformed(set, errors),
             }
         }
         if let Some(seed) = self.seed {
-            top_level(sources, "--seed", "seed", &seed.to_string(), false).apply(root, problems);
+            top_level(errors, "--seed", "seed", &seed.to_string(), false).apply(root, errors);
         }
         if let Some(duration) = &self.duration {
-            top_level(sources, "--duration", "duration", duration, true).apply(root, problems);
+            top_level(errors, "--duration", "duration", duration, true).apply(root, errors);
         }
     }
 }
@@ -75,17 +77,17 @@ fn set_path(set: &str) -> Option<(Path, usize)> {
     Some((keys, "--set ".len() + path.len() + 1))
 }
 
-fn malformed(set: &str, sources: &mut Vec<Source>, problems: &mut Problems) {
+fn malformed(set: &str, errors: &mut Errors) {
     let text = format!("--set {set}");
-    let place = Place::new(sources.len(), 6..text.len());
-    sources.push(Source { origin: Origin::Option("--set"), text });
-    problems.add(&place, "--set needs a key and a value", "expected for example domain.video.budget=3ms");
+    let range = 6..text.len();
+    let place = Place::new(errors.add_source(Source::new(Origin::Option("--set"), text)), range);
+    errors.add(place, "--set needs a key and a value", "expected for example domain.video.budget=3ms");
 }
 
-fn top_level(sources: &mut Vec<Source>, flag: &'static str, key: &str, value: &str, word: bool) -> Change {
+fn top_level(errors: &mut Errors, flag: &'static str, key: &str, value: &str, word: bool) -> Change {
     let text = format!("{flag} {value}");
     let path = vec![(key.to_string(), 0..flag.len())];
-    Change::new(sources, flag, text, path, flag.len() + 1, word)
+    Change::new(errors, flag, text, path, flag.len() + 1, word)
 }
 
 /// One value for one path, `*` standing for every table.
@@ -98,41 +100,40 @@ struct Change {
 impl Change {
     /// The value is the rest of `text` from byte `value_at`: a TOML value unless it is a plain `word`.
     fn new(
-        sources: &mut Vec<Source>,
+        errors: &mut Errors,
         flag: &'static str,
         text: String,
         path: Path,
         value_at: usize,
         word: bool,
     ) -> Self {
-        let source = sources.len();
+        let source = errors.add_source(Source::new(Origin::Option(flag), text.clone()));
         let raw = text[value_at..].trim();
         let value_at = text.len() - text[value_at..].trim_start().len();
         let place = Place::new(source, value_at..value_at + raw.len());
-        let string = || Node { place: place.clone(), value: Value::Text(raw.into()) };
+        let string = || Node { place, value: Value::Text(raw.into()) };
         let node = match DeValue::parse(raw) {
             Ok(value) if !word => tree::node(value, source, value_at),
             _ => string(),
         };
         let node = if matches!(node.value, Value::Datetime) { string() } else { node };
-        sources.push(Source { origin: Origin::Option(flag), text });
         Change { source, path, node }
     }
 
-    fn apply(&self, root: &mut Table, problems: &mut Problems) {
-        let before = problems.list.len();
-        if !self.descend(root, 0, false, problems) && problems.list.len() == before {
+    fn apply(&self, root: &mut Table, errors: &mut Errors) {
+        let before = errors.count();
+        if !self.descend(root, 0, false, errors) && errors.count() == before {
             let whole = Place::new(self.source, self.path[0].1.start..self.path[self.path.len() - 1].1.end);
-            problems.add(&whole, "nothing in the host file matches", "expected a path to some table's key");
+            errors.add(whole, "nothing in the host file matches", "expected a path to some table's key");
         }
     }
 
     /// Applies the path from key number `depth` on and says whether anything changed. What is missing is no
     /// error below a `*` (`wild`), which may match elsewhere. Recursion is as deep as the path is long.
-    fn descend(&self, table: &mut Table, depth: usize, wild: bool, problems: &mut Problems) -> bool {
+    fn descend(&self, table: &mut Table, depth: usize, wild: bool, errors: &mut Errors) -> bool {
         let (name, range) = &self.path[depth];
         if name == "*" {
-            let enter = |entry| self.enter(entry, depth, true, problems);
+            let enter = |entry| self.enter(entry, depth, true, errors);
             return table.entries.iter_mut().map(enter).fold(false, |any, changed| any | changed);
         }
         let place = Place::new(self.source, range.clone());
@@ -140,17 +141,17 @@ impl Change {
             let named = depth > 0 && COLLECTIONS.contains(&self.path[depth - 1].0.as_str());
             if named || depth + 1 < self.path.len() && COLLECTIONS.contains(&name.as_str()) {
                 if !wild {
-                    self.no_such(table, named, &place, depth, problems);
+                    self.no_such(table, named, place, depth, errors);
                 }
                 return false;
             }
-            let node = Node { place: place.clone(), value: Value::Table(Table::default()) };
+            let node = Node { place, value: Value::Table(Table::default()) };
             table.entries.push(Entry { key: name.clone(), key_place: place, node });
         }
-        table.get_mut(name).is_some_and(|entry| self.enter(entry, depth, wild, problems))
+        table.get_mut(name).is_some_and(|entry| self.enter(entry, depth, wild, errors))
     }
 
-    fn enter(&self, entry: &mut Entry, depth: usize, wild: bool, problems: &mut Problems) -> bool {
+    fn enter(&self, entry: &mut Entry, depth: usize, wild: bool, errors: &mut Errors) -> bool {
         let place = Place::new(self.source, self.path[depth].1.clone());
         if depth + 1 == self.path.len() {
             entry.node = self.node.clone();
@@ -158,15 +159,15 @@ impl Change {
             return true;
         }
         if let Value::Table(inner) = &mut entry.node.value {
-            return self.descend(inner, depth + 1, wild, problems);
+            return self.descend(inner, depth + 1, wild, errors);
         }
         let message = format!("`{}` is {} in the host file", shorten(&entry.key), entry.node.value.kind());
-        problems.add(&place, message, "expected the name of a table");
+        errors.add(place, message, "expected the name of a table");
         false
     }
 
     /// The path names a pool, domain or task that the file does not have; or, not even one of them is there.
-    fn no_such(&self, table: &Table, named: bool, place: &Place, depth: usize, problems: &mut Problems) {
+    fn no_such(&self, table: &Table, named: bool, place: Place, depth: usize, errors: &mut Errors) {
         let what = &self.path[if named { depth - 1 } else { depth }].0;
         let names: Vec<&str> =
             if named { table.entries.iter().map(|e| e.key.as_str()).collect() } else { vec![] };
@@ -177,6 +178,6 @@ impl Change {
         let name = shorten(&self.path[depth].0);
         let message =
             if named { format!("there is no {what} `{name}`") } else { format!("there is no {what}") };
-        problems.add_nearest(place, message, expected, nearest(&self.path[depth].0, names));
+        errors.add_nearest(place, message, expected, nearest(&self.path[depth].0, names));
     }
 }

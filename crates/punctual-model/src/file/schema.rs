@@ -8,7 +8,7 @@ use punctual_sched::registry::{self, ParamInfo, ParamKind, PolicyInfo};
 use serde_json::{Map, Value, json};
 
 use super::host::keys::{COST, ROOT};
-use super::key::{KeyInfo, Kind, OptionTables, Optioned, TableInfo};
+use super::key::{KeyInfo, Kind, OptionOwner, OptionTables, TableInfo};
 use super::limits::STEPS_MAX;
 use super::quantity::{self, Share, show_percent};
 
@@ -144,7 +144,7 @@ fn reference(name: &str) -> String {
     format!("#/definitions/{}", name.replace(' ', "%20").replace('{', "%7B").replace('}', "%7D"))
 }
 
-fn options_name(of: Optioned) -> String {
+fn options_name(of: OptionOwner) -> String {
     format!("options of {}", of.name)
 }
 
@@ -175,7 +175,7 @@ fn guest() -> Value {
 }
 
 /// A table of a policy's or discipline's options, with its own name as `policy` if given.
-fn options(of: Optioned, named: Option<&str>) -> Value {
+fn options(of: OptionOwner, named: Option<&str>) -> Value {
     let mut properties = Map::new();
     for option in of.options {
         properties.insert(option.name.into(), option_schema(option));

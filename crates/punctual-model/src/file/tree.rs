@@ -1,12 +1,11 @@
 //! The document as a tree in which every key and value knows where it was written, in the file or in a
 //! command-line option.
 
+use super::source::Place;
 use std::borrow::Cow;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-
-use super::error::Place;
 
 /// A value.
 #[derive(Clone, Debug)]

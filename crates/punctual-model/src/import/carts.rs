@@ -9,10 +9,10 @@
 
 use roxmltree::Node;
 
-use super::draft::{Domain, Draft, Helpers, Owner, Task, Unit, Work};
+use super::draft::{Domain, Draft, Helpers, Owner, Task, UnitDraft, Work};
 use super::input::{Input, shorten};
-use super::source::Place;
 use super::xml::{attribute, child, document, elements, place, required};
+use crate::file::source::Place;
 use crate::file::{NESTING_MAX, PROCESSORS_MAX};
 
 /// A scheduler of CARTS.
@@ -45,11 +45,10 @@ struct Reader<'a> {
 
 pub(super) fn read(input: &mut Input, unit_ns: u64) -> Draft {
     let mut draft = Draft::default();
-    let several = input.sources.len() > 1;
-    for file in 0..input.sources.len() {
+    let several = input.files() > 1;
+    for file in 0..input.files() {
         // Results have a component for the whole system at the root.
-        let results =
-            input.sources[file].text.contains("<component") && !input.sources[file].text.contains("<system");
+        let results = input.text(file).contains("<component") && !input.text(file).contains("<system");
         let root = if results { "component" } else { "system" };
         document(input, file, root, |input, node| {
             let name = if several { format!("system{}", file + 1) } else { "system".into() };
@@ -108,7 +107,7 @@ impl Reader<'_> {
         let here = place(self.input, self.file, node);
         if depth > NESTING_MAX {
             let expected = format!("expected at most {NESTING_MAX} levels");
-            self.input.problem(here, "components are nested too deeply", expected);
+            self.input.error(here, "components are nested too deeply", expected);
             return None;
         }
         let (name, _) = required(self.input, self.file, node, "name")?;
@@ -146,18 +145,18 @@ impl Reader<'_> {
             "RM" | "DM" => Some(Scheduler::Fixed),
             _ => {
                 let message = format!("`{key}` is {:?}", shorten(name));
-                self.input.problem(at, message, "expected EDF, gEDF, RM or DM");
+                self.input.error(at, message, "expected EDF, gEDF, RM or DM");
                 None
             }
         }
     }
 
     /// The component's vCPUs: from its resource, else one without a budget.
-    fn resource(&mut self, node: Node<'_, '_>, here: Place, name: &str) -> Option<Vec<Unit>> {
+    fn resource(&mut self, node: Node<'_, '_>, here: Place, name: &str) -> Option<Vec<UnitDraft>> {
         let model = child(node, "resource").and_then(|resource| child(resource, "model"));
         let Some(model) = model else {
             self.without_budget += 1;
-            return Some(vec![Unit { period_ns: self.only_period(node), ..Unit::default() }]);
+            return Some(vec![UnitDraft { period_ns: self.only_period(node), ..UnitDraft::default() }]);
         };
         let cpus = match attribute(self.input, self.file, model, "cpus") {
             Some((text, at)) => self.input.integer(at, "`cpus`", text, 1, PROCESSORS_MAX as i64)? as u64,
@@ -169,17 +168,17 @@ impl Reader<'_> {
             let at = place(self.input, self.file, model);
             self.input.note(at, format!("{name}: a resource without execution_time is not carried over"));
             self.without_budget += 1;
-            return Some(vec![Unit { period_ns: Some(period_ns), ..Unit::default() }]);
+            return Some(vec![UnitDraft { period_ns: Some(period_ns), ..UnitDraft::default() }]);
         };
         let total_ns = self.time(model, "execution_time")?;
         if cpus > 1 {
             self.input.note(here, format!("{name}: the resource is divided equally among its {cpus} vCPUs"));
         }
-        let unit = Unit {
+        let unit = UnitDraft {
             budget_ns: Some(total_ns.div_ceil(cpus)),
             period_ns: Some(period_ns),
             extratime: Some(false),
-            ..Unit::default()
+            ..UnitDraft::default()
         };
         Some(vec![unit; cpus as usize])
     }
@@ -218,7 +217,7 @@ impl Reader<'_> {
         let (period, deadline, cost) = (self.time(node, "p"), self.time(node, "d"), self.time(node, "e"));
         let (period_ns, deadline_ns, cost_ns) = (period?, deadline?, cost?);
         let work = Work::Periodic { period_ns, offset_ns: 0, cost_ns: (cost_ns, cost_ns) };
-        let unit = Unit { deadline_ns: Some(deadline_ns), ..Unit::default() };
+        let unit = UnitDraft { deadline_ns: Some(deadline_ns), ..UnitDraft::default() };
         Some(Task { name: name.into(), work, unit, place: here })
     }
 }

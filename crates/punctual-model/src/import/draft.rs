@@ -5,8 +5,8 @@ use std::fmt::{Display, Write};
 
 use super::input::Input;
 use super::names::Names;
-use super::source::Place;
 use crate::file::UNITS_MAX;
+use crate::file::source::Place;
 
 /// What was read of a host.
 #[derive(Default)]
@@ -39,7 +39,7 @@ pub(super) struct Domain {
     pub(super) owner: Owner,
     pub(super) guest: &'static str,
     /// At least one.
-    pub(super) vcpus: Vec<Unit>,
+    pub(super) vcpus: Vec<UnitDraft>,
     pub(super) tasks: Vec<Task>,
     pub(super) helpers: Helpers,
     pub(super) place: Place,
@@ -63,7 +63,7 @@ pub(super) enum Owner {
 
 /// Parameters of a unit; times in ns.
 #[derive(Clone, Default, PartialEq)]
-pub(super) struct Unit {
+pub(super) struct UnitDraft {
     pub(super) budget_ns: Option<u64>,
     pub(super) period_ns: Option<u64>,
     pub(super) deadline_ns: Option<u64>,
@@ -80,7 +80,7 @@ pub(super) struct Task {
     pub(super) name: String,
     pub(super) work: Work,
     /// `budget` and `period` make its server.
-    pub(super) unit: Unit,
+    pub(super) unit: UnitDraft,
     pub(super) place: Place,
 }
 
@@ -127,11 +127,11 @@ impl Written {
 }
 
 impl Draft {
-    /// Is there room for so many more vCPUs? If not, that is a problem.
+    /// Is there room for so many more vCPUs? If not, that is an error.
     pub(super) fn reserve(&mut self, input: &mut Input, place: Place, vcpus: usize) -> Option<()> {
         self.vcpus += vcpus;
         if self.vcpus > UNITS_MAX {
-            input.problem(place, "there are too many vCPUs", format!("expected at most {UNITS_MAX}"));
+            input.error(place, "there are too many vCPUs", format!("expected at most {UNITS_MAX}"));
             return None;
         }
         Some(())
@@ -235,7 +235,7 @@ fn tasks(out: &mut Written, tasks: &[Task], path: &str) {
     }
 }
 
-fn parameters(unit: &Unit) -> Vec<(&'static str, String)> {
+fn parameters(unit: &UnitDraft) -> Vec<(&'static str, String)> {
     let given = [
         unit.budget_ns.map(|ns| ("budget", time(ns))),
         unit.period_ns.map(|ns| ("period", time(ns))),

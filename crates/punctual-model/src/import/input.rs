@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use super::decimal;
-use super::error::{Errors, Problem};
 use super::note::Note;
-use super::source::{Place, Source};
-use crate::file;
+use crate::file::error::Errors;
+use crate::file::source::{Origin, Place, Source};
+use crate::file::{self, ErrorRecord};
 
 /// A file is at most this long.
 const BYTES_MAX: usize = 16 << 20;
@@ -15,17 +15,16 @@ const NOTES_MAX: usize = 1_000;
 /// Processor numbers are below this, as in host files.
 const PROCESSORS_MAX: usize = file::PROCESSORS_MAX as usize;
 
-/// The files and what was said about them.
+/// The files and what is to be said about them.
 pub(super) struct Input {
-    pub(super) sources: Vec<Source>,
-    pub(super) problems: Vec<Problem>,
+    pub(super) errors: Errors,
     notes: Vec<(Place, String)>,
 }
 
 impl Input {
     pub(super) fn new(files: &[(&str, &[u8])]) -> Self {
-        let mut input = Input { sources: Vec::new(), problems: Vec::new(), notes: Vec::new() };
-        for (file, (name, bytes)) in files.iter().enumerate() {
+        let mut input = Input { errors: Errors::default(), notes: Vec::new() };
+        for (name, bytes) in files {
             let text = String::from_utf8_lossy(&bytes[..bytes.len().min(BYTES_MAX)]).into_owned();
             let refused = match std::str::from_utf8(bytes) {
                 _ if bytes.len() > BYTES_MAX => {
@@ -36,33 +35,39 @@ impl Input {
                 }
                 Ok(_) => None,
             };
-            input.sources.push(Source::new(name, text));
+            let file = input.errors.add_source(Source::new(Origin::File(name.to_string()), text));
             if let Some((at, message)) = refused {
-                input.problem(Place { file, start: at, end: at }, message, "expected a text file in UTF-8");
+                input.error(Place::new(file, at..at), message, "expected a text file in UTF-8");
             }
         }
-        if input.sources.is_empty() {
-            input.sources.push(Source::new("", String::new()));
-            input.problem(Place::default(), "there is no file", "expected at least one");
+        if files.is_empty() {
+            input.errors.add_source(Source::new(Origin::File(String::new()), String::new()));
+            input.error(Place::TOP, "there is no file", "expected at least one");
         }
         input
     }
 
-    /// A place in a file; the range is cut to whole characters of its text.
-    pub(super) fn place(&self, file: usize, range: Range<usize>) -> Place {
-        let text = &self.sources[file].text;
-        let start = text.floor_char_boundary(range.start.min(text.len()));
-        Place { file, start, end: text.ceil_char_boundary(range.end.clamp(start, text.len())) }
+    /// How many files there are.
+    pub(super) fn files(&self) -> usize {
+        self.errors.sources().len()
     }
 
-    /// Notes an error.
-    pub(super) fn problem(&mut self, place: Place, message: impl Into<String>, expected: impl Into<String>) {
-        let place = self.place(place.file, place.start..place.end);
+    pub(super) fn text(&self, file: usize) -> &str {
+        &self.errors.sources()[file].text
+    }
+
+    /// A place in a file; the range is cut to whole characters of its text.
+    pub(super) fn place(&self, file: usize, range: Range<usize>) -> Place {
+        Place::new(file, self.errors.sources()[file].whole_characters(range))
+    }
+
+    /// Adds an error.
+    pub(super) fn error(&mut self, place: Place, message: impl Into<String>, expected: impl Into<String>) {
+        let place = self.place(place.source, place.start..place.end);
         // Long ranges, of a whole element, would show all of it.
-        let text = &self.sources[place.file].text[place.start..place.end];
+        let text = &self.text(place.source)[place.start..place.end];
         let end = place.start + text.find('\n').unwrap_or(text.len());
-        let place = Place { end, ..place };
-        self.problems.push(Problem { place, message: message.into(), expected: expected.into() });
+        self.errors.add(Place { end, ..place }, message, expected);
     }
 
     /// Notes what is not carried over, or not exactly.
@@ -73,12 +78,8 @@ impl Input {
     }
 
     /// What the host file's parser refuses, at the place that the value came from.
-    pub(super) fn refused(&mut self, place: Place, record: &file::ErrorRecord) {
-        self.problem(place, record.message.clone(), record.expected.clone());
-    }
-
-    pub(super) fn errors(self) -> Errors {
-        Errors::new(self.sources, self.problems)
+    pub(super) fn refused(&mut self, place: Place, record: &ErrorRecord) {
+        self.error(place, record.message.clone(), record.expected.clone());
     }
 
     /// The notes in the order of the files, each once.
@@ -86,9 +87,9 @@ impl Input {
         let mut placed: Vec<&(Place, String)> = self.notes.iter().collect();
         placed.sort_by_key(|(place, _)| *place);
         let note = |(place, text): &(Place, String)| {
-            let source = &self.sources[place.file];
+            let source = &self.errors.sources()[place.source];
             Note {
-                file: source.name.clone(),
+                file: source.file_name().unwrap_or_default().into(),
                 line: source.line_and_column(place.start).0,
                 text: text.clone(),
             }
@@ -100,7 +101,7 @@ impl Input {
 
     /// The first comment of the host file.
     pub(super) fn heading(&self, format: &str, notes: &[Note]) -> String {
-        let names: Vec<&str> = self.sources.iter().map(|s| s.name.as_str()).collect();
+        let names: Vec<&str> = self.errors.sources().iter().filter_map(Source::file_name).collect();
         let mut lines = vec![format!("Imported from {format}: {}", names.join(", "))];
         lines.extend(notes.iter().map(|n| format!("{}:{}: {}", n.file, n.line, n.text)));
         let clean = |line: String| line.replace(char::is_control, " ");
@@ -119,7 +120,7 @@ impl Input {
         let number = text.trim().parse::<i64>().ok().filter(|n| (min..=max).contains(n));
         if number.is_none() {
             let message = format!("{what} is {:?}", shorten(text));
-            self.problem(place, message, format!("expected a whole number from {min} to {max}"));
+            self.error(place, message, format!("expected a whole number from {min} to {max}"));
         }
         number
     }
@@ -129,7 +130,7 @@ impl Input {
         match decimal::scaled(text.trim(), unit_ns) {
             Ok(ns) => Some(ns),
             Err(expected) => {
-                self.problem(place, format!("{what} is {:?}", shorten(text)), format!("expected {expected}"));
+                self.error(place, format!("{what} is {:?}", shorten(text)), format!("expected {expected}"));
                 None
             }
         }
@@ -146,7 +147,7 @@ impl Input {
             let (Some(first), Some(last)) = (number(first), number(last)) else {
                 let message = format!("{what} is {:?}", shorten(text));
                 let expected = format!("expected processors below {PROCESSORS_MAX}, for example 0-3,5,^2");
-                self.problem(place, message, expected);
+                self.error(place, message, expected);
                 return None;
             };
             for n in first..=last {
@@ -158,7 +159,7 @@ impl Input {
             }
         }
         if set.is_empty() {
-            self.problem(place, format!("{what} is {:?}", shorten(text)), "expected at least one processor");
+            self.error(place, format!("{what} is {:?}", shorten(text)), "expected at least one processor");
             return None;
         }
         Some(set.into_iter().collect())

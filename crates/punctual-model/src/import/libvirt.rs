@@ -6,11 +6,11 @@
 
 use roxmltree::Node;
 
-use super::draft::{Domain, Draft, Helpers, LinuxPriorities, Owner, Unit};
+use super::draft::{Domain, Draft, Helpers, LinuxPriorities, Owner, UnitDraft};
 use super::input::{Input, shorten};
-use super::source::Place;
 use super::xml::{attribute, child, document, elements, place, required, text};
 use crate::file::PROCESSORS_MAX;
+use crate::file::source::Place;
 
 /// Period of a quota that has none (libvirt leaves the kernel's: `kernel/sched/fair.c`, default_cfs_period).
 const PERIOD_DEFAULT_US: i64 = 100_000;
@@ -38,7 +38,7 @@ struct Thread {
 pub(super) fn read(input: &mut Input) -> Draft {
     let mut draft = Draft::default();
     let mut machines = Vec::new();
-    for file in 0..input.sources.len() {
+    for file in 0..input.files() {
         document(input, file, "domain", |input, root| {
             machines.extend(machine(input, file, root, &mut draft));
         });
@@ -70,7 +70,7 @@ pub(super) fn read(input: &mut Input) -> Draft {
 fn machine(input: &mut Input, file: usize, root: Node<'_, '_>, draft: &mut Draft) -> Option<Machine> {
     let here = place(input, file, root);
     let Some(name) = child(root, "name").map(text).filter(|name| !name.is_empty()) else {
-        input.problem(here, "<domain> has no <name>", "expected the domain's name");
+        input.error(here, "<domain> has no <name>", "expected the domain's name");
         return None;
     };
     let vcpu = child(root, "vcpu");
@@ -191,7 +191,7 @@ fn realtime(input: &mut Input, file: usize, node: Node<'_, '_>, name: &str) -> O
         "batch" | "idle" | "other" => None,
         _ => {
             let message = format!("`scheduler` is {:?}", shorten(scheduler));
-            input.problem(scheduler_at, message, "expected fifo, rr, batch, idle or other");
+            input.error(scheduler_at, message, "expected fifo, rr, batch, idle or other");
             return None;
         }
     };
@@ -270,7 +270,7 @@ fn units(
     pool: &[usize],
     policy: &str,
     priorities: &LinuxPriorities,
-) -> Vec<Unit> {
+) -> Vec<UnitDraft> {
     let budget_us = machine.quota_us.map(|quota| quota.min(machine.period_us));
     if budget_us < machine.quota_us {
         input.note(machine.place, format!("{}: a quota above its period limits nothing", machine.name));
@@ -282,14 +282,14 @@ fn units(
     {
         input.note(machine.place, format!("{}: the cap is rounded up to a whole percentage", machine.name));
     }
-    let unit = |thread: &Thread| Unit {
+    let unit = |thread: &Thread| UnitDraft {
         budget_ns: budget_us.map(|us| us as u64 * 1_000),
         period_ns: budget_us.map(|_| machine.period_us as u64 * 1_000),
         priority: thread.realtime.map(|priority| priorities.rank(priority)),
         weight: machine.shares.map(|shares| shares.min(65_535)),
         cap_percent,
         affinity: thread.processors.clone().filter(|own| own.as_slice() != pool),
-        ..Unit::default()
+        ..UnitDraft::default()
     };
     machine.vcpus.iter().map(unit).collect()
 }

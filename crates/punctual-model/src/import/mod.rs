@@ -8,22 +8,19 @@
 mod carts;
 mod decimal;
 mod draft;
-mod error;
 mod input;
 mod libvirt;
 mod names;
 mod note;
 mod rt_app;
-mod source;
 mod xl;
 mod xml;
 
 use punctual_sched::registry::PolicyInfo;
 
-use crate::file::{Overrides, parse};
+use crate::file::{Errors, Overrides, parse};
 use crate::host::Host;
 
-pub use error::{ErrorRecord, Errors};
 pub use note::Note;
 
 use draft::Draft;
@@ -95,7 +92,7 @@ pub struct Imported {
 /// All that is wrong with the files, or with the host that they describe.
 pub fn import(format: Format, files: &[(&str, &[u8])], settings: &Settings<'_>) -> Result<Imported, Errors> {
     let mut input = Input::new(files);
-    let draft = match input.problems.is_empty() {
+    let draft = match input.errors.count() == 0 {
         true => match format {
             Format::Libvirt => libvirt::read(&mut input),
             Format::Xl => xl::read(&mut input),
@@ -104,8 +101,8 @@ pub fn import(format: Format, files: &[(&str, &[u8])], settings: &Settings<'_>) 
         },
         false => Draft::default(),
     };
-    if !input.problems.is_empty() {
-        return Err(input.errors());
+    if input.errors.count() > 0 {
+        return Err(input.errors.sorted());
     }
     finish(draft, format, input, settings)
 }
@@ -132,7 +129,7 @@ fn finish(
             for record in errors.records() {
                 input.refused(written.place_of(record.line), &record);
             }
-            Err(input.errors())
+            Err(input.errors.sorted())
         }
     }
 }

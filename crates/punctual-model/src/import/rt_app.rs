@@ -9,9 +9,9 @@ use jsonc_parser::ast::{Array, Object, ObjectProp, Value};
 use jsonc_parser::common::Ranged;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
-use super::draft::{Draft, LinuxPriorities, Task, Unit, Work};
+use super::draft::{Draft, LinuxPriorities, Task, UnitDraft, Work};
 use super::input::{Input, shorten};
-use super::source::Place;
+use crate::file::source::Place;
 use crate::file::{PROCESSORS_MAX, UNITS_MAX};
 
 /// Longest time and greatest count, far above anything sensible: no sum of them overflows.
@@ -68,8 +68,8 @@ struct Thread {
 pub(super) fn read(input: &mut Input) -> Draft {
     let mut draft = Draft::default();
     let mut threads = Vec::new();
-    for file in 0..input.sources.len() {
-        let text = input.sources[file].text.clone();
+    for file in 0..input.files() {
+        let text = input.text(file).to_string();
         let options = ParseOptions { allow_missing_commas: false, ..ParseOptions::default() };
         match parse_to_ast(&text, &CollectOptions::default(), &options) {
             Ok(parsed) => {
@@ -77,7 +77,7 @@ pub(super) fn read(input: &mut Input) -> Draft {
             }
             Err(e) => {
                 let place = input.place(file, e.range().start..e.range().end);
-                input.problem(
+                input.error(
                     place,
                     format!("this is not JSON: {}", e.kind()),
                     "expected a workload of rt-app",
@@ -85,9 +85,9 @@ pub(super) fn read(input: &mut Input) -> Draft {
             }
         }
     }
-    if threads.is_empty() && input.problems.is_empty() {
+    if threads.is_empty() && input.errors.count() == 0 {
         let place = input.place(0, 0..0);
-        input.problem(place, "no thread has work", "expected \"tasks\" with threads that run");
+        input.error(place, "no thread has work", "expected \"tasks\" with threads that run");
     }
     assemble(input, &mut draft, threads);
     draft
@@ -107,7 +107,7 @@ impl Reader<'_> {
 
     fn wrong<T>(&mut self, node: &Value<'_>, key: &str, expected: &str) -> Option<T> {
         let place = self.place(node);
-        self.input.problem(
+        self.input.error(
             place,
             format!("`{}` has the wrong type", shorten(key)),
             format!("expected {expected}"),
@@ -156,7 +156,7 @@ fn workload(
 ) {
     let Some(Value::Object(root)) = value else {
         let place = reader.input.place(reader.file, 0..0);
-        return reader.input.problem(place, "the file is no object", "expected { \"tasks\" : { ... } }");
+        return reader.input.error(place, "the file is no object", "expected { \"tasks\" : { ... } }");
     };
     let mut default_policy = None;
     if let Some(global) = Reader::get(root, "global").and_then(|p| reader.object(&p.value, "global")) {
@@ -167,7 +167,7 @@ fn workload(
     }
     let Some(tasks) = Reader::get(root, "tasks") else {
         let place = reader.place(root);
-        return reader.input.problem(place, "`tasks` is missing", "expected \"tasks\" : { ... }");
+        return reader.input.error(place, "`tasks` is missing", "expected \"tasks\" : { ... }");
     };
     let Some(tasks) = reader.object(&tasks.value, "tasks") else { return };
     for property in &tasks.properties {
@@ -189,7 +189,7 @@ fn thread(
     let place = reader.place(&property.name);
     let instances = reader.number(object, "instance", 0)?.unwrap_or(1);
     if instances > (UNITS_MAX - threads.len()) as i64 {
-        reader.input.problem(place, "there are too many threads", format!("expected at most {UNITS_MAX}"));
+        reader.input.error(place, "there are too many threads", format!("expected at most {UNITS_MAX}"));
         return None;
     }
     let delay_us = reader.number(object, "delay", 0)?.unwrap_or(0);
@@ -204,7 +204,7 @@ fn thread(
         reader.input.note(place, format!("{name}: it never runs: left out"));
         return Some(());
     };
-    let mut unit = Unit { affinity, ..Unit::default() };
+    let mut unit = UnitDraft { affinity, ..UnitDraft::default() };
     if let Class::Deadline(runtime, period, deadline) = class {
         unit.budget_ns = Some(runtime as u64 * 1_000);
         unit.period_ns = Some(period as u64 * 1_000);
@@ -248,7 +248,7 @@ fn class(reader: &mut Reader<'_>, object: &Object<'_>, default: Option<&(String,
             let period = key("dl-period", "period")?.or(runtime);
             let deadline = key("dl-deadline", "deadline")?.or(period);
             let (Some(runtime), Some(period), Some(deadline)) = (runtime, period, deadline) else {
-                reader.input.problem(
+                reader.input.error(
                     *place,
                     "SCHED_DEADLINE without `dl-runtime`",
                     "expected \"dl-runtime\" : us",
@@ -261,7 +261,7 @@ fn class(reader: &mut Reader<'_>, object: &Object<'_>, default: Option<&(String,
             let message = format!("the policy is {:?}", shorten(other));
             let expected =
                 "expected SCHED_OTHER, SCHED_BATCH, SCHED_IDLE, SCHED_RR, SCHED_FIFO or SCHED_DEADLINE";
-            reader.input.problem(*place, message, expected);
+            reader.input.error(*place, message, expected);
             None
         }
     }

@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use super::draft::{Domain, Draft, Helpers, Owner, Unit};
+use super::draft::{Domain, Draft, Helpers, Owner, UnitDraft};
 use super::input::{Input, shorten};
-use super::source::Place;
 use crate::file::PROCESSORS_MAX;
+use crate::file::source::Place;
 
 /// The pool that always exists.
 const FIRST_POOL: &str = "Pool-0";
@@ -94,8 +94,8 @@ impl Printed {
 pub(super) fn read(input: &mut Input) -> Draft {
     let mut printed = Printed::default();
     let mut draft = Draft::default();
-    for file in 0..input.sources.len() {
-        let text = input.sources[file].text.clone();
+    for file in 0..input.files() {
+        let text = input.text(file).to_string();
         let (mut table, mut pool, mut at) = (None, None, 0);
         for line in text.split_inclusive('\n') {
             let place = input.place(file, at..at + line.trim_end().len());
@@ -122,10 +122,10 @@ pub(super) fn read(input: &mut Input) -> Draft {
             }
         }
     }
-    if printed.machines.is_empty() && input.problems.is_empty() {
+    if printed.machines.is_empty() && input.errors.count() == 0 {
         let place = input.place(0, 0..0);
         let expected = "expected what `xl vcpu-list`, `xl sched-rtds -v all`, `xl sched-credit` or `xl cpupool-list -c` print";
-        input.problem(place, "no domain is listed", expected);
+        input.error(place, "no domain is listed", expected);
     }
     assemble(input, printed, draft)
 }
@@ -133,7 +133,7 @@ pub(super) fn read(input: &mut Input) -> Draft {
 /// `NAME: sched=RTDS`, or `NAME: tslice=30ms ratelimit=1000us migration-delay=0us`.
 fn pool_line(input: &mut Input, rest: &str, place: Place, printed: &mut Printed) -> Option<String> {
     let Some((name, parameters)) = rest.rsplit_once(": ") else {
-        input.problem(
+        input.error(
             place,
             "a line of a cpupool without parameters",
             "expected for example Cpupool rt: sched=RTDS",
@@ -252,7 +252,7 @@ fn row(
     };
     if read.is_none() {
         let header = HEADERS.iter().find(|(_, t)| *t == table).map_or("", |(header, _)| header);
-        input.problem(place, "a row with too few columns", format!("expected {header}"));
+        input.error(place, "a row with too few columns", format!("expected {header}"));
     }
 }
 
@@ -281,7 +281,7 @@ fn rtds(
         "yes" => Some((period, budget, true)),
         "no" => Some((period, budget, false)),
         other => {
-            input.problem(place, format!("extratime is {:?}", shorten(other)), "expected yes or no");
+            input.error(place, format!("extratime is {:?}", shorten(other)), "expected yes or no");
             None
         }
     }
@@ -316,7 +316,7 @@ fn assemble(input: &mut Input, mut printed: Printed, mut draft: Draft) -> Draft 
         draft.pools[ix].processors = pool.processors.clone().unwrap_or_default();
         if pool.processors.is_none() && printed.pools.len() > 1 {
             let expected = "expected what `xl cpupool-list -c` prints";
-            input.problem(pool.place, format!("nothing says which processors pool {name} has"), expected);
+            input.error(pool.place, format!("nothing says which processors pool {name} has"), expected);
         }
     }
     for ((name, machine), (pool, place)) in printed.machines.iter().zip(pool_of) {
@@ -340,7 +340,7 @@ fn assemble(input: &mut Input, mut printed: Printed, mut draft: Draft) -> Draft 
     draft
 }
 
-fn units(input: &mut Input, name: &str, machine: &Machine, pool: &[usize]) -> Vec<Unit> {
+fn units(input: &mut Input, name: &str, machine: &Machine, pool: &[usize]) -> Vec<UnitDraft> {
     let count = machine.vcpus.keys().last().map_or(1, |last| last + 1);
     if machine.vcpus.is_empty() {
         input.note(machine.place, format!("{name}: no table lists its vCPUs: one is taken"));
@@ -356,7 +356,7 @@ fn units(input: &mut Input, name: &str, machine: &Machine, pool: &[usize]) -> Ve
         let inside = |list: &Vec<usize>| -> Vec<usize> {
             list.iter().copied().filter(|n| pool.is_empty() || pool.contains(n)).collect()
         };
-        Unit {
+        UnitDraft {
             period_ns: rtds.map(|(period, _, _)| period),
             budget_ns: rtds.map(|(_, budget, _)| budget),
             extratime: rtds.map(|(_, _, extratime)| extratime),
@@ -364,7 +364,7 @@ fn units(input: &mut Input, name: &str, machine: &Machine, pool: &[usize]) -> Ve
             cap_percent,
             // Xen lets a vCPU have processors of other pools in its affinity; they do not count.
             affinity: vcpu.hard.as_ref().map(inside).filter(|own| own.as_slice() != pool),
-            ..Unit::default()
+            ..UnitDraft::default()
         }
     };
     (0..count).map(unit).collect()

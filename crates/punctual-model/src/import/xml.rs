@@ -3,7 +3,7 @@
 use roxmltree::{Document, Node, ParsingOptions};
 
 use super::input::{Input, shorten};
-use super::source::Place;
+use crate::file::source::Place;
 
 /// Elements, attributes and texts of a document at most.
 const NODES_MAX: u32 = 1 << 20;
@@ -15,14 +15,14 @@ pub(super) fn document(
     root: &str,
     read: impl FnOnce(&mut Input, Node<'_, '_>),
 ) {
-    let text = input.sources[file].text.clone();
+    let text = input.text(file).to_string();
     let options = ParsingOptions { nodes_limit: NODES_MAX, ..ParsingOptions::default() };
     let parsed = match Document::parse_with_options(&text, options) {
         Ok(parsed) => parsed,
         Err(e) => {
-            let at = input.sources[file].offset(e.pos().row as usize, e.pos().col as usize);
+            let at = input.errors.sources()[file].offset(e.pos().row as usize, e.pos().col as usize);
             let place = input.place(file, at..at + 1);
-            return input.problem(
+            return input.error(
                 place,
                 format!("this is not XML: {e}"),
                 format!("expected a <{root}> element"),
@@ -33,7 +33,7 @@ pub(super) fn document(
     if element.tag_name().name() != root {
         let place = place(input, file, element);
         let message = format!("the root element is <{}>", shorten(element.tag_name().name()));
-        return input.problem(place, message, format!("expected <{root}>"));
+        return input.error(place, message, format!("expected <{root}>"));
     }
     read(input, element);
 }
@@ -41,7 +41,7 @@ pub(super) fn document(
 /// The start tag of an element.
 pub(super) fn place(input: &Input, file: usize, node: Node<'_, '_>) -> Place {
     let range = node.range();
-    let source = &input.sources[file].text[range.clone()];
+    let source = &input.text(file)[range.clone()];
     let end = source.find('>').map_or(source.len(), |at| at + 1);
     input.place(file, range.start..range.start + end)
 }
@@ -68,7 +68,7 @@ pub(super) fn required<'a>(
     if found.is_none() {
         let place = place(input, file, node);
         let message = format!("<{}> has no attribute `{name}`", shorten(node.tag_name().name()));
-        input.problem(place, message, format!("expected {name}=\"...\""));
+        input.error(place, message, format!("expected {name}=\"...\""));
     }
     found
 }

@@ -6,37 +6,37 @@ use punctual_sched::{Duration, Instant, ParamError};
 use super::draft::{DomainDraft, PoolDraft};
 use super::generate::{add_generated, generated};
 use super::task::{TaskDraft, Tasks};
-use super::unit::{Unit, UnitKind};
-use crate::file::error::Place;
-use crate::file::fields::Problems;
+use super::unit::{UnitDraft, UnitKind};
+use crate::file::error::Errors;
 use crate::file::limits::UNITS_MAX;
-use crate::file::options::Chosen;
+use crate::file::options::PolicyDraft;
 use crate::file::quantity::{Share, WHOLE};
+use crate::file::source::Place;
 use crate::host::{Domain, Host, Parent, Pool, Task, Vcpu, Work};
 use crate::index::{DomainIx, PoolIx};
 
-/// Unit parameters that a task has among its own keys.
+/// UnitDraft parameters that a task has among its own keys.
 const TASK_OWN: [&str; 2] = ["priority", "affinity"];
 
 /// Every unit with its places, as [`Host::vcpus`] and [`Host::tasks`] are ordered.
 #[derive(Default)]
-struct Units {
-    vcpus: Vec<Unit>,
-    tasks: Vec<Unit>,
+struct UnitDrafts {
+    vcpus: Vec<UnitDraft>,
+    tasks: Vec<UnitDraft>,
 }
 
-/// Fills the host. `None` when something is wrong, which `problems` then says.
+/// Fills the host. `None` when something is wrong, which `errors` then says.
 pub(crate) fn complete(
     mut host: Host,
     pools: Vec<PoolDraft<'_>>,
     domains: Vec<DomainDraft<'_>>,
-    problems: &mut Problems,
+    errors: &mut Errors,
 ) -> Option<Host> {
-    let mut units = Units::default();
-    let mut schedulers: Vec<(Parent, usize, Chosen)> = Vec::new();
+    let mut units = UnitDrafts::default();
+    let mut schedulers: Vec<(Parent, usize, PolicyDraft)> = Vec::new();
     for (i, draft) in pools.into_iter().enumerate() {
         let parent = Parent::Pool(PoolIx(i));
-        add_tasks(&mut host, &mut units, parent, &draft.name, draft.tasks, None, problems)?;
+        add_tasks(&mut host, &mut units, parent, &draft.name, draft.tasks, None, errors)?;
         let chosen = draft.chosen?;
         let policy = chosen.choice.clone();
         schedulers.push((parent, draft.processors.len(), chosen));
@@ -45,7 +45,7 @@ pub(crate) fn complete(
     for (i, draft) in domains.into_iter().enumerate() {
         let parent = Parent::Domain(DomainIx(i));
         let share = draft.vcpus.iter().map(share_of).sum::<Option<Share>>();
-        let vcpu = |(n, unit): (usize, &Unit)| Vcpu {
+        let vcpu = |(n, unit): (usize, &UnitDraft)| Vcpu {
             name: format!("{}.{n}", draft.name),
             domain: DomainIx(i),
             params: unit.params.clone(),
@@ -54,18 +54,18 @@ pub(crate) fn complete(
         host.vcpus.extend(draft.vcpus.iter().enumerate().map(vcpu));
         let vcpus = first..host.vcpus.len();
         units.vcpus.extend(draft.vcpus);
-        add_tasks(&mut host, &mut units, parent, &draft.name, draft.tasks, Some(share), problems)?;
+        add_tasks(&mut host, &mut units, parent, &draft.name, draft.tasks, Some(share), errors)?;
         let guest = draft.guest.choice.clone();
         schedulers.push((parent, vcpus.len(), draft.guest));
         let (name, parent, live) = (draft.name, draft.parent, draft.live);
         host.domains.push(Domain { name, parent, vcpus, guest, live });
     }
-    insert_all(&host, &units, &schedulers, problems);
+    insert_all(&host, &units, &schedulers, errors);
     Some(host)
 }
 
 /// Budget / period of a vCPU.
-fn share_of(unit: &Unit) -> Option<Share> {
+fn share_of(unit: &UnitDraft) -> Option<Share> {
     let (budget, period) = (unit.params.budget?.as_ns(), unit.params.period?.as_ns());
     u64::try_from(u128::from(budget) * u128::from(WHOLE) / u128::from(period.max(1))).ok()
 }
@@ -73,21 +73,21 @@ fn share_of(unit: &Unit) -> Option<Share> {
 /// Adds a parent's tasks to the host. `share` is that of the domain; pools have none.
 fn add_tasks(
     host: &mut Host,
-    units: &mut Units,
+    units: &mut UnitDrafts,
     parent: Parent,
     name: &str,
     tasks: Tasks<'_>,
     share: Option<Option<Share>>,
-    problems: &mut Problems,
+    errors: &mut Errors,
 ) -> Option<()> {
     let mut drafts = tasks.drafts;
-    if let Some(tab) = tasks.generate {
-        let specs = generated(tab, host.seed, name, share, problems)?;
-        add_generated(&mut drafts, &specs, tab.place);
+    if let Some(section) = tasks.generate {
+        let specs = generated(section, host.seed, name, share, errors)?;
+        add_generated(&mut drafts, &specs, section.place);
     }
     if host.tasks.len() + drafts.len() > UNITS_MAX {
-        let place = drafts.last().map_or(Place::top(), |d| d.unit.place.clone());
-        problems.add(&place, "the host has too many tasks", format!("expected at most {UNITS_MAX}"));
+        let place = drafts.last().map_or(Place::TOP, |d| d.unit.place);
+        errors.add(place, "the host has too many tasks", format!("expected at most {UNITS_MAX}"));
         return None;
     }
     rank(&mut drafts);
@@ -118,7 +118,12 @@ fn rank(drafts: &mut [TaskDraft]) {
 }
 
 /// Inserts every unit into its policy to hear what the policy says about its parameters.
-fn insert_all(host: &Host, units: &Units, schedulers: &[(Parent, usize, Chosen)], problems: &mut Problems) {
+fn insert_all(
+    host: &Host,
+    units: &UnitDrafts,
+    schedulers: &[(Parent, usize, PolicyDraft)],
+    errors: &mut Errors,
+) {
     let mut of_pool = vec![Vec::new(); host.pools.len()];
     let mut of_domain = vec![Vec::new(); host.domains.len()];
     let mut add = |parent: Parent, unit| match parent {
@@ -135,13 +140,13 @@ fn insert_all(host: &Host, units: &Units, schedulers: &[(Parent, usize, Chosen)]
         let Ok(mut policy) = (chosen.choice.info.build)(*cpus, &chosen.choice.options) else { continue };
         for unit in units {
             if let Err(e) = policy.insert(Instant::ZERO, &unit.params) {
-                refused(chosen.choice.info, unit, &e, problems);
+                refused(chosen.choice.info, unit, &e, errors);
             }
         }
     }
 }
 
-fn refused(policy: &PolicyInfo, unit: &Unit, error: &ParamError, problems: &mut Problems) {
+fn refused(policy: &PolicyInfo, unit: &UnitDraft, error: &ParamError, errors: &mut Errors) {
     let place = unit.place_of(error.field());
     match error {
         ParamError::Missing { field } => {
@@ -149,7 +154,7 @@ fn refused(policy: &PolicyInfo, unit: &Unit, error: &ParamError, problems: &mut 
             let own = matches!(unit.kind, UnitKind::Vcpu) || TASK_OWN.contains(field);
             let in_server = if own { "" } else { " in the task's `server`" };
             let message = format!("`{field}` is missing: policy `{}` needs it", policy.name);
-            problems.add(place, message, format!("expected `{field}`{in_server}: {help}"));
+            errors.add(place, message, format!("expected `{field}`{in_server}: {help}"));
         }
         ParamError::OutOfRange { field, expected } => {
             let of = match &unit.kind {
@@ -157,7 +162,7 @@ fn refused(policy: &PolicyInfo, unit: &Unit, error: &ParamError, problems: &mut 
                 UnitKind::Vcpu | UnitKind::Task => String::new(),
             };
             let message = format!("policy `{}` refuses `{field}`{of}", policy.name);
-            problems.add(place, message, format!("expected {expected}"));
+            errors.add(place, message, format!("expected {expected}"));
         }
     }
 }

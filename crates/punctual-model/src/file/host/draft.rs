@@ -1,8 +1,8 @@
 //! Pools and domains before their host is put together.
 
 use super::task::Tasks;
-use super::unit::Unit;
-use crate::file::options::Chosen;
+use super::unit::UnitDraft;
+use crate::file::options::PolicyDraft;
 use crate::host::Parent;
 use crate::live::Live;
 
@@ -11,7 +11,7 @@ pub(crate) struct PoolDraft<'t> {
     pub(crate) name: String,
     pub(crate) processors: Vec<usize>,
     /// `None` when the file names no valid policy.
-    pub(crate) chosen: Option<Chosen>,
+    pub(crate) chosen: Option<PolicyDraft>,
     pub(crate) tasks: Tasks<'t>,
 }
 
@@ -19,8 +19,8 @@ pub(crate) struct PoolDraft<'t> {
 pub(crate) struct DomainDraft<'t> {
     pub(crate) name: String,
     pub(crate) parent: Parent,
-    pub(crate) vcpus: Vec<Unit>,
-    pub(crate) guest: Chosen,
+    pub(crate) vcpus: Vec<UnitDraft>,
+    pub(crate) guest: PolicyDraft,
     pub(crate) live: Live,
     pub(crate) tasks: Tasks<'t>,
 }

@@ -2,18 +2,16 @@
 
 use punctual_sched::{CpuId, CpuSet, UnitParams};
 
-use crate::file::error::Place;
-use crate::file::fields::{Problems, Tab};
+use crate::file::error::Errors;
+use crate::file::section::Section;
+use crate::file::source::{Place, Places};
 use crate::file::tree::Entry;
-
-/// A unit parameter's name and where it was given.
-pub(crate) type ParamPlaces = Vec<(&'static str, Place)>;
 
 /// Parameters of a unit, where they were given, and where to point when one is missing.
 #[derive(Clone)]
-pub(crate) struct Unit {
+pub(crate) struct UnitDraft {
     pub(crate) params: UnitParams,
-    pub(crate) places: ParamPlaces,
+    pub(crate) places: Places,
     pub(crate) place: Place,
     pub(crate) kind: UnitKind,
 }
@@ -55,61 +53,67 @@ impl Processors<'_> {
     }
 }
 
-impl Unit {
-    pub(crate) fn new(place: &Place, kind: UnitKind) -> Self {
-        Unit { params: UnitParams::default(), places: Vec::new(), place: place.clone(), kind }
+impl UnitDraft {
+    pub(crate) fn new(place: Place, kind: UnitKind) -> Self {
+        UnitDraft { params: UnitParams::default(), places: Places::default(), place, kind }
     }
 
     /// Where `field` was given, else where it is missing.
-    pub(crate) fn place_of(&self, field: &str) -> &Place {
-        self.places.iter().rev().find(|(name, _)| *name == field).map_or(&self.place, |(_, place)| place)
+    pub(crate) fn place_of(&self, field: &str) -> Place {
+        self.places.of(field).unwrap_or(self.place)
     }
 
-    fn given(&mut self, tab: Tab<'_>, field: &'static str) {
-        if let Some(entry) = tab.get(field) {
-            self.places.push((field, entry.place()));
+    /// Notes where `key` of the section gives the parameter `field`, if it does.
+    pub(crate) fn note_place(&mut self, section: Section<'_>, key: &str, field: &'static str) {
+        if let Some(entry) = section.get(key) {
+            self.places.add(field, entry.place());
         }
     }
 }
 
 /// The unit parameters of a domain or vCPU on top of those in `unit`.
-pub(crate) fn unit_params(tab: Tab<'_>, above: &Processors<'_>, unit: Unit, problems: &mut Problems) -> Unit {
-    let unit = server_params(tab, unit, problems);
-    placement(tab, above, unit, problems)
+pub(crate) fn unit_params(
+    section: Section<'_>,
+    above: &Processors<'_>,
+    unit: UnitDraft,
+    errors: &mut Errors,
+) -> UnitDraft {
+    let unit = server_params(section, unit, errors);
+    placement(section, above, unit, errors)
 }
 
 /// The parameters that a task's `server` has too.
-pub(crate) fn server_params(tab: Tab<'_>, mut unit: Unit, problems: &mut Problems) -> Unit {
+pub(crate) fn server_params(section: Section<'_>, mut unit: UnitDraft, errors: &mut Errors) -> UnitDraft {
     for field in ["budget", "period", "deadline", "weight", "cap_percent", "extratime"] {
-        unit.given(tab, field);
+        unit.note_place(section, field, field);
     }
     let params = &mut unit.params;
-    params.budget = problems.duration(tab, "budget").or(params.budget);
-    params.period = problems.duration(tab, "period").or(params.period);
-    params.deadline = problems.duration(tab, "deadline").or(params.deadline);
-    params.weight = problems.count(tab, "weight").map(|n| n as u32).or(params.weight);
-    params.cap_percent = problems.count(tab, "cap_percent").map(|n| n as u32).or(params.cap_percent);
-    params.extratime = problems.flag(tab, "extratime").or(params.extratime);
+    params.budget = section.duration("budget", errors).or(params.budget);
+    params.period = section.duration("period", errors).or(params.period);
+    params.deadline = section.duration("deadline", errors).or(params.deadline);
+    params.weight = section.count("weight", errors).map(|n| n as u32).or(params.weight);
+    params.cap_percent = section.count("cap_percent", errors).map(|n| n as u32).or(params.cap_percent);
+    params.extratime = section.flag("extratime", errors).or(params.extratime);
     unit
 }
 
 pub(crate) fn placement(
-    tab: Tab<'_>,
+    section: Section<'_>,
     above: &Processors<'_>,
-    mut unit: Unit,
-    problems: &mut Problems,
-) -> Unit {
-    unit.given(tab, "priority");
-    unit.given(tab, "affinity");
-    unit.params.priority = problems.count(tab, "priority").map(|n| n as u32).or(unit.params.priority);
-    if let Some(entry) = tab.get("affinity") {
-        unit.params.affinity = affinity(entry, above, problems);
+    mut unit: UnitDraft,
+    errors: &mut Errors,
+) -> UnitDraft {
+    unit.note_place(section, "priority", "priority");
+    unit.note_place(section, "affinity", "affinity");
+    unit.params.priority = section.count("priority", errors).map(|n| n as u32).or(unit.params.priority);
+    if let Some(entry) = section.get("affinity") {
+        unit.params.affinity = affinity(entry, above, errors);
     }
     unit
 }
 
-fn affinity(entry: &Entry, above: &Processors<'_>, problems: &mut Problems) -> Option<CpuSet> {
-    let numbers = problems.numbers(entry, above.limit, above.what)?;
+fn affinity(entry: &Entry, above: &Processors<'_>, errors: &mut Errors) -> Option<CpuSet> {
+    let numbers = entry.indices(above.limit, above.what, errors)?;
     let mut set = CpuSet::new(above.count);
     for (n, place) in numbers {
         let position = above.numbers.map_or(Ok(n), |own| own.binary_search(&n));
@@ -118,7 +122,7 @@ fn affinity(entry: &Entry, above: &Processors<'_>, problems: &mut Problems) -> O
             Err(_) => {
                 let own = above.numbers.unwrap_or_default().iter().take(20).map(usize::to_string);
                 let expected = format!("expected one of {}", own.collect::<Vec<_>>().join(", "));
-                problems.add(&place, format!("{n} is not among the {}", above.what), expected);
+                errors.add(place, format!("{n} is not among the {}", above.what), expected);
             }
         }
     }

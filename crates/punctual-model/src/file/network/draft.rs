@@ -4,12 +4,15 @@ use punctual_net::InterfaceParams;
 use punctual_net::event_channel::Scan;
 use punctual_sched::Duration;
 
-use crate::file::error::Place;
-use crate::file::options::OptionPlaces;
+use crate::file::source::{Place, Places};
 use crate::network::{DisciplineChoice, EventHandling, NetworkCosts, Nic, OutsideHost, Traffic};
 
 /// A name and where it was written.
-pub(crate) type Named = (String, Place);
+#[derive(Clone)]
+pub(crate) struct Name {
+    pub(crate) text: String,
+    pub(crate) place: Place,
+}
 
 /// Everything about networks that needs no domain.
 pub(crate) struct Drafts {
@@ -19,11 +22,9 @@ pub(crate) struct Drafts {
 }
 
 pub(crate) struct NetworkDraft {
-    pub(crate) name: Named,
-    pub(crate) driver: Named,
-    pub(crate) discipline: DisciplineChoice,
-    pub(crate) discipline_place: Place,
-    pub(crate) option_places: OptionPlaces,
+    pub(crate) name: Name,
+    pub(crate) driver: Name,
+    pub(crate) discipline: DisciplineDraft,
     pub(crate) scan: Scan,
     pub(crate) events: EventHandling,
     pub(crate) costs: NetworkCosts,
@@ -32,29 +33,36 @@ pub(crate) struct NetworkDraft {
     pub(crate) interfaces: Vec<InterfaceDraft>,
 }
 
+/// A discipline with its options and where they were given.
+pub(crate) struct DisciplineDraft {
+    pub(crate) choice: DisciplineChoice,
+    pub(crate) name_place: Place,
+    pub(crate) option_places: Places,
+}
+
 pub(crate) struct InterfaceDraft {
-    pub(crate) domain: Named,
+    pub(crate) domain: Name,
     pub(crate) params: InterfaceParams,
-    pub(crate) places: Vec<(&'static str, Place)>,
+    pub(crate) places: Places,
 }
 
 pub(crate) struct FlowDraft {
-    pub(crate) name: Named,
-    pub(crate) network: Option<Named>,
-    pub(crate) from: Named,
-    pub(crate) to: Named,
+    pub(crate) name: Name,
+    pub(crate) network: Option<Name>,
+    pub(crate) from: Name,
+    pub(crate) to: Name,
     pub(crate) start: Duration,
     pub(crate) count: Option<u64>,
     pub(crate) traffic: Traffic,
     /// Of a storm's interval.
     pub(crate) interval_place: Place,
-    pub(crate) server: Option<Named>,
+    pub(crate) server: Option<Name>,
 }
 
 pub(crate) struct ChainDraft {
-    pub(crate) name: Named,
-    pub(crate) network: Option<Named>,
-    pub(crate) steps: Vec<Named>,
+    pub(crate) name: Name,
+    pub(crate) network: Option<Name>,
+    pub(crate) steps: Vec<Name>,
     pub(crate) bytes: u32,
     pub(crate) deadline: Duration,
 }

@@ -1,7 +1,8 @@
 //! Networks, flows and chains.
 
 mod draft;
+mod flow;
 pub(super) mod keys;
 pub(super) mod read;
-mod resolve;
+pub(super) mod resolve;
 pub(super) mod write;

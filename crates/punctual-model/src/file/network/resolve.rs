@@ -5,55 +5,49 @@ use punctual_net::event_channel::PORTS;
 use punctual_net::registry::DisciplineInfo;
 use punctual_sched::{Duration, Instant};
 
-use super::draft::{ChainDraft, Drafts, FlowDraft, Named, NetworkDraft};
-use crate::file::error::{Place, nearest};
-use crate::file::fields::{Problems, expected_names, shorten};
-use crate::file::options::OptionPlaces;
+use super::draft::{ChainDraft, Drafts, FlowDraft, Name, NetworkDraft};
+use crate::file::entry::{expected_names, shorten};
+use crate::file::error::Errors;
+use crate::file::nearest::nearest;
+use crate::file::source::{Place, Places};
 use crate::host::{Host, Parent, Work};
 use crate::index::{DomainIx, NetworkIx, TaskIx};
 use crate::network::{Chain, Endpoint, Flow, Interface, Network, OutsideHost, Traffic};
 
-impl Drafts {
-    /// Adds networks, flows and chains to the host, whose domains and tasks are complete.
-    pub(crate) fn resolve(self, host: &mut Host, problems: &mut Problems) {
-        let before = problems.list.len();
-        let mut outside: Vec<Vec<(OutsideHost, Place)>> = Vec::new();
-        let mut places = Vec::new();
-        for mut draft in self.networks {
-            outside.push(std::mem::take(&mut draft.outside));
-            places.push(network_of(draft, host, problems));
+/// Adds networks, flows and chains to the host, whose domains and tasks are complete.
+pub(crate) fn resolve(drafts: Drafts, host: &mut Host, errors: &mut Errors) {
+    let before = errors.count();
+    let mut outside = Vec::new();
+    let mut places = Vec::new();
+    for mut draft in drafts.networks {
+        outside.push(std::mem::take(&mut draft.outside));
+        places.push(add_network(draft, host, errors));
+    }
+    if errors.count() > before {
+        return;
+    }
+    check_outside(&outside, host, errors);
+    for (network, outside) in host.networks.iter_mut().zip(outside) {
+        network.outside = outside.into_iter().map(|(host, _)| host).collect();
+    }
+    for draft in drafts.flows {
+        if let Some(flow) = flow(draft, host, errors) {
+            attach_ends(&flow, host);
+            host.flows.push(flow);
         }
-        if problems.list.len() > before {
-            return;
+    }
+    for draft in drafts.chains {
+        if let Some(chain) = chain(draft, host, errors) {
+            attach_steps(&chain, host);
+            host.chains.push(chain);
         }
-        check_outside(&outside, host, problems);
-        for (network, outside) in host.networks.iter_mut().zip(outside) {
-            network.outside = outside.into_iter().map(|(host, _)| host).collect();
-        }
-        for draft in self.flows {
-            if let Some(flow) = flow_of(draft, host, problems) {
-                attach_ends(&flow, host);
-                host.flows.push(flow);
-            }
-        }
-        for draft in self.chains {
-            let network = draft.network.clone();
-            if let Some(chain) = chain_of(draft, host, network, problems) {
-                for &task in &chain.steps {
-                    if let Parent::Domain(domain) = host.tasks[task.0].parent {
-                        attach(chain.network, domain, host);
-                    }
-                }
-                host.chains.push(chain);
-            }
-        }
-        if problems.list.len() > before {
-            return;
-        }
-        check_served(host, problems);
-        for (i, places) in places.iter().enumerate() {
-            finish_interfaces(host, i, places, problems);
-        }
+    }
+    if errors.count() > before {
+        return;
+    }
+    check_served(host, errors);
+    for (i, places) in places.iter().enumerate() {
+        finish_interfaces(host, i, places, errors);
     }
 }
 
@@ -61,56 +55,56 @@ impl Drafts {
 struct NetworkPlaces {
     network: Place,
     discipline: Place,
-    options: OptionPlaces,
-    interfaces: Vec<(DomainIx, Place, OptionPlaces)>,
+    options: Places,
+    interfaces: Vec<(DomainIx, Place, Places)>,
 }
 
 fn domain_called(host: &Host, name: &str) -> Option<DomainIx> {
     host.domains.iter().position(|d| d.name == name).map(DomainIx)
 }
 
-fn domain_or_problem(host: &Host, (name, place): &Named, problems: &mut Problems) -> Option<DomainIx> {
+fn domain_or_error(host: &Host, Name { text: name, place }: &Name, errors: &mut Errors) -> Option<DomainIx> {
     let found = domain_called(host, name);
     if found.is_none() {
         let names = || host.domains.iter().map(|d| d.name.as_str());
         let message = format!("there is no domain `{}`", shorten(name));
-        problems.add_nearest(place, message, expected_names(names()), nearest(name, names()));
+        errors.add_nearest(*place, message, expected_names(names()), nearest(name, names()));
     }
     found
 }
 
 /// Adds the network, without hosts outside, to the host.
-fn network_of(draft: NetworkDraft, host: &mut Host, problems: &mut Problems) -> NetworkPlaces {
+fn add_network(draft: NetworkDraft, host: &mut Host, errors: &mut Errors) -> NetworkPlaces {
     let mut places = NetworkPlaces {
-        network: draft.name.1.clone(),
-        discipline: draft.discipline_place,
-        options: draft.option_places,
+        network: draft.name.place,
+        discipline: draft.discipline.name_place,
+        options: draft.discipline.option_places,
         interfaces: Vec::new(),
     };
-    let Some(driver) = domain_or_problem(host, &draft.driver, problems) else { return places };
+    let Some(driver) = domain_or_error(host, &draft.driver, errors) else { return places };
     if let Some(other) = host.networks.iter().find(|n| n.driver == driver) {
-        let message = format!("`{}` is the driver of network `{}` already", draft.driver.0, other.name);
-        problems.add(&draft.driver.1, message, "expected a driver domain for each network");
+        let message = format!("`{}` is the driver of network `{}` already", draft.driver.text, other.name);
+        errors.add(draft.driver.place, message, "expected a driver domain for each network");
     }
     let mut interfaces = Vec::new();
     for interface in draft.interfaces {
-        let Some(domain) = domain_or_problem(host, &interface.domain, problems) else { continue };
+        let Some(domain) = domain_or_error(host, &interface.domain, errors) else { continue };
         if domain == driver {
-            let message = format!("`{}` is the driver domain", interface.domain.0);
-            problems.add(
-                &interface.domain.1,
+            let message = format!("`{}` is the driver domain", interface.domain.text);
+            errors.add(
+                interface.domain.place,
                 message,
                 "expected a guest: the driver has no interface of its own",
             );
             continue;
         }
-        places.interfaces.push((domain, interface.domain.1, interface.places));
+        places.interfaces.push((domain, interface.domain.place, interface.places));
         interfaces.push(Interface { domain, params: interface.params });
     }
     host.networks.push(Network {
-        name: draft.name.0,
+        name: draft.name.text,
         driver,
-        discipline: draft.discipline,
+        discipline: draft.discipline.choice,
         scan: draft.scan,
         events: draft.events,
         costs: draft.costs,
@@ -122,39 +116,39 @@ fn network_of(draft: NetworkDraft, host: &mut Host, problems: &mut Problems) -> 
 }
 
 /// Hosts outside must not have the name of a domain: flows name both the same way.
-fn check_outside(outside: &[Vec<(OutsideHost, Place)>], host: &Host, problems: &mut Problems) {
+fn check_outside(outside: &[Vec<(OutsideHost, Place)>], host: &Host, errors: &mut Errors) {
     for (one, place) in outside.iter().flatten() {
         if domain_called(host, &one.name).is_some() {
             let message = format!("a domain is called `{}` too", one.name);
-            problems.add(place, message, "expected different names for domains and hosts outside");
+            errors.add(*place, message, "expected different names for domains and hosts outside");
         }
     }
 }
 
 fn network_ix(
     host: &Host,
-    given: &Option<Named>,
-    owner: &Named,
+    given: &Option<Name>,
+    owner: &Name,
     what: &str,
-    problems: &mut Problems,
+    errors: &mut Errors,
 ) -> Option<NetworkIx> {
     let names = || host.networks.iter().map(|n| n.name.as_str());
-    let Some((name, place)) = given else {
+    let Some(Name { text: name, place }) = given else {
         if host.networks.len() == 1 {
             return Some(NetworkIx(0));
         }
-        let message = format!("`network` is missing in [{what}.{}]", owner.0);
+        let message = format!("`network` is missing in [{what}.{}]", owner.text);
         let expected = match host.networks.len() {
             0 => "there is no network: expected a [network.NAME] with a `driver` domain".into(),
             _ => format!("there are several networks; {}", expected_names(names())),
         };
-        problems.add(&owner.1, message, expected);
+        errors.add(owner.place, message, expected);
         return None;
     };
     let found = names().position(|n| n == name);
     if found.is_none() {
         let message = format!("there is no network `{}`", shorten(name));
-        problems.add_nearest(place, message, expected_names(names()), nearest(name, names()));
+        errors.add_nearest(*place, message, expected_names(names()), nearest(name, names()));
     }
     found.map(NetworkIx)
 }
@@ -162,8 +156,8 @@ fn network_ix(
 fn endpoint(
     host: &Host,
     network: NetworkIx,
-    (name, place): &Named,
-    problems: &mut Problems,
+    Name { text: name, place }: &Name,
+    errors: &mut Errors,
 ) -> Option<Endpoint> {
     let of = &host.networks[network.0];
     if let Some(outside) = of.outside.iter().position(|o| o.name == *name) {
@@ -173,102 +167,101 @@ fn endpoint(
         let names = || host.domains.iter().map(|d| &d.name).chain(of.outside.iter().map(|o| &o.name));
         let message = format!("there is no domain and no host outside `{}`", shorten(name));
         let expected = expected_names(names().map(String::as_str));
-        problems.add_nearest(place, message, expected, nearest(name, names().map(String::as_str)));
+        errors.add_nearest(*place, message, expected, nearest(name, names().map(String::as_str)));
         return None;
     };
     if domain == of.driver {
         let message = format!("`{name}` is the driver domain of network `{}`", of.name);
-        problems.add(place, message, "expected a guest or a host outside");
+        errors.add(*place, message, "expected a guest or a host outside");
         return None;
     }
     Some(Endpoint::Guest(domain))
 }
 
-fn flow_of(draft: FlowDraft, host: &Host, problems: &mut Problems) -> Option<Flow> {
-    let network = network_ix(host, &draft.network, &draft.name, "flow", problems)?;
-    let from = endpoint(host, network, &draft.from, problems);
-    let to = endpoint(host, network, &draft.to, problems);
+fn flow(draft: FlowDraft, host: &Host, errors: &mut Errors) -> Option<Flow> {
+    let network = network_ix(host, &draft.network, &draft.name, "flow", errors)?;
+    let from = endpoint(host, network, &draft.from, errors);
+    let to = endpoint(host, network, &draft.to, errors);
     let (from, to) = (from?, to?);
     let mut traffic = draft.traffic;
     if from == to {
-        problems.add(&draft.to.1, "`to` is `from`", "expected another domain or host outside");
+        errors.add(draft.to.place, "`to` is `from`", "expected another domain or host outside");
     }
     if let (Endpoint::Outside(_), Endpoint::Outside(_)) = (from, to) {
         let message = "both ends are outside";
-        problems.add(&draft.to.1, message, "expected a domain at one end: nothing else is simulated");
+        errors.add(draft.to.place, message, "expected a domain at one end: nothing else is simulated");
     }
     if let (Traffic::Storm { interval: Duration::ZERO, .. }, Endpoint::Outside(_)) = (traffic, from) {
         let message = "a host outside knows no limit to how fast it sends";
-        problems.add(&draft.interval_place, message, "expected an `interval`, for example \"10us\"");
+        errors.add(draft.interval_place, message, "expected an `interval`, for example \"10us\"");
     }
     if let (Traffic::Request { server, .. }, Some(named)) = (&mut traffic, &draft.server) {
-        let (task, domain) = served_task(host, named, problems)?;
+        let (task, domain) = served_task(host, named, errors)?;
         if to != Endpoint::Guest(domain) {
-            let message = format!("`{}` does not run where the requests go", named.0);
-            problems.add(&named.1, message, format!("expected a task of `{}`", draft.to.0));
+            let message = format!("`{}` does not run where the requests go", named.text);
+            errors.add(named.place, message, format!("expected a task of `{}`", draft.to.text));
         }
         *server = Some(task);
     }
-    Some(Flow { name: draft.name.0, network, from, to, start: draft.start, count: draft.count, traffic })
+    Some(Flow { name: draft.name.text, network, from, to, start: draft.start, count: draft.count, traffic })
 }
 
 /// The task `DOMAIN.TASK`.
-fn task_called(host: &Host, (name, place): &Named, problems: &mut Problems) -> Option<(TaskIx, DomainIx)> {
+fn task_called(
+    host: &Host,
+    Name { text: name, place }: &Name,
+    errors: &mut Errors,
+) -> Option<(TaskIx, DomainIx)> {
     let Some((domain, task)) = name.split_once('.') else {
         let message = format!("\"{}\" names no task", shorten(name));
-        problems.add(place, message, "expected a domain's name, a dot and its task's: \"video.decode\"");
+        errors.add(*place, message, "expected a domain's name, a dot and its task's: \"video.decode\"");
         return None;
     };
-    let domain = domain_or_problem(host, &(domain.into(), place.clone()), problems)?;
+    let domain = domain_or_error(host, &Name { text: domain.into(), place: *place }, errors)?;
     let tasks = || host.tasks_of(Parent::Domain(domain));
     let found = tasks().find(|(_, t)| t.name == task).map(|(ix, _)| ix);
     if found.is_none() {
         let names = || tasks().map(|(_, t)| t.name.as_str());
         let message = format!("`{}` has no task `{}`", host.domains[domain.0].name, shorten(task));
-        problems.add_nearest(place, message, expected_names(names()), nearest(task, names()));
+        errors.add_nearest(*place, message, expected_names(names()), nearest(task, names()));
     }
     Some((found?, domain))
 }
 
 /// A task whose jobs are released by packets.
-fn served_task(host: &Host, named: &Named, problems: &mut Problems) -> Option<(TaskIx, DomainIx)> {
-    let (task, domain) = task_called(host, named, problems)?;
+fn served_task(host: &Host, named: &Name, errors: &mut Errors) -> Option<(TaskIx, DomainIx)> {
+    let (task, domain) = task_called(host, named, errors)?;
     if matches!(host.tasks[task.0].work, Work::Served { .. }) {
         return Some((task, domain));
     }
-    let message = format!("task `{}` releases itself", named.0);
-    problems.add(&named.1, message, "expected a task with `on_packet = true` and no period");
+    let message = format!("task `{}` releases itself", named.text);
+    errors.add(named.place, message, "expected a task with `on_packet = true` and no period");
     None
 }
 
-fn chain_of(
-    draft: ChainDraft,
-    host: &Host,
-    network: Option<Named>,
-    problems: &mut Problems,
-) -> Option<Chain> {
-    let network = network_ix(host, &network, &draft.name, "chain", problems)?;
+fn chain(draft: ChainDraft, host: &Host, errors: &mut Errors) -> Option<Chain> {
+    let network = network_ix(host, &draft.network, &draft.name, "chain", errors)?;
     let driver = host.networks[network.0].driver;
     let mut steps = Vec::new();
     for (i, named) in draft.steps.iter().enumerate() {
         let found = match i {
-            0 => first_step(host, named, problems),
-            _ => served_task(host, named, problems),
+            0 => first_step(host, named, errors),
+            _ => served_task(host, named, errors),
         };
         let Some((task, domain)) = found else { continue };
         if domain == driver {
-            let message = format!("`{}` is in the driver domain", named.0);
-            problems.add(&named.1, message, "expected a task of a guest");
+            let message = format!("`{}` is in the driver domain", named.text);
+            errors.add(named.place, message, "expected a task of a guest");
         }
         let taken = host.chains.iter().find(|c| c.steps.contains(&task)).map(|c| c.name.as_str());
-        if let Some(other) = taken.or(steps.contains(&task).then_some(draft.name.0.as_str())) {
-            let message = format!("`{}` is a step of chain `{other}` already", named.0);
-            problems.add(&named.1, message, "expected each task in one step at most");
+        if let Some(other) = taken.or(steps.contains(&task).then_some(draft.name.text.as_str())) {
+            let message = format!("`{}` is a step of chain `{other}` already", named.text);
+            errors.add(named.place, message, "expected each task in one step at most");
         }
         steps.push(task);
     }
     (steps.len() == draft.steps.len()).then_some(Chain {
-        name: draft.name.0,
+        name: draft.name.text,
         network,
         steps,
         bytes: draft.bytes,
@@ -276,13 +269,13 @@ fn chain_of(
     })
 }
 
-fn first_step(host: &Host, named: &Named, problems: &mut Problems) -> Option<(TaskIx, DomainIx)> {
-    let found = task_called(host, named, problems)?;
+fn first_step(host: &Host, named: &Name, errors: &mut Errors) -> Option<(TaskIx, DomainIx)> {
+    let found = task_called(host, named, errors)?;
     if matches!(host.tasks[found.0.0].work, Work::Jobs { .. }) {
         return Some(found);
     }
-    let message = format!("task `{}` cannot begin a chain", named.0);
-    problems.add(&named.1, message, "expected a periodic or sporadic task");
+    let message = format!("task `{}` cannot begin a chain", named.text);
+    errors.add(named.place, message, "expected a periodic or sporadic task");
     None
 }
 
@@ -291,6 +284,14 @@ fn attach(network: NetworkIx, domain: DomainIx, host: &mut Host) {
     let network = &mut host.networks[network.0];
     if network.interface_of(domain).is_none() {
         network.interfaces.push(Interface { domain, params: InterfaceParams::default() });
+    }
+}
+
+fn attach_steps(chain: &Chain, host: &mut Host) {
+    for &step in &chain.steps {
+        if let Parent::Domain(domain) = host.tasks[step.0].parent {
+            attach(chain.network, domain, host);
+        }
     }
 }
 
@@ -303,7 +304,7 @@ fn attach_ends(flow: &Flow, host: &mut Host) {
 }
 
 /// Every task that packets release has packets that do; nothing serves both a chain and a flow.
-fn check_served(host: &Host, problems: &mut Problems) {
+fn check_served(host: &Host, errors: &mut Errors) {
     for (ix, task) in host.tasks.iter().enumerate() {
         let Work::Served { .. } = task.work else { continue };
         let in_chain = host.chains.iter().any(|c| c.steps.contains(&TaskIx(ix)));
@@ -316,12 +317,12 @@ fn check_served(host: &Host, problems: &mut Problems) {
             None if !in_chain => {
                 let message = format!("no packet releases task `{name}`");
                 let expected = "expected it as a later step of a chain or as the `server` of a flow";
-                problems.add(&Place::top(), message, expected);
+                errors.add(Place::TOP, message, expected);
             }
             Some(flow) if in_chain => {
                 let message =
                     format!("task `{name}` is a step of a chain and the server of flow `{}`", flow.name);
-                problems.add(&Place::top(), message, "expected one of them");
+                errors.add(Place::TOP, message, "expected one of them");
             }
             _ => {}
         }
@@ -329,13 +330,13 @@ fn check_served(host: &Host, problems: &mut Problems) {
 }
 
 /// Boot order, priorities from the domains, and the discipline's own judgement.
-fn finish_interfaces(host: &mut Host, network: usize, places: &NetworkPlaces, problems: &mut Problems) {
+fn finish_interfaces(host: &mut Host, network: usize, places: &NetworkPlaces, errors: &mut Errors) {
     let of = &mut host.networks[network];
     of.interfaces.sort_by_key(|interface| interface.domain.0);
     // The card has a port too.
     if of.interfaces.len() + 1 > PORTS as usize {
         let message = format!("network `{}` has {} guests", of.name, of.interfaces.len());
-        problems.add(&places.network, message, format!("expected at most {}", PORTS - 1));
+        errors.add(places.network, message, format!("expected at most {}", PORTS - 1));
         return;
     }
     for interface in &mut of.interfaces {
@@ -347,19 +348,16 @@ fn finish_interfaces(host: &mut Host, network: usize, places: &NetworkPlaces, pr
     let mut built = match (info.build)(&of.discipline.options) {
         Ok(built) => built,
         Err(e) => {
-            let place = places.options.iter().find(|(name, _)| *name == e.option);
-            let place = place.map_or(&places.discipline, |(_, place)| place);
-            problems.add(place, format!("discipline `{}` refuses `{}`", info.name, e.option), e.expected);
+            let place = places.options.of(e.option).unwrap_or(places.discipline);
+            errors.add(place, format!("discipline `{}` refuses `{}`", info.name, e.option), e.expected);
             return;
         }
     };
     for interface in &of.interfaces {
         if let Err(e) = built.attach(Instant::ZERO, &interface.params) {
             let own = places.interfaces.iter().find(|(domain, ..)| *domain == interface.domain);
-            let place = own.map_or(&places.network, |(_, place, fields)| {
-                fields.iter().find(|(name, _)| *name == e.field()).map_or(place, |(_, place)| place)
-            });
-            problems.add(place, format!("discipline `{}` refuses `{}`", info.name, e.field()), e.to_string());
+            let place = own.map_or(places.network, |(_, place, keys)| keys.of(e.field()).unwrap_or(*place));
+            errors.add(place, format!("discipline `{}` refuses `{}`", info.name, e.field()), e.to_string());
         }
     }
 }

@@ -1,0 +1,121 @@
+//! What the tables of flows and chains say by themselves.
+
+use punctual_sched::Duration;
+
+use super::draft::{ChainDraft, FlowDraft, Name};
+use crate::file::error::Errors;
+use crate::file::limits::STEPS_MAX;
+use crate::file::section::Section;
+use crate::network::Traffic;
+
+/// The name of the section itself.
+pub(super) fn own_name(section: Section<'_>) -> Name {
+    Name { text: section.name.to_string(), place: section.place }
+}
+
+/// The name that stands under `key`.
+pub(super) fn name_under(section: Section<'_>, key: &'static str, errors: &mut Errors) -> Option<Name> {
+    let text = section.text(key, errors)?.to_string();
+    Some(Name { text, place: section.place_of(key) })
+}
+
+/// Keys that only some kinds of flow have.
+const KEYS_OF_KINDS: [(&str, &[&str]); 12] = [
+    ("count", &["ping", "request", "periodic", "storm"]),
+    ("reply_bytes", &["request"]),
+    ("period", &["request", "periodic"]),
+    ("slack_mean", &["periodic"]),
+    ("burst", &["periodic"]),
+    ("pause", &["ping"]),
+    ("timeout", &["ping", "request", "stream"]),
+    ("server", &["request"]),
+    ("window", &["stream"]),
+    ("ack_bytes", &["stream"]),
+    ("ack_every", &["stream"]),
+    ("interval", &["storm"]),
+];
+
+pub(super) fn flow(section: Section<'_>, errors: &mut Errors) -> Option<FlowDraft> {
+    let kind = section.word("kind", errors);
+    let network = name_under(section, "network", errors);
+    let (from, to) = (name_under(section, "from", errors), name_under(section, "to", errors));
+    let server = name_under(section, "server", errors);
+    let (start, count) = (section.duration_or_default("start", errors), section.count("count", errors));
+    let kind = kind?;
+    for (key, kinds) in KEYS_OF_KINDS {
+        if let (Some(entry), false) = (section.get(key), kinds.contains(&kind)) {
+            let message = format!("a flow of kind \"{kind}\" has no `{key}`");
+            errors.add(
+                entry.key_place,
+                message,
+                format!("`{key}` belongs to \"{}\"", kinds.join("\" and \"")),
+            );
+        }
+    }
+    let traffic = traffic(section, kind, errors)?;
+    Some(FlowDraft {
+        name: own_name(section),
+        network,
+        from: from?,
+        to: to?,
+        start,
+        count,
+        traffic,
+        interval_place: section.place_of("interval"),
+        server,
+    })
+}
+
+fn traffic(section: Section<'_>, kind: &str, errors: &mut Errors) -> Option<Traffic> {
+    let mut length = |key, default: u32| section.count(key, errors).map_or(default, |n| n as u32);
+    let bytes = length("bytes", if matches!(kind, "stream" | "storm") { 1514 } else { 98 });
+    let (reply_bytes, ack_bytes) = (length("reply_bytes", bytes), length("ack_bytes", 66));
+    let seconds = section.duration("timeout", errors);
+    let timeout = seconds.unwrap_or(Duration::from_ms(if kind == "stream" { 200 } else { 1000 }));
+    let period = section.duration("period", errors);
+    let mut number = |key| section.count_or_default(key, errors) as u32;
+    let (burst, window, ack_every) = (number("burst"), number("window"), number("ack_every"));
+    let mut duration = |key| section.duration_or_default(key, errors);
+    let (slack_mean, pause, interval) = (duration("slack_mean"), duration("pause"), duration("interval"));
+    Some(match kind {
+        "ping" => Traffic::Ping { bytes, timeout, pause },
+        "request" => Traffic::Request { bytes, reply_bytes, period, timeout, server: None },
+        "periodic" => {
+            if section.get("period").is_none() {
+                let message = format!("`period` is missing in {}", section.header());
+                errors.add(
+                    section.place,
+                    message,
+                    "expected the distance of packets, for example period = \"10ms\"",
+                );
+            }
+            Traffic::Periodic { bytes, period: period?, slack_mean, burst }
+        }
+        "stream" => {
+            if ack_every > window {
+                let place = ["ack_every", "window"].iter().find_map(|key| section.get(key));
+                let place = place.map_or(section.place, |e| e.node.place);
+                let message = "the receiver would wait for more packets than the window has";
+                errors.add(place, message, format!("expected `ack_every` at most `window` ({window})"));
+            }
+            Traffic::Stream { bytes, ack_bytes, window, ack_every, timeout }
+        }
+        _ => Traffic::Storm { bytes, interval },
+    })
+}
+
+pub(super) fn chain(section: Section<'_>, errors: &mut Errors) -> Option<ChainDraft> {
+    let network = name_under(section, "network", errors);
+    let bytes = section.count_or_default("bytes", errors) as u32;
+    let deadline = section.duration("deadline", errors);
+    let entry = section.get("steps")?;
+    let expected = "expected a list of tasks, for example [\"sensor.read\", \"control.compute\"]";
+    let steps = entry.texts(expected, errors)?;
+    if !(2..=STEPS_MAX).contains(&steps.len()) {
+        let message = format!("`steps` has {} tasks", steps.len());
+        errors.add(entry.node.place, message, format!("expected from 2 to {STEPS_MAX} tasks"));
+        return None;
+    }
+    let steps = steps.into_iter().map(|(text, place)| Name { text: text.to_string(), place }).collect();
+    Some(ChainDraft { name: own_name(section), network, steps, bytes, deadline: deadline? })
+}
