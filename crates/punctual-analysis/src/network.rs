@@ -21,6 +21,7 @@ use punctual_model::Host;
 use punctual_model::host::{Arrival, Parent, Work};
 use punctual_model::index::DomainIx;
 use punctual_model::network::{Endpoint, EventHandling, Network, Traffic};
+use punctual_net::{RX_ROUND, TX_ROUND, netback, rtca};
 use punctual_sched::Duration;
 
 use crate::demand::Demand;
@@ -34,9 +35,8 @@ const ROUNDS: usize = 48;
 /// Packets in the stack in front of a TX ring at most (Linux `txqueuelen`; as the simulator has it).
 const SEND_QUEUE_MAX: u64 = 1000;
 
-/// Slots of a ring, batch and limit of a softnet queue where the file gives none.
+/// Slots of a ring where the file gives none.
 const RING_SLOTS: u64 = punctual_net::discipline::RING_SLOTS_DEFAULT as u64;
-const SOFTNET_LIMITS: [(&str, u64); 2] = [("netback", 1000), ("rtca", 600)];
 
 /// What is known about networks.
 pub(crate) struct Networks {
@@ -252,7 +252,7 @@ impl Lane {
             batch: self
                 .owner(network)
                 .and_then(|params| params.batch)
-                .map_or_else(|| network.discipline.options.count("batch", 1), u64::from),
+                .map_or_else(|| network.discipline.options.count(&rtca::BATCH_OPTION), u64::from),
         }
     }
 
@@ -667,8 +667,8 @@ impl<'h> State<'h> {
         let lanes = self.lanes.iter().filter(|lane| lane.network == network);
         Path {
             round: most(of, of.costs.round),
-            tx_round: options.count("tx_round", 238),
-            rx_round: options.count("rx_round", 238),
+            tx_round: options.count(&TX_ROUND),
+            rx_round: options.count(&RX_ROUND),
             ..Path::new(lanes.map(|lane| lane.in_path(of)).collect())
         }
     }
@@ -767,9 +767,9 @@ impl<'h> State<'h> {
         let level = lane.priority(network);
         let same_queue = here().map(|(other, _)| other);
         let same_queue = same_queue.filter(|other| !ranked || other.priority(network) == level);
-        let (_, default) = SOFTNET_LIMITS[usize::from(ranked)];
+        let option = if ranked { &rtca::SOFTNET_LIMIT_OPTION } else { &netback::SOFTNET_LIMIT };
         let own = lane.owner(network).and_then(|params| params.softnet_limit).filter(|_| ranked);
-        let limit = own.map_or_else(|| network.discipline.options.count("softnet_limit", default), u64::from);
+        let limit = own.map_or_else(|| network.discipline.options.count(option), u64::from);
         if sum(&mut same_queue.map(|other| other.posted.packets(carry))) > limit {
             return Err("a softnet queue may overflow".into());
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use punctual_model::index::TaskIx;
-use punctual_sched::registry::OptionValue;
+use punctual_sched::servers::{self, sporadic};
 use punctual_sched::{Duration, UnitParams};
 
 use crate::demand::{Demand, utilization_at_most};
@@ -23,9 +23,6 @@ const GLOBAL_MAX: usize = 2_000;
 /// RTDS's defaults (`punctual policies rtds`).
 const RTDS_BUDGET: Duration = Duration::from_ms(4);
 const RTDS_PERIOD: Duration = Duration::from_ms(10);
-
-/// The default quantum of fixed-priority servers.
-const QUANTUM: Duration = Duration::from_ms(1);
 
 const TIMERS: &str = "a guest below acts on timers of its own, or packets wake a task at any rate, so the time spent on \
                       decisions has no bound here";
@@ -164,14 +161,11 @@ impl Analysis<'_> {
 
     fn servers(&mut self, pool: usize, units: &[Unit], kind: Kind) {
         let options = &self.host.pools[pool].policy.options;
-        let refills_max = options.count("refills_max", 32);
-        if options.word("accounting", "exact") == "quantum" {
+        let refills_max = options.count(&sporadic::REFILLS_MAX);
+        if options.word(&servers::ACCOUNTING) == servers::IN_QUANTA {
             return self.none_known(units, QUANTUM_ACCOUNTING, "servers");
         }
-        let quantum = match options.get("quantum") {
-            Some(OptionValue::Word(_)) => None,
-            _ => Some(options.duration("quantum", QUANTUM).as_ns()),
-        };
+        let quantum = servers::quantum(options).map(Duration::as_ns);
         let mut group = units.to_vec();
         // Stable: equal priorities rank in the order of insertion.
         group.sort_by_key(|unit| self.params(*unit).priority.unwrap_or(u32::MAX));

@@ -3,8 +3,7 @@
 use punctual_model::Host;
 use punctual_model::host::Domain;
 use punctual_model::live::{Backend, HelperPolicy};
-use punctual_sched::registry::OptionValue;
-use punctual_sched::{Duration, UnitParams};
+use punctual_sched::{Duration, UnitParams, servers};
 
 use crate::host::{Analysis, Index, Unit};
 use crate::report::Warning;
@@ -127,13 +126,8 @@ fn vcpu(
         warn(format!("a switch takes {part} of the budget of {budget}; longer periods waste less"));
     }
     let policy = &host.pools[pool].policy;
-    let quantum =
-        policy.info.options.iter().find(|option| option.name == "quantum").and_then(|_| {
-            match policy.options.get("quantum") {
-                Some(OptionValue::Word(_)) => None,
-                _ => Some(policy.options.duration("quantum", Duration::from_ms(1))),
-            }
-        });
+    let has_quantum = policy.info.option(servers::QUANTUM.name).is_some();
+    let quantum = servers::quantum(&policy.options).filter(|_| has_quantum);
     if let Some(quantum) = quantum.filter(|quantum| budget < *quantum) {
         warn(format!("the budget of {budget} is below the quantum of {quantum}"));
     }

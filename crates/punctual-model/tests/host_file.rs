@@ -561,7 +561,10 @@ fn a_network_has_its_guests_in_the_order_of_the_domains_with_their_priorities() 
     let host = valid(NETWORK);
     let lan = &host.networks[0];
     assert_eq!(host.domains[lan.driver.0].name, "dom0");
-    assert_eq!((lan.discipline.info.name, lan.discipline.options.count("batch", 1)), ("rtca", 64));
+    assert_eq!(
+        (lan.discipline.info.name, lan.discipline.options.count(&punctual_net::rtca::BATCH_OPTION)),
+        ("rtca", 64)
+    );
     let guests: Vec<_> = lan.interfaces.iter().map(|i| (i.domain.0, i.params.priority)).collect();
     assert_eq!(guests, [(0, Some(7)), (2, Some(1))]);
     assert_eq!((lan.nic.bandwidth_bps, lan.costs.jitter_ppm), (100_000_000, 50_000));

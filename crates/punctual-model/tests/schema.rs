@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use punctual_model::file::{Overrides, load, parse, schema, to_toml, update_reference};
+use punctual_sched::registry::OptionValue;
 use serde_json::{Value, json};
 use toml::de::{DeTable, DeValue};
 
@@ -116,9 +117,9 @@ fn every_default_of_a_policy_option_is_a_valid_value_of_it() {
     for policy in punctual_sched::registry::policies() {
         for option in policy.options {
             let Some(default) = option.default else { continue };
-            let value = match default.parse::<i64>().is_ok() || default.parse::<bool>().is_ok() {
-                true => default.to_string(),
-                false => format!("{default:?}"),
+            let value = match option.default_value() {
+                Some(OptionValue::Count(_) | OptionValue::Flag(_)) => default.to_string(),
+                _ => format!("{:?}", default.to_string()),
             };
             let text = format!(
                 "[machine]\nprocessors = 1\n[pool.p]\npolicy = {:?}\n{}.{} = {value}\n",

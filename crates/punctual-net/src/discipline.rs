@@ -18,8 +18,8 @@
 //! - An [`InterfaceId`] that `attach` did not return is a programming error and panics.
 
 use punctual_sched::ParamError;
-use punctual_sched::registry::{ParamInfo, ParamKind};
-use punctual_sched::time::Instant;
+use punctual_sched::registry::{OptionValue, ParamDefault, ParamInfo, ParamKind};
+use punctual_sched::time::{Duration, Instant};
 
 use crate::packet::{DropReason, Drops, InterfaceId, Packet, Stage};
 use crate::token_bucket::Rate;
@@ -65,49 +65,49 @@ pub(crate) const PACKETS: ParamKind = ParamKind::Count { min: 1, max: COUNT_MAX 
 pub(crate) const PRIORITY: ParamInfo = ParamInfo {
     name: "priority",
     kind: ParamKind::Count { min: 0, max: u32::MAX as u64 },
-    default: Some("least urgent"),
+    default: Some(ParamDefault::Words("least urgent")),
     help: "fixed priority of the interface's packets; a smaller number is more urgent",
 };
 
 pub(crate) const BATCH: ParamInfo = ParamInfo {
     name: "batch",
     kind: PACKETS,
-    default: Some("the discipline's"),
+    default: Some(ParamDefault::Words("the discipline's")),
     help: "packets processed in a stage before the next stage gets its turn",
 };
 
 pub(crate) const SOFTNET_LIMIT: ParamInfo = ParamInfo {
     name: "softnet_limit",
     kind: PACKETS,
-    default: Some("the discipline's"),
+    default: Some(ParamDefault::Words("the discipline's")),
     help: "packets that wait in the softnet_data queue of this priority; more are dropped",
 };
 
 pub(crate) const RING_SLOTS: ParamInfo = ParamInfo {
     name: "ring_slots",
     kind: PACKETS,
-    default: Some("256"),
+    default: Some(ParamDefault::Value(OptionValue::Count(RING_SLOTS_DEFAULT as u64))),
     help: "slots of the interface's TX ring and of its RX ring",
 };
 
 pub(crate) const CREDIT_BYTES: ParamInfo = ParamInfo {
     name: "credit_bytes",
     kind: ParamKind::Count { min: 1, max: u64::MAX },
-    default: Some("no limit"),
+    default: Some(ParamDefault::Words("no limit")),
     help: "bytes the guest may send per credit_window",
 };
 
 pub(crate) const CREDIT_WINDOW: ParamInfo = ParamInfo {
     name: "credit_window",
     kind: ParamKind::Duration,
-    default: Some("50ms"),
+    default: Some(ParamDefault::Value(OptionValue::Duration(Duration::from_ms(50)))),
     help: "how often credit_bytes are credited",
 };
 
 pub(crate) const BURST_BYTES: ParamInfo = ParamInfo {
     name: "burst_bytes",
     kind: ParamKind::Count { min: 1, max: u64::MAX },
-    default: Some("credit_bytes"),
+    default: Some(ParamDefault::Words("credit_bytes")),
     help: "credit that an idle guest saves up at most",
 };
 

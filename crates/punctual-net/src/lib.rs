@@ -39,4 +39,5 @@ pub mod token_bucket;
 
 pub use discipline::{Discipline, Fate, InterfaceKind, InterfaceParams, Next, Step};
 pub use packet::{DropReason, Drops, FlowId, InterfaceId, Packet, Stage};
+pub use rounds::{RX_ROUND, TX_ROUND};
 pub use token_bucket::{Rate, TokenBucket};

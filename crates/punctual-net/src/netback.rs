@@ -23,7 +23,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use punctual_sched::registry::{Options, ParamInfo, ParamKind};
+use punctual_sched::registry::{OptionValue, Options, ParamDefault, ParamInfo, ParamKind};
 
 use crate::bitmap::Bitmap;
 use crate::discipline::{
@@ -38,21 +38,22 @@ use crate::rounds::{Limits, RX_ROUND, Rounds, SOFTNET_ROUND, SOFTNET_TIME, Stage
 const SOFTNET_WEIGHT: ParamInfo = ParamInfo {
     name: "softnet_weight",
     kind: PACKETS,
-    default: Some("64"),
+    default: Some(ParamDefault::Value(OptionValue::Count(64))),
     help: "packets of one device before the softirq turns to the next",
 };
 
-const SOFTNET_LIMIT: ParamInfo = ParamInfo {
+/// The option `softnet_limit`.
+pub const SOFTNET_LIMIT: ParamInfo = ParamInfo {
     name: "softnet_limit",
     kind: PACKETS,
-    default: Some("1000"),
+    default: Some(ParamDefault::Value(OptionValue::Count(1000))),
     help: "packets of all guests that wait in softnet_data; more are dropped",
 };
 
 const TX_TURNS: ParamInfo = ParamInfo {
     name: "tx_turns",
     kind: ParamKind::Choice(&["cyclic", "list"]),
-    default: Some("cyclic"),
+    default: Some(ParamDefault::Value(OptionValue::Word("cyclic"))),
     help: "round robin in the order of attachment, or by a list that newly active guests join at its end",
 };
 
@@ -65,8 +66,8 @@ pub const INFO: DisciplineInfo = DisciplineInfo {
     options: &[TX_ROUND, TX_TURNS, SOFTNET_WEIGHT, SOFTNET_ROUND, SOFTNET_TIME, SOFTNET_LIMIT, RX_ROUND],
     build: |options| {
         let limits = Limits::from_options(options)?;
-        let limit = packets(options, SOFTNET_LIMIT.name, 1000)?;
-        let weight = packets(options, SOFTNET_WEIGHT.name, 64)?;
+        let limit = packets(options, &SOFTNET_LIMIT)?;
+        let weight = packets(options, &SOFTNET_WEIGHT)?;
         Ok(Box::new(Rounds::new(limits, Netback::new(Turns::from_options(options), limit, weight))))
     },
 };
@@ -87,7 +88,7 @@ enum Turns {
 
 impl Turns {
     fn from_options(options: &Options) -> Turns {
-        match options.word(TX_TURNS.name, "cyclic") {
+        match options.word(&TX_TURNS) {
             "list" => Turns::List { ready: List::EMPTY, links: Vec::new() },
             _ => Turns::Cyclic { ready: Bitmap::new(0), next: 0 },
         }

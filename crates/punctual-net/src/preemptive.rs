@@ -40,8 +40,8 @@ pub const INFO: DisciplineInfo = DisciplineInfo {
     interface_params: INTERFACE_PARAMS,
     options: &[BATCH_OPTION, SOFTNET_LIMIT_OPTION],
     build: |options| {
-        let batch = packets(options, BATCH_OPTION.name, 1)?;
-        let softnet_limit = packets(options, SOFTNET_LIMIT_OPTION.name, 600)?;
+        let batch = packets(options, &BATCH_OPTION)?;
+        let softnet_limit = packets(options, &SOFTNET_LIMIT_OPTION)?;
         Ok(Box::new(Preemptive::new(batch, softnet_limit)))
     },
 };

@@ -5,7 +5,7 @@
 
 use alloc::boxed::Box;
 
-pub use punctual_sched::registry::{OptionError, OptionValue, Options, ParamInfo, ParamKind};
+pub use punctual_sched::registry::{OptionError, OptionValue, Options, ParamDefault, ParamInfo, ParamKind};
 
 use crate::discipline::Discipline;
 

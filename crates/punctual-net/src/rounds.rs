@@ -15,39 +15,41 @@
 //!   does not run before; its queue limits count at the end of each packet, which comes to the same.
 
 use punctual_sched::ParamError;
-use punctual_sched::registry::{OptionError, Options, ParamInfo, ParamKind};
+use punctual_sched::registry::{OptionError, OptionValue, Options, ParamDefault, ParamInfo, ParamKind};
 use punctual_sched::time::{Duration, Instant};
 
-use crate::discipline::{Discipline, Fate, InterfaceKind, InterfaceParams, Next, PACKETS, Step};
+use crate::discipline::{COUNT_MAX, Discipline, Fate, InterfaceKind, InterfaceParams, Next, PACKETS, Step};
 use crate::packet::{DropReason, Drops, InterfaceId, Packet, Stage};
 use crate::path::{Busy, Path};
 use crate::queue::List;
 
-pub(crate) const TX_ROUND: ParamInfo = ParamInfo {
+/// The option `tx_round`.
+pub const TX_ROUND: ParamInfo = ParamInfo {
     name: "tx_round",
     kind: PACKETS,
-    default: Some("238"),
+    default: Some(ParamDefault::Value(OptionValue::Count(238))),
     help: "packets in a round of the TX stage at most",
 };
 
-pub(crate) const RX_ROUND: ParamInfo = ParamInfo {
+/// The option `rx_round`.
+pub const RX_ROUND: ParamInfo = ParamInfo {
     name: "rx_round",
     kind: PACKETS,
-    default: Some("238"),
+    default: Some(ParamDefault::Value(OptionValue::Count(238))),
     help: "packets in a round of the RX stage at most",
 };
 
 pub(crate) const SOFTNET_ROUND: ParamInfo = ParamInfo {
     name: "softnet_round",
     kind: PACKETS,
-    default: Some("300"),
+    default: Some(ParamDefault::Value(OptionValue::Count(300))),
     help: "packets in a round of the softirq at most",
 };
 
 pub(crate) const SOFTNET_TIME: ParamInfo = ParamInfo {
     name: "softnet_time",
     kind: ParamKind::Duration,
-    default: Some("2ms"),
+    default: Some(ParamDefault::Value(OptionValue::Duration(Duration::from_ms(2)))),
     help: "no packet of a softirq round starts later than this after its first; 2 jiffies, here of 1ms",
 };
 
@@ -62,27 +64,26 @@ pub(crate) struct Limits {
 
 impl Limits {
     pub(crate) fn from_options(options: &Options) -> Result<Limits, OptionError> {
-        let softnet_time = options.duration(SOFTNET_TIME.name, Duration::from_ms(2));
+        let softnet_time = options.duration(&SOFTNET_TIME);
         if softnet_time.is_zero() {
             return Err(OptionError { option: SOFTNET_TIME.name, expected: "longer than zero".into() });
         }
         Ok(Limits {
-            tx_round: packets(options, TX_ROUND.name, 238)?,
-            rx_round: packets(options, RX_ROUND.name, 238)?,
-            softnet_round: packets(options, SOFTNET_ROUND.name, 300)?,
+            tx_round: packets(options, &TX_ROUND)?,
+            rx_round: packets(options, &RX_ROUND)?,
+            softnet_round: packets(options, &SOFTNET_ROUND)?,
             softnet_time,
         })
     }
 }
 
 /// An option that counts packets.
-pub(crate) fn packets(options: &Options, option: &'static str, default: u32) -> Result<u32, OptionError> {
-    let ParamKind::Count { min, max } = PACKETS else {
-        return Ok(default);
-    };
-    let count = options.count(option, u64::from(default));
+pub(crate) fn packets(options: &Options, option: &ParamInfo) -> Result<u32, OptionError> {
+    let (min, max) = (1, u64::from(COUNT_MAX));
+    let count = options.count(option);
     if !(min..=max).contains(&count) {
-        return Err(OptionError { option, expected: alloc::format!("from {min} to {max} packets").into() });
+        let expected = alloc::format!("from {min} to {max} packets").into();
+        return Err(OptionError { option: option.name, expected });
     }
     Ok(count as u32)
 }

@@ -21,7 +21,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use punctual_sched::registry::ParamInfo;
+use punctual_sched::registry::{OptionValue, ParamDefault, ParamInfo};
 
 use crate::discipline::{
     BATCH, BURST_BYTES, CREDIT_BYTES, CREDIT_WINDOW, InterfaceParams, PACKETS, PRIORITY, RING_SLOTS,
@@ -37,17 +37,19 @@ use crate::rounds::{Limits, RX_ROUND, Rounds, SOFTNET_ROUND, SOFTNET_TIME, Stage
 pub(crate) const INTERFACE_PARAMS: &[ParamInfo] =
     &[PRIORITY, BATCH, SOFTNET_LIMIT, RING_SLOTS, CREDIT_BYTES, CREDIT_WINDOW, BURST_BYTES];
 
-pub(crate) const BATCH_OPTION: ParamInfo = ParamInfo {
+/// The option `batch`.
+pub const BATCH_OPTION: ParamInfo = ParamInfo {
     name: "batch",
     kind: PACKETS,
-    default: Some("1"),
+    default: Some(ParamDefault::Value(OptionValue::Count(1))),
     help: "packets processed in a stage before the next stage gets its turn, for interfaces without their own",
 };
 
-pub(crate) const SOFTNET_LIMIT_OPTION: ParamInfo = ParamInfo {
+/// The option `softnet_limit`.
+pub const SOFTNET_LIMIT_OPTION: ParamInfo = ParamInfo {
     name: "softnet_limit",
     kind: PACKETS,
-    default: Some("600"),
+    default: Some(ParamDefault::Value(OptionValue::Count(600))),
     help: "packets that wait in each softnet_data queue; more are dropped",
 };
 
@@ -60,8 +62,8 @@ pub const INFO: DisciplineInfo = DisciplineInfo {
     options: &[BATCH_OPTION, TX_ROUND, SOFTNET_ROUND, SOFTNET_TIME, SOFTNET_LIMIT_OPTION, RX_ROUND],
     build: |options| {
         let limits = Limits::from_options(options)?;
-        let batch = packets(options, BATCH_OPTION.name, 1)?;
-        let softnet_limit = packets(options, SOFTNET_LIMIT_OPTION.name, 600)?;
+        let batch = packets(options, &BATCH_OPTION)?;
+        let softnet_limit = packets(options, &SOFTNET_LIMIT_OPTION)?;
         Ok(Box::new(Rounds::new(limits, Rtca::new(batch, softnet_limit))))
     },
 };

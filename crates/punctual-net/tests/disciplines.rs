@@ -270,8 +270,7 @@ fn every_count_given_as_its_documented_default_changes_nothing() {
         let given =
             info.options.iter().filter(|option| matches!(option.kind, registry::ParamKind::Count { .. }));
         let options = given.fold(Options::new(), |options, option| {
-            let default = option.default.and_then(|default| default.parse().ok()).expect("a number");
-            options.with(option.name, OptionValue::Count(default))
+            options.with(option.name, option.default_value().expect("a number"))
         });
         let log = |options: &Options| {
             let interfaces = [roomy(guest(0)), roomy(guest(1)), roomy(device())];

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::cpuset::CpuSet;
-use crate::policy::{CpuId, ParamError};
+use crate::policy::{CpuId, ParamError, UnitParams};
 
 #[derive(Debug)]
 struct Class {
@@ -34,7 +34,7 @@ pub fn allowed(cpus: usize, affinity: Option<&CpuSet>) -> Result<CpuSet, ParamEr
     match set.is_empty() {
         false => Ok(set),
         true => Err(ParamError::OutOfRange {
-            field: "affinity",
+            field: UnitParams::AFFINITY,
             expected: alloc::format!("at least one of the pool's processors (0..{cpus})").into(),
         }),
     }

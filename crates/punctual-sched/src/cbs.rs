@@ -29,24 +29,30 @@ use crate::affinity::allowed;
 use crate::cpuset::CpuSet;
 use crate::heap::IndexedHeap;
 use crate::policy::{Account, CpuId, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
-use crate::registry::{ParamInfo, ParamKind, PolicyInfo, WorkConservation};
+use crate::registry::{
+    Budgets, LinuxClass, OnLinux, ParamInfo, ParamKind, Placement, PolicyInfo, SchedulabilityTest,
+    WorkConservation,
+};
 use crate::run_queue::{RunQueue, require};
 use crate::time::{Duration, Instant};
 
-/// The registry's entry.
+/// Its name in host files and on the command line.
+pub const NAME: &str = "cbs";
+
+/// What the registry says about this policy.
 pub const INFO: PolicyInfo = PolicyInfo {
-    name: "cbs",
+    name: NAME,
     summary: "hard constant bandwidth servers by earliest deadline, global over the pool",
     source: "Abeni & Buttazzo, RTSS 1998; Linux Documentation/scheduler/sched-deadline.rst",
     unit_params: &[
         ParamInfo {
-            name: "budget",
+            name: UnitParams::BUDGET,
             kind: ParamKind::Duration,
             default: None,
             help: "processor time per period, longer than zero, at most the period",
         },
         ParamInfo {
-            name: "period",
+            name: UnitParams::PERIOD,
             kind: ParamKind::Duration,
             default: None,
             help: "replenishment period and relative deadline",
@@ -55,6 +61,18 @@ pub const INFO: PolicyInfo = PolicyInfo {
     options: &[],
     work_conservation: WorkConservation::WithinBudget,
     shared_queue: true,
+    placement: Placement::Global,
+    budgets: Budgets::Bandwidth { min: Duration::from_ns(1) },
+    sleep_matters: true,
+    has_timers: true,
+    test: SchedulabilityTest::BandwidthServers,
+    linux: OnLinux {
+        class: LinuxClass::Fair,
+        class_loss: None,
+        quota_loss: Some(OnLinux::NO_DEADLINES),
+        deadline_loss: None,
+    },
+    xen: None,
     build: |cpus, _| Ok(Box::new(Cbs::new(cpus))),
 };
 
@@ -66,9 +84,9 @@ struct Server {
 
 impl Server {
     fn new(params: &UnitParams) -> Result<Self, ParamError> {
-        let budget = params.budget.ok_or(ParamError::Missing { field: "budget" })?;
-        let period = params.period.ok_or(ParamError::Missing { field: "period" })?;
-        require(!budget.is_zero() && budget <= period, "budget", || {
+        let budget = params.budget.ok_or(ParamError::Missing { field: UnitParams::BUDGET })?;
+        let period = params.period.ok_or(ParamError::Missing { field: UnitParams::PERIOD })?;
+        require(!budget.is_zero() && budget <= period, UnitParams::BUDGET, || {
             alloc::format!("longer than zero and at most the period ({period})").into()
         })?;
         Ok(Server { budget, period })

@@ -56,98 +56,145 @@ use crate::homes::Homes;
 use crate::pairing::PairingHeaps;
 use crate::policy::{Account, CpuId, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
 use crate::registry::{
-    OptionError, OptionValue, Options, ParamInfo, ParamKind, PolicyInfo, WorkConservation,
+    Budgets, LinuxClass, OnLinux, OptionError, OptionValue, Options, ParamDefault, ParamInfo, ParamKind,
+    Placement, PolicyInfo, SchedulabilityTest, WorkConservation, XenScheduler,
 };
 use crate::run_queue::require;
 use crate::time::{Duration, Instant};
 
-/// The registry's entry.
+/// Its name in host files and on the command line.
+pub const NAME: &str = "credit";
+
+/// What the registry says about this policy.
 pub const INFO: PolicyInfo = PolicyInfo {
-    name: "credit",
+    name: NAME,
     summary: "proportional share by sampled credits with boost, tickle and sort; Xen's Credit",
     source: "Ongaro et al. VEE 2008 s.3-4, Table 1; Xen xen/common/sched/credit.c",
-    unit_params: &[
-        ParamInfo {
-            name: "weight",
-            kind: ParamKind::Count { min: 1, max: WEIGHT_MAX as u64 },
-            default: Some("256"),
-            help: "share in proportion to the others' weights",
-        },
-        ParamInfo {
-            name: "cap_percent",
-            kind: ParamKind::Count { min: 0, max: 100 },
-            default: Some("0"),
-            help: "at most this much of one processor, with refill = \"period\"; 0: no limit",
-        },
-    ],
-    options: &[
-        ParamInfo {
-            name: "slice",
-            kind: ParamKind::Duration,
-            default: Some("30ms"),
-            help: "how long a unit keeps the processor",
-        },
-        ParamInfo {
-            name: "tick",
-            kind: ParamKind::Duration,
-            default: Some("10ms"),
-            help: "how often the running unit is charged",
-        },
-        ParamInfo {
-            name: "credits_per_tick",
-            kind: ParamKind::Count { min: 1, max: 1_000_000 },
-            default: Some("100"),
-            help: "what the unit running at a tick pays",
-        },
-        ParamInfo {
-            name: "refill",
-            kind: ParamKind::Choice(&["negative-sum", "period"]),
-            default: Some("negative-sum"),
-            help: "new credits when all add up to less than zero, or periodically (Xen)",
-        },
-        ParamInfo {
-            name: "refill_ticks",
-            kind: ParamKind::Count { min: 1, max: 1000 },
-            default: Some("3"),
-            help: "ticks' worth of credits per refill and processor, and the period of refill = \"period\"",
-        },
-        ParamInfo {
-            name: "boost",
-            kind: ParamKind::Flag,
-            default: Some("true"),
-            help: "units that wake while UNDER go before all others until a tick finds them running",
-        },
-        ParamInfo {
-            name: "tickle",
-            kind: ParamKind::Flag,
-            default: Some("true"),
-            help: "a woken unit in a better state preempts at once",
-        },
-        ParamInfo {
-            name: "sort",
-            kind: ParamKind::Flag,
-            default: Some("false"),
-            help: "order the run queue by credits within a state",
-        },
-        ParamInfo {
-            name: "ratelimit",
-            kind: ParamKind::Duration,
-            default: Some("0ns"),
-            help: "a unit is not preempted before it ran this long (later Xen: 1ms)",
-        },
-        ParamInfo {
-            name: "steal",
-            kind: ParamKind::Flag,
-            default: Some("true"),
-            help: "processors without work in a good state take it from others",
-        },
-    ],
+    unit_params: &[WEIGHT, CAP_PERCENT],
+    options: &[SLICE, TICK, CREDITS_PER_TICK, REFILL, REFILL_TICKS, BOOST, TICKLE, SORT, RATELIMIT, STEAL],
     work_conservation: WorkConservation::WithinBudget,
     shared_queue: false,
+    placement: Placement::Global,
+    budgets: Budgets::None,
+    sleep_matters: true,
+    has_timers: true,
+    test: SchedulabilityTest::None(
+        "no guarantee: Credit shares time by weight over its accounting periods and promises no amount within any \
+         shorter interval",
+    ),
+    linux: OnLinux::without_budgets(
+        LinuxClass::Fair,
+        Some("Linux's fair class takes weights and caps, but not Credit's boost and slices"),
+    ),
+    xen: Some(XenScheduler::Credit),
     build: |cpus, options| Ok(Box::new(Credit::new(cpus, Settings::new(options)?))),
 };
 
-const WEIGHT_DEFAULT: u32 = 256;
+/// The word of [`REFILL`] for the paper's rule: when all credits add up to less than zero.
+pub const NEGATIVE_SUM: &str = "negative-sum";
+
+/// The word of [`REFILL`] for Xen's rule: periodically.
+pub const BY_PERIOD: &str = "period";
+
+/// The parameter `weight`.
+pub const WEIGHT: ParamInfo = ParamInfo {
+    name: UnitParams::WEIGHT,
+    kind: ParamKind::Count { min: 1, max: WEIGHT_MAX as u64 },
+    default: Some(ParamDefault::Value(OptionValue::Count(WEIGHT_DEFAULT as u64))),
+    help: "share in proportion to the others' weights",
+};
+
+/// The parameter `cap_percent`.
+pub const CAP_PERCENT: ParamInfo = ParamInfo {
+    name: UnitParams::CAP_PERCENT,
+    kind: ParamKind::Count { min: 0, max: 100 },
+    default: Some(ParamDefault::Value(OptionValue::Count(0))),
+    help: "at most this much of one processor, with refill = \"period\"; 0: no limit",
+};
+
+/// The option `slice`.
+pub const SLICE: ParamInfo = ParamInfo {
+    name: "slice",
+    kind: ParamKind::Duration,
+    default: Some(ParamDefault::Value(OptionValue::Duration(Duration::from_ms(30)))),
+    help: "how long a unit keeps the processor",
+};
+
+/// The option `tick`.
+pub const TICK: ParamInfo = ParamInfo {
+    name: "tick",
+    kind: ParamKind::Duration,
+    default: Some(ParamDefault::Value(OptionValue::Duration(Duration::from_ms(10)))),
+    help: "how often the running unit is charged",
+};
+
+/// The option `credits_per_tick`.
+pub const CREDITS_PER_TICK: ParamInfo = ParamInfo {
+    name: "credits_per_tick",
+    kind: ParamKind::Count { min: 1, max: 1_000_000 },
+    default: Some(ParamDefault::Value(OptionValue::Count(100))),
+    help: "what the unit running at a tick pays",
+};
+
+/// The option `refill`.
+pub const REFILL: ParamInfo = ParamInfo {
+    name: "refill",
+    kind: ParamKind::Choice(&[NEGATIVE_SUM, BY_PERIOD]),
+    default: Some(ParamDefault::Value(OptionValue::Word(NEGATIVE_SUM))),
+    help: "new credits when all add up to less than zero, or periodically (Xen)",
+};
+
+/// The option `refill_ticks`.
+pub const REFILL_TICKS: ParamInfo = ParamInfo {
+    name: "refill_ticks",
+    kind: ParamKind::Count { min: 1, max: 1000 },
+    default: Some(ParamDefault::Value(OptionValue::Count(3))),
+    help: "ticks' worth of credits per refill and processor, and the period of refill = \"period\"",
+};
+
+/// The option `boost`.
+pub const BOOST: ParamInfo = ParamInfo {
+    name: "boost",
+    kind: ParamKind::Flag,
+    default: Some(ParamDefault::Value(OptionValue::Flag(true))),
+    help: "units that wake while UNDER go before all others until a tick finds them running",
+};
+
+/// The option `tickle`.
+pub const TICKLE: ParamInfo = ParamInfo {
+    name: "tickle",
+    kind: ParamKind::Flag,
+    default: Some(ParamDefault::Value(OptionValue::Flag(true))),
+    help: "a woken unit in a better state preempts at once",
+};
+
+/// The option `sort`.
+pub const SORT: ParamInfo = ParamInfo {
+    name: "sort",
+    kind: ParamKind::Flag,
+    default: Some(ParamDefault::Value(OptionValue::Flag(false))),
+    help: "order the run queue by credits within a state",
+};
+
+/// The option `ratelimit`.
+pub const RATELIMIT: ParamInfo = ParamInfo {
+    name: "ratelimit",
+    kind: ParamKind::Duration,
+    default: Some(ParamDefault::Value(OptionValue::Duration(Duration::ZERO))),
+    help: "a unit is not preempted before it ran this long (later Xen: 1ms)",
+};
+
+/// The option `steal`.
+pub const STEAL: ParamInfo = ParamInfo {
+    name: "steal",
+    kind: ParamKind::Flag,
+    default: Some(ParamDefault::Value(OptionValue::Flag(true))),
+    help: "processors without work in a good state take it from others",
+};
+
+/// The weight of a unit for which none is given.
+pub const WEIGHT_DEFAULT: u32 = 256;
+
 /// Xen keeps weights in 16 bits; it also bounds every product below.
 const WEIGHT_MAX: u32 = u16::MAX as u32;
 const NONE: u32 = u32::MAX;
@@ -173,22 +220,22 @@ impl Settings {
     /// # Errors
     /// When `slice` or `tick` is zero.
     pub fn new(options: &Options) -> Result<Self, OptionError> {
-        for option in ["slice", "tick"] {
+        for option in [SLICE.name, TICK.name] {
             if options.get(option) == Some(OptionValue::Duration(Duration::ZERO)) {
                 return Err(OptionError { option, expected: "longer than zero".into() });
             }
         }
         Ok(Settings {
-            slice: options.duration("slice", Duration::from_ms(30)),
-            tick: options.duration("tick", Duration::from_ms(10)),
-            credits_per_tick: options.count("credits_per_tick", 100) as i64,
-            by_period: options.word("refill", "negative-sum") == "period",
-            refill_ticks: options.count("refill_ticks", 3) as i64,
-            boost: options.flag("boost", true),
-            tickle: options.flag("tickle", true),
-            sort: options.flag("sort", false),
-            ratelimit: options.duration("ratelimit", Duration::ZERO),
-            steal: options.flag("steal", true),
+            slice: options.duration(&SLICE),
+            tick: options.duration(&TICK),
+            credits_per_tick: options.count(&CREDITS_PER_TICK) as i64,
+            by_period: options.word(&REFILL) == BY_PERIOD,
+            refill_ticks: options.count(&REFILL_TICKS) as i64,
+            boost: options.flag(&BOOST),
+            tickle: options.flag(&TICKLE),
+            sort: options.flag(&SORT),
+            ratelimit: options.duration(&RATELIMIT),
+            steal: options.flag(&STEAL),
         })
     }
 
@@ -298,11 +345,11 @@ fn next_multiple(now: Instant, step: Duration) -> Instant {
 
 fn validate(settings: &Settings, params: &UnitParams) -> Result<(u32, u32), ParamError> {
     let (weight, cap) = (params.weight.unwrap_or(WEIGHT_DEFAULT), params.cap_percent.unwrap_or(0));
-    require((1..=WEIGHT_MAX).contains(&weight), "weight", || {
+    require((1..=WEIGHT_MAX).contains(&weight), UnitParams::WEIGHT, || {
         alloc::format!("between 1 and {WEIGHT_MAX}").into()
     })?;
-    require(cap <= 100, "cap_percent", || "between 0 (no cap) and 100".into())?;
-    require(cap == 0 || settings.by_period, "cap_percent", || {
+    require(cap <= 100, UnitParams::CAP_PERCENT, || "between 0 (no cap) and 100".into())?;
+    require(cap == 0 || settings.by_period, UnitParams::CAP_PERCENT, || {
         "0 unless the policy's option is refill = \"period\"".into()
     })?;
     Ok((weight, cap))

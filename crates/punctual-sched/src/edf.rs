@@ -19,24 +19,30 @@ use alloc::vec::Vec;
 use crate::affinity::allowed;
 use crate::cpuset::CpuSet;
 use crate::policy::{Account, CpuId, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
-use crate::registry::{ParamInfo, ParamKind, PolicyInfo, WorkConservation};
+use crate::registry::{
+    Budgets, LinuxClass, OnLinux, ParamInfo, ParamKind, Placement, PolicyInfo, SchedulabilityTest,
+    WorkConservation,
+};
 use crate::run_queue::{RunQueue, require};
 use crate::time::{Duration, Instant};
 
-/// The registry's entry.
+/// Its name in host files and on the command line.
+pub const NAME: &str = "edf";
+
+/// What the registry says about this policy.
 pub const INFO: PolicyInfo = PolicyInfo {
-    name: "edf",
+    name: NAME,
     summary: "preemptive earliest deadline first, global over the pool, no budgets",
     source: "Liu & Layland, JACM 20(1), 1973; Dhall & Liu, Operations Research 26(1), 1978",
     unit_params: &[
         ParamInfo {
-            name: "deadline",
+            name: UnitParams::DEADLINE,
             kind: ParamKind::Duration,
             default: None,
             help: "relative deadline of jobs that bring none of their own; without it, the period",
         },
         ParamInfo {
-            name: "period",
+            name: UnitParams::PERIOD,
             kind: ParamKind::Duration,
             default: None,
             help: "stands in for a missing deadline; with neither, the unit runs behind all deadlines",
@@ -45,6 +51,16 @@ pub const INFO: PolicyInfo = PolicyInfo {
     options: &[],
     work_conservation: WorkConservation::Always,
     shared_queue: true,
+    placement: Placement::Global,
+    budgets: Budgets::None,
+    sleep_matters: true,
+    has_timers: false,
+    test: SchedulabilityTest::Edf,
+    linux: OnLinux::without_budgets(
+        LinuxClass::Fair,
+        Some("Linux has deadlines only together with budgets; Linux's fair class decides"),
+    ),
+    xen: None,
     build: |cpus, _| Ok(Box::new(Edf::new(cpus))),
 };
 
@@ -73,7 +89,7 @@ impl Edf {
 }
 
 fn relative_deadline(params: &UnitParams) -> Result<Option<Duration>, ParamError> {
-    for (field, value) in [("deadline", params.deadline), ("period", params.period)] {
+    for (field, value) in [(UnitParams::DEADLINE, params.deadline), (UnitParams::PERIOD, params.period)] {
         require(value != Some(Duration::ZERO), field, || "longer than zero".into())?;
     }
     Ok(params.deadline.or(params.period))

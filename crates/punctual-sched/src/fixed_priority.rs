@@ -23,26 +23,39 @@ use crate::cpuset::CpuSet;
 use crate::heap::IndexedHeap;
 use crate::lean;
 use crate::policy::{Account, CpuId, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
-use crate::registry::{ParamInfo, ParamKind, PolicyInfo, WorkConservation};
+use crate::registry::{
+    Budgets, LinuxClass, OnLinux, OptionValue, ParamDefault, ParamInfo, ParamKind, Placement, PolicyInfo,
+    SchedulabilityTest, WorkConservation,
+};
 use crate::time::{Duration, Instant};
 
 /// The parameter `priority`, as all fixed-priority policies read it.
 pub const PRIORITY: ParamInfo = ParamInfo {
-    name: "priority",
+    name: UnitParams::PRIORITY,
     kind: ParamKind::Count { min: 0, max: u32::MAX as u64 },
-    default: Some("4294967295"),
+    default: Some(ParamDefault::Value(OptionValue::Count(u32::MAX as u64))),
     help: "a smaller number is more urgent; the default ranks last",
 };
 
+/// Its name in host files and on the command line.
+pub const NAME: &str = "fixed-priority";
+
 /// What the registry says about this policy.
 pub const INFO: PolicyInfo = PolicyInfo {
-    name: "fixed-priority",
+    name: NAME,
     summary: "preemptive fixed priority without budgets, FIFO among equals",
     source: "Linux kernel/sched/rt.c (SCHED_FIFO); rt-xen s.3.2",
     unit_params: &[PRIORITY],
     options: &[],
     work_conservation: WorkConservation::Always,
     shared_queue: true,
+    placement: Placement::Global,
+    budgets: Budgets::None,
+    sleep_matters: false,
+    has_timers: false,
+    test: SchedulabilityTest::FixedPriority,
+    linux: OnLinux::without_budgets(LinuxClass::Fifo, None),
+    xen: None,
     build: |cpus, _| Ok(Box::new(FixedPriority::new(cpus))),
 };
 

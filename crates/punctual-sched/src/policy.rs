@@ -74,6 +74,23 @@ pub struct UnitParams {
 }
 
 impl UnitParams {
+    /// The name of `budget` in host files and errors.
+    pub const BUDGET: &str = "budget";
+    /// The name of `period`.
+    pub const PERIOD: &str = "period";
+    /// The name of `priority`.
+    pub const PRIORITY: &str = "priority";
+    /// The name of `deadline`.
+    pub const DEADLINE: &str = "deadline";
+    /// The name of `weight`.
+    pub const WEIGHT: &str = "weight";
+    /// The name of `cap_percent`.
+    pub const CAP_PERCENT: &str = "cap_percent";
+    /// The name of `extratime`.
+    pub const EXTRATIME: &str = "extratime";
+    /// The name of `affinity`.
+    pub const AFFINITY: &str = "affinity";
+
     /// The affinity must leave at least one of the pool's `cpus` processors.
     ///
     /// # Errors
@@ -82,7 +99,7 @@ impl UnitParams {
         match &self.affinity {
             Some(set) if !(0..cpus).any(|cpu| set.contains(CpuId(cpu as u32))) => {
                 Err(ParamError::OutOfRange {
-                    field: "affinity",
+                    field: UnitParams::AFFINITY,
                     expected: alloc::format!("at least one of the pool's {cpus} processors").into(),
                 })
             }

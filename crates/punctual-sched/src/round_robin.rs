@@ -17,34 +17,54 @@ use alloc::vec::Vec;
 use crate::affinity::allowed;
 use crate::cpuset::CpuSet;
 use crate::policy::{Account, CpuId, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
-use crate::registry::{OptionError, ParamInfo, ParamKind, PolicyInfo, WorkConservation};
+use crate::registry::{
+    Budgets, LinuxClass, OnLinux, OptionError, OptionValue, ParamDefault, ParamInfo, ParamKind, Placement,
+    PolicyInfo, SchedulabilityTest, WorkConservation,
+};
 use crate::run_queue::RunQueue;
 use crate::time::{Duration, Instant};
 
-/// The registry's entry.
+/// Its name in host files and on the command line.
+pub const NAME: &str = "round-robin";
+
+/// The option `slice`.
+pub const SLICE: ParamInfo = ParamInfo {
+    name: "slice",
+    kind: ParamKind::Duration,
+    default: Some(ParamDefault::Value(OptionValue::Duration(Duration::from_ms(100)))),
+    help: "how long a unit may run before it goes to the end of the queue",
+};
+
+/// What the registry says about this policy.
 pub const INFO: PolicyInfo = PolicyInfo {
-    name: "round-robin",
+    name: NAME,
     summary: "equal turns of one time slice, global over the pool, no preemption within a slice",
     source: "Linux SCHED_RR: kernel/sched/rt.c, sched_rr_timeslice_ms",
     unit_params: &[],
-    options: &[ParamInfo {
-        name: "slice",
-        kind: ParamKind::Duration,
-        default: Some("100ms"),
-        help: "how long a unit may run before it goes to the end of the queue",
-    }],
+    options: &[SLICE],
     work_conservation: WorkConservation::Always,
     shared_queue: true,
+    placement: Placement::Global,
+    budgets: Budgets::None,
+    sleep_matters: true,
+    has_timers: true,
+    test: SchedulabilityTest::None(
+        "no guarantee: round robin gives everyone turns, and how long a turn takes to come depends on who else has \
+         work",
+    ),
+    linux: OnLinux::without_budgets(
+        LinuxClass::RoundRobin,
+        Some("the turn of SCHED_RR is the machine's, kernel.sched_rr_timeslice_ms"),
+    ),
+    xen: None,
     build: |cpus, options| {
-        let slice = options.duration("slice", SLICE_DEFAULT);
+        let slice = options.duration(&SLICE);
         if slice.is_zero() {
-            return Err(OptionError { option: "slice", expected: "longer than zero".into() });
+            return Err(OptionError { option: SLICE.name, expected: "longer than zero".into() });
         }
         Ok(Box::new(RoundRobin::new(cpus, slice)))
     },
 };
-
-const SLICE_DEFAULT: Duration = Duration::from_ms(100);
 
 #[derive(Debug)]
 struct Unit {

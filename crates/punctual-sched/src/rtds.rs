@@ -35,43 +35,60 @@ use crate::affinity::allowed;
 use crate::cpuset::CpuSet;
 use crate::heap::IndexedHeap;
 use crate::policy::{Account, CpuId, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
-use crate::registry::{ParamInfo, ParamKind, PolicyInfo, WorkConservation};
+use crate::registry::{
+    Budgets, LinuxClass, OnLinux, OptionValue, ParamDefault, ParamInfo, ParamKind, Placement, PolicyInfo,
+    SchedulabilityTest, WorkConservation, XenScheduler,
+};
 use crate::run_queue::{RunQueue, require};
 use crate::time::{Duration, Instant};
 
-/// The registry's entry.
+/// Its name in host files and on the command line.
+pub const NAME: &str = "rtds";
+
+/// What the registry says about this policy.
 pub const INFO: PolicyInfo = PolicyInfo {
-    name: "rtds",
+    name: NAME,
     summary: "global EDF of deferrable servers over the pool, Xen's RTDS",
     source: "RTDS in Xen 4.5 on the Nautilus platform; Xen xen/common/sched/rt.c",
     unit_params: &[
         ParamInfo {
-            name: "budget",
+            name: UnitParams::BUDGET,
             kind: ParamKind::Duration,
-            default: Some("4ms"),
+            default: Some(ParamDefault::Value(OptionValue::Duration(BUDGET_DEFAULT))),
             help: "processor time per period, at least 10us, at most the period",
         },
         ParamInfo {
-            name: "period",
+            name: UnitParams::PERIOD,
             kind: ParamKind::Duration,
-            default: Some("10ms"),
+            default: Some(ParamDefault::Value(OptionValue::Duration(PERIOD_DEFAULT))),
             help: "replenishment period and relative deadline, at least 10us",
         },
         ParamInfo {
-            name: "extratime",
+            name: UnitParams::EXTRATIME,
             kind: ParamKind::Flag,
-            default: Some("true"),
+            default: Some(ParamDefault::Value(OptionValue::Flag(EXTRATIME_DEFAULT))),
             help: "run on below all others when the budget is used up (Xen 4.5 had none: false)",
         },
     ],
     options: &[],
     work_conservation: WorkConservation::WithinBudget,
     shared_queue: true,
+    placement: Placement::Global,
+    budgets: Budgets::Server { min: SHORTEST },
+    // A unit that sleeps past its deadline gets, when it wakes, the deadline and the budget that it would
+    // have got at the periods' ends.
+    sleep_matters: false,
+    has_timers: true,
+    test: SchedulabilityTest::EdfServers,
+    linux: OnLinux::servers(LinuxClass::Fair, Some(OnLinux::NO_DEADLINES)),
+    xen: Some(XenScheduler::Rtds),
     build: |cpus, _| Ok(Box::new(Rtds::new(cpus))),
 };
 
+/// Xen's `RTDS_DEFAULT_BUDGET` and `RTDS_DEFAULT_PERIOD`; a new unit has extratime.
 const BUDGET_DEFAULT: Duration = Duration::from_ms(4);
 const PERIOD_DEFAULT: Duration = Duration::from_ms(10);
+const EXTRATIME_DEFAULT: bool = true;
 /// Xen's `RTDS_MIN_BUDGET` and `RTDS_MIN_PERIOD`.
 const SHORTEST: Duration = Duration::from_us(10);
 
@@ -90,11 +107,11 @@ impl Reservation {
     fn new(params: &UnitParams) -> Result<Self, ParamError> {
         let budget = params.budget.unwrap_or(BUDGET_DEFAULT);
         let period = params.period.unwrap_or(PERIOD_DEFAULT);
-        require(period >= SHORTEST, "period", || alloc::format!("at least {SHORTEST}").into())?;
-        require(budget >= SHORTEST && budget <= period, "budget", || {
+        require(period >= SHORTEST, UnitParams::PERIOD, || alloc::format!("at least {SHORTEST}").into())?;
+        require(budget >= SHORTEST && budget <= period, UnitParams::BUDGET, || {
             alloc::format!("at least {SHORTEST} and at most the period ({period})").into()
         })?;
-        Ok(Reservation { budget, period, extratime: params.extratime.unwrap_or(true) })
+        Ok(Reservation { budget, period, extratime: params.extratime.unwrap_or(EXTRATIME_DEFAULT) })
     }
 }
 

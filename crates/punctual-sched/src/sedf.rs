@@ -35,38 +35,52 @@ use crate::cpuset::CpuSet;
 use crate::heap::IndexedHeap;
 use crate::homes::Homes;
 use crate::policy::{Account, CpuId, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
-use crate::registry::{ParamInfo, ParamKind, PolicyInfo, WorkConservation};
+use crate::registry::{
+    Budgets, LinuxClass, OnLinux, OptionValue, ParamDefault, ParamInfo, ParamKind, Placement, PolicyInfo,
+    SchedulabilityTest, WorkConservation,
+};
 use crate::run_queue::{RunQueue, require};
 use crate::time::{Duration, Instant};
 
-/// The registry's entry.
+/// Its name in host files and on the command line.
+pub const NAME: &str = "sedf";
+
+/// What the registry says about this policy.
 pub const INFO: PolicyInfo = PolicyInfo {
-    name: "sedf",
+    name: NAME,
     summary: "a slice per period by earliest deadline, partitioned, optional use of spare time; Xen's SEDF",
     source: "Ongaro et al. VEE 2008 s.4.4; RT-Xen EMSOFT 2011 s.3.1; Xen 4.0 xen/common/sched_sedf.c",
     unit_params: &[
         ParamInfo {
-            name: "budget",
+            name: UnitParams::BUDGET,
             kind: ParamKind::Duration,
             default: None,
             help: "slice: processor time per period, at least 5us, or 0 with extratime",
         },
         ParamInfo {
-            name: "period",
+            name: UnitParams::PERIOD,
             kind: ParamKind::Duration,
             default: None,
             help: "period and relative deadline, 10us to 10s",
         },
         ParamInfo {
-            name: "extratime",
+            name: UnitParams::EXTRATIME,
             kind: ParamKind::Flag,
-            default: Some("false"),
+            default: Some(ParamDefault::Value(OptionValue::Flag(false))),
             help: "run on time that nobody's slice claims",
         },
     ],
     options: &[],
     work_conservation: WorkConservation::WithinBudget,
     shared_queue: false,
+    placement: Placement::Partitioned,
+    budgets: Budgets::Server { min: SLICE_MIN },
+    // A unit that sleeps past its deadline gets a full slice when it wakes, as at the periods' ends.
+    sleep_matters: false,
+    has_timers: true,
+    test: SchedulabilityTest::EdfServers,
+    linux: OnLinux::servers(LinuxClass::Fair, Some(OnLinux::NO_DEADLINES)),
+    xen: None,
     build: |cpus, _| Ok(Box::new(Sedf::new(cpus))),
 };
 
@@ -94,14 +108,14 @@ struct Reservation {
 
 impl Reservation {
     fn new(params: &UnitParams) -> Result<Self, ParamError> {
-        let slice = params.budget.ok_or(ParamError::Missing { field: "budget" })?;
-        let period = params.period.ok_or(ParamError::Missing { field: "period" })?;
+        let slice = params.budget.ok_or(ParamError::Missing { field: UnitParams::BUDGET })?;
+        let period = params.period.ok_or(ParamError::Missing { field: UnitParams::PERIOD })?;
         let extratime = params.extratime.unwrap_or(false);
-        require((PERIOD_MIN..=PERIOD_MAX).contains(&period), "period", || {
+        require((PERIOD_MIN..=PERIOD_MAX).contains(&period), UnitParams::PERIOD, || {
             alloc::format!("between {PERIOD_MIN} and {PERIOD_MAX}").into()
         })?;
         let best_effort = slice.is_zero() && extratime;
-        require(best_effort || (SLICE_MIN..=period).contains(&slice), "budget", || {
+        require(best_effort || (SLICE_MIN..=period).contains(&slice), UnitParams::BUDGET, || {
             alloc::format!("at least {SLICE_MIN} (or 0 with extratime) and at most the period ({period})")
                 .into()
         })?;

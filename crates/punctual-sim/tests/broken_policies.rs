@@ -101,6 +101,7 @@ macro_rules! builders {
             work_conservation: WorkConservation::Always,
             shared_queue: false,
             build: $name,
+            ..punctual_sched::round_robin::INFO
         }),*];
     };
 }

@@ -1,19 +1,15 @@
 //! What Linux makes of a pool's policy: the part that libvirt, systemd and QEMU exports share.
 
+use punctual_sched::registry::{LinuxClass, PolicyInfo};
 use punctual_sched::{Duration, UnitParams};
 
-use super::{Keep, Losses, processors, reads};
+use super::{Keep, Losses, processors};
 use crate::host::{Domain, Host, Parent, Pool};
 use crate::index::PoolIx;
 
 /// The real-time priority of the most urgent units. Below 50, where Linux puts threaded interrupt handlers: a
 /// vCPU above them keeps its own devices from it.
 const FIFO_TOP: u8 = 40;
-
-/// RTDS's defaults (Xen: `xen/common/sched/rt.c`, RTDS_DEFAULT_BUDGET and RTDS_DEFAULT_PERIOD).
-pub(super) const RTDS_BUDGET: Duration = Duration::from_ms(4);
-/// See [`RTDS_BUDGET`].
-pub(super) const RTDS_PERIOD: Duration = Duration::from_ms(10);
 
 /// How Linux can enforce a budget here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +60,8 @@ impl<'a> LinuxPool<'a> {
     pub(super) fn new(host: &'a Host, ix: PoolIx, keep: Keep, means: Means, losses: &mut Losses) -> Self {
         let pool = &host.pools[ix.0];
         let policy = pool.policy.info;
-        let priorities = reads(policy, "priority");
-        let budgets = reads(policy, "budget") && (keep == Keep::Budget || !priorities);
+        let priorities = policy.reads(UnitParams::PRIORITY);
+        let budgets = policy.reads(UnitParams::BUDGET) && (keep == Keep::Budget || !priorities);
         let mut levels: Vec<u32> = match priorities {
             true => units(host, ix).map(priority).collect(),
             false => Vec::new(),
@@ -96,7 +92,7 @@ impl<'a> LinuxPool<'a> {
                 },
             );
         }
-        if !self.budgets && reads(policy.info, "budget") {
+        if !self.budgets && policy.info.reads(UnitParams::BUDGET) {
             losses.add(
                 name,
                 "budget",
@@ -113,65 +109,36 @@ impl<'a> LinuxPool<'a> {
     }
 
     /// What differs from the policy although its parameters are kept.
-    fn policy_loss(&self, means: Means) -> Option<String> {
-        let name = self.pool.policy.info.name;
-        let fair = "among units with quota left Linux is fair; it knows no deadlines";
-        let serves = "SCHED_DEADLINE is a constant bandwidth server: a unit that wakes up when its budget no longer \
-                      fits its deadline starts a period of its own";
-        let idle = "an idle unit keeps its quota until the period ends, like a deferrable server's";
-        let known = match (name, self.budgets, means) {
-            ("fixed-priority", _, _)
-            | ("deferrable", true, Means::Quota)
-            | ("cbs", true, Means::Deadline) => None,
-            ("rtds" | "sedf" | "cbs", true, Means::Quota) => Some(fair),
-            ("periodic" | "polling", true, Means::Quota) => Some(idle),
-            ("sporadic", true, Means::Quota) => {
-                Some("a quota comes back every period, not a period after its use")
-            }
-            (_, true, Means::Deadline) => Some(serves),
-            // Said as a loss of budgets.
-            ("deferrable" | "periodic" | "polling" | "sporadic", false, _) => None,
-            ("round-robin", _, _) => {
-                Some("the turn of SCHED_RR is the machine's, kernel.sched_rr_timeslice_ms")
-            }
-            ("credit", _, _) => {
-                Some("Linux's fair class takes weights and caps, but not Credit's boost and slices")
-            }
-            ("edf", _, _) => {
-                Some("Linux has deadlines only together with budgets; Linux's fair class decides")
-            }
-            (_, true, Means::Quota) => {
-                Some("only the budgets are kept; among units with quota left Linux is fair")
-            }
-            (_, false, _) => Some("Linux has no such policy; its fair class decides"),
-        };
-        known.map(String::from)
+    fn policy_loss(&self, means: Means) -> Option<&'static str> {
+        let linux = &self.pool.policy.info.linux;
+        match (self.budgets, means) {
+            (false, _) => linux.class_loss,
+            (true, Means::Quota) => linux.quota_loss,
+            (true, Means::Deadline) => linux.deadline_loss,
+        }
     }
 
     /// What Linux is told about a unit of this pool.
     pub(super) fn rule(&self, item: &str, params: &UnitParams, losses: &mut Losses) -> Rule {
         let policy = self.pool.policy.info;
         if self.budgets {
-            if extratime(self.pool, params) {
+            if policy.extratime(params) {
                 losses.add(item, "extratime", "a unit gets its budget and no spare time");
             }
-            return Rule::Budget {
-                budget: params.budget.unwrap_or(RTDS_BUDGET),
-                period: params.period.unwrap_or(RTDS_PERIOD),
-            };
+            let (budget, period) = budget_and_period(policy, params);
+            return Rule::Budget { budget, period };
         }
         if !self.levels.is_empty() {
             let rank = self.levels.binary_search(&priority(params)).unwrap_or(self.levels.len());
             let below = rank.min(usize::from(FIFO_TOP) - 1) as u8;
             return Rule::Fifo(FIFO_TOP - below);
         }
-        if policy.name == "round-robin" {
+        if policy.linux.class == LinuxClass::RoundRobin {
             return Rule::RoundRobin;
         }
-        let credit = reads(policy, "weight");
         Rule::Fair {
-            weight: params.weight.filter(|_| credit),
-            cap_percent: params.cap_percent.filter(|&cap| credit && cap > 0),
+            weight: params.weight.filter(|_| policy.reads(UnitParams::WEIGHT)),
+            cap_percent: params.cap_percent.filter(|&cap| policy.reads(UnitParams::CAP_PERCENT) && cap > 0),
         }
     }
 
@@ -186,10 +153,10 @@ impl<'a> LinuxPool<'a> {
     }
 }
 
-/// Does the unit get time that nobody else wants?
-pub(super) fn extratime(pool: &Pool, params: &UnitParams) -> bool {
-    // The defaults of RTDS and SEDF in Xen.
-    reads(pool.policy.info, "extratime") && params.extratime.unwrap_or(pool.policy.info.name == "rtds")
+/// The unit's budget and period under a policy that keeps budgets.
+pub(super) fn budget_and_period(policy: &PolicyInfo, params: &UnitParams) -> (Duration, Duration) {
+    let known = policy.budget(params).zip(policy.period(params));
+    known.expect("the parser gave every unit to its policy, which refuses units without a budget")
 }
 
 /// The parameters of all units of a pool.
@@ -207,23 +174,4 @@ fn free(host: &Host, pool: &Pool) -> Vec<usize> {
     let in_no_pool = |n: &usize| host.pools.iter().all(|pool| pool.processors.binary_search(n).is_err());
     let free: Vec<usize> = (0..host.processors).filter(in_no_pool).collect();
     if free.is_empty() { pool.processors.clone() } else { free }
-}
-
-#[cfg(test)]
-mod tests {
-    use punctual_sched::registry;
-
-    #[test]
-    fn the_defaults_are_the_registrys() {
-        let default = |param: &str| {
-            let info = registry::find("rtds").unwrap().unit_params.iter().find(|p| p.name == param).unwrap();
-            info.default.unwrap()
-        };
-        assert_eq!(default("budget"), super::RTDS_BUDGET.to_string());
-        assert_eq!(default("period"), super::RTDS_PERIOD.to_string());
-        assert_eq!(default("extratime"), "true");
-        let defaults = registry::policies().iter().flat_map(|policy| policy.unit_params);
-        let others = defaults.filter(|p| ["budget", "period"].contains(&p.name) && p.default.is_some());
-        assert_eq!(others.count(), 2, "a policy with defaults that exports do not know");
-    }
 }

@@ -18,7 +18,6 @@ use serde::Serialize;
 
 use crate::host::{Domain, Host, Parent, Pool};
 use crate::index::{DomainIx, PoolIx};
-use punctual_sched::registry::PolicyInfo;
 use punctual_sched::{CpuSet, UnitParams};
 
 /// Whose settings to write.
@@ -164,11 +163,6 @@ fn domains(host: &Host) -> impl Iterator<Item = (&Domain, PoolIx)> {
 /// How a pool's task is called in results.
 fn task_name(pool: &Pool, task: &str) -> String {
     format!("{}/{task}", pool.name)
-}
-
-/// Does the policy read this parameter of a unit?
-fn reads(policy: &PolicyInfo, param: &str) -> bool {
-    policy.unit_params.iter().any(|p| p.name == param)
 }
 
 /// The machine's numbers of the processors that a unit of `pool` may use, ascending.

@@ -5,13 +5,14 @@
 //! (`tools/xl/xl_sched.c`).
 
 use punctual_sched::UnitParams;
-use punctual_sched::registry::OptionValue;
+use punctual_sched::credit::{self, WEIGHT_DEFAULT};
+use punctual_sched::registry::{OptionValue, XenScheduler};
 
-use super::linux::{RTDS_BUDGET, RTDS_PERIOD, extratime};
+use super::linux::budget_and_period;
 use super::quota::{us_down, us_up};
 use super::text::{argument, cpu_list, header};
-use super::{File, Loss, Losses, common, domains, processors, reads};
-use crate::host::{Domain, Host, Pool};
+use super::{File, Loss, Losses, common, domains, processors};
+use crate::host::{Domain, Host, Pool, Vcpu};
 use crate::live::Helpers;
 
 /// The pool that always exists and that domain 0 lives in.
@@ -21,24 +22,11 @@ const MANAGER: &str = "Domain-0";
 /// Limits of RTDS times, us.
 const RTDS_US: std::ops::RangeInclusive<u64> = 10..=i32::MAX as u64;
 
-/// The schedulers of Xen that a policy can become.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Scheduler {
-    Rtds,
-    Credit,
-}
-
-impl Scheduler {
-    fn of(pool: &Pool) -> Scheduler {
-        if reads(pool.policy.info, "budget") { Scheduler::Rtds } else { Scheduler::Credit }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Scheduler::Rtds => "rtds",
-            Scheduler::Credit => "credit",
-        }
-    }
+/// The scheduler that a pool's policy becomes.
+fn scheduler(pool: &Pool) -> XenScheduler {
+    let info = pool.policy.info;
+    let nearest = if info.reads(UnitParams::BUDGET) { XenScheduler::Rtds } else { XenScheduler::Credit };
+    info.xen.unwrap_or(nearest)
 }
 
 pub(super) fn files(host: &Host, losses: &mut Losses) -> Vec<File> {
@@ -80,34 +68,30 @@ fn policy_losses(host: &Host, pool: &Pool, losses: &mut Losses) {
     let serves =
         "becomes RTDS, Xen's only scheduler with budgets: a deferrable server, the earliest deadline first";
     let shares = "becomes Credit: Xen has no such scheduler";
-    match (policy.info.name, Scheduler::of(pool)) {
-        ("rtds" | "credit", _) => {}
-        (name, Scheduler::Rtds) => losses.add(&pool.name, "policy", format!("`{name}` {serves}")),
-        (name, Scheduler::Credit) => losses.add(&pool.name, "policy", format!("`{name}` {shares}")),
+    let name = policy.info.name;
+    match (policy.info.xen, scheduler(pool)) {
+        (Some(_), _) => {}
+        (None, XenScheduler::Rtds) => losses.add(&pool.name, "policy", format!("`{name}` {serves}")),
+        (None, XenScheduler::Credit) => losses.add(&pool.name, "policy", format!("`{name}` {shares}")),
     }
-    if policy.info.name != "credit" && reads(policy.info, "priority") {
+    if policy.info.reads(UnitParams::PRIORITY) {
         losses.add(&pool.name, "priority", "Xen has no fixed priorities");
     }
+    let is_credit = policy.info.xen == Some(XenScheduler::Credit);
     for (option, value) in policy.options.iter() {
-        let kept = match (policy.info.name, option, value) {
-            ("credit", "slice", OptionValue::Duration(d)) => {
-                d.as_ns() % 1_000_000 == 0 && d.as_ns() / 1_000_000 <= 1_000
-            }
-            ("credit", "refill", OptionValue::Word(word)) => word == "period",
-            ("credit", "ratelimit", OptionValue::Duration(d)) => {
-                d.is_zero() || (d.as_ns() % 1_000 == 0 && (100..=500_000).contains(&(d.as_ns() / 1_000)))
-            }
-            _ => false,
-        };
-        if !kept {
+        if !(is_credit && credit_option_is_kept(option, value)) {
             losses.add(&pool.name, option, "Xen does not have this option, or not with this value");
         }
     }
-    if policy.info.name == "credit" && policy.options.get("refill").is_none() {
-        losses.add(&pool.name, "refill", "Xen gives credits every period, not when their sum is negative");
+    if is_credit && policy.options.get(credit::REFILL.name).is_none() {
+        losses.add(
+            &pool.name,
+            credit::REFILL.name,
+            "Xen gives credits every period, not when their sum is negative",
+        );
     }
     if pool.name == FIRST_POOL {
-        let boot = Scheduler::of(pool).name();
+        let boot = scheduler(pool).name();
         losses.add(
             FIRST_POOL,
             "policy",
@@ -116,6 +100,20 @@ fn policy_losses(host: &Host, pool: &Pool, losses: &mut Losses) {
     } else if !host.pools.iter().any(|p| p.name == FIRST_POOL) && pools_take_all(host) {
         let why = "Pool-0 with domain 0 needs a processor: leave one out of every pool";
         losses.add(&pool.name, "processors", why);
+    }
+}
+
+/// Does Xen's Credit take this value of the option?
+fn credit_option_is_kept(option: &str, value: OptionValue) -> bool {
+    match value {
+        OptionValue::Duration(d) if option == credit::SLICE.name => {
+            d.as_ns() % 1_000_000 == 0 && d.as_ns() / 1_000_000 <= 1_000
+        }
+        OptionValue::Word(word) if option == credit::REFILL.name => word == credit::BY_PERIOD,
+        OptionValue::Duration(d) if option == credit::RATELIMIT.name => {
+            d.is_zero() || (d.as_ns() % 1_000 == 0 && (100..=500_000).contains(&(d.as_ns() / 1_000)))
+        }
+        _ => false,
     }
 }
 
@@ -128,7 +126,7 @@ fn pool_file(host: &Host, pool: &Pool, losses: &Losses) -> File {
     let own = |loss: &&Loss| loss.item == pool.name;
     let head = header(host, &format!("Cpupool {}", pool.name), &[], losses.list.iter().filter(own));
     let cpus: Vec<String> = pool.processors.iter().map(|n| format!("\"{n}\"")).collect();
-    let (scheduler, cpus) = (Scheduler::of(pool).name(), cpus.join(", "));
+    let (scheduler, cpus) = (scheduler(pool).name(), cpus.join(", "));
     let text = format!("{head}name = \"{}\"\nsched = \"{scheduler}\"\ncpus = [{cpus}]\n", pool.name);
     File { name: format!("{}.pool.cfg", pool.name), text }
 }
@@ -140,10 +138,9 @@ fn pool_commands(pool: &Pool) -> String {
         let cpus = cpu_list(&pool.processors);
         out += &format!("xl cpupool-cpu-remove {FIRST_POOL} {cpus}\nxl cpupool-create {name}.pool.cfg\n");
     }
-    if pool.policy.info.name == "credit" {
+    if pool.policy.info.xen == Some(XenScheduler::Credit) {
         let options = &pool.policy.options;
-        let slice = options.duration("slice", punctual_sched::Duration::from_ms(30));
-        let ratelimit = options.duration("ratelimit", punctual_sched::Duration::ZERO);
+        let (slice, ratelimit) = (options.duration(&credit::SLICE), options.duration(&credit::RATELIMIT));
         let slice_ms = slice.as_ns().div_ceil(1_000_000).min(1_000);
         let ratelimit_us = match us_up(ratelimit) {
             0 => 0,
@@ -167,7 +164,7 @@ fn domain_file(host: &Host, domain: &Domain, pool: &Pool, losses: &Losses) -> Fi
         true => format!("cpus = {}\n", lists[0]),
         false => format!("cpus = [{}]\n", lists.join(", ")),
     };
-    if Scheduler::of(pool) == Scheduler::Credit {
+    if scheduler(pool) == XenScheduler::Credit {
         let (weight, cap) = weight_and_cap(pool, &units);
         text += &format!("cpu_weight = {weight}\ncap = {cap}\n");
     }
@@ -186,9 +183,9 @@ fn domain_commands(host: &Host, domain: &Domain, pool: &Pool, losses: &mut Losse
     if name != MANAGER && pool.name != FIRST_POOL {
         out += &format!("xl cpupool-migrate {} {}\n", argument(name), pool.name);
     }
-    out += &match Scheduler::of(pool) {
-        Scheduler::Rtds => rtds_command(domain, pool, vcpus, losses),
-        Scheduler::Credit => {
+    out += &match scheduler(pool) {
+        XenScheduler::Rtds => rtds_command(domain, pool, vcpus, losses),
+        XenScheduler::Credit => {
             if !common(&units, |p| (p.weight, p.cap_percent)) {
                 losses.add(
                     name,
@@ -213,21 +210,22 @@ fn domain_commands(host: &Host, domain: &Domain, pool: &Pool, losses: &mut Losse
 
 /// Credit's weight of the domain, and its cap, which is that of all vCPUs together; 0 is none.
 fn weight_and_cap(pool: &Pool, units: &[&UnitParams]) -> (u32, u32) {
-    if pool.policy.info.name != "credit" {
-        return (256, 0);
+    if pool.policy.info.xen != Some(XenScheduler::Credit) {
+        return (WEIGHT_DEFAULT, 0);
     }
-    let weight = units.iter().map(|p| p.weight.unwrap_or(256)).max().unwrap_or(256);
+    let weights = units.iter().map(|p| p.weight.unwrap_or(WEIGHT_DEFAULT));
+    let weight = weights.max().unwrap_or(WEIGHT_DEFAULT);
     let caps = || units.iter().map(|p| p.cap_percent.unwrap_or(0));
     (weight, if caps().all(|cap| cap > 0) { caps().sum() } else { 0 })
 }
 
 /// `xl sched-rtds` for all vCPUs, or for each.
-fn rtds_command(domain: &Domain, pool: &Pool, vcpus: &[crate::host::Vcpu], losses: &mut Losses) -> String {
+fn rtds_command(domain: &Domain, pool: &Pool, vcpus: &[Vcpu], losses: &mut Losses) -> String {
     let values: Vec<String> = vcpus
         .iter()
         .map(|vcpu| {
-            let (period_us, budget_us) = rtds_us(&vcpu.name, &vcpu.params, losses);
-            let extratime = u8::from(extratime(pool, &vcpu.params));
+            let (period_us, budget_us) = rtds_us(pool, vcpu, losses);
+            let extratime = u8::from(pool.policy.info.extratime(&vcpu.params));
             format!("-p {period_us} -b {budget_us} -e {extratime}")
         })
         .collect();
@@ -242,8 +240,8 @@ fn rtds_command(domain: &Domain, pool: &Pool, vcpus: &[crate::host::Vcpu], losse
 }
 
 /// Period and budget in microseconds that Xen takes, no smaller a share than asked for if that can be.
-fn rtds_us(item: &str, params: &UnitParams, losses: &mut Losses) -> (u64, u64) {
-    let (budget, period) = (params.budget.unwrap_or(RTDS_BUDGET), params.period.unwrap_or(RTDS_PERIOD));
+fn rtds_us(pool: &Pool, vcpu: &Vcpu, losses: &mut Losses) -> (u64, u64) {
+    let (budget, period) = budget_and_period(pool.policy.info, &vcpu.params);
     let period_us = us_down(period).clamp(*RTDS_US.start(), *RTDS_US.end());
     let budget_us = us_up(budget).clamp(*RTDS_US.start(), period_us);
     if (u128::from(budget_us) * 1_000, u128::from(period_us) * 1_000)
@@ -253,7 +251,7 @@ fn rtds_us(item: &str, params: &UnitParams, losses: &mut Losses) -> (u64, u64) {
             "{budget} in every {period} is written as {budget_us} us in every {period_us} us: Xen takes whole \
              microseconds, from 10 us to 2147483647 us"
         );
-        losses.add(item, "budget", why);
+        losses.add(&vcpu.name, "budget", why);
     }
     (period_us, budget_us)
 }

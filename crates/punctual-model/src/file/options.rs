@@ -1,11 +1,10 @@
 //! Options of policies and disciplines.
 
-use punctual_sched::registry::{OptionValue, Options, ParamInfo, ParamKind, PolicyInfo};
+use punctual_sched::registry::{OptionValue, Options, ParamKind, PolicyInfo};
 
 use super::entry::shorten;
 use super::error::Errors;
 use super::key::OptionOwner;
-use super::quantity;
 use super::section::unknown_key;
 use super::source::{Place, Places};
 use super::tree::{Entry, Table, Value};
@@ -47,7 +46,7 @@ pub(crate) fn option_values(
                 let Some(given) = table.get(option.name) else { continue };
                 option_places.add(option.name, given.place());
                 let value = option_value(given, option.kind, errors);
-                if let Some(value) = value.filter(|v| default_value(option) != Some(*v)) {
+                if let Some(value) = value.filter(|v| option.default_value() != Some(*v)) {
                     options.set(option.name, value);
                 }
             }
@@ -60,20 +59,6 @@ pub(crate) fn option_values(
         None => {}
     }
     (options, option_places)
-}
-
-/// An option's default as a value.
-pub(crate) fn default_value(option: &ParamInfo) -> Option<OptionValue> {
-    let text = option.default?;
-    let word = |words: &[&'static str]| words.iter().find(|w| **w == text).map(|w| OptionValue::Word(w));
-    let duration = || quantity::duration(text).ok().map(OptionValue::Duration);
-    match option.kind {
-        ParamKind::Duration => duration(),
-        ParamKind::DurationOr(words) => word(words).or_else(duration),
-        ParamKind::Count { .. } => text.parse().ok().map(OptionValue::Count),
-        ParamKind::Flag => text.parse().ok().map(OptionValue::Flag),
-        ParamKind::Choice(words) => word(words),
-    }
 }
 
 /// Builds the policy once to hear what it says about its options.

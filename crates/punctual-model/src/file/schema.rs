@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use punctual_net::registry::{disciplines, find as find_discipline};
-use punctual_sched::registry::{self, ParamInfo, ParamKind, PolicyInfo};
+use punctual_sched::registry::{self, OptionValue, ParamDefault, ParamInfo, ParamKind, PolicyInfo};
 use serde_json::{Map, Value, json};
 
 use super::host::keys::{COST, ROOT};
@@ -202,9 +202,10 @@ fn option_schema(option: &ParamInfo) -> Value {
     };
     schema["description"] = json!(option.help);
     if let Some(default) = option.default {
-        schema["default"] = match option.kind {
-            ParamKind::Count { .. } | ParamKind::Flag => default.parse().unwrap_or(json!(default)),
-            _ => json!(default),
+        schema["default"] = match default {
+            ParamDefault::Value(OptionValue::Count(count)) => json!(count),
+            ParamDefault::Value(OptionValue::Flag(flag)) => json!(flag),
+            other => json!(other.to_string()),
         };
     }
     schema

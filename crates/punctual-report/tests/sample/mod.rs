@@ -63,6 +63,7 @@ static BY_HAND: PolicyInfo = PolicyInfo {
     work_conservation: WorkConservation::Never,
     shared_queue: false,
     build: |_, _| Err(OptionError { option: "policy", expected: "one that schedules".into() }),
+    ..punctual_sched::round_robin::INFO
 };
 
 pub const WEB0: VcpuIx = VcpuIx(0);

@@ -14,18 +14,30 @@
 
 use alloc::boxed::Box;
 
-use super::{ACCOUNTING, EveryPeriod, QUANTUM, Servers, Settings, UNIT_PARAMS, WithoutWork};
-use crate::registry::{PolicyInfo, WorkConservation};
+use super::{ACCOUNTING, BUDGETS, EveryPeriod, QUANTUM, Servers, Settings, UNIT_PARAMS, WithoutWork};
+use crate::registry::{
+    LinuxClass, OnLinux, Placement, PolicyInfo, SchedulabilityTest, ServerKind, WorkConservation,
+};
+
+/// Its name in host files and on the command line.
+pub const NAME: &str = "deferrable";
 
 /// What the registry says about this policy.
 pub const INFO: PolicyInfo = PolicyInfo {
-    name: "deferrable",
+    name: NAME,
     summary: "fixed-priority server that keeps unused budget until its period ends",
     source: "rt-xen s.4",
     unit_params: UNIT_PARAMS,
     options: &[QUANTUM, ACCOUNTING],
     work_conservation: WorkConservation::WithinBudget,
     shared_queue: false,
+    placement: Placement::Partitioned,
+    budgets: BUDGETS,
+    sleep_matters: false,
+    has_timers: true,
+    test: SchedulabilityTest::FixedPriorityServers(ServerKind::Deferrable),
+    linux: OnLinux::servers(LinuxClass::Fifo, None),
+    xen: None,
     build: |cpus, options| {
         let settings = Settings::from_options(options)?;
         let rule = EveryPeriod::new(WithoutWork::Keep);

@@ -46,7 +46,7 @@ use crate::fixed_priority::PRIORITY;
 use crate::heap::IndexedHeap;
 use crate::lean;
 use crate::policy::{Account, CpuId, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
-use crate::registry::{OptionError, OptionValue, Options, ParamInfo, ParamKind};
+use crate::registry::{Budgets, OptionError, OptionValue, Options, ParamDefault, ParamInfo, ParamKind};
 use crate::time::{Duration, Instant};
 
 pub use every_period::EveryPeriod;
@@ -54,9 +54,14 @@ pub use sporadic::Sporadic;
 
 /// The parameters of a unit that every server reads.
 const UNIT_PARAMS: &[ParamInfo] = &[
-    ParamInfo { name: "budget", kind: ParamKind::Duration, default: None, help: "processor time per period" },
     ParamInfo {
-        name: "period",
+        name: UnitParams::BUDGET,
+        kind: ParamKind::Duration,
+        default: None,
+        help: "processor time per period",
+    },
+    ParamInfo {
+        name: UnitParams::PERIOD,
         kind: ParamKind::Duration,
         default: None,
         help: "replenishment period; at least the budget",
@@ -64,22 +69,38 @@ const UNIT_PARAMS: &[ParamInfo] = &[
     PRIORITY,
 ];
 
-const QUANTUM: ParamInfo = ParamInfo {
+/// What all servers do with budgets: any is accepted that is longer than zero.
+const BUDGETS: Budgets = Budgets::Server { min: Duration::from_ns(1) };
+
+/// The option `quantum`; see [`quantum`]. The default is RT-Xen's choice (rt-xen s.5.2).
+pub const QUANTUM: ParamInfo = ParamInfo {
     name: "quantum",
-    kind: ParamKind::DurationOr(&["exact"]),
-    default: Some("1ms"),
+    kind: ParamKind::DurationOr(&[EXACT]),
+    default: Some(ParamDefault::Value(OptionValue::Duration(Duration::from_ms(1)))),
     help: "longest time between two decisions while a unit runs; \"exact\": only when something changes",
 };
 
-const ACCOUNTING: ParamInfo = ParamInfo {
+/// The option `accounting`: [`EXACT`] or [`IN_QUANTA`].
+pub const ACCOUNTING: ParamInfo = ParamInfo {
     name: "accounting",
-    kind: ParamKind::Choice(&["exact", "quantum"]),
-    default: Some("exact"),
+    kind: ParamKind::Choice(&[EXACT, IN_QUANTA]),
+    default: Some(ParamDefault::Value(OptionValue::Word(EXACT))),
     help: "what a run is charged: what it took, or that rounded to the nearest quantum (breaks isolation)",
 };
 
-/// RT-Xen's choice (rt-xen s.5.2).
-const DEFAULT_QUANTUM: Duration = Duration::from_ms(1);
+/// The word of [`QUANTUM`] and [`ACCOUNTING`] for "no quantum".
+pub const EXACT: &str = "exact";
+
+/// The word of [`ACCOUNTING`] for "in quanta".
+pub const IN_QUANTA: &str = "quantum";
+
+/// The longest slice that the options allow; `None`: slices end only when something changes.
+pub fn quantum(options: &Options) -> Option<Duration> {
+    match options.value(&QUANTUM) {
+        OptionValue::Duration(quantum) => Some(quantum),
+        _ => None,
+    }
+}
 
 /// Utilisations are summed in parts per billion.
 const BILLION: u128 = 1_000_000_000;
@@ -107,24 +128,21 @@ impl Settings {
     /// # Errors
     /// A quantum of zero, and quantum accounting without a quantum.
     pub fn from_options(options: &Options) -> Result<Settings, OptionError> {
-        let slice_max = match options.get(QUANTUM.name) {
-            Some(OptionValue::Word(_)) => Duration::MAX,
-            _ => options.duration(QUANTUM.name, DEFAULT_QUANTUM),
-        };
+        let slice_max = quantum(options).unwrap_or(Duration::MAX);
         if slice_max.is_zero() {
             return Err(OptionError {
                 option: QUANTUM.name,
                 expected: "longer than zero, or \"exact\"".into(),
             });
         }
-        let accounting = match options.word(ACCOUNTING.name, "exact") {
-            "quantum" if slice_max == Duration::MAX => {
+        let accounting = match options.word(&ACCOUNTING) {
+            IN_QUANTA if slice_max == Duration::MAX => {
                 return Err(OptionError {
                     option: ACCOUNTING.name,
                     expected: "\"exact\" when the quantum is \"exact\"".into(),
                 });
             }
-            "quantum" => Accounting::Quantum(slice_max),
+            IN_QUANTA => Accounting::Quantum(slice_max),
             _ => Accounting::Exact,
         };
         Ok(Settings { slice_max, accounting })
@@ -669,14 +687,14 @@ fn utilisation_ppb(budget: &Budget) -> u64 {
 fn budget_and_period(params: &UnitParams) -> Result<(Duration, Duration), ParamError> {
     let missing = |field| ParamError::Missing { field };
     let out_of_range = |field, expected: Box<str>| ParamError::OutOfRange { field, expected };
-    let budget = params.budget.ok_or(missing("budget"))?;
-    let period = params.period.ok_or(missing("period"))?;
+    let budget = params.budget.ok_or(missing(UnitParams::BUDGET))?;
+    let period = params.period.ok_or(missing(UnitParams::PERIOD))?;
     if period.is_zero() {
-        return Err(out_of_range("period", "longer than zero".into()));
+        return Err(out_of_range(UnitParams::PERIOD, "longer than zero".into()));
     }
     if budget.is_zero() || budget > period {
         let expected = alloc::format!("longer than zero and at most the period ({period})");
-        return Err(out_of_range("budget", expected.into()));
+        return Err(out_of_range(UnitParams::BUDGET, expected.into()));
     }
     Ok((budget, period))
 }

@@ -13,18 +13,30 @@
 
 use alloc::boxed::Box;
 
-use super::{ACCOUNTING, EveryPeriod, QUANTUM, Servers, Settings, UNIT_PARAMS, WithoutWork};
-use crate::registry::{PolicyInfo, WorkConservation};
+use super::{ACCOUNTING, BUDGETS, EveryPeriod, QUANTUM, Servers, Settings, UNIT_PARAMS, WithoutWork};
+use crate::registry::{
+    LinuxClass, OnLinux, Placement, PolicyInfo, SchedulabilityTest, ServerKind, WorkConservation,
+};
+
+/// Its name in host files and on the command line.
+pub const NAME: &str = "periodic";
 
 /// What the registry says about this policy.
 pub const INFO: PolicyInfo = PolicyInfo {
-    name: "periodic",
+    name: NAME,
     summary: "fixed-priority server whose budget idles away while it has no work",
     source: "rt-xen s.4",
     unit_params: UNIT_PARAMS,
     options: &[QUANTUM, ACCOUNTING],
     work_conservation: WorkConservation::Never,
     shared_queue: false,
+    placement: Placement::Partitioned,
+    budgets: BUDGETS,
+    sleep_matters: false,
+    has_timers: true,
+    test: SchedulabilityTest::FixedPriorityServers(ServerKind::Periodic),
+    linux: OnLinux::servers(LinuxClass::Fifo, Some(OnLinux::KEPT_WHILE_IDLE)),
+    xen: None,
     build: |cpus, options| {
         let settings = Settings::from_options(options)?;
         let rule = EveryPeriod::new(WithoutWork::IdleAway);

@@ -25,33 +25,47 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::{ACCOUNTING, Budget, QUANTUM, Rule, Servers, Settings, UNIT_PARAMS, WithoutWork};
+use super::{ACCOUNTING, BUDGETS, Budget, QUANTUM, Rule, Servers, Settings, UNIT_PARAMS, WithoutWork};
 use crate::policy::UnitId;
-use crate::registry::{ParamInfo, ParamKind, PolicyInfo, WorkConservation};
+use crate::registry::{
+    LinuxClass, OnLinux, OptionValue, ParamDefault, ParamInfo, ParamKind, Placement, PolicyInfo,
+    SchedulabilityTest, ServerKind, WorkConservation,
+};
 use crate::time::{Duration, Instant};
 
-/// 512 bytes per unit.
-const DEFAULT_REFILLS_MAX: u64 = 32;
-
-const REFILLS_MAX: ParamInfo = ParamInfo {
+/// The option `refills_max`. The default takes 512 bytes per unit.
+pub const REFILLS_MAX: ParamInfo = ParamInfo {
     name: "refills_max",
     kind: ParamKind::Count { min: 1, max: 1024 },
-    default: Some("32"),
+    default: Some(ParamDefault::Value(OptionValue::Count(32))),
     help: "refills that a unit can wait for; a further one delays the latest (POSIX: sched_ss_max_repl)",
 };
 
+/// Its name in host files and on the command line.
+pub const NAME: &str = "sporadic";
+
 /// What the registry says about this policy.
 pub const INFO: PolicyInfo = PolicyInfo {
-    name: "sporadic",
+    name: NAME,
     summary: "fixed-priority server whose budget comes back one period after it was used",
     source: "rt-xen s.4; Stanovich et al. RTAS 2010",
     unit_params: UNIT_PARAMS,
     options: &[QUANTUM, ACCOUNTING, REFILLS_MAX],
     work_conservation: WorkConservation::WithinBudget,
     shared_queue: false,
+    placement: Placement::Partitioned,
+    budgets: BUDGETS,
+    sleep_matters: true,
+    has_timers: true,
+    test: SchedulabilityTest::FixedPriorityServers(ServerKind::Sporadic),
+    linux: OnLinux::servers(
+        LinuxClass::Fifo,
+        Some("a quota comes back every period, not a period after its use"),
+    ),
+    xen: None,
     build: |cpus, options| {
         let settings = Settings::from_options(options)?;
-        let refills_max = options.count(REFILLS_MAX.name, DEFAULT_REFILLS_MAX);
+        let refills_max = options.count(&REFILLS_MAX);
         let rule = Sporadic::new(refills_max as usize);
         Ok(Box::new(Servers::new(cpus, settings, rule)))
     },

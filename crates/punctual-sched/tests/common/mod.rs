@@ -134,6 +134,11 @@ impl<P: Policy + ?Sized> Driver<P> {
         self.now
     }
 
+    /// What each processor does, by the last decision.
+    pub fn slices(&self) -> impl Iterator<Item = Slice> + '_ {
+        self.processors.iter().map(|processor| processor.slice)
+    }
+
     /// Inserts a unit now.
     pub fn insert(&mut self, params: &UnitParams) -> UnitId {
         let unit = self.try_insert(params);

@@ -176,5 +176,6 @@ fn param_to_json(param: &ParamInfo) -> Value {
         ParamKind::Flag => json!({ "type": "flag" }),
         ParamKind::Choice(words) => json!({ "type": "word", "words": words }),
     };
-    json!({ "name": param.name, "kind": kind, "default": param.default, "help": param.help })
+    let default = param.default.map(|default| default.to_string());
+    json!({ "name": param.name, "kind": kind, "default": default, "help": param.help })
 }
