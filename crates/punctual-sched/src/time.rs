@@ -6,7 +6,8 @@
 //! needs no special case.
 
 use core::fmt;
-use core::ops::{Add, AddAssign, Mul, Sub, SubAssign};
+use core::iter::Sum;
+use core::ops::{Add, AddAssign, Div, Mul, Rem, Sub, SubAssign};
 
 /// A point in time, in nanoseconds since the driver's origin.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -95,6 +96,15 @@ impl Duration {
         Duration(self.0.saturating_sub(other.0))
     }
 
+    /// `self - other`; `None` when `other` is longer.
+    #[inline]
+    pub const fn checked_sub(self, other: Duration) -> Option<Duration> {
+        match self.0.checked_sub(other.0) {
+            Some(ns) => Some(Duration(ns)),
+            None => None,
+        }
+    }
+
     /// How many whole times `other` fits into `self`.
     ///
     /// # Panics
@@ -102,6 +112,21 @@ impl Duration {
     #[inline]
     pub const fn div_floor(self, other: Duration) -> u64 {
         self.0 / other.0
+    }
+
+    /// How many times `other` covers `self`: [`Duration::div_floor`], rounded up.
+    ///
+    /// # Panics
+    /// When `other` is zero.
+    #[inline]
+    pub const fn div_ceil(self, other: Duration) -> u64 {
+        self.0.div_ceil(other.0)
+    }
+
+    /// Is `self` a whole number of times `other`?
+    #[inline]
+    pub const fn is_multiple_of(self, other: Duration) -> bool {
+        self.0.is_multiple_of(other.0)
     }
 }
 
@@ -161,6 +186,36 @@ impl Mul<u64> for Duration {
     }
 }
 
+impl Div<u64> for Duration {
+    type Output = Duration;
+    /// Rounded down to whole nanoseconds.
+    ///
+    /// # Panics
+    /// When `n` is zero.
+    #[inline]
+    fn div(self, n: u64) -> Duration {
+        Duration(self.0 / n)
+    }
+}
+
+impl Rem for Duration {
+    type Output = Duration;
+    /// What is left after [`Duration::div_floor`].
+    ///
+    /// # Panics
+    /// When `other` is zero.
+    #[inline]
+    fn rem(self, other: Duration) -> Duration {
+        Duration(self.0 % other.0)
+    }
+}
+
+impl Sum for Duration {
+    fn sum<I: Iterator<Item = Duration>>(all: I) -> Duration {
+        all.fold(Duration::ZERO, Add::add)
+    }
+}
+
 impl fmt::Display for Duration {
     /// The shortest exact form with its unit: `4ms`, `1500us`, `2s`, `17ns`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -212,6 +267,15 @@ mod tests {
         assert_eq!(Duration::from_ms(4).to_string(), "4ms");
         assert_eq!(Duration::from_ns(17).to_string(), "17ns");
         assert_eq!(Duration::ZERO.to_string(), "0ns");
+    }
+
+    #[test]
+    fn a_duration_is_divided_by_durations_and_numbers() {
+        let [three, ten] = [3, 10].map(Duration::from_ns);
+        assert_eq!((ten.div_floor(three), ten.div_ceil(three), ten % three), (3, 4, Duration::from_ns(1)));
+        assert_eq!((ten / 4, three.checked_sub(ten)), (Duration::from_ns(2), None));
+        assert!(Duration::from_ns(9).is_multiple_of(three) && !ten.is_multiple_of(three));
+        assert_eq!([ten, Duration::MAX].into_iter().sum::<Duration>(), Duration::MAX);
     }
 
     #[test]
