@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use punctual_model::guarantees::Dominant;
 use punctual_model::host::{Arrival, Work};
 use punctual_model::index::TaskIx;
 
@@ -11,7 +12,7 @@ use crate::fixed_priority::{self, Member, Parts, Server};
 use crate::host::{Analysis, Cap, Service, Unit, only_processor};
 use crate::overhead::Decisions;
 use crate::packet_path::busy;
-use crate::report::{CounterExample, Dominant};
+use crate::report::{CounterExample, greatest};
 use crate::supply::Supply;
 
 /// How many jobs a counter-example is looked for in when more is asked for than is supplied in the long run.
@@ -223,7 +224,7 @@ impl Analysis<'_> {
                         (Dominant::OtherTasks, guest),
                         (Dominant::Supply, waits),
                     ];
-                    Some((bound, Dominant::greatest(&parts)))
+                    Some((bound, greatest(&parts)))
                 });
             }
             (Content::Edf(tasks), Supplier::Server(server)) => {
@@ -449,7 +450,7 @@ impl Analysis<'_> {
                     (Dominant::OtherTasks, guest),
                     (Dominant::OtherVcpus, costs.within(bound)),
                 ];
-                self.bounded(task, bound, Dominant::greatest(&parts), test);
+                self.bounded(task, bound, greatest(&parts), test);
                 continue;
             }
             // The first job after synchronous release is delayed by more urgent tasks alone.
@@ -531,7 +532,7 @@ pub(crate) fn delayed(server: &Server, time: u64) -> Supply {
 }
 
 fn dominant_of(parts: &Parts) -> Option<Dominant> {
-    Dominant::greatest(&[
+    greatest(&[
         (Dominant::OwnCost, parts.own),
         (Dominant::OtherTasks, parts.guest),
         (Dominant::Budget, parts.budget),
@@ -542,7 +543,7 @@ fn dominant_of(parts: &Parts) -> Option<Dominant> {
 /// Of a bound in a supply: the wait before supply begins, the own cost, or the others' work.
 fn dominant_in(supply: &Supply, cost: u64, bound: u64) -> Option<Dominant> {
     let alone = supply.time_for(cost).min(bound);
-    Dominant::greatest(&[
+    greatest(&[
         (Dominant::OwnCost, cost),
         (Dominant::OtherTasks, bound - alone),
         (Dominant::Supply, alone.saturating_sub(cost)),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use punctual_model::Host;
+use punctual_model::guarantees::Dominant;
 use punctual_model::host::{Arrival, Parent, Work};
 use punctual_model::index::{DomainIx, PoolIx, TaskIx, VcpuIx};
 use punctual_sched::{CpuId, CpuSet, Instant, UnitParams};
@@ -11,7 +12,7 @@ use crate::demand::Demand;
 use crate::network;
 use crate::overhead::Decisions;
 use crate::pool::{BEST_EFFORT, NOTHING_LEFT};
-use crate::report::{CounterExample, Dominant, Report, TaskReport, VcpuReport, Verdict};
+use crate::report::{CounterExample, Report, TaskReport, VcpuReport, Verdict};
 use crate::supply::Supply;
 use crate::warnings;
 

@@ -31,8 +31,5 @@ pub mod synthesize;
 mod warnings;
 
 pub use host::analyse;
-pub use report::{
-    ChainReport, CounterExample, Dominant, FlowReport, Latency, Report, TaskReport, VcpuReport, Verdict,
-    Warning,
-};
+pub use report::{ChainReport, CounterExample, FlowReport, Latency, Report, TaskReport, VcpuReport, Verdict};
 pub use warnings::of_enforcement;

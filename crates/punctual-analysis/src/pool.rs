@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use punctual_model::guarantees::Dominant;
 use punctual_model::index::TaskIx;
 use punctual_sched::servers::{self, sporadic};
 use punctual_sched::{Duration, UnitParams};
@@ -13,7 +14,7 @@ use crate::global_fixed_priority;
 use crate::guest::{Content, Supplier, delayed};
 use crate::host::{Analysis, Cap, Service, Unit, only_processor};
 use crate::overhead::Decisions;
-use crate::report::{CounterExample, Dominant};
+use crate::report::{CounterExample, greatest};
 use crate::supply::Supply;
 
 /// Global tests compare every unit with every other, several times; beyond this many only the density test is
@@ -435,7 +436,7 @@ impl Analysis<'_> {
             if let Some(responses) = &responses {
                 let parts =
                     [(Dominant::OwnCost, demand.cost), (Dominant::OtherTasks, responses[i] - demand.cost)];
-                self.bounded(*task, responses[i], Dominant::greatest(&parts), "global EDF response times");
+                self.bounded(*task, responses[i], greatest(&parts), "global EDF response times");
             } else if let Some(slack) = &slack {
                 self.bounded(
                     *task,
@@ -480,7 +481,7 @@ impl Analysis<'_> {
                 (Some(time), None) if !beside_hog => {
                     let parts =
                         [(Dominant::OwnCost, demand.cost), (Dominant::OtherTasks, time - demand.cost)];
-                    self.bounded(*task, time, Dominant::greatest(&parts), test);
+                    self.bounded(*task, time, greatest(&parts), test);
                 }
                 (Some(_), None) => self.unknown(*task, BUSY_LOOPS, test),
                 (None, None) => self.unknown(*task, GLOBAL_RESPONSE, test),

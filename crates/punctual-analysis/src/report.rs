@@ -1,14 +1,15 @@
 //! What the analysis answers.
 
 use punctual_model::Host;
+use punctual_model::guarantees::{
+    self, ChainGuarantee, Dominant, FlowGuarantee, Guarantees, TaskGuarantee, VcpuGuarantee, Warning,
+};
 use punctual_model::host::{Arrival, Cost, Work};
 use punctual_model::index::{TaskIx, VcpuIx};
 use punctual_sched::Duration;
-use serde::Serialize;
 
 /// The answer for a task's deadlines or a vCPU's budget.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "verdict", rename_all = "kebab-case")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It holds under every release pattern that the host's arrivals and greatest costs permit.
     Guaranteed {
@@ -34,19 +35,33 @@ impl Verdict {
     pub fn is_guaranteed(&self) -> bool {
         matches!(self, Verdict::Guaranteed { .. })
     }
+
+    fn shown(&self) -> guarantees::Verdict {
+        match self {
+            Verdict::Guaranteed { bound_ns, slack_ns } => {
+                guarantees::Verdict::Guaranteed { bound_ns: *bound_ns, slack_ns: *slack_ns }
+            }
+            Verdict::NotGuaranteed { counter_example } => guarantees::Verdict::NotGuaranteed {
+                counter_example: guarantees::CounterExample {
+                    pattern: counter_example.pattern.to_owned(),
+                    missed_by_ns: counter_example.missed_by_ns,
+                },
+            },
+            Verdict::Unknown { why } => guarantees::Verdict::Unknown { why: why.clone() },
+        }
+    }
 }
 
 /// A pattern under which it does not hold. For a task, a release pattern: every task of the host releases its
 /// first job at time zero and the others as close together as it may, every job takes its greatest cost, and
 /// busy loops start at zero. For a vCPU's budget: every vCPU always has work.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CounterExample {
     /// The release pattern in words.
     pub pattern: &'static str,
     /// By when a deadline has been missed, or a budget has not been delivered, in ns.
     pub missed_by_ns: u64,
     /// At least one of these tasks has missed one, as indices of [`Host::tasks`]; empty for a budget.
-    #[serde(skip)]
     pub one_of: Vec<TaskIx>,
 }
 
@@ -86,45 +101,15 @@ impl CounterExample {
     }
 }
 
-/// What the greatest part of a response time is spent on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Dominant {
-    /// The task's own cost.
-    OwnCost,
-    /// Tasks beside it in the same guest, or more urgent ones on its processor.
-    OtherTasks,
-    /// Waiting for the vCPU's budget to come back.
-    Budget,
-    /// Other vCPUs and the scheduler's own time.
-    OtherVcpus,
-    /// Waiting for the vCPU to be supplied: its budget and other vCPUs, not told apart by the test.
-    Supply,
-}
-
-impl Dominant {
-    /// For tables.
-    pub fn text(self) -> &'static str {
-        match self {
-            Dominant::OwnCost => "own cost",
-            Dominant::OtherTasks => "other tasks",
-            Dominant::Budget => "waiting for budget",
-            Dominant::OtherVcpus => "other vCPUs",
-            Dominant::Supply => "waiting for the vCPU",
-        }
-    }
-
-    /// The greatest of the parts, the first of equals.
-    pub(crate) fn greatest(parts: &[(Dominant, u64)]) -> Option<Dominant> {
-        parts.iter().rev().max_by_key(|(_, ns)| *ns).map(|(what, _)| *what)
-    }
+/// The greatest of the parts of a response time, the first of equals.
+pub(crate) fn greatest(parts: &[(Dominant, u64)]) -> Option<Dominant> {
+    parts.iter().rev().max_by_key(|(_, ns)| *ns).map(|(what, _)| *what)
 }
 
 /// The answer for one task; busy loops have no deadline and no entry.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskReport {
     /// Index in [`Host::tasks`].
-    #[serde(skip)]
     pub task: TaskIx,
     /// Name.
     pub name: String,
@@ -133,7 +118,6 @@ pub struct TaskReport {
     /// Relative deadline, in ns.
     pub deadline_ns: u64,
     /// Do all its jobs meet it?
-    #[serde(flatten)]
     pub verdict: Verdict,
     /// What the greatest part of the bound is; only with a bound.
     pub dominant: Option<Dominant>,
@@ -142,10 +126,9 @@ pub struct TaskReport {
 }
 
 /// The answer for one vCPU that has a budget: is it delivered in every period in which there is work for it?
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VcpuReport {
     /// Index in [`Host::vcpus`].
-    #[serde(skip)]
     pub vcpu: VcpuIx,
     /// Name.
     pub name: String,
@@ -153,13 +136,11 @@ pub struct VcpuReport {
     pub period_ns: u64,
     /// The bound is on the time from the begin of a period to the end of the budget; slack is up to the
     /// period's end.
-    #[serde(flatten)]
     pub verdict: Verdict,
 }
 
 /// How late what is sent can come.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "latency", rename_all = "kebab-case")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Latency {
     /// Never later than this; nothing is lost.
     Bounded {
@@ -175,7 +156,7 @@ pub enum Latency {
 
 /// The answer for one flow. The latency is that of the simulator's results: from a packet's creation until
 /// its receiver has it, or until its sender has the answer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowReport {
     /// Name.
     pub name: String,
@@ -184,33 +165,22 @@ pub struct FlowReport {
     /// Does the latency include the answer?
     pub round_trip: bool,
     /// The bound.
-    #[serde(flatten)]
     pub latency: Latency,
 }
 
 /// The answer for one chain of tasks.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChainReport {
     /// Name.
     pub name: String,
     /// From the release of the first step to the end of the last, in ns.
     pub deadline_ns: u64,
     /// Is it met always? Chains are never refuted.
-    #[serde(flatten)]
     pub verdict: Verdict,
 }
 
-/// Something a practitioner should know though it is no verdict.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Warning {
-    /// What it is about: a vCPU, a task or a pool by name.
-    pub about: String,
-    /// What is the matter and what would help.
-    pub text: String,
-}
-
 /// Everything the analysis says about a host.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The host's name.
     pub host: String,
@@ -231,5 +201,44 @@ impl Report {
     pub fn all_guaranteed(&self) -> bool {
         self.tasks.iter().all(|task| task.verdict.is_guaranteed())
             && self.chains.iter().all(|chain| chain.verdict.is_guaranteed())
+    }
+
+    /// The report as it is shown and written.
+    pub fn guarantees(&self) -> Guarantees {
+        let task = |task: &TaskReport| TaskGuarantee {
+            name: task.name.clone(),
+            parent: task.parent.clone(),
+            deadline_ns: task.deadline_ns,
+            verdict: task.verdict.shown(),
+            dominant: task.dominant,
+            test: task.test.to_owned(),
+        };
+        let vcpu = |vcpu: &VcpuReport| VcpuGuarantee {
+            name: vcpu.name.clone(),
+            period_ns: vcpu.period_ns,
+            verdict: vcpu.verdict.shown(),
+        };
+        let flow = |flow: &FlowReport| FlowGuarantee {
+            name: flow.name.clone(),
+            kind: flow.kind.to_owned(),
+            round_trip: flow.round_trip,
+            latency: match &flow.latency {
+                Latency::Bounded { bound_ns } => guarantees::Latency::Bounded { bound_ns: *bound_ns },
+                Latency::Unknown { why } => guarantees::Latency::Unknown { why: why.clone() },
+            },
+        };
+        let chain = |chain: &ChainReport| ChainGuarantee {
+            name: chain.name.clone(),
+            deadline_ns: chain.deadline_ns,
+            verdict: chain.verdict.shown(),
+        };
+        Guarantees {
+            host: self.host.clone(),
+            tasks: self.tasks.iter().map(task).collect(),
+            vcpus: self.vcpus.iter().map(vcpu).collect(),
+            flows: self.flows.iter().map(flow).collect(),
+            chains: self.chains.iter().map(chain).collect(),
+            warnings: self.warnings.clone(),
+        }
     }
 }

@@ -1,12 +1,12 @@
 //! What practitioners should know although it is no verdict.
 
 use punctual_model::Host;
+use punctual_model::guarantees::Warning;
 use punctual_model::host::Domain;
 use punctual_model::live::{Backend, HelperPolicy};
 use punctual_sched::{Duration, UnitParams, servers};
 
 use crate::host::{Analysis, Index, Unit};
-use crate::report::Warning;
 
 /// Utilisations in parts per million.
 const MILLION: u64 = 1_000_000;

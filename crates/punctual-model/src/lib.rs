@@ -1,5 +1,5 @@
 //! What Punctual is told and what it answers: the host file and its validated value, generators of task
-//! sets, results, and the vocabulary of traces.
+//! sets, results, guarantees, and the vocabulary of traces.
 //!
 //! `host.toml` is parsed once into a [`host::Host`]; simulation, analysis and live runs all take that value.
 
@@ -8,6 +8,7 @@
 pub mod export;
 pub mod file;
 pub mod generate;
+pub mod guarantees;
 pub mod host;
 pub mod import;
 pub mod index;
@@ -18,6 +19,7 @@ pub mod results;
 mod schema;
 pub mod trace;
 
+pub use guarantees::Guarantees;
 pub use host::Host;
 pub use recorder::Recorder;
 pub use results::Results;

@@ -1,10 +1,10 @@
 //! Response times against deadlines and bounds, and miss ratios as bars.
 
 use maud::{Markup, html};
-use punctual_model::Results;
+use punctual_model::guarantees::Verdict;
 use punctual_model::results::JobStats;
+use punctual_model::{Guarantees, Results};
 
-use super::guarantees::{Guarantee, Guarantees};
 use super::markup::{Cell, Section, Table, details, percent};
 use super::processors::share_bar;
 use super::verdict::chain_name;
@@ -66,26 +66,26 @@ fn response_table(column: &Column, guarantees: &Guarantees) -> Table {
         .filter(|task| task.jobs.response.count() > 0)
         .filter_map(|task| Some((task, guarantees.task(&task.parent, &task.name)?)))
         .collect();
-    let bound = |guarantee: &Guarantee| match guarantee {
-        Guarantee::Guaranteed { bound_ns, .. } => Some(*bound_ns),
+    let bound = |verdict: &Verdict| match verdict {
+        Verdict::Guaranteed { bound_ns, .. } => Some(*bound_ns),
         _ => None,
     };
     let reach = known.iter().map(|(task, of)| {
-        let most = task.jobs.response.max().as_ns().max(bound(&of.guarantee).unwrap_or(0));
+        let most = task.jobs.response.max().as_ns().max(bound(&of.verdict).unwrap_or(0));
         of_deadline(most, of.deadline_ns)
     });
     let scale = reach.max().unwrap_or(0).clamp(1000, SCALE_MAX) * 104 / 100;
     for (task, of) in known {
         let response = &task.jobs.response;
-        let bound_ns = bound(&of.guarantee);
+        let bound_ns = bound(&of.verdict);
         let cells = [
             Cell::text(range(&task.jobs, bound_ns, of.deadline_ns, scale)),
             Cell::number(time(response.quantile_ppm(500_000).as_ns())),
             Cell::number(time(response.quantile_ppm(990_000).as_ns())),
             Cell::number(time(response.max().as_ns())),
-            match (&of.guarantee, bound_ns) {
+            match (&of.verdict, bound_ns) {
                 (_, Some(ns)) => Cell::number(time(ns)),
-                (Guarantee::NotGuaranteed { .. }, _) => Cell::number("refuted"),
+                (Verdict::NotGuaranteed { .. }, _) => Cell::number("refuted"),
                 _ => Cell::number("undecided"),
             },
             Cell::number(time(of.deadline_ns)),

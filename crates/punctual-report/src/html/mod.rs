@@ -7,7 +7,6 @@
 
 mod deadlines;
 mod details;
-pub mod guarantees;
 mod latency;
 mod markup;
 mod packets;
@@ -21,13 +20,12 @@ mod what;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use punctual_model::Results;
+use punctual_model::{Guarantees, Results};
 use punctual_sched::Duration;
 use sha2::{Digest, Sha256};
 
 use crate::format::fmt_duration;
 use crate::timeline::Timeline;
-use guarantees::Guarantees;
 use markup::Section;
 
 /// Results with the name under which they stand beside others.

@@ -1,9 +1,9 @@
 //! The page says what the results say, loads nothing, and runs nothing that came from a file.
 
-use super::guarantees::{CounterExample, Guarantee, TaskGuarantee, Warning};
 use super::*;
 use crate::table::tests::{results, with_packets};
 use crate::timeline::{Job, Row, RowKind, Slice, Use};
+use punctual_model::guarantees::{CounterExample, TaskGuarantee, Verdict, Warning};
 use punctual_model::results::Source;
 
 fn column(label: &str, results: Results) -> Column {
@@ -39,21 +39,25 @@ fn timeline() -> Timeline {
     }
 }
 
-fn guarantees(of: Guarantee) -> Guarantees {
-    let task = |parent: &str, name: &str, guarantee| TaskGuarantee {
+fn guarantees(of: Verdict) -> Guarantees {
+    let task = |parent: &str, name: &str, verdict| TaskGuarantee {
         parent: parent.into(),
         name: name.into(),
         deadline_ns: 50_000_000,
-        guarantee,
+        verdict,
+        dominant: None,
         test: "test".into(),
     };
     Guarantees {
         host: "factory".into(),
         tasks: vec![
-            task("control", "task0", Guarantee::Guaranteed { bound_ns: 40_000_000, slack_ns: 10_000_000 }),
-            task("logging", "task0", Guarantee::Guaranteed { bound_ns: 40_000_000, slack_ns: 10_000_000 }),
+            task("control", "task0", Verdict::Guaranteed { bound_ns: 40_000_000, slack_ns: 10_000_000 }),
+            task("logging", "task0", Verdict::Guaranteed { bound_ns: 40_000_000, slack_ns: 10_000_000 }),
             task("video", "task1", of),
         ],
+        vcpus: Vec::new(),
+        flows: Vec::new(),
+        chains: Vec::new(),
         warnings: vec![Warning { about: "video.0".into(), text: "its period is <odd>".into() }],
     }
 }
@@ -101,12 +105,12 @@ fn the_verdict_tells_a_met_deadline_from_a_guaranteed_one() {
         let tone = between(&html, "<div class=\"banner ", "\"").to_owned();
         (tone, words(between(&html, "<p class=\"lead\">", "</div>")))
     };
-    let why = Guarantee::Unknown { why: "the test is only sufficient".into() };
+    let why = Verdict::Unknown { why: "the test is only sufficient".into() };
     let counter_example = CounterExample { pattern: "all at once".into(), missed_by_ns: 1 };
     insta::assert_debug_snapshot!([
-        of(Guarantee::Guaranteed { bound_ns: 1, slack_ns: 1 }),
+        of(Verdict::Guaranteed { bound_ns: 1, slack_ns: 1 }),
         of(why),
-        of(Guarantee::NotGuaranteed { counter_example }),
+        of(Verdict::NotGuaranteed { counter_example }),
     ]);
 }
 
@@ -174,7 +178,7 @@ fn a_chain_that_is_late_is_no_met_deadline() {
 #[test]
 fn a_guarantee_that_does_not_cover_everything_says_so() {
     let columns = [column("rtds", with_packets(results("rtds", 0)))];
-    let guarantees = guarantees(Guarantee::Guaranteed { bound_ns: 1, slack_ns: 1 });
+    let guarantees = guarantees(Verdict::Guaranteed { bound_ns: 1, slack_ns: 1 });
     let page = Page { guarantees: Some(&guarantees), ..page(&columns) };
     let verdict = verdict(&page);
     assert!(verdict.contains("It does not cover chain loop."), "{verdict}");
@@ -237,7 +241,7 @@ fn names_from_files_stay_text() {
     timeline.labels[0].0 = EVIL.into();
     timeline.rows[1].name = EVIL.into();
     timeline.rows[1].group = EVIL.into();
-    let mut guarantees = guarantees(Guarantee::Unknown { why: EVIL.into() });
+    let mut guarantees = guarantees(Verdict::Unknown { why: EVIL.into() });
     guarantees.warnings[0].about = EVIL.into();
     for task in &mut guarantees.tasks {
         (task.parent, task.name) = (EVIL.into(), EVIL.into());
@@ -330,10 +334,11 @@ fn answers_of_check_are_read_and_others_refused_with_the_place() {
     ], "vcpus": [], "warnings": []}"#;
     let read = Guarantees::from_json(text, "check.json").expect("an answer");
     assert_eq!(
-        read.task("d", "t").map(|task| &task.guarantee),
-        Some(&Guarantee::Guaranteed { bound_ns: 3, slack_ns: 2 })
+        read.task("d", "t").map(|task| &task.verdict),
+        Some(&Verdict::Guaranteed { bound_ns: 3, slack_ns: 2 })
     );
-    let error =
-        Guarantees::from_json(&text.replace("guaranteed", "sure"), "check.json").expect_err("no answer");
+    let error = Guarantees::from_json(&text.replace("guaranteed", "sure"), "check.json")
+        .expect_err("no answer")
+        .to_string();
     assert!(error.starts_with("check.json:") && error.contains("unknown variant `sure`"), "{error}");
 }

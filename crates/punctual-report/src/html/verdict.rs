@@ -1,10 +1,10 @@
 //! What a reader with one minute needs: who missed deadlines, who is guaranteed not to.
 
 use maud::{Markup, html};
-use punctual_model::Results;
+use punctual_model::guarantees::Verdict;
 use punctual_model::results::{ChainResult, JobStats, TaskResult};
+use punctual_model::{Guarantees, Results};
 
-use super::guarantees::{Guarantee, Guarantees};
 use super::markup::{Cell, Section, Table, details};
 use super::{Column, Page, time};
 use crate::format::{fmt_count, fmt_share};
@@ -107,17 +107,17 @@ pub fn measured(jobs: &JobStats) -> Markup {
 }
 
 /// How many tasks of a group are guaranteed, refuted, and in all.
-fn counts<'a>(tasks: impl Iterator<Item = &'a Guarantee>) -> (usize, usize, usize) {
-    tasks.fold((0, 0, 0), |(yes, no, all), guarantee| match guarantee {
-        Guarantee::Guaranteed { .. } => (yes + 1, no, all + 1),
-        Guarantee::NotGuaranteed { .. } => (yes, no + 1, all + 1),
-        Guarantee::Unknown { .. } => (yes, no, all + 1),
+fn counts<'a>(tasks: impl Iterator<Item = &'a Verdict>) -> (usize, usize, usize) {
+    tasks.fold((0, 0, 0), |(yes, no, all), verdict| match verdict {
+        Verdict::Guaranteed { .. } => (yes + 1, no, all + 1),
+        Verdict::NotGuaranteed { .. } => (yes, no + 1, all + 1),
+        Verdict::Unknown { .. } => (yes, no, all + 1),
     })
 }
 
 fn guaranteed(guarantees: &Guarantees, group: &str, has_deadlines: bool) -> Markup {
     let of_group = guarantees.tasks.iter().filter(|task| task.parent == group);
-    match counts(of_group.map(|task| &task.guarantee)) {
+    match counts(of_group.map(|task| &task.verdict)) {
         (_, _, 0) if has_deadlines => pill(Tone::Warn, "not analysed"),
         (_, _, 0) => pill(Tone::Plain, "no deadline"),
         (yes, _, all) if yes == all => pill(Tone::Good, "guaranteed"),
@@ -184,7 +184,7 @@ fn of_several(columns: &[Column]) -> Sentence {
 
 /// What the analysis guarantees, and which of the deadlines in the results it does not cover.
 fn of_analysis(guarantees: &Guarantees, columns: &[Column]) -> (String, Tone) {
-    let (yes, no, all) = counts(guarantees.tasks.iter().map(|task| &task.guarantee));
+    let (yes, no, all) = counts(guarantees.tasks.iter().map(|task| &task.verdict));
     let text = match all {
         0 => "No task has a deadline to guarantee.".to_owned(),
         _ if yes == all => {

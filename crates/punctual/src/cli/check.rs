@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use punctual_analysis::{Latency, Report, TaskReport, Verdict, analyse, of_enforcement};
+use punctual_analysis::{analyse, of_enforcement};
+use punctual_model::Guarantees;
+use punctual_model::guarantees::{Latency, TaskGuarantee, Verdict};
 use punctual_report::format::fmt_duration;
 use punctual_report::table::{self, WIDTH};
 use punctual_sched::Duration;
@@ -44,19 +46,21 @@ pub struct Args {
 /// Runs `punctual check`.
 pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
     let host = HostFile::read(&args.file)?.host(&args.changes.overrides(args.policy.clone()))?;
-    let mut report = analyse(&host);
-    report.warnings.extend(args.enforced_every.into_iter().flat_map(|every| of_enforcement(&host, every)));
+    let mut guarantees = analyse(&host).guarantees();
+    guarantees
+        .warnings
+        .extend(args.enforced_every.into_iter().flat_map(|every| of_enforcement(&host, every)));
     if args.json {
-        ui.print_json(&report)?;
+        ui.print_json(&guarantees)?;
     } else {
-        ui.print(text(&report, ui.stdout_has_colour()))?;
+        ui.print(text(&guarantees, ui.stdout_has_colour()))?;
     }
-    Ok(if report.all_guaranteed() { exit::OK } else { exit::MISSED })
+    Ok(if guarantees.all_guaranteed() { exit::OK } else { exit::MISSED })
 }
 
-fn text(report: &Report, colour: bool) -> String {
-    let mut out = summary(report) + "\n";
-    let mut rest = report.tasks.as_slice();
+fn text(guarantees: &Guarantees, colour: bool) -> String {
+    let mut out = summary(guarantees) + "\n";
+    let mut rest = guarantees.tasks.as_slice();
     while let Some(first) = rest.first() {
         // The tasks of one parent stand together.
         let len = rest.iter().take_while(|task| task.parent == first.parent).count();
@@ -65,27 +69,26 @@ fn text(report: &Report, colour: bool) -> String {
         out.push('\n');
         rest = others;
     }
-    if !report.vcpus.is_empty() {
-        out += &budgets(report, colour);
+    if !guarantees.vcpus.is_empty() {
+        out += &budgets(guarantees, colour);
         out.push('\n');
     }
-    for part in [flows(report, colour), chains(report, colour)].into_iter().flatten() {
+    for part in [flows(guarantees, colour), chains(guarantees, colour)].into_iter().flatten() {
         out += &part;
         out.push('\n');
     }
-    for warning in &report.warnings {
+    for warning in &guarantees.warnings {
         out += &wrapped("", &format!("warning: {}: {}", warning.about, warning.text));
     }
     out.truncate(out.trim_end().len());
     out + "\n"
 }
 
-fn summary(report: &Report) -> String {
-    let guaranteed = report.tasks.iter().filter(|task| task.verdict.is_guaranteed()).count();
-    let refuted =
-        report.tasks.iter().filter(|task| matches!(task.verdict, Verdict::NotGuaranteed { .. })).count();
-    let total = report.tasks.len();
-    let mut text = format!("{}\n", report.host);
+fn summary(guarantees: &Guarantees) -> String {
+    let guaranteed = guarantees.tasks.iter().filter(|task| task.verdict.is_guaranteed()).count();
+    let refuted = guarantees.tasks.iter().filter(|task| task.verdict.is_refuted()).count();
+    let total = guarantees.tasks.len();
+    let mut text = format!("{}\n", guarantees.host);
     // Writing to a string cannot fail, here and below.
     let _ = match total - guaranteed {
         0 if total == 0 => writeln!(text, "No task has a deadline."),
@@ -96,9 +99,9 @@ fn summary(report: &Report) -> String {
             open - refuted
         ),
     };
-    if !report.chains.is_empty() {
-        let held = report.chains.iter().filter(|chain| chain.verdict.is_guaranteed()).count();
-        let _ = writeln!(text, "{held} of {} chains are guaranteed.", report.chains.len());
+    if !guarantees.chains.is_empty() {
+        let held = guarantees.chains.iter().filter(|chain| chain.verdict.is_guaranteed()).count();
+        let _ = writeln!(text, "{held} of {} chains are guaranteed.", guarantees.chains.len());
     }
     text
 }
@@ -116,8 +119,8 @@ fn cells(verdict: &Verdict) -> [String; 3] {
     }
 }
 
-fn tasks_of(parent: &str, tasks: &[TaskReport], colour: bool) -> String {
-    let row = |task: &TaskReport| {
+fn tasks_of(parent: &str, tasks: &[TaskGuarantee], colour: bool) -> String {
+    let row = |task: &TaskGuarantee| {
         let [verdict, bound, slack] = cells(&task.verdict);
         let dominant = task.dominant.filter(|_| task.verdict.is_guaranteed()).map_or("-", |d| d.text());
         vec![verdict, bound, time(task.deadline_ns), slack, dominant.into()]
@@ -153,9 +156,9 @@ fn once_each<'n>(all: impl IntoIterator<Item = (String, &'n str)>) -> String {
     reasons.iter().map(|(reason, names)| wrapped("  ", &format!("{}: {reason}", names.join(", ")))).collect()
 }
 
-fn budgets(report: &Report, colour: bool) -> String {
-    let names: Vec<&str> = report.vcpus.iter().map(|vcpu| vcpu.name.as_str()).collect();
-    let rows: Vec<_> = report
+fn budgets(guarantees: &Guarantees, colour: bool) -> String {
+    let names: Vec<&str> = guarantees.vcpus.iter().map(|vcpu| vcpu.name.as_str()).collect();
+    let rows: Vec<_> = guarantees
         .vcpus
         .iter()
         .map(|vcpu| {
@@ -165,7 +168,7 @@ fn budgets(report: &Report, colour: bool) -> String {
         .collect();
     let columns = ["budget in every period", "within", "period", "slack"];
     let mut text = table::matrix("vCPUs", &names, &columns, &rows, colour);
-    for vcpu in &report.vcpus {
+    for vcpu in &guarantees.vcpus {
         let why = match &vcpu.verdict {
             Verdict::Guaranteed { .. } => continue,
             Verdict::Unknown { why } => why.clone(),
@@ -179,11 +182,11 @@ fn budgets(report: &Report, colour: bool) -> String {
     text
 }
 
-fn flows(report: &Report, colour: bool) -> Option<String> {
-    let names: Vec<&str> = report.flows.iter().map(|flow| flow.name.as_str()).collect();
+fn flows(guarantees: &Guarantees, colour: bool) -> Option<String> {
+    let names: Vec<&str> = guarantees.flows.iter().map(|flow| flow.name.as_str()).collect();
     let mut rows = Vec::new();
     let mut why = Vec::new();
-    for flow in &report.flows {
+    for flow in &guarantees.flows {
         let within = match &flow.latency {
             Latency::Bounded { bound_ns } => time(*bound_ns),
             Latency::Unknown { why: reason } => {
@@ -192,17 +195,17 @@ fn flows(report: &Report, colour: bool) -> Option<String> {
             }
         };
         let way = if flow.round_trip { "there and back" } else { "one way" };
-        rows.push(vec![flow.kind.into(), way.into(), within]);
+        rows.push(vec![flow.kind.clone(), way.into(), within]);
     }
     let columns = ["kind", "latency", "at most"];
     (!rows.is_empty()).then(|| table::matrix("Flows", &names, &columns, &rows, colour) + &once_each(why))
 }
 
-fn chains(report: &Report, colour: bool) -> Option<String> {
-    let names: Vec<&str> = report.chains.iter().map(|chain| chain.name.as_str()).collect();
+fn chains(guarantees: &Guarantees, colour: bool) -> Option<String> {
+    let names: Vec<&str> = guarantees.chains.iter().map(|chain| chain.name.as_str()).collect();
     let mut rows = Vec::new();
     let mut why = Vec::new();
-    for chain in &report.chains {
+    for chain in &guarantees.chains {
         let [verdict, bound, slack] = cells(&chain.verdict);
         rows.push(vec![verdict, bound, time(chain.deadline_ns), slack]);
         why.extend(reason(&chain.verdict).map(|reason| (reason, chain.name.as_str())));

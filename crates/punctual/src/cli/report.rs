@@ -4,8 +4,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use punctual_model::{Host, Results};
-use punctual_report::html::guarantees::Guarantees;
+use punctual_model::{Guarantees, Results};
 use punctual_report::html::{self, Column, Page};
 use punctual_report::records::{self, Distribution};
 use punctual_report::timeline::{Reader, Timeline, Window};
@@ -128,7 +127,8 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
 fn write_page(args: &Args, path: &Path, columns: &[Column], ui: &Ui) -> Result<(), Failure> {
     let guarantees = match &args.check {
         Some(path) => {
-            Some(Guarantees::from_json(&text(path)?, &path.display().to_string()).map_err(Failure::Usage)?)
+            let read = Guarantees::from_json(&text(path)?, &path.display().to_string());
+            Some(read.map_err(|error| Failure::Usage(error.to_string()))?)
         }
         None => None,
     };
@@ -158,16 +158,6 @@ pub fn without_directories(labels: Vec<String>) -> Vec<String> {
     let shortened: Vec<String> = labels.iter().map(short).collect();
     let is_unique = |(i, label): (usize, &String)| !shortened[..i].contains(label);
     if shortened.iter().enumerate().all(is_unique) { shortened } else { labels }
-}
-
-/// What the analysis says of a host: through JSON, as `--check` gets it, so that there is one way in.
-///
-/// # Errors
-/// Never, unless the two forms have come apart.
-pub fn guarantees(host: &Host) -> Result<Guarantees, Failure> {
-    let answer = serde_json::to_string(&punctual_analysis::analyse(host));
-    let answer = answer.map_err(|e| Failure::Usage(format!("the analysis cannot be shown: {e}")))?;
-    Guarantees::from_json(&answer, "the analysis").map_err(Failure::Usage)
 }
 
 /// Writes a page into a file.

@@ -228,7 +228,7 @@ fn write_report(
     let timeline = reader.finish().map_err(|e| Failure::Usage(format!("no timeline: {e}")))?;
     // Of several hosts or policies there is no single answer.
     let guarantees = match variants {
-        [_] => Some(report::guarantees(&first.first)?),
+        [_] => Some(punctual_analysis::analyse(&first.first).guarantees()),
         _ => None,
     };
     report::write(
