@@ -1,4 +1,5 @@
-//! The user's cache directory: guest images, the guest program, whether KVM works on this boot of the machine.
+//! The user's cache directory: guest images, the guest program, whether KVM works on this boot of the
+//! machine.
 //!
 //! Everything in it can be made again, so it may be deleted at any time.
 

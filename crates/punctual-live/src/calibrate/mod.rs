@@ -108,32 +108,35 @@ impl Id {
             Id::Clock => "Two reads of CLOCK_MONOTONIC in a row.",
             Id::ThreadClocks => "The accounts of five sleeping threads are read: schedstat in /proc.",
             Id::Policy => {
-                "A deferrable server policy with five units that always have work: charge, due timers, pick, ranking."
+                "A deferrable server policy with five units that always have work: charge, due timers, pick, \
+                 ranking."
             }
             Id::PriorityChange => "A sleeping thread gets another SCHED_FIFO priority by sched_setattr.",
             Id::Decision => {
-                "What a live enforcer does at a decision: threads' accounts, the policy's calls, a change of priority."
+                "What a live enforcer does at a decision: threads' accounts, the policy's calls, a change of \
+                 priority."
             }
             Id::Lock => {
-                "RTDS with five units on two processors: charge, due timers and pick for both, taking a lock that nobody \
-                 else wants."
+                "RTDS with five units on two processors: charge, due timers and pick for both, taking a lock \
+                 that nobody else wants."
             }
             Id::SystemCalls => "A byte is written to a pipe and read back by the same thread.",
             Id::SwitchFifo => {
-                "Two SCHED_FIFO threads on one processor, the woken one more urgent, wake each other through pipes: \
-                 half a round trip, less the median of a write and a read."
+                "Two SCHED_FIFO threads on one processor, the woken one more urgent, wake each other through \
+                 pipes: half a round trip, less the median of a write and a read."
             }
             Id::SwitchNormal => "The same between ordinary threads.",
             Id::WakeFifo => {
-                "From before the write of a SCHED_FIFO thread to after the read of a more urgent one on its processor."
+                "From before the write of a SCHED_FIFO thread to after the read of a more urgent one on its \
+                 processor."
             }
             Id::WakeRemote => {
                 "From before the write of a thread on another processor to after the read here."
             }
             Id::Timer => "How long after its time a clock_nanosleep of 500 us returns.",
             Id::Migration => {
-                "A thread that slept passes over its working set: on another processor, less the median where it was \
-                 before."
+                "A thread that slept passes over its working set: on another processor, less the median \
+                 where it was before."
             }
         }
     }

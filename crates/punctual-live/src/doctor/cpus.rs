@@ -1,4 +1,7 @@
 //! Sets of processors as the kernel writes them: lists (`0-3,8`) and masks (`ff,00000000`).
+//!
+//! They are read here and not by a crate because the kernel's command line knows more than ranges: strides
+//! (`0-7:1/2`) and the words `N` and `all`.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,9 +14,9 @@ const CPUS_MAX: usize = 8192;
 pub struct Cpus(BTreeSet<usize>);
 
 impl Cpus {
-    /// Reads a list: numbers and ranges with commas between them, a range with an optional stride (`0-7:1/2`:
-    /// one of every two), `N` for the last processor of `count`, `all`. An empty text is the empty set.
-    /// Source: Linux, `Documentation/admin-guide/kernel-parameters.rst`, "cpu lists".
+    /// Reads a list: numbers and ranges with commas between them. A range may have a stride (`0-7:1/2`: one
+    /// of every two); `N` is the last processor of `count`; `all` is all of them. An empty text is the empty
+    /// set. Source: Linux, `Documentation/admin-guide/kernel-parameters.rst`, "cpu lists".
     pub fn parse_list(text: &str, count: usize) -> Option<Cpus> {
         let mut set = BTreeSet::new();
         for part in text.trim().split(',').filter(|part| !part.trim().is_empty()) {
@@ -66,14 +69,19 @@ impl Cpus {
         self.0.iter().copied()
     }
 
-    /// Those in both.
-    pub fn both(&self, other: &Cpus) -> Cpus {
-        self.iter().filter(|&cpu| other.contains(cpu)).collect()
+    /// Those that are in both sets.
+    pub fn intersection(&self, other: &Cpus) -> Cpus {
+        Cpus(&self.0 & &other.0)
     }
 
-    /// Those that `other` has not.
+    /// Those that are in either set.
+    pub fn union(&self, other: &Cpus) -> Cpus {
+        Cpus(&self.0 | &other.0)
+    }
+
+    /// Those that are not in `other`.
     pub fn without(&self, other: &Cpus) -> Cpus {
-        self.iter().filter(|&cpu| !other.contains(cpu)).collect()
+        Cpus(&self.0 - &other.0)
     }
 
     /// Does it have all of `other`?

@@ -1,4 +1,4 @@
-//! What a check found, and what could be changed for the time of a run.
+//! What a check finds: a judgement with its evidence, and what could be changed for the time of a run.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -90,7 +90,7 @@ pub enum Change {
     },
 }
 
-/// Who carries out changes, remembers what was before, and restores it whatever happens.
+/// Carries out changes, remembers what was before, and restores it whatever happens.
 pub trait Apply {
     /// Writes `value` to `path`; `restore` is what puts the present state back.
     ///
@@ -112,7 +112,7 @@ pub trait Apply {
 }
 
 impl Change {
-    /// Has it carried out.
+    /// Has `by` carry it out.
     ///
     /// # Errors
     /// Those of [`Apply`].

@@ -1,16 +1,17 @@
 //! The kernel itself: how it preempts, tells the time and runs guests.
 
-use std::io::Read;
-
-use super::finding::{Outcome, Reading};
-use super::{Check, Machine, Root, Severity, Unreadable, parse};
+use super::check::Check;
+use super::finding::{Outcome, Reading, Severity};
+use super::machine::Machine;
+use super::parse;
+use super::root::ReadError;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "preemption",
         title: "Preemption inside the kernel",
-        why: "A vCPU that becomes urgent waits until the kernel can be preempted: with `none` until a system call of \
-              another thread ends or comes to a point that permits it.",
+        why: "A vCPU that becomes urgent waits until the kernel can be preempted: with `none` until a system \
+              call of another thread ends or comes to a point that permits it.",
         source: "Linux, kernel/Kconfig.preempt; Documentation/admin-guide/kernel-parameters.txt, preempt=",
         judged: "/sys/kernel/realtime; else debugfs sched/preempt, preempt= in /proc/cmdline, the kernel's \
                  configuration. Ok with PREEMPT_RT, a note with full or lazy, else a warning.",
@@ -20,17 +21,17 @@ pub(super) const CHECKS: &[Check] = &[
         id: "kernel-version",
         title: "What this kernel's version means",
         why: "Linux changes how it schedules: figures measured on one version do not hold for another.",
-        source: "Linux: commit aab03e05e8f7 (SCHED_DEADLINE, 3.14), 147f3efaa241 (EEVDF, 6.6), 63ba8422f876 and \
-                 5f6bd380c7bd (fair server in place of throttling, 6.12)",
-        judged: "/proc/sys/kernel/osrelease: a note on each of these from the version that brought it; a warning for \
-                 a kernel without SCHED_DEADLINE.",
+        source: "Linux: commit aab03e05e8f7 (SCHED_DEADLINE, 3.14), 147f3efaa241 (EEVDF, 6.6), 63ba8422f876 \
+                 and 5f6bd380c7bd (fair server in place of throttling, 6.12)",
+        judged: "/proc/sys/kernel/osrelease: a note on each of these from the version that brought it; a \
+                 warning for a kernel without SCHED_DEADLINE.",
         examine: version,
     },
     Check {
         id: "clocksource",
         title: "Reading the clock",
-        why: "Enforcement reads clocks at every decision. A clock that user space can read takes some 20 ns, one \
-              that needs the kernel or a device a microsecond or more.",
+        why: "Enforcement reads clocks at every decision. That takes some 20 ns for a clock that user space \
+              can read, and a microsecond or more for one that needs the kernel or a device.",
         source: "Linux, Documentation/timers/timekeeping.rst; vdso(7)",
         judged: "/sys/devices/system/clocksource/clocksource0/current_clocksource: ok for tsc, kvm-clock, \
                  hyperv_clocksource_tsc_page and arch_sys_counter, else a warning.",
@@ -39,8 +40,8 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "timer-slack",
         title: "Timer slack",
-        why: "Timers of ordinary threads may fire that much late, for example in a VM's main loop; real-time threads \
-              have none.",
+        why: "Timers of ordinary threads, for example of a VM's main loop, may fire late by the slack. \
+              Real-time threads have no slack.",
         source: "prctl(2), PR_SET_TIMERSLACK; proc(5), /proc/PID/timerslack_ns",
         judged: "/proc/self/timerslack_ns, which threads started from here inherit: a note above 1 us.",
         examine: timer_slack,
@@ -48,7 +49,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "halt-poll",
         title: "Polling of idle vCPUs",
-        why: "A vCPU that halts keeps its processor for that long, waiting for an interrupt: it uses up its budget \
+        why: "A vCPU that halts keeps its processor while KVM polls for an interrupt: it uses up its budget \
               while idle, and less urgent vCPUs wait.",
         source: "Linux, Documentation/virt/kvm/halt-polling.rst",
         judged: "/sys/module/kvm/parameters/halt_poll_ns: a warning above 0. Some kernels (5.8 to 6.1) leave \
@@ -58,46 +59,19 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "nested",
         title: "VMs inside VMs",
-        why: "An exit of a guest's guest passes through the guest's hypervisor and costs several exits here; its \
-              latency is the guest's to answer for.",
+        why: "An exit of a guest's guest passes through the guest's hypervisor and costs several exits here. \
+              Nothing on this machine bounds its latency.",
         source: "Linux, Documentation/virt/kvm/x86/running-nested-guests.rst",
         judged: "/sys/module/kvm_intel/parameters/nested or that of kvm_amd: a note when on.",
         examine: nested,
     },
 ];
 
-/// The kernel's build configuration: where it was read, and its text.
-pub(super) fn configuration(root: &Root) -> Result<(String, String), Unreadable> {
-    let packed = "/proc/config.gz";
-    if let Ok(bytes) = root.bytes(packed) {
-        let mut text = String::new();
-        // A configuration has some 200 KiB; what is longer is none.
-        let unpacked = flate2::read::GzDecoder::new(&bytes[..]).take(4 << 20).read_to_string(&mut text);
-        if unpacked.is_ok() {
-            return Ok((packed.into(), text));
-        }
-    }
-    let path = format!("/boot/config-{}", root.text("/proc/sys/kernel/osrelease")?);
-    match root.text(&path) {
-        Ok(text) => Ok((path, text)),
-        Err(error) if error.absent => {
-            Err(Unreadable { path: format!("{packed} or {path}"), reason: error.reason, absent: true })
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// Is this a kernel with PREEMPT_RT?
-pub(super) fn is_preempt_rt(machine: &Machine) -> bool {
-    machine.root.text("/sys/kernel/realtime").is_ok_and(|text| text == "1")
-        || machine.root.text("/proc/version").is_ok_and(|text| text.contains("PREEMPT_RT"))
-}
-
 const DYNAMIC: &str = "/sys/kernel/debug/sched/preempt";
 
-fn preemption(machine: &Machine) -> Result<Outcome, Unreadable> {
+fn preemption(machine: &Machine) -> Result<Outcome, ReadError> {
     let version = machine.root.reading("/proc/version")?;
-    if is_preempt_rt(machine) {
+    if machine.is_preempt_rt() {
         return Ok(Outcome::ok("PREEMPT_RT").readings([version]));
     }
     let dynamic = version.value.contains("PREEMPT_DYNAMIC");
@@ -129,7 +103,7 @@ fn preemption_model(
     machine: &Machine,
     version: &Reading,
     dynamic: bool,
-) -> Result<(String, Reading), Unreadable> {
+) -> Result<(String, Reading), ReadError> {
     if let Ok(reading) = machine.root.reading(DYNAMIC)
         && let Some(model) = parse::chosen(&reading.value)
     {
@@ -154,12 +128,12 @@ fn preemption_model(
     ];
     let set = options.iter().find(|(option, _)| parse::config_option(config, option) == Some("y"));
     let (option, model) =
-        set.ok_or_else(|| Unreadable::unexpected(path, "no model of preemption", "CONFIG_PREEMPT*"))?;
+        set.ok_or_else(|| ReadError::unexpected(path, "no model of preemption", "CONFIG_PREEMPT*"))?;
     Ok(((*model).into(), Reading { path: path.into(), value: format!("{option}=y") }))
 }
 
-fn version(machine: &Machine) -> Result<Outcome, Unreadable> {
-    let version = machine.kernel()?;
+fn version(machine: &Machine) -> Result<Outcome, ReadError> {
+    let version = machine.kernel_version()?;
     let release = machine.root.reading("/proc/sys/kernel/osrelease")?;
     let said = format!("Linux {}.{}", version.0, version.1);
     let outcome = if version < (3, 14) {
@@ -167,17 +141,17 @@ fn version(machine: &Machine) -> Result<Outcome, Unreadable> {
     } else if version < (6, 6) {
         Outcome::ok(said)
     } else if version < (6, 12) {
-        Outcome::note(format!("{said}: the fair class is EEVDF, so linux-cfs measures that"))
+        Outcome::note(format!("{said}: the fair class is EEVDF, so linux-cfs measures EEVDF"))
     } else {
         Outcome::note(format!(
-            "{said}: the fair class is EEVDF, so linux-cfs measures that; a fair server protects it from real-time \
-             threads"
+            "{said}: the fair class is EEVDF, so linux-cfs measures EEVDF; a fair server protects it from \
+             real-time threads"
         ))
     };
     Ok(outcome.readings([release]))
 }
 
-fn clocksource(machine: &Machine) -> Result<Outcome, Unreadable> {
+fn clocksource(machine: &Machine) -> Result<Outcome, ReadError> {
     let directory = "/sys/devices/system/clocksource/clocksource0";
     let current = machine.root.reading(&format!("{directory}/current_clocksource"))?;
     let fast = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"];
@@ -188,14 +162,14 @@ fn clocksource(machine: &Machine) -> Result<Outcome, Unreadable> {
     let better = fast.iter().find(|name| available.value.split_whitespace().any(|there| there == **name));
     let outcome = Outcome::warning(format!("{} is slow to read", current.value));
     let outcome = match better {
-        // The kernel left it for a reason, such as clocks that drift apart, which a person has to look at.
+        // The kernel has left the better one for a reason, such as clocks that drift apart. A person decides.
         Some(name) => outcome.fix(format!("dmesg | grep -i clocksource; echo {name} > {}", current.path)),
         None => outcome.fix("dmesg | grep -i clocksource"),
     };
     Ok(outcome.readings([current, available]))
 }
 
-fn timer_slack(machine: &Machine) -> Result<Outcome, Unreadable> {
+fn timer_slack(machine: &Machine) -> Result<Outcome, ReadError> {
     let path = "/proc/self/timerslack_ns";
     let ns = machine.root.number(path)?;
     let outcome = if ns <= 1000 {
@@ -208,12 +182,12 @@ fn timer_slack(machine: &Machine) -> Result<Outcome, Unreadable> {
 }
 
 /// Is the kernel's part of KVM loaded?
-fn has_kvm(machine: &Machine) -> Result<bool, Unreadable> {
-    // Without this directory nothing can be said about modules at all.
+fn has_kvm(machine: &Machine) -> Result<bool, ReadError> {
+    // Without this directory it is not known which modules are loaded.
     machine.root.names("/sys/module").map(|modules| modules.iter().any(|name| name == "kvm"))
 }
 
-fn halt_poll(machine: &Machine) -> Result<Outcome, Unreadable> {
+fn halt_poll(machine: &Machine) -> Result<Outcome, ReadError> {
     if !has_kvm(machine)? {
         return Ok(Outcome::ok("KVM is not loaded"));
     }
@@ -230,7 +204,7 @@ fn halt_poll(machine: &Machine) -> Result<Outcome, Unreadable> {
     Ok(outcome.read(path, ns))
 }
 
-fn nested(machine: &Machine) -> Result<Outcome, Unreadable> {
+fn nested(machine: &Machine) -> Result<Outcome, ReadError> {
     for module in ["kvm_intel", "kvm_amd"] {
         match machine.root.reading(&format!("/sys/module/{module}/parameters/nested")) {
             Ok(reading) if ["Y", "1"].contains(&reading.value.as_str()) => {
@@ -238,7 +212,7 @@ fn nested(machine: &Machine) -> Result<Outcome, Unreadable> {
                 return Ok(Outcome::note("on").fix(off).readings([reading]));
             }
             Ok(reading) => return Ok(Outcome::ok("off").readings([reading])),
-            Err(error) if error.absent => {}
+            Err(error) if error.is_absent() => {}
             Err(error) => return Err(error),
         }
     }

@@ -1,17 +1,21 @@
-//! Memory that moves while a VM runs.
+//! What moves a VM's memory while the VM runs.
 
-use super::finding::Outcome;
-use super::{Check, Machine, Unreadable, parse};
+use super::check::Check;
+use super::finding::{Outcome, Reading};
+use super::machine::Machine;
+use super::parse;
+use super::root::ReadError;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "huge-pages",
         title: "Transparent huge pages",
-        why: "The kernel collects pages into huge ones while a VM runs: its page tables are locked meanwhile, and a \
-              page fault may first move other pages out of the way.",
+        why: "The kernel collects pages into huge ones while a VM runs: its page tables are locked \
+              meanwhile, and a page fault may first move other pages out of the way.",
         source: "Linux, Documentation/admin-guide/mm/transhuge.rst",
-        judged: "/sys/kernel/mm/transparent_hugepage/enabled and defrag: a warning when both are `always`, a note \
-                 when `enabled` is, else ok. QEMU asks for huge pages itself where `madvise` permits it.",
+        judged: "/sys/kernel/mm/transparent_hugepage/enabled and defrag: a warning when both are `always`, a \
+                 note when `enabled` is, else ok. QEMU asks for huge pages itself where `madvise` permits \
+                 it.",
         examine: huge_pages,
     },
     Check {
@@ -33,50 +37,46 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "numa-balancing",
         title: "Automatic NUMA balancing",
-        why: "The kernel takes away pages of running VMs to see who uses them, and moves them between nodes.",
+        why: "The kernel unmaps pages of running VMs to see which processors use them, and moves them \
+              between nodes.",
         source: "Linux, Documentation/admin-guide/sysctl/kernel.rst, numa_balancing",
         judged: "/proc/sys/kernel/numa_balancing on a machine with several nodes: a warning unless 0.",
         examine: numa_balancing,
     },
 ];
 
-fn huge_pages(machine: &Machine) -> Result<Outcome, Unreadable> {
+fn huge_pages(machine: &Machine) -> Result<Outcome, ReadError> {
     let directory = "/sys/kernel/mm/transparent_hugepage";
     let path = format!("{directory}/enabled");
     let enabled = match machine.root.reading(&path) {
-        Err(error) if error.absent && machine.root.has("/sys/kernel/mm") => {
+        Err(error) if error.is_absent() && machine.root.has("/sys/kernel/mm") => {
             return Ok(Outcome::ok("this kernel has none"));
         }
         enabled => enabled?,
     };
     let defrag = machine.root.reading(&format!("{directory}/defrag"))?;
-    let [mode, at_fault] = [&enabled, &defrag].map(|reading| {
-        let choice = parse::chosen(&reading.value).map(str::to_owned);
-        choice.ok_or_else(|| Unreadable::unexpected(&reading.path, &reading.value, "one choice in brackets"))
-    });
-    let (mode, at_fault) = (mode?, at_fault?);
-    let summary = format!("{mode}, at a page fault {at_fault}");
-    let outcome = match (mode.as_str(), at_fault.as_str()) {
-        ("always", "always") => Outcome::warning(summary),
-        ("always", _) => Outcome::note(summary),
-        _ => Outcome::ok(summary),
+    let choice = |reading: &Reading| {
+        let chosen = parse::chosen(&reading.value).map(str::to_owned);
+        chosen.ok_or_else(|| ReadError::unexpected(&reading.path, &reading.value, "one choice in brackets"))
     };
-    let outcome = match mode.as_str() {
-        "always" => outcome.fix(format!("echo madvise > {path}")).set(
-            &path,
-            "madvise",
-            &mode,
-            "pages are not collected under running programs that did not ask",
-        ),
-        _ => outcome,
+    let (mode, at_fault) = (choice(&enabled)?, choice(&defrag)?);
+    let summary = format!("enabled: {mode}; defrag: {at_fault}");
+    let always = |outcome: Outcome| {
+        let why = "pages are not collected under running programs that did not ask";
+        outcome.fix(format!("echo madvise > {path}")).set(&path, "madvise", &mode, why)
+    };
+    let outcome = match (mode.as_str(), at_fault.as_str()) {
+        ("always", "always") => always(Outcome::warning(summary)),
+        ("always", _) => always(Outcome::note(summary)),
+        _ => Outcome::ok(summary),
     };
     Ok(outcome.readings([enabled, defrag]))
 }
 
-fn ksm(machine: &Machine) -> Result<Outcome, Unreadable> {
+fn ksm(machine: &Machine) -> Result<Outcome, ReadError> {
     let path = "/sys/kernel/mm/ksm/run";
     let run = match machine.root.number(path) {
-        Err(error) if error.absent && machine.root.has("/sys/kernel/mm") => {
+        Err(error) if error.is_absent() && machine.root.has("/sys/kernel/mm") => {
             return Ok(Outcome::ok("this kernel has none"));
         }
         run => run?,
@@ -90,10 +90,10 @@ fn ksm(machine: &Machine) -> Result<Outcome, Unreadable> {
     Ok(outcome.read(path, run))
 }
 
-fn swap(machine: &Machine) -> Result<Outcome, Unreadable> {
+fn swap(machine: &Machine) -> Result<Outcome, ReadError> {
     let path = "/proc/swaps";
     let text = match machine.root.text(path) {
-        Err(error) if error.absent && machine.root.has("/proc/stat") => {
+        Err(error) if error.is_absent() && machine.root.has("/proc/stat") => {
             return Ok(Outcome::ok("this kernel has none"));
         }
         text => text?,
@@ -103,28 +103,29 @@ fn swap(machine: &Machine) -> Result<Outcome, Unreadable> {
     let areas: Vec<u64> = text
         .lines()
         .skip(1)
-        .map(|line| used(line).ok_or_else(|| Unreadable::unexpected(path, line, "an area with its use")))
+        .map(|line| used(line).ok_or_else(|| ReadError::unexpected(path, line, "an area with its use")))
         .collect::<Result<_, _>>()?;
     let used_kib = areas.iter().fold(0u64, |sum, &used| sum.saturating_add(used));
+    let count = if areas.len() == 1 { "1 area".into() } else { format!("{} areas", areas.len()) };
     let outcome = match (areas.len(), used_kib) {
         (0, _) => Outcome::ok("none"),
-        (n, 0) => Outcome::note(format!("{n} areas, unused")).fix("swapoff -a"),
-        (n, used) => Outcome::warning(format!("{n} areas, {used} KiB used")).fix("swapoff -a"),
+        (_, 0) => Outcome::note(format!("{count}, unused")).fix("swapoff -a"),
+        (_, used) => Outcome::warning(format!("{count}, {used} KiB used")).fix("swapoff -a"),
     };
-    Ok(outcome.read(path, format!("{} areas, {used_kib} KiB used", areas.len())))
+    Ok(outcome.read(path, format!("{count}, {used_kib} KiB used")))
 }
 
-fn numa_balancing(machine: &Machine) -> Result<Outcome, Unreadable> {
+fn numa_balancing(machine: &Machine) -> Result<Outcome, ReadError> {
     let path = "/proc/sys/kernel/numa_balancing";
     let on = match machine.root.number(path) {
-        Err(error) if error.absent && machine.root.has("/proc/sys/kernel") => {
+        Err(error) if error.is_absent() && machine.root.has("/proc/sys/kernel") => {
             return Ok(Outcome::ok("this kernel has none"));
         }
         on => on?,
     };
     let nodes_path = "/sys/devices/system/node/online";
     let nodes = match machine.cpus(nodes_path) {
-        Err(error) if error.absent => 1,
+        Err(error) if error.is_absent() => 1,
         nodes => nodes?.len(),
     };
     let outcome = match (on, nodes) {

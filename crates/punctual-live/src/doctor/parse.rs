@@ -1,5 +1,8 @@
-//! The formats of `/proc` that hold more than one value. Sources: proc(5), cgroups(7), and in Linux
+//! Reads those files of `/proc` that hold more than one value. Sources: proc(5), cgroups(7), and in Linux
 //! `Documentation/filesystems/proc.rst`, `Documentation/admin-guide/kernel-parameters.rst`.
+//!
+//! The crate `procfs-core` reads the same files, but rejects a whole file for one field that it misses. A
+//! check wants one field, of a kernel that may be old or of a file that was copied in part.
 
 /// An interrupt line of `/proc/interrupts`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -8,7 +11,7 @@ pub struct Interrupt {
     pub irq: u32,
     /// How often each processor took it since boot: processor and count.
     pub counts: Vec<(usize, u64)>,
-    /// Who has requested it, as the kernel names them; empty when nobody has.
+    /// The names of the drivers that have requested it; empty when none has.
     pub name: String,
 }
 
@@ -48,7 +51,7 @@ pub struct ProcessorTime {
     pub cpu: usize,
     /// All of it, steal included. Guests' time is part of user time.
     pub total: u64,
-    /// The hypervisor ran somebody else while this machine had work.
+    /// Time for which the hypervisor ran another machine although this one had work.
     pub steal: u64,
 }
 
@@ -67,7 +70,7 @@ pub fn processor_times(text: &str) -> Vec<ProcessorTime> {
     text.lines().filter_map(line).collect()
 }
 
-/// The value that a kernel parameter has last in a command line: `Some("")` for one without a value.
+/// The last value of a kernel parameter in a command line: `Some("")` for one without a value.
 pub fn parameter<'a>(cmdline: &'a str, name: &str) -> Option<&'a str> {
     words(cmdline)
         .take_while(|&word| word != "--")
@@ -81,13 +84,13 @@ pub fn parameter<'a>(cmdline: &'a str, name: &str) -> Option<&'a str> {
         .last()
 }
 
-/// The kernel takes `-` and `_` in names of parameters for the same.
+/// Are the names the same to the kernel? It does not tell `-` from `_` in names of parameters.
 fn same_name(a: &str, b: &str) -> bool {
     let fold = |byte: u8| if byte == b'-' { b'_' } else { byte };
     a.len() == b.len() && a.bytes().map(fold).eq(b.bytes().map(fold))
 }
 
-/// Words with white space between them; double quotes protect it.
+/// Words with white space between them; white space in double quotes does not separate words.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     let mut quoted = false;
     text.split(move |c: char| {
@@ -161,9 +164,9 @@ pub fn cgroup_path<'a>(text: &'a str, controller: &str) -> Option<&'a str> {
 /// A mounted cgroup hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupMount {
-    /// Which part of the hierarchy is mounted.
+    /// The cgroup that is mounted, as a path from the hierarchy's root.
     pub root: String,
-    /// Where.
+    /// The directory where it is mounted.
     pub point: String,
     /// Its own options, such as `rw,favordynmods`.
     pub options: String,
@@ -200,8 +203,8 @@ pub fn kernel_version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// The choice in force where a file shows all with brackets around one: `always [madvise] never`, or round
-/// ones, `none (full)`.
+/// The choice in force where a file lists all choices with brackets around one: `always [madvise] never`, or
+/// with round ones: `none (full)`.
 pub fn chosen(text: &str) -> Option<&str> {
     text.split_whitespace().find_map(|word| {
         let inside = |open, close| word.strip_prefix(open)?.strip_suffix(close);
@@ -242,7 +245,8 @@ ERR:          0
 
     #[test]
     fn the_last_value_of_a_kernel_parameter_counts_up_to_two_dashes() {
-        let line = "ro isolcpus=1 nohz_full=2-3 isolcpus=domain,1-3 dyndbg=\"file a.c +p\" threadirqs -- preempt=none";
+        let line = "ro isolcpus=1 nohz_full=2-3 isolcpus=domain,1-3 dyndbg=\"file a.c +p\" threadirqs -- \
+                    preempt=none";
         assert_eq!(parameter(line, "isolcpus"), Some("domain,1-3"));
         assert_eq!(parameter(line, "nohz-full"), Some("2-3"));
         assert_eq!(parameter(line, "threadirqs"), Some(""));
@@ -263,7 +267,8 @@ ERR:          0
 
     #[test]
     fn limits_and_status_are_read_by_name() {
-        let limits = "Max locked memory         8388608    unlimited    bytes\nMax realtime priority     0    0\n\
+        let limits = "Max locked memory         8388608    unlimited    bytes\n\
+                      Max realtime priority     0    0\n\
                       Max realtime timeout      unlimited    unlimited    us\n";
         assert_eq!(soft_limit(limits, "Max locked memory"), Some(Some(8_388_608)));
         assert_eq!(soft_limit(limits, "Max realtime timeout"), Some(None));
@@ -300,7 +305,8 @@ ERR:          0
 
     proptest! {
         #[test]
-        fn no_text_makes_reading_panic(text in "[ -~\n\t]{0,200}|(CPU[0-9] ?){0,3}\n( [0-9]{1,3}: +[0-9]{0,22} [a-z-]{0,9}\n){0,5}|.{0,80}") {
+        fn no_text_makes_reading_panic(text in "[ -~\n\t]{0,200}|(CPU[0-9] ?){0,3}\n( [0-9]{1,3}: \
+                                                +[0-9]{0,22} [a-z-]{0,9}\n){0,5}|.{0,80}") {
             interrupts(&text);
             processor_times(&text);
             thread_stat(&text);
@@ -317,10 +323,14 @@ ERR:          0
         }
 
         #[test]
-        fn counts_are_read_back(counts in proptest::collection::vec(any::<u64>(), 1..9), irq in any::<u32>()) {
+        fn counts_are_read_back(
+            counts in proptest::collection::vec(any::<u64>(), 1..9),
+            irq in any::<u32>()
+        ) {
             let head: String = (0..counts.len()).map(|cpu| format!(" CPU{cpu}")).collect();
             let row: String = counts.iter().map(|n| format!(" {n}")).collect();
-            let read = interrupts(&format!("{head}\n{irq}:{row}  PCI-MSI 5-edge   eth0-rx 1\n")).expect("a table");
+            let read = interrupts(&format!("{head}\n{irq}:{row}  PCI-MSI 5-edge   eth0-rx \
+                                            1\n")).expect("a table");
             prop_assert_eq!(read.len(), 1);
             prop_assert_eq!(read[0].counts.iter().map(|&(_, n)| n).collect::<Vec<_>>(), counts);
             prop_assert_eq!(read[0].name.as_str(), "eth0-rx 1");

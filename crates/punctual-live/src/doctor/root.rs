@@ -1,61 +1,94 @@
-//! Reading a machine's files from a directory that stands for `/`: the machine's own root, a copy that was
-//! taken elsewhere, or a tree made for a test.
+//! Reads a machine's files from a directory that stands for `/`: the machine's own root, a copy of another
+//! machine's files, or a tree that a test has made.
 
-use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::finding::Reading;
 
-/// No file that is read here is longer; the rest would be ignored.
+/// The most that is read of a file. No file that a check reads is longer.
 const BYTES_MAX: u64 = 4 << 20;
 
 /// A directory that stands for `/`.
 #[derive(Clone, Debug)]
 pub struct Root(PathBuf);
 
-/// Why something could not be read: always a file and a reason.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unreadable {
+/// A file that could not be read, and why.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{path}: {reason}")]
+pub struct ReadError {
     /// The file, as seen from the machine it belongs to.
     pub path: String,
-    /// Why, in a phrase: `no such file`.
-    pub reason: String,
+    /// Why.
+    #[source]
+    pub reason: Reason,
+}
+
+/// Why a file could not be read.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Reason {
     /// The file is not there at all.
-    pub absent: bool,
+    #[error("no such file")]
+    Absent,
+    /// This process may not read it.
+    #[error("permission denied")]
+    Denied,
+    /// The system refused for another reason.
+    #[error(transparent)]
+    Io(Arc<io::Error>),
+    /// The file was read, but does not hold what it should.
+    #[error("holds {found:?}, expected {expected}")]
+    Unexpected {
+        /// The start of what it holds.
+        found: String,
+        /// What it should hold.
+        expected: String,
+    },
+    /// `/proc/stat` lacks lines.
+    #[error("has no line with the time of each of the pool's processors")]
+    NoTimes,
+    /// This process is in no cgroup of that hierarchy, or the hierarchy is not mounted.
+    #[error("has no hierarchy for {0}")]
+    NoHierarchy(String),
+    /// This process' cgroup is not below what is mounted.
+    #[error("{group} is above what is mounted at {mount}")]
+    OutsideMount {
+        /// The cgroup.
+        group: String,
+        /// Where its hierarchy is mounted.
+        mount: String,
+    },
 }
 
-impl Unreadable {
-    /// The file was read, but holds something else than expected.
+impl ReadError {
+    /// The error for `path`.
+    pub fn new(path: impl Into<String>, reason: Reason) -> Self {
+        ReadError { path: path.into(), reason }
+    }
+
+    /// The file was read, but holds `found` instead of what is expected.
     pub fn unexpected(path: &str, found: &str, expected: &str) -> Self {
-        let found: String = found.chars().take(60).collect();
-        Unreadable {
-            path: path.into(),
-            reason: format!("holds {found:?}, expected {expected}"),
-            absent: false,
-        }
+        let found = found.chars().take(60).collect();
+        ReadError::new(path, Reason::Unexpected { found, expected: expected.into() })
     }
 
-    fn new(path: &str, error: &io::Error) -> Self {
+    /// Is the file not there at all?
+    pub fn is_absent(&self) -> bool {
+        matches!(self.reason, Reason::Absent)
+    }
+
+    fn io(path: &str, error: io::Error) -> Self {
         let reason = match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => "no such file".into(),
-            io::ErrorKind::PermissionDenied => "permission denied".into(),
-            _ => error.to_string(),
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Reason::Absent,
+            io::ErrorKind::PermissionDenied => Reason::Denied,
+            _ => Reason::Io(Arc::new(error)),
         };
-        let absent = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
-        Unreadable { path: path.into(), reason, absent }
+        ReadError::new(path, reason)
     }
 }
-
-impl fmt::Display for Unreadable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path, self.reason)
-    }
-}
-
-impl std::error::Error for Unreadable {}
 
 impl Root {
     /// `directory` stands for `/`.
@@ -76,13 +109,13 @@ impl Root {
     ///
     /// # Errors
     /// When it cannot be opened or read.
-    pub fn bytes(&self, path: &str) -> Result<Vec<u8>, Unreadable> {
+    pub fn bytes(&self, path: &str) -> Result<Vec<u8>, ReadError> {
         let mut bytes = Vec::new();
         // A copied tree may hold a pipe by that name, and opening it must not wait for a writer.
         let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(self.at(path));
         match file.and_then(|file| file.take(BYTES_MAX).read_to_end(&mut bytes)) {
             Ok(_) => Ok(bytes),
-            Err(error) => Err(Unreadable::new(path, &error)),
+            Err(error) => Err(ReadError::io(path, error)),
         }
     }
 
@@ -90,7 +123,7 @@ impl Root {
     ///
     /// # Errors
     /// As [`Root::bytes`].
-    pub fn text(&self, path: &str) -> Result<String, Unreadable> {
+    pub fn text(&self, path: &str) -> Result<String, ReadError> {
         Ok(String::from_utf8_lossy(&self.bytes(path)?).trim().to_owned())
     }
 
@@ -98,7 +131,7 @@ impl Root {
     ///
     /// # Errors
     /// As [`Root::bytes`].
-    pub fn reading(&self, path: &str) -> Result<Reading, Unreadable> {
+    pub fn reading(&self, path: &str) -> Result<Reading, ReadError> {
         Ok(Reading { path: path.into(), value: self.text(path)? })
     }
 
@@ -106,31 +139,31 @@ impl Root {
     ///
     /// # Errors
     /// When it cannot be read or holds something else.
-    pub fn number(&self, path: &str) -> Result<i64, Unreadable> {
+    pub fn number(&self, path: &str) -> Result<i64, ReadError> {
         let text = self.text(path)?;
-        text.parse().map_err(|_| Unreadable::unexpected(path, &text, "a whole number"))
+        text.parse().map_err(|_| ReadError::unexpected(path, &text, "a whole number"))
     }
 
     /// What `read` makes of a file's text.
     ///
     /// # Errors
-    /// When it cannot be read, or `read` makes nothing of it; `expected` says what it looks for.
+    /// When the file cannot be read, or `read` returns `None`; `expected` says what it looks for.
     pub fn parse<T>(
         &self,
         path: &str,
         expected: &str,
         read: impl FnOnce(&str) -> Option<T>,
-    ) -> Result<T, Unreadable> {
+    ) -> Result<T, ReadError> {
         let text = self.text(path)?;
-        read(&text).ok_or_else(|| Unreadable::unexpected(path, &text, expected))
+        read(&text).ok_or_else(|| ReadError::unexpected(path, &text, expected))
     }
 
     /// The names in a directory, sorted.
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn names(&self, path: &str) -> Result<Vec<String>, Unreadable> {
-        let entries = fs::read_dir(self.at(path)).map_err(|error| Unreadable::new(path, &error))?;
+    pub fn names(&self, path: &str) -> Result<Vec<String>, ReadError> {
+        let entries = fs::read_dir(self.at(path)).map_err(|error| ReadError::io(path, error))?;
         let mut names: Vec<String> =
             entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
         names.sort();

@@ -1,6 +1,8 @@
-//! Writes initramfs archives: cpio in the `newc` format, as Linux' `Documentation/driver-api/early-userspace/
-//! buffer-format.rst` defines it. Every time, owner and inode number is fixed, so that the same contents make
-//! the same bytes.
+//! Writes initramfs archives: cpio in the `newc` format, as Linux defines it in
+//! `Documentation/driver-api/early-userspace/buffer-format.rst`.
+//!
+//! Every time, owner and inode number is fixed, so that the same contents make the same bytes. Writing the
+//! format takes one function, so no crate is used for it.
 
 /// Kind and permissions of an entry, as `stat(2)` has them.
 const DIRECTORY: u32 = 0o040_755;
@@ -8,7 +10,7 @@ const PROGRAM: u32 = 0o100_755;
 const LINK: u32 = 0o120_777;
 const CHARACTER_DEVICE: u32 = 0o020_600;
 
-/// An archive in the making.
+/// An archive to which entries are added.
 #[derive(Debug, Default)]
 pub struct Archive {
     bytes: Vec<u8>,
@@ -75,8 +77,13 @@ mod tests {
     fn an_entry_is_a_header_a_name_and_contents_each_padded_to_four_bytes() {
         let mut archive = Archive::default();
         archive.file("init", b"hello");
-        let expected = "07070100000001000081ed000000000000000000000001000000000000000500000000000000000000000000\
-                        0000000000000500000000init\0\0hello\0\0\0";
+        // The format's mark; number, mode, owner and group; links, time, length; devices; length of the name.
+        let expected = "070701\
+                        00000001000081ed0000000000000000\
+                        000000010000000000000005\
+                        00000000000000000000000000000000\
+                        0000000500000000\
+                        init\0\0hello\0\0\0";
         let expected = expected.as_bytes();
         assert_eq!(String::from_utf8_lossy(&archive.bytes), String::from_utf8_lossy(expected));
     }

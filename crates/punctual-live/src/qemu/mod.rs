@@ -18,8 +18,8 @@
 //! # }
 //! ```
 //!
-//! A VM leaves nothing on the machine, however we end: its channels are socket pairs instead of files, and the
-//! kernel kills QEMU with us.
+//! A VM leaves nothing on the machine, however we end: its channels are socket pairs instead of files, and
+//! the kernel kills QEMU with us.
 
 pub mod accel;
 mod console;

@@ -176,10 +176,10 @@ mod tests {
 
     #[test]
     fn threads_of_vcpus_are_read_past_events_and_sorted() {
-        let answer = r#"{"event": "RESUME"}
-            {"return": [{"cpu-index": 1, "thread-id": 7, "target": "x86_64"}, {"cpu-index": 0, "thread-id": 9}]}"#;
-        let answer = answer.replace("\n            ", "\n");
-        let mut qmp = scripted(&format!("{GREETING}{answer}\n")).expect("a QEMU");
+        let event = r#"{"event": "RESUME"}"#;
+        let (one, zero) = (r#"{"cpu-index": 1, "thread-id": 7}"#, r#"{"cpu-index": 0, "thread-id": 9}"#);
+        let answer = format!("{{\"return\": [{one}, {zero}]}}");
+        let mut qmp = scripted(&format!("{GREETING}{event}\n{answer}\n")).expect("a QEMU");
         assert_eq!(qmp.vcpu_threads().expect("threads"), [(0, 9), (1, 7)]);
     }
 

@@ -134,8 +134,8 @@ impl VmSpec {
         if let Some(kernel) = &self.kernel {
             options.push(("kernel", kernel.display().to_string()));
             // A translated guest reads the machine's own counter, but measures the counter's rate with an
-            // emulated timer. If it shares its processor while it boots, the measured rate, and so the guest's
-            // clock, may be wrong by a factor of four.
+            // emulated timer. If it shares its processor while it boots, the measured rate, and so the
+            // guest's clock, may be wrong by a factor of four.
             let append = match (self.accelerator, tsc_khz) {
                 (Accelerator::Tcg, Some(khz)) => format!("tsc_early_khz={khz} {}", self.append),
                 _ => self.append.clone(),

@@ -35,10 +35,20 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     processor: Option<usize>,
     /// What a migrating thread has in its cache, in KiB.
-    #[arg(long, value_name = "KIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    #[arg(
+        long,
+        value_name = "KIB",
+        default_value_t = 256,
+        value_parser = clap::value_parser!(u32).range(1..=1 << 20)
+    )]
     working_set: u32,
     /// Measure for about this long.
-    #[arg(long, value_name = "S", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    #[arg(
+        long,
+        value_name = "S",
+        default_value_t = 5,
+        value_parser = clap::value_parser!(u32).range(1..=3600)
+    )]
     seconds: u32,
     /// Print JSON.
     #[arg(long)]
@@ -235,8 +245,9 @@ mod tests {
     fn overheads_are_replaced_and_comments_stay() {
         let text = "# the machine\n[machine]\nprocessors = 2 # two\n\n# measured\n[machine.overheads]\n\
                     context_switch = \"1us\" # old\nmigration = \"5us\"\n\n[pool.p]\n";
-        let expected = "# the machine\n[machine]\nprocessors = 2 # two\n\n# measured\n[machine.overheads]\n\
-                        context_switch = \"3us\" # old\nmigration = \"5us\"\ndecision = \"850ns\"\n\n[pool.p]\n";
+        let expected = "# the machine\n[machine]\nprocessors = 2 # two\n\n# \
+                        measured\n[machine.overheads]\ncontext_switch = \"3us\" # old\nmigration = \
+                        \"5us\"\ndecision = \"850ns\"\n\n[pool.p]\n";
         assert_eq!(edited(text), expected);
     }
 

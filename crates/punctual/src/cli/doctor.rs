@@ -31,7 +31,12 @@ pub struct Args {
     #[arg(value_name = "HOST.toml")]
     file: Option<PathBuf>,
     /// Explain one check: what is read, how it is judged, and what was found.
-    #[arg(long, value_name = "CHECK", value_parser = PossibleValuesParser::new(doctor::checks().map(|check| check.id)), hide_possible_values = true)]
+    #[arg(
+        long,
+        value_name = "CHECK",
+        value_parser = PossibleValuesParser::new(doctor::checks().map(|check| check.id)),
+        hide_possible_values = true
+    )]
     explain: Option<String>,
     /// Read the files of another machine, copied below this directory.
     #[arg(long, value_name = "DIRECTORY", default_value = "/")]
