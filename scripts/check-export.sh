@@ -52,13 +52,15 @@ for host in examples/*.toml; do
             whole "$xml" >"$work/whole.xml"
             # The schema has no test driver; for it the domain is KVM's.
             sed "s|type='test'|type='kvm'|" "$work/whole.xml" >"$work/kvm.xml"
-            xmllint --noout --relaxng "$schema" "$work/kvm.xml" 2>"$work/said" || fail "$xml: $(cat "$work/said")"
+            xmllint --noout --relaxng "$schema" "$work/kvm.xml" 2>"$work/said" ||
+                fail "$xml: $(cat "$work/said")"
             name="$(basename "$xml" .xml)"
             printf 'define %s\ndumpxml %s\n' "$work/whole.xml" "$name" |
                 virsh --quiet -c test:///default >"$work/dump" 2>&1 || fail "$xml: $(cat "$work/dump")"
             sed -n '/<domain /,/<\/domain>/p' "$work/dump" >"$work/dump.xml"
             "$punctual" import --from libvirt "$xml" 2>/dev/null | grep -v '^#\|^name = ' >"$work/ours.toml"
-            "$punctual" import --from libvirt "$work/dump.xml" 2>/dev/null | grep -v '^#\|^name = ' >"$work/theirs.toml"
+            "$punctual" import --from libvirt "$work/dump.xml" 2>/dev/null |
+                grep -v '^#\|^name = ' >"$work/theirs.toml"
             cmp -s "$work/ours.toml" "$work/theirs.toml" ||
                 fail "$xml: libvirt understands it otherwise: $(diff "$work/ours.toml" "$work/theirs.toml")"
         done
@@ -92,7 +94,8 @@ if ! chrt --fifo 1 true 2>/dev/null; then
     echo "check-export: the running machine is left out: this user has no real-time priorities" >&2
     exit 0
 fi
-PUNCTUAL_RUN="$work/run" sh "$work/one/still.sh" -S -nodefaults -m 16 -accel tcg,thread=multi >"$work/said" 2>&1 ||
+PUNCTUAL_RUN="$work/run" sh "$work/one/still.sh" -S -nodefaults -m 16 -accel tcg,thread=multi \
+    >"$work/said" 2>&1 ||
     fail "still.sh: $(cat "$work/said")"
 seen=""
 for task in /proc/"$(cat "$work/run/still.pid")"/task/*; do

@@ -19,7 +19,8 @@ fi
 
 host="$(rustc -vV | sed -n 's/^host: //p')"
 coverage="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4"
-coverage="$coverage -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table"
+coverage="$coverage -Cllvm-args=-sanitizer-coverage-inline-8bit-counters"
+coverage="$coverage -Cllvm-args=-sanitizer-coverage-pc-table"
 coverage="$coverage -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1"
 RUSTFLAGS="$coverage --cfg fuzzing -Cdebug-assertions" CARGO_TARGET_DIR="$target" \
     cargo build --quiet --release --manifest-path fuzz/Cargo.toml --target "$host"
@@ -36,7 +37,8 @@ for source in fuzz/fuzz_targets/*.rs; do
     echo "$name: $seconds s"
     if ! "$target/$host/release/$name" "$corpus" examples crates/punctual-model/tests/malformed \
         crates/punctual-model/tests/import crates/punctual-model/tests/import/malformed \
-        -len_control=0 -artifact_prefix="$target/$name-" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
+        -len_control=0 -artifact_prefix="$target/$name-" -max_total_time="$seconds" \
+        -timeout=10 -rss_limit_mb=2048 \
         -print_final_stats=1 >"$target/$name.log" 2>&1; then
         tail -n 40 "$target/$name.log"
         exit 1

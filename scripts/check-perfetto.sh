@@ -23,7 +23,8 @@ skip() {
 if ! cmp -s "$parts/requirements.txt" "$venv/installed.txt"; then
     rm -rf "$venv"
     python3 -m venv "$venv" >&2 || skip "python3 with venv is needed (Debian: apt install python3-venv)"
-    "$venv/bin/pip" install --quiet --disable-pip-version-check --require-hashes -r "$parts/requirements.txt" >&2 ||
+    "$venv/bin/pip" install --quiet --disable-pip-version-check --require-hashes \
+        -r "$parts/requirements.txt" >&2 ||
         skip "pip could not install $parts/requirements.txt"
     cp "$parts/requirements.txt" "$venv/installed.txt"
 fi

@@ -12,7 +12,9 @@
 set -eu
 cd "$(dirname "$0")/.."
 parts=scripts/check-report
-target="$(mkdir -p "${CARGO_TARGET_DIR:-target}/check-report" && cd "${CARGO_TARGET_DIR:-target}/check-report" && pwd)"
+target=${CARGO_TARGET_DIR:-target}/check-report
+mkdir -p "$target"
+target=$(cd "$target" && pwd)
 
 skip() {
     echo "check-report: skipped: $1" >&2
@@ -31,7 +33,8 @@ venv="$target/venv"
 if ! cmp -s "$parts/requirements.txt" "$venv/installed.txt"; then
     rm -rf "$venv"
     python3 -m venv "$venv" >&2 || skip "python3 with venv is needed (Debian: apt install python3-venv)"
-    "$venv/bin/pip" install --quiet --disable-pip-version-check --require-hashes -r "$parts/requirements.txt" >&2 ||
+    "$venv/bin/pip" install --quiet --disable-pip-version-check --require-hashes \
+        -r "$parts/requirements.txt" >&2 ||
         skip "pip could not install $parts/requirements.txt"
     cp "$parts/requirements.txt" "$venv/installed.txt"
 fi
@@ -45,11 +48,13 @@ mkdir -p "$pages"
 echo "check-report: writing reports"
 "$punctual" sim examples/five-vms.toml --json --trace "$pages/five.pftrace" >"$pages/five.json"
 "$punctual" check examples/five-vms.toml --json >"$pages/check.json" || [ $? = 1 ]
-"$punctual" report "$pages/five.json" --trace "$pages/five.pftrace" --check "$pages/check.json" -o "$pages/five.html"
+"$punctual" report "$pages/five.json" --trace "$pages/five.pftrace" --check "$pages/check.json" \
+    -o "$pages/five.html"
 # The same by one command, a host that misses deadlines, and several results.
 "$punctual" sim examples/five-vms.toml --policy sedf --report "$pages/late.html" \
     --set 'domain.*.generate.load=95%' --set name='five VMs, even share, load 95 %' >/dev/null
-"$punctual" sim examples/five-vms.toml --policy deferrable,periodic,credit --json --report "$pages/policies.html" \
+"$punctual" sim examples/five-vms.toml --policy deferrable,periodic,credit --json \
+    --report "$pages/policies.html" \
     >"$pages/policies.json"
 sed 's/"source": "simulation"/"source": "live"/' "$pages/five.json" >"$pages/live.json"
 "$punctual" report "$pages/five.json" "$pages/live.json" -o "$pages/paired.html"
@@ -60,12 +65,14 @@ sed 's/"source": "simulation"/"source": "live"/' "$pages/five.json" >"$pages/liv
     --report "$pages/misbehaving.html" >/dev/null
 "$punctual" sim examples/smp-guest.toml --report "$pages/smp.html" >/dev/null
 "$punctual" sim examples/containers.toml --report "$pages/nested.html" >/dev/null
-"$punctual" sim examples/five-vms.toml --duration 300s --timeline-items 1000000 --report "$pages/million.html" >/dev/null
+"$punctual" sim examples/five-vms.toml --duration 300s --timeline-items 1000000 \
+    --report "$pages/million.html" >/dev/null
 
 echo "check-report: opening them in $("$chromium" --version 2>/dev/null)"
 NODE_PATH="$target/node_modules" node "$parts/browser.js" "$chromium" "$pages" "${1:-}"
 
 echo "check-report: reading exported files"
-"$punctual" report "$pages/policies.json" "$pages/netback.json" --csv "$pages/csv" --parquet "$pages/results.parquet" \
+"$punctual" report "$pages/policies.json" "$pages/netback.json" --csv "$pages/csv" \
+    --parquet "$pages/results.parquet" \
     --hgrm "$pages/hgrm" --hlog "$pages/results.hlog"
 "$venv/bin/python" "$parts/files.py" "$pages"

@@ -63,7 +63,7 @@ beside "a hog" process <<'TOML'
 task.stuck = { hog = true }
 TOML
 beside "a bomb of sixteen busy processes" process <<'TOML'
-process = { command = ["sh", "-c", "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do (while :; do :; done) & done; while :; do :; done"] }
+process.command = ["sh", "-c", "for i in $(seq 15); do (while :; do :; done) & done; while :; do :; done"]
 TOML
 beside "a VM that is woken every 100 us" process <<'TOML'
 vm = {}

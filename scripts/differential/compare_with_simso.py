@@ -143,10 +143,12 @@ def compare(program, sets, seed):
                     differing = sorted(j for j in ours.keys() | theirs.keys() if ours.get(j) != theirs.get(j))
                     print(f"set {seed + n}, {policy}, {processors} processors: {len(differing)} jobs differ")
                     for job in differing[:5]:
-                        print(f"  task t{job[0]} job {job[1]}: ours {ours.get(job)} ns, SimSo {theirs.get(job)} ns")
+                        pair = f"ours {ours.get(job)} ns, SimSo {theirs.get(job)} ns"
+                        print(f"  task t{job[0]} job {job[1]}: {pair}")
                     print(host_file(tasks, processors, policy, duration_ms))
                     sys.exit(1)
-    print(f"{sets} task sets under fixed-priority and edf: finish times of all {jobs} jobs are equal to SimSo's")
+    equal = f"finish times of all {jobs} jobs are equal to SimSo's"
+    print(f"{sets} task sets under fixed-priority and edf: {equal}")
 
 
 def speed(program, seed):
@@ -172,7 +174,9 @@ def speed(program, seed):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("punctual", help="path of the punctual program")
     parser.add_argument("--sets", type=int, default=40, help="number of random task sets (default 40)")
     parser.add_argument("--seed", type=int, default=1, help="first seed (default 1)")
