@@ -12,9 +12,10 @@ use punctual_sched::Duration;
 use serde::Serialize;
 use toml_edit::{DocumentMut, InlineTable, Item, Table};
 
+use super::error::Error;
 use super::input::HostFile;
 use super::output::{OutFile, Ui};
-use super::{Failure, exit, interrupt};
+use super::{exit, interrupt};
 
 /// Measure what scheduling costs on this machine.
 ///
@@ -68,7 +69,7 @@ struct Output<'a> {
 }
 
 /// Runs `punctual calibrate`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
+pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     interrupt::install();
     interrupt::be_graceful();
     // What is wrong with the file is said before the time is spent.
@@ -79,8 +80,8 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
     let calibration = calibrate::calibrate(&options, &interrupt::stopped, &step);
     bar.finish_and_clear();
     let calibration = calibration.map_err(|failure| match failure {
-        calibrate::Error::Stopped => Failure::Interrupted,
-        calibrate::Error::Os(error) => Failure::Usage(format!("cannot measure: {error}")),
+        calibrate::Error::Stopped => Error::Interrupted,
+        calibrate::Error::Os(error) => Error::Usage(format!("cannot measure: {error}")),
     })?;
     if args.json {
         let overheads =
@@ -101,14 +102,14 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
     Ok(exit::OK)
 }
 
-fn options(args: &Args) -> Result<Options, Failure> {
+fn options(args: &Args) -> Result<Options, Error> {
     let allowed = calibrate::processors()
-        .map_err(|error| Failure::Usage(format!("cannot tell which processors may be used: {error}")))?;
+        .map_err(|error| Error::Usage(format!("cannot tell which processors may be used: {error}")))?;
     let list = || allowed.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
     let processor = match args.processor {
         Some(cpu) if !allowed.contains(&cpu) => {
             let text = format!("--processor {cpu}: this process may use {}", list());
-            return Err(Failure::Usage(text));
+            return Err(Error::Usage(text));
         }
         Some(cpu) => cpu,
         // Interrupts and the system's own work are on processor 0 more often than not.
@@ -173,9 +174,9 @@ struct HostToEdit {
 
 impl HostToEdit {
     /// Reads a file that is a valid host file.
-    fn read(path: &Path) -> Result<Self, Failure> {
+    fn read(path: &Path) -> Result<Self, Error> {
         if path == Path::new("-") {
-            return Err(Failure::Usage("--write needs a file, not standard input".into()));
+            return Err(Error::Usage("--write needs a file, not standard input".into()));
         }
         let file = HostFile::read(path)?;
         file.host(&Overrides::default())?;
@@ -186,18 +187,18 @@ impl HostToEdit {
             .and_then(|t| t.parse().map_err(|e: toml_edit::TomlError| e.to_string()));
         match document {
             Ok(document) => Ok(HostToEdit { path: path.into(), name: file.name, document }),
-            Err(error) => Err(Failure::Usage(format!("cannot edit {}: {error}", file.name))),
+            Err(error) => Err(Error::Usage(format!("cannot edit {}: {error}", file.name))),
         }
     }
 
     /// Puts the values in and writes the file.
-    fn write(mut self, overheads: &[(&'static str, Duration)]) -> Result<(), Failure> {
+    fn write(mut self, overheads: &[(&'static str, Duration)]) -> Result<(), Error> {
         set_overheads(&mut self.document, overheads)
-            .ok_or_else(|| Failure::Usage(format!("cannot edit {}: [machine] is no table", self.name)))?;
+            .ok_or_else(|| Error::Usage(format!("cannot edit {}: [machine] is no table", self.name)))?;
         let text = self.document.to_string();
         punctual_model::file::parse(&text, &self.name, &Overrides::default())?;
         let mut out = OutFile::create(&self.path)?;
-        out.write_all(text.as_bytes()).map_err(|e| Failure::Usage(e.to_string()))?;
+        out.write_all(text.as_bytes()).map_err(Error::usage)?;
         out.finish()
     }
 }

@@ -10,9 +10,10 @@ use punctual_report::format::fmt_duration;
 use punctual_report::table::{self, WIDTH};
 use punctual_sched::Duration;
 
+use super::error::Error;
+use super::exit;
 use super::input::{Changes, HostFile};
 use super::output::Ui;
-use super::{Failure, exit};
 
 /// Say which deadlines are guaranteed, without running anything.
 ///
@@ -44,7 +45,7 @@ pub struct Args {
 }
 
 /// Runs `punctual check`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
+pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let host = HostFile::read(&args.file)?.host(&args.changes.overrides(args.policy.clone()))?;
     let mut guarantees = analyse(&host).guarantees();
     guarantees

@@ -3,8 +3,9 @@
 use std::io::Write;
 use std::path::PathBuf;
 
+use super::error::Error;
+use super::exit;
 use super::output::{OutFile, Ui};
-use super::{Failure, command, exit};
 
 /// Print a completion script for a shell.
 #[derive(clap::Args, Debug)]
@@ -17,10 +18,10 @@ pub struct CompletionsArgs {
     shell: clap_complete::Shell,
 }
 
-/// Runs `punctual completions`.
-pub fn completions(args: &CompletionsArgs, ui: &Ui) -> Result<u8, Failure> {
+/// Runs `punctual completions`; `command` is the definition of the command line.
+pub fn completions(args: &CompletionsArgs, mut command: clap::Command, ui: &Ui) -> Result<u8, Error> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut command(), "punctual", &mut script);
+    clap_complete::generate(args.shell, &mut command, "punctual", &mut script);
     ui.print(String::from_utf8_lossy(&script))?;
     Ok(exit::OK)
 }
@@ -36,16 +37,15 @@ pub struct ManArgs {
     out: Option<PathBuf>,
 }
 
-/// Runs `punctual man`.
-pub fn man(args: &ManArgs, ui: &Ui) -> Result<u8, Failure> {
-    let mut top = command();
+/// Runs `punctual man`; `top` is the definition of the command line.
+pub fn man(args: &ManArgs, mut top: clap::Command, ui: &Ui) -> Result<u8, Error> {
     top.build();
     let Some(directory) = &args.out else {
         ui.print(page(&top, "punctual")?)?;
         return Ok(exit::OK);
     };
     std::fs::create_dir_all(directory)
-        .map_err(|e| Failure::Usage(format!("cannot make the directory {}: {e}", directory.display())))?;
+        .map_err(|e| Error::Usage(format!("cannot make the directory {}: {e}", directory.display())))?;
     let commands = top.get_subcommands().filter(|c| c.get_name() != "help");
     let pages =
         commands.map(|c| (format!("punctual-{}", c.get_name()), c)).chain([("punctual".into(), &top)]);
@@ -58,7 +58,7 @@ pub fn man(args: &ManArgs, ui: &Ui) -> Result<u8, Failure> {
 }
 
 /// A manual page in roff.
-fn page(command: &clap::Command, name: &str) -> Result<String, Failure> {
+fn page(command: &clap::Command, name: &str) -> Result<String, Error> {
     let mut roff = Vec::new();
     clap_mangen::Man::new(command.clone().name(name.to_string())).render(&mut roff)?;
     Ok(String::from_utf8_lossy(&roff).into_owned())

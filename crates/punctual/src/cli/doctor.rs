@@ -9,9 +9,10 @@ use punctual_live::doctor::{self, Change, Cpus, Finding, Findings, Root, Severit
 use punctual_model::Host;
 use punctual_report::table::WIDTH;
 
+use super::error::Error;
+use super::exit;
 use super::input::{Changes, HostFile};
 use super::output::Ui;
-use super::{Failure, exit};
 
 /// Say what on this machine threatens latency, why, and what to do about it.
 ///
@@ -49,14 +50,14 @@ pub struct Args {
 }
 
 /// Runs `punctual doctor`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
+pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let pool = match &args.file {
         Some(file) => Some(processors(&HostFile::read(file)?.host(&args.changes.overrides(None))?)),
         None => None,
     };
     let named = pool.is_some();
     let mut findings = doctor::examine(Root::new(&args.root), pool)
-        .map_err(|error| Failure::Usage(format!("{} is no running Linux: {error}", args.root.display())))?;
+        .map_err(|error| Error::Usage(format!("{} is no running Linux: {error}", args.root.display())))?;
     if let Some(id) = &args.explain {
         findings.findings.retain(|finding| finding.id == *id);
     }

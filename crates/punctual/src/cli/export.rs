@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use punctual_model::export::{Export, File, Keep, Target, export};
 
+use super::error::Error;
+use super::exit;
 use super::input::{Changes, HostFile};
 use super::output::{OutFile, Ui};
-use super::{Failure, exit};
 
 /// Write a host's scheduling parameters as settings of Xen, libvirt, systemd or QEMU.
 ///
@@ -67,7 +68,7 @@ enum KeepName {
 }
 
 /// Runs `punctual export`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
+pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let host = HostFile::read(&args.file)?.host(&args.changes.overrides(args.policy.clone()))?;
     let target = match args.to {
         TargetName::Xl => Target::Xl,
@@ -103,16 +104,15 @@ fn listing(made: &Export, directory: &Path) -> String {
     made.files.iter().map(|file| format!("{}\n", directory.join(&file.name).display())).collect()
 }
 
-fn write_all(files: &[File], directory: &Path) -> Result<(), Failure> {
+fn write_all(files: &[File], directory: &Path) -> Result<(), Error> {
     for file in files {
         let path = directory.join(&file.name);
         if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent).map_err(|e| {
-                Failure::Usage(format!("cannot make the directory {}: {e}", parent.display()))
-            })?;
+            std::fs::create_dir_all(parent)
+                .map_err(|e| Error::Usage(format!("cannot make the directory {}: {e}", parent.display())))?;
         }
         let mut out = OutFile::create(&path)?;
-        out.write_all(file.text.as_bytes()).map_err(|e| Failure::Usage(e.to_string()))?;
+        out.write_all(file.text.as_bytes()).map_err(Error::usage)?;
         out.finish()?;
     }
     Ok(())

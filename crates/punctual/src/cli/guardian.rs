@@ -8,8 +8,9 @@ use std::time::Duration;
 use punctual_live::guardian::{GuardianOptions, watch};
 use punctual_live::preflight::parse_cpu_list;
 
+use super::error::Error;
+use super::exit;
 use super::output::Ui;
-use super::{Failure, exit};
 
 /// Undo what a journal says when the process that changes the machine ends or falls silent. A live run starts
 /// it for itself; standard input is the pulse.
@@ -39,27 +40,27 @@ pub struct LaunchArgs {
 }
 
 /// Runs `punctual guardian`.
-pub fn guardian(args: &GuardianArgs, _ui: &Ui) -> Result<u8, Failure> {
+pub fn guardian(args: &GuardianArgs, _ui: &Ui) -> Result<u8, Error> {
     let processors = parse_cpu_list(&args.processors)
-        .ok_or_else(|| Failure::Usage(format!("`{}` is no list of processors", args.processors)))?;
+        .ok_or_else(|| Error::Usage(format!("`{}` is no list of processors", args.processors)))?;
     let limit = Duration::from_millis(args.limit_ms);
     let restored = watch(&GuardianOptions { journal: args.journal.clone(), limit, processors })
-        .map_err(|e| Failure::Usage(format!("{}: {e}", args.journal.display())))?;
+        .map_err(|e| Error::Usage(format!("{}: {e}", args.journal.display())))?;
     Ok(if restored.failures.is_empty() { exit::OK } else { exit::MISSED })
 }
 
 /// Runs `punctual launch`.
-pub fn launch(args: &LaunchArgs, _ui: &Ui) -> Result<u8, Failure> {
+pub fn launch(args: &LaunchArgs, _ui: &Ui) -> Result<u8, Error> {
     // With the thread that started this process ends the program, by whatever signal.
     let parent = rustix::process::getppid();
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     if rustix::process::getppid() != parent {
-        return Err(Failure::Usage("whoever wanted the program is gone".into()));
+        return Err(Error::Usage("whoever wanted the program is gone".into()));
     }
     let me = std::process::id().to_string();
     let procs = args.group.join("cgroup.procs");
-    std::fs::write(&procs, me).map_err(|e| Failure::Usage(format!("{}: {e}", procs.display())))?;
-    let (program, rest) = args.command.split_first().ok_or_else(|| Failure::Usage("no program".into()))?;
+    std::fs::write(&procs, me).map_err(|e| Error::Usage(format!("{}: {e}", procs.display())))?;
+    let (program, rest) = args.command.split_first().ok_or_else(|| Error::Usage("no program".into()))?;
     let error = Command::new(program).args(rest).exec();
-    Err(Failure::Usage(format!("{program} cannot be started: {error}")))
+    Err(Error::Usage(format!("{program} cannot be started: {error}")))
 }

@@ -7,9 +7,10 @@ use clap::ValueEnum;
 use punctual_model::import::{Format, Settings, import};
 use punctual_sched::registry;
 
+use super::error::Error;
+use super::exit;
 use super::input::{HostFile, PolicyName};
 use super::output::{OutFile, Ui};
-use super::{Failure, exit};
 
 /// Make a host file of libvirt's domain XML, what xl prints, rt-app's workloads or CARTS's systems.
 ///
@@ -68,7 +69,7 @@ enum UnitName {
 }
 
 /// Runs `punctual import`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
+pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let files = HostFile::read_all(&args.files)?;
     let files: Vec<(&str, &[u8])> = files.iter().map(|f| (f.name.as_str(), f.bytes())).collect();
     let policy = match &args.policy {
@@ -92,7 +93,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
         FormatName::Carts => Format::Carts,
     };
     let imported = import(format, &files, &settings)
-        .map_err(|errors| Failure::Import(errors.render(ui.stderr_has_colour())))?;
+        .map_err(|errors| Error::Import(errors.render(ui.stderr_has_colour())))?;
     if args.json {
         let value = serde_json::json!({ "host_file": imported.toml, "notes": imported.notes });
         ui.print_json(&value)?;
@@ -100,7 +101,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
         ui.print(&imported.toml)?;
     } else {
         let mut out = OutFile::create(&args.output)?;
-        out.write_all(imported.toml.as_bytes()).map_err(|e| Failure::Usage(e.to_string()))?;
+        out.write_all(imported.toml.as_bytes()).map_err(Error::usage)?;
         out.finish()?;
     }
     for note in &imported.notes {
@@ -116,7 +117,7 @@ fn name(args: &Args) -> String {
     stem.filter(|stem| !stem.is_empty()).unwrap_or_else(|| "imported".into())
 }
 
-fn no_policy(name: &str) -> Failure {
+fn no_policy(name: &str) -> Error {
     let names: Vec<&str> = registry::policies().iter().map(|p| p.name).collect();
-    Failure::Usage(format!("no policy is called \"{name}\"; expected one of {}", names.join(", ")))
+    Error::Usage(format!("no policy is called \"{name}\"; expected one of {}", names.join(", ")))
 }

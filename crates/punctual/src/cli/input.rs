@@ -7,7 +7,7 @@ use punctual_model::Host;
 use punctual_model::file::{self, Errors, Overrides};
 use punctual_sched::registry;
 
-use super::Failure;
+use super::error::Error;
 
 /// Read at most this much of a host file; the parser refuses less than that.
 const READ_MAX: u64 = 64 << 20;
@@ -115,7 +115,7 @@ impl HostFile {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn read(path: &Path) -> Result<Self, Failure> {
+    pub fn read(path: &Path) -> Result<Self, Error> {
         let mut bytes = Vec::new();
         let stdin = path == Path::new("-");
         let name = if stdin { "standard input".into() } else { path.display().to_string() };
@@ -125,7 +125,7 @@ impl HostFile {
         };
         match read {
             Ok(_) => Ok(HostFile { name, bytes }),
-            Err(e) => Err(Failure::Usage(format!("cannot read {name}: {e}"))),
+            Err(e) => Err(Error::Usage(format!("cannot read {name}: {e}"))),
         }
     }
 
@@ -138,7 +138,7 @@ impl HostFile {
     ///
     /// # Errors
     /// When one cannot be read.
-    pub fn read_all(paths: &[PathBuf]) -> Result<Vec<Self>, Failure> {
+    pub fn read_all(paths: &[PathBuf]) -> Result<Vec<Self>, Error> {
         paths.iter().map(|path| HostFile::read(path)).collect()
     }
 
@@ -160,9 +160,9 @@ impl HostFile {
 ///
 /// # Errors
 /// When the threads cannot be started.
-pub fn thread_pool(threads: Option<u16>) -> Result<rayon::ThreadPool, Failure> {
+pub fn thread_pool(threads: Option<u16>) -> Result<rayon::ThreadPool, Error> {
     rayon::ThreadPoolBuilder::new()
         .num_threads(threads.unwrap_or(0).into())
         .build()
-        .map_err(|e| Failure::Usage(format!("cannot start threads: {e}")))
+        .map_err(|e| Error::Usage(format!("cannot start threads: {e}")))
 }

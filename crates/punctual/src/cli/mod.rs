@@ -8,6 +8,8 @@ mod check;
 mod compare;
 mod describe;
 mod doctor;
+mod error;
+pub mod exit;
 mod export;
 mod grid;
 mod guardian;
@@ -32,22 +34,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
+use error::Error;
 use output::Ui;
-
-/// Exit codes, as `punctual --help` explains them.
-pub mod exit {
-    /// It ran.
-    pub const OK: u8 = 0;
-    /// It ran, and what `--fail-on-miss`, `--strict` or `--tolerance` looks for happened, `check` or
-    /// `synthesize` found no guarantee, or `doctor` found a threat to latency.
-    pub const MISSED: u8 = 1;
-    /// The command line or a file is wrong, or an output cannot be written.
-    pub const USAGE: u8 = 2;
-    /// An invariant of the machine or of a policy was violated.
-    pub const VIOLATION: u8 = 3;
-    /// Ctrl-C.
-    pub const INTERRUPTED: u8 = 130;
-}
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -135,48 +123,6 @@ enum Command {
     Launch(guardian::LaunchArgs),
 }
 
-/// Why a command did not do its work.
-#[derive(Debug)]
-pub enum Failure {
-    /// The command line, a file or an output is at fault: said in full, exit code 2.
-    Usage(String),
-    /// The same, as errors of a host file.
-    Host(punctual_model::file::Errors),
-    /// The same, as errors of imported files, rendered.
-    Import(String),
-    /// An invariant broke, exit code 3.
-    Violation(String),
-    /// Ctrl-C, after what was finished has been printed.
-    Interrupted,
-    /// Nobody reads the output any more: not an error.
-    BrokenPipe,
-}
-
-impl From<std::io::Error> for Failure {
-    /// Of writing to standard output; files name themselves in [`Failure::Usage`].
-    fn from(error: std::io::Error) -> Self {
-        match error.kind() {
-            std::io::ErrorKind::BrokenPipe => Failure::BrokenPipe,
-            _ => Failure::Usage(format!("cannot write to standard output: {error}")),
-        }
-    }
-}
-
-impl From<punctual_model::file::Errors> for Failure {
-    fn from(errors: punctual_model::file::Errors) -> Self {
-        Failure::Host(errors)
-    }
-}
-
-impl From<punctual_sim::Error> for Failure {
-    fn from(error: punctual_sim::Error) -> Self {
-        match error {
-            punctual_sim::Error::Refused(text) => Failure::Usage(text),
-            punctual_sim::Error::Violation(text) => Failure::Violation(text),
-        }
-    }
-}
-
 /// The command line's definition, for help, completions, manual pages and documentation.
 pub fn command() -> clap::Command {
     Cli::command()
@@ -208,14 +154,14 @@ pub fn main() -> ExitCode {
         Command::Policies(args) => policies::run(args, &ui),
         Command::Reproduce(args) => reproduce::run(args, &ui),
         Command::Show(args) => show::run(args, &ui),
-        Command::Completions(args) => describe::completions(args, &ui),
-        Command::Man(args) => describe::man(args, &ui),
+        Command::Completions(args) => describe::completions(args, command(), &ui),
+        Command::Man(args) => describe::man(args, command(), &ui),
         Command::Guardian(args) => guardian::guardian(args, &ui),
         Command::Launch(args) => guardian::launch(args, &ui),
     };
     ExitCode::from(match done {
         Ok(code) => code,
-        Err(failure) => explain(failure, &ui),
+        Err(error) => explain(error, &ui),
     })
 }
 
@@ -234,26 +180,26 @@ fn color_of_help() -> clap::ColorChoice {
     }
 }
 
-fn explain(failure: Failure, ui: &Ui) -> u8 {
-    match failure {
-        Failure::Usage(text) => {
+fn explain(error: Error, ui: &Ui) -> u8 {
+    match error {
+        Error::Usage(text) => {
             ui.error(&text);
             exit::USAGE
         }
-        Failure::Host(errors) => {
-            ui.host_errors(&errors);
+        Error::Host(errors) => {
+            ui.print_errors(&errors.render(ui.stderr_has_colour()));
             exit::USAGE
         }
-        Failure::Import(rendered) => {
+        Error::Import(rendered) => {
             ui.print_errors(&rendered);
             exit::USAGE
         }
-        Failure::Violation(text) => {
+        Error::Violation(text) => {
             ui.error(&text);
             exit::VIOLATION
         }
-        Failure::Interrupted => exit::INTERRUPTED,
-        Failure::BrokenPipe => exit::OK,
+        Error::Interrupted => exit::INTERRUPTED,
+        Error::BrokenPipe => exit::OK,
     }
 }
 

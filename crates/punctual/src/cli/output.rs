@@ -10,7 +10,8 @@ use anstyle::{AnsiColor, Style};
 use indicatif::{ProgressBar, ProgressStyle};
 use tempfile::NamedTempFile;
 
-use super::{Failure, interrupt};
+use super::error::Error;
+use super::interrupt;
 
 /// How to talk to the user.
 pub struct Ui {
@@ -38,8 +39,8 @@ impl Ui {
     /// Prints results.
     ///
     /// # Errors
-    /// When standard output cannot be written; a reader that went away is [`Failure::BrokenPipe`].
-    pub fn print(&self, text: impl Display) -> Result<(), Failure> {
+    /// When standard output cannot be written; a reader that went away is [`Error::BrokenPipe`].
+    pub fn print(&self, text: impl Display) -> Result<(), Error> {
         let mut out = io::stdout().lock();
         write!(out, "{text}")?;
         Ok(out.flush()?)
@@ -49,7 +50,7 @@ impl Ui {
     ///
     /// # Errors
     /// As [`Ui::print`].
-    pub fn print_json(&self, value: &(impl serde::Serialize + ?Sized)) -> Result<(), Failure> {
+    pub fn print_json(&self, value: &(impl serde::Serialize + ?Sized)) -> Result<(), Error> {
         let text = serde_json::to_string_pretty(value).map_err(std::io::Error::from)?;
         self.print(text + "\n")
     }
@@ -74,11 +75,6 @@ impl Ui {
     /// Does standard error take colours?
     pub fn stderr_has_colour(&self) -> bool {
         self.has_colour(&io::stderr())
-    }
-
-    /// The errors of a host file.
-    pub fn host_errors(&self, errors: &punctual_model::file::Errors) {
-        self.print_errors(&errors.render(self.stderr_has_colour()));
     }
 
     /// Errors that are rendered already.
@@ -124,7 +120,7 @@ impl OutFile {
     ///
     /// # Errors
     /// When nothing can be written there.
-    pub fn create(name: &Path) -> Result<Self, Failure> {
+    pub fn create(name: &Path) -> Result<Self, Error> {
         let name = name.to_path_buf();
         let path = name.canonicalize().unwrap_or_else(|_| name.clone());
         let target = match std::fs::metadata(&path) {
@@ -136,7 +132,7 @@ impl OutFile {
         };
         match target {
             Ok(target) => Ok(OutFile { name, path, target }),
-            Err(e) => Err(Failure::Usage(unwritable(&name, &e).to_string())),
+            Err(e) => Err(Error::Usage(unwritable(&name, &e).to_string())),
         }
     }
 
@@ -144,7 +140,7 @@ impl OutFile {
     ///
     /// # Errors
     /// When the last bytes cannot be written or the file cannot be moved.
-    pub fn finish(mut self) -> Result<(), Failure> {
+    pub fn finish(mut self) -> Result<(), Error> {
         let moved = self.flush().and_then(|()| match &self.target {
             // Renamed by path: the handle's drop then finds nothing to remove.
             Target::Whole(out) => {
@@ -152,7 +148,7 @@ impl OutFile {
             }
             Target::Stream(_) => Ok(()),
         });
-        moved.map_err(|e| Failure::Usage(e.to_string()))
+        moved.map_err(Error::usage)
     }
 }
 

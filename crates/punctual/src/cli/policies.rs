@@ -8,8 +8,9 @@ use punctual_report::table::WIDTH;
 use punctual_sched::registry::{self, ParamInfo, ParamKind, PolicyInfo, WorkConservation};
 use serde_json::{Value, json};
 
+use super::error::Error;
+use super::exit;
 use super::output::Ui;
-use super::{Failure, exit};
 
 /// List the scheduling policies and packet disciplines, or say everything about one.
 #[derive(clap::Args, Debug)]
@@ -34,7 +35,7 @@ fn names() -> PossibleValuesParser {
 }
 
 /// Runs `punctual policies`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
+pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let name = args.name.as_deref();
     let (policy, discipline) = (name.and_then(registry::find), name.and_then(find_discipline));
     match (policy, discipline, args.json) {

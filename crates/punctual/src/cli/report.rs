@@ -11,8 +11,9 @@ use punctual_report::timeline::{Reader, Timeline, Window};
 use punctual_report::{hdr, json};
 use punctual_sched::Duration;
 
+use super::error::Error;
 use super::output::{OutFile, Ui};
-use super::{Failure, exit, interrupt};
+use super::{exit, interrupt};
 
 /// Results as one HTML page, and as files for other programs.
 ///
@@ -88,14 +89,14 @@ fn time(text: &str) -> Result<Duration, String> {
 }
 
 /// Runs `punctual report`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
+pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     interrupt::install();
     if [&args.output, &args.csv, &args.parquet, &args.hgrm, &args.hlog].iter().all(|out| out.is_none()) {
         let text = "nothing to write: give -o OUT.html, --csv, --parquet, --hgrm or --hlog";
-        return Err(Failure::Usage(text.into()));
+        return Err(Error::Usage(text.into()));
     }
     if args.parquet.is_some() && !cfg!(feature = "parquet") {
-        return Err(Failure::Usage(WITHOUT_PARQUET.into()));
+        return Err(Error::Usage(WITHOUT_PARQUET.into()));
     }
     let columns = columns(&args.files)?;
     if let Some(path) = &args.output {
@@ -124,11 +125,11 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
     Ok(exit::OK)
 }
 
-fn write_page(args: &Args, path: &Path, columns: &[Column], ui: &Ui) -> Result<(), Failure> {
+fn write_page(args: &Args, path: &Path, columns: &[Column], ui: &Ui) -> Result<(), Error> {
     let guarantees = match &args.check {
         Some(path) => {
             let read = Guarantees::from_json(&text(path)?, &path.display().to_string());
-            Some(read.map_err(|error| Failure::Usage(error.to_string()))?)
+            Some(read.map_err(Error::usage)?)
         }
         None => None,
     };
@@ -164,15 +165,15 @@ pub fn without_directories(labels: Vec<String>) -> Vec<String> {
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn write(mut out: OutFile, page: &Page<'_>) -> Result<(), Failure> {
-    out.write_all(html::render(page).as_bytes()).map_err(|e| Failure::Usage(e.to_string()))?;
+pub fn write(mut out: OutFile, page: &Page<'_>) -> Result<(), Error> {
+    out.write_all(html::render(page).as_bytes()).map_err(Error::usage)?;
     out.finish()
 }
 
-fn write_file(path: &Path, write: impl FnOnce(&mut OutFile) -> io::Result<()>) -> Result<(), Failure> {
+fn write_file(path: &Path, write: impl FnOnce(&mut OutFile) -> io::Result<()>) -> Result<(), Error> {
     let mut out = OutFile::create(path)?;
     // The error names the file.
-    write(&mut out).map_err(|e| Failure::Usage(e.to_string()))?;
+    write(&mut out).map_err(Error::usage)?;
     out.finish()
 }
 
@@ -180,9 +181,9 @@ fn write_into(
     directory: &Path,
     name: &str,
     write: impl FnOnce(&mut OutFile) -> io::Result<()>,
-) -> Result<(), Failure> {
+) -> Result<(), Error> {
     std::fs::create_dir_all(directory)
-        .map_err(|e| Failure::Usage(format!("cannot create {}: {e}", directory.display())))?;
+        .map_err(|e| Error::Usage(format!("cannot create {}: {e}", directory.display())))?;
     write_file(&directory.join(name), write)
 }
 
@@ -198,8 +199,8 @@ fn names(distributions: &[Distribution<'_>]) -> Vec<String> {
     distributions.iter().map(name).collect()
 }
 
-fn text(path: &Path) -> Result<String, Failure> {
-    let unreadable = |e: io::Error| Failure::Usage(format!("cannot read {}: {e}", path.display()));
+fn text(path: &Path) -> Result<String, Error> {
+    let unreadable = |e: io::Error| Error::Usage(format!("cannot read {}: {e}", path.display()));
     match path == Path::new("-") {
         true => {
             let mut text = String::new();
@@ -210,20 +211,20 @@ fn text(path: &Path) -> Result<String, Failure> {
     }
 }
 
-fn timeline(path: &Path, window: Window) -> Result<Timeline, Failure> {
-    let unreadable = |e: io::Error| Failure::Usage(format!("cannot read {}: {e}", path.display()));
+fn timeline(path: &Path, window: Window) -> Result<Timeline, Error> {
+    let unreadable = |e: io::Error| Error::Usage(format!("cannot read {}: {e}", path.display()));
     let mut reader = Reader::new(window);
     io::copy(&mut File::open(path).map_err(unreadable)?, &mut reader).map_err(unreadable)?;
-    reader.finish().map_err(|e| Failure::Usage(format!("{}: {e}", path.display())))
+    reader.finish().map_err(|e| Error::Usage(format!("{}: {e}", path.display())))
 }
 
 /// All results of all files. They are called by their file; where that is not enough, by policy or number
 /// too.
-fn columns(files: &[PathBuf]) -> Result<Vec<Column>, Failure> {
+fn columns(files: &[PathBuf]) -> Result<Vec<Column>, Error> {
     let mut columns: Vec<Column> = Vec::new();
     for path in files {
         let name = path.display().to_string();
-        let all = json::all_from_json(&text(path)?, &name).map_err(|e| Failure::Usage(e.to_string()))?;
+        let all = json::all_from_json(&text(path)?, &name).map_err(Error::usage)?;
         let stem = path.file_stem().map_or_else(|| name.clone(), |stem| stem.to_string_lossy().into_owned());
         let several = all.len() > 1;
         for results in all {
@@ -236,7 +237,7 @@ fn columns(files: &[PathBuf]) -> Result<Vec<Column>, Failure> {
         }
     }
     if columns.is_empty() {
-        return Err(Failure::Usage("there are no results in an empty array".into()));
+        return Err(Error::Usage("there are no results in an empty array".into()));
     }
     let mut seen = std::collections::HashMap::new();
     for column in &mut columns {

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use indicatif::ProgressStyle;
 
+use super::error::Error;
 use super::output::{OutFile, Ui};
-use super::{Failure, exit, interrupt};
+use super::{exit, interrupt};
 use crate::reproduce::{self, ReproduceOptions, Reproduction, render};
 
 /// Carry out the experiments of a published paper and judge its claims.
@@ -74,7 +75,7 @@ enum Paper {
 }
 
 /// Runs `punctual reproduce`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
+pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     interrupt::install();
     let options = ReproduceOptions {
         quick: args.quick,
@@ -91,7 +92,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
     };
     let done = match args.paper {
         Paper::RtXen if args.live => live(args),
-        _ if args.live => return Err(Failure::Usage("only rt-xen can be carried out live".into())),
+        _ if args.live => return Err(Error::Usage("only rt-xen can be carried out live".into())),
         Paper::RtXen => reproduce::rt_xen(&options, &progress),
         Paper::Rtca => reproduce::rtca(&options, &progress),
         Paper::VmmIo => reproduce::vmm_io(&options, &progress),
@@ -129,19 +130,19 @@ fn live(args: &Args) -> Result<Reproduction, reproduce::Error> {
     })
 }
 
-fn failure(error: reproduce::Error) -> Failure {
+fn failure(error: reproduce::Error) -> Error {
     match error {
         reproduce::Error::Simulation { what, error: punctual_sim::Error::Violation(text) } => {
-            Failure::Violation(format!("{what}: {text}"))
+            Error::Violation(format!("{what}: {text}"))
         }
-        other => Failure::Usage(other.to_string()),
+        other => Error::Usage(other.to_string()),
     }
 }
 
-fn write_files(reproduction: &Reproduction, dir: &Path) -> Result<(), Failure> {
+fn write_files(reproduction: &Reproduction, dir: &Path) -> Result<(), Error> {
     std::fs::create_dir_all(dir)
-        .map_err(|e| Failure::Usage(format!("cannot create {}: {e}", dir.display())))?;
-    for (name, text) in render::files(reproduction).map_err(|e| Failure::Usage(e.to_string()))? {
+        .map_err(|e| Error::Usage(format!("cannot create {}: {e}", dir.display())))?;
+    for (name, text) in render::files(reproduction).map_err(Error::usage)? {
         let mut file = OutFile::create(&dir.join(name))?;
         file.write_all(text.as_bytes())?;
         file.finish()?;

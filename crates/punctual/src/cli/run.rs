@@ -10,7 +10,7 @@ use punctual_live::doctor::{self, Change, Root};
 use punctual_live::driver::Settings;
 use punctual_live::enforcer::Notice;
 use punctual_live::journal::{self, Restored};
-use punctual_live::run::{DefaultBackend, Error, Outcome, RunOptions};
+use punctual_live::run::{self as live_run, DefaultBackend, Outcome, RunOptions};
 use punctual_live::session::{self, LinuxScheduler, Report};
 use punctual_live::status::{Publisher, snapshot};
 use punctual_model::Recorder;
@@ -22,9 +22,10 @@ use punctual_report::json;
 use punctual_report::table::{self, Cells};
 use punctual_sched::Duration;
 
+use super::error::Error;
 use super::input::{Changes, HostFile};
 use super::output::{OutFile, Ui};
-use super::{Failure, exit, interrupt, report};
+use super::{exit, interrupt, report};
 
 /// Run a host file on this machine: real VMs or processes, their vCPUs under the pools' policies.
 ///
@@ -148,7 +149,7 @@ pub struct RestoreArgs {
 }
 
 /// Runs `punctual run`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
+pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let file = HostFile::read(&args.file)?;
     let default_backend = args.default_backend.into();
     let names: Vec<Option<&str>> = match args.policy.as_slice() {
@@ -162,7 +163,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
         hosts.push((name, linux, file.host(&args.changes.overrides(policy))?));
     }
     if args.enforcement.output.is_some() && hosts.len() > 1 {
-        return Err(Failure::Usage("--output takes the results of one policy; --json prints several".into()));
+        return Err(Error::Usage("--output takes the results of one policy; --json prints several".into()));
     }
     let several = hosts.len() > 1;
     let page = args.enforcement.report.as_deref().map(OutFile::create).transpose()?;
@@ -207,12 +208,12 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
 }
 
 /// Runs `punctual attach`.
-pub fn attach(args: &AttachArgs, ui: &Ui) -> Result<u8, Failure> {
+pub fn attach(args: &AttachArgs, ui: &Ui) -> Result<u8, Error> {
     let (linux, policy) = scheduler_of(args.policy.as_deref());
     let mut host = HostFile::read(&args.file)?.host(&args.changes.overrides(policy))?;
     let other = host.domains.iter().find(|domain| !matches!(domain.live.backend, Backend::Attach(_)));
     if let Some(domain) = other {
-        return Err(Failure::Usage(format!(
+        return Err(Error::Usage(format!(
             "domain `{}` does not say what to attach to\n  \
              expected for example `attach = {{ process = PID }}` in [domain.{}]; `punctual run` starts domains",
             domain.name, domain.name
@@ -249,17 +250,17 @@ fn carry_out(
     linux: Option<LinuxScheduler>,
     args: &EnforcementArgs,
     ui: &Ui,
-) -> Result<Outcome, Failure> {
+) -> Result<Outcome, Error> {
     interrupt::install();
     interrupt::be_graceful();
     undo_abandoned(ui)?;
     let program = std::env::current_exe()
-        .map_err(|e| Failure::Usage(format!("the program's own file is not known: {e}")))?;
+        .map_err(|e| Error::Usage(format!("the program's own file is not known: {e}")))?;
     let changes = if args.apply { reversible_changes(host)? } else { Vec::new() };
     let publisher = RefCell::new(Publisher::open().ok());
     let policy = linux.map(LinuxScheduler::name);
     let show = std::io::stderr().is_terminal();
-    let outcome = punctual_live::run::run(
+    let outcome = live_run::run(
         host,
         &mut RunOptions {
             program,
@@ -285,11 +286,11 @@ fn carry_out(
     );
     let outcome = match outcome {
         Ok(outcome) => outcome,
-        Err(Error::Stopped) => return Err(Failure::Interrupted),
-        Err(Error::Session(session::Error::Refused(refusal))) => {
-            return Err(Failure::Usage(refusal.to_string()));
+        Err(live_run::Error::Stopped) => return Err(Error::Interrupted),
+        Err(live_run::Error::Session(session::Error::Refused(refusal))) => {
+            return Err(Error::Usage(refusal.to_string()));
         }
-        Err(error) => return Err(Failure::Usage(error.to_string())),
+        Err(error) => return Err(Error::Usage(error.to_string())),
     };
     for notice in &outcome.notices {
         match notice {
@@ -315,16 +316,16 @@ fn carry_out(
     match outcome.report.restored.failures.as_slice() {
         [] => Ok(outcome),
         failures => {
-            Err(Failure::Usage(format!("not everything could be put back:\n  {}", failures.join("\n  "))))
+            Err(Error::Usage(format!("not everything could be put back:\n  {}", failures.join("\n  "))))
         }
     }
 }
 
 /// What the doctor would change on the host's processors.
-fn reversible_changes(host: &Host) -> Result<Vec<Change>, Failure> {
+fn reversible_changes(host: &Host) -> Result<Vec<Change>, Error> {
     let processors = host.pools.iter().flat_map(|pool| pool.processors.iter().copied()).collect();
     let findings = doctor::examine(Root::new(Path::new("/")), Some(processors))
-        .map_err(|error| Failure::Usage(format!("this is no running Linux: {error}")))?;
+        .map_err(|error| Error::Usage(format!("this is no running Linux: {error}")))?;
     Ok(doctor::reversible_changes(&findings))
 }
 
@@ -391,24 +392,24 @@ fn restored(restored: &Restored) -> String {
 }
 
 /// A run must not build on what a dead one left.
-fn undo_abandoned(ui: &Ui) -> Result<(), Failure> {
+fn undo_abandoned(ui: &Ui) -> Result<(), Error> {
     for path in abandoned()? {
-        let done = journal::restore(&path).map_err(|e| Failure::Usage(format!("{}: {e}", path.display())))?;
+        let done = journal::restore(&path).map_err(|e| Error::Usage(format!("{}: {e}", path.display())))?;
         ui.warn(&format!("an earlier run ended together with its guardian; {}", restored(&done)));
     }
     Ok(())
 }
 
-fn abandoned() -> Result<Vec<PathBuf>, Failure> {
+fn abandoned() -> Result<Vec<PathBuf>, Error> {
     journal::abandoned()
-        .map_err(|e| Failure::Usage(format!("{} cannot be read: {e}", journal::directory().display())))
+        .map_err(|e| Error::Usage(format!("{} cannot be read: {e}", journal::directory().display())))
 }
 
 /// Runs `punctual restore`.
-pub fn restore(args: &RestoreArgs, ui: &Ui) -> Result<u8, Failure> {
+pub fn restore(args: &RestoreArgs, ui: &Ui) -> Result<u8, Error> {
     let mut all = Vec::new();
     for path in abandoned()? {
-        let done = journal::restore(&path).map_err(|e| Failure::Usage(format!("{}: {e}", path.display())))?;
+        let done = journal::restore(&path).map_err(|e| Error::Usage(format!("{}: {e}", path.display())))?;
         all.push(done);
     }
     if args.json {
@@ -424,7 +425,7 @@ pub fn restore(args: &RestoreArgs, ui: &Ui) -> Result<u8, Failure> {
     match failures.as_slice() {
         [] => Ok(exit::OK),
         failures => {
-            Err(Failure::Usage(format!("not everything could be put back:\n  {}", failures.join("\n  "))))
+            Err(Error::Usage(format!("not everything could be put back:\n  {}", failures.join("\n  "))))
         }
     }
 }

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use punctual_model::file::to_toml;
 
+use super::error::Error;
+use super::exit;
 use super::input::{Changes, HostFile, PolicyName};
 use super::output::Ui;
-use super::{Failure, exit};
 
 /// Print a host file validated and spelled out, generated tasks included.
 ///
@@ -27,7 +28,7 @@ pub struct Args {
 }
 
 /// Runs `punctual show`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
+pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let host = HostFile::read(&args.file)?.host(&args.changes.overrides(args.policy.clone()))?;
     ui.print(to_toml(&host))?;
     Ok(exit::OK)

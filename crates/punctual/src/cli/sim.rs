@@ -11,11 +11,12 @@ use punctual_report::timeline::Reader;
 use punctual_report::trace::PerfettoWriter;
 use punctual_sched::Instant;
 
+use super::error::Error;
 use super::input::{CHUNK, Changes, HostFile, Policies, RUNS_MAX, THREADS_MAX, thread_pool};
 use super::jobs::JobsWriter;
 use super::output::{OutFile, Ui};
 use super::report::{self, Interval};
-use super::{Failure, exit, interrupt};
+use super::{exit, interrupt};
 
 /// Simulate a host and say who misses deadlines.
 ///
@@ -76,7 +77,7 @@ struct Variant<'a> {
 }
 
 /// Runs `punctual sim`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
+pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     interrupt::install();
     let files = HostFile::read_all(&args.files)?;
     let variants = variants(args, &files, ui)?;
@@ -95,7 +96,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
 }
 
 /// Every file under every policy, validated.
-fn variants<'a>(args: &Args, files: &'a [HostFile], ui: &Ui) -> Result<Vec<Variant<'a>>, Failure> {
+fn variants<'a>(args: &Args, files: &'a [HostFile], ui: &Ui) -> Result<Vec<Variant<'a>>, Error> {
     let choices = args.policies.choices();
     let mut variants = Vec::new();
     for file in files {
@@ -119,7 +120,7 @@ fn variants<'a>(args: &Args, files: &'a [HostFile], ui: &Ui) -> Result<Vec<Varia
         }
     }
     match variants.is_empty() {
-        true => Err(Failure::Usage("no policy can schedule this host".into())),
+        true => Err(Error::Usage("no policy can schedule this host".into())),
         false => Ok(variants),
     }
 }
@@ -135,7 +136,7 @@ fn label(file: &HostFile, policy: Option<&str>, files: usize, policies: usize) -
 }
 
 /// Simulates every run of every variant on all cores and merges the runs of each.
-fn simulate(args: &Args, variants: &[Variant<'_>], ui: &Ui) -> Result<Vec<Results>, Failure> {
+fn simulate(args: &Args, variants: &[Variant<'_>], ui: &Ui) -> Result<Vec<Results>, Error> {
     let threads = thread_pool(args.threads)?;
     let runs: Vec<(usize, u32)> =
         (0..variants.len()).flat_map(|v| (0..args.runs).map(move |r| (v, r))).collect();
@@ -148,7 +149,7 @@ fn simulate(args: &Args, variants: &[Variant<'_>], ui: &Ui) -> Result<Vec<Result
         for (&(v, _), results) in chunk.iter().zip(results) {
             let results = results.map_err(|e| named(e, &variants[v], variants.len()))?;
             match &mut merged[v] {
-                Some(sum) => sum.merge(&results).map_err(|e| Failure::Usage(e.to_string()))?,
+                Some(sum) => sum.merge(&results).map_err(Error::usage)?,
                 none => *none = Some(results),
             }
         }
@@ -158,7 +159,7 @@ fn simulate(args: &Args, variants: &[Variant<'_>], ui: &Ui) -> Result<Vec<Result
 }
 
 /// The host of a run: the first one's seed plus the run's number.
-fn host_of(args: &Args, variant: &Variant<'_>, run: u32) -> Result<Host, Failure> {
+fn host_of(args: &Args, variant: &Variant<'_>, run: u32) -> Result<Host, Error> {
     if run == 0 {
         return Ok(variant.first.clone());
     }
@@ -168,7 +169,7 @@ fn host_of(args: &Args, variant: &Variant<'_>, run: u32) -> Result<Host, Failure
 }
 
 /// An error of a simulation, saying which.
-fn named(error: punctual_sim::Error, variant: &Variant<'_>, variants: usize) -> Failure {
+fn named(error: punctual_sim::Error, variant: &Variant<'_>, variants: usize) -> Error {
     use punctual_sim::Error::{Refused, Violation};
     match error {
         error if variants == 1 => error.into(),
@@ -178,10 +179,10 @@ fn named(error: punctual_sim::Error, variant: &Variant<'_>, variants: usize) -> 
 }
 
 /// One run with everything written down that `--trace` and `--jobs` ask for.
-fn simulate_observed(args: &Args, variants: &[Variant<'_>]) -> Result<Results, Failure> {
+fn simulate_observed(args: &Args, variants: &[Variant<'_>]) -> Result<Results, Error> {
     let ([variant], 1) = (variants, args.runs) else {
         let text = "--trace and --jobs show a single run: give one file, at most one --policy and no --runs";
-        return Err(Failure::Usage(text.into()));
+        return Err(Error::Usage(text.into()));
     };
     let create = |path: &Option<PathBuf>| path.as_deref().map(OutFile::create).transpose();
     let (mut trace, mut jobs) = (create(&args.trace)?, create(&args.jobs)?);
@@ -190,7 +191,7 @@ fn simulate_observed(args: &Args, variants: &[Variant<'_>]) -> Result<Results, F
     Ok(results)
 }
 
-fn observe(host: &Host, trace: Option<&mut OutFile>, jobs: Option<&mut OutFile>) -> Result<Results, Failure> {
+fn observe(host: &Host, trace: Option<&mut OutFile>, jobs: Option<&mut OutFile>) -> Result<Results, Error> {
     let mut observers = Observers {
         trace: trace.map(|file| PerfettoWriter::new(host, file)),
         jobs: jobs.map(|file| JobsWriter::new(host, file)),
@@ -198,7 +199,7 @@ fn observe(host: &Host, trace: Option<&mut OutFile>, jobs: Option<&mut OutFile>)
     let results = punctual_sim::simulate_traced(host, &mut observers)?;
     let end = Instant::ZERO + host.duration;
     // The error names the file.
-    let unwritten = |e: std::io::Error| Failure::Usage(e.to_string());
+    let unwritten = |e: std::io::Error| Error::Usage(e.to_string());
     observers.trace.map_or(Ok(()), |trace| trace.finish(end).map(drop)).map_err(unwritten)?;
     observers.jobs.map_or(Ok(()), |jobs| jobs.finish(end)).map_err(unwritten)?;
     Ok(results)
@@ -211,7 +212,7 @@ fn write_report(
     args: &Args,
     variants: &[Variant<'_>],
     results: &[Results],
-) -> Result<(), Failure> {
+) -> Result<(), Error> {
     let out = OutFile::create(path)?;
     let labels = report::without_directories(variants.iter().map(|variant| variant.label.clone()).collect());
     let columns: Vec<Column> = labels
@@ -225,7 +226,7 @@ fn write_report(
     punctual_sim::simulate_traced(&first.first, &mut writer)?;
     // A reader takes every byte.
     let _ = writer.finish(Instant::ZERO + first.first.duration);
-    let timeline = reader.finish().map_err(|e| Failure::Usage(format!("no timeline: {e}")))?;
+    let timeline = reader.finish().map_err(|e| Error::Usage(format!("no timeline: {e}")))?;
     // Of several hosts or policies there is no single answer.
     let guarantees = match variants {
         [_] => Some(punctual_analysis::analyse(&first.first).guarantees()),
@@ -258,7 +259,7 @@ impl<T: TraceSink, J: TraceSink> TraceSink for Observers<T, J> {
     }
 }
 
-fn print(args: &Args, variants: &[Variant<'_>], results: &[Results], ui: &Ui) -> Result<(), Failure> {
+fn print(args: &Args, variants: &[Variant<'_>], results: &[Results], ui: &Ui) -> Result<(), Error> {
     let colour = ui.stdout_has_colour();
     match results {
         [one] if args.json => ui.print(json::to_json(one)),

@@ -11,11 +11,12 @@ use punctual_report::table;
 use rayon::prelude::*;
 use serde::Serialize;
 
+use super::error::Error;
 use super::grid::{self, Axis};
 use super::input::{CHUNK, Changes, HostFile, Policies, RUNS_MAX, THREADS_MAX, thread_pool};
 use super::metric::{self, Metric};
 use super::output::Ui;
-use super::{Failure, exit, interrupt};
+use super::{exit, interrupt};
 
 /// Points of a grid at most.
 const POINTS_MAX: usize = 1_000_000;
@@ -122,7 +123,7 @@ impl Measured {
 }
 
 /// Runs `punctual sweep`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
+pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     interrupt::install();
     let grid = Grid::new(args)?;
     let threads = thread_pool(args.threads)?;
@@ -140,11 +141,11 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
         }
         _ => ui.print(grid.tables(&outcomes, ui.stdout_has_colour()))?,
     }
-    if interrupt::stopped() { Err(Failure::Interrupted) } else { Ok(exit::OK) }
+    if interrupt::stopped() { Err(Error::Interrupted) } else { Ok(exit::OK) }
 }
 
 impl<'a> Grid<'a> {
-    fn new(args: &'a Args) -> Result<Self, Failure> {
+    fn new(args: &'a Args) -> Result<Self, Error> {
         let varied = args.vary.iter().map(|a| Dimension { key: a.key.clone(), values: a.values.clone() });
         let policies: Vec<String> = args.policies.choices().into_iter().flatten().collect();
         let policies = (!policies.is_empty()).then(|| Dimension { key: POLICY.into(), values: policies });
@@ -152,16 +153,16 @@ impl<'a> Grid<'a> {
         let twice = |(i, d): &(usize, &Dimension)| dimensions[..*i].iter().any(|other| other.key == d.key);
         if let Some((_, dimension)) = dimensions.iter().enumerate().find(twice) {
             let text = format!("`{}` is varied twice; list all its values in one place", dimension.key);
-            return Err(Failure::Usage(text));
+            return Err(Error::Usage(text));
         }
         if dimensions.is_empty() {
-            return Err(Failure::Usage("nothing to vary: give --vary KEY=VALUES or several --policy".into()));
+            return Err(Error::Usage("nothing to vary: give --vary KEY=VALUES or several --policy".into()));
         }
         let points = dimensions.iter().try_fold(1usize, |n, d| n.checked_mul(d.values.len()));
         let (most, why) =
             if args.json { (JSON_POINTS_MAX, " for --json; take --csv") } else { (POINTS_MAX, "") };
         if points.is_none_or(|n| n > most) {
-            return Err(Failure::Usage(format!("the grid has more than {most} points{why}")));
+            return Err(Error::Usage(format!("the grid has more than {most} points{why}")));
         }
         Ok(Grid { args, file: HostFile::read(&args.file)?, dimensions })
     }
@@ -203,7 +204,7 @@ impl<'a> Grid<'a> {
     }
 
     /// Refuses the grid before anything runs, with the errors of the first point that has some.
-    fn validate(&self) -> Result<(), Failure> {
+    fn validate(&self) -> Result<(), Error> {
         if !self.lenient() {
             let check = |point| self.file.host(&self.overrides(point)).err();
             return (0..self.points())
@@ -216,17 +217,17 @@ impl<'a> Grid<'a> {
             return Ok(());
         }
         // Nothing fits: the first point says why.
-        self.file.host(&self.overrides(0)).map(drop).map_err(Failure::from)
+        self.file.host(&self.overrides(0)).map(drop).map_err(Error::from)
     }
 
-    fn simulate(&self, bar: &ProgressBar) -> Result<Vec<Outcome>, Failure> {
-        let outcomes: Vec<Result<Outcome, Failure>> =
+    fn simulate(&self, bar: &ProgressBar) -> Result<Vec<Outcome>, Error> {
+        let outcomes: Vec<Result<Outcome, Error>> =
             (0..self.points()).into_par_iter().with_max_len(1).map(|point| self.point(point, bar)).collect();
         outcomes.into_iter().collect()
     }
 
     /// All runs of a point, merged in the order of their seeds.
-    fn point(&self, point: usize, bar: &ProgressBar) -> Result<Outcome, Failure> {
+    fn point(&self, point: usize, bar: &ProgressBar) -> Result<Outcome, Error> {
         let overrides = self.overrides(point);
         let first = match self.file.host(&overrides) {
             Ok(host) => host,
@@ -242,7 +243,7 @@ impl<'a> Grid<'a> {
                 match (results?, &mut merged) {
                     (None, _) => return Ok(Outcome::Unfinished),
                     (Some(results), Some(sum)) => {
-                        sum.merge(&results).map_err(|e| Failure::Usage(e.to_string()))?;
+                        sum.merge(&results).map_err(Error::usage)?;
                     }
                     (results, none) => *none = results,
                 }
@@ -258,7 +259,7 @@ impl<'a> Grid<'a> {
         overrides: &Overrides,
         seed: u64,
         bar: &ProgressBar,
-    ) -> Result<Option<Results>, Failure> {
+    ) -> Result<Option<Results>, Error> {
         if interrupt::stopped() {
             return Ok(None);
         }
@@ -302,7 +303,7 @@ impl<'a> Grid<'a> {
         table::matrix(key, &refs(values), &refs(&names), &cells, colour)
     }
 
-    fn csv(&self, outcomes: &[Outcome]) -> Result<String, Failure> {
+    fn csv(&self, outcomes: &[Outcome]) -> Result<String, Error> {
         let mut out = csv::Writer::from_writer(Vec::new());
         let keys = self.dimensions.iter().map(|d| d.key.clone());
         let header = keys.chain(["runs", "jobs_released", "jobs_due"].map(String::from));

@@ -19,10 +19,11 @@ use punctual_sched::Duration;
 use serde::Serialize;
 
 use super::check::wrapped;
+use super::error::Error;
 use super::host_edit::{edited, filled};
 use super::input::{Changes, HostFile};
 use super::output::{OutFile, Ui};
-use super::{Failure, exit, interrupt};
+use super::{exit, interrupt};
 
 /// Find the smallest budgets that guarantee every deadline.
 ///
@@ -130,12 +131,12 @@ fn percent(text: &str) -> Result<u64, String> {
 }
 
 impl Args {
-    fn options(&self) -> Result<Options, Failure> {
+    fn options(&self) -> Result<Options, Error> {
         let periods = match self.periods {
             PeriodChoice::Free => Periods::Free(self.candidates.clone()),
             PeriodChoice::Given if self.candidates.is_empty() => Periods::Given,
             PeriodChoice::Given => {
-                return Err(Failure::Usage("--candidates needs --periods free".into()));
+                return Err(Error::Usage("--candidates needs --periods free".into()));
             }
         };
         Ok(Options {
@@ -173,7 +174,7 @@ struct Reason<'a> {
 }
 
 /// Runs `punctual synthesize`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
+pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let options = args.options()?;
     let source = HostFile::read(&args.file)?;
     let (text, host) = host_of(args, &source)?;
@@ -187,19 +188,19 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
     let found = synthesize(&host, &options, &mut watch);
     let synthesis = match found {
         Ok(synthesis) => synthesis,
-        Err(Unmet::Stopped) => return Err(Failure::Interrupted),
+        Err(Unmet::Stopped) => return Err(Error::Interrupted),
         Err(Unmet::Unmet { name, why }) => {
             bar.finish_and_clear();
             return unmet(args, ui, &name, &why);
         }
     };
-    let growth = sensitivity(&synthesis.host, &mut watch).ok_or(Failure::Interrupted)?;
+    let growth = sensitivity(&synthesis.host, &mut watch).ok_or(Error::Interrupted)?;
     bar.finish_and_clear();
     let file = edited(&text, &source.name, &host, &synthesis.host);
     // What was written is what was analysed.
     let again = file::parse(&file, &source.name, &Overrides::default())?;
     if again != synthesis.host {
-        return Err(Failure::Violation("the file written is read as another host".into()));
+        return Err(Error::Violation("the file written is read as another host".into()));
     }
     match args.output.as_deref() {
         Some(path) if path == Path::new("-") => {
@@ -208,7 +209,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
         }
         Some(path) => {
             let mut out = OutFile::create(path)?;
-            out.write_all(file.as_bytes()).map_err(|e| Failure::Usage(e.to_string()))?;
+            out.write_all(file.as_bytes()).map_err(Error::usage)?;
             out.finish()?;
         }
         None => {}
@@ -229,7 +230,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
 }
 
 /// The file, with budgets where there are none, and its host. Errors are those of the file as it is.
-fn host_of(args: &Args, source: &HostFile) -> Result<(String, Host), Failure> {
+fn host_of(args: &Args, source: &HostFile) -> Result<(String, Host), Error> {
     let overrides = args.changes.overrides(args.policy.clone());
     let text = source.text();
     if let Some(text) = filled(&text, args.periods == PeriodChoice::Free)
@@ -251,7 +252,7 @@ fn tick(bar: &ProgressBar, stage: Stage) {
     bar.tick();
 }
 
-fn unmet(args: &Args, ui: &Ui, name: &str, why: &[String]) -> Result<u8, Failure> {
+fn unmet(args: &Args, ui: &Ui, name: &str, why: &[String]) -> Result<u8, Error> {
     if args.json {
         let (units, sensitivity) = (&[][..], &[][..]);
         let unmet = Some(Reason { name, why });

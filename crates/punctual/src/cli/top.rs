@@ -8,8 +8,9 @@ use punctual_live::status::{DomainStatus, Snapshot, Standing, VcpuStatus, follow
 use punctual_report::format::{fmt_count, fmt_duration, fmt_share};
 use punctual_sched::Duration;
 
+use super::error::Error;
 use super::output::Ui;
-use super::{Failure, exit, interrupt};
+use super::{exit, interrupt};
 
 /// Watch a live run: pools, vCPUs, budgets left, use, state, deadlines missed.
 ///
@@ -33,7 +34,7 @@ pub struct Args {
 }
 
 /// Runs `punctual top`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
+pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let socket = match &args.run {
         Some(socket) => socket.clone(),
         None => only_run()?,
@@ -68,18 +69,18 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
         let _ = std::io::stdout().flush();
     }
     failed?;
-    followed.map_err(|e| Failure::Usage(format!("{}: {e}", socket.display())))?;
+    followed.map_err(|e| Error::Usage(format!("{}: {e}", socket.display())))?;
     Ok(exit::OK)
 }
 
-fn only_run() -> Result<PathBuf, Failure> {
-    let mut runs = running().map_err(|e| Failure::Usage(format!("runs cannot be listed: {e}")))?;
+fn only_run() -> Result<PathBuf, Error> {
+    let mut runs = running().map_err(|e| Error::Usage(format!("runs cannot be listed: {e}")))?;
     match runs.len() {
-        0 => Err(Failure::Usage("no live run is under way here; start one with `punctual run`".into())),
+        0 => Err(Error::Usage("no live run is under way here; start one with `punctual run`".into())),
         1 => Ok(runs.remove(0)),
         _ => {
             let names: Vec<String> = runs.iter().map(|run| run.display().to_string()).collect();
-            Err(Failure::Usage(format!("several runs are under way; name one: {}", names.join(", "))))
+            Err(Error::Usage(format!("several runs are under way; name one: {}", names.join(", "))))
         }
     }
 }

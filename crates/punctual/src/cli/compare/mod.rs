@@ -15,8 +15,9 @@ use punctual_report::{json, table};
 use punctual_sched::Duration;
 use serde::Serialize;
 
+use super::error::Error;
 use super::output::{OutFile, Ui};
-use super::{Failure, exit, report};
+use super::{exit, report};
 use measure::{Metric, Value};
 use tolerance::Tolerances;
 
@@ -105,7 +106,7 @@ struct Exceeded {
 }
 
 /// Runs `punctual compare`.
-pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
+pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let results: Vec<(String, Results)> =
         args.files.iter().map(|path| read(path)).collect::<Result<_, _>>()?;
     let (first, others) = results.split_first().expect("clap asks for two files");
@@ -128,7 +129,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Failure> {
     Ok(if comparison.exceeded.is_empty() { exit::OK } else { exit::MISSED })
 }
 
-fn read(path: &Path) -> Result<(String, Results), Failure> {
+fn read(path: &Path) -> Result<(String, Results), Error> {
     let stdin = path == Path::new("-");
     let name = if stdin { "standard input".into() } else { path.display().to_string() };
     let mut text = String::new();
@@ -136,17 +137,17 @@ fn read(path: &Path) -> Result<(String, Results), Failure> {
         true => std::io::stdin().take(BYTES_MAX).read_to_string(&mut text),
         false => std::fs::File::open(path).and_then(|f| f.take(BYTES_MAX).read_to_string(&mut text)),
     };
-    read.map_err(|e| Failure::Usage(format!("cannot read {name}: {e}")))?;
+    read.map_err(|e| Error::Usage(format!("cannot read {name}: {e}")))?;
     if text.trim_start().starts_with('[') {
         let how = "`punctual sim --json` writes one for a single file and policy";
-        return Err(Failure::Usage(format!("{name} has several results in an array, expected one; {how}")));
+        return Err(Error::Usage(format!("{name} has several results in an array, expected one; {how}")));
     }
-    let results = json::from_json(&text, &name).map_err(|e| Failure::Usage(e.to_string()))?;
+    let results = json::from_json(&text, &name).map_err(Error::usage)?;
     Ok((name, results))
 }
 
 /// Are the entities the same? How long and under what policy they ran is part of what is compared.
-fn same_host(a: &(String, Results), b: &(String, Results)) -> Result<(), Failure> {
+fn same_host(a: &(String, Results), b: &(String, Results)) -> Result<(), Error> {
     type Names = fn(&Results) -> Vec<String>;
     let kinds: [(&str, Names); 4] = [
         ("pool", |r| r.pools.iter().map(|pool| pool.name.clone()).collect()),
@@ -158,7 +159,7 @@ fn same_host(a: &(String, Results), b: &(String, Results)) -> Result<(), Failure
         let (of_a, of_b) = (names(&a.1), names(&b.1));
         for ((has, of), (lacks, others)) in [((&a.0, &of_a), (&b.0, &of_b)), ((&b.0, &of_b), (&a.0, &of_a))] {
             if let Some(name) = of.iter().find(|name| !others.contains(name)) {
-                return Err(Failure::Usage(format!(
+                return Err(Error::Usage(format!(
                     "{lacks} has no {kind} `{name}`, which {has} has: expected results of the same host"
                 )));
             }

@@ -1,0 +1,50 @@
+//! Why a command did not do its work.
+
+/// See the module; which exit code follows stands with each.
+#[derive(Debug)]
+pub enum Error {
+    /// The command line, a file or an output is at fault: said in full, exit code 2.
+    Usage(String),
+    /// The same, as errors of a host file.
+    Host(punctual_model::file::Errors),
+    /// The same, as errors of imported files, rendered.
+    Import(String),
+    /// An invariant broke, exit code 3.
+    Violation(String),
+    /// Ctrl-C, after what was finished has been printed.
+    Interrupted,
+    /// Nobody reads the output any more: not an error.
+    BrokenPipe,
+}
+
+impl Error {
+    /// Something that the user can mend; `text` says what is wrong.
+    pub fn usage(text: impl std::fmt::Display) -> Self {
+        Error::Usage(text.to_string())
+    }
+}
+
+impl From<std::io::Error> for Error {
+    /// An error of writing to standard output; errors of files are an [`Error::Usage`] with the file's name.
+    fn from(error: std::io::Error) -> Self {
+        match error.kind() {
+            std::io::ErrorKind::BrokenPipe => Error::BrokenPipe,
+            _ => Error::Usage(format!("cannot write to standard output: {error}")),
+        }
+    }
+}
+
+impl From<punctual_model::file::Errors> for Error {
+    fn from(errors: punctual_model::file::Errors) -> Self {
+        Error::Host(errors)
+    }
+}
+
+impl From<punctual_sim::Error> for Error {
+    fn from(error: punctual_sim::Error) -> Self {
+        match error {
+            punctual_sim::Error::Refused(text) => Error::Usage(text),
+            punctual_sim::Error::Violation(text) => Error::Violation(text),
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Exit codes, as `punctual --help` explains them.
+
+/// It ran.
+pub const OK: u8 = 0;
+/// It ran, and what `--fail-on-miss`, `--strict` or `--tolerance` looks for happened, `check` or
+/// `synthesize` found no guarantee, or `doctor` found a threat to latency.
+pub const MISSED: u8 = 1;
+/// The command line or a file is wrong, or an output cannot be written.
+pub const USAGE: u8 = 2;
+/// An invariant of the machine or of a policy was violated.
+pub const VIOLATION: u8 = 3;
+/// Ctrl-C.
+pub const INTERRUPTED: u8 = 130;
