@@ -221,6 +221,14 @@ impl Host {
             .map(|(i, v)| (VcpuIx(i), v))
     }
 
+    /// The name of a pool or domain.
+    pub fn parent_name(&self, parent: Parent) -> &str {
+        match parent {
+            Parent::Pool(pool) => &self.pools[pool.0].name,
+            Parent::Domain(domain) => &self.domains[domain.0].name,
+        }
+    }
+
     /// The pool at whose processors the chain of `parent` ends.
     pub fn pool_of(&self, mut parent: Parent) -> PoolIx {
         loop {

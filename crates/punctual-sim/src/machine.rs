@@ -196,10 +196,7 @@ impl<T: TraceSink> Machine<'_, T> {
         match self.task_of(unit) {
             Some(task) => {
                 let task = &self.host.tasks[task];
-                match task.parent {
-                    host::Parent::Domain(d) => format!("task {}/{}", self.host.domains[d.0].name, task.name),
-                    host::Parent::Pool(p) => format!("task {}/{}", self.host.pools[p.0].name, task.name),
-                }
+                format!("task {}/{}", self.host.parent_name(task.parent), task.name)
             }
             None => format!("vCPU {}", self.host.vcpus[unit as usize].name),
         }

@@ -1,6 +1,5 @@
 //! The end of a run: what networks, flows and chains did, and whether every packet is accounted for.
 
-use punctual_model::host::Parent;
 use punctual_model::results::{
     ChainResult, FlowResult, JobStats, NetworkResult, PacketCounts, Segment, SegmentResult,
 };
@@ -104,11 +103,7 @@ impl<T: TraceSink> Machine<'_, T> {
             let (packets, _, segments) = state.tally.result();
             let step = |task: &punctual_model::index::TaskIx| {
                 let task = &self.host.tasks[task.0];
-                let parent = match task.parent {
-                    Parent::Domain(domain) => &self.host.domains[domain.0].name,
-                    Parent::Pool(pool) => &self.host.pools[pool.0].name,
-                };
-                format!("{parent}.{}", task.name)
+                format!("{}.{}", self.host.parent_name(task.parent), task.name)
             };
             let steps = chain.steps.iter().map(step).collect();
             let jobs: JobStats = state.jobs;
@@ -118,7 +113,7 @@ impl<T: TraceSink> Machine<'_, T> {
     }
 
     /// Time that the kernel of each domain spent on networks.
-    pub(crate) fn network_time(&self) -> Vec<Duration> {
+    pub(crate) fn network_times(&self) -> Vec<Duration> {
         let mut spent = vec![Duration::ZERO; self.host.domains.len()];
         for kernel in &self.net.kernels {
             spent[self.host.vcpus[kernel.vcpu as usize].domain.0] += kernel.spent;

@@ -8,8 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::recorder::Recorder;
 
+mod builder;
 mod network;
 
+pub use builder::{ProcessorTotals, ResultsBuilder, SchedulerTotals, TaskTotals, VcpuTotals};
 pub use network::{ChainResult, DropCounts, FlowResult, NetworkResult, PacketCounts, Segment, SegmentResult};
 
 /// The value of [`Results::format`].

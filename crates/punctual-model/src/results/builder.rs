@@ -1,0 +1,332 @@
+//! The one place that puts [`Results`] together, for simulations and live runs alike.
+//!
+//! Whoever ran a host hands over what it measured: a total for each task, vCPU, processor and scheduler. The
+//! builder adds names, sums over domains and pools, and the constants of the format.
+
+use punctual_sched::Duration;
+
+use super::{
+    ChainResult, DomainResult, FORMAT, FlowResult, JobStats, NetworkResult, PoolResult, ProcessorResult,
+    Results, Source, TaskResult, VERSION, VcpuResult,
+};
+use crate::Recorder;
+use crate::host::{Host, Parent, Pool};
+use crate::index::PoolIx;
+
+/// What one task did. Unmeasured numbers are 0.
+#[derive(Clone, Debug, Default)]
+pub struct TaskTotals {
+    /// Its jobs.
+    pub jobs: JobStats,
+    /// Processor time it executed.
+    pub cpu_time: Duration,
+    /// How often a vCPU or processor switched to it.
+    pub context_switches: u64,
+    /// How often it resumed on another processor of its scheduler.
+    pub migrations: u64,
+}
+
+/// What one vCPU got. Unmeasured numbers are 0.
+#[derive(Clone, Debug, Default)]
+pub struct VcpuTotals {
+    /// Processor time charged to it.
+    pub cpu_time: Duration,
+    /// Budget idled away.
+    pub idled_away: Duration,
+    /// How often it got work.
+    pub wakes: u64,
+    /// How often it ran out of work.
+    pub sleeps: u64,
+    /// How often its budget reached zero.
+    pub exhaustions: u64,
+    /// How often budget was added.
+    pub replenishments: u64,
+    /// How often a processor switched to it.
+    pub context_switches: u64,
+    /// How often it resumed on another processor.
+    pub migrations: u64,
+    /// From wake-up to running.
+    pub wake_latency: Recorder,
+}
+
+/// What one processor did. Busy, idle and overhead time add up to the duration of the run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProcessorTotals {
+    /// Time in which units executed.
+    pub busy: Duration,
+    /// Time in which nothing executed.
+    pub idle: Duration,
+    /// Time taken by scheduling itself.
+    pub overhead: Duration,
+    /// Scheduling decisions.
+    pub decisions: u64,
+    /// Changes of the unit that the processor runs.
+    pub context_switches: u64,
+}
+
+impl ProcessorTotals {
+    /// Adds what `other` counted.
+    pub fn add(&mut self, other: &ProcessorTotals) {
+        self.busy += other.busy;
+        self.idle += other.idle;
+        self.overhead += other.overhead;
+        self.decisions += other.decisions;
+        self.context_switches += other.context_switches;
+    }
+}
+
+/// What the processors and units of one scheduler, a pool's or a guest's, did together.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SchedulerTotals {
+    /// Its processors.
+    pub processors: ProcessorTotals,
+    /// Units resumed on another of its processors.
+    pub migrations: u64,
+    /// How often the budget of a unit reached zero.
+    pub exhaustions: u64,
+    /// How often budget was added.
+    pub replenishments: u64,
+}
+
+/// Collects what a run of `host` measured; what is not set is zero, and a processor idle.
+#[derive(Debug)]
+pub struct ResultsBuilder<'h> {
+    host: &'h Host,
+    results: Results,
+    guests: Vec<SchedulerTotals>,
+    network_times: Vec<Duration>,
+}
+
+impl<'h> ResultsBuilder<'h> {
+    /// Nothing measured yet.
+    pub fn new(host: &'h Host, source: Source) -> Self {
+        let results = Results {
+            format: FORMAT.into(),
+            version: VERSION,
+            program: concat!("punctual ", env!("CARGO_PKG_VERSION")).into(),
+            source,
+            machine: None,
+            host: host.name.clone(),
+            seed: host.seed,
+            runs: 1,
+            duration_ns: host.duration.as_ns(),
+            events: 0,
+            pools: host.pools.iter().map(new_pool).collect(),
+            processors: new_processors(host),
+            domains: Vec::new(),
+            vcpus: Vec::new(),
+            tasks: Vec::new(),
+            networks: Vec::new(),
+            flows: Vec::new(),
+            chains: Vec::new(),
+        };
+        ResultsBuilder { host, results, guests: Vec::new(), network_times: Vec::new() }
+    }
+
+    /// The machine of a live run.
+    pub fn machine(&mut self, description: String) {
+        self.results.machine = Some(description);
+    }
+
+    /// How many events were handled.
+    pub fn events(&mut self, events: u64) {
+        self.results.events = events;
+    }
+
+    /// The pool ran under another policy than the host says.
+    pub fn policy(&mut self, pool: PoolIx, name: &str) {
+        self.results.pools[pool.0].policy = name.into();
+    }
+
+    /// What a pool's processors and units did.
+    pub fn pool(&mut self, pool: PoolIx, totals: &SchedulerTotals) {
+        let (result, processors) = (&mut self.results.pools[pool.0], &totals.processors);
+        result.busy_ns = processors.busy.as_ns();
+        result.idle_ns = processors.idle.as_ns();
+        result.overhead_ns = processors.overhead.as_ns();
+        result.decisions = processors.decisions;
+        result.context_switches = processors.context_switches;
+        result.migrations = totals.migrations;
+        result.exhaustions = totals.exhaustions;
+        result.replenishments = totals.replenishments;
+    }
+
+    /// What a processor did.
+    pub fn processor(&mut self, processor: usize, totals: &ProcessorTotals) {
+        let result = &mut self.results.processors[processor];
+        result.busy_ns = totals.busy.as_ns();
+        result.idle_ns = totals.idle.as_ns();
+        result.overhead_ns = totals.overhead.as_ns();
+        result.decisions = totals.decisions;
+        result.context_switches = totals.context_switches;
+    }
+
+    /// What the guest scheduler of each domain did on the domain's vCPUs, in the host's order.
+    pub fn guests(&mut self, totals: impl IntoIterator<Item = SchedulerTotals>) {
+        self.guests = totals.into_iter().collect();
+    }
+
+    /// Time that the kernel of each domain spent on networks, in the host's order.
+    pub fn network_times(&mut self, spent: impl IntoIterator<Item = Duration>) {
+        self.network_times = spent.into_iter().collect();
+    }
+
+    /// What each task did, in the host's order.
+    ///
+    /// # Panics
+    /// When there are not as many as tasks of the host.
+    pub fn tasks(&mut self, totals: impl IntoIterator<Item = TaskTotals>) {
+        let host = self.host;
+        let results = host.tasks.iter().zip(totals).map(|(task, totals)| TaskResult {
+            name: task.name.clone(),
+            parent: host.parent_name(task.parent).into(),
+            jobs: totals.jobs,
+            cpu_time_ns: totals.cpu_time.as_ns(),
+            context_switches: totals.context_switches,
+            migrations: totals.migrations,
+        });
+        self.results.tasks = results.collect();
+        assert_eq!(self.results.tasks.len(), host.tasks.len());
+    }
+
+    /// What each vCPU got, in the host's order.
+    ///
+    /// # Panics
+    /// When there are not as many as vCPUs of the host.
+    pub fn vcpus(&mut self, totals: impl IntoIterator<Item = VcpuTotals>) {
+        let results = self.host.vcpus.iter().zip(totals).map(|(vcpu, totals)| VcpuResult {
+            name: vcpu.name.clone(),
+            cpu_time_ns: totals.cpu_time.as_ns(),
+            idled_away_ns: totals.idled_away.as_ns(),
+            wakes: totals.wakes,
+            sleeps: totals.sleeps,
+            exhaustions: totals.exhaustions,
+            replenishments: totals.replenishments,
+            context_switches: totals.context_switches,
+            migrations: totals.migrations,
+            wake_latency: totals.wake_latency,
+        });
+        self.results.vcpus = results.collect();
+        assert_eq!(self.results.vcpus.len(), self.host.vcpus.len());
+    }
+
+    /// What networks, flows and chains did.
+    pub fn networks(
+        &mut self,
+        networks: Vec<NetworkResult>,
+        flows: Vec<FlowResult>,
+        chains: Vec<ChainResult>,
+    ) {
+        self.results.networks = networks;
+        self.results.flows = flows;
+        self.results.chains = chains;
+    }
+
+    /// The results, with the sums over domains and pools. A caller that needs memory for its measurements
+    /// frees it before: the distributions of domains need as much as those of tasks.
+    pub fn build(self) -> Results {
+        let ResultsBuilder { host, mut results, guests, network_times } = self;
+        for (task, result) in host.tasks.iter().zip(&results.tasks) {
+            results.pools[host.pool_of(task.parent).0].jobs.merge(&result.jobs);
+        }
+        let mut guests = guests.into_iter();
+        let mut network_times = network_times.into_iter();
+        results.domains.reserve_exact(host.domains.len());
+        for domain in &host.domains {
+            let guest = guests.next().unwrap_or_default();
+            let network_time = network_times.next().unwrap_or_default();
+            let vcpus = &results.vcpus[domain.vcpus.clone()];
+            results.domains.push(DomainResult {
+                name: domain.name.clone(),
+                jobs: JobStats::default(),
+                cpu_time_ns: vcpus.iter().map(|vcpu| vcpu.cpu_time_ns).sum(),
+                network_ns: network_time.as_ns(),
+                decisions: guest.processors.decisions,
+                context_switches: guest.processors.context_switches,
+                migrations: guest.migrations,
+                exhaustions: vcpus.iter().map(|vcpu| vcpu.exhaustions).sum(),
+                replenishments: vcpus.iter().map(|vcpu| vcpu.replenishments).sum(),
+            });
+        }
+        for (task, result) in host.tasks.iter().zip(&results.tasks) {
+            if let Parent::Domain(domain) = task.parent {
+                results.domains[domain.0].jobs.merge(&result.jobs);
+            }
+        }
+        results
+    }
+}
+
+fn new_processors(host: &Host) -> Vec<ProcessorResult> {
+    let new = |processor| ProcessorResult {
+        processor,
+        pool: None,
+        busy_ns: 0,
+        idle_ns: host.duration.as_ns(),
+        overhead_ns: 0,
+        decisions: 0,
+        context_switches: 0,
+    };
+    let mut processors: Vec<_> = (0..host.processors).map(new).collect();
+    for pool in &host.pools {
+        for &processor in &pool.processors {
+            processors[processor].pool = Some(pool.name.clone());
+        }
+    }
+    processors
+}
+
+fn new_pool(pool: &Pool) -> PoolResult {
+    PoolResult {
+        name: pool.name.clone(),
+        policy: pool.policy.info.name.into(),
+        processors: pool.processors.len(),
+        jobs: JobStats::default(),
+        busy_ns: 0,
+        idle_ns: 0,
+        overhead_ns: 0,
+        decisions: 0,
+        context_switches: 0,
+        migrations: 0,
+        exhaustions: 0,
+        replenishments: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::{self, Overrides};
+
+    #[test]
+    fn domains_and_pools_add_up_what_is_theirs_nested_domains_included() {
+        let text = "[machine]\nprocessors = 2\n[pool.p]\nprocessors = [1]\npolicy = \"fixed-priority\"\n\
+                    [domain.outer]\npriority = 1\nvcpus = 2\n\
+                    [domain.outer.task.a]\nperiod = \"10ms\"\ncost = \"1ms\"\n\
+                    [domain.inner]\nin = \"outer\"\npriority = 2\n\
+                    [domain.inner.task.b]\nperiod = \"10ms\"\ncost = \"1ms\"\n";
+        let host = file::parse(text, "nested.toml", &Overrides::default()).unwrap_or_else(|e| panic!("{e}"));
+        let ms = Duration::from_ms;
+        let mut results = ResultsBuilder::new(&host, Source::Simulation);
+        results.tasks([3, 4].map(|completed| TaskTotals {
+            jobs: JobStats { completed, ..JobStats::default() },
+            ..TaskTotals::default()
+        }));
+        results.vcpus([1, 2, 4].map(|n| VcpuTotals {
+            cpu_time: ms(n),
+            exhaustions: n,
+            ..VcpuTotals::default()
+        }));
+        let results = results.build();
+        assert_eq!(results.pools[0].jobs.completed, 7);
+        let domains: Vec<_> = results
+            .domains
+            .iter()
+            .map(|d| (d.name.as_str(), d.jobs.completed, d.cpu_time_ns, d.exhaustions))
+            .collect();
+        assert_eq!(domains, [("outer", 3, 3_000_000, 3), ("inner", 4, 4_000_000, 4)]);
+        assert_eq!(results.tasks[1].parent, "inner");
+        let idle: Vec<_> = results.processors.iter().map(|p| (p.pool.as_deref(), p.idle_ns)).collect();
+        assert_eq!(idle, [(None, results.duration_ns), (Some("p"), results.duration_ns)]);
+    }
+}
