@@ -3,7 +3,7 @@
 use punctual_model::Host;
 use punctual_model::results::JobStats;
 use punctual_model::trace::{Entity, TraceEvent, TraceSink};
-use punctual_model::{Recorder, host, index};
+use punctual_model::{Recorder, index};
 use punctual_sched::registry::PolicyInfo;
 use punctual_sched::{CpuId, CpuSet, Duration, Instant, Policy, Run, UnitId};
 
