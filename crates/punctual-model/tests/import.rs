@@ -104,7 +104,7 @@ fn carts_components_are_domains_within_domains() {
     assert!(matches!(host.domains[2].parent, Parent::Domain(_)));
     let Work::Jobs { cost, deadline, .. } = host.tasks[0].work else { panic!("jobs") };
     assert_eq!((cost.max, deadline), (Duration::from_us(2500), Duration::from_ms(30)));
-    let us = Settings { carts_unit_ns: 1_000, ..Settings::default() };
+    let us = Settings { carts_unit: Duration::from_us(1), ..Settings::default() };
     let host = try_samples(Format::Carts, &["system.xml"], &us).unwrap().host;
     let Work::Jobs { cost, .. } = host.tasks[0].work else { panic!("jobs") };
     assert_eq!(cost.max, Duration::from_ns(2500));

@@ -3,9 +3,10 @@
 //! The format is described in `docs/host-file.md`, which is generated from the same tables of keys that the
 //! parser reads.
 
+pub mod edit;
 pub(crate) mod entry;
 pub(crate) mod error;
-mod host;
+pub(crate) mod host;
 mod key;
 mod limits;
 mod live;
@@ -13,12 +14,12 @@ mod nearest;
 mod network;
 mod options;
 mod overrides;
-mod quantity;
+pub(crate) mod quantity;
 mod schema;
 mod section;
 pub(crate) mod source;
 mod tree;
-mod writer;
+pub(crate) mod writer;
 
 use std::io::Read;
 use std::path::Path;

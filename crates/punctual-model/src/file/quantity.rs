@@ -27,7 +27,7 @@ pub(crate) const UNITS: [(&str, u64); 7] = [
 ///
 /// # Errors
 /// What was expected, as a phrase.
-pub fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_')).unwrap_or(text.len());
     let (number, unit) = (&text[..digits], text[digits..].trim());
@@ -40,8 +40,10 @@ pub fn duration(text: &str) -> Result<Duration, String> {
             _ => "a number with one of the units ns, us, ms, s, min, for example \"1.5ms\"".into(),
         });
     };
-    let ns = scaled(number, unit_ns).ok_or("a number before the unit, for example \"1.5ms\"")?;
-    let ns = ns.map_err(|()| "a whole number of nanoseconds")?;
+    let ns = scaled(number, unit_ns).map_err(|error| match error {
+        DecimalError::NoNumber => "a number before the unit, for example \"1.5ms\"",
+        DecimalError::NotWhole => "a whole number of nanoseconds",
+    })?;
     match u64::try_from(ns) {
         Ok(ns) if ns <= YEAR.as_ns() => Ok(Duration::from_ns(ns)),
         _ => Err("at most a year (31536000s)".into()),
@@ -57,8 +59,10 @@ pub(crate) fn percent(text: &str) -> Result<Share, String> {
         Ok(n) => format!("a percentage, for example \"{n}%\""),
         Err(_) => "a percentage, for example \"70%\"".into(),
     })?;
-    let share = scaled(number.trim(), WHOLE / 100).ok_or("a percentage, for example \"70%\"")?;
-    let share = share.map_err(|()| "a percentage with at most 7 decimals")?;
+    let share = scaled(number.trim(), WHOLE / 100).map_err(|error| match error {
+        DecimalError::NoNumber => "a percentage, for example \"70%\"",
+        DecimalError::NotWhole => "a percentage with at most 7 decimals",
+    })?;
     u64::try_from(share).map_err(|_| "a smaller percentage".into())
 }
 
@@ -79,8 +83,10 @@ pub(crate) fn bandwidth(text: &str) -> Result<u64, String> {
     let (number, unit) = (&text[..digits], text[digits..].trim());
     let expected = "a number with one of the units bit/s, kbit/s, Mbit/s, Gbit/s, for example \"1Gbit/s\"";
     let &(_, unit_bps) = BANDWIDTHS.iter().find(|(name, _)| *name == unit).ok_or(expected)?;
-    let bps = scaled(number, unit_bps).ok_or(expected)?;
-    let bps = bps.map_err(|()| "a whole number of bits per second")?;
+    let bps = scaled(number, unit_bps).map_err(|error| match error {
+        DecimalError::NoNumber => expected,
+        DecimalError::NotWhole => "a whole number of bits per second",
+    })?;
     match u64::try_from(bps) {
         Ok(bps) if (1_000..=BANDWIDTH_MAX).contains(&bps) => Ok(bps),
         _ => Err("from 1kbit/s to 10000Gbit/s".into()),
@@ -106,15 +112,24 @@ pub(crate) fn show_percent(share: Share) -> String {
     }
 }
 
-/// A decimal number times `unit`: `None` when it is no number, `Err` when the product is not whole.
-/// A number too large for the type saturates and is then refused by the bounds of what it stands for.
-fn scaled(number: &str, unit: u64) -> Option<Result<u128, ()>> {
+/// Why a text is not a whole multiple of the smallest unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DecimalError {
+    /// It is no decimal number.
+    NoNumber,
+    /// The number has too many decimals.
+    NotWhole,
+}
+
+/// A decimal number times `unit`. A number too large for the type saturates and is then refused by the bounds
+/// of what it stands for. Our own, because crates for decimals round and do not tell.
+pub(crate) fn scaled(number: &str, unit: u64) -> Result<u128, DecimalError> {
     let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
     let well_formed = |digits: &str| digits.bytes().all(|b| b.is_ascii_digit() || b == b'_');
     let starts = number.bytes().next().is_some_and(|b| b.is_ascii_digit());
     let ends = number.bytes().last().is_some_and(|b| b.is_ascii_digit());
     if !(starts && ends && well_formed(whole) && well_formed(decimals)) {
-        return None;
+        return Err(DecimalError::NoNumber);
     }
     let mut total = 0u128;
     for digit in whole.bytes().filter(|&b| b != b'_') {
@@ -125,12 +140,12 @@ fn scaled(number: &str, unit: u64) -> Option<Result<u128, ()>> {
     for digit in decimals.bytes().filter(|&b| b != b'_') {
         let digit = u128::from(digit - b'0');
         if digit != 0 && place % 10 != 0 {
-            return Some(Err(()));
+            return Err(DecimalError::NotWhole);
         }
         place /= 10;
         total = total.saturating_add(digit * place);
     }
-    Some(Ok(total))
+    Ok(total)
 }
 
 #[cfg(test)]

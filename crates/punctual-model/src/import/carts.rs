@@ -7,6 +7,7 @@
 //! Lee: "CARTS: A Tool for Compositional Analysis of Real-Time Systems", SIGBED Review 2011). Times have no
 //! unit; fractions are exact.
 
+use punctual_sched::Duration;
 use roxmltree::Node;
 
 use super::draft::{Domain, Draft, Helpers, Owner, Task, UnitDraft, Work};
@@ -14,6 +15,7 @@ use super::input::{Input, shorten};
 use super::xml::{attribute, child, document, elements, place, required};
 use crate::file::source::Place;
 use crate::file::{NESTING_MAX, PROCESSORS_MAX};
+use crate::host::Cost;
 
 /// A scheduler of CARTS.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -38,12 +40,12 @@ struct Reader<'a> {
     input: &'a mut Input,
     draft: &'a mut Draft,
     file: usize,
-    unit_ns: u64,
+    unit: Duration,
     /// Components for which no resource is given.
     without_budget: usize,
 }
 
-pub(super) fn read(input: &mut Input, unit_ns: u64) -> Draft {
+pub(super) fn read(input: &mut Input, unit: Duration) -> Draft {
     let mut draft = Draft::default();
     let several = input.files() > 1;
     for file in 0..input.files() {
@@ -52,7 +54,7 @@ pub(super) fn read(input: &mut Input, unit_ns: u64) -> Draft {
         let root = if results { "component" } else { "system" };
         document(input, file, root, |input, node| {
             let name = if several { format!("system{}", file + 1) } else { "system".into() };
-            let mut reader = Reader { input, draft: &mut draft, file, unit_ns, without_budget: 0 };
+            let mut reader = Reader { input, draft: &mut draft, file, unit, without_budget: 0 };
             reader.system(node, &name);
         });
     }
@@ -78,13 +80,13 @@ impl Reader<'_> {
         };
         self.draft.pools[pool].policy = policy;
         // Deadline-monotonic among components, as CARTS schedules their interfaces.
-        let mut periods: Vec<u64> =
-            self.draft.domains[first..].iter().filter_map(|d| d.vcpus[0].period_ns).collect();
+        let mut periods: Vec<Duration> =
+            self.draft.domains[first..].iter().filter_map(|d| d.vcpus[0].period).collect();
         periods.sort_unstable();
         periods.dedup();
         for domain in &mut self.draft.domains[first..] {
             for unit in &mut domain.vcpus {
-                unit.priority = unit.period_ns.map(|ns| periods.partition_point(|p| *p < ns) as u32 + 1);
+                unit.priority = unit.period.map(|period| periods.partition_point(|p| *p < period) as u32 + 1);
             }
         }
         if self.without_budget > 0 {
@@ -156,27 +158,27 @@ impl Reader<'_> {
         let model = child(node, "resource").and_then(|resource| child(resource, "model"));
         let Some(model) = model else {
             self.without_budget += 1;
-            return Some(vec![UnitDraft { period_ns: self.only_period(node), ..UnitDraft::default() }]);
+            return Some(vec![UnitDraft { period: self.only_period(node), ..UnitDraft::default() }]);
         };
         let cpus = match attribute(self.input, self.file, model, "cpus") {
             Some((text, at)) => self.input.integer(at, "`cpus`", text, 1, PROCESSORS_MAX as i64)? as u64,
             None => 1,
         };
         self.draft.reserve(self.input, here, cpus as usize)?;
-        let period_ns = self.time(model, "period")?;
+        let period = self.time(model, "period")?;
         let Some(_) = attribute(self.input, self.file, model, "execution_time") else {
             let at = place(self.input, self.file, model);
             self.input.note(at, format!("{name}: a resource without execution_time is not carried over"));
             self.without_budget += 1;
-            return Some(vec![UnitDraft { period_ns: Some(period_ns), ..UnitDraft::default() }]);
+            return Some(vec![UnitDraft { period: Some(period), ..UnitDraft::default() }]);
         };
-        let total_ns = self.time(model, "execution_time")?;
+        let total = self.time(model, "execution_time")?;
         if cpus > 1 {
             self.input.note(here, format!("{name}: the resource is divided equally among its {cpus} vCPUs"));
         }
         let unit = UnitDraft {
-            budget_ns: Some(total_ns.div_ceil(cpus)),
-            period_ns: Some(period_ns),
+            budget: Some(Duration::from_ns(total.as_ns().div_ceil(cpus))),
+            period: Some(period),
             extratime: Some(false),
             ..UnitDraft::default()
         };
@@ -184,7 +186,7 @@ impl Reader<'_> {
     }
 
     /// The period that a component may have if that is one only.
-    fn only_period(&mut self, node: Node<'_, '_>) -> Option<u64> {
+    fn only_period(&mut self, node: Node<'_, '_>) -> Option<Duration> {
         let (least, at) = attribute(self.input, self.file, node, "min_period")?;
         let (most, _) = attribute(self.input, self.file, node, "max_period")?;
         if least != most {
@@ -194,12 +196,12 @@ impl Reader<'_> {
             );
             return None;
         }
-        self.input.time_ns(at, "`min_period`", least, self.unit_ns).filter(|ns| *ns > 0)
+        self.input.time(at, "`min_period`", least, self.unit).filter(|period| !period.is_zero())
     }
 
-    fn time(&mut self, node: Node<'_, '_>, key: &str) -> Option<u64> {
+    fn time(&mut self, node: Node<'_, '_>, key: &str) -> Option<Duration> {
         let (text, at) = required(self.input, self.file, node, key)?;
-        self.input.time_ns(at, &format!("`{key}`"), text, self.unit_ns)
+        self.input.time(at, &format!("`{key}`"), text, self.unit)
     }
 
     /// The tasks directly in a component or system.
@@ -215,9 +217,10 @@ impl Reader<'_> {
         let here = place(self.input, self.file, node);
         let (name, _) = required(self.input, self.file, node, "name")?;
         let (period, deadline, cost) = (self.time(node, "p"), self.time(node, "d"), self.time(node, "e"));
-        let (period_ns, deadline_ns, cost_ns) = (period?, deadline?, cost?);
-        let work = Work::Periodic { period_ns, offset_ns: 0, cost_ns: (cost_ns, cost_ns) };
-        let unit = UnitDraft { deadline_ns: Some(deadline_ns), ..UnitDraft::default() };
+        let (period, deadline, cost) = (period?, deadline?, cost?);
+        let cost = Cost { min: cost, max: cost };
+        let work = Work::Periodic { period, offset: Duration::ZERO, cost };
+        let unit = UnitDraft { deadline: Some(deadline), ..UnitDraft::default() };
         Some(Task { name: name.into(), work, unit, place: here })
     }
 }

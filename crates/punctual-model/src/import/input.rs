@@ -2,9 +2,11 @@
 
 use std::ops::Range;
 
-use super::decimal;
+use punctual_sched::Duration;
+
 use super::note::Note;
 use crate::file::error::Errors;
+use crate::file::quantity::{self, DecimalError, YEAR};
 use crate::file::source::{Origin, Place, Source};
 use crate::file::{self, ErrorRecord};
 
@@ -125,10 +127,10 @@ impl Input {
         number
     }
 
-    /// A time in a unit, exact to the nanosecond and at most a year.
-    pub(super) fn time_ns(&mut self, place: Place, what: &str, text: &str, unit_ns: u64) -> Option<u64> {
-        match decimal::scaled(text.trim(), unit_ns) {
-            Ok(ns) => Some(ns),
+    /// A time as a decimal number of `unit`, exact to the nanosecond and at most a year.
+    pub(super) fn time(&mut self, place: Place, what: &str, text: &str, unit: Duration) -> Option<Duration> {
+        match decimal_time(text.trim(), unit) {
+            Ok(time) => Some(time),
             Err(expected) => {
                 self.error(place, format!("{what} is {:?}", shorten(text)), format!("expected {expected}"));
                 None
@@ -172,5 +174,56 @@ pub(super) fn shorten(text: &str) -> String {
     match text.char_indices().nth(40) {
         Some((at, _)) => format!("{}...", &text[..at]),
         None => text.to_string(),
+    }
+}
+
+/// A decimal number of units, at most a year.
+///
+/// # Errors
+/// What was expected, as a phrase.
+fn decimal_time(text: &str, unit: Duration) -> Result<Duration, &'static str> {
+    let number = text.strip_suffix('.').unwrap_or(text);
+    let scaled = match number.contains('_') {
+        true => Err(DecimalError::NoNumber),
+        false => quantity::scaled(number, unit.as_ns()),
+    };
+    match scaled.map(u64::try_from) {
+        Ok(Ok(ns)) if ns <= YEAR.as_ns() => Ok(Duration::from_ns(ns)),
+        Err(DecimalError::NoNumber) => Err("a number that is not negative, for example 2.5"),
+        Ok(_) | Err(DecimalError::NotWhole) => Err("whole nanoseconds, at most a year"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals_are_exact() {
+        assert_eq!(decimal_time("30.0", Duration::from_ms(1)), Ok(Duration::from_ms(30)));
+        assert_eq!(decimal_time("2.5", Duration::from_us(1)), Ok(Duration::from_ns(2_500)));
+        assert_eq!(decimal_time("0.000001", Duration::from_ms(1)), Ok(Duration::from_ns(1)));
+        assert_eq!(decimal_time("007", Duration::from_ns(1)), Ok(Duration::from_ns(7)));
+        assert_eq!(decimal_time("7.", Duration::from_ns(1)), Ok(Duration::from_ns(7)));
+    }
+
+    #[test]
+    fn what_is_no_time_is_refused() {
+        for bad in [
+            "",
+            ".",
+            ".5",
+            "-1",
+            "1e3",
+            "1_0",
+            "2,5",
+            "0.0000001",
+            "NaN",
+            "99999999999999999999",
+            "1.2.3",
+            "1..",
+        ] {
+            assert!(decimal_time(bad, Duration::from_ms(1)).is_err(), "{bad}");
+        }
     }
 }

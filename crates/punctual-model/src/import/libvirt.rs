@@ -4,6 +4,7 @@
 //! resources (memory, devices, ...) has no place in a host file and is passed over; what concerns processor
 //! time and is not carried over is noted.
 
+use punctual_sched::Duration;
 use roxmltree::Node;
 
 use super::draft::{Domain, Draft, Helpers, LinuxPriorities, Owner, UnitDraft};
@@ -52,7 +53,7 @@ pub(super) fn read(input: &mut Input) -> Draft {
         draft.pools[pool].processors = processors.clone();
         if policy == "credit" && members.iter().any(|m| m.quota_us.is_some()) {
             // Caps need it.
-            draft.pools[pool].options.push(("refill", "\"period\"".into()));
+            draft.pools[pool].options.push(("refill", "period".into()));
         }
         let priorities = members.iter().flat_map(|m| m.vcpus.iter().filter_map(|v| v.realtime));
         let priorities = LinuxPriorities::new(priorities);
@@ -85,7 +86,7 @@ fn machine(input: &mut Input, file: usize, root: Node<'_, '_>, draft: &mut Draft
         }
         if let Some((list, at)) = attribute(input, file, node, "cpuset") {
             let list = input.cpu_list(at, "`cpuset`", list)?;
-            draft.see(&list);
+            draft.include_processors(&list);
             anywhere = Some(list);
         }
     }
@@ -137,7 +138,7 @@ fn tuning(
             let vcpu = input.integer(vcpu_at, "`vcpu`", vcpu, 0, PROCESSORS_MAX as i64)? as usize;
             let (list, list_at) = required(input, file, node, "cpuset")?;
             let list = input.cpu_list(list_at, "`cpuset`", list)?;
-            draft.see(&list);
+            draft.include_processors(&list);
             match machine.vcpus.get_mut(vcpu) {
                 Some(thread) => thread.processors = Some(list),
                 None => input.note(at, format!("{}: there is no vCPU {vcpu} to pin", machine.name)),
@@ -147,7 +148,7 @@ fn tuning(
         "emulatorpin" | "iothreadpin" => {
             let (list, list_at) = required(input, file, node, "cpuset")?;
             let list = input.cpu_list(list_at, "`cpuset`", list)?;
-            draft.see(&list);
+            draft.include_processors(&list);
             let all = &mut machine.helpers.processors;
             if !all.is_empty() && *all != list {
                 let text = "one place holds for all helper threads: the processors of all of them";
@@ -283,8 +284,8 @@ fn units(
         input.note(machine.place, format!("{}: the cap is rounded up to a whole percentage", machine.name));
     }
     let unit = |thread: &Thread| UnitDraft {
-        budget_ns: budget_us.map(|us| us as u64 * 1_000),
-        period_ns: budget_us.map(|_| machine.period_us as u64 * 1_000),
+        budget: budget_us.map(|us| Duration::from_us(us as u64)),
+        period: budget_us.map(|_| Duration::from_us(machine.period_us as u64)),
         priority: thread.realtime.map(|priority| priorities.rank(priority)),
         weight: machine.shares.map(|shares| shares.min(65_535)),
         cap_percent,

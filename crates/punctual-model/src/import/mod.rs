@@ -6,16 +6,17 @@
 //! the place in the imported file that the value came from. `docs/export.md` says what becomes of what.
 
 mod carts;
-mod decimal;
 mod draft;
 mod input;
 mod libvirt;
 mod names;
 mod note;
 mod rt_app;
+mod write;
 mod xl;
 mod xml;
 
+use punctual_sched::Duration;
 use punctual_sched::registry::PolicyInfo;
 
 use crate::file::{Errors, Overrides, parse};
@@ -65,13 +66,13 @@ pub struct Settings<'a> {
     pub processors: Option<usize>,
     /// The policy of every pool instead of the one that fits the files.
     pub policy: Option<&'static PolicyInfo>,
-    /// Length of CARTS's unit of time, ns; its files do not name it.
-    pub carts_unit_ns: u64,
+    /// Length of CARTS's unit of time; its files do not name it.
+    pub carts_unit: Duration,
 }
 
 impl Default for Settings<'_> {
     fn default() -> Self {
-        Settings { name: "imported", processors: None, policy: None, carts_unit_ns: 1_000_000 }
+        Settings { name: "imported", processors: None, policy: None, carts_unit: Duration::from_ms(1) }
     }
 }
 
@@ -97,7 +98,7 @@ pub fn import(format: Format, files: &[(&str, &[u8])], settings: &Settings<'_>) 
             Format::Libvirt => libvirt::read(&mut input),
             Format::Xl => xl::read(&mut input),
             Format::RtApp => rt_app::read(&mut input),
-            Format::Carts => carts::read(&mut input, settings.carts_unit_ns),
+            Format::Carts => carts::read(&mut input, settings.carts_unit),
         },
         false => Draft::default(),
     };
@@ -122,7 +123,7 @@ fn finish(
         }
     }
     let notes = input.notes();
-    let written = draft.write(settings.name, &input.heading(format.name(), &notes));
+    let written = write::write(&draft, settings.name, &input.heading(format.name(), &notes));
     match parse(&written.text, "import.toml", &Overrides::default()) {
         Ok(host) => Ok(Imported { toml: written.text, host, notes }),
         Err(errors) => {

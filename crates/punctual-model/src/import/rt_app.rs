@@ -9,10 +9,13 @@ use jsonc_parser::ast::{Array, Object, ObjectProp, Value};
 use jsonc_parser::common::Ranged;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
+use punctual_sched::Duration;
+
 use super::draft::{Draft, LinuxPriorities, Task, UnitDraft, Work};
 use super::input::{Input, shorten};
 use crate::file::source::Place;
 use crate::file::{PROCESSORS_MAX, UNITS_MAX};
+use crate::host::Cost;
 
 /// Longest time and greatest count, far above anything sensible: no sum of them overflows.
 const NUMBER_MAX: i64 = 1 << 40;
@@ -161,8 +164,8 @@ fn workload(
     let mut default_policy = None;
     if let Some(global) = Reader::get(root, "global").and_then(|p| reader.object(&p.value, "global")) {
         let seconds = reader.number(global, "duration", -1).flatten();
-        let duration_ns = seconds.filter(|s| *s > 0).map(|s| (s as u64).saturating_mul(1_000_000_000));
-        draft.duration_ns = draft.duration_ns.max(duration_ns);
+        let duration = seconds.filter(|s| *s > 0).map(saturating_secs);
+        draft.duration = draft.duration.max(duration);
         default_policy = reader.word(global, "default_policy").flatten();
     }
     let Some(tasks) = Reader::get(root, "tasks") else {
@@ -175,6 +178,11 @@ fn workload(
             thread(reader, property, object, default_policy.as_ref(), draft, threads);
         }
     }
+}
+
+/// Seconds beyond the type are refused as too long by the host file's parser.
+fn saturating_secs(seconds: i64) -> Duration {
+    Duration::from_ns((seconds as u64).saturating_mul(1_000_000_000))
 }
 
 fn thread(
@@ -198,7 +206,7 @@ fn thread(
         Some(property) => Some(processors(reader, &property.value)?),
         None => None,
     };
-    draft.see(affinity.as_deref().unwrap_or_default());
+    draft.include_processors(affinity.as_deref().unwrap_or_default());
     let phases = phases(reader, name, object, class)?;
     let Some(work) = work(reader, name, place, &phases, delay_us) else {
         reader.input.note(place, format!("{name}: it never runs: left out"));
@@ -206,26 +214,17 @@ fn thread(
     };
     let mut unit = UnitDraft { affinity, ..UnitDraft::default() };
     if let Class::Deadline(runtime, period, deadline) = class {
-        unit.budget_ns = Some(runtime as u64 * 1_000);
-        unit.period_ns = Some(period as u64 * 1_000);
-        unit.deadline_ns = Some(deadline as u64 * 1_000).filter(|_| !matches!(work, Work::Hog { .. }));
+        unit.budget = Some(Duration::from_us(runtime as u64));
+        unit.period = Some(Duration::from_us(period as u64));
+        let deadline = Duration::from_us(deadline as u64);
+        unit.deadline = Some(deadline).filter(|_| !matches!(work, Work::Hog { .. }));
     }
     for n in 0..instances {
         let name = if instances == 1 { name.to_string() } else { format!("{name}-{n}") };
-        let task = Task { name, work: again(&work), unit: unit.clone(), place };
+        let task = Task { name, work, unit: unit.clone(), place };
         threads.push(Thread { task, class });
     }
     Some(())
-}
-
-fn again(work: &Work) -> Work {
-    match *work {
-        Work::Hog { start_ns } => Work::Hog { start_ns },
-        Work::Periodic { period_ns, offset_ns, cost_ns } => Work::Periodic { period_ns, offset_ns, cost_ns },
-        Work::Sporadic { separation_ns, offset_ns, cost_ns } => {
-            Work::Sporadic { separation_ns, offset_ns, cost_ns }
-        }
-    }
 }
 
 fn class(reader: &mut Reader<'_>, object: &Object<'_>, default: Option<&(String, Place)>) -> Option<Class> {
@@ -357,12 +356,12 @@ fn known(key: &str) -> bool {
 
 /// What the phases amount to as a task; `None`: nothing.
 fn work(reader: &mut Reader<'_>, name: &str, place: Place, phases: &[Phase], delay_us: i64) -> Option<Work> {
-    let ns = |us: i64| us as u64 * 1_000;
-    let offset_ns = ns(delay_us);
+    let time = |us: i64| Duration::from_us(us as u64);
+    let offset = time(delay_us);
     let running: Vec<&Phase> = phases.iter().filter(|p| p.loops > 0 && p.run > 0).collect();
     let first = *running.first()?;
     if phases.iter().all(|p| p.sleep == 0 && p.timer == 0) {
-        return Some(Work::Hog { start_ns: offset_ns });
+        return Some(Work::Hog { start: offset });
     }
     let active: Vec<&Phase> = phases.iter().filter(|p| p.loops > 0).collect();
     if active.iter().all(|p| p.timer > 0 && p.timer == first.timer) {
@@ -377,11 +376,8 @@ fn work(reader: &mut Reader<'_>, name: &str, place: Place, phases: &[Phase], del
                 .input
                 .note(place, format!("{name}: sleep between two expiries of its timer is not carried over"));
         }
-        return Some(Work::Periodic {
-            period_ns: ns(first.timer),
-            offset_ns,
-            cost_ns: (ns(least), ns(most)),
-        });
+        let cost = Cost { min: time(least), max: time(most) };
+        return Some(Work::Periodic { period: time(first.timer), offset, cost });
     }
     // A sleep begins when the run has ended: the distance of two releases is at least their sum.
     let length =
@@ -391,8 +387,9 @@ fn work(reader: &mut Reader<'_>, name: &str, place: Place, phases: &[Phase], del
     if active.len() > 1 || first.loops > 1 {
         reader.input.note(place, format!("{name}: its phases become one job for all of them"));
     }
-    let bounded = |us: i128| ns(us.min(i128::from(NUMBER_MAX)) as i64);
-    Some(Work::Sporadic { separation_ns: bounded(cycle), offset_ns, cost_ns: (bounded(cost), bounded(cost)) })
+    let bounded = |us: i128| time(us.min(i128::from(NUMBER_MAX)) as i64);
+    let cost = Cost { min: bounded(cost), max: bounded(cost) };
+    Some(Work::Sporadic { separation: bounded(cycle), offset, cost })
 }
 
 /// One pool under the policy that comes nearest to the threads' classes.

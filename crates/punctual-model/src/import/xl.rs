@@ -6,10 +6,14 @@
 
 use std::collections::BTreeMap;
 
+use punctual_sched::Duration;
+use toml_edit::Value;
+
 use super::draft::{Domain, Draft, Helpers, Owner, UnitDraft};
 use super::input::{Input, shorten};
 use crate::file::PROCESSORS_MAX;
 use crate::file::source::Place;
+use crate::file::writer::time;
 
 /// The pool that always exists.
 const FIRST_POOL: &str = "Pool-0";
@@ -41,7 +45,7 @@ struct Pool {
     place: Place,
     processors: Option<Vec<usize>>,
     policy: Option<&'static str>,
-    options: Vec<(&'static str, String)>,
+    options: Vec<(&'static str, Value)>,
 }
 
 /// What is known of a domain.
@@ -50,15 +54,23 @@ struct Machine {
     place: Place,
     pool: Option<String>,
     vcpus: BTreeMap<usize, Vcpu>,
-    /// Period and budget in ns, extratime.
-    rtds: Option<(u64, u64, bool)>,
+    /// For all of its vCPUs.
+    rtds: Option<RtdsParams>,
     weight: Option<u32>,
     cap_percent: Option<u32>,
 }
 
+/// What `xl sched-rtds` prints of a vCPU or domain.
+#[derive(Clone, Copy)]
+struct RtdsParams {
+    period: Duration,
+    budget: Duration,
+    extratime: bool,
+}
+
 #[derive(Default)]
 struct Vcpu {
-    rtds: Option<(u64, u64, bool)>,
+    rtds: Option<RtdsParams>,
     /// `None`: everywhere.
     hard: Option<Vec<usize>>,
 }
@@ -172,14 +184,14 @@ fn option_time(
     place: Place,
     key: &'static str,
     value: &str,
-) -> Option<(&'static str, String)> {
-    let (number, unit_ns) = match (value.strip_suffix("ms"), value.strip_suffix("us")) {
-        (Some(number), _) => (number, 1_000_000),
-        (_, Some(number)) => (number, 1_000),
-        _ => ("", 1),
+) -> Option<(&'static str, Value)> {
+    let (number, unit) = match (value.strip_suffix("ms"), value.strip_suffix("us")) {
+        (Some(number), _) => (number, Duration::from_ms(1)),
+        (_, Some(number)) => (number, Duration::from_us(1)),
+        _ => ("", Duration::from_ns(1)),
     };
-    let ns = input.time_ns(place, &format!("`{key}`"), number, unit_ns)?;
-    Some((key, format!("\"{}\"", punctual_sched::Duration::from_ns(ns))))
+    let duration = input.time(place, &format!("`{key}`"), number, unit)?;
+    Some((key, time(duration)))
 }
 
 /// The last `N` words of a line, and the name before them.
@@ -205,7 +217,7 @@ fn row(
     let read = match table {
         Table::PoolProcessors => columns(line).map(|(name, [list])| {
             let list = input.cpu_list(place, "the list of processors", list)?;
-            draft.see(&list);
+            draft.include_processors(&list);
             printed.pool(name, place).processors = Some(list);
             Some(())
         }),
@@ -245,7 +257,7 @@ fn row(
                 "all" => None,
                 list => Some(input.cpu_list(place, "the hard affinity", list)?),
             };
-            draft.see(hard.as_deref().unwrap_or_default());
+            draft.include_processors(hard.as_deref().unwrap_or_default());
             printed.machine(name, place).vcpus.entry(vcpu).or_default().hard = hard;
             Some(())
         }),
@@ -268,23 +280,18 @@ fn scheduler_policy(input: &mut Input, place: Place, pool: &str, scheduler: &str
     }
 }
 
-fn rtds(
-    input: &mut Input,
-    place: Place,
-    period: &str,
-    budget: &str,
-    extratime: &str,
-) -> Option<(u64, u64, bool)> {
-    let period = input.time_ns(place, "the period", period, 1_000)?;
-    let budget = input.time_ns(place, "the budget", budget, 1_000)?;
-    match extratime {
-        "yes" => Some((period, budget, true)),
-        "no" => Some((period, budget, false)),
+fn rtds(input: &mut Input, place: Place, period: &str, budget: &str, extratime: &str) -> Option<RtdsParams> {
+    let period = input.time(place, "the period", period, Duration::from_us(1))?;
+    let budget = input.time(place, "the budget", budget, Duration::from_us(1))?;
+    let extratime = match extratime {
+        "yes" => true,
+        "no" => false,
         other => {
             input.error(place, format!("extratime is {:?}", shorten(other)), "expected yes or no");
-            None
+            return None;
         }
-    }
+    };
+    Some(RtdsParams { period, budget, extratime })
 }
 
 /// The draft of everything that was printed.
@@ -311,7 +318,7 @@ fn assemble(input: &mut Input, mut printed: Printed, mut draft: Draft) -> Draft 
         draft.pools[ix].options = pool.options.clone();
         if found == "credit" {
             // Xen's accounting; without it there are no caps.
-            draft.pools[ix].options.push(("refill", "\"period\"".into()));
+            draft.pools[ix].options.push(("refill", "period".into()));
         }
         draft.pools[ix].processors = pool.processors.clone().unwrap_or_default();
         if pool.processors.is_none() && printed.pools.len() > 1 {
@@ -357,9 +364,9 @@ fn units(input: &mut Input, name: &str, machine: &Machine, pool: &[usize]) -> Ve
             list.iter().copied().filter(|n| pool.is_empty() || pool.contains(n)).collect()
         };
         UnitDraft {
-            period_ns: rtds.map(|(period, _, _)| period),
-            budget_ns: rtds.map(|(_, budget, _)| budget),
-            extratime: rtds.map(|(_, _, extratime)| extratime),
+            period: rtds.map(|rtds| rtds.period),
+            budget: rtds.map(|rtds| rtds.budget),
+            extratime: rtds.map(|rtds| rtds.extratime),
             weight: machine.weight,
             cap_percent,
             // Xen lets a vCPU have processors of other pools in its affinity; they do not count.

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use indicatif::{ProgressBar, ProgressStyle};
 use punctual_live::calibrate::{self, Calibration, Id, Options, STEPS};
 use punctual_model::file::Overrides;
+use punctual_model::file::edit::with_overheads;
 use punctual_report::format::{fmt_count, fmt_duration};
 use punctual_report::table::{self, WIDTH};
 use punctual_sched::Duration;
 use serde::Serialize;
-use toml_edit::{DocumentMut, InlineTable, Item, Table};
 
 use super::error::Error;
 use super::input::HostFile;
@@ -169,7 +169,7 @@ fn described(id: Id, text: &str) -> String {
 struct HostToEdit {
     path: PathBuf,
     name: String,
-    document: DocumentMut,
+    text: String,
 }
 
 impl HostToEdit {
@@ -180,98 +180,19 @@ impl HostToEdit {
         }
         let file = HostFile::read(path)?;
         file.host(&Overrides::default())?;
-        // A valid host file is valid TOML in UTF-8.
-        let text = std::fs::read_to_string(path);
-        let document = text
-            .map_err(|e| e.to_string())
-            .and_then(|t| t.parse().map_err(|e: toml_edit::TomlError| e.to_string()));
-        match document {
-            Ok(document) => Ok(HostToEdit { path: path.into(), name: file.name, document }),
+        match std::fs::read_to_string(path) {
+            Ok(text) => Ok(HostToEdit { path: path.into(), name: file.name, text }),
             Err(error) => Err(Error::Usage(format!("cannot edit {}: {error}", file.name))),
         }
     }
 
     /// Puts the values in and writes the file.
-    fn write(mut self, overheads: &[(&'static str, Duration)]) -> Result<(), Error> {
-        set_overheads(&mut self.document, overheads)
+    fn write(self, overheads: &[(&'static str, Duration)]) -> Result<(), Error> {
+        let text = with_overheads(&self.text, overheads)
             .ok_or_else(|| Error::Usage(format!("cannot edit {}: [machine] is no table", self.name)))?;
-        let text = self.document.to_string();
         punctual_model::file::parse(&text, &self.name, &Overrides::default())?;
         let mut out = OutFile::create(&self.path)?;
         out.write_all(text.as_bytes()).map_err(Error::usage)?;
         out.finish()
-    }
-}
-
-/// Puts values into `[machine.overheads]`; comments and order stay. `None` when `machine` is no table.
-fn set_overheads(document: &mut DocumentMut, overheads: &[(&'static str, Duration)]) -> Option<()> {
-    let machine = document.entry("machine").or_insert_with(toml_edit::table);
-    // A table in braces cannot have a table with a header of its own in it.
-    let new = match machine.is_inline_table() {
-        true => Item::Value(InlineTable::new().into()),
-        false => Item::Table(Table::new()),
-    };
-    let costs = machine.as_table_like_mut()?.entry("overheads").or_insert(new).as_table_like_mut()?;
-    for (key, time) in overheads {
-        let value = toml_edit::value(time.to_string());
-        match costs.get_mut(key).and_then(Item::as_value_mut) {
-            Some(old) => {
-                // The comment behind a value is part of its decoration.
-                let decor = old.decor().clone();
-                if let Item::Value(new) = value {
-                    *old = new;
-                }
-                *old.decor_mut() = decor;
-            }
-            None => {
-                costs.insert(key, value);
-            }
-        }
-    }
-    Some(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn edited(text: &str) -> String {
-        let mut document: DocumentMut = text.parse().expect("TOML");
-        let costs = [("decision", Duration::from_ns(850)), ("context_switch", Duration::from_us(3))];
-        set_overheads(&mut document, &costs).expect("a table");
-        document.to_string()
-    }
-
-    #[test]
-    fn overheads_are_replaced_and_comments_stay() {
-        let text = "# the machine\n[machine]\nprocessors = 2 # two\n\n# measured\n[machine.overheads]\n\
-                    context_switch = \"1us\" # old\nmigration = \"5us\"\n\n[pool.p]\n";
-        let expected = "# the machine\n[machine]\nprocessors = 2 # two\n\n# \
-                        measured\n[machine.overheads]\ncontext_switch = \"3us\" # old\nmigration = \
-                        \"5us\"\ndecision = \"850ns\"\n\n[pool.p]\n";
-        assert_eq!(edited(text), expected);
-    }
-
-    #[test]
-    fn overheads_are_added_where_there_are_none() {
-        let added = edited("[machine]\nprocessors = 2\n\n[pool.p]\npolicy = \"rtds\"\n");
-        let costs = "[machine.overheads]\ndecision = \"850ns\"\ncontext_switch = \"3us\"\n";
-        assert!(added.contains(costs), "{added}");
-        assert!(added.starts_with("[machine]\nprocessors = 2\n"), "{added}");
-    }
-
-    #[test]
-    fn tables_in_one_line_stay_in_one_line() {
-        let inline = edited("machine = { processors = 2, overheads = { decision = \"1us\" } }\n");
-        assert_eq!(
-            inline,
-            "machine = { processors = 2, overheads = { decision = \"850ns\" , context_switch = \"3us\" } }\n"
-        );
-        let dotted = edited("machine.processors = 2\nmachine.overheads.decision = \"1us\"\n");
-        assert!(dotted.contains("machine.overheads.decision = \"850ns\"\n"), "{dotted}");
-        for text in [inline, dotted, edited("machine = { processors = 2 }\n")] {
-            let document: DocumentMut = text.parse().expect("TOML still");
-            assert_eq!(document["machine"]["overheads"]["context_switch"].as_str(), Some("3us"), "{text}");
-        }
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use punctual_model::import::{Format, Settings, import};
-use punctual_sched::registry;
+use punctual_sched::{Duration, registry};
 
 use super::error::Error;
 use super::exit;
@@ -80,10 +80,10 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         name: &name(args),
         processors: args.processors.map(usize::from),
         policy,
-        carts_unit_ns: match args.unit {
-            UnitName::Us => 1_000,
-            UnitName::Ms => 1_000_000,
-            UnitName::S => 1_000_000_000,
+        carts_unit: match args.unit {
+            UnitName::Us => Duration::from_us(1),
+            UnitName::Ms => Duration::from_ms(1),
+            UnitName::S => Duration::from_secs(1),
         },
     };
     let format = match args.from {

@@ -13,7 +13,6 @@ pub mod exit;
 mod export;
 mod grid;
 mod guardian;
-mod host_edit;
 mod import;
 mod input;
 mod interrupt;

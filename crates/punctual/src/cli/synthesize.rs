@@ -12,6 +12,7 @@ use punctual_analysis::synthesize::{
     Chosen, Failure as Unmet, Options, Periods, Placement, Stage, Synthesis, synthesize,
 };
 use punctual_model::Host;
+use punctual_model::file::edit::{with_budgets, with_params};
 use punctual_model::file::{self, Overrides};
 use punctual_report::format::{fmt_duration, fmt_share};
 use punctual_report::table;
@@ -20,7 +21,6 @@ use serde::Serialize;
 
 use super::check::wrapped;
 use super::error::Error;
-use super::host_edit::{edited, filled};
 use super::input::{Changes, HostFile};
 use super::output::{OutFile, Ui};
 use super::{exit, interrupt};
@@ -196,7 +196,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     };
     let growth = sensitivity(&synthesis.host, &mut watch).ok_or(Error::Interrupted)?;
     bar.finish_and_clear();
-    let file = edited(&text, &source.name, &host, &synthesis.host);
+    let file = with_params(&text, &source.name, &host, &synthesis.host);
     // What was written is what was analysed.
     let again = file::parse(&file, &source.name, &Overrides::default())?;
     if again != synthesis.host {
@@ -233,7 +233,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
 fn host_of(args: &Args, source: &HostFile) -> Result<(String, Host), Error> {
     let overrides = args.changes.overrides(args.policy.clone());
     let text = source.text();
-    if let Some(text) = filled(&text, args.periods == PeriodChoice::Free)
+    if let Some(text) = with_budgets(&text, args.periods == PeriodChoice::Free)
         && let Ok(host) = file::parse(&text, &source.name, &overrides)
     {
         return Ok((text, host));

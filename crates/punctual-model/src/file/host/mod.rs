@@ -9,4 +9,4 @@ mod pool;
 pub(super) mod read;
 mod task;
 mod unit;
-pub(super) mod write;
+pub(crate) mod write;

@@ -1,169 +1,176 @@
 //! A [`Host`] as a host file.
 
-use punctual_sched::{CpuSet, UnitParams};
+use punctual_sched::{CpuSet, Duration, UnitParams};
+use toml_edit::{DocumentMut, Table, Value};
 
 use super::task::derived_params;
-use crate::file::live::write::live;
+use crate::file::live::write::live_tables;
 use crate::file::network::write as network;
-use crate::file::writer::{Writer, numbers, options, quoted};
-use crate::host::{Arrival, Cost, Host, Parent, Pool, Task, Work};
+use crate::file::writer::{Keys, inline, named, number, numbered, numbers, options, table, time};
+use crate::host::{Arrival, Cost, Domain, Host, Overheads, Parent, PolicyChoice, Pool, Task, Work};
 use crate::index::{DomainIx, PoolIx};
 
 /// Writes `host` as a host file with everything spelled out, generated tasks included. Parsing it gives the
 /// same host again, provided `host` came out of the parser.
 pub fn to_toml(host: &Host) -> String {
-    let mut out = Writer::default();
-    out.key("name", quoted(&host.name));
-    out.key("seed", host.seed);
-    out.key("duration", quoted(host.duration));
-    out.table("machine");
-    out.key("processors", host.processors);
-    out.table("machine.overheads");
-    let costs = host.overheads;
-    out.key("decision", quoted(costs.decision));
-    out.key("context_switch", quoted(costs.context_switch));
-    out.key("migration", quoted(costs.migration));
-    out.key("lock", quoted(costs.lock));
-    for (i, pool) in host.pools.iter().enumerate() {
-        out.table(&format!("pool.{}", pool.name));
-        out.key("processors", numbers(pool.processors.iter().copied()));
-        out.key("policy", quoted(pool.policy.info.name));
-        if pool.policy.options.iter().next().is_some() {
-            out.key(pool.policy.info.name, format!("{{ {} }}", options(&pool.policy.options)));
-        }
-        tasks(&mut out, host, Parent::Pool(PoolIx(i)), &format!("pool.{}", pool.name));
-    }
-    for i in 0..host.domains.len() {
-        domain(&mut out, host, DomainIx(i));
-    }
-    for one in &host.networks {
-        network::network(&mut out, host, one);
-    }
-    for flow in &host.flows {
-        network::flow(&mut out, host, flow);
-    }
-    for chain in &host.chains {
-        network::chain(&mut out, host, chain);
-    }
-    out.text
+    document(host).to_string()
 }
 
-fn domain(out: &mut Writer, host: &Host, ix: DomainIx) {
-    let domain = &host.domains[ix.0];
-    let path = format!("domain.{}", domain.name);
-    out.table(&path);
-    match domain.parent {
-        Parent::Pool(pool) => out.key("pool", quoted(&host.pools[pool.0].name)),
-        Parent::Domain(outer) => out.key("in", quoted(&host.domains[outer.0].name)),
+/// What [`to_toml`] prints.
+pub(crate) fn document(host: &Host) -> DocumentMut {
+    let mut root = table(vec![
+        ("name", host.name.as_str().into()),
+        ("seed", number(host.seed)),
+        ("duration", time(host.duration)),
+    ]);
+    let mut machine = table(vec![("processors", number(host.processors))]);
+    machine.insert("overheads", table(overheads(&host.overheads)).into());
+    root.insert("machine", machine.into());
+    let pools = host.pools.iter().enumerate().map(|(i, one)| (one.name.clone(), pool(host, PoolIx(i), one)));
+    root.insert("pool", named(pools));
+    let domains =
+        host.domains.iter().enumerate().map(|(i, one)| (one.name.clone(), domain(host, DomainIx(i), one)));
+    root.insert("domain", named(domains));
+    let networks = host.networks.iter().map(|one| (one.name.clone(), network::network(host, one)));
+    root.insert("network", named(networks));
+    let flows = host.flows.iter().map(|one| (one.name.clone(), network::flow(host, one)));
+    root.insert("flow", named(flows));
+    let chains = host.chains.iter().map(|one| (one.name.clone(), network::chain(host, one)));
+    root.insert("chain", named(chains));
+    root.into()
+}
+
+fn overheads(costs: &Overheads) -> Keys {
+    vec![
+        ("decision", time(costs.decision)),
+        ("context_switch", time(costs.context_switch)),
+        ("migration", time(costs.migration)),
+        ("lock", time(costs.lock)),
+    ]
+}
+
+fn pool(host: &Host, ix: PoolIx, pool: &Pool) -> Table {
+    let mut keys = vec![
+        ("processors", numbers(pool.processors.iter().copied())),
+        ("policy", pool.policy.info.name.into()),
+    ];
+    let given = options(&pool.policy.options);
+    if !given.is_empty() {
+        keys.push((pool.policy.info.name, inline(given)));
     }
-    out.key("vcpus", domain.vcpus.len());
-    let guest = match options(&domain.guest.options) {
-        none if none.is_empty() => quoted(domain.guest.info.name),
-        some => format!("{{ policy = {}, {some} }}", quoted(domain.guest.info.name)),
+    let mut table = table(keys);
+    table.insert("task", named(tasks(host, Parent::Pool(ix))));
+    table
+}
+
+fn domain(host: &Host, ix: DomainIx, domain: &Domain) -> Table {
+    let parent = match domain.parent {
+        Parent::Pool(pool) => ("pool", host.pools[pool.0].name.as_str().into()),
+        Parent::Domain(outer) => ("in", host.domains[outer.0].name.as_str().into()),
     };
-    out.key("guest", guest);
+    let mut table =
+        table(vec![parent, ("vcpus", number(domain.vcpus.len())), ("guest", guest(&domain.guest))]);
     let vcpus = &host.vcpus[domain.vcpus.clone()];
-    let common = vcpus.first().filter(|first| vcpus.iter().all(|v| v.params == first.params));
-    for (key, value) in common.map(|v| params(host, domain.parent, &v.params)).unwrap_or_default() {
-        out.key(key, value);
-    }
-    if common.is_none() {
-        for (n, vcpu) in vcpus.iter().enumerate() {
-            let given = params(host, domain.parent, &vcpu.params);
-            let given: Vec<String> =
-                given.into_iter().map(|(key, value)| format!("{key} = {value}")).collect();
-            out.key(&format!("vcpu.{n}"), format!("{{ {} }}", given.join(", ")));
+    let params = |vcpu: &crate::host::Vcpu| unit_params(host, domain.parent, &vcpu.params);
+    match vcpus.first().filter(|first| vcpus.iter().all(|v| v.params == first.params)) {
+        Some(common) => table.extend(params(common)),
+        None => {
+            table.insert("vcpu", numbered(vcpus.iter().map(params)));
         }
     }
-    live(out, &domain.live, &path);
-    tasks(out, host, Parent::Domain(ix), &path);
+    for (key, inner) in live_tables(&domain.live) {
+        table.insert(key, inner.into());
+    }
+    table.insert("task", named(tasks(host, Parent::Domain(ix))));
+    table
 }
 
-/// The parameters that are set, as key and value.
-fn params(host: &Host, parent: Parent, params: &UnitParams) -> Vec<(&'static str, String)> {
-    let mut given = server(params, &UnitParams::default());
-    given.extend(params.priority.map(|n| ("priority", n.to_string())));
-    given.extend(params.affinity.as_ref().map(|set| ("affinity", affinity(host, parent, set))));
-    given
+/// A policy's name, or a table of it and its options.
+fn guest(policy: &PolicyChoice) -> Value {
+    let given = options(&policy.options);
+    if given.is_empty() {
+        return policy.info.name.into();
+    }
+    let name = ("policy", policy.info.name.into());
+    inline([name].into_iter().chain(given).collect())
+}
+
+/// The parameters of a unit that are set. Affinity is in the file's numbering of the processors of `parent`.
+pub(crate) fn unit_params(host: &Host, parent: Parent, params: &UnitParams) -> Keys {
+    let mut keys = server(params, &UnitParams::default());
+    keys.extend(priority_and_affinity(host, parent, params));
+    keys
 }
 
 /// The parameters of a `server` that differ from `default`.
-fn server(params: &UnitParams, default: &UnitParams) -> Vec<(&'static str, String)> {
-    let duration =
-        |key, value: Option<_>, default| value.filter(|_| value != default).map(|d| (key, quoted(d)));
+fn server(params: &UnitParams, default: &UnitParams) -> Keys {
+    let different = |key, given: Option<Duration>, default| {
+        given.filter(|_| given != default).map(|given| (key, time(given)))
+    };
     let given = [
-        duration("budget", params.budget, default.budget),
-        duration("period", params.period, default.period),
-        duration("deadline", params.deadline, default.deadline),
-        params.weight.map(|n| ("weight", n.to_string())),
-        params.cap_percent.map(|n| ("cap_percent", n.to_string())),
-        params.extratime.map(|flag| ("extratime", flag.to_string())),
+        different("budget", params.budget, default.budget),
+        different("period", params.period, default.period),
+        different("deadline", params.deadline, default.deadline),
+        params.weight.map(|weight| ("weight", number(weight))),
+        params.cap_percent.map(|cap| ("cap_percent", number(cap))),
+        params.extratime.map(|flag| ("extratime", flag.into())),
     ];
     given.into_iter().flatten().collect()
 }
 
-/// In the file's numbering.
-fn affinity(host: &Host, parent: Parent, set: &CpuSet) -> String {
+fn priority_and_affinity(host: &Host, parent: Parent, params: &UnitParams) -> Keys {
+    let priority = params.priority.map(|priority| ("priority", number(priority)));
+    let affinity = params.affinity.as_ref().map(|set| ("affinity", affinity(host, parent, set)));
+    [priority, affinity].into_iter().flatten().collect()
+}
+
+fn affinity(host: &Host, parent: Parent, set: &CpuSet) -> Value {
     match parent {
         Parent::Pool(pool) => {
-            let Pool { processors, .. } = &host.pools[pool.0];
+            let processors = &host.pools[pool.0].processors;
             numbers(set.iter().map(|cpu| processors[cpu.index()]))
         }
         Parent::Domain(_) => numbers(set.iter().map(|cpu| cpu.index())),
     }
 }
 
-fn tasks(out: &mut Writer, host: &Host, parent: Parent, path: &str) {
-    for (_, task) in host.tasks_of(parent) {
-        out.table(&format!("{path}.task.{}", task.name));
-        work(out, task);
-        let given = server(&task.params, &derived_params(&task.work));
-        if !given.is_empty() {
-            let given: Vec<String> =
-                given.into_iter().map(|(key, value)| format!("{key} = {value}")).collect();
-            out.key("server", format!("{{ {} }}", given.join(", ")));
-        }
-        if let Some(priority) = task.params.priority {
-            out.key("priority", priority);
-        }
-        if let Some(set) = &task.params.affinity {
-            out.key("affinity", affinity(host, parent, set));
-        }
-    }
+fn tasks(host: &Host, parent: Parent) -> impl Iterator<Item = (String, Table)> {
+    host.tasks_of(parent).map(move |(_, one)| (one.name.clone(), table(task(host, parent, one))))
 }
 
-fn work(out: &mut Writer, task: &Task) {
-    let (arrival, cost, deadline) = match task.work {
-        Work::Hog { start } => {
-            out.key("hog", true);
-            return out.key("start", quoted(start));
-        }
+fn task(host: &Host, parent: Parent, task: &Task) -> Keys {
+    let mut keys = work(&task.work);
+    let server = server(&task.params, &derived_params(&task.work));
+    if !server.is_empty() {
+        keys.push(("server", inline(server)));
+    }
+    keys.extend(priority_and_affinity(host, parent, &task.params));
+    keys
+}
+
+fn work(work: &Work) -> Keys {
+    match *work {
+        Work::Hog { start } => vec![("hog", true.into()), ("start", time(start))],
         Work::Served { cost, deadline } => {
-            out.key("on_packet", true);
-            write_cost(out, cost);
-            return out.key("deadline", quoted(deadline));
+            vec![("on_packet", true.into()), ("cost", cost_value(cost)), ("deadline", time(deadline))]
         }
-        Work::Jobs { arrival, cost, deadline } => (arrival, cost, deadline),
-    };
-    let offset = match arrival {
-        Arrival::Periodic { period, offset } => {
-            out.key("period", quoted(period));
-            offset
+        Work::Jobs { arrival, cost, deadline } => {
+            let (mut keys, offset) = match arrival {
+                Arrival::Periodic { period, offset } => (vec![("period", time(period))], offset),
+                Arrival::Sporadic { separation, slack_mean, offset } => {
+                    (vec![("separation", time(separation)), ("slack_mean", time(slack_mean))], offset)
+                }
+            };
+            keys.extend([("cost", cost_value(cost)), ("deadline", time(deadline)), ("offset", time(offset))]);
+            keys
         }
-        Arrival::Sporadic { separation, slack_mean, offset } => {
-            out.key("separation", quoted(separation));
-            out.key("slack_mean", quoted(slack_mean));
-            offset
-        }
-    };
-    write_cost(out, cost);
-    out.key("deadline", quoted(deadline));
-    out.key("offset", quoted(offset));
+    }
 }
 
-fn write_cost(out: &mut Writer, cost: Cost) {
-    match cost.min == cost.max {
-        true => out.key("cost", quoted(cost.max)),
-        false => out.key("cost", format!("{{ min = {}, max = {} }}", quoted(cost.min), quoted(cost.max))),
+/// One duration, or a table of `min` and `max`.
+pub(crate) fn cost_value(cost: Cost) -> Value {
+    if cost.min == cost.max {
+        return time(cost.max);
     }
+    inline(vec![("min", time(cost.min)), ("max", time(cost.max))])
 }

@@ -1,104 +1,89 @@
-//! What a domain is on a real host, as keys of a host file.
+//! What a domain is on a real host, as tables of a host file.
 
 use std::path::Path;
 
-use crate::file::writer::{Writer, numbers, quoted};
+use toml_edit::{InlineTable, Table, Value};
+
+use crate::file::writer::{Keys, number, numbers, table, texts};
 use crate::live::{Accel, Attach, Backend, HelperPolicy, Helpers, Live, Process, Program, Vm, VmNetwork};
 
-/// Writes the tables of the domain at `path`. A table header even for `Process::default()`: that it is there
-/// says that the domain is a process.
-pub(crate) fn live(out: &mut Writer, live: &Live, path: &str) {
-    match &live.backend {
-        Backend::Default => {}
-        Backend::Vm(own) => {
-            out.table(&format!("{path}.vm"));
-            vm(out, own);
-        }
-        Backend::Process(own) => {
-            out.table(&format!("{path}.process"));
-            process(out, own);
-        }
-        Backend::Attach(to) => {
-            out.table(&format!("{path}.attach"));
-            attach(out, to);
-        }
-    }
+/// The tables of a domain that only live runs read. There is a table even for `Process::default()`: it says
+/// that the domain is a process.
+pub(crate) fn live_tables(live: &Live) -> Vec<(&'static str, Table)> {
+    let mut tables = match &live.backend {
+        Backend::Default => Vec::new(),
+        Backend::Vm(own) => vec![("vm", table(vm(own)))],
+        Backend::Process(own) => vec![("process", table(process(own)))],
+        Backend::Attach(to) => vec![("attach", table(vec![attach(to)]))],
+    };
     if live.helpers != Helpers::default() {
-        out.table(&format!("{path}.helpers"));
-        helpers(out, &live.helpers);
+        tables.push(("helpers", table(helpers(&live.helpers))));
     }
+    tables
 }
 
-fn vm(out: &mut Writer, vm: &Vm) {
-    file(out, "kernel", vm.kernel.as_deref());
-    file(out, "initrd", vm.initrd.as_deref());
-    out.key("memory_mib", vm.memory_mib);
-    out.key("disk", texts(vm.disks.iter().map(|path| path.display().to_string())));
+fn vm(vm: &Vm) -> Keys {
     let network = match &vm.network {
         VmNetwork::None => "none".to_string(),
         VmNetwork::User => "user".to_string(),
         VmNetwork::Tap(name) => format!("tap:{name}"),
     };
-    out.key("network", quoted(network));
     let accel = match vm.accel {
         Accel::Auto => "auto",
         Accel::Kvm => "kvm",
         Accel::Tcg => "tcg",
     };
-    out.key("accel", quoted(accel));
-    out.key("arguments", texts(vm.arguments.iter().cloned()));
-    if let Some(append) = &vm.append {
-        out.key("append", quoted(append));
-    }
+    let mut keys = Keys::new();
+    keys.extend(vm.kernel.as_deref().map(|kernel| ("kernel", path(kernel))));
+    keys.extend(vm.initrd.as_deref().map(|initrd| ("initrd", path(initrd))));
+    keys.extend([
+        ("memory_mib", number(vm.memory_mib)),
+        ("disk", texts(vm.disks.iter().map(|disk| disk.display().to_string()))),
+        ("network", network.into()),
+        ("accel", accel.into()),
+        ("arguments", texts(&vm.arguments)),
+    ]);
+    keys.extend(vm.append.as_ref().map(|append| ("append", append.into())));
+    keys
 }
 
-fn process(out: &mut Writer, process: &Process) {
+fn process(process: &Process) -> Keys {
+    let mut keys = Keys::new();
     if let Program::Command { program, arguments } = &process.program {
-        out.key("command", texts([program].into_iter().chain(arguments).cloned()));
+        keys.push(("command", texts([program].into_iter().chain(arguments))));
     }
-    let variables =
-        process.environment.iter().map(|(key, value)| format!("{} = {}", quoted(key), quoted(value)));
-    let variables: Vec<String> = variables.collect();
-    if !variables.is_empty() {
-        out.key("environment", format!("{{ {} }}", variables.join(", ")));
+    if !process.environment.is_empty() {
+        let variables: InlineTable = process.environment.iter().map(|(name, value)| (name, value)).collect();
+        keys.push(("environment", variables.into()));
     }
-    file(out, "directory", process.directory.as_deref());
+    keys.extend(process.directory.as_deref().map(|directory| ("directory", path(directory))));
+    keys
 }
 
-fn attach(out: &mut Writer, attach: &Attach) {
+fn attach(attach: &Attach) -> (&'static str, Value) {
     match attach {
-        Attach::Qmp(path) => file(out, "qmp", Some(path)),
-        Attach::Libvirt(name) => out.key("libvirt", quoted(name)),
-        Attach::Process(pid) => out.key("process", pid),
-        Attach::Firecracker(pid) => out.key("firecracker", pid),
-        Attach::CloudHypervisor(pid) => out.key("cloud_hypervisor", pid),
-        Attach::Threads(ids) => out.key("threads", numbers(ids.iter().map(|id| *id as usize))),
+        Attach::Qmp(socket) => ("qmp", path(socket)),
+        Attach::Libvirt(name) => ("libvirt", name.into()),
+        Attach::Process(pid) => ("process", number(*pid)),
+        Attach::Firecracker(pid) => ("firecracker", number(*pid)),
+        Attach::CloudHypervisor(pid) => ("cloud_hypervisor", number(*pid)),
+        Attach::Threads(ids) => ("threads", numbers(ids.iter().map(|id| *id as usize))),
     }
 }
 
-fn helpers(out: &mut Writer, helpers: &Helpers) {
-    if let Some(processors) = &helpers.processors {
-        out.key("processors", numbers(processors.iter().copied()));
-    }
+fn helpers(helpers: &Helpers) -> Keys {
+    let mut keys = Keys::new();
+    keys.extend(helpers.processors.iter().map(|list| ("processors", numbers(list.iter().copied()))));
     match helpers.policy {
-        HelperPolicy::Other { nice } => {
-            out.key("policy", quoted("other"));
-            out.key("nice", nice);
-        }
+        HelperPolicy::Other { nice } => keys.extend([("policy", "other".into()), ("nice", number(nice))]),
         HelperPolicy::Fifo { priority } => {
-            out.key("policy", quoted("fifo"));
-            out.key("priority", priority);
+            keys.extend([("policy", "fifo".into()), ("priority", number(priority))]);
         }
     }
+    keys
 }
 
 /// A path of the host file is UTF-8, so that showing it loses nothing.
-fn file(out: &mut Writer, key: &str, path: Option<&Path>) {
-    if let Some(path) = path {
-        out.key(key, quoted(path.display()));
-    }
-}
-
-fn texts(of: impl Iterator<Item = String>) -> String {
-    format!("[{}]", of.map(quoted).collect::<Vec<_>>().join(", "))
+fn path(path: &Path) -> Value {
+    path.display().to_string().into()
 }

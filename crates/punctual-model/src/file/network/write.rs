@@ -1,72 +1,80 @@
-//! Networks, flows and chains as parts of a host file.
+//! Networks, flows and chains as tables of a host file.
 
 use punctual_net::event_channel::Scan;
+use toml_edit::Table;
 
 use crate::file::quantity::{WHOLE, show_bandwidth, show_percent};
-use crate::file::writer::{Writer, options, quoted};
+use crate::file::writer::{Keys, inline, named, number, options, table, texts, time};
 use crate::host::{Host, Parent};
 use crate::index::TaskIx;
-use crate::network::{Chain, EventHandling, Flow, Interface, Network, Traffic};
+use crate::network::{
+    Chain, EventHandling, Flow, Interface, Network, NetworkCosts, Nic, OutsideHost, Traffic,
+};
 
-pub(crate) fn network(out: &mut Writer, host: &Host, network: &Network) {
-    let path = format!("network.{}", network.name);
-    out.table(&path);
-    out.key("driver", quoted(&host.domains[network.driver.0].name));
-    out.key("discipline", quoted(network.discipline.info.name));
-    if network.discipline.options.iter().next().is_some() {
-        out.key(network.discipline.info.name, format!("{{ {} }}", options(&network.discipline.options)));
-    }
+pub(crate) fn network(host: &Host, network: &Network) -> Table {
     let scan = match network.scan {
         Scan::Resume => "resume",
         Scan::First => "first",
         Scan::Word => "word",
     };
-    out.key("scan", quoted(scan));
     let events = match network.events {
         EventHandling::First => "first",
         EventHandling::OneByOne => "one-by-one",
     };
-    out.key("events", quoted(events));
-    costs(out, network, &path);
-    out.table(&format!("{path}.nic"));
-    out.key("bandwidth", quoted(show_bandwidth(network.nic.bandwidth_bps)));
-    out.key("delay", quoted(network.nic.delay));
-    out.key("ring_slots", network.nic.ring_slots);
-    for outside in &network.outside {
-        out.table(&format!("{path}.outside.{}", outside.name));
-        out.key("delay", quoted(outside.delay));
-        out.key("turnaround", quoted(outside.turnaround));
+    let mut keys = vec![
+        ("driver", host.domains[network.driver.0].name.as_str().into()),
+        ("discipline", network.discipline.info.name.into()),
+    ];
+    let given = options(&network.discipline.options);
+    if !given.is_empty() {
+        keys.push((network.discipline.info.name, inline(given)));
     }
-    for one in &network.interfaces {
-        interface(out, host, one, &path);
-    }
+    keys.extend([("scan", scan.into()), ("events", events.into())]);
+    let mut out = table(keys);
+    out.insert("costs", table(costs(&network.costs)).into());
+    out.insert("nic", table(nic(&network.nic)).into());
+    let outside = network.outside.iter().map(|one| (one.name.clone(), table(outside_host(one))));
+    out.insert("outside", named(outside));
+    let name = |interface: &Interface| host.domains[interface.domain.0].name.clone();
+    let interfaces = network.interfaces.iter().map(|one| (name(one), table(interface(one))));
+    out.insert("interface", named(interfaces));
+    out
 }
 
-fn costs(out: &mut Writer, network: &Network, path: &str) {
-    out.table(&format!("{path}.costs"));
-    let costs = &network.costs;
-    for (key, cost) in [
-        ("guest_send", costs.guest_send),
-        ("guest_receive", costs.guest_receive),
-        ("event", costs.event),
-        ("interrupt", costs.interrupt),
-        ("tx", costs.tx),
-        ("softnet", costs.softnet),
-        ("rx", costs.rx),
-        ("round", costs.round),
-        ("copy_per_kib", costs.copy_per_kib),
-        ("nic_receive", costs.nic_receive),
-        ("nic_send", costs.nic_send),
-    ] {
-        out.key(key, quoted(cost));
-    }
+fn costs(costs: &NetworkCosts) -> Keys {
+    let mut keys = vec![
+        ("guest_send", time(costs.guest_send)),
+        ("guest_receive", time(costs.guest_receive)),
+        ("event", time(costs.event)),
+        ("interrupt", time(costs.interrupt)),
+        ("tx", time(costs.tx)),
+        ("softnet", time(costs.softnet)),
+        ("rx", time(costs.rx)),
+        ("round", time(costs.round)),
+        ("copy_per_kib", time(costs.copy_per_kib)),
+        ("nic_receive", time(costs.nic_receive)),
+        ("nic_send", time(costs.nic_send)),
+    ];
     if costs.jitter_ppm > 0 {
-        out.key("jitter", quoted(show_percent(u64::from(costs.jitter_ppm) * (WHOLE / 1_000_000))));
+        let jitter = show_percent(u64::from(costs.jitter_ppm) * (WHOLE / 1_000_000));
+        keys.push(("jitter", jitter.into()));
     }
+    keys
 }
 
-fn interface(out: &mut Writer, host: &Host, interface: &Interface, path: &str) {
-    out.table(&format!("{path}.interface.{}", host.domains[interface.domain.0].name));
+fn nic(nic: &Nic) -> Keys {
+    vec![
+        ("bandwidth", show_bandwidth(nic.bandwidth_bps).into()),
+        ("delay", time(nic.delay)),
+        ("ring_slots", number(nic.ring_slots)),
+    ]
+}
+
+fn outside_host(host: &OutsideHost) -> Keys {
+    vec![("delay", time(host.delay)), ("turnaround", time(host.turnaround))]
+}
+
+fn interface(interface: &Interface) -> Keys {
     let params = &interface.params;
     let counts = [
         ("priority", params.priority),
@@ -74,18 +82,70 @@ fn interface(out: &mut Writer, host: &Host, interface: &Interface, path: &str) {
         ("softnet_limit", params.softnet_limit),
         ("ring_slots", params.ring_slots),
     ];
-    for (key, count) in counts {
-        if let Some(count) = count {
-            out.key(key, count);
-        }
-    }
+    let mut keys: Keys =
+        counts.into_iter().filter_map(|(key, count)| count.map(|count| (key, number(count)))).collect();
     if let Some(rate) = params.rate {
-        out.key("credit_bytes", rate.bytes);
-        out.key("credit_window", quoted(rate.window));
-        out.key("burst_bytes", rate.burst_bytes);
+        keys.extend([
+            ("credit_bytes", number(rate.bytes)),
+            ("credit_window", time(rate.window)),
+            ("burst_bytes", number(rate.burst_bytes)),
+        ]);
+    }
+    keys
+}
+
+pub(crate) fn flow(host: &Host, flow: &Flow) -> Table {
+    let mut keys = vec![
+        ("network", host.networks[flow.network.0].name.as_str().into()),
+        ("kind", flow.traffic.kind().into()),
+        ("from", host.endpoint_name(flow.network, flow.from).into()),
+        ("to", host.endpoint_name(flow.network, flow.to).into()),
+        ("start", time(flow.start)),
+    ];
+    keys.extend(flow.count.map(|count| ("count", number(count))));
+    keys.extend(traffic(host, &flow.traffic));
+    table(keys)
+}
+
+fn traffic(host: &Host, traffic: &Traffic) -> Keys {
+    match *traffic {
+        Traffic::Ping { bytes, timeout, pause } => {
+            vec![("bytes", number(bytes)), ("timeout", time(timeout)), ("pause", time(pause))]
+        }
+        Traffic::Request { bytes, reply_bytes, period, timeout, server } => {
+            let mut keys = vec![("bytes", number(bytes)), ("reply_bytes", number(reply_bytes))];
+            keys.extend(period.map(|period| ("period", time(period))));
+            keys.push(("timeout", time(timeout)));
+            keys.extend(server.map(|server| ("server", task_name(host, server).into())));
+            keys
+        }
+        Traffic::Periodic { bytes, period, slack_mean, burst } => vec![
+            ("bytes", number(bytes)),
+            ("period", time(period)),
+            ("slack_mean", time(slack_mean)),
+            ("burst", number(burst)),
+        ],
+        Traffic::Stream { bytes, ack_bytes, window, ack_every, timeout } => vec![
+            ("bytes", number(bytes)),
+            ("ack_bytes", number(ack_bytes)),
+            ("window", number(window)),
+            ("ack_every", number(ack_every)),
+            ("timeout", time(timeout)),
+        ],
+        Traffic::Storm { bytes, interval } => vec![("bytes", number(bytes)), ("interval", time(interval))],
     }
 }
 
+pub(crate) fn chain(host: &Host, chain: &Chain) -> Table {
+    table(vec![
+        ("network", host.networks[chain.network.0].name.as_str().into()),
+        ("steps", texts(chain.steps.iter().map(|step| task_name(host, *step)))),
+        ("bytes", number(chain.bytes)),
+        ("deadline", time(chain.deadline)),
+    ])
+}
+
+/// `DOMAIN.TASK`.
 fn task_name(host: &Host, task: TaskIx) -> String {
     let task = &host.tasks[task.0];
     let parent = match task.parent {
@@ -93,61 +153,4 @@ fn task_name(host: &Host, task: TaskIx) -> String {
         Parent::Pool(pool) => &host.pools[pool.0].name,
     };
     format!("{parent}.{}", task.name)
-}
-
-pub(crate) fn flow(out: &mut Writer, host: &Host, flow: &Flow) {
-    let network = &host.networks[flow.network.0];
-    out.table(&format!("flow.{}", flow.name));
-    out.key("network", quoted(&network.name));
-    out.key("kind", quoted(flow.traffic.kind()));
-    out.key("from", quoted(host.endpoint_name(flow.network, flow.from)));
-    out.key("to", quoted(host.endpoint_name(flow.network, flow.to)));
-    out.key("start", quoted(flow.start));
-    if let Some(count) = flow.count {
-        out.key("count", count);
-    }
-    match flow.traffic {
-        Traffic::Ping { bytes, timeout, pause } => {
-            out.key("bytes", bytes);
-            out.key("timeout", quoted(timeout));
-            out.key("pause", quoted(pause));
-        }
-        Traffic::Request { bytes, reply_bytes, period, timeout, server } => {
-            out.key("bytes", bytes);
-            out.key("reply_bytes", reply_bytes);
-            if let Some(period) = period {
-                out.key("period", quoted(period));
-            }
-            out.key("timeout", quoted(timeout));
-            if let Some(server) = server {
-                out.key("server", quoted(task_name(host, server)));
-            }
-        }
-        Traffic::Periodic { bytes, period, slack_mean, burst } => {
-            out.key("bytes", bytes);
-            out.key("period", quoted(period));
-            out.key("slack_mean", quoted(slack_mean));
-            out.key("burst", burst);
-        }
-        Traffic::Stream { bytes, ack_bytes, window, ack_every, timeout } => {
-            out.key("bytes", bytes);
-            out.key("ack_bytes", ack_bytes);
-            out.key("window", window);
-            out.key("ack_every", ack_every);
-            out.key("timeout", quoted(timeout));
-        }
-        Traffic::Storm { bytes, interval } => {
-            out.key("bytes", bytes);
-            out.key("interval", quoted(interval));
-        }
-    }
-}
-
-pub(crate) fn chain(out: &mut Writer, host: &Host, chain: &Chain) {
-    out.table(&format!("chain.{}", chain.name));
-    out.key("network", quoted(&host.networks[chain.network.0].name));
-    let steps: Vec<String> = chain.steps.iter().map(|&task| quoted(task_name(host, task))).collect();
-    out.key("steps", format!("[{}]", steps.join(", ")));
-    out.key("bytes", chain.bytes);
-    out.key("deadline", quoted(chain.deadline));
 }

@@ -1,24 +1,29 @@
-//! A user's host file with other parameters of vCPUs: comments, order and everything else stay.
+//! A user's host file with other values: comments, order and everything else stay.
 
-use punctual_model::Host;
-use punctual_model::file::{self, Overrides};
-use punctual_model::host::{Parent, Pool};
 use punctual_sched::{Duration, UnitParams};
-use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike, Value};
+use toml_edit::{DocumentMut, InlineTable, Item, Table, TableLike, Value};
+
+use super::host::write::{document, unit_params};
+use super::{Overrides, parse, to_toml};
+use crate::host::{Host, Parent};
+
+/// The unit parameters that [`with_params`] writes.
+const PARAMS: [&str; 4] = ["budget", "period", "priority", "affinity"];
 
 /// The file `text` changed so that it is read as `after`, given that with its command line's changes it was
-/// read as `before`. Tasks that were generated from what has changed are spelled out. Where that does not do,
-/// the whole host is written anew, with everything spelled out.
-pub fn edited(text: &str, file_name: &str, before: &Host, after: &Host) -> String {
-    let good = |text: &String| file::parse(text, file_name, &Overrides::default()).as_ref() == Ok(after);
+/// read as `before`; the two differ in parameters of vCPUs and of tasks in pools. Generated tasks that
+/// depend on what has changed are spelled out. Where even that does not give `after`, the whole host is
+/// written anew, with everything spelled out.
+pub fn with_params(text: &str, file_name: &str, before: &Host, after: &Host) -> String {
+    let good = |text: &String| parse(text, file_name, &Overrides::default()).as_ref() == Ok(after);
     let ways = [false, true].into_iter().filter_map(|spell_out| edit(text, before, after, spell_out));
-    ways.map(|document| document.to_string()).find(good).unwrap_or_else(|| file::to_toml(after))
+    ways.map(|document| document.to_string()).find(good).unwrap_or_else(|| to_toml(after))
 }
 
 /// The file with a budget for every domain that has none but tasks with deadlines: its whole period, a place
 /// to start from. Domains without a period get one if periods are free. `None` if there is nothing to fill
 /// in.
-pub fn filled(text: &str, free_periods: bool) -> Option<String> {
+pub fn with_budgets(text: &str, free_periods: bool) -> Option<String> {
     let mut document: DocumentMut = text.parse().ok()?;
     let mut any = false;
     for (_, domain) in document.get_mut("domain")?.as_table_like_mut()?.iter_mut() {
@@ -45,31 +50,60 @@ fn has_deadlines(domain: &dyn TableLike) -> bool {
     domain.get("generate").is_some() || tasks.is_some_and(|tasks| tasks.iter().any(|(_, task)| !hog(task)))
 }
 
-/// The parameters that are written.
-const KEYS: [&str; 4] = ["budget", "period", "priority", "affinity"];
+/// The file with these values in `[machine.overheads]`, by their keys. `None` when `text` is no TOML or its
+/// `machine` no table.
+pub fn with_overheads(text: &str, overheads: &[(&str, Duration)]) -> Option<String> {
+    let mut document: DocumentMut = text.parse().ok()?;
+    let machine = document.entry("machine").or_insert_with(toml_edit::table);
+    // A table in braces cannot have a table with a header of its own in it.
+    let new = match machine.is_inline_table() {
+        true => Item::Value(InlineTable::new().into()),
+        false => Item::Table(Table::new()),
+    };
+    let costs = machine.as_table_like_mut()?.entry("overheads").or_insert(new).as_table_like_mut()?;
+    for (key, time) in overheads {
+        set(costs, key, time.to_string().into());
+    }
+    Some(document.to_string())
+}
 
 fn edit(text: &str, before: &Host, after: &Host, spell_out: bool) -> Option<DocumentMut> {
     let mut document: DocumentMut = text.parse().ok()?;
+    edit_domains(&mut document, before, after)?;
+    edit_pool_tasks(&mut document, before, after)?;
+    if spell_out {
+        spell_out_tasks(&mut document, after)?;
+    }
+    Some(document)
+}
+
+/// Sets the parameters of vCPUs that differ.
+fn edit_domains(document: &mut DocumentMut, before: &Host, after: &Host) -> Option<()> {
     for domain in &after.domains {
-        let (old, new) = (&before.vcpus[domain.vcpus.clone()], &after.vcpus[domain.vcpus.clone()]);
+        let vcpus = domain.vcpus.clone();
         let table = table_at(document.as_table_mut(), &["domain", domain.name.as_str()])?;
-        for key in KEYS {
-            let values: Vec<Option<Value>> =
-                new.iter().map(|vcpu| value(after, domain.parent, &vcpu.params, key)).collect();
-            let same = |(old, new): (&_, &Option<Value>)| show(old) == show(new);
-            let old = old.iter().map(|vcpu| value(before, domain.parent, &vcpu.params, key));
-            if !old.collect::<Vec<_>>().iter().zip(&values).all(same) {
-                set_of_vcpus(table, key, values);
+        for key in PARAMS {
+            let values = |host: &Host| -> Vec<Option<Value>> {
+                host.vcpus[vcpus.clone()].iter().map(|v| param(host, domain.parent, &v.params, key)).collect()
+            };
+            let (old, new) = (values(before), values(after));
+            if !old.iter().map(show).eq(new.iter().map(show)) {
+                set_of_vcpus(table, key, new);
             }
         }
     }
+    Some(())
+}
+
+/// Sets the parameters of tasks in pools that differ. `None` when a task elsewhere differs.
+fn edit_pool_tasks(document: &mut DocumentMut, before: &Host, after: &Host) -> Option<()> {
     for (old, new) in before.tasks.iter().zip(&after.tasks).filter(|(old, new)| old.params != new.params) {
         let Parent::Pool(pool) = new.parent else { return None };
         let path = ["pool", after.pools[pool.0].name.as_str(), "task", new.name.as_str()];
         let Some(table) = table_at(document.as_table_mut(), &path) else { continue };
-        for key in KEYS {
-            let (old, new) =
-                (value(before, new.parent, &old.params, key), value(after, new.parent, &new.params, key));
+        for key in PARAMS {
+            let old = param(before, new.parent, &old.params, key);
+            let new = param(after, new.parent, &new.params, key);
             let Some(new) = new.filter(|new| show(&Some(new.clone())) != show(&old)) else { continue };
             match key {
                 "budget" | "period" => {
@@ -80,30 +114,12 @@ fn edit(text: &str, before: &Host, after: &Host, spell_out: bool) -> Option<Docu
             }
         }
     }
-    if spell_out {
-        spell_out_tasks(&mut document, after)?;
-    }
-    Some(document)
+    Some(())
 }
 
-/// A parameter as it stands in the file.
-fn value(host: &Host, parent: Parent, params: &UnitParams, key: &str) -> Option<Value> {
-    let time = |time: Option<Duration>| time.map(|t| Value::from(t.to_string()));
-    match key {
-        "budget" => time(params.budget),
-        "period" => time(params.period),
-        "priority" => params.priority.map(|n| Value::from(i64::from(n))),
-        _ => params.affinity.as_ref().map(|set| {
-            let number = |cpu: usize| match parent {
-                Parent::Pool(pool) => {
-                    let Pool { processors, .. } = &host.pools[pool.0];
-                    processors[cpu]
-                }
-                Parent::Domain(_) => cpu,
-            };
-            Value::from(set.iter().map(|cpu| number(cpu.index()) as i64).collect::<Array>())
-        }),
-    }
+/// A unit parameter as it stands in the file.
+fn param(host: &Host, parent: Parent, params: &UnitParams, key: &str) -> Option<Value> {
+    unit_params(host, parent, params).into_iter().find(|(name, _)| *name == key).map(|(_, value)| value)
 }
 
 fn show(value: &Option<Value>) -> Option<String> {
@@ -162,12 +178,12 @@ fn table_at<'d>(root: &'d mut dyn TableLike, path: &[&str]) -> Option<&'d mut dy
 }
 
 /// Puts the tasks themselves into the place of every `generate`.
-fn spell_out_tasks(document: &mut DocumentMut, host: &Host) -> Option<()> {
-    let mut spelled: DocumentMut = file::to_toml(host).parse().ok()?;
+fn spell_out_tasks(edited: &mut DocumentMut, host: &Host) -> Option<()> {
+    let mut spelled = document(host);
     let pools = host.pools.iter().map(|pool| ["pool", pool.name.as_str()]);
     let domains = host.domains.iter().map(|domain| ["domain", domain.name.as_str()]);
     for path in pools.chain(domains) {
-        let Some(table) = table_at(document.as_table_mut(), &path) else { continue };
+        let Some(table) = table_at(edited.as_table_mut(), &path) else { continue };
         if table.remove("generate").is_none() {
             continue;
         }
@@ -177,11 +193,7 @@ fn spell_out_tasks(document: &mut DocumentMut, host: &Host) -> Option<()> {
         let tasks = table.entry("task").or_insert(Item::Table(tasks)).as_table_like_mut()?;
         for (name, task) in from.iter() {
             if tasks.get(name).is_none() {
-                let mut task = task.clone();
-                if let Item::Table(task) = &mut task {
-                    task.set_position(None);
-                }
-                tasks.insert(name, task);
+                tasks.insert(name, task.clone());
             }
         }
     }
@@ -194,8 +206,7 @@ mod tests {
     use punctual_sched::{CpuId, CpuSet};
 
     fn read(text: &str) -> Host {
-        file::parse(text, "host.toml", &Overrides::default())
-            .unwrap_or_else(|e| panic!("{}", e.render(false)))
+        parse(text, "host.toml", &Overrides::default()).unwrap_or_else(|e| panic!("{}", e.render(false)))
     }
 
     /// The file after `change`, which must be read as the changed host.
@@ -203,7 +214,7 @@ mod tests {
         let before = read(text);
         let mut after = before.clone();
         change(&mut after);
-        let file = edited(text, "host.toml", &before, &after);
+        let file = with_params(text, "host.toml", &before, &after);
         assert_eq!(read(&file), after, "{file}");
         file
     }
@@ -268,21 +279,58 @@ task.t = { period = \"20ms\", cost = \"1ms\" }
     #[test]
     fn missing_budgets_are_filled_in_where_there_are_deadlines() {
         let without = ONE.replace("budget = \"2ms\" # enough?\n", "");
-        let filled_in = filled(&without, false).expect("something is missing");
-        assert_eq!(read(&filled_in).vcpus[0].params.budget, Some(Duration::from_ms(10)));
-        assert_eq!(filled(ONE, true), None);
+        let filled = with_budgets(&without, false).expect("something is missing");
+        assert_eq!(read(&filled).vcpus[0].params.budget, Some(Duration::from_ms(10)));
+        assert_eq!(with_budgets(ONE, true), None);
         let neither = without.replace("period = \"10ms\"\n", "");
-        assert_eq!(filled(&neither, false), None);
-        assert!(filled(&neither, true).is_some());
+        assert_eq!(with_budgets(&neither, false), None);
+        assert!(with_budgets(&neither, true).is_some());
         let hog = without.replace("{ period = \"20ms\", cost = \"1ms\" }", "{ hog = true }");
-        assert_eq!(filled(&hog, true), None);
+        assert_eq!(with_budgets(&hog, true), None);
     }
 
     #[test]
     fn what_the_command_line_changed_is_written_out_in_full() {
         let overrides = Overrides { policy: Some("periodic".into()), ..Overrides::default() };
-        let before = file::parse(ONE, "host.toml", &overrides).expect("valid");
-        let file = edited(ONE, "host.toml", &before, &before);
+        let before = parse(ONE, "host.toml", &overrides).expect("valid");
+        let file = with_params(ONE, "host.toml", &before, &before);
         assert_eq!(read(&file), before);
+    }
+
+    fn calibrated(text: &str) -> String {
+        let costs = [("decision", Duration::from_ns(850)), ("context_switch", Duration::from_us(3))];
+        with_overheads(text, &costs).expect("a table")
+    }
+
+    #[test]
+    fn overheads_are_replaced_and_comments_stay() {
+        let text = "# the machine\n[machine]\nprocessors = 2 # two\n\n# measured\n[machine.overheads]\n\
+                    context_switch = \"1us\" # old\nmigration = \"5us\"\n\n[pool.p]\n";
+        let expected = "# the machine\n[machine]\nprocessors = 2 # two\n\n# measured\n[machine.overheads]\n\
+                        context_switch = \"3us\" # old\nmigration = \"5us\"\ndecision = \"850ns\"\n\n[pool.p]\n";
+        assert_eq!(calibrated(text), expected);
+    }
+
+    #[test]
+    fn overheads_are_added_where_there_are_none() {
+        let added = calibrated("[machine]\nprocessors = 2\n\n[pool.p]\npolicy = \"rtds\"\n");
+        let costs = "[machine.overheads]\ndecision = \"850ns\"\ncontext_switch = \"3us\"\n";
+        assert!(added.contains(costs), "{added}");
+        assert!(added.starts_with("[machine]\nprocessors = 2\n"), "{added}");
+    }
+
+    #[test]
+    fn tables_in_one_line_stay_in_one_line() {
+        let inline = calibrated("machine = { processors = 2, overheads = { decision = \"1us\" } }\n");
+        assert_eq!(
+            inline,
+            "machine = { processors = 2, overheads = { decision = \"850ns\" , context_switch = \"3us\" } }\n"
+        );
+        let dotted = calibrated("machine.processors = 2\nmachine.overheads.decision = \"1us\"\n");
+        assert!(dotted.contains("machine.overheads.decision = \"850ns\"\n"), "{dotted}");
+        for text in [inline, dotted, calibrated("machine = { processors = 2 }\n")] {
+            let document: DocumentMut = text.parse().expect("TOML still");
+            assert_eq!(document["machine"]["overheads"]["context_switch"].as_str(), Some("3us"), "{text}");
+        }
     }
 }
