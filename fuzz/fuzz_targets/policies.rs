@@ -9,12 +9,7 @@
 
 #![no_main]
 
-#[path = "../../crates/punctual-sched/tests/common/mod.rs"]
-mod common;
-#[path = "../../crates/punctual-sched/tests/common/events.rs"]
-mod events;
-
-use events::{CPUS_MAX, Event, affinity, half_ms, options, play};
+use punctual_testkit::events::{CPUS_MAX, Event, affinity, half_ms, options, play};
 use libfuzzer_sys::arbitrary::{self, Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use punctual_sched::registry::{self, OptionValue, Options, ParamKind, PolicyInfo};

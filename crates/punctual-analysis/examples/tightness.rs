@@ -5,19 +5,14 @@
 //! The number is that of random hosts for each point. No miss found is no proof that there is none, so the
 //! curves are upper bounds on what better tests could gain.
 
-#[path = "../../punctual-sim/tests/common/mod.rs"]
-mod common;
-#[path = "../tests/random/mod.rs"]
-mod random;
-
-use common::{exact, policy, pooled, server, task, vm};
 use punctual_analysis::analyse;
 use punctual_model::Host;
 use punctual_model::host::Parent;
 use punctual_model::index::PoolIx;
 use punctual_report::plot::{Axis, Chart, Series, svg};
 use punctual_sim::simulate;
-use random::{Random, exhausting_offsets, ns, random_offsets};
+use punctual_testkit::hosts::{exact, policy, pooled, server, task, vm};
+use punctual_testkit::random::{self, Random, exhausting_offsets, ns, random_offsets};
 
 /// Policies with the processors of their pool.
 const CASES: [(&str, usize); 7] = [
@@ -53,7 +48,7 @@ fn curve(name: &str, processors: usize, hosts: u64) -> Series {
     for load in LOADS {
         let (mut open, mut quiet) = (0u32, 0u32);
         for case in 0..hosts {
-            let mut random = Random((load << 32) + case);
+            let mut random = Random::new((load << 32) + case);
             let host = match processors {
                 1 => servers(&mut random, name, load),
                 _ => tasks(&mut random, name, processors, load),

@@ -3,10 +3,6 @@
 //!
 //! `PUNCTUAL_SOUNDNESS_NETWORKS` sets the number of random hosts.
 
-#[path = "../../punctual-sim/tests/common/mod.rs"]
-mod common;
-mod random;
-
 use std::fmt::Write as _;
 
 use punctual_analysis::{Latency, Report, Verdict, analyse};
@@ -14,7 +10,7 @@ use punctual_model::Host;
 use punctual_model::file::{Overrides, parse};
 use punctual_sched::Duration;
 use punctual_sim::simulate;
-use random::Random;
+use punctual_testkit::random::Random;
 
 fn host(text: &str) -> Host {
     parse(text, "test.toml", &Overrides::default()).unwrap_or_else(|e| panic!("{e}\n{text}"))
@@ -51,7 +47,7 @@ fn random_network(random: &mut Random) -> String {
     let with_driver = random.one_in(3);
     let mut text = format!(
         "duration = '60ms'\nseed = {}\n[machine]\nprocessors = {}\n",
-        random.next() >> 12,
+        random.number() >> 12,
         processors + 1
     );
     if random.one_in(3) {
@@ -204,7 +200,7 @@ fn no_packet_chain_or_task_is_later_than_its_bound_and_nothing_bounded_is_lost()
     let hosts = std::env::var("PUNCTUAL_SOUNDNESS_NETWORKS").map_or(300, |n| n.parse().expect("a number"));
     let (mut flows, mut flows_bounded, mut chains, mut chains_held, mut closest) = (0, 0, 0, 0, 0);
     for case in 0..hosts {
-        let mut random = Random((3 << 40) + case);
+        let mut random = Random::new((3 << 40) + case);
         let text = random_network(&mut random);
         let of = host(&text);
         let report = analyse(&of);
@@ -217,7 +213,7 @@ fn no_packet_chain_or_task_is_later_than_its_bound_and_nothing_bounded_is_lost()
             for flow in &mut attacked.flows {
                 flow.start = Duration::from_us(random.within(0, 4_000));
             }
-            attacked.seed = random.next();
+            attacked.seed = random.number();
             closest = closest.max(hold(&text, &report, &attacked));
         }
     }

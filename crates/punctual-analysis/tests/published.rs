@@ -1,9 +1,5 @@
 //! Worked examples: published ones with their numbers, and some short enough to follow by hand.
 
-#[path = "../../punctual-sim/tests/common/mod.rs"]
-mod common;
-
-use common::*;
 use punctual_analysis::demand::Demand;
 use punctual_analysis::fixed_priority::{Member, Server, response};
 use punctual_analysis::overhead::Decisions;
@@ -13,6 +9,7 @@ use punctual_model::Host;
 use punctual_model::host::Parent;
 use punctual_model::index::PoolIx;
 use punctual_sim::simulate;
+use punctual_testkit::hosts::*;
 
 fn set(tasks: &[(u64, u64, u64)]) -> Vec<Demand> {
     tasks.iter().map(|&(cost, period, deadline)| Demand::implicit(cost, period).due(deadline)).collect()

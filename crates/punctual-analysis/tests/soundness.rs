@@ -2,15 +2,11 @@
 //!
 //! `PUNCTUAL_SOUNDNESS_HOSTS` sets the number of random hosts, `PUNCTUAL_SOUNDNESS_SEED` another start.
 
-#[path = "../../punctual-sim/tests/common/mod.rs"]
-mod common;
-mod random;
-
 use punctual_analysis::{Report, Verdict, analyse};
 use punctual_model::Host;
 use punctual_model::results::Results;
 use punctual_sim::simulate;
-use random::*;
+use punctual_testkit::random::*;
 
 /// No response beyond its bound, no miss where none may be. Returns how close the worst response came to its
 /// bound, in thousandths.
@@ -60,7 +56,7 @@ fn no_guaranteed_deadline_is_missed_and_every_refuted_one_is() {
     let seed = number("PUNCTUAL_SOUNDNESS_SEED", 1);
     let (mut guaranteed, mut refuted, mut unknown) = ([0u64; 9], [0u64; 9], [0u64; 9]);
     for case in 0..hosts {
-        let mut random = Random(seed.wrapping_mul(1 << 40) + case);
+        let mut random = Random::new(seed.wrapping_mul(1 << 40) + case);
         let host = random_host(&mut random);
         let report = analyse(&host);
         let name = host.pools[0].policy.info.name;

@@ -1,12 +1,7 @@
 //! Smallest budgets: enough, not one step too many, and as cheap as trying everything finds.
 
-#[path = "../../punctual-sim/tests/common/mod.rs"]
-mod common;
-mod random;
-
 use std::ops::ControlFlow;
 
-use common::*;
 use punctual_analysis::analyse;
 use punctual_analysis::sensitivity::sensitivity;
 use punctual_analysis::synthesize::{Failure, Options, Periods, Placement, Stage, Synthesis, synthesize};
@@ -15,7 +10,8 @@ use punctual_model::host::{Parent, Work};
 use punctual_model::index::PoolIx;
 use punctual_sched::{CpuId, CpuSet, Duration};
 use punctual_sim::simulate;
-use random::{Random, random_host, random_offsets};
+use punctual_testkit::hosts::*;
+use punctual_testkit::random::{Random, random_host, random_offsets};
 
 fn go(_: Stage) -> ControlFlow<()> {
     ControlFlow::Continue(())
@@ -50,7 +46,7 @@ fn what_is_found_is_guaranteed_minimal_and_never_misses() {
     let (mut solved, mut failed) = (0, 0);
     let hosts = if cfg!(debug_assertions) { 250 } else { 5_000 };
     for case in 0..hosts {
-        let mut random = Random((7 << 40) + case);
+        let mut random = Random::new((7 << 40) + case);
         let mut host = random_host(&mut random);
         let options = coarse(Duration::from_us(100));
         if random.one_in(3) {
@@ -124,7 +120,7 @@ fn cheapest_by_trying(host: &Host) -> Option<u64> {
 
 #[test]
 fn no_assignment_of_budgets_and_priorities_is_cheaper() {
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     let mut solved = 0;
     for policy in ["deferrable", "periodic", "polling"] {
         for _ in 0..12 {

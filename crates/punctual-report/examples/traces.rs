@@ -15,10 +15,7 @@ use punctual_model::file::{self, Overrides};
 use punctual_model::trace::{TraceEvent, TraceSink};
 use punctual_report::trace::{PerfettoWriter, TrackSummary};
 use punctual_sched::{Duration, Instant, registry};
-use sample::Events;
-
-#[path = "../tests/sample/mod.rs"]
-mod sample;
+use punctual_testkit::sample::{self, Events};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let directory = std::env::args().nth(1).ok_or("usage: traces DIRECTORY")?;

@@ -18,7 +18,3 @@ pub mod records;
 pub mod table;
 pub mod timeline;
 pub mod trace;
-
-#[cfg(test)]
-#[path = "../tests/sample/mod.rs"]
-mod sample;

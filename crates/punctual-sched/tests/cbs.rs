@@ -1,12 +1,10 @@
 //! CBS: exact timelines of every rule, and the isolation that it is for. The excerpts of the guide that
 //! builds it are checked against the source.
 
-mod common;
-
-use common::{Driver, at_ms};
 use proptest::prelude::*;
 use punctual_sched::registry::Options;
 use punctual_sched::{Duration, UnitId, UnitParams};
+use punctual_testkit::driver::{Driver, at_ms};
 
 const MS: Duration = Duration::from_ms(1);
 

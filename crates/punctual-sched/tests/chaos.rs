@@ -1,15 +1,11 @@
 //! Every policy of the registry under random events: the reference driver's invariants hold throughout
 //! (contract, affinity, one processor per unit, budgets, charged time, work conservation).
 
-mod common;
-#[path = "common/events.rs"]
-mod events;
-
-use common::{Driver, Span, at_us};
-use events::{Event, affinity, half_ms, options};
 use proptest::prelude::*;
 use punctual_sched::UnitParams;
 use punctual_sched::registry::{self, Options, PolicyInfo};
+use punctual_testkit::driver::{Driver, Span, at_us};
+use punctual_testkit::events::{self, Event, affinity, half_ms, options};
 
 const CPUS_MAX: usize = 4;
 /// More than any sequence below has.

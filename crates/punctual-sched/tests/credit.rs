@@ -1,11 +1,9 @@
 //! Credit: exact timelines of every rule and every switch, and the shares that it is for.
 
-mod common;
-
-use common::{Driver, at_ms};
 use proptest::prelude::*;
 use punctual_sched::registry::{self, OptionValue, Options};
 use punctual_sched::{CpuId, CpuSet, Duration, Instant, Run, UnitId, UnitParams};
+use punctual_testkit::driver::{Driver, at_ms};
 
 const MS: Duration = Duration::from_ms(1);
 

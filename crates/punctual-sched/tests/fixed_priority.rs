@@ -1,11 +1,9 @@
 //! Plain fixed priority: order among equals, preemption, push and pull between processors.
 
-mod common;
-
-use common::{Driver, at_ms};
 use proptest::prelude::*;
 use punctual_sched::registry::Options;
 use punctual_sched::{CpuId, CpuSet, Duration, Instant, Run, UnitId, UnitParams};
+use punctual_testkit::driver::{Driver, at_ms};
 
 const MS: Duration = Duration::from_ms(1);
 

@@ -1,13 +1,11 @@
 //! What the registry says about each policy is what the policy does.
 
-mod common;
-
-use common::{Driver, at_ms, server_ms};
 use punctual_sched::registry::{
     self, Budgets, OptionValue, Options, ParamDefault, ParamInfo, ParamKind, Placement, PolicyInfo,
     SchedulabilityTest,
 };
 use punctual_sched::{CpuId, Duration, Instant, ParamError, UnitParams, credit, rtds};
+use punctual_testkit::driver::{Driver, at_ms, server_ms};
 
 fn build(info: &PolicyInfo, cpus: usize) -> Box<dyn punctual_sched::Policy> {
     (info.build)(cpus, &Options::new()).expect("defaults are valid")

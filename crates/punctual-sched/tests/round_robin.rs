@@ -1,10 +1,8 @@
 //! Round robin: exact timelines.
 
-mod common;
-
-use common::{Driver, at_ms};
 use punctual_sched::registry::{self, OptionValue, Options};
 use punctual_sched::{CpuId, CpuSet, Duration, UnitParams};
+use punctual_testkit::driver::{Driver, at_ms};
 
 const MS: Duration = Duration::from_ms(1);
 

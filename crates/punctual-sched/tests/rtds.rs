@@ -1,11 +1,9 @@
 //! RTDS: exact timelines of every rule, and what the servers guarantee.
 
-mod common;
-
-use common::{Driver, at_ms};
 use proptest::prelude::*;
 use punctual_sched::registry::Options;
 use punctual_sched::{CpuId, CpuSet, Duration, Instant, ParamError, UnitId, UnitParams};
+use punctual_testkit::driver::{Driver, at_ms};
 
 const MS: Duration = Duration::from_ms(1);
 

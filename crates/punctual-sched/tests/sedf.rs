@@ -1,11 +1,9 @@
 //! SEDF: exact timelines of every rule, and what slices guarantee.
 
-mod common;
-
-use common::{Driver, at_ms, at_us};
 use proptest::prelude::*;
 use punctual_sched::registry::Options;
 use punctual_sched::{CpuId, CpuSet, Duration, Run, UnitId, UnitParams};
+use punctual_testkit::driver::{Driver, at_ms, at_us};
 
 const MS: Duration = Duration::from_ms(1);
 

@@ -1,13 +1,11 @@
 //! Properties of the servers on random units with random work; the reference driver's invariants (budget,
 //! work conservation, charged time) hold with each of them.
 
-mod common;
-
-use common::{Driver, Span, at_us};
 use proptest::prelude::*;
 use punctual_sched::registry::{OptionValue, Options, WorkConservation};
 use punctual_sched::servers::{Servers, Settings, Sporadic};
 use punctual_sched::{Duration, Instant, Policy, Run, UnitId, UnitParams};
+use punctual_testkit::driver::{Driver, Span, at_us};
 
 const SERVERS: [&str; 4] = ["deferrable", "periodic", "polling", "sporadic"];
 const END_MS: u64 = 150;

@@ -1,14 +1,12 @@
 //! The three defects of the POSIX sporadic server (Stanovich, Baker, Wang, Gonzalez Harbour, RTAS 2010): each
 //! scenario is run against POSIX's rule, which violates the property, and against ours, which holds it.
 
-mod common;
-
-use common::{Driver, at_ms, server_ms};
 use punctual_sched::registry::{OptionValue, Options, WorkConservation};
 use punctual_sched::servers::{Servers, Settings, Sporadic};
 use punctual_sched::{
     Account, CpuId, CpuSet, Duration, Instant, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams,
 };
+use punctual_testkit::driver::{Driver, at_ms, server_ms};
 
 const MS: Duration = Duration::from_ms(1);
 const CPU: CpuId = CpuId(0);

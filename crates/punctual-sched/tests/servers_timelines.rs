@@ -3,11 +3,9 @@
 //! Timelines are in milliseconds: `0:0-2` unit 0 runs, `(0):2-3` the processor idles for unit 0, `-` it
 //! idles.
 
-mod common;
-
-use common::{Driver, at_ms, at_us, server_ms};
 use punctual_sched::registry::{OptionValue, Options};
 use punctual_sched::{CpuId, CpuSet, Duration, ParamError, Run, UnitId, UnitParams};
+use punctual_testkit::driver::{Driver, at_ms, at_us, server_ms};
 
 const MS: Duration = Duration::from_ms(1);
 

@@ -1,8 +1,5 @@
 //! Policies that break the contract are stopped with an account that a person can read.
 
-mod common;
-
-use common::*;
 use punctual_model::host::{Parent, PolicyChoice};
 use punctual_model::index::PoolIx;
 use punctual_sched::registry::{OptionError, Options, PolicyInfo, WorkConservation};
@@ -10,6 +7,7 @@ use punctual_sched::{
     Account, CpuId, CpuSet, Duration, Instant, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams,
 };
 use punctual_sim::{Error, simulate};
+use punctual_testkit::hosts::*;
 
 /// How the policy misbehaves.
 #[derive(Clone, Copy, PartialEq)]

@@ -1,14 +1,12 @@
 //! Results of scheduling theory that the machine must reproduce.
 
-mod common;
-
-use common::*;
 use proptest::prelude::*;
 use punctual_model::Host;
 use punctual_model::host::Parent;
 use punctual_model::index::PoolIx;
 use punctual_sched::Duration;
 use punctual_sim::simulate;
+use punctual_testkit::hosts::*;
 
 /// A task or a server: cost (budget), period, and how late it may be released (jitter).
 #[derive(Clone, Copy, Debug)]
@@ -153,11 +151,11 @@ proptest! {
 
         let mut host = pooled(1, ms(600), exact(name));
         for (i, other) in servers.iter().enumerate() {
-            let vm = vm(&mut host, common::server(ns(other.cost), ns(other.period), i as u32));
+            let vm = vm(&mut host, punctual_testkit::hosts::server(ns(other.cost), ns(other.period), i as u32));
             // Takes all it can get, from some moment on, so that budgets are saved up first.
             released_at(&mut host, vm, 1, ms(10_000), ms(20_000), ns(offsets[i] * scale));
         }
-        let vm = vm(&mut host, common::server(ns(server.cost), ns(server.period), 9));
+        let vm = vm(&mut host, punctual_testkit::hosts::server(ns(server.cost), ns(server.period), 9));
         let first = host.tasks.len();
         let late: Vec<u64> = offsets[4..].iter().map(|o| o * scale).collect();
         add_tasks(&mut host, vm, &tasks, &late);

@@ -1,14 +1,12 @@
 //! The machine itself: time, events, levels, overheads, determinism.
 
-mod common;
-
-use common::*;
 use punctual_model::host::{Arrival, Cost, Overheads, Parent, Task, Work};
 use punctual_model::index::PoolIx;
 use punctual_model::trace::{Occupant, TraceEvent};
 use punctual_model::{Host, Results};
 use punctual_sched::{Duration, Instant, UnitParams};
 use punctual_sim::{simulate, simulate_all, simulate_traced};
+use punctual_testkit::hosts::*;
 
 fn run(host: &Host) -> Results {
     simulate(host).unwrap_or_else(|e| panic!("{e}"))

@@ -1,11 +1,9 @@
 //! Memory: what a simulation of a large machine holds, host description, policies and results included.
 
-mod common;
-
-use common::*;
 use peak_alloc::PeakAlloc;
 use punctual_model::Host;
 use punctual_sim::simulate;
+use punctual_testkit::hosts::*;
 
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;

@@ -7,8 +7,8 @@ use punctual_model::trace::TraceSink;
 use punctual_sched::Duration;
 
 use super::*;
-use crate::sample::{self, Events};
 use crate::trace::PerfettoWriter;
+use punctual_testkit::sample::{self, Events};
 
 const EVERYTHING: Window = Window { from_ns: 0, until_ns: u64::MAX, items_max: usize::MAX };
 

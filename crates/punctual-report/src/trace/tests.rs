@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::*;
-use crate::sample::{self, CONTROL, Events, WEB0, host, on_processor, on_vcpu, release, task, us, vcpu};
+use punctual_testkit::sample::{
+    self, CONTROL, Events, WEB0, host, on_processor, on_vcpu, release, task, us, vcpu,
+};
 
 fn written(events: &Events, end: Instant) -> (Vec<u8>, Vec<TrackSummary>) {
     let host = host();

@@ -6,10 +6,7 @@
 //! `resched` and at every slice end, at the same instant. At one instant the order is: completions (sleep),
 //! timers, releases (wake), picks; repeated until nothing is left to do.
 //!
-//! Every run is checked: see [`Driver::check_instant`] and [`Driver::check_slice`].
-
-// Each test binary compiles this module for itself and none uses all of it.
-#![allow(dead_code)]
+//! Every run is checked: see `Driver::check_instant` and `Driver::check_slice`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
@@ -46,17 +43,24 @@ pub fn server_ms(budget_ms: u64, period_ms: u64, priority: u32) -> UnitParams {
 /// What a processor did from `from` to `to`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
+    /// The processor.
     pub cpu: CpuId,
+    /// What it did.
     pub run: Run,
+    /// Its begin.
     pub from: Instant,
+    /// Its end.
     pub to: Instant,
 }
 
 /// A job that was finished.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completion {
+    /// Whose job it was.
     pub unit: UnitId,
+    /// When it was released.
     pub release: Instant,
+    /// When it was finished.
     pub at: Instant,
 }
 
@@ -83,6 +87,7 @@ struct Processor {
 
 /// The driver; owns the policy, the processors and the units' work.
 pub struct Driver<P: Policy + ?Sized = dyn Policy> {
+    /// The policy that is driven.
     pub policy: Box<P>,
     now: Instant,
     processors: Vec<Processor>,
@@ -92,8 +97,11 @@ pub struct Driver<P: Policy + ?Sized = dyn Policy> {
     scripted: u64,
     resched: CpuSet,
     conservation: WorkConservation,
+    /// What the processors did, in order of time.
     pub gantt: Vec<Span>,
+    /// The jobs that were finished, in order of time.
     pub completions: Vec<Completion>,
+    /// How often the policy picked.
     pub picks: u64,
     /// What `picks` was when time last passed.
     picks_before: u64,

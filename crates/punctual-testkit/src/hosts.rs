@@ -1,5 +1,4 @@
 //! Hosts built in code, for tests of the machine.
-#![allow(dead_code, reason = "each test binary uses its part")]
 
 use punctual_model::Host;
 use punctual_model::host::{Arrival, Cost, Domain, Overheads, Parent, PolicyChoice, Pool, Task, Vcpu, Work};
@@ -8,14 +7,17 @@ use punctual_model::live::Live;
 use punctual_sched::registry::{self, OptionValue, Options};
 use punctual_sched::{CpuId, CpuSet, Duration, UnitParams};
 
+/// `n` milliseconds.
 pub const fn ms(n: u64) -> Duration {
     Duration::from_ms(n)
 }
 
+/// `n` microseconds.
 pub const fn us(n: u64) -> Duration {
     Duration::from_us(n)
 }
 
+/// The policy called `name` with its defaults.
 pub fn policy(name: &str) -> PolicyChoice {
     PolicyChoice {
         info: registry::find(name).unwrap_or_else(|| panic!("no policy {name}")),
@@ -30,6 +32,7 @@ pub fn exact(name: &str) -> PolicyChoice {
     choice
 }
 
+/// A server policy that looks at budgets every `quantum`.
 pub fn quantum(name: &str, quantum: Duration) -> PolicyChoice {
     let mut choice = policy(name);
     choice.options.set("quantum", OptionValue::Duration(quantum));
@@ -61,6 +64,7 @@ pub fn pooled(processors: usize, duration: Duration, policy: PolicyChoice) -> Ho
     host
 }
 
+/// Parameters of a server.
 pub fn server(budget: Duration, period: Duration, priority: u32) -> UnitParams {
     UnitParams {
         budget: Some(budget),
@@ -70,6 +74,7 @@ pub fn server(budget: Duration, period: Duration, priority: u32) -> UnitParams {
     }
 }
 
+/// The same parameters, on one of `cpus` processors only.
 pub fn pinned(mut params: UnitParams, cpu: u32, cpus: usize) -> UnitParams {
     let mut set = CpuSet::new(cpus);
     set.insert(CpuId(cpu));
@@ -105,6 +110,7 @@ pub fn task(host: &mut Host, parent: Parent, priority: u32, cost: Duration, peri
     released_at(host, parent, priority, cost, period, Duration::ZERO)
 }
 
+/// Adds a periodic task that is first released at `offset`, due at the end of its period.
 pub fn released_at(
     host: &mut Host,
     parent: Parent,
@@ -121,6 +127,7 @@ pub fn released_at(
     add(host, parent, priority, work)
 }
 
+/// Adds a busy loop.
 pub fn hog(host: &mut Host, parent: Parent, priority: u32) -> usize {
     add(host, parent, priority, Work::Hog { start: Duration::ZERO })
 }

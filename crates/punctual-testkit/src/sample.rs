@@ -66,13 +66,21 @@ static BY_HAND: PolicyInfo = PolicyInfo {
     ..punctual_sched::round_robin::INFO
 };
 
+/// The first vCPU of `web`.
 pub const WEB0: VcpuIx = VcpuIx(0);
+/// The second vCPU of `web`.
 pub const WEB1: VcpuIx = VcpuIx(1);
+/// The vCPU of `outer`.
 pub const OUTER: VcpuIx = VcpuIx(2);
+/// The vCPU of `inner`.
 pub const INNER: VcpuIx = VcpuIx(3);
+/// A task of `web`.
 pub const CONTROL: TaskIx = TaskIx(0);
+/// The other task of `web`.
 pub const CAMERA: TaskIx = TaskIx(1);
+/// The task of `inner`.
 pub const PLC: TaskIx = TaskIx(2);
+/// The task of the pool.
 pub const WATCHDOG: TaskIx = TaskIx(3);
 
 /// Two processors; `web` with two vCPUs and two tasks, `inner` with the task `plc` inside `outer`, and the
@@ -123,34 +131,42 @@ pub fn host() -> Host {
     }
 }
 
+/// The vCPU, as what occupies a processor.
 pub fn vcpu(vcpu: VcpuIx) -> Occupant {
     Occupant::Unit(Entity::Vcpu(vcpu))
 }
 
+/// The task, as what occupies a processor.
 pub fn task(task: TaskIx) -> Occupant {
     Occupant::Unit(Entity::Task(task))
 }
 
+/// `us` microseconds after the origin.
 pub fn us(us: u64) -> Instant {
     Instant::ZERO + Duration::from_us(us)
 }
 
+/// From `at` us on the processor is occupied so.
 pub fn on_processor(at: u64, processor: usize, occupant: Occupant) -> (Instant, TraceEvent) {
     (us(at), TraceEvent::Processor { processor, occupant })
 }
 
+/// From `at` us on the vCPU is occupied so.
 pub fn on_vcpu(at: u64, vcpu: VcpuIx, occupant: Occupant) -> (Instant, TraceEvent) {
     (us(at), TraceEvent::Vcpu { vcpu, occupant })
 }
 
+/// A job is released at `at` us, due at `deadline` us.
 pub fn release(at: u64, task: TaskIx, job: u64, deadline: u64) -> (Instant, TraceEvent) {
     (us(at), TraceEvent::Release { task, job, deadline: us(deadline) })
 }
 
+/// A job is finished at `at` us, `response` us after its release.
 pub fn completion(at: u64, task: TaskIx, job: u64, response: u64, missed: bool) -> (Instant, TraceEvent) {
     (us(at), TraceEvent::Completion { task, job, response: Duration::from_us(response), missed })
 }
 
+/// At `at` us the vCPU has `left` us of budget.
 pub fn budget(at: u64, of: VcpuIx, left: u64) -> (Instant, TraceEvent) {
     (us(at), TraceEvent::Budget { unit: Entity::Vcpu(of), left: Duration::from_us(left) })
 }

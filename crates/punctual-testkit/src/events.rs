@@ -1,10 +1,10 @@
 //! Sequences of events that may happen to any policy, played under the reference driver: the part that random
-//! tests and the fuzz target share. Who plays them chooses them.
+//! tests and the fuzz target share. The caller chooses them.
 
 use punctual_sched::registry::{OptionValue, Options, ParamKind, PolicyInfo};
 use punctual_sched::{CpuId, CpuSet, Duration, UnitId, UnitParams};
 
-use crate::common::{Driver, Span};
+use crate::driver::{Driver, Span};
 
 /// What happens; unit and processor numbers are taken modulo those that exist. No time passes but in `Late`
 /// and `Pass`, and processors that were asked to pick do so at the next `Settle`, `Late` or `Pass`.
@@ -12,30 +12,42 @@ use crate::common::{Driver, Span};
 pub enum Event {
     /// A unit is inserted, or refused.
     Insert(UnitParams),
+    /// A unit is removed.
     Remove(usize),
     /// A unit gets new parameters, or keeps the old ones.
     Adjust(usize, UnitParams),
     /// A job to be released, and when it is due after that.
     Work {
+        /// Whose job it is.
         unit: usize,
+        /// Released after this time.
         in_us: u64,
+        /// Processor time that it needs.
         demand_us: u64,
+        /// Its deadline after the release, if the policy is told one.
         due_us: Option<u64>,
     },
     /// A unit goes to sleep before its work is done.
     Cancel(usize),
+    /// The policy is told a deadline that no job has.
     Deadline {
+        /// Whose deadline it is.
         unit: usize,
+        /// How far ahead it lies.
         in_us: u64,
     },
     /// A processor picks, asked or not, before the others do.
     Pick(usize),
+    /// The processors that were asked to pick do so.
     Settle,
     /// Time passes and timers are late: whatever comes next finds them overdue.
     Late {
+        /// How much time.
         us: u64,
     },
+    /// Time passes.
     Pass {
+        /// How much time.
         us: u64,
     },
 }

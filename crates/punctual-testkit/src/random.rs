@@ -1,5 +1,4 @@
 //! Random hosts and release patterns.
-#![allow(dead_code, reason = "each test binary uses its part")]
 
 use punctual_model::Host;
 use punctual_model::host::{Arrival, Parent, Work};
@@ -7,38 +6,50 @@ use punctual_model::index::PoolIx;
 use punctual_sched::registry::OptionValue;
 use punctual_sched::{Duration, UnitParams};
 
-use super::common::*;
+use crate::hosts::*;
 
-/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
-pub struct Random(pub u64);
+/// The same random numbers everywhere, by their seed.
+pub struct Random {
+    seed: u64,
+    drawn: u64,
+}
 
 impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+    /// Numbers from the beginning of the seed's sequence.
+    pub fn new(seed: u64) -> Self {
+        Random { seed, drawn: 0 }
     }
 
+    /// Any number.
+    pub fn number(&mut self) -> u64 {
+        self.drawn += 1;
+        punctual_jobs::mix(self.seed, self.drawn - 1)
+    }
+
+    /// A number from `low` to `high`, both included.
     pub fn within(&mut self, low: u64, high: u64) -> u64 {
-        low + self.next() % (high - low + 1)
+        low + self.number() % (high - low + 1)
     }
 
+    /// True once in `n` times.
     pub fn one_in(&mut self, n: u64) -> bool {
-        self.next().is_multiple_of(n)
+        self.number().is_multiple_of(n)
     }
 
+    /// One of the list.
     pub fn of<T: Copy>(&mut self, list: &[T]) -> T {
         list[self.within(0, list.len() as u64 - 1) as usize]
     }
 }
 
+/// The policies that random hosts are scheduled by.
 pub const POLICIES: [&str; 9] =
     ["deferrable", "periodic", "polling", "sporadic", "rtds", "sedf", "cbs", "fixed-priority", "edf"];
 
-pub const UNIT: u64 = 100_000;
+/// Periods are multiples of this many ns.
+const UNIT: u64 = 100_000;
 
+/// `n` nanoseconds.
 pub fn ns(n: u64) -> Duration {
     Duration::from_ns(n)
 }
@@ -57,7 +68,7 @@ pub fn random_host(random: &mut Random) -> Host {
         }
     }
     let mut host = pooled(processors, ms(400), choice);
-    host.seed = random.next();
+    host.seed = random.number();
     if random.one_in(4) {
         host.overheads.decision = ns(random.within(0, 3_000));
         host.overheads.context_switch = ns(random.within(0, 8_000));
@@ -99,11 +110,12 @@ pub fn random_host(random: &mut Random) -> Host {
     host
 }
 
-pub fn random_share(share: u64) -> (u64, u64) {
+/// From an eighth of a share to all of it.
+fn random_share(share: u64) -> (u64, u64) {
     (share / 8 + 1, share)
 }
 
-pub fn random_server(
+fn random_server(
     random: &mut Random,
     domains: usize,
     processors: usize,
@@ -124,7 +136,7 @@ pub fn random_server(
 
 /// Tasks that ask for a good part of the share (in thousandths of a processor), on several vCPUs mostly
 /// pinned.
-pub fn random_tasks(
+fn random_tasks(
     random: &mut Random,
     host: &mut Host,
     vm: Parent,
@@ -157,7 +169,7 @@ pub fn random_tasks(
     }
 }
 
-pub fn random_task(
+fn random_task(
     random: &mut Random,
     host: &mut Host,
     pool: Parent,
@@ -179,7 +191,7 @@ pub fn random_task(
     }
 }
 
-pub fn add_job(
+fn add_job(
     random: &mut Random,
     host: &mut Host,
     parent: Parent,
@@ -203,6 +215,7 @@ pub fn add_job(
     at
 }
 
+/// First released, or started, at `to` ns.
 pub fn set_offset(host: &mut Host, task: usize, to: u64) {
     match &mut host.tasks[task].work {
         Work::Jobs {
@@ -215,10 +228,12 @@ pub fn set_offset(host: &mut Host, task: usize, to: u64) {
     }
 }
 
+/// The period or separation of the task at that place, in ns.
 pub fn period_of(host: &Host, task: usize) -> u64 {
     period_of_work(&host.tasks[task].work)
 }
 
+/// The period or separation, in ns; for a hog some time.
 pub fn period_of_work(work: &Work) -> u64 {
     match work {
         Work::Jobs { arrival: Arrival::Periodic { period, .. }, .. } => period.as_ns(),
@@ -241,6 +256,7 @@ pub fn exhausting_offsets(random: &mut Random, host: &mut Host) {
     }
 }
 
+/// First releases within two periods.
 pub fn random_offsets(random: &mut Random, host: &mut Host) {
     for task in 0..host.tasks.len() {
         let period = period_of(host, task);
