@@ -1,8 +1,9 @@
-//! Builds the guest program, statically linked, for `src/workload/program.rs` to hold: whoever has punctual
-//! has the guest that fits it, without a second installation.
+//! Builds the guest program, statically linked. `workload::PROGRAM` holds its bytes, so that every `punctual`
+//! has the guest program that fits it, without a second installation.
 //!
-//! A build of its own, because it is linked differently from everything else. It shares nothing with the one
-//! that runs this script but Cargo's lock file, so the two cannot wait for each other.
+//! The guest program is linked differently from everything else, so it has a build of its own with its own
+//! target directory. That build shares only Cargo's lock file with the one that runs this script, so the two
+//! cannot wait for each other.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,9 +1,66 @@
-//! Runs cyclictest, of the rt-tests, and reads what it prints: wake-up latencies measured by a program that
-//! nobody here wrote.
+//! Runs cyclictest, a program of the rt-tests, and reads what it prints: wake-up latencies, measured by a
+//! program that is not part of this project.
 
-use std::process::Command;
+use std::fmt;
+use std::io;
+use std::process::{Command, ExitStatus};
 
 use crate::protocol::{Cyclictest, Latencies};
+
+/// Why cyclictest has no result.
+#[derive(Debug)]
+pub enum Error {
+    /// It cannot be started.
+    Start(io::Error),
+    /// It ended with an error.
+    Failed {
+        /// How it ended.
+        status: ExitStatus,
+        /// What it wrote to standard error.
+        message: String,
+    },
+    /// It printed a line that is not understood.
+    Line(String),
+    /// The histogram's latencies do not ascend at this line.
+    Order(String),
+    /// A figure is missing.
+    Incomplete,
+    /// The histogram does not add up to the stated total.
+    Total {
+        /// The sum of the histogram.
+        counted: u64,
+        /// The total that cyclictest states, if it does.
+        stated: Option<u64>,
+    },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Start(error) => {
+                write!(f, "cyclictest cannot be run: {error} (Debian: apt install rt-tests)")
+            }
+            Error::Failed { status, message } => write!(f, "cyclictest ended with {status}: {message}"),
+            Error::Line(line) => write!(f, "cyclictest printed {line:?}, which is not understood"),
+            Error::Order(line) => write!(f, "cyclictest's histogram goes back from line {line:?} on"),
+            Error::Incomplete => {
+                write!(f, "cyclictest printed no minimum, mean, maximum or number of overflows")
+            }
+            Error::Total { counted, stated } => {
+                write!(f, "cyclictest's histogram adds up to {counted}, its total is {stated:?}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Start(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 /// Is there a cyclictest to run?
 pub fn available() -> bool {
@@ -16,22 +73,22 @@ pub fn available() -> bool {
 ///
 /// # Errors
 /// When it is not there, fails, or prints something else than a histogram.
-pub fn run(how: &Cyclictest) -> Result<Latencies, String> {
+pub fn run(how: &Cyclictest) -> Result<Latencies, Error> {
     let output = Command::new("cyclictest")
         .args(["--quiet", "--mlockall", "--threads=1"])
         .arg(format!("--interval={}", how.interval_us))
         .arg(format!("--loops={}", how.loops))
-        // It takes a priority of 0 for no answer, and chooses one.
+        // With a priority of 0 it would choose one itself.
         .arg(match how.priority {
             0 => "--policy=other".into(),
             priority => format!("--priority={priority}"),
         })
         .arg(format!("--histogram={}", how.histogram_us))
         .output()
-        .map_err(|error| format!("cyclictest cannot be run: {error} (Debian: apt install rt-tests)"))?;
+        .map_err(Error::Start)?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("cyclictest ended with {}: {}", output.status, said.trim()));
+        let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        return Err(Error::Failed { status: output.status, message });
     }
     parse(&String::from_utf8_lossy(&output.stdout))
 }
@@ -40,44 +97,58 @@ pub fn run(how: &Cyclictest) -> Result<Latencies, String> {
 ///
 /// # Errors
 /// When a line is not understood, a figure is missing or the counts do not add up to the stated total.
-pub fn parse(text: &str) -> Result<Latencies, String> {
-    let mut latencies = Latencies { min_us: 0, avg_us: 0, max_us: 0, overflows: 0, buckets: Vec::new() };
-    let mut total = None;
-    let mut seen = [false; 4];
+pub fn parse(text: &str) -> Result<Latencies, Error> {
+    let mut figures = Figures::default();
+    let mut buckets: Vec<(u32, u64)> = Vec::new();
     for line in text.lines().map(str::trim) {
-        let unknown = || format!("cyclictest printed {line:?}, which is not understood");
-        let number = |text: &str| text.trim().parse::<u64>().map_err(|_| unknown());
+        let unknown = || Error::Line(line.into());
         if let Some(comment) = line.strip_prefix('#') {
-            let Some((what, value)) = comment.split_once(':') else { continue };
-            let (index, place) = match what.trim() {
-                "Total" => {
-                    total = Some(number(value)?);
-                    continue;
-                }
-                "Min Latencies" => (0, &mut latencies.min_us),
-                "Avg Latencies" => (1, &mut latencies.avg_us),
-                "Max Latencies" => (2, &mut latencies.max_us),
-                "Histogram Overflows" => (3, &mut latencies.overflows),
-                _ => continue,
-            };
-            *place = number(value)?;
-            seen[index] = true;
+            figures.read(comment).ok_or_else(unknown)?;
         } else if let Some((us, count)) = line.split_once(char::is_whitespace) {
-            let (us, count) = (us.parse::<u32>().map_err(|_| unknown())?, number(count)?);
-            if latencies.buckets.last().is_some_and(|&(last, _)| last >= us) {
-                return Err(format!("cyclictest's histogram goes back from line {line:?} on"));
+            let us: u32 = us.parse().map_err(|_| unknown())?;
+            let count: u64 = count.trim().parse().map_err(|_| unknown())?;
+            if buckets.last().is_some_and(|&(last, _)| last >= us) {
+                return Err(Error::Order(line.into()));
             }
             if count > 0 {
-                latencies.buckets.push((us, count));
+                buckets.push((us, count));
             }
         }
     }
-    if seen.contains(&false) {
-        return Err("cyclictest printed no minimum, mean, maximum or number of overflows".into());
+    let Figures { total: stated, min, avg, max, overflows } = figures;
+    let (Some(min_us), Some(avg_us), Some(max_us), Some(overflows)) = (min, avg, max, overflows) else {
+        return Err(Error::Incomplete);
+    };
+    let counted = buckets.iter().fold(0u64, |sum, &(_, count)| sum.saturating_add(count));
+    match stated == Some(counted) {
+        true => Ok(Latencies { min_us, avg_us, max_us, overflows, buckets }),
+        false => Err(Error::Total { counted, stated }),
     }
-    let counted = latencies.buckets.iter().fold(0u64, |sum, &(_, count)| sum.saturating_add(count));
-    match total {
-        Some(total) if total == counted => Ok(latencies),
-        _ => Err(format!("cyclictest's histogram adds up to {counted}, its total is {total:?}")),
+}
+
+/// The figures that cyclictest prints in comments.
+#[derive(Default)]
+struct Figures {
+    total: Option<u64>,
+    min: Option<u64>,
+    avg: Option<u64>,
+    max: Option<u64>,
+    overflows: Option<u64>,
+}
+
+impl Figures {
+    /// Takes a figure out of a comment, if the comment has one; `None` when the figure is no number.
+    fn read(&mut self, comment: &str) -> Option<()> {
+        let Some((name, value)) = comment.split_once(':') else { return Some(()) };
+        let figure = match name.trim() {
+            "Total" => &mut self.total,
+            "Min Latencies" => &mut self.min,
+            "Avg Latencies" => &mut self.avg,
+            "Max Latencies" => &mut self.max,
+            "Histogram Overflows" => &mut self.overflows,
+            _ => return Some(()),
+        };
+        *figure = Some(value.trim().parse().ok()?);
+        Some(())
     }
 }

@@ -2,34 +2,101 @@
 //!
 //! As S. Xi et al., "RT-Xen", EMSOFT 2011, s. 5.1: priorities by urgency (rate monotonic when the host orders
 //! them so), work that is calibrated iterations, a late job runs on and later ones queue up, times are kept
-//! in locked memory. Releases are absolute sleeps. Nothing is printed or allocated while the run goes on.
+//! in locked memory. Releases are absolute sleeps. Nothing is printed or allocated during the run.
 //!
 //! Busy loops that are less urgent than every task with jobs run in the fair class, so that the guest's
-//! kernel lives; one that is more urgent than a job is under `SCHED_FIFO` like the rest.
+//! kernel gets some processor time. A busy loop that is more urgent than a task with jobs is under
+//! `SCHED_FIFO`.
 
+use std::fmt;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use punctual_jobs::JobStream;
 
-use crate::disturb::{self, LOOK_ITERATIONS, STACK_BYTES};
-use crate::log::{self, Counts, Executed, TaskLog};
+use crate::disturb::{self, STACK_BYTES, STOP_CHECK_ITERATIONS};
+use crate::log::{JobCounts, TaskLog};
 use crate::os;
 use crate::protocol::{Run, Task, TaskProgress, Work};
+use crate::run::{self, Executed};
 use crate::work;
 
 /// The priority of the thread that ends the run: above every task.
 const CONTROL_PRIORITY: i32 = 99;
-/// The priority of the most urgent task. Below it each has its own, down to 1, which the rest share.
+/// The priority of the most urgent task. Each less urgent task has the next lower one, down to 1, which the
+/// rest share.
 const TASK_PRIORITY_MAX: i32 = 90;
 
+/// Why a task set did not run.
+#[derive(Debug)]
+pub enum Error {
+    /// The limit on locked memory is too low.
+    LockMemory(io::Error),
+    /// The priority is not permitted.
+    Priority {
+        /// The `SCHED_FIFO` priority; 0 for the fair class.
+        priority: i32,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The thread that reports progress cannot be created.
+    ProgressThread(io::Error),
+    /// A task's thread cannot be created.
+    TaskThread {
+        /// The task's place in the request.
+        task: usize,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// A task's thread ended before the run.
+    TaskEnded {
+        /// The task's place in the request.
+        task: usize,
+    },
+    /// A task's thread panicked during the run.
+    TaskPanicked,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::LockMemory(error) => write!(
+                f,
+                "memory cannot be locked: {error}; it takes root (CAP_IPC_LOCK) or a higher RLIMIT_MEMLOCK"
+            ),
+            Error::Priority { priority, error } => {
+                write!(f, "SCHED_FIFO priority {priority} is refused: {error}; it takes root (CAP_SYS_NICE)")
+            }
+            Error::ProgressThread(error) => write!(f, "no thread to tell how far the run is: {error}"),
+            Error::TaskThread { task, error } => write!(f, "no thread for task {task}: {error}"),
+            Error::TaskEnded { task } => write!(f, "the thread of task {task} died"),
+            Error::TaskPanicked => write!(f, "a task's thread panicked"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::LockMemory(error)
+            | Error::Priority { error, .. }
+            | Error::ProgressThread(error)
+            | Error::TaskThread { error, .. } => Some(error),
+            Error::TaskEnded { .. } | Error::TaskPanicked => None,
+        }
+    }
+}
+
 /// A task's thread, ready to start.
-struct Prepared {
-    go: mpsc::Sender<u64>,
+struct TaskThread {
+    /// Gets the run's start. Without one the thread ends.
+    start: mpsc::Sender<u64>,
     thread: JoinHandle<TaskLog>,
-    counts: Arc<Counts>,
+    counts: Arc<JobCounts>,
 }
 
 /// What a task's thread knows.
@@ -46,66 +113,66 @@ struct Context {
 /// # Errors
 /// When memory cannot be locked, or a thread cannot be created or put under `SCHED_FIFO`; nothing has run
 /// then.
-pub fn execute(run: &Run, progress: &mut (impl FnMut(Vec<TaskProgress>) + Send)) -> Result<Executed, String> {
+pub fn execute(run: &Run, progress: &mut (impl FnMut(Vec<TaskProgress>) + Send)) -> Result<Executed, Error> {
     let stop = Arc::new(AtomicBool::new(false));
-    let prepared = prepare(run, &stop)?;
-    let counts: Vec<Arc<Counts>> = prepared.iter().map(|task| Arc::clone(&task.counts)).collect();
-    std::thread::scope(|scope| {
-        let (over, is_over) = mpsc::channel::<()>();
-        // A small stack: the tasks wait while memory is locked, and the usual 2 MiB take a translated guest
-        // about 10 ms.
-        let teller = std::thread::Builder::new().name("progress".into()).stack_size(STACK_BYTES);
-        let telling = teller.spawn_scoped(scope, move || {
-            let interval = std::time::Duration::from_nanos(log::progress_interval_ns(run.duration_ns));
-            while is_over.recv_timeout(interval) == Err(mpsc::RecvTimeoutError::Timeout) {
+    let tasks = create_threads(run, &stop)?;
+    let counts: Vec<Arc<JobCounts>> = tasks.iter().map(|task| Arc::clone(&task.counts)).collect();
+    thread::scope(|scope| {
+        let (end, ended) = mpsc::channel::<()>();
+        let interval = Duration::from_nanos(run::progress_interval_ns(run.duration_ns));
+        let report = move || {
+            while ended.recv_timeout(interval) == Err(mpsc::RecvTimeoutError::Timeout) {
                 progress(counts.iter().map(|counts| counts.progress()).collect());
             }
-        });
-        telling.map_err(|error| format!("no thread to tell how far the run is: {error}"))?;
-        let executed = carry_out(run, prepared, &stop);
-        drop(over);
+        };
+        // A small stack: the tasks wait while memory is locked, and the usual 2 MiB take a translated guest
+        // about 10 ms.
+        let reporter = thread::Builder::new().name("progress".into()).stack_size(STACK_BYTES);
+        reporter.spawn_scoped(scope, report).map_err(Error::ProgressThread)?;
+        let executed = run_tasks(run, tasks, &stop);
+        drop(end);
         executed
     })
 }
 
-fn carry_out(run: &Run, prepared: Vec<Prepared>, stop: &AtomicBool) -> Result<Executed, String> {
-    // Now that the threads and the memory for their times are there.
-    let locked = os::lock_memory().map_err(|error| {
-        format!("memory cannot be locked: {error}; it takes root (CAP_IPC_LOCK) or a higher RLIMIT_MEMLOCK")
-    });
-    let own_priority = locked
-        .and_then(|()| os::set_fifo(CONTROL_PRIORITY).map_err(|error| refused(CONTROL_PRIORITY, &error)));
-    let outcome = own_priority.map(|()| {
-        let start_ns = run.start_ns();
-        for task in &prepared {
-            // A thread that died is found by `join` below.
-            let _ = task.go.send(start_ns);
-        }
-        os::sleep_until(start_ns + run.duration_ns);
-        start_ns
-    });
+/// Runs the tasks to the end of the run. Ends their threads and unlocks memory whatever happens.
+fn run_tasks(run: &Run, tasks: Vec<TaskThread>, stop: &AtomicBool) -> Result<Executed, Error> {
+    let started = start_and_wait(run, &tasks);
     stop.store(true, Ordering::Relaxed);
-    let logs: Result<Vec<TaskLog>, String> = prepared
-        .into_iter()
-        .map(|Prepared { go, thread, .. }| {
-            // Without an order to go, for a run that never started, the thread ends.
-            drop(go);
-            thread.join().map_err(|_| "a task's thread panicked".to_owned())
-        })
-        .collect();
-    let back = os::set_fifo(0).map_err(|error| refused(0, &error));
+    let logs = tasks.into_iter().map(TaskThread::join).collect::<Result<Vec<TaskLog>, Error>>();
+    let back = set_priority(0);
     os::unlock_memory();
-    let start_ns = outcome?;
+    let start_ns = started?;
     let ended_ns = os::now_ns() - start_ns;
     back?;
     Ok(Executed { logs: logs?, ended_ns })
 }
 
+/// Starts the tasks and sleeps until the end of the run. Returns when the run started.
+fn start_and_wait(run: &Run, tasks: &[TaskThread]) -> Result<u64, Error> {
+    // The threads and the memory for their logs exist by now.
+    os::lock_memory().map_err(Error::LockMemory)?;
+    set_priority(CONTROL_PRIORITY)?;
+    let start_ns = run::start_ns(run);
+    for task in tasks {
+        // `TaskThread::join` finds a thread that has died.
+        let _ = task.start.send(start_ns);
+    }
+    os::sleep_until(start_ns + run.duration_ns);
+    Ok(start_ns)
+}
+
+fn set_priority(priority: i32) -> Result<(), Error> {
+    os::set_fifo(priority).map_err(|error| Error::Priority { priority, error })
+}
+
 /// The `SCHED_FIFO` priority of each task, in the request's order; 0 for the fair class.
 fn priorities(run: &Run) -> Vec<i32> {
-    let order = log::by_urgency(run);
-    let busy = |task: &Task| matches!(task.work, Work::Hog { .. } | Work::ForkBomb { .. });
-    let real_time = order.iter().rposition(|&task| !busy(&run.tasks[task])).map_or(0, |last| last + 1);
+    let order = run::by_urgency(run);
+    let is_busy_loop = |task: &Task| matches!(task.work, Work::Hog { .. } | Work::ForkBomb { .. });
+    // Up to the least urgent task that is no busy loop, all are under SCHED_FIFO.
+    let real_time =
+        order.iter().rposition(|&task| !is_busy_loop(&run.tasks[task])).map_or(0, |last| last + 1);
     let mut priorities = vec![0; run.tasks.len()];
     for (rank, &task) in order[..real_time].iter().enumerate() {
         priorities[task] = (TASK_PRIORITY_MAX - rank as i32).max(1);
@@ -113,13 +180,20 @@ fn priorities(run: &Run) -> Vec<i32> {
     priorities
 }
 
-fn refused(priority: i32, error: &std::io::Error) -> String {
-    format!("SCHED_FIFO priority {priority} is refused: {error}; it takes root (CAP_SYS_NICE)")
+/// Creates the tasks' threads, in the request's order; they wait to be told when the run starts.
+fn create_threads(run: &Run, stop: &Arc<AtomicBool>) -> Result<Vec<TaskThread>, Error> {
+    let tasks = run.tasks.iter().zip(priorities(run)).enumerate();
+    tasks.map(|(index, (task, priority))| TaskThread::create(run, index, task, priority, stop)).collect()
 }
 
-/// Creates the tasks' threads, in the request's order; they wait to be told when the run starts.
-fn prepare(run: &Run, stop: &Arc<AtomicBool>) -> Result<Vec<Prepared>, String> {
-    let spawn = |(index, (task, priority)): (usize, (&Task, i32))| {
+impl TaskThread {
+    fn create(
+        run: &Run,
+        index: usize,
+        task: &Task,
+        priority: i32,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<TaskThread, Error> {
         let context = Context {
             work: task.work,
             duration_ns: run.duration_ns,
@@ -128,24 +202,25 @@ fn prepare(run: &Run, stop: &Arc<AtomicBool>) -> Result<Vec<Prepared>, String> {
         };
         let log = TaskLog::new(task, run.duration_ns);
         let counts = log.counts();
-        let (go, gone) = mpsc::channel::<u64>();
+        let (start, started) = mpsc::channel::<u64>();
         let (ready, is_ready) = mpsc::channel();
         let body = move || {
-            let _ = ready.send(os::set_fifo(priority));
-            match gone.recv() {
+            let _ = ready.send(set_priority(priority));
+            match started.recv() {
                 Ok(start_ns) => context.run(log, start_ns),
                 Err(_) => log,
             }
         };
-        let thread = std::thread::Builder::new().name(format!("task {index}")).stack_size(STACK_BYTES);
-        let thread = thread.spawn(body).map_err(|e| format!("no thread for task {index}: {e}"))?;
-        match is_ready.recv() {
-            Ok(Ok(())) => Ok(Prepared { go, thread, counts }),
-            Ok(Err(error)) => Err(refused(priority, &error)),
-            Err(_) => Err(format!("the thread of task {index} died")),
-        }
-    };
-    run.tasks.iter().zip(priorities(run)).enumerate().map(spawn).collect()
+        let thread = thread::Builder::new().name(format!("task {index}")).stack_size(STACK_BYTES);
+        let thread = thread.spawn(body).map_err(|error| Error::TaskThread { task: index, error })?;
+        is_ready.recv().unwrap_or(Err(Error::TaskEnded { task: index }))?;
+        Ok(TaskThread { start, thread, counts })
+    }
+
+    fn join(self) -> Result<TaskLog, Error> {
+        drop(self.start);
+        self.thread.join().map_err(|_| Error::TaskPanicked)
+    }
 }
 
 impl Context {
@@ -154,11 +229,11 @@ impl Context {
             Work::Jobs(stream) => self.jobs(&mut log, stream, start_ns),
             Work::Hog { start_ns: at } => {
                 self.sleep_until(start_ns, at);
-                log.worked(disturb::hog(&self.stop));
+                log.worked(disturb::busy_loop(&self.stop));
             }
             Work::ForkBomb { start_ns: at, threads } => {
                 self.sleep_until(start_ns, at);
-                log.worked(disturb::defuse(disturb::fork_bomb(threads, &self.stop)));
+                log.worked(disturb::join_fork_bomb(disturb::fork_bomb(threads, &self.stop)));
             }
             Work::WakeFlood { start_ns: at, interval_ns } => {
                 let mut next = at;
@@ -185,7 +260,7 @@ impl Context {
             log.started(job, os::now_ns() - start_ns);
             let mut left = work::iterations_of(stream.cost_ns(job), self.iterations_per_ms);
             while left > 0 {
-                let chunk = left.min(LOOK_ITERATIONS);
+                let chunk = left.min(STOP_CHECK_ITERATIONS);
                 work::burn(chunk);
                 log.worked(chunk);
                 left -= chunk;

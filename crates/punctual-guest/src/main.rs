@@ -1,12 +1,14 @@
 //! The guest program; see the library's documentation for what it does.
 
+use std::ffi::OsString;
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use punctual_guest::protocol::Mode;
+use punctual_guest::protocol::{Mode, ReceiveError};
 use punctual_guest::serve::serve;
 
 const USAGE: &str = "\
@@ -18,63 +20,103 @@ usage: punctual-guest fifo|vcpu [--port NAME]
   --port NAME  talk over the virtio port of that name; without it over standard input and output
 example: echo '{\"calibrate\":{\"duration_ns\":100000000}}' | punctual-guest vcpu";
 
-/// How long a port may take to appear: its driver may still be busy with it.
+/// How long a port may take to appear: its driver may not be ready yet.
 const PORT_WAIT: Duration = Duration::from_secs(10);
+
+/// What the command line asks for.
+struct Arguments<'a> {
+    mode: Mode,
+    /// The name of a virtio port.
+    port: Option<&'a str>,
+}
+
+impl<'a> Arguments<'a> {
+    /// `None` when they make no sense.
+    fn parse(arguments: &[&'a str]) -> Option<Arguments<'a>> {
+        let (mode, port) = match *arguments {
+            [mode] => (mode, None),
+            [mode, "--port", name] => (mode, Some(name)),
+            _ => return None,
+        };
+        let mode = match mode {
+            "fifo" => Mode::Fifo,
+            "vcpu" => Mode::Vcpu,
+            _ => return None,
+        };
+        Some(Arguments { mode, port })
+    }
+}
+
+/// Why the program ended before the host was done with it.
+#[derive(Debug)]
+enum Error {
+    /// There is no port of that name.
+    NoPort(String),
+    /// The port cannot be opened.
+    OpenPort { path: PathBuf, error: io::Error },
+    /// The channel to the host failed.
+    Channel(ReceiveError),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::NoPort(name) => write!(f, "this machine has no virtio port called {name}"),
+            Error::OpenPort { path, error } => write!(f, "{}: {error}", path.display()),
+            Error::Channel(error) => error.fmt(f),
+        }
+    }
+}
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let (mode, port) = match arguments[..] {
-        ["--help" | "-h"] => {
-            println!("{USAGE}");
-            return ExitCode::SUCCESS;
-        }
-        [mode] => (mode, None),
-        [mode, "--port", name] => (mode, Some(name)),
-        _ => ("", None),
+    if let ["--help" | "-h"] = arguments[..] {
+        println!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
+    let Some(arguments) = Arguments::parse(&arguments) else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
     };
-    let mode = match mode {
-        "fifo" => Mode::Fifo,
-        "vcpu" => Mode::Vcpu,
-        _ => {
-            eprintln!("{USAGE}");
-            return ExitCode::from(2);
-        }
-    };
-    let outcome = match port {
-        None => serve(mode, &mut io::stdin().lock(), &mut io::stdout()).map_err(|e| e.to_string()),
-        Some(name) => open_port(name).and_then(|port| {
-            let mut reader = BufReader::new(&port);
-            serve(mode, &mut reader, &mut &port).map_err(|error| error.to_string())
-        }),
-    };
-    match outcome {
+    match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("punctual-guest: {message}");
+        Err(error) => {
+            eprintln!("punctual-guest: {error}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// Opens the virtio port of that name.
-fn open_port(name: &str) -> Result<File, String> {
+fn run(arguments: &Arguments<'_>) -> Result<(), Error> {
+    let served = match arguments.port {
+        None => serve(arguments.mode, &mut io::stdin().lock(), &mut io::stdout()),
+        Some(name) => {
+            let port = open_port(name)?;
+            serve(arguments.mode, &mut BufReader::new(&port), &mut &port)
+        }
+    };
+    served.map_err(Error::Channel)
+}
+
+/// Opens the virtio port of that name; waits for it if its driver is not ready yet.
+fn open_port(name: &str) -> Result<File, Error> {
     let give_up = Instant::now() + PORT_WAIT;
     loop {
         if let Some(device) = find_port(Path::new("/sys/class/virtio-ports"), name) {
             let path = Path::new("/dev").join(device);
             let port = OpenOptions::new().read(true).write(true).open(&path);
-            return port.map_err(|error| format!("{}: {error}", path.display()));
+            return port.map_err(|error| Error::OpenPort { path, error });
         }
         if Instant::now() >= give_up {
-            return Err(format!("this machine has no virtio port called {name}"));
+            return Err(Error::NoPort(name.into()));
         }
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
 /// The device of the port of that name.
-fn find_port(class: &Path, name: &str) -> Option<std::ffi::OsString> {
+fn find_port(class: &Path, name: &str) -> Option<OsString> {
     let mut ports = fs::read_dir(class).ok()?.flatten();
     ports
         .find(|port| fs::read_to_string(port.path().join("name")).is_ok_and(|text| text.trim() == name))

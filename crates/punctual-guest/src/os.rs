@@ -1,4 +1,4 @@
-//! The few system calls that std has no word for.
+//! The system calls that the standard library does not have.
 
 use std::io;
 
@@ -17,8 +17,7 @@ pub fn sleep_until(at_ns: u64) {
         tv_nsec: (at_ns % 1_000_000_000) as libc::c_long,
     };
     loop {
-        // SAFETY: `time` is a valid timespec; no remaining time is asked for, which an absolute sleep has
-        // not.
+        // SAFETY: `time` is a valid timespec. The pointer for the remaining time may be null.
         let result = unsafe {
             libc::clock_nanosleep(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, &time, std::ptr::null_mut())
         };
@@ -42,8 +41,8 @@ pub fn set_fifo(priority: i32) -> io::Result<()> {
     checked(unsafe { libc::sched_setscheduler(0, policy, &param) })
 }
 
-/// Locks all memory that the process has now, and has it in place. What it gets later is not locked: with a
-/// low limit that would make allocations fail.
+/// Brings all memory that the process has now into RAM and locks it there. Memory allocated later is not
+/// locked: with a low limit on locked memory, allocations would fail.
 ///
 /// # Errors
 /// What Linux says; `ENOMEM` or `EPERM` when the limit on locked memory is too low.
@@ -58,8 +57,8 @@ pub fn unlock_memory() {
     unsafe { libc::munlockall() };
 }
 
-/// Makes timers of the calling thread, and of those it creates, as exact as the kernel has them: threads of
-/// the fair class are woken up to 50 us late otherwise.
+/// Gives the calling thread, and those that it creates, the least timer slack. With the usual slack, the
+/// kernel wakes threads of the fair class up to 50 us late.
 pub fn set_timer_slack_min() {
     // SAFETY: takes an integer; 1 ns is the least slack, 0 would mean the default.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong, 0, 0, 0) };

@@ -1,14 +1,16 @@
-//! The guest's side of the conversation.
+//! The guest's side of the conversation: one request after another, each carried out and answered.
 
+use std::fmt;
 use std::io::{BufRead, Write};
 
-use crate::log::{self, Executed};
 use crate::protocol::{
-    self, JOBS_PER_LINE, Mode, Ready, ReceiveError, Reply, Request, Run, RunResult, TaskTotals,
+    self, Cyclictest, JOBS_PER_LINE, Latencies, LimitError, Mode, Ready, ReceiveError, Reply, Request, Run,
+    RunResult, TaskTotals,
 };
+use crate::run::Executed;
 use crate::{cyclictest, fifo, os, vcpu, work};
 
-/// Announces the guest and answers until the host says that it is over or is gone.
+/// Announces the guest and answers requests until the host ends the conversation or is gone.
 ///
 /// # Errors
 /// When the channel fails.
@@ -30,8 +32,29 @@ pub fn serve(
         match protocol::receive::<Request>(reader) {
             Ok(Request::Quit {}) | Err(ReceiveError::Closed) => return Ok(()),
             Ok(request) => answer(mode, &request, &mut reply)?,
-            Err(ReceiveError::Malformed(message)) => reply(&Reply::Error { message })?,
+            Err(ReceiveError::Malformed(why)) => reply(&Reply::Error { message: why.to_string() })?,
             Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Why a request was not carried out; the host gets the message.
+#[derive(Debug)]
+enum Error {
+    /// A number in the request is out of its limits.
+    Limit(LimitError),
+    /// The task set could not be run.
+    Run(fifo::Error),
+    /// cyclictest could not be run.
+    Cyclictest(cyclictest::Error),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Limit(error) => error.fmt(f),
+            Error::Run(error) => error.fmt(f),
+            Error::Cyclictest(error) => error.fmt(f),
         }
     }
 }
@@ -42,36 +65,43 @@ fn answer(mode: Mode, request: &Request, reply: &mut (impl FnMut(&Reply) -> Sent
     let outcome = match request {
         Request::Calibrate { duration_ns } => Ok(Reply::Calibrated(work::calibrate(*duration_ns))),
         Request::Clock {} => Ok(Reply::Clock { now_ns: os::now_ns() }),
-        Request::Cyclictest(how) => how.check().and_then(|()| cyclictest::run(how)).map(Reply::Cyclictest),
+        Request::Cyclictest(how) => run_cyclictest(how).map(Reply::Cyclictest),
         Request::Run(run) => match execute(mode, run, reply) {
-            Ok(executed) => return tell(run, executed, reply),
-            Err(message) => Err(message),
+            Ok(executed) => return send_results(run, executed, reply),
+            Err(error) => Err(error),
         },
         Request::Quit {} => return Ok(()),
     };
-    reply(&outcome.unwrap_or_else(|message| Reply::Error { message }))
+    reply(&outcome.unwrap_or_else(|error| Reply::Error { message: error.to_string() }))
+}
+
+fn run_cyclictest(how: &Cyclictest) -> Result<Latencies, Error> {
+    how.check().map_err(Error::Limit)?;
+    cyclictest::run(how).map_err(Error::Cyclictest)
 }
 
 fn execute(
     mode: Mode,
     run: &Run,
     reply: &mut (impl FnMut(&Reply) -> Sent + Send),
-) -> Result<Executed, String> {
-    run.check()?;
-    // A channel that fails is found again when the results are sent.
-    let mut progress = |tasks| drop(reply(&Reply::Progress { tasks }));
+) -> Result<Executed, Error> {
+    run.check().map_err(Error::Limit)?;
+    let mut progress = |tasks| {
+        // A channel that fails now fails again when the results are sent, where the error is reported.
+        let _ = reply(&Reply::Progress { tasks });
+    };
     match mode {
-        Mode::Fifo => fifo::execute(run, &mut progress),
+        Mode::Fifo => fifo::execute(run, &mut progress).map_err(Error::Run),
         Mode::Vcpu => Ok(vcpu::execute(run, &mut progress)),
     }
 }
 
-/// Hands over what a run measured.
-fn tell(run: &Run, executed: Executed, reply: &mut impl FnMut(&Reply) -> Sent) -> Sent {
+/// Sends what a run measured.
+fn send_results(run: &Run, executed: Executed, reply: &mut impl FnMut(&Reply) -> Sent) -> Sent {
     let mut tasks = Vec::new();
     for (task, log) in executed.logs.into_iter().enumerate() {
         let executed_ns = log.executed_ns(run.iterations_per_ms);
-        let jobs = log.into_jobs(log::stream_of(&run.tasks[task].work), run.duration_ns);
+        let jobs = log.into_jobs(run.tasks[task].work.job_stream(), run.duration_ns);
         tasks.push(TaskTotals { jobs: jobs.len() as u64, executed_ns });
         for jobs in jobs.chunks(JOBS_PER_LINE) {
             reply(&Reply::Jobs { task, jobs: jobs.to_vec() })?;

@@ -1,9 +1,9 @@
-//! A task set as one thread that is a virtual CPU: the guest's scheduler, in user space, on top of it.
+//! A task set as one thread that is a virtual CPU. The guest's scheduler runs in user space, on that thread.
 //!
-//! Jobs are worked in short chunks of calibrated iterations. Between two chunks the most urgent task that has
-//! a job released goes next: preemptive fixed priorities with the granularity of a chunk. Without work the
-//! thread sleeps until the next release, as a halted vCPU does. While the host does not run the thread, the
-//! guest stands still, and its clock goes on.
+//! Jobs are worked in short chunks of calibrated iterations. After each chunk the most urgent task with a
+//! released job goes next: preemptive fixed priorities, with a chunk as granularity. Without work the thread
+//! sleeps until the next release, as a halted vCPU does. While the host does not run the thread, the guest
+//! stands still, and its clock goes on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,9 +12,10 @@ use std::thread::JoinHandle;
 use punctual_jobs::{Job, JobStream};
 
 use crate::disturb;
-use crate::log::{self, Counts, Executed, TaskLog};
+use crate::log::{JobCounts, TaskLog};
 use crate::os;
 use crate::protocol::{Run, TaskProgress, Work};
+use crate::run::{self, Executed};
 use crate::work;
 
 /// How long a chunk takes: how late the scheduler may notice a release.
@@ -24,9 +25,9 @@ const CHUNK_NS: u64 = 15_000;
 const FLOOD_COST_NS: u64 = 1000;
 
 /// A task and how far it is.
-struct Entry {
+struct GuestTask {
     /// Its place in the request.
-    task: usize,
+    place: usize,
     log: TaskLog,
     state: State,
 }
@@ -34,9 +35,9 @@ struct Entry {
 enum State {
     Jobs {
         stream: JobStream,
-        /// The job that is served, or waited for.
+        /// The job that is being served, or the next one.
         job: Job,
-        /// What is left of it; 0 before it starts.
+        /// The iterations that it still needs; 0 before it starts.
         left: u64,
     },
     Hog {
@@ -53,9 +54,9 @@ enum State {
     },
 }
 
-impl Entry {
-    /// From when on it has work.
-    fn next_ns(&self) -> u64 {
+impl GuestTask {
+    /// When it has work next.
+    fn next_work_ns(&self) -> u64 {
         match self.state {
             State::Jobs { job, .. } => job.release_ns,
             State::Hog { start_ns } => start_ns,
@@ -66,103 +67,142 @@ impl Entry {
     }
 }
 
-/// What all tasks share.
-struct Machine {
+/// The processor that the tasks share.
+struct VirtualCpu {
     iterations_per_ms: u64,
+    /// Iterations of a chunk.
     chunk: u64,
     stop: Arc<AtomicBool>,
+    /// Fork bombs that went off: the task's place and the threads.
     bombs: Vec<(usize, Vec<JoinHandle<u64>>)>,
 }
 
 /// Runs a task set that [`Run::check`] accepted. `progress` is called about once a second, on the vCPU's own
 /// time: what a guest's kernel would need for it.
 pub fn execute(run: &Run, progress: &mut impl FnMut(Vec<TaskProgress>)) -> Executed {
-    let mut entries = entries(run);
-    let mut counts: Vec<(usize, Arc<Counts>)> =
-        entries.iter().map(|entry| (entry.task, entry.log.counts())).collect();
-    counts.sort_by_key(|(task, _)| *task);
-    let interval_ns = log::progress_interval_ns(run.duration_ns);
-    let mut tell_ns = interval_ns;
-    // A page fault in a run would count as execution. The limit for ordinary users may be too low for it.
+    let mut tasks = guest_tasks(run);
+    let mut reporter = Reporter::new(&tasks, run.duration_ns, progress);
+    // A page fault during the run would count as execution. The limit of ordinary users may be too low to
+    // lock memory; then the run goes on without.
     let _ = os::lock_memory();
-    let mut machine = Machine {
+    let mut cpu = VirtualCpu {
         iterations_per_ms: run.iterations_per_ms,
         chunk: work::iterations_of(CHUNK_NS, run.iterations_per_ms),
         stop: Arc::new(AtomicBool::new(false)),
         bombs: Vec::new(),
     };
-    let start_ns = run.start_ns();
+    let start_ns = run::start_ns(run);
     os::sleep_until(start_ns);
-    loop {
-        let now_ns = os::now_ns() - start_ns;
-        if now_ns >= run.duration_ns {
-            break;
-        }
-        if now_ns >= tell_ns {
-            progress(counts.iter().map(|(_, counts)| counts.progress()).collect());
-            tell_ns = now_ns + interval_ns;
-        }
-        match entries.iter_mut().find(|entry| entry.next_ns() <= now_ns) {
-            Some(entry) => machine.advance(entry, now_ns, || os::now_ns() - start_ns),
-            None => {
-                let next_ns = entries.iter().map(Entry::next_ns).min().unwrap_or(u64::MAX);
-                os::sleep_until(start_ns + next_ns.min(run.duration_ns));
-            }
-        }
-    }
-    machine.stop.store(true, Ordering::Relaxed);
-    for (task, bomb) in machine.bombs {
-        let iterations = disturb::defuse(bomb);
-        if let Some(entry) = entries.iter_mut().find(|entry| entry.task == task) {
-            entry.log.worked(iterations);
-        }
-    }
+    cpu.schedule(&mut tasks, start_ns, run.duration_ns, &mut reporter);
+    cpu.end_fork_bombs(&mut tasks);
     let ended_ns = os::now_ns() - start_ns;
     os::unlock_memory();
-    entries.sort_by_key(|entry| entry.task);
-    Executed { logs: entries.into_iter().map(|entry| entry.log).collect(), ended_ns }
+    tasks.sort_by_key(|task| task.place);
+    Executed { logs: tasks.into_iter().map(|task| task.log).collect(), ended_ns }
 }
 
 /// The tasks from most to least urgent.
-fn entries(run: &Run) -> Vec<Entry> {
-    let entry = |task: usize| {
-        let work = run.tasks[task].work;
-        let state = match work {
+fn guest_tasks(run: &Run) -> Vec<GuestTask> {
+    let guest_task = |place: usize| {
+        let state = match run.tasks[place].work {
             Work::Jobs(stream) => State::Jobs { stream, job: stream.first(), left: 0 },
             Work::Hog { start_ns } => State::Hog { start_ns },
             Work::ForkBomb { start_ns, threads } => State::ForkBomb { start_ns, threads, exploded: false },
             Work::WakeFlood { start_ns, interval_ns } => State::WakeFlood { next_ns: start_ns, interval_ns },
         };
-        Entry { task, log: TaskLog::new(&run.tasks[task], run.duration_ns), state }
+        GuestTask { place, log: TaskLog::new(&run.tasks[place], run.duration_ns), state }
     };
-    log::by_urgency(run).into_iter().map(entry).collect()
+    run::by_urgency(run).into_iter().map(guest_task).collect()
 }
 
-impl Machine {
-    /// Lets a task that has work have a chunk of the processor. `clock` tells the time when it is over.
-    fn advance(&mut self, entry: &mut Entry, now_ns: u64, clock: impl Fn() -> u64) {
-        match &mut entry.state {
+/// Reports how far the tasks are, now and then.
+struct Reporter<'a, F> {
+    progress: &'a mut F,
+    /// In the request's order.
+    counts: Vec<Arc<JobCounts>>,
+    interval_ns: u64,
+    /// When the next report is due.
+    next_ns: u64,
+}
+
+impl<'a, F: FnMut(Vec<TaskProgress>)> Reporter<'a, F> {
+    fn new(tasks: &[GuestTask], duration_ns: u64, progress: &'a mut F) -> Self {
+        let mut order: Vec<&GuestTask> = tasks.iter().collect();
+        order.sort_by_key(|task| task.place);
+        let counts = order.into_iter().map(|task| task.log.counts()).collect();
+        let interval_ns = run::progress_interval_ns(duration_ns);
+        Reporter { progress, counts, interval_ns, next_ns: interval_ns }
+    }
+
+    /// Reports if a report is due.
+    fn report(&mut self, now_ns: u64) {
+        if now_ns >= self.next_ns {
+            (self.progress)(self.counts.iter().map(|counts| counts.progress()).collect());
+            self.next_ns = now_ns + self.interval_ns;
+        }
+    }
+}
+
+impl VirtualCpu {
+    /// Runs the most urgent task that has work, chunk by chunk, until the run's end.
+    fn schedule<F: FnMut(Vec<TaskProgress>)>(
+        &mut self,
+        tasks: &mut [GuestTask],
+        start_ns: u64,
+        duration_ns: u64,
+        reporter: &mut Reporter<'_, F>,
+    ) {
+        loop {
+            let now_ns = os::now_ns() - start_ns;
+            if now_ns >= duration_ns {
+                return;
+            }
+            reporter.report(now_ns);
+            match tasks.iter_mut().find(|task| task.next_work_ns() <= now_ns) {
+                Some(task) => self.advance(task, now_ns, || os::now_ns() - start_ns),
+                None => {
+                    let next_ns = tasks.iter().map(GuestTask::next_work_ns).min().unwrap_or(u64::MAX);
+                    os::sleep_until(start_ns + next_ns.min(duration_ns));
+                }
+            }
+        }
+    }
+
+    /// Ends the threads of fork bombs and adds their work to the tasks' logs.
+    fn end_fork_bombs(&mut self, tasks: &mut [GuestTask]) {
+        self.stop.store(true, Ordering::Relaxed);
+        for (place, bomb) in self.bombs.drain(..) {
+            let iterations = disturb::join_fork_bomb(bomb);
+            if let Some(task) = tasks.iter_mut().find(|task| task.place == place) {
+                task.log.worked(iterations);
+            }
+        }
+    }
+
+    /// Lets a task that has work run for a chunk. `clock` reads the time at the chunk's end.
+    fn advance(&mut self, task: &mut GuestTask, now_ns: u64, clock: impl Fn() -> u64) {
+        match &mut task.state {
             State::Jobs { stream, job, left } => {
                 if *left == 0 {
-                    entry.log.started(*job, now_ns);
+                    task.log.started(*job, now_ns);
                     *left = work::iterations_of(stream.cost_ns(*job), self.iterations_per_ms);
                 }
                 let chunk = self.chunk.min(*left);
                 work::burn(chunk);
-                entry.log.worked(chunk);
+                task.log.worked(chunk);
                 *left -= chunk;
                 if *left == 0 {
-                    entry.log.finished(clock());
+                    task.log.finished(clock());
                     *job = stream.after(*job);
                 }
             }
             State::Hog { .. } => {
                 work::burn(self.chunk);
-                entry.log.worked(self.chunk);
+                task.log.worked(self.chunk);
             }
             State::ForkBomb { threads, exploded, .. } => {
                 *exploded = true;
-                self.bombs.push((entry.task, disturb::fork_bomb(*threads, &self.stop)));
+                self.bombs.push((task.place, disturb::fork_bomb(*threads, &self.stop)));
             }
             State::WakeFlood { next_ns, interval_ns } => {
                 work::burn(work::iterations_of(FLOOD_COST_NS, self.iterations_per_ms));
@@ -192,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn every_job_of_the_run_is_told_of_in_order_and_none_starts_before_its_release() {
+    fn every_job_of_the_run_is_reported_in_order_and_none_starts_before_its_release() {
         let tasks = vec![
             Task { priority: 2, deadline_ns: None, work: jobs(3_000_000, 1_000_000, 1_000_000) },
             Task { priority: 1, deadline_ns: None, work: jobs(10_000_000, 2_000_000, 0) },
@@ -201,7 +241,7 @@ mod tests {
         assert!(executed.ended_ns >= run.duration_ns);
         let mut all = Vec::new();
         for (log, task) in executed.logs.into_iter().zip(&run.tasks) {
-            all.push(log.into_jobs(log::stream_of(&task.work), run.duration_ns));
+            all.push(log.into_jobs(task.work.job_stream(), run.duration_ns));
         }
         let releases = |task: usize| all[task].iter().map(|job| job.release_ns).collect::<Vec<_>>();
         assert_eq!(releases(0), (0..13).map(|n| 1_000_000 + 3_000_000 * n).collect::<Vec<_>>());
@@ -219,7 +259,7 @@ mod tests {
             Task { priority: 1, deadline_ns: None, work: long },
         ]);
         let mut logs = executed.logs.into_iter();
-        let mut first = || logs.next().map(|log| log.into_jobs(log::stream_of(&long), run.duration_ns)[0]);
+        let mut first = || logs.next().map(|log| log.into_jobs(long.job_stream(), run.duration_ns)[0]);
         let (less, more) = (first().expect("a task"), first().expect("a task"));
         assert!(more.finish_ns.expect("finished") <= less.start_ns.expect("started"), "{more:?} {less:?}");
     }

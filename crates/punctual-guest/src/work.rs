@@ -9,20 +9,20 @@ use crate::protocol::Calibration;
 /// reading the clock.
 const SAMPLE_NS: u64 = 100_000;
 
-/// How often it is tried whether a sample is long enough.
+/// How many samples decide whether a number of iterations is enough.
 const TRIES: usize = 5;
 
 /// Longest calibration.
 pub const CALIBRATION_MAX_NS: u64 = 60_000_000_000;
 
-/// Works for so many iterations. Depends on nothing but the speed of the processor: no memory, no system
-/// call.
+/// Works for `iterations`. How long that takes depends on the speed of the processor alone: the loop uses no
+/// memory and makes no system call.
 ///
-/// An iteration is a chain of 128 multiplications each of which waits for the one before. So what counts is
-/// how long the processor takes for one, not how many operations it can do at once: a neighbour on the core's
-/// other hardware thread takes up to half of those away, and work that needs them, as all that QEMU
-/// translates does, takes up to twice as long from one second to the next. The chain is long because between
-/// two blocks of translated code the guest's registers go through memory.
+/// An iteration is a chain of 128 multiplications, each of which waits for the one before. So the latency of
+/// a multiplication counts, and not how many operations the processor can do at once. A busy neighbour on the
+/// core's other hardware thread takes up to half of that throughput away: work that needs it, such as code
+/// that QEMU translates, takes up to twice as long from one second to the next. The chain is long because the
+/// guest's registers go through memory between two blocks of translated code.
 #[inline(never)]
 pub fn burn(iterations: u64) {
     let mut x: u64 = 1;
@@ -42,7 +42,7 @@ fn sixteen(x: u64) -> u64 {
     four(four(four(four(x))))
 }
 
-/// Four multiplications. Squares with something between them: compilers know no shortcut through those.
+/// Four multiplications: squares with an exclusive or between them, which compilers cannot shorten.
 #[inline(always)]
 fn four(mut x: u64) -> u64 {
     x = x.wrapping_mul(x) ^ 0x9e37;
@@ -71,10 +71,10 @@ fn time_ns(iterations: u64) -> u64 {
 
 /// Measures for `duration_ns` (at most [`CALIBRATION_MAX_NS`]; at least 20 samples are taken).
 ///
-/// The median of many short samples counts: interrupts and other programs disturb some of them only.
+/// The result is the median of many short samples, because interrupts and other programs disturb only some.
 pub fn calibrate(duration_ns: u64) -> Calibration {
     let end_ns = os::now_ns().saturating_add(duration_ns.min(CALIBRATION_MAX_NS));
-    // What is done for the first time takes longer (pages, caches, translation): the fastest of some counts.
+    // The first samples take longer (pages, caches, translation), so the fastest of some counts.
     let mut iterations = 16;
     while (0..TRIES).map(|_| time_ns(iterations)).min() < Some(SAMPLE_NS) {
         iterations *= 2;
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_calibration_goes_by_the_median_and_tells_how_far_the_deciles_are_apart() {
+    fn a_calibration_is_the_median_with_the_distance_of_the_deciles() {
         let mut samples = [100_000; 21];
         samples[..3].fill(50_000);
         samples[17..].fill(9_000_000);

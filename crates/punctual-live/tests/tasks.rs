@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use punctual_guest::log::stream_of;
 use punctual_guest::protocol::JobTimes;
 use punctual_live::workload::tasks;
 use punctual_model::Host;
@@ -60,7 +59,7 @@ fn releases_costs_and_statistics_equal_those_of_the_simulator() {
     for domain in 0..3 {
         let set = tasks::of_domain(&host, DomainIx(domain)).expect("tasks");
         let [(index, task)] = &set[..] else { panic!("one task") };
-        let stream = stream_of(&task.work).expect("jobs");
+        let stream = task.work.job_stream().expect("jobs");
         let mut jobs = Vec::new();
         for job in stream.jobs_before(duration_ns) {
             let finish_ns = Some(job.release_ns + stream.cost_ns(job)).filter(|&ns| ns <= duration_ns);

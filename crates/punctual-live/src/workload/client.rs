@@ -209,7 +209,7 @@ impl Client {
     ) -> Result<(), ClientError> {
         let start_at_ns = start_at_ns.saturating_add_signed(offset_ns);
         let run = Run { start_at_ns, duration_ns, iterations_per_ms, tasks: tasks.to_vec() };
-        run.check().map_err(ClientError::Refused)?;
+        run.check().map_err(|error| ClientError::Refused(error.to_string()))?;
         if self.begun.is_some() {
             return Err(ClientError::Protocol("a run was begun and is not finished".into()));
         }
@@ -261,7 +261,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub fn cyclictest(&mut self, how: Cyclictest) -> Result<Latencies, ClientError> {
-        how.check().map_err(ClientError::Refused)?;
+        how.check().map_err(|error| ClientError::Refused(error.to_string()))?;
         let duration = Duration::from_micros(u64::from(how.interval_us) * u64::from(how.loops));
         // A late wake-up puts off all that follow.
         match self.ask(&Request::Cyclictest(how), "to run cyclictest", 3 * duration + GRACE)? {
@@ -325,7 +325,7 @@ fn add(tasks: &mut [TaskJobs], task: usize, jobs: &[JobTimes], duration_ns: u64)
         return Err(ClientError::Protocol("the guest tells of more jobs than a run may have".into()));
     }
     for job in jobs {
-        job.check(duration_ns).map_err(ClientError::Protocol)?;
+        job.check(duration_ns).map_err(|error| ClientError::Protocol(error.to_string()))?;
         if known.jobs.last().is_some_and(|last| last.release_ns > job.release_ns) {
             return Err(ClientError::Protocol(format!("the jobs of task {task} are out of order")));
         }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use punctual_guest::log::stream_of;
 use punctual_guest::protocol::Task;
 use punctual_jobs::{Job, JobStream};
 use serde::{Deserialize, Serialize};
@@ -50,7 +49,7 @@ impl JobCounter {
     /// Of the tasks of a run that was begun.
     pub fn new<'a>(tasks: impl Iterator<Item = &'a Task>, progress: Arc<Progress>) -> JobCounter {
         let due = |task: &Task| {
-            let (stream, deadline_ns) = (stream_of(&task.work)?, task.deadline_ns?);
+            let (stream, deadline_ns) = (task.work.job_stream()?, task.deadline_ns?);
             Some(Due { stream, deadline_ns, next: stream.first(), count: 0 })
         };
         JobCounter { progress, tasks: tasks.map(due).collect() }
