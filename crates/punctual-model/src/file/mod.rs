@@ -15,6 +15,7 @@ mod network;
 mod options;
 mod overrides;
 pub(crate) mod quantity;
+mod reference;
 mod schema;
 mod section;
 pub(crate) mod source;
@@ -34,7 +35,8 @@ pub use error::{ErrorRecord, Errors};
 pub use host::write::to_toml;
 pub use limits::{GENERATED_MAX, NESTING_MAX, PERIOD_MIN_NS, PROCESSORS_MAX, UNITS_MAX};
 pub use overrides::Overrides;
-pub use schema::{schema, update_reference};
+pub use reference::update_reference;
+pub use schema::schema;
 
 /// `"1.5ms"` as a duration, as everywhere in the host file.
 ///

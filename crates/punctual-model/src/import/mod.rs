@@ -8,6 +8,7 @@
 mod carts;
 mod draft;
 mod input;
+mod json;
 mod libvirt;
 mod names;
 mod note;

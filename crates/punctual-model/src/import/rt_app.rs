@@ -6,19 +6,17 @@
 //! become tasks directly in one pool, as rt-app starts them on the machine that it runs on.
 
 use jsonc_parser::ast::{Array, Object, ObjectProp, Value};
-use jsonc_parser::common::Ranged;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
 use punctual_sched::Duration;
 
 use super::draft::{Draft, LinuxPriorities, Task, UnitDraft, Work};
 use super::input::{Input, shorten};
+use super::json::{NUMBER_MAX, Reader};
 use crate::file::source::Place;
 use crate::file::{PROCESSORS_MAX, UNITS_MAX};
 use crate::host::Cost;
 
-/// Longest time and greatest count, far above anything sensible: no sum of them overflows.
-const NUMBER_MAX: i64 = 1 << 40;
 /// Of real-time threads that do not say (rt-app).
 const PRIORITY_DEFAULT: i64 = 10;
 
@@ -94,61 +92,6 @@ pub(super) fn read(input: &mut Input) -> Draft {
     }
     assemble(input, &mut draft, threads);
     draft
-}
-
-/// One file.
-struct Reader<'a> {
-    input: &'a mut Input,
-    file: usize,
-}
-
-impl Reader<'_> {
-    fn place(&self, node: &impl Ranged) -> Place {
-        let range = node.range();
-        self.input.place(self.file, range.start..range.end)
-    }
-
-    fn wrong<T>(&mut self, node: &Value<'_>, key: &str, expected: &str) -> Option<T> {
-        let place = self.place(node);
-        self.input.error(
-            place,
-            format!("`{}` has the wrong type", shorten(key)),
-            format!("expected {expected}"),
-        );
-        None
-    }
-
-    /// The last property of this name, which is the one that json-c keeps.
-    fn get<'a, 't>(object: &'a Object<'t>, key: &str) -> Option<&'a ObjectProp<'t>> {
-        object.properties.iter().rev().find(|p| p.name.as_str() == key)
-    }
-
-    fn object<'a, 't>(&mut self, value: &'a Value<'t>, key: &str) -> Option<&'a Object<'t>> {
-        match value {
-            Value::Object(object) => Some(object),
-            other => self.wrong(other, key, "an object"),
-        }
-    }
-
-    /// A whole number; `None` inside: not given.
-    fn number(&mut self, object: &Object<'_>, key: &str, min: i64) -> Option<Option<i64>> {
-        let Some(property) = Reader::get(object, key) else { return Some(None) };
-        self.number_of(&property.value, key, min).map(Some)
-    }
-
-    fn number_of(&mut self, value: &Value<'_>, key: &str, min: i64) -> Option<i64> {
-        let Value::NumberLit(number) = value else { return self.wrong(value, key, "a whole number") };
-        let place = self.place(value);
-        self.input.integer(place, &format!("`{}`", shorten(key)), number.value, min, NUMBER_MAX)
-    }
-
-    fn word(&mut self, object: &Object<'_>, key: &str) -> Option<Option<(String, Place)>> {
-        let Some(property) = Reader::get(object, key) else { return Some(None) };
-        match &property.value {
-            Value::StringLit(text) => Some(Some((text.value.to_string(), self.place(&property.value)))),
-            other => self.wrong(other, key, "a string"),
-        }
-    }
 }
 
 fn workload(

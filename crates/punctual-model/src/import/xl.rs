@@ -101,6 +101,13 @@ impl Printed {
         });
         &mut self.machines[at].1
     }
+
+    /// The domain called `name`, which the table of `pool` lists.
+    fn machine_in(&mut self, name: &str, place: Place, pool: Option<&str>) -> &mut Machine {
+        let machine = self.machine(name, place);
+        machine.pool = pool.map(String::from).or(machine.pool.take());
+        machine
+    }
 }
 
 pub(super) fn read(input: &mut Input) -> Draft {
@@ -205,6 +212,7 @@ fn columns<const N: usize>(line: &str) -> Option<(&str, [&str; N])> {
     (!rest.is_empty()).then_some((rest, words))
 }
 
+/// Reads a row of `table`; `pool` is the one whose line stands before the table.
 fn row(
     input: &mut Input,
     table: Table,
@@ -215,12 +223,9 @@ fn row(
     draft: &mut Draft,
 ) {
     let read = match table {
-        Table::PoolProcessors => columns(line).map(|(name, [list])| {
-            let list = input.cpu_list(place, "the list of processors", list)?;
-            draft.include_processors(&list);
-            printed.pool(name, place).processors = Some(list);
-            Some(())
-        }),
+        Table::PoolProcessors => {
+            columns(line).map(|(name, [list])| pool_processors(input, name, list, place, printed, draft))
+        }
         Table::Pools => columns(line).map(|(name, [_, scheduler, _, _])| {
             let policy = scheduler_policy(input, place, name, scheduler);
             let pool = printed.pool(name, place);
@@ -228,35 +233,26 @@ fn row(
             Some(())
         }),
         Table::Credit => columns(line).map(|(name, [_, weight, cap])| {
-            let weight = input.integer(place, "the weight", weight, 1, 65_535)? as u32;
-            let cap = input.integer(place, "the cap", cap, 0, 102_400)? as u32;
-            let machine = printed.machine(name, place);
+            let (weight, cap) = credit(input, place, weight, cap)?;
+            let machine = printed.machine_in(name, place, pool);
             machine.weight = Some(weight);
             machine.cap_percent = Some(cap).filter(|cap| *cap > 0);
-            machine.pool = pool.map(String::from).or(machine.pool.take());
             Some(())
         }),
         Table::RtdsVcpus => columns(line).map(|(name, [_, vcpu, period, budget, extratime])| {
-            let vcpu = input.integer(place, "the vCPU", vcpu, 0, PROCESSORS_MAX as i64 - 1)? as usize;
+            let vcpu = vcpu_number(input, place, vcpu)?;
             let given = rtds(input, place, period, budget, extratime)?;
-            let machine = printed.machine(name, place);
-            machine.vcpus.entry(vcpu).or_default().rtds = Some(given);
-            machine.pool = pool.map(String::from).or(machine.pool.take());
+            printed.machine_in(name, place, pool).vcpus.entry(vcpu).or_default().rtds = Some(given);
             Some(())
         }),
         Table::RtdsDefaults => columns(line).map(|(name, [_, period, budget, extratime])| {
             let given = rtds(input, place, period, budget, extratime)?;
-            let machine = printed.machine(name, place);
-            machine.rtds = Some(given);
-            machine.pool = pool.map(String::from).or(machine.pool.take());
+            printed.machine_in(name, place, pool).rtds = Some(given);
             Some(())
         }),
         Table::Vcpus => columns(line).map(|(name, [_, vcpu, _, _, _, hard, _, _])| {
-            let vcpu = input.integer(place, "the vCPU", vcpu, 0, PROCESSORS_MAX as i64 - 1)? as usize;
-            let hard = match hard {
-                "all" => None,
-                list => Some(input.cpu_list(place, "the hard affinity", list)?),
-            };
+            let vcpu = vcpu_number(input, place, vcpu)?;
+            let hard = hard_affinity(input, place, hard)?;
             draft.include_processors(hard.as_deref().unwrap_or_default());
             printed.machine(name, place).vcpus.entry(vcpu).or_default().hard = hard;
             Some(())
@@ -266,6 +262,39 @@ fn row(
         let header = HEADERS.iter().find(|(_, t)| *t == table).map_or("", |(header, _)| header);
         input.error(place, "a row with too few columns", format!("expected {header}"));
     }
+}
+
+fn pool_processors(
+    input: &mut Input,
+    name: &str,
+    list: &str,
+    place: Place,
+    printed: &mut Printed,
+    draft: &mut Draft,
+) -> Option<()> {
+    let list = input.cpu_list(place, "the list of processors", list)?;
+    draft.include_processors(&list);
+    printed.pool(name, place).processors = Some(list);
+    Some(())
+}
+
+fn vcpu_number(input: &mut Input, place: Place, text: &str) -> Option<usize> {
+    input.integer(place, "the vCPU", text, 0, PROCESSORS_MAX as i64 - 1).map(|vcpu| vcpu as usize)
+}
+
+/// `None` inside: everywhere.
+fn hard_affinity(input: &mut Input, place: Place, text: &str) -> Option<Option<Vec<usize>>> {
+    match text {
+        "all" => Some(None),
+        list => input.cpu_list(place, "the hard affinity", list).map(Some),
+    }
+}
+
+/// Weight and cap.
+fn credit(input: &mut Input, place: Place, weight: &str, cap: &str) -> Option<(u32, u32)> {
+    let weight = input.integer(place, "the weight", weight, 1, 65_535)? as u32;
+    let cap = input.integer(place, "the cap", cap, 0, 102_400)? as u32;
+    Some((weight, cap))
 }
 
 fn scheduler_policy(input: &mut Input, place: Place, pool: &str, scheduler: &str) -> Option<&'static str> {

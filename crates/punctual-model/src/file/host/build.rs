@@ -54,7 +54,7 @@ pub(crate) fn complete(
         host.vcpus.extend(draft.vcpus.iter().enumerate().map(vcpu));
         let vcpus = first..host.vcpus.len();
         units.vcpus.extend(draft.vcpus);
-        add_tasks(&mut host, &mut units, parent, &draft.name, draft.tasks, Some(share), errors)?;
+        add_tasks(&mut host, &mut units, parent, &draft.name, draft.tasks, share, errors)?;
         let guest = draft.guest.choice.clone();
         schedulers.push((parent, vcpus.len(), draft.guest));
         let (name, parent, live) = (draft.name, draft.parent, draft.live);
@@ -70,14 +70,15 @@ fn share_of(unit: &UnitDraft) -> Option<Share> {
     u64::try_from(u128::from(budget) * u128::from(WHOLE) / u128::from(period.max(1))).ok()
 }
 
-/// Adds a parent's tasks to the host. `share` is that of the domain; pools have none.
+/// Adds a parent's tasks to the host. `share` is budget / period of all vCPUs of a domain whose vCPUs have
+/// both.
 fn add_tasks(
     host: &mut Host,
     units: &mut UnitDrafts,
     parent: Parent,
     name: &str,
     tasks: Tasks<'_>,
-    share: Option<Option<Share>>,
+    share: Option<Share>,
     errors: &mut Errors,
 ) -> Option<()> {
     let mut drafts = tasks.drafts;
@@ -124,14 +125,16 @@ fn insert_all(
     schedulers: &[(Parent, usize, PolicyDraft)],
     errors: &mut Errors,
 ) {
-    let mut of_pool = vec![Vec::new(); host.pools.len()];
-    let mut of_domain = vec![Vec::new(); host.domains.len()];
-    let mut add = |parent: Parent, unit| match parent {
-        Parent::Pool(PoolIx(i)) => of_pool[i].push(unit),
-        Parent::Domain(DomainIx(i)) => of_domain[i].push(unit),
-    };
-    host.vcpus.iter().zip(&units.vcpus).for_each(|(v, unit)| add(host.domains[v.domain.0].parent, unit));
-    host.tasks.iter().zip(&units.tasks).for_each(|(t, unit)| add(t.parent, unit));
+    let mut of_pool: Vec<Vec<&UnitDraft>> = vec![Vec::new(); host.pools.len()];
+    let mut of_domain: Vec<Vec<&UnitDraft>> = vec![Vec::new(); host.domains.len()];
+    let vcpu_parents = host.vcpus.iter().map(|vcpu| host.domains[vcpu.domain.0].parent);
+    let task_parents = host.tasks.iter().map(|task| task.parent);
+    for (parent, unit) in vcpu_parents.zip(&units.vcpus).chain(task_parents.zip(&units.tasks)) {
+        match parent {
+            Parent::Pool(PoolIx(i)) => of_pool[i].push(unit),
+            Parent::Domain(DomainIx(i)) => of_domain[i].push(unit),
+        }
+    }
     for (parent, cpus, chosen) in schedulers {
         let units = match *parent {
             Parent::Pool(PoolIx(i)) => &of_pool[i],

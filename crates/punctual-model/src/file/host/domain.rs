@@ -36,7 +36,9 @@ pub(crate) fn domains<'t>(
     let outer: Vec<Option<usize>> = sections.iter().map(|t| outer_domain(*t, &by_name, errors)).collect();
     let Some(order) = outer_first(&sections, &outer, errors) else { return Vec::new() };
     let mut final_index = vec![0; sections.len()];
-    order.iter().enumerate().for_each(|(new, &old)| final_index[old] = new);
+    for (new, &old) in order.iter().enumerate() {
+        final_index[old] = new;
+    }
     let counts: Vec<usize> = sections.iter().map(|t| t.count_or_default("vcpus", errors) as usize).collect();
     let total: usize = counts.iter().sum();
     if total > UNITS_MAX {

@@ -11,7 +11,7 @@ use crate::file::limits::GENERATED_MAX;
 use crate::file::quantity::{Share, WHOLE, show_percent};
 use crate::file::section::Section;
 use crate::file::source::Place;
-use crate::generate::{self, Extent, RandomStream, TaskSpec};
+use crate::generate::{self, RandomStream, SetLimits, TaskSpec};
 use crate::host::{Arrival, Cost, Work};
 
 /// Appends generated tasks under the names t1, t2, ... that no other task of the parent has.
@@ -35,7 +35,7 @@ pub(crate) fn generated(
     section: Section<'_>,
     host_seed: u64,
     parent: &str,
-    share: Option<Option<Share>>,
+    share: Option<Share>,
     errors: &mut Errors,
 ) -> Option<Vec<TaskSpec>> {
     let before = errors.count();
@@ -57,11 +57,11 @@ pub(crate) fn generated(
     let deadlines = deadlines.unwrap_or_else(|| section.default("deadlines"));
     let fraction = |share: Share| share as f64 / WHOLE as f64;
     if recipe == "schedcat" {
-        let extent = Extent {
+        let limits = SetLimits {
             tasks_max: tasks.unwrap_or(GENERATED_MAX as usize),
             utilization_max: utilization.map(fraction),
         };
-        return Some(generate::schedcat(&mut stream, extent, periods, utilizations?, deadlines));
+        return Some(generate::schedcat(&mut stream, limits, periods, utilizations?, deadlines));
     }
     let n = tasks?;
     if recipe == "rt-xen" {
@@ -122,13 +122,13 @@ fn check_recipe_keys(section: Section<'_>, recipe: &str, errors: &mut Errors) {
 /// RT-Xen's recipe: the domain's share times the load.
 fn domain_utilization(
     section: Section<'_>,
-    share: Option<Option<Share>>,
+    share: Option<Share>,
     load: Share,
     tasks: usize,
     errors: &mut Errors,
 ) -> Option<Share> {
     let place = section.get("recipe").map_or(section.place, |e| e.node.place);
-    let Some(share) = share.flatten() else {
+    let Some(share) = share else {
         let expected = "it distributes the domain's budget / period: give the domain both, or another recipe";
         errors.add(place, "recipe \"rt-xen\" needs a domain with a budget and a period", expected);
         return None;

@@ -1,27 +1,9 @@
-//! Random task sets by the names they have in the literature, the same on every machine.
-//!
-//! Random numbers come from ChaCha8 with integer seeds; powers, logarithms and exponentials from `libm`,
-//! whose results do not depend on the platform's C library. Utilisations are drawn as floating-point
-//! numbers and become whole nanoseconds once, at the end.
-//!
-//! Sources:
-//! - UUniFast: E. Bini, G. Buttazzo, *Measuring the performance of schedulability tests*, Real-Time Systems
-//!   30(1-2), 2005, Fig. 4.
-//! - UUniFast-Discard: R. Davis, A. Burns, *Priority assignment for global fixed priority pre-emptive
-//!   scheduling in multiprocessor real-time systems*, RTSS 2009, s. VI.
-//! - RandFixedSum: P. Emberson, R. Stafford, R. Davis, *Techniques for the synthesis of multiprocessor
-//!   tasksets*, WATERS 2010.
-//! - Named distributions of periods, utilisations and deadlines: SchedCAT, `schedcat/generator/tasksets.py`;
-//!   the log-uniform periods have the same ranges, as in SchedCAT's use of the WATERS 2010 generator.
-//! - `rt-xen`: S. Xi, J. Wilson, C. Lu, C. Gill, *RT-Xen: Towards Real-time Hypervisor Scheduling in Xen*,
-//!   EMSOFT 2011, s. 5.5.
+//! Task sets: costs, periods and deadlines for utilisations.
 
 use punctual_sched::Duration;
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// The recipes of `generate` tables.
-pub const RECIPES: [&str; 5] = ["rt-xen", "uunifast", "uunifast-discard", "randfixedsum", "schedcat"];
+use super::random::RandomStream;
+use super::utilization::uunifast_discard;
 
 /// SchedCAT's named distributions of periods in whole ms, uniform or log-uniform over 3..33 (short),
 /// 10..100 (moderate), 50..250 (long), both ends included.
@@ -47,143 +29,6 @@ pub const DEADLINES: [&str; 3] = ["implicit", "uni-constrained", "uni-arbitrary"
 
 /// Periods become at most this long: RT-Xen's recipe divides by utilisations that can be arbitrarily small.
 const PERIOD_MAX_MS: f64 = 3_600_000.0;
-
-/// Sets drawn by [`uunifast_discard`] before it gives up, counted in single utilisations.
-const DISCARD_DRAWS_MAX: usize = 1_000_000;
-
-/// A stream of random numbers that is the same on every machine.
-pub struct RandomStream(ChaCha8Rng);
-
-impl RandomStream {
-    /// The stream of `seed` for the thing called `name`: independent for different names.
-    pub fn new(seed: u64, name: &str) -> Self {
-        // FNV-1a spreads the name over 64 bits; ChaCha does the mixing.
-        let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        let name_hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, fnv);
-        let mut key = [0; 32];
-        key[..8].copy_from_slice(&seed.to_le_bytes());
-        key[8..16].copy_from_slice(&name_hash.to_le_bytes());
-        RandomStream(ChaCha8Rng::from_seed(key))
-    }
-
-    /// Uniform over [0, 1), in steps of 2^-53.
-    pub fn unit(&mut self) -> f64 {
-        (self.0.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
-    }
-
-    /// Uniform over [`min`, `max`).
-    pub fn uniform(&mut self, min: f64, max: f64) -> f64 {
-        min + (max - min) * self.unit()
-    }
-
-    /// Uniform over the whole numbers from `min` to `max`, both included.
-    ///
-    /// # Panics
-    /// When `max < min`.
-    pub fn whole(&mut self, min: u64, max: u64) -> u64 {
-        assert!(min <= max, "{min}..={max} is empty");
-        let count = max.wrapping_sub(min).wrapping_add(1);
-        if count == 0 {
-            return self.0.next_u64();
-        }
-        // Values beyond the greatest multiple of `count` would favour small results: draw again.
-        let beyond = (u64::MAX % count + 1) % count;
-        loop {
-            let drawn = self.0.next_u64();
-            if drawn <= u64::MAX - beyond {
-                return min + drawn % count;
-            }
-        }
-    }
-
-    /// Exponentially distributed with mean `mean`.
-    pub fn exponential(&mut self, mean: f64) -> f64 {
-        -libm::log(1.0 - self.unit()) * mean
-    }
-
-    fn shuffle(&mut self, values: &mut [f64]) {
-        for i in (1..values.len()).rev() {
-            values.swap(i, self.whole(0, i as u64) as usize);
-        }
-    }
-}
-
-/// `n` utilisations with sum `total`, uniform over all such sets; a single one may exceed 1 when `total`
-/// does.
-pub fn uunifast(stream: &mut RandomStream, n: usize, total: f64) -> Vec<f64> {
-    let mut rest = total;
-    let mut set = Vec::with_capacity(n);
-    for left in (1..n).rev() {
-        let next = rest * libm::pow(stream.unit(), 1.0 / left as f64);
-        set.push(rest - next);
-        rest = next;
-    }
-    if n > 0 {
-        set.push(rest);
-    }
-    set
-}
-
-/// As [`uunifast`], drawn again until no utilisation exceeds 1. `None` when that does not happen soon, which
-/// is so when `total` is near `n`: [`randfixedsum`] has no such limit.
-pub fn uunifast_discard(stream: &mut RandomStream, n: usize, total: f64) -> Option<Vec<f64>> {
-    (0..DISCARD_DRAWS_MAX / n.max(1))
-        .map(|_| uunifast(stream, n, total))
-        .find(|set| set.iter().all(|&u| u <= 1.0))
-}
-
-/// `n` utilisations in [0, 1] with sum `total`, uniform over all such sets, without discarding (Stafford's
-/// algorithm: the set is a point of a simplex found by walking a table of volumes). Takes `n`² memory.
-///
-/// # Panics
-/// When `total` is not between 0 and `n`.
-pub fn randfixedsum(stream: &mut RandomStream, n: usize, total: f64) -> Vec<f64> {
-    assert!((0.0..=n as f64).contains(&total), "no {n} numbers of [0, 1] add up to {total}");
-    if n <= 1 {
-        return vec![total; n];
-    }
-    let k = libm::floor(total).min((n - 1) as f64);
-    let moves = simplex_moves(n, total, k);
-    let mut set = Vec::with_capacity(n);
-    let (mut rest, mut column, mut sum, mut product) = (total, k as usize, 0.0, 1.0);
-    for i in (1..n).rev() {
-        let up = stream.unit() < moves[(i - 1) * n + column];
-        let step = if up { 1.0 } else { 0.0 };
-        let shrink = libm::pow(stream.unit(), 1.0 / i as f64);
-        sum += (1.0 - shrink) * product * rest / (i + 1) as f64;
-        product *= shrink;
-        set.push(sum + product * step);
-        rest -= step;
-        column = column.saturating_sub(usize::from(up));
-    }
-    set.push(sum + product * rest);
-    stream.shuffle(&mut set);
-    set
-}
-
-/// Row i, column j: with i + 1 dimensions left and j whole units to place, the probability of the step that
-/// places one. Rows of `n`.
-fn simplex_moves(n: usize, total: f64, k: f64) -> Vec<f64> {
-    let below: Vec<f64> = (0..n).map(|i| total - (k - i as f64)).collect();
-    let above: Vec<f64> = (0..n).map(|i| (k + (n - i) as f64) - total).collect();
-    let mut volumes = vec![0.0; n + 1];
-    volumes[1] = f64::MAX;
-    let mut moves = vec![0.0; (n - 1) * n];
-    for i in 2..=n {
-        let mut next = vec![0.0; n + 1];
-        for j in 0..i {
-            let up = volumes[j + 1] * below[j] / i as f64;
-            let down = volumes[j] * above[n - i + j] / i as f64;
-            next[j + 1] = up + down;
-            let volume = next[j + 1] + f64::MIN_POSITIVE;
-            // Of two nearly complementary quotients, take the one that loses less to rounding.
-            let move_down = above[n - i + j] > below[j];
-            moves[(i - 2) * n + j] = if move_down { down / volume } else { 1.0 - up / volume };
-        }
-        volumes = next;
-    }
-    moves
-}
 
 /// One generated task: deadline, period and cost in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,7 +68,7 @@ pub fn rt_xen(stream: &mut RandomStream, n: usize, utilization: f64) -> Option<V
 
 /// How many tasks [`schedcat`] draws.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Extent {
+pub struct SetLimits {
     /// No more tasks than this.
     pub tasks_max: usize,
     /// Until the utilisations add up to this; the last task is made to fit exactly (SchedCAT: `squeeze`).
@@ -231,23 +76,23 @@ pub struct Extent {
 }
 
 /// SchedCAT's task generator: period and utilisation of each task are drawn independently from the named
-/// distributions (of [`PERIODS`], [`UTILIZATIONS`], [`DEADLINES`]) until `extent` is reached.
+/// distributions (of [`PERIODS`], [`UTILIZATIONS`], [`DEADLINES`]) until `limits` is reached.
 ///
 /// # Panics
 /// When a name is none of those.
 pub fn schedcat(
     stream: &mut RandomStream,
-    extent: Extent,
+    limits: SetLimits,
     periods: &str,
     utilizations: &str,
     deadlines: &str,
 ) -> Vec<TaskSpec> {
     let mut tasks = Vec::new();
     let mut total = 0.0;
-    while tasks.len() < extent.tasks_max && extent.utilization_max.is_none_or(|max| total < max) {
+    while tasks.len() < limits.tasks_max && limits.utilization_max.is_none_or(|max| total < max) {
         let period_ms = period_ms(stream, periods);
         let mut u = utilization(stream, utilizations);
-        if let Some(max) = extent.utilization_max {
+        if let Some(max) = limits.utilization_max {
             u = u.min(max - total);
         }
         total += u;
@@ -344,33 +189,9 @@ fn bimodal(stream: &mut RandomStream, light_of_9: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::statistics::{assert_mean, mean_of, stream};
+    use super::super::utilization::{randfixedsum, uunifast};
     use super::*;
-    use proptest::prelude::*;
-
-    fn stream(name: &str) -> RandomStream {
-        RandomStream::new(20_111_009, name)
-    }
-
-    /// Mean and standard error of the mean of `n` draws.
-    fn mean_of(n: usize, mut draw: impl FnMut() -> f64) -> (f64, f64) {
-        let values: Vec<f64> = (0..n).map(|_| draw()).collect();
-        let mean = values.iter().sum::<f64>() / n as f64;
-        let variance = values.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / (n - 1) as f64;
-        (mean, (variance / n as f64).sqrt())
-    }
-
-    /// Four standard errors: an unbiased generator fails one seed in 16,000, and the seed is fixed.
-    fn assert_mean(what: &str, expected: f64, (mean, error): (f64, f64)) {
-        assert!((mean - expected).abs() <= 4.0 * error, "{what}: mean {mean} ± {error}, expected {expected}");
-    }
-
-    #[test]
-    fn streams_are_stable_across_machines_and_versions() {
-        let mut s = RandomStream::new(1, "vm1");
-        assert_eq!(s.0.next_u64(), 12_539_598_378_874_017_024);
-        assert_eq!(s.unit().to_bits(), 4_604_931_041_550_481_996);
-        assert_eq!((0..8).map(|_| s.whole(5, 10)).collect::<Vec<_>>(), [8, 10, 8, 7, 8, 10, 7, 10]);
-    }
 
     #[test]
     fn task_sets_are_stable_across_machines_and_versions() {
@@ -390,7 +211,7 @@ mod tests {
             show(with_periods_of(&mut s, |s| randfixedsum(s, 4, 2.5), "uni-short", "uni-constrained")),
             show(schedcat(
                 &mut s,
-                Extent { tasks_max: 4, utilization_max: None },
+                SetLimits { tasks_max: 4, utilization_max: None },
                 "uni-long",
                 "exp-heavy",
                 "implicit",
@@ -420,58 +241,6 @@ mod tests {
     ) -> Vec<TaskSpec> {
         let set = set(stream);
         with_periods(stream, &set, periods, deadlines)
-    }
-
-    #[test]
-    fn whole_numbers_are_uniform() {
-        let mut s = stream("whole");
-        let mut counts = [0u32; 6];
-        (0..60_000).for_each(|_| counts[(s.whole(5, 10) - 5) as usize] += 1);
-        let chi_squared: f64 = counts.iter().map(|&c| (f64::from(c) - 1e4).powi(2) / 1e4).sum();
-        // 5 degrees of freedom: 20.5 is exceeded with probability 0.001.
-        assert!(chi_squared < 20.5, "{counts:?}");
-    }
-
-    #[test]
-    fn every_task_of_uunifast_and_randfixedsum_has_the_same_mean_share() {
-        let mut s = stream("shares");
-        for (n, total) in [(2, 0.5), (5, 0.7), (5, 3.0), (8, 7.5), (20, 10.0)] {
-            for task in 0..n {
-                let expected = total / n as f64;
-                let draws = mean_of(4000, || uunifast(&mut s, n, total)[task]);
-                assert_mean("uunifast", expected, draws);
-                let draws = mean_of(4000, || randfixedsum(&mut s, n, total)[task]);
-                assert_mean("randfixedsum", expected, draws);
-            }
-        }
-    }
-
-    /// Uniform over a simplex, the share of one of n tasks has the variance of Beta(1, n - 1).
-    #[test]
-    fn uunifast_has_the_variance_of_the_uniform_simplex() {
-        let mut s = stream("variance");
-        let n = 5usize;
-        let square = mean_of(20_000, || uunifast(&mut s, n, 1.0)[2].powi(2));
-        assert_mean("square", 2.0 / (n * (n + 1)) as f64, square);
-    }
-
-    /// Where no utilisation can exceed 1, and where discarding is still practical, RandFixedSum and
-    /// UUniFast-Discard draw from the same distribution.
-    #[test]
-    fn randfixedsum_and_uunifast_discard_agree() {
-        let mut s = stream("agree");
-        for (n, total) in [(5, 0.8), (4, 2.0), (6, 3.5)] {
-            let ours = mean_of(20_000, || randfixedsum(&mut s, n, total)[0].powi(2));
-            let discard = mean_of(20_000, || uunifast_discard(&mut s, n, total).unwrap()[0].powi(2));
-            let error = ours.1.hypot(discard.1);
-            assert!((ours.0 - discard.0).abs() <= 4.0 * error, "{n} {total}: {ours:?} {discard:?}");
-        }
-    }
-
-    #[test]
-    fn uunifast_discard_gives_up_where_nearly_every_set_is_discarded() {
-        assert_eq!(uunifast_discard(&mut stream("hopeless"), 20, 19.9), None);
-        assert!(uunifast_discard(&mut stream("one"), 1, 1.0).is_some());
     }
 
     #[test]
@@ -539,8 +308,8 @@ mod tests {
     #[test]
     fn schedcat_squeezes_the_last_task_to_the_target() {
         let mut s = stream("squeeze");
-        let extent = Extent { tasks_max: 1000, utilization_max: Some(2.5) };
-        let tasks = schedcat(&mut s, extent, "uni-moderate", "uni-medium", "implicit");
+        let limits = SetLimits { tasks_max: 1000, utilization_max: Some(2.5) };
+        let tasks = schedcat(&mut s, limits, "uni-moderate", "uni-medium", "implicit");
         let total: f64 = tasks.iter().map(TaskSpec::utilization).sum();
         // Costs are rounded to ns.
         assert!((total - 2.5).abs() < 1e-6, "{total}");
@@ -556,29 +325,5 @@ mod tests {
         let arbitrary = with_periods(&mut s, &[0.3; 500], "uni-moderate", "uni-arbitrary");
         assert!(arbitrary.iter().all(|t| t.cost <= t.deadline));
         assert!(arbitrary.iter().any(|t| t.deadline > t.period));
-    }
-
-    proptest! {
-        #[test]
-        fn sums_equal_the_target_and_nothing_is_negative(seed in any::<u64>(), n in 1usize..60, part in 0.001f64..1.0) {
-            let mut s = RandomStream::new(seed, "sum");
-            for (total, most) in [(part, 1.0), (part * n as f64, n as f64)] {
-                let set = uunifast(&mut s, n, total);
-                prop_assert!((set.iter().sum::<f64>() - total).abs() < 1e-9);
-                prop_assert!(set.len() == n && set.iter().all(|&u| (0.0..=most).contains(&u)));
-                let set = randfixedsum(&mut s, n, total);
-                prop_assert!((set.iter().sum::<f64>() - total).abs() < 1e-9, "{set:?}");
-                prop_assert!(set.len() == n && set.iter().all(|&u| (-1e-9..=1.0 + 1e-9).contains(&u)), "{set:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn randfixedsum_stays_within_bounds_for_the_largest_sets() {
-        for total in [0.0, 1.0, 500.0, 999.5, 1000.0] {
-            let set = randfixedsum(&mut stream("large"), 1000, total);
-            assert!((set.iter().sum::<f64>() - total).abs() < 1e-6);
-            assert!(set.iter().all(|&u| (-1e-9..=1.0 + 1e-9).contains(&u)), "{total}");
-        }
     }
 }
