@@ -20,6 +20,11 @@ pub fn fmt_duration(duration: Duration) -> String {
     format!("{} s", fmt_count(ns / 1_000_000_000))
 }
 
+/// A duration in ns, as [`fmt_duration`] shows it.
+pub fn fmt_ns(ns: u64) -> String {
+    fmt_duration(Duration::from_ns(ns))
+}
+
 /// A count with a comma between groups of three digits: `12,345`.
 pub fn fmt_count(count: u64) -> String {
     let digits = count.to_string();

@@ -136,14 +136,17 @@ mod tests {
             use hdrhistogram::serialization::Deserializer;
             use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
             use base64::Engine as _;
+            use base64::engine::general_purpose::STANDARD;
             let recorder = recorder(&values);
             let mut log = Vec::new();
             write_hlog(&[distribution(&recorder, "t1")], &mut log).expect("a vector takes everything");
-            let entries: Vec<_> = IntervalLogIterator::new(&log).map(|entry| entry.expect("an entry")).collect();
+            let entries: Vec<_> =
+                IntervalLogIterator::new(&log).map(|entry| entry.expect("an entry")).collect();
             let [LogEntry::Interval(interval)] = entries.as_slice() else { panic!("{entries:?}") };
             prop_assert_eq!(interval.tag().map(|tag| tag.as_str()), Some("a_b:vm1/t1:response"));
-            let bytes = base64::engine::general_purpose::STANDARD.decode(interval.encoded_histogram()).expect("base64");
-            let read: Histogram<u64> = Deserializer::new().deserialize(&mut bytes.as_slice()).expect("a histogram");
+            let bytes = STANDARD.decode(interval.encoded_histogram()).expect("base64");
+            let read: Histogram<u64> =
+                Deserializer::new().deserialize(&mut bytes.as_slice()).expect("a histogram");
             for (low, high, count) in recorder.ranges_ns() {
                 prop_assert_eq!(read.count_between(low, high), count);
             }

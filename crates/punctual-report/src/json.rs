@@ -3,7 +3,6 @@
 //! Keys stand in a fixed order, so the same results are the same bytes. `docs/results.md` explains the keys;
 //! `schema/results.schema.json` is their JSON schema.
 
-use std::fmt;
 use std::io;
 
 use punctual_model::Results;
@@ -13,9 +12,10 @@ use serde_json::Value;
 use serde_json::ser::Formatter;
 
 /// Why a text is not the results of a run. The display names the file and, where it can, line and column.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Not JSON, or a key is missing or of the wrong type.
+    #[error("{file}{}: {message}", show_place(.place))]
     Malformed {
         /// The file's name.
         file: String,
@@ -25,49 +25,48 @@ pub enum Error {
         message: String,
     },
     /// JSON, but of another format.
+    #[error("{file}: expected `\"format\": \"{FORMAT}\"`, found \"{found}\"")]
     Format {
         /// The file's name.
         file: String,
-        /// The value of its `format`, if it has one.
-        found: Option<String>,
+        /// The value of its `format`.
+        found: String,
+    },
+    /// JSON without a format.
+    #[error("{file}: expected `\"format\": \"{FORMAT}\"`, but there is no `format`")]
+    NoFormat {
+        /// The file's name.
+        file: String,
     },
     /// Results of a version that this program does not know.
+    #[error("{file}: results of version {found}; this program reads version {VERSION}")]
     Version {
         /// The file's name.
         file: String,
-        /// The value of its `version`, if it has one.
-        found: Option<u64>,
+        /// The value of its `version`.
+        found: u64,
+    },
+    /// Results without a version.
+    #[error("{file}: expected `\"version\": {VERSION}`, but there is no `version`")]
+    NoVersion {
+        /// The file's name.
+        file: String,
     },
 }
 
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Malformed { file, place: Some((line, column)), message } => {
-                write!(f, "{file}:{line}:{column}: {message}")
-            }
-            Error::Malformed { file, place: None, message } => write!(f, "{file}: {message}"),
-            Error::Format { file, found: Some(found) } => {
-                write!(f, "{file}: expected `\"format\": \"{FORMAT}\"`, found \"{found}\"")
-            }
-            Error::Format { file, found: None } => {
-                write!(f, "{file}: expected `\"format\": \"{FORMAT}\"`, but there is no `format`")
-            }
-            Error::Version { file, found: Some(found) } => {
-                write!(f, "{file}: results of version {found}; this program reads version {VERSION}")
-            }
-            Error::Version { file, found: None } => {
-                write!(f, "{file}: expected `\"version\": {VERSION}`, but there is no `version`")
-            }
-        }
-    }
+fn show_place(place: &Option<(usize, usize)>) -> String {
+    place.map_or_else(String::new, |(line, column)| format!(":{line}:{column}"))
 }
-
-impl std::error::Error for Error {}
 
 /// Results as JSON: one key per line, the buckets of a distribution on one line, a newline at the end.
 pub fn to_json(results: &Results) -> String {
     write_json(results)
+}
+
+/// Several results as a JSON array, each as [`to_json`] writes it.
+pub fn all_to_json<'a>(results: impl Iterator<Item = &'a Results>) -> String {
+    let all: Vec<String> = results.map(|results| to_json(results).trim_end().to_owned()).collect();
+    format!("[\n{}\n]\n", all.join(",\n"))
 }
 
 /// Reads results back. Keys that it does not know are ignored; `file_name` is for the error.
@@ -151,14 +150,14 @@ struct Header {
 
 impl Header {
     fn check(self, file_name: &str) -> Result<(), Error> {
-        let file = || file_name.to_owned();
-        if self.format.as_deref() != Some(FORMAT) {
-            return Err(Error::Format { file: file(), found: self.format });
+        let file = file_name.to_owned();
+        match (self.format, self.version) {
+            (None, _) => Err(Error::NoFormat { file }),
+            (Some(found), _) if found != FORMAT => Err(Error::Format { file, found }),
+            (_, None) => Err(Error::NoVersion { file }),
+            (_, Some(found)) if found != u64::from(VERSION) => Err(Error::Version { file, found }),
+            _ => Ok(()),
         }
-        if self.version != Some(VERSION.into()) {
-            return Err(Error::Version { file: file(), found: self.version });
-        }
-        Ok(())
     }
 }
 
@@ -258,7 +257,8 @@ impl Formatter for Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::html::{self, Column, Page};
+    use crate::Column;
+    use crate::html::{self, Page};
     use crate::table;
     use crate::table::tests::results;
     use proptest::prelude::*;
@@ -292,7 +292,9 @@ mod tests {
 
     #[test]
     fn the_layout_is_json_with_one_key_per_line_and_buckets_on_one() {
-        let value = serde_json::json!({"a": [], "b": {}, "c": [[1, 2], [3, 4]], "d": [{"x": [1]}, {"y": {}}], "e": "}"});
+        let value = serde_json::json!({
+            "a": [], "b": {}, "c": [[1, 2], [3, 4]], "d": [{"x": [1]}, {"y": {}}], "e": "}"
+        });
         let text = write_json(&value);
         assert_eq!(serde_json::from_str::<Value>(&text).expect("JSON"), value);
         insta::assert_snapshot!(text, @r#"
@@ -349,7 +351,8 @@ mod tests {
         let document = std::fs::read_to_string(path).unwrap_or_default();
         assert!(
             document.contains(&reference()),
-            "docs/results.md must end in: cargo run -p punctual-report --example results-schema -- --reference"
+            "docs/results.md must end in what this prints: \
+             cargo run -p punctual-report --example results-schema -- --reference"
         );
     }
 
@@ -403,9 +406,13 @@ mod tests {
         }
 
         #[test]
-        fn no_number_in_a_file_makes_reading_or_showing_panic(place in any::<prop::sample::Index>(), to in any::<u64>()) {
+        fn no_number_in_a_file_makes_reading_or_showing_panic(
+            place in any::<prop::sample::Index>(),
+            to in any::<u64>(),
+        ) {
             let good = to_json(&results("rtds", 24));
-            let numbers: Vec<_> = good.match_indices(": ").filter(|(at, _)| good.as_bytes()[at + 2].is_ascii_digit()).collect();
+            let is_number = |(at, _): &(usize, &str)| good.as_bytes()[at + 2].is_ascii_digit();
+            let numbers: Vec<_> = good.match_indices(": ").filter(is_number).collect();
             let at = place.get(&numbers).0 + 2;
             let digits = good[at..].bytes().take_while(u8::is_ascii_digit).count();
             let text = format!("{}{to}{}", &good[..at], &good[at + digits..]);
@@ -414,7 +421,7 @@ mod tests {
                 table::detail(&results, false);
                 let column = Column { label: "a".into(), results: results.clone() };
                 html::render(&Page { columns: &[column], guarantees: None, timeline: None });
-                table::side_by_side(&[("a".into(), results)], table::Cells::MissesAndP99, true);
+                table::side_by_side(&[Column { label: "a".into(), results }], true);
             }
         }
     }

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod column;
 pub mod format;
 pub mod hdr;
 pub mod html;
@@ -18,3 +19,5 @@ pub mod records;
 pub mod table;
 pub mod timeline;
 pub mod trace;
+
+pub use column::Column;

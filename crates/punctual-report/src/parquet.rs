@@ -16,7 +16,7 @@ use ::parquet::file::properties::WriterProperties;
 use ::parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use ::parquet::schema::parser::parse_message_type;
 
-use crate::html::Column;
+use crate::Column;
 use crate::records::{Records, Value, records, source};
 
 const SCHEMA: &str = "

@@ -1,8 +1,8 @@
 //! The few messages of Perfetto's trace format that the writer uses.
 //!
-//! Field numbers are those of Perfetto v52.0: `protos/perfetto/trace/trace_packet.proto`,
-//! `protos/perfetto/trace/track_event/{track_descriptor,track_event,counter_descriptor,debug_annotation}.proto`
-//! and `protos/perfetto/trace/interned_data/interned_data.proto`.
+//! Field numbers are those of Perfetto v52.0, in `protos/perfetto/trace`: `trace_packet.proto`,
+//! `interned_data/interned_data.proto`, and in `track_event` `track_descriptor.proto`, `track_event.proto`,
+//! `counter_descriptor.proto` and `debug_annotation.proto`.
 
 use prost::Message;
 

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use punctual_model::Recorder;
 use punctual_model::results::{JobStats, PacketCounts, Segment, SegmentResult, Source};
 
-use crate::html::Column;
+use crate::Column;
 
 /// A field.
 #[derive(Clone, PartialEq, Eq, Debug)]

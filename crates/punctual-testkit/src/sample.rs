@@ -240,19 +240,33 @@ pub fn same_instant() -> Events {
     ]
 }
 
-/// `count` random events that a machine could produce: no unit on two processors, jobs finish in order.
-pub fn random(count: usize) -> Events {
+/// Numbers below what is asked for: xorshift64 (Marsaglia 2003), the same sequence everywhere.
+fn xorshift() -> impl FnMut(u64) -> u64 {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let mut below = move |n: u64| {
-        // xorshift64 (Marsaglia 2003): the same sequence everywhere.
+    move |n| {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
         state % n
-    };
+    }
+}
+
+/// `count` random events that a machine could produce: no unit on two processors, jobs finish in order.
+pub fn random(count: usize) -> Events {
+    let mut below = xorshift();
     let mut events = Events::new();
     let mut now = 0;
     let mut processors = [Occupant::Idle; 2];
+    let choices = [
+        Occupant::Idle,
+        Occupant::Overhead,
+        Occupant::IdleFor(Entity::Vcpu(WEB0)),
+        vcpu(WEB0),
+        vcpu(WEB1),
+        vcpu(OUTER),
+        task(WATCHDOG),
+    ];
+    let outer = [Occupant::Idle, Occupant::Overhead, vcpu(INNER)];
     let mut jobs = [(0u64, std::collections::VecDeque::new()), (0, std::collections::VecDeque::new())];
     for _ in 0..count {
         // One event in three shares its instant with the one before.
@@ -260,15 +274,6 @@ pub fn random(count: usize) -> Events {
         match below(8) {
             0..3 => {
                 let processor = below(2) as usize;
-                let choices = [
-                    Occupant::Idle,
-                    Occupant::Overhead,
-                    Occupant::IdleFor(Entity::Vcpu(WEB0)),
-                    vcpu(WEB0),
-                    vcpu(WEB1),
-                    vcpu(OUTER),
-                    task(WATCHDOG),
-                ];
                 let mut next = choices[below(7) as usize];
                 if matches!(next, Occupant::Unit(_)) && next == processors[1 - processor] {
                     next = Occupant::Idle;
@@ -279,9 +284,7 @@ pub fn random(count: usize) -> Events {
             3..5 => events.push(match below(4) {
                 0 => on_vcpu(now, WEB0, [Occupant::Idle, task(CONTROL)][below(2) as usize]),
                 1 => on_vcpu(now, WEB1, [Occupant::Idle, task(CAMERA)][below(2) as usize]),
-                2 => {
-                    on_vcpu(now, OUTER, [Occupant::Idle, Occupant::Overhead, vcpu(INNER)][below(3) as usize])
-                }
+                2 => on_vcpu(now, OUTER, outer[below(3) as usize]),
                 _ => on_vcpu(now, INNER, [Occupant::Idle, task(PLC)][below(2) as usize]),
             }),
             5 => events.push(budget(now, [WEB0, WEB1, OUTER][below(3) as usize], below(1000))),

@@ -6,10 +6,11 @@ use punctual_model::results::JobStats;
 use punctual_model::{Guarantees, Results};
 
 use super::markup::{Cell, Section, Table, details, percent};
+use super::page::Page;
 use super::processors::share_bar;
 use super::verdict::chain_name;
-use super::{Column, Page, time};
-use crate::format::fmt_count;
+use crate::Column;
+use crate::format::{fmt_count, fmt_duration, fmt_ns};
 
 /// The scale ends at most here, in per mille of the deadline; what is longer gets an arrow.
 const SCALE_MAX: u64 = 2500;
@@ -80,15 +81,15 @@ fn response_table(column: &Column, guarantees: &Guarantees) -> Table {
         let bound_ns = bound(&of.verdict);
         let cells = [
             Cell::text(range(&task.jobs, bound_ns, of.deadline_ns, scale)),
-            Cell::number(time(response.quantile_ppm(500_000).as_ns())),
-            Cell::number(time(response.quantile_ppm(990_000).as_ns())),
-            Cell::number(time(response.max().as_ns())),
+            Cell::number(fmt_duration(response.quantile_ppm(500_000))),
+            Cell::number(fmt_duration(response.quantile_ppm(990_000))),
+            Cell::number(fmt_duration(response.max())),
             match (&of.verdict, bound_ns) {
-                (_, Some(ns)) => Cell::number(time(ns)),
+                (_, Some(ns)) => Cell::number(fmt_ns(ns)),
                 (Verdict::NotGuaranteed { .. }, _) => Cell::number("refuted"),
                 _ => Cell::number("undecided"),
             },
-            Cell::number(time(of.deadline_ns)),
+            Cell::number(fmt_ns(of.deadline_ns)),
         ];
         table.row(format!("{}/{}", task.parent, task.name), cells);
     }
@@ -150,7 +151,7 @@ fn misses_by_task(results: &Results) -> Markup {
             Cell::text(bar(jobs.missed, jobs.due)),
             Cell::number(fmt_count(jobs.missed)),
             Cell::number(fmt_count(jobs.due)),
-            Cell::number(time(jobs.tardiness.max().as_ns())),
+            Cell::number(fmt_duration(jobs.tardiness.max())),
         ];
         table.row(name, cells);
     }

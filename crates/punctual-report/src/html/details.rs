@@ -5,9 +5,10 @@ use punctual_model::Results;
 use punctual_model::results::{JobStats, SegmentResult};
 
 use super::markup::{Cell, Section, Table, details};
+use super::page::Page;
 use super::verdict::chain_name;
-use super::{Column, Page, time};
-use crate::format::{fmt_count, fmt_share};
+use crate::Column;
+use crate::format::{fmt_count, fmt_ns, fmt_share};
 
 /// The section.
 pub fn section(page: &Page<'_>) -> Section {
@@ -41,7 +42,7 @@ fn count(n: u64) -> Cell {
 }
 
 fn duration(ns: u64) -> Cell {
-    Cell::number(time(ns))
+    Cell::number(fmt_ns(ns))
 }
 
 fn job_cells(jobs: &JobStats) -> [Cell; 9] {

@@ -4,9 +4,10 @@ use maud::{Markup, html};
 use punctual_model::Recorder;
 
 use super::markup::{Cell, Section, Table, details};
+use super::page::Page;
 use super::plot::{self, Line, Quantity};
-use super::{Column, Page, time};
-use crate::format::fmt_count;
+use crate::Column;
+use crate::format::{fmt_count, fmt_duration};
 
 /// More lines than this are not legible in one plot.
 const LINES_MAX: usize = 8;
@@ -124,17 +125,17 @@ fn table(caption: &str, what: &str, lines: &[Line<'_>]) -> Table {
     let columns = ["count", "least", "mean", "p50", "p90", "p99", "p99.9", "p99.99", "greatest"];
     let mut table = Table::new(format!("{caption}, in numbers"), what, &columns);
     for Line { name, of } in lines {
-        let quantile = |ppm| time(of.quantile_ppm(ppm).as_ns());
+        let quantile = |ppm| fmt_duration(of.quantile_ppm(ppm));
         let cells = [
             fmt_count(of.count()),
-            time(of.min().as_ns()),
-            time(of.mean().as_ns()),
+            fmt_duration(of.min()),
+            fmt_duration(of.mean()),
             quantile(500_000),
             quantile(900_000),
             quantile(990_000),
             quantile(999_000),
             quantile(999_900),
-            time(of.max().as_ns()),
+            fmt_duration(of.max()),
         ];
         table.row(name, cells.map(Cell::number));
     }

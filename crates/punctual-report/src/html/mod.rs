@@ -10,6 +10,7 @@ mod details;
 mod latency;
 mod markup;
 mod packets;
+mod page;
 mod paired;
 mod plot;
 mod processors;
@@ -20,42 +21,15 @@ mod what;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use punctual_model::{Guarantees, Results};
-use punctual_sched::Duration;
 use sha2::{Digest, Sha256};
 
-use crate::format::fmt_duration;
-use crate::timeline::Timeline;
 use markup::Section;
-
-/// Results with the name under which they stand beside others.
-#[derive(Clone, Debug)]
-pub struct Column {
-    /// Name.
-    pub label: String,
-    /// What was measured.
-    pub results: Results,
-}
-
-/// What a page shows.
-#[derive(Clone, Copy, Debug)]
-pub struct Page<'a> {
-    /// Results side by side; at least one.
-    pub columns: &'a [Column],
-    /// What the analysis says about the host.
-    pub guarantees: Option<&'a Guarantees>,
-    /// An interval of a run with the label of its column.
-    pub timeline: Option<(&'a str, &'a Timeline)>,
-}
+pub use page::Page;
 
 const STYLE: &str = include_str!("report.css");
 /// Colours on a dark ground: by the system's choice, or by the reader's.
 const DARK: &str = include_str!("dark.css");
 const SCRIPT: &str = include_str!("report.js");
-
-fn time(ns: u64) -> String {
-    fmt_duration(Duration::from_ns(ns))
-}
 
 /// The page as an HTML document.
 pub fn render(page: &Page<'_>) -> String {

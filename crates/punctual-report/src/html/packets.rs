@@ -7,11 +7,12 @@ use punctual_sched::Duration;
 
 use super::latency::{figure, legible};
 use super::markup::{Cell, Section, Table};
+use super::page::Page;
 use super::plot::{self, Quantity};
 use super::processors::{Heads, Part, Stack, stacked};
 use super::verdict::{Tone, chain_name, measured, pill};
-use super::{Column, Page, time};
-use crate::format::{fmt_bandwidth, fmt_count, fmt_share};
+use crate::Column;
+use crate::format::{fmt_bandwidth, fmt_count, fmt_duration, fmt_ns, fmt_share};
 
 /// The section, when there are flows or chains.
 pub fn section(page: &Page<'_>) -> Option<Section> {
@@ -144,9 +145,9 @@ fn segments(columns: &[Column]) -> Markup {
             // The results of one flow have one scale.
             whole: ways.iter().filter(|other| other.flow == way.flow).map(Way::mean).max().unwrap_or(0),
             figures: vec![
-                time(way.mean()),
-                way.latency.map_or_else(|| "-".into(), |of| time(of.quantile_ppm(990_000).as_ns())),
-                way.latency.map_or_else(|| "-".into(), |of| time(of.max().as_ns())),
+                fmt_ns(way.mean()),
+                way.latency.map_or_else(|| "-".into(), |of| fmt_duration(of.quantile_ppm(990_000))),
+                way.latency.map_or_else(|| "-".into(), |of| fmt_duration(of.max())),
             ],
         })
         .collect();
@@ -160,7 +161,7 @@ fn segments(columns: &[Column]) -> Markup {
         bars: "Parts of the way, in order",
         figures: &["Mean", "p99", "Longest"],
     };
-    let show = |size: u64, _| if size == 0 { "-".to_owned() } else { time(size) };
+    let show = |size: u64, _| if size == 0 { "-".to_owned() } else { fmt_ns(size) };
     html! {
         p.note {
             (scale) " Of pings and requests, the way there and back."
@@ -197,7 +198,7 @@ fn dropped(packets: &PacketCounts) -> Cell {
 fn quantiles(of: &Recorder) -> impl Iterator<Item = Cell> {
     let values = [of.quantile_ppm(500_000), of.quantile_ppm(990_000), of.quantile_ppm(999_000), of.max()];
     let is_empty = of.count() == 0;
-    values.into_iter().map(move |value| Cell::number(if is_empty { "-".into() } else { time(value.as_ns()) }))
+    values.into_iter().map(move |value| Cell::number(if is_empty { "-".into() } else { fmt_duration(value) }))
 }
 
 /// Rows of all columns that have the same name together, each with its label when there are several.

@@ -4,9 +4,10 @@ use maud::{Markup, html};
 use punctual_model::results::{Source, TaskResult};
 
 use super::markup::{Cell, Section, Table, percent};
+use super::page::Page;
 use super::verdict::{Tone, pill};
-use super::{Column, Page, time};
-use crate::format::fmt_share;
+use crate::Column;
+use crate::format::{fmt_duration, fmt_share};
 
 /// The section, when there are results of both kinds with tasks in common.
 pub fn section(page: &Page<'_>) -> Option<Section> {
@@ -48,8 +49,8 @@ fn table(simulated: &Column, live: &Column) -> Table {
             continue;
         }
         let quantile =
-            |task: &TaskResult, ppm| Cell::number(time(task.jobs.response.quantile_ppm(ppm).as_ns()));
-        let most = |task: &TaskResult| Cell::number(time(task.jobs.response.max().as_ns()));
+            |task: &TaskResult, ppm| Cell::number(fmt_duration(task.jobs.response.quantile_ppm(ppm)));
+        let most = |task: &TaskResult| Cell::number(fmt_duration(task.jobs.response.max()));
         let cells = [
             Cell::text(dumbbell(a, b)),
             quantile(a, 500_000),

@@ -8,6 +8,8 @@ use std::fmt::Write as _;
 use maud::{Markup, html};
 use punctual_model::Recorder;
 
+use crate::format::fmt_ns;
+
 const WIDTH: f64 = 480.0;
 const HEIGHT: f64 = 310.0;
 const LEFT: f64 = 60.0;
@@ -355,7 +357,7 @@ pub fn step_strip(
     let times = (from_ns.div_ceil(step)..=to_ns / step).map(|n| n * step);
     html! {
         svg.plot.strip viewBox={ "0 0 " (wide) " " (height) } role="img" aria-label=(title) {
-            @for (value, label) in [(0, "0".to_owned()), (most, super::time(most))] {
+            @for (value, label) in [(0, "0".to_owned()), (most, fmt_ns(most))] {
                 path.grid d={ "M" (left) " " (coordinate(y(value))) "H" (right) } {}
                 text x=(coordinate(LEFT - 6.0)) y=(coordinate(y(value) + 3.0)) text-anchor="end" { (label) }
             }

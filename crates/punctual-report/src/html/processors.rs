@@ -5,8 +5,9 @@ use punctual_model::Results;
 use punctual_model::results::ProcessorResult;
 
 use super::markup::{Cell, Section, Table, details, percent};
-use super::{Column, Page, time};
-use crate::format::fmt_share;
+use super::page::Page;
+use crate::Column;
+use crate::format::{fmt_ns, fmt_share};
 
 /// A part of a stacked bar.
 pub struct Part {
@@ -140,7 +141,7 @@ fn of_column(column: &Column, page: &Page<'_>) -> Option<Markup> {
         bars: "Parts",
         figures: &["Executing"],
     };
-    let show = |size, whole| format!("{} ({})", fmt_share(size, whole), time(size));
+    let show = |size, whole| format!("{} ({})", fmt_share(size, whole), fmt_ns(size));
     Some(html! {
         @if page.columns.len() > 1 { h3 { (column.label) } }
         (stacked(&heads, &stacks, show))
@@ -170,7 +171,7 @@ fn by_domain(results: &Results, label: &str) -> Table {
     );
     for (name, cpu_time_ns) in shares {
         let bar = share_bar("bar", cpu_time_ns, whole);
-        table.row(name, [Cell::text(bar), Cell::number(time(cpu_time_ns))]);
+        table.row(name, [Cell::text(bar), Cell::number(fmt_ns(cpu_time_ns))]);
     }
     table
 }

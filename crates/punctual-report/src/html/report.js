@@ -48,7 +48,8 @@
   };
   const FROM = header.from, TO = header.to;
   const EXECUTION = 'execution';
-  const labels = header.labels.map(([name, use, colour]) => ({ name, use: use === 'network' ? EXECUTION : use, colour }));
+  const labels = header.labels.map(([name, use, colour]) =>
+    ({ name, use: use === 'network' ? EXECUTION : use, colour }));
 
   const readRow = (head, index) => {
     const n = head.slices, begin = new Float64Array(n), end = new Float64Array(n), label = new Uint32Array(n);
@@ -121,7 +122,11 @@
   let rows = [];
   let height = 0;
   const HEAD = 24, AXIS = 24;
-  const rowHeight = (row) => (row.kind === 'processor' ? 28 : row.kind === 'vcpu' ? (row.steps > 1 ? 58 : 28) : row.jobs ? 34 : 26);
+  const rowHeight = (row) => {
+    if (row.kind === 'processor') return 28;
+    if (row.kind === 'vcpu') return row.steps > 1 ? 58 : 28;
+    return row.jobs ? 34 : 26;
+  };
   const layout = () => {
     rows = [];
     let y = AXIS, group = null;
@@ -149,7 +154,9 @@
     const of = getComputedStyle(matchMedia('print').matches || chart.dataset.paper ? byId('light') : root);
     const get = (name) => of.getPropertyValue(`--${name}`).trim();
     colours = { series: [1, 2, 3, 4, 5, 6, 7, 8].map((i) => get(`c${i}`)) };
-    for (const name of ['card', 'page', 'track', 'line', 'ink', 'ink2', 'ink3', 'accent', 'on-fill', 'idle', 'overhead', 'miss']) {
+    const names = ['card', 'page', 'track', 'line', 'ink', 'ink2', 'ink3', 'accent', 'on-fill', 'idle',
+      'overhead', 'miss'];
+    for (const name of names) {
       colours[name] = get(name);
     }
   };
@@ -438,7 +445,10 @@
   };
 
   // ---- What is shown, in words: the status line, the inputs and the table.
-  const missesIn = (from, to) => rows.reduce((sum, { row }) => sum + (row ? above(row.misses, to) - above(row.misses, from - 1) : 0), 0);
+  const missesIn = (from, to) => {
+    const ofRow = ({ row }) => (row ? above(row.misses, to) - above(row.misses, from - 1) : 0);
+    return rows.reduce((sum, entry) => sum + ofRow(entry), 0);
+  };
   const executingIn = ({ begin, end, busy, label }, from, to) => {
     const i = above(end, from), past = above(begin, to);
     if (past <= i) return 0;
@@ -480,13 +490,15 @@
   const describe = () => {
     const misses = missesIn(view.from, view.to), step = (view.to - view.from) / 1000;
     const missed = misses === 1 ? '1 missed deadline' : `${misses.toLocaleString('en')} missed deadlines`;
-    return `${instant(view.from, step, view.to)} to ${instant(view.to, step)}, ${duration(view.to - view.from)} with ${missed} in the rows shown.`;
+    const interval = `${instant(view.from, step, view.to)} to ${instant(view.to, step)}`;
+    return `${interval}, ${duration(view.to - view.from)} with ${missed} in the rows shown.`;
   };
   const changed = (words) => {
     const step = (view.to - view.from) / 1000;
     chart.dataset.fromNs = Math.round(view.from);
     chart.dataset.toNs = Math.round(view.to);
-    chart.dataset.row = view.selected >= 0 && rows[view.selected] && rows[view.selected].row ? rows[view.selected].row.name : '';
+    const selected = rows[view.selected];
+    chart.dataset.row = selected && selected.row ? selected.row.name : '';
     byId('chart-from').value = instant(view.from, step, view.to);
     byId('chart-to').value = instant(view.to, step);
     for (const id of ['chart-from', 'chart-to']) byId(id).removeAttribute('aria-invalid');
@@ -523,13 +535,15 @@
       say(`No missed deadline ${direction > 0 ? 'after' : 'before'} the middle of the interval.`);
       return;
     }
-    const names = shown.filter(({ row }) => row.misses[above(row.misses, found) - 1] === found).map(({ row }) => `${row.group}/${row.name}`);
+    const missed = shown.filter(({ row }) => row.misses[above(row.misses, found) - 1] === found);
+    const names = missed.map(({ row }) => `${row.group}/${row.name}`);
     const half = Math.min((view.to - view.from) / 2, 50e6);
     show(found - half, found + half, `Deadline of ${names.join(', ')} missed at ${instant(found, 1000)}.`);
   };
   const tell = (row, i) => {
     const of = labels[row.label[i]];
-    return `${row.name}: ${of.name}, ${instant(row.begin[i], 1000)} to ${instant(row.end[i], 1000)}, ${duration(row.end[i] - row.begin[i])}`;
+    const interval = `${instant(row.begin[i], 1000)} to ${instant(row.end[i], 1000)}`;
+    return `${row.name}: ${of.name}, ${interval}, ${duration(row.end[i] - row.begin[i])}`;
   };
   const choose = (direction) => {
     let i = view.selected;
@@ -558,16 +572,20 @@
     else changed(tell(entry.row, i));
   };
 
-  const doings = {
-    in: () => zoom(0.5), out: () => zoom(2), all: () => show(FROM, TO), left: () => move(-0.25), right: () => move(0.25),
+  const actions = {
+    in: () => zoom(0.5), out: () => zoom(2), all: () => show(FROM, TO),
+    left: () => move(-0.25), right: () => move(0.25),
     'miss-before': () => toMiss(-1), 'miss-after': () => toMiss(1),
   };
-  chart.querySelectorAll('[data-do]').forEach((button) => button.addEventListener('click', doings[button.dataset.do]));
+  chart.querySelectorAll('[data-do]').forEach((button) => {
+    button.addEventListener('click', actions[button.dataset.do]);
+  });
   const keys = {
-    '+': doings.in, '=': doings.in, '-': doings.out, _: doings.out, 0: doings.all, ArrowLeft: doings.left, ArrowRight: doings.right,
+    '+': actions.in, '=': actions.in, '-': actions.out, _: actions.out, 0: actions.all,
+    ArrowLeft: actions.left, ArrowRight: actions.right,
     Home: () => show(FROM, FROM + view.to - view.from), End: () => show(TO - (view.to - view.from), TO),
     ArrowUp: () => choose(-1), ArrowDown: () => choose(1), ',': () => stepSlice(-1), '.': () => stepSlice(1),
-    m: doings['miss-after'], M: doings['miss-before'],
+    m: actions['miss-after'], M: actions['miss-before'],
   };
   box.addEventListener('keydown', (event) => {
     const act = keys[event.key];
@@ -639,7 +657,8 @@
   box.addEventListener('dblclick', (event) => zoom(0.4, t(within(event).px)));
   box.addEventListener('wheel', (event) => {
     const sideways = event.shiftKey ? event.deltaY : event.deltaX;
-    if (event.ctrlKey || event.metaKey) zoom(Math.exp(Math.max(-80, Math.min(80, event.deltaY)) / 160), t(within(event).px));
+    const distance = Math.max(-80, Math.min(80, event.deltaY));
+    if (event.ctrlKey || event.metaKey) zoom(Math.exp(distance / 160), t(within(event).px));
     else if (Math.abs(sideways) > Math.abs(event.shiftKey ? 0 : event.deltaY)) move(sideways / 1000);
     else return;
     event.preventDefault();
@@ -661,21 +680,26 @@
     const y = py + box.scrollTop, entry = rows.find((entry) => y >= entry.y && y < entry.y + entry.height);
     const time = t(px);
     if (!entry || !entry.row || px < left || py < AXIS || time > TO) return hideTip();
-    const { row } = entry, lines = [`${row.group}, ${row.name}`], pixel = (view.to - view.from) / (width - left);
+    const { row } = entry, lines = [`${row.group}, ${row.name}`];
+    const pixel = (view.to - view.from) / (width - left);
     const i = above(row.end, time);
     if (i < row.begin.length && row.begin[i] <= time) {
       const of = labels[row.label[i]];
-      lines.push(`${of.name}: ${duration(row.end[i] - row.begin[i])}`, `${instant(row.begin[i], 1000)} to ${instant(row.end[i], 1000)}`);
+      lines.push(`${of.name}: ${duration(row.end[i] - row.begin[i])}`);
+      lines.push(`${instant(row.begin[i], 1000)} to ${instant(row.end[i], 1000)}`);
     } else lines.push(`nothing at ${instant(time, pixel)}`);
     if (row.steps) {
       const k = above(row.stepAt, time) - 1;
       if (k >= 0) lines.push(`budget left at ${instant(row.stepAt[k], 1000)}: ${duration(row.stepTo[k])}`);
     }
-    for (let k = above(row.openUntil, time - 2 * pixel); k < row.release.length && row.release[k] <= time && lines.length < 9; k++) {
+    for (let k = above(row.openUntil, time - 2 * pixel); k < row.release.length; k++) {
+      if (row.release[k] > time || lines.length >= 9) break;
       if (Math.min(row.done[k], TO) < time) continue;
-      const response = row.done[k] === Infinity ? 'not finished here' : `response ${duration(row.done[k] - row.release[k])}`;
+      const finished = `response ${duration(row.done[k] - row.release[k])}`;
+      const response = row.done[k] === Infinity ? 'not finished here' : finished;
       const late = row.due[k] <= TO && row.done[k] > row.due[k] ? ', deadline missed' : '';
-      lines.push(`job ${row.number[k]}: ${response}, due after ${duration(row.due[k] - row.release[k])}${late}`);
+      const due = duration(row.due[k] - row.release[k]);
+      lines.push(`job ${row.number[k]}: ${response}, due after ${due}${late}`);
     }
     tip.textContent = lines.join('\n');
     tip.hidden = false;

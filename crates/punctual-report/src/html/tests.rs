@@ -1,10 +1,12 @@
 //! The page says what the results say, loads nothing, and runs nothing that came from a file.
 
 use super::*;
+use crate::Column;
 use crate::table::tests::{results, with_packets};
-use crate::timeline::{Job, Row, RowKind, Slice, Use};
+use crate::timeline::{Job, Row, RowKind, Slice, Timeline, Use};
 use punctual_model::guarantees::{CounterExample, TaskGuarantee, Verdict, Warning};
 use punctual_model::results::Source;
+use punctual_model::{Guarantees, Results};
 
 fn column(label: &str, results: Results) -> Column {
     Column { label: label.into(), results }

@@ -6,9 +6,9 @@ use maud::{Markup, html};
 use serde::Serialize;
 
 use super::markup::{Cell, Section, Table, details, script_json};
+use super::page::Page;
 use super::plot::{self, COLOURS};
-use super::{Page, time};
-use crate::format::{fmt_count, fmt_share};
+use crate::format::{fmt_count, fmt_ns, fmt_share};
 use crate::timeline::{Row, RowHeader, RowKind, Timeline, Use};
 
 /// Steps of the busiest budget in the printed strips.
@@ -75,7 +75,8 @@ pub fn section(page: &Page<'_>) -> Option<Section> {
     let body = html! {
         p.note {
             "What executed when" @if page.columns.len() > 1 { " of " (label) }
-            ", from " (time(timeline.from_ns)) " to " (time(timeline.to_ns)) ": " (fmt_count(timeline.items() as u64)) " items."
+            ", from " (fmt_ns(timeline.from_ns)) " to " (fmt_ns(timeline.to_ns)) ": "
+            (fmt_count(timeline.items() as u64)) " items."
             @if timeline.cut { " The run went on: more would have made the page too heavy." }
         }
         (controls(timeline))
@@ -134,8 +135,8 @@ fn controls(timeline: &Timeline) -> Markup {
                 "Keys: " kbd { "+" } " " kbd { "-" } " zoom, " kbd { "←" } " " kbd { "→" } " move, "
                 kbd { "Home" } " " kbd { "End" } " ends, " kbd { "0" } " whole, "
                 kbd { "↑" } " " kbd { "↓" } " choose a row, " kbd { "," } " " kbd { "." } " its slices, "
-                kbd { "m" } " " kbd { "M" } " next and previous missed deadline. Mouse: drag to move, Ctrl and "
-                "wheel to zoom, double click to zoom in."
+                kbd { "m" } " " kbd { "M" } " next and previous missed deadline. "
+                "Mouse: drag to move, Ctrl and wheel to zoom, double click to zoom in."
             }
         }
     }
@@ -198,7 +199,7 @@ fn rows_table(timeline: &Timeline) -> Table {
             fmt_count(row.slices.len() as u64),
             jobs(fmt_count(released as u64)),
             jobs(fmt_count(row.missed(timeline.to_ns) as u64)),
-            least.map_or_else(|| "-".into(), time),
+            least.map_or_else(|| "-".into(), fmt_ns),
         ];
         table.row(full_name(row), cells.map(Cell::number));
     }
@@ -233,8 +234,8 @@ pub fn budgets(page: &Page<'_>) -> Option<Section> {
     let more = rows.len() - shown.len();
     let body = html! {
         p.note {
-            "What is left of each budget in the first " (time(to_ns - timeline.from_ns)) " of the timeline; \
-                the timeline above shows any interval."
+            "What is left of each budget in the first " (fmt_ns(to_ns - timeline.from_ns))
+            " of the timeline; the timeline above shows any interval."
             @if more > 0 { " " (more) " more are in the table and in the timeline." }
         }
         figure {
@@ -260,8 +261,8 @@ fn budget_cells(row: &Row, timeline: &Timeline) -> [Cell; 5] {
         .map(|(step, end)| end.saturating_sub(step.0))
         .sum();
     [
-        time(steps.iter().map(|step| step.1).max().unwrap_or(0)),
-        time(steps.iter().map(|step| step.1).min().unwrap_or(0)),
+        fmt_ns(steps.iter().map(|step| step.1).max().unwrap_or(0)),
+        fmt_ns(steps.iter().map(|step| step.1).min().unwrap_or(0)),
         fmt_count(rises as u64),
         fmt_count(zeros as u64),
         fmt_share(at_zero, timeline.length_ns()),

@@ -6,8 +6,9 @@ use punctual_model::results::{ChainResult, JobStats, TaskResult};
 use punctual_model::{Guarantees, Results};
 
 use super::markup::{Cell, Section, Table, details};
-use super::{Column, Page, time};
-use crate::format::{fmt_count, fmt_share};
+use super::page::Page;
+use crate::Column;
+use crate::format::{fmt_count, fmt_ns, fmt_share};
 
 /// More warnings than these are folded: the verdict is what this section is about.
 const WARNINGS_MAX: usize = 4;
@@ -275,7 +276,7 @@ fn single(column: &Column, guarantees: Option<&Guarantees>) -> Table {
         let mut row = vec![Cell::text(measured(&group.jobs))];
         row.extend(guarantees.map(|all| Cell::text(guaranteed(all, &group.name, group.jobs.due > 0))));
         let response = &group.jobs.response;
-        let latency = |ns: u64| if response.count() == 0 { "-".into() } else { time(ns) };
+        let latency = |ns: u64| if response.count() == 0 { "-".into() } else { fmt_ns(ns) };
         row.extend(
             [
                 fmt_count(group.jobs.due),
@@ -322,7 +323,7 @@ fn warnings(page: &Page<'_>) -> Markup {
     };
     match warnings.len() {
         0 => html! {},
-        ..=WARNINGS_MAX => html! { h3 { (title) } (list) },
+        1..=WARNINGS_MAX => html! { h3 { (title) } (list) },
         n => details(&format!("{title} ({n})"), list),
     }
 }

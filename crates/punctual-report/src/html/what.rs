@@ -5,8 +5,8 @@ use punctual_model::Results;
 use punctual_model::results::{PoolResult, Source};
 
 use super::markup::{Cell, Section, Table};
-use super::{Page, time};
-use crate::format::fmt_count;
+use super::page::Page;
+use crate::format::{fmt_count, fmt_ns};
 
 /// The policies of the pools, each once.
 pub fn policies(results: &Results) -> String {
@@ -29,7 +29,7 @@ pub fn subtitle(page: &Page<'_>) -> String {
                 "{} under {}, {runs}{}, seed {}",
                 if results.source == Source::Live { "Measured live" } else { "Simulated" },
                 policies(results),
-                time(results.duration_ns),
+                fmt_ns(results.duration_ns),
                 results.seed
             )
         }
@@ -51,8 +51,8 @@ pub fn section(page: &Page<'_>) -> Section {
     for column in page.columns {
         let results = &column.results;
         let length = match results.runs {
-            1 => time(results.duration_ns),
-            runs => format!("{} x {}", fmt_count(runs.into()), time(results.duration_ns)),
+            1 => fmt_ns(results.duration_ns),
+            runs => format!("{} x {}", fmt_count(runs.into()), fmt_ns(results.duration_ns)),
         };
         let mut row = vec![Cell::text(how(results))];
         row.extend(host.map(|_| Cell::text(&results.host)));
@@ -74,7 +74,7 @@ pub fn section(page: &Page<'_>) -> Section {
                  byte."
             }
             @if let Some((label, timeline)) = page.timeline {
-                " The timeline shows " (time(timeline.from_ns)) " to " (time(timeline.to_ns))
+                " The timeline shows " (fmt_ns(timeline.from_ns)) " to " (fmt_ns(timeline.to_ns))
                 " of " (label) "."
             }
         }

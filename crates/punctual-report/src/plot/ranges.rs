@@ -1,16 +1,16 @@
 //! Ranges side by side: box plots, and bars with their range. One column per entry, an axis that may be
 //! logarithmic.
 
-use super::{COLORS, HEIGHT, WIDTH, escape, number};
+use super::document::{COLOURS, Document, HEIGHT, WIDTH, escape, number};
 
 /// A column of the chart. Values that are not finite are left out.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Column {
+pub struct RangeColumn {
     /// Its name below the axis.
     pub label: String,
     /// Ends of the thin line.
     pub low: f64,
-    /// See [`Column::low`].
+    /// See [`RangeColumn::low`].
     pub high: f64,
     /// Lower and upper edge of the box, if it has one.
     pub quartiles: Option<(f64, f64)>,
@@ -30,7 +30,7 @@ pub struct RangeChart {
     /// Powers of ten at equal distances; values of zero or less lie on the lower edge.
     pub logarithmic: bool,
     /// The columns, from the left.
-    pub columns: Vec<Column>,
+    pub columns: Vec<RangeColumn>,
 }
 
 const LEFT: f64 = 72.0;
@@ -96,47 +96,39 @@ pub fn ranges(chart: &RangeChart) -> String {
     let turned = longest as f64 * CHARACTER > width;
     let (right, bottom) = (WIDTH - RIGHT, HEIGHT - if turned { BOTTOM_TURNED } else { BOTTOM });
     let scale = Scale::new(chart, bottom);
-    let mut out = super::head(&chart.title);
-    let mut put = |line: String| {
-        out.push_str(&line);
-        out.push('\n');
-    };
+    let mut out = Document::new(&chart.title);
     for tick in &scale.ticks {
         let y = scale.y(*tick);
-        put(format!(r#"<path class="grid" d="M{LEFT} {y}H{right}"/>"#));
+        out.put(format!(r#"<path class="grid" d="M{LEFT} {y}H{right}"/>"#));
         let label = if *tick < 0.01 && *tick > 0.0 { format!("{tick}") } else { number(*tick) };
-        put(format!(
+        out.put(format!(
             r#"<text class="muted" x="{}" y="{}" text-anchor="end">{label}</text>"#,
             LEFT - 8.0,
             y + 4
         ));
     }
-    let middle_y = (TOP + bottom) / 2.0;
-    put(format!(
-        r#"<text transform="translate(18 {middle_y}) rotate(-90)" text-anchor="middle" fill="currentColor">{}</text>"#,
-        escape(&chart.y)
-    ));
+    out.y_title(&chart.y, (TOP + bottom) / 2.0);
     for (i, column) in chart.columns.iter().enumerate() {
         let x = LEFT + width * (i as f64 + 0.5);
-        draw(column, x.round() as i64, (width * 0.3).min(24.0).round() as i64, &scale, &mut put);
+        draw(column, x.round() as i64, (width * 0.3).min(24.0).round() as i64, &scale, &mut out);
         let (x, y, label) = (x.round(), bottom + 20.0, escape(&column.label));
-        put(match turned {
+        out.put(match turned {
             false => format!(r#"<text class="muted" x="{x}" y="{y}" text-anchor="middle">{label}</text>"#),
-            true => format!(
-                r#"<text class="muted" transform="translate({x} {y}) rotate(-45)" text-anchor="end">{label}</text>"#
-            ),
+            true => {
+                let place = format!("translate({x} {y}) rotate(-45)");
+                format!(r#"<text class="muted" transform="{place}" text-anchor="end">{label}</text>"#)
+            }
         });
     }
-    put("</svg>".into());
-    out
+    out.finish()
 }
 
-fn draw(column: &Column, x: i64, half: i64, scale: &Scale, put: &mut impl FnMut(String)) {
-    let color = COLORS[0];
+fn draw(column: &RangeColumn, x: i64, half: i64, scale: &Scale, out: &mut Document) {
+    let color = COLOURS[0];
     let finite = |values: &[f64]| values.iter().all(|v| v.is_finite());
     if finite(&[column.low, column.high]) {
         let (low, high) = (scale.y(column.low), scale.y(column.high));
-        put(format!(
+        out.put(format!(
             r#"<path d="M{x} {low}V{high}M{} {low}h{}M{} {high}h{}" stroke="{color}"/>"#,
             x - half / 2,
             half / 2 * 2,
@@ -146,8 +138,9 @@ fn draw(column: &Column, x: i64, half: i64, scale: &Scale, put: &mut impl FnMut(
     }
     if let Some((q1, q3)) = column.quartiles.filter(|q| finite(&[q.0, q.1])) {
         let (bottom, top) = (scale.y(q1), scale.y(q3));
-        put(format!(
-            r#"<rect x="{}" y="{top}" width="{}" height="{}" fill="{color}" fill-opacity="0.25" stroke="{color}"/>"#,
+        let fill = format!(r#"fill="{color}" fill-opacity="0.25""#);
+        out.put(format!(
+            r#"<rect x="{}" y="{top}" width="{}" height="{}" {fill} stroke="{color}"/>"#,
             x - half,
             2 * half,
             (bottom - top).max(1)
@@ -155,11 +148,11 @@ fn draw(column: &Column, x: i64, half: i64, scale: &Scale, put: &mut impl FnMut(
     }
     if column.middle.is_finite() {
         let y = scale.y(column.middle);
-        put(format!(r#"<path d="M{} {y}h{}" stroke="{color}" stroke-width="3"/>"#, x - half, 2 * half));
+        out.put(format!(r#"<path d="M{} {y}h{}" stroke="{color}" stroke-width="3"/>"#, x - half, 2 * half));
     }
     for mark in column.marks.iter().filter(|m| m.is_finite()) {
         let y = scale.y(*mark);
-        put(format!(r#"<circle cx="{x}" cy="{y}" r="3" fill="none" stroke="{}"/>"#, COLORS[1]));
+        out.put(format!(r#"<circle cx="{x}" cy="{y}" r="3" fill="none" stroke="{}"/>"#, COLOURS[1]));
     }
 }
 
@@ -167,15 +160,22 @@ fn draw(column: &Column, x: i64, half: i64, scale: &Scale, put: &mut impl FnMut(
 mod tests {
     use super::*;
 
-    fn column(label: &str, low: f64, q1: f64, middle: f64, q3: f64, high: f64) -> Column {
-        Column { label: label.into(), low, high, quartiles: Some((q1, q3)), middle, marks: vec![high * 1.5] }
+    fn column(label: &str, low: f64, q1: f64, middle: f64, q3: f64, high: f64) -> RangeColumn {
+        RangeColumn {
+            label: label.into(),
+            low,
+            high,
+            quartiles: Some((q1, q3)),
+            middle,
+            marks: vec![high * 1.5],
+        }
     }
 
     fn chart(logarithmic: bool) -> RangeChart {
         let columns = vec![
             column("as shipped", 1.0, 2.0, 3.0, 5.0, 9.0),
             column("RTCA <1>", 0.02, 0.03, 0.05, 0.06, 0.1),
-            Column { quartiles: None, ..column("no box", 0.0, 0.0, 40.0, 0.0, 70.0) },
+            RangeColumn { quartiles: None, ..column("no box", 0.0, 0.0, 40.0, 0.0, 70.0) },
         ];
         RangeChart { title: "Round trips".into(), y: "ms".into(), logarithmic, columns }
     }
@@ -195,8 +195,11 @@ mod tests {
 
     #[test]
     fn odd_values_are_drawn_without_panic() {
-        let odd =
-            Column { low: f64::NAN, middle: f64::INFINITY, ..column("x", 0.0, -1.0, 0.0, f64::NAN, 0.0) };
+        let odd = RangeColumn {
+            low: f64::NAN,
+            middle: f64::INFINITY,
+            ..column("x", 0.0, -1.0, 0.0, f64::NAN, 0.0)
+        };
         for logarithmic in [false, true] {
             let svg = ranges(&RangeChart { columns: vec![odd.clone()], ..chart(logarithmic) });
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");

@@ -3,7 +3,8 @@
 use punctual_model::results::{FlowResult, PacketCounts, Segment, SegmentResult};
 use punctual_model::{Recorder, Results};
 
-use super::{Cells, Row, Value, blocks, counts, latency, lines, miss_cell, recorders, time};
+use super::cells::{counts, latency, miss_cell, recorders, time};
+use super::layout::{Row, Value, blocks, lines};
 use crate::format::{fmt_bandwidth, fmt_count, fmt_duration};
 
 fn dropped(packets: &PacketCounts) -> Value {
@@ -12,11 +13,11 @@ fn dropped(packets: &PacketCounts) -> Value {
 }
 
 /// One row per chain.
-pub(super) fn chains(results: &Results, color: bool) -> String {
+pub(super) fn chains(results: &Results, colour: bool) -> String {
     let row = |chain: &punctual_model::results::ChainResult| {
         let jobs = &chain.jobs;
         let mut row = Vec::from(counts([jobs.due, jobs.missed]));
-        row.push(miss_cell(jobs, Cells::Misses));
+        row.push(miss_cell(jobs));
         let quantiles = [500_000, 990_000].map(|ppm| jobs.response.quantile_ppm(ppm));
         row.extend(quantiles.map(|q| Value::plain(latency(&jobs.response, q))));
         row.push(Value::plain(latency(&jobs.response, jobs.response.max())));
@@ -24,11 +25,11 @@ pub(super) fn chains(results: &Results, color: bool) -> String {
         (chain.name.clone(), row)
     };
     let columns = ["jobs due", "missed", "miss", "p50", "p99", "max", "dropped"];
-    blocks("chain", &columns, &results.chains.iter().map(row).collect::<Vec<_>>(), color)
+    blocks("chain", &columns, &results.chains.iter().map(row).collect::<Vec<_>>(), colour)
 }
 
 /// One row per flow.
-pub(super) fn flows(results: &Results, color: bool) -> String {
+pub(super) fn flows(results: &Results, colour: bool) -> String {
     let row = |flow: &FlowResult| {
         let mut row = Vec::from(counts([flow.packets.delivered]));
         row.push(dropped(&flow.packets));
@@ -40,11 +41,11 @@ pub(super) fn flows(results: &Results, color: bool) -> String {
         (format!("{} ({})", flow.name, flow.kind), row)
     };
     let columns = ["packets", "dropped", "timeouts", "bandwidth", "p50", "p99", "p99.9", "max"];
-    blocks("flow", &columns, &results.flows.iter().map(row).collect::<Vec<_>>(), color)
+    blocks("flow", &columns, &results.flows.iter().map(row).collect::<Vec<_>>(), colour)
 }
 
 /// The mean time in each segment.
-pub(super) fn segments(results: &Results, color: bool) -> String {
+pub(super) fn segments(results: &Results, colour: bool) -> String {
     let flows = results.flows.iter().map(|flow| (&flow.name, &flow.segments));
     let chains = results.chains.iter().map(|chain| (&chain.name, &chain.segments));
     let all: Vec<_> = flows.chain(chains).filter(|(_, segments)| !segments.is_empty()).collect();
@@ -64,15 +65,15 @@ pub(super) fn segments(results: &Results, color: bool) -> String {
         ((*name).clone(), used.iter().map(|&segment| Value::plain(mean(parts, segment))).collect())
     };
     let rows: Vec<Row> = all.iter().map(row).collect();
-    lines("Where the packets' time went, on average:", "", color) + &blocks("flow", &names, &rows, color)
+    lines("Where the packets' time went, on average:", "", colour) + &blocks("flow", &names, &rows, colour)
 }
 
-pub(super) fn latencies(results: &Results, color: bool) -> String {
-    recorders("flow", results.flows.iter().map(|flow| (flow.name.clone(), &flow.latency)), color)
+pub(super) fn latencies(results: &Results, colour: bool) -> String {
+    recorders("flow", results.flows.iter().map(|flow| (flow.name.clone(), &flow.latency)), colour)
 }
 
 /// Every segment's distribution.
-pub(super) fn segment_detail(results: &Results, color: bool) -> String {
+pub(super) fn segment_detail(results: &Results, colour: bool) -> String {
     let of = |name: &str, parts: &'_ [SegmentResult]| {
         let named = parts.iter().map(|part| (format!("{name}: {}", part.segment.name()), part.time.clone()));
         named.collect::<Vec<(String, Recorder)>>()
@@ -80,10 +81,10 @@ pub(super) fn segment_detail(results: &Results, color: bool) -> String {
     let flows = results.flows.iter().flat_map(|flow| of(&flow.name, &flow.segments));
     let all: Vec<(String, Recorder)> =
         flows.chain(results.chains.iter().flat_map(|chain| of(&chain.name, &chain.segments))).collect();
-    recorders("segment", all.iter().map(|(name, time)| (name.clone(), time)), color)
+    recorders("segment", all.iter().map(|(name, time)| (name.clone(), time)), colour)
 }
 
-pub(super) fn networks(results: &Results, color: bool) -> String {
+pub(super) fn networks(results: &Results, colour: bool) -> String {
     let row = |network: &punctual_model::results::NetworkResult| {
         let mut row = vec![Value::plain(network.driver.as_str()), Value::plain(network.discipline.as_str())];
         let of = [network.tx, network.softnet, network.rx, network.events_handled, network.events_sent];
@@ -91,5 +92,5 @@ pub(super) fn networks(results: &Results, color: bool) -> String {
         (network.name.clone(), row)
     };
     let columns = ["driver", "discipline", "TX", "softnet", "RX", "events handled", "events sent"];
-    blocks("network", &columns, &results.networks.iter().map(row).collect::<Vec<_>>(), color)
+    blocks("network", &columns, &results.networks.iter().map(row).collect::<Vec<_>>(), colour)
 }

@@ -1,14 +1,12 @@
 //! Reads a Perfetto trace of ours as it arrives, keeping what lies in a window.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::io::{self, Write};
 
 use prost::Message;
-use punctual_sched::Duration;
 
 use super::{Job, Row, RowKind, Slice, Timeline, Use};
-use crate::format::fmt_duration;
+use crate::format::fmt_ns;
 use crate::perfetto::{EventType, TracePacket, TrackEvent};
 
 /// No packet of ours is longer by far: what says so is another kind of file.
@@ -26,18 +24,22 @@ pub struct Window {
 }
 
 /// Why bytes are not a trace that can be shown.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Not a sequence of Perfetto packets.
+    #[error("not a Perfetto trace at byte {offset}; expected one that `--trace` has written")]
     NotATrace {
         /// Where, in bytes from the begin.
         offset: u64,
     },
     /// It ends within a packet.
+    #[error("the trace ends in the middle of a packet")]
     Truncated,
     /// Perfetto packets, but none of the tracks that Punctual writes.
+    #[error("no processor, vCPU or task in this trace; expected one that `--trace` of punctual has written")]
     NoRows,
     /// Nothing lies in the window.
+    #[error("nothing to show from {} on: the trace ends at {}", fmt_ns(*.from_ns), fmt_ns(*.ends_ns))]
     EmptyWindow {
         /// Its begin, in ns.
         from_ns: u64,
@@ -45,26 +47,6 @@ pub enum Error {
         ends_ns: u64,
     },
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::NotATrace { offset } => {
-                write!(f, "not a Perfetto trace at byte {offset}; expected one that `--trace` has written")
-            }
-            Error::Truncated => f.write_str("the trace ends in the middle of a packet"),
-            Error::NoRows => f.write_str(
-                "no processor, vCPU or task in this trace; expected one that `--trace` of punctual has written",
-            ),
-            Error::EmptyWindow { from_ns, ends_ns } => {
-                let [from, ends] = [*from_ns, *ends_ns].map(|ns| fmt_duration(Duration::from_ns(ns)));
-                write!(f, "nothing to show from {from} on: the trace ends at {ends}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for Error {}
 
 /// What a track is by its name and place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -382,54 +364,19 @@ impl Reader {
 
     /// Rows in the order that the tracks ask for, with the jobs and budgets that belong to them.
     fn rows(&mut self) -> Vec<Row> {
-        let mut children: Vec<Vec<usize>> = vec![Vec::new(); self.tracks.len()];
-        let mut roots = Vec::new();
-        for (i, track) in self.tracks.iter().enumerate() {
-            match track.parent.and_then(|uuid| self.by_uuid.get(&uuid)) {
-                Some(&parent) => children[parent].push(i),
-                None => roots.push(i),
-            }
-        }
-        let tracks = &self.tracks;
-        let is_group = |i: usize| children[i].iter().any(|&c| tracks[c].kind == TrackKind::Slices);
+        let (children, roots) = self.tree();
+        let is_row = |i: usize| {
+            let is_group = children[i].iter().any(|&c| self.tracks[c].kind == TrackKind::Slices);
+            self.tracks[i].kind == TrackKind::Slices && !is_group
+        };
         let mut order = Vec::new();
         // Last in, first out: hence everything in reverse. What is its own ancestor is never reached.
-        let mut stack = sorted(tracks, roots);
+        let mut stack = sorted(&self.tracks, roots);
         while let Some(i) = stack.pop() {
-            order.push(i);
-            stack.extend(sorted(tracks, children[i].clone()));
+            order.extend(is_row(i).then_some(i));
+            stack.extend(sorted(&self.tracks, children[i].clone()));
         }
-        let row_order: Vec<usize> =
-            order.into_iter().filter(|&i| tracks[i].kind == TrackKind::Slices && !is_group(i)).collect();
-        let mut rows = Vec::with_capacity(row_order.len());
-        for i in row_order {
-            let group = self.tracks[i].parent.and_then(|uuid| self.by_uuid.get(&uuid));
-            let group = group.map_or_else(String::new, |&g| self.tracks[g].name.clone());
-            let of_network = |slice: &Slice| self.labels[slice.label as usize].1 == Use::Network;
-            let mut row = Row {
-                kind: match kind_of(&group, &self.tracks[i].name) {
-                    // A task may have this name too, but never shows such slices.
-                    RowKind::Task
-                        if self.tracks[i].name == "network"
-                            && self.tracks[i].slices.iter().all(of_network)
-                            && children[i].is_empty() =>
-                    {
-                        RowKind::Network
-                    }
-                    kind => kind,
-                },
-                group,
-                name: std::mem::take(&mut self.tracks[i].name),
-                slices: std::mem::take(&mut self.tracks[i].slices),
-                budget: Vec::new(),
-                jobs: Vec::new(),
-            };
-            for &child in &children[i] {
-                row.jobs.append(&mut self.tracks[child].jobs);
-                row.budget.append(&mut self.tracks[child].budget);
-            }
-            rows.push(row);
-        }
+        let mut rows: Vec<Row> = order.into_iter().map(|i| self.row(i, &children[i])).collect();
         // A nested domain's group may stand between the rows of the domain around it.
         let place: HashMap<String, usize> =
             rows.iter().enumerate().rev().map(|(i, row)| (row.group.clone(), i)).collect();
@@ -441,6 +388,44 @@ impl Reader {
         };
         rows.sort_by_key(|row| (place[&row.group], rank(row)));
         rows
+    }
+
+    /// The children of each track, and the tracks that are nobody's.
+    fn tree(&self) -> (Vec<Vec<usize>>, Vec<usize>) {
+        let mut children = vec![Vec::new(); self.tracks.len()];
+        let mut roots = Vec::new();
+        for (i, track) in self.tracks.iter().enumerate() {
+            match track.parent.and_then(|uuid| self.by_uuid.get(&uuid)) {
+                Some(&parent) => children[parent].push(i),
+                None => roots.push(i),
+            }
+        }
+        (children, roots)
+    }
+
+    /// Makes a track and its children a row; they keep nothing.
+    fn row(&mut self, i: usize, children: &[usize]) -> Row {
+        let group = self.tracks[i].parent.and_then(|uuid| self.by_uuid.get(&uuid));
+        let group = group.map_or_else(String::new, |&g| self.tracks[g].name.clone());
+        let track = &self.tracks[i];
+        let of_network = |slice: &Slice| self.labels[slice.label as usize].1 == Use::Network;
+        let kind = match kind_of(&group, &track.name) {
+            // A task may have this name too, but never shows such slices.
+            RowKind::Task
+                if track.name == "network" && track.slices.iter().all(of_network) && children.is_empty() =>
+            {
+                RowKind::Network
+            }
+            kind => kind,
+        };
+        let track = &mut self.tracks[i];
+        let (name, slices) = (std::mem::take(&mut track.name), std::mem::take(&mut track.slices));
+        let mut row = Row { group, name, kind, slices, budget: Vec::new(), jobs: Vec::new() };
+        for &child in children {
+            row.jobs.append(&mut self.tracks[child].jobs);
+            row.budget.append(&mut self.tracks[child].budget);
+        }
+        row
     }
 }
 

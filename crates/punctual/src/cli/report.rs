@@ -5,7 +5,8 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use punctual_model::{Guarantees, Results};
-use punctual_report::html::{self, Column, Page};
+use punctual_report::Column;
+use punctual_report::html::{self, Page};
 use punctual_report::records::{self, Distribution};
 use punctual_report::timeline::{Reader, Timeline, Window};
 use punctual_report::{hdr, json};
@@ -153,12 +154,14 @@ fn traced(columns: &[Column]) -> &str {
     }
 }
 
-/// Labels that are files' names, without the directories unless these tell them apart.
-pub fn without_directories(labels: Vec<String>) -> Vec<String> {
-    let short = |label: &String| label.rsplit('/').next().unwrap_or(label).to_owned();
-    let shortened: Vec<String> = labels.iter().map(short).collect();
+/// Takes the directories out of labels that are files' names, unless they tell the labels apart.
+pub fn drop_directories(columns: &mut [Column]) {
+    let short = |column: &Column| column.label.rsplit('/').next().unwrap_or_default().to_owned();
+    let shortened: Vec<String> = columns.iter().map(short).collect();
     let is_unique = |(i, label): (usize, &String)| !shortened[..i].contains(label);
-    if shortened.iter().enumerate().all(is_unique) { shortened } else { labels }
+    if shortened.iter().enumerate().all(is_unique) {
+        columns.iter_mut().zip(shortened).for_each(|(column, label)| column.label = label);
+    }
 }
 
 /// Writes a page into a file.

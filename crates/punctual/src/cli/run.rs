@@ -17,9 +17,8 @@ use punctual_model::Recorder;
 use punctual_model::host::Host;
 use punctual_model::live::Backend;
 use punctual_report::format::{fmt_count, fmt_duration, fmt_share};
-use punctual_report::html::{Column, Page};
-use punctual_report::json;
-use punctual_report::table::{self, Cells};
+use punctual_report::html::Page;
+use punctual_report::{Column, json, table};
 use punctual_sched::Duration;
 
 use super::error::Error;
@@ -182,28 +181,24 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
             ui.print(table::summary(&outcome.results, ui.stdout_has_colour()))?;
             ui.print(evidence(&outcome.report))?;
         }
-        columns.push((name.unwrap_or("file's policy").to_owned(), outcome.results));
+        let label = name.unwrap_or("file's policy").to_owned();
+        columns.push(Column { label, results: outcome.results });
     }
     match (several, args.enforcement.json) {
         (true, false) => {
-            ui.print(table::side_by_side(&columns, Cells::Misses, ui.stdout_has_colour()))?;
+            ui.print(table::side_by_side(&columns, ui.stdout_has_colour()))?;
             ui.print(reports)?;
         }
         (true, true) => {
-            let all: Vec<String> = columns.iter().map(|(_, results)| json::to_json(results)).collect();
-            ui.print(format!("[\n{}\n]\n", all.join(",\n").replace("\n,", ",")))?;
+            ui.print(json::all_to_json(columns.iter().map(|column| &column.results)))?;
         }
-        (false, true) => ui.print(json::to_json(&columns[0].1))?,
+        (false, true) => ui.print(json::to_json(&columns[0].results))?,
         (false, false) => {}
     }
     if let Some(page) = page {
-        let columns: Vec<Column> = columns
-            .iter()
-            .map(|(label, results)| Column { label: label.clone(), results: results.clone() })
-            .collect();
         report::write(page, &Page { columns: &columns, guarantees: guarantees.as_ref(), timeline: None })?;
     }
-    let missed = columns.iter().any(|(_, results)| results.pools.iter().any(|pool| pool.jobs.missed > 0));
+    let missed = columns.iter().any(|column| column.results.pools.iter().any(|pool| pool.jobs.missed > 0));
     Ok(if missed && args.fail_on_miss { exit::MISSED } else { exit::OK })
 }
 

@@ -4,11 +4,10 @@ use std::path::{Path, PathBuf};
 
 use punctual_model::trace::{TraceEvent, TraceSink};
 use punctual_model::{Host, Results};
-use punctual_report::html::{Column, Page};
-use punctual_report::json;
-use punctual_report::table::{self, Cells};
+use punctual_report::html::Page;
 use punctual_report::timeline::Reader;
 use punctual_report::trace::PerfettoWriter;
+use punctual_report::{Column, json, table};
 use punctual_sched::Instant;
 
 use super::error::Error;
@@ -85,12 +84,17 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         (None, None) => simulate(args, &variants, ui)?,
         _ => vec![simulate_observed(args, &variants)?],
     };
-    print(args, &variants, &results, ui)?;
+    let labels = variants.iter().map(|variant| variant.label.clone());
+    let mut columns: Vec<Column> =
+        labels.zip(results).map(|(label, results)| Column { label, results }).collect();
+    print(args, &columns, ui)?;
     if let Some(path) = &args.report {
-        write_report(path, args, &variants, &results)?;
+        report::drop_directories(&mut columns);
+        write_report(path, args, &variants, &columns)?;
     }
-    let missed = results.iter().any(|r| {
-        r.pools.iter().any(|pool| pool.jobs.missed > 0) || r.chains.iter().any(|chain| chain.jobs.missed > 0)
+    let missed = columns.iter().any(|Column { results, .. }| {
+        let of_pools = results.pools.iter().map(|pool| &pool.jobs);
+        of_pools.chain(results.chains.iter().map(|chain| &chain.jobs)).any(|jobs| jobs.missed > 0)
     });
     Ok(if missed && args.fail_on_miss { exit::MISSED } else { exit::OK })
 }
@@ -207,19 +211,8 @@ fn observe(host: &Host, trace: Option<&mut OutFile>, jobs: Option<&mut OutFile>)
 
 /// The page: all results, what the analysis says about the host as described, and what happened in the first
 /// run.
-fn write_report(
-    path: &Path,
-    args: &Args,
-    variants: &[Variant<'_>],
-    results: &[Results],
-) -> Result<(), Error> {
+fn write_report(path: &Path, args: &Args, variants: &[Variant<'_>], columns: &[Column]) -> Result<(), Error> {
     let out = OutFile::create(path)?;
-    let labels = report::without_directories(variants.iter().map(|variant| variant.label.clone()).collect());
-    let columns: Vec<Column> = labels
-        .into_iter()
-        .zip(results)
-        .map(|(label, results)| Column { label, results: results.clone() })
-        .collect();
     let first = &variants[0];
     let mut reader = Reader::new(args.interval.window());
     let mut writer = PerfettoWriter::new(&first.first, &mut reader);
@@ -232,14 +225,8 @@ fn write_report(
         [_] => Some(punctual_analysis::analyse(&first.first).guarantees()),
         _ => None,
     };
-    report::write(
-        out,
-        &Page {
-            columns: &columns,
-            guarantees: guarantees.as_ref(),
-            timeline: Some((&columns[0].label, &timeline)),
-        },
-    )
+    let timeline = Some((columns[0].label.as_str(), &timeline));
+    report::write(out, &Page { columns, guarantees: guarantees.as_ref(), timeline })
 }
 
 /// Whoever takes note of what happens.
@@ -259,24 +246,17 @@ impl<T: TraceSink, J: TraceSink> TraceSink for Observers<T, J> {
     }
 }
 
-fn print(args: &Args, variants: &[Variant<'_>], results: &[Results], ui: &Ui) -> Result<(), Error> {
+fn print(args: &Args, columns: &[Column], ui: &Ui) -> Result<(), Error> {
     let colour = ui.stdout_has_colour();
-    match results {
-        [one] if args.json => ui.print(json::to_json(one)),
-        all if args.json => {
-            let objects: Vec<String> = all.iter().map(|r| json::to_json(r).trim_end().to_string()).collect();
-            ui.print(format_args!("[\n{}\n]\n", objects.join(",\n")))
-        }
-        [one] if args.detail => ui.print(table::detail(one, colour)),
-        [one] => ui.print(table::summary(one, colour)),
-        all if args.detail => {
-            let details: Vec<String> = all.iter().map(|r| table::detail(r, colour)).collect();
+    let all = || columns.iter().map(|column| &column.results);
+    match columns {
+        [one] if args.json => ui.print(json::to_json(&one.results)),
+        _ if args.json => ui.print(json::all_to_json(all())),
+        _ if args.detail => {
+            let details: Vec<String> = all().map(|results| table::detail(results, colour)).collect();
             ui.print(details.join("\n"))
         }
-        all => {
-            let columns: Vec<(String, Results)> =
-                variants.iter().map(|v| v.label.clone()).zip(all.iter().cloned()).collect();
-            ui.print(table::side_by_side(&columns, Cells::Misses, colour))
-        }
+        [one] => ui.print(table::summary(&one.results, colour)),
+        _ => ui.print(table::side_by_side(columns, colour)),
     }
 }

@@ -1,7 +1,7 @@
 //! Box plots, and bars with their range.
 
 use punctual_model::Recorder;
-use punctual_report::plot::{Column, RangeChart};
+use punctual_report::plot::{self, RangeChart};
 use serde::Serialize;
 
 use super::measures::{mean, range};
@@ -86,7 +86,7 @@ impl RangeFigure {
 
     /// As an SVG document.
     pub fn svg(&self) -> String {
-        let column = |c: &RangeColumn| Column {
+        let column = |c: &RangeColumn| plot::RangeColumn {
             label: c.label.clone(),
             low: c.low,
             high: c.high,

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use punctual_model::Results;
 use punctual_model::results::Source;
 use punctual_report::format::fmt_duration;
-use punctual_report::html::{Column, Page};
-use punctual_report::{json, table};
+use punctual_report::html::Page;
+use punctual_report::{Column, json, table};
 use punctual_sched::Duration;
 use serde::Serialize;
 
