@@ -10,6 +10,7 @@
 //! - [`servers`]: deferrable, periodic, polling and sporadic server.
 //! - [`fixed_priority`]: fixed priority without budgets.
 //! - [`run_queue`]: what the dynamic-priority policies share.
+//! - [`wrap`]: policies around policies, to record, shift or break them.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -35,6 +36,7 @@ pub mod run_queue;
 pub mod sedf;
 pub mod servers;
 pub mod time;
+pub mod wrap;
 
 pub use cpuset::CpuSet;
 pub use policy::{Account, CpuId, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};

@@ -1,11 +1,12 @@
 //! From a host to a machine at time zero.
 
 use punctual_model::host::{Parent, PolicyChoice};
-use punctual_model::index::TaskIx;
+use punctual_model::index::{DomainIx, PoolIx, TaskIx};
 use punctual_model::results::JobStats;
 use punctual_model::trace::TraceSink;
 use punctual_model::{Host, Recorder};
-use punctual_sched::{CpuId, CpuSet, Duration, Instant, Run, UnitParams};
+use punctual_sched::registry::PolicyInfo;
+use punctual_sched::{CpuId, CpuSet, Duration, Instant, Policy, Run, UnitParams};
 
 use crate::Error;
 use crate::arrivals::Arrivals;
@@ -13,22 +14,28 @@ use crate::checks::History;
 use crate::machine::{Allowed, Machine, NONE, Proc, Sched, TaskState, Unit, VcpuState};
 use crate::min_tree::MinTree;
 
-pub(crate) fn machine<'h, T: TraceSink>(host: &'h Host, trace: &'h mut T) -> Result<Machine<'h, T>, Error> {
+pub(crate) fn machine<'h, T: TraceSink>(
+    host: &'h Host,
+    trace: &'h mut T,
+    mut wrap: impl FnMut(Parent, Box<dyn Policy>) -> Box<dyn Policy>,
+) -> Result<Machine<'h, T>, Error> {
     let mut scheds = Vec::with_capacity(host.pools.len() + host.domains.len());
     let mut procs: Vec<Proc> = (0..host.processors).map(|p| new_proc(NONE, 0, p as u32, true)).collect();
-    for pool in &host.pools {
+    for (ix, pool) in host.pools.iter().enumerate() {
         for (cpu, &processor) in pool.processors.iter().enumerate() {
             procs[processor] = new_proc(scheds.len() as u32, cpu, processor as u32, true);
         }
-        let members = pool.processors.iter().map(|&p| p as u32).collect();
-        scheds.push(new_sched(&pool.policy, members, &pool.name)?);
+        let members: Box<[u32]> = pool.processors.iter().map(|&p| p as u32).collect();
+        let policy = wrap(Parent::Pool(PoolIx(ix)), new_policy(&pool.policy, &members, &pool.name)?);
+        scheds.push(new_sched(policy, pool.policy.info, members));
     }
-    for domain in &host.domains {
+    for (ix, domain) in host.domains.iter().enumerate() {
         let members: Box<[u32]> = domain.vcpus.clone().map(|v| (host.processors + v) as u32).collect();
         for cpu in 0..members.len() {
             procs.push(new_proc(scheds.len() as u32, cpu, NONE, false));
         }
-        scheds.push(new_sched(&domain.guest, members, &domain.name)?);
+        let policy = wrap(Parent::Domain(DomainIx(ix)), new_policy(&domain.guest, &members, &domain.name)?);
+        scheds.push(new_sched(policy, domain.guest.info, members));
     }
     let mut machine = Machine {
         host,
@@ -92,12 +99,15 @@ fn new_proc(sched: u32, cpu: usize, root: u32, powered: bool) -> Proc {
     }
 }
 
-fn new_sched(choice: &PolicyChoice, procs: Box<[u32]>, owner: &str) -> Result<Sched, Error> {
-    let policy = (choice.info.build)(procs.len(), &choice.options)
-        .map_err(|e| Error::Refused(format!("{owner}: policy {}: {e}", choice.info.name)))?;
-    Ok(Sched {
+fn new_policy(choice: &PolicyChoice, procs: &[u32], owner: &str) -> Result<Box<dyn Policy>, Error> {
+    (choice.info.build)(procs.len(), &choice.options)
+        .map_err(|e| Error::Refused(format!("{owner}: policy {}: {e}", choice.info.name)))
+}
+
+fn new_sched(policy: Box<dyn Policy>, info: &'static PolicyInfo, procs: Box<[u32]>) -> Sched {
+    Sched {
         policy,
-        info: choice.info,
+        info,
         resched: CpuSet::new(procs.len()),
         procs,
         units: Vec::new(),
@@ -106,7 +116,7 @@ fn new_sched(choice: &PolicyChoice, procs: Box<[u32]>, owner: &str) -> Result<Sc
         lock_free_at: Instant::ZERO,
         touched: false,
         check_turn: 0,
-    })
+    }
 }
 
 fn new_vcpu() -> VcpuState {

@@ -26,8 +26,10 @@ mod outcome;
 
 pub use batch::simulate_all;
 
+use punctual_model::host::Parent;
 use punctual_model::trace::{NoTrace, TraceSink};
 use punctual_model::{Host, Results};
+use punctual_sched::Policy;
 
 /// Why a simulation did not finish.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +64,22 @@ pub fn simulate(host: &Host) -> Result<Results, Error> {
 /// # Errors
 /// As [`simulate`].
 pub fn simulate_traced<T: TraceSink>(host: &Host, trace: &mut T) -> Result<Results, Error> {
-    let mut machine = build::machine(host, trace)?;
+    let mut machine = build::machine(host, trace, |_, policy| policy)?;
+    machine.run()?;
+    Ok(machine.results())
+}
+
+/// Simulates `host` with other policies than it names: `wrap` is given the policy of each pool and each guest
+/// and returns what schedules in its place, see [`punctual_sched::wrap`].
+///
+/// # Errors
+/// As [`simulate`].
+pub fn simulate_wrapped(
+    host: &Host,
+    wrap: impl FnMut(Parent, Box<dyn Policy>) -> Box<dyn Policy>,
+) -> Result<Results, Error> {
+    let mut trace = NoTrace;
+    let mut machine = build::machine(host, &mut trace, wrap)?;
     machine.run()?;
     Ok(machine.results())
 }

@@ -1,18 +1,18 @@
 //! Policies that break the contract are stopped with an account that a person can read.
 
-use punctual_model::host::{Parent, PolicyChoice};
+use punctual_model::host::Parent;
 use punctual_model::index::PoolIx;
-use punctual_sched::registry::{OptionError, Options, PolicyInfo, WorkConservation};
-use punctual_sched::{
-    Account, CpuId, CpuSet, Duration, Instant, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams,
-};
-use punctual_sim::{Error, simulate};
+use punctual_sched::wrap::{Wrapped, Wrapper};
+use punctual_sched::{Account, CpuId, CpuSet, Duration, Instant, Policy, Run, Slice, Timer, UnitId};
+use punctual_sim::{Error, simulate_wrapped};
 use punctual_testkit::hosts::*;
 
-/// How the policy misbehaves.
-#[derive(Clone, Copy, PartialEq)]
+/// What goes wrong in a policy that is otherwise sound.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fault {
+    /// The first processor always runs the second unit, awake or not.
     RunsWhoSleeps,
+    /// The second processor runs what the first runs.
     RunsTwice,
     EndsInThePast,
     RunsWithoutBudget,
@@ -24,127 +24,87 @@ enum Fault {
     PicksAStranger,
 }
 
-/// Picks unit 0, then the others, and misbehaves in one way.
+/// Injects a fault.
 struct Broken {
     fault: Fault,
-    awake: Vec<bool>,
-    cpus: usize,
+    /// What the first processor was given last.
+    first: Run,
 }
 
-impl Policy for Broken {
-    fn insert(&mut self, _: Instant, _: &UnitParams) -> Result<UnitId, ParamError> {
-        self.awake.push(false);
-        Ok(UnitId(self.awake.len() as u32 - 1))
-    }
-    fn remove(&mut self, _: Instant, _: UnitId, _: &mut CpuSet) {}
-    fn adjust(&mut self, _: Instant, _: UnitId, _: &UnitParams, _: &mut CpuSet) -> Result<(), ParamError> {
-        Ok(())
-    }
-    fn wake(&mut self, _: Instant, unit: UnitId, resched: &mut CpuSet) {
-        self.awake[unit.index()] = true;
-        *resched = CpuSet::all(self.cpus);
-    }
-    fn sleep(&mut self, _: Instant, unit: UnitId, resched: &mut CpuSet) {
-        self.awake[unit.index()] = false;
-        if self.fault != Fault::IgnoresSleep {
-            *resched = CpuSet::all(self.cpus);
+impl Wrapper for Broken {
+    fn sleep(&mut self, inside: &mut dyn Policy, now: Instant, unit: UnitId, resched: &mut CpuSet) {
+        inside.sleep(now, unit, resched);
+        if self.fault == Fault::IgnoresSleep {
+            resched.clear();
         }
     }
-    fn charge(&mut self, _: Instant, _: CpuId, _: UnitId, _: Duration) {}
-    fn pick(&mut self, now: Instant, cpu: CpuId, resched: &mut CpuSet) -> Slice {
-        let first = match self.fault {
-            Fault::RunsTwice => self.awake.iter().position(|awake| *awake),
-            _ if cpu.0 > 0 => None,
-            _ => self.awake.iter().position(|awake| *awake),
-        };
-        let run = match self.fault {
-            Fault::RunsWhoSleeps => Run::Unit(UnitId(self.awake.len() as u32 - 1)),
-            Fault::PicksAStranger => Run::Unit(UnitId(77)),
-            Fault::Idles => Run::Idle,
-            _ => first.map_or(Run::Idle, |unit| Run::Unit(UnitId(unit as u32))),
-        };
-        if self.fault == Fault::KeepsAsking {
-            resched.insert(CpuId(0));
+
+    fn pick(&mut self, inside: &mut dyn Policy, now: Instant, cpu: CpuId, resched: &mut CpuSet) -> Slice {
+        let mut slice = inside.pick(now, cpu, resched);
+        match self.fault {
+            Fault::RunsWhoSleeps => slice.run = Run::Unit(UnitId(1)),
+            Fault::RunsTwice if cpu.0 > 0 => slice.run = self.first,
+            Fault::RunsTwice => self.first = slice.run,
+            Fault::EndsInThePast => slice.until = now,
+            Fault::Idles => slice.run = Run::Idle,
+            Fault::KeepsAsking => resched.insert(CpuId(0)),
+            Fault::PicksAStranger => slice.run = Run::Unit(UnitId(77)),
+            _ => {}
         }
-        Slice { run, until: if self.fault == Fault::EndsInThePast { now } else { Instant::NEVER } }
+        slice
     }
-    fn next_timer(&self) -> Timer {
+
+    fn next_timer(&self, inside: &dyn Policy) -> Timer {
         match self.fault {
             Fault::TimerStandsStill => Timer { at: Instant::from_ns(5), charge: None },
-            _ => Timer::NEVER,
+            _ => inside.next_timer(),
         }
     }
-    fn on_timer(&mut self, _: Instant, _: &mut CpuSet) {}
-    fn ranking(&self, _: CpuId, _: &mut Vec<UnitId>) {}
-    fn account(&self, _: UnitId) -> Account {
+
+    fn account(&self, inside: &dyn Policy, unit: UnitId) -> Account {
         match self.fault {
-            Fault::RunsWithoutBudget => Account { left: Some(Duration::ZERO), ..Account::default() },
-            Fault::HoldsTooMuch => Account { left: Some(ms(2)), max: Some(ms(1)), ..Account::default() },
-            _ => Account::default(),
+            Fault::RunsWithoutBudget => Account { left: Some(Duration::ZERO), ..inside.account(unit) },
+            Fault::HoldsTooMuch => Account { left: Some(ms(2)), max: Some(ms(1)), ..inside.account(unit) },
+            _ => inside.account(unit),
         }
     }
 }
 
-macro_rules! builders {
-    ($($fault:ident => $name:ident),* $(,)?) => {
-        $(fn $name(cpus: usize, _: &Options) -> Result<Box<dyn Policy>, OptionError> {
-            Ok(Box::new(Broken { fault: Fault::$fault, awake: vec![], cpus }))
-        })*
-        static BROKEN: &[PolicyInfo] = &[$(PolicyInfo {
-            name: stringify!($name),
-            summary: "misbehaves",
-            source: "this test",
-            unit_params: &[],
-            options: &[],
-            work_conservation: WorkConservation::Always,
-            shared_queue: false,
-            build: $name,
-            ..punctual_sched::round_robin::INFO
-        }),*];
-    };
-}
-
-builders! {
-    RunsWhoSleeps => runs_who_sleeps,
-    RunsTwice => runs_twice,
-    EndsInThePast => ends_in_the_past,
-    RunsWithoutBudget => runs_without_budget,
-    HoldsTooMuch => holds_too_much,
-    Idles => idles,
-    IgnoresSleep => ignores_sleep,
-    TimerStandsStill => timer_stands_still,
-    KeepsAsking => keeps_asking,
-    PicksAStranger => picks_a_stranger,
+/// Two tasks under fixed priorities with `fault`: why the simulation stops.
+fn why_it_stops(fault: Fault) -> String {
+    let processors = if fault == Fault::RunsTwice { 2 } else { 1 };
+    let mut host = pooled(processors, ms(100), policy("fixed-priority"));
+    let pool = Parent::Pool(PoolIx(0));
+    task(&mut host, pool, 1, ms(1), ms(10));
+    released_at(&mut host, pool, 2, ms(1), ms(10), ms(5));
+    let broken =
+        |_, policy| -> Box<dyn Policy> { Box::new(Wrapped::new(Broken { fault, first: Run::Idle }, policy)) };
+    match simulate_wrapped(&host, broken) {
+        Err(Error::Violation(account)) => account,
+        other => panic!("{fault:?}: not stopped: {other:?}"),
+    }
 }
 
 #[test]
 fn every_fault_is_named_with_time_processor_and_unit() {
     let expected = [
-        ("runs_who_sleeps", "at 0 ns: processor 0 picked task pool/t2, which has no work"),
-        ("runs_twice", "processor 1 picked task pool/t1, which already runs on processor 0"),
-        ("ends_in_the_past", "processor 0: the slice would end at t=0ns"),
-        ("runs_without_budget", "picked task pool/t1, which has no budget left"),
-        ("holds_too_much", "picked task pool/t1, which holds Some(2ms) of at most Some(1ms)"),
-        ("idles", "processor 0 idles under idles while task pool/t1 waits"),
-        ("ignores_sleep", "at 1000000 ns: task pool/t1 fell asleep and processor 0 was not asked to pick"),
-        ("timer_stands_still", "decisions and timers at one instant, without an end"),
-        ("keeps_asking", "decisions and timers at one instant, without an end"),
-        ("picks_a_stranger", "processor 0: picked UnitId(77), which is not there"),
+        (Fault::RunsWhoSleeps, "at 0 ns: processor 0 picked task pool/t2, which has no work"),
+        (Fault::RunsTwice, "processor 1 picked task pool/t1, which already runs on processor 0"),
+        (Fault::EndsInThePast, "processor 0: the slice would end at t=0ns"),
+        (Fault::RunsWithoutBudget, "picked task pool/t1, which has no budget left"),
+        (Fault::HoldsTooMuch, "picked task pool/t1, which holds Some(2ms) of at most Some(1ms)"),
+        (Fault::Idles, "processor 0 idles under fixed-priority while task pool/t1 waits"),
+        (
+            Fault::IgnoresSleep,
+            "at 1000000 ns: task pool/t1 fell asleep and processor 0 was not asked to pick",
+        ),
+        (Fault::TimerStandsStill, "decisions and timers at one instant, without an end"),
+        (Fault::KeepsAsking, "decisions and timers at one instant, without an end"),
+        (Fault::PicksAStranger, "processor 0: picked UnitId(77), which is not there"),
     ];
-    assert_eq!(expected.len(), BROKEN.len());
-    for (name, text) in expected {
-        let info = BROKEN.iter().find(|info| info.name == name).unwrap();
-        let processors = if name == "runs_twice" { 2 } else { 1 };
-        let mut host = pooled(processors, ms(100), PolicyChoice { info, options: Options::new() });
-        let pool = Parent::Pool(PoolIx(0));
-        task(&mut host, pool, 1, ms(1), ms(10));
-        released_at(&mut host, pool, 2, ms(1), ms(10), ms(5));
-        match simulate(&host) {
-            Err(Error::Violation(account)) => {
-                assert!(account.contains(text), "{name}: {account}");
-                assert!(account.contains("last decisions:"), "{name}: {account}");
-            }
-            other => panic!("{name}: not stopped: {other:?}"),
-        }
+    for (fault, text) in expected {
+        let account = why_it_stops(fault);
+        assert!(account.contains(text), "{fault:?}: {account}");
+        assert!(account.contains("last decisions:"), "{fault:?}: {account}");
     }
 }

@@ -4,15 +4,13 @@
 //! after another (`Start::OneByOne`, what claims are checked with); the simulator alone starts all of them at
 //! once (`Start::Together`, what `punctual sim` shows). For servers with periodic replenishment that matters.
 
-use punctual_model::Host;
 use punctual_model::host::Parent;
 use punctual_model::index::DomainIx;
 use punctual_sched::Duration;
 
-use super::boot::boot_one_by_one;
 use super::measures::{mean, range, spread};
 use super::papers::{Cases, Table4};
-use super::scenario::{Scenario, miss_percent, run_all, utilisation_percent};
+use super::scenario::{Scenario, as_written, miss_percent, run_all, utilisation_percent};
 use super::{Error, Figure, Outcome, POLICIES, Progress, ReproduceOptions, Series, Table};
 
 /// The share cases of Table 3.
@@ -123,14 +121,12 @@ fn simulate(grid: &Grid, start: Start, case: &str, progress: Progress<'_>) -> Re
             scenarios.extend(grid.seeds.iter().map(|&set| scenario(case, policy, load, set, grid.seconds)));
         }
     }
-    let change = |_: &Scenario, host: &mut Host| {
-        if start == Start::OneByOne {
-            boot_one_by_one(host);
-        }
-    };
+    if start == Start::OneByOne {
+        scenarios = scenarios.into_iter().map(Scenario::boot_one_by_one).collect();
+    }
     let what =
         format!("{}, {case} share", if start == Start::OneByOne { "Fig. 6" } else { "Fig. 6, together" });
-    run_all(&what, &scenarios, progress, change, |host, results| {
+    run_all(&what, &scenarios, progress, as_written, |host, results| {
         let shares = (0..host.domains.len()).map(|d| utilisation_percent(host, Parent::Domain(DomainIx(d))));
         let idled_ns: u64 = results.vcpus.iter().map(|v| v.idled_away_ns).sum();
         Cell {

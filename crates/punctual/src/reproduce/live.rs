@@ -103,10 +103,6 @@ fn carry_out(
     }
 }
 
-fn simulate(scenario: &Scenario, host: &Host) -> Result<Results, Error> {
-    punctual_sim::simulate(host).map_err(|error| Error::Simulation { what: scenario.command(), error })
-}
-
 /// s.5.2, Fig. 5, the 1 ms quantum: at which utilisation does the first deadline pass?
 fn quantum(options: &LiveOptions<'_>) -> Result<Table, Error> {
     let seconds = if options.quick { 3 } else { 10 };
@@ -124,7 +120,7 @@ fn quantum(options: &LiveOptions<'_>) -> Result<Table, Error> {
             scenario("quantum-1ms", None, seconds).set(format!("domain.d1.task.work.cost={cost}ms"));
         let host = scenario.host()?;
         let live = carry_out(options, &host, None)?;
-        let simulated = simulate(&scenario, &host)?;
+        let simulated = scenario.simulate(&host)?;
         let miss = |results: &Results| miss_percent(&results.domains[0].jobs);
         if miss(&live) > 0.0 && first.is_none() {
             first = Some(cost);
@@ -167,7 +163,7 @@ fn isolation(options: &LiveOptions<'_>) -> Result<Table, Error> {
             }
             let live = carry_out(options, &host, linux)?;
             let simulated = match linux {
-                None => Some(simulate(&scenario, &host)?),
+                None => Some(scenario.simulate(&host)?),
                 Some(_) => None,
             };
             let mut row = vec![load.to_string(), name.to_string()];
@@ -203,7 +199,7 @@ fn capacity(options: &LiveOptions<'_>) -> Result<Table, Error> {
         let scenario =
             scenario("even", Some("deferrable"), seconds).set(format!("domain.*.generate.load={load}%"));
         let host = scenario.host()?;
-        let both = [carry_out(options, &host, None)?, simulate(&scenario, &host)?];
+        let both = [carry_out(options, &host, None)?, scenario.simulate(&host)?];
         let misses = both.map(|results| miss_percent(&results.pools[0].jobs));
         for (capacity, miss) in within.iter_mut().zip(misses) {
             if miss <= SIGNIFICANT_PERCENT {

@@ -10,15 +10,15 @@
 //! - *cold*: the same after a walk through more memory than the second-level cache holds, as a hypervisor
 //!   that decides once per millisecond finds its data.
 
-use std::cell::{Cell, RefCell};
 use std::hint::black_box;
+use std::sync::mpsc;
 use std::time::Instant as Clock;
 
 use punctual_model::Host;
-use punctual_sched::registry::{Build, OptionError, Options, PolicyInfo};
-use punctual_sched::{
-    Account, CpuId, CpuSet, Duration, Instant, ParamError, Policy, Slice, Timer, UnitId, UnitParams,
-};
+use punctual_model::host::Parent;
+use punctual_model::index::PoolIx;
+use punctual_sched::wrap::{Call, Recorder, Wrapped};
+use punctual_sched::{CpuSet, Policy};
 
 use super::scenario::Error;
 
@@ -28,19 +28,6 @@ const ROUNDS: usize = 7;
 const COLD_DECISIONS: usize = 2_000;
 /// Walked through before each cold decision.
 const COLD_BYTES: usize = 8 << 20;
-
-/// A call of a policy with its arguments.
-#[derive(Clone, Debug)]
-enum Call {
-    Insert(Instant, UnitParams),
-    Wake(Instant, UnitId),
-    Sleep(Instant, UnitId),
-    SetDeadline(Instant, UnitId, Instant),
-    Charge(Instant, CpuId, UnitId, Duration),
-    Pick(Instant, CpuId),
-    NextTimer,
-    OnTimer(Instant),
-}
 
 /// What decisions cost, in ns, less what reading the clock costs.
 #[derive(Clone, Copy, Debug)]
@@ -122,25 +109,10 @@ fn clock_distance_ns() -> f64 {
     quantile(&mut samples, 500_000) as f64
 }
 
-#[inline]
-fn apply(policy: &mut dyn Policy, call: &Call, resched: &mut CpuSet) {
-    match call {
-        // Recorded calls succeeded before; a replay repeats them in the same order.
-        Call::Insert(now, params) => drop(black_box(policy.insert(*now, params))),
-        Call::Wake(now, unit) => policy.wake(*now, *unit, resched),
-        Call::Sleep(now, unit) => policy.sleep(*now, *unit, resched),
-        Call::SetDeadline(now, unit, deadline) => policy.set_deadline(*now, *unit, *deadline, resched),
-        Call::Charge(now, cpu, unit, ran) => policy.charge(*now, *cpu, *unit, *ran),
-        Call::Pick(now, cpu) => drop(black_box(policy.pick(*now, *cpu, resched))),
-        Call::NextTimer => drop(black_box(policy.next_timer())),
-        Call::OnTimer(now) => policy.on_timer(*now, resched),
-    }
-}
-
 fn replay(policy: &mut dyn Policy, calls: &[Call]) {
     let mut resched = CpuSet::new(1);
     for call in calls {
-        apply(policy, call, &mut resched);
+        call.make(policy, &mut resched);
         resched.clear();
     }
 }
@@ -157,13 +129,13 @@ fn timed_replay(
     let mut rest = calls;
     while samples.len() < decisions_max && !rest.is_empty() {
         let prelude = rest.iter().take_while(|c| !part_of_decision(c)).count();
-        rest[..prelude].iter().for_each(|call| apply(policy, call, &mut resched));
+        rest[..prelude].iter().for_each(|call| call.make(policy, &mut resched));
         rest = &rest[prelude..];
         let length = rest.iter().position(|c| matches!(c, Call::Pick(..))).map_or(rest.len(), |at| at + 1);
         before();
         let start = Clock::now();
         for call in &rest[..length] {
-            apply(policy, call, &mut resched);
+            call.make(policy, &mut resched);
         }
         samples.push(start.elapsed().as_nanos() as u64);
         resched.clear();
@@ -176,110 +148,28 @@ fn part_of_decision(call: &Call) -> bool {
     matches!(call, Call::Charge(..) | Call::Pick(..) | Call::OnTimer(..) | Call::NextTimer)
 }
 
-thread_local! {
-    /// What [`build_recorder`] wraps: a `Build` is a plain function and can carry nothing along.
-    static INNER: Cell<Option<Build>> = const { Cell::new(None) };
-    static CALLS: RefCell<Vec<Call>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Simulates `host` on this thread and returns the calls of the first pool's policy.
+/// Simulates `host` and returns the calls of the first pool's policy.
 fn record(host: &Host) -> Result<Vec<Call>, Error> {
-    let mut host = host.clone();
-    let info = host.pools[0].policy.info;
-    // A host refers to its policies for as long as the program lives: this leaks some 100 bytes for each
-    // call.
-    let recorder: &'static PolicyInfo = Box::leak(Box::new(PolicyInfo { build: build_recorder, ..*info }));
-    host.pools[0].policy.info = recorder;
-    INNER.set(Some(info.build));
-    CALLS.take();
-    let simulated = punctual_sim::simulate(&host);
-    INNER.set(None);
-    let calls = CALLS.take();
-    simulated
-        .map(|_| calls)
-        .map_err(|error| Error::Simulation { what: format!("recording {}", host.name), error })
+    let (sender, calls) = mpsc::channel();
+    let wrap = |parent, policy| match parent {
+        Parent::Pool(PoolIx(0)) => recorded(policy, sender.clone()),
+        _ => policy,
+    };
+    let simulated = punctual_sim::simulate_wrapped(host, wrap);
+    simulated.map_err(|error| Error::Simulation { what: format!("recording {}", host.name), error })?;
+    Ok(calls.try_iter().collect())
 }
 
-fn build_recorder(cpus: usize, options: &Options) -> Result<Box<dyn Policy>, OptionError> {
-    let expected = || OptionError { option: "policy", expected: "recorded on the thread that asked".into() };
-    let build = INNER.get().ok_or_else(expected)?;
-    Ok(Box::new(Recorded(build(cpus, options)?)))
-}
-
-/// A policy whose calls are noted.
-struct Recorded(Box<dyn Policy>);
-
-fn note(call: Call) {
-    CALLS.with_borrow_mut(|calls| calls.push(call));
-}
-
-impl Policy for Recorded {
-    fn insert(&mut self, now: Instant, params: &UnitParams) -> Result<UnitId, ParamError> {
-        note(Call::Insert(now, params.clone()));
-        self.0.insert(now, params)
-    }
-
-    // The simulated hosts neither remove nor adjust units.
-    fn remove(&mut self, now: Instant, unit: UnitId, resched: &mut CpuSet) {
-        self.0.remove(now, unit, resched);
-    }
-
-    fn adjust(
-        &mut self,
-        now: Instant,
-        unit: UnitId,
-        params: &UnitParams,
-        resched: &mut CpuSet,
-    ) -> Result<(), ParamError> {
-        self.0.adjust(now, unit, params, resched)
-    }
-
-    fn wake(&mut self, now: Instant, unit: UnitId, resched: &mut CpuSet) {
-        note(Call::Wake(now, unit));
-        self.0.wake(now, unit, resched);
-    }
-
-    fn sleep(&mut self, now: Instant, unit: UnitId, resched: &mut CpuSet) {
-        note(Call::Sleep(now, unit));
-        self.0.sleep(now, unit, resched);
-    }
-
-    fn set_deadline(&mut self, now: Instant, unit: UnitId, deadline: Instant, resched: &mut CpuSet) {
-        note(Call::SetDeadline(now, unit, deadline));
-        self.0.set_deadline(now, unit, deadline, resched);
-    }
-
-    fn charge(&mut self, now: Instant, cpu: CpuId, unit: UnitId, ran: Duration) {
-        note(Call::Charge(now, cpu, unit, ran));
-        self.0.charge(now, cpu, unit, ran);
-    }
-
-    fn pick(&mut self, now: Instant, cpu: CpuId, resched: &mut CpuSet) -> Slice {
-        note(Call::Pick(now, cpu));
-        self.0.pick(now, cpu, resched)
-    }
-
-    fn next_timer(&self) -> Timer {
-        note(Call::NextTimer);
-        self.0.next_timer()
-    }
-
-    fn on_timer(&mut self, now: Instant, resched: &mut CpuSet) {
-        note(Call::OnTimer(now));
-        self.0.on_timer(now, resched);
-    }
-
-    fn ranking(&self, cpu: CpuId, out: &mut Vec<UnitId>) {
-        self.0.ranking(cpu, out);
-    }
-
-    fn account(&self, unit: UnitId) -> Account {
-        self.0.account(unit)
-    }
+/// The policy with its calls sent to `calls`.
+fn recorded(policy: Box<dyn Policy>, calls: mpsc::Sender<Call>) -> Box<dyn Policy> {
+    let note = move |call| calls.send(call).expect("the receiver outlives the run");
+    Box::new(Wrapped::new(Recorder { note }, policy))
 }
 
 #[cfg(test)]
 mod tests {
+    use punctual_sched::Duration;
+
     use super::super::scenario::Scenario;
     use super::*;
 
@@ -301,11 +191,10 @@ mod tests {
     fn a_replay_makes_the_recorded_decisions_again() {
         let host = host();
         let calls = record(&host).unwrap();
-        let mut policy =
-            Recorded((host.pools[0].policy.info.build)(1, &host.pools[0].policy.options).unwrap());
-        CALLS.take();
-        replay(&mut policy, &calls);
-        assert_eq!(format!("{:?}", CALLS.take()), format!("{calls:?}"));
+        let policy = (host.pools[0].policy.info.build)(1, &host.pools[0].policy.options).unwrap();
+        let (sender, again) = mpsc::channel();
+        replay(recorded(policy, sender).as_mut(), &calls);
+        assert_eq!(again.try_iter().collect::<Vec<_>>(), calls);
     }
 
     #[test]

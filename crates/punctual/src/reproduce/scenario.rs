@@ -8,6 +8,8 @@ use punctual_model::index::{DomainIx, TaskIx};
 use punctual_sched::Duration;
 use rayon::prelude::*;
 
+use super::boot::simulate_booted_one_by_one;
+
 /// Why an experiment did not finish.
 #[derive(Debug)]
 pub enum Error {
@@ -71,6 +73,8 @@ pub struct Scenario {
     pub seed: Option<u64>,
     /// Duration, if changed.
     pub duration: Option<Duration>,
+    /// Do domains boot one after the other before the run, see [`super::boot`]? Otherwise all start with it.
+    pub boots_one_by_one: bool,
 }
 
 impl Scenario {
@@ -107,6 +111,13 @@ impl Scenario {
         self
     }
 
+    /// With domains that boot one after the other before the run.
+    #[must_use]
+    pub fn boot_one_by_one(mut self) -> Self {
+        self.boots_one_by_one = true;
+        self
+    }
+
     /// The validated host.
     ///
     /// # Errors
@@ -122,6 +133,18 @@ impl Scenario {
             duration: self.duration.map(|d| d.to_string()),
         };
         file::parse(text, &self.file, &overrides).map_err(|e| Error::Host(e.render(false)))
+    }
+
+    /// Simulates `host`, which is that of the scenario or what an experiment made of it.
+    ///
+    /// # Errors
+    /// [`Error::Simulation`] when the simulation stops.
+    pub fn simulate(&self, host: &Host) -> Result<Results, Error> {
+        let results = match self.boots_one_by_one {
+            true => simulate_booted_one_by_one(host),
+            false => punctual_sim::simulate(host),
+        };
+        results.map_err(|error| Error::Simulation { what: self.command(), error })
     }
 
     /// The command that shows the same run.
@@ -154,8 +177,7 @@ pub fn run_all<T: Send>(
         .map(|scenario| {
             let mut host = scenario.host()?;
             change(scenario, &mut host);
-            let results = punctual_sim::simulate(&host)
-                .map_err(|error| Error::Simulation { what: scenario.command(), error })?;
+            let results = scenario.simulate(&host)?;
             let kept = keep(&host, &results);
             let finished = done.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
             progress(what, finished, scenarios.len());
