@@ -17,7 +17,8 @@ for tool in xmllint:libxml2-utils virsh:libvirt-clients systemd-analyze:systemd 
     fi
 done
 
-cargo build --quiet --locked --workspace --all-features --bin punctual
+# With the examples, the features are those of the tests: nothing that they built is built again.
+cargo build --quiet --locked --workspace --all-features --bins --examples
 punctual="$(cd "$target" && pwd)/debug/punctual"
 work="$(mktemp -d)"
 trap 'stop; rm -rf "$work"' EXIT

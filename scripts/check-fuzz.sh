@@ -25,23 +25,41 @@ coverage="$coverage -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-uni
 RUSTFLAGS="$coverage --cfg fuzzing -Cdebug-assertions" CARGO_TARGET_DIR="$target" \
     cargo build --quiet --release --manifest-path fuzz/Cargo.toml --target "$host"
 
-for source in fuzz/fuzz_targets/*.rs; do
-    name="$(basename "$source" .rs)"
-    corpus="$target/corpus/$name"
+# Runs one target; its log and the inputs that fail stay beside its program.
+fuzz() {
+    corpus="$target/corpus/$1"
     # Long inputs of noise to begin with: growing them from nothing takes libFuzzer most of a short run.
     if mkdir "$corpus" 2>/dev/null; then
         for seed in $(seq 256); do
             head -c 768 /dev/urandom >"$corpus/noise-$seed"
         done
     fi
-    echo "$name: $seconds s"
-    if ! "$target/$host/release/$name" "$corpus" examples crates/punctual-model/tests/malformed \
+    if ! "$target/$host/release/$1" "$corpus" examples crates/punctual-model/tests/malformed \
         crates/punctual-model/tests/import crates/punctual-model/tests/import/malformed \
-        -len_control=0 -artifact_prefix="$target/$name-" -max_total_time="$seconds" \
+        -len_control=0 -artifact_prefix="$target/$1-" -max_total_time="$seconds" \
         -timeout=10 -rss_limit_mb=2048 \
-        -print_final_stats=1 >"$target/$name.log" 2>&1; then
-        tail -n 40 "$target/$name.log"
-        exit 1
+        -print_final_stats=1 >"$target/$1.log" 2>&1; then
+        echo "$1 failed:"
+        tail -n 40 "$target/$1.log"
+        return 1
     fi
-    grep -E '^stat::number_of_executed_units|^stat::new_units_added' "$target/$name.log"
+    echo "$1: $seconds s"
+    grep -E '^stat::number_of_executed_units|^stat::new_units_added' "$target/$1.log"
+}
+
+# As many at once as there are processors.
+failed=0
+set -- fuzz/fuzz_targets/*.rs
+while [ $# -gt 0 ]; do
+    running=
+    for _ in $(seq "$(nproc)"); do
+        [ $# -gt 0 ] || break
+        fuzz "$(basename "$1" .rs)" &
+        running="$running $!"
+        shift
+    done
+    for one in $running; do
+        wait "$one" || failed=1
+    done
 done
+exit $failed

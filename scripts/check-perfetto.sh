@@ -33,7 +33,7 @@ traces="${1:-}"
 if [ -z "$traces" ]; then
     traces="$target/traces"
     rm -rf "$traces"
-    cargo build --quiet --locked --workspace --all-features --example traces
+    cargo build --quiet --locked --workspace --all-features --bins --examples
     "$target/debug/examples/traces" "$traces"
 fi
 exec "$venv/bin/python" "$parts/check.py" "$traces"

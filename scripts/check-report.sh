@@ -39,7 +39,8 @@ if ! cmp -s "$parts/requirements.txt" "$venv/installed.txt"; then
     cp "$parts/requirements.txt" "$venv/installed.txt"
 fi
 
-cargo build --quiet --locked --workspace --all-features --bin punctual
+# With the examples, the features are those of the tests: nothing that they built is built again.
+cargo build --quiet --locked --workspace --all-features --bins --examples
 punctual="${CARGO_TARGET_DIR:-target}/debug/punctual"
 pages="$target/pages"
 rm -rf "$pages"

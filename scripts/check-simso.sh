@@ -22,5 +22,6 @@ if ! cmp -s "$parts/requirements.txt" "$venv/installed.txt"; then
     cp "$parts/requirements.txt" "$venv/installed.txt"
 fi
 
-cargo build --quiet --locked --workspace --all-features --bin punctual
+# With the examples, the features are those of the tests: nothing that they built is built again.
+cargo build --quiet --locked --workspace --all-features --bins --examples
 exec "$venv/bin/python" "$parts/compare_with_simso.py" "$target/debug/punctual" "$@"
