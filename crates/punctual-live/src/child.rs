@@ -1,7 +1,8 @@
-//! Programs that we start and that do not outlive us, not even when we are killed with -9.
+//! Starts programs that do not outlive us, not even when we are killed with SIGKILL.
 //!
-//! Linux can send a signal to a process when its parent ends (`prctl(2)`, `PR_SET_PDEATHSIG`), but takes the
-//! *thread* that created it for the parent. So one thread, which lives as long as we do, starts them all.
+//! Linux can send a signal to a process when its parent ends (`prctl(2)`, `PR_SET_PDEATHSIG`). The parent, in
+//! this sense, is the *thread* that created the process. So one thread, which lives as long as we do, starts
+//! all programs.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -9,14 +10,15 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::sync::{Mutex, OnceLock, mpsc};
 
+/// A program to start, sent to the thread that starts programs.
 struct Order {
     command: Command,
     inherited: Vec<OwnedFd>,
     reply: mpsc::Sender<io::Result<Child>>,
 }
 
-/// Starts `command`, which may use the descriptors `inherited` under their present numbers. It is in a
-/// process group of its own, so that Ctrl-C in a terminal reaches us alone, and is killed when we end.
+/// Starts `command`, which may use the descriptors `inherited` under their present numbers. The program gets
+/// a process group of its own, so that Ctrl-C in a terminal reaches us alone. It is killed when we end.
 ///
 /// # Errors
 /// When it cannot be started.
@@ -26,8 +28,7 @@ pub fn spawn(command: Command, inherited: Vec<OwnedFd>) -> io::Result<Child> {
         let (orders, incoming) = mpsc::channel::<Order>();
         std::thread::spawn(move || {
             for Order { command, inherited, reply } in incoming {
-                // Nobody waits any more: dropping the child would leave it running, but that cannot be, as
-                // the one who ordered it waits below.
+                // The thread that ordered it waits below, so this cannot fail and leave the program running.
                 let _ = reply.send(start(command, inherited));
             }
         });

@@ -1,6 +1,6 @@
-//! The threads of virtual machine monitors: which are vCPUs, and what the others are.
+//! The threads of virtual machine monitors: which of them are vCPUs, and what the others do.
 //!
-//! By thread names, as each monitor gives them:
+//! They are recognised by the names that each monitor gives them:
 //! - QEMU (`-name NAME,debug-threads=on`, which libvirt sets): `CPU 0/KVM`, `CPU 0/TCG`; `IO iothread0`;
 //!   `call_rcu`; `worker` (qemu: `accel/*/`, `iothread.c`, `util/rcu.c`, `util/thread-pool.c`);
 //! - Firecracker: `fc_vcpu 0`; `fc_api` (`src/vmm/src/vstate/vcpu.rs`);
@@ -8,7 +8,7 @@
 //! - vhost workers are named `vhost-PID` after the process that they serve: threads of that process from
 //!   Linux 6.4 on, kernel threads before.
 //!
-//! Everything here reads below a `proc` directory that is given, so that tests make their own.
+//! Every function takes the `proc` directory that it reads, so that tests can make their own.
 
 use std::fs;
 use std::io;
@@ -26,7 +26,7 @@ pub enum Role {
     Io,
     /// Moves packets between a tap device and the guest, in the kernel.
     Vhost,
-    /// Frees memory later, when nobody reads it any more (QEMU's RCU thread).
+    /// Frees memory when no thread reads it any more (QEMU's RCU thread).
     Rcu,
     /// Anything else: migration, display, control interfaces.
     Other,
@@ -57,12 +57,12 @@ pub struct Thread {
     pub role: Role,
 }
 
-/// What a thread called `name` of process `pid` does; `leads`: is it the process' first thread?
+/// What a thread called `name` of process `pid` does. `leads` is true for the process' first thread.
 pub fn role_of(name: &str, pid: u32, leads: bool) -> Role {
     let number = |text: &str| text.parse::<u32>().ok();
     let qemu = || {
         let (cpu, accelerator) = name.strip_prefix("CPU ")?.split_once('/')?;
-        // Of a longer name the kernel keeps 15 bytes.
+        // The kernel keeps 15 bytes of a longer name.
         let known = ["KVM", "TCG", "HVF", "WHPX", "Xen", "DUMMY", "Dummy"];
         known.iter().any(|full| full.starts_with(accelerator)).then(|| number(cpu)).flatten()
     };
@@ -78,7 +78,8 @@ pub fn role_of(name: &str, pid: u32, leads: bool) -> Role {
         "worker" => Role::Io,
         _ if name == format!("vhost-{pid}") => Role::Vhost,
         _ if leads => Role::MainLoop,
-        // QEMU creates its RCU thread before it knows that it should name threads: it has the program's name.
+        // QEMU creates its RCU thread before it reads the option to name threads, so the thread has the
+        // program's name.
         _ if name.starts_with("qemu") => Role::Rcu,
         _ if name.starts_with("IO ") || name.starts_with("_disk") || name.starts_with("_net") => Role::Io,
         _ => Role::Other,

@@ -1,4 +1,5 @@
-//! What a decision costs: the calls of a policy, and what live enforcement does around them.
+//! Measures what a decision costs: the calls of a policy, and the system calls of live enforcement around
+//! them.
 
 use std::hint::black_box;
 use std::io;
@@ -9,16 +10,17 @@ use punctual_sched::{CpuId, CpuSet, Duration, Instant, Policy, Slice, UnitId, Un
 
 use crate::os::proc::Reader;
 
+use super::measurement::Id;
 use super::session::{Error, Session, Sleepers};
-use super::{Id, sys};
+use super::sys;
 
 /// As many as RT-Xen's five VMs (rt-xen s.5).
 const UNITS: u64 = 5;
 const BUDGET: Duration = Duration::from_ms(2);
 const PERIOD: Duration = Duration::from_ms(10);
 
-/// A policy at work without a machine: all units want to run, time jumps from one decision to the next.
-struct Driver {
+/// A policy without a machine: all units want to run, and time jumps from one decision to the next.
+struct PolicyDriver {
     policy: Box<dyn Policy>,
     cpus: u32,
     now: Instant,
@@ -27,7 +29,7 @@ struct Driver {
     ranking: Vec<UnitId>,
 }
 
-impl Driver {
+impl PolicyDriver {
     fn new(name: &str, cpus: u32) -> Self {
         let info = registry::find(name).expect("a policy of the registry");
         let mut policy = (info.build)(cpus as usize, &Options::new()).expect("defaults are accepted");
@@ -35,7 +37,7 @@ impl Driver {
         for priority in 0..UNITS {
             let params = UnitParams {
                 budget: Some(BUDGET),
-                // Not all at once, so that most decisions have one reason.
+                // Different periods, so that most decisions have one reason.
                 period: Some(PERIOD + Duration::from_us(priority * 100)),
                 priority: Some(priority as u32),
                 ..UnitParams::default()
@@ -47,10 +49,10 @@ impl Driver {
         resched.clear();
         let slices = (0..cpus).map(|cpu| policy.pick(Instant::ZERO, CpuId(cpu), &mut resched)).collect();
         let ranking = Vec::with_capacity(UNITS as usize);
-        Driver { policy, cpus, now: Instant::ZERO, slices, resched, ranking }
+        PolicyDriver { policy, cpus, now: Instant::ZERO, slices, resched, ranking }
     }
 
-    /// Lets time pass to the next decision; not part of what is measured.
+    /// Lets time pass to the next decision. This is not measured.
     fn advance(&mut self) -> (Instant, Duration) {
         let slice = self.slices.iter().map(|slice| slice.until).min().unwrap_or(Instant::NEVER);
         let next = slice.min(self.policy.next_timer().at).max(self.now);
@@ -79,13 +81,13 @@ impl Driver {
     }
 }
 
-/// Measures what a decision is made of, and how long it holds the lock of a shared run queue.
+/// Measures a decision and its parts, and how long a decision holds the lock of a shared run queue.
 pub(super) fn measure(session: &mut Session<'_>) -> Result<(), Error> {
     let sleepers = Sleepers::start(UNITS as usize)?;
     let tids = sleepers.tids();
-    // Asleep, they may be urgent: they never run.
+    // The threads sleep, so a SCHED_FIFO priority does no harm: they never run.
     let refused = sys::set_fifo(tids[0], 1).err();
-    let mut driver = Driver::new("deferrable", 1);
+    let mut driver = PolicyDriver::new("deferrable", 1);
     let mut priority = 1;
     let open = |tid: &i32| Reader::open(&format!("/proc/{tid}/schedstat"));
     let accounts: Vec<Reader> = tids.iter().map(open).collect::<io::Result<_>>()?;
@@ -113,8 +115,12 @@ pub(super) fn measure(session: &mut Session<'_>) -> Result<(), Error> {
         Some(error) => session.skip(Id::PriorityChange, &error),
     }
     session.add(Id::Decision, decision);
+    measure_lock(session)
+}
 
-    let shared = Mutex::new(Driver::new("rtds", 2));
+/// Measures decisions of two processors that share a run queue under a lock.
+fn measure_lock(session: &mut Session<'_>) -> Result<(), Error> {
+    let shared = Mutex::new(PolicyDriver::new("rtds", 2));
     let poisoned = |_| io::Error::other("a thread panicked with the lock");
     let [lock] = session.repeat(|| {
         let (now, ran) = shared.lock().map_err(poisoned)?.advance();
@@ -133,7 +139,7 @@ mod tests {
     #[test]
     fn time_passes_and_every_unit_gets_its_turn() {
         for (name, cpus) in [("deferrable", 1), ("rtds", 2)] {
-            let mut driver = Driver::new(name, cpus);
+            let mut driver = PolicyDriver::new(name, cpus);
             let mut ran = std::collections::BTreeSet::new();
             for _ in 0..500 {
                 let (now, passed) = driver.advance();

@@ -1,4 +1,4 @@
-//! How measurements are repeated, stopped and collected.
+//! Repeats measurements, stops them when asked to, and collects the distributions.
 
 use std::io::{self, Read};
 use std::thread::JoinHandle;
@@ -7,13 +7,14 @@ use std::time::{Duration as Time, Instant as Moment};
 use punctual_model::Recorder;
 use punctual_sched::Duration;
 
-use super::{Id, Measurement, Skipped, sys};
+use super::measurement::{Id, Measurement, Skipped};
+use super::sys;
 
 /// The first samples pay for cold caches and pages; they do not count.
 const WARM_UP: usize = 20;
 /// More samples of one measurement say nothing new.
 const SAMPLES_MAX: u64 = 200_000;
-/// How many samples are taken between two looks at the time and at who wants it to stop.
+/// How many samples are taken between two checks of the time and of the request to stop.
 const BATCH: usize = 8;
 
 /// Why a calibration ended early.
@@ -27,7 +28,7 @@ pub enum Error {
     Os(#[from] io::Error),
 }
 
-/// A calibration at work.
+/// A calibration that goes on.
 pub(super) struct Session<'a> {
     /// How long each measurement is repeated.
     pub each: Time,
@@ -39,7 +40,7 @@ pub(super) struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Repeats a sample, several times in ns, for its share of the time.
+    /// Repeats a sample, which is one or more times in ns, for a step's share of the time.
     ///
     /// # Errors
     /// Those of the sample, and [`Error::Stopped`].
@@ -67,10 +68,12 @@ impl Session<'_> {
         Ok(times)
     }
 
+    /// Keeps a distribution.
     pub fn add(&mut self, id: Id, times: Recorder) {
         self.measurements.push(Measurement { id, times });
     }
 
+    /// Notes that the system refuses a measurement.
     pub fn skip(&mut self, id: Id, error: &io::Error) {
         let reason = match error.kind() {
             io::ErrorKind::PermissionDenied => {
@@ -82,7 +85,7 @@ impl Session<'_> {
     }
 }
 
-/// Threads that sleep until they are dropped, to read clocks of and change priorities of.
+/// Threads that sleep until they are dropped. Their accounts are read and their priorities changed.
 pub(super) struct Sleepers {
     tids: Vec<i32>,
     /// Closing it wakes them.
@@ -98,7 +101,7 @@ impl Sleepers {
             let mut until_closed = reader.try_clone()?;
             let (report, reported) = std::sync::mpsc::channel();
             let body = move || {
-                // Nobody is there to hear it if the starter has given up.
+                // Fails when the starter has given up, which ends this thread as well.
                 let _ = report.send(sys::own_tid());
                 // Returns when the other end is closed; an error ends the thread as well.
                 let _ = until_closed.read(&mut [0]);

@@ -1,6 +1,7 @@
-//! Clocks, sleep and placement of the threads that measure.
+//! Clock, sleep, placement and priority of the threads that measure.
 
 use std::io;
+use std::thread;
 
 use rustix::thread::ClockId;
 use rustix::time::Timespec;
@@ -36,4 +37,47 @@ pub fn sleep_until(at_ns: u64) {
 #[inline]
 pub fn monotonic_ns() -> u64 {
     crate::enforcer::now().as_ns()
+}
+
+/// Lets the calling thread run on one processor only, and with `priority` as a SCHED_FIFO thread.
+pub fn place(processor: usize, priority: Option<u32>) -> io::Result<()> {
+    pin(0, processor)?;
+    priority.map_or(Ok(()), |priority| set_fifo(0, priority))
+}
+
+/// Runs `body` on a thread of its own on one processor, so that the caller stays as it is. With `priority`
+/// the thread is a SCHED_FIFO thread.
+pub fn on_processor<T: Send, E: From<io::Error> + Send>(
+    processor: usize,
+    priority: Option<u32>,
+    body: impl FnOnce() -> Result<T, E> + Send,
+) -> Result<T, E> {
+    thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            place(processor, priority)?;
+            body()
+        });
+        thread.join().unwrap_or_else(|_| Err(panicked().into()))
+    })
+}
+
+/// The error of a thread that panicked.
+pub fn panicked() -> io::Error {
+    io::Error::other("a measuring thread panicked")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_placed_without_moving_its_caller() {
+        let before = sched::affinity(0).expect("an affinity");
+        let there = on_processor(before[0], None, || sched::affinity(0)).expect(
+            "it may run where this one \
+                                                                                 may",
+        );
+        assert_eq!(there, [before[0]]);
+        assert_eq!(sched::affinity(0).expect("an affinity"), before);
+    }
 }

@@ -4,7 +4,6 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
-use super::packages::KERNEL;
 use crate::cache::{self, FileError};
 
 /// Why a guest image cannot be made, and what helps.
@@ -28,8 +27,8 @@ pub enum Error {
     #[error("{0}\nAPT's lists of packages are missing or old: run `apt-get update`")]
     PackageLists(#[source] ProgramError),
     /// The package that stands for the newest kernel depends on none.
-    #[error("the package {KERNEL} names no kernel: run `apt-get update`; it is a package of Debian (amd64)")]
-    NoKernel,
+    #[error("the package {0} names no kernel: run `apt-get update`; it is a package of Debian (amd64)")]
+    NoKernel(&'static str),
     /// A file is not where Debian's packages had it so far.
     #[error("the Debian packages hold no {0}: this release packs it differently, please report it")]
     Missing(String),

@@ -89,7 +89,7 @@ fn initramfs(root: &Path) -> Result<Vec<u8>, FileError> {
     for directory in ["bin", "dev", "lib", "lib64", "modules", "proc", "root", "sys", "tmp"] {
         archive.directory(directory);
     }
-    // The kernel opens it for the first process, before anything is mounted.
+    // The kernel opens it for the first process, before that process mounts anything.
     archive.device("dev/console", 5, 1);
     archive.link("bin/sh", "busybox");
     archive.file("init", INIT.as_bytes());

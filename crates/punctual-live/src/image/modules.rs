@@ -1,17 +1,18 @@
 //! Which kernel modules a guest needs, in the order in which they can be loaded.
 //!
-//! A package has no `modules.dep`: installing it would write that. But each module names those it needs in
-//! its section `.modinfo`, as strings of the form `key=value` that end with a zero byte.
+//! A package has no `modules.dep`, which only its installation would write. But each module names the modules
+//! that it needs in its section `.modinfo`, as strings of the form `key=value` that end with a zero byte.
+//! That one string is found without reading the ELF format.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// A module and those that it needs.
+/// A kernel module and the modules that it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Module {
     /// Its file.
     pub file: PathBuf,
-    /// What it needs, by name.
+    /// The names of the modules that it needs.
     pub needs: Vec<String>,
 }
 
@@ -47,7 +48,8 @@ pub fn load_order<'a>(
 ) -> Result<Vec<&'a Module>, MissingModule> {
     let mut order: Vec<&Module> = Vec::new();
     let mut entered: Vec<String> = Vec::new();
-    // Names to visit; a module is put in order when it comes up again, after what it needs.
+    // Names to visit. A module goes onto the stack below what it needs, and into the order when its name
+    // comes up again.
     let mut stack: Vec<String> = wanted.iter().rev().map(|&name| name.to_owned()).collect();
     while let Some(name) = stack.pop() {
         let Some(module) = modules.get(&name) else {

@@ -1,4 +1,7 @@
-//! Files out of Debian packages, without installing anything.
+//! Takes files out of Debian packages, without installing anything.
+//!
+//! APT downloads the packages and `dpkg-deb` unpacks them. No crate could replace APT, which knows the
+//! packages' sources and checks their signatures; and where APT is, `dpkg-deb` is too.
 
 use std::collections::HashMap;
 use std::fs;
@@ -7,17 +10,17 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::error::{Error, ProgramError};
 use super::modules::{self, Module};
-use super::{Error, FileError, ProgramError};
-use crate::cache::Draft;
+use crate::cache::{Draft, FileError};
 
-/// Always the newest kernel for virtual machines; it depends on the package that has it.
-pub(super) const KERNEL: &str = "linux-image-cloud-amd64";
+/// Depends on the package of the newest kernel for virtual machines.
+const KERNEL: &str = "linux-image-cloud-amd64";
 
-/// Where the rest comes from. The libraries are those of cyclictest.
+/// The other packages. The libraries are those of cyclictest.
 const PACKAGES: [&str; 4] = ["busybox-static", "rt-tests", "libnuma1", "libc6"];
 
-/// Files that a guest has beside the guest program: name in the package, path in the guest.
+/// Files that a guest has besides the guest program: name in the package, path in the guest.
 const FILES: [(&str, &str); 7] = [
     ("busybox", "bin/busybox"),
     ("cyclictest", "bin/cyclictest"),
@@ -31,7 +34,7 @@ const FILES: [(&str, &str); 7] = [
 /// Drivers of the devices that a VM may have.
 const MODULES: [&str; 4] = ["virtio_pci", "virtio_console", "virtio_net", "virtio_blk"];
 
-/// Everything here that decides what [`fetch`] makes.
+/// All constants of this file that decide what [`fetch`] makes.
 pub(super) fn recipe() -> String {
     format!("1 {KERNEL} {PACKAGES:?} {FILES:?} {MODULES:?}")
 }
@@ -40,18 +43,12 @@ pub(super) fn recipe() -> String {
 /// `root`, the guest's files.
 ///
 /// # Errors
-/// When there is no APT, a package is not to be had, or something is not in it.
+/// When there is no APT, a package cannot be downloaded, or a package lacks a file.
 pub(super) fn fetch(draft: &Draft, progress: &dyn Fn(&str)) -> Result<(), Error> {
     if std::env::consts::ARCH != "x86_64" {
         return Err(Error::Architecture(std::env::consts::ARCH));
     }
-    let mut wanted = vec![concrete_kernel(&apt("apt-cache", &["depends", KERNEL], &draft.path)?)?];
-    wanted.extend(PACKAGES.map(str::to_owned));
-    progress(&format!("downloading Debian packages: {}", wanted.join(", ")));
-    let mut arguments = vec!["-qq", "-o", "APT::Sandbox::User=root", "download"];
-    arguments.extend(wanted.iter().map(String::as_str));
-    apt("apt-get", &arguments, &draft.path)?;
-
+    download(&draft.path, progress)?;
     progress("unpacking kernel, drivers, busybox and cyclictest");
     let parts = draft.path.join("parts");
     let root = parts.join("root");
@@ -75,11 +72,22 @@ pub(super) fn fetch(draft: &Draft, progress: &dyn Fn(&str)) -> Result<(), Error>
     Ok(fs::write(&list, versions).map_err(FileError::of("write", &list))?)
 }
 
+/// Downloads the packages into `directory`.
+fn download(directory: &Path, progress: &dyn Fn(&str)) -> Result<(), Error> {
+    let mut wanted = vec![concrete_kernel(&apt("apt-cache", &["depends", KERNEL], directory)?)?];
+    wanted.extend(PACKAGES.map(str::to_owned));
+    progress(&format!("downloading Debian packages: {}", wanted.join(", ")));
+    let mut arguments = vec!["-qq", "-o", "APT::Sandbox::User=root", "download"];
+    arguments.extend(wanted.iter().map(String::as_str));
+    apt("apt-get", &arguments, directory)?;
+    Ok(())
+}
+
 /// The package that the kernel's package depends on, from what `apt-cache depends` prints.
 fn concrete_kernel(depends: &str) -> Result<String, Error> {
     let names = depends.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
     let mut kernels = names.filter(|name| name.starts_with("linux-image-"));
-    kernels.next().map(str::to_owned).ok_or(Error::NoKernel)
+    kernels.next().map(str::to_owned).ok_or(Error::NoKernel(KERNEL))
 }
 
 /// Runs a program of APT in `directory`; returns what it prints.
@@ -145,15 +153,16 @@ fn walk(roots: &[PathBuf]) -> Result<Vec<PathBuf>, FileError> {
     Ok(files)
 }
 
-/// The program or library of that name. A library may be there under its full version only, the name itself
-/// being a link.
+/// The program or library of that name. The name of a library may be a link to a file with the full version
+/// in its name; then that file is found.
 fn find(files: &[PathBuf], name: &str) -> Result<PathBuf, Error> {
     let versioned = format!("{name}.");
     let named = |path: &&PathBuf| {
         let file = path.file_name().unwrap_or_default().to_string_lossy();
         file == name || (name.contains(".so.") && file.starts_with(&versioned))
     };
-    // Elsewhere, files of the same name are documentation or configuration (`busybox` of initramfs-tools).
+    // In other directories, files of the same name are documentation or configuration (`busybox` of
+    // initramfs-tools).
     let runs = |path: &&PathBuf| {
         let ours =
             path.components().any(|part| ["bin", "lib", "lib64"].iter().any(|d| part.as_os_str() == *d));
@@ -172,24 +181,14 @@ fn missing(name: &str) -> Error {
     Error::Missing(name.to_owned())
 }
 
-/// Puts the drivers into `root/modules`, named so that the alphabet is the order to load them in.
+/// Puts the drivers into `root/modules`. Their names ascend in the order in which they can be loaded.
 fn copy_modules(files: &[PathBuf], root: &Path) -> Result<(), Error> {
     let busybox = root.join("bin/busybox");
-    let named = |file: &PathBuf| Some((modules::name_of(file)?, file.clone()));
-    let places: HashMap<String, PathBuf> = files.iter().filter_map(named).collect();
-    let mut all = HashMap::new();
-    let mut wanted: Vec<String> = MODULES.map(str::to_owned).into();
-    while let Some(name) = wanted.pop() {
-        if let Some(file) = places.get(&name).filter(|_| !all.contains_key(&name)) {
-            let needs = modules::needs(&contents(file, &busybox)?);
-            wanted.extend(needs.iter().cloned());
-            all.insert(name, Module { file: file.clone(), needs });
-        }
-    }
+    let modules = wanted_modules(files, &busybox)?;
     let builtin = find_start(files, "modules.builtin").ok();
     let builtin = builtin.and_then(|list| fs::read_to_string(list).ok()).unwrap_or_default();
     let builtin: Vec<String> = builtin.lines().filter_map(|line| modules::name_of(Path::new(line))).collect();
-    let order = modules::load_order(&MODULES, &all, &builtin)
+    let order = modules::load_order(&MODULES, &modules, &builtin)
         .map_err(|modules::MissingModule(name)| missing(&format!("{name}.ko")))?;
     make_directory(&root.join("modules"))?;
     for (number, module) in order.iter().enumerate() {
@@ -200,7 +199,24 @@ fn copy_modules(files: &[PathBuf], root: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// A module's contents; Debian compresses them from its release 13 on.
+/// The drivers and the modules that they need, as far as they are among `files`, by name.
+fn wanted_modules(files: &[PathBuf], busybox: &Path) -> Result<HashMap<String, Module>, Error> {
+    let named = |file: &PathBuf| Some((modules::name_of(file)?, file.clone()));
+    let places: HashMap<String, PathBuf> = files.iter().filter_map(named).collect();
+    let mut found = HashMap::new();
+    let mut wanted: Vec<String> = MODULES.map(str::to_owned).into();
+    while let Some(name) = wanted.pop() {
+        if let Some(file) = places.get(&name).filter(|_| !found.contains_key(&name)) {
+            let needs = modules::needs(&contents(file, busybox)?);
+            wanted.extend(needs.iter().cloned());
+            found.insert(name, Module { file: file.clone(), needs });
+        }
+    }
+    Ok(found)
+}
+
+/// A module's contents. Debian compresses them from its release 13 on; the guest's busybox decompresses them,
+/// so that no crate is needed for it.
 fn contents(module: &Path, busybox: &Path) -> Result<Vec<u8>, Error> {
     if module.extension().is_none_or(|extension| extension != "xz") {
         return Ok(fs::read(module).map_err(FileError::of("read", module))?);

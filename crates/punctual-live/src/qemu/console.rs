@@ -1,4 +1,4 @@
-//! The last lines that a VM and its QEMU said, for messages about what went wrong.
+//! Keeps the last lines that a VM and its QEMU wrote, for messages about what went wrong.
 
 use std::collections::VecDeque;
 use std::io::Read;
@@ -14,7 +14,7 @@ const LINE_BYTES_MAX: usize = 300;
 pub struct Console(Arc<Mutex<VecDeque<String>>>);
 
 impl Console {
-    /// Reads `stream` until its end, in a thread of its own, which ends with it.
+    /// Reads `stream` in a thread of its own, until the stream ends.
     pub fn follow(&self, stream: impl Read + Send + 'static) {
         let console = self.clone();
         std::thread::spawn(move || console.read(stream));

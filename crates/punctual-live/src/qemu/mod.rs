@@ -1,4 +1,4 @@
-//! Virtual machines: QEMU processes that we start, and whose threads are to be scheduled.
+//! Virtual machines: QEMU processes that we start, and whose threads we schedule.
 //!
 //! ```no_run
 //! use std::time::Duration;

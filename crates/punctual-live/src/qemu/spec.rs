@@ -1,4 +1,4 @@
-//! What a VM is made of, and the command line that QEMU takes for it.
+//! The description of a VM, and QEMU's command line for it.
 
 use std::path::PathBuf;
 

@@ -35,7 +35,7 @@ pub struct Vm {
     child: Child,
     qmp: Qmp,
     console: Console,
-    /// Until the guest has announced itself.
+    /// The socket of the guest program's port, until the guest program has announced itself.
     port: Option<UnixStream>,
     client: Option<Client>,
 }

@@ -72,7 +72,7 @@ struct Output<'a> {
 pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     interrupt::install();
     interrupt::be_graceful();
-    // What is wrong with the file is said before the time is spent.
+    // A wrong file is reported before the time is spent.
     let file = args.write.as_deref().map(HostToEdit::read).transpose()?;
     let options = options(args)?;
     let bar = progress();
