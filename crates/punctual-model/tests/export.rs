@@ -1,7 +1,6 @@
 //! What exports write, and that importing it again gives the parameters that the target can express.
 
-mod xen;
-
+use crate::xen;
 use proptest::prelude::*;
 use punctual_model::Host;
 use punctual_model::export::{Export, Keep, Target, export};

@@ -1,8 +1,6 @@
 //! Single rules of single disciplines, with the numbers of the papers.
 
-mod common;
-
-use common::{Done, UNIT, at, build, build_with, device, guest, order, packet, run};
+use crate::common::{Done, UNIT, at, build, build_with, device, guest, order, packet, run};
 use punctual_net::registry::{self, OptionValue, Options};
 use punctual_net::{
     Discipline, DropReason, Fate, InterfaceId, InterfaceKind, InterfaceParams, Next, Packet, Rate, Stage,

@@ -1,9 +1,7 @@
 //! The example of rtca Fig. 6: three guests T3, T2, T1, the last most urgent, release three packets each, at
 //! 1, 2, 3 and 2, 3, 4 and 3, 4, 5; a packet takes one unit of time in each stage.
 
-mod common;
-
-use common::{Done, at, build, build_with, guest, order, packet, run};
+use crate::common::{self, Done, at, build, build_with, guest, order, packet, run};
 use punctual_net::registry::{OptionValue, Options};
 use punctual_net::{Discipline, Fate, InterfaceId, Stage};
 

@@ -1,11 +1,9 @@
 //! What holds for every discipline, whatever arrives: conservation, order, bounds of rounds and batches,
 //! priorities.
 
-mod common;
-
 use std::collections::{BTreeMap, VecDeque};
 
-use common::{UNIT, at};
+use crate::common::{self, UNIT, at};
 use proptest::prelude::*;
 use punctual_net::registry::{self, OptionValue, Options};
 use punctual_net::{

@@ -1,10 +1,8 @@
 //! RTCA against an independent transcription of Algorithm 1, for *every* pattern of arrivals up to a bound.
 
-mod common;
-
 use std::collections::VecDeque;
 
-use common::{at, build, packet, run};
+use crate::common::{at, build, packet, run};
 use punctual_net::{InterfaceId, InterfaceParams, Stage};
 
 /// Limits of one check, the same for the discipline and the transcription.

@@ -78,6 +78,30 @@ fn dependencies_point_one_way() {
     }
 }
 
+/// Without automatic tests, a file that `tests/it.rs` does not name is never compiled.
+#[test]
+fn every_file_of_tests_is_compiled() {
+    let crates = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    for (name, _) in DIRECTION {
+        let read = |path: &str| std::fs::read_to_string(crates.join(name).join(path));
+        let manifest = read("Cargo.toml").expect("a manifest");
+        if !manifest.contains("\nautotests = false\n") {
+            continue;
+        }
+        let root = read("tests/it.rs").expect("a program of tests");
+        for entry in std::fs::read_dir(crates.join(name).join("tests")).expect("tests") {
+            let path = entry.expect("an entry").path();
+            let stem = path.file_stem().and_then(|stem| stem.to_str()).expect("a name");
+            let named = manifest.contains(&format!("[[test]]\nname = \"{stem}\"\n"));
+            let is_rust = path.extension().is_some_and(|extension| extension == "rs");
+            assert!(
+                !is_rust || named || root.contains(&format!("mod {stem};\n")),
+                "crates/{name}/tests/it.rs lacks `mod {stem};`"
+            );
+        }
+    }
+}
+
 /// Paths that a document names: targets of links, and paths of the repository in code style.
 fn named_paths(directory: &Path, text: &str) -> Vec<PathBuf> {
     let links = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());

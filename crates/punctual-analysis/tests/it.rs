@@ -1,0 +1,8 @@
+//! What is guaranteed, against published numbers and the simulator. One program, because linking one for each
+//! file takes longer than running the tests.
+
+mod networks;
+mod packet_path;
+mod published;
+mod soundness;
+mod synthesize;

@@ -1,0 +1,10 @@
+//! The host file, its schema, exports and imports. One program, because linking one for each file takes
+//! longer than running the tests.
+
+mod examples;
+mod export;
+mod host_file;
+mod import;
+mod malformed;
+mod schema;
+mod xen;

@@ -1,0 +1,7 @@
+//! The simulated machine. One program, because linking one for each file takes longer than running the tests.
+//! `tests/memory.rs` counts what is allocated, so it is a program of its own.
+
+mod broken_policies;
+mod classical;
+mod machine;
+mod network;
