@@ -12,7 +12,7 @@ use crate::index::{DomainIx, NetworkIx, PoolIx, TaskIx, VcpuIx};
 use crate::live::Live;
 use crate::network::{Chain, Endpoint, Flow, Network};
 
-/// Whose scheduler a vCPU or task is a unit of.
+/// The scheduler that a vCPU or task is a unit of.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Parent {
     /// The pool's policy: the hypervisor's level.
@@ -36,7 +36,7 @@ pub struct Host {
     pub overheads: Overheads,
     /// Pools, each processor in at most one.
     pub pools: Vec<Pool>,
-    /// Domains; a nested domain stands after the domain it runs in.
+    /// Domains; a nested domain stands after the domain that it runs in.
     pub domains: Vec<Domain>,
     /// All vCPUs, those of one domain contiguous and in its order.
     pub vcpus: Vec<Vcpu>,
@@ -90,13 +90,13 @@ pub struct Pool {
 pub struct Domain {
     /// Name.
     pub name: String,
-    /// Whose units its vCPUs are.
+    /// The scheduler that its vCPUs are units of.
     pub parent: Parent,
     /// Its vCPUs, a contiguous range of [`Host::vcpus`]; position in the range = processor of the guest.
     pub vcpus: core::ops::Range<usize>,
     /// The guest's scheduler.
     pub guest: PolicyChoice,
-    /// What it is on a real host; a nested domain has the default, which means nothing.
+    /// What stands for it on a real host. A nested domain has the default, which nothing reads.
     pub live: Live,
 }
 
@@ -116,7 +116,7 @@ pub struct Vcpu {
 pub struct Task {
     /// Name, unique within its parent.
     pub name: String,
-    /// Whose unit it is.
+    /// The scheduler that it is a unit of.
     pub parent: Parent,
     /// Its parameters under its parent's policy.
     pub params: UnitParams,
@@ -177,9 +177,9 @@ pub enum Arrival {
 /// constant when they are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
-    /// Least.
+    /// Least processor time.
     pub min: Duration,
-    /// Most; the worst-case execution time.
+    /// Most processor time: the worst-case execution time.
     pub max: Duration,
 }
 
@@ -202,7 +202,7 @@ impl Arrival {
 }
 
 impl Host {
-    /// What everything random about the task's jobs follows from.
+    /// The seed of everything random about the task's jobs.
     pub fn task_seed(&self, task: TaskIx) -> u64 {
         punctual_jobs::task_seed(self.seed, task.0)
     }
@@ -229,12 +229,12 @@ impl Host {
         }
     }
 
-    /// The pool at whose processors the chain of `parent` ends.
+    /// The pool that `parent` is, or that its outermost domain is in.
     pub fn pool_of(&self, mut parent: Parent) -> PoolIx {
         loop {
             match parent {
                 Parent::Pool(pool) => return pool,
-                // Ends: a nested domain stands after the one it runs in.
+                // The loop ends: a nested domain stands after the domain that it runs in.
                 Parent::Domain(domain) => parent = self.domains[domain.0].parent,
             }
         }

@@ -1,5 +1,5 @@
-//! What Punctual is told and what it answers: the host file and its validated value, generators of task
-//! sets, results, guarantees, and the vocabulary of traces.
+//! Input and output of Punctual: the host file and its validated value, generators of task sets, results,
+//! guarantees, and the events of traces.
 //!
 //! `host.toml` is parsed once into a [`host::Host`]; simulation, analysis and live runs all take that value.
 

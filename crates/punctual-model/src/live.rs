@@ -3,8 +3,8 @@
 use std::ops::Deref;
 use std::path::PathBuf;
 
-/// What stands for a domain on a real host, and where its helper threads run: a pointer to [`LiveKeys`]. Most
-/// domains say nothing about it, and large hosts are simulated, so the default is shared and takes no memory.
+/// What stands for a domain on a real host, and where its helper threads run: a pointer to [`LiveKeys`]. The
+/// default is shared and takes no memory, because large hosts are simulated and most domains give nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Live {
     /// `None` for the default, so that equal ones compare equal.
@@ -14,9 +14,9 @@ pub struct Live {
 /// The keys of a domain that only live runs read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveKeys {
-    /// Whose threads are the domain's vCPUs.
+    /// What provides the threads that are the domain's vCPUs.
     pub backend: Backend,
-    /// Where the threads run that are no vCPUs.
+    /// Where the other threads of the VMM run.
     pub helpers: Helpers,
 }
 
@@ -36,7 +36,7 @@ impl Deref for Live {
     }
 }
 
-/// Whose threads are a domain's vCPUs. Relative paths in it start at the working directory of the live run.
+/// What provides the threads that are a domain's vCPUs. Relative paths in it start at the working directory of the live run.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum Backend {
     /// The run decides: a VM with the project's guest image where QEMU is installed.
@@ -63,7 +63,7 @@ pub struct Vm {
     pub disks: Vec<PathBuf>,
     /// Its network card.
     pub network: VmNetwork,
-    /// Who executes the guest's instructions.
+    /// What executes the guest's instructions.
     pub accel: Accel,
     /// More arguments of QEMU, after those that the run gives.
     pub arguments: Vec<String>,
@@ -83,7 +83,7 @@ pub enum VmNetwork {
     Tap(String),
 }
 
-/// Who executes a VM's instructions.
+/// What executes a VM's instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Accel {
     /// KVM where it runs an ordinary 64-bit kernel, else TCG.
@@ -138,8 +138,8 @@ pub enum Attach {
     Threads(Vec<u32>),
 }
 
-/// Where a VMM's threads run that are no vCPUs: QEMU's main loop, I/O threads, vhost workers. A guest waits
-/// for them, so that a preempted one inverts priorities.
+/// Where a VMM's helper threads run, those that are no vCPUs: QEMU's main loop, I/O threads, vhost workers.
+/// A guest waits for these threads, so a preempted one inverts priorities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Helpers {
     /// Processors of the machine, ascending; `None`: those that no pool has.

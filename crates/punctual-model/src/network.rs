@@ -22,7 +22,7 @@ use crate::index::{DomainIx, NetworkIx, TaskIx};
 pub struct Network {
     /// Name.
     pub name: String,
-    /// The domain that does the network's work, on its first vCPU; of one network only.
+    /// The domain that does the network's work, on its first vCPU. A domain drives one network at most.
     pub driver: DomainIx,
     /// Which packet is processed next in the driver domain.
     pub discipline: DisciplineChoice,
@@ -52,16 +52,16 @@ pub struct DisciplineChoice {
 /// How the driver domain's kernel alternates between events and packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum EventHandling {
-    /// Before every packet all pending events: packets wait for a kernel thread (Linux 3.x, rtca s.II.D).
+    /// All pending events before every packet: packets wait for a kernel thread (Linux 3.x, rtca s.II.D).
     #[default]
     First,
-    /// After every event the packets that it brought, before the next event: a softirq runs at the end of
-    /// each interrupt (Linux 2.6.18, vmm-io s.4.1).
+    /// The packets that an event brought before the next event: a softirq runs at the end of each interrupt
+    /// (Linux 2.6.18, vmm-io s.4.1).
     OneByOne,
 }
 
-/// Processor time of a step. Those of a packet are spent in the domain that takes the step, in its kernel's
-/// interrupt context, ahead of its tasks.
+/// Processor time of each step. The domain that takes a step spends it in its kernel's interrupt context,
+/// ahead of its tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NetworkCosts {
     /// A guest sends a packet: its stack and netfront.
@@ -95,9 +95,9 @@ pub struct NetworkCosts {
 pub struct Nic {
     /// Bits per second.
     pub bandwidth_bps: u64,
-    /// One way.
+    /// Delay of the link, one way.
     pub delay: Duration,
-    /// Packets that wait in the card for the driver domain at most.
+    /// At most this many packets wait in the card for the driver domain.
     pub ring_slots: u32,
 }
 
@@ -137,13 +137,13 @@ pub struct Flow {
     pub name: String,
     /// The network.
     pub network: NetworkIx,
-    /// Who begins.
+    /// The end that begins.
     pub from: Endpoint,
-    /// Who receives, and answers.
+    /// The end that receives, and answers where the traffic has answers.
     pub to: Endpoint,
     /// When it begins.
     pub start: Duration,
-    /// Requests, bursts or packets in all; `None`: it goes on.
+    /// Number of requests, bursts or packets; `None`: without end.
     pub count: Option<u64>,
     /// What is sent.
     pub traffic: Traffic,
@@ -185,17 +185,18 @@ pub enum Traffic {
         /// Packets at a time.
         burst: u32,
     },
-    /// As much as the receiver's acknowledgements allow, as TCP: slow start, a window, halved on a loss.
+    /// As many packets as the receiver's acknowledgements allow, as in TCP: slow start, a window, halved on a loss.
     Stream {
         /// Length of a packet.
         bytes: u32,
         /// Length of an acknowledgement.
         ack_bytes: u32,
-        /// Packets on their way at most.
+        /// At most this many packets are on their way.
         window: u32,
         /// Packets for each acknowledgement.
         ack_every: u32,
-        /// Silence after which everything unacknowledged is sent again; doubles each time.
+        /// After this long without an acknowledgement everything unacknowledged is sent again; doubles each
+        /// time.
         timeout: Duration,
     },
     /// Packets without an answer, as fast as the sender can or one per `interval`.
@@ -227,7 +228,7 @@ pub struct Chain {
     pub name: String,
     /// The network, for steps in different domains.
     pub network: NetworkIx,
-    /// The tasks; the first is released by itself, the others by the one before.
+    /// The tasks: the first releases itself, each other one is released by the one before.
     pub steps: Vec<TaskIx>,
     /// Length of a packet between two steps.
     pub bytes: u32,
@@ -235,8 +236,8 @@ pub struct Chain {
     pub deadline: Duration,
 }
 
-/// Lengths of packets that a file may name, in bytes: an empty Ethernet frame's to the largest segment that
-/// Linux hands over at once.
+/// Lengths of packets that a host file may give, in bytes: from an empty Ethernet frame to the largest
+/// segment that Linux hands over at once.
 pub const BYTES: Range<u32> = 64..65_537;
 
 impl Network {

@@ -3,10 +3,12 @@
 //! Names and limits: <https://libvirt.org/formatdomain.html#cpu-tuning>; the schema `domaincommon.rng` and
 //! the parser `src/conf/domain_conf.c` judge the output in `scripts/check-export.sh`.
 
-use super::linux::{LinuxPool, Means, Rule};
+use super::linux::{BudgetMeans, LinuxPool, LinuxScheduling};
+use super::loss::Losses;
 use super::quota::{Quota, percent, quota};
+use super::target::{ExportFile, Keep};
 use super::text::{cpu_list, sentence, xml, xml_comment};
-use super::{File, Keep, Losses, domains};
+use super::units::domains;
 use crate::host::{Domain, Host};
 use crate::index::PoolIx;
 use crate::live::HelperPolicy;
@@ -14,17 +16,18 @@ use crate::live::HelperPolicy;
 /// What both versions of cgroups take as a weight (version 1: 2 to 262144, version 2: 1 to 10000).
 const SHARES: std::ops::RangeInclusive<u32> = 2..=10_000;
 
-pub(super) fn files(host: &Host, keep: Keep, losses: &mut Losses) -> Vec<File> {
-    let pools: Vec<LinuxPool> =
-        (0..host.pools.len()).map(|i| LinuxPool::new(host, PoolIx(i), keep, Means::Quota, losses)).collect();
+pub(super) fn files(host: &Host, keep: Keep, losses: &mut Losses) -> Vec<ExportFile> {
+    let pools: Vec<LinuxPool> = (0..host.pools.len())
+        .map(|i| LinuxPool::new(host, PoolIx(i), keep, BudgetMeans::Quota, losses))
+        .collect();
     losses.add_tasks(host, "libvirt manages virtual machines only; the export for systemd has tasks");
     losses.add_nested(host);
     domains(host).map(|(domain, PoolIx(pool))| file(host, domain, &pools[pool], losses)).collect()
 }
 
-fn file(host: &Host, domain: &Domain, pool: &LinuxPool, losses: &mut Losses) -> File {
+fn file(host: &Host, domain: &Domain, pool: &LinuxPool, losses: &mut Losses) -> ExportFile {
     let vcpus = &host.vcpus[domain.vcpus.clone()];
-    let rules: Vec<Rule> = vcpus.iter().map(|v| pool.rule(&v.name, &v.params, losses)).collect();
+    let rules: Vec<LinuxScheduling> = vcpus.iter().map(|v| pool.rule(&v.name, &v.params, losses)).collect();
     let mut tune = Vec::new();
     tune.extend(shares(domain, &rules, losses).map(|n| format!("<shares>{n}</shares>")));
     if let Some(Quota { quota_us, period_us, .. }) = quota_of(domain, &rules, losses) {
@@ -38,11 +41,13 @@ fn file(host: &Host, domain: &Domain, pool: &LinuxPool, losses: &mut Losses) -> 
     tune.push(format!("<emulatorpin cpuset='{}'/>", cpu_list(pool.helpers(domain))));
     for (n, rule) in rules.iter().enumerate() {
         match rule {
-            Rule::Fifo(priority) => {
+            LinuxScheduling::Fifo(priority) => {
                 tune.push(format!("<vcpusched vcpus='{n}' scheduler='fifo' priority='{priority}'/>"));
             }
-            Rule::RoundRobin => tune.push(format!("<vcpusched vcpus='{n}' scheduler='rr' priority='1'/>")),
-            Rule::Budget { .. } | Rule::Fair { .. } => {}
+            LinuxScheduling::RoundRobin => {
+                tune.push(format!("<vcpusched vcpus='{n}' scheduler='rr' priority='1'/>"))
+            }
+            LinuxScheduling::Budget { .. } | LinuxScheduling::Fair { .. } => {}
         }
     }
     match domain.live.helpers.policy {
@@ -67,15 +72,15 @@ fn file(host: &Host, domain: &Domain, pool: &LinuxPool, losses: &mut Losses) -> 
         text += &format!("    {line}\n");
     }
     text += "  </cputune>\n</domain>\n";
-    File { name: format!("{}.xml", domain.name), text }
+    ExportFile { name: format!("{}.xml", domain.name), text }
 }
 
 /// One number for the domain: weights of single vCPUs do not exist.
-fn shares(domain: &Domain, rules: &[Rule], losses: &mut Losses) -> Option<u32> {
+fn shares(domain: &Domain, rules: &[LinuxScheduling], losses: &mut Losses) -> Option<u32> {
     let weights: Vec<u32> = rules
         .iter()
         .filter_map(|rule| match rule {
-            Rule::Fair { weight, .. } => *weight,
+            LinuxScheduling::Fair { weight, .. } => *weight,
             _ => None,
         })
         .collect();
@@ -91,19 +96,19 @@ fn shares(domain: &Domain, rules: &[Rule], losses: &mut Losses) -> Option<u32> {
 }
 
 /// One quota for each of the domain's vCPUs.
-fn quota_of(domain: &Domain, rules: &[Rule], losses: &mut Losses) -> Option<Quota> {
+fn quota_of(domain: &Domain, rules: &[LinuxScheduling], losses: &mut Losses) -> Option<Quota> {
     let mut quotas = Vec::new();
     for rule in rules {
         match *rule {
-            Rule::Budget { budget, period } => {
+            LinuxScheduling::Budget { budget, period } => {
                 let given = quota(budget, period);
                 if !given.exact {
                     losses.add(&domain.name, "budget", given.why(budget, period));
                 }
                 quotas.push(Some(given));
             }
-            Rule::Fair { cap_percent, .. } => quotas.push(cap_percent.map(percent)),
-            Rule::Fifo(_) | Rule::RoundRobin => quotas.push(None),
+            LinuxScheduling::Fair { cap_percent, .. } => quotas.push(cap_percent.map(percent)),
+            LinuxScheduling::Fifo(_) | LinuxScheduling::RoundRobin => quotas.push(None),
         }
     }
     let differ = quotas.windows(2).any(|pair| pair[0] != pair[1]);

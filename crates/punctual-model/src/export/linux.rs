@@ -3,27 +3,29 @@
 use punctual_sched::registry::{LinuxClass, PolicyInfo};
 use punctual_sched::{Duration, UnitParams};
 
-use super::{Keep, Losses, processors};
+use super::loss::Losses;
+use super::target::Keep;
+use super::units::processors;
 use crate::host::{Domain, Host, Parent, Pool};
 use crate::index::PoolIx;
 
-/// The real-time priority of the most urgent units. Below 50, where Linux puts threaded interrupt handlers: a
-/// vCPU above them keeps its own devices from it.
+/// The real-time priority of the most urgent units. It is below 50, where Linux puts threaded interrupt
+/// handlers: a vCPU above them would keep the handlers of its own devices from running.
 const FIFO_TOP: u8 = 40;
 
-/// How Linux can enforce a budget here.
+/// What enforces a budget in a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Means {
+pub(super) enum BudgetMeans {
     /// A quota of the fair class.
     Quota,
     /// SCHED_DEADLINE, thread by thread.
     Deadline,
 }
 
-/// What Linux is told about a unit.
+/// How Linux schedules a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rule {
-    /// So much processor time in every period, by the means available.
+pub(super) enum LinuxScheduling {
+    /// A budget in every period, enforced by [`BudgetMeans`].
     Budget {
         /// Processor time.
         budget: Duration,
@@ -50,14 +52,20 @@ pub(super) struct LinuxPool<'a> {
     budgets: bool,
     /// The different priorities of the pool's units, the most urgent first; empty if its policy has none.
     levels: Vec<u32>,
-    /// Where helper threads go that have no place of their own: the processors of no pool, or the pool's if
-    /// there are none.
+    /// Processors of helper threads for which the host file gives none: those of no pool, or the pool's own
+    /// if every processor is in a pool.
     free: Vec<usize>,
 }
 
 impl<'a> LinuxPool<'a> {
     /// Chooses what is kept of the pool's policy and says what is not.
-    pub(super) fn new(host: &'a Host, ix: PoolIx, keep: Keep, means: Means, losses: &mut Losses) -> Self {
+    pub(super) fn new(
+        host: &'a Host,
+        ix: PoolIx,
+        keep: Keep,
+        means: BudgetMeans,
+        losses: &mut Losses,
+    ) -> Self {
         let pool = &host.pools[ix.0];
         let policy = pool.policy.info;
         let priorities = policy.reads(UnitParams::PRIORITY);
@@ -73,7 +81,7 @@ impl<'a> LinuxPool<'a> {
         this
     }
 
-    fn say(&self, means: Means, losses: &mut Losses) {
+    fn say(&self, means: BudgetMeans, losses: &mut Losses) {
         let Pool { name, policy, .. } = self.pool;
         if let Some(why) = self.policy_loss(means) {
             losses.add(name, "policy", why);
@@ -83,10 +91,10 @@ impl<'a> LinuxPool<'a> {
                 name,
                 "priority",
                 match means {
-                    Means::Quota => {
+                    BudgetMeans::Quota => {
                         "a thread with a quota has no fixed priority; the choice to keep priorities keeps the order instead"
                     }
-                    Means::Deadline => {
+                    BudgetMeans::Deadline => {
                         "SCHED_DEADLINE goes by deadlines; the choice to keep priorities keeps the order instead"
                     }
                 },
@@ -109,34 +117,34 @@ impl<'a> LinuxPool<'a> {
     }
 
     /// What differs from the policy although its parameters are kept.
-    fn policy_loss(&self, means: Means) -> Option<&'static str> {
+    fn policy_loss(&self, means: BudgetMeans) -> Option<&'static str> {
         let linux = &self.pool.policy.info.linux;
         match (self.budgets, means) {
             (false, _) => linux.class_loss,
-            (true, Means::Quota) => linux.quota_loss,
-            (true, Means::Deadline) => linux.deadline_loss,
+            (true, BudgetMeans::Quota) => linux.quota_loss,
+            (true, BudgetMeans::Deadline) => linux.deadline_loss,
         }
     }
 
-    /// What Linux is told about a unit of this pool.
-    pub(super) fn rule(&self, item: &str, params: &UnitParams, losses: &mut Losses) -> Rule {
+    /// How Linux schedules a unit of this pool.
+    pub(super) fn rule(&self, item: &str, params: &UnitParams, losses: &mut Losses) -> LinuxScheduling {
         let policy = self.pool.policy.info;
         if self.budgets {
             if policy.extratime(params) {
                 losses.add(item, "extratime", "a unit gets its budget and no spare time");
             }
             let (budget, period) = budget_and_period(policy, params);
-            return Rule::Budget { budget, period };
+            return LinuxScheduling::Budget { budget, period };
         }
         if !self.levels.is_empty() {
             let rank = self.levels.binary_search(&priority(params)).unwrap_or(self.levels.len());
             let below = rank.min(usize::from(FIFO_TOP) - 1) as u8;
-            return Rule::Fifo(FIFO_TOP - below);
+            return LinuxScheduling::Fifo(FIFO_TOP - below);
         }
         if policy.linux.class == LinuxClass::RoundRobin {
-            return Rule::RoundRobin;
+            return LinuxScheduling::RoundRobin;
         }
-        Rule::Fair {
+        LinuxScheduling::Fair {
             weight: params.weight.filter(|_| policy.reads(UnitParams::WEIGHT)),
             cap_percent: params.cap_percent.filter(|&cap| policy.reads(UnitParams::CAP_PERCENT) && cap > 0),
         }

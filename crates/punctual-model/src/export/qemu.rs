@@ -6,29 +6,31 @@
 
 use punctual_sched::{CpuSet, Duration, UnitParams};
 
-use super::linux::{LinuxPool, Means, Rule};
+use super::linux::{BudgetMeans, LinuxPool, LinuxScheduling};
+use super::loss::Losses;
+use super::target::{ExportFile, Keep};
 use super::text::{cpu_list, header, quoted};
-use super::{File, Keep, Losses, domains};
+use super::units::domains;
 use crate::host::{Domain, Host};
 use crate::index::PoolIx;
 use crate::live::{Accel, Backend, HelperPolicy, Vm, VmNetwork};
 
-/// What SCHED_DEADLINE takes (kernel: `kernel/sched/deadline.c`, DL_SCALE and sysctl
+/// Limits of SCHED_DEADLINE (kernel: `kernel/sched/deadline.c`, DL_SCALE and sysctl
 /// sched_deadline_period_min_us and sched_deadline_period_max_us).
 const RUNTIME_MIN_NS: u128 = 1 << 10;
 const PERIOD_MIN_NS: u128 = 100_000;
 const PERIOD_MAX_NS: u128 = (1 << 22) * 1_000;
 
-pub(super) fn files(host: &Host, keep: Keep, losses: &mut Losses) -> Vec<File> {
+pub(super) fn files(host: &Host, keep: Keep, losses: &mut Losses) -> Vec<ExportFile> {
     let pools: Vec<LinuxPool> = (0..host.pools.len())
-        .map(|i| LinuxPool::new(host, PoolIx(i), keep, Means::Deadline, losses))
+        .map(|i| LinuxPool::new(host, PoolIx(i), keep, BudgetMeans::Deadline, losses))
         .collect();
     losses.add_tasks(host, "QEMU runs virtual machines only; the export for systemd has tasks");
     losses.add_nested(host);
     domains(host).map(|(domain, PoolIx(pool))| file(host, domain, &pools[pool], losses)).collect()
 }
 
-fn file(host: &Host, domain: &Domain, pool: &LinuxPool, losses: &mut Losses) -> File {
+fn file(host: &Host, domain: &Domain, pool: &LinuxPool, losses: &mut Losses) -> ExportFile {
     let vcpus = &host.vcpus[domain.vcpus.clone()];
     let width = "\"CPU \"/*".len() + vcpus.len().to_string().len();
     let mut cases = String::new();
@@ -77,10 +79,10 @@ if [ "$found" -ne {count} ]; then
 fi
 "#
     );
-    File { name: format!("{name}.sh"), text }
+    ExportFile { name: format!("{name}.sh"), text }
 }
 
-/// What is run for a thread that is no vCPU; such a thread may end in the meantime.
+/// The command for a helper thread, which may end in the meantime.
 fn helpers(pool: &LinuxPool, domain: &Domain) -> String {
     let pin = format!("taskset -p -c {} \"$tid\"", cpu_list(pool.helpers(domain)));
     match domain.live.helpers.policy {
@@ -90,7 +92,7 @@ fn helpers(pool: &LinuxPool, domain: &Domain) -> String {
     }
 }
 
-/// QEMU's options for what the host file says of the machine, each on a line that goes on.
+/// QEMU's options for the VM's devices and memory, each on a line that ends with a backslash.
 fn machine(vm: &Vm) -> String {
     let path = |path: &std::path::Path| path.display().to_string();
     let accel = match vm.accel {
@@ -122,18 +124,18 @@ fn machine(vm: &Vm) -> String {
     lines.iter().map(|line| format!("{line} \\\n    ")).collect()
 }
 
-/// What is run for a vCPU's thread.
+/// The command for a vCPU's thread.
 fn commands(
     host: &Host,
     pool: &LinuxPool,
-    rule: Rule,
+    rule: LinuxScheduling,
     item: &str,
     params: &UnitParams,
     losses: &mut Losses,
 ) -> String {
     let pin = format!("; taskset -p -c {} \"$tid\"", cpu_list(&pool.processors(params)));
     match rule {
-        Rule::Budget { budget, period } => {
+        LinuxScheduling::Budget { budget, period } => {
             let (runtime_ns, period_ns) = reservation(budget, period);
             if (runtime_ns, period_ns) != (u128::from(budget.as_ns()), u128::from(period.as_ns())) {
                 let why = format!(
@@ -150,9 +152,9 @@ fn commands(
             let times = format!("-T {runtime_ns} -D {period_ns} -P {period_ns}");
             format!("; chrt --deadline {times} --pid 0 \"$tid\"")
         }
-        Rule::Fifo(priority) => format!("{pin}; chrt --fifo --pid {priority} \"$tid\""),
-        Rule::RoundRobin => format!("{pin}; chrt --rr --pid 1 \"$tid\""),
-        Rule::Fair { weight, cap_percent } => {
+        LinuxScheduling::Fifo(priority) => format!("{pin}; chrt --fifo --pid {priority} \"$tid\""),
+        LinuxScheduling::RoundRobin => format!("{pin}; chrt --rr --pid 1 \"$tid\""),
+        LinuxScheduling::Fair { weight, cap_percent } => {
             if weight.is_some() || cap_percent.is_some() {
                 let why =
                     "weights and limits need a control group: the exports for systemd and libvirt have them";

@@ -5,10 +5,12 @@
 
 use punctual_sched::{Duration, UnitParams};
 
-use super::linux::{LinuxPool, Means, Rule};
+use super::linux::{BudgetMeans, LinuxPool, LinuxScheduling};
+use super::loss::{Loss, Losses};
 use super::quota::{Quota, percent, quota};
+use super::target::{ExportFile, Keep};
 use super::text::{cpu_list, header};
-use super::{File, Keep, Loss, Losses, domains, task_name};
+use super::units::{domains, task_name};
 use crate::host::{Host, Parent};
 use crate::index::PoolIx;
 use crate::live::Helpers;
@@ -16,9 +18,10 @@ use crate::live::Helpers;
 /// CPUWeight of systemd.
 const WEIGHTS: std::ops::RangeInclusive<u32> = 1..=10_000;
 
-pub(super) fn files(host: &Host, keep: Keep, losses: &mut Losses) -> Vec<File> {
-    let pools: Vec<LinuxPool> =
-        (0..host.pools.len()).map(|i| LinuxPool::new(host, PoolIx(i), keep, Means::Quota, losses)).collect();
+pub(super) fn files(host: &Host, keep: Keep, losses: &mut Losses) -> Vec<ExportFile> {
+    let pools: Vec<LinuxPool> = (0..host.pools.len())
+        .map(|i| LinuxPool::new(host, PoolIx(i), keep, BudgetMeans::Quota, losses))
+        .collect();
     losses.add_nested(host);
     let mut files = Vec::new();
     for (i, pool) in pools.iter().enumerate() {
@@ -51,8 +54,9 @@ fn drop_in(
     units: &[(String, &UnitParams)],
     item: &str,
     losses: &mut Losses,
-) -> File {
-    let rules: Vec<Rule> = units.iter().map(|(name, params)| pool.rule(name, params, losses)).collect();
+) -> ExportFile {
+    let rules: Vec<LinuxScheduling> =
+        units.iter().map(|(name, params)| pool.rule(name, params, losses)).collect();
     let mut keys = vec![format!("AllowedCPUs={}", cpu_list(&pool.pool.processors))];
     keys.extend(affinity(pool, units, item, losses));
     keys.extend(class(&rules, item, losses));
@@ -65,7 +69,7 @@ fn drop_in(
     let usage = [format!("Install as /etc/systemd/system/{service}.service.d/50-punctual.conf")];
     let text = header(host, &format!("Scheduling of {item}"), &usage, losses.list.iter().filter(own));
     let text = format!("{text}\n[Service]\n{}\n", keys.join("\n"));
-    File { name: format!("{service}.service.d/50-punctual.conf"), text }
+    ExportFile { name: format!("{service}.service.d/50-punctual.conf"), text }
 }
 
 /// Where the process may run if that is less than the pool.
@@ -85,9 +89,9 @@ fn affinity(
     (all != pool.pool.processors).then(|| format!("CPUAffinity={}", cpu_list(&all)))
 }
 
-/// The real-time class: the most urgent unit's.
-fn class(rules: &[Rule], item: &str, losses: &mut Losses) -> Vec<String> {
-    if rules.iter().any(|rule| matches!(rule, Rule::Fifo(_)) && *rule != rules[0]) {
+/// The real-time class: that of the most urgent unit.
+fn class(rules: &[LinuxScheduling], item: &str, losses: &mut Losses) -> Vec<String> {
+    if rules.iter().any(|rule| matches!(rule, LinuxScheduling::Fifo(_)) && *rule != rules[0]) {
         losses.add(
             item,
             "priority",
@@ -95,7 +99,7 @@ fn class(rules: &[Rule], item: &str, losses: &mut Losses) -> Vec<String> {
         );
     }
     let fifo = rules.iter().filter_map(|rule| match rule {
-        Rule::Fifo(priority) => Some(*priority),
+        LinuxScheduling::Fifo(priority) => Some(*priority),
         _ => None,
     });
     let keys = |policy: &str, priority: u8| {
@@ -103,14 +107,14 @@ fn class(rules: &[Rule], item: &str, losses: &mut Losses) -> Vec<String> {
     };
     match fifo.max() {
         Some(priority) => keys("fifo", priority),
-        None if rules.contains(&Rule::RoundRobin) => keys("rr", 1),
+        None if rules.contains(&LinuxScheduling::RoundRobin) => keys("rr", 1),
         None => Vec::new(),
     }
 }
 
-fn weight(rules: &[Rule], item: &str, losses: &mut Losses) -> Option<u32> {
+fn weight(rules: &[LinuxScheduling], item: &str, losses: &mut Losses) -> Option<u32> {
     let weights = rules.iter().filter_map(|rule| match rule {
-        Rule::Fair { weight, .. } => *weight,
+        LinuxScheduling::Fair { weight, .. } => *weight,
         _ => None,
     });
     let most = weights.max()?;
@@ -118,7 +122,8 @@ fn weight(rules: &[Rule], item: &str, losses: &mut Losses) -> Option<u32> {
     if weight != most {
         losses.add(item, "weight", format!("{most} is written as {weight}: systemd takes 1 to 10000"));
     }
-    let same = |rule: &Rule| matches!(rule, Rule::Fair { weight: Some(w), .. } if *w == most);
+    let same =
+        |rule: &LinuxScheduling| matches!(rule, LinuxScheduling::Fair { weight: Some(w), .. } if *w == most);
     if !rules.iter().all(same) || rules.len() > 1 {
         losses.add(item, "weight", "one weight holds for the whole service, not for each vCPU");
     }
@@ -126,17 +131,19 @@ fn weight(rules: &[Rule], item: &str, losses: &mut Losses) -> Option<u32> {
 }
 
 /// The sum of the units' quotas, as systemd writes it: percent of a processor, over a period.
-fn quota_keys(rules: &[Rule], item: &str, losses: &mut Losses) -> Vec<String> {
+fn quota_keys(rules: &[LinuxScheduling], item: &str, losses: &mut Losses) -> Vec<String> {
     let mut asked: Vec<(Duration, Duration)> = Vec::new();
     for rule in rules {
         match *rule {
-            Rule::Budget { budget, period } => asked.push((budget, period)),
-            Rule::Fair { cap_percent: Some(cap), .. } => {
+            LinuxScheduling::Budget { budget, period } => asked.push((budget, period)),
+            LinuxScheduling::Fair { cap_percent: Some(cap), .. } => {
                 let Quota { quota_us, period_us, .. } = percent(cap);
                 asked.push((Duration::from_us(quota_us), Duration::from_us(period_us)));
             }
             // A unit without a limit is not to be limited because another one is.
-            Rule::Fair { cap_percent: None, .. } | Rule::Fifo(_) | Rule::RoundRobin => return Vec::new(),
+            LinuxScheduling::Fair { cap_percent: None, .. }
+            | LinuxScheduling::Fifo(_)
+            | LinuxScheduling::RoundRobin => return Vec::new(),
         }
     }
     let Some(shortest) = asked.iter().map(|(_, period)| *period).min() else { return Vec::new() };
@@ -153,7 +160,7 @@ fn quota_keys(rules: &[Rule], item: &str, losses: &mut Losses) -> Vec<String> {
     let budget = Duration::from_ns(u64::try_from(sum).unwrap_or(u64::MAX));
     let given = quota(budget, shortest);
     let Quota { quota_us, period_us, .. } = given;
-    // Parts of ten thousand are the finest that systemd reads; up, so that nobody gets less.
+    // systemd reads parts of ten thousand at the finest; rounded up, so that no unit gets less.
     let parts = (u128::from(quota_us) * 10_000).div_ceil(u128::from(period_us));
     let exact = given.exact && parts * u128::from(period_us) == u128::from(quota_us) * 10_000;
     let share = format!("{}.{:02}", parts / 100, parts % 100);

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::Loss;
+use super::loss::Loss;
 use crate::host::Host;
 
 /// Processor numbers, ascending, as Linux, libvirt and xl write them: `0-2,5`.

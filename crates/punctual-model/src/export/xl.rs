@@ -9,9 +9,11 @@ use punctual_sched::credit::{self, WEIGHT_DEFAULT};
 use punctual_sched::registry::{OptionValue, XenScheduler};
 
 use super::linux::budget_and_period;
+use super::loss::{Loss, Losses};
 use super::quota::{us_down, us_up};
+use super::target::ExportFile;
 use super::text::{argument, cpu_list, header};
-use super::{File, Loss, Losses, common, domains, processors};
+use super::units::{common, domains, processors};
 use crate::host::{Domain, Host, Pool, Vcpu};
 use crate::live::Helpers;
 
@@ -29,7 +31,7 @@ fn scheduler(pool: &Pool) -> XenScheduler {
     info.xen.unwrap_or(nearest)
 }
 
-pub(super) fn files(host: &Host, losses: &mut Losses) -> Vec<File> {
+pub(super) fn files(host: &Host, losses: &mut Losses) -> Vec<ExportFile> {
     for pool in &host.pools {
         policy_losses(host, pool, losses);
     }
@@ -59,7 +61,7 @@ pub(super) fn files(host: &Host, losses: &mut Losses) -> Vec<File> {
     ];
     let head = header(host, "Scheduling for Xen", &usage, losses.list.iter());
     let text = format!("#!/bin/sh\n{head}set -eu\n{script}");
-    files.push(File { name: "apply.sh".into(), text });
+    files.push(ExportFile { name: "apply.sh".into(), text });
     files
 }
 
@@ -122,13 +124,13 @@ fn pools_take_all(host: &Host) -> bool {
     host.pools.iter().map(|pool| pool.processors.len()).sum::<usize>() >= host.processors
 }
 
-fn pool_file(host: &Host, pool: &Pool, losses: &Losses) -> File {
+fn pool_file(host: &Host, pool: &Pool, losses: &Losses) -> ExportFile {
     let own = |loss: &&Loss| loss.item == pool.name;
     let head = header(host, &format!("Cpupool {}", pool.name), &[], losses.list.iter().filter(own));
     let cpus: Vec<String> = pool.processors.iter().map(|n| format!("\"{n}\"")).collect();
     let (scheduler, cpus) = (scheduler(pool).name(), cpus.join(", "));
     let text = format!("{head}name = \"{}\"\nsched = \"{scheduler}\"\ncpus = [{cpus}]\n", pool.name);
-    File { name: format!("{}.pool.cfg", pool.name), text }
+    ExportFile { name: format!("{}.pool.cfg", pool.name), text }
 }
 
 fn pool_commands(pool: &Pool) -> String {
@@ -152,7 +154,7 @@ fn pool_commands(pool: &Pool) -> String {
 }
 
 /// The lines of a domain's configuration.
-fn domain_file(host: &Host, domain: &Domain, pool: &Pool, losses: &Losses) -> File {
+fn domain_file(host: &Host, domain: &Domain, pool: &Pool, losses: &Losses) -> ExportFile {
     let units: Vec<&UnitParams> = host.vcpus[domain.vcpus.clone()].iter().map(|v| &v.params).collect();
     let usage = ["Merge into the domain's own configuration.".to_string()];
     let what = format!("Domain {}", domain.name);
@@ -168,7 +170,7 @@ fn domain_file(host: &Host, domain: &Domain, pool: &Pool, losses: &Losses) -> Fi
         let (weight, cap) = weight_and_cap(pool, &units);
         text += &format!("cpu_weight = {weight}\ncap = {cap}\n");
     }
-    File { name: format!("{}.cfg", domain.name), text }
+    ExportFile { name: format!("{}.cfg", domain.name), text }
 }
 
 fn domain_commands(host: &Host, domain: &Domain, pool: &Pool, losses: &mut Losses) -> String {

@@ -3,8 +3,9 @@
 use punctual_sched::{Duration, UnitParams};
 use toml_edit::{DocumentMut, InlineTable, Item, Table, TableLike, Value};
 
-use super::host::write::{document, unit_params};
-use super::{Overrides, parse, to_toml};
+use super::host::write::{document, to_toml, unit_params};
+use super::load::parse;
+use super::overrides::Overrides;
 use crate::host::{Host, Parent};
 
 /// The unit parameters that [`with_params`] writes.
@@ -20,9 +21,8 @@ pub fn with_params(text: &str, file_name: &str, before: &Host, after: &Host) -> 
     ways.map(|document| document.to_string()).find(good).unwrap_or_else(|| to_toml(after))
 }
 
-/// The file with a budget for every domain that has none but tasks with deadlines: its whole period, a place
-/// to start from. Domains without a period get one if periods are free. `None` if there is nothing to fill
-/// in.
+/// The file with a budget for every domain that has tasks with deadlines and no budget: the whole period, to
+/// start from. Domains without a period get one if periods are free. `None` if there is nothing to fill in.
 pub fn with_budgets(text: &str, free_periods: bool) -> Option<String> {
     let mut document: DocumentMut = text.parse().ok()?;
     let mut any = false;
@@ -149,7 +149,7 @@ fn set_of_vcpus(domain: &mut dyn TableLike, key: &str, values: Vec<Option<Value>
     }
 }
 
-/// A table that is there only for those inside it.
+/// A table without a header of its own.
 fn implicit() -> Item {
     let mut table = Table::new();
     table.set_implicit(true);
@@ -177,7 +177,7 @@ fn table_at<'d>(root: &'d mut dyn TableLike, path: &[&str]) -> Option<&'d mut dy
     }
 }
 
-/// Puts the tasks themselves into the place of every `generate`.
+/// Replaces every `generate` by the tasks that it generates.
 fn spell_out_tasks(edited: &mut DocumentMut, host: &Host) -> Option<()> {
     let mut spelled = document(host);
     let pools = host.pools.iter().map(|pool| ["pool", pool.name.as_str()]);

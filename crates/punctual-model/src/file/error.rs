@@ -47,14 +47,14 @@ pub struct Errors {
 }
 
 impl Errors {
-    /// None yet, in a file's text.
+    /// No errors yet, for the text of a file.
     pub(crate) fn in_file(name: &str, text: impl Into<String>) -> Self {
         let mut errors = Errors::default();
         errors.add_source(Source::new(Origin::File(name.into()), text.into()));
         errors
     }
 
-    /// The only one: a file could not be read at all.
+    /// The single error that a file could not be read at all.
     pub(crate) fn unreadable(file: &str, message: String, expected: &str) -> Self {
         let mut errors = Errors::default();
         errors.add_source(Source::new(Origin::Unreadable(file.into()), String::new()));
@@ -89,7 +89,7 @@ impl Errors {
         self.list.push(Error { place, message, expected, nearest });
     }
 
-    /// Sorted by place, each once.
+    /// The errors sorted by place, each once.
     pub(crate) fn sorted(mut self) -> Self {
         self.list.sort();
         self.list.dedup();

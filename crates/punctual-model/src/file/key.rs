@@ -22,11 +22,11 @@ pub(crate) enum Kind {
     VmNetwork,
     /// A whole number from 0.
     Seed,
-    /// A duration of at least so many ns.
+    /// A duration of at least `min_ns`.
     Duration { min_ns: u64 },
     /// A whole number between the bounds, both included.
     Count { min: u64, max: u64 },
-    /// The same where it may be negative.
+    /// A whole number that may be negative, between the bounds.
     Integer { min: i64, max: i64 },
     /// `true` or `false`.
     Flag,
@@ -46,7 +46,7 @@ pub(crate) enum Kind {
     Endpoint,
     /// A task of a domain, `DOMAIN.TASK`.
     TaskOf,
-    /// A list of at least two of them.
+    /// A list of at least two tasks of domains.
     TasksOf,
     /// The name of a `[pool.NAME]` or `[domain.NAME]`.
     NameOf(&'static str),
@@ -83,11 +83,11 @@ pub(crate) struct TableInfo {
     pub(crate) keys: &'static [KeyInfo],
     /// Keys shared with other tables.
     pub(crate) shared: &'static [&'static [KeyInfo]],
-    /// Does it also take tables of options, keyed by what they are options of?
+    /// The tables of options that it takes as well.
     pub(crate) options: OptionTables,
 }
 
-/// Whose options a kind of table takes in tables of their own.
+/// The tables of options in a kind of table: one for each policy, or for each discipline, under its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OptionTables {
     None,

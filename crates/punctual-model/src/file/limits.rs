@@ -17,8 +17,8 @@ pub(crate) const NETWORKS_MAX: usize = 64;
 pub(crate) const FLOWS_MAX: usize = 65_536;
 /// Steps of a chain at most.
 pub(crate) const STEPS_MAX: usize = 64;
-/// Least cost of sending and receiving in a guest: whatever goes in circles takes that long at least, and
-/// shorter ones would flood any machine with events.
+/// Least cost of sending and receiving in a guest. A packet that goes round between guests takes this long at
+/// least each time; shorter costs would flood any machine with events.
 pub(crate) const GUEST_COST_MIN_NS: u64 = 100;
 /// Greatest id of a process or thread: below `PID_MAX_LIMIT` (Linux, include/linux/threads.h).
 pub(crate) const PID_MAX: u64 = (4 << 20) - 1;

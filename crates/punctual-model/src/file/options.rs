@@ -61,7 +61,7 @@ pub(crate) fn option_values(
     (options, option_places)
 }
 
-/// Builds the policy once to hear what it says about its options.
+/// Builds the policy once: building checks the options.
 pub(crate) fn check_options(chosen: &PolicyDraft, cpus: usize, errors: &mut Errors) {
     if let Err(e) = (chosen.choice.info.build)(cpus, &chosen.choice.options) {
         let place = chosen.option_places.of(e.option).unwrap_or(chosen.name_place);

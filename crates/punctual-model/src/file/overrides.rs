@@ -166,7 +166,7 @@ impl Change {
         false
     }
 
-    /// The path names a pool, domain or task that the file does not have; or, not even one of them is there.
+    /// Adds the error that the path names a pool, domain or task that the file does not have.
     fn no_such(&self, table: &Table, named: bool, place: Place, depth: usize, errors: &mut Errors) {
         let what = &self.path[if named { depth - 1 } else { depth }].0;
         let names: Vec<&str> =

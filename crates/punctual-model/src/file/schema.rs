@@ -108,7 +108,7 @@ fn kind(kind: Kind, definitions: &mut Map<String, Value>) -> Value {
             let range = define(&COST, definitions);
             json!({ "anyOf": [duration(), range] })
         }
-        // A reference hides what stands beside it, such as the description: wrapped, it does not.
+        // A reference hides what stands beside it, such as the description, unless it is wrapped.
         Kind::Table(info) => json!({ "allOf": [define(info, definitions)] }),
         Kind::Named(info) => json!({
             "type": "object",

@@ -170,7 +170,7 @@ impl<'t> Section<'t> {
     }
 }
 
-/// Adds the error that what is called `title` has no such key, only `names`.
+/// Adds the error that a table called `title` has no such key, only `names`.
 pub(crate) fn unknown_key(title: &str, names: Vec<&str>, entry: &Entry, errors: &mut Errors) {
     let message = format!("{title} has no key `{}`", shorten(&entry.key));
     let near = nearest(&entry.key, names.iter().copied());

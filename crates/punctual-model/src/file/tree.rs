@@ -75,7 +75,7 @@ pub(crate) fn table(from: DeTable<'_>, source: usize, offset: usize) -> Table {
     Table { entries: entries.collect() }
 }
 
-/// Takes over a parsed value. Recursion ends: the TOML parser bounds nesting.
+/// Takes over a parsed value. The TOML parser bounds nesting and with it this recursion.
 pub(crate) fn node(from: Spanned<DeValue<'_>>, source: usize, offset: usize) -> Node {
     let place = place(source, offset, from.span());
     let value = match from.into_inner() {

@@ -30,7 +30,7 @@ pub const DEADLINES: [&str; 3] = ["implicit", "uni-constrained", "uni-arbitrary"
 /// Periods become at most this long: RT-Xen's recipe divides by utilisations that can be arbitrarily small.
 const PERIOD_MAX_MS: f64 = 3_600_000.0;
 
-/// One generated task: deadline, period and cost in ns.
+/// One generated task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskSpec {
     /// Distance of releases.
@@ -51,9 +51,9 @@ impl TaskSpec {
 /// RT-Xen's recipe: each cost is uniform over 5, 6, ... 10 ms; `utilization` (the domain's share times the
 /// load) is distributed over the tasks; deadline = period = cost / utilisation in whole ms.
 ///
-/// The paper does not say how the utilisation is distributed at random: here by UUniFast, uniformly over all
-/// ways. It says that costs and deadlines are integers: here the period is rounded up, so the real load
-/// is never above the nominal one. A period is at most one hour. The costs are drawn before the utilisations,
+/// The paper does not say how the utilisation is distributed at random; here UUniFast distributes it,
+/// uniformly over all ways. The paper says that costs and deadlines are integers; here the period is rounded
+/// up, so the real load is never above the nominal one. A period is at most one hour. The costs are drawn before the utilisations,
 /// so one seed gives the same costs at every load. `None` as in [`uunifast_discard`].
 pub fn rt_xen(stream: &mut RandomStream, n: usize, utilization: f64) -> Option<Vec<TaskSpec>> {
     let costs: Vec<u64> = (0..n).map(|_| stream.whole(5, 10)).collect();
@@ -71,7 +71,7 @@ pub fn rt_xen(stream: &mut RandomStream, n: usize, utilization: f64) -> Option<V
 pub struct SetLimits {
     /// No more tasks than this.
     pub tasks_max: usize,
-    /// Until the utilisations add up to this; the last task is made to fit exactly (SchedCAT: `squeeze`).
+    /// Tasks are drawn until the utilisations add up to this; the last task is made to fit exactly (SchedCAT: `squeeze`).
     pub utilization_max: Option<f64>,
 }
 

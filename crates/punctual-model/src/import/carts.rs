@@ -10,7 +10,7 @@
 use punctual_sched::Duration;
 use roxmltree::Node;
 
-use super::draft::{Domain, Draft, Helpers, Owner, Task, UnitDraft, Work};
+use super::draft::{DomainDraft, Helpers, HostDraft, Owner, TaskDraft, UnitDraft, WorkDraft};
 use super::input::{Input, shorten};
 use super::xml::{attribute, child, document, elements, place, required};
 use crate::file::source::Place;
@@ -38,15 +38,15 @@ impl Scheduler {
 /// The reader of one file.
 struct Reader<'a> {
     input: &'a mut Input,
-    draft: &'a mut Draft,
+    draft: &'a mut HostDraft,
     file: usize,
     unit: Duration,
     /// Components for which no resource is given.
     without_budget: usize,
 }
 
-pub(super) fn read(input: &mut Input, unit: Duration) -> Draft {
-    let mut draft = Draft::default();
+pub(super) fn read(input: &mut Input, unit: Duration) -> HostDraft {
+    let mut draft = HostDraft::default();
     let several = input.files() > 1;
     for file in 0..input.files() {
         // Results have a component for the whole system at the root.
@@ -118,7 +118,7 @@ impl Reader<'_> {
         let tasks = self.tasks(node);
         self.draft.processors = self.draft.processors.max(vcpus.len());
         let (name, guest) = (name.to_string(), scheduler.guest());
-        self.draft.domains.push(Domain {
+        self.draft.domains.push(DomainDraft {
             name,
             owner,
             guest,
@@ -185,7 +185,7 @@ impl Reader<'_> {
         Some(vec![unit; cpus as usize])
     }
 
-    /// The period that a component may have if that is one only.
+    /// The component's period, if only one is possible.
     fn only_period(&mut self, node: Node<'_, '_>) -> Option<Duration> {
         let (least, at) = attribute(self.input, self.file, node, "min_period")?;
         let (most, _) = attribute(self.input, self.file, node, "max_period")?;
@@ -205,7 +205,7 @@ impl Reader<'_> {
     }
 
     /// The tasks directly in a component or system.
-    fn tasks(&mut self, node: Node<'_, '_>) -> Vec<Task> {
+    fn tasks(&mut self, node: Node<'_, '_>) -> Vec<TaskDraft> {
         let mut tasks = Vec::new();
         for task in elements(node).filter(|n| n.tag_name().name() == "task") {
             tasks.extend(self.task(task));
@@ -213,14 +213,14 @@ impl Reader<'_> {
         tasks
     }
 
-    fn task(&mut self, node: Node<'_, '_>) -> Option<Task> {
+    fn task(&mut self, node: Node<'_, '_>) -> Option<TaskDraft> {
         let here = place(self.input, self.file, node);
         let (name, _) = required(self.input, self.file, node, "name")?;
         let (period, deadline, cost) = (self.time(node, "p"), self.time(node, "d"), self.time(node, "e"));
         let (period, deadline, cost) = (period?, deadline?, cost?);
         let cost = Cost { min: cost, max: cost };
-        let work = Work::Periodic { period, offset: Duration::ZERO, cost };
+        let work = WorkDraft::Periodic { period, offset: Duration::ZERO, cost };
         let unit = UnitDraft { deadline: Some(deadline), ..UnitDraft::default() };
-        Some(Task { name: name.into(), work, unit, place: here })
+        Some(TaskDraft { name: name.into(), work, unit, place: here })
     }
 }

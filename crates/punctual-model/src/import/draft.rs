@@ -12,37 +12,37 @@ use crate::host::Cost;
 
 /// What was read of a host.
 #[derive(Default)]
-pub(super) struct Draft {
+pub(super) struct HostDraft {
     /// Number of processors: one more than the highest that is named.
     pub(super) processors: usize,
     /// How long to run.
     pub(super) duration: Option<Duration>,
-    pub(super) pools: Vec<Pool>,
-    pub(super) domains: Vec<Domain>,
+    pub(super) pools: Vec<PoolDraft>,
+    pub(super) domains: Vec<DomainDraft>,
     /// vCPUs so far.
     vcpus: usize,
 }
 
 /// A pool, with the tasks directly in it.
-pub(super) struct Pool {
+pub(super) struct PoolDraft {
     pub(super) name: String,
     /// Empty: all of the machine's.
     pub(super) processors: Vec<usize>,
     pub(super) policy: &'static str,
     /// Options of the policy as they stand in a host file.
     pub(super) options: Vec<(&'static str, Value)>,
-    pub(super) tasks: Vec<Task>,
+    pub(super) tasks: Vec<TaskDraft>,
     pub(super) place: Place,
 }
 
 /// A domain.
-pub(super) struct Domain {
+pub(super) struct DomainDraft {
     pub(super) name: String,
     pub(super) owner: Owner,
     pub(super) guest: &'static str,
     /// At least one.
     pub(super) vcpus: Vec<UnitDraft>,
-    pub(super) tasks: Vec<Task>,
+    pub(super) tasks: Vec<TaskDraft>,
     pub(super) helpers: Helpers,
     pub(super) place: Place,
 }
@@ -56,7 +56,7 @@ pub(super) struct Helpers {
     pub(super) priority: Option<i64>,
 }
 
-/// Whose units a domain's vCPUs are; an index into the draft's pools or domains.
+/// The pool or domain that a domain runs in: an index into the draft's.
 #[derive(Clone, Copy)]
 pub(super) enum Owner {
     Pool(usize),
@@ -78,9 +78,9 @@ pub(super) struct UnitDraft {
 }
 
 /// A task; what it does and its parameters as a unit.
-pub(super) struct Task {
+pub(super) struct TaskDraft {
     pub(super) name: String,
-    pub(super) work: Work,
+    pub(super) work: WorkDraft,
     /// `budget` and `period` make its server.
     pub(super) unit: UnitDraft,
     pub(super) place: Place,
@@ -88,14 +88,14 @@ pub(super) struct Task {
 
 /// What a task does.
 #[derive(Clone, Copy)]
-pub(super) enum Work {
+pub(super) enum WorkDraft {
     Hog { start: Duration },
     Periodic { period: Duration, offset: Duration, cost: Cost },
     Sporadic { separation: Duration, offset: Duration, cost: Cost },
 }
 
-impl Draft {
-    /// Is there room for so many more vCPUs? If not, that is an error.
+impl HostDraft {
+    /// Counts `vcpus` more vCPUs. `None` and an error when there are too many.
     pub(super) fn reserve(&mut self, input: &mut Input, place: Place, vcpus: usize) -> Option<()> {
         self.vcpus += vcpus;
         if self.vcpus > UNITS_MAX {
@@ -105,10 +105,10 @@ impl Draft {
         Some(())
     }
 
-    /// A pool and its index.
+    /// Adds a pool and returns its index.
     pub(super) fn add_pool(&mut self, name: &str, policy: &'static str, place: Place) -> usize {
         let (processors, options, tasks) = (Vec::new(), Vec::new(), Vec::new());
-        self.pools.push(Pool { name: name.into(), processors, policy, options, tasks, place });
+        self.pools.push(PoolDraft { name: name.into(), processors, policy, options, tasks, place });
         self.pools.len() - 1
     }
 
@@ -118,8 +118,8 @@ impl Draft {
     }
 }
 
-/// Priorities of a host file, 1 the most urgent, for those of Linux, where the greatest is: the order is
-/// kept.
+/// Ranks Linux's priorities, of which the greatest is the most urgent, as priorities of a host file, of which
+/// 1 is.
 pub(super) struct LinuxPriorities {
     descending: Vec<i64>,
 }

@@ -12,7 +12,7 @@ use crate::file::{self, ErrorRecord};
 
 /// A file is at most this long.
 const BYTES_MAX: usize = 16 << 20;
-/// Notes kept at most; the rest is counted.
+/// Notes kept at most.
 const NOTES_MAX: usize = 1_000;
 /// Processor numbers are below this, as in host files.
 const PROCESSORS_MAX: usize = file::PROCESSORS_MAX as usize;

@@ -7,7 +7,7 @@
 use punctual_sched::Duration;
 use roxmltree::Node;
 
-use super::draft::{Domain, Draft, Helpers, LinuxPriorities, Owner, UnitDraft};
+use super::draft::{DomainDraft, Helpers, HostDraft, LinuxPriorities, Owner, UnitDraft};
 use super::input::{Input, shorten};
 use super::xml::{attribute, child, document, elements, place, required, text};
 use crate::file::PROCESSORS_MAX;
@@ -16,11 +16,11 @@ use crate::file::source::Place;
 /// Period of a quota that has none (libvirt leaves the kernel's: `kernel/sched/fair.c`, default_cfs_period).
 const PERIOD_DEFAULT_US: i64 = 100_000;
 
-/// A domain as its XML says.
-struct Machine {
+/// A domain as its XML describes it.
+struct XmlDomain {
     name: String,
     place: Place,
-    vcpus: Vec<Thread>,
+    vcpus: Vec<VcpuThread>,
     shares: Option<u32>,
     quota_us: Option<i64>,
     period_us: i64,
@@ -29,24 +29,24 @@ struct Machine {
 
 /// A vCPU's thread.
 #[derive(Clone)]
-struct Thread {
+struct VcpuThread {
     /// `None`: anywhere.
     processors: Option<Vec<usize>>,
     /// Of SCHED_FIFO or SCHED_RR.
     realtime: Option<i64>,
 }
 
-pub(super) fn read(input: &mut Input) -> Draft {
-    let mut draft = Draft::default();
-    let mut machines = Vec::new();
+pub(super) fn read(input: &mut Input) -> HostDraft {
+    let mut draft = HostDraft::default();
+    let mut domains = Vec::new();
     for file in 0..input.files() {
         document(input, file, "domain", |input, root| {
-            machines.extend(machine(input, file, root, &mut draft));
+            domains.extend(read_domain(input, file, root, &mut draft));
         });
     }
-    let groups = groups(&machines, draft.processors);
+    let groups = groups(&domains, draft.processors);
     for (n, processors) in groups.iter().enumerate() {
-        let members: Vec<&Machine> = machines.iter().filter(|m| group_of(m, &groups) == n).collect();
+        let members: Vec<&XmlDomain> = domains.iter().filter(|m| group_of(m, &groups) == n).collect();
         let policy = policy(input, &members);
         let name = if groups.len() == 1 { "host".to_string() } else { format!("host{n}") };
         let pool = draft.add_pool(&name, policy, members[0].place);
@@ -62,13 +62,18 @@ pub(super) fn read(input: &mut Input) -> Draft {
             let (name, place) = (member.name.clone(), member.place);
             let (owner, guest, tasks, helpers) =
                 (Owner::Pool(pool), "fixed-priority", Vec::new(), member.helpers.clone());
-            draft.domains.push(Domain { name, owner, guest, vcpus, tasks, helpers, place });
+            draft.domains.push(DomainDraft { name, owner, guest, vcpus, tasks, helpers, place });
         }
     }
     draft
 }
 
-fn machine(input: &mut Input, file: usize, root: Node<'_, '_>, draft: &mut Draft) -> Option<Machine> {
+fn read_domain(
+    input: &mut Input,
+    file: usize,
+    root: Node<'_, '_>,
+    draft: &mut HostDraft,
+) -> Option<XmlDomain> {
     let here = place(input, file, root);
     let Some(name) = child(root, "name").map(text).filter(|name| !name.is_empty()) else {
         input.error(here, "<domain> has no <name>", "expected the domain's name");
@@ -91,8 +96,8 @@ fn machine(input: &mut Input, file: usize, root: Node<'_, '_>, draft: &mut Draft
         }
     }
     draft.reserve(input, here, count as usize)?;
-    let thread = Thread { processors: anywhere, realtime: None };
-    let mut machine = Machine {
+    let thread = VcpuThread { processors: anywhere, realtime: None };
+    let mut domain = XmlDomain {
         name: name.into(),
         place: here,
         vcpus: vec![thread; count as usize],
@@ -103,7 +108,7 @@ fn machine(input: &mut Input, file: usize, root: Node<'_, '_>, draft: &mut Draft
     };
     if let Some(tune) = child(root, "cputune") {
         for node in elements(tune) {
-            tuning(input, file, node, &mut machine, draft)?;
+            tuning(input, file, node, &mut domain, draft)?;
         }
     }
     for other in ["numatune", "iothreads", "iothreadids", "resource"] {
@@ -112,7 +117,7 @@ fn machine(input: &mut Input, file: usize, root: Node<'_, '_>, draft: &mut Draft
             input.note(at, format!("{name}: <{other}> is not carried over"));
         }
     }
-    Some(machine)
+    Some(domain)
 }
 
 /// One element of `cputune`.
@@ -120,18 +125,18 @@ fn tuning(
     input: &mut Input,
     file: usize,
     node: Node<'_, '_>,
-    machine: &mut Machine,
-    draft: &mut Draft,
+    domain: &mut XmlDomain,
+    draft: &mut HostDraft,
 ) -> Option<()> {
     let at = place(input, file, node);
     let tag = node.tag_name().name();
     let what = format!("<{}>", shorten(tag));
     match tag {
-        "shares" => machine.shares = Some(input.integer(at, &what, text(node), 1, 262_144)? as u32),
-        "period" => machine.period_us = input.integer(at, &what, text(node), 1_000, 1_000_000)?,
+        "shares" => domain.shares = Some(input.integer(at, &what, text(node), 1, 262_144)? as u32),
+        "period" => domain.period_us = input.integer(at, &what, text(node), 1_000, 1_000_000)?,
         "quota" => {
             let quota = input.integer(at, &what, text(node), -1, 17_592_186_044_415)?;
-            machine.quota_us = (quota > 0).then_some(quota);
+            domain.quota_us = (quota > 0).then_some(quota);
         }
         "vcpupin" => {
             let (vcpu, vcpu_at) = required(input, file, node, "vcpu")?;
@@ -139,42 +144,42 @@ fn tuning(
             let (list, list_at) = required(input, file, node, "cpuset")?;
             let list = input.cpu_list(list_at, "`cpuset`", list)?;
             draft.include_processors(&list);
-            match machine.vcpus.get_mut(vcpu) {
+            match domain.vcpus.get_mut(vcpu) {
                 Some(thread) => thread.processors = Some(list),
-                None => input.note(at, format!("{}: there is no vCPU {vcpu} to pin", machine.name)),
+                None => input.note(at, format!("{}: there is no vCPU {vcpu} to pin", domain.name)),
             }
         }
-        "vcpusched" => scheduler(input, file, node, machine)?,
+        "vcpusched" => scheduler(input, file, node, domain)?,
         "emulatorpin" | "iothreadpin" => {
             let (list, list_at) = required(input, file, node, "cpuset")?;
             let list = input.cpu_list(list_at, "`cpuset`", list)?;
             draft.include_processors(&list);
-            let all = &mut machine.helpers.processors;
+            let all = &mut domain.helpers.processors;
             if !all.is_empty() && *all != list {
                 let text = "one place holds for all helper threads: the processors of all of them";
-                input.note(at, format!("{}: {text}", machine.name));
+                input.note(at, format!("{}: {text}", domain.name));
             }
             all.extend(list);
             all.sort_unstable();
             all.dedup();
         }
-        "emulatorsched" => machine.helpers.priority = realtime(input, file, node, &machine.name)?,
-        _ => input.note(at, format!("{}: {what} is not carried over", machine.name)),
+        "emulatorsched" => domain.helpers.priority = realtime(input, file, node, &domain.name)?,
+        _ => input.note(at, format!("{}: {what} is not carried over", domain.name)),
     }
     Some(())
 }
 
-fn scheduler(input: &mut Input, file: usize, node: Node<'_, '_>, machine: &mut Machine) -> Option<()> {
+fn scheduler(input: &mut Input, file: usize, node: Node<'_, '_>, domain: &mut XmlDomain) -> Option<()> {
     let at = place(input, file, node);
     let vcpus = match attribute(input, file, node, "vcpus") {
         Some((list, at)) => input.cpu_list(at, "`vcpus`", list)?,
-        None => (0..machine.vcpus.len()).collect(),
+        None => (0..domain.vcpus.len()).collect(),
     };
-    let realtime = realtime(input, file, node, &machine.name)?;
+    let realtime = realtime(input, file, node, &domain.name)?;
     for n in vcpus {
-        match machine.vcpus.get_mut(n) {
+        match domain.vcpus.get_mut(n) {
             Some(thread) => thread.realtime = realtime,
-            None => input.note(at, format!("{}: there is no vCPU {n} to schedule", machine.name)),
+            None => input.note(at, format!("{}: there is no vCPU {n} to schedule", domain.name)),
         }
     }
     Some(())
@@ -204,9 +209,9 @@ fn realtime(input: &mut Input, file: usize, node: Node<'_, '_>, name: &str) -> O
 }
 
 /// The processors of a domain; `None`: all.
-fn reach(machine: &Machine) -> Option<Vec<usize>> {
+fn reach(domain: &XmlDomain) -> Option<Vec<usize>> {
     let mut all = Vec::new();
-    for thread in &machine.vcpus {
+    for thread in &domain.vcpus {
         all.extend(thread.processors.as_ref()?);
     }
     Some(all)
@@ -214,11 +219,11 @@ fn reach(machine: &Machine) -> Option<Vec<usize>> {
 
 /// Sets of processors such that every domain stays within one: the pools. libvirt has no pools; domains whose
 /// processors overlap compete and so share one.
-fn groups(machines: &[Machine], processors: usize) -> Vec<Vec<usize>> {
+fn groups(domains: &[XmlDomain], processors: usize) -> Vec<Vec<usize>> {
     // The group of each processor: the smallest processor in it.
     let mut leader: Vec<usize> = (0..processors.max(1)).collect();
-    for machine in machines {
-        let reach = reach(machine).unwrap_or_else(|| (0..leader.len()).collect());
+    for domain in domains {
+        let reach = reach(domain).unwrap_or_else(|| (0..leader.len()).collect());
         let joined: Vec<usize> = reach.iter().map(|n| leader[*n]).collect();
         let Some(&first) = joined.iter().min() else { continue };
         for group in leader.iter_mut().filter(|group| joined.contains(group)) {
@@ -226,8 +231,8 @@ fn groups(machines: &[Machine], processors: usize) -> Vec<Vec<usize>> {
         }
     }
     let mut groups: Vec<Vec<usize>> = Vec::new();
-    for machine in machines {
-        let one = reach(machine).and_then(|reach| reach.first().copied()).unwrap_or(0);
+    for domain in domains {
+        let one = reach(domain).and_then(|reach| reach.first().copied()).unwrap_or(0);
         let members: Vec<usize> = (0..leader.len()).filter(|n| leader[*n] == leader[one]).collect();
         if !groups.contains(&members) {
             groups.push(members);
@@ -236,27 +241,27 @@ fn groups(machines: &[Machine], processors: usize) -> Vec<Vec<usize>> {
     groups
 }
 
-fn group_of(machine: &Machine, groups: &[Vec<usize>]) -> usize {
-    let one = reach(machine).and_then(|reach| reach.first().copied()).unwrap_or(0);
+fn group_of(domain: &XmlDomain, groups: &[Vec<usize>]) -> usize {
+    let one = reach(domain).and_then(|reach| reach.first().copied()).unwrap_or(0);
     groups.iter().position(|group| group.binary_search(&one).is_ok()).unwrap_or(0)
 }
 
 /// The policy that comes nearest to what Linux does with these domains.
-fn policy(input: &mut Input, machines: &[&Machine]) -> &'static str {
-    let realtime = |m: &&&Machine| m.vcpus.iter().any(|v| v.realtime.is_some());
-    let limited = machines.iter().filter(|m| m.quota_us.is_some()).count();
-    if let Some(machine) = machines.iter().find(realtime) {
+fn policy(input: &mut Input, domains: &[&XmlDomain]) -> &'static str {
+    let realtime = |m: &&&XmlDomain| m.vcpus.iter().any(|v| v.realtime.is_some());
+    let limited = domains.iter().filter(|m| m.quota_us.is_some()).count();
+    if let Some(domain) = domains.iter().find(realtime) {
         if limited > 0 {
             input.note(
-                machine.place,
+                domain.place,
                 "pool: quotas are kept as budgets but not used: Linux does not throttle real-time threads",
             );
         }
         return "fixed-priority";
     }
-    let weighted = machines.iter().any(|m| m.shares.is_some());
-    let first = machines[0].place;
-    if limited == machines.len() && !weighted {
+    let weighted = domains.iter().any(|m| m.shares.is_some());
+    let first = domains[0].place;
+    if limited == domains.len() && !weighted {
         input.note(first, "pool: policy deferrable comes nearest to quotas, which are refilled every period");
         return "deferrable";
     }
@@ -267,30 +272,30 @@ fn policy(input: &mut Input, machines: &[&Machine]) -> &'static str {
 /// The vCPUs as units of the policy; parameters that it does not read are kept for others.
 fn units(
     input: &mut Input,
-    machine: &Machine,
+    domain: &XmlDomain,
     pool: &[usize],
     policy: &str,
     priorities: &LinuxPriorities,
 ) -> Vec<UnitDraft> {
-    let budget_us = machine.quota_us.map(|quota| quota.min(machine.period_us));
-    if budget_us < machine.quota_us {
-        input.note(machine.place, format!("{}: a quota above its period limits nothing", machine.name));
+    let budget_us = domain.quota_us.map(|quota| quota.min(domain.period_us));
+    if budget_us < domain.quota_us {
+        input.note(domain.place, format!("{}: a quota above its period limits nothing", domain.name));
     }
-    let percent = |quota: i64| (quota as u64 * 100).div_ceil(machine.period_us as u64) as u32;
+    let percent = |quota: i64| (quota as u64 * 100).div_ceil(domain.period_us as u64) as u32;
     let cap_percent = budget_us.map(percent).filter(|cap| policy == "credit" && *cap < 100);
-    if budget_us.is_some_and(|quota| !(quota as u64 * 100).is_multiple_of(machine.period_us as u64))
+    if budget_us.is_some_and(|quota| !(quota as u64 * 100).is_multiple_of(domain.period_us as u64))
         && cap_percent.is_some()
     {
-        input.note(machine.place, format!("{}: the cap is rounded up to a whole percentage", machine.name));
+        input.note(domain.place, format!("{}: the cap is rounded up to a whole percentage", domain.name));
     }
-    let unit = |thread: &Thread| UnitDraft {
+    let unit = |thread: &VcpuThread| UnitDraft {
         budget: budget_us.map(|us| Duration::from_us(us as u64)),
-        period: budget_us.map(|_| Duration::from_us(machine.period_us as u64)),
+        period: budget_us.map(|_| Duration::from_us(domain.period_us as u64)),
         priority: thread.realtime.map(|priority| priorities.rank(priority)),
-        weight: machine.shares.map(|shares| shares.min(65_535)),
+        weight: domain.shares.map(|shares| shares.min(65_535)),
         cap_percent,
         affinity: thread.processors.clone().filter(|own| own.as_slice() != pool),
         ..UnitDraft::default()
     };
-    machine.vcpus.iter().map(unit).collect()
+    domain.vcpus.iter().map(unit).collect()
 }

@@ -2,7 +2,7 @@
 //! systems of CARTS.
 //!
 //! An importer turns its files into a draft; the draft becomes the text of a host file, and that is read by
-//! the ordinary parser, so an import obeys every rule of the host file. What the parser refuses is told at
+//! the ordinary parser, so an import obeys every rule of the host file. What the parser refuses is reported at
 //! the place in the imported file that the value came from. `docs/export.md` says what becomes of what.
 
 mod carts;
@@ -25,7 +25,7 @@ use crate::host::Host;
 
 pub use note::Note;
 
-use draft::Draft;
+use draft::HostDraft;
 use input::Input;
 
 /// What the files are.
@@ -101,7 +101,7 @@ pub fn import(format: Format, files: &[(&str, &[u8])], settings: &Settings<'_>) 
             Format::RtApp => rt_app::read(&mut input),
             Format::Carts => carts::read(&mut input, settings.carts_unit),
         },
-        false => Draft::default(),
+        false => HostDraft::default(),
     };
     if input.errors.count() > 0 {
         return Err(input.errors.sorted());
@@ -111,7 +111,7 @@ pub fn import(format: Format, files: &[(&str, &[u8])], settings: &Settings<'_>) 
 
 /// Writes the draft and has the parser judge it.
 fn finish(
-    mut draft: Draft,
+    mut draft: HostDraft,
     format: Format,
     mut input: Input,
     settings: &Settings<'_>,

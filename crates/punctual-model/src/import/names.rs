@@ -11,7 +11,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// A name of letters, digits, `-` and `_` that nobody else has: `wanted` itself if that can be.
+    /// A name of letters, digits, `-` and `_` that was not given before: `wanted` itself if that can be.
     pub(super) fn give(&mut self, wanted: &str) -> String {
         let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         let mut name: String = wanted.chars().take(100).map(|c| if fits(c) { c } else { '_' }).collect();

@@ -10,17 +10,17 @@ use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
 use punctual_sched::Duration;
 
-use super::draft::{Draft, LinuxPriorities, Task, UnitDraft, Work};
+use super::draft::{HostDraft, LinuxPriorities, TaskDraft, UnitDraft, WorkDraft};
 use super::input::{Input, shorten};
 use super::json::{NUMBER_MAX, Reader};
 use crate::file::source::Place;
 use crate::file::{PROCESSORS_MAX, UNITS_MAX};
 use crate::host::Cost;
 
-/// Of real-time threads that do not say (rt-app).
+/// Priority of real-time threads that give none (rt-app).
 const PRIORITY_DEFAULT: i64 = 10;
 
-/// Keys of threads and phases that are no events and need no word here.
+/// Keys of threads and phases that are no events.
 const SETTINGS: [&str; 12] = [
     "loop",
     "phases",
@@ -60,14 +60,14 @@ struct Phase {
     loops: i64,
 }
 
-/// A thread on its way to a task.
+/// A thread and the task that it becomes.
 struct Thread {
-    task: Task,
+    task: TaskDraft,
     class: Class,
 }
 
-pub(super) fn read(input: &mut Input) -> Draft {
-    let mut draft = Draft::default();
+pub(super) fn read(input: &mut Input) -> HostDraft {
+    let mut draft = HostDraft::default();
     let mut threads = Vec::new();
     for file in 0..input.files() {
         let text = input.text(file).to_string();
@@ -97,7 +97,7 @@ pub(super) fn read(input: &mut Input) -> Draft {
 fn workload(
     reader: &mut Reader<'_>,
     value: Option<&Value<'_>>,
-    draft: &mut Draft,
+    draft: &mut HostDraft,
     threads: &mut Vec<Thread>,
 ) {
     let Some(Value::Object(root)) = value else {
@@ -123,7 +123,7 @@ fn workload(
     }
 }
 
-/// Seconds beyond the type are refused as too long by the host file's parser.
+/// Too many seconds saturate; the host file's parser refuses them as too long.
 fn saturating_secs(seconds: i64) -> Duration {
     Duration::from_ns((seconds as u64).saturating_mul(1_000_000_000))
 }
@@ -133,7 +133,7 @@ fn thread(
     property: &ObjectProp<'_>,
     object: &Object<'_>,
     default_policy: Option<&(String, Place)>,
-    draft: &mut Draft,
+    draft: &mut HostDraft,
     threads: &mut Vec<Thread>,
 ) -> Option<()> {
     let name = property.name.as_str();
@@ -160,11 +160,11 @@ fn thread(
         unit.budget = Some(Duration::from_us(runtime as u64));
         unit.period = Some(Duration::from_us(period as u64));
         let deadline = Duration::from_us(deadline as u64);
-        unit.deadline = Some(deadline).filter(|_| !matches!(work, Work::Hog { .. }));
+        unit.deadline = Some(deadline).filter(|_| !matches!(work, WorkDraft::Hog { .. }));
     }
     for n in 0..instances {
         let name = if instances == 1 { name.to_string() } else { format!("{name}-{n}") };
-        let task = Task { name, work, unit: unit.clone(), place };
+        let task = TaskDraft { name, work, unit: unit.clone(), place };
         threads.push(Thread { task, class });
     }
     Some(())
@@ -179,7 +179,7 @@ fn class(reader: &mut Reader<'_>, object: &Object<'_>, default: Option<&(String,
             Some(Class::Realtime(reader.number(object, "priority", 0)?.unwrap_or(PRIORITY_DEFAULT)))
         }
         "SCHED_DEADLINE" => {
-            // Without the prefix in older files; beside phases `runtime` is no event.
+            // Older files have no prefix; beside phases `runtime` is no event.
             let mut key = |new: &str, old: &str| -> Option<Option<i64>> {
                 match reader.number(object, new, 1)? {
                     Some(given) => Some(Some(given)),
@@ -298,13 +298,19 @@ fn known(key: &str) -> bool {
 }
 
 /// What the phases amount to as a task; `None`: nothing.
-fn work(reader: &mut Reader<'_>, name: &str, place: Place, phases: &[Phase], delay_us: i64) -> Option<Work> {
+fn work(
+    reader: &mut Reader<'_>,
+    name: &str,
+    place: Place,
+    phases: &[Phase],
+    delay_us: i64,
+) -> Option<WorkDraft> {
     let time = |us: i64| Duration::from_us(us as u64);
     let offset = time(delay_us);
     let running: Vec<&Phase> = phases.iter().filter(|p| p.loops > 0 && p.run > 0).collect();
     let first = *running.first()?;
     if phases.iter().all(|p| p.sleep == 0 && p.timer == 0) {
-        return Some(Work::Hog { start: offset });
+        return Some(WorkDraft::Hog { start: offset });
     }
     let active: Vec<&Phase> = phases.iter().filter(|p| p.loops > 0).collect();
     if active.iter().all(|p| p.timer > 0 && p.timer == first.timer) {
@@ -320,7 +326,7 @@ fn work(reader: &mut Reader<'_>, name: &str, place: Place, phases: &[Phase], del
                 .note(place, format!("{name}: sleep between two expiries of its timer is not carried over"));
         }
         let cost = Cost { min: time(least), max: time(most) };
-        return Some(Work::Periodic { period: time(first.timer), offset, cost });
+        return Some(WorkDraft::Periodic { period: time(first.timer), offset, cost });
     }
     // A sleep begins when the run has ended: the distance of two releases is at least their sum.
     let length =
@@ -332,11 +338,11 @@ fn work(reader: &mut Reader<'_>, name: &str, place: Place, phases: &[Phase], del
     }
     let bounded = |us: i128| time(us.min(i128::from(NUMBER_MAX)) as i64);
     let cost = Cost { min: bounded(cost), max: bounded(cost) };
-    Some(Work::Sporadic { separation: bounded(cycle), offset, cost })
+    Some(WorkDraft::Sporadic { separation: bounded(cycle), offset, cost })
 }
 
 /// One pool under the policy that comes nearest to the threads' classes.
-fn assemble(input: &mut Input, draft: &mut Draft, mut threads: Vec<Thread>) {
+fn assemble(input: &mut Input, draft: &mut HostDraft, mut threads: Vec<Thread>) {
     let Some(first) = threads.first() else { return };
     let place = first.task.place;
     let deadline = |t: &Thread| matches!(t.class, Class::Deadline(..));

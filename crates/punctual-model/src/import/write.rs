@@ -2,7 +2,7 @@
 
 use toml_edit::{Decor, DocumentMut, Table};
 
-use super::draft::{Domain, Draft, Helpers, Owner, Pool, Task, UnitDraft, Work};
+use super::draft::{DomainDraft, Helpers, HostDraft, Owner, PoolDraft, TaskDraft, UnitDraft, WorkDraft};
 use super::names::Names;
 use crate::file::host::write::cost_value;
 use crate::file::source::Place;
@@ -24,7 +24,7 @@ impl Written {
 }
 
 /// Writes the draft as a host file called `name`, which begins with `heading`.
-pub(super) fn write(draft: &Draft, name: &str, heading: &str) -> Written {
+pub(super) fn write(draft: &HostDraft, name: &str, heading: &str) -> Written {
     // Of `[machine]`, which comes from no place of its own.
     let mut places = vec![Place::default()];
     let mut names = Names::default();
@@ -52,7 +52,7 @@ pub(super) fn write(draft: &Draft, name: &str, heading: &str) -> Written {
     Written { text: document.to_string(), places }
 }
 
-fn pool(pool: &Pool, places: &mut Vec<Place>) -> Table {
+fn pool(pool: &PoolDraft, places: &mut Vec<Place>) -> Table {
     places.push(pool.place);
     let mut keys = Keys::new();
     if !pool.processors.is_empty() {
@@ -68,7 +68,7 @@ fn pool(pool: &Pool, places: &mut Vec<Place>) -> Table {
 }
 
 /// The table of a domain, after `keys`.
-fn domain(domain: &Domain, keys: Keys, places: &mut Vec<Place>) -> Table {
+fn domain(domain: &DomainDraft, keys: Keys, places: &mut Vec<Place>) -> Table {
     places.push(domain.place);
     let mut table = table(keys);
     let first = &domain.vcpus[0];
@@ -96,19 +96,19 @@ fn helpers(helpers: &Helpers) -> Keys {
     keys
 }
 
-fn tasks(tasks: &[Task], places: &mut Vec<Place>) -> Vec<(String, Table)> {
+fn tasks(tasks: &[TaskDraft], places: &mut Vec<Place>) -> Vec<(String, Table)> {
     let mut names = Names::default();
     places.extend(tasks.iter().map(|task| task.place));
     tasks.iter().map(|one| (names.give(&one.name), table(task(one)))).collect()
 }
 
-fn task(task: &Task) -> Keys {
+fn task(task: &TaskDraft) -> Keys {
     let (mut keys, later) = match task.work {
-        Work::Hog { start } => (vec![("hog", true.into())], ("start", start)),
-        Work::Periodic { period, offset, cost } => {
+        WorkDraft::Hog { start } => (vec![("hog", true.into())], ("start", start)),
+        WorkDraft::Periodic { period, offset, cost } => {
             (vec![("period", time(period)), ("cost", cost_value(cost))], ("offset", offset))
         }
-        Work::Sporadic { separation, offset, cost } => {
+        WorkDraft::Sporadic { separation, offset, cost } => {
             (vec![("separation", time(separation)), ("cost", cost_value(cost))], ("offset", offset))
         }
     };

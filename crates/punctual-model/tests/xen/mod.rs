@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use punctual_model::Host;
-use punctual_model::export::File;
+use punctual_model::export::ExportFile;
 
 struct Vcpu {
     period_us: u64,
@@ -36,7 +36,7 @@ pub struct Xen {
 
 impl Xen {
     /// Runs `apply.sh` where the domains of `host` run in Pool-0.
-    pub fn after(files: &[File], host: &Host) -> Xen {
+    pub fn after(files: &[ExportFile], host: &Host) -> Xen {
         let vcpu = || Vcpu { period_us: 10_000, budget_us: 4_000, extratime: true, hard: "all".into() };
         let domains = host.domains.iter().map(|d| {
             let vcpus = d.vcpus.clone().map(|_| vcpu()).collect();
@@ -51,7 +51,7 @@ impl Xen {
         xen
     }
 
-    fn run(&mut self, words: &[&str], files: &[File]) {
+    fn run(&mut self, words: &[&str], files: &[ExportFile]) {
         match words {
             ["cpupool-cpu-remove", "Pool-0", _] => {}
             ["cpupool-create", name] => {

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use punctual_model::export::{Export, File, Keep, Target, export};
+use punctual_model::export::{Export, ExportFile, Keep, Target, export};
 
 use super::error::Error;
 use super::exit;
@@ -96,7 +96,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
 }
 
 fn one_after_another(made: &Export) -> String {
-    let headed = |file: &File| format!("==> {} <==\n{}", file.name, file.text);
+    let headed = |file: &ExportFile| format!("==> {} <==\n{}", file.name, file.text);
     made.files.iter().map(headed).collect::<Vec<_>>().join("\n")
 }
 
@@ -104,7 +104,7 @@ fn listing(made: &Export, directory: &Path) -> String {
     made.files.iter().map(|file| format!("{}\n", directory.join(&file.name).display())).collect()
 }
 
-fn write_all(files: &[File], directory: &Path) -> Result<(), Error> {
+fn write_all(files: &[ExportFile], directory: &Path) -> Result<(), Error> {
     for file in files {
         let path = directory.join(&file.name);
         if let Some(parent) = path.parent() {

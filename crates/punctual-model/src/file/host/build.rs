@@ -1,4 +1,4 @@
-//! Puts the parts of a [`Host`] together: ranks, generated tasks, and the policies' own judgement.
+//! Puts the parts of a [`Host`] together: generates tasks, ranks them, and has the policies check all units.
 
 use punctual_sched::registry::PolicyInfo;
 use punctual_sched::{Duration, Instant, ParamError};
@@ -15,7 +15,7 @@ use crate::file::source::Place;
 use crate::host::{Domain, Host, Parent, Pool, Task, Vcpu, Work};
 use crate::index::{DomainIx, PoolIx};
 
-/// UnitDraft parameters that a task has among its own keys.
+/// Unit parameters that a task has among its own keys.
 const TASK_OWN: [&str; 2] = ["priority", "affinity"];
 
 /// Every unit with its places, as [`Host::vcpus`] and [`Host::tasks`] are ordered.
@@ -25,7 +25,7 @@ struct UnitDrafts {
     tasks: Vec<UnitDraft>,
 }
 
-/// Fills the host. `None` when something is wrong, which `errors` then says.
+/// Fills the host. `None` when something is wrong, which is added to the errors.
 pub(crate) fn complete(
     mut host: Host,
     pools: Vec<PoolDraft<'_>>,
@@ -118,7 +118,7 @@ fn rank(drafts: &mut [TaskDraft]) {
     }
 }
 
-/// Inserts every unit into its policy to hear what the policy says about its parameters.
+/// Inserts every unit into its policy, which checks the unit's parameters.
 fn insert_all(
     host: &Host,
     units: &UnitDrafts,

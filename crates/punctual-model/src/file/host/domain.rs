@@ -20,7 +20,7 @@ use crate::host::Parent;
 use crate::index::{DomainIx, PoolIx};
 use crate::live::Live;
 
-/// The domains in their final order: the file's, but each after the one it runs in.
+/// Reads the domains in their final order: that of the file, but each after the domain that it runs in.
 pub(crate) fn domains<'t>(
     root: Section<'t>,
     processors: usize,
@@ -73,7 +73,7 @@ pub(crate) fn domains<'t>(
     domains
 }
 
-/// The domain that this one runs in.
+/// The domain that a nested domain runs in.
 fn outer_domain(section: Section<'_>, by_name: &BTreeMap<&str, usize>, errors: &mut Errors) -> Option<usize> {
     let name = section.text("in", errors)?;
     let entry = section.get("in")?;
@@ -107,7 +107,7 @@ fn outer_first(sections: &[Section<'_>], outer: &[Option<usize>], errors: &mut E
             chain.push(next);
             at = next;
         }
-        // A cycle is told once, by its first domain.
+        // A cycle is reported once, at its first domain.
         let first = outer[at] != Some(start) || chain.iter().all(|&d| d >= start);
         if let (Some(next), Some(entry), true) = (outer[at], section.get("in"), first) {
             let names: Vec<&str> = chain.iter().chain([&next]).map(|&d| sections[d].name).collect();

@@ -30,7 +30,7 @@ pub(crate) fn add_generated(drafts: &mut Vec<TaskDraft>, specs: &[TaskSpec], pla
     }
 }
 
-/// What a `generate` table asks for.
+/// Draws what a `generate` table asks for.
 pub(crate) fn generated(
     section: Section<'_>,
     host_seed: u64,
@@ -80,7 +80,7 @@ pub(crate) fn generated(
     Some(generate::with_periods(&mut stream, &set, periods, deadlines))
 }
 
-/// The result of a drawing that may have given up.
+/// What was drawn; an error where the drawing gave up.
 fn drawn<T>(section: Section<'_>, set: Option<T>, errors: &mut Errors) -> Option<T> {
     if set.is_none() {
         let place = section.get("recipe").map_or(section.place, |e| e.node.place);
@@ -90,7 +90,7 @@ fn drawn<T>(section: Section<'_>, set: Option<T>, errors: &mut Errors) -> Option
     set
 }
 
-/// Keys that the recipe needs and does not get, or gets and does not read.
+/// Adds an error for each key that the recipe needs and lacks, and for each that it does not read.
 fn check_recipe_keys(section: Section<'_>, recipe: &str, errors: &mut Errors) {
     let (needs, reads): (&[&str], &[&str]) = match recipe {
         "rt-xen" => (&["tasks", "load"], &[]),
@@ -119,7 +119,7 @@ fn check_recipe_keys(section: Section<'_>, recipe: &str, errors: &mut Errors) {
     }
 }
 
-/// RT-Xen's recipe: the domain's share times the load.
+/// The utilisation that RT-Xen's recipe distributes: the domain's share times the load.
 fn domain_utilization(
     section: Section<'_>,
     share: Option<Share>,

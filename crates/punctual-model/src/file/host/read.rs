@@ -1,4 +1,4 @@
-//! From the document to the parts of a [`Host`]; `build` puts them together and asks the policies.
+//! Reads the document into drafts; `build` puts them together and has the policies check them.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::file::source::Place;
 use crate::file::tree::Table;
 use crate::host::{Host, Overheads};
 
-/// Reads the whole document. `None` when something is wrong, which `errors` then says.
+/// Reads the whole document. `None` when something is wrong, which is added to the errors.
 pub(crate) fn host(root: &Table, file_name: &str, errors: &mut Errors) -> Option<Host> {
     let section = Section { table: root, info: &ROOT, place: Place::TOP, name: "" };
     section.check_keys(errors);
@@ -58,7 +58,7 @@ fn host_name(section: Section<'_>, file_name: &str, errors: &mut Errors) -> Stri
     name.to_string()
 }
 
-/// The number of processors and the overheads. When they are not known, the greatest possible number, so that
+/// The number of processors and the overheads. An unknown number counts as the greatest possible one, so that
 /// the rest of the file can still be checked.
 fn machine(section: Section<'_>, errors: &mut Errors) -> (usize, Overheads) {
     let mut overheads = Overheads::default();

@@ -97,7 +97,7 @@ fn hog_work(section: Section<'_>, errors: &mut Errors) -> Option<Work> {
     Some(Work::Hog { start: section.duration_or_default("start", errors) })
 }
 
-/// A task that packets release; only domains have an interface.
+/// The work of a task that packets release. Only domains have an interface.
 fn served_work(section: Section<'_>, of: &Processors<'_>, errors: &mut Errors) -> Option<Work> {
     if of.is_pool() {
         let place = section.get("on_packet").map_or(section.place, |e| e.key_place);

@@ -9,7 +9,7 @@ const fn table(title: &'static str, keys: &'static [KeyInfo]) -> TableInfo {
     TableInfo { title, keys, shared: &[], options: OptionTables::None }
 }
 
-/// Of a domain that is not nested.
+/// Keys of a domain that is not nested.
 pub(crate) static LIVE_KEYS: [KeyInfo; 4] = [
     key("vm", Kind::Table(&VM), None, "Live: a VM that the run starts under QEMU."),
     key("process", Kind::Table(&PROCESS), None, "Live: a process that the run starts, instead of `vm`."),
@@ -39,7 +39,7 @@ static VM: TableInfo = table(
             "accel",
             Kind::Word(&["auto", "kvm", "tcg"]),
             Some("auto"),
-            "Who executes the guest: the processor by KVM, or QEMU's translator TCG; `auto` takes KVM where it runs an ordinary 64-bit kernel.",
+            "What executes the guest: the processor by KVM, or QEMU's translator TCG; `auto` takes KVM where it runs an ordinary 64-bit kernel.",
         ),
         key("arguments", Kind::Texts, None, "More arguments of QEMU, after those that the run gives."),
         key("append", Kind::Line, None, "Appended to the kernel's command line."),

@@ -21,7 +21,7 @@ const SOCKET_PATH_MAX: usize = 107;
 /// Bytes of an interface's name: `IFNAMSIZ` less its NUL (Linux, include/uapi/linux/if.h).
 const INTERFACE_MAX: usize = 15;
 
-/// Of a domain with so many vCPUs in a pool, on a machine with so many processors.
+/// Reads what stands for a domain that is in a pool and has `vcpus` vCPUs, on a machine with `processors`.
 pub(crate) fn live(section: Section<'_>, vcpus: usize, processors: usize, errors: &mut Errors) -> Live {
     let mut given = section.table.entries.iter().filter(|e| BACKENDS.contains(&e.key.as_str()));
     let first = given.next();
@@ -96,7 +96,7 @@ fn network(section: Section<'_>, errors: &mut Errors) -> VmNetwork {
     VmNetwork::None
 }
 
-/// Stricter than Linux (`dev_valid_name`, net/core/dev.c): what QEMU's options need no quoting for.
+/// Stricter than Linux (`dev_valid_name`, net/core/dev.c): QEMU's options need no quotes for such a name.
 fn is_interface(name: &str) -> bool {
     let valid = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     (1..=INTERFACE_MAX).contains(&name.len()) && name.chars().all(valid) && name != "." && name != ".."

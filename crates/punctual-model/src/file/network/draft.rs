@@ -14,7 +14,7 @@ pub(crate) struct Name {
     pub(crate) place: Place,
 }
 
-/// Everything about networks that needs no domain.
+/// What the tables of networks, flows and chains give.
 pub(crate) struct Drafts {
     pub(crate) networks: Vec<NetworkDraft>,
     pub(crate) flows: Vec<FlowDraft>,
@@ -54,7 +54,7 @@ pub(crate) struct FlowDraft {
     pub(crate) start: Duration,
     pub(crate) count: Option<u64>,
     pub(crate) traffic: Traffic,
-    /// Of a storm's interval.
+    /// Where a storm's interval stands.
     pub(crate) interval_place: Place,
     pub(crate) server: Option<Name>,
 }

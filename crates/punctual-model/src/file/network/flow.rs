@@ -1,4 +1,4 @@
-//! What the tables of flows and chains say by themselves.
+//! Reads the tables of flows and chains before the names in them are looked up.
 
 use punctual_sched::Duration;
 

@@ -1,4 +1,4 @@
-//! What the tables of networks, flows and chains say by themselves.
+//! Reads the tables of networks before the names in them are looked up.
 
 use punctual_net::event_channel::Scan;
 use punctual_net::registry::{disciplines, find};
@@ -17,7 +17,7 @@ use crate::file::source::Places;
 use crate::file::tree::Table;
 use crate::network::{DisciplineChoice, EventHandling, NetworkCosts, Nic, OutsideHost};
 
-/// Reads every table by itself.
+/// Reads the tables of networks, flows and chains.
 pub(crate) fn read(root: Section<'_>, errors: &mut Errors) -> Drafts {
     let (networks, flows, chains) =
         (root.named("network", errors), root.named("flow", errors), root.named("chain", errors));

@@ -1,4 +1,4 @@
-//! What the names in networks, flows and chains mean, once domains and tasks are known.
+//! Looks up the names in networks, flows and chains once domains and tasks are known.
 
 use punctual_net::InterfaceParams;
 use punctual_net::event_channel::PORTS;
@@ -51,7 +51,7 @@ pub(crate) fn resolve(drafts: Drafts, host: &mut Host, errors: &mut Errors) {
     }
 }
 
-/// Where a network's parts stand, for what is judged when it is complete.
+/// Where a network's parts stand, for errors that are found when the host is complete.
 struct NetworkPlaces {
     network: Place,
     discipline: Place,
@@ -206,7 +206,7 @@ fn flow(draft: FlowDraft, host: &Host, errors: &mut Errors) -> Option<Flow> {
     Some(Flow { name: draft.name.text, network, from, to, start: draft.start, count: draft.count, traffic })
 }
 
-/// The task `DOMAIN.TASK`.
+/// Finds the task `DOMAIN.TASK`.
 fn task_called(
     host: &Host,
     Name { text: name, place }: &Name,
@@ -228,7 +228,7 @@ fn task_called(
     Some((found?, domain))
 }
 
-/// A task whose jobs are released by packets.
+/// Finds a task whose jobs are released by packets.
 fn served_task(host: &Host, named: &Name, errors: &mut Errors) -> Option<(TaskIx, DomainIx)> {
     let (task, domain) = task_called(host, named, errors)?;
     if matches!(host.tasks[task.0].work, Work::Served { .. }) {
@@ -279,7 +279,7 @@ fn first_step(host: &Host, named: &Name, errors: &mut Errors) -> Option<(TaskIx,
     None
 }
 
-/// The guest gets an interface, unless it has one.
+/// Gives the guest an interface, unless it has one.
 fn attach(network: NetworkIx, domain: DomainIx, host: &mut Host) {
     let network = &mut host.networks[network.0];
     if network.interface_of(domain).is_none() {
@@ -303,7 +303,7 @@ fn attach_ends(flow: &Flow, host: &mut Host) {
     }
 }
 
-/// Every task that packets release has packets that do; nothing serves both a chain and a flow.
+/// Checks that every task that packets release is a step of a chain or the server of a flow, and not both.
 fn check_served(host: &Host, errors: &mut Errors) {
     for (ix, task) in host.tasks.iter().enumerate() {
         let Work::Served { .. } = task.work else { continue };
@@ -329,7 +329,8 @@ fn check_served(host: &Host, errors: &mut Errors) {
     }
 }
 
-/// Boot order, priorities from the domains, and the discipline's own judgement.
+/// Sorts a network's interfaces in boot order, gives them the priorities of their domains where they have
+/// none, and has the discipline check them.
 fn finish_interfaces(host: &mut Host, network: usize, places: &NetworkPlaces, errors: &mut Errors) {
     let of = &mut host.networks[network];
     of.interfaces.sort_by_key(|interface| interface.domain.0);
