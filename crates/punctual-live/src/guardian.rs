@@ -1,8 +1,8 @@
 //! The process that puts the machine back, whatever happens to the one that changed it.
 //!
-//! The guardian is started before the first change. It hears a heartbeat over a pipe. When the pipe closes
-//! (the enforcer ended, by whatever signal) or the heart stops for longer than the limit (then the enforcer
-//! is killed first), it undoes what the journal says. The enforcer's own clean end takes the same way: it
+//! The guardian is started before the first change. It reads the run's heartbeat from a pipe. When the pipe
+//! closes (the run ended, by whatever signal) or no beat comes for longer than the limit (then the guardian
+//! kills the run first), it undoes what the journal says. The run's own clean end takes the same way: it
 //! closes the pipe and reads what was restored, so there is one path to test.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -13,25 +13,25 @@ use std::time::Duration;
 use crate::journal::{self, Identity, Restored};
 use crate::os::sched::{self, Attributes};
 
-/// The real-time priority of the guardian: above the enforcers, whom it may have to kill.
+/// The real-time priority of the guardian: above the enforcers, which it may have to kill.
 pub const PRIORITY: u32 = 95;
 
-/// How the guardian is told to run; the command line passes it on.
+/// What a guardian is given; the command line passes it on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuardianOptions {
     /// The journal to undo.
     pub journal: PathBuf,
-    /// Longest silence.
+    /// The longest time between two beats.
     pub limit: Duration,
     /// The processors it may run on: none that the run gives to guests.
     pub processors: Vec<usize>,
 }
 
-/// The enforcer's end of the guardian.
+/// The run's end of the guardian.
 #[derive(Debug)]
 pub struct Guardian {
     child: Child,
-    pulse: Option<ChildStdin>,
+    heartbeat: Option<ChildStdin>,
 }
 
 impl Guardian {
@@ -39,27 +39,27 @@ impl Guardian {
     ///
     /// # Errors
     /// It cannot be started, or does not answer.
-    pub fn start(program: &Path, orders: &GuardianOptions) -> io::Result<Guardian> {
-        let processors: Vec<String> = orders.processors.iter().map(usize::to_string).collect();
+    pub fn start(program: &Path, options: &GuardianOptions) -> io::Result<Guardian> {
+        let processors: Vec<String> = options.processors.iter().map(usize::to_string).collect();
         let mut child = Command::new(program)
             .arg("guardian")
             .arg("--journal")
-            .arg(&orders.journal)
+            .arg(&options.journal)
             .arg("--limit-ms")
-            .arg(orders.limit.as_millis().to_string())
+            .arg(options.limit.as_millis().to_string())
             .arg("--processors")
             .arg(processors.join(","))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let pulse = child.stdin.take();
+        let heartbeat = child.stdin.take();
         let mut ready = [0u8; 1];
-        let heard = child.stdout.as_mut().map_or(Ok(0), |out| out.read(&mut ready))?;
-        if heard != 1 {
+        let bytes = child.stdout.as_mut().map_or(Ok(0), |out| out.read(&mut ready))?;
+        if bytes != 1 {
             let status = child.wait()?;
             return Err(io::Error::other(format!("the guardian ended at once ({status})")));
         }
-        Ok(Guardian { child, pulse })
+        Ok(Guardian { child, heartbeat })
     }
 
     /// Its process.
@@ -72,8 +72,8 @@ impl Guardian {
     /// # Errors
     /// The guardian is gone: the run must end and undo its changes itself.
     pub fn beat(&mut self) -> io::Result<()> {
-        match self.pulse.as_mut() {
-            Some(pulse) => pulse.write_all(b"."),
+        match self.heartbeat.as_mut() {
+            Some(pipe) => pipe.write_all(b"."),
             None => Err(io::ErrorKind::BrokenPipe.into()),
         }
     }
@@ -83,7 +83,7 @@ impl Guardian {
     /// # Errors
     /// The guardian is gone or failed; the journal is still there then.
     pub fn finish(mut self) -> io::Result<Restored> {
-        drop(self.pulse.take());
+        drop(self.heartbeat.take());
         let mut line = String::new();
         if let Some(out) = self.child.stdout.take() {
             BufReader::new(out).read_line(&mut line)?;
@@ -95,44 +95,44 @@ impl Guardian {
 
 impl Drop for Guardian {
     fn drop(&mut self) {
-        drop(self.pulse.take());
+        drop(self.heartbeat.take());
         let _ = self.child.wait();
     }
 }
 
-/// What the guardian process does. Standard input is the pulse, standard output the report.
+/// What the guardian process does. Standard input is the heartbeat, standard output the report.
 ///
 /// # Errors
 /// The journal cannot be read.
-pub fn watch(orders: &GuardianOptions) -> io::Result<Restored> {
-    // Out of reach of a Ctrl-C that is meant for the enforcer; without privileges it works at a normal
+pub fn watch(options: &GuardianOptions) -> io::Result<Restored> {
+    // Out of reach of a Ctrl-C that is meant for the run; without privileges it works at a normal
     // priority.
     let _ = rustix::process::setsid();
-    if !orders.processors.is_empty() {
-        let _ = sched::set_affinity(0, &orders.processors);
+    if !options.processors.is_empty() {
+        let _ = sched::set_affinity(0, &options.processors);
     }
     let _ = sched::set_attributes(0, &Attributes::fifo(PRIORITY));
     let _ = rustix::mm::mlockall(rustix::mm::MlockAllFlags::CURRENT | rustix::mm::MlockAllFlags::FUTURE);
-    let enforcer = journal::read(&orders.journal)?.into_iter().find_map(|change| match change {
+    let enforcer = journal::read(&options.journal)?.into_iter().find_map(|change| match change {
         journal::Change::Run { enforcer, .. } => Some(enforcer),
         _ => None,
     });
     let mut out = io::stdout();
     out.write_all(b"r")?;
     out.flush()?;
-    if !listen(orders.limit)?
+    if !read_beats(options.limit)?
         && let Some(enforcer) = enforcer
     {
         kill(enforcer);
     }
-    let restored = journal::restore(&orders.journal)?;
-    // Nobody may be listening any more.
+    let restored = journal::restore(&options.journal)?;
+    // The run may have been killed, so that the pipe has no reader.
     let _ = writeln!(out, "{}", serde_json::to_string(&restored)?);
     Ok(restored)
 }
 
-/// Listens until the pulse ends (true) or stops for longer than the limit (false).
-fn listen(limit: Duration) -> io::Result<bool> {
+/// Reads beats until the pipe is closed (true) or none comes for longer than the limit (false).
+fn read_beats(limit: Duration) -> io::Result<bool> {
     let stdin = io::stdin();
     let timeout = rustix::time::Timespec {
         tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),

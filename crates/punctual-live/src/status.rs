@@ -1,18 +1,20 @@
-//! What `punctual top` shows: snapshots of a run, told over a Unix socket to whoever connects, one JSON value
-//! a line.
+//! What `punctual top` shows: snapshots of a run, written to every client of a Unix socket, one JSON value a
+//! line.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use punctual_model::Host;
+use punctual_model::index::PoolIx;
 use punctual_sched::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::journal;
 use crate::run::RunView;
-use crate::unit::UNMANAGED;
+use crate::session::UnitHandle;
+use crate::unit::UnitCounters;
 use crate::workload::JobCounts;
 
 /// The state of a run at one instant.
@@ -35,7 +37,7 @@ pub struct Snapshot {
 pub struct DomainStatus {
     /// Its name.
     pub name: String,
-    /// Its jobs; what is finished is as of what the guest told last, about once a second.
+    /// Its jobs; finished ones as of the guest's last report, about once a second.
     #[serde(flatten)]
     pub jobs: JobCounts,
 }
@@ -95,57 +97,60 @@ pub struct VcpuStatus {
 /// Takes a snapshot of a run of `host`. A vCPU whose thread was replaced is there once, with its present
 /// thread.
 pub fn snapshot(host: &Host, policy: Option<&str>, view: &RunView<'_>) -> Snapshot {
-    let RunView { session, handles, jobs, elapsed } = *view;
-    let pools = host.pools.iter().enumerate().map(|(index, pool)| {
-        let enforcers = session.enforcers(index);
-        PoolStatus {
-            name: pool.name.clone(),
-            policy: policy.unwrap_or(pool.policy.info.name).to_owned(),
-            processors: pool.processors.clone(),
-            looks: enforcers.iter().map(|(looks, _)| looks).sum(),
-            enforcers_ns: enforcers.iter().map(|(_, cost)| cost).sum(),
-        }
-    });
-    let present = handles
-        .iter()
-        .enumerate()
-        .filter(|(index, handle)| handles[index + 1..].iter().all(|later| later.name != handle.name));
-    let vcpus = present.map(|(_, handle)| {
-        let read = |value: &std::sync::atomic::AtomicU64| value.load(Ordering::Relaxed);
-        let counters = &handle.counters;
-        let params = host.vcpus.iter().find(|vcpu| vcpu.name == handle.name).map(|vcpu| &vcpu.params);
-        VcpuStatus {
-            name: handle.name.clone(),
-            pool: handle.pool,
-            standing: match read(&counters.order) {
-                0 => Standing::Gone,
-                1 => Standing::Parked,
-                UNMANAGED => Standing::Linux,
-                rank => Standing::Rank(rank - 2),
-            },
-            left_ns: Some(read(&counters.left_ns)).filter(|&left| left != u64::MAX),
-            budget_ns: params.and_then(|params| params.budget).map(Duration::as_ns),
-            period_ns: params.and_then(|params| params.period).map(Duration::as_ns),
-            cpu_time_ns: read(&counters.cpu_time_ns),
-            exhaustions: read(&counters.exhaustions),
-            replenishments: read(&counters.replenishments),
-        }
-    });
+    let is_present =
+        |at: usize, unit: &UnitHandle| view.units[at + 1..].iter().all(|later| later.name != unit.name);
+    let present = view.units.iter().enumerate().filter(|(at, unit)| is_present(*at, unit));
+    let domain = |(name, jobs): &(String, JobCounts)| DomainStatus { name: name.clone(), jobs: *jobs };
     Snapshot {
         host: host.name.clone(),
-        elapsed_ns: elapsed.as_ns(),
-        pools: pools.collect(),
-        vcpus: vcpus.collect(),
-        domains: jobs.iter().map(|(name, jobs)| DomainStatus { name: name.clone(), jobs: *jobs }).collect(),
+        elapsed_ns: view.elapsed.as_ns(),
+        pools: (0..host.pools.len()).map(|pool| pool_status(host, PoolIx(pool), policy, view)).collect(),
+        vcpus: present.map(|(_, unit)| vcpu_status(host, unit, view)).collect(),
+        domains: view.jobs.iter().map(domain).collect(),
     }
 }
 
-/// The run's end: whoever listens hears every snapshot; who is too slow is let go.
+fn pool_status(host: &Host, ix: PoolIx, policy: Option<&str>, view: &RunView<'_>) -> PoolStatus {
+    let pool = &host.pools[ix.0];
+    let in_session = view.pools.iter().position(|known| *known == ix);
+    let enforcers = in_session.map(|pool| view.session.enforcers(pool)).unwrap_or_default();
+    PoolStatus {
+        name: pool.name.clone(),
+        policy: policy.unwrap_or(pool.policy.info.name).to_owned(),
+        processors: pool.processors.clone(),
+        looks: enforcers.iter().map(|(looks, _)| looks).sum(),
+        enforcers_ns: enforcers.iter().map(|(_, cost)| cost).sum(),
+    }
+}
+
+fn vcpu_status(host: &Host, unit: &UnitHandle, view: &RunView<'_>) -> VcpuStatus {
+    let read = |value: &AtomicU64| value.load(Ordering::Relaxed);
+    let counters = &unit.counters;
+    let params = host.vcpus.iter().find(|vcpu| vcpu.name == unit.name).map(|vcpu| &vcpu.params);
+    VcpuStatus {
+        name: unit.name.clone(),
+        pool: view.pools[unit.pool].0,
+        standing: match read(&counters.order) {
+            UnitCounters::GONE => Standing::Gone,
+            UnitCounters::PARKED => Standing::Parked,
+            UnitCounters::UNMANAGED => Standing::Linux,
+            rank => Standing::Rank(rank - UnitCounters::FIRST_RANK),
+        },
+        left_ns: Some(read(&counters.left_ns)).filter(|&left| left != u64::MAX),
+        budget_ns: params.and_then(|params| params.budget).map(Duration::as_ns),
+        period_ns: params.and_then(|params| params.period).map(Duration::as_ns),
+        cpu_time_ns: read(&counters.cpu_time_ns),
+        exhaustions: read(&counters.exhaustions),
+        replenishments: read(&counters.replenishments),
+    }
+}
+
+/// The run's end of the socket: every client gets every snapshot; one that is too slow is disconnected.
 #[derive(Debug)]
 pub struct Publisher {
     listener: UnixListener,
     path: PathBuf,
-    listeners: Vec<UnixStream>,
+    clients: Vec<UnixStream>,
 }
 
 impl Publisher {
@@ -160,23 +165,23 @@ impl Publisher {
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path)?;
         listener.set_nonblocking(true)?;
-        Ok(Publisher { listener, path, listeners: Vec::new() })
+        Ok(Publisher { listener, path, clients: Vec::new() })
     }
 
-    /// Tells everybody.
+    /// Writes a snapshot to every client.
     pub fn publish(&mut self, snapshot: &Snapshot) {
         while let Ok((stream, _)) = self.listener.accept() {
             if stream.set_nonblocking(true).is_ok() {
-                self.listeners.push(stream);
+                self.clients.push(stream);
             }
         }
-        if self.listeners.is_empty() {
+        if self.clients.is_empty() {
             return;
         }
         let Ok(mut line) = serde_json::to_vec(snapshot) else { return };
         line.push(b'\n');
-        // A line that does not fit the socket's buffer would arrive in part: such a listener is let go.
-        self.listeners.retain_mut(|listener| listener.write_all(&line).is_ok());
+        // A line that does not fit the socket's buffer would arrive in part: such a client is disconnected.
+        self.clients.retain_mut(|client| client.write_all(&line).is_ok());
     }
 }
 
@@ -211,10 +216,10 @@ pub fn running() -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Listens to a run until it ends or `each` returns false.
+/// Reads the snapshots of a run until it ends or `each` returns false.
 ///
 /// # Errors
-/// The run is not there, or says something that is not a snapshot.
+/// The run is not there, or writes something that is not a snapshot.
 pub fn follow(path: &Path, mut each: impl FnMut(Snapshot) -> bool) -> io::Result<()> {
     let mut lines = BufReader::new(UnixStream::connect(path)?);
     let mut line = String::new();

@@ -63,16 +63,16 @@ impl Kernel {
         let end = self.now + length;
         while self.now < end {
             let with_work = self.driver.needs_work();
-            let seen: Vec<(usize, Observation)> = self
+            let observed: Vec<(usize, Observation)> = self
                 .units
                 .iter_mut()
                 .map(|unit| {
                     let ran = std::mem::take(&mut unit.ran);
                     let works = matches!(unit.load, Load::Hog) || !unit.backlog.is_zero();
-                    (unit.number, Observation { ran, work: with_work.then_some(works) })
+                    (unit.number, Observation { ran, has_work: with_work.then_some(works) })
                 })
                 .collect();
-            let next = self.driver.observe(self.now, CpuId(0), &seen);
+            let next = self.driver.observe(self.now, CpuId(0), &observed);
             assert!(next > self.now, "time must advance");
             let late = self.lateness[self.looks % self.lateness.len()];
             self.looks += 1;
@@ -203,16 +203,22 @@ fn the_rest_of_a_slice_is_left_to_the_unit_and_not_to_looks() {
     let mut driver = Driver::new(info, &options, 1, settings).expect("options");
     let start = Instant::from_ns(1_000_000);
     let units = [0, 1].map(|_| driver.insert(start, &UnitParams::default()).expect("parameters"));
-    let seen = |ran| {
+    let observed = |ran| {
         units.map(|unit| {
-            (unit, Observation { ran: if unit == units[0] { ran } else { Duration::ZERO }, work: Some(true) })
+            (
+                unit,
+                Observation {
+                    ran: if unit == units[0] { ran } else { Duration::ZERO },
+                    has_work: Some(true),
+                },
+            )
         })
     };
-    driver.observe(start, CpuId(0), &seen(Duration::ZERO));
+    driver.observe(start, CpuId(0), &observed(Duration::ZERO));
     // 300 ns before the end of whoever's slice it is, and well before the tick after 10 ms.
     let ran = Duration::from_ns(999_700);
     let now = start + ran;
-    let next = driver.observe(now, CpuId(0), &seen(ran));
+    let next = driver.observe(now, CpuId(0), &observed(ran));
     assert!(next >= now + settings.granularity, "looks again after {}", next.since(now));
 }
 

@@ -80,7 +80,7 @@ fn a_guest_that_does_not_schedule_by_fixed_priorities_is_refused_by_name() {
     let text = HOST.replace("[domain.b]", "[domain.b]\nguest = \"edf\"");
     let host = punctual_model::file::parse(&text, "same-jobs.toml", &Default::default()).expect("a host");
     assert!(tasks::of_domain(&host, DomainIx(0)).is_ok());
-    let error = tasks::of_domain(&host, DomainIx(1)).unwrap_err();
+    let error = tasks::of_domain(&host, DomainIx(1)).unwrap_err().to_string();
     assert!(error.contains("domain `b`") && error.contains("`edf`"), "{error}");
     assert!(tasks::of_domain(&host, DomainIx(3)).is_err());
 }

@@ -6,10 +6,10 @@ use std::time::Duration as StdDuration;
 
 use common::live::{Bench, Moves, PROCESSOR, needs};
 use punctual_live::driver::Evidence;
-use punctual_live::enforcer::Notice;
+use punctual_live::notice::Notice;
 use punctual_live::os::proc::kernel_threads;
 use punctual_live::os::sched::affinity;
-use punctual_live::session::{LinuxScheduler, PoolScheduler, Streams};
+use punctual_live::session::{LinuxScheduler, PoolScheduler};
 use punctual_live::unit::UnitThreads;
 use punctual_sched::registry::OptionValue;
 use punctual_sched::{Duration, UnitParams};
@@ -100,7 +100,7 @@ fn a_unit_that_ends_leaves_the_others_alone() {
     bench.program("brief", brief, &server(2_000, 10_000, 1));
     bench.spin("stays", &server(5_000, 10_000, 2));
     bench.keep_alive(SECOND);
-    assert_eq!(bench.notices, [Notice::Gone("brief".into())]);
+    assert!(matches!(&bench.notices[..], [Notice::Gone { unit }] if unit == "brief"), "{:?}", bench.notices);
     let (shares, report) = bench.run(SECOND);
     assert!(shares[1] > 350_000, "the other got {} ppm of 500,000", shares[1]);
     assert_eq!(report.units.len(), 1);
@@ -131,15 +131,16 @@ fn units_that_vanish_at_any_moment_are_gone_and_nobody_else_is_touched() {
     for round in 0..60 {
         let brief = format!("i=0; while [ $i -lt {} ]; do i=$((i+1)); done", 1000 + 997 * (round % 13));
         let name = format!("brief{round}");
-        let launched = bench.session.launch(&name, vec!["sh".into(), "-c".into(), brief], Streams::Quiet);
-        let members = UnitThreads::ProcessTree(launched.expect("a program").process);
+        let command = ["sh".into(), "-c".into(), brief];
+        let launched = bench.session.launch(&name, &command, &[], None);
+        let members = UnitThreads::ProcessTree(launched.expect("a program"));
         // It may be gone by now, which is the caller's to see.
         came += u32::from(bench.session.add_unit(0, &name, &name, members, &server(500, 2_000, 1)).is_ok());
         bench.keep_alive(StdDuration::from_millis(20));
         bench.session.reap();
     }
     bench.keep_alive(StdDuration::from_millis(300));
-    let gone = bench.notices.iter().filter(|notice| matches!(notice, Notice::Gone(_))).count();
+    let gone = bench.notices.iter().filter(|notice| matches!(notice, Notice::Gone { .. })).count();
     assert_eq!(gone as u32, came, "of those that came: {:?}", bench.notices);
     assert!(came > 30, "{came} of 60 lived long enough to be a unit");
     let (shares, report) = bench.run(SECOND);

@@ -26,18 +26,35 @@ pub fn parse_group(text: &str) -> Option<&str> {
     text.lines().find_map(|line| line.strip_prefix("0::")).filter(|path| path.starts_with('/'))
 }
 
+/// Why there is no mount of cgroup version 2 to use.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// It is not mounted.
+    #[error(
+        "cgroup version 2 is not mounted, and parking a thread needs it; \
+         mount it with: mkdir -p /sys/fs/cgroup/unified && mount -t cgroup2 none /sys/fs/cgroup/unified"
+    )]
+    NotMounted,
+    /// The mounts cannot be read.
+    #[error(transparent)]
+    Unreadable(#[from] io::Error),
+}
+
+impl From<MountError> for io::Error {
+    fn from(error: MountError) -> Self {
+        match error {
+            MountError::NotMounted => io::Error::new(io::ErrorKind::NotFound, error),
+            MountError::Unreadable(error) => error,
+        }
+    }
+}
+
 /// Where cgroup version 2 is mounted.
 ///
 /// # Errors
-/// It is not mounted; the message says how to.
-pub fn mount() -> io::Result<PathBuf> {
-    parse_mount(&fs::read_to_string("/proc/self/mountinfo")?).ok_or_else(|| {
-        io::Error::new(
-            io::ErrorKind::NotFound,
-            "cgroup version 2 is not mounted, and parking a thread needs it; \
-             mount it with: mkdir -p /sys/fs/cgroup/unified && mount -t cgroup2 none /sys/fs/cgroup/unified",
-        )
-    })
+/// It is not mounted.
+pub fn mount() -> Result<PathBuf, MountError> {
+    parse_mount(&fs::read_to_string("/proc/self/mountinfo")?).ok_or(MountError::NotMounted)
 }
 
 /// The version 2 group of thread `tid`, as a path below the mount that starts with `/`.

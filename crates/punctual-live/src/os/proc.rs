@@ -133,32 +133,32 @@ impl Reader {
     }
 }
 
-/// Where a thread says whether it sleeps, without taking a lock that an executing or exiting thread holds.
+/// How to read whether a thread sleeps, without taking a lock that an executing or exiting thread holds.
 #[derive(Debug)]
-pub enum Sleep {
+pub enum SleepReader {
     /// `/proc/TID/wchan`: the kernel's function that it sleeps in, or 0 (1.5 us; `status` takes 7).
-    Where(Reader),
-    /// The line `State:` of `/proc/TID/status`, for threads whose `wchan` this process may not see: it would
+    WaitChannel(Reader),
+    /// The line `State:` of `/proc/TID/status`, for threads whose `wchan` this process may not read: it would
     /// always say 0.
     State(Reader),
 }
 
-impl Sleep {
-    /// May this process see where thread `tid` sleeps?
-    pub fn may_see_where(tid: i32) -> bool {
+impl SleepReader {
+    /// May this process read the wait channel of thread `tid`?
+    pub fn can_read_wchan(tid: i32) -> bool {
         // A kernel without names of functions says 0 as well. The link needs the same permission as `wchan`
         // (PTRACE_MODE_READ_FSCREDS; Linux `fs/proc/base.c`).
         fs::read_link(format!("/proc/{tid}/cwd")).is_ok() && Path::new("/proc/kallsyms").exists()
     }
 
-    /// Of thread `tid`: the first way if this process may see it, otherwise the second.
+    /// Of thread `tid`: by its wait channel if this process may read that, otherwise by its state.
     ///
     /// # Errors
     /// The thread is gone.
-    pub fn of(tid: i32, may_see_where: bool) -> io::Result<Sleep> {
-        match may_see_where {
-            true => Ok(Sleep::Where(Reader::open(&format!("/proc/{tid}/wchan"))?)),
-            false => Ok(Sleep::State(Reader::open(&format!("/proc/{tid}/status"))?)),
+    pub fn of(tid: i32, can_read_wchan: bool) -> io::Result<SleepReader> {
+        match can_read_wchan {
+            true => Ok(SleepReader::WaitChannel(Reader::open(&format!("/proc/{tid}/wchan"))?)),
+            false => Ok(SleepReader::State(Reader::open(&format!("/proc/{tid}/status"))?)),
         }
     }
 
@@ -169,8 +169,10 @@ impl Sleep {
     pub fn is_asleep(&self) -> io::Result<bool> {
         let mut buffer = [0u8; 256];
         match self {
-            Sleep::Where(wchan) => wchan.read(&mut buffer).map(|place| !matches!(place.trim(), "0" | "")),
-            Sleep::State(status) => {
+            SleepReader::WaitChannel(wchan) => {
+                wchan.read(&mut buffer).map(|place| !matches!(place.trim(), "0" | ""))
+            }
+            SleepReader::State(status) => {
                 let state = parse_state(status.read(&mut buffer)?);
                 let unknown = || io::Error::new(io::ErrorKind::InvalidData, "no State in /proc/TID/status");
                 state.map(|state| state != 'R').ok_or_else(unknown)
@@ -226,8 +228,8 @@ mod tests {
         let sleeping = told.recv().expect("a thread");
         let running = rustix::thread::gettid().as_raw_nonzero().get();
         for (what, tid, expected) in [("sleeper", sleeping, true), ("runner", running, false)] {
-            assert!(Sleep::may_see_where(tid), "a thread of one's own");
-            for way in [true, false].map(|see| Sleep::of(tid, see).expect("there")) {
+            assert!(SleepReader::can_read_wchan(tid), "a thread of one's own");
+            for way in [true, false].map(|see| SleepReader::of(tid, see).expect("there")) {
                 let agreed = (0..200).any(|_| {
                     std::thread::sleep(std::time::Duration::from_millis(u64::from(expected)));
                     way.is_asleep().expect("there") == expected
@@ -237,7 +239,7 @@ mod tests {
         }
         sleeper.thread().unpark();
         sleeper.join().expect("it ends");
-        assert!(Sleep::of(i32::MAX - 1, false).is_err());
+        assert!(SleepReader::of(i32::MAX - 1, false).is_err());
     }
 
     #[test]

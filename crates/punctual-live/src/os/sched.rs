@@ -79,41 +79,28 @@ impl Attributes {
     }
 }
 
-/// The kernel's `struct sched_attr`, first version (48 bytes).
-#[repr(C)]
-#[derive(Default)]
-struct SchedAttr {
-    size: u32,
-    policy: u32,
-    flags: u64,
-    nice: i32,
-    priority: u32,
-    runtime: u64,
-    deadline: u64,
-    period: u64,
-}
-
-const SIZE: u32 = size_of::<SchedAttr>() as u32;
+/// Size of the kernel's structure in its first version, which every kernel takes.
+const SIZE: u32 = size_of::<libc::sched_attr>() as u32;
 
 /// Reads the attributes of thread `tid` (0: the calling thread).
 ///
 /// # Errors
 /// As `sched_getattr(2)`: `ESRCH` when the thread is gone.
 pub fn attributes(tid: i32) -> io::Result<Attributes> {
-    let mut raw = SchedAttr::default();
+    let mut raw = to_raw(&Attributes::other());
     // SAFETY: the kernel writes at most SIZE bytes to `raw`, which is that large and plain data.
     let code = unsafe { libc::syscall(libc::SYS_sched_getattr, tid, &raw mut raw, SIZE, 0u32) };
     if code != 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(Attributes {
-        policy: raw.policy,
-        flags: raw.flags,
-        nice: raw.nice,
-        priority: raw.priority,
-        runtime_ns: raw.runtime,
-        deadline_ns: raw.deadline,
-        period_ns: raw.period,
+        policy: raw.sched_policy,
+        flags: raw.sched_flags,
+        nice: raw.sched_nice,
+        priority: raw.sched_priority,
+        runtime_ns: raw.sched_runtime,
+        deadline_ns: raw.sched_deadline,
+        period_ns: raw.sched_period,
     })
 }
 
@@ -123,19 +110,25 @@ pub fn attributes(tid: i32) -> io::Result<Attributes> {
 /// As `sched_setattr(2)`: `EPERM` without CAP_SYS_NICE or where the cgroup has no real-time runtime, `EBUSY`
 /// when `SCHED_DEADLINE` is not admitted, `ESRCH` when the thread is gone.
 pub fn set_attributes(tid: i32, to: &Attributes) -> io::Result<()> {
-    let raw = SchedAttr {
-        size: SIZE,
-        policy: to.policy,
-        flags: to.flags & !(libc::SCHED_FLAG_UTIL_CLAMP_MIN as u64 | libc::SCHED_FLAG_UTIL_CLAMP_MAX as u64),
-        nice: to.nice,
-        priority: to.priority,
-        runtime: to.runtime_ns,
-        deadline: to.deadline_ns,
-        period: to.period_ns,
-    };
+    let raw = to_raw(to);
     // SAFETY: the kernel only reads `raw`, whose size field says how large it is.
     let code = unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &raw const raw, 0u32) };
     if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Without the flags for utilisation clamps, whose fields this version of the structure lacks.
+fn to_raw(attributes: &Attributes) -> libc::sched_attr {
+    let clamps = libc::SCHED_FLAG_UTIL_CLAMP_MIN as u64 | libc::SCHED_FLAG_UTIL_CLAMP_MAX as u64;
+    libc::sched_attr {
+        size: SIZE,
+        sched_policy: attributes.policy,
+        sched_flags: attributes.flags & !clamps,
+        sched_nice: attributes.nice,
+        sched_priority: attributes.priority,
+        sched_runtime: attributes.runtime_ns,
+        sched_deadline: attributes.deadline_ns,
+        sched_period: attributes.period_ns,
+    }
 }
 
 fn pid(tid: i32) -> Option<rustix::process::Pid> {

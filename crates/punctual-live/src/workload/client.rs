@@ -1,7 +1,7 @@
 //! The host's side of the conversation with a guest program, in a VM or in a process.
 //!
-//! A guest may write anything, or nothing. Every call has a limit in time and memory, and what does not fit
-//! is an error.
+//! A guest may write anything, or nothing. Every call has a limit in time and memory; an answer that does not
+//! fit is an error.
 
 use std::io::{self, BufReader, Read};
 use std::os::unix::net::UnixStream;
@@ -15,6 +15,8 @@ use punctual_guest::protocol::{
     TaskProgress,
 };
 
+use super::error::{ChannelError, ClientError, ProtocolError};
+
 /// How long a guest may take for an answer that is no work, or for one after its work should be done. Long:
 /// its vCPU may have a small share of a processor, or none while others calibrate.
 const GRACE: Duration = Duration::from_secs(30);
@@ -22,40 +24,7 @@ const GRACE: Duration = Duration::from_secs(30);
 /// Questions asked to find the distance of the clocks.
 const CLOCK_QUESTIONS: usize = 9;
 
-/// What went wrong with a guest.
-#[derive(Debug)]
-pub enum ClientError {
-    /// It did not answer in time.
-    Timeout {
-        /// What it was asked for.
-        doing: String,
-        /// How long it had.
-        limit: Duration,
-    },
-    /// It ended, or its channel failed.
-    Channel(String),
-    /// It answered something else than the protocol says.
-    Protocol(String),
-    /// It says that it cannot.
-    Refused(String),
-}
-
-impl std::fmt::Display for ClientError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            ClientError::Timeout { doing, limit } => {
-                write!(f, "the guest did not answer within {} s ({doing})", limit.as_secs_f64())
-            }
-            ClientError::Channel(why) => write!(f, "{why}"),
-            ClientError::Protocol(why) => write!(f, "{why}"),
-            ClientError::Refused(why) => write!(f, "the guest cannot do it: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for ClientError {}
-
-/// What a run measured.
+/// What a guest measured in a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestMeasurement {
     /// How long after the run's end the guest noticed it.
@@ -73,7 +42,8 @@ pub struct TaskJobs {
     pub executed_ns: u64,
 }
 
-/// How far the tasks of a run are, as the guest told last; readable while somebody waits for its end.
+/// How far the tasks of a run are by the guest's last report; readable while another thread waits for the
+/// end.
 #[derive(Debug)]
 pub struct Progress {
     /// By task: jobs finished, and those of them that were late.
@@ -85,10 +55,10 @@ impl Progress {
         Arc::new(Progress { tasks: (0..tasks).map(|_| Default::default()).collect() })
     }
 
-    pub(super) fn set(&self, told: &[TaskProgress]) {
-        for ((finished, late), told) in self.tasks.iter().zip(told) {
-            finished.store(told.finished, Ordering::Relaxed);
-            late.store(told.late.min(told.finished), Ordering::Relaxed);
+    pub(super) fn set(&self, reported: &[TaskProgress]) {
+        for ((finished, late), reported) in self.tasks.iter().zip(reported) {
+            finished.store(reported.finished, Ordering::Relaxed);
+            late.store(reported.late.min(reported.finished), Ordering::Relaxed);
         }
     }
 
@@ -103,21 +73,21 @@ impl Progress {
 /// A conversation with one guest.
 #[derive(Debug)]
 pub struct Client {
-    channel: BufReader<Timed>,
+    channel: BufReader<DeadlineReader>,
     ready: Ready,
     /// The run that was begun: its length and its number of tasks.
     begun: Option<(u64, usize)>,
     progress: Arc<Progress>,
 }
 
-/// A socket from which one can read until a certain instant.
+/// A socket whose reads fail after a certain instant.
 #[derive(Debug)]
-struct Timed {
+struct DeadlineReader {
     socket: UnixStream,
     until: Instant,
 }
 
-impl Read for Timed {
+impl Read for DeadlineReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let left = self.until.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -134,30 +104,25 @@ impl Client {
     /// # Errors
     /// When it does not, or speaks another version of the protocol.
     pub fn connect(socket: UnixStream, limit: Duration) -> Result<Client, ClientError> {
-        socket.set_write_timeout(Some(GRACE)).map_err(|error| ClientError::Channel(error.to_string()))?;
-        let mut channel = BufReader::new(Timed { socket, until: Instant::now() + limit });
+        socket.set_write_timeout(Some(GRACE)).map_err(ChannelError::Failed)?;
+        let mut channel = BufReader::new(DeadlineReader { socket, until: Instant::now() + limit });
         let ready = match read(&mut channel, "to start", limit)? {
             Reply::Ready(ready) => ready,
             other => return Err(unexpected("to start", &other)),
         };
         if ready.protocol != protocol::VERSION {
-            return Err(ClientError::Protocol(format!(
-                "the guest program speaks version {} of the protocol, this is version {}: it was built from other \
-                 sources",
-                ready.protocol,
-                protocol::VERSION
-            )));
+            return Err(ProtocolError::Version { guest: ready.protocol }.into());
         }
         Ok(Client { channel, ready, begun: None, progress: Progress::new(0) })
     }
 
-    /// What the guest said of itself.
+    /// How the guest announced itself.
     pub fn ready(&self) -> &Ready {
         &self.ready
     }
 
-    /// Lets the guest find out how much work it does in a millisecond. Nobody else should want its processor
-    /// meanwhile.
+    /// Lets the guest find out how much work it does in a millisecond. No other thread should want its
+    /// processor meanwhile.
     ///
     /// # Errors
     /// [`ClientError`].
@@ -209,9 +174,9 @@ impl Client {
     ) -> Result<(), ClientError> {
         let start_at_ns = start_at_ns.saturating_add_signed(offset_ns);
         let run = Run { start_at_ns, duration_ns, iterations_per_ms, tasks: tasks.to_vec() };
-        run.check().map_err(|error| ClientError::Refused(error.to_string()))?;
+        run.check()?;
         if self.begun.is_some() {
-            return Err(ClientError::Protocol("a run was begun and is not finished".into()));
+            return Err(ProtocolError::Unfinished.into());
         }
         self.send(&Request::Run(run), "to run a task set")?;
         self.begun = Some((duration_ns, tasks.len()));
@@ -232,7 +197,7 @@ impl Client {
     pub fn finish(&mut self, limit: Duration) -> Result<GuestMeasurement, ClientError> {
         const DOING: &str = "to run a task set";
         let Some((duration_ns, count)) = self.begun.take() else {
-            return Err(ClientError::Protocol("no run was begun".into()));
+            return Err(ProtocolError::NotBegun.into());
         };
         let limit = limit + GRACE;
         self.channel.get_mut().until = Instant::now() + limit;
@@ -242,9 +207,9 @@ impl Client {
                 Reply::Progress { tasks } => self.progress.set(&tasks),
                 Reply::Jobs { task, jobs } => add(&mut tasks, task, &jobs, duration_ns)?,
                 Reply::Result(result) => {
-                    let told = result.tasks.iter().map(|task| task.jobs);
-                    if !told.eq(tasks.iter().map(|task| task.jobs.len() as u64)) {
-                        return Err(ClientError::Protocol("the guest's result has lost jobs".into()));
+                    let reported = result.tasks.iter().map(|task| task.jobs);
+                    if !reported.eq(tasks.iter().map(|task| task.jobs.len() as u64)) {
+                        return Err(ProtocolError::LostJobs.into());
                     }
                     for (task, totals) in tasks.iter_mut().zip(&result.tasks) {
                         task.executed_ns = totals.executed_ns;
@@ -261,7 +226,7 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub fn cyclictest(&mut self, how: Cyclictest) -> Result<Latencies, ClientError> {
-        how.check().map_err(|error| ClientError::Refused(error.to_string()))?;
+        how.check()?;
         let duration = Duration::from_micros(u64::from(how.interval_us) * u64::from(how.loops));
         // A late wake-up puts off all that follow.
         match self.ask(&Request::Cyclictest(how), "to run cyclictest", 3 * duration + GRACE)? {
@@ -273,61 +238,59 @@ impl Client {
     /// Asks the guest to end; does not wait for it.
     ///
     /// # Errors
-    /// When it cannot be told.
+    /// When its channel failed.
     pub fn quit(&mut self) -> Result<(), ClientError> {
         self.send(&Request::Quit {}, "to end")
     }
 
-    fn send(&mut self, request: &Request, doing: &str) -> Result<(), ClientError> {
+    fn send(&mut self, request: &Request, doing: &'static str) -> Result<(), ClientError> {
         protocol::send(&mut self.channel.get_mut().socket, request)
-            .map_err(|error| ClientError::Channel(format!("the guest cannot be asked {doing}: {error}")))
+            .map_err(|source| ChannelError::Send { doing, source }.into())
     }
 
-    fn ask(&mut self, request: &Request, doing: &str, limit: Duration) -> Result<Reply, ClientError> {
+    fn ask(&mut self, request: &Request, doing: &'static str, limit: Duration) -> Result<Reply, ClientError> {
         self.send(request, doing)?;
         self.channel.get_mut().until = Instant::now() + limit;
         read(&mut self.channel, doing, limit)
     }
 }
 
-fn read(channel: &mut BufReader<Timed>, doing: &str, limit: Duration) -> Result<Reply, ClientError> {
+fn read(
+    channel: &mut BufReader<DeadlineReader>,
+    doing: &'static str,
+    limit: Duration,
+) -> Result<Reply, ClientError> {
     match protocol::receive(channel) {
         Ok(Reply::Error { message }) => Err(ClientError::Refused(message)),
         Ok(reply) => Ok(reply),
-        Err(ReceiveError::Closed) => {
-            Err(ClientError::Channel(format!("the guest program ended when it was asked {doing}")))
-        }
-        Err(ReceiveError::Malformed(why)) => {
-            Err(ClientError::Protocol(format!("the guest does not speak the protocol: {why}")))
-        }
+        Err(ReceiveError::Closed) => Err(ChannelError::Ended { doing }.into()),
+        Err(ReceiveError::Malformed(why)) => Err(ProtocolError::Malformed(why).into()),
         Err(ReceiveError::Io(error)) => match error.kind() {
-            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
-                Err(ClientError::Timeout { doing: doing.into(), limit })
-            }
-            _ => Err(ClientError::Channel(format!("the guest's channel failed: {error}"))),
+            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Err(ClientError::Timeout { doing, limit }),
+            _ => Err(ChannelError::Failed(error).into()),
         },
     }
 }
 
-fn unexpected(doing: &str, reply: &Reply) -> ClientError {
+fn unexpected(doing: &'static str, reply: &Reply) -> ClientError {
     let start: String = format!("{reply:?}").chars().take(80).collect();
-    ClientError::Protocol(format!("the guest was asked {doing} and answered {start}"))
+    ProtocolError::Unexpected { doing, reply: start }.into()
 }
 
-/// Adds jobs that the guest told of.
+/// Adds jobs that the guest reported.
 fn add(tasks: &mut [TaskJobs], task: usize, jobs: &[JobTimes], duration_ns: u64) -> Result<(), ClientError> {
     let total: usize = tasks.iter().map(|task| task.jobs.len()).sum();
     let count = tasks.len();
     let Some(known) = tasks.get_mut(task) else {
-        return Err(ClientError::Protocol(format!("the guest tells of task {task}, but there are {count}")));
+        return Err(ProtocolError::UnknownTask { task, tasks: count }.into());
     };
     if total as u64 + jobs.len() as u64 > protocol::JOBS_MAX {
-        return Err(ClientError::Protocol("the guest tells of more jobs than a run may have".into()));
+        return Err(ProtocolError::TooManyJobs.into());
     }
     for job in jobs {
-        job.check(duration_ns).map_err(|error| ClientError::Protocol(error.to_string()))?;
+        job.check(duration_ns).map_err(ProtocolError::Job)?;
         if known.jobs.last().is_some_and(|last| last.release_ns > job.release_ns) {
-            return Err(ClientError::Protocol(format!("the jobs of task {task} are out of order")));
+            return Err(ProtocolError::Disorder { task }.into());
         }
         known.jobs.push(*job);
     }

@@ -8,11 +8,13 @@
 //! ```
 
 mod client;
+mod error;
 mod job_counter;
 mod process;
 pub mod tasks;
 
-pub use client::{Client, ClientError, GuestMeasurement, Progress, TaskJobs};
+pub use client::{Client, GuestMeasurement, Progress, TaskJobs};
+pub use error::{ChannelError, ClientError, ProcessError, ProtocolError, TasksError};
 pub use job_counter::{JobCounter, JobCounts};
 pub use process::Process;
 

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use super::error::ProcessError;
 use super::{Client, PROGRAM};
 use crate::cache::{Cache, name_of};
 use crate::child;
@@ -25,21 +26,21 @@ impl Process {
     ///
     /// # Errors
     /// When it cannot be started or does not announce itself.
-    pub fn start() -> Result<Process, String> {
-        Process::start_in(&Cache::of_user().map_err(|error| error.to_string())?)
+    pub fn start() -> Result<Process, ProcessError> {
+        Process::start_in(&Cache::of_user()?)
     }
 
     /// As [`Process::start`], with the program in any cache.
     ///
     /// # Errors
     /// As [`Process::start`].
-    pub fn start_in(cache: &Cache) -> Result<Process, String> {
+    pub fn start_in(cache: &Cache) -> Result<Process, ProcessError> {
         let name = format!("punctual-guest-{}", name_of(&[PROGRAM]));
         let mut program = cache.path(&name);
         if !program.is_file() {
-            program = cache.write(&name, PROGRAM, 0o755).map_err(|error| error.to_string())?;
+            program = cache.write(&name, PROGRAM, 0o755)?;
         }
-        let failed = |error: std::io::Error| format!("{} cannot be started: {error}", program.display());
+        let failed = |source| ProcessError::Start { program: program.clone(), source };
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
         let output = theirs.try_clone().map_err(failed)?;
         let mut command = Command::new(&program);
@@ -50,9 +51,9 @@ impl Process {
         let mut child = child::spawn(command, Vec::new()).map_err(failed)?;
         match Client::connect(ours, START_LIMIT) {
             Ok(client) => Ok(Process { child, client }),
-            Err(error) => {
+            Err(source) => {
                 end(&mut child);
-                Err(format!("{}: {error}", program.display()))
+                Err(ProcessError::Connect { program, source })
             }
         }
     }

@@ -5,30 +5,26 @@ use punctual_model::Host;
 use punctual_model::host::{Parent, Work};
 use punctual_model::index::{DomainIx, TaskIx};
 use punctual_model::results::JobStats;
-use punctual_sched::Duration;
+use punctual_sched::{Duration, fixed_priority};
+
+use super::error::TasksError;
 
 /// The tasks of a domain for its guest program, with their places in the host. Their jobs are those that the
 /// simulator would release: same releases, same costs.
 ///
 /// # Errors
-/// When the guest does not schedule by fixed priorities, or has too many tasks: real guests do neither.
-pub fn of_domain(host: &Host, domain: DomainIx) -> Result<Vec<(TaskIx, protocol::Task)>, String> {
+/// When the guest does not schedule by fixed priorities, has too many tasks, or tasks that packets release.
+pub fn of_domain(host: &Host, domain: DomainIx) -> Result<Vec<(TaskIx, protocol::Task)>, TasksError> {
     let Some(described) = host.domains.get(domain.0) else {
-        return Err(format!("the host has no domain number {}", domain.0));
+        return Err(TasksError::NoDomain(domain.0));
     };
-    let (name, policy) = (&described.name, described.guest.info.name);
-    if policy != "fixed-priority" {
-        return Err(format!(
-            "the guest of domain `{name}` schedules by `{policy}`; real guests schedule by `fixed-priority` \
-             (SCHED_FIFO)"
-        ));
+    let name = || described.name.clone();
+    if described.guest.info != &fixed_priority::INFO {
+        return Err(TasksError::Policy { domain: name(), policy: described.guest.info.name });
     }
     let mut all = host.tasks_of(Parent::Domain(domain));
     if let Some((_, task)) = all.find(|(_, task)| matches!(task.work, Work::Served { .. })) {
-        return Err(format!(
-            "task `{}` of domain `{name}` is released by packets (`on_packet`); such tasks are simulated only",
-            task.name
-        ));
+        return Err(TasksError::Served { domain: name(), task: task.name.clone() });
     }
     let tasks: Vec<_> = host
         .tasks_of(Parent::Domain(domain))
@@ -46,13 +42,13 @@ pub fn of_domain(host: &Host, domain: DomainIx) -> Result<Vec<(TaskIx, protocol:
         })
         .collect();
     if tasks.len() > TASKS_MAX {
-        return Err(format!("domain `{name}` has {} tasks; a real guest may have {TASKS_MAX}", tasks.len()));
+        return Err(TasksError::TooMany { domain: name(), tasks: tasks.len() });
     }
     Ok(tasks)
 }
 
 /// The statistics of a task's jobs, whose deadline is `deadline_ns` after their release, in a run of
-/// `duration_ns`: the very counts that the simulator makes.
+/// `duration_ns`: the counts that the simulator makes.
 pub fn job_stats(jobs: &[JobTimes], deadline_ns: u64, duration_ns: u64) -> JobStats {
     let mut stats = JobStats::default();
     let record = |recorder: &mut punctual_model::recorder::Recorder, ns: u64| {

@@ -13,7 +13,7 @@ use super::exit;
 use super::output::Ui;
 
 /// Undo what a journal says when the process that changes the machine ends or falls silent. A live run starts
-/// it for itself; standard input is the pulse.
+/// it for itself; standard input is the heartbeat.
 #[derive(clap::Args, Debug)]
 pub struct GuardianArgs {
     /// The journal.
@@ -55,7 +55,7 @@ pub fn launch(args: &LaunchArgs, _ui: &Ui) -> Result<u8, Error> {
     let parent = rustix::process::getppid();
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     if rustix::process::getppid() != parent {
-        return Err(Error::Usage("whoever wanted the program is gone".into()));
+        return Err(Error::Usage("the run that wanted the program is gone".into()));
     }
     let me = std::process::id().to_string();
     let procs = args.group.join("cgroup.procs");

@@ -3,6 +3,7 @@
 //! Each command is a module with its `Args` and a `run`. Results go to standard output, everything else to
 //! standard error.
 
+mod attach;
 mod calibrate;
 mod check;
 mod compare;
@@ -17,11 +18,13 @@ mod import;
 mod input;
 mod interrupt;
 mod jobs;
+mod live;
 mod metric;
 mod output;
 mod policies;
 mod report;
 mod reproduce;
+mod restore;
 mod run;
 mod show;
 mod sim;
@@ -102,9 +105,9 @@ enum Command {
     Check(check::Args),
     Synthesize(synthesize::Args),
     Run(run::Args),
-    Attach(run::AttachArgs),
+    Attach(attach::Args),
     Top(top::Args),
-    Restore(run::RestoreArgs),
+    Restore(restore::Args),
     Compare(compare::Args),
     Doctor(doctor::Args),
     Calibrate(calibrate::Args),
@@ -141,9 +144,9 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(args, &ui),
         Command::Synthesize(args) => synthesize::run(args, &ui),
         Command::Run(args) => run::run(args, &ui),
-        Command::Attach(args) => run::attach(args, &ui),
+        Command::Attach(args) => attach::run(args, &ui),
         Command::Top(args) => top::run(args, &ui),
-        Command::Restore(args) => run::restore(args, &ui),
+        Command::Restore(args) => restore::run(args, &ui),
         Command::Compare(args) => compare::run(args, &ui),
         Command::Doctor(args) => doctor::run(args, &ui),
         Command::Calibrate(args) => calibrate::run(args, &ui),

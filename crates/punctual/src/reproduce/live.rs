@@ -83,7 +83,7 @@ fn carry_out(
     linux: Option<LinuxScheduler>,
 ) -> Result<Results, Error> {
     let quiet = |_: &str| {};
-    let plan = &mut RunOptions {
+    let run_options = RunOptions {
         program: options.program.clone(),
         default_backend: options.default_backend,
         linux,
@@ -96,7 +96,7 @@ fn carry_out(
         stop: options.stop,
         watch: &mut |_| {},
     };
-    match punctual_live::run::run(host, plan) {
+    match punctual_live::run::run(host, run_options) {
         Ok(outcome) => Ok(outcome.results),
         Err(LiveError::Stopped) => Err(Error::Experiment("interrupted; the machine is as it was".into())),
         Err(error) => Err(Error::Experiment(error.to_string())),

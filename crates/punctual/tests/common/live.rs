@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use super::faults::random;
 use punctual_live::driver::Settings;
-use punctual_live::enforcer::Notice;
+use punctual_live::notice::Notice;
 use punctual_live::os::cgroup;
 use punctual_live::preflight;
-use punctual_live::session::{PoolScheduler, Report, Session, Setup, Streams, UnitHandle};
+use punctual_live::session::{PoolScheduler, Report, Session, Setup, UnitHandle};
 use punctual_live::unit::UnitThreads;
 use punctual_model::host::PolicyChoice;
 use punctual_sched::registry::{self, OptionValue, Options};
@@ -72,10 +72,10 @@ impl Bench {
     }
 
     pub fn program(&mut self, name: &str, command: Vec<String>, params: &UnitParams) -> i32 {
-        let launched = self.session.launch(name, command, Streams::Quiet).expect("a program");
-        let members = UnitThreads::ProcessTree(launched.process);
+        let process = self.session.launch(name, &command, &[], None).expect("a program");
+        let members = UnitThreads::ProcessTree(process);
         self.handles.push(self.session.add_unit(0, name, name, members, params).expect("a unit"));
-        launched.process.id
+        process.id
     }
 
     /// Tends the session for a moment, then for `length`, and ends it. Returns what each unit got within

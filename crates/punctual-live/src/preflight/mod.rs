@@ -1,32 +1,14 @@
-//! What must be true before the first change. Every refusal names the cause and the cure.
+//! What must be true before the first change.
 
-use std::fmt;
+mod error;
+
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::os::sched::{self, Attributes};
 use crate::os::{cgroup, proc};
 
-/// Why a run does not start.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Error {
-    /// What is wrong.
-    pub cause: String,
-    /// What to do about it.
-    pub cure: String,
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}\n  {}", self.cause, self.cure)
-    }
-}
-
-impl std::error::Error for Error {}
-
-fn refusal(cause: impl Into<String>, cure: impl Into<String>) -> Error {
-    Error { cause: cause.into(), cure: cure.into() }
-}
+pub use error::Error;
 
 /// The kernel's limit for real-time threads.
 pub const RT_RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
@@ -62,29 +44,17 @@ pub fn online() -> Vec<usize> {
 pub fn processors(wanted: &[usize], starve: bool) -> Result<Vec<usize>, Error> {
     let online = online();
     let allowed = sched::affinity(0).unwrap_or_else(|_| online.clone());
-    for &cpu in wanted {
-        if !online.contains(&cpu) {
-            return Err(refusal(
-                format!("processor {cpu} of the host file is not there: this machine has {}", list(&online)),
-                "give the pool processors that are online, for example --set 'pool.NAME.processors=[1]'",
-            ));
+    for &processor in wanted {
+        if !online.contains(&processor) {
+            return Err(Error::Offline { processor, online });
         }
-        if !allowed.contains(&cpu) {
-            return Err(refusal(
-                format!("processor {cpu} is outside this process's cpuset or affinity ({})", list(&allowed)),
-                "start punctual where the processor is allowed: see taskset -p $$ and the cpuset of this cgroup",
-            ));
+        if !allowed.contains(&processor) {
+            return Err(Error::Forbidden { processor, allowed });
         }
     }
     let left: Vec<usize> = online.iter().copied().filter(|cpu| !wanted.contains(cpu)).collect();
     if left.is_empty() && !starve {
-        return Err(refusal(
-            format!(
-                "the pools take all processors ({}): the rest of the machine could starve",
-                list(&online)
-            ),
-            "leave a processor to the host in the host file, or insist with --starve",
-        ));
+        return Err(Error::NoProcessorLeft(online));
     }
     Ok(if left.is_empty() { online } else { left })
 }
@@ -97,28 +67,20 @@ pub fn list(cpus: &[usize]) -> String {
 /// May this process use real-time priorities? Tried on a thread of its own, which then ends.
 ///
 /// # Errors
-/// It may not; the refusal says which of the reasons applies.
+/// It may not, for one of several reasons.
 pub fn real_time() -> Result<(), Error> {
     let tried = std::thread::spawn(|| sched::set_attributes(0, &Attributes::fifo(1))).join();
     let error = match tried {
         Ok(Ok(())) => return Ok(()),
         Ok(Err(error)) => error,
-        Err(_) => return Err(refusal("no thread can be started", "raise the limit of tasks of this cgroup")),
+        Err(_) => return Err(Error::NoThread),
     };
     if let Some((group, 0)) = rt_group() {
-        return Err(refusal(
-            format!("the cgroup {group} of this process has no real-time runtime (RT group scheduling)"),
-            format!(
-                "echo 950000 > /sys/fs/cgroup/cpu{group}/cpu.rt_runtime_us, or start in a group that has some"
-            ),
-        ));
+        return Err(Error::NoRtRuntime(group));
     }
     Err(match error.raw_os_error() {
-        Some(libc::EPERM) => refusal(
-            "real-time priorities are not permitted: CAP_SYS_NICE is missing",
-            "run as root, or: setcap cap_sys_nice,cap_sys_ptrace+ep punctual, or raise RLIMIT_RTPRIO",
-        ),
-        _ => refusal(format!("real-time priorities cannot be set: {error}"), "see sched(7)"),
+        Some(libc::EPERM) => Error::NotPermitted,
+        _ => Error::RealTime(error),
     })
 }
 
@@ -136,27 +98,19 @@ pub fn rt_group() -> Option<(String, i64)> {
     Some((group, text.trim().parse().ok()?))
 }
 
-/// Can threads be parked? Asks without making a group: nothing here may outlast a `kill -9`.
+/// Can threads be parked? Returns where cgroup version 2 is mounted. Nothing is made: it would outlast a
+/// `kill -9`.
 ///
 /// # Errors
 /// cgroup version 2 is missing, read-only or too old.
-pub fn parking() -> Result<std::path::PathBuf, Error> {
-    let mount = cgroup::mount().map_err(|e| refusal("threads cannot be parked", e.to_string()))?;
+pub fn parking() -> Result<PathBuf, Error> {
+    let mount = cgroup::mount().map_err(Error::NoCgroups)?;
     if let Err(e) = rustix::fs::access(&mount, rustix::fs::Access::WRITE_OK) {
-        return Err(refusal(
-            format!("no cgroup can be made below {}: {e}", mount.display()),
-            "run as root, or in a container with a writable cgroup version 2 (delegated)",
-        ));
+        return Err(Error::CgroupsReadOnly { mount, source: e.into() });
     }
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     if kernel_version(&release).is_none_or(|version| version < FREEZER_SINCE) {
-        return Err(refusal(
-            format!(
-                "this kernel ({}) cannot freeze cgroups of version 2, or name processes by descriptors",
-                release.trim()
-            ),
-            "Linux 5.3 or later is needed",
-        ));
+        return Err(Error::OldKernel(release.trim().to_owned()));
     }
     Ok(mount)
 }
@@ -181,18 +135,13 @@ pub fn rt_limit() -> Option<(i64, i64)> {
 /// May this process watch and change `tid`?
 ///
 /// # Errors
-/// It is gone, or belongs to somebody else.
+/// It is gone, or belongs to another user.
 pub fn thread(tid: i32) -> Result<(), Error> {
     if proc::stat(tid).is_err() || !Path::new(&format!("/proc/{tid}/schedstat")).exists() {
-        return Err(refusal(format!("there is no thread {tid}"), "list them with: ps -eLo pid,tid,comm"));
+        return Err(Error::ThreadGone(tid));
     }
     let same = sched::attributes(tid).and_then(|now| sched::set_attributes(tid, &now));
-    same.map_err(|e| {
-        refusal(
-            format!("thread {tid} may not be changed: {e}"),
-            "run as root, or as the owner of the process with CAP_SYS_NICE",
-        )
-    })
+    same.map_err(|source| Error::ThreadForbidden { thread: tid, source })
 }
 
 #[cfg(test)]
@@ -218,14 +167,14 @@ mod tests {
     #[test]
     fn a_pool_of_all_processors_is_refused_unless_told() {
         let all = online();
-        let refused = processors(&all, false).expect_err("nothing would be left");
-        assert!(refused.cure.contains("--starve"), "{refused}");
-        assert_eq!(processors(&all, true), Ok(all));
+        let error = processors(&all, false).expect_err("nothing would be left").to_string();
+        assert!(error.contains("--starve"), "{error}");
+        assert_eq!(processors(&all, true).expect("it is wanted"), all);
     }
 
     #[test]
     fn a_processor_that_is_not_there_is_named() {
-        let refused = processors(&[60_000], false).expect_err("no machine has it");
-        assert!(refused.cause.contains("60000"), "{refused}");
+        let error = processors(&[60_000], false).expect_err("no machine has it").to_string();
+        assert!(error.contains("60000"), "{error}");
     }
 }

@@ -1,0 +1,119 @@
+//! What the policy is told of the time since the last look.
+
+use punctual_sched::{CpuId, Duration, Instant};
+
+use super::{Driver, Observation, Order};
+
+/// A unit owes at most this many budgets.
+const OWED_BUDGETS_MAX: u64 = 4;
+
+/// A unit's part of the time since the last look.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step {
+    /// Its place in the sequence: units without work by urgency, then those with work, the most urgent last.
+    turn: (u8, i32),
+    number: usize,
+    charge: Duration,
+    has_work: bool,
+}
+
+impl Driver {
+    /// Charges the policy for what ran since `charged_up_to`, one unit after the other.
+    pub(super) fn replay(
+        &mut self,
+        charged_up_to: Instant,
+        now: Instant,
+        cpu: CpuId,
+        observed: &[(usize, Observation)],
+    ) {
+        self.collect_steps(now, cpu, observed);
+        let total = self.replay.iter().fold(0, |sum: u64, step| sum.saturating_add(step.charge.as_ns()));
+        let mut at = Instant::from_ns(now.as_ns().saturating_sub(total)).max(charged_up_to);
+        for index in 0..self.replay.len() {
+            let Step { number, charge, has_work, .. } = self.replay[index];
+            if has_work || !charge.is_zero() {
+                self.set_awake(at, number, true);
+            }
+            self.decide(at, cpu);
+            at = (at + charge).min(now);
+            self.charge(at, cpu, number, charge);
+            self.set_awake(at, number, has_work);
+        }
+    }
+
+    /// Fills `self.replay`, in order, with the units that ran, or have work otherwise than the policy knows.
+    fn collect_steps(&mut self, now: Instant, cpu: CpuId, observed: &[(usize, Observation)]) {
+        let before = core::mem::replace(&mut self.last_look[cpu.index()], now);
+        let top = if self.idles_away { self.most_urgent(cpu) } else { None };
+        self.replay.clear();
+        for &(number, Observation { ran, has_work }) in observed {
+            let Some(unit) = self.units.get_mut(number).and_then(Option::as_mut) else { continue };
+            unit.looks_idle = if ran.is_zero() { unit.looks_idle.saturating_add(1) } else { 0 };
+            let mut charge = ran;
+            if top == Some(number) {
+                // What it did not run idled away.
+                charge = ran.max(now.since(before));
+                unit.counts.idled_away += charge.saturating_sub(ran);
+            }
+            // A parked unit cannot show whether it has work: it counts as having some until it may run.
+            let could_run = unit.order != Order::Parked;
+            let has_work = !could_run || has_work.unwrap_or(unit.is_awake || !ran.is_zero());
+            if !charge.is_zero() || has_work != unit.is_awake {
+                let rank = match unit.order {
+                    Order::Ranked(rank) => i32::from(rank),
+                    Order::Parked => i32::from(u16::MAX) + 1,
+                };
+                let turn = if has_work { (1, -rank) } else { (0, rank) };
+                self.replay.push(Step { turn, number, charge, has_work });
+            }
+        }
+        self.replay.sort_unstable_by_key(|step| (step.turn, step.number));
+    }
+
+    fn charge(&mut self, at: Instant, cpu: CpuId, number: usize, charge: Duration) {
+        let Some(unit) = self.units[number].as_mut() else { return };
+        let account = self.policy.account(unit.id);
+        unit.counts.charged += charge;
+        let mut due = charge + core::mem::take(&mut unit.owed);
+        if let (Some(left), false) = (account.left, account.may_overrun)
+            && due >= left
+        {
+            let over = due.saturating_sub(left);
+            unit.owed = over.min(account.max.unwrap_or(left) * OWED_BUDGETS_MAX);
+            if !left.is_zero() {
+                self.evidence.overrun.record(over);
+            }
+            due = left;
+        }
+        if !due.is_zero() {
+            let cpu = if self.shared_queue { CpuId(0) } else { cpu };
+            self.policy.charge(at, cpu, unit.id, due);
+        }
+    }
+
+    /// A unit that owes pays as soon as it has budget again.
+    pub(super) fn collect_owed(&mut self, now: Instant, cpu: CpuId) {
+        for number in 0..self.units.len() {
+            let Some(unit) = self.units[number].as_ref() else { continue };
+            let left = self.policy.account(unit.id).left;
+            if !unit.owed.is_zero() && left.is_some_and(|left| !left.is_zero()) {
+                self.charge(now, cpu, number, Duration::ZERO);
+            }
+        }
+    }
+
+    fn set_awake(&mut self, at: Instant, number: usize, is_awake: bool) {
+        let Some(unit) = self.units[number].as_mut() else { return };
+        if unit.is_awake == is_awake {
+            return;
+        }
+        unit.is_awake = is_awake;
+        if is_awake {
+            unit.counts.wakes += 1;
+            self.policy.wake(at, unit.id, &mut self.resched);
+        } else {
+            unit.counts.sleeps += 1;
+            self.policy.sleep(at, unit.id, &mut self.resched);
+        }
+    }
+}

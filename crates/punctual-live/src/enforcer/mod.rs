@@ -1,0 +1,245 @@
+//! Enforcers: one thread for each processor of a pool.
+//!
+//! An enforcer sleeps between *looks*. A look is one round of an enforcer: it reads how long the units of its
+//! processor ran, lets the policy decide, and carries out the policy's orders. The enforcer runs above the
+//! units of its processor. When it wakes it has preempted the unit that ran there, so the kernel's account of
+//! that unit is exact (`update_curr` in `kernel/sched`): no event, no probe and no cost for the guests in
+//! between. With one run queue for several processors all their enforcers wake for the same instants for that
+//! reason.
+
+mod pool;
+mod shared;
+mod watchdog;
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration as StdDuration;
+
+use punctual_sched::{CpuId, Duration, Instant, UnitParams};
+
+use crate::driver::Driver;
+use crate::notice::Notice;
+use crate::os::sched::{self, Attributes};
+use crate::unit::{ENFORCER, LiveUnit};
+use pool::Pool;
+use shared::Shared;
+
+pub use watchdog::STUCK;
+
+/// What can be asked of a pool while it runs.
+#[derive(Debug)]
+pub enum Command {
+    /// Put a unit under enforcement; its number is the count of units before it.
+    Add(Box<LiveUnit>, UnitParams),
+    /// End the enforcement of the unit with this name: it is thawed, in the fair class, and no longer read.
+    /// The rest is put back when the journal is undone.
+    Remove(String),
+    /// Give the unit with this name other parameters.
+    Adjust(String, UnitParams),
+    /// Park by priority and not by the freezer until [`Command::ResumeFreezing`]; the answer comes when no
+    /// unit is frozen any more. Asked for by [`Enforcement::without_freezer`].
+    PauseFreezing(Sender<()>),
+    /// The freezer may be used again.
+    ResumeFreezing,
+}
+
+/// A pool under enforcement.
+pub struct Enforcement {
+    pool: Arc<Mutex<Pool>>,
+    commands: Sender<Command>,
+    /// What happened, in order.
+    pub notices: Receiver<Notice>,
+    shared: Arc<Shared>,
+    enforcers: Vec<JoinHandle<io::Result<()>>>,
+    watchdog: Option<JoinHandle<()>>,
+}
+
+/// What is left when enforcement has ended.
+pub struct Finished {
+    /// The driver with its accounts.
+    pub driver: Driver,
+    /// The units by the driver's number; those that went are `None`.
+    pub units: Vec<Option<LiveUnit>>,
+    /// Processor time of each enforcer.
+    pub cost: Vec<Duration>,
+    /// How often a look took longer than [`STUCK`] and the units lost their priorities meanwhile.
+    pub demotions: u64,
+}
+
+/// Now, as policies see it: CLOCK_MONOTONIC.
+pub fn now() -> Instant {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Instant::from_ns((time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64))
+}
+
+fn thread_time_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    (time.tv_sec as u64) * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// How long an enforcer sleeps at most: its looks show that it is alive.
+const SLEEP_MAX: Duration = Duration::from_ms(100);
+
+/// How long a move of threads waits for enforcers to be ready for it.
+const PAUSE_WAIT_MAX: StdDuration = StdDuration::from_millis(500);
+
+impl Enforcement {
+    /// Starts enforcers for the pool's `processors` (in the machine's numbering, in the policy's order).
+    ///
+    /// # Errors
+    /// No thread can be started, or it may not be real-time.
+    pub fn start(driver: Driver, processors: &[usize]) -> io::Result<Enforcement> {
+        let (commands, commands_out) = channel();
+        let (notices_in, notices) = channel();
+        let shared = Arc::new(Shared::new(processors.len())?);
+        let pool = Pool::new(driver, processors, commands_out, notices_in, shared.clone());
+        let mut enforcement = Enforcement {
+            pool: Arc::new(Mutex::new(pool)),
+            commands,
+            notices,
+            shared,
+            enforcers: Vec::with_capacity(processors.len()),
+            watchdog: None,
+        };
+        enforcement.start_enforcers(processors)?;
+        let shared = enforcement.shared.clone();
+        let work = move || watchdog::watch(&shared);
+        enforcement.watchdog = Some(std::thread::Builder::new().name("watchdog".into()).spawn(work)?);
+        Ok(enforcement)
+    }
+
+    /// Starts a thread for each processor and waits until all are real-time.
+    fn start_enforcers(&mut self, processors: &[usize]) -> io::Result<()> {
+        let (ready, readiness) = channel();
+        for (index, &processor) in processors.iter().enumerate() {
+            let (pool, shared) = (self.pool.clone(), self.shared.clone());
+            let ready = ready.clone();
+            let work = move || {
+                let prepared = prepare(processor);
+                let failed = prepared.is_err();
+                let _ = ready.send(prepared);
+                if failed { Ok(()) } else { enforce(index, &pool, &shared) }
+            };
+            let name = format!("enforcer/{processor}");
+            self.enforcers.push(std::thread::Builder::new().name(name).spawn(work)?);
+        }
+        for _ in processors {
+            readiness.recv().map_err(|_| io::Error::other("an enforcer ended at once"))??;
+        }
+        Ok(())
+    }
+
+    /// Asks for something; an enforcer does it at once.
+    pub fn command(&self, command: Command) {
+        // Fails only when every enforcer has ended, and then there is nothing to command.
+        let _ = self.commands.send(command);
+        self.shared.wake_enforcers();
+    }
+
+    /// Calls `moves`, which moves threads from one cgroup to another. The kernel does that with its one
+    /// cgroup lock held through a grace period of RCU (`cgroup_procs_write_start` in Linux
+    /// `kernel/cgroup/cgroup.c`: 6 to 14 ms on Linux 6.18 with 250 ticks per second), and every write to a
+    /// freezer takes the same lock. So no pool freezes meanwhile: enforcers park by priority, and go on as
+    /// usual otherwise.
+    pub fn without_freezer<T>(pools: &[&Enforcement], moves: impl FnOnce() -> T) -> T {
+        let (done, is_done) = channel();
+        for pool in pools {
+            pool.command(Command::PauseFreezing(done.clone()));
+        }
+        drop(done);
+        for _ in pools {
+            // An enforcer that does not answer has ended, or hangs, which the guardian will notice.
+            let _ = is_done.recv_timeout(PAUSE_WAIT_MAX);
+        }
+        let moved = moves();
+        for pool in pools {
+            pool.command(Command::ResumeFreezing);
+        }
+        moved
+    }
+
+    /// Looks of each enforcer so far: they grow at least every 100 ms while it is well.
+    pub fn looks(&self) -> Vec<u64> {
+        self.shared.looks.iter().map(|looks| looks.load(Ordering::Relaxed)).collect()
+    }
+
+    /// Processor time of each enforcer so far, in ns.
+    pub fn cost_ns(&self) -> Vec<u64> {
+        self.shared.cost_ns.iter().map(|cost| cost.load(Ordering::Relaxed)).collect()
+    }
+
+    /// Has an enforcer ended without being asked to?
+    pub fn has_failed(&self) -> bool {
+        self.enforcers.iter().any(JoinHandle::is_finished)
+    }
+
+    /// Ends enforcement and hands everything back. Units stay as they are (frozen ones frozen) until the
+    /// journal is undone.
+    ///
+    /// # Errors
+    /// Why an enforcer ended before.
+    pub fn stop(mut self) -> io::Result<Finished> {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        self.shared.wake_enforcers();
+        let mut result = Ok(());
+        for thread in self.enforcers.drain(..) {
+            let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("an enforcer panicked")));
+            result = result.and(ended);
+        }
+        if let Some(watchdog) = self.watchdog.take() {
+            watchdog.thread().unpark();
+            // It returns nothing.
+            let _ = watchdog.join();
+        }
+        result?;
+        let cost = self.cost_ns().into_iter().map(Duration::from_ns).collect();
+        let demotions = self.shared.demotions.load(Ordering::Relaxed);
+        let Ok(pool) = Arc::try_unwrap(self.pool) else {
+            return Err(io::Error::other("an enforcer still holds the pool"));
+        };
+        let pool = pool.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(Finished { driver: pool.driver, units: pool.units, cost, demotions })
+    }
+}
+
+/// Makes the calling thread an enforcer of `processor`.
+fn prepare(processor: usize) -> io::Result<()> {
+    sched::set_affinity(0, &[processor])?;
+    sched::set_attributes(0, &Attributes::fifo(ENFORCER))
+}
+
+/// What an enforcer does: looks and sleeps in turn until the pool stops.
+fn enforce(index: usize, pool: &Mutex<Pool>, shared: &Shared) -> io::Result<()> {
+    let cpu = CpuId(index as u32);
+    let fd = shared.wake[index].as_fd();
+    let mut drain = [0u8; 8];
+    while !shared.is_stopping() {
+        let next = {
+            let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
+            shared.look_began_ns[index].store(now().as_ns(), Ordering::Relaxed);
+            pool.run_commands();
+            pool.look(cpu)
+        };
+        shared.look_began_ns[index].store(0, Ordering::Relaxed);
+        shared.looks[index].fetch_add(1, Ordering::Relaxed);
+        shared.cost_ns[index].store(thread_time_ns(), Ordering::Relaxed);
+        let sleep = next.since(now()).min(SLEEP_MAX);
+        let timeout = rustix::time::Timespec {
+            tv_sec: (sleep.as_ns() / 1_000_000_000) as i64,
+            tv_nsec: (sleep.as_ns() % 1_000_000_000) as i64,
+        };
+        let mut fds = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
+        match rustix::event::poll(&mut fds, Some(&timeout)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) => {
+                let _ = rustix::io::read(fd, &mut drain);
+            }
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
+}

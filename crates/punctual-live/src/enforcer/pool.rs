@@ -1,0 +1,294 @@
+//! The units of a pool under its lock: one look, and what is asked of the pool between looks.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, Sender};
+
+use punctual_sched::{CpuId, Duration, Instant, UnitParams};
+
+use super::shared::Shared;
+use super::{Command, now};
+use crate::driver::{Driver, Observation, Order};
+use crate::notice::Notice;
+use crate::unit::{self, LiveUnit, UnitCounters, priority_of};
+
+/// Between two looks at most this long is spent in the kernel and the enforcer itself, charged to no unit.
+const SWITCHING: Duration = Duration::from_us(5);
+
+/// A pool under enforcement, as its enforcers share it.
+pub(super) struct Pool {
+    pub driver: Driver,
+    pub units: Vec<Option<LiveUnit>>,
+    observed: Vec<(usize, Observation)>,
+    /// By run queue, the units that may run since its last look: rank and number.
+    ranked: Vec<Vec<(u16, usize)>>,
+    /// By unit: must it be read at the next look, whatever the others ran?
+    must_read: Vec<bool>,
+    /// By processor.
+    last_look: Vec<Instant>,
+    commands: Receiver<Command>,
+    notices: Sender<Notice>,
+    shared: Arc<Shared>,
+    processors: Vec<usize>,
+    /// May units be parked by the freezer? See [`super::Enforcement::without_freezer`].
+    may_freeze: bool,
+}
+
+impl Pool {
+    pub fn new(
+        driver: Driver,
+        processors: &[usize],
+        commands: Receiver<Command>,
+        notices: Sender<Notice>,
+        shared: Arc<Shared>,
+    ) -> Pool {
+        Pool {
+            driver,
+            units: Vec::new(),
+            observed: Vec::with_capacity(64),
+            ranked: processors.iter().map(|_| Vec::with_capacity(64)).collect(),
+            must_read: Vec::new(),
+            last_look: vec![now(); processors.len()],
+            commands,
+            notices,
+            shared,
+            processors: processors.to_vec(),
+            may_freeze: true,
+        }
+    }
+
+    /// Carries out what was asked of the pool since the last look.
+    pub fn run_commands(&mut self) {
+        if self.shared.demoted.swap(false, Ordering::Relaxed) {
+            self.units.iter_mut().flatten().for_each(LiveUnit::forget_priority);
+        }
+        while let Ok(command) = self.commands.try_recv() {
+            match command {
+                Command::Add(unit, params) => self.add(*unit, &params),
+                Command::Remove(name) => {
+                    if let Some(number) = self.find(&name) {
+                        self.release(number);
+                    }
+                }
+                Command::PauseFreezing(done) => {
+                    self.may_freeze = false;
+                    for number in 0..self.units.len() {
+                        self.park(number);
+                    }
+                    // The thread that asked may have stopped waiting.
+                    let _ = done.send(());
+                }
+                Command::ResumeFreezing => self.may_freeze = true,
+                Command::Adjust(name, params) => {
+                    let Some(number) = self.find(&name) else { continue };
+                    if let Err(error) = self.driver.adjust(now(), number, &params) {
+                        self.notify(Notice::Refused { unit: name, error });
+                    }
+                }
+            }
+        }
+    }
+
+    fn notify(&self, notice: Notice) {
+        // Fails only when the run does not read notices any more.
+        let _ = self.notices.send(notice);
+    }
+
+    fn find(&self, name: &str) -> Option<usize> {
+        self.units.iter().position(|unit| unit.as_ref().is_some_and(|unit| unit.name == name))
+    }
+
+    fn add(&mut self, unit: LiveUnit, params: &UnitParams) {
+        let number = match self.driver.insert(now(), params) {
+            Ok(number) => number,
+            Err(error) => return self.notify(Notice::Refused { unit: unit.name, error }),
+        };
+        let home = self.driver.home(number).index();
+        let processors =
+            if self.driver.shared_queue() { &self.processors[..] } else { &self.processors[home..=home] };
+        let confined = unit.set_affinity(processors);
+        // Whatever number the driver gives: the others keep theirs.
+        let count = self.units.len().max(number + 1);
+        self.units.resize_with(count, || None);
+        self.must_read.resize(count, true);
+        self.must_read[number] = true;
+        self.observed.reserve(number + 1);
+        self.ranked.iter_mut().for_each(|ranked| ranked.reserve(number + 1));
+        self.shared.add_unit(&unit);
+        let name = unit.name.clone();
+        self.units[number] = Some(unit);
+        if let Err(error) = confined {
+            self.lose(number, name, error);
+        }
+    }
+
+    /// Ends the enforcement of a unit, which is thawed.
+    fn release(&mut self, number: usize) {
+        self.driver.remove(now(), number);
+        if let Some(mut unit) = self.units.get_mut(number).and_then(Option::take) {
+            self.shared.remove_unit(&unit.name);
+            // A failure means that it is gone, or that undoing the journal will say so.
+            let _ = unit.release();
+            unit.counters.set_order(None);
+        }
+    }
+
+    fn lose(&mut self, number: usize, unit: String, error: unit::Error) {
+        self.release(number);
+        self.notify(match error {
+            unit::Error::Gone => Notice::Gone { unit },
+            error => Notice::Failed { unit, error },
+        });
+    }
+
+    /// One look: reads what the units of `cpu` ran, lets the policy decide, and carries out its orders.
+    /// Returns when the next look is due.
+    pub fn look(&mut self, cpu: CpuId) -> Instant {
+        let at = now();
+        let elapsed = at.since(std::mem::replace(&mut self.last_look[cpu.index()], at));
+        let queue = if self.driver.shared_queue() { CpuId(0) } else { cpu };
+        self.observe_units(queue, elapsed);
+        let mut next = self.driver.observe(at, queue, &self.observed);
+        let parked = self.park_units(queue);
+        let admitted = self.admit_units(queue);
+        if !(parked && admitted) {
+            next = at;
+        }
+        // A look may take longer than it was to the next one. Were the next look taken at once, the units
+        // would get nothing, and what they should have used up before it (the rest of a slice) would still be
+        // there, for ever.
+        if next > at { next.max(now() + self.driver.settings().granularity) } else { next }
+    }
+
+    /// Does this run queue decide about the unit?
+    fn is_in(&self, queue: CpuId, number: usize) -> bool {
+        self.driver.shared_queue() || self.driver.home(number) == queue
+    }
+
+    /// Reads the units that must be read, then those that could run, the most urgent first: once all the time
+    /// is accounted for, the others have not run and need not be read.
+    fn observe_units(&mut self, queue: CpuId, elapsed: Duration) {
+        let with_work = self.driver.needs_work();
+        let reads_all = self.driver.shared_queue() || with_work;
+        self.observed.clear();
+        for number in 0..self.units.len() {
+            if self.must_read[number] && self.is_in(queue, number) {
+                self.must_read[number] = false;
+                self.observe_unit(number, elapsed, false);
+            }
+        }
+        let mut ran = self.observed.iter().fold(Duration::ZERO, |sum, (_, observed)| sum + observed.ran);
+        let ranked = std::mem::take(&mut self.ranked[queue.index()]);
+        for &(_, number) in &ranked {
+            if !reads_all && ran + SWITCHING >= elapsed {
+                break;
+            }
+            if self.observed.iter().all(|(known, _)| *known != number) {
+                self.observe_unit(number, elapsed, with_work);
+                ran = self.observed.last().map_or(ran, |(_, observed)| ran + observed.ran);
+            }
+        }
+        self.ranked[queue.index()] = ranked;
+    }
+
+    fn observe_unit(&mut self, number: usize, elapsed: Duration, with_work: bool) {
+        let Some(unit) = self.units[number].as_mut() else { return };
+        match unit.observe(elapsed, with_work) {
+            // No other unit wanted that time, and it was of no budget.
+            Ok(observed) if unit.is_idle() => {
+                self.observed.push((number, Observation { ran: Duration::ZERO, ..observed }));
+            }
+            Ok(observed) => self.observed.push((number, observed)),
+            Err(error) => {
+                let name = unit.name.clone();
+                self.lose(number, name, error);
+            }
+        }
+    }
+
+    /// Publishes the orders of the queue's units, parks those that are to park, and collects the others in
+    /// `ranked`. False when a unit was lost.
+    fn park_units(&mut self, queue: CpuId) -> bool {
+        let mut all_there = true;
+        let mut ranked = std::mem::take(&mut self.ranked[queue.index()]);
+        ranked.clear();
+        for number in 0..self.units.len() {
+            if !self.is_in(queue, number) {
+                continue;
+            }
+            let order = self.driver.order(number);
+            self.publish(number, order);
+            match order {
+                Order::Ranked(rank) => ranked.push((rank, number)),
+                Order::Parked => all_there &= self.park(number),
+            }
+        }
+        ranked.sort_unstable();
+        self.ranked[queue.index()] = ranked;
+        all_there
+    }
+
+    /// Gives the units in `ranked` real-time priorities in their order. False when a unit was lost.
+    fn admit_units(&mut self, queue: CpuId) -> bool {
+        let mut all_there = true;
+        let ranked = std::mem::take(&mut self.ranked[queue.index()]);
+        let keep = self.priorities_are_in_order(&ranked);
+        for (position, &(_, number)) in ranked.iter().enumerate() {
+            let Some(unit) = self.units[number].as_mut() else { continue };
+            let priority = match unit.priority() {
+                Some(priority) if keep => priority,
+                _ => priority_of(position as u16),
+            };
+            if let Err(error) = unit.admit(priority) {
+                let name = unit.name.clone();
+                self.lose(number, name, error);
+                all_there = false;
+            }
+        }
+        self.ranked[queue.index()] = ranked;
+        all_there
+    }
+
+    /// Parks a unit whose order is to park; it may still run where no other thread wants to, while the
+    /// freezer may not be used. False when the unit was lost.
+    fn park(&mut self, number: usize) -> bool {
+        let Some(unit) = self.units[number].as_mut() else { return true };
+        if self.driver.order(number) != Order::Parked {
+            return true;
+        }
+        let parked = if self.may_freeze { unit.park() } else { unit.park_by_priority() };
+        // What it runs all the same is read at each look, so that it is not taken for what it does with a
+        // budget.
+        self.must_read[number] |= unit.is_idle();
+        let Err(error) = parked else { return true };
+        let name = unit.name.clone();
+        self.lose(number, name, error);
+        false
+    }
+
+    /// Do the priorities that units have already order them as they are ranked? With fixed priorities they
+    /// do, whichever units are parked meanwhile, which saves most of the system calls.
+    fn priorities_are_in_order(&self, ranked: &[(u16, usize)]) -> bool {
+        let mut above = u32::MAX;
+        ranked.iter().all(|&(_, number)| {
+            let priority = self.units[number].as_ref().and_then(LiveUnit::priority);
+            priority.is_some_and(|priority| std::mem::replace(&mut above, priority) > priority)
+        })
+    }
+
+    fn publish(&mut self, number: usize, order: Order) {
+        let Some(unit) = self.units[number].as_ref() else { return };
+        let counters = &unit.counters;
+        if order == Order::Parked && counters.order.load(Ordering::Relaxed) != UnitCounters::PARKED {
+            // It may run a little until the freezer has it.
+            self.must_read[number] = true;
+        }
+        counters.set_order(Some(order));
+        if let Some(account) = self.driver.account(number) {
+            let left_ns = account.left.map_or(u64::MAX, Duration::as_ns);
+            counters.left_ns.store(left_ns, Ordering::Relaxed);
+            counters.exhaustions.store(account.exhaustions, Ordering::Relaxed);
+            counters.replenishments.store(account.replenishments, Ordering::Relaxed);
+        }
+    }
+}

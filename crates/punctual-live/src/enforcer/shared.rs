@@ -1,0 +1,90 @@
+//! What enforcers, the watchdog and the owner of a pool share without the pool's lock.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::os::cgroup;
+use crate::unit::{LiveUnit, UnitThreads};
+
+/// Shared by the threads of one pool.
+pub(super) struct Shared {
+    pub stop: AtomicBool,
+    /// By enforcer: an event that ends its sleep.
+    pub wake: Vec<OwnedFd>,
+    /// By enforcer: looks so far.
+    pub looks: Vec<AtomicU64>,
+    /// By enforcer: its processor time, in ns.
+    pub cost_ns: Vec<AtomicU64>,
+    /// By enforcer: when the look began that it is in, in ns; 0 between looks.
+    pub look_began_ns: Vec<AtomicU64>,
+    /// Has the watchdog taken the units' priorities away since the last look?
+    pub demoted: AtomicBool,
+    /// How often it did.
+    pub demotions: AtomicU64,
+    units: Mutex<Vec<UnitMembers>>,
+}
+
+/// A unit as far as the watchdog needs it.
+pub(super) struct UnitMembers {
+    name: String,
+    threads: UnitThreads,
+    group: PathBuf,
+}
+
+impl Shared {
+    pub fn new(enforcers: usize) -> io::Result<Shared> {
+        let wake = (0..enforcers)
+            .map(|_| rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK))
+            .collect::<Result<Vec<OwnedFd>, _>>()?;
+        let counters = || (0..enforcers).map(|_| AtomicU64::new(0)).collect();
+        Ok(Shared {
+            stop: AtomicBool::new(false),
+            wake,
+            looks: counters(),
+            cost_ns: counters(),
+            look_began_ns: counters(),
+            demoted: AtomicBool::new(false),
+            demotions: AtomicU64::new(0),
+            units: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// Wakes every enforcer.
+    pub fn wake_enforcers(&self) {
+        for fd in &self.wake {
+            // Fails only when so many wake-ups are pending that one more makes no difference.
+            let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
+        }
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// The units whose priorities the watchdog takes away if it has to.
+    pub fn units(&self) -> MutexGuard<'_, Vec<UnitMembers>> {
+        self.units.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn add_unit(&self, unit: &LiveUnit) {
+        let group = unit.group().directory().to_owned();
+        self.units().push(UnitMembers { name: unit.name.clone(), threads: unit.threads(), group });
+    }
+
+    pub fn remove_unit(&self, name: &str) {
+        self.units().retain(|unit| unit.name != name);
+    }
+}
+
+impl UnitMembers {
+    /// The ids of its threads now.
+    pub fn threads(&self) -> Vec<i32> {
+        match self.threads {
+            UnitThreads::Thread(thread) => vec![thread.id],
+            UnitThreads::ProcessTree(_) => cgroup::threads_in(&self.group).unwrap_or_default(),
+        }
+    }
+}

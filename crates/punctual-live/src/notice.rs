@@ -1,0 +1,71 @@
+//! What happens to units and domains while a run goes on.
+
+use std::fmt;
+
+use punctual_sched::ParamError;
+
+use crate::{session, unit};
+
+/// What happened, for the person who started the run.
+#[derive(Debug)]
+pub enum Notice {
+    /// A unit's threads ended.
+    Gone {
+        /// The unit.
+        unit: String,
+    },
+    /// A vCPU was plugged in, or has a thread again.
+    Came {
+        /// The unit.
+        unit: String,
+    },
+    /// A vCPU came, but could not be put under enforcement: it may have gone again already.
+    NotAdded {
+        /// The unit.
+        unit: String,
+        /// Why.
+        error: session::Error,
+    },
+    /// A unit cannot be enforced any more. It is in the fair class as far as possible.
+    Failed {
+        /// The unit.
+        unit: String,
+        /// Why.
+        error: unit::Error,
+    },
+    /// The policy refused a unit or its new parameters.
+    Refused {
+        /// The unit.
+        unit: String,
+        /// Why.
+        error: ParamError,
+    },
+    /// The clock of a domain ran wrong during the run. The times that the domain reports, and the periods of
+    /// its tasks, are wrong by as much.
+    WrongClock {
+        /// The domain.
+        domain: String,
+        /// By how many millionths; too fast if positive.
+        ppm: i64,
+    },
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Notice::Gone { unit } => write!(f, "`{unit}` ended during the run"),
+            Notice::Came { unit } => write!(f, "`{unit}` came during the run"),
+            Notice::NotAdded { unit, error } => {
+                write!(f, "`{unit}` could not be enforced any more: {error}")
+            }
+            Notice::Failed { unit, error } => write!(f, "`{unit}` could not be enforced any more: {error}"),
+            Notice::Refused { unit, error } => write!(f, "`{unit}` was refused: {error}"),
+            Notice::WrongClock { domain, ppm } => write!(
+                f,
+                "the clock of domain `{domain}` ran {:.1} % too {}: what it tells of its tasks is wrong by as much",
+                ppm.unsigned_abs() as f64 / 1e4,
+                if *ppm > 0 { "fast" } else { "slow" }
+            ),
+        }
+    }
+}

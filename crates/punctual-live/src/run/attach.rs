@@ -1,0 +1,101 @@
+//! Finding the vCPU threads of something that runs already.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use punctual_model::live::Attach;
+
+use super::error::Error;
+use crate::journal::Identity;
+use crate::qemu::{Qmp, QmpError};
+use crate::unit::UnitThreads;
+use crate::vmm::{self, FindError};
+
+/// How long QEMU's monitor may take before a run begins.
+const MONITOR_LIMIT: Duration = Duration::from_secs(5);
+
+/// Why the vCPUs of something that runs already are not found.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// QEMU's monitor does not say which threads they are.
+    #[error(transparent)]
+    Monitor(#[from] QmpError),
+    /// No process runs the VM.
+    #[error(transparent)]
+    Find(#[from] FindError),
+    /// The threads of a process cannot be listed.
+    #[error("process {process}: {source}")]
+    Process {
+        /// The process.
+        process: u32,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The threads of a process are called otherwise than vCPUs.
+    #[error(
+        "process {process} has no thread whose name is a vCPU's; QEMU names them with \
+         -name NAME,debug-threads=on; otherwise give their ids as `threads = [...]`"
+    )]
+    NoNames {
+        /// The process.
+        process: u32,
+    },
+    /// A thread ended meanwhile.
+    #[error("thread {0} is gone")]
+    ThreadGone(u32),
+}
+
+/// By vCPU of the domain, its thread. Of several vCPUs some may be plugged in later.
+///
+/// # Errors
+/// None is there, or others than the host file has.
+pub(super) fn vcpus(
+    domain: &str,
+    attach: &Attach,
+    expected: usize,
+) -> Result<Vec<Option<UnitThreads>>, Error> {
+    let threads = vcpu_threads(attach, MONITOR_LIMIT)
+        .map_err(|source| Error::Attach { domain: domain.to_owned(), source })?;
+    let mut vcpus = vec![None; expected];
+    for &(number, identity) in &threads {
+        let Some(vcpu) = vcpus.get_mut(number as usize) else {
+            return Err(Error::VcpuNumber { domain: domain.to_owned(), expected, number });
+        };
+        *vcpu = Some(UnitThreads::Thread(identity));
+    }
+    let found = threads.len();
+    if found == 0 || matches!(attach, Attach::Threads(_)) && found < expected {
+        return Err(Error::VcpuCount { domain: domain.to_owned(), expected, found });
+    }
+    Ok(vcpus)
+}
+
+/// The vCPU threads, with the vCPUs' numbers, in their order; QEMU's monitor may take `limit`.
+pub(super) fn vcpu_threads(attach: &Attach, limit: Duration) -> Result<Vec<(u32, Identity)>, AttachError> {
+    let numbered = match attach {
+        Attach::Qmp(path) => Qmp::connect(path, limit)?.vcpu_threads()?,
+        Attach::Libvirt(name) => {
+            threads_by_name(vmm::find_by_name(Path::new("/proc"), Path::new("/run"), name)?)?
+        }
+        Attach::Process(pid) | Attach::Firecracker(pid) | Attach::CloudHypervisor(pid) => {
+            threads_by_name(*pid)?
+        }
+        Attach::Threads(tids) => (0..).zip(tids.iter().copied()).collect(),
+    };
+    numbered
+        .into_iter()
+        .map(|(number, tid)| {
+            let identity = Identity::of(tid as i32).map_err(|_| AttachError::ThreadGone(tid))?;
+            Ok((number, identity))
+        })
+        .collect()
+}
+
+/// The threads of a process whose names are those of vCPUs, with the vCPUs' numbers.
+fn threads_by_name(process: u32) -> Result<Vec<(u32, u32)>, AttachError> {
+    let threads = vmm::threads_of(Path::new("/proc"), process)
+        .map_err(|source| AttachError::Process { process, source })?;
+    let vcpus = vmm::vcpus(&threads);
+    if vcpus.is_empty() { Err(AttachError::NoNames { process }) } else { Ok(vcpus) }
+}

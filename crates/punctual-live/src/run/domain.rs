@@ -1,0 +1,54 @@
+//! A domain that runs, and the process behind it.
+
+use std::time::Duration;
+
+use punctual_guest::protocol;
+use punctual_model::index::{DomainIx, TaskIx};
+
+use super::error::Error;
+use crate::qemu::Vm;
+use crate::unit::UnitThreads;
+use crate::workload::{self, Client};
+
+/// A domain that was started or found.
+pub(super) struct RunningDomain {
+    pub ix: DomainIx,
+    pub process: DomainProcess,
+    /// By vCPU, its threads; one that is plugged in later has none yet.
+    pub vcpus: Vec<Option<UnitThreads>>,
+    /// What its guest program is to run; nothing where there is none.
+    pub tasks: Vec<(TaskIx, protocol::Task)>,
+}
+
+/// What runs for a domain. Dropping it ends it and waits for that.
+pub(super) enum DomainProcess {
+    Vm(Box<Vm>),
+    Guest(workload::Process),
+    /// A program of the user's, which the session ends, or something attached to, which nobody ends. It runs
+    /// what it runs.
+    External,
+}
+
+impl DomainProcess {
+    pub fn is_vm(&self) -> bool {
+        matches!(self, DomainProcess::Vm(_))
+    }
+
+    /// The conversation with its guest program, if it has one. A VM must have booted.
+    pub fn client(&mut self) -> Result<Option<&mut Client>, Error> {
+        match self {
+            DomainProcess::Vm(vm) => Ok(vm.connect(Duration::ZERO).map(Some)?),
+            DomainProcess::Guest(process) => Ok(Some(&mut process.client)),
+            DomainProcess::External => Ok(None),
+        }
+    }
+
+    /// How it ended and what it said last, for the end of a message.
+    pub fn last_words(&mut self) -> String {
+        match self {
+            DomainProcess::Vm(vm) => vm.last_words().to_string(),
+            DomainProcess::Guest(process) => process.last_words(),
+            DomainProcess::External => String::new(),
+        }
+    }
+}

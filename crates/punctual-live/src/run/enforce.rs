@@ -1,0 +1,65 @@
+//! The fourth stage: pools are under their schedulers, and the vCPUs are their units.
+
+use super::calibrate::{Calibrated, Guest};
+use super::error::Error;
+use super::follow::FollowedDomain;
+use super::{LiveRun, helpers};
+use crate::session::{PoolScheduler, UnitHandle};
+use crate::unit::UnitThreads;
+
+/// A host whose vCPUs are scheduled as the host file says.
+pub(super) struct Enforced<'a> {
+    pub run: LiveRun<'a>,
+    /// By domain; `None` where no guest program runs.
+    pub guests: Vec<Option<Guest>>,
+    pub units: Vec<UnitHandle>,
+    pub followed: Vec<FollowedDomain<'a>>,
+}
+
+impl<'a> Calibrated<'a> {
+    /// Puts pools under their schedulers and vCPUs into them.
+    pub fn enforce(self) -> Result<Enforced<'a>, Error> {
+        let Calibrated { mut run, guests } = self;
+        run.add_pools()?;
+        let mut units = Vec::new();
+        let left = run.processors_left();
+        for index in 0..run.domains.len() {
+            units.extend(run.add_domain(index, &left)?);
+        }
+        let host = run.host;
+        let follow =
+            |domain| FollowedDomain::new(host, domain, run.session_pool(host.domains[domain.ix.0].parent));
+        let followed = run.domains.iter().filter_map(follow).collect();
+        Ok(Enforced { run, guests, units, followed })
+    }
+}
+
+impl LiveRun<'_> {
+    fn add_pools(&mut self) -> Result<(), Error> {
+        for pool in &self.pools {
+            let pool = &self.host.pools[pool.0];
+            let scheduler = match self.options.linux {
+                Some(linux) => PoolScheduler::Linux(linux),
+                None => PoolScheduler::Policy(pool.policy.clone()),
+            };
+            self.session.add_pool(&pool.processors, &scheduler)?;
+        }
+        Ok(())
+    }
+
+    /// Adds the vCPUs of a domain to its pool and gives its helper threads their place.
+    fn add_domain(&mut self, index: usize, left: &[usize]) -> Result<Vec<UnitHandle>, Error> {
+        let described = &self.host.domains[self.domains[index].ix.0];
+        let pool = self.session_pool(described.parent);
+        let mut units = Vec::new();
+        let mut adopted: Vec<UnitThreads> = Vec::new();
+        for (vcpu, threads) in self.host.vcpus[described.vcpus.clone()].iter().zip(&self.domains[index].vcpus)
+        {
+            let Some(threads) = *threads else { continue };
+            units.push(self.session.add_unit(pool, &described.name, &vcpu.name, threads, &vcpu.params)?);
+            adopted.push(threads);
+        }
+        helpers::place(&mut self.session, &adopted, &described.live.helpers, left)?;
+        Ok(units)
+    }
+}

@@ -1,0 +1,185 @@
+//! A host file carried out: domains started or found, their vCPUs put under the pools' policies, their task
+//! sets run, everything put back, and what was measured as [`Results`].
+//!
+//! A run goes through stages. Each is a type in a file of its own and consumes the stage before:
+//!
+//! ```text
+//! Prepared    prepare.rs    the host can be run here, and the image of its VMs is there
+//! Started     start.rs      a session; domains that were started, or found by attach.rs
+//! Calibrated  calibrate.rs  the speed of each guest's processor, and its clock (clock.rs)
+//! Enforced    enforce.rs    pools under their schedulers, with the vCPUs in them; helpers.rs
+//! Measured    measure.rs    the tasks have run; reports.rs of guests, follow.rs for new threads
+//! Outcome     results.rs    everything is put back
+//! ```
+//!
+//! A stage that fails drops what it has, the session among it, which puts everything back.
+
+mod attach;
+mod calibrate;
+mod clock;
+mod domain;
+mod enforce;
+mod error;
+mod follow;
+mod helpers;
+mod measure;
+mod prepare;
+mod reports;
+mod results;
+mod start;
+
+use std::io;
+use std::path::PathBuf;
+use std::thread::ScopedJoinHandle;
+use std::time::Duration as StdDuration;
+
+use punctual_model::host::Parent;
+use punctual_model::index::PoolIx;
+use punctual_model::{Host, Results};
+use punctual_sched::Duration;
+
+use crate::notice::Notice;
+use crate::session::{LinuxScheduler, Report, Session, UnitHandle};
+use crate::{doctor, driver, preflight, workload};
+use domain::RunningDomain;
+use prepare::Prepared;
+
+pub use attach::AttachError;
+pub use error::Error;
+
+/// What stands for a domain whose file does not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DefaultBackend {
+    /// A VM under QEMU with the project's image.
+    Vm,
+    /// The guest program as a process of the host.
+    Process,
+}
+
+/// How to carry a host out.
+pub struct RunOptions<'a> {
+    /// This program, for the guardian.
+    pub program: PathBuf,
+    /// What stands for domains that do not say.
+    pub default_backend: DefaultBackend,
+    /// A scheduler of plain Linux for every pool instead of its policy.
+    pub linux: Option<LinuxScheduler>,
+    /// Start even if no processor is left for the host.
+    pub starve: bool,
+    /// How long enforcers may be silent.
+    pub silence: StdDuration,
+    /// How long a VM may take to boot beside its neighbours.
+    pub boot: StdDuration,
+    /// How often and how exactly enforcers look.
+    pub driver: driver::Settings,
+    /// What to change on this machine for the time of the run.
+    pub changes: Vec<doctor::Change>,
+    /// Called with what is going on, one line each.
+    pub progress: &'a dyn Fn(&str),
+    /// Asked often: should the run end early?
+    pub stop: &'a dyn Fn() -> bool,
+    /// Called about twenty times a second while tasks run.
+    pub watch: &'a mut dyn FnMut(&RunView<'_>),
+}
+
+/// A run at one instant.
+pub struct RunView<'a> {
+    /// The session.
+    pub session: &'a Session,
+    /// The host's pool of each pool of the session.
+    pub pools: &'a [PoolIx],
+    /// The vCPUs; one whose thread was replaced comes again.
+    pub units: &'a [UnitHandle],
+    /// By domain that has tasks with deadlines: its name and jobs.
+    pub jobs: &'a [(String, workload::JobCounts)],
+    /// Since the start of the tasks.
+    pub elapsed: Duration,
+}
+
+/// What a run measured and what it left.
+#[derive(Debug)]
+pub struct Outcome {
+    /// As of a simulation; evidence of enforcement is in `report`.
+    pub results: Results,
+    /// Enforcement and restoration.
+    pub report: Report,
+    /// What happened on the way: units that ended, for example.
+    pub notices: Vec<Notice>,
+    /// The changes of [`RunOptions::changes`] that could not be made.
+    pub unchanged: Vec<ChangeError>,
+    /// Was it ended early?
+    pub stopped: bool,
+}
+
+/// Why a change of the machine could not be made.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {source}", change.target())]
+pub struct ChangeError {
+    /// The change.
+    pub change: doctor::Change,
+    /// What the system says.
+    pub source: io::Error,
+}
+
+/// Carries the host out.
+///
+/// # Errors
+/// [`Error`]; everything has been put back.
+pub fn run<'a>(host: &'a Host, options: RunOptions<'a>) -> Result<Outcome, Error> {
+    Prepared::new(host, options)?.start()?.calibrate()?.enforce()?.measure()?.finish()
+}
+
+/// What the stages from [`start::Started`] on hand to each other.
+struct LiveRun<'a> {
+    host: &'a Host,
+    options: RunOptions<'a>,
+    /// The pools that have domains; the session's pools have the same order.
+    pools: Vec<PoolIx>,
+    /// Dropped before `domains`: it ends every process, then each domain waits for its own.
+    session: Session,
+    /// As many as the host has, in the host's order.
+    domains: Vec<RunningDomain>,
+    unchanged: Vec<ChangeError>,
+}
+
+impl LiveRun<'_> {
+    /// The session's number of the pool in which `parent`'s units are.
+    fn session_pool(&self, parent: Parent) -> usize {
+        let pool = self.host.pool_of(parent);
+        let known = self.pools.iter().position(|known| *known == pool);
+        known.expect("pools that have domains are in use")
+    }
+
+    /// The processors that no pool has.
+    fn processors_left(&self) -> Vec<usize> {
+        let taken = processors(self.host, &self.pools);
+        preflight::online().into_iter().filter(|cpu| !taken.contains(cpu)).collect()
+    }
+}
+
+/// The processors of these pools.
+fn processors(host: &Host, pools: &[PoolIx]) -> Vec<usize> {
+    pools.iter().flat_map(|pool| host.pools[pool.0].processors.iter().copied()).collect()
+}
+
+/// How long to wait until a thread is asked again whether it has finished.
+const JOIN_INTERVAL: StdDuration = StdDuration::from_millis(10);
+
+/// Waits for a thread that waits for a guest of `domain`, and keeps the session alive meanwhile. Where that
+/// fails, all guests are killed, so that the thread ends too.
+fn join<T>(
+    thread: ScopedJoinHandle<'_, Result<T, Error>>,
+    domain: &str,
+    session: &mut Session,
+    stop: &dyn Fn() -> bool,
+) -> Result<T, Error> {
+    while !thread.is_finished() {
+        let polled = if stop() { Err(Error::Stopped) } else { session.poll().map_err(Error::Session) };
+        if let Err(error) = polled {
+            session.kill_children();
+            return Err(error);
+        }
+        std::thread::sleep(JOIN_INTERVAL);
+    }
+    thread.join().unwrap_or_else(|_| Err(Error::Panicked { domain: domain.to_owned() }))
+}

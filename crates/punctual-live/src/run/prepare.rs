@@ -1,0 +1,177 @@
+//! The first stage: can this host be run on this machine? Nothing is started or changed.
+
+use std::path::Path;
+
+use punctual_guest::protocol;
+use punctual_model::Host;
+use punctual_model::host::{Domain, Parent};
+use punctual_model::index::{DomainIx, PoolIx, TaskIx};
+use punctual_model::live::{Accel, Attach, Backend, Process, Program, Vm, VmNetwork};
+
+use super::error::Error;
+use super::{DefaultBackend, RunOptions, processors};
+use crate::cache::Cache;
+use crate::image::{self, Image};
+use crate::qemu::{self, Accelerator, Network, VmSpec};
+use crate::{preflight, workload};
+
+/// A host that can be run here.
+pub(super) struct Prepared<'a> {
+    pub host: &'a Host,
+    pub options: RunOptions<'a>,
+    /// The pools that have domains.
+    pub pools: Vec<PoolIx>,
+    /// In the host's order.
+    pub domains: Vec<PreparedDomain<'a>>,
+}
+
+/// How a domain is to be started.
+pub(super) struct PreparedDomain<'a> {
+    pub start: Start<'a>,
+    /// What its guest program is to run; nothing where there is none.
+    pub tasks: Vec<(TaskIx, protocol::Task)>,
+}
+
+/// What is started for a domain.
+pub(super) enum Start<'a> {
+    Vm(Box<VmSpec>),
+    /// The guest program as a process.
+    Guest,
+    /// A program of the user's.
+    Command {
+        command: Vec<String>,
+        environment: &'a [(String, String)],
+        directory: Option<&'a Path>,
+    },
+    /// Nothing: it runs already.
+    Attach(&'a Attach),
+}
+
+impl<'a> Prepared<'a> {
+    /// # Errors
+    /// What the host asks for cannot be done, or not here; or the image of its VMs cannot be made.
+    pub fn new(host: &'a Host, options: RunOptions<'a>) -> Result<Prepared<'a>, Error> {
+        let pools = pools_in_use(host)?;
+        preflight::processors(&processors(host, &pools), options.starve)?;
+        preflight::real_time()?;
+        preflight::parking()?;
+        let domains = prepare_domains(host, &options)?;
+        Ok(Prepared { host, options, pools, domains })
+    }
+}
+
+/// The pools that have units. Tasks of a pool itself have no threads on a real host.
+fn pools_in_use(host: &Host) -> Result<Vec<PoolIx>, Error> {
+    let nested = host.domains.iter().find(|domain| matches!(domain.parent, Parent::Domain(_)));
+    if let Some(domain) = nested {
+        return Err(Error::Nested { domain: domain.name.clone() });
+    }
+    let of_pool = host.tasks.iter().find(|task| matches!(task.parent, Parent::Pool(_)));
+    if let Some(task) = of_pool {
+        return Err(Error::PoolTask { task: task.name.clone() });
+    }
+    let is_used = |pool: &PoolIx| host.domains.iter().any(|domain| host.pool_of(domain.parent) == *pool);
+    let pools: Vec<PoolIx> = (0..host.pools.len()).map(PoolIx).filter(is_used).collect();
+    if pools.is_empty() { Err(Error::NoDomain) } else { Ok(pools) }
+}
+
+fn prepare_domains<'a>(host: &'a Host, options: &RunOptions<'_>) -> Result<Vec<PreparedDomain<'a>>, Error> {
+    let mut boot: Option<Boot> = None;
+    let mut domains = Vec::new();
+    for (index, domain) in host.domains.iter().enumerate() {
+        let start = match (&domain.live.backend, options.default_backend) {
+            (Backend::Vm(_), _) | (Backend::Default, DefaultBackend::Vm) => {
+                let boot = match &boot {
+                    Some(boot) => boot,
+                    None => boot.insert(Boot::prepare(host, options)?),
+                };
+                Start::Vm(Box::new(boot.spec(domain)))
+            }
+            (Backend::Default, DefaultBackend::Process) => Start::Guest,
+            (Backend::Process(process), _) => start_process(process),
+            (Backend::Attach(attach), _) => Start::Attach(attach),
+        };
+        let tasks = match start {
+            Start::Vm(_) | Start::Guest => workload::tasks::of_domain(host, DomainIx(index))?,
+            Start::Command { .. } | Start::Attach(_) => Vec::new(),
+        };
+        domains.push(PreparedDomain { start, tasks });
+    }
+    Ok(domains)
+}
+
+fn start_process(process: &Process) -> Start<'_> {
+    match &process.program {
+        Program::Guest => Start::Guest,
+        Program::Command { program, arguments } => Start::Command {
+            command: [program].into_iter().chain(arguments).cloned().collect(),
+            environment: &process.environment,
+            directory: process.directory.as_deref(),
+        },
+    }
+}
+
+/// What VMs boot from and how they are executed, where their domains do not say.
+struct Boot {
+    image: Image,
+    accelerator: Accelerator,
+}
+
+impl Boot {
+    fn prepare(host: &Host, options: &RunOptions<'_>) -> Result<Boot, Error> {
+        let image = image::prepare(options.progress)?;
+        let chooses = |domain: &Domain| match &domain.live.backend {
+            Backend::Default => options.default_backend == DefaultBackend::Vm,
+            Backend::Vm(vm) => vm.accel == Accel::Auto,
+            Backend::Process(_) | Backend::Attach(_) => false,
+        };
+        if !host.domains.iter().any(chooses) {
+            return Ok(Boot { image, accelerator: Accelerator::Tcg });
+        }
+        let (accelerator, why) = qemu::accel::choose(&Cache::of_user()?, &image, options.progress)?;
+        if let Some(why) = why {
+            (options.progress)(&why);
+        }
+        Ok(Boot { image, accelerator })
+    }
+
+    /// The VM of a domain.
+    fn spec(&self, domain: &Domain) -> VmSpec {
+        let mut spec = VmSpec::new(&domain.name, &self.image, self.accelerator);
+        spec.vcpus = domain.vcpus.len() as u32;
+        if let Backend::Vm(vm) = &domain.live.backend {
+            apply_keys(&mut spec, vm);
+        }
+        spec
+    }
+}
+
+/// Sets what the host file says of a VM.
+fn apply_keys(spec: &mut VmSpec, vm: &Vm) {
+    if let Some(kernel) = &vm.kernel {
+        spec.kernel = Some(kernel.clone());
+    }
+    if let Some(initrd) = &vm.initrd {
+        spec.initrd = Some(initrd.clone());
+    }
+    if let Some(append) = &vm.append {
+        spec.append = format!("{} {append}", spec.append);
+    }
+    spec.memory_mib = vm.memory_mib;
+    spec.accelerator = match vm.accel {
+        Accel::Auto => spec.accelerator,
+        Accel::Kvm => Accelerator::Kvm,
+        Accel::Tcg => Accelerator::Tcg,
+    };
+    spec.network = match &vm.network {
+        VmNetwork::None => Network::None,
+        VmNetwork::User => Network::User,
+        VmNetwork::Tap(interface) => Network::Tap { interface: interface.clone(), vhost: false },
+    };
+    for disk in &vm.disks {
+        // One disk has a field of its own; further ones are drives like it.
+        let drive = format!("file={},if=virtio,format=raw", disk.display().to_string().replace(',', ",,"));
+        spec.extra.extend(["-drive".into(), drive]);
+    }
+    spec.extra.extend(vm.arguments.iter().cloned());
+}

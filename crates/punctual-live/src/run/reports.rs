@@ -1,0 +1,137 @@
+//! What guests report of their tasks. A thread for each guest waits for its report.
+
+use std::thread::{Scope, ScopedJoinHandle};
+use std::time::Duration as StdDuration;
+
+use punctual_guest::protocol;
+use punctual_model::Host;
+use punctual_model::index::TaskIx;
+use punctual_sched::{Duration, Instant};
+
+use super::calibrate::Guest;
+use super::clock::GuestClock;
+use super::domain::RunningDomain;
+use super::error::Error;
+use crate::workload::{Client, ClientError, GuestMeasurement, JobCounter};
+
+/// A guest that was told to run its tasks.
+pub(super) struct BegunGuest<'d> {
+    domain: &'d str,
+    tasks: &'d [(TaskIx, protocol::Task)],
+    clock: GuestClock,
+    client: &'d mut Client,
+}
+
+impl<'d> BegunGuest<'d> {
+    /// Tells a domain's guest to run its tasks from `start` on. `None` where there is none, or no task.
+    pub fn begin(
+        host: &'d Host,
+        running: &'d mut RunningDomain,
+        guest: Option<Guest>,
+        start: Instant,
+        length: Duration,
+    ) -> Result<Option<BegunGuest<'d>>, Error> {
+        let RunningDomain { ix, process, tasks, .. } = running;
+        let domain = host.domains[ix.0].name.as_str();
+        let Some(Guest { iterations_per_ms, clock }) = guest.filter(|_| !tasks.is_empty()) else {
+            return Ok(None);
+        };
+        let Some(client) = process.client()? else { return Ok(None) };
+        let requests: Vec<protocol::Task> = tasks.iter().map(|(_, task)| task.clone()).collect();
+        let start = (start.as_ns(), clock.ahead_ns);
+        client.begin(&requests, iterations_per_ms, start, length.as_ns()).map_err(Error::guest(domain))?;
+        Ok(Some(BegunGuest { domain, tasks, clock, client }))
+    }
+
+    /// Counts the guest's jobs while it runs: the domain's name and the counter.
+    pub fn counter(&self) -> (String, JobCounter) {
+        let tasks = self.tasks.iter().map(|(_, task)| task);
+        (self.domain.to_owned(), JobCounter::new(tasks, self.client.progress()))
+    }
+
+    /// Waits for the end of the run, for `limit` and the guest's grace at most.
+    fn finish(self, limit: StdDuration) -> Result<GuestReport, ClientError> {
+        let measurement = self.client.finish(limit)?;
+        // A guest that is gone now has reported what it measured all the same.
+        let later = GuestClock::read(self.client);
+        Ok(GuestReport { measurement, clock_ppm: later.map_or(0, |later| self.clock.wrong_ppm(&later)) })
+    }
+}
+
+/// What a guest reported.
+pub(super) struct GuestReport {
+    pub measurement: GuestMeasurement,
+    /// By how many millionths its clock ran wrong.
+    pub clock_ppm: i64,
+}
+
+/// A guest whose report is awaited.
+struct Awaited<'scope, 'd> {
+    domain: &'d str,
+    tasks: &'d [(TaskIx, protocol::Task)],
+    thread: ScopedJoinHandle<'scope, Result<GuestReport, ClientError>>,
+}
+
+/// A report that came, or why none will.
+pub(super) struct Arrived<'d> {
+    pub domain: &'d str,
+    pub tasks: &'d [(TaskIx, protocol::Task)],
+    pub report: Result<GuestReport, Error>,
+}
+
+/// The reports of all guests.
+pub(super) struct Reports<'scope, 'd> {
+    awaited: Vec<Awaited<'scope, 'd>>,
+    /// In the order in which they came.
+    arrived: Vec<Arrived<'d>>,
+}
+
+impl<'scope, 'd: 'scope> Reports<'scope, 'd> {
+    /// Starts to wait for the guests, each for `limit` and its grace at most.
+    pub fn of(guests: Vec<BegunGuest<'d>>, limit: StdDuration, scope: &'scope Scope<'scope, '_>) -> Self {
+        let wait = |guest: BegunGuest<'d>| Awaited {
+            domain: guest.domain,
+            tasks: guest.tasks,
+            thread: scope.spawn(move || guest.finish(limit)),
+        };
+        Reports { awaited: guests.into_iter().map(wait).collect(), arrived: Vec::new() }
+    }
+
+    /// Takes the reports that have come.
+    pub fn collect(&mut self) {
+        let finished = self.awaited.extract_if(.., |awaited| awaited.thread.is_finished());
+        self.arrived.extend(finished.map(Awaited::join));
+    }
+
+    /// Were there any to wait for?
+    pub fn is_empty(&self) -> bool {
+        self.awaited.is_empty() && self.arrived.is_empty()
+    }
+
+    /// Have all come?
+    pub fn are_complete(&self) -> bool {
+        self.awaited.is_empty()
+    }
+
+    /// Did a guest fail?
+    pub fn have_failed(&self) -> bool {
+        self.arrived.iter().any(|arrived| arrived.report.is_err())
+    }
+
+    /// Waits for the rest; all of them in the order in which they came.
+    pub fn join(mut self) -> Vec<Arrived<'d>> {
+        self.arrived.extend(self.awaited.into_iter().map(Awaited::join));
+        self.arrived
+    }
+}
+
+impl<'d> Awaited<'_, 'd> {
+    fn join(self) -> Arrived<'d> {
+        let Awaited { domain, tasks, thread } = self;
+        let report = match thread.join() {
+            Ok(report) => report.map_err(Error::guest(domain)),
+            Err(_) => Err(Error::Panicked { domain: domain.to_owned() }),
+        };
+        Arrived { domain, tasks, report }
+    }
+}

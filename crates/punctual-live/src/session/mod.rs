@@ -1,0 +1,306 @@
+//! A session: pools under enforcement, the guardian beside them, and the way back.
+//!
+//! Every change of the machine goes through a session, which writes it down before it makes it. However the
+//! session ends, everything is put back.
+
+mod error;
+mod groups;
+mod heartbeat;
+mod linux;
+mod machine;
+mod pool;
+mod processes;
+mod report;
+mod restoration;
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration as StdDuration;
+
+use punctual_sched::{Instant, UnitParams};
+
+use crate::doctor;
+use crate::driver::Settings;
+use crate::enforcer::{Enforcement, now};
+use crate::journal::{Change, Identity};
+use crate::notice::Notice;
+use crate::os::sched::{self, Attributes};
+use crate::preflight;
+use crate::unit::{LiveUnit, UnitCounters, UnitThreads};
+use groups::DomainGroups;
+use heartbeat::Heartbeat;
+use machine::JournaledChanges;
+use pool::Pool;
+use processes::Processes;
+use restoration::Restoration;
+
+pub use error::Error;
+pub use linux::LinuxScheduler;
+pub use pool::PoolScheduler;
+pub use report::{PoolReport, Report, UnitReport};
+
+/// How a session is set up.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// This program, for the guardian.
+    pub program: PathBuf,
+    /// The processors of all pools.
+    pub processors: Vec<usize>,
+    /// Start even if no processor is left for the host.
+    pub starve: bool,
+    /// Lift the kernel's limit for real-time threads while the session lasts.
+    pub lift_rt_limit: bool,
+    /// How long enforcers may be silent before the guardian ends the run.
+    pub silence: StdDuration,
+    /// How often and how exactly enforcers look.
+    pub driver: Settings,
+}
+
+/// A unit that was handed to a session.
+#[derive(Clone, Debug)]
+pub struct UnitHandle {
+    /// Its name.
+    pub name: String,
+    /// Its pool.
+    pub pool: usize,
+    /// What can be read of it while the session runs.
+    pub counters: Arc<UnitCounters>,
+}
+
+/// A session in progress. Dropping it puts everything back.
+pub struct Session {
+    restoration: Restoration,
+    groups: DomainGroups,
+    processes: Processes,
+    pools: Vec<Pool>,
+    /// How many units were added.
+    units: usize,
+    heartbeat: Heartbeat,
+    /// Files that undo something when they are closed.
+    held_open: Vec<File>,
+    setup: Setup,
+    started: Instant,
+}
+
+impl Session {
+    /// Checks what must hold, starts the guardian, and changes nothing but what keeps this process and the
+    /// kernel out of the pools' way.
+    ///
+    /// # Errors
+    /// The machine does not permit it, or the system fails.
+    pub fn start(setup: Setup) -> Result<Session, Error> {
+        let left = preflight::processors(&setup.processors, setup.starve)?;
+        preflight::real_time()?;
+        let mount = preflight::parking()?;
+        let restoration = Restoration::start(&setup, &mount, left)?;
+        // Without the right to lock memory a page may be missing at a look, and no more.
+        let _ = rustix::mm::mlockall(rustix::mm::MlockAllFlags::CURRENT | rustix::mm::MlockAllFlags::FUTURE);
+        let directory = mount.join(format!("punctual-{}", std::process::id()));
+        let mut session = Session {
+            restoration,
+            groups: DomainGroups::below(directory.clone()),
+            processes: Processes::default(),
+            pools: Vec::new(),
+            units: 0,
+            heartbeat: Heartbeat::new(setup.silence),
+            held_open: Vec::new(),
+            setup,
+            started: now(),
+        };
+        let journal = &mut session.restoration.journal;
+        journal.record(&Change::Group { directory: directory.clone() }).map_err(Error::Journal)?;
+        std::fs::create_dir(&directory).map_err(|source| Error::Group { directory, source })?;
+        if session.setup.lift_rt_limit {
+            machine::lift_rt_limit(journal)?;
+        }
+        machine::keep_rcu_away(journal, &session.setup.processors);
+        Ok(session)
+    }
+
+    /// Makes a change of the machine for the time of the session.
+    ///
+    /// # Errors
+    /// As the system says; then nothing was changed, or it will be put back.
+    pub fn apply_change(&mut self, change: &doctor::Change) -> io::Result<()> {
+        let (journal, held_open) = (&mut self.restoration.journal, &mut self.held_open);
+        change.carry_out(&mut JournaledChanges { journal, held_open })
+    }
+
+    /// Puts processors under a scheduler; returns the pool's number.
+    ///
+    /// # Errors
+    /// The policy refuses its options, or enforcers cannot be started.
+    pub fn add_pool(&mut self, processors: &[usize], scheduler: &PoolScheduler) -> Result<usize, Error> {
+        self.pools.push(Pool::start(processors, scheduler, self.setup.driver)?);
+        Ok(self.pools.len() - 1)
+    }
+
+    /// Starts a program that ends with the session, inside the group that will be the domain's unit. It has
+    /// further environment variables and a working directory, if given, and reads and writes nothing; its
+    /// errors go where this program's go.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn launch(
+        &mut self,
+        domain: &str,
+        command: &[String],
+        environment: &[(String, String)],
+        directory: Option<&Path>,
+    ) -> Result<Identity, Error> {
+        let group = self.groups.of(domain)?.directory().join(format!("unit{}", self.units));
+        groups::make(&group)?;
+        let mut program = Command::new(&self.setup.program);
+        program.arg("launch").arg("--group").arg(&group).arg("--").args(command);
+        program.envs(environment.iter().map(|(key, value)| (key, value)));
+        if let Some(directory) = directory {
+            program.current_dir(directory);
+        }
+        let name = command.first().cloned().unwrap_or_default();
+        let (processes, journal) = (&mut self.processes, &mut self.restoration.journal);
+        let launch = || processes.launch(program, name, &group, journal);
+        Enforcement::without_freezer(&enforcements(&self.pools), launch)
+    }
+
+    /// Writes down a process that was started for the session and that must end with it.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn record_child(&mut self, pid: i32, name: &str) -> Result<(), Error> {
+        self.processes.record(pid, name, &mut self.restoration.journal).map(|_| ())
+    }
+
+    /// Collects programs that were launched and have ended, and removes the groups of domains that are gone.
+    pub fn reap(&mut self) {
+        self.processes.reap();
+        self.groups.remove_empty();
+    }
+
+    /// Kills the processes that were started for the session, so that threads which wait for them end.
+    pub fn kill_children(&mut self) {
+        self.processes.kill();
+    }
+
+    /// Gives a thread that is no unit its processors and attributes.
+    ///
+    /// # Errors
+    /// It may not be changed; one that is gone is no error.
+    pub fn place_helper(&mut self, tid: i32, processors: &[usize], to: &Attributes) -> Result<(), Error> {
+        let placed = self
+            .restoration
+            .journal
+            .record_thread(tid)
+            .and_then(|()| sched::set_affinity(tid, processors))
+            .and_then(|()| sched::set_attributes(tid, to));
+        match placed {
+            Err(source) if !matches!(source.raw_os_error(), Some(libc::ESRCH | libc::ENOENT)) => {
+                Err(Error::Helper { thread: tid, source })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes threads as a unit of a pool.
+    ///
+    /// # Errors
+    /// The threads are gone or may not be changed.
+    pub fn add_unit(
+        &mut self,
+        pool: usize,
+        domain: &str,
+        name: &str,
+        threads: UnitThreads,
+        params: &UnitParams,
+    ) -> Result<UnitHandle, Error> {
+        preflight::thread(threads.identity().id)?;
+        let group = self.groups.of(domain)?;
+        let (journal, index) = (&mut self.restoration.journal, self.units);
+        let adopt = || LiveUnit::adopt(name, threads, group, index, journal);
+        let unit = Enforcement::without_freezer(&enforcements(&self.pools), adopt)
+            .map_err(|source| Error::Adopt { unit: name.to_owned(), source })?;
+        self.units += 1;
+        let handle = UnitHandle { name: name.to_owned(), pool, counters: unit.counters.clone() };
+        self.pools[pool].add(unit, params)?;
+        Ok(handle)
+    }
+
+    /// Frees the processor for guests that plain Linux schedules, until the session ends, so that they can
+    /// report what they measured: programs that could starve them are stopped, and vCPUs get the processor in
+    /// turns, as a guest may wait for ever for a vCPU that is ready while another of its own spins.
+    pub fn let_guests_report(&mut self) {
+        self.pools.iter_mut().for_each(Pool::let_guests_report);
+    }
+
+    /// Ends the enforcement of a unit.
+    pub fn remove_unit(&mut self, handle: &UnitHandle) {
+        self.pools[handle.pool].remove(&handle.name);
+    }
+
+    /// Gives a unit other parameters.
+    pub fn adjust_unit(&mut self, handle: &UnitHandle, params: &UnitParams) {
+        self.pools[handle.pool].adjust(&handle.name, params);
+    }
+
+    /// To be called at least every 200 ms: says to the guardian that all is well, if it is, and returns what
+    /// happened.
+    ///
+    /// # Errors
+    /// The guardian is gone, or an enforcer ended: the session must end.
+    pub fn poll(&mut self) -> Result<Vec<Notice>, Error> {
+        let (mut looks, mut notices) = (Vec::new(), Vec::new());
+        for pool in &mut self.pools {
+            pool.poll(&mut looks, &mut notices)?;
+        }
+        if self.heartbeat.is_well(looks) {
+            self.restoration.beat()?;
+        }
+        Ok(notices)
+    }
+
+    /// What each enforcer of a pool did so far: looks and processor time in ns. Empty under plain Linux.
+    pub fn enforcers(&self, pool: usize) -> Vec<(u64, u64)> {
+        self.pools.get(pool).map(Pool::enforcers).unwrap_or_default()
+    }
+
+    /// Ends enforcement, puts everything back and reports what happened.
+    ///
+    /// # Errors
+    /// An enforcer had failed, or something could not be put back at all.
+    pub fn finish(mut self) -> Result<Report, Error> {
+        let elapsed = now().since(self.started);
+        let (mut pools, mut units) = (Vec::new(), Vec::new());
+        let mut failed = None;
+        for (index, pool) in self.pools.drain(..).enumerate() {
+            match pool.finish(index) {
+                Ok((pool, of_pool)) => {
+                    pools.push(pool);
+                    units.extend(of_pool);
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+        let restored = self.restoration.put_back();
+        self.processes.wait();
+        let restored = restored?;
+        failed.map_or(Ok(Report { elapsed, pools, units, restored }), Err)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // After `finish` there is nothing left to do.
+        self.pools.drain(..).for_each(Pool::stop);
+        if !self.restoration.is_done() {
+            // What could not be put back is in the journal, which stays then.
+            let _ = self.restoration.put_back();
+            self.processes.wait();
+        }
+    }
+}
+
+fn enforcements(pools: &[Pool]) -> Vec<&Enforcement> {
+    pools.iter().filter_map(Pool::enforcement).collect()
+}

@@ -1,0 +1,64 @@
+//! What puts the machine back: the journal, the guardian that undoes it, and the calling thread's processors.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::Setup;
+use super::error::Error;
+use crate::guardian::{Guardian, GuardianOptions};
+use crate::journal::{self, Journal, Restored};
+use crate::os::sched;
+
+/// The way back of a session.
+pub(super) struct Restoration {
+    pub journal: Journal,
+    /// `None` once everything was put back.
+    guardian: Option<Guardian>,
+    /// The processors that the calling thread was allowed before.
+    own_affinity: Vec<usize>,
+}
+
+impl Restoration {
+    /// Starts the journal and the guardian, then moves the calling thread, and so those it starts, to the
+    /// processors that are `left`.
+    pub fn start(setup: &Setup, mount: &Path, left: Vec<usize>) -> Result<Restoration, Error> {
+        let journal = Journal::create(mount)
+            .map_err(|source| Error::NoJournal { directory: journal::directory(), source })?;
+        let options = GuardianOptions {
+            journal: journal.path().to_owned(),
+            limit: setup.silence + Duration::from_secs(1),
+            processors: left.clone(),
+        };
+        let guardian = Guardian::start(&setup.program, &options)
+            .map_err(|source| Error::NoGuardian { program: setup.program.clone(), source })?;
+        let own_affinity = sched::affinity(0).map_err(Error::OwnAffinity)?;
+        let restoration = Restoration { journal, guardian: Some(guardian), own_affinity };
+        sched::set_affinity(0, &left).map_err(Error::LeaveProcessors)?;
+        Ok(restoration)
+    }
+
+    /// Says to the guardian that all is well.
+    pub fn beat(&mut self) -> Result<(), Error> {
+        self.guardian.as_mut().map_or(Ok(()), Guardian::beat).map_err(Error::GuardianGone)
+    }
+
+    /// Was everything put back already?
+    pub fn is_done(&self) -> bool {
+        self.guardian.is_none()
+    }
+
+    /// Puts everything back, by the guardian or, if that is gone, in this process.
+    pub fn put_back(&mut self) -> Result<Restored, Error> {
+        // Fails only where the processors are gone or were taken from this process meanwhile.
+        let _ = sched::set_affinity(0, &self.own_affinity);
+        match self.guardian.take().map(Guardian::finish) {
+            Some(Ok(restored)) => Ok(restored),
+            _ => journal::restore(self.journal.path())
+                .map_err(|source| Error::Undo { journal: self.path(), source }),
+        }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.journal.path().to_owned()
+    }
+}

@@ -1,0 +1,175 @@
+//! What goes wrong with guest programs and the tasks that they are to run.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use punctual_guest::protocol::{LimitError, MalformedLine, TASKS_MAX, VERSION};
+use punctual_sched::fixed_priority;
+
+use crate::cache::{self, FileError};
+
+/// What went wrong with a guest.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// It did not answer in time.
+    #[error("the guest did not answer within {} s ({doing})", limit.as_secs_f64())]
+    Timeout {
+        /// What it was asked to do.
+        doing: &'static str,
+        /// How long it had.
+        limit: Duration,
+    },
+    /// It ended, or its channel failed.
+    #[error(transparent)]
+    Channel(#[from] ChannelError),
+    /// It answered something else than the protocol says.
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
+    /// The request has numbers that the protocol does not allow.
+    #[error("the guest cannot do it: {0}")]
+    Limit(#[from] LimitError),
+    /// It says that it cannot.
+    #[error("the guest cannot do it: {0}")]
+    Refused(String),
+}
+
+/// Why there is no conversation with a guest any more.
+#[derive(Debug, thiserror::Error)]
+pub enum ChannelError {
+    /// It closed the channel.
+    #[error("the guest program ended when it was asked {doing}")]
+    Ended {
+        /// What it was asked to do.
+        doing: &'static str,
+    },
+    /// A request cannot be written.
+    #[error("the guest cannot be asked {doing}: {source}")]
+    Send {
+        /// What it was to be asked to do.
+        doing: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Nothing can be read.
+    #[error("the guest's channel failed: {0}")]
+    Failed(#[source] io::Error),
+}
+
+/// How a conversation with a guest broke its rules.
+#[derive(Debug, thiserror::Error)]
+pub enum ProtocolError {
+    /// A line is no reply.
+    #[error("the guest does not speak the protocol: {0}")]
+    Malformed(#[source] MalformedLine),
+    /// The guest program is another one.
+    #[error(
+        "the guest program speaks version {guest} of the protocol, this is version {VERSION}: it was built from other \
+         sources"
+    )]
+    Version {
+        /// Its version.
+        guest: u32,
+    },
+    /// A reply does not fit the request.
+    #[error("the guest was asked {doing} and answered {reply}")]
+    Unexpected {
+        /// What it was asked to do.
+        doing: &'static str,
+        /// The start of its reply.
+        reply: String,
+    },
+    /// A second run was to begin during the first.
+    #[error("a run was begun and is not finished")]
+    Unfinished,
+    /// There is no run to wait for.
+    #[error("no run was begun")]
+    NotBegun,
+    /// A result has other numbers of jobs than came before.
+    #[error("the guest's result has lost jobs")]
+    LostJobs,
+    /// Jobs belong to no task.
+    #[error("the guest tells of task {task}, but there are {tasks}")]
+    UnknownTask {
+        /// The number that the guest gave.
+        task: usize,
+        /// How many tasks it was given.
+        tasks: usize,
+    },
+    /// There are more jobs than the tasks can release.
+    #[error("the guest tells of more jobs than a run may have")]
+    TooManyJobs,
+    /// The times of a job contradict each other or the run.
+    #[error(transparent)]
+    Job(LimitError),
+    /// A job was released before its predecessor.
+    #[error("the jobs of task {task} are out of order")]
+    Disorder {
+        /// The task.
+        task: usize,
+    },
+}
+
+/// Why a guest program does not run as a process.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    /// The cache that is to hold the program cannot be used.
+    #[error(transparent)]
+    Cache(#[from] cache::Error),
+    /// The program cannot be written.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The program cannot be started.
+    #[error("{} cannot be started: {source}", program.display())]
+    Start {
+        /// The program.
+        program: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The program did not announce itself.
+    #[error("{}: {source}", program.display())]
+    Connect {
+        /// The program.
+        program: PathBuf,
+        /// What it did instead.
+        source: ClientError,
+    },
+}
+
+/// Why a guest program cannot run the tasks of a domain.
+#[derive(Debug, thiserror::Error)]
+pub enum TasksError {
+    /// There is no such domain.
+    #[error("the host has no domain number {0}")]
+    NoDomain(usize),
+    /// The guest is to schedule by another policy than that of SCHED_FIFO.
+    #[error(
+        "the guest of domain `{domain}` schedules by `{policy}`; real guests schedule by `{}` (SCHED_FIFO)",
+        fixed_priority::INFO.name
+    )]
+    Policy {
+        /// The domain.
+        domain: String,
+        /// Its guest's policy.
+        policy: &'static str,
+    },
+    /// Only the simulator has packets that release jobs.
+    #[error(
+        "task `{task}` of domain `{domain}` is released by packets (`on_packet`); such tasks are simulated only"
+    )]
+    Served {
+        /// The domain.
+        domain: String,
+        /// The task.
+        task: String,
+    },
+    /// There are more tasks than a guest program takes.
+    #[error("domain `{domain}` has {tasks} tasks; a real guest may have {TASKS_MAX}")]
+    TooMany {
+        /// The domain.
+        domain: String,
+        /// Its tasks.
+        tasks: usize,
+    },
+}

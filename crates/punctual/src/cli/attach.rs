@@ -1,0 +1,67 @@
+//! `punctual attach`: what runs already, put under the policies of a host file.
+
+use std::path::PathBuf;
+
+use punctual_live::run::DefaultBackend;
+use punctual_model::live::Backend;
+use punctual_report::html::Page;
+use punctual_report::{Column, json};
+use punctual_sched::Duration;
+
+use super::error::Error;
+use super::input::{Changes, HostFile};
+use super::live::{EnforcementArgs, carry_out, evidence, scheduler_of};
+use super::output::{OutFile, Ui};
+use super::{exit, report};
+
+/// Put running VMs, processes or threads under the policies of a host file, and let them go at the end.
+///
+/// Every domain of the file says by `attach` what it stands for: QEMU by its QMP socket or process, a libvirt
+/// domain, Firecracker, Cloud Hypervisor, or thread ids. Ends with Ctrl-C or after --duration; nothing that
+/// was attached to is ended, and every thread has its scheduling back.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    punctual attach host.toml                                until Ctrl-C\n  \
+    punctual attach host.toml --duration 60s --json\n  \
+    punctual attach host.toml & punctual top")]
+pub struct Args {
+    /// The host file; `-` reads standard input.
+    #[arg(value_name = "HOST.toml")]
+    file: PathBuf,
+    /// Schedule every pool by this policy instead of the file's.
+    #[arg(long, value_name = "POLICY")]
+    policy: Option<String>,
+    #[command(flatten)]
+    enforcement: EnforcementArgs,
+    #[command(flatten)]
+    changes: Changes,
+}
+
+/// Runs `punctual attach`.
+pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+    let (linux, policy) = scheduler_of(args.policy.as_deref());
+    let mut host = HostFile::read(&args.file)?.host(&args.changes.overrides(policy))?;
+    let other = host.domains.iter().find(|domain| !matches!(domain.live.backend, Backend::Attach(_)));
+    if let Some(domain) = other {
+        return Err(Error::Usage(format!(
+            "domain `{}` does not say what to attach to\n  \
+             expected for example `attach = {{ process = PID }}` in [domain.{}]; `punctual run` starts domains",
+            domain.name, domain.name
+        )));
+    }
+    if args.changes.duration.is_none() {
+        // A year: until it is stopped.
+        host.duration = Duration::from_secs(365 * 24 * 3600);
+    }
+    let page = args.enforcement.report.as_deref().map(OutFile::create).transpose()?;
+    let outcome = carry_out(&host, DefaultBackend::Process, linux, &args.enforcement, ui)?;
+    match args.enforcement.json {
+        true => ui.print(json::to_json(&outcome.results))?,
+        false => ui.print(evidence(&outcome.report))?,
+    }
+    if let Some(page) = page {
+        let columns = [Column { label: outcome.results.host.clone(), results: outcome.results }];
+        report::write(page, &Page { columns: &columns, guarantees: None, timeline: None })?;
+    }
+    Ok(exit::OK)
+}

@@ -1,0 +1,73 @@
+//! What enforcement did and what was put back, as text.
+
+use std::fmt::Write as _;
+
+use punctual_live::journal::Restored;
+use punctual_live::preflight;
+use punctual_live::session::Report;
+use punctual_model::Recorder;
+use punctual_report::format::{fmt_count, fmt_duration, fmt_share};
+use punctual_report::table;
+
+/// What enforcement did and what was put back.
+pub fn evidence(report: &Report) -> String {
+    let mut out = String::new();
+    // Writing to a string cannot fail, here and below.
+    for pool in &report.pools {
+        let processors = preflight::list(&pool.processors);
+        let _ = writeln!(out, "\nenforcement of {} on processor {processors}", pool.policy);
+        if pool.cost.is_empty() {
+            let _ = writeln!(out, "  none: plain Linux");
+            for difference in &pool.differences {
+                out += &wrapped("  unlike the file:  ", difference);
+            }
+            continue;
+        }
+        let cost: u64 = pool.cost.iter().map(|cost| cost.as_ns()).sum();
+        let share = fmt_share(cost, report.elapsed.as_ns() * pool.cost.len() as u64);
+        let looks = fmt_count(pool.evidence.looks);
+        let _ = writeln!(out, "  enforcer          {share} of the processor, {looks} looks");
+        let _ = writeln!(out, "  budget overrun    {}", distribution(&pool.evidence.overrun));
+        let _ = writeln!(out, "  replenished late  {}", distribution(&pool.evidence.replenishment_lateness));
+    }
+    let _ = writeln!(out, "\n{}", restored(&report.restored));
+    out
+}
+
+fn wrapped(first: &str, text: &str) -> String {
+    let indent = " ".repeat(first.len());
+    let options = textwrap::Options::new(table::WIDTH).initial_indent(first).subsequent_indent(&indent);
+    textwrap::fill(text, options) + "\n"
+}
+
+fn distribution(recorder: &Recorder) -> String {
+    if recorder.count() == 0 {
+        return "never".into();
+    }
+    let quantile = |ppm| fmt_duration(recorder.quantile_ppm(ppm));
+    format!(
+        "p50 {}, p99 {}, max {} ({} times)",
+        quantile(500_000),
+        quantile(990_000),
+        fmt_duration(recorder.max()),
+        fmt_count(recorder.count())
+    )
+}
+
+/// What was put back, in a line.
+pub fn restored(restored: &Restored) -> String {
+    let mut parts = vec![format!("{} threads", restored.threads)];
+    if restored.files > 0 {
+        parts.push(format!("{} kernel parameters", restored.files));
+    }
+    if restored.groups > 0 {
+        parts.push(format!("{} groups removed", restored.groups));
+    }
+    if restored.children > 0 {
+        parts.push(format!("{} processes of the run ended", restored.children));
+    }
+    if restored.threads_gone > 0 {
+        parts.push(format!("{} threads had ended", restored.threads_gone));
+    }
+    format!("put back: {}", parts.join(", "))
+}

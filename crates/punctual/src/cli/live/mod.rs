@@ -1,0 +1,155 @@
+//! What `punctual run`, `attach` and `restore` share: carrying a host out on this machine, and telling what
+//! happened.
+
+mod evidence;
+
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration as StdDuration;
+
+use punctual_live::doctor::{self, Change, Root};
+use punctual_live::driver::Settings;
+use punctual_live::journal::{self, Restored};
+use punctual_live::run::{self, DefaultBackend, Outcome, RunOptions};
+use punctual_live::session::LinuxScheduler;
+use punctual_live::status::{Publisher, snapshot};
+use punctual_model::host::Host;
+use punctual_report::json;
+use punctual_sched::Duration;
+
+use super::error::Error;
+use super::interrupt;
+use super::output::{OutFile, Ui};
+
+pub use evidence::{evidence, restored};
+
+/// Options of enforcement that `run` and `attach` share.
+#[derive(clap::Args, Debug)]
+pub struct EnforcementArgs {
+    /// Print results as JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Write results as JSON to a file.
+    #[arg(long, value_name = "OUT.json")]
+    pub output: Option<PathBuf>,
+    /// Change what threatens latency and can be put back, as `punctual doctor` lists it, for the time of the
+    /// run.
+    #[arg(long)]
+    pub apply: bool,
+    /// Write a report as one HTML page: verdicts, results and, of a single policy of ours, the analysis.
+    #[arg(long, value_name = "OUT.html")]
+    pub report: Option<PathBuf>,
+    /// Start even if the pools take every processor.
+    #[arg(long)]
+    pub starve: bool,
+    /// End the run, put everything back, if enforcement is silent for this long.
+    #[arg(long, value_name = "MS", default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(200..=600_000))]
+    pub silence_ms: u64,
+    /// Give up on a VM that has not booted after this long.
+    #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    pub boot_s: u64,
+    /// Never look again sooner than this just because a budget may end.
+    #[arg(long, value_name = "US", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub granularity_us: u64,
+}
+
+/// What a name given by `--policy` is: a scheduler of plain Linux, or a policy for the host file.
+pub fn scheduler_of(name: Option<&str>) -> (Option<LinuxScheduler>, Option<String>) {
+    match name.and_then(LinuxScheduler::find) {
+        Some(linux) => (Some(linux), None),
+        None => (None, name.map(str::to_owned)),
+    }
+}
+
+/// Runs a host on this machine, and says on the way what happens to it.
+pub fn carry_out(
+    host: &Host,
+    default_backend: DefaultBackend,
+    linux: Option<LinuxScheduler>,
+    args: &EnforcementArgs,
+    ui: &Ui,
+) -> Result<Outcome, Error> {
+    interrupt::install();
+    interrupt::be_graceful();
+    undo_abandoned(ui)?;
+    let program = std::env::current_exe()
+        .map_err(|e| Error::Usage(format!("the program's own file is not known: {e}")))?;
+    let changes = if args.apply { reversible_changes(host)? } else { Vec::new() };
+    let mut publisher = Publisher::open().ok();
+    let show = std::io::stderr().is_terminal();
+    let options = RunOptions {
+        program,
+        default_backend,
+        linux,
+        starve: args.starve,
+        silence: StdDuration::from_millis(args.silence_ms),
+        boot: StdDuration::from_secs(args.boot_s),
+        driver: Settings { granularity: Duration::from_us(args.granularity_us), ..Settings::default() },
+        changes,
+        progress: &|line| {
+            if show {
+                eprintln!("{line}");
+            }
+        },
+        stop: &interrupt::stopped,
+        watch: &mut |view| {
+            if let Some(publisher) = publisher.as_mut() {
+                publisher.publish(&snapshot(host, linux.map(LinuxScheduler::name), view));
+            }
+        },
+    };
+    let outcome = run::run(host, options).map_err(|error| match error {
+        run::Error::Stopped => Error::Interrupted,
+        error => Error::usage(error),
+    })?;
+    warn(&outcome, ui);
+    if let Some(path) = &args.output {
+        let mut out = OutFile::create(path)?;
+        out.write_all(json::to_json(&outcome.results).as_bytes())?;
+        out.finish()?;
+    }
+    check_restored([&outcome.report.restored])?;
+    Ok(outcome)
+}
+
+/// Says what the user should know of a run beside its results.
+fn warn(outcome: &Outcome, ui: &Ui) {
+    for notice in &outcome.notices {
+        ui.warn(&notice.to_string());
+    }
+    for change in &outcome.unchanged {
+        ui.warn(&format!("could not be changed: {change}"));
+    }
+}
+
+/// Was everything put back?
+pub fn check_restored<'a>(all: impl IntoIterator<Item = &'a Restored>) -> Result<(), Error> {
+    let failures: Vec<&str> = all.into_iter().flat_map(|done| &done.failures).map(String::as_str).collect();
+    if failures.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Usage(format!("not everything could be put back:\n  {}", failures.join("\n  "))))
+}
+
+/// What the doctor would change on the host's processors.
+fn reversible_changes(host: &Host) -> Result<Vec<Change>, Error> {
+    let processors = host.pools.iter().flat_map(|pool| pool.processors.iter().copied()).collect();
+    let findings = doctor::examine(Root::new(Path::new("/")), Some(processors))
+        .map_err(|error| Error::Usage(format!("this is no running Linux: {error}")))?;
+    Ok(doctor::reversible_changes(&findings))
+}
+
+/// A run must not build on what a dead one left.
+fn undo_abandoned(ui: &Ui) -> Result<(), Error> {
+    for path in abandoned()? {
+        let done = journal::restore(&path).map_err(|e| Error::Usage(format!("{}: {e}", path.display())))?;
+        ui.warn(&format!("an earlier run ended together with its guardian; {}", restored(&done)));
+    }
+    Ok(())
+}
+
+/// The journals of runs that died together with their guardians.
+pub fn abandoned() -> Result<Vec<PathBuf>, Error> {
+    journal::abandoned()
+        .map_err(|e| Error::Usage(format!("{} cannot be read: {e}", journal::directory().display())))
+}
