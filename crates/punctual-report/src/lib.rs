@@ -7,9 +7,11 @@
 #![forbid(unsafe_code)]
 
 mod column;
+pub mod comparison;
 pub mod format;
 pub mod hdr;
 pub mod html;
+pub mod jobs;
 pub mod json;
 #[cfg(feature = "parquet")]
 pub mod parquet;

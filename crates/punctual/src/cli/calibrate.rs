@@ -8,13 +8,13 @@ use punctual_live::calibrate::{self, Calibration, Id, Options, STEPS};
 use punctual_model::file::Overrides;
 use punctual_model::file::edit::with_overheads;
 use punctual_report::format::{fmt_count, fmt_duration};
-use punctual_report::table::{self, WIDTH};
+use punctual_report::table;
 use punctual_sched::Duration;
 use serde::Serialize;
 
 use super::error::Error;
 use super::input::HostFile;
-use super::output::{OutFile, Ui};
+use super::output::{OutFile, Ui, wrapped};
 use super::{exit, interrupt};
 
 /// Measure what scheduling costs on this machine.
@@ -161,8 +161,7 @@ fn text(options: &Options, calibration: &Calibration, colour: bool) -> String {
 }
 
 fn described(id: Id, text: &str) -> String {
-    let options = textwrap::Options::new(WIDTH).subsequent_indent("  ");
-    textwrap::fill(&format!("{}: {text}", id.title().trim()), options) + "\n"
+    wrapped("", "  ", &format!("{}: {text}", id.title().trim()))
 }
 
 /// A host file that gets other overheads.

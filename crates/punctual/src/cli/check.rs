@@ -7,13 +7,13 @@ use punctual_analysis::{analyse, of_enforcement};
 use punctual_model::Guarantees;
 use punctual_model::guarantees::{Latency, TaskGuarantee, Verdict};
 use punctual_report::format::fmt_duration;
-use punctual_report::table::{self, WIDTH};
+use punctual_report::table;
 use punctual_sched::Duration;
 
 use super::error::Error;
 use super::exit;
-use super::input::{Changes, HostFile};
-use super::output::Ui;
+use super::input::{Changes, HostFile, some_time};
+use super::output::{Ui, wrapped};
 
 /// Say which deadlines are guaranteed, without running anything.
 ///
@@ -35,7 +35,7 @@ pub struct Args {
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
     /// Warn of budgets that are short beside the time between two looks at them in live enforcement.
-    #[arg(long, value_name = "TIME", value_parser = super::synthesize::time)]
+    #[arg(long, value_name = "TIME", value_parser = some_time)]
     enforced_every: Option<Duration>,
     /// Print JSON.
     #[arg(long)]
@@ -79,7 +79,7 @@ fn text(guarantees: &Guarantees, colour: bool) -> String {
         out.push('\n');
     }
     for warning in &guarantees.warnings {
-        out += &wrapped("", &format!("warning: {}: {}", warning.about, warning.text));
+        out += &wrapped("", "  ", &format!("warning: {}: {}", warning.about, warning.text));
     }
     out.truncate(out.trim_end().len());
     out + "\n"
@@ -154,7 +154,10 @@ fn once_each<'n>(all: impl IntoIterator<Item = (String, &'n str)>) -> String {
             None => reasons.push((reason, vec![name])),
         }
     }
-    reasons.iter().map(|(reason, names)| wrapped("  ", &format!("{}: {reason}", names.join(", ")))).collect()
+    reasons
+        .iter()
+        .map(|(reason, names)| wrapped("  ", "    ", &format!("{}: {reason}", names.join(", "))))
+        .collect()
 }
 
 fn budgets(guarantees: &Guarantees, colour: bool) -> String {
@@ -178,7 +181,7 @@ fn budgets(guarantees: &Guarantees, colour: bool) -> String {
                 format!("not delivered by {by} with {}", counter_example.pattern)
             }
         };
-        text += &wrapped("  ", &format!("{}: {why}", vcpu.name));
+        text += &wrapped("  ", "    ", &format!("{}: {why}", vcpu.name));
     }
     text
 }
@@ -213,14 +216,4 @@ fn chains(guarantees: &Guarantees, colour: bool) -> Option<String> {
     }
     let columns = ["verdict", "bound", "deadline", "slack"];
     (!rows.is_empty()).then(|| table::matrix("Chains", &names, &columns, &rows, colour) + &once_each(why))
-}
-
-/// Lines of at most [`WIDTH`], the later ones indented a little more.
-pub(super) fn wrapped(indent: &str, text: &str) -> String {
-    let hanging = format!("{indent}  ");
-    let options = textwrap::Options::new(WIDTH)
-        .initial_indent(indent)
-        .subsequent_indent(&hanging)
-        .word_splitter(textwrap::WordSplitter::NoHyphenation);
-    textwrap::fill(text, options) + "\n"
 }

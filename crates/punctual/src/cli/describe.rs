@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::error::Error;
 use super::exit;
-use super::output::{OutFile, Ui};
+use super::output::{OutFile, Ui, make_directory};
 
 /// Print a completion script for a shell.
 #[derive(clap::Args, Debug)]
@@ -44,15 +44,13 @@ pub fn man(args: &ManArgs, mut top: clap::Command, ui: &Ui) -> Result<u8, Error>
         ui.print(page(&top, "punctual")?)?;
         return Ok(exit::OK);
     };
-    std::fs::create_dir_all(directory)
-        .map_err(|e| Error::Usage(format!("cannot make the directory {}: {e}", directory.display())))?;
+    make_directory(directory)?;
     let commands = top.get_subcommands().filter(|c| c.get_name() != "help");
     let pages =
         commands.map(|c| (format!("punctual-{}", c.get_name()), c)).chain([("punctual".into(), &top)]);
     for (name, command) in pages {
-        let mut file = OutFile::create(&directory.join(format!("{name}.1")))?;
-        file.write_all(page(command, &name)?.as_bytes())?;
-        file.finish()?;
+        let page = page(command, &name)?;
+        OutFile::write(&directory.join(format!("{name}.1")), |out| out.write_all(page.as_bytes()))?;
     }
     Ok(exit::OK)
 }

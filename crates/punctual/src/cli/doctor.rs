@@ -7,12 +7,11 @@ use anstyle::{AnsiColor, Style};
 use clap::builder::PossibleValuesParser;
 use punctual_live::doctor::{self, Change, Cpus, Finding, Findings, Root, Severity, reversible_changes};
 use punctual_model::Host;
-use punctual_report::table::WIDTH;
 
 use super::error::Error;
 use super::exit;
 use super::input::{Changes, HostFile};
-use super::output::Ui;
+use super::output::{Ui, wrapped};
 
 /// Say what on this machine threatens latency, why, and what to do about it.
 ///
@@ -177,12 +176,4 @@ fn explained(finding: &Finding, colour: bool) -> String {
         let _ = writeln!(out, "  set   {} ({})", shown(change), change.why());
     }
     out
-}
-
-fn wrapped(first: &str, others: &str, text: &str) -> String {
-    let options = textwrap::Options::new(WIDTH)
-        .initial_indent(first)
-        .subsequent_indent(others)
-        .word_splitter(textwrap::WordSplitter::NoHyphenation);
-    textwrap::fill(text, options) + "\n"
 }

@@ -9,7 +9,7 @@ use punctual_model::export::{Export, ExportFile, Keep, Target, export};
 use super::error::Error;
 use super::exit;
 use super::input::{Changes, HostFile};
-use super::output::{OutFile, Ui};
+use super::output::{OutFile, Ui, make_directory};
 
 /// Write a host's scheduling parameters as settings of Xen, libvirt, systemd or QEMU.
 ///
@@ -108,12 +108,9 @@ fn write_all(files: &[ExportFile], directory: &Path) -> Result<(), Error> {
     for file in files {
         let path = directory.join(&file.name);
         if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent)
-                .map_err(|e| Error::Usage(format!("cannot make the directory {}: {e}", parent.display())))?;
+            make_directory(parent)?;
         }
-        let mut out = OutFile::create(&path)?;
-        out.write_all(file.text.as_bytes()).map_err(Error::usage)?;
-        out.finish()?;
+        OutFile::write(&path, |out| out.write_all(file.text.as_bytes()))?;
     }
     Ok(())
 }

@@ -65,10 +65,11 @@ fn list(text: &str) -> Result<Vec<String>, String> {
     }
 }
 
-/// What the numbers of a range count.
+/// The unit of a range's numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Unit {
-    None,
+enum RangeUnit {
+    /// None: counts, flags.
+    Plain,
     Percent,
     Time,
 }
@@ -77,7 +78,7 @@ enum Unit {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Quantity {
     scaled: i128,
-    unit: Unit,
+    unit: RangeUnit,
 }
 
 const ONE: i128 = 10i128.pow(DECIMALS);
@@ -105,13 +106,13 @@ fn quantity(text: &str) -> Result<Quantity, String> {
     let number_end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, suffix) = (&text[..number_end], text[number_end..].trim());
     let (unit, factor) = match suffix {
-        "" => (Unit::None, 1),
-        "%" => (Unit::Percent, 1),
-        "ns" => (Unit::Time, 1),
-        "us" | "µs" => (Unit::Time, 1_000),
-        "ms" => (Unit::Time, 1_000_000),
-        "s" => (Unit::Time, 1_000_000_000),
-        "min" => (Unit::Time, 60_000_000_000),
+        "" => (RangeUnit::Plain, 1),
+        "%" => (RangeUnit::Percent, 1),
+        "ns" => (RangeUnit::Time, 1),
+        "us" | "µs" => (RangeUnit::Time, 1_000),
+        "ms" => (RangeUnit::Time, 1_000_000),
+        "s" => (RangeUnit::Time, 1_000_000_000),
+        "min" => (RangeUnit::Time, 60_000_000_000),
         _ => return Err(format!("`{text}` has no unit that a range knows: ns, us, ms, s, min, % or none")),
     };
     let scaled = decimal(number).ok_or_else(|| format!("`{text}` is no number"))?;
@@ -133,10 +134,10 @@ fn decimal(text: &str) -> Option<i128> {
 fn print(q: Quantity) -> Result<String, String> {
     let (whole, fraction) = (q.scaled / ONE, q.scaled % ONE);
     match q.unit {
-        Unit::Time if fraction != 0 => Err("a time in the range is no whole number of ns".into()),
-        Unit::Time => Ok(punctual_sched::Duration::from_ns(whole as u64).to_string()),
-        Unit::None | Unit::Percent => {
-            let suffix = if q.unit == Unit::Percent { "%" } else { "" };
+        RangeUnit::Time if fraction != 0 => Err("a time in the range is no whole number of ns".into()),
+        RangeUnit::Time => Ok(punctual_sched::Duration::from_ns(whole as u64).to_string()),
+        RangeUnit::Plain | RangeUnit::Percent => {
+            let suffix = if q.unit == RangeUnit::Percent { "%" } else { "" };
             let fraction = format!("{fraction:09}");
             let fraction = fraction.trim_end_matches('0');
             let point = if fraction.is_empty() { "" } else { "." };

@@ -100,9 +100,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     } else if args.output == Path::new("-") {
         ui.print(&imported.toml)?;
     } else {
-        let mut out = OutFile::create(&args.output)?;
-        out.write_all(imported.toml.as_bytes()).map_err(Error::usage)?;
-        out.finish()?;
+        OutFile::write(&args.output, |out| out.write_all(imported.toml.as_bytes()))?;
     }
     for note in &imported.notes {
         ui.warn(&format!("{}:{}: {}", note.file, note.line, note.text));

@@ -5,12 +5,15 @@ use std::path::{Path, PathBuf};
 
 use punctual_model::Host;
 use punctual_model::file::{self, Errors, Overrides};
-use punctual_sched::registry;
+use punctual_sched::{Duration, registry};
 
 use super::error::Error;
 
-/// Read at most this much of a host file; the parser refuses less than that.
-const READ_MAX: u64 = 64 << 20;
+/// Greatest size of a host file in bytes; the parser refuses less than that.
+const HOST_BYTES_MAX: u64 = 64 << 20;
+
+/// Greatest size of a file with results in bytes: those of 10,000 vCPUs have some 100 MB.
+const RESULTS_BYTES_MAX: u64 = 1 << 30;
 
 /// Simulations whose results are held at once before they are merged.
 pub const CHUNK: usize = 256;
@@ -116,17 +119,8 @@ impl HostFile {
     /// # Errors
     /// When it cannot be read.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let mut bytes = Vec::new();
-        let stdin = path == Path::new("-");
-        let name = if stdin { "standard input".into() } else { path.display().to_string() };
-        let read = match stdin {
-            true => std::io::stdin().take(READ_MAX).read_to_end(&mut bytes),
-            false => std::fs::File::open(path).and_then(|f| f.take(READ_MAX).read_to_end(&mut bytes)),
-        };
-        match read {
-            Ok(_) => Ok(HostFile { name, bytes }),
-            Err(e) => Err(Error::Usage(format!("cannot read {name}: {e}"))),
-        }
+        let (name, bytes) = read(path, HOST_BYTES_MAX)?;
+        Ok(HostFile { name, bytes })
     }
 
     /// Its text; what is no UTF-8 was refused when it was parsed.
@@ -153,6 +147,52 @@ impl HostFile {
     /// All that is wrong with the file or the changes.
     pub fn host(&self, overrides: &Overrides) -> Result<Host, Errors> {
         file::parse_bytes(&self.bytes, &self.name, overrides)
+    }
+}
+
+/// A file with results or other text, and its name in errors; `-` is standard input.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn read_text(path: &Path) -> Result<(String, String), Error> {
+    let (name, bytes) = read(path, RESULTS_BYTES_MAX)?;
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok((name, text)),
+        Err(_) => Err(Error::Usage(format!("cannot read {name}: it is not UTF-8"))),
+    }
+}
+
+/// The name of a file in errors, and its first `bytes_max` bytes.
+fn read(path: &Path, bytes_max: u64) -> Result<(String, Vec<u8>), Error> {
+    let is_stdin = path == Path::new("-");
+    let name = if is_stdin { "standard input".into() } else { path.display().to_string() };
+    let mut bytes = Vec::new();
+    let read = match is_stdin {
+        true => std::io::stdin().take(bytes_max).read_to_end(&mut bytes),
+        false => std::fs::File::open(path).and_then(|f| f.take(bytes_max).read_to_end(&mut bytes)),
+    };
+    match read {
+        Ok(_) => Ok((name, bytes)),
+        Err(e) => Err(Error::Usage(format!("cannot read {name}: {e}"))),
+    }
+}
+
+/// A time on the command line.
+///
+/// # Errors
+/// What was expected.
+pub fn time(text: &str) -> Result<Duration, String> {
+    file::parse_duration(text).map_err(|expected| format!("expected {expected}"))
+}
+
+/// A time of at least 1 us on the command line.
+///
+/// # Errors
+/// What was expected.
+pub fn some_time(text: &str) -> Result<Duration, String> {
+    match time(text)? {
+        time if time.as_ns() >= 1_000 => Ok(time),
+        _ => Err("expected at least 1us".into()),
     }
 }
 

@@ -17,7 +17,6 @@ mod guardian;
 mod import;
 mod input;
 mod interrupt;
-mod jobs;
 mod live;
 mod metric;
 mod output;

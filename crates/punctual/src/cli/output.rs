@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use indicatif::{ProgressBar, ProgressStyle};
+use punctual_report::table::WIDTH;
 use tempfile::NamedTempFile;
 
 use super::error::Error;
@@ -136,6 +137,17 @@ impl OutFile {
         }
     }
 
+    /// Writes a whole file.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(name: &Path, write: impl FnOnce(&mut Self) -> io::Result<()>) -> Result<(), Error> {
+        let mut out = OutFile::create(name)?;
+        // The error names the file.
+        write(&mut out).map_err(Error::usage)?;
+        out.finish()
+    }
+
     /// The file is complete: puts it into its place.
     ///
     /// # Errors
@@ -150,6 +162,24 @@ impl OutFile {
         });
         moved.map_err(Error::usage)
     }
+}
+
+/// Makes a directory and those around it, unless they are there.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn make_directory(path: &Path) -> Result<(), Error> {
+    std::fs::create_dir_all(path)
+        .map_err(|e| Error::Usage(format!("cannot make the directory {}: {e}", path.display())))
+}
+
+/// A text in lines that are no wider than a table, a line break at the end; words stay whole.
+pub fn wrapped(first_indent: &str, indent: &str, text: &str) -> String {
+    let options = textwrap::Options::new(WIDTH)
+        .initial_indent(first_indent)
+        .subsequent_indent(indent)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation);
+    textwrap::fill(text, options) + "\n"
 }
 
 /// An error that names the file.

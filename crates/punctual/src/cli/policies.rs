@@ -4,19 +4,20 @@ use std::fmt::Write as _;
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use punctual_net::registry::{DisciplineInfo, disciplines, find as find_discipline};
-use punctual_report::table::WIDTH;
 use punctual_sched::registry::{self, ParamInfo, ParamKind, PolicyInfo, WorkConservation};
 use serde_json::{Value, json};
 
 use super::error::Error;
 use super::exit;
-use super::output::Ui;
+use super::output::{Ui, wrapped};
 
 /// List the scheduling policies and packet disciplines, or say everything about one.
 #[derive(clap::Args, Debug)]
-#[command(
-    after_help = "Examples:\n  punctual policies\n  punctual policies rtds\n  punctual policies rtca\n  punctual policies --json"
-)]
+#[command(after_help = "Examples:\n  \
+    punctual policies\n  \
+    punctual policies rtds\n  \
+    punctual policies rtca\n  \
+    punctual policies --json")]
 pub struct Args {
     /// Say everything about this policy or discipline.
     #[arg(value_name = "NAME", hide_possible_values = true, value_parser = names())]
@@ -59,12 +60,11 @@ fn list() -> String {
     let width = policies.clone().chain(disciplines.clone()).map(|(name, _)| name.len()).max().unwrap_or(0);
     let mut out = String::new();
     for (name, summary) in policies {
-        // Writing to a string cannot fail, here and below.
-        let _ = writeln!(out, "{}", entry("", name, width, summary));
+        out += &entry("", name, width, summary);
     }
     out += "\nPacket disciplines of a network's driver domain:\n";
     for (name, summary) in disciplines {
-        let _ = writeln!(out, "{}", entry("", name, width, summary));
+        out += &entry("", name, width, summary);
     }
     out + "\n`punctual policies NAME` says everything about one.\n"
 }
@@ -108,7 +108,7 @@ fn section(out: &mut String, title: &str, params: &[ParamInfo]) {
             None => "no default".into(),
         };
         let text = format!("{} ({}; {default})", param.help, takes(param.kind));
-        let _ = writeln!(out, "{}", entry("  ", param.name, width, &text));
+        *out += &entry("  ", param.name, width, &text);
     }
 }
 
@@ -116,11 +116,7 @@ fn section(out: &mut String, title: &str, params: &[ParamInfo]) {
 fn entry(indent: &str, name: &str, width: usize, text: &str) -> String {
     let hanging = " ".repeat(indent.len() + width + 2);
     let first = format!("{indent}{name:width$}  ");
-    let options = textwrap::Options::new(WIDTH)
-        .initial_indent(&first)
-        .subsequent_indent(&hanging)
-        .word_splitter(textwrap::WordSplitter::NoHyphenation);
-    textwrap::fill(text, options)
+    wrapped(&first, &hanging, text)
 }
 
 fn promise(promise: WorkConservation) -> &'static str {

@@ -1,7 +1,7 @@
 //! `punctual report`: results as one HTML page, and as files for other programs.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use punctual_model::{Guarantees, Results};
@@ -13,7 +13,8 @@ use punctual_report::{hdr, json};
 use punctual_sched::Duration;
 
 use super::error::Error;
-use super::output::{OutFile, Ui};
+use super::input::{read_text, time};
+use super::output::{OutFile, Ui, make_directory};
 use super::{exit, interrupt};
 
 /// Results as one HTML page, and as files for other programs.
@@ -85,10 +86,6 @@ impl Interval {
     }
 }
 
-fn time(text: &str) -> Result<Duration, String> {
-    punctual_model::file::parse_duration(text).map_err(|expected| format!("expected {expected}"))
-}
-
 /// Runs `punctual report`.
 pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     interrupt::install();
@@ -110,7 +107,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     }
     #[cfg(feature = "parquet")]
     if let Some(path) = &args.parquet {
-        write_file(path, |out| punctual_report::parquet::write(&columns, out).map_err(io::Error::other))?;
+        OutFile::write(path, |out| punctual_report::parquet::write(&columns, out).map_err(io::Error::other))?;
     }
     let distributions = records::distributions(&columns);
     if let Some(directory) = &args.hgrm {
@@ -121,7 +118,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         }
     }
     if let Some(path) = &args.hlog {
-        write_file(path, |out| hdr::write_hlog(&distributions, out))?;
+        OutFile::write(path, |out| hdr::write_hlog(&distributions, out))?;
     }
     Ok(exit::OK)
 }
@@ -129,8 +126,8 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
 fn write_page(args: &Args, path: &Path, columns: &[Column], ui: &Ui) -> Result<(), Error> {
     let guarantees = match &args.check {
         Some(path) => {
-            let read = Guarantees::from_json(&text(path)?, &path.display().to_string());
-            Some(read.map_err(Error::usage)?)
+            let (name, text) = read_text(path)?;
+            Some(Guarantees::from_json(&text, &name).map_err(Error::usage)?)
         }
         None => None,
     };
@@ -173,21 +170,13 @@ pub fn write(mut out: OutFile, page: &Page<'_>) -> Result<(), Error> {
     out.finish()
 }
 
-fn write_file(path: &Path, write: impl FnOnce(&mut OutFile) -> io::Result<()>) -> Result<(), Error> {
-    let mut out = OutFile::create(path)?;
-    // The error names the file.
-    write(&mut out).map_err(Error::usage)?;
-    out.finish()
-}
-
 fn write_into(
     directory: &Path,
     name: &str,
     write: impl FnOnce(&mut OutFile) -> io::Result<()>,
 ) -> Result<(), Error> {
-    std::fs::create_dir_all(directory)
-        .map_err(|e| Error::Usage(format!("cannot create {}: {e}", directory.display())))?;
-    write_file(&directory.join(name), write)
+    make_directory(directory)?;
+    OutFile::write(&directory.join(name), write)
 }
 
 /// A name for each distribution's file; those that would be equal get a number.
@@ -202,18 +191,6 @@ fn names(distributions: &[Distribution<'_>]) -> Vec<String> {
     distributions.iter().map(name).collect()
 }
 
-fn text(path: &Path) -> Result<String, Error> {
-    let unreadable = |e: io::Error| Error::Usage(format!("cannot read {}: {e}", path.display()));
-    match path == Path::new("-") {
-        true => {
-            let mut text = String::new();
-            io::stdin().read_to_string(&mut text).map_err(unreadable)?;
-            Ok(text)
-        }
-        false => std::fs::read_to_string(path).map_err(unreadable),
-    }
-}
-
 fn timeline(path: &Path, window: Window) -> Result<Timeline, Error> {
     let unreadable = |e: io::Error| Error::Usage(format!("cannot read {}: {e}", path.display()));
     let mut reader = Reader::new(window);
@@ -226,9 +203,9 @@ fn timeline(path: &Path, window: Window) -> Result<Timeline, Error> {
 fn columns(files: &[PathBuf]) -> Result<Vec<Column>, Error> {
     let mut columns: Vec<Column> = Vec::new();
     for path in files {
-        let name = path.display().to_string();
-        let all = json::all_from_json(&text(path)?, &name).map_err(Error::usage)?;
-        let stem = path.file_stem().map_or_else(|| name.clone(), |stem| stem.to_string_lossy().into_owned());
+        let (name, text) = read_text(path)?;
+        let all = json::all_from_json(&text, &name).map_err(Error::usage)?;
+        let stem = path.file_stem().map_or(name, |stem| stem.to_string_lossy().into_owned());
         let several = all.len() > 1;
         for results in all {
             let label = match (several, files.len()) {

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use indicatif::ProgressStyle;
 
 use super::error::Error;
-use super::output::{OutFile, Ui};
+use super::output::{OutFile, Ui, make_directory};
 use super::{exit, interrupt};
 use crate::reproduce::{self, ReproduceOptions, Reproduction, render};
 
@@ -140,12 +140,9 @@ fn failure(error: reproduce::Error) -> Error {
 }
 
 fn write_files(reproduction: &Reproduction, dir: &Path) -> Result<(), Error> {
-    std::fs::create_dir_all(dir)
-        .map_err(|e| Error::Usage(format!("cannot create {}: {e}", dir.display())))?;
+    make_directory(dir)?;
     for (name, text) in render::files(reproduction).map_err(Error::usage)? {
-        let mut file = OutFile::create(&dir.join(name))?;
-        file.write_all(text.as_bytes())?;
-        file.finish()?;
+        OutFile::write(&dir.join(name), |out| out.write_all(text.as_bytes()))?;
     }
     Ok(())
 }

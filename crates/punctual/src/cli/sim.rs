@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use punctual_model::trace::{TraceEvent, TraceSink};
 use punctual_model::{Host, Results};
 use punctual_report::html::Page;
+use punctual_report::jobs::JobsWriter;
 use punctual_report::timeline::Reader;
 use punctual_report::trace::PerfettoWriter;
 use punctual_report::{Column, json, table};
@@ -12,7 +13,6 @@ use punctual_sched::Instant;
 
 use super::error::Error;
 use super::input::{CHUNK, Changes, HostFile, Policies, RUNS_MAX, THREADS_MAX, thread_pool};
-use super::jobs::JobsWriter;
 use super::output::{OutFile, Ui};
 use super::report::{self, Interval};
 use super::{exit, interrupt};

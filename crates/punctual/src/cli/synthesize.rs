@@ -19,10 +19,9 @@ use punctual_report::table;
 use punctual_sched::Duration;
 use serde::Serialize;
 
-use super::check::wrapped;
 use super::error::Error;
-use super::input::{Changes, HostFile};
-use super::output::{OutFile, Ui};
+use super::input::{Changes, HostFile, some_time};
+use super::output::{OutFile, Ui, wrapped};
 use super::{exit, interrupt};
 
 /// Find the smallest budgets that guarantee every deadline.
@@ -52,10 +51,10 @@ pub struct Args {
     periods: PeriodChoice,
     /// Periods to choose from, with commas; by default 1, 2, 5, 10 ... ms and the divisors of the tasks'
     /// periods.
-    #[arg(long, value_name = "TIMES", value_delimiter = ',', value_parser = time)]
+    #[arg(long, value_name = "TIMES", value_delimiter = ',', value_parser = some_time)]
     candidates: Vec<Duration>,
     /// Budgets are multiples of this.
-    #[arg(long, value_name = "TIME", default_value = "100us", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "100us", value_parser = some_time)]
     granularity: Duration,
     /// Let every cost grow by this much.
     #[arg(long, value_name = "PERCENT", default_value = "0%", value_parser = percent)]
@@ -111,15 +110,6 @@ enum PlacementChoice {
 
 /// The greatest `--margin`, in parts per 10^9.
 const MARGIN_MAX: u64 = 10_000_000_000;
-
-/// A time of at least 1 us from the command line.
-pub(super) fn time(text: &str) -> Result<Duration, String> {
-    match file::parse_duration(text) {
-        Ok(time) if time.as_ns() >= 1_000 => Ok(time),
-        Ok(_) => Err("expected at least 1us".into()),
-        Err(expected) => Err(format!("expected {expected}")),
-    }
-}
 
 /// In parts per million.
 fn percent(text: &str) -> Result<u64, String> {
@@ -259,7 +249,7 @@ fn unmet(args: &Args, ui: &Ui, name: &str, why: &[String]) -> Result<u8, Error> 
         ui.print_json(&Json { found: false, exact: None, bandwidth_ppm: None, units, sensitivity, unmet })?;
     } else {
         let mut text = format!("Nothing guarantees {name}:\n");
-        why.iter().for_each(|reason| text += &wrapped("  ", reason));
+        why.iter().for_each(|reason| text += &wrapped("  ", "    ", reason));
         if args.periods == PeriodChoice::Given {
             text += "Other periods may do (--periods free), or other priorities (--priorities free).\n";
         }

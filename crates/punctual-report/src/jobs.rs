@@ -1,4 +1,4 @@
-//! `--jobs`: one line of CSV per job, in the order in which they finish; unfinished ones follow.
+//! Jobs as CSV: one line per job, in the order in which they finish; unfinished ones follow.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};

@@ -1,10 +1,11 @@
-//! What is compared: metrics of domains, vCPUs and pools, exact.
+//! What is compared: metrics of domains, tasks, vCPUs and pools, exact.
 
 use punctual_model::Results;
 use punctual_model::results::{JobStats, TaskResult};
-use punctual_report::format::{fmt_duration, fmt_rate, fmt_share};
 use punctual_sched::Duration;
 use serde::Serialize;
+
+use crate::format::{fmt_duration, fmt_rate, fmt_share};
 
 /// A number that results have for each of some entities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -103,7 +104,7 @@ impl Metric {
         self.unit() == "ppm"
     }
 
-    /// Whom the results have it for; with `detail`, tasks of domains as well.
+    /// The names of what the results have it for; with `detail`, tasks of domains as well.
     pub fn entities(self, results: &Results, detail: bool) -> Vec<String> {
         match self {
             Metric::Miss | Metric::P50 | Metric::P99 | Metric::Max => {

@@ -1,44 +1,43 @@
-//! `--tolerance`: how large a difference may be.
+//! How large a difference may be.
 
-use super::measure::{Metric, Value, signed_percent};
+use super::metric::{Metric, Value, signed_percent};
 
 /// Limits by metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tolerances(Vec<(Metric, u64)>);
 
-/// Parses `miss<=1%,p99<=20%`.
-///
-/// # Errors
-/// What is wrong with which part, in a sentence.
-pub fn parse(text: &str) -> Result<Tolerances, String> {
-    let mut limits: Vec<(Metric, u64)> = Vec::new();
-    for part in text.split(',') {
-        let part = part.trim();
-        let expected = || format!("`{part}`: expected METRIC<=N%, for example p99<=20%");
-        let (name, limit) = part.split_once("<=").ok_or_else(expected)?;
-        let metric = metric(name.trim())?;
-        let limit =
-            limit.trim().strip_suffix('%').and_then(|number| ppm(number.trim())).ok_or_else(expected)?;
-        if limits.iter().any(|(known, _)| *known == metric) {
-            return Err(format!("`{}` has two limits", metric.name()));
-        }
-        limits.push((metric, limit));
-    }
-    Ok(Tolerances(limits))
+/// Why a text is no tolerances.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ToleranceError {
+    /// A part is not of the form that is expected.
+    #[error("`{part}`: expected METRIC<=N%, for example p99<=20%")]
+    Malformed {
+        /// The part.
+        part: String,
+    },
+    /// There is no such metric.
+    #[error("there is no metric `{name}`, expected one of {}{}", names().join(", "), hint(.name))]
+    UnknownMetric {
+        /// The name.
+        name: String,
+    },
+    /// A metric has two limits.
+    #[error("`{}` has two limits", .metric.name())]
+    TwoLimits {
+        /// The metric.
+        metric: Metric,
+    },
 }
 
-fn metric(name: &str) -> Result<Metric, String> {
-    if let Some(metric) = Metric::ALL.into_iter().find(|metric| metric.name() == name) {
-        return Ok(metric);
-    }
-    let nearest = Metric::ALL
-        .map(Metric::name)
-        .into_iter()
-        .min_by_key(|known| strsim::damerau_levenshtein(name, known));
+fn names() -> [&'static str; Metric::ALL.len()] {
+    Metric::ALL.map(Metric::name)
+}
+
+/// The name that was probably meant.
+fn hint(name: &str) -> String {
+    let nearest = names().into_iter().min_by_key(|known| strsim::damerau_levenshtein(name, known));
     let near = nearest.filter(|near| strsim::damerau_levenshtein(name, near) <= 1 + near.len() / 3);
-    let hint = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
-    let all = Metric::ALL.map(Metric::name).join(", ");
-    Err(format!("there is no metric `{name}`, expected one of {all}{hint}"))
+    near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default()
 }
 
 /// A decimal number of percent in millionths; at most a million percent, at most four decimals.
@@ -52,6 +51,28 @@ fn ppm(number: &str) -> Option<u64> {
 }
 
 impl Tolerances {
+    /// Parses `miss<=1%,p99<=20%`.
+    ///
+    /// # Errors
+    /// What is wrong with which part.
+    pub fn parse(text: &str) -> Result<Self, ToleranceError> {
+        let mut limits: Vec<(Metric, u64)> = Vec::new();
+        for part in text.split(',').map(str::trim) {
+            let malformed = || ToleranceError::Malformed { part: part.to_owned() };
+            let (name, limit) = part.split_once("<=").ok_or_else(malformed)?;
+            let name = name.trim();
+            let unknown = || ToleranceError::UnknownMetric { name: name.to_owned() };
+            let metric = Metric::ALL.into_iter().find(|metric| metric.name() == name).ok_or_else(unknown)?;
+            let number = limit.trim().strip_suffix('%').ok_or_else(malformed)?;
+            let limit = ppm(number.trim()).ok_or_else(malformed)?;
+            if limits.iter().any(|(known, _)| *known == metric) {
+                return Err(ToleranceError::TwoLimits { metric });
+            }
+            limits.push((metric, limit));
+        }
+        Ok(Tolerances(limits))
+    }
+
     /// What is beyond the tolerance, in a sentence.
     pub fn exceeded(&self, metric: Metric, first: Option<Value>, value: Option<Value>) -> Option<String> {
         let (_, limit) = self.0.iter().find(|(of, _)| *of == metric)?;
@@ -79,14 +100,14 @@ mod tests {
     #[test]
     fn limits_are_read_by_metric() {
         assert_eq!(
-            parse("miss<=1%, p99 <= 20.5 %"),
+            Tolerances::parse("miss<=1%, p99 <= 20.5 %"),
             Ok(Tolerances(vec![(Metric::Miss, 10_000), (Metric::P99, 205_000)]))
         );
     }
 
     #[test]
     fn what_is_wrong_with_a_limit_is_said() {
-        let error = |text| parse(text).expect_err(text);
+        let error = |text| Tolerances::parse(text).expect_err(text).to_string();
         assert_eq!(error("p99"), "`p99`: expected METRIC<=N%, for example p99<=20%");
         assert_eq!(error("p99<=20"), "`p99<=20`: expected METRIC<=N%, for example p99<=20%");
         assert_eq!(error("p99<=-1%"), "`p99<=-1%`: expected METRIC<=N%, for example p99<=20%");
@@ -97,7 +118,7 @@ mod tests {
 
     #[test]
     fn shares_are_judged_in_points_and_times_in_percent_of_the_first() {
-        let limits = parse("miss<=1%,p99<=20%,decisions<=0%").expect("limits");
+        let limits = Tolerances::parse("miss<=1%,p99<=20%,decisions<=0%").expect("limits");
         let share = |part| Some(Value::Share(part, 1000));
         let time = |ms| Some(Value::Time(Duration::from_ms(ms)));
         assert_eq!(limits.exceeded(Metric::Miss, share(0), share(10)), None);
@@ -117,7 +138,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn no_text_makes_reading_panic(text in "[a-z0-9<=%., ]{0,30}|.{0,20}") {
-            let _ = parse(&text);
+            let _ = Tolerances::parse(&text);
         }
     }
 }
