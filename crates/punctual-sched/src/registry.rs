@@ -332,11 +332,11 @@ pub enum XenScheduler {
 }
 
 impl XenScheduler {
-    /// Its name in Xen's configuration (`sched=`, xl.cfg(5)).
+    /// Its name in Xen's configuration (`sched=`, xlcpupool.cfg(5)): that of the policy.
     pub const fn name(self) -> &'static str {
         match self {
-            XenScheduler::Rtds => "rtds",
-            XenScheduler::Credit => "credit",
+            XenScheduler::Rtds => crate::rtds::NAME,
+            XenScheduler::Credit => crate::credit::NAME,
         }
     }
 }

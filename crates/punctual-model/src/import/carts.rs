@@ -7,7 +7,8 @@
 //! Lee: "CARTS: A Tool for Compositional Analysis of Real-Time Systems", SIGBED Review 2011). Times have no
 //! unit; fractions are exact.
 
-use punctual_sched::Duration;
+use punctual_sched::servers::periodic;
+use punctual_sched::{Duration, edf, fixed_priority, rtds};
 use roxmltree::Node;
 
 use super::draft::{DomainDraft, Helpers, HostDraft, Owner, TaskDraft, UnitDraft, WorkDraft};
@@ -29,8 +30,8 @@ enum Scheduler {
 impl Scheduler {
     fn guest(self) -> &'static str {
         match self {
-            Scheduler::Edf => "edf",
-            Scheduler::Fixed => "fixed-priority",
+            Scheduler::Edf => edf::NAME,
+            Scheduler::Fixed => fixed_priority::NAME,
         }
     }
 }
@@ -65,7 +66,7 @@ impl Reader<'_> {
     fn system(&mut self, node: Node<'_, '_>, name: &str) {
         let here = place(self.input, self.file, node);
         let Some(scheduler) = self.scheduler(node, "os_scheduler") else { return };
-        let pool = self.draft.add_pool(name, "rtds", here);
+        let pool = self.draft.add_pool(name, rtds::NAME, here);
         let tasks = self.tasks(node);
         self.draft.pools[pool].tasks = tasks;
         let first = self.draft.domains.len();
@@ -73,10 +74,10 @@ impl Reader<'_> {
             self.component(component, Owner::Pool(pool), 1);
         }
         let policy = match (scheduler, self.without_budget == 0) {
-            (Scheduler::Edf, true) => "rtds",
-            (Scheduler::Fixed, true) => "periodic",
-            (Scheduler::Edf, false) => "edf",
-            (Scheduler::Fixed, false) => "fixed-priority",
+            (Scheduler::Edf, true) => rtds::NAME,
+            (Scheduler::Fixed, true) => periodic::NAME,
+            (Scheduler::Edf, false) => edf::NAME,
+            (Scheduler::Fixed, false) => fixed_priority::NAME,
         };
         self.draft.pools[pool].policy = policy;
         // Deadline-monotonic among components, as CARTS schedules their interfaces.

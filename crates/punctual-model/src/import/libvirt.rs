@@ -4,7 +4,8 @@
 //! resources (memory, devices, ...) has no place in a host file and is passed over; what concerns processor
 //! time and is not carried over is noted.
 
-use punctual_sched::Duration;
+use punctual_sched::servers::deferrable;
+use punctual_sched::{Duration, credit, fixed_priority};
 use roxmltree::Node;
 
 use super::draft::{DomainDraft, Helpers, HostDraft, LinuxPriorities, Owner, UnitDraft};
@@ -51,9 +52,9 @@ pub(super) fn read(input: &mut Input) -> HostDraft {
         let name = if groups.len() == 1 { "host".to_string() } else { format!("host{n}") };
         let pool = draft.add_pool(&name, policy, members[0].place);
         draft.pools[pool].processors = processors.clone();
-        if policy == "credit" && members.iter().any(|m| m.quota_us.is_some()) {
+        if policy == credit::NAME && members.iter().any(|m| m.quota_us.is_some()) {
             // Caps need it.
-            draft.pools[pool].options.push(("refill", "period".into()));
+            draft.pools[pool].options.push((credit::REFILL.name, credit::BY_PERIOD.into()));
         }
         let priorities = members.iter().flat_map(|m| m.vcpus.iter().filter_map(|v| v.realtime));
         let priorities = LinuxPriorities::new(priorities);
@@ -61,7 +62,7 @@ pub(super) fn read(input: &mut Input) -> HostDraft {
             let vcpus = units(input, member, processors, policy, &priorities);
             let (name, place) = (member.name.clone(), member.place);
             let (owner, guest, tasks, helpers) =
-                (Owner::Pool(pool), "fixed-priority", Vec::new(), member.helpers.clone());
+                (Owner::Pool(pool), fixed_priority::NAME, Vec::new(), member.helpers.clone());
             draft.domains.push(DomainDraft { name, owner, guest, vcpus, tasks, helpers, place });
         }
     }
@@ -257,16 +258,16 @@ fn policy(input: &mut Input, domains: &[&XmlDomain]) -> &'static str {
                 "pool: quotas are kept as budgets but not used: Linux does not throttle real-time threads",
             );
         }
-        return "fixed-priority";
+        return fixed_priority::NAME;
     }
     let weighted = domains.iter().any(|m| m.shares.is_some());
     let first = domains[0].place;
     if limited == domains.len() && !weighted {
         input.note(first, "pool: policy deferrable comes nearest to quotas, which are refilled every period");
-        return "deferrable";
+        return deferrable::NAME;
     }
     input.note(first, "pool: policy credit comes nearest to Linux's fair class; quotas are caps");
-    "credit"
+    credit::NAME
 }
 
 /// The vCPUs as units of the policy; parameters that it does not read are kept for others.
@@ -282,7 +283,7 @@ fn units(
         input.note(domain.place, format!("{}: a quota above its period limits nothing", domain.name));
     }
     let percent = |quota: i64| (quota as u64 * 100).div_ceil(domain.period_us as u64) as u32;
-    let cap_percent = budget_us.map(percent).filter(|cap| policy == "credit" && *cap < 100);
+    let cap_percent = budget_us.map(percent).filter(|cap| policy == credit::NAME && *cap < 100);
     if budget_us.is_some_and(|quota| !(quota as u64 * 100).is_multiple_of(domain.period_us as u64))
         && cap_percent.is_some()
     {

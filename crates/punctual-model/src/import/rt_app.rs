@@ -8,7 +8,7 @@
 use jsonc_parser::ast::{Array, Object, ObjectProp, Value};
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
-use punctual_sched::Duration;
+use punctual_sched::{Duration, cbs, credit, fixed_priority};
 
 use super::draft::{HostDraft, LinuxPriorities, TaskDraft, UnitDraft, WorkDraft};
 use super::input::{Input, shorten};
@@ -347,10 +347,10 @@ fn assemble(input: &mut Input, draft: &mut HostDraft, mut threads: Vec<Thread>) 
     let place = first.task.place;
     let deadline = |t: &Thread| matches!(t.class, Class::Deadline(..));
     let policy = if threads.iter().all(deadline) {
-        "cbs"
+        cbs::NAME
     } else if threads.iter().all(|t| t.class == Class::Fair) {
         input.note(place, "pool: policy credit comes nearest to Linux's fair class");
-        "credit"
+        credit::NAME
     } else {
         if threads.iter().any(deadline) {
             input.note(
@@ -358,9 +358,9 @@ fn assemble(input: &mut Input, draft: &mut HostDraft, mut threads: Vec<Thread>) 
                 "pool: SCHED_DEADLINE threads are taken as the most urgent of fixed priorities, as in Linux",
             );
         }
-        "fixed-priority"
+        fixed_priority::NAME
     };
-    if policy == "fixed-priority" {
+    if policy == fixed_priority::NAME {
         let linux = |class: Class| match class {
             Class::Fair => -1,
             Class::Realtime(priority) => priority,

@@ -2,6 +2,7 @@
 
 use punctual_model::Results;
 use punctual_sched::Duration;
+use punctual_sched::servers::deferrable;
 
 use super::measures::number;
 use super::papers::{RtXen, Table1};
@@ -30,7 +31,7 @@ struct Overhead {
 
 impl Overhead {
     fn of(table: &Table1, quick: bool) -> [Overhead; 2] {
-        let i = table.column("deferrable").expect("Table 1 has the deferrable server");
+        let i = table.column(deferrable::NAME).expect("Table 1 has the deferrable server");
         let (median, p99) = (table.decision_median_ns[i], table.decision_p99_ns[i]);
         [
             Overhead {

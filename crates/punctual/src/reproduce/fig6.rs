@@ -7,6 +7,7 @@
 use punctual_model::host::Parent;
 use punctual_model::index::DomainIx;
 use punctual_sched::Duration;
+use punctual_sched::servers::{deferrable, periodic, polling};
 
 use super::measures::{mean, range, spread};
 use super::papers::{Cases, Table4};
@@ -56,7 +57,7 @@ impl Start {
     fn policies(self) -> &'static [&'static str] {
         match self {
             Start::OneByOne => &POLICIES,
-            Start::Together => &["deferrable", "periodic", "polling"],
+            Start::Together => &[deferrable::NAME, periodic::NAME, polling::NAME],
         }
     }
 }
@@ -219,7 +220,7 @@ fn capacity(loads: &[u32], misses: &[f64]) -> f64 {
 
 /// Measures for Table 4: the greatest miss ratio where the paper's analysis guarantees that there is none.
 fn add_guaranteed(out: &mut Outcome, paper: &Table4, loads: &[u32]) {
-    for (policy, guaranteed) in [("deferrable", &paper.deferrable), ("periodic", &paper.periodic)] {
+    for (policy, guaranteed) in [(deferrable::NAME, &paper.deferrable), (periodic::NAME, &paper.periodic)] {
         for case in CASES {
             let inside =
                 |load: &&u32| of(guaranteed, case).iter().any(|[low, high]| (low..=high).contains(load));

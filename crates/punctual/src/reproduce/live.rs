@@ -2,6 +2,7 @@
 //! simulated, and the paper's figures, side by side. Shortened to minutes; what is measured here varies from
 //! run to run.
 
+use punctual_sched::servers::deferrable;
 use std::path::PathBuf;
 use std::time::Duration as StdDuration;
 
@@ -197,7 +198,7 @@ fn capacity(options: &LiveOptions<'_>) -> Result<Table, Error> {
     for &load in loads {
         (options.progress)(&format!("Fig. 6: load {load} %"));
         let scenario =
-            scenario("even", Some("deferrable"), seconds).set(format!("domain.*.generate.load={load}%"));
+            scenario("even", Some(deferrable::NAME), seconds).set(format!("domain.*.generate.load={load}%"));
         let host = scenario.host()?;
         let both = [carry_out(options, &host, None)?, scenario.simulate(&host)?];
         let misses = both.map(|results| miss_percent(&results.pools[0].jobs));

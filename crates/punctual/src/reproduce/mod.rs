@@ -26,6 +26,8 @@ pub mod table2;
 pub mod table4;
 pub mod vmm_io;
 
+use punctual_sched::servers::{deferrable, periodic, polling, sporadic};
+use punctual_sched::{credit, sedf};
 use serde::Serialize;
 
 use claims::{Claim, Judged};
@@ -64,7 +66,8 @@ pub const VMM_IO_EXPERIMENTS: [&str; 8] =
 pub const NAUTILUS_EXPERIMENTS: [&str; 2] = ["cyclictest", "ping"];
 
 /// The policies that RT-Xen compares, in the order of its Table 1.
-pub const POLICIES: [&str; 6] = ["deferrable", "periodic", "polling", "sporadic", "credit", "sedf"];
+pub const POLICIES: [&str; 6] =
+    [deferrable::NAME, periodic::NAME, polling::NAME, sporadic::NAME, credit::NAME, sedf::NAME];
 
 impl ReproduceOptions {
     /// The seeds of the task sets.

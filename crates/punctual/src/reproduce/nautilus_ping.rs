@@ -4,6 +4,7 @@
 use punctual_model::Recorder;
 use punctual_model::results::Results;
 use punctual_sched::Duration;
+use punctual_sched::credit;
 
 use super::measures::number;
 use super::scenario::{Scenario, as_written, run_all};
@@ -17,12 +18,12 @@ const LOADS: [(&str, &[&str]); 4] = [
     ("75", &["domain-0.task.load0", "domain-0.task.load1", "domain-d.task.load0", "domain-d.task.load1"]),
 ];
 
-const SCHEDULERS: [&str; 3] = ["credit", "partitioned", "global"];
+const SCHEDULERS: [&str; 3] = [credit::NAME, "partitioned", "global"];
 
 fn scenario(scheduler: &str, load: &[&str], quick: bool) -> Scenario {
     let mut scenario = Scenario::new("nautilus", "ping");
-    if scheduler == "credit" {
-        scenario = scenario.policy("credit");
+    if scheduler == credit::NAME {
+        scenario = scenario.policy(credit::NAME);
     }
     if scheduler != "partitioned" {
         for domain in ["domain-0", "domain-d", "android"] {

@@ -1,5 +1,7 @@
 //! The papers' data, embedded in the program: citation, tables, claims and host files.
 
+use punctual_sched::servers::{deferrable, periodic, polling, sporadic};
+use punctual_sched::{credit, sedf};
 use serde::{Deserialize, Serialize};
 
 use super::claims::Claim;
@@ -103,12 +105,12 @@ impl MissRatios {
     /// The row of `policy`.
     pub fn row(&self, policy: &str) -> Option<&[f64; 5]> {
         Some(match policy {
-            "sporadic" => &self.sporadic,
-            "periodic" => &self.periodic,
-            "polling" => &self.polling,
-            "deferrable" => &self.deferrable,
-            "credit" => &self.credit,
-            "sedf" => &self.sedf,
+            sporadic::NAME => &self.sporadic,
+            periodic::NAME => &self.periodic,
+            polling::NAME => &self.polling,
+            deferrable::NAME => &self.deferrable,
+            credit::NAME => &self.credit,
+            sedf::NAME => &self.sedf,
             _ => return None,
         })
     }
@@ -251,9 +253,9 @@ impl RtcaTable2 {
     /// The three tasks at a level.
     pub fn cell(&self, original: bool, policy: &str, level: usize) -> [f64; 3] {
         let of = match (original, policy) {
-            (true, "credit") => &self.original_credit,
+            (true, credit::NAME) => &self.original_credit,
             (true, _) => &self.original_rt_xen,
-            (false, "credit") => &self.rtca_credit,
+            (false, credit::NAME) => &self.rtca_credit,
             (false, _) => &self.rtca_rt_xen,
         };
         of.map(|levels| levels[level])

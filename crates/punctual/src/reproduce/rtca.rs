@@ -5,6 +5,8 @@ use punctual_model::host::Host;
 use punctual_model::results::{FlowResult, Results};
 use punctual_model::{Recorder, results};
 use punctual_sched::Duration;
+use punctual_sched::credit;
+use punctual_sched::servers::deferrable;
 
 use super::measures::number;
 use super::papers::Rtca;
@@ -38,7 +40,7 @@ const KERNELS: [Kernel; 5] = [
 ];
 
 /// The policies over guests, and what the paper calls them.
-const POLICIES: [(&str, &str); 2] = [("rt-xen", "deferrable"), ("credit", "credit")];
+const POLICIES: [(&str, &str); 2] = [("rt-xen", deferrable::NAME), (credit::NAME, credit::NAME)];
 
 impl Kernel {
     fn set(self, scenario: Scenario) -> Scenario {
@@ -359,12 +361,12 @@ pub fn fig10(options: &ReproduceOptions, paper: &Rtca, progress: Progress<'_>) -
     ratios.notes.push("The deadline is the period, 10 ms; the paper does not print it.".into());
     misses.notes.push("The cost of the periodic tasks is not printed: 1 ms in 10 ms here.".into());
     out.tables.extend([ratios, misses]);
-    for (policy, columns) in ["rt-xen", "credit"].into_iter().zip(columns.chunks(8)) {
+    for (policy, columns) in ["rt-xen", credit::NAME].into_iter().zip(columns.chunks(8)) {
         out.ranges.push(RangeFigure {
             id: format!("fig10-{policy}"),
             title: format!("RTCA Fig. 10: end-to-end task under {policy}"),
             y: "response time / deadline".into(),
-            logarithmic: policy == "credit",
+            logarithmic: policy == credit::NAME,
             columns: columns.to_vec(),
         });
     }

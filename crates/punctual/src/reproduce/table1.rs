@@ -1,6 +1,7 @@
 //! RT-Xen s.5.3, Table 1: how often the policies decide and switch, and what their decisions cost.
 
 use punctual_sched::Duration;
+use punctual_sched::servers::{deferrable, periodic, polling, sporadic};
 
 use super::measures::{number, range, spread};
 use super::native::{self, DecisionCost};
@@ -38,7 +39,7 @@ pub fn run(options: &ReproduceOptions, paper: &Table1, progress: Progress<'_>) -
     for (variant, counts) in VARIANTS.iter().zip(counts.chunks(seeds.len())) {
         add_counts(&mut out, &mut table, paper, variant, counts);
     }
-    let servers: Vec<&[f64]> = ["deferrable", "periodic", "polling", "sporadic"]
+    let servers: Vec<&[f64]> = [deferrable::NAME, periodic::NAME, polling::NAME, sporadic::NAME]
         .iter()
         .filter_map(|p| out.measures.get(&format!("table1.{p}.loss_percent")))
         .collect();

@@ -4,6 +4,8 @@ use punctual_model::Host;
 use punctual_model::host::{Arrival, Cost, Parent, Work};
 use punctual_model::index::DomainIx;
 use punctual_sched::Duration;
+use punctual_sched::servers::{deferrable, periodic, polling, sporadic};
+use punctual_sched::{credit, sedf};
 
 use super::measures::{median, number, range};
 use super::papers::Table2;
@@ -39,24 +41,24 @@ const fn variant(name: &'static str) -> Variant {
 /// saying what became of its 10 ms tick: `credit` keeps the tick, `credit-tick-1ms` shortens it as well,
 /// `credit-slice-30ms` is Xen's default.
 pub const VARIANTS: [Variant; 8] = [
-    variant("deferrable"),
-    variant("periodic"),
-    variant("polling"),
-    variant("sporadic"),
-    variant("credit"),
+    variant(deferrable::NAME),
+    variant(periodic::NAME),
+    variant(polling::NAME),
+    variant(sporadic::NAME),
+    variant(credit::NAME),
     Variant {
         name: "credit-tick-1ms",
-        policy: "credit",
+        policy: credit::NAME,
         set: &["pool.guests.credit.tick=1ms"],
-        paper: "credit",
+        paper: credit::NAME,
     },
     Variant {
         name: "credit-slice-30ms",
-        policy: "credit",
+        policy: credit::NAME,
         set: &["pool.guests.credit.slice=30ms"],
-        paper: "credit",
+        paper: credit::NAME,
     },
-    variant("sedf"),
+    variant(sedf::NAME),
 ];
 
 /// How domain 3 is misconfigured. The paper raises one task's utilisation to 10 % and does not say by what.

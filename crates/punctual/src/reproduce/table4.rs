@@ -15,6 +15,7 @@ use punctual_model::Host;
 use punctual_model::host::{Arrival, Parent, Work};
 use punctual_model::index::DomainIx;
 use punctual_sched::Duration;
+use punctual_sched::servers::{deferrable, periodic};
 
 use super::fig6::{CASES, of, seed};
 use super::measures::{Measures, range};
@@ -23,7 +24,7 @@ use super::scenario::Scenario;
 use super::{Error, Outcome, Progress, ReproduceOptions, Table};
 
 /// The policies of the table.
-const POLICIES: [&str; 2] = ["deferrable", "periodic"];
+const POLICIES: [&str; 2] = [deferrable::NAME, periodic::NAME];
 
 /// Which question is asked.
 const READINGS: [(&str, Reading); 2] = [("tasks", tasks_hold), ("servers", servers_hold)];
@@ -43,7 +44,7 @@ pub fn run(options: &ReproduceOptions, paper: &Table4, progress: Progress<'_>) -
     let mut out = Outcome::default();
     progress("Table 4", 0, CASES.len() * POLICIES.len());
     for (done, (case, policy)) in CASES.iter().flat_map(|c| POLICIES.map(|p| (*c, p))).enumerate() {
-        let printed = if policy == "deferrable" { &paper.deferrable } else { &paper.periodic };
+        let printed = if policy == deferrable::NAME { &paper.deferrable } else { &paper.periodic };
         let mut hosts = Vec::new();
         for &load in &loads {
             let sets: Result<Vec<Host>, Error> =
@@ -134,7 +135,7 @@ fn servers_hold(host: &Host) -> bool {
 
 /// Davis & Burns 2005 for the tasks alone.
 fn tasks_hold(host: &Host) -> bool {
-    let deferrable = host.pools[0].policy.info.name == "deferrable";
+    let deferrable = host.pools[0].policy.info.name == deferrable::NAME;
     let mut order: Vec<usize> = (0..host.domains.len()).collect();
     order.sort_by_key(|d| host.vcpus[*d].params.priority);
     let mut more_urgent = Vec::new();

@@ -5,6 +5,7 @@ use punctual_model::Recorder;
 use punctual_model::host::Host;
 use punctual_model::results::Results;
 use punctual_sched::Duration;
+use punctual_sched::{credit, sedf};
 
 use super::measures::{mean, number, range};
 use super::papers::VmmIo;
@@ -23,11 +24,11 @@ struct Configuration {
 }
 
 const fn credit(id: &'static str, patched: bool, tickle: bool, boost: bool, sort: bool) -> Configuration {
-    Configuration { id, policy: "credit", patched, tickle, boost, sort }
+    Configuration { id, policy: credit::NAME, patched, tickle, boost, sort }
 }
 
 const fn sedf(id: &'static str, patched: bool) -> Configuration {
-    Configuration { id, policy: "sedf", patched, tickle: true, boost: false, sort: false }
+    Configuration { id, policy: sedf::NAME, patched, tickle: true, boost: false, sort: false }
 }
 
 const CONFIGURATIONS: [Configuration; 11] = [
@@ -40,7 +41,7 @@ const CONFIGURATIONS: [Configuration; 11] = [
     credit("ts", true, true, false, true),
     credit("bs", true, false, true, true),
     credit("tbs", true, true, true, true),
-    sedf("sedf", false),
+    sedf(sedf::NAME, false),
     sedf("sedf-fix", true),
 ];
 
@@ -81,7 +82,7 @@ fn scenario(configuration: &Configuration, test: &Test, options: &ReproduceOptio
     let scan = if configuration.patched { "resume" } else { "word" };
     let mut scenario = Scenario::new("vmm-io", "guests").set(format!("network.lan.scan={scan}"));
     scenario = match configuration.policy {
-        "credit" => {
+        credit::NAME => {
             let Configuration { tickle, boost, sort, .. } = configuration;
             scenario
                 .set(format!("pool.all.credit.tickle={tickle}"))

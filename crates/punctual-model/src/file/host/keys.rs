@@ -1,5 +1,7 @@
 //! Keys of the machine, its pools, domains and tasks: name, what the key takes, its default, what it means.
 
+use punctual_sched::fixed_priority;
+
 use crate::file::key::{ANY_TIME, KeyInfo, Kind, OptionTables, PERIOD, SOME_TIME, TableInfo, key, required};
 use crate::file::limits::{GENERATED_MAX, PROCESSORS_MAX};
 use crate::file::live::keys::LIVE_KEYS;
@@ -169,7 +171,7 @@ static DOMAIN: TableInfo = TableInfo {
         key(
             "guest",
             Kind::Guest,
-            Some("fixed-priority"),
+            Some(fixed_priority::NAME),
             "The guest's own scheduler: a policy's name, or a table of `policy` and its options.",
         ),
         key("task", Kind::Named(&TASK), None, "A task inside the guest."),

@@ -1,5 +1,7 @@
 //! The host of everything that `xl` printed.
 
+use punctual_sched::{credit, fixed_priority, rtds};
+
 use super::printed::{Printed, PrintedDomain, PrintedVcpu};
 use crate::import::draft::{DomainDraft, Helpers, HostDraft, Owner, UnitDraft};
 use crate::import::input::Input;
@@ -24,14 +26,14 @@ pub(super) fn assemble(input: &mut Input, mut printed: Printed, mut draft: HostD
         let rtds =
             |(_, m): &(String, PrintedDomain)| m.rtds.is_some() || m.vcpus.values().any(|v| v.rtds.is_some());
         let found = pool.policy.unwrap_or_else(|| match printed.domains.iter().any(rtds) {
-            true => "rtds",
-            false => "credit",
+            true => rtds::NAME,
+            false => credit::NAME,
         });
         let ix = draft.add_pool(name, found, pool.place);
         draft.pools[ix].options = pool.options.clone();
-        if found == "credit" {
+        if found == credit::NAME {
             // Xen's accounting; without it there are no caps.
-            draft.pools[ix].options.push(("refill", "period".into()));
+            draft.pools[ix].options.push((credit::REFILL.name, credit::BY_PERIOD.into()));
         }
         draft.pools[ix].processors = pool.processors.clone().unwrap_or_default();
         if pool.processors.is_none() && printed.pools.len() > 1 {
@@ -46,7 +48,7 @@ pub(super) fn assemble(input: &mut Input, mut printed: Printed, mut draft: HostD
             break;
         }
         let vcpus = units(input, name, domain, &draft.pools[ix].processors);
-        let (owner, guest, place) = (Owner::Pool(ix), "fixed-priority", domain.place);
+        let (owner, guest, place) = (Owner::Pool(ix), fixed_priority::NAME, domain.place);
         draft.domains.push(DomainDraft {
             name: name.clone(),
             owner,

@@ -7,7 +7,7 @@
 mod assemble;
 mod printed;
 
-use punctual_sched::Duration;
+use punctual_sched::{Duration, credit, rtds, sedf};
 use toml_edit::Value;
 
 use assemble::assemble;
@@ -93,18 +93,20 @@ fn pool_line(input: &mut Input, rest: &str, place: Place, printed: &mut Printed)
     let mut policy = None;
     for parameter in parameters.split(' ') {
         match parameter.split_once('=') {
-            Some(("sched", "RTDS")) => policy = Some("rtds"),
+            Some(("sched", "RTDS")) => policy = Some(rtds::NAME),
             Some(("tslice", value)) => {
-                policy = Some("credit");
-                options.extend(option_time(input, place, "slice", value));
+                policy = Some(credit::NAME);
+                options.extend(option_time(input, place, credit::SLICE.name, value));
             }
-            Some(("ratelimit", value)) => options.extend(option_time(input, place, "ratelimit", value)),
+            Some(("ratelimit", value)) => {
+                options.extend(option_time(input, place, credit::RATELIMIT.name, value))
+            }
             Some(("migration-delay", "0us")) => {}
             _ => input.note(place, format!("{name}: not carried over: {}", shorten(parameter))),
         }
     }
     if policy.is_none() && !options.is_empty() {
-        policy = Some("credit");
+        policy = Some(credit::NAME);
         input.note(place, format!("{name}: credit2 is taken as credit"));
     }
     let pool = printed.pool(name, place);
@@ -228,15 +230,12 @@ fn credit(input: &mut Input, place: Place, weight: &str, cap: &str) -> Option<(u
 }
 
 fn scheduler_policy(input: &mut Input, place: Place, pool: &str, scheduler: &str) -> Option<&'static str> {
-    match scheduler {
-        "credit" => Some("credit"),
-        "rtds" => Some("rtds"),
-        "sedf" => Some("sedf"),
-        other => {
-            input.note(place, format!("{pool}: scheduler {} is taken as credit", shorten(other)));
-            Some("credit")
-        }
+    // Xen's names are those of the policies.
+    let known = [credit::NAME, rtds::NAME, sedf::NAME].into_iter().find(|name| *name == scheduler);
+    if known.is_none() {
+        input.note(place, format!("{pool}: scheduler {} is taken as credit", shorten(scheduler)));
     }
+    Some(known.unwrap_or(credit::NAME))
 }
 
 fn rtds(input: &mut Input, place: Place, period: &str, budget: &str, extratime: &str) -> Option<RtdsParams> {
