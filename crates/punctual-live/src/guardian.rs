@@ -1,4 +1,4 @@
-//! The process that puts the machine back, whatever happens to the one that changed it.
+//! The process that puts the machine back, however the process ends that changed it.
 //!
 //! The guardian is started before the first change. It reads the run's heartbeat from a pipe. When the pipe
 //! closes (the run ended, by whatever signal) or no beat comes for longer than the limit (then the guardian

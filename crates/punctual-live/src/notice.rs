@@ -6,7 +6,7 @@ use punctual_sched::ParamError;
 
 use crate::{session, unit};
 
-/// What happened, for the person who started the run.
+/// What happened. The text is for the user.
 #[derive(Debug)]
 pub enum Notice {
     /// A unit's threads ended.

@@ -215,7 +215,7 @@ fn the_rest_of_a_slice_is_left_to_the_unit_and_not_to_looks() {
         })
     };
     driver.observe(start, CpuId(0), &observed(Duration::ZERO));
-    // 300 ns before the end of whoever's slice it is, and well before the tick after 10 ms.
+    // 300 ns before the end of the slice, whichever unit has it, and well before the tick after 10 ms.
     let ran = Duration::from_ns(999_700);
     let now = start + ran;
     let next = driver.observe(now, CpuId(0), &observed(ran));

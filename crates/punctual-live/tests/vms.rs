@@ -15,7 +15,8 @@ use punctual_live::vmm::{self, Role};
 /// A guest boots in seconds by translation; this is for a machine that is busy with much else.
 const BOOT_LIMIT: Duration = Duration::from_secs(240);
 
-/// What a VM needs is there, or the test is skipped, which is said, unless nothing may be skipped.
+/// Checks for what a VM needs. Without it the test prints why and is skipped, or fails where nothing may be
+/// skipped.
 fn image() -> Option<(Cache, Image)> {
     let there = |program: &str| {
         let path = std::env::var_os("PATH").unwrap_or_default();

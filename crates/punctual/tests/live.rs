@@ -106,8 +106,8 @@ fn a_unit_that_ends_leaves_the_others_alone() {
     assert_eq!(report.units.len(), 1);
 }
 
-/// Whoever sleeps loses its budget under polling; it must get the next one, though others came meanwhile and
-/// it was parked by priority.
+/// A unit that sleeps loses its budget under polling. It must get the next one, though others came meanwhile
+/// and it was parked by priority.
 #[test]
 fn a_unit_that_slept_while_another_came_gets_its_budgets_again() {
     let Some(_turn) = needs() else { return };
@@ -160,9 +160,9 @@ fn new_parameters_count_while_it_runs() {
     assert!(shares[0] > 350_000, "{} ppm of the 500,000 that it was given", shares[0]);
 }
 
-/// A fork takes a lock that whoever moves a process waits for, holding the cgroup lock, for which the
-/// enforcer waits that should park the hog that keeps the fork from the processor. It takes some luck to meet
-/// that; then the report says so.
+/// A fork holds a lock. A program that moves a process waits for that lock and holds the cgroup lock meanwhile.
+/// The enforcer waits for the cgroup lock to park the hog that keeps the fork from the processor. It takes
+/// some luck to meet all this at once; the report says when that happened.
 #[test]
 fn a_fork_that_is_preempted_beside_moves_by_others_does_not_hang_enforcement() {
     let Some(_turn) = needs() else { return };

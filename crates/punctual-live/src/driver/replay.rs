@@ -1,4 +1,4 @@
-//! What the policy is told of the time since the last look.
+//! Charging the policy for the time since the last look.
 
 use punctual_sched::{CpuId, Duration, Instant};
 

@@ -107,7 +107,7 @@ impl Pool {
         let processors =
             if self.driver.shared_queue() { &self.processors[..] } else { &self.processors[home..=home] };
         let confined = unit.set_affinity(processors);
-        // Whatever number the driver gives: the others keep theirs.
+        // The others keep their numbers, whichever one the driver gives.
         let count = self.units.len().max(number + 1);
         self.units.resize_with(count, || None);
         self.must_read.resize(count, true);

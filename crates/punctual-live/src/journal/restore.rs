@@ -112,8 +112,8 @@ impl<'a> Undo<'a> {
         })
     }
 
-    /// Ends the processes that the run started. All are told to end before any is waited for: one that spins
-    /// under a real-time priority keeps others from ending.
+    /// Ends the processes that the run started. All are killed before any is waited for: one that spins under
+    /// a real-time priority keeps others from ending.
     fn end_children(&mut self, changes: &[Change]) {
         let alive = changes.iter().filter_map(|change| match change {
             Change::Child { process, .. } if process.is_alive() => Some(*process),
@@ -129,12 +129,12 @@ impl<'a> Undo<'a> {
         }
     }
 
-    /// Tells a process of the run to end, and everything it started, which is in its group.
+    /// Kills a process of the run, and everything it started, which is in its group.
     fn kill(&self, process: Identity) {
         let group = cgroup::group_of(process.id).map(|group| cgroup::below(&self.mount, &group));
         let Some(pid) = rustix::process::Pid::from_raw(process.id) else { return };
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-        // A threaded group cannot be told: it holds this process alone.
+        // A threaded group cannot be killed as a whole: it holds this process alone.
         if let Ok(group) = group
             && self.groups.iter().any(|ours| group.starts_with(ours) && group != **ours)
         {

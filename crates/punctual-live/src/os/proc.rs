@@ -220,12 +220,12 @@ mod tests {
 
     #[test]
     fn a_thread_that_sleeps_says_so_either_way_and_one_that_runs_does_not() {
-        let (tell, told) = std::sync::mpsc::channel();
+        let (send, receive) = std::sync::mpsc::channel();
         let sleeper = std::thread::spawn(move || {
-            tell.send(rustix::thread::gettid().as_raw_nonzero().get()).expect("heard");
+            send.send(rustix::thread::gettid().as_raw_nonzero().get()).expect("received");
             std::thread::park();
         });
-        let sleeping = told.recv().expect("a thread");
+        let sleeping = receive.recv().expect("a thread");
         let running = rustix::thread::gettid().as_raw_nonzero().get();
         for (what, tid, expected) in [("sleeper", sleeping, true), ("runner", running, false)] {
             assert!(SleepReader::can_read_wchan(tid), "a thread of one's own");

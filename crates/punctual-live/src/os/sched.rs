@@ -45,7 +45,7 @@ impl Attributes {
         Attributes { policy: OTHER, ..Attributes::fifo(0) }
     }
 
-    /// `SCHED_IDLE`: only what nobody else wants.
+    /// `SCHED_IDLE`: only time that no other thread wants.
     pub const fn idle() -> Attributes {
         Attributes { policy: IDLE, ..Attributes::fifo(0) }
     }

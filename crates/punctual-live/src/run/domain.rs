@@ -24,8 +24,8 @@ pub(super) struct RunningDomain {
 pub(super) enum DomainProcess {
     Vm(Box<Vm>),
     Guest(workload::Process),
-    /// A program of the user's, which the session ends, or something attached to, which nobody ends. It runs
-    /// what it runs.
+    /// A program of the user's, which the session ends, or something attached to, which is not ended. It has
+    /// no guest program of ours.
     External,
 }
 

@@ -24,7 +24,7 @@ use crate::vmm;
 
 /// How often to list the threads.
 const INTERVAL: Duration = Duration::from_millis(250);
-/// How long QEMU's monitor may take. It is asked from the thread that tells the guardian that all is well.
+/// How long QEMU's monitor may take. It is asked from the thread that keeps the session alive.
 const MONITOR_LIMIT: Duration = Duration::from_millis(100);
 
 /// A domain whose threads may change during the run.

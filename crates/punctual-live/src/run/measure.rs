@@ -25,7 +25,7 @@ use crate::workload::{self, GuestMeasurement, JobCounter};
 /// From the last preparation to the first release, at least and at most.
 const LEAD: [Duration; 2] = [Duration::from_ms(300), Duration::from_ms(3000)];
 /// Processor time of a VM that makes ready for its tasks: threads, locked memory. A translated one with 3.75
-/// % of a processor was ready up to 430 ms after it was told, so it took 16 ms; the periodic server lets
+/// % of a processor was ready up to 430 ms after the request, so it took 16 ms; the periodic server lets
 /// budget idle away meanwhile.
 const MAKING_READY: Duration = Duration::from_ms(40);
 /// How long a program that ends may take from its channel's end to its own.

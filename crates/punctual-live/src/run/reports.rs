@@ -14,7 +14,7 @@ use super::domain::RunningDomain;
 use super::error::Error;
 use crate::workload::{Client, ClientError, GuestMeasurement, JobCounter};
 
-/// A guest that was told to run its tasks.
+/// A guest that has got its tasks.
 pub(super) struct BegunGuest<'d> {
     domain: &'d str,
     tasks: &'d [(TaskIx, protocol::Task)],
@@ -23,7 +23,7 @@ pub(super) struct BegunGuest<'d> {
 }
 
 impl<'d> BegunGuest<'d> {
-    /// Tells a domain's guest to run its tasks from `start` on. `None` where there is none, or no task.
+    /// Sends a domain's guest its tasks, which start at `start`. `None` where there is no guest, or no task.
     pub fn begin(
         host: &'d Host,
         running: &'d mut RunningDomain,

@@ -67,7 +67,7 @@ impl Processes {
         }
     }
 
-    /// Waits for the programs that were launched, which have been told to end.
+    /// Waits for the programs that were launched; they have been killed.
     pub fn wait(&mut self) {
         for child in &mut self.children {
             // Fails only for a process that was waited for already.

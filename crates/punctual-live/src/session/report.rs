@@ -1,4 +1,4 @@
-//! What a session did, for results and for the person who started it.
+//! What a session did, for results and for the user.
 
 use punctual_sched::Duration;
 

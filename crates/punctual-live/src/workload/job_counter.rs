@@ -11,15 +11,15 @@ use super::client::Progress;
 /// Jobs of a domain so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobCounts {
-    /// Finished, as of what the guest told last.
+    /// Finished, by the guest's last report.
     pub finished: u64,
     /// Deadlines missed: jobs that were finished late, and jobs that are due and not finished.
     pub missed: u64,
 }
 
-/// Counts a domain's jobs: what is finished the guest tells, what is due follows from the task set.
+/// Counts a domain's jobs: the guest reports which are finished, the task set says which are due.
 ///
-/// A guest that gets no processor time tells nothing, and its misses grow all the same.
+/// A guest that gets no processor time reports nothing, and its misses grow all the same.
 #[derive(Debug)]
 pub struct JobCounter {
     progress: Arc<Progress>,

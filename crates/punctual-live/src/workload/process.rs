@@ -13,7 +13,7 @@ use crate::child;
 /// How long the program may take to say that it is there; the machine may be busy.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
-/// A running guest program; it ends when this is dropped, or when we end in whatever way.
+/// A running guest program; it ends when this is dropped, and when our process ends in any way.
 #[derive(Debug)]
 pub struct Process {
     child: Child,

@@ -51,7 +51,7 @@ pub fn guardian(args: &GuardianArgs, _ui: &Ui) -> Result<u8, Error> {
 
 /// Runs `punctual launch`.
 pub fn launch(args: &LaunchArgs, _ui: &Ui) -> Result<u8, Error> {
-    // With the thread that started this process ends the program, by whatever signal.
+    // The program ends with the thread that started this process, however that ends.
     let parent = rustix::process::getppid();
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     if rustix::process::getppid() != parent {

@@ -21,7 +21,7 @@ use punctual_sched::{Duration as Dur, UnitParams};
 pub const PROCESSOR: usize = 1;
 
 /// Can this machine run live tests? If not, says in one line why; with `PUNCTUAL_NO_SKIP=1` that is a
-/// failure. There is one processor for all: whoever has the guard has its turn.
+/// failure. There is one processor for all tests: the one that holds the guard may use it.
 pub fn needs() -> Option<MutexGuard<'static, ()>> {
     static TURN: Mutex<()> = Mutex::new(());
     // A test that failed left nothing behind that concerns the next.
@@ -148,7 +148,7 @@ impl Bench {
         rounds
     }
 
-    /// Ends a program of a unit that was let go.
+    /// Ends a program whose unit was removed.
     fn end(&mut self, id: i32) {
         self.keep_alive(Duration::from_millis(30));
         let pid = rustix::process::Pid::from_raw(id).expect("a process");
@@ -166,7 +166,7 @@ pub fn resources() -> (usize, usize, u64) {
     (count("/proc/self/fd"), count("/proc/self/task"), resident_kib)
 }
 
-/// A process of nobody's that is moved to and fro between two cgroups, as fast as it goes.
+/// A process outside every run that is moved to and fro between two cgroups, as fast as it goes.
 pub struct Moves {
     process: Child,
     directory: std::path::PathBuf,
