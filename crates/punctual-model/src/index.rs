@@ -1,4 +1,5 @@
-//! Indices into the lists of a [`Host`](crate::Host): an entity's identity in results, traces and the simulator.
+//! Indices into the lists of a [`Host`](crate::Host): an entity's identity in results, traces and the
+//! simulator.
 
 /// Index into [`Host::pools`](crate::Host::pools).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

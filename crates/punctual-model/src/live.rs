@@ -36,7 +36,8 @@ impl Deref for Live {
     }
 }
 
-/// What provides the threads that are a domain's vCPUs. Relative paths in it start at the working directory of the live run.
+/// What provides the threads that are a domain's vCPUs. Relative paths in it start at the working directory
+/// of the live run.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum Backend {
     /// The run decides: a VM with the project's guest image where QEMU is installed.

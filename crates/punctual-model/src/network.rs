@@ -185,7 +185,8 @@ pub enum Traffic {
         /// Packets at a time.
         burst: u32,
     },
-    /// As many packets as the receiver's acknowledgements allow, as in TCP: slow start, a window, halved on a loss.
+    /// As many packets as the receiver's acknowledgements allow, as in TCP: slow start, a window, halved on a
+    /// loss.
     Stream {
         /// Length of a packet.
         bytes: u32,

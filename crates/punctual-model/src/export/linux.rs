@@ -92,10 +92,12 @@ impl<'a> LinuxPool<'a> {
                 "priority",
                 match means {
                     BudgetMeans::Quota => {
-                        "a thread with a quota has no fixed priority; the choice to keep priorities keeps the order instead"
+                        "a thread with a quota has no fixed priority; the choice to keep priorities keeps \
+                         the order instead"
                     }
                     BudgetMeans::Deadline => {
-                        "SCHED_DEADLINE goes by deadlines; the choice to keep priorities keeps the order instead"
+                        "SCHED_DEADLINE goes by deadlines; the choice to keep priorities keeps the order \
+                         instead"
                     }
                 },
             );

@@ -1,9 +1,8 @@
 //! A host's scheduling parameters as settings of other tools: Xen's `xl`, libvirt, systemd, QEMU with
 //! util-linux.
 //!
-//! Each target is a function from a [`Host`] to files. What a target cannot express is reported as a [`Loss`].
-//! Rounding gives a unit no less than the host file says.
-//! `docs/export.md` has the tables.
+//! Each target is a function from a [`Host`] to files. What a target cannot express is reported as a
+//! [`Loss`]. Rounding gives a unit no less than the host file says. `docs/export.md` has the tables.
 
 mod libvirt;
 mod linux;

@@ -37,8 +37,8 @@ impl Entry {
         }
     }
 
-    /// A duration of at least `min_ns`.
-    pub(crate) fn duration(&self, min_ns: u64, errors: &mut Errors) -> Option<Duration> {
+    /// A duration of at least `min`.
+    pub(crate) fn duration(&self, min: Duration, errors: &mut Errors) -> Option<Duration> {
         let text = match &self.node.value {
             Value::Text(text) => text,
             Value::Integer(Some(n)) if *n >= 0 => {
@@ -52,9 +52,9 @@ impl Entry {
             }
         };
         match quantity::duration(text) {
-            Ok(d) if d.as_ns() >= min_ns => return Some(d),
+            Ok(d) if d >= min => return Some(d),
             Ok(d) => {
-                let least = if min_ns == 1 { "longer than zero".into() } else { at_least(min_ns) };
+                let least = if min.as_ns() == 1 { "longer than zero".into() } else { at_least(min) };
                 errors.add(self.node.place, format!("`{}` is {d}", self.key), format!("expected {least}"));
             }
             Err(expected) => self.unreadable_text(text, &expected, errors),
@@ -283,6 +283,6 @@ pub(crate) fn expected_names<'a>(names: impl Iterator<Item = &'a str>) -> String
     if names.is_empty() { "there is none".into() } else { format!("expected one of {}", names.join(", ")) }
 }
 
-fn at_least(ns: u64) -> String {
-    format!("at least {}, at most {YEAR}", Duration::from_ns(ns))
+fn at_least(min: Duration) -> String {
+    format!("at least {min}, at most {YEAR}")
 }

@@ -2,9 +2,10 @@
 //! reference read the key tables; nothing else lists keys.
 
 use punctual_net::registry::{DisciplineInfo, disciplines};
+use punctual_sched::Duration;
 use punctual_sched::registry::{self, ParamInfo, PolicyInfo};
 
-use super::limits::PERIOD_MIN_NS;
+use super::limits::PERIOD_MIN;
 use super::quantity::Share;
 
 /// What a key takes.
@@ -22,8 +23,8 @@ pub(crate) enum Kind {
     VmNetwork,
     /// A whole number from 0.
     Seed,
-    /// A duration of at least `min_ns`.
-    Duration { min_ns: u64 },
+    /// A duration of at least `min`.
+    Duration { min: Duration },
     /// A whole number between the bounds, both included.
     Count { min: u64, max: u64 },
     /// A whole number that may be negative, between the bounds.
@@ -157,6 +158,6 @@ pub(crate) const fn required(name: &'static str, kind: Kind, help: &'static str)
     KeyInfo { name, kind, default: None, required: true, help }
 }
 
-pub(crate) const SOME_TIME: Kind = Kind::Duration { min_ns: 1 };
-pub(crate) const ANY_TIME: Kind = Kind::Duration { min_ns: 0 };
-pub(crate) const PERIOD: Kind = Kind::Duration { min_ns: PERIOD_MIN_NS };
+pub(crate) const SOME_TIME: Kind = Kind::Duration { min: Duration::from_ns(1) };
+pub(crate) const ANY_TIME: Kind = Kind::Duration { min: Duration::ZERO };
+pub(crate) const PERIOD: Kind = Kind::Duration { min: PERIOD_MIN };

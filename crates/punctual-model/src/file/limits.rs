@@ -1,5 +1,7 @@
 //! How much a host file may describe.
 
+use punctual_sched::Duration;
+
 /// Processors of a machine, and vCPUs of one domain, at most. A partitioned policy keeps a table of units per
 /// processor: with [`UNITS_MAX`] this bounds its memory to about 300 MiB.
 pub const PROCESSORS_MAX: u64 = 1024;
@@ -10,7 +12,7 @@ pub const GENERATED_MAX: u64 = 1000;
 /// Domains inside domains, at most.
 pub const NESTING_MAX: usize = 16;
 /// Shortest period of a task or a unit: shorter ones would flood any machine with events.
-pub const PERIOD_MIN_NS: u64 = 1_000;
+pub const PERIOD_MIN: Duration = Duration::from_us(1);
 /// Networks, and hosts outside of one network, at most.
 pub(crate) const NETWORKS_MAX: usize = 64;
 /// Flows and chains together, at most.
@@ -19,6 +21,6 @@ pub(crate) const FLOWS_MAX: usize = 65_536;
 pub(crate) const STEPS_MAX: usize = 64;
 /// Least cost of sending and receiving in a guest. A packet that goes round between guests takes this long at
 /// least each time; shorter costs would flood any machine with events.
-pub(crate) const GUEST_COST_MIN_NS: u64 = 100;
+pub(crate) const GUEST_COST_MIN: Duration = Duration::from_ns(100);
 /// Greatest id of a process or thread: below `PID_MAX_LIMIT` (Linux, include/linux/threads.h).
 pub(crate) const PID_MAX: u64 = (4 << 20) - 1;

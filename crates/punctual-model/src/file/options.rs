@@ -1,5 +1,6 @@
 //! Options of policies and disciplines.
 
+use punctual_sched::Duration;
 use punctual_sched::registry::{OptionValue, Options, ParamKind, PolicyInfo};
 
 use super::entry::shorten;
@@ -82,12 +83,12 @@ fn check_option_keys(table: &Table, of: OptionOwner, own: &[&'static str], error
 /// The value of an option.
 fn option_value(entry: &Entry, kind: ParamKind, errors: &mut Errors) -> Option<OptionValue> {
     match kind {
-        ParamKind::Duration => entry.duration(0, errors).map(OptionValue::Duration),
+        ParamKind::Duration => entry.duration(Duration::ZERO, errors).map(OptionValue::Duration),
         ParamKind::DurationOr(words) => match &entry.node.value {
             Value::Text(text) if !text.trim().starts_with(|c: char| c.is_ascii_digit() || c == '-') => {
                 entry.word(words, "a duration, or ", errors).map(OptionValue::Word)
             }
-            _ => entry.duration(0, errors).map(OptionValue::Duration),
+            _ => entry.duration(Duration::ZERO, errors).map(OptionValue::Duration),
         },
         ParamKind::Count { min, max } => entry.whole_number(min..=max, errors).map(OptionValue::Count),
         ParamKind::Flag => entry.flag(errors).map(OptionValue::Flag),

@@ -98,11 +98,11 @@ fn takes(kind: Kind) -> String {
         Kind::Environment => "table of texts".into(),
         Kind::VmNetwork => "`\"none\"`, `\"user\"`, `\"tap:IFNAME\"`".into(),
         Kind::Seed => "whole number from 0".into(),
-        Kind::Duration { min_ns: 0 } => "duration".into(),
-        Kind::Duration { min_ns: 1 } => "duration above 0".into(),
-        Kind::Duration { min_ns } => {
-            format!("duration of at least `\"{}\"`", punctual_sched::Duration::from_ns(min_ns))
-        }
+        Kind::Duration { min } => match min.as_ns() {
+            0 => "duration".into(),
+            1 => "duration above 0".into(),
+            _ => format!("duration of at least `\"{min}\"`"),
+        },
         Kind::Count { min, max } => format!("{min} to {max}"),
         Kind::Integer { min, max } => format!("{min} to {max}"),
         Kind::Flag => "`true` or `false`".into(),

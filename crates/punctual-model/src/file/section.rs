@@ -92,8 +92,8 @@ impl<'t> Section<'t> {
     }
 
     pub(crate) fn duration(self, key: &'static str, errors: &mut Errors) -> Option<Duration> {
-        let Kind::Duration { min_ns } = self.kind(key) else { unreachable!("{key} is a duration") };
-        self.get(key)?.duration(min_ns, errors)
+        let Kind::Duration { min } = self.kind(key) else { unreachable!("{key} is a duration") };
+        self.get(key)?.duration(min, errors)
     }
 
     /// As [`Section::duration`], with the key's default.

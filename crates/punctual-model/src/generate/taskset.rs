@@ -53,8 +53,9 @@ impl TaskSpec {
 ///
 /// The paper does not say how the utilisation is distributed at random; here UUniFast distributes it,
 /// uniformly over all ways. The paper says that costs and deadlines are integers; here the period is rounded
-/// up, so the real load is never above the nominal one. A period is at most one hour. The costs are drawn before the utilisations,
-/// so one seed gives the same costs at every load. `None` as in [`uunifast_discard`].
+/// up, so the real load is never above the nominal one. A period is at most one hour. The costs are drawn
+/// before the utilisations, so one seed gives the same costs at every load. `None` as in
+/// [`uunifast_discard`].
 pub fn rt_xen(stream: &mut RandomStream, n: usize, utilization: f64) -> Option<Vec<TaskSpec>> {
     let costs: Vec<u64> = (0..n).map(|_| stream.whole(5, 10)).collect();
     let utilizations = uunifast_discard(stream, n, utilization)?;
@@ -71,7 +72,8 @@ pub fn rt_xen(stream: &mut RandomStream, n: usize, utilization: f64) -> Option<V
 pub struct SetLimits {
     /// No more tasks than this.
     pub tasks_max: usize,
-    /// Tasks are drawn until the utilisations add up to this; the last task is made to fit exactly (SchedCAT: `squeeze`).
+    /// Tasks are drawn until the utilisations add up to this; the last task is made to fit exactly (SchedCAT:
+    /// `squeeze`).
     pub utilization_max: Option<f64>,
 }
 

@@ -30,7 +30,8 @@ pub fn uunifast_discard(stream: &mut RandomStream, n: usize, total: f64) -> Opti
 }
 
 /// `n` utilisations in [0, 1] with sum `total`, uniform over all such sets, without discarding (Stafford's
-/// algorithm: the set is a point of a simplex found by walking a table of volumes). The table has `n`² numbers.
+/// algorithm: the set is a point of a simplex found by walking a table of volumes). The table has `n`²
+/// numbers.
 ///
 /// # Panics
 /// When `total` is not between 0 and `n`.

@@ -138,7 +138,8 @@ impl Input {
         }
     }
 
-    /// Processor numbers as libvirt and xl write them: `0-3,5,^2`; ascending.
+    /// Processor numbers as libvirt and xl write them: `0-3,5,^2`; ascending. Why our own: crates for such
+    /// lists do not read the exception `^2`.
     pub(super) fn cpu_list(&mut self, place: Place, what: &str, text: &str) -> Option<Vec<usize>> {
         let mut set = std::collections::BTreeSet::new();
         for part in text.split(',') {

@@ -2,8 +2,8 @@
 //! systems of CARTS.
 //!
 //! An importer turns its files into a draft; the draft becomes the text of a host file, and that is read by
-//! the ordinary parser, so an import obeys every rule of the host file. What the parser refuses is reported at
-//! the place in the imported file that the value came from. `docs/export.md` says what becomes of what.
+//! the ordinary parser, so an import obeys every rule of the host file. What the parser refuses is reported
+//! at the place in the imported file that the value came from. `docs/export.md` says what becomes of what.
 
 mod carts;
 mod draft;

@@ -217,7 +217,8 @@ fn processors(reader: &mut Reader<'_>, value: &Value<'_>) -> Option<Vec<usize>> 
     for element in elements {
         let Value::NumberLit(number) = element else { return reader.wrong(element, "cpus", "whole numbers") };
         let place = reader.place(element);
-        list.push(reader.input.integer(place, "`cpus`", number.value, 0, PROCESSORS_MAX as i64 - 1)? as usize);
+        let processor = reader.input.integer(place, "`cpus`", number.value, 0, PROCESSORS_MAX as i64 - 1)?;
+        list.push(processor as usize);
     }
     if list.is_empty() {
         return reader.wrong(value, "cpus", "at least one processor");

@@ -127,7 +127,8 @@ static PRIORITY_AND_AFFINITY: [KeyInfo; 2] = [
         "affinity",
         Kind::Numbers,
         Some("all"),
-        "Where the unit may run: processors of the machine (in the pool) for a pool's units, vCPU numbers for units inside a domain.",
+        "Where the unit may run: processors of the machine (in the pool) for a pool's units, vCPU numbers \
+         for units inside a domain.",
     ),
 ];
 
@@ -136,7 +137,8 @@ static TASK_PRIORITY_AND_AFFINITY: [KeyInfo; 2] = [
         "priority",
         COUNT_32,
         Some("deadline-monotonic rank"),
-        "Fixed priority; a smaller number is more urgent. By default the task's rank by relative deadline among its parent's tasks without a priority, from 1; hogs come last.",
+        "Fixed priority; a smaller number is more urgent. By default the task's rank by relative deadline \
+         among its parent's tasks without a priority, from 1; hogs come last.",
     ),
     key(
         "affinity",
@@ -159,7 +161,8 @@ static DOMAIN: TableInfo = TableInfo {
             "in",
             Kind::NameOf("domain"),
             None,
-            "Instead of `pool`: the domain whose guest scheduler schedules this domain's vCPUs (nested virtualisation).",
+            "Instead of `pool`: the domain whose guest scheduler schedules this domain's vCPUs (nested \
+             virtualisation).",
         ),
         key("vcpus", Kind::Count { min: 1, max: PROCESSORS_MAX }, Some("1"), "Number of virtual processors."),
         key(
@@ -203,13 +206,15 @@ pub(crate) static TASK: TableInfo = TableInfo {
             "slack_mean",
             ANY_TIME,
             Some("0ns"),
-            "Mean of the exponentially distributed time added to `separation`, from the task's own seeded stream.",
+            "Mean of the exponentially distributed time added to `separation`, from the task's own seeded \
+             stream.",
         ),
         key(
             "cost",
             Kind::Cost,
             None,
-            "Processor time of a job, or `{ min = ..., max = ... }` for a uniformly distributed one. Required unless the task is a hog.",
+            "Processor time of a job, or `{ min = ..., max = ... }` for a uniformly distributed one. \
+             Required unless the task is a hog.",
         ),
         key("deadline", SOME_TIME, Some("period, or separation"), "Relative deadline of each job."),
         key("offset", ANY_TIME, Some("0ns"), "First release, or the earliest one of a sporadic task."),
@@ -224,13 +229,15 @@ pub(crate) static TASK: TableInfo = TableInfo {
             "on_packet",
             Kind::Flag,
             Some("false"),
-            "The task's jobs are released by packets: it is a later step of a chain, or the `server` of a flow; it takes a cost and a deadline, no period.",
+            "The task's jobs are released by packets: it is a later step of a chain, or the `server` of a \
+             flow; it takes a cost and a deadline, no period.",
         ),
         key(
             "server",
             Kind::Table(&SERVER),
             None,
-            "The task's parameters under its parent's policy where they are not the task's own: by default `budget` is the greatest cost, `period` and `deadline` are the task's.",
+            "The task's parameters under its parent's policy where they are not the task's own: by default \
+             `budget` is the greatest cost, `period` and `deadline` are the task's.",
         ),
     ],
     shared: &[&TASK_PRIORITY_AND_AFFINITY],
@@ -265,7 +272,8 @@ static GENERATE: TableInfo = TableInfo {
             "load",
             Kind::Percent { max: WHOLE },
             None,
-            "Recipe `rt-xen`: the tasks' utilisation as a part of the domain's share (the sum of budget / period of its vCPUs).",
+            "Recipe `rt-xen`: the tasks' utilisation as a part of the domain's share (the sum of budget / \
+             period of its vCPUs).",
         ),
         key(
             "utilization",

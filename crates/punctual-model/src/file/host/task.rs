@@ -1,6 +1,6 @@
 //! Tasks: what they do, and their parameters as units.
 
-use punctual_sched::UnitParams;
+use punctual_sched::{Duration, UnitParams};
 
 use super::keys::COST;
 use super::unit::{Processors, UnitDraft, UnitKind, placement, server_params};
@@ -105,7 +105,8 @@ fn served_work(section: Section<'_>, of: &Processors<'_>, errors: &mut Errors) -
     }
     for key in ["period", "separation", "slack_mean", "offset", "start"] {
         if let Some(entry) = section.get(key) {
-            let expected = "its jobs are released by packets: it takes `cost`, `deadline`, `server`, `priority`, `affinity`";
+            let expected = "its jobs are released by packets: it takes `cost`, `deadline`, `server`, \
+                            `priority`, `affinity`";
             errors.add(entry.key_place, format!("a task with `on_packet` has no `{key}`"), expected);
         }
     }
@@ -176,7 +177,7 @@ fn cost(section: Section<'_>, errors: &mut Errors) -> Option<Cost> {
         return None;
     };
     if !matches!(entry.node.value, Value::Table(_)) {
-        let cost = entry.duration(1, errors)?;
+        let cost = entry.duration(Duration::from_ns(1), errors)?;
         return Some(Cost { min: cost, max: cost });
     }
     let range = Section::of(entry, &COST, errors)?;

@@ -39,7 +39,8 @@ static VM: TableInfo = table(
             "accel",
             Kind::Word(&["auto", "kvm", "tcg"]),
             Some("auto"),
-            "What executes the guest: the processor by KVM, or QEMU's translator TCG; `auto` takes KVM where it runs an ordinary 64-bit kernel.",
+            "What executes the guest: the processor by KVM, or QEMU's translator TCG; `auto` takes KVM where \
+             it runs an ordinary 64-bit kernel.",
         ),
         key("arguments", Kind::Texts, None, "More arguments of QEMU, after those that the run gives."),
         key("append", Kind::Line, None, "Appended to the kernel's command line."),

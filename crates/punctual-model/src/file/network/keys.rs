@@ -3,13 +3,13 @@
 use punctual_net::discipline::{COUNT_MAX, RING_SLOTS_DEFAULT};
 
 use crate::file::key::{ANY_TIME, Kind, OptionTables, PERIOD, SOME_TIME, TableInfo, key, required};
-use crate::file::limits::GUEST_COST_MIN_NS;
+use crate::file::limits::GUEST_COST_MIN;
 use crate::file::quantity::WHOLE;
 use crate::network::BYTES;
 
 const PACKETS: Kind = Kind::Count { min: 1, max: COUNT_MAX as u64 };
 const LENGTH: Kind = Kind::Count { min: BYTES.start as u64, max: BYTES.end as u64 - 1 };
-const GUEST_COST: Kind = Kind::Duration { min_ns: GUEST_COST_MIN_NS };
+const GUEST_COST: Kind = Kind::Duration { min: GUEST_COST_MIN };
 
 /// Spellings of [`punctual_net::event_channel::Scan`].
 pub(crate) const SCANS: [&str; 3] = ["resume", "first", "word"];
@@ -31,19 +31,23 @@ pub(crate) static NETWORK: TableInfo = TableInfo {
             "discipline",
             Kind::Discipline,
             Some("netback"),
-            "Which packet the driver domain processes next. Its options stand in a table of the discipline's name.",
+            "Which packet the driver domain processes next. Its options stand in a table of the discipline's \
+             name.",
         ),
         key(
             "scan",
             Kind::Word(&SCANS),
             Some("resume"),
-            "Where the driver domain looks for the next pending event: after the last one handled (vmm-io s.4.1, the fix), at port 0, or at the start of the current word of 64 ports (as that paper found it).",
+            "Where the driver domain looks for the next pending event: after the last one handled (vmm-io \
+             s.4.1, the fix), at port 0, or at the start of the current word of 64 ports (as that paper \
+             found it).",
         ),
         key(
             "events",
             Kind::Word(&EVENTS),
             Some("first"),
-            "All pending events before the next packet (Linux 3.x), or one by one with the packets that each brought (Linux 2.6.18).",
+            "All pending events before the next packet (Linux 3.x), or one by one with the packets that each \
+             brought (Linux 2.6.18).",
         ),
         key("costs", Kind::Table(&COSTS), None, "Processor time of each step."),
         key("nic", Kind::Table(&NIC), None, "The network card and its link."),
@@ -52,7 +56,8 @@ pub(crate) static NETWORK: TableInfo = TableInfo {
             "interface",
             Kind::Named(&INTERFACE),
             None,
-            "A guest's interface, by the domain's name. Guests of flows and chains that have none get one with the defaults.",
+            "A guest's interface, by the domain's name. Guests of flows and chains that have none get one \
+             with the defaults.",
         ),
     ],
     shared: &[],
@@ -93,7 +98,8 @@ pub(crate) static COSTS: TableInfo = TableInfo {
             "jitter",
             Kind::Percent { max: WHOLE },
             None,
-            "Every cost varies: a uniformly distributed part of it from 0 to this is added, from the network's own seeded stream.",
+            "Every cost varies: a uniformly distributed part of it from 0 to this is added, from the \
+             network's own seeded stream.",
         ),
     ],
     shared: &[],
@@ -178,7 +184,8 @@ pub(crate) static FLOW: TableInfo = TableInfo {
         required(
             "kind",
             Kind::Word(&KINDS),
-            "What is sent: `ping` (the next after the answer), `request` (answered by a task or the kernel), `periodic`, `stream` (as TCP) or `storm` (as fast as possible).",
+            "What is sent: `ping` (the next after the answer), `request` (answered by a task or the kernel), \
+             `periodic`, `stream` (as TCP) or `storm` (as fast as possible).",
         ),
         required("from", Kind::Endpoint, "The end that begins: a domain, or a host outside."),
         required("to", Kind::Endpoint, "The end that receives: a domain, or a host outside."),
@@ -201,7 +208,8 @@ pub(crate) static FLOW: TableInfo = TableInfo {
             "slack_mean",
             ANY_TIME,
             Some("0ns"),
-            "`periodic`: mean of an exponentially distributed time added to `period`, from the flow's own seeded stream.",
+            "`periodic`: mean of an exponentially distributed time added to `period`, from the flow's own \
+             seeded stream.",
         ),
         key("burst", PACKETS, Some("1"), "`periodic`: packets at a time."),
         key("pause", ANY_TIME, Some("0ns"), "`ping`: time from an answer to the next packet."),
@@ -209,7 +217,8 @@ pub(crate) static FLOW: TableInfo = TableInfo {
             "timeout",
             SOME_TIME,
             Some("1s; stream 200ms"),
-            "`ping`, `request`: when an answer is given up. `stream`: silence after which everything unacknowledged is sent again; doubles each time.",
+            "`ping`, `request`: when an answer is given up. `stream`: silence after which everything \
+             unacknowledged is sent again; doubles each time.",
         ),
         key(
             "server",
@@ -244,7 +253,8 @@ pub(crate) static CHAIN: TableInfo = TableInfo {
         required(
             "steps",
             Kind::TasksOf,
-            "The tasks, `\"DOMAIN.TASK\"`: the first releases itself, each other one has `on_packet` and is released when the job before it is done and its packet has arrived.",
+            "The tasks, `\"DOMAIN.TASK\"`: the first releases itself, each other one has `on_packet` and is \
+             released when the job before it is done and its packet has arrived.",
         ),
         key("bytes", LENGTH, Some("98"), "Length of a packet between two steps."),
         required("deadline", SOME_TIME, "From the release of the first step to the end of the last."),

@@ -73,7 +73,8 @@ pub(super) fn read(input: &mut Input) -> HostDraft {
     }
     if printed.domains.is_empty() && input.errors.count() == 0 {
         let place = input.place(0, 0..0);
-        let expected = "expected what `xl vcpu-list`, `xl sched-rtds -v all`, `xl sched-credit` or `xl cpupool-list -c` print";
+        let expected = "expected what `xl vcpu-list`, `xl sched-rtds -v all`, `xl sched-credit` or \
+                        `xl cpupool-list -c` print";
         input.error(place, "no domain is listed", expected);
     }
     assemble(input, printed, draft)
