@@ -141,7 +141,7 @@ pub enum Mode {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ready {
-    /// Its [`VERSION`].
+    /// Its version, [`super::VERSION`].
     pub protocol: u32,
     /// How it executes tasks.
     pub mode: Mode,
