@@ -6,8 +6,11 @@
 //! Globally Scheduled Symmetric Multiprocessor Platforms*, RTSS 2007 (response times). Deadlines are at most
 //! the periods.
 
-use crate::demand::{Demand, fixed_point, utilization_at_most};
+use punctual_sched::Duration;
+
+use crate::demand::{Demand, NANOSECOND, fixed_point};
 use crate::overhead::Decisions;
+use crate::utilization::Utilization;
 
 /// Rounds of slack improvement; more bring next to nothing.
 const ROUNDS_MAX: usize = 64;
@@ -16,52 +19,57 @@ const ROUNDS_MAX: usize = 64;
 ///
 /// Holds for everything that asks for at most a share of a processor up to each deadline, constant bandwidth
 /// servers included. Densities cost / deadline.
-pub fn density_test(densities: &[(u64, u64)], processors: usize) -> bool {
-    let greatest = densities.iter().copied().max_by(|a, b| {
-        let (left, right) = (u128::from(a.0) * u128::from(b.1), u128::from(b.0) * u128::from(a.1));
-        left.cmp(&right)
-    });
+pub fn density_test(densities: &[(Duration, Duration)], processors: usize) -> bool {
+    let product = |a: Duration, b: Duration| u128::from(a.as_ns()) * u128::from(b.as_ns());
+    let greatest = densities.iter().copied().max_by(|a, b| product(a.0, b.1).cmp(&product(b.0, a.1)));
     let Some(greatest) = greatest else { return true };
     if greatest.0 > greatest.1 {
         return false;
     }
     // The sum plus (m - 1) times the greatest is at most m.
     let others = std::iter::repeat_n(greatest, processors - 1);
-    utilization_at_most(densities.iter().copied().chain(others), (processors as u64, 1))
+    Utilization::of(densities.iter().copied().chain(others)).fits(processors)
 }
 
-/// Bertogna, Cirinei, Lipari: each task's least slack at its deadline, in ns, improved until nothing changes;
-/// `None` if some deadline may be missed.
-pub fn slack_test(tasks: &[Demand], processors: usize) -> Option<Vec<u64>> {
+/// Bertogna, Cirinei, Lipari: each task's least slack at its deadline, improved until nothing changes; `None`
+/// if some deadline may be missed.
+pub fn slack_test(tasks: &[Demand], processors: usize) -> Option<Vec<Duration>> {
     improve(tasks, |k, slack| {
         let task = &tasks[k];
         let room = task.deadline.checked_sub(task.cost)?;
-        let others =
-            interference(tasks, k, |i| due_in_window(&tasks[i], slack[i], task.deadline).min(room + 1));
-        room.checked_sub(others / processors as u64)
+        let due = |i: usize| due_in_window(&tasks[i], slack[i], task.deadline).min(room + NANOSECOND);
+        let interference: Duration = others(tasks.len(), k).map(due).sum();
+        room.checked_sub(interference / processors as u64)
     })
 }
 
-/// Bertogna & Cirinei: each task's worst response time, in ns; `None` if some deadline may be missed.
-pub fn response_times(tasks: &[Demand], processors: usize, costs: &Decisions) -> Option<Vec<u64>> {
+/// Bertogna & Cirinei: each task's worst response time; `None` if some deadline may be missed.
+pub fn response_times(tasks: &[Demand], processors: usize, costs: &Decisions) -> Option<Vec<Duration>> {
     let slack = improve(tasks, |k, slack| {
         let task = &tasks[k];
         let response = fixed_point(task.cost, task.deadline, |w| {
-            let others = (0..tasks.len()).filter(|i| *i != k);
-            let work = others.map(|i| {
+            let work = others(tasks.len(), k).map(|i| {
                 let due = due_in_window(&tasks[i], slack[i], task.deadline);
                 due.min(in_any_window(&tasks[i], slack[i], w))
             });
-            task.cost.saturating_add(waiting(work.collect(), processors)).saturating_add(costs.within(w))
+            task.cost + waiting(work.collect(), processors) + costs.within(w)
         })?;
         Some(task.deadline - response)
     })?;
     Some(tasks.iter().zip(slack).map(|(task, slack)| task.deadline - slack).collect())
 }
 
+/// The indices of all but one.
+fn others(len: usize, but: usize) -> impl Iterator<Item = usize> {
+    (0..len).filter(move |i| *i != but)
+}
+
 /// Repeats `update` for every task, keeping its best slack, until nothing changes.
-fn improve(tasks: &[Demand], update: impl Fn(usize, &[u64]) -> Option<u64>) -> Option<Vec<u64>> {
-    let mut slack = vec![0; tasks.len()];
+fn improve(
+    tasks: &[Demand],
+    update: impl Fn(usize, &[Duration]) -> Option<Duration>,
+) -> Option<Vec<Duration>> {
+    let mut slack = vec![Duration::ZERO; tasks.len()];
     for _ in 0..ROUNDS_MAX {
         let (mut feasible, mut changed) = (true, false);
         for k in 0..tasks.len() {
@@ -83,90 +91,82 @@ fn improve(tasks: &[Demand], update: impl Fn(usize, &[u64]) -> Option<u64>) -> O
 
 /// The longest all processors can be busy with `work` of others, each on at most one of them at a time: the
 /// least x with floor(sum of min(work, x + 1) / processors) <= x, found without stepping through the ns.
-pub(crate) fn waiting(mut work: Vec<u64>, processors: usize) -> u64 {
+pub(crate) fn waiting(mut work: Vec<Duration>, processors: usize) -> Duration {
+    let sum = |work: &[Duration]| work.iter().fold(0u128, |sum, w| sum + u128::from(w.as_ns()));
     work.sort_unstable_by(|a, b| b.cmp(a));
-    let total = work.iter().fold(0u128, |sum, w| sum + u128::from(*w));
     let greatest = &work[..work.len().min(processors - 1)];
-    let mut rest = total - greatest.iter().fold(0u128, |sum, w| sum + u128::from(*w));
+    let mut rest_ns = sum(&work) - sum(greatest);
     // With the `busy` greatest of them there all the time, the others keep the remaining processors this
     // long.
     for busy in (0..=greatest.len()).rev() {
-        let next = work.get(busy).copied().unwrap_or(0);
-        let free = (processors - busy) as u128;
-        let wait = u64::try_from(rest / free).unwrap_or(u64::MAX).max(next);
+        let next = work.get(busy).copied().unwrap_or_default();
+        let wait_ns = rest_ns / (processors - busy) as u128;
+        let wait = u64::try_from(wait_ns).map_or(Duration::MAX, Duration::from_ns).max(next);
         if busy == 0 || wait < work[busy - 1] {
             return wait;
         }
-        rest += u128::from(work[busy - 1]);
+        rest_ns += u128::from(work[busy - 1].as_ns());
     }
-    0
-}
-
-fn interference(tasks: &[Demand], of: usize, part: impl Fn(usize) -> u64) -> u64 {
-    (0..tasks.len()).filter(|i| *i != of).fold(0u64, |sum, i| sum.saturating_add(part(i)))
+    Duration::ZERO
 }
 
 /// Most work of `task` in a window of this length with deadlines up to its end (TPDS 2009, equation 17).
-fn due_in_window(task: &Demand, slack: u64, window: u64) -> u64 {
-    let jobs = window / task.period;
+fn due_in_window(task: &Demand, slack: Duration, window: Duration) -> Duration {
     let carried = (window % task.period).saturating_sub(slack).min(task.cost);
-    jobs.saturating_mul(task.cost).saturating_add(carried)
+    task.cost * window.div_floor(task.period) + carried
 }
 
 /// Most work of `task` in any window of this length (TPDS 2009, equations 14 and 15).
-pub(crate) fn in_any_window(task: &Demand, slack: u64, window: u64) -> u64 {
-    let stretched = window.saturating_add((task.deadline - task.cost).saturating_sub(slack));
-    let jobs = stretched / task.period;
-    jobs.saturating_mul(task.cost).saturating_add((stretched % task.period).min(task.cost))
+pub(crate) fn in_any_window(task: &Demand, slack: Duration, window: Duration) -> Duration {
+    let stretched = window + (task.deadline - task.cost).saturating_sub(slack);
+    task.cost * stretched.div_floor(task.period) + (stretched % task.period).min(task.cost)
 }
 
-/// A server under earliest deadline first that keeps its budget while it has no work (RTDS, SEDF).
+/// A deferrable server under earliest deadline first: it keeps its budget while it has no work (RTDS, SEDF).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct KeepingServer {
-    /// Budget in every period, in ns.
-    pub budget: u64,
-    /// Period and relative deadline, in ns.
-    pub period: u64,
+pub struct DeferrableServer {
+    /// Budget in every period.
+    pub budget: Duration,
+    /// Period and relative deadline.
+    pub period: Duration,
 }
 
-impl KeepingServer {
+impl DeferrableServer {
     /// Most it runs in a window of this length with deadlines up to its end: a full budget in every whole
     /// period, and as much of the saved budget of the first one as fits. What it has left at a deadline is
     /// lost, so nothing is carried in.
-    fn due_in_window(&self, window: u64) -> u64 {
-        (window / self.period)
-            .saturating_mul(self.budget)
-            .saturating_add(self.budget.min(window % self.period))
+    fn due_in_window(&self, window: Duration) -> Duration {
+        self.budget * window.div_floor(self.period) + self.budget.min(window % self.period)
     }
 
     /// Most it runs in any window: a saved budget, and from then on one in every period.
-    fn in_any_window(&self, window: u64) -> u64 {
+    fn in_any_window(&self, window: Duration) -> Duration {
         Demand::implicit(self.budget, self.period).late_by(self.period - self.budget).requested(window)
     }
 }
 
-/// The longest time from the begin of a period of `servers[of]` until it had its budget, when it always has
-/// work, in ns, under global EDF of budget-keeping servers on so many processors; `None` beyond the period.
+/// The longest time from the start of a period of `servers[of]` until it had its budget, when it always has
+/// work, under global EDF of deferrable servers on so many processors; `None` beyond the period.
 ///
 /// The argument of Bertogna, Cirinei, Lipari with the servers' own bounds on what they run: while the server
 /// waits, all processors run servers with deadlines up to its own. It is sharper than for tasks in that a
 /// server can never be late: at its deadline what is left of its budget expires. A budget interferes with one
 /// switch more than it is, since a switch may overrun it.
 pub fn time_for_budget(
-    servers: &[KeepingServer],
+    servers: &[DeferrableServer],
     of: usize,
     processors: usize,
     costs: &Decisions,
-) -> Option<u64> {
-    let KeepingServer { budget, period } = servers[of];
-    let interfering = |i: usize, w: u64| {
+) -> Option<Duration> {
+    let DeferrableServer { budget, period } = servers[of];
+    let interfering = |i: usize, w: Duration| {
         let overrun = (servers[i].budget + costs.change()).min(servers[i].period);
-        let server = KeepingServer { budget: overrun, ..servers[i] };
+        let server = DeferrableServer { budget: overrun, ..servers[i] };
         server.due_in_window(period).min(server.in_any_window(w))
     };
     fixed_point(budget, period, |w| {
-        let others = (0..servers.len()).filter(|i| *i != of).map(|i| interfering(i, w));
-        budget.saturating_add(waiting(others.collect(), processors)).saturating_add(costs.within(w))
+        let work = others(servers.len(), of).map(|i| interfering(i, w));
+        budget + waiting(work.collect(), processors) + costs.within(w)
     })
 }
 
@@ -175,6 +175,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn ns(n: u64) -> Duration {
+        Duration::from_ns(n)
+    }
+
     proptest! {
         #[test]
         fn the_waiting_time_is_the_least_solution_of_its_inequality(
@@ -182,14 +186,15 @@ mod tests {
         ) {
             let holds = |x: u64| work.iter().map(|w| (*w).min(x + 1)).sum::<u64>() / processors as u64 <= x;
             let least = (0..).find(|x| holds(*x)).expect("all work ends");
-            prop_assert_eq!(waiting(work.clone(), processors), least);
+            let work = work.iter().copied().map(ns).collect();
+            prop_assert_eq!(waiting(work, processors), ns(least));
         }
     }
 
     #[test]
     fn a_server_that_keeps_its_budget_runs_twice_as_long_without_a_break() {
-        let server = KeepingServer { budget: 3, period: 10 };
-        assert_eq!([3, 6, 7, 13].map(|w| server.in_any_window(w)), [3, 6, 6, 6]);
-        assert_eq!([2, 3, 10, 12, 13].map(|w| server.due_in_window(w)), [2, 3, 3, 5, 6]);
+        let server = DeferrableServer { budget: ns(3), period: ns(10) };
+        assert_eq!([3, 6, 7, 13].map(|w| server.in_any_window(ns(w))), [3, 6, 6, 6].map(ns));
+        assert_eq!([2, 3, 10, 12, 13].map(|w| server.due_in_window(ns(w))), [2, 3, 3, 5, 6].map(ns));
     }
 }

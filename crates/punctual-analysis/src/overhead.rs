@@ -4,46 +4,48 @@
 //! over. The causes in an interval are bounded, so is the time that decisions take in it. That time delays
 //! units as more urgent work would, and what of it is charged to a unit is missing inside.
 
+use punctual_sched::Duration;
+
 /// A bound on the time that a processor (or a pool) spends on decisions.
 #[derive(Clone, Debug, Default)]
 pub struct Decisions {
-    /// Periods of recurring causes with how many causes each stands for, in ns.
-    causes: Vec<(u64, u64)>,
+    /// Recurring causes: how many there are in every period.
+    causes: Vec<(Duration, u64)>,
     /// Causes that do not recur, and what is under way when the interval begins.
     once: u64,
-    /// A decision that changes what runs, in ns.
-    change: u64,
-    /// Longest slice and the price of a decision that changes nothing, in ns.
-    quantum: Option<(u64, u64)>,
+    /// What a decision that changes what runs takes.
+    change: Duration,
+    /// The longest slice, and what a decision that changes nothing takes.
+    quantum: Option<(Duration, Duration)>,
 }
 
 impl Decisions {
-    /// Decisions that change what runs take `change` ns each; `once` of them stand at the begin of every
+    /// Decisions that change what runs take `change` each; `once` of them stand at the start of every
     /// interval.
-    pub fn new(change: u64, once: u64) -> Self {
+    pub fn new(change: Duration, once: u64) -> Self {
         Decisions { causes: Vec::new(), once, change, quantum: None }
     }
 
     /// Is scheduling free?
     pub fn free(&self) -> bool {
-        self.change == 0
+        self.change.is_zero()
     }
 
-    /// What one decision takes at most, in ns.
-    pub fn change(&self) -> u64 {
+    /// What one decision takes at most.
+    pub fn change(&self) -> Duration {
         self.change
     }
 
     /// Adds `count` causes in every `period` (above zero).
-    pub fn every(&mut self, period: u64, count: u64) {
-        if self.change > 0 {
+    pub fn every(&mut self, period: Duration, count: u64) {
+        if !self.free() {
             self.causes.push((period, count));
         }
     }
 
-    /// The same when causes may come up to `jitter` ns late, and so closer together.
-    pub fn every_late(&mut self, period: u64, jitter: u64, count: u64) {
-        if self.change > 0 {
+    /// The same when causes may come up to `jitter` late, and so closer together.
+    pub fn every_late(&mut self, period: Duration, jitter: Duration, count: u64) {
+        if !self.free() {
             self.every(period, count);
             self.also(jitter.div_ceil(period).saturating_mul(count));
         }
@@ -54,22 +56,23 @@ impl Decisions {
         self.once = self.once.saturating_add(count);
     }
 
-    /// A decision of `price` ns after every `quantum` ns at the latest.
-    pub fn quantum(&mut self, quantum: u64, price: u64) {
+    /// A decision that takes `price` after every `quantum` at the latest.
+    pub fn quantum(&mut self, quantum: Duration, price: Duration) {
         self.quantum = Some((quantum, price));
     }
 
-    /// The most time spent on decisions in any interval of length `window`, in ns.
+    /// The most time spent on decisions in any interval of length `window`.
     #[inline]
-    pub fn within(&self, window: u64) -> u64 {
-        if self.change == 0 {
-            return 0;
+    pub fn within(&self, window: Duration) -> Duration {
+        if self.free() {
+            return Duration::ZERO;
         }
         let recurring =
-            self.causes.iter().map(|(period, count)| (window / period + 1).saturating_mul(*count));
+            self.causes.iter().map(|(period, count)| (window.div_floor(*period) + 1).saturating_mul(*count));
         let changes = recurring.fold(self.once, u64::saturating_add);
-        let ticks = self.quantum.map_or(0, |(quantum, price)| (window / quantum + 1).saturating_mul(price));
-        changes.saturating_mul(self.change).saturating_add(ticks)
+        let ticks =
+            self.quantum.map_or(Duration::ZERO, |(quantum, price)| price * (window.div_floor(quantum) + 1));
+        self.change * changes + ticks
     }
 }
 
@@ -79,11 +82,12 @@ mod tests {
 
     #[test]
     fn causes_quanta_and_what_is_under_way_add_up() {
-        let mut decisions = Decisions::new(5, 1);
-        decisions.every(10, 2);
+        let ns = Duration::from_ns;
+        let mut decisions = Decisions::new(ns(5), 1);
+        decisions.every(ns(10), 2);
         decisions.also(3);
-        decisions.quantum(4, 1);
+        decisions.quantum(ns(4), ns(1));
         // (1 + 3 once + 2 causes x 3) x 5 + 6 quanta.
-        assert_eq!(decisions.within(20), 50 + 6);
+        assert_eq!(decisions.within(ns(20)), ns(50 + 6));
     }
 }

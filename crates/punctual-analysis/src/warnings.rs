@@ -3,10 +3,12 @@
 use punctual_model::Host;
 use punctual_model::guarantees::Warning;
 use punctual_model::host::Domain;
+use punctual_model::index::{PoolIx, VcpuIx};
 use punctual_model::live::{Backend, HelperPolicy};
+use punctual_sched::registry::{Budgets, PolicyInfo};
 use punctual_sched::{Duration, UnitParams, servers};
 
-use crate::host::{Analysis, Index, Unit};
+use crate::inputs::{Index, Inputs, UnitIx};
 
 /// Utilisations in parts per million.
 const MILLION: u64 = 1_000_000;
@@ -14,31 +16,57 @@ const MILLION: u64 = 1_000_000;
 /// More than this leaves too little for what the file does not describe.
 const HEADROOM: u64 = 900_000;
 
+/// A budget and its period, both above zero.
+#[derive(Clone, Copy)]
+struct Reserved {
+    budget: Duration,
+    period: Duration,
+}
+
+impl Reserved {
+    /// What the file reserves for a unit.
+    fn of(params: &UnitParams) -> Option<Self> {
+        let (budget, period) = params.budget.zip(params.period)?;
+        (!budget.is_zero() && !period.is_zero()).then_some(Reserved { budget, period })
+    }
+}
+
 /// All warnings, in the host's order.
-pub(crate) fn of(analysis: &Analysis) -> Vec<Warning> {
+pub(crate) fn of_host(inputs: Inputs<'_>) -> Vec<Warning> {
+    let host = inputs.host;
+    let pools = inputs.pools().flat_map(|pool| of_pool(inputs, pool));
+    pools.chain(host.domains.iter().filter_map(|domain| of_helpers(host, domain))).collect()
+}
+
+fn of_pool(inputs: Inputs<'_>, pool: PoolIx) -> Vec<Warning> {
     let mut warnings = Vec::new();
-    for pool in 0..analysis.host.pools.len() {
-        let has_budget = |name: &str| {
-            analysis.host.pools[pool].policy.info.unit_params.iter().any(|param| param.name == name)
-        };
-        if !has_budget("budget") {
-            continue;
-        }
-        let units = analysis.index.in_pool[pool].all();
-        for unit in &units {
-            if let (Unit::Vcpu(v), Some((budget, period))) = (unit, reserved(analysis.params(*unit))) {
-                vcpu(analysis, pool, *v, budget, period, &mut warnings);
+    if !keeps_budgets(inputs.pool(pool).policy.info) {
+        return warnings;
+    }
+    let mut warn = |about: &str, texts: Vec<String>| {
+        warnings.extend(texts.into_iter().map(|text| Warning { about: about.to_owned(), text }));
+    };
+    for &vcpu in &inputs.index.in_pool(pool).vcpus {
+        let about = &inputs.host.vcpus[vcpu.0];
+        if let Some(own) = Reserved::of(&about.params) {
+            warn(&about.name, of_budget(inputs, pool, own));
+            // Several vCPUs share their tasks; only the whole says something.
+            if inputs.domain_of(vcpu).vcpus.len() == 1 {
+                warn(&about.name, of_tasks(inputs, vcpu, own));
             }
         }
-        processors(analysis, pool, &units, &mut warnings);
     }
-    warnings.extend(analysis.host.domains.iter().filter_map(|domain| helpers(analysis.host, domain)));
+    warn(&inputs.pool(pool).name, of_processors(inputs, pool));
     warnings
 }
 
-/// Threads of a VMM that are no vCPUs, on processors of a pool: guests wait for them, nobody schedules them
-/// there.
-fn helpers(host: &Host, domain: &Domain) -> Option<Warning> {
+fn keeps_budgets(policy: &PolicyInfo) -> bool {
+    policy.budgets != Budgets::None
+}
+
+/// Threads of a VMM that are no vCPUs, on processors of a pool: guests wait for them, no policy schedules
+/// them there.
+fn of_helpers(host: &Host, domain: &Domain) -> Option<Warning> {
     let helpers = &domain.live.helpers;
     let pooled = |processor: usize| host.pools.iter().find(|pool| pool.processors.contains(&processor));
     let text = match &helpers.processors {
@@ -47,21 +75,22 @@ fn helpers(host: &Host, domain: &Domain) -> Option<Warning> {
             let pool = &pool.name;
             match helpers.policy {
                 HelperPolicy::Other { .. } => format!(
-                    "its helper threads share processor {processor} with the vCPUs of {pool} and run only when these leave \
-                     time: a vCPU that waits for one waits for less urgent vCPUs as well (priority inversion); give them \
-                     a processor outside of the pools, or `policy = \"fifo\"`"
+                    "its helper threads share processor {processor} with the vCPUs of {pool} and run only \
+                     when these leave time: a vCPU that waits for one waits for less urgent vCPUs as well \
+                     (priority inversion); give them a processor outside of the pools, or `policy = \
+                     \"fifo\"`"
                 ),
                 HelperPolicy::Fifo { priority } => format!(
-                    "its helper threads run at priority {priority} on processor {processor} of {pool}; their time is in \
-                     no budget and no bound here"
+                    "its helper threads run at priority {priority} on processor {processor} of {pool}; \
+                     their time is in no budget and no bound here"
                 ),
             }
         }
         None if matches!(domain.live.backend, Backend::Vm(_) | Backend::Attach(_))
             && (0..host.processors).all(|p| pooled(p).is_some()) =>
         {
-            "no processor is outside of the pools for its helper threads: a vCPU that waits for one waits for less urgent \
-             vCPUs as well (priority inversion)"
+            "no processor is outside of the pools for its helper threads: a vCPU that waits for one waits \
+             for less urgent vCPUs as well (priority inversion)"
                 .into()
         }
         None => return None,
@@ -71,33 +100,25 @@ fn helpers(host: &Host, domain: &Domain) -> Option<Warning> {
 
 /// What enforcing budgets only every so often means for each vCPU: it is stopped up to that much later than
 /// at the end of its budget, and less urgent ones wait as much longer.
-pub fn of_enforcement(host: &Host, granularity: Duration) -> Vec<Warning> {
+pub fn enforcement_warnings(host: &Host, granularity: Duration) -> Vec<Warning> {
     let index = Index::new(host);
+    let inputs = Inputs::new(host, &index);
     let mut warnings = Vec::new();
-    for (pool, units) in host.pools.iter().zip(&index.in_pool) {
-        if !pool.policy.info.unit_params.iter().any(|param| param.name == "budget") {
-            continue;
-        }
-        for vcpu in units.vcpus.iter().map(|v| &host.vcpus[*v]) {
-            let Some((budget, _)) = reserved(&vcpu.params) else { continue };
-            let text = match () {
-                () if budget < granularity => {
-                    format!("the budget of {budget} is below the enforcement granularity of {granularity}")
-                }
-                () if granularity * 10 > budget => {
-                    let part = percent(share(granularity, budget));
-                    format!("enforced every {granularity}, the budget of {budget} may be overrun by {part}")
-                }
-                () => continue,
+    for pool in inputs.pools().filter(|pool| keeps_budgets(inputs.pool(*pool).policy.info)) {
+        for vcpu in index.in_pool(pool).vcpus.iter().map(|vcpu| &host.vcpus[vcpu.0]) {
+            let Some(Reserved { budget, .. }) = Reserved::of(&vcpu.params) else { continue };
+            let text = if budget < granularity {
+                format!("the budget of {budget} is below the enforcement granularity of {granularity}")
+            } else if granularity * 10 > budget {
+                let part = percent(share(granularity, budget));
+                format!("enforced every {granularity}, the budget of {budget} may be overrun by {part}")
+            } else {
+                continue;
             };
             warnings.push(Warning { about: vcpu.name.clone(), text });
         }
     }
     warnings
-}
-
-fn reserved(params: &UnitParams) -> Option<(Duration, Duration)> {
-    params.budget.zip(params.period).filter(|(budget, period)| !budget.is_zero() && !period.is_zero())
 }
 
 /// `part` of `whole` in parts per million, rounded up.
@@ -110,82 +131,76 @@ fn percent(ppm: u64) -> String {
     format!("{}.{} %", ppm / 10_000, ppm % 10_000 / 1_000)
 }
 
-fn vcpu(
-    analysis: &Analysis,
-    pool: usize,
-    v: usize,
-    budget: Duration,
-    period: Duration,
-    warnings: &mut Vec<Warning>,
-) {
-    let host = analysis.host;
-    let mut warn = |text: String| warnings.push(Warning { about: host.vcpus[v].name.clone(), text });
-    let switch = host.overheads.decision + host.overheads.context_switch;
+/// A budget beside a switch and the quantum.
+fn of_budget(inputs: Inputs<'_>, pool: PoolIx, own: Reserved) -> Vec<String> {
+    let Reserved { budget, .. } = own;
+    let overheads = &inputs.host.overheads;
+    let switch = overheads.decision + overheads.context_switch;
+    let mut texts = Vec::new();
     if switch * 10 > budget {
         let part = percent(share(switch, budget));
-        warn(format!("a switch takes {part} of the budget of {budget}; longer periods waste less"));
+        texts.push(format!("a switch takes {part} of the budget of {budget}; longer periods waste less"));
     }
-    let policy = &host.pools[pool].policy;
+    let policy = &inputs.pool(pool).policy;
     let has_quantum = policy.info.option(servers::QUANTUM.name).is_some();
     let quantum = servers::quantum(&policy.options).filter(|_| has_quantum);
     if let Some(quantum) = quantum.filter(|quantum| budget < *quantum) {
-        warn(format!("the budget of {budget} is below the quantum of {quantum}"));
+        texts.push(format!("the budget of {budget} is below the quantum of {quantum}"));
     }
-    let domain = &host.domains[host.vcpus[v].domain.0];
-    // Several vCPUs share their tasks; only the whole says something.
-    if domain.vcpus.len() > 1 {
-        return;
+    texts
+}
+
+/// The tasks of a guest beside the budget of its only vCPU.
+fn of_tasks(inputs: Inputs<'_>, vcpu: VcpuIx, own: Reserved) -> Vec<String> {
+    let Reserved { budget, period } = own;
+    let (mut used, mut odd) = (0u64, None);
+    for task in inputs.tasks_beside(vcpu) {
+        let Some(demand) = inputs.demand(task) else { continue };
+        used = used.saturating_add(share(demand.cost, demand.period));
+        let is_odd = !inputs.is_served(task) && !demand.period.is_multiple_of(period);
+        odd = odd.or(is_odd.then_some((task, demand.period)));
     }
-    let tasks = &analysis.index.in_domain[host.vcpus[v].domain.0].tasks;
-    let demands = tasks.iter().filter_map(|t| analysis.demand(*t).map(|d| (*t, d)));
-    let mut used = 0u64;
-    let mut odd = None;
-    for (task, demand) in demands {
-        used = used.saturating_add(share(Duration::from_ns(demand.cost), Duration::from_ns(demand.period)));
-        let odd_period = !analysis.is_served(task) && !demand.period.is_multiple_of(period.as_ns());
-        if odd.is_none() && odd_period {
-            odd = Some((&host.tasks[task].name, Duration::from_ns(demand.period)));
-        }
-    }
+    let mut texts = Vec::new();
     if let Some((task, own)) = odd {
-        warn(format!(
-            "the period of task {task}, {own}, is no multiple of the vCPU's, {period}: its jobs wait up to a whole \
-             gap for budget"
+        let task = crate::inputs::name(inputs.host, UnitIx::Task(task));
+        texts.push(format!(
+            "the period of task {task}, {own}, is no multiple of the vCPU's, {period}: its jobs wait up \
+             to a whole gap for budget"
         ));
     }
     let supplied = share(budget, period);
     if used > supplied {
-        warn(format!("its tasks ask for {}, its budget is {}", percent(used), percent(supplied)));
+        texts.push(format!("its tasks ask for {}, its budget is {}", percent(used), percent(supplied)));
     } else if u128::from(used) * u128::from(MILLION) > u128::from(supplied) * u128::from(HEADROOM) {
         let part = percent((u128::from(used) * u128::from(MILLION) / u128::from(supplied)) as u64);
-        warn(format!("its tasks use {part} of its budget: little headroom"));
+        texts.push(format!("its tasks use {part} of its budget: little headroom"));
     }
+    texts
 }
 
 /// Budgets and periods on each processor, or over the pool where units are not tied to one.
-fn processors(analysis: &Analysis, pool: usize, units: &[Unit], warnings: &mut Vec<Warning>) {
-    let about = &analysis.host.pools[pool];
-    let processors = about.processors.len() as u64;
-    let budgets = units.iter().filter_map(|unit| reserved(analysis.params(*unit)));
-    let (mut total, mut periods) = (0u64, Vec::new());
-    for (budget, period) in budgets {
-        total = total.saturating_add(share(budget, period));
-        periods.push(period.as_ns());
-    }
-    let mut warn = |text: String| warnings.push(Warning { about: about.name.clone(), text });
-    let capacity = processors * MILLION;
-    if total > capacity {
-        warn(format!("budgets add up to {} of {processors} processors", percent(total)));
+fn of_processors(inputs: Inputs<'_>, pool: PoolIx) -> Vec<String> {
+    let processors = inputs.pool(pool).processors.len() as u64;
+    let units = inputs.index.in_pool(pool).all();
+    let reserved: Vec<Reserved> = units.filter_map(|unit| Reserved::of(inputs.params(unit))).collect();
+    let shares = reserved.iter().map(|own| share(own.budget, own.period));
+    let total = shares.fold(0, u64::saturating_add);
+    let mut texts = Vec::new();
+    if total > processors * MILLION {
+        texts.push(format!("budgets add up to {} of {processors} processors", percent(total)));
     } else if total > processors * HEADROOM {
-        warn(format!("budgets add up to {} of {processors} processors: little headroom", percent(total)));
+        let total = percent(total);
+        texts.push(format!("budgets add up to {total} of {processors} processors: little headroom"));
     }
+    let mut periods: Vec<Duration> = reserved.iter().map(|own| own.period).collect();
     periods.sort_unstable();
     periods.dedup();
     if let Some(pair) = periods.windows(2).find(|pair| !pair[1].is_multiple_of(pair[0])) {
-        let [short, long] = [pair[0], pair[1]].map(Duration::from_ns);
-        warn(format!(
-            "periods are not harmonic ({short} does not divide {long}): budgets meet at ever other offsets, and the \
-             worst of them counts"
+        let [short, long] = [pair[0], pair[1]];
+        texts.push(format!(
+            "periods are not harmonic ({short} does not divide {long}): budgets meet at ever other \
+             offsets, and the worst of them counts"
         ));
     }
+    texts
 }

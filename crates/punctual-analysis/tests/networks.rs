@@ -5,9 +5,10 @@
 
 use std::fmt::Write as _;
 
-use punctual_analysis::{Latency, Report, Verdict, analyse};
-use punctual_model::Host;
+use punctual_analysis::{Answer, Answers, analyse, answers};
 use punctual_model::file::{Overrides, parse};
+use punctual_model::guarantees::{Latency, Verdict};
+use punctual_model::{Guarantees, Host};
 use punctual_sched::Duration;
 use punctual_sim::simulate;
 use punctual_testkit::random::Random;
@@ -37,6 +38,17 @@ fn cost(random: &mut Random, most: u64) -> String {
     format!("'{}ns'", random.within(100, most))
 }
 
+/// What a random network looks like.
+struct Shape {
+    guests: usize,
+    processors: usize,
+    policy: &'static str,
+    /// Is the driver domain in the guests' pool?
+    with_driver: bool,
+    /// Guests that are steps of the chain.
+    steps: usize,
+}
+
 /// Two to four guests, sometimes two on a processor, sometimes beside the driver domain, with flows and a
 /// chain.
 fn random_network(random: &mut Random) -> String {
@@ -45,6 +57,33 @@ fn random_network(random: &mut Random) -> String {
     let policy =
         random.of(&["fixed-priority", "fixed-priority", "deferrable", "periodic", "sporadic", "rtds"]);
     let with_driver = random.one_in(3);
+    let mut shape = Shape { guests, processors, policy, with_driver, steps: 0 };
+    let mut text = random_machine(random, &shape);
+    shape.steps = random.within(1, 3).min(guests as u64) as usize;
+    (1..=guests).for_each(|guest| text += &random_guest(random, &shape, guest));
+    text += &random_discipline(random);
+    if random.one_in(3) {
+        let guest = random.within(1, guests as u64);
+        let _ = writeln!(
+            text,
+            "[network.lan.interface.g{guest}]\npriority = {}\nring_slots = {}",
+            random.within(0, 5),
+            random.of(&[4, 16, 256]),
+        );
+    }
+    for flow in 0..random.within(1, 4) {
+        random_flow(random, &mut text, guests, flow);
+    }
+    if shape.steps > 1 {
+        let steps: Vec<String> = (1..=shape.steps).map(|step| format!("'g{step}.step'")).collect();
+        let _ = writeln!(text, "[chain.loop]\nsteps = [{}]\ndeadline = '50ms'", steps.join(", "));
+    }
+    text
+}
+
+/// Machine, pools and driver domain.
+fn random_machine(random: &mut Random, shape: &Shape) -> String {
+    let Shape { processors, policy, .. } = *shape;
     let mut text = format!(
         "duration = '60ms'\nseed = {}\n[machine]\nprocessors = {}\n",
         random.number() >> 12,
@@ -54,7 +93,7 @@ fn random_network(random: &mut Random) -> String {
         let (decision, switch) = (cost(random, 1_000), cost(random, 3_000));
         let _ = writeln!(text, "[machine.overheads]\ndecision = {decision}\ncontext_switch = {switch}");
     }
-    if with_driver {
+    if shape.with_driver {
         let all: Vec<usize> = (0..=processors).collect();
         let _ = writeln!(text, "[pool.guests]\nprocessors = {all:?}\npolicy = '{policy}'");
         text += &format!("[domain.dom0]\n{}", unit(random, policy, 60, 0, 0));
@@ -64,43 +103,49 @@ fn random_network(random: &mut Random) -> String {
         let _ = writeln!(text, "[pool.guests]\nprocessors = {all:?}\npolicy = '{policy}'");
         text += "[domain.dom0]\npool = 'driver'\n";
     }
-    let steps = random.within(1, 3).min(guests as u64) as usize;
-    for guest in 1..=guests {
-        let first = usize::from(!with_driver);
-        let at = first + guest % (processors + 1 - first);
-        let share = 100 * (processors as u64) / guests as u64;
-        let _ = write!(text, "[domain.g{guest}]\npool = 'guests'\n");
-        let priority = random.within(1, guests as u64);
-        text += &unit(random, policy, share.min(80), priority, at);
-        if random.one_in(2) {
-            let period = random.of(&[5u64, 10, 20]);
-            let task_cost = random.within(50, 100 * period);
-            let _ = writeln!(
-                text,
-                "[domain.g{guest}.task.own]\nperiod = '{period}ms'\ncost = '{task_cost}us'\npriority = {}\noffset = '{}us'",
-                random.within(0, 3),
-                random.within(0, 5_000),
-            );
-        }
-        if guest <= steps {
-            let when = match guest {
-                1 => format!("period = '{}ms'", random.of(&[4, 10, 20])),
-                _ => "on_packet = true\ndeadline = '20ms'".into(),
-            };
-            let step_cost = random.within(50, 800);
-            let step_priority = random.within(0, 3);
-            let _ = writeln!(
-                text,
-                "[domain.g{guest}.task.step]\n{when}\ncost = '{step_cost}us'\npriority = {step_priority}"
-            );
-        }
+    text
+}
+
+fn random_guest(random: &mut Random, shape: &Shape, guest: usize) -> String {
+    let first = usize::from(!shape.with_driver);
+    let at = first + guest % (shape.processors + 1 - first);
+    let share = 100 * (shape.processors as u64) / shape.guests as u64;
+    let mut text = format!("[domain.g{guest}]\npool = 'guests'\n");
+    let priority = random.within(1, shape.guests as u64);
+    text += &unit(random, shape.policy, share.min(80), priority, at);
+    if random.one_in(2) {
+        let period = random.of(&[5u64, 10, 20]);
+        let task_cost = random.within(50, 100 * period);
+        let _ = writeln!(
+            text,
+            "[domain.g{guest}.task.own]\nperiod = '{period}ms'\ncost = '{task_cost}us'\npriority = {}\n\
+             offset = '{}us'",
+            random.within(0, 3),
+            random.within(0, 5_000),
+        );
     }
+    if guest <= shape.steps {
+        let when = match guest {
+            1 => format!("period = '{}ms'", random.of(&[4, 10, 20])),
+            _ => "on_packet = true\ndeadline = '20ms'".into(),
+        };
+        let step_cost = random.within(50, 800);
+        let step_priority = random.within(0, 3);
+        let _ = writeln!(
+            text,
+            "[domain.g{guest}.task.step]\n{when}\ncost = '{step_cost}us'\npriority = {step_priority}"
+        );
+    }
+    text
+}
+
+/// The network with its discipline and its costs.
+fn random_discipline(random: &mut Random) -> String {
     let discipline = random.of(&["netback", "rtca", "preemptive"]);
     let events = random.of(&["first", "first", "one-by-one"]);
     let scan = random.of(&["resume", "first", "word"]);
-    let _ = writeln!(
-        text,
-        "[network.lan]\ndriver = 'dom0'\ndiscipline = '{discipline}'\nevents = '{events}'\nscan = '{scan}'"
+    let mut text = format!(
+        "[network.lan]\ndriver = 'dom0'\ndiscipline = '{discipline}'\nevents = '{events}'\nscan = '{scan}'\n"
     );
     if discipline != "netback" {
         let _ = writeln!(text, "{discipline} = {{ batch = {} }}", random.of(&[1, 1, 2, 8, 64]));
@@ -115,22 +160,6 @@ fn random_network(random: &mut Random) -> String {
     }
     if random.one_in(3) {
         text += "jitter = '20%'\n";
-    }
-    if random.one_in(3) {
-        let guest = random.within(1, guests as u64);
-        let _ = writeln!(
-            text,
-            "[network.lan.interface.g{guest}]\npriority = {}\nring_slots = {}",
-            random.within(0, 5),
-            random.of(&[4, 16, 256]),
-        );
-    }
-    for flow in 0..random.within(1, 4) {
-        random_flow(random, &mut text, guests, flow);
-    }
-    if steps > 1 {
-        let steps: Vec<String> = (1..=steps).map(|step| format!("'g{step}.step'")).collect();
-        let _ = writeln!(text, "[chain.loop]\nsteps = [{}]\ndeadline = '50ms'", steps.join(", "));
     }
     text
 }
@@ -164,32 +193,31 @@ fn random_flow(random: &mut Random, text: &mut String, guests: usize, flow: u64)
 
 /// Nothing that is bounded comes later, or is lost. Returns how close a packet or chain came to its bound, in
 /// thousandths.
-fn hold(text: &str, report: &Report, host: &Host) -> u64 {
+fn hold(text: &str, answers: &Answers, host: &Host) -> u64 {
     let results = simulate(host).unwrap_or_else(|e| panic!("{e}\n{text}"));
     let mut closest = 0;
-    let below = |name: &str, worst: Duration, bound: u64| {
-        let worst = worst.as_ns();
-        assert!(worst <= bound, "{name}: {worst} ns, bound {bound} ns\n{text}\n{report:#?}");
-        worst * 1000 / bound.max(1)
+    let below = |name: &str, worst: Duration, bound: Duration| {
+        assert!(worst <= bound, "{name}: {worst}, bound {bound}\n{text}\n{answers:#?}");
+        worst.as_ns() * 1000 / bound.as_ns().max(1)
     };
-    for (flow, result) in report.flows.iter().zip(&results.flows) {
-        if let Latency::Bounded { bound_ns } = flow.latency {
-            closest = closest.max(below(&flow.name, result.latency.max(), bound_ns));
+    for (bound, result) in answers.flows.iter().zip(&results.flows) {
+        if let Ok(bound) = bound {
+            closest = closest.max(below(&result.name, result.latency.max(), *bound));
             let dropped = &result.packets.dropped;
             let lost = dropped.send_queue + dropped.nic + dropped.softnet + dropped.destination_ring;
-            assert_eq!(lost, 0, "{} loses packets\n{text}", flow.name);
+            assert_eq!(lost, 0, "{} loses packets\n{text}", result.name);
         }
     }
-    for (chain, result) in report.chains.iter().zip(&results.chains) {
-        if let Verdict::Guaranteed { bound_ns, .. } = chain.verdict {
-            closest = closest.max(below(&chain.name, result.jobs.response.max(), bound_ns));
+    for (bound, result) in answers.chains.iter().zip(&results.chains) {
+        if let Ok(bound) = bound {
+            closest = closest.max(below(&result.name, result.jobs.response.max(), *bound));
         }
     }
-    for task in &report.tasks {
-        if let Verdict::Guaranteed { bound_ns, .. } = task.verdict {
-            let jobs = &results.tasks[task.task.0].jobs;
-            below(&format!("{}.{}", task.parent, task.name), jobs.response.max(), bound_ns);
-            assert_eq!(jobs.missed, 0, "{text}");
+    for (task, of) in &answers.tasks {
+        if let Answer::Guaranteed { bound, .. } = of.answer {
+            let result = &results.tasks[task.0];
+            below(&format!("{}.{}", result.parent, result.name), result.jobs.response.max(), bound);
+            assert_eq!(result.jobs.missed, 0, "{text}");
         }
     }
     closest
@@ -203,23 +231,23 @@ fn no_packet_chain_or_task_is_later_than_its_bound_and_nothing_bounded_is_lost()
         let mut random = Random::new((3 << 40) + case);
         let text = random_network(&mut random);
         let of = host(&text);
-        let report = analyse(&of);
-        flows += report.flows.len();
-        flows_bounded += report.flows.iter().filter(|f| matches!(f.latency, Latency::Bounded { .. })).count();
-        chains += report.chains.len();
-        chains_held += report.chains.iter().filter(|c| c.verdict.is_guaranteed()).count();
+        let answers = answers(&of);
+        flows += answers.flows.len();
+        flows_bounded += answers.flows.iter().filter(|bound| bound.is_ok()).count();
+        chains += answers.chains.len();
+        chains_held += answers.chains.iter().filter(|bound| bound.is_ok()).count();
         for _ in 0..3 {
             let mut attacked = of.clone();
             for flow in &mut attacked.flows {
                 flow.start = Duration::from_us(random.within(0, 4_000));
             }
             attacked.seed = random.number();
-            closest = closest.max(hold(&text, &report, &attacked));
+            closest = closest.max(hold(&text, &answers, &attacked));
         }
     }
     println!(
-        "{flows_bounded} of {flows} flows bounded, {chains_held} of {chains} chains guaranteed; the closest came to \
-         {closest} thousandths of its bound"
+        "{flows_bounded} of {flows} flows bounded, {chains_held} of {chains} chains guaranteed; the \
+         closest came to {closest} thousandths of its bound"
     );
     assert!(hosts < 100 || (flows_bounded > flows / 10 && flows_bounded < flows && chains_held > 0));
 }
@@ -284,14 +312,14 @@ fn guests_without_a_guarantee_have_no_bounds_on_packets() {
 #[test]
 fn tasks_released_by_packets_delay_others_but_refute_nobody() {
     // Were packets to come at once, `own` would be late; nothing says that they come at all.
-    let text = "[machine]\nprocessors = 2\n[pool.all]\npolicy = 'fixed-priority'\n[domain.dom0]\naffinity = [0]\n\
-                [domain.a]\npriority = 2\naffinity = [0]\n[domain.b]\naffinity = [1]\n\
-                [domain.b.task.serve]\non_packet = true\ncost = '6ms'\ndeadline = '20ms'\npriority = 1\n\
-                [domain.b.task.own]\nperiod = '10ms'\ncost = '5ms'\npriority = 2\n\
-                [network.lan]\ndriver = 'dom0'\n\
-                [flow.ask]\nkind = 'request'\nfrom = 'a'\nto = 'b'\nserver = 'b.serve'\n";
+    let text = "[machine]\nprocessors = 2\n[pool.all]\npolicy = 'fixed-priority'\n[domain.dom0]\naffinity \
+                = [0]\n[domain.a]\npriority = 2\naffinity = [0]\n[domain.b]\naffinity = \
+                [1]\n[domain.b.task.serve]\non_packet = true\ncost = '6ms'\ndeadline = '20ms'\npriority = \
+                1\n[domain.b.task.own]\nperiod = '10ms'\ncost = '5ms'\npriority = \
+                2\n[network.lan]\ndriver = 'dom0'\n[flow.ask]\nkind = 'request'\nfrom = 'a'\nto = \
+                'b'\nserver = 'b.serve'\n";
     let paced = analyse(&host(&format!("{text}period = '9ms'\n")));
-    let verdict = |report: &Report, name: &str| {
+    let verdict = |report: &Guarantees, name: &str| {
         report.tasks.iter().find(|task| task.name == name).map(|task| task.verdict.clone()).expect("a task")
     };
     assert!(verdict(&paced, "serve").is_guaranteed(), "{paced:#?}");
@@ -309,7 +337,7 @@ fn the_example_has_bounds_under_disciplines_with_priorities() {
         let of = host(&text.replace("discipline = \"netback\"", &format!("discipline = \"{discipline}\"")));
         let report = analyse(&of);
         assert_eq!(said(&report.flows[1].latency), "bounded", "{report:#?}");
-        hold(text, &report, &of);
+        hold(text, &answers(&of), &of);
     }
 }
 
@@ -317,15 +345,16 @@ fn the_example_has_bounds_under_disciplines_with_priorities() {
 /// tasks.
 #[test]
 fn a_task_beside_a_ring_that_may_fill_has_no_bound_from_the_flows_period() {
-    let text = "duration = '60ms'\n[machine]\nprocessors = 3\n[pool.driver]\nprocessors = [0]\npolicy = 'fixed-priority'\n\
-                [pool.guests]\nprocessors = [1, 2]\npolicy = 'periodic'\n[domain.dom0]\npool = 'driver'\n\
-                [domain.g1]\npool = 'guests'\nbudget = '340us'\nperiod = '1ms'\naffinity = [2]\n\
-                [domain.g1.task.step]\nperiod = '20ms'\ncost = '424us'\n\
-                [domain.g2]\npool = 'guests'\nbudget = '500us'\nperiod = '1ms'\naffinity = [1]\n\
-                [network.lan]\ndriver = 'dom0'\n[network.lan.costs]\nguest_send = '9us'\ntx = '60us'\nsoftnet = '48us'\n\
-                [flow.f]\nkind = 'periodic'\nfrom = 'g1'\nto = 'g2'\nperiod = '1ms'\nburst = 20\nstart = '2647us'\n";
+    let text = "duration = '60ms'\n[machine]\nprocessors = 3\n[pool.driver]\nprocessors = [0]\npolicy = \
+                'fixed-priority'\n[pool.guests]\nprocessors = [1, 2]\npolicy = \
+                'periodic'\n[domain.dom0]\npool = 'driver'\n[domain.g1]\npool = 'guests'\nbudget = \
+                '340us'\nperiod = '1ms'\naffinity = [2]\n[domain.g1.task.step]\nperiod = '20ms'\ncost = \
+                '424us'\n[domain.g2]\npool = 'guests'\nbudget = '500us'\nperiod = '1ms'\naffinity = \
+                [1]\n[network.lan]\ndriver = 'dom0'\n[network.lan.costs]\nguest_send = '9us'\ntx = \
+                '60us'\nsoftnet = '48us'\n[flow.f]\nkind = 'periodic'\nfrom = 'g1'\nto = 'g2'\nperiod = \
+                '1ms'\nburst = 20\nstart = '2647us'\n";
     let of = host(text);
     let report = analyse(&of);
-    hold(text, &report, &of);
+    hold(text, &answers(&of), &of);
     assert!(!report.tasks[0].verdict.is_guaranteed(), "{report:#?}");
 }

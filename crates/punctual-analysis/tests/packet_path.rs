@@ -7,8 +7,12 @@ use punctual_net::registry::{self, OptionValue, Options};
 use punctual_net::{Discipline, Fate, FlowId, InterfaceId, InterfaceParams, Next, Packet, Stage};
 use punctual_sched::{Duration, Instant};
 
-fn at(ns: u64) -> Instant {
-    Instant::ZERO + Duration::from_ns(ns)
+fn ns(n: u64) -> Duration {
+    Duration::from_ns(n)
+}
+
+fn at(after: u64) -> Instant {
+    Instant::ZERO + ns(after)
 }
 
 /// A guest that sends, and when.
@@ -24,7 +28,7 @@ struct Sender {
 /// Times of arrival, as early as the curve and the pauses permit: the generic cell rate algorithm (ITU-T
 /// I.371), which lets exactly burst + w / period packets into a closed window of length w.
 fn arrivals(sender: &Sender) -> Vec<u64> {
-    let (burst, period) = (sender.burst, sender.flow.period);
+    let (burst, period) = (sender.burst, sender.flow.period.as_ns());
     let (mut now, mut theoretical) = (0, 0u64);
     let next = |pause: &u64| {
         now = (now + pause).max(theoretical.saturating_sub((burst - 1) * period));
@@ -34,27 +38,32 @@ fn arrivals(sender: &Sender) -> Vec<u64> {
     sender.pauses.iter().map(next).collect()
 }
 
+/// The senders' interfaces, whose rings and queues hold whatever comes.
+fn attach(discipline: &mut dyn Discipline, senders: &[Sender]) -> Vec<InterfaceId> {
+    let mut attach = |sender: &Sender| {
+        let params = InterfaceParams {
+            priority: Some(sender.flow.priority as u32),
+            batch: Some(sender.flow.batch as u32),
+            ring_slots: Some(65_536),
+            softnet_limit: Some(65_536),
+            ..InterfaceParams::default()
+        };
+        discipline.attach(at(0), &params).expect("valid")
+    };
+    senders.iter().map(&mut attach).collect()
+}
+
+/// All packets in the order of arrival: when, and from which sender.
+fn coming(senders: &[Sender]) -> Vec<(u64, usize)> {
+    let of = |(from, sender): (usize, &Sender)| arrivals(sender).into_iter().map(move |time| (time, from));
+    let mut coming: Vec<(u64, usize)> = senders.iter().enumerate().flat_map(of).collect();
+    coming.sort_unstable();
+    coming
+}
+
 /// The greatest delay of each sender's packets; the driver is that of the disciplines' contract.
 fn delays(discipline: &mut dyn Discipline, senders: &[Sender], round: u64) -> Vec<u64> {
-    let receiver_slots = Some(65_536);
-    let ids: Vec<InterfaceId> = senders
-        .iter()
-        .map(|sender| {
-            let params = InterfaceParams {
-                priority: Some(sender.flow.priority as u32),
-                batch: Some(sender.flow.batch as u32),
-                ring_slots: receiver_slots,
-                softnet_limit: Some(65_536),
-                ..InterfaceParams::default()
-            };
-            discipline.attach(at(0), &params).expect("valid")
-        })
-        .collect();
-    let mut coming: Vec<(u64, usize)> = Vec::new();
-    for (from, sender) in senders.iter().enumerate() {
-        coming.extend(arrivals(sender).into_iter().map(|time| (time, from)));
-    }
-    coming.sort_unstable();
+    let (ids, coming) = (attach(discipline, senders), coming(senders));
     let packet = |(n, (_, from)): (usize, &(u64, usize))| Packet {
         id: n as u64,
         flow: FlowId(*from as u32),
@@ -87,9 +96,9 @@ fn delays(discipline: &mut dyn Discipline, senders: &[Sender], round: u64) -> Ve
         let from = coming[step.packet.id as usize].1;
         let Flow { tx, softnet, rx, .. } = senders[from].flow;
         let cost = match step.stage {
-            Stage::Tx => tx,
-            Stage::Softnet => softnet,
-            Stage::Rx => rx,
+            Stage::Tx => tx.as_ns(),
+            Stage::Softnet => softnet.as_ns(),
+            Stage::Rx => rx.as_ns(),
         };
         now += cost + if step.starts_round { round } else { 0 };
         offer(discipline, now);
@@ -116,12 +125,12 @@ fn sender() -> impl Strategy<Value = Sender> {
             flow: Flow {
                 priority,
                 burst: 1,
-                period,
-                jitter: (burst - 1) * period,
-                event: 0,
-                tx,
-                softnet,
-                rx,
+                period: ns(period),
+                jitter: ns((burst - 1) * period),
+                event: Duration::ZERO,
+                tx: ns(tx),
+                softnet: ns(softnet),
+                rx: ns(rx),
                 batch,
             },
             burst,
@@ -132,7 +141,7 @@ fn sender() -> impl Strategy<Value = Sender> {
 
 fn path(senders: &[Sender], round: u64) -> Path {
     Path {
-        round,
+        round: ns(round),
         softnet_limit: 65_536,
         ring_slots: 65_536,
         ..Path::new(senders.iter().map(|sender| sender.flow).collect())
@@ -150,16 +159,16 @@ proptest! {
         let limits = [("tx_round", tx_round)];
         let shipped = delays(&mut *build("netback", &limits), &senders, round);
         if let Some(bound) = path.shipped_by_arrivals() {
-            prop_assert!(shipped.iter().all(|delay| *delay <= bound), "netback {shipped:?} {bound}");
+            prop_assert!(shipped.iter().all(|delay| ns(*delay) <= bound), "netback {shipped:?} {bound}");
         }
         let rtca = delays(&mut *build("rtca", &limits), &senders, round);
         let preemptive = delays(&mut *build("preemptive", &[]), &senders, round);
         for (i, sender) in senders.iter().enumerate() {
             if let Some(bound) = path.rtca(sender.flow.priority) {
-                prop_assert!(rtca[i] <= bound, "rtca {i}: {} {bound}", rtca[i]);
+                prop_assert!(ns(rtca[i]) <= bound, "rtca {i}: {} {bound}", rtca[i]);
             }
             if let Some(bound) = path.preemptive(sender.flow.priority) {
-                prop_assert!(preemptive[i] <= bound, "preemptive {i}: {} {bound}", preemptive[i]);
+                prop_assert!(ns(preemptive[i]) <= bound, "preemptive {i}: {} {bound}", preemptive[i]);
             }
         }
     }
@@ -171,11 +180,11 @@ proptest! {
     ) {
         // Everybody keeps its ring full for some time.
         let flow = Flow {
-            priority: 0, burst: slots, period: costs.0, jitter: 0, event: 0, tx: costs.0, softnet: costs.1,
-            rx: costs.2, batch: 1,
+            priority: 0, burst: slots, period: ns(costs.0), jitter: Duration::ZERO, event: Duration::ZERO,
+            tx: ns(costs.0), softnet: ns(costs.1), rx: ns(costs.2), batch: 1,
         };
         let path = Path {
-            round,
+            round: ns(round),
             tx_round: rounds.0,
             softnet_round: rounds.1,
             rx_round: rounds.2,
@@ -188,7 +197,7 @@ proptest! {
             ("softnet_limit", slots * 3),
         ];
         let worst = worst_when_full(&mut *build("netback", &limits), &path);
-        prop_assert!(worst <= path.shipped_by_limits(), "{worst} {}", path.shipped_by_limits());
+        prop_assert!(ns(worst) <= path.shipped_by_limits(), "{worst} {}", path.shipped_by_limits());
     }
 }
 
@@ -214,11 +223,11 @@ fn worst_when_full(discipline: &mut dyn Discipline, path: &Path) -> u64 {
         let Next::Process(step) = discipline.next(at(now)) else { break };
         let Flow { tx, softnet, rx, .. } = path.flows[0];
         now += match step.stage {
-            Stage::Tx => tx,
-            Stage::Softnet => softnet,
-            Stage::Rx => rx,
+            Stage::Tx => tx.as_ns(),
+            Stage::Softnet => softnet.as_ns(),
+            Stage::Rx => rx.as_ns(),
         };
-        now += if step.starts_round { path.round } else { 0 };
+        now += if step.starts_round { path.round.as_ns() } else { 0 };
         if discipline.complete(at(now)) == Fate::Delivered {
             worst = worst.max(now - came[step.packet.id as usize]);
         }
@@ -232,37 +241,46 @@ fn rtca_bounds_the_urgent_guest_by_its_own_packets_and_netback_by_everybodys() {
     let flow = |priority| Flow {
         priority,
         burst: 3,
-        period: 1000,
-        jitter: 0,
-        event: 0,
-        tx: 1,
-        softnet: 1,
-        rx: 1,
+        period: ns(1000),
+        jitter: Duration::ZERO,
+        event: Duration::ZERO,
+        tx: ns(1),
+        softnet: ns(1),
+        rx: ns(1),
         batch: 2,
     };
     let path = Path::new([3, 2, 1].map(flow).to_vec());
     // 9 packets of 3.
-    assert_eq!(path.shipped_by_arrivals(), Some(27));
+    assert_eq!(path.shipped_by_arrivals(), Some(ns(27)));
     // 3 packets of 3, and in each of 3 + 2 turns two batches of others... at most 6 in TX, 2 in softnet, 2 in
     // RX.
-    assert_eq!(path.rtca(1), Some(9 + 5 * 10));
+    assert_eq!(path.rtca(1), Some(ns(9 + 5 * 10)));
     // One packet of others in one stage.
-    assert_eq!(path.preemptive(1), Some(10));
-    assert_eq!(path.preemptive(3), Some(27));
+    assert_eq!(path.preemptive(1), Some(ns(10)));
+    assert_eq!(path.preemptive(3), Some(ns(27)));
 }
 
 #[test]
 fn more_than_the_processor_can_do_has_no_bound() {
-    let flow =
-        Flow { priority: 1, burst: 1, period: 2, jitter: 0, event: 0, tx: 1, softnet: 1, rx: 1, batch: 1 };
+    let flow = Flow {
+        priority: 1,
+        burst: 1,
+        period: ns(2),
+        jitter: Duration::ZERO,
+        event: Duration::ZERO,
+        tx: ns(1),
+        softnet: ns(1),
+        rx: ns(1),
+        batch: 1,
+    };
     let path = Path::new(vec![flow]);
     assert_eq!((path.shipped_by_arrivals(), path.rtca(1), path.preemptive(1)), (None, None, None));
-    assert!(path.shipped_by_limits() > 0);
+    assert!(!path.shipped_by_limits().is_zero());
 }
 
 #[test]
 fn a_chain_adds_up_and_lateness_becomes_a_burst() {
-    assert_eq!(supplied(10, &Supply::periodic(5, 10)), 10 + 15);
-    assert_eq!(chain(&[5, 7, 11]), 23);
-    assert_eq!([0, 9, 10, 25].map(|jitter| burst_after(jitter, 10)), [1, 1, 2, 3]);
+    assert_eq!(supplied(ns(10), &Supply::periodic(ns(5), ns(10))), ns(10 + 15));
+    assert_eq!(chain(&[5, 7, 11].map(ns)), ns(23));
+    assert_eq!([0, 9, 10, 25].map(|jitter| burst_after(ns(jitter), ns(10))), [1, 1, 2, 3]);
 }

@@ -3,16 +3,27 @@
 use punctual_analysis::demand::Demand;
 use punctual_analysis::fixed_priority::{Member, Server, response};
 use punctual_analysis::overhead::Decisions;
-use punctual_analysis::supply::{Inside, Supply, holds, smallest_budget};
-use punctual_analysis::{Verdict, analyse, edf, global_edf, global_fixed_priority, of_enforcement};
+use punctual_analysis::resource::{Inside, holds, smallest_budget};
+use punctual_analysis::supply::Supply;
+use punctual_analysis::{analyse, edf, enforcement_warnings, global_edf, global_fixed_priority};
 use punctual_model::Host;
+use punctual_model::guarantees::Verdict;
 use punctual_model::host::Parent;
 use punctual_model::index::PoolIx;
+use punctual_sched::Duration;
 use punctual_sim::simulate;
 use punctual_testkit::hosts::*;
 
+fn ns(n: u64) -> Duration {
+    Duration::from_ns(n)
+}
+
 fn set(tasks: &[(u64, u64, u64)]) -> Vec<Demand> {
-    tasks.iter().map(|&(cost, period, deadline)| Demand::implicit(cost, period).due(deadline)).collect()
+    tasks.iter().map(|task| Demand::implicit(ns(task.0), ns(task.1)).due(ns(task.2))).collect()
+}
+
+fn densities(of: &[(u64, u64)]) -> Vec<(Duration, Duration)> {
+    of.iter().map(|(cost, deadline)| (ns(*cost), ns(*deadline))).collect()
 }
 
 /// SchedCAT, `tests/fp.py`, `UniprocessorRTA`.
@@ -21,7 +32,7 @@ fn response_times_are_those_of_schedcat() {
     let tasks = set(&[(1, 4, 4), (1, 5, 5), (3, 9, 9), (3, 18, 18)]);
     let times: Vec<_> =
         (0..4).map(|i| response(&tasks[i], &tasks[..i], &Decisions::default(), tasks[i].deadline)).collect();
-    assert_eq!(times, [1, 2, 7, 18].map(Some));
+    assert_eq!(times, [1, 2, 7, 18].map(|time| Some(ns(time))));
 }
 
 /// The avionics example of Audsley et al. 1993, with blocking and jitter, to the digit; from SchedCAT,
@@ -29,7 +40,7 @@ fn response_times_are_those_of_schedcat() {
 /// on.
 #[test]
 fn response_times_of_the_avionics_example() {
-    const ROWS: [[u64; 6]; 18] = [
+    const ROWS_NS: [[u64; 6]; 18] = [
         [51, 1000, 1000, 0, 0, 51],
         [3000, 2_000_000, 5000, 300, 0, 3504],
         [2000, 25_000, 25_000, 600, 0, 5906],
@@ -50,7 +61,8 @@ fn response_times_of_the_avionics_example() {
         [1000, 1_000_000, 1_000_000, 0, 0, 147_548],
     ];
     let mut above: Vec<Demand> = Vec::new();
-    for [cost, period, deadline, blocking, jitter, expected] in ROWS {
+    for row in ROWS_NS {
+        let [cost, period, deadline, blocking, jitter, expected] = row.map(ns);
         let task = Demand::implicit(cost, period).due(deadline).late_by(jitter);
         // Blocking comes once, like more of the job's own cost.
         let blocked = Demand { cost: cost + blocking, ..task };
@@ -65,7 +77,7 @@ fn response_times_on_two_processors_are_those_of_schedcat() {
     let tasks = set(&[(1, 4, 4), (1, 5, 5), (3, 9, 9), (9, 18, 18)]);
     let ranked: Vec<_> = (1..).zip(tasks).collect();
     let times = global_fixed_priority::response_times(&ranked, 2, &Decisions::default());
-    assert_eq!(times, [1, 1, 4, 15].map(Some));
+    assert_eq!(times, [1, 1, 4, 15].map(|time| Some(ns(time))));
 }
 
 /// SchedCAT, `tests/edf.py`, `Test_QPA`: a set with deadlines before and after the periods, and one task too
@@ -84,7 +96,7 @@ fn processor_demand_agrees_with_schedcat() {
     ]);
     assert!(edf::bounds(&tasks, &Supply::WHOLE).is_ok());
     tasks.extend(set(&[(10, 100, 15)]));
-    assert!(matches!(edf::bounds(&tasks, &Supply::WHOLE), Err(edf::Failure::Overload(_))));
+    assert!(matches!(edf::bounds(&tasks, &Supply::WHOLE), Err(edf::Error::Overload(_))));
 }
 
 /// Liu & Layland 1973: full utilisation is schedulable by EDF, a little more is not.
@@ -92,7 +104,7 @@ fn processor_demand_agrees_with_schedcat() {
 fn edf_holds_up_to_full_utilisation_exactly() {
     assert!(edf::bounds(&set(&[(1, 2, 2), (2, 6, 6), (1, 6, 6)]), &Supply::WHOLE).is_ok());
     let over = set(&[(500, 1000, 1000), (501, 1000, 1000)]);
-    assert_eq!(edf::bounds(&over, &Supply::WHOLE), Err(edf::Failure::Overload(1000)));
+    assert_eq!(edf::bounds(&over, &Supply::WHOLE), Err(edf::Error::Overload(ns(1000))));
 }
 
 /// The workload of Shin & Lee's examples: 7 in every 50 and 9 in every 75, inside a resource of period 10.
@@ -101,12 +113,12 @@ fn edf_holds_up_to_full_utilisation_exactly() {
 fn the_smallest_periodic_resource_for_the_workload_of_shin_and_lee() {
     let tasks = set(&[(70, 500, 500), (90, 750, 750)]);
     let [edf, fixed] =
-        [Inside::Edf, Inside::FixedPriority].map(|inside| smallest_budget(&tasks, inside, 100, 1));
-    assert_eq!((edf, fixed), (Some(28), Some(35)));
-    assert!(holds(&tasks, Inside::Edf, &Supply::periodic(28, 100)));
+        [Inside::Edf, Inside::FixedPriority].map(|inside| smallest_budget(&tasks, inside, ns(100), ns(1)));
+    assert_eq!((edf, fixed), (Some(ns(28)), Some(ns(35))));
+    assert!(holds(&tasks, Inside::Edf, &Supply::periodic(ns(28), ns(100))));
     // Demand of 7 at 50: supply of 2.8 in 10 is nothing for 14.4, then 2.8 by 17.2, 5.6 by 27.2 and 7 by
     // 35.8.
-    assert_eq!(Supply::periodic(28, 100).time_for(70), 144 + 200 + 14);
+    assert_eq!(Supply::periodic(ns(28), ns(100)).time_for(ns(70)), ns(144 + 200 + 14));
 }
 
 /// Dhall & Liu 1978: two short tasks and one long one on two processors, utilisation hardly above 1, and the
@@ -114,7 +126,7 @@ fn the_smallest_periodic_resource_for_the_workload_of_shin_and_lee() {
 #[test]
 fn no_global_test_accepts_the_example_of_dhall_and_liu() {
     let tasks = set(&[(2, 100, 100), (2, 100, 100), (100, 101, 101)]);
-    assert!(!global_edf::density_test(&[(2, 100), (2, 100), (100, 101)], 2));
+    assert!(!global_edf::density_test(&densities(&[(2, 100), (2, 100), (100, 101)]), 2));
     assert_eq!(global_edf::slack_test(&tasks, 2), None);
     assert_eq!(global_edf::response_times(&tasks, 2, &Decisions::default()), None);
 }
@@ -124,11 +136,11 @@ fn each_global_test_accepts_a_set_that_another_rejects() {
     // Densities of 0.9, 0.5 and 0.01 are more than 2 - 0.9. Yet the third task is always done long before its
     // deadline, so only the second one comes before the first, and there are two processors.
     let heavy = set(&[(9, 10, 10), (5, 10, 10), (1, 100, 100)]);
-    assert!(!global_edf::density_test(&[(9, 10), (5, 10), (1, 100)], 2));
-    assert_eq!(global_edf::response_times(&heavy, 2, &Decisions::default()).map(|r| r[0]), Some(9));
+    assert!(!global_edf::density_test(&densities(&[(9, 10), (5, 10), (1, 100)]), 2));
+    assert_eq!(global_edf::response_times(&heavy, 2, &Decisions::default()).map(|r| r[0]), Some(ns(9)));
     // Three halves are exactly 2 - 0.5; the others count a job of 50 carried into each window of 10.
     let halves = set(&[(5, 10, 10), (50, 100, 100), (50, 100, 100)]);
-    assert!(global_edf::density_test(&[(5, 10), (50, 100), (50, 100)], 2));
+    assert!(global_edf::density_test(&densities(&[(5, 10), (50, 100), (50, 100)]), 2));
     assert_eq!(global_edf::slack_test(&halves, 2), None);
     assert_eq!(global_edf::response_times(&halves, 2, &Decisions::default()), None);
 }
@@ -137,26 +149,36 @@ fn each_global_test_accepts_a_set_that_another_rejects() {
 /// two periods: 8 + 2 + 8 + 1.
 #[test]
 fn a_task_waits_for_the_gap_and_every_period_but_the_last_in_full() {
-    let server =
-        Server { usable: 2, period: 10, gap: 8, more_urgent: Vec::new(), costs: Decisions::default() };
-    let task = Member { demand: Demand::implicit(3, 50), bound: false };
-    let parts = server.response(&task, &[], 50).expect("it fits");
-    assert_eq!((parts.total(), parts.own, parts.budget, parts.others), (19, 3, 16, 0));
+    let server = Server {
+        usable: ns(2),
+        period: ns(10),
+        gap: ns(8),
+        more_urgent: Vec::new(),
+        costs: Decisions::default(),
+    };
+    let task = Member { demand: Demand::implicit(ns(3), ns(50)), bound: false };
+    let parts = server.response(&task, &[], ns(50)).expect("it fits");
+    assert_eq!([parts.total(), parts.own, parts.budget, parts.others], [19, 3, 16, 0].map(ns));
     // Bound to the replenishments it never meets an empty budget.
     let bound = Member { bound: true, ..task };
-    assert_eq!(server.response(&bound, &[], 50).map(|p| p.total()), Some(11));
+    assert_eq!(server.response(&bound, &[], ns(50)).map(|p| p.total()), Some(ns(11)));
 }
 
 /// By hand: below a deferrable server of 3 in 10 that delivers twice (jitter 7), budget comes 6 late.
 #[test]
 fn a_deferrable_server_above_delays_the_last_period_by_two_budgets() {
-    let above = Demand::implicit(3, 10).late_by(7);
-    let server =
-        Server { usable: 2, period: 20, gap: 18, more_urgent: vec![above], costs: Decisions::default() };
-    assert_eq!(server.time_for_budget(2), Some(8));
-    let task = Member { demand: Demand::implicit(2, 100), bound: false };
-    let parts = server.response(&task, &[], 100).expect("it fits");
-    assert_eq!((parts.total(), parts.others), (26, 6));
+    let above = vec![Demand::implicit(ns(3), ns(10)).late_by(ns(7))];
+    let server = Server {
+        usable: ns(2),
+        period: ns(20),
+        gap: ns(18),
+        more_urgent: above,
+        costs: Decisions::default(),
+    };
+    assert_eq!(server.time_for_budget(ns(2)), Some(ns(8)));
+    let task = Member { demand: Demand::implicit(ns(2), ns(100)), bound: false };
+    let parts = server.response(&task, &[], ns(100)).expect("it fits");
+    assert_eq!([parts.total(), parts.others], [26, 6].map(ns));
 }
 
 /// The bound of a task alone in the most urgent server is attained: a busy loop spends the budget, then it is
@@ -266,7 +288,7 @@ fn a_task_in_a_container_is_analysed_in_its_own_server() {
 #[test]
 fn budgets_shorter_than_ten_looks_at_them_are_warned_of() {
     let host = two_servers("deferrable");
-    let said = |every| of_enforcement(&host, every).into_iter().map(|w| w.text).collect::<Vec<_>>();
+    let said = |every| enforcement_warnings(&host, every).into_iter().map(|w| w.text).collect::<Vec<_>>();
     assert_eq!(said(us(300)), [""; 0]);
     assert!(said(us(301)).iter().all(|text| text.contains("may be overrun by 10.0 %")));
     assert!(said(ms(4)).iter().all(|text| text.contains("is below the enforcement granularity")));

@@ -2,7 +2,7 @@
 //!
 //! `PUNCTUAL_SOUNDNESS_HOSTS` sets the number of random hosts, `PUNCTUAL_SOUNDNESS_SEED` another start.
 
-use punctual_analysis::{Report, Verdict, analyse};
+use punctual_analysis::{Answer, Answers, answers};
 use punctual_model::Host;
 use punctual_model::results::Results;
 use punctual_sim::simulate;
@@ -10,37 +10,30 @@ use punctual_testkit::random::*;
 
 /// No response beyond its bound, no miss where none may be. Returns how close the worst response came to its
 /// bound, in thousandths.
-fn hold(host: &Host, report: &Report, results: &Results) -> u64 {
+fn hold(host: &Host, answers: &Answers, results: &Results) -> u64 {
     let mut closest = 0;
-    for task in &report.tasks {
-        let Verdict::Guaranteed { bound_ns, .. } = task.verdict else { continue };
-        let jobs = &results.tasks[task.task.0].jobs;
-        let worst = jobs.response.max().as_ns();
+    for (task, of) in &answers.tasks {
+        let Answer::Guaranteed { bound, .. } = of.answer else { continue };
+        let jobs = &results.tasks[task.0].jobs;
+        let worst = jobs.response.max();
         assert!(
-            worst <= bound_ns && jobs.missed == 0,
-            "task {} ({}, {}) of {host:#?}: response {worst} ns, bound {bound_ns} ns, {} missed\n{report:#?}",
-            task.name,
-            task.parent,
-            task.test,
+            worst <= bound && jobs.missed == 0,
+            "{task:?} ({}) of {host:#?}: response {worst}, bound {bound}, {} missed\n{answers:#?}",
+            of.test,
             jobs.missed,
         );
-        closest = closest.max(worst * 1000 / bound_ns.max(1));
+        closest = closest.max(worst.as_ns() * 1000 / bound.as_ns().max(1));
     }
     closest
 }
 
-fn refutations_hold(host: &Host, report: &Report) -> usize {
+fn refutations_hold(host: &Host, answers: &Answers) -> usize {
     let mut refuted = 0;
-    for task in &report.tasks {
-        let Verdict::NotGuaranteed { counter_example } = &task.verdict else { continue };
-        let results = simulate(&counter_example.apply(host)).expect("the host is valid");
-        let missed: u64 = counter_example.one_of.iter().map(|t| results.tasks[t.0].jobs.missed).sum();
-        assert!(
-            missed > 0,
-            "task {} ({}) meets its deadlines: {counter_example:?}\n{host:#?}",
-            task.name,
-            task.test
-        );
+    for (task, of) in &answers.tasks {
+        let Answer::Refuted(refutation) = &of.answer else { continue };
+        let results = simulate(&refutation.apply(host)).expect("the host is valid");
+        let missed: u64 = refutation.one_of.iter().map(|t| results.tasks[t.0].jobs.missed).sum();
+        assert!(missed > 0, "{task:?} ({}) meets its deadlines: {refutation:?}\n{host:#?}", of.test);
         refuted += 1;
     }
     refuted
@@ -58,13 +51,13 @@ fn no_guaranteed_deadline_is_missed_and_every_refuted_one_is() {
     for case in 0..hosts {
         let mut random = Random::new(seed.wrapping_mul(1 << 40) + case);
         let host = random_host(&mut random);
-        let report = analyse(&host);
+        let answers = answers(&host);
         let name = host.pools[0].policy.info.name;
         let kind = POLICIES.iter().position(|p| *p == name).expect("one of them");
-        refuted[kind] += refutations_hold(&host, &report) as u64;
+        refuted[kind] += refutations_hold(&host, &answers) as u64;
         unknown[kind] +=
-            report.tasks.iter().filter(|t| matches!(t.verdict, Verdict::Unknown { .. })).count() as u64;
-        let certain = report.tasks.iter().filter(|t| t.verdict.is_guaranteed()).count() as u64;
+            answers.tasks.values().filter(|t| matches!(t.answer, Answer::Unknown(_))).count() as u64;
+        let certain = answers.tasks.values().filter(|t| t.answer.is_guaranteed()).count() as u64;
         guaranteed[kind] += certain;
         if certain > 0 {
             attack(&mut random, &host);
@@ -86,7 +79,7 @@ fn attack(random: &mut Random, host: &Host) {
     let mut worst = (0, host.clone());
     let mut attempt = |host: Host| {
         let results = simulate(&host).expect("the host is valid");
-        let closest = hold(&host, &analyse(&host), &results);
+        let closest = hold(&host, &answers(&host), &results);
         if closest >= worst.0 {
             worst = (closest, host);
         }

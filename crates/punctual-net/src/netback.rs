@@ -32,7 +32,7 @@ use crate::discipline::{
 use crate::packet::{DropReason, InterfaceId};
 use crate::path::Path;
 use crate::queue::List;
-use crate::registry::DisciplineInfo;
+use crate::registry::{DisciplineInfo, Preemption};
 use crate::rounds::{Limits, RX_ROUND, Rounds, SOFTNET_ROUND, SOFTNET_TIME, Stages, TX_ROUND, packets};
 
 const SOFTNET_WEIGHT: ParamInfo = ParamInfo {
@@ -64,6 +64,7 @@ pub const INFO: DisciplineInfo = DisciplineInfo {
     source: "rtca s.II.D; Linux drivers/net/xen-netback, net/core/dev.c",
     interface_params: &[RING_SLOTS, CREDIT_BYTES, CREDIT_WINDOW, BURST_BYTES],
     options: &[TX_ROUND, TX_TURNS, SOFTNET_WEIGHT, SOFTNET_ROUND, SOFTNET_TIME, SOFTNET_LIMIT, RX_ROUND],
+    preemption: Preemption::None,
     build: |options| {
         let limits = Limits::from_options(options)?;
         let limit = packets(options, &SOFTNET_LIMIT)?;

@@ -28,7 +28,7 @@ use crate::discipline::{Discipline, Fate, InterfaceKind, InterfaceParams, Next, 
 use crate::levels::{LevelQueues, Levels};
 use crate::packet::{DropReason, Drops, InterfaceId, Packet, Stage};
 use crate::path::{Busy, Path};
-use crate::registry::DisciplineInfo;
+use crate::registry::{DisciplineInfo, Preemption};
 use crate::rounds::packets;
 use crate::rtca::{BATCH_OPTION, INTERFACE_PARAMS, SOFTNET_LIMIT_OPTION};
 
@@ -39,6 +39,7 @@ pub const INFO: DisciplineInfo = DisciplineInfo {
     source: "beyond the papers: what rtca s.III and s.V leave open",
     interface_params: INTERFACE_PARAMS,
     options: &[BATCH_OPTION, SOFTNET_LIMIT_OPTION],
+    preemption: Preemption::Packets,
     build: |options| {
         let batch = packets(options, &BATCH_OPTION)?;
         let softnet_limit = packets(options, &SOFTNET_LIMIT_OPTION)?;

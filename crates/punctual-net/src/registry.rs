@@ -12,6 +12,17 @@ use crate::discipline::Discipline;
 /// Builds a discipline instance without interfaces.
 pub type Build = fn(options: &Options) -> Result<Box<dyn Discipline>, OptionError>;
 
+/// How far a discipline puts urgent packets before others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Preemption {
+    /// Not at all: it reads no priorities.
+    None,
+    /// Between batches: urgent packets wait for the rest of a turn of others.
+    Batches,
+    /// Between packets: only the packet that is being processed comes first.
+    Packets,
+}
+
 /// Everything there is to know about a discipline without reading its code.
 #[derive(Clone, Copy)]
 pub struct DisciplineInfo {
@@ -25,6 +36,8 @@ pub struct DisciplineInfo {
     pub interface_params: &'static [ParamInfo],
     /// Options of the discipline itself.
     pub options: &'static [ParamInfo],
+    /// How far it puts urgent packets before others.
+    pub preemption: Preemption,
     /// Builds an instance.
     pub build: Build,
 }

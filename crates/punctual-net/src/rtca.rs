@@ -30,7 +30,7 @@ use crate::discipline::{
 use crate::levels::{LevelQueues, Levels};
 use crate::packet::{DropReason, InterfaceId};
 use crate::path::Path;
-use crate::registry::DisciplineInfo;
+use crate::registry::{DisciplineInfo, Preemption};
 use crate::rounds::{Limits, RX_ROUND, Rounds, SOFTNET_ROUND, SOFTNET_TIME, Stages, TX_ROUND, packets};
 
 /// Parameters of an interface under the disciplines with priorities.
@@ -60,6 +60,7 @@ pub const INFO: DisciplineInfo = DisciplineInfo {
     source: "rtca s.V, Algorithm 1",
     interface_params: INTERFACE_PARAMS,
     options: &[BATCH_OPTION, TX_ROUND, SOFTNET_ROUND, SOFTNET_TIME, SOFTNET_LIMIT_OPTION, RX_ROUND],
+    preemption: Preemption::Batches,
     build: |options| {
         let limits = Limits::from_options(options)?;
         let batch = packets(options, &BATCH_OPTION)?;

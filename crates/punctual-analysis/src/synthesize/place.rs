@@ -1,11 +1,16 @@
 //! Units of a partitioned pool to its processors.
 
+use std::cmp::Reverse;
+
 use punctual_sched::CpuId;
 
-use super::search::{Solution, solve, solve_within};
+use super::error::{Error, Shortfall};
+use super::group::{solve, solve_within};
+use super::options::Placement;
+use super::search::Solution;
 use super::trial::Trial;
-use super::{Failure, Placement, Stopped, name_of};
-use crate::host::{Unit, only_processor};
+use crate::inputs::{UnitIx, name, only_processor};
+use crate::watch::Stopped;
 
 /// Analyses for one look at one processor beyond the first solution.
 const GLANCE: u64 = 200;
@@ -16,44 +21,51 @@ const EXACT_MAX: usize = 8;
 /// Placements that the exact search looks at before it settles for the best.
 const NODES_MAX: u64 = 20_000;
 
+/// By processor: its units.
+type Assignment = Vec<Vec<UnitIx>>;
+
+/// A unit without a processor.
+#[derive(Clone, Copy)]
+struct Free {
+    unit: UnitIx,
+    /// What it needs alone: never less than that beside others.
+    share: u64,
+}
+
 /// A solution for each processor, and is their sum the smallest possible?
-pub(super) fn partitioned(trial: &mut Trial) -> Result<(Vec<Solution>, bool), Failure> {
-    let pool = trial.pool;
-    let processors = trial.given().pools[pool].processors.len();
-    let mut at: Vec<Vec<Unit>> = vec![Vec::new(); processors];
+pub(super) fn partitioned(trial: &mut Trial<'_>) -> Result<(Vec<Solution>, bool), Error> {
+    let processors = trial.given().pools[trial.pool.0].processors.len();
+    let mut tied: Assignment = vec![Vec::new(); processors];
     let mut free = Vec::new();
-    for unit in trial.index().in_pool[pool].all() {
+    for unit in trial.index().in_pool(trial.pool).all() {
         match only_processor(trial.params(unit).affinity.as_ref(), processors) {
-            Some(only) => at[only].push(unit),
+            Some(only) => tied[only].push(unit),
             None => free.push(unit),
         }
     }
-    let (at, exact) = if free.is_empty() { (at, true) } else { place(trial, at, free)? };
-    let solutions: Result<Vec<Solution>, Failure> = at.iter().map(|units| solve(trial, units, 1)).collect();
+    let (placed, exact) = if free.is_empty() { (tied, true) } else { place(trial, tied, free)? };
+    let solutions: Result<Vec<Solution>, Error> = placed.iter().map(|units| solve(trial, units, 1)).collect();
     let solutions = solutions?;
     let exact = exact && solutions.iter().all(|solution| solution.exact);
     Ok((solutions, exact))
 }
 
-type Placed = Vec<Vec<Unit>>;
-
 /// May the unit run on the pool's processor number `at`?
-fn allowed(trial: &Trial, unit: Unit, at: usize) -> bool {
+fn is_allowed(trial: &Trial<'_>, unit: UnitIx, at: usize) -> bool {
     trial.params(unit).affinity.as_ref().is_none_or(|set| set.contains(CpuId(at as u32)))
 }
 
-fn place(trial: &mut Trial, tied: Placed, free: Vec<Unit>) -> Result<(Placed, bool), Failure> {
+/// All units on processors, and is there no cheaper way?
+fn place(trial: &mut Trial<'_>, tied: Assignment, units: Vec<UnitIx>) -> Result<(Assignment, bool), Error> {
     // Greatest demand first; of equals the file's order.
-    let mut alone = Vec::new();
-    for unit in free {
-        alone.push((solve_within(trial, &[unit], 1, GLANCE)?.share(), unit));
+    let mut free = Vec::new();
+    for unit in units {
+        free.push(Free { unit, share: solve_within(trial, &[unit], 1, GLANCE)?.share() });
     }
-    alone.sort_by_key(|(share, _)| std::cmp::Reverse(*share));
+    free.sort_by_key(|free| Reverse(free.share));
     if tied.len() == 1 {
-        return Ok((
-            vec![alone.into_iter().map(|(_, unit)| unit).chain(tied.into_iter().flatten()).collect()],
-            true,
-        ));
+        let all = free.into_iter().map(|free| free.unit).chain(tied.into_iter().flatten());
+        return Ok((vec![all.collect()], true));
     }
     let orders: &[Placement] = match trial.options.placement {
         Placement::Auto | Placement::Exact => &[Placement::BestFit, Placement::FirstFit, Placement::WorstFit],
@@ -61,112 +73,123 @@ fn place(trial: &mut Trial, tied: Placed, free: Vec<Unit>) -> Result<(Placed, bo
         Placement::BestFit => &[Placement::BestFit],
         Placement::WorstFit => &[Placement::WorstFit],
     };
-    let exact = match trial.options.placement {
-        Placement::Exact => true,
-        Placement::Auto => alone.len() <= EXACT_MAX,
-        _ => false,
-    };
-    let mut best: Option<(u64, Placed)> = None;
-    let mut failure = None;
+    let mut best: Option<(u64, Assignment)> = None;
+    let mut unmet = None;
     for order in orders {
-        match fit(trial, tied.clone(), &alone, *order) {
+        match fit(trial, tied.clone(), &free, *order) {
             Ok((share, placed)) if best.as_ref().is_none_or(|(least, _)| share < *least) => {
                 best = Some((share, placed));
             }
             Ok(_) => {}
-            Err(Failure::Stopped) => return Err(Failure::Stopped),
-            Err(unmet) => failure = failure.or(Some(unmet)),
+            Err(stopped @ Error::Stopped(_)) => return Err(stopped),
+            Err(error) => unmet = unmet.or(Some(error)),
         }
     }
     let mut complete = false;
+    let exact = match trial.options.placement {
+        Placement::Exact => true,
+        Placement::Auto => free.len() <= EXACT_MAX,
+        _ => false,
+    };
     if exact {
-        let alike = alone.iter().all(|(_, unit)| trial.params(*unit).affinity.is_none());
-        let mut branches = Branches { trial, units: &alone, best, nodes: 0, alike };
+        let alike = free.iter().all(|free| trial.params(free.unit).affinity.is_none());
+        let mut branches = Branches { trial, free: &free, best, nodes: 0, alike };
         let shares = branches.shares(&tied)?;
         branches.descend(0, tied, shares)?;
         complete = branches.nodes <= NODES_MAX;
         best = branches.best;
     }
-    let unmet = || Failure::Unmet { name: "placement".into(), why: vec!["no placement was found".into()] };
-    best.map(|(_, placed)| (placed, complete)).ok_or_else(|| failure.unwrap_or_else(unmet))
+    let none = || Error::Unmet { name: "placement".into(), why: vec![Shortfall::NoPlacement] };
+    best.map(|(_, placed)| (placed, complete)).ok_or_else(|| unmet.unwrap_or_else(none))
 }
 
 /// The units one after the other, each on the processor that `order` prefers among those on which it fits.
 fn fit(
-    trial: &mut Trial,
-    mut placed: Placed,
-    units: &[(u64, Unit)],
+    trial: &mut Trial<'_>,
+    mut placed: Assignment,
+    free: &[Free],
     order: Placement,
-) -> Result<(u64, Placed), Failure> {
+) -> Result<(u64, Assignment), Error> {
     let mut shares = Vec::new();
     for units in &placed {
         shares.push(solve_within(trial, units, 1, GLANCE)?.share());
     }
-    for &(_, unit) in units {
-        let mut chosen: Option<(u64, usize)> = None;
-        let mut why = Vec::new();
-        for at in (0..placed.len()).filter(|at| allowed(trial, unit, *at)).collect::<Vec<_>>() {
-            let mut here = placed[at].clone();
-            here.push(unit);
-            match solve_within(trial, &here, 1, GLANCE) {
-                Ok(solution) => {
-                    let share = solution.share();
-                    let better = chosen.is_none_or(|(before, _)| match order {
-                        Placement::BestFit => share > before,
-                        Placement::WorstFit => share < before,
-                        _ => false,
-                    });
-                    if better {
-                        chosen = Some((share, at));
-                    }
-                }
-                Err(Failure::Unmet { name, why: reason }) => {
-                    let processor = trial.given().pools[trial.pool].processors[at];
-                    why.push(format!("on processor {processor} {name}: {}", reason.join("; ")));
-                }
-                Err(Failure::Stopped) => return Err(Failure::Stopped),
-            }
-        }
-        let Some((share, at)) = chosen else {
-            return Err(Failure::Unmet { name: name_of(trial.given(), unit), why });
-        };
+    for &Free { unit, .. } in free {
+        let (share, at) = preferred(trial, &placed, unit, order)?;
         shares[at] = share;
         placed[at].push(unit);
     }
     Ok((shares.iter().sum(), placed))
 }
 
+/// The processor that `order` prefers among those on which the unit fits, and the share of all its units
+/// then.
+fn preferred(
+    trial: &mut Trial<'_>,
+    placed: &Assignment,
+    unit: UnitIx,
+    order: Placement,
+) -> Result<(u64, usize), Error> {
+    let mut chosen: Option<(u64, usize)> = None;
+    let mut why = Vec::new();
+    for (at, units) in placed.iter().enumerate() {
+        if !is_allowed(trial, unit, at) {
+            continue;
+        }
+        let mut here = units.clone();
+        here.push(unit);
+        match solve_within(trial, &here, 1, GLANCE) {
+            Ok(solution) => {
+                let share = solution.share();
+                let is_better = chosen.is_none_or(|(before, _)| match order {
+                    Placement::BestFit => share > before,
+                    Placement::WorstFit => share < before,
+                    _ => false,
+                });
+                if is_better {
+                    chosen = Some((share, at));
+                }
+            }
+            Err(Error::Unmet { name, why: reasons }) => {
+                let processor = trial.given().pools[trial.pool.0].processors[at];
+                why.push(Shortfall::OnProcessor { processor, name, why: reasons });
+            }
+            Err(stopped @ Error::Stopped(_)) => return Err(stopped),
+        }
+    }
+    chosen.ok_or_else(|| Error::Unmet { name: name(trial.given(), unit).to_owned(), why })
+}
+
 /// Branch and bound over placements.
 struct Branches<'t, 'a, 'u> {
     trial: &'t mut Trial<'a>,
-    /// With what each needs alone: never less than that beside others.
-    units: &'u [(u64, Unit)],
-    best: Option<(u64, Placed)>,
+    free: &'u [Free],
+    best: Option<(u64, Assignment)>,
     nodes: u64,
     /// May every unit run on every processor?
     alike: bool,
 }
 
 impl Branches<'_, '_, '_> {
-    fn shares(&mut self, placed: &Placed) -> Result<Vec<u64>, Failure> {
+    fn shares(&mut self, placed: &Assignment) -> Result<Vec<u64>, Error> {
         placed.iter().map(|units| Ok(solve_within(self.trial, units, 1, GLANCE)?.share())).collect()
     }
 
-    fn descend(&mut self, next: usize, placed: Placed, shares: Vec<u64>) -> Result<(), Stopped> {
+    fn descend(&mut self, next: usize, placed: Assignment, shares: Vec<u64>) -> Result<(), Stopped> {
         self.nodes += 1;
         let sum: u64 = shares.iter().sum();
-        let rest: u64 = self.units[next..].iter().map(|(alone, _)| alone).sum();
+        let rest: u64 = self.free[next..].iter().map(|free| free.share).sum();
         if self.nodes > NODES_MAX || self.best.as_ref().is_some_and(|(best, _)| sum + rest >= *best) {
             return Ok(());
         }
-        let Some(&(_, unit)) = self.units.get(next) else {
+        let Some(&Free { unit, .. }) = self.free.get(next) else {
             self.best = Some((sum, placed));
             return Ok(());
         };
         for at in 0..placed.len() {
-            // Empty processors are alike for those who may run anywhere.
+            // Empty processors are alike for units that may run anywhere.
             let seen = self.alike && placed[at].is_empty() && placed[..at].iter().any(Vec::is_empty);
-            if seen || !allowed(self.trial, unit, at) {
+            if seen || !is_allowed(self.trial, unit, at) {
                 continue;
             }
             let mut longer = placed.clone();
@@ -177,8 +200,8 @@ impl Branches<'_, '_, '_> {
                     shares[at] = solution.share();
                     self.descend(next + 1, longer, shares)?;
                 }
-                Err(Failure::Unmet { .. }) => {}
-                Err(Failure::Stopped) => return Err(Stopped),
+                Err(Error::Unmet { .. }) => {}
+                Err(Error::Stopped(stopped)) => return Err(stopped),
             }
         }
         Ok(())

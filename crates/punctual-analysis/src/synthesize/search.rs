@@ -1,12 +1,14 @@
-//! Units that share processors: in which order of priority, with which periods, and with which smallest
-//! budgets.
+//! Branch and bound over orders of priority and periods, with the smallest budgets for each.
 
+use std::cmp::Reverse;
+
+use punctual_sched::Duration;
+
+use super::error::{Error, Shortfall};
 use super::trial::{Placed, Trial};
-use super::{Failure, Stopped, name_of};
-use crate::host::Unit;
-
-/// Rounds of Audsley's assignment with the budgets of the round before.
-const AUDSLEY_ROUNDS: usize = 8;
+use crate::demand::NANOSECOND;
+use crate::inputs::{UnitIx, name};
+use crate::watch::Stopped;
 
 /// The cheapest parameters found for a set of units.
 #[derive(Clone, Debug)]
@@ -30,57 +32,53 @@ fn total(list: &[Placed]) -> u64 {
     list.iter().map(Placed::share).sum()
 }
 
-/// Finds the smallest budgets for `units`, which share so many processors.
-///
-/// # Errors
-/// Who cannot be guaranteed.
-pub(super) fn solve(trial: &mut Trial, units: &[Unit], processors: usize) -> Result<Solution, Failure> {
-    let effort = trial.options.effort;
-    solve_within(trial, units, processors, effort)
+/// A list that could not go on.
+struct Unmet {
+    list: Vec<Placed>,
+    /// The place in it of the unit that failed.
+    at: usize,
 }
 
-/// The same with so many analyses at most, apart from those of the first solution.
-pub(super) fn solve_within(
-    trial: &mut Trial,
-    units: &[Unit],
-    processors: usize,
-    effort: u64,
-) -> Result<Solution, Failure> {
-    let mut search = Search::new(trial, units, processors, effort);
-    if search.free_order {
-        if search.all_given {
-            // The file's order is as good a guess as any, and so much faster to search that it bounds the
-            // rest.
-            search.free_order = false;
-            search.descend(&[])?;
-            (search.free_order, search.exact) = (true, true);
-        }
-        search.audsley()?;
+/// What may follow after a list.
+struct Child {
+    list: Vec<Placed>,
+    /// The share of the unit that it adds, beyond the least that this unit can need.
+    more: u64,
+}
+
+impl Child {
+    fn added(&self) -> Placed {
+        self.list[self.list.len() - 1]
     }
-    search.descend(&[])?;
-    search.finish()
 }
 
-struct Search<'t, 'a> {
-    trial: &'t mut Trial<'a>,
-    units: Vec<Unit>,
-    processors: usize,
+/// What may follow after a list, and the least that all units together need then.
+struct Children {
+    all: Vec<Child>,
+    bound: u64,
+}
+
+/// The search for the parameters of units that share processors.
+pub(super) struct Search<'t, 'a> {
+    pub(super) trial: &'t mut Trial<'a>,
+    pub(super) units: Vec<UnitIx>,
+    pub(super) processors: usize,
     /// May the search choose priorities?
-    free_order: bool,
+    pub(super) free_order: bool,
     /// Has the file priorities for all units?
-    all_given: bool,
+    pub(super) all_given: bool,
     /// Is there anything to choose but budgets?
     choices: bool,
     best: Option<(u64, Vec<Placed>)>,
     /// Analyses after which the search is content with a solution.
     end: u64,
-    exact: bool,
-    /// The longest list that could not go on, and the place in it of the unit that failed.
-    unmet: Option<(Vec<Placed>, usize)>,
+    pub(super) exact: bool,
+    /// The longest one.
+    unmet: Option<Unmet>,
 }
 
 impl<'t, 'a> Search<'t, 'a> {
-    fn new(trial: &'t mut Trial<'a>, units: &[Unit], processors: usize, effort: u64) -> Self {
+    pub(super) fn new(trial: &'t mut Trial<'a>, units: &[UnitIx], processors: usize, effort: u64) -> Self {
         let mut units = units.to_vec();
         let ranked = trial.ranked();
         let all_given = units.iter().all(|unit| trial.params(*unit).priority.is_some());
@@ -95,16 +93,15 @@ impl<'t, 'a> Search<'t, 'a> {
         Search { trial, units, processors, free_order, all_given, choices, best, end, exact: true, unmet }
     }
 
-    fn finish(mut self) -> Result<Solution, Failure> {
+    pub(super) fn finish(mut self) -> Result<Solution, Error> {
         let renumber = self.free_order;
         let Some((_, best)) = self.best.take() else {
-            let Some((list, at)) = self.unmet.take() else {
-                let why = vec!["the search ended before it found anything; try more effort".into()];
-                return Err(Failure::Unmet { name: String::new(), why });
+            let Some(Unmet { list, at }) = self.unmet.take() else {
+                return Err(Error::Unmet { name: String::new(), why: vec![Shortfall::Effort] });
             };
-            let name = name_of(self.trial.given(), list[at].unit);
+            let name = name(self.trial.given(), list[at].unit).to_owned();
             let why = self.trial.why_not(&list, at, self.processors);
-            return Err(Failure::Unmet { name, why });
+            return Err(Error::Unmet { name, why });
         };
         let (best, changed) = self.shrink(best)?;
         Ok(Solution { units: best, exact: self.exact && !changed, renumber })
@@ -112,7 +109,7 @@ impl<'t, 'a> Search<'t, 'a> {
 
     /// Takes a granule off every budget that still suffices without it, until none does.
     fn shrink(&mut self, mut list: Vec<Placed>) -> Result<(Vec<Placed>, bool), Stopped> {
-        let granule = self.trial.options.granularity.as_ns().max(1);
+        let granule = self.trial.granule();
         let (mut any, mut changed) = (false, true);
         while changed {
             changed = false;
@@ -132,22 +129,28 @@ impl<'t, 'a> Search<'t, 'a> {
     }
 
     /// Priority that the file gives and the search may not change.
-    fn given(&self, unit: Unit) -> Option<u32> {
+    fn given(&self, unit: UnitIx) -> Option<u32> {
         self.trial.params(unit).priority.filter(|_| !self.trial.options.free_priorities)
     }
 
     /// May `unit` come before all the `others`?
-    fn may_lead(&self, unit: Unit, others: &[Unit]) -> bool {
+    pub(super) fn may_lead(&self, unit: UnitIx, others: &[UnitIx]) -> bool {
         let Some(own) = self.given(unit) else { return true };
-        let at = |unit: Unit| self.units.iter().position(|u| *u == unit);
-        let before = |other: &&Unit| self.given(**other).is_some_and(|p| (p, at(**other)) < (own, at(unit)));
+        let at = |unit: UnitIx| self.units.iter().position(|u| *u == unit);
+        let before =
+            |other: &&UnitIx| self.given(**other).is_some_and(|p| (p, at(**other)) < (own, at(unit)));
         !others.iter().any(|other| before(&other))
     }
 
-    /// The list with one more unit, budgets as small as they may be; `None` if someone has none.
-    fn extend(&mut self, list: &[Placed], unit: Unit, period: u64) -> Result<Option<Vec<Placed>>, Stopped> {
+    /// The list with one more unit, budgets as small as they may be; `None` if some unit has none.
+    pub(super) fn extend(
+        &mut self,
+        list: &[Placed],
+        unit: UnitIx,
+        period: Duration,
+    ) -> Result<Option<Vec<Placed>>, Stopped> {
         let mut list = list.to_vec();
-        list.push(Placed { unit, period, budget: 0 });
+        list.push(Placed { unit, period, budget: Duration::ZERO });
         if self.trial.ranked() {
             // Those above do not feel it; `settle` looks once more at the end.
             let last = list.len() - 1;
@@ -160,8 +163,8 @@ impl<'t, 'a> Search<'t, 'a> {
         self.settle(list)
     }
 
-    /// Raises budgets until everybody has the smallest that suffices beside the others; from below, so nobody
-    /// gets more than in any other solution.
+    /// Raises budgets until every unit has the smallest that suffices beside the others; from below, so no
+    /// unit gets more than in any other solution.
     fn settle(&mut self, mut list: Vec<Placed>) -> Result<Option<Vec<Placed>>, Stopped> {
         loop {
             let mut changed = false;
@@ -182,7 +185,7 @@ impl<'t, 'a> Search<'t, 'a> {
     }
 
     /// A complete list: is it the best so far?
-    fn complete(&mut self, list: &[Placed]) -> Result<(), Stopped> {
+    pub(super) fn complete(&mut self, list: &[Placed]) -> Result<(), Stopped> {
         let settled = if self.trial.ranked() { self.settle(list.to_vec())? } else { Some(list.to_vec()) };
         if let Some(list) = settled {
             let cost = total(&list);
@@ -194,57 +197,24 @@ impl<'t, 'a> Search<'t, 'a> {
     }
 
     fn failed(&mut self, list: Vec<Placed>, at: usize) {
-        if self.unmet.as_ref().is_none_or(|(longest, _)| list.len() > longest.len()) {
-            self.unmet = Some((list, at));
+        if self.unmet.as_ref().is_none_or(|unmet| list.len() > unmet.list.len()) {
+            self.unmet = Some(Unmet { list, at });
         }
     }
 
     /// Branch and bound: all that may follow after `list`, the most promising first.
-    ///
-    /// What a unit needs right after the list is the least it can need anywhere later, so the sum of these is
-    /// a lower bound, and a unit that cannot be guaranteed there never can.
-    fn descend(&mut self, list: &[Placed]) -> Result<(), Stopped> {
-        let there = |unit: &Unit| list.iter().any(|placed| placed.unit == *unit);
-        let left: Vec<Unit> = self.units.iter().copied().filter(|unit| !there(unit)).collect();
-        if left.is_empty() {
+    pub(super) fn descend(&mut self, list: &[Placed]) -> Result<(), Stopped> {
+        if list.len() == self.units.len() {
             return self.complete(list);
         }
-        let mut bound = total(list);
-        let mut children = Vec::new();
-        for (i, &unit) in left.iter().enumerate() {
-            let next = if self.free_order { self.may_lead(unit, &left) } else { i == 0 };
-            if !next && !self.choices {
-                continue;
-            }
-            let mut least: Option<u64> = None;
-            for period in self.trial.periods(unit) {
-                let Some(child) = self.extend(list, unit, period)? else { continue };
-                let own = child[list.len()].share();
-                least = Some(least.map_or(own, |least| least.min(own)));
-                if next {
-                    children.push((own, child));
-                }
-            }
-            let Some(least) = least else {
-                let period = self.trial.periods(unit).first().copied().unwrap_or(1);
-                let mut list = list.to_vec();
-                list.push(Placed { unit, period, budget: 0 });
-                let last = list.len() - 1;
-                self.failed(list, last);
-                return Ok(());
-            };
-            bound = bound.saturating_add(least);
-            // For the bound of each child: what it costs beyond the cheapest choice for its unit.
-            let of_unit = |(_, child): &&mut (u64, Vec<Placed>)| child[list.len()].unit == unit;
-            children.iter_mut().filter(of_unit).for_each(|(own, _)| *own -= least);
-        }
+        let Some(Children { mut all, bound }) = self.children(list)? else { return Ok(()) };
         let period_first = self.free_order;
-        children.sort_by_key(|(more, child)| {
-            let period = child[list.len()].period;
-            (if period_first { period } else { 0 }, *more, std::cmp::Reverse(period))
+        all.sort_by_key(|child| {
+            let period = child.added().period;
+            (period_first.then_some(period), child.more, Reverse(period))
         });
-        for (i, (more, child)) in children.into_iter().enumerate() {
-            if self.best.as_ref().is_some_and(|(best, _)| bound.saturating_add(more) >= *best) {
+        for (i, child) in all.into_iter().enumerate() {
+            if self.best.as_ref().is_some_and(|(best, _)| bound.saturating_add(child.more) >= *best) {
                 continue;
             }
             // The first way down is always gone to its end.
@@ -252,73 +222,46 @@ impl<'t, 'a> Search<'t, 'a> {
                 self.exact = false;
                 return Ok(());
             }
-            self.descend(&child)?;
+            self.descend(&child.list)?;
         }
         Ok(())
     }
 
-    /// Audsley's assignment: the least urgent place goes to the unit that needs least more there than alone,
-    /// and so on upwards. Budgets of those above are what the round before found.
-    fn audsley(&mut self) -> Result<(), Stopped> {
-        let mut current: Vec<Placed> = Vec::new();
-        for unit in self.units.clone() {
-            let mut choices = Vec::new();
+    /// All that may follow after `list`; `None` when some unit can never be guaranteed.
+    ///
+    /// What a unit needs right after the list is the least it can need anywhere later, so the sum of these is
+    /// a lower bound, and a unit that cannot be guaranteed there never can.
+    fn children(&mut self, list: &[Placed]) -> Result<Option<Children>, Stopped> {
+        let there = |unit: &UnitIx| list.iter().any(|placed| placed.unit == *unit);
+        let left: Vec<UnitIx> = self.units.iter().copied().filter(|unit| !there(unit)).collect();
+        let mut bound = total(list);
+        let mut all: Vec<Child> = Vec::new();
+        for (i, &unit) in left.iter().enumerate() {
+            let next = if self.free_order { self.may_lead(unit, &left) } else { i == 0 };
+            if !next && !self.choices {
+                continue;
+            }
+            let mut of_unit: Vec<Child> = Vec::new();
             for period in self.trial.periods(unit) {
-                choices.extend(self.extend(&[], unit, period)?.map(|list| list[0]));
-            }
-            let cheapest = choices.into_iter().min_by_key(|p| (p.share(), std::cmp::Reverse(p.period)));
-            let Some(alone) = cheapest else { return Ok(()) };
-            current.push(alone);
-        }
-        let alone = current.clone();
-        let mut before: Vec<Unit> = Vec::new();
-        for _ in 0..AUDSLEY_ROUNDS {
-            let Some(order) = self.audsley_order(&current, &alone)? else { return Ok(()) };
-            if order == before {
-                return Ok(());
-            }
-            let mut list: Vec<Placed> = Vec::new();
-            for unit in &order {
-                let period = current.iter().find(|p| p.unit == *unit).map_or(1, |p| p.period);
-                let Some(longer) = self.extend(&list, *unit, period)? else { break };
-                list = longer;
-            }
-            if list.len() == order.len() {
-                self.complete(&list)?;
-            }
-            for placed in list {
-                current.iter_mut().filter(|p| p.unit == placed.unit).for_each(|p| *p = placed);
-            }
-            before = order;
-        }
-        Ok(())
-    }
-
-    fn audsley_order(&mut self, current: &[Placed], alone: &[Placed]) -> Result<Option<Vec<Unit>>, Stopped> {
-        let mut above = current.to_vec();
-        let mut order = Vec::new();
-        while !above.is_empty() {
-            let mut cheapest: Option<(u64, usize)> = None;
-            for at in 0..above.len() {
-                let others: Vec<Unit> = above.iter().map(|p| p.unit).collect();
-                let own = above[at].unit;
-                if others.iter().any(|other| *other != own && !self.may_lead(*other, &[own])) {
-                    continue;
+                if let Some(list) = self.extend(list, unit, period)? {
+                    let more = list[list.len() - 1].share();
+                    of_unit.push(Child { list, more });
                 }
-                let mut list: Vec<Placed> = above.iter().copied().filter(|p| p.unit != own).collect();
-                let alone = alone.iter().find(|p| p.unit == own).copied().unwrap_or(above[at]);
-                list.push(alone);
+            }
+            let Some(least) = of_unit.iter().map(|child| child.more).min() else {
+                let period = self.trial.periods(unit).first().copied().unwrap_or(NANOSECOND);
+                let mut list = list.to_vec();
+                list.push(Placed { unit, period, budget: Duration::ZERO });
                 let last = list.len() - 1;
-                if let Some(budget) = self.trial.smallest(&list, last, self.processors)? {
-                    let more = Placed { budget, ..alone }.share() - alone.share();
-                    if cheapest.is_none_or(|(least, _)| more < least) {
-                        cheapest = Some((more, at));
-                    }
-                }
+                self.failed(list, last);
+                return Ok(None);
+            };
+            bound = bound.saturating_add(least);
+            if next {
+                of_unit.iter_mut().for_each(|child| child.more -= least);
+                all.extend(of_unit);
             }
-            let Some((_, at)) = cheapest else { return Ok(None) };
-            order.insert(0, above.remove(at).unit);
         }
-        Ok(Some(order))
+        Ok(Some(Children { all, bound }))
     }
 }

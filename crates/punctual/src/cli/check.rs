@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use punctual_analysis::{analyse, of_enforcement};
+use punctual_analysis::{analyse, enforcement_warnings};
 use punctual_model::Guarantees;
 use punctual_model::guarantees::{Latency, TaskGuarantee, Verdict};
 use punctual_report::format::fmt_duration;
@@ -47,10 +47,10 @@ pub struct Args {
 /// Runs `punctual check`.
 pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let host = HostFile::read(&args.file)?.host(&args.changes.overrides(args.policy.clone()))?;
-    let mut guarantees = analyse(&host).guarantees();
-    guarantees
-        .warnings
-        .extend(args.enforced_every.into_iter().flat_map(|every| of_enforcement(&host, every)));
+    let mut guarantees = analyse(&host);
+    if let Some(every) = args.enforced_every {
+        guarantees.warnings.extend(enforcement_warnings(&host, every));
+    }
     if args.json {
         ui.print_json(&guarantees)?;
     } else {

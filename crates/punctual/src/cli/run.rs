@@ -88,7 +88,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let page = args.enforcement.report.as_deref().map(OutFile::create).transpose()?;
     // Of several policies, or none of ours, the analysis has no single answer.
     let guarantees = match hosts.as_slice() {
-        [(_, None, host)] if page.is_some() => Some(punctual_analysis::analyse(host).guarantees()),
+        [(_, None, host)] if page.is_some() => Some(punctual_analysis::analyse(host)),
         _ => None,
     };
     let mut columns = Vec::new();

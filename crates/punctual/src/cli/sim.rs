@@ -222,7 +222,7 @@ fn write_report(path: &Path, args: &Args, variants: &[Variant<'_>], columns: &[C
     let timeline = reader.finish().map_err(|e| Error::Usage(format!("no timeline: {e}")))?;
     // Of several hosts or policies there is no single answer.
     let guarantees = match variants {
-        [_] => Some(punctual_analysis::analyse(&first.first).guarantees()),
+        [_] => Some(punctual_analysis::analyse(&first.first)),
         _ => None,
     };
     let timeline = Some((columns[0].label.as_str(), &timeline));

@@ -9,8 +9,9 @@ use clap::ValueEnum;
 use indicatif::ProgressBar;
 use punctual_analysis::sensitivity::{Growth, sensitivity};
 use punctual_analysis::synthesize::{
-    Chosen, Failure as Unmet, Options, Periods, Placement, Stage, Synthesis, synthesize,
+    self, Chosen, Options, Periods, Placement, Shortfall, Synthesis, synthesize,
 };
+use punctual_analysis::watch::Stage;
 use punctual_model::Host;
 use punctual_model::file::edit::{with_budgets, with_params};
 use punctual_model::file::{self, Overrides};
@@ -152,15 +153,65 @@ struct Json<'a> {
     found: bool,
     exact: Option<bool>,
     bandwidth_ppm: Option<u64>,
-    units: &'a [Chosen],
-    sensitivity: &'a [Growth],
-    unmet: Option<Reason<'a>>,
+    units: Vec<JsonUnit<'a>>,
+    sensitivity: Vec<JsonGrowth<'a>>,
+    unmet: Option<JsonUnmet<'a>>,
 }
 
 #[derive(Serialize)]
-struct Reason<'a> {
+struct JsonUnit<'a> {
     name: &'a str,
-    why: &'a [String],
+    pool: &'a str,
+    processor: Option<usize>,
+    priority: Option<u32>,
+    budget_ns: u64,
+    period_ns: u64,
+    bandwidth_ppm: u64,
+    budget_before_ns: Option<u64>,
+    period_before_ns: Option<u64>,
+}
+
+impl<'a> From<&'a Chosen> for JsonUnit<'a> {
+    fn from(chosen: &'a Chosen) -> Self {
+        JsonUnit {
+            name: &chosen.name,
+            pool: &chosen.pool,
+            processor: chosen.processor,
+            priority: chosen.priority,
+            budget_ns: chosen.budget.as_ns(),
+            period_ns: chosen.period.as_ns(),
+            bandwidth_ppm: chosen.bandwidth_ppm(),
+            budget_before_ns: chosen.budget_before.map(Duration::as_ns),
+            period_before_ns: chosen.period_before.map(Duration::as_ns),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct JsonGrowth<'a> {
+    name: &'a str,
+    parent: &'a str,
+    cost_ns: u64,
+    cost_max_ns: u64,
+    breaks: &'a str,
+}
+
+impl<'a> From<&'a Growth> for JsonGrowth<'a> {
+    fn from(growth: &'a Growth) -> Self {
+        JsonGrowth {
+            name: &growth.name,
+            parent: &growth.parent,
+            cost_ns: growth.cost.as_ns(),
+            cost_max_ns: growth.cost_max.as_ns(),
+            breaks: &growth.breaks,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct JsonUnmet<'a> {
+    name: &'a str,
+    why: Vec<String>,
 }
 
 /// Runs `punctual synthesize`.
@@ -178,13 +229,13 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let found = synthesize(&host, &options, &mut watch);
     let synthesis = match found {
         Ok(synthesis) => synthesis,
-        Err(Unmet::Stopped) => return Err(Error::Interrupted),
-        Err(Unmet::Unmet { name, why }) => {
+        Err(synthesize::Error::Stopped(_)) => return Err(Error::Interrupted),
+        Err(synthesize::Error::Unmet { name, why }) => {
             bar.finish_and_clear();
             return unmet(args, ui, &name, &why);
         }
     };
-    let growth = sensitivity(&synthesis.host, &mut watch).ok_or(Error::Interrupted)?;
+    let growth = sensitivity(&synthesis.host, &mut watch).map_err(|_| Error::Interrupted)?;
     bar.finish_and_clear();
     let file = with_params(&text, &source.name, &host, &synthesis.host);
     // What was written is what was analysed.
@@ -192,11 +243,14 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     if again != synthesis.host {
         return Err(Error::Violation("the file written is read as another host".into()));
     }
+    show(args, ui, &synthesis, &growth, file)?;
+    Ok(exit::OK)
+}
+
+/// Writes the file where it is wanted, and prints the tables or JSON unless the file went there.
+fn show(args: &Args, ui: &Ui, found: &Synthesis, growth: &[Growth], file: String) -> Result<(), Error> {
     match args.output.as_deref() {
-        Some(path) if path == Path::new("-") => {
-            ui.print(file)?;
-            return Ok(exit::OK);
-        }
+        Some(path) if path == Path::new("-") => return ui.print(file),
         Some(path) => {
             let mut out = OutFile::create(path)?;
             out.write_all(file.as_bytes()).map_err(Error::usage)?;
@@ -205,18 +259,16 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         None => {}
     }
     if args.json {
-        ui.print_json(&Json {
+        return ui.print_json(&Json {
             found: true,
-            exact: Some(synthesis.exact),
-            bandwidth_ppm: Some(synthesis.bandwidth_ppm()),
-            units: &synthesis.chosen,
-            sensitivity: &growth,
+            exact: Some(found.exact),
+            bandwidth_ppm: Some(found.bandwidth_ppm()),
+            units: found.chosen.iter().map(JsonUnit::from).collect(),
+            sensitivity: growth.iter().map(JsonGrowth::from).collect(),
             unmet: None,
-        })?;
-    } else {
-        ui.print(tables(&synthesis, &growth, args, ui.stdout_has_colour()))?;
+        });
     }
-    Ok(exit::OK)
+    ui.print(tables(found, growth, args, ui.stdout_has_colour()))
 }
 
 /// The file, with budgets where there are none, and its host. Errors are those of the file as it is.
@@ -233,8 +285,10 @@ fn host_of(args: &Args, source: &HostFile) -> Result<(String, Host), Error> {
 
 fn tick(bar: &ProgressBar, stage: Stage) {
     match stage {
-        Stage::Search(n) if n.is_multiple_of(256) => bar.set_message(format!("{n} analyses")),
-        Stage::Growth(done, total) if done.is_multiple_of(16) => {
+        Stage::Search { analyses } if analyses.is_multiple_of(256) => {
+            bar.set_message(format!("{analyses} analyses"));
+        }
+        Stage::Growth { done, total } if done.is_multiple_of(16) => {
             bar.set_message(format!("how much costs may grow: {done} of {total} tasks"));
         }
         _ => return,
@@ -242,10 +296,11 @@ fn tick(bar: &ProgressBar, stage: Stage) {
     bar.tick();
 }
 
-fn unmet(args: &Args, ui: &Ui, name: &str, why: &[String]) -> Result<u8, Error> {
+fn unmet(args: &Args, ui: &Ui, name: &str, why: &[Shortfall]) -> Result<u8, Error> {
+    let why: Vec<String> = why.iter().map(Shortfall::to_string).collect();
     if args.json {
-        let (units, sensitivity) = (&[][..], &[][..]);
-        let unmet = Some(Reason { name, why });
+        let (units, sensitivity) = (Vec::new(), Vec::new());
+        let unmet = Some(JsonUnmet { name, why });
         ui.print_json(&Json { found: false, exact: None, bandwidth_ppm: None, units, sensitivity, unmet })?;
     } else {
         let mut text = format!("Nothing guarantees {name}:\n");
@@ -256,10 +311,6 @@ fn unmet(args: &Args, ui: &Ui, name: &str, why: &[String]) -> Result<u8, Error> 
         ui.print(text)?;
     }
     Ok(exit::MISSED)
-}
-
-fn time_of(ns: u64) -> String {
-    fmt_duration(Duration::from_ns(ns))
 }
 
 fn tables(found: &Synthesis, growth: &[Growth], args: &Args, colour: bool) -> String {
@@ -288,17 +339,15 @@ fn tables(found: &Synthesis, growth: &[Growth], args: &Args, colour: bool) -> St
 fn units(chosen: &[Chosen], colour: bool) -> String {
     let names: Vec<&str> = chosen.iter().map(|c| c.name.as_str()).collect();
     let number = |n: Option<String>| n.unwrap_or_else(|| "-".into());
-    let before = |c: &Chosen| match (c.budget_before_ns, c.period_before_ns) {
-        (Some(budget), Some(period)) => {
-            format!("{} in {}", Duration::from_ns(budget), Duration::from_ns(period))
-        }
+    let before = |c: &Chosen| match (c.budget_before, c.period_before) {
+        (Some(budget), Some(period)) => format!("{budget} in {period}"),
         _ => "-".into(),
     };
     let row = |c: &Chosen| {
         vec![
-            time_of(c.budget_ns),
-            time_of(c.period_ns),
-            fmt_share(c.bandwidth_ppm, 1_000_000),
+            fmt_duration(c.budget),
+            fmt_duration(c.period),
+            fmt_share(c.bandwidth_ppm(), 1_000_000),
             number(c.priority.map(|p| p.to_string())),
             number(c.processor.map(|p| p.to_string())),
             before(c),
@@ -313,11 +362,11 @@ fn growths(growth: &[Growth], colour: bool) -> String {
     let names: Vec<String> = growth.iter().map(|g| format!("{}/{}", g.parent, g.name)).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let row = |g: &Growth| {
-        let more = g.cost_max_ns - g.cost_ns;
+        let more = g.cost_max - g.cost;
         vec![
-            time_of(g.cost_ns),
-            time_of(g.cost_max_ns),
-            format!("+{}", fmt_share(more, g.cost_ns.max(1))),
+            fmt_duration(g.cost),
+            fmt_duration(g.cost_max),
+            format!("+{}", fmt_share(more.as_ns(), g.cost.as_ns().max(1))),
             g.breaks.clone(),
         ]
     };

@@ -141,11 +141,11 @@ fn tasks_hold(host: &Host) -> bool {
     let mut more_urgent = Vec::new();
     order.into_iter().all(|d| {
         let params = &host.vcpus[host.domains[d].vcpus.start].params;
-        let [budget, period] = [params.budget, params.period].map(|t| t.map_or(1, |t| t.as_ns()));
+        let [budget, period] = [params.budget, params.period].map(|t| t.unwrap_or(Duration::from_ns(1)));
         let costs = Decisions::default();
         let server =
             Server { usable: budget, period, gap: period - budget, more_urgent: more_urgent.clone(), costs };
-        let jitter = if deferrable { period - budget } else { 0 };
+        let jitter = if deferrable { period - budget } else { Duration::ZERO };
         more_urgent.push(Demand::implicit(budget, period).late_by(jitter));
         domain_holds(host, d, &server)
     })
@@ -157,7 +157,7 @@ fn domain_holds(host: &Host, domain: usize, server: &Server) -> bool {
         let Work::Jobs { arrival: Arrival::Sporadic { separation, .. }, cost, deadline } = task.work else {
             continue;
         };
-        let demand = Demand::implicit(cost.max.as_ns(), separation.as_ns()).due(deadline.as_ns());
+        let demand = Demand::implicit(cost.max, separation).due(deadline);
         members.push((task.params.priority.unwrap_or(u32::MAX), Member { demand, bound: false }));
     }
     members.sort_by_key(|(priority, _)| *priority);

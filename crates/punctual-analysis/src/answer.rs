@@ -1,0 +1,276 @@
+//! What the tests answer, with types. [`Answers::guarantees`] puts it into the form that is shown and
+//! written.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use punctual_model::Host;
+use punctual_model::guarantees::{
+    ChainGuarantee, CounterExample, Dominant, FlowGuarantee, Guarantees, Latency, TaskGuarantee,
+    VcpuGuarantee, Verdict, Warning,
+};
+use punctual_model::host::{Arrival, Cost, Work};
+use punctual_model::index::{TaskIx, VcpuIx};
+use punctual_model::network::{Chain, Flow, Traffic};
+use punctual_sched::{Duration, Instant};
+
+use crate::inputs::{parent_of, separation};
+use crate::reason::{ChainReason, PacketReason, Reason};
+
+/// Does it hold: a task's deadline, or a vCPU's budget in every period?
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// It holds under every release pattern that the host's arrivals and greatest costs permit.
+    Guaranteed {
+        /// A response time that is never exceeded.
+        bound: Duration,
+        /// Deadline less bound.
+        slack: Duration,
+    },
+    /// It does not hold.
+    Refuted(Refutation),
+    /// The tests decide neither.
+    Unknown(Reason),
+}
+
+impl Answer {
+    /// Does it hold?
+    pub fn is_guaranteed(&self) -> bool {
+        matches!(self, Answer::Guaranteed { .. })
+    }
+
+    /// The answer as it is shown.
+    pub(crate) fn verdict(&self) -> Verdict {
+        match self {
+            Answer::Guaranteed { bound, slack } => {
+                Verdict::Guaranteed { bound_ns: bound.as_ns(), slack_ns: slack.as_ns() }
+            }
+            Answer::Refuted(refutation) => {
+                Verdict::NotGuaranteed { counter_example: refutation.counter_example() }
+            }
+            Answer::Unknown(reason) => Verdict::Unknown { why: reason.to_string() },
+        }
+    }
+}
+
+/// Why something does not hold. Displayed as a phrase: "misses by ... with ...".
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refutation {
+    /// What happens.
+    pub pattern: Pattern,
+    /// By when a deadline has been missed, or a budget has not been delivered.
+    pub missed_by: Instant,
+    /// At least one of these tasks has missed a deadline; empty for a budget.
+    pub one_of: Vec<TaskIx>,
+}
+
+impl Refutation {
+    pub(crate) fn synchronous(one_of: Vec<TaskIx>, missed_by: Duration) -> Self {
+        Refutation { pattern: Pattern::Synchronous, missed_by: Instant::ZERO + missed_by, one_of }
+    }
+
+    pub(crate) fn all_busy(period: Duration) -> Self {
+        Refutation { pattern: Pattern::AllBusy, missed_by: Instant::ZERO + period, one_of: Vec::new() }
+    }
+
+    fn counter_example(&self) -> CounterExample {
+        CounterExample { pattern: self.pattern.to_string(), missed_by_ns: self.missed_by.as_ns() }
+    }
+
+    /// The host with synchronous releases, for as long as it takes to miss.
+    pub fn apply(&self, host: &Host) -> Host {
+        let mut host = host.clone();
+        host.duration = self.missed_by.since(Instant::ZERO);
+        for task in &mut host.tasks {
+            task.work = match task.work {
+                Work::Jobs { arrival, cost, deadline } => Work::Jobs {
+                    arrival: Arrival::Periodic { period: separation(&arrival), offset: Duration::ZERO },
+                    cost: Cost { min: cost.max, max: cost.max },
+                    deadline,
+                },
+                served @ Work::Served { .. } => served,
+                Work::Hog { .. } => Work::Hog { start: Duration::ZERO },
+            };
+        }
+        host
+    }
+}
+
+/// The pattern that breaks something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pattern {
+    /// Every task of the host releases its first job at time zero and the others as close together as it may,
+    /// every job takes its greatest cost, and busy loops start at zero.
+    Synchronous,
+    /// Every vCPU always has work.
+    AllBusy,
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Pattern::Synchronous => {
+                "every task released at 0 and then as often as it may, with its greatest cost"
+            }
+            Pattern::AllBusy => "every vCPU busy from 0 on",
+        })
+    }
+}
+
+/// The test that decided.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Test {
+    /// No test was needed.
+    CostBeyondDeadline,
+    /// No test was needed either.
+    BelowBusyLoop,
+    /// More is asked for than the budgets up to a deadline.
+    BudgetsUpToDeadline,
+    /// Servers by fixed priority: what each surely gets.
+    Servers,
+    /// The only test of the policy of this name.
+    Policy(&'static str),
+    /// Response times in a fixed-priority server.
+    DavisBurns,
+    /// Fixed priorities in a supply.
+    FixedPriorityInSupply,
+    /// EDF in a supply.
+    EdfInSupply,
+    /// Response times on a processor.
+    ResponseTimes,
+    /// EDF on a processor.
+    ProcessorDemand,
+    /// Global EDF, where no test holds.
+    GlobalEdf,
+    /// Global EDF: response times.
+    GlobalEdfResponseTimes,
+    /// Global EDF: slack.
+    GlobalEdfSlack,
+    /// Global EDF: densities.
+    GlobalEdfDensity,
+    /// Global fixed priorities.
+    GlobalFixedPriority,
+}
+
+impl fmt::Display for Test {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Test::CostBeyondDeadline => "cost beyond the deadline",
+            Test::BelowBusyLoop => "below a busy loop",
+            Test::BudgetsUpToDeadline => "budgets up to a deadline",
+            Test::Servers => "servers",
+            Test::Policy(name) => name,
+            Test::DavisBurns => "Davis & Burns",
+            Test::FixedPriorityInSupply => "fixed priority in supply",
+            Test::EdfInSupply => "EDF in supply",
+            Test::ResponseTimes => "response times",
+            Test::ProcessorDemand => "processor demand",
+            Test::GlobalEdf => "global EDF",
+            Test::GlobalEdfResponseTimes => "global EDF response times",
+            Test::GlobalEdfSlack => "global EDF slack",
+            Test::GlobalEdfDensity => "global EDF density",
+            Test::GlobalFixedPriority => "global fixed priority response times",
+        })
+    }
+}
+
+/// The answer for one task with a deadline.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TaskAnswer {
+    /// Relative deadline.
+    pub deadline: Duration,
+    /// Do all its jobs meet it?
+    pub answer: Answer,
+    /// What the greatest part of the bound is; only with a bound.
+    pub dominant: Option<Dominant>,
+    /// The test that decided.
+    pub test: Test,
+}
+
+/// The answer for one vCPU that has a budget: is it delivered in every period in which there is work for it?
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VcpuAnswer {
+    /// Its period.
+    pub period: Duration,
+    /// The bound is on the time from the start of a period to the end of the budget; the slack reaches up to
+    /// the period's end.
+    pub answer: Answer,
+}
+
+/// Everything that the analysis says about a host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Answers {
+    /// Tasks with deadlines.
+    pub tasks: BTreeMap<TaskIx, TaskAnswer>,
+    /// vCPUs with budgets in a pool.
+    pub vcpus: BTreeMap<VcpuIx, VcpuAnswer>,
+    /// By flow: the greatest latency.
+    pub flows: Vec<Result<Duration, PacketReason>>,
+    /// By chain: the greatest time from end to end, which is within its deadline.
+    pub chains: Vec<Result<Duration, ChainReason>>,
+    /// What practitioners should know although it is no verdict.
+    pub warnings: Vec<Warning>,
+}
+
+impl Answers {
+    /// The answers about `host`, with names, as they are shown and written.
+    pub fn guarantees(&self, host: &Host) -> Guarantees {
+        let task = |(task, answer): (&TaskIx, &TaskAnswer)| TaskGuarantee {
+            name: host.tasks[task.0].name.clone(),
+            parent: parent_of(host, *task).to_owned(),
+            deadline_ns: answer.deadline.as_ns(),
+            verdict: answer.answer.verdict(),
+            dominant: answer.dominant,
+            test: answer.test.to_string(),
+        };
+        let vcpu = |(vcpu, answer): (&VcpuIx, &VcpuAnswer)| VcpuGuarantee {
+            name: host.vcpus[vcpu.0].name.clone(),
+            period_ns: answer.period.as_ns(),
+            verdict: answer.answer.verdict(),
+        };
+        Guarantees {
+            host: host.name.clone(),
+            tasks: self.tasks.iter().map(task).collect(),
+            vcpus: self.vcpus.iter().map(vcpu).collect(),
+            flows: host.flows.iter().zip(&self.flows).map(|(flow, bound)| of_flow(flow, bound)).collect(),
+            chains: host
+                .chains
+                .iter()
+                .zip(&self.chains)
+                .map(|(chain, bound)| of_chain(chain, bound))
+                .collect(),
+            warnings: self.warnings.clone(),
+        }
+    }
+}
+
+/// Does the latency of a flow include an answer?
+pub(crate) fn is_round_trip(traffic: &Traffic) -> bool {
+    matches!(traffic, Traffic::Ping { .. } | Traffic::Request { .. })
+}
+
+fn of_flow(flow: &Flow, bound: &Result<Duration, PacketReason>) -> FlowGuarantee {
+    FlowGuarantee {
+        name: flow.name.clone(),
+        kind: flow.traffic.kind().to_owned(),
+        round_trip: is_round_trip(&flow.traffic),
+        latency: match bound {
+            Ok(bound) => Latency::Bounded { bound_ns: bound.as_ns() },
+            Err(reason) => Latency::Unknown { why: reason.to_string() },
+        },
+    }
+}
+
+fn of_chain(chain: &Chain, bound: &Result<Duration, ChainReason>) -> ChainGuarantee {
+    ChainGuarantee {
+        name: chain.name.clone(),
+        deadline_ns: chain.deadline.as_ns(),
+        verdict: match bound {
+            Ok(bound) => {
+                let slack = chain.deadline.saturating_sub(*bound);
+                Verdict::Guaranteed { bound_ns: bound.as_ns(), slack_ns: slack.as_ns() }
+            }
+            Err(reason) => Verdict::Unknown { why: reason.to_string() },
+        },
+    }
+}

@@ -1,0 +1,14 @@
+//! What is inside a vCPU: its tasks by urgency, and their response times given what the vCPU supplies.
+
+mod content;
+mod limits;
+mod processor;
+mod refute;
+mod supplied;
+mod urgency;
+
+pub(crate) use content::{content, ranked};
+pub(crate) use limits::any_served;
+pub(crate) use processor::{edf_processor, ranked_processor};
+pub(crate) use refute::{Cap, unsupplied};
+pub(crate) use supplied::{Supplier, inside};

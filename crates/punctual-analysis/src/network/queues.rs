@@ -1,0 +1,147 @@
+//! Do the queues on a packet's way hold what comes while it passes?
+
+use punctual_model::index::DomainIx;
+use punctual_model::network::{Endpoint, Network};
+use punctual_net::discipline::RING_SLOTS_DEFAULT;
+use punctual_net::registry::Preemption;
+use punctual_net::{netback, rtca};
+use punctual_sched::Duration;
+
+use super::costs::{guest, wire_time};
+use super::forwarding::Forwarding;
+use super::round::Round;
+use super::routes::{Leg, LegIx};
+use crate::reason::PacketReason;
+
+/// Packets in the stack in front of a TX ring at most (Linux `txqueuelen`; as the simulator has it).
+const SEND_QUEUE_MAX: u64 = 1000;
+
+/// How long a packet takes in each part of its way.
+#[derive(Clone, Copy)]
+pub(super) struct Delays {
+    pub(super) sending: Duration,
+    pub(super) forwarding: Duration,
+    pub(super) receiving: Duration,
+}
+
+impl Round<'_> {
+    /// The legs of the same network.
+    fn beside(&self, leg: &Leg) -> impl Iterator<Item = (LegIx, &Leg)> {
+        let network = leg.network;
+        self.routes.all().filter(move |(_, other)| other.network == network)
+    }
+
+    /// Does the sender's TX ring hold what comes while a packet passes? Otherwise its kernel may have to
+    /// wait.
+    pub(super) fn ring_has_room(&self, leg: &Leg, forwarding: Duration) -> Result<(), PacketReason> {
+        let Some(from) = guest(leg.from) else { return Ok(()) };
+        let same = self.beside(leg).filter(|(_, other)| other.from == leg.from);
+        let packets = sum(same.map(|(at, _)| self.posted(at).packets(forwarding)));
+        if packets > ring_slots(self.routes.network(leg), from) {
+            return Err(PacketReason::TxRing { domain: self.name(from) });
+        }
+        Ok(())
+    }
+
+    /// Do all queues hold what comes while a packet passes?
+    pub(super) fn nothing_is_lost(
+        &self,
+        leg: &Leg,
+        delays: Delays,
+        forwardings: &[Forwarding],
+    ) -> Result<(), PacketReason> {
+        self.sending_queue_holds(leg, delays.sending, forwardings)?;
+        self.softnet_holds(leg, delays.forwarding)?;
+        self.receiving_ring_holds(leg, delays.receiving, forwardings)
+    }
+
+    fn sending_queue_holds(
+        &self,
+        leg: &Leg,
+        sending: Duration,
+        forwardings: &[Forwarding],
+    ) -> Result<(), PacketReason> {
+        let Some(from) = guest(leg.from) else {
+            let is_from_card = |other: &Leg| guest(other.from).is_none();
+            let waiting = self.waiting(leg, Duration::ZERO, forwardings, is_from_card)?;
+            if waiting > self.routes.network(leg).nic.ring_slots.into() {
+                return Err(PacketReason::CardRing);
+            }
+            return Ok(());
+        };
+        let same = self.beside(leg).filter(|(_, other)| other.from == leg.from);
+        let created = |at: LegIx| self.state.legs[at.0].created.unwrap_or_else(|| self.posted(at));
+        if sum(same.map(|(at, _)| created(at).packets(sending))) > SEND_QUEUE_MAX {
+            return Err(PacketReason::SendQueue { domain: self.name(from) });
+        }
+        Ok(())
+    }
+
+    fn softnet_holds(&self, leg: &Leg, forwarding: Duration) -> Result<(), PacketReason> {
+        let network = self.routes.network(leg);
+        let has_priorities = network.discipline.info.preemption != Preemption::None;
+        let level = leg.priority(network);
+        let same = self.beside(leg).filter(|(_, other)| !has_priorities || other.priority(network) == level);
+        let own = leg.interface(network).and_then(|params| params.softnet_limit);
+        let option = if has_priorities { &rtca::SOFTNET_LIMIT_OPTION } else { &netback::SOFTNET_LIMIT };
+        let limit = match own.filter(|_| has_priorities) {
+            Some(own) => own.into(),
+            None => network.discipline.options.count(option),
+        };
+        if sum(same.map(|(at, _)| self.posted(at).packets(forwarding))) > limit {
+            return Err(PacketReason::SoftnetQueue);
+        }
+        Ok(())
+    }
+
+    fn receiving_ring_holds(
+        &self,
+        leg: &Leg,
+        receiving: Duration,
+        forwardings: &[Forwarding],
+    ) -> Result<(), PacketReason> {
+        let network = self.routes.network(leg);
+        match leg.to {
+            Endpoint::Guest(to) => {
+                let waiting = self.waiting(leg, receiving, forwardings, |other| other.to == leg.to)?;
+                if waiting > ring_slots(network, to) {
+                    return Err(PacketReason::RxRing { domain: self.name(to) });
+                }
+            }
+            Endpoint::Outside(_) => {
+                if receiving > wire_time(network, leg.bytes) * network.nic.ring_slots.into() {
+                    return Err(PacketReason::CardRing);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Packets of the legs `in_queue` that come while each takes its own time through the driver domain, and
+    /// `more` behind it.
+    fn waiting(
+        &self,
+        leg: &Leg,
+        more: Duration,
+        forwardings: &[Forwarding],
+        in_queue: impl Fn(&Leg) -> bool,
+    ) -> Result<u64, PacketReason> {
+        let mut packets = 0u64;
+        for (at, _) in self.beside(leg).filter(|(_, other)| in_queue(other)) {
+            let forwarding = forwardings[at.0].clone();
+            let forwarding = forwarding.map_err(|reason| PacketReason::RingShared(Box::new(reason)))?;
+            packets = packets.saturating_add(self.posted(at).packets(forwarding + more));
+        }
+        Ok(packets)
+    }
+}
+
+/// Slots of the rings of a domain's interface.
+fn ring_slots(network: &Network, domain: DomainIx) -> u64 {
+    let interface = network.interfaces.iter().find(|interface| interface.domain == domain);
+    interface.and_then(|i| i.params.ring_slots).unwrap_or(RING_SLOTS_DEFAULT).into()
+}
+
+fn sum(packets: impl Iterator<Item = u64>) -> u64 {
+    packets.fold(0, u64::saturating_add)
+}

@@ -1,0 +1,92 @@
+//! RTDS and SEDF: servers that keep their budget while they sleep, by earliest deadline.
+
+use punctual_sched::Duration;
+use punctual_sched::registry::PolicyInfo;
+
+use super::decisions::{add_wakes, decisions};
+use super::groups::{GLOBAL_MAX, Group};
+use super::reserved::Reserved;
+use super::supplied::{self, Budget};
+use crate::answer::Test;
+use crate::findings::Findings;
+use crate::global_edf::{self, DeferrableServer};
+use crate::guest::Cap;
+use crate::inputs::{Inputs, UnitIx};
+use crate::overhead::Decisions;
+use crate::reason::Reason;
+use crate::supply::Supply;
+
+/// Servers that share processors.
+struct Servers {
+    all: Vec<DeferrableServer>,
+    processors: usize,
+    costs: Decisions,
+    /// Does something below them act on timers of its own?
+    has_timers: bool,
+}
+
+pub(super) fn servers(
+    inputs: Inputs<'_>,
+    group: &Group,
+    info: &PolicyInfo,
+    wanted: Option<UnitIx>,
+) -> Findings {
+    let reserved = |unit: &UnitIx| Reserved::of(info, inputs.params(*unit));
+    let reserved: Vec<Reserved> = group.units.iter().map(reserved).collect();
+    let servers = Servers::new(inputs, group, &reserved);
+    let of_unit = |(i, (unit, own)): (usize, (&UnitIx, &Reserved))| {
+        let cap = Cap { budget: own.budget, period: own.period, more: 0 };
+        let budget = Budget {
+            unit: *unit,
+            period: own.period,
+            time: servers.time(i),
+            cap: (!info.extratime(inputs.params(*unit))).then_some(cap),
+            test: Test::Policy(info.name),
+        };
+        supplied::unit(inputs, budget, wanted)
+    };
+    let found = group.units.iter().zip(&reserved).enumerate().map(of_unit);
+    found.fold(Findings::default(), Findings::and)
+}
+
+impl Servers {
+    fn new(inputs: Inputs<'_>, group: &Group, reserved: &[Reserved]) -> Self {
+        let mut costs = decisions(inputs, group.processors);
+        let chain = group.processors as u64;
+        let mut has_timers = false;
+        for (unit, own) in group.units.iter().zip(reserved) {
+            has_timers |= !add_wakes(inputs, *unit, chain, &mut costs);
+            costs.every(own.period, 2 * chain);
+            costs.also(2 * chain);
+        }
+        let server = |own: &Reserved| DeferrableServer { budget: own.budget, period: own.period };
+        Servers {
+            all: reserved.iter().map(server).collect(),
+            processors: group.processors,
+            costs,
+            has_timers,
+        }
+    }
+
+    /// From the start of a period to the end of the budget of the server at `i`, and what it supplies.
+    fn time(&self, i: usize) -> Result<(Duration, Supply), Reason> {
+        let DeferrableServer { budget, period } = self.all[i];
+        let usable = budget.saturating_sub(self.costs.within(period));
+        if budget.is_zero() {
+            return Err(Reason::BestEffort);
+        }
+        if !self.costs.free() && self.has_timers {
+            return Err(Reason::UnboundedDecisions);
+        }
+        if self.all.len() > GLOBAL_MAX {
+            return Err(Reason::TooManyUnits);
+        }
+        if usable.is_zero() {
+            return Err(Reason::NothingLeft);
+        }
+        let time = global_edf::time_for_budget(&self.all, i, self.processors, &self.costs);
+        let time = time.ok_or(Reason::OtherVcpus)?;
+        let delay = (period - budget) + (time - usable);
+        Ok((time, Supply { delay, budget: usable, period }))
+    }
+}

@@ -1,0 +1,162 @@
+//! Servers by fixed priority on one processor: deferrable, periodic, polling and sporadic.
+
+use punctual_model::index::PoolIx;
+use punctual_sched::Duration;
+use punctual_sched::registry::ServerKind;
+use punctual_sched::servers::{self, sporadic};
+
+use super::decisions::{add_wakes, decisions};
+use super::reserved::Reserved;
+use super::supplied::service;
+use crate::answer::Test;
+use crate::demand::Demand;
+use crate::findings::{BudgetAnswer, Findings};
+use crate::fixed_priority::Server;
+use crate::guest::{self, Cap, Supplier};
+use crate::inputs::{Inputs, UnitIx};
+use crate::overhead::Decisions;
+use crate::reason::Reason;
+use crate::supply::Supply;
+
+/// A unit as a server below more urgent ones.
+struct Placed {
+    unit: UnitIx,
+    reserved: Reserved,
+    server: Server,
+    /// From a replenishment to the end of the budget; `None` beyond the period.
+    time: Option<Duration>,
+    /// Why it has no guarantee whatever its response time.
+    obstacle: Option<Reason>,
+}
+
+/// One processor's servers.
+pub(super) fn servers(
+    inputs: Inputs<'_>,
+    pool: PoolIx,
+    units: &[UnitIx],
+    kind: ServerKind,
+    wanted: Option<UnitIx>,
+) -> Findings {
+    let options = &inputs.pool(pool).policy.options;
+    if options.word(&servers::ACCOUNTING) == servers::IN_QUANTA {
+        let units = units.iter().copied();
+        return Findings::unknown_below(inputs, units, Reason::QuantumAccounting, Test::Servers);
+    }
+    let has_one_refill = kind == ServerKind::Sporadic && options.count(&sporadic::REFILLS_MAX) == 1;
+    let placed = by_urgency(inputs, pool, units, kind, has_one_refill);
+    let found = placed.into_iter().map(|placed| of_server(inputs, placed, kind, wanted));
+    found.fold(Findings::default(), Findings::and)
+}
+
+/// The servers, most urgent first, each with what delays it.
+fn by_urgency(
+    inputs: Inputs<'_>,
+    pool: PoolIx,
+    units: &[UnitIx],
+    kind: ServerKind,
+    has_one_refill: bool,
+) -> Vec<Placed> {
+    let policy = &inputs.pool(pool).policy;
+    let mut units = units.to_vec();
+    // Stable: equal priorities rank in the order of insertion.
+    units.sort_by_key(|unit| inputs.priority(*unit));
+    let reserved = |unit: &UnitIx| Reserved::of(policy.info, inputs.params(*unit));
+    let reserved: Vec<Reserved> = units.iter().map(reserved).collect();
+    let mut costs = decisions(inputs, 1);
+    if let Some(quantum) = servers::quantum(&policy.options) {
+        costs.quantum(quantum, inputs.host.overheads.decision);
+    }
+    if kind == ServerKind::Polling {
+        // A replenishment without work asks for a decision whatever runs.
+        reserved.iter().for_each(|own| costs.every(own.period, 1));
+    }
+    let mut more_urgent: Vec<Demand> = Vec::new();
+    let mut has_timers = false;
+    let mut placed = Vec::new();
+    for (unit, own) in units.into_iter().zip(reserved) {
+        has_timers |= !add_wakes(inputs, unit, 1, &mut costs);
+        // Budget ends and comes back.
+        costs.every(own.period, 2);
+        costs.also(2);
+        let obstacle = if !costs.free() && kind == ServerKind::Sporadic {
+            Some(Reason::FragmentedBudget)
+        } else if !costs.free() && has_timers {
+            Some(Reason::UnboundedDecisions)
+        } else {
+            has_one_refill.then_some(Reason::OneRefill)
+        };
+        let server = Server {
+            usable: own.budget.saturating_sub(costs.within(own.period)),
+            period: own.period,
+            gap: if kind == ServerKind::Polling { own.period } else { own.period - own.budget },
+            more_urgent: more_urgent.clone(),
+            costs: costs.clone(),
+        };
+        let time = server.time_for_budget(own.budget);
+        more_urgent.push(as_more_urgent(own, kind, &costs, time));
+        placed.push(Placed { unit, reserved: own, server, time, obstacle });
+    }
+    placed
+}
+
+/// A server as less urgent ones see it.
+fn as_more_urgent(own: Reserved, kind: ServerKind, costs: &Decisions, time: Option<Duration>) -> Demand {
+    // What has no guarantee itself may come late.
+    let is_on_time = match kind {
+        ServerKind::Sporadic => true,
+        ServerKind::Deferrable => false,
+        ServerKind::Periodic | ServerKind::Polling => costs.free() && time.is_some(),
+    };
+    let jitter = if is_on_time { Duration::ZERO } else { own.period - own.budget };
+    // A switch may overrun the budget.
+    Demand::implicit(own.budget + costs.change(), own.period).late_by(jitter)
+}
+
+fn of_server(inputs: Inputs<'_>, placed: Placed, kind: ServerKind, wanted: Option<UnitIx>) -> Findings {
+    let Placed { unit, reserved: own, server, time, obstacle } = placed;
+    let time = match (obstacle, time) {
+        (Some(reason), _) => Err(reason),
+        (None, None) => Err(Reason::MoreUrgentVcpus),
+        (None, Some(_)) if server.usable.is_zero() => Err(Reason::NothingLeft),
+        (None, Some(time)) => Ok(time),
+    };
+    let mut answer = BudgetAnswer::new(own.period, time);
+    // A sporadic server that is delayed gets its budget back later, so it delays others less than this.
+    let is_exact = kind != ServerKind::Sporadic && server.costs.free();
+    if time.is_err() && is_exact && server.late_when_all_are_busy() {
+        answer = answer.refuted();
+    }
+    let mut found = Findings::default();
+    found.budgets.insert(unit, answer);
+    if wanted.is_some_and(|wanted| wanted != unit) {
+        return found;
+    }
+    let supplier = time.map(|time| match kind {
+        ServerKind::Sporadic => Supplier::Supply(sporadic_supply(own, time)),
+        _ => Supplier::Server(server),
+    });
+    let content = guest::content(inputs, unit);
+    // Of sporadic servers only those that have a known content count as supplied.
+    let is_known = kind != ServerKind::Sporadic || content.is_ok();
+    if let Some(supply) = supplier.as_ref().ok().filter(|_| is_known).and_then(Supplier::supply) {
+        found = found.and(service(inputs, unit, supply));
+    }
+    let cap = Cap { budget: own.budget, period: own.period, more: 0 };
+    found.and(match (content, supplier) {
+        (Err(reason), _) => Findings::unknown_below(inputs, [unit], reason, Test::Servers),
+        (Ok(content), Ok(supplier)) => guest::inside(inputs, &content, &supplier, Some(cap)),
+        (Ok(content), Err(reason)) => guest::unsupplied(inputs, &content, cap, reason, Test::Servers),
+    })
+}
+
+/// What a sporadic server supplies that gets its budget within `time` of having it.
+///
+/// A stretch of execution comes back one period after it began, or up to two periods when the table of
+/// refills was full and it was merged with later ones. A server that waits with all its budget outstanding
+/// has therefore run for its budget during the last two periods; a server with budget runs but for `time -
+/// budget`. So any interval of two periods and `time - budget` in which it always has work contains its
+/// budget.
+fn sporadic_supply(own: Reserved, time: Duration) -> Supply {
+    let period = own.period * 2 + (time - own.budget);
+    Supply { delay: period - own.budget, budget: own.budget, period }
+}

@@ -1,0 +1,62 @@
+//! Pools: which test applies to a pool's policy, and what each of its units gets.
+
+mod bandwidth;
+mod decisions;
+mod edf_servers;
+mod fixed_priority_servers;
+mod global;
+mod groups;
+mod processor;
+mod reserved;
+mod supplied;
+
+pub(crate) use groups::{Group, groups};
+
+use punctual_model::index::PoolIx;
+use punctual_sched::registry::SchedulabilityTest;
+
+use crate::answer::Test;
+use crate::findings::Findings;
+use crate::inputs::{Inputs, UnitIx};
+use crate::reason::Reason;
+
+/// What the tests find out about all pools.
+pub(crate) fn all_pools(inputs: Inputs<'_>) -> Findings {
+    inputs.pools().map(|pool| of_pool(inputs, pool)).fold(Findings::default(), Findings::and)
+}
+
+fn of_pool(inputs: Inputs<'_>, pool: PoolIx) -> Findings {
+    match groups(inputs, pool) {
+        Ok(groups) => {
+            let found = groups.iter().map(|group| of_group(inputs, pool, group, None));
+            found.fold(Findings::default(), Findings::and)
+        }
+        Err(reason) => {
+            let test = Test::Policy(inputs.pool(pool).policy.info.name);
+            Findings::unknown_below(inputs, inputs.index.in_pool(pool).all(), reason, test)
+        }
+    }
+}
+
+/// What the tests find out about one group of a pool's units; `wanted`: the only unit whose tasks need
+/// answers.
+pub(crate) fn of_group(inputs: Inputs<'_>, pool: PoolIx, group: &Group, wanted: Option<UnitIx>) -> Findings {
+    let info = inputs.pool(pool).policy.info;
+    match info.test {
+        SchedulabilityTest::FixedPriorityServers(kind) => {
+            fixed_priority_servers::servers(inputs, pool, &group.units, kind, wanted)
+        }
+        SchedulabilityTest::EdfServers => edf_servers::servers(inputs, group, info, wanted),
+        SchedulabilityTest::BandwidthServers => bandwidth::servers(inputs, group, info, wanted),
+        SchedulabilityTest::FixedPriority if group.processors == 1 => {
+            processor::fixed_priority(inputs, &group.units)
+        }
+        SchedulabilityTest::FixedPriority => global::fixed_priority(inputs, group),
+        SchedulabilityTest::Edf if group.processors == 1 => processor::edf(inputs, &group.units),
+        SchedulabilityTest::Edf => global::edf(inputs, group),
+        SchedulabilityTest::None(reason) => {
+            let units = group.units.iter().copied();
+            Findings::unknown_below(inputs, units, Reason::NoTest(reason), Test::Policy(info.name))
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! One processor without budgets.
+
+use std::collections::BTreeMap;
+
+use punctual_model::index::{TaskIx, VcpuIx};
+
+use super::decisions::{add_wakes, decisions};
+use crate::answer::Test;
+use crate::findings::Findings;
+use crate::guest;
+use crate::inputs::{Inputs, UnitIx};
+use crate::overhead::Decisions;
+use crate::reason::Reason;
+
+pub(super) fn fixed_priority(inputs: Inputs<'_>, units: &[UnitIx]) -> Findings {
+    let mut costs = decisions(inputs, 1);
+    let has_timers = !units.iter().all(|unit| add_wakes(inputs, *unit, 1, &mut costs));
+    let unknown =
+        |reason| Findings::unknown_below(inputs, units.iter().copied(), reason, Test::ResponseTimes);
+    match guest::ranked(inputs, units) {
+        Ok(_) if has_timers && !costs.free() => unknown(Reason::UnboundedDecisions),
+        Ok(tasks) => {
+            guest::ranked_processor(inputs, &tasks, &costs, &decisions_beside_kernels(inputs, units))
+        }
+        Err(reason) => unknown(reason),
+    }
+}
+
+/// By vCPU with kernel work: what decisions take while its kernel is busy. Its vCPU neither wakes nor sleeps
+/// then.
+fn decisions_beside_kernels(inputs: Inputs<'_>, units: &[UnitIx]) -> BTreeMap<VcpuIx, Decisions> {
+    let with_kernel = units.iter().filter_map(|unit| match unit {
+        UnitIx::Vcpu(vcpu) => inputs.kernel(*vcpu).map(|_| *vcpu),
+        UnitIx::Task(_) => None,
+    });
+    let beside = |vcpu: VcpuIx| {
+        let mut costs = decisions(inputs, 1);
+        // It is under way when an interval begins, and ends.
+        costs.also(2);
+        for unit in units.iter().filter(|unit| **unit != UnitIx::Vcpu(vcpu)) {
+            add_wakes(inputs, *unit, 1, &mut costs);
+        }
+        (vcpu, costs)
+    };
+    with_kernel.map(beside).collect()
+}
+
+pub(super) fn edf(inputs: Inputs<'_>, units: &[UnitIx]) -> Findings {
+    match tasks_only(units) {
+        Some(tasks) => guest::edf_processor(inputs, &tasks, &decisions(inputs, 1)),
+        None => {
+            let units = units.iter().copied();
+            Findings::unknown_below(inputs, units, Reason::EdfVcpus, Test::ProcessorDemand)
+        }
+    }
+}
+
+/// The tasks, if there is nothing else.
+pub(super) fn tasks_only(units: &[UnitIx]) -> Option<Vec<TaskIx>> {
+    let task = |unit: &UnitIx| match unit {
+        UnitIx::Task(task) => Some(*task),
+        UnitIx::Vcpu(_) => None,
+    };
+    units.iter().map(task).collect()
+}

@@ -1,0 +1,36 @@
+//! Long searches say how far they are, and can be stopped.
+
+use std::ops::ControlFlow;
+
+/// What a search is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Looking for budgets: so many analyses so far.
+    Search {
+        /// Analyses so far.
+        analyses: u64,
+    },
+    /// Looking how much costs may grow.
+    Growth {
+        /// Tasks done.
+        done: usize,
+        /// Tasks in all.
+        total: usize,
+    },
+}
+
+/// Told about progress; [`ControlFlow::Break`] ends the search.
+pub type Watch<'a> = &'a mut dyn FnMut(Stage) -> ControlFlow<()>;
+
+/// The watch ended the search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the search was stopped")]
+pub struct Stopped;
+
+/// Tells the watch.
+pub(crate) fn tell(watch: &mut Watch<'_>, stage: Stage) -> Result<(), Stopped> {
+    match watch(stage) {
+        ControlFlow::Break(()) => Err(Stopped),
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}
