@@ -28,7 +28,7 @@ pub enum Reason {
     #[error("too many units for the test")]
     TooManyUnits,
 
-    /// `accounting = "quantum"` of fixed-priority servers.
+    /// Accounting in quanta of fixed-priority servers.
     #[error(
         "no guarantee: with accounting in quanta a vCPU that always runs for less than half a quantum is \
          never charged"

@@ -16,9 +16,6 @@ const OTHER_FACTS: &[(&str, &str, &str)] = &[
     ("quantum", "punctual/src/reproduce/fig5.rs", "the heading of a column"),
 ];
 
-/// Crates that still compare names.
-const PENDING: &[&str] = &["punctual-analysis/src", "punctual-live/src"];
-
 fn crates() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the crates' folder")
 }
@@ -61,9 +58,6 @@ fn policies_and_their_options_are_named_by_their_own_files_alone() {
     let mut found = Vec::new();
     for file in &files {
         let path = file.strip_prefix(&crates).expect("below the folder").to_str().expect("UTF-8");
-        if PENDING.iter().any(|folder| path.starts_with(folder)) {
-            continue;
-        }
         let text = std::fs::read_to_string(file).expect("readable");
         for (number, line) in (1..).zip(program(&text).lines()) {
             let named = names.iter().filter(|name| line.contains(&format!("\"{name}\"")));

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Mutex;
 
 use punctual_sched::registry::{self, Options};
-use punctual_sched::{CpuId, CpuSet, Duration, Instant, Policy, Slice, UnitId, UnitParams};
+use punctual_sched::{CpuId, CpuSet, Duration, Instant, Policy, Slice, UnitId, UnitParams, rtds, servers};
 
 use crate::os::proc::Reader;
 
@@ -87,7 +87,7 @@ pub(super) fn measure(session: &mut Session<'_>) -> Result<(), Error> {
     let tids = sleepers.tids();
     // The threads sleep, so a SCHED_FIFO priority does no harm: they never run.
     let refused = sys::set_fifo(tids[0], 1).err();
-    let mut driver = PolicyDriver::new("deferrable", 1);
+    let mut driver = PolicyDriver::new(servers::deferrable::NAME, 1);
     let mut priority = 1;
     let open = |tid: &i32| Reader::open(&format!("/proc/{tid}/schedstat"));
     let accounts: Vec<Reader> = tids.iter().map(open).collect::<io::Result<_>>()?;
@@ -120,7 +120,7 @@ pub(super) fn measure(session: &mut Session<'_>) -> Result<(), Error> {
 
 /// Measures decisions of two processors that share a run queue under a lock.
 fn measure_lock(session: &mut Session<'_>) -> Result<(), Error> {
-    let shared = Mutex::new(PolicyDriver::new("rtds", 2));
+    let shared = Mutex::new(PolicyDriver::new(rtds::NAME, 2));
     let poisoned = |_| io::Error::other("a thread panicked with the lock");
     let [lock] = session.repeat(|| {
         let (now, ran) = shared.lock().map_err(poisoned)?.advance();
