@@ -196,23 +196,13 @@ impl Drop for Publisher {
 /// # Errors
 /// The state directory cannot be read.
 pub fn running() -> io::Result<Vec<PathBuf>> {
-    let entries = match std::fs::read_dir(journal::directory()) {
-        Ok(entries) => entries,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(e),
-    };
     let mut found = Vec::new();
-    for entry in entries {
-        let path = entry?.path();
-        if path.extension().is_none_or(|extension| extension != "socket") {
-            continue;
-        }
+    for path in journal::state_files("socket")? {
         match UnixStream::connect(&path) {
             Ok(_) => found.push(path),
             Err(_) => drop(std::fs::remove_file(&path)),
         }
     }
-    found.sort();
     Ok(found)
 }
 

@@ -177,24 +177,27 @@ pub fn read(path: &Path) -> io::Result<Vec<Change>> {
 /// # Errors
 /// The state directory cannot be read.
 pub fn abandoned() -> io::Result<Vec<PathBuf>> {
+    let is_over = |path: &PathBuf| {
+        !read(path).is_ok_and(
+            |changes| matches!(changes.first(), Some(Change::Run { enforcer, .. }) if enforcer.is_alive()),
+        )
+    };
+    Ok(state_files("journal")?.into_iter().filter(is_over).collect())
+}
+
+/// The files of the state directory whose names end in `.extension`, in order; none without a directory.
+///
+/// # Errors
+/// The state directory cannot be read.
+pub(crate) fn state_files(extension: &str) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(directory()) {
         Ok(entries) => entries,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(e) => return Err(e),
     };
-    let mut found = Vec::new();
-    for entry in entries {
-        let path = entry?.path();
-        if path.extension().is_none_or(|extension| extension != "journal") {
-            continue;
-        }
-        let running = read(&path).is_ok_and(
-            |changes| matches!(changes.first(), Some(Change::Run { enforcer, .. }) if enforcer.is_alive()),
-        );
-        if !running {
-            found.push(path);
-        }
-    }
+    let paths: Vec<PathBuf> = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
+    let mut found: Vec<PathBuf> =
+        paths.into_iter().filter(|path| path.extension().is_some_and(|own| own == extension)).collect();
     found.sort();
     Ok(found)
 }
