@@ -1,8 +1,8 @@
 //! What a run is about to change, written down before it does, and how to undo it.
 //!
 //! A journal is a file of JSON lines in the state directory ([`directory`]). Each line is flushed to the
-//! kernel before the change that it describes, so it survives the program's death, however that comes. It need
-//! not survive a crash of the machine: every change here is gone with a reboot.
+//! kernel before the change that it describes, so it survives the program's death, however that comes. It
+//! need not survive a crash of the machine: every change here is gone with a reboot.
 
 mod identity;
 mod restore;

@@ -64,8 +64,8 @@ pub enum ProtocolError {
     Malformed(#[source] MalformedLine),
     /// The guest program is another one.
     #[error(
-        "the guest program speaks version {guest} of the protocol, this is version {VERSION}: it was built from other \
-         sources"
+        "the guest program speaks version {guest} of the protocol, this is version {VERSION}: it was built from \
+         other sources"
     )]
     Version {
         /// Its version.
@@ -156,7 +156,8 @@ pub enum TasksError {
     },
     /// Only the simulator has packets that release jobs.
     #[error(
-        "task `{task}` of domain `{domain}` is released by packets (`on_packet`); such tasks are simulated only"
+        "task `{task}` of domain `{domain}` is released by packets (`on_packet`); such tasks are simulated \
+         only"
     )]
     Served {
         /// The domain.

@@ -45,7 +45,8 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     if let Some(domain) = other {
         return Err(Error::Usage(format!(
             "domain `{}` does not say what to attach to\n  \
-             expected for example `attach = {{ process = PID }}` in [domain.{}]; `punctual run` starts domains",
+             expected for example `attach = {{ process = PID }}` in [domain.{}]; `punctual run` starts \
+             domains",
             domain.name, domain.name
         )));
     }

@@ -43,14 +43,19 @@ pub struct EnforcementArgs {
     #[arg(long)]
     pub starve: bool,
     /// End the run, put everything back, if enforcement is silent for this long.
-    #[arg(long, value_name = "MS", default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(200..=600_000))]
+    #[arg(long, value_name = "MS", default_value_t = 2_000, value_parser = in_range(200..=600_000))]
     pub silence_ms: u64,
     /// Give up on a VM that has not booted after this long.
-    #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    #[arg(long, value_name = "S", default_value_t = 60, value_parser = in_range(1..=3_600))]
     pub boot_s: u64,
     /// Never look again sooner than this just because a budget may end.
-    #[arg(long, value_name = "US", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    #[arg(long, value_name = "US", default_value_t = 20, value_parser = in_range(1..=100_000))]
     pub granularity_us: u64,
+}
+
+/// Takes a number between both bounds.
+fn in_range(bounds: std::ops::RangeInclusive<u64>) -> clap::builder::RangedU64ValueParser {
+    clap::value_parser!(u64).range(bounds)
 }
 
 /// What a name given by `--policy` is: a scheduler of plain Linux, or a policy for the host file.
