@@ -2,10 +2,12 @@
 //!
 //! The bottom level has one bit per rank; a bit of a higher level says whether the word below it is not
 //! empty. 64 ranks need one word, 4,096 two levels, 262,144 three.
+//!
+//! Not a crate: most bit sets scan for their first member, and room must be made ahead of decisions.
 
 use alloc::vec::Vec;
 
-use crate::lean;
+use crate::vec_growth;
 
 /// A set of ranks `0..capacity`; the smallest is the most urgent.
 #[derive(Clone, Debug, Default)]
@@ -28,8 +30,8 @@ impl RankSet {
     pub fn reserve(&mut self, capacity: usize) {
         let levels = widths(capacity).count();
         let words: usize = widths(capacity).sum();
-        lean::reserve(&mut self.levels, levels);
-        lean::reserve(&mut self.words, words);
+        vec_growth::reserve(&mut self.levels, levels);
+        vec_growth::reserve(&mut self.words, words);
     }
 
     /// Empties the set and lays it out for ranks below `capacity`.

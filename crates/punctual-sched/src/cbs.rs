@@ -21,6 +21,23 @@
 //!
 //! So however long and whenever a unit wants to run, on one processor it disturbs the others no more than a
 //! periodic task of Q every T, and with all Q/T adding up to at most 1 every unit gets its Q before every d.
+//!
+//! # Timeline
+//! The unit has 3 ms in every 10 ms and its processor for itself. 5 ms of work arrive at 8 and 1 ms at 26
+//! (`v`). It runs at `#`. `left` is its budget at the beginning of each millisecond, `due` marks its
+//! deadlines.
+//!
+//! ```text
+//! ms    0         10        20        30
+//!       |         |         |         |
+//! work          v                 v
+//! runs          ###       ##      #
+//! left  33333333321000000032111111322222222222
+//! due   d                 d         d       d
+//! ```
+//!
+//! At 8 the deadline of the insertion has passed and the unit starts afresh. From 11 on it is throttled until
+//! its deadline. At 26 it has 1 ms left until 28, more than its bandwidth, and starts afresh again.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -77,27 +94,27 @@ pub const INFO: PolicyInfo = PolicyInfo {
 };
 
 #[derive(Clone, Copy, Debug)]
-struct Server {
+struct Reservation {
     budget: Duration,
     period: Duration,
 }
 
-impl Server {
+impl Reservation {
     fn new(params: &UnitParams) -> Result<Self, ParamError> {
         let budget = params.budget.ok_or(ParamError::Missing { field: UnitParams::BUDGET })?;
         let period = params.period.ok_or(ParamError::Missing { field: UnitParams::PERIOD })?;
         require(!budget.is_zero() && budget <= period, UnitParams::BUDGET, || {
             alloc::format!("longer than zero and at most the period ({period})").into()
         })?;
-        Ok(Server { budget, period })
+        Ok(Reservation { budget, period })
     }
 }
 
 #[derive(Debug)]
-struct Unit {
-    now: Server,
+struct CbsUnit {
+    now: Reservation,
     /// What it has from the next replenishment or fresh start on.
-    next: Server,
+    next: Reservation,
     left: Duration,
     deadline: Instant,
     /// Has it work? Set by `wake`, cleared by `sleep`, checked by both.
@@ -106,7 +123,7 @@ struct Unit {
     replenishments: u64,
 }
 
-impl Unit {
+impl CbsUnit {
     fn refill(&mut self, deadline: Instant) {
         self.now = self.next;
         self.left = self.now.budget;
@@ -125,7 +142,7 @@ impl Unit {
 /// The policy; see the module's rules.
 #[derive(Debug)]
 pub struct Cbs {
-    queue: RunQueue<Instant, Unit>,
+    queue: RunQueue<Instant, CbsUnit>,
     /// Deadlines of the awake units that are throttled.
     throttled: IndexedHeap<Instant>,
 }
@@ -139,9 +156,9 @@ impl Cbs {
 
 impl Policy for Cbs {
     fn insert(&mut self, now: Instant, params: &UnitParams) -> Result<UnitId, ParamError> {
-        let server = Server::new(params)?;
+        let server = Reservation::new(params)?;
         let cpus = allowed(self.queue.cpus(), params.affinity.as_ref())?;
-        let state = Unit {
+        let state = CbsUnit {
             now: server,
             next: server,
             left: server.budget,
@@ -167,7 +184,7 @@ impl Policy for Cbs {
         params: &UnitParams,
         resched: &mut CpuSet,
     ) -> Result<(), ParamError> {
-        let server = Server::new(params)?;
+        let server = Reservation::new(params)?;
         let cpus = allowed(self.queue.cpus(), params.affinity.as_ref())?;
         self.queue[unit].next = server;
         self.queue.set_affinity(unit, cpus, resched);

@@ -1,4 +1,6 @@
 //! A set of processors of one pool, as a bit set sized once and reused: no allocation per decision.
+//!
+//! Not a crate: up to 64 processors need no memory of their own here, and a policy has no dependencies.
 
 use alloc::vec::Vec;
 

@@ -10,16 +10,17 @@
 //! - **Slice.** A unit that gets a processor keeps it for `slice`, unless it blocks or is preempted; then it
 //!   goes behind the others in its state.
 //! - **Consumption** is sampled: at every `tick` the unit that is running (that ran up to the tick) pays
-//!   `credits_per_tick`. Who never runs at a tick never pays. A unit whose credits fall below zero is OVER.
+//!   `credits_per_tick`. A unit that never runs at a tick never pays. A unit whose credits fall below zero is
+//!   OVER.
 //! - **Return.** Units that a tick has found running are *earning*. With `refill = "negative-sum"` (s.3.1)
 //!   they get new credits when their credits add up to less than zero; with `"period"` (Xen) every
-//!   `refill_ticks` ticks. Credits for `refill_ticks` ticks of every processor, and what the sum lacks to
-//!   zero, are handed out in proportion to weight, at most `refill_ticks` ticks' worth plus its share of the
-//!   lack for each unit; what one may not take goes to those after it (`csched_acct`). The lack is that of
-//!   the last refill.
+//!   `refill_ticks` ticks. A refill hands out the credits of `refill_ticks` ticks of every processor and the
+//!   *deficit*, which is how far the sum was below zero after the last refill. Each unit gets a share in
+//!   proportion to its weight: at most `refill_ticks` ticks' worth, plus its share of the deficit. What one
+//!   unit may not take goes to those after it (`csched_acct`).
 //! - **Bounds.** With `"period"` (Xen) a unit that a refill leaves with more than `refill_ticks` ticks' worth
-//!   stops earning and falls to 0; nobody owes more than that either. With `"negative-sum"` every unit starts
-//!   with that much, and one that is asleep keeps that much at most and stops earning: the paper gives
+//!   stops earning and falls to 0; no unit owes more than that either. With `"negative-sum"` every unit
+//!   starts with that much, and one that is asleep keeps that much at most and stops earning: the paper gives
 //!   credits to all domains and names no bounds, but without any a sleeper would collect them for ever. Busy
 //!   units have none, since bounds distort shares (with Xen's, weights of 1:1:14 come out as 9:9:82 percent).
 //! - **State changes.** The states are recomputed at a refill, UNDER from 0 credits on, which also ends
@@ -29,7 +30,7 @@
 //!   puts it back to UNDER.
 //! - **Tickle.** A woken unit takes its home processor if that is idle, else any idle one (with `steal`),
 //!   else, with `tickle`, it preempts its home's unit if that is in a worse state. Without `tickle` it waits
-//!   until that processor schedules of itself (s.4.2). A change of state alone preempts nobody.
+//!   until that processor schedules of itself (s.4.2). A change of state alone preempts no unit.
 //! - **Ratelimit** (later Xen; 0 is off): a preempted unit first runs this long.
 //! - **Steal.** A processor about to idle or to run an OVER unit first looks at the others, from its right
 //!   neighbour on, for a waiting unit in a better state; taking it makes it the unit's home. The queue of an
@@ -40,10 +41,10 @@
 //!   leaves it with 0 credits or more. Leaving the park is no boost.
 //! - **Ties** are first come, first served. New parameters take effect at once.
 //!
-//! A vCPU is a unit with a weight of its own; a domain's weight is shared among its vCPUs by whoever
-//! describes the host. The event-channel fix of s.4.1 is no part of a scheduler: it belongs to the driver
-//! domain. Ticks fall on multiples of `tick` and stop while a processor idles, as in Xen; refills by period
-//! stop while nobody earns. `rt-xen` s.5.5 runs Credit at 1 ms: set `slice`, or `slice` and `tick`.
+//! A vCPU is a unit with a weight of its own; the description of a host shares a domain's weight among its
+//! vCPUs. The event-channel fix of s.4.1 is no part of a scheduler: it belongs to the driver domain. Ticks
+//! fall on multiples of `tick` and stop while a processor idles, as in Xen; refills by period stop while no
+//! unit earns. `rt-xen` s.5.5 runs Credit at 1 ms: set `slice`, or `slice` and `tick`.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -60,6 +61,7 @@ use crate::registry::{
     Placement, PolicyInfo, SchedulabilityTest, WorkConservation, XenScheduler,
 };
 use crate::run_queue::require;
+use crate::slots::Slots;
 use crate::time::{Duration, Instant};
 
 /// Its name in host files and on the command line.
@@ -79,8 +81,8 @@ pub const INFO: PolicyInfo = PolicyInfo {
     sleep_matters: true,
     has_timers: true,
     test: SchedulabilityTest::None(
-        "no guarantee: Credit shares time by weight over its accounting periods and promises no amount within any \
-         shorter interval",
+        "no guarantee: Credit shares time by weight over its accounting periods and promises no amount \
+         within any shorter interval",
     ),
     linux: OnLinux::without_budgets(
         LinuxClass::Fair,
@@ -267,7 +269,7 @@ enum State {
 type Key = (State, Reverse<i64>, u64);
 
 #[derive(Debug)]
-struct Unit {
+struct CreditUnit {
     weight: u32,
     cap_percent: u32,
     credits: i64,
@@ -311,8 +313,7 @@ struct Processor {
 #[derive(Debug)]
 pub struct Credit {
     settings: Settings,
-    units: Vec<Unit>,
-    free: Vec<u32>,
+    units: Slots<CreditUnit>,
     affinities: Affinities,
     /// One heap per affinity and home: `class * cpus + home`.
     queues: PairingHeaps<Key>,
@@ -361,8 +362,7 @@ impl Credit {
         let idle = Processor { unit: NONE, busy: false, preempt: false, called_for: NONE };
         Credit {
             settings,
-            units: Vec::new(),
-            free: Vec::new(),
+            units: Slots::new(),
             affinities: Affinities::new(cpus),
             queues: PairingHeaps::new(0),
             processors: alloc::vec![idle; cpus],
@@ -557,7 +557,7 @@ impl Credit {
         own.map(|(unit, _)| unit)
     }
 
-    /// Gives `cpu` to the unit; `before` is who just gave it up.
+    /// Gives `cpu` to the unit; `before` is the unit that just gave it up.
     fn give(&mut self, cpu: CpuId, unit: UnitId, before: Option<UnitId>) {
         self.queues.remove(unit.index());
         self.processors[cpu.index()].unit = unit.0;
@@ -650,16 +650,16 @@ impl Credit {
     /// Hands out credits as Xen's `csched_acct`, each unit standing for a domain of one vCPU.
     fn refill(&mut self, resched: &mut CpuSet) {
         let weights = self.earning_weight;
-        let lack = (-self.balance_refilled).max(0);
+        let deficit = (-self.balance_refilled).max(0);
         let share = self.settings.credits_per_refill();
-        let mut total = share * self.cpus() as i64 + lack;
+        let mut total = share * self.cpus() as i64 + deficit;
         let (mut weights_left, mut spare, mut kept) = (weights, false, 0);
         for at in 0..self.earning.len() {
             let unit = self.earning[at];
             let state = &self.units[unit.index()];
             let weight = i64::from(state.weight);
             weights_left -= weight;
-            let mut most = share + div_up(lack * weight, weights);
+            let mut most = share + div_up(deficit * weight, weights);
             if state.cap_percent > 0 {
                 most = most.min(self.cap(state.cap_percent));
             }
@@ -744,7 +744,7 @@ impl Policy for Credit {
         let (weight, cap_percent) = validate(&self.settings, params)?;
         let cpus = allowed(self.cpus(), params.affinity.as_ref())?;
         let home = self.homes.settle(&cpus, 1);
-        let state = Unit {
+        let state = CreditUnit {
             weight,
             cap_percent,
             credits: self.settings.credits_at_rest(),
@@ -762,16 +762,11 @@ impl Policy for Credit {
             exhaustions: 0,
             replenishments: 0,
         };
-        if let Some(id) = self.free.pop() {
-            self.units[id as usize] = state;
-            return Ok(UnitId(id));
-        }
-        self.units.push(state);
+        let unit = self.units.insert(state);
         self.queues.grow(self.units.len());
         self.earning.reserve(self.units.len() - self.earning.len());
         self.served_first.reserve(self.units.len());
-        self.free.reserve(self.units.len());
-        Ok(UnitId(self.units.len() as u32 - 1))
+        Ok(unit)
     }
 
     fn remove(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
@@ -786,7 +781,7 @@ impl Policy for Credit {
         state.present = false;
         self.homes.leave(state.home, 1);
         self.affinities.leave(state.class);
-        self.free.push(unit.0);
+        self.units.remove(unit);
     }
 
     fn adjust(

@@ -6,7 +6,7 @@
 //!   1973, for one processor; Dhall and Liu, Operations Research 1978, for several).
 //! - **Deadlines** come from the driver ([`Policy::set_deadline`]), before a wake-up and whenever queued work
 //!   becomes current. A unit that wakes without having been told one is due at wake-up + `deadline`, else
-//!   + `period`; a unit with neither has no deadline and runs when nobody with a deadline wants to.
+//!   + `period`; a unit with neither has no deadline and runs when no unit with a deadline is ready.
 //! - **Budget.** None: nothing is consumed, nothing comes back, and a late job keeps running.
 //! - **Ties.** A running unit keeps its processor. Otherwise first come, first served by the instant at which
 //!   the deadline became current; a displaced unit keeps its place.
@@ -65,7 +65,7 @@ pub const INFO: PolicyInfo = PolicyInfo {
 };
 
 #[derive(Debug)]
-struct Unit {
+struct EdfUnit {
     relative: Option<Duration>,
     deadline: Instant,
     /// Has the driver said when the current job is due? Set by `set_deadline`, cleared by `sleep`, checked by
@@ -78,7 +78,7 @@ struct Unit {
 /// The policy; see the module's rules.
 #[derive(Debug)]
 pub struct Edf {
-    queue: RunQueue<Instant, Unit>,
+    queue: RunQueue<Instant, EdfUnit>,
 }
 
 impl Edf {
@@ -99,7 +99,7 @@ impl Policy for Edf {
     fn insert(&mut self, _now: Instant, params: &UnitParams) -> Result<UnitId, ParamError> {
         let relative = relative_deadline(params)?;
         let cpus = allowed(self.queue.cpus(), params.affinity.as_ref())?;
-        Ok(self.queue.add(cpus, Unit { relative, deadline: Instant::NEVER, told: false, awake: false }))
+        Ok(self.queue.add(cpus, EdfUnit { relative, deadline: Instant::NEVER, told: false, awake: false }))
     }
 
     fn remove(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {

@@ -21,12 +21,12 @@ use alloc::vec::Vec;
 
 use crate::cpuset::CpuSet;
 use crate::heap::IndexedHeap;
-use crate::lean;
 use crate::policy::{Account, CpuId, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
 use crate::registry::{
     Budgets, LinuxClass, OnLinux, OptionValue, ParamDefault, ParamInfo, ParamKind, Placement, PolicyInfo,
     SchedulabilityTest, WorkConservation,
 };
+use crate::slots::Slots;
 use crate::time::{Duration, Instant};
 
 /// The parameter `priority`, as all fixed-priority policies read it.
@@ -66,7 +66,7 @@ const IDLE: u64 = u64::MAX;
 type Urgency = (u32, u64);
 
 #[derive(Clone, Debug)]
-struct Unit {
+struct PriorityUnit {
     priority: u32,
     affinity: Option<CpuSet>,
     /// Where the unit ran last: tried first when it wakes.
@@ -82,7 +82,7 @@ struct Unit {
     requeued: bool,
 }
 
-impl Unit {
+impl PriorityUnit {
     fn may_run_on(&self, cpu: CpuId) -> bool {
         self.affinity.as_ref().is_none_or(|set| set.contains(cpu))
     }
@@ -95,8 +95,7 @@ impl Unit {
 /// The policy; see the module's rules.
 #[derive(Clone, Debug)]
 pub struct FixedPriority {
-    units: Vec<Unit>,
-    free: Vec<UnitId>,
+    units: Slots<PriorityUnit>,
     /// Units with work that do not run.
     waiting: IndexedHeap<Urgency>,
     running: Vec<Option<UnitId>>,
@@ -110,8 +109,7 @@ impl FixedPriority {
     /// For a pool of `cpus` processors.
     pub fn new(cpus: usize) -> Self {
         FixedPriority {
-            units: Vec::new(),
-            free: Vec::new(),
+            units: Slots::new(),
             waiting: IndexedHeap::new(0),
             running: alloc::vec![None; cpus],
             tickled: CpuSet::new(cpus),
@@ -133,7 +131,7 @@ impl FixedPriority {
     }
 
     /// The processor that `unit` should run on now, if it may preempt what runs there.
-    fn target(&self, unit: &Unit) -> Option<CpuId> {
+    fn target(&self, unit: &PriorityUnit) -> Option<CpuId> {
         let own = u64::from(unit.priority);
         let usable = |cpu: CpuId| unit.may_run_on(cpu) && !self.tickled.contains(cpu);
         if let Some(last) = unit.last
@@ -198,7 +196,7 @@ impl FixedPriority {
 impl Policy for FixedPriority {
     fn insert(&mut self, _now: Instant, params: &UnitParams) -> Result<UnitId, ParamError> {
         params.check_affinity(self.running.len())?;
-        let unit = Unit {
+        let unit = PriorityUnit {
             priority: params.priority.unwrap_or(u32::MAX),
             affinity: params.affinity.clone(),
             last: None,
@@ -207,14 +205,9 @@ impl Policy for FixedPriority {
             awake: false,
             requeued: false,
         };
-        if let Some(id) = self.free.pop() {
-            self.units[id.index()] = unit;
-            return Ok(id);
-        }
-        lean::push(&mut self.units, unit);
+        let id = self.units.insert(unit);
         self.waiting.grow(self.units.len());
-        lean::reserve(&mut self.free, self.units.len());
-        Ok(UnitId(self.units.len() as u32 - 1))
+        Ok(id)
     }
 
     fn remove(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
@@ -226,7 +219,7 @@ impl Policy for FixedPriority {
             None => self.waiting.remove(unit.index()),
         }
         self.units[unit.index()].inserted = false;
-        self.free.push(unit);
+        self.units.remove(unit);
     }
 
     fn adjust(

@@ -2,10 +2,12 @@
 //!
 //! Equal keys are ordered by id, so give the key a sequence number where FIFO order matters. No operation
 //! but [`IndexedHeap::grow`] allocates.
+//!
+//! Not a crate: `BinaryHeap` cannot remove an id, and queues that can hash their ids; these are dense.
 
 use alloc::vec::Vec;
 
-use crate::lean;
+use crate::vec_growth;
 
 const ABSENT: u32 = u32::MAX;
 
@@ -27,9 +29,9 @@ impl<K: Ord + Copy> IndexedHeap<K> {
     /// Makes room for ids below `capacity`; never shrinks.
     pub fn grow(&mut self, capacity: usize) {
         if capacity > self.position.len() {
-            lean::reserve(&mut self.position, capacity);
+            vec_growth::reserve(&mut self.position, capacity);
             self.position.resize(capacity, ABSENT);
-            lean::reserve(&mut self.entries, capacity);
+            vec_growth::reserve(&mut self.entries, capacity);
         }
     }
 

@@ -26,7 +26,6 @@ pub mod edf;
 pub mod fixed_priority;
 pub mod heap;
 pub mod homes;
-mod lean;
 pub mod pairing;
 pub mod policy;
 pub mod registry;
@@ -35,7 +34,9 @@ pub mod rtds;
 pub mod run_queue;
 pub mod sedf;
 pub mod servers;
+mod slots;
 pub mod time;
+mod vec_growth;
 pub mod wrap;
 
 pub use cpuset::CpuSet;

@@ -5,6 +5,8 @@
 //! to another without allocation. Equal keys are ordered by id, so give the key a sequence number where FIFO
 //! order matters. Amortised cost: constant for insertion, logarithmic for removal (Fredman, Sedgewick,
 //! Sleator and Tarjan, *The Pairing Heap*, Algorithmica 1986).
+//!
+//! Not a crate: heaps own their elements elsewhere; here an id moves between heaps without allocation.
 
 use alloc::vec::Vec;
 

@@ -67,7 +67,7 @@ pub struct UnitParams {
     pub weight: Option<u32>,
     /// Credit's upper limit in percent of one processor; 0 means none.
     pub cap_percent: Option<u32>,
-    /// May the unit run on time nobody else wants after its budget is used up?
+    /// May the unit run on time that no other unit wants after its budget is used up?
     pub extratime: Option<bool>,
     /// Processors of the pool that the unit may run on; `None` means all.
     pub affinity: Option<CpuSet>,
@@ -113,9 +113,9 @@ impl UnitParams {
 pub enum Run {
     /// The unit runs.
     Unit(UnitId),
-    /// Nobody runs and nobody is charged.
+    /// No unit runs and none is charged.
     Idle,
-    /// Nobody runs, yet the unit's budget idles away (periodic server): the driver charges it as if it ran.
+    /// No unit runs, yet this unit's budget idles away (periodic server): the driver charges it as if it ran.
     IdleFor(UnitId),
 }
 

@@ -38,7 +38,7 @@ pub struct ParamInfo {
     pub name: &'static str,
     /// What it takes.
     pub kind: ParamKind,
-    /// What holds where it is not given; `None`: it must be given, or the policy does without.
+    /// The value if none is given. `None`: the parameter must be given, or the policy does without it.
     pub default: Option<ParamDefault>,
     /// One sentence.
     pub help: &'static str,
@@ -78,12 +78,12 @@ impl ParamInfo {
     }
 }
 
-/// What holds where a parameter is not given. Displayed as users read it.
+/// The value of a parameter that is not given. Displayed as users read it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ParamDefault {
     /// This value.
     Value(OptionValue),
-    /// What these words say, where no value of the parameter does: "no limit".
+    /// No value of the parameter itself, but what these words say: "no limit".
     Words(&'static str),
 }
 
@@ -210,10 +210,11 @@ pub enum WorkConservation {
     Never,
 }
 
-/// Who chooses the processor of a unit.
+/// How a unit gets its processor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Placement {
-    /// The policy puts each unit on one processor of its affinity, where it stays: [`Account::home`] names it.
+    /// The policy puts each unit on one processor of its affinity, where it stays: [`Account::home`] names
+    /// it.
     Partitioned,
     /// Units run on any processor that their affinity allows.
     Global,
@@ -222,7 +223,7 @@ pub enum Placement {
 /// What a policy does with the budgets of its units.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Budgets {
-    /// Nothing: it limits nobody, or by a share without a period (Credit).
+    /// Nothing: it does not limit units, or limits them by a share without a period (Credit).
     None,
     /// A unit is a server: it has its budget in every period.
     Server {
@@ -378,7 +379,7 @@ pub struct PolicyInfo {
     pub work_conservation: WorkConservation,
     /// Do all processors of a pool share one run queue, and so one lock? (The simulated machine's lock cost.)
     pub shared_queue: bool,
-    /// Who chooses a unit's processor.
+    /// How a unit gets its processor.
     pub placement: Placement,
     /// What it does with budgets.
     pub budgets: Budgets,
@@ -430,7 +431,7 @@ impl PolicyInfo {
         params.period.or(info.default_duration())
     }
 
-    /// May the unit run, under this policy, on time nobody else wants after its budget is used up?
+    /// May the unit run, under this policy, on time that no other unit wants after its budget is used up?
     pub fn extratime(&self, params: &UnitParams) -> bool {
         let info = self.unit_param(UnitParams::EXTRATIME);
         info.is_some_and(|info| params.extratime.or(info.default_flag()) == Some(true))

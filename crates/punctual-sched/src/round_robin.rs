@@ -49,8 +49,8 @@ pub const INFO: PolicyInfo = PolicyInfo {
     sleep_matters: true,
     has_timers: true,
     test: SchedulabilityTest::None(
-        "no guarantee: round robin gives everyone turns, and how long a turn takes to come depends on who else has \
-         work",
+        "no guarantee: round robin gives everyone turns, and how long a turn takes to come depends on who \
+         else has work",
     ),
     linux: OnLinux::without_budgets(
         LinuxClass::RoundRobin,
@@ -67,7 +67,7 @@ pub const INFO: PolicyInfo = PolicyInfo {
 };
 
 #[derive(Debug)]
-struct Unit {
+struct RoundRobinUnit {
     left: Duration,
     /// Has it work? Set by `wake`, cleared by `sleep`, checked by both.
     awake: bool,
@@ -76,7 +76,7 @@ struct Unit {
 /// The policy; see the module's rules.
 #[derive(Debug)]
 pub struct RoundRobin {
-    queue: RunQueue<(), Unit>,
+    queue: RunQueue<(), RoundRobinUnit>,
     slice: Duration,
 }
 
@@ -90,7 +90,7 @@ impl RoundRobin {
 impl Policy for RoundRobin {
     fn insert(&mut self, _now: Instant, params: &UnitParams) -> Result<UnitId, ParamError> {
         let cpus = allowed(self.queue.cpus(), params.affinity.as_ref())?;
-        Ok(self.queue.add(cpus, Unit { left: self.slice, awake: false }))
+        Ok(self.queue.add(cpus, RoundRobinUnit { left: self.slice, awake: false }))
     }
 
     fn remove(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {

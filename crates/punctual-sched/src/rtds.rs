@@ -27,6 +27,32 @@
 //!   same goes for a displaced unit, and for the head of the queue when a running unit becomes less urgent by
 //!   a replenishment. See [`crate::run_queue`].
 //! - **New parameters** take effect at the next replenishment, a new affinity at once.
+//!
+//! # Timeline
+//! The unit has 3 ms in every 10 ms and its processor for itself. 5 ms of work arrive at 8 and 1 ms at 26
+//! (`v`). It runs at `#`. `left` is its budget at the beginning of each millisecond, `due` marks its
+//! deadlines.
+//!
+//! ```text
+//! ms    0         10        20        30
+//!       |         |         |         |
+//! work          v                 v
+//! runs          #####             #
+//! left  33333333323210000000000000322222222222
+//! due             d         d         d
+//! ```
+//!
+//! Without extratime. The unit sleeps over its deadline at 20 and gets a new one when it wakes at 26, aligned
+//! to its insertion. With extratime a full budget follows the exhausted one at 13, one level further down:
+//!
+//! ```text
+//! ms    0         10        20        30
+//!       |         |         |         |
+//! work          v                 v
+//! runs          #####             #
+//! left  33333333323213333333333333322222222222
+//! due             d         d         d
+//! ```
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -116,7 +142,7 @@ impl Reservation {
 }
 
 #[derive(Debug)]
-struct Unit {
+struct RtdsUnit {
     /// What it has in the current period.
     now: Reservation,
     /// What it has from the next replenishment on.
@@ -130,7 +156,7 @@ struct Unit {
     replenishments: u64,
 }
 
-impl Unit {
+impl RtdsUnit {
     fn urgency(&self) -> Urgency {
         (self.level, self.deadline)
     }
@@ -148,7 +174,7 @@ impl Unit {
 /// The policy; see the module's rules.
 #[derive(Debug)]
 pub struct Rtds {
-    queue: RunQueue<Urgency, Unit>,
+    queue: RunQueue<Urgency, RtdsUnit>,
     /// Deadlines of the awake units.
     replenishments: IndexedHeap<Instant>,
 }
@@ -164,7 +190,7 @@ impl Policy for Rtds {
     fn insert(&mut self, now: Instant, params: &UnitParams) -> Result<UnitId, ParamError> {
         let reservation = Reservation::new(params)?;
         let cpus = allowed(self.queue.cpus(), params.affinity.as_ref())?;
-        let state = Unit {
+        let state = RtdsUnit {
             now: reservation,
             next: reservation,
             left: reservation.budget,
@@ -273,7 +299,7 @@ impl Policy for Rtds {
     }
 
     fn ranking(&self, cpu: CpuId, out: &mut Vec<UnitId>) {
-        self.queue.ranking(cpu, out, Unit::urgency, |unit| !unit.left.is_zero());
+        self.queue.ranking(cpu, out, RtdsUnit::urgency, |unit| !unit.left.is_zero());
     }
 
     fn account(&self, unit: UnitId) -> Account {

@@ -10,7 +10,8 @@
 //! `runq_tickle` (`xen/common/sched/rt.c`): its previous processor if idle, any idle one, the one that runs
 //! the least urgent unit if that is strictly less urgent. Processors already tickled are skipped, since they
 //! will look at the queue anyway. Xen leaves one gap there: a processor tickled for X may find that Y, which
-//! may run nowhere else, is more urgent, and nobody looks for a processor for X again. Here X asks again.
+//! may run nowhere else, is more urgent; then X waits, though another processor could take it. Here X asks
+//! again.
 //!
 //! **Place in the queue.** A unit is put behind its equals when it becomes ready or its urgency changes; it
 //! keeps its place when it is displaced. A running unit keeps its processor against equals, unless it has
@@ -24,6 +25,7 @@ use crate::affinity::Affinities;
 use crate::cpuset::CpuSet;
 use crate::pairing::PairingHeaps;
 use crate::policy::{CpuId, ParamError, UnitId};
+use crate::slots::Slots;
 
 const NONE: u32 = u32::MAX;
 
@@ -62,8 +64,7 @@ struct Processor<K> {
 /// A run queue over `cpus` processors for units with policy state `T`, ordered by `K`.
 #[derive(Debug)]
 pub struct RunQueue<K, T> {
-    members: Vec<Member<K, T>>,
-    free: Vec<u32>,
+    members: Slots<Member<K, T>>,
     heaps: PairingHeaps<(K, u64)>,
     affinities: Affinities,
     processors: Vec<Processor<K>>,
@@ -104,8 +105,7 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
     pub fn new(cpus: usize) -> Self {
         let idle = Processor { unit: NONE, busy: false, key: K::default(), yields: false, tickled_for: NONE };
         RunQueue {
-            members: Vec::new(),
-            free: Vec::new(),
+            members: Slots::new(),
             heaps: PairingHeaps::new(0),
             affinities: Affinities::new(cpus),
             processors: alloc::vec![idle; cpus],
@@ -138,18 +138,9 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
             cpu: NONE,
             last,
         };
-        match self.free.pop() {
-            Some(id) => {
-                self.members[id as usize] = member;
-                UnitId(id)
-            }
-            None => {
-                self.members.push(member);
-                self.free.reserve(self.members.len());
-                self.heaps.grow(self.members.len());
-                UnitId(self.members.len() as u32 - 1)
-            }
-        }
+        let unit = self.members.insert(member);
+        self.heaps.grow(self.members.len());
+        unit
     }
 
     /// Removes a unit; the processor that it ran on must pick again.
@@ -165,7 +156,7 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
             resched.insert(CpuId(cpu));
         }
         self.affinities.leave(class);
-        self.free.push(unit.0);
+        self.members.remove(unit);
     }
 
     /// Restricts a unit to `cpus` from now on.

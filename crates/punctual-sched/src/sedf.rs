@@ -26,6 +26,23 @@
 //! - **Ties** are first come, first served. A running unit keeps its processor against equals, a displaced
 //!   one its place.
 //! - **New parameters** take effect with the next period, a new affinity at once.
+//!
+//! # Timeline
+//! The unit has 3 ms in every 10 ms and its processor for itself. 5 ms of work arrive at 8 and 1 ms at 26
+//! (`v`). It runs at `#`. `left` is its budget at the beginning of each millisecond, `due` marks its
+//! deadlines.
+//!
+//! ```text
+//! ms    0         10        20        30
+//!       |         |         |         |
+//! work          v                 v
+//! runs          ###       ##      #
+//! left  33333333321000000032111111100000000000
+//! due   d                 d         d
+//! ```
+//!
+//! At 8 the deadline of the insertion has passed and a new period starts with the wake-up. At 26 the unit
+//! goes on with what it has left until 28.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -129,7 +146,7 @@ impl Reservation {
 }
 
 #[derive(Debug)]
-struct Unit {
+struct SedfUnit {
     now: Reservation,
     /// What it has from the next period on.
     next: Reservation,
@@ -146,7 +163,7 @@ struct Unit {
     replenishments: u64,
 }
 
-impl Unit {
+impl SedfUnit {
     /// How it competes for its processor, if it may run at all.
     fn urgency(&self) -> Option<Urgency> {
         if !self.left.is_zero() {
@@ -190,7 +207,7 @@ impl Unit {
 /// The policy; see the module's rules.
 #[derive(Debug)]
 pub struct Sedf {
-    queue: RunQueue<Urgency, Unit>,
+    queue: RunQueue<Urgency, SedfUnit>,
     homes: Homes,
     /// Deadlines of the awake units.
     periods: IndexedHeap<Instant>,
@@ -214,7 +231,7 @@ impl Policy for Sedf {
         let reservation = Reservation::new(params)?;
         let cpus = allowed(self.queue.cpus(), params.affinity.as_ref())?;
         let home = self.homes.settle(&cpus, reservation.load());
-        let state = Unit {
+        let state = SedfUnit {
             now: reservation,
             next: reservation,
             home,
@@ -334,7 +351,7 @@ impl Policy for Sedf {
     }
 
     fn ranking(&self, cpu: CpuId, out: &mut Vec<UnitId>) {
-        let eligible = |unit: &Unit| unit.urgency().is_some();
+        let eligible = |unit: &SedfUnit| unit.urgency().is_some();
         self.queue.ranking(cpu, out, |unit| unit.urgency().unwrap_or_default(), eligible);
     }
 

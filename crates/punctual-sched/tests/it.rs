@@ -5,6 +5,7 @@
 mod cbs;
 mod chaos;
 mod credit;
+mod drawings;
 mod edf;
 mod fixed_priority;
 mod registry;

@@ -218,7 +218,8 @@ proptest! {
         slack in 0u64..40,
         quantum in quantum(),
     ) {
-        let load = Load { budget: quarter_ms(budget), period: quarter_ms(budget + slack), jobs: vec![(0, END_MS * 40)] };
+        let (budget, period) = (quarter_ms(budget), quarter_ms(budget + slack));
+        let load = Load { budget, period, jobs: vec![(0, END_MS * 40)] };
         let options = Options::new().with("quantum", quantum);
         for name in SERVERS {
             let (driver, units) = run(name, &options, std::slice::from_ref(&load), &[0]);

@@ -11,6 +11,19 @@
 //!   budget.
 //! - **Back to back.** A unit that saves its budget to the end of a period and spends the next one at once
 //!   gets twice its budget without a break, and less urgent units wait that long.
+//!
+//! # Timeline
+//! See [`super`] for how to read it.
+//!
+//! ```text
+//! ms    0         10        20        30
+//!       |         |         |         |
+//! work          v                 v
+//! runs          #####             #
+//! left  33333333323210000000333333322233333333
+//! ```
+//!
+//! The budget waits for the work. From 8 to 13 the unit gets its budget twice without a break.
 
 use alloc::boxed::Box;
 

@@ -18,8 +18,8 @@
 //! - **When budget is consumed.** While the unit runs; more than what is left is never taken (a late driver's
 //!   overrun is forgiven). *Exact* accounting takes what ran, to the nanosecond. *Quantum* accounting takes,
 //!   at every decision, what ran since the previous decision, rounded to the nearest quantum (half rounds
-//!   up), as RT-Xen was first published: whoever always runs for less than half a quantum is never charged.
-//!   Only a run as long as all the budget that is left takes that, whatever its length in quanta.
+//!   up), as RT-Xen was first published: a unit that always runs for less than half a quantum is never
+//!   charged. A run at least as long as the budget left takes all of it, whatever its length in quanta.
 //! - **When budget comes back.** The rule of each server: [`deferrable`], [`periodic`], [`polling`],
 //!   [`sporadic`]. Replenishment times are computed from the times at which they were due, so a late driver
 //!   delays a replenishment but shifts none of the following.
@@ -30,6 +30,12 @@
 //!   (but see [`sporadic`]): the period that is under way keeps its end and its budget.
 //! - **Counters.** Exhaustions count how often consumption brought the budget to zero, replenishments how
 //!   often a replenishment took place.
+//!
+//! # Timelines
+//! Each server's file draws what the server does with the same work. The unit has 3 ms in every 10 ms and its
+//! processor for itself. 5 ms of work arrive at 8 and 1 ms at 26 (`v`). The unit runs at `#`; its budget
+//! idles away at `~`. `left` is its budget at the beginning of each millisecond. `tests/drawings.rs` draws
+//! them too.
 
 pub mod deferrable;
 mod every_period;
@@ -44,10 +50,11 @@ use crate::bitmap::RankSet;
 use crate::cpuset::CpuSet;
 use crate::fixed_priority::PRIORITY;
 use crate::heap::IndexedHeap;
-use crate::lean;
 use crate::policy::{Account, CpuId, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
 use crate::registry::{Budgets, OptionError, OptionValue, Options, ParamDefault, ParamInfo, ParamKind};
+use crate::slots::Slots;
 use crate::time::{Duration, Instant};
+use crate::vec_growth;
 
 pub use every_period::EveryPeriod;
 pub use sporadic::Sporadic;
@@ -218,7 +225,7 @@ pub trait Rule: Send {
 }
 
 #[derive(Clone, Debug)]
-struct Unit {
+struct ServerUnit {
     budget: Budget,
     priority: u32,
     /// Insertion number: decides between equal priorities.
@@ -235,7 +242,7 @@ struct Unit {
     moves_to: Option<CpuId>,
 }
 
-impl Unit {
+impl ServerUnit {
     /// Smaller is more urgent; no two units have the same.
     fn urgency(&self) -> (u32, u64) {
         (self.priority, self.order)
@@ -266,8 +273,7 @@ struct Processor {
 pub struct Servers<R> {
     rule: R,
     settings: Settings,
-    units: Vec<Unit>,
-    free: Vec<UnitId>,
+    units: Slots<ServerUnit>,
     processors: Vec<Processor>,
     /// RepQ of all processors: each unit's next replenishment.
     replenishments: IndexedHeap<Instant>,
@@ -289,8 +295,7 @@ impl<R: Rule> Servers<R> {
         Servers {
             rule,
             settings,
-            units: Vec::new(),
-            free: Vec::new(),
+            units: Slots::new(),
             processors: alloc::vec![processor; cpus],
             replenishments: IndexedHeap::new(0),
             insertions: 0,
@@ -419,7 +424,7 @@ impl<R: Rule> Servers<R> {
         let moving = moving.filter(|unit| self.units[unit.index()].moves_to.is_some()).count();
         let processor = &mut self.processors[cpu.index()];
         let units = processor.by_rank.len() + 1 + moving;
-        lean::reserve(&mut processor.by_rank, units);
+        vec_growth::reserve(&mut processor.by_rank, units);
         processor.run_queue.reserve(units);
         processor.ready_queue.reserve(units);
     }
@@ -489,7 +494,7 @@ impl<R: Rule> Policy for Servers<R> {
         let (budget, period) = budget_and_period(params)?;
         params.check_affinity(self.processors.len())?;
         let home = self.least_utilised(params.affinity.as_ref());
-        let unit = Unit {
+        let unit = ServerUnit {
             budget: Budget { left: Duration::ZERO, max: budget, budget, period },
             priority: params.priority.unwrap_or(u32::MAX),
             order: self.insertions,
@@ -501,18 +506,8 @@ impl<R: Rule> Policy for Servers<R> {
             moves_to: None,
         };
         self.insertions += 1;
-        let id = match self.free.pop() {
-            Some(id) => {
-                self.units[id.index()] = unit;
-                id
-            }
-            None => {
-                lean::push(&mut self.units, unit);
-                lean::reserve(&mut self.free, self.units.len());
-                self.replenishments.grow(self.units.len());
-                UnitId(self.units.len() as u32 - 1)
-            }
-        };
+        let id = self.units.insert(unit);
+        self.replenishments.grow(self.units.len());
         self.make_room(home);
         let budget = &mut self.units[id.index()].budget;
         let first = self.rule.inserted(now, id.index(), budget);
@@ -531,7 +526,7 @@ impl<R: Rule> Policy for Servers<R> {
         }
         self.replenishments.remove(unit.index());
         self.move_out(unit);
-        self.free.push(unit);
+        self.units.remove(unit);
     }
 
     fn adjust(

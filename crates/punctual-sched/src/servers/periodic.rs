@@ -10,6 +10,19 @@
 //!   work conserving.
 //! - **Comes back** to full at `k` x period after insertion (k = 0, 1, ...); what was left is lost.
 //! - **Ties.** A unit that wakes while its budget idles away runs at once.
+//!
+//! # Timeline
+//! See [`super`] for how to read it.
+//!
+//! ```text
+//! ms    0         10        20        30
+//!       |         |         |         |
+//! work          v                 v
+//! runs  ~~~       ###       ##~       #~~
+//! left  32100000003210000000321000000032100000
+//! ```
+//!
+//! The work of 8 finds that the budget has idled away and waits for the next period, as does the work of 26.
 
 use alloc::boxed::Box;
 

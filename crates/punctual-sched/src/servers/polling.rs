@@ -10,6 +10,19 @@
 //!   timer event at the instant of insertion.
 //! - **Ties.** Work that arrives at the instant of a replenishment, or at the instant the unit went to sleep,
 //!   is in time if the driver reports it before the decision of that instant.
+//!
+//! # Timeline
+//! See [`super`] for how to read it.
+//!
+//! ```text
+//! ms    0         10        20        30
+//!       |         |         |         |
+//! work          v                 v
+//! runs            ###       ##        #
+//! left  00000000003210000000320000000030000000
+//! ```
+//!
+//! Without work at 0, the unit loses its budget at once; so it does at 22, when it has done its work.
 
 use alloc::boxed::Box;
 

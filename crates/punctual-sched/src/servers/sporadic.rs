@@ -20,6 +20,20 @@
 //! - **New parameters.** Left + refills + stretch equals the new budget at once. More budget arrives as a
 //!   refill one new period from now; less budget is taken from what is left, then from the latest refills,
 //!   then from the stretch. A new period holds for stretches that end from now on.
+//!
+//! # Timeline
+//! See [`super`] for how to read it.
+//!
+//! ```text
+//! ms    0         10        20        30
+//!       |         |         |         |
+//! work          v                 v
+//! runs          ###       ##      #
+//! left  33333333321000000032111111102222222233
+//! ```
+//!
+//! The 3 ms that were consumed from 8 on come back at 18, the 2 ms from 18 on at 28, the 1 ms from 26 on at
+//! 36.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -95,12 +109,12 @@ impl Stretch {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Unit {
+struct UnitRefills {
     refills: VecDeque<Refill>,
     stretch: Stretch,
 }
 
-impl Unit {
+impl UnitRefills {
     fn next(&self) -> Option<Instant> {
         self.refills.front().map(|refill| refill.at)
     }
@@ -137,7 +151,7 @@ impl Unit {
 #[derive(Clone, Debug)]
 pub struct Sporadic {
     refills_max: usize,
-    units: Vec<Unit>,
+    units: Vec<UnitRefills>,
 }
 
 impl Sporadic {
@@ -169,7 +183,7 @@ impl Rule for Sporadic {
     fn inserted(&mut self, _now: Instant, unit: usize, budget: &mut Budget) -> Option<Instant> {
         budget.left = budget.budget;
         if unit >= self.units.len() {
-            self.units.resize(unit + 1, Unit::default());
+            self.units.resize(unit + 1, UnitRefills::default());
         }
         let unit = &mut self.units[unit];
         unit.refills.clear();
