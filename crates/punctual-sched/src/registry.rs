@@ -310,7 +310,8 @@ impl OnLinux {
         "an idle unit keeps its quota until the period ends, like a deferrable server's";
     /// The loss of a server's own rules under `SCHED_DEADLINE`.
     pub const BANDWIDTH_SERVER: &str = "SCHED_DEADLINE is a constant bandwidth server: a unit that wakes up \
-                                        when its budget no longer fits its deadline starts a period of its own";
+                                        when its budget no longer fits its deadline starts a period of its \
+                                        own";
 
     /// A policy without budgets.
     pub const fn without_budgets(class: LinuxClass, class_loss: Option<&'static str>) -> OnLinux {
