@@ -26,9 +26,10 @@ step() {
     summary+=("$(printf '%-8s %5d s  %s' "$verdict" $((SECONDS - start)) "$name")")
 }
 
-step format cargo fmt --all --check
+step format scripts/format.sh --check
 step clippy cargo clippy --workspace --all-features --all-targets --locked --quiet -- -D warnings
-step documentation env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps --locked --quiet
+step documentation env RUSTDOCFLAGS="-D warnings" \
+    cargo doc --workspace --all-features --no-deps --locked --quiet
 step tests cargo test --workspace --all-features --locked --quiet
 for check in scripts/check-*.sh; do
     step "$(basename "$check" .sh)" "$check"

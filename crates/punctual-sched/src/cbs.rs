@@ -39,28 +39,14 @@
 //! At 8 the deadline of the insertion has passed and the unit starts afresh. From 11 on it is throttled until
 //! its deadline. At 26 it has 1 ms left until 28, more than its bandwidth, and starts afresh again.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-
-use crate::affinity::allowed;
-use crate::cpuset::CpuSet;
 use crate::heap::IndexedHeap;
-use crate::policy::{Account, CpuId, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
-use crate::registry::{
-    Budgets, LinuxClass, OnLinux, ParamInfo, ParamKind, Placement, PolicyInfo, SchedulabilityTest,
-    WorkConservation,
-};
-use crate::run_queue::{RunQueue, require};
-use crate::time::{Duration, Instant};
+use crate::prelude::*;
 
 /// Its name in host files and on the command line.
 pub const NAME: &str = "cbs";
 
 /// What the registry says about this policy.
 pub const INFO: PolicyInfo = PolicyInfo {
-    name: NAME,
-    summary: "hard constant bandwidth servers by earliest deadline, global over the pool",
-    source: "Abeni & Buttazzo, RTSS 1998; Linux Documentation/scheduler/sched-deadline.rst",
     unit_params: &[
         ParamInfo {
             name: UnitParams::BUDGET,
@@ -75,13 +61,8 @@ pub const INFO: PolicyInfo = PolicyInfo {
             help: "replenishment period and relative deadline",
         },
     ],
-    options: &[],
     work_conservation: WorkConservation::WithinBudget,
-    shared_queue: true,
-    placement: Placement::Global,
     budgets: Budgets::Bandwidth { min: Duration::from_ns(1) },
-    sleep_matters: true,
-    has_timers: true,
     test: SchedulabilityTest::BandwidthServers,
     linux: OnLinux {
         class: LinuxClass::Fair,
@@ -89,8 +70,12 @@ pub const INFO: PolicyInfo = PolicyInfo {
         quota_loss: Some(OnLinux::NO_DEADLINES),
         deadline_loss: None,
     },
-    xen: None,
-    build: |cpus, _| Ok(Box::new(Cbs::new(cpus))),
+    ..PolicyInfo::new(
+        NAME,
+        "hard constant bandwidth servers by earliest deadline, global over the pool",
+        "Abeni & Buttazzo, RTSS 1998; Linux Documentation/scheduler/sched-deadline.rst",
+        |cpus, _| Ok(Box::new(Cbs::new(cpus))),
+    )
 };
 
 #[derive(Clone, Copy, Debug)]

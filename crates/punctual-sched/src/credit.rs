@@ -46,23 +46,14 @@
 //! fall on multiples of `tick` and stop while a processor idles, as in Xen; refills by period stop while no
 //! unit earns. `rt-xen` s.5.5 runs Credit at 1 ms: set `slice`, or `slice` and `tick`.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use crate::affinity::{Affinities, allowed};
-use crate::cpuset::CpuSet;
+use crate::affinity::Affinities;
 use crate::heap::IndexedHeap;
 use crate::homes::Homes;
 use crate::pairing::PairingHeaps;
-use crate::policy::{Account, CpuId, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
-use crate::registry::{
-    Budgets, LinuxClass, OnLinux, OptionError, OptionValue, Options, ParamDefault, ParamInfo, ParamKind,
-    Placement, PolicyInfo, SchedulabilityTest, WorkConservation, XenScheduler,
-};
-use crate::run_queue::require;
+use crate::prelude::*;
 use crate::slots::Slots;
-use crate::time::{Duration, Instant};
 
 /// Its name in host files and on the command line.
 pub const NAME: &str = "credit";

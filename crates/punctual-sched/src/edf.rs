@@ -13,27 +13,13 @@
 //! - **Preemption** and the choice of the processor: see [`crate::run_queue`].
 //! - **New parameters** take effect at the next wake-up, a new affinity at once.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-
-use crate::affinity::allowed;
-use crate::cpuset::CpuSet;
-use crate::policy::{Account, CpuId, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
-use crate::registry::{
-    Budgets, LinuxClass, OnLinux, ParamInfo, ParamKind, Placement, PolicyInfo, SchedulabilityTest,
-    WorkConservation,
-};
-use crate::run_queue::{RunQueue, require};
-use crate::time::{Duration, Instant};
+use crate::prelude::*;
 
 /// Its name in host files and on the command line.
 pub const NAME: &str = "edf";
 
 /// What the registry says about this policy.
 pub const INFO: PolicyInfo = PolicyInfo {
-    name: NAME,
-    summary: "preemptive earliest deadline first, global over the pool, no budgets",
-    source: "Liu & Layland, JACM 20(1), 1973; Dhall & Liu, Operations Research 26(1), 1978",
     unit_params: &[
         ParamInfo {
             name: UnitParams::DEADLINE,
@@ -48,20 +34,19 @@ pub const INFO: PolicyInfo = PolicyInfo {
             help: "stands in for a missing deadline; with neither, the unit runs behind all deadlines",
         },
     ],
-    options: &[],
     work_conservation: WorkConservation::Always,
-    shared_queue: true,
-    placement: Placement::Global,
-    budgets: Budgets::None,
-    sleep_matters: true,
     has_timers: false,
     test: SchedulabilityTest::Edf,
     linux: OnLinux::without_budgets(
         LinuxClass::Fair,
         Some("Linux has deadlines only together with budgets; Linux's fair class decides"),
     ),
-    xen: None,
-    build: |cpus, _| Ok(Box::new(Edf::new(cpus))),
+    ..PolicyInfo::new(
+        NAME,
+        "preemptive earliest deadline first, global over the pool, no budgets",
+        "Liu & Layland, JACM 20(1), 1973; Dhall & Liu, Operations Research 26(1), 1978",
+        |cpus, _| Ok(Box::new(Edf::new(cpus))),
+    )
 };
 
 #[derive(Debug)]
@@ -156,12 +141,6 @@ impl Policy for Edf {
         let run = self.queue.pick(cpu, resched).map_or(Run::Idle, Run::Unit);
         Slice { run, until: Instant::NEVER }
     }
-
-    fn next_timer(&self) -> Timer {
-        Timer::NEVER
-    }
-
-    fn on_timer(&mut self, _now: Instant, _resched: &mut CpuSet) {}
 
     fn ranking(&self, cpu: CpuId, out: &mut Vec<UnitId>) {
         self.queue.ranking(cpu, out, |unit| unit.deadline, |_| true);

@@ -16,18 +16,9 @@
 //! - **A slice** never ends by itself.
 //! - **New parameters** take effect at once; a changed priority puts the unit behind its new equals.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-
-use crate::cpuset::CpuSet;
 use crate::heap::IndexedHeap;
-use crate::policy::{Account, CpuId, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
-use crate::registry::{
-    Budgets, LinuxClass, OnLinux, OptionValue, ParamDefault, ParamInfo, ParamKind, Placement, PolicyInfo,
-    SchedulabilityTest, WorkConservation,
-};
+use crate::prelude::*;
 use crate::slots::Slots;
-use crate::time::{Duration, Instant};
 
 /// The parameter `priority`, as all fixed-priority policies read it.
 pub const PRIORITY: ParamInfo = ParamInfo {
@@ -42,21 +33,18 @@ pub const NAME: &str = "fixed-priority";
 
 /// What the registry says about this policy.
 pub const INFO: PolicyInfo = PolicyInfo {
-    name: NAME,
-    summary: "preemptive fixed priority without budgets, FIFO among equals",
-    source: "Linux kernel/sched/rt.c (SCHED_FIFO); rt-xen s.3.2",
     unit_params: &[PRIORITY],
-    options: &[],
     work_conservation: WorkConservation::Always,
-    shared_queue: true,
-    placement: Placement::Global,
-    budgets: Budgets::None,
     sleep_matters: false,
     has_timers: false,
     test: SchedulabilityTest::FixedPriority,
     linux: OnLinux::without_budgets(LinuxClass::Fifo, None),
-    xen: None,
-    build: |cpus, _| Ok(Box::new(FixedPriority::new(cpus))),
+    ..PolicyInfo::new(
+        NAME,
+        "preemptive fixed priority without budgets, FIFO among equals",
+        "Linux kernel/sched/rt.c (SCHED_FIFO); rt-xen s.3.2",
+        |cpus, _| Ok(Box::new(FixedPriority::new(cpus))),
+    )
 };
 
 /// Less urgent than every unit: an idle processor.
@@ -305,12 +293,6 @@ impl Policy for FixedPriority {
         Slice { run: chosen.map_or(Run::Idle, Run::Unit), until: Instant::NEVER }
     }
 
-    fn next_timer(&self) -> Timer {
-        Timer::NEVER
-    }
-
-    fn on_timer(&mut self, _now: Instant, _resched: &mut CpuSet) {}
-
     fn ranking(&self, cpu: CpuId, out: &mut Vec<UnitId>) {
         out.clear();
         let ids = (0..self.units.len() as u32).map(UnitId);
@@ -319,9 +301,5 @@ impl Policy for FixedPriority {
             unit.inserted && unit.may_run_on(cpu)
         }));
         out.sort_unstable_by_key(|id| (self.units[id.index()].urgency(), *id));
-    }
-
-    fn account(&self, _unit: UnitId) -> Account {
-        Account::default()
     }
 }

@@ -19,20 +19,14 @@ extern crate alloc;
 
 pub mod affinity;
 pub mod bitmap;
-pub mod cbs;
 pub mod cpuset;
-pub mod credit;
-pub mod edf;
-pub mod fixed_priority;
 pub mod heap;
 pub mod homes;
 pub mod pairing;
 pub mod policy;
+mod prelude;
 pub mod registry;
-pub mod round_robin;
-pub mod rtds;
 pub mod run_queue;
-pub mod sedf;
 pub mod servers;
 mod slots;
 pub mod time;
@@ -42,3 +36,26 @@ pub mod wrap;
 pub use cpuset::CpuSet;
 pub use policy::{Account, CpuId, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
 pub use time::{Duration, Instant};
+
+/// Declares the module of each policy and [`POLICIES`], the table of what the policies say about themselves.
+/// The servers share a folder, so `servers/mod.rs` declares theirs.
+macro_rules! policies {
+    (servers { $($server:ident)* } $($policy:ident)*) => {
+        $(pub mod $policy;)*
+
+        /// The registry's table: the `INFO` of every policy.
+        static POLICIES: &[registry::PolicyInfo] = &[$(servers::$server::INFO,)* $($policy::INFO,)*];
+    };
+}
+
+// All policies, in the order in which users see them.
+policies! {
+    servers { deferrable periodic polling sporadic }
+    rtds
+    sedf
+    credit
+    cbs
+    fixed_priority
+    edf
+    round_robin
+}

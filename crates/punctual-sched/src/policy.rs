@@ -256,18 +256,26 @@ pub trait Policy: Send {
     /// (a preempted unit that may run elsewhere) are added to `resched`.
     fn pick(&mut self, now: Instant, cpu: CpuId, resched: &mut CpuSet) -> Slice;
 
-    /// When something changes by time alone (replenishment, accounting).
-    fn next_timer(&self) -> Timer;
+    /// When something changes by time alone (replenishment, accounting). By default never: only events and
+    /// the ends of slices change anything.
+    fn next_timer(&self) -> Timer {
+        Timer::NEVER
+    }
 
     /// Handles the entry that [`Policy::next_timer`] announced, exactly one; the driver calls it again
     /// while `next_timer().at <= now`. A late call (`now > at`) behaves as the policy's rules say for a
-    /// late replenishment: its time stays `at`, nothing drifts.
-    fn on_timer(&mut self, now: Instant, resched: &mut CpuSet);
+    /// late replenishment: its time stays `at`, nothing drifts. By default nothing happens.
+    fn on_timer(&mut self, now: Instant, resched: &mut CpuSet) {
+        let _ = (now, resched);
+    }
 
     /// Fills `out` with the units eligible on `cpu` (with budget or credit, runnable or not) from most to
     /// least urgent. A live enforcer maps the order to kernel priorities.
     fn ranking(&self, cpu: CpuId, out: &mut Vec<UnitId>);
 
-    /// The unit's account.
-    fn account(&self, unit: UnitId) -> Account;
+    /// The unit's account. By default that of a policy without budgets, deadlines and homes.
+    fn account(&self, unit: UnitId) -> Account {
+        let _ = unit;
+        Account::default()
+    }
 }

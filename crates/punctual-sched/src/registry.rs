@@ -1,7 +1,7 @@
 //! The policies by name: what each is, its parameters, and how to build it.
 //!
-//! This table is the only place that lists the policies. The host file, the command line, its help and
-//! the documentation are generated from it.
+//! The list at the end of `src/lib.rs` is the only place that lists the policies. The host file, the command
+//! line, its help and the documentation are generated from what each policy says about itself.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -404,6 +404,36 @@ pub struct PolicyInfo {
 }
 
 impl PolicyInfo {
+    /// A policy that keeps no budgets and promises nothing. A policy's `INFO` is this with the facts in which
+    /// the policy differs.
+    pub const fn new(
+        name: &'static str,
+        summary: &'static str,
+        source: &'static str,
+        build: Build,
+    ) -> PolicyInfo {
+        PolicyInfo {
+            name,
+            summary,
+            source,
+            unit_params: &[],
+            options: &[],
+            work_conservation: WorkConservation::Never,
+            shared_queue: true,
+            placement: Placement::Global,
+            budgets: Budgets::None,
+            sleep_matters: true,
+            has_timers: true,
+            test: SchedulabilityTest::None("no guarantee: no test is known for this policy"),
+            linux: OnLinux::without_budgets(
+                LinuxClass::Fair,
+                Some("Linux has no such policy; Linux's fair class decides"),
+            ),
+            xen: None,
+            build,
+        }
+    }
+
     /// The unit's parameter called `name`, if the policy reads it.
     pub fn unit_param(&self, name: &str) -> Option<&'static ParamInfo> {
         self.unit_params.iter().find(|param| param.name == name)
@@ -453,24 +483,9 @@ impl PartialEq for PolicyInfo {
 
 impl Eq for PolicyInfo {}
 
-/// One line per policy; each policy's `INFO` stands beside its code.
-static POLICIES: &[PolicyInfo] = &[
-    crate::servers::deferrable::INFO,
-    crate::servers::periodic::INFO,
-    crate::servers::polling::INFO,
-    crate::servers::sporadic::INFO,
-    crate::rtds::INFO,
-    crate::sedf::INFO,
-    crate::credit::INFO,
-    crate::cbs::INFO,
-    crate::fixed_priority::INFO,
-    crate::edf::INFO,
-    crate::round_robin::INFO,
-];
-
 /// All policies, in the order in which they are shown to users.
 pub fn policies() -> &'static [PolicyInfo] {
-    POLICIES
+    crate::POLICIES
 }
 
 /// The policy called `name`.

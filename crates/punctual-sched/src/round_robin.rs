@@ -11,18 +11,7 @@
 //! - **Ties.** All units are equal: first come, first served.
 //! - **New affinities** take effect at once; there are no other parameters.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-
-use crate::affinity::allowed;
-use crate::cpuset::CpuSet;
-use crate::policy::{Account, CpuId, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
-use crate::registry::{
-    Budgets, LinuxClass, OnLinux, OptionError, OptionValue, ParamDefault, ParamInfo, ParamKind, Placement,
-    PolicyInfo, SchedulabilityTest, WorkConservation,
-};
-use crate::run_queue::RunQueue;
-use crate::time::{Duration, Instant};
+use crate::prelude::*;
 
 /// Its name in host files and on the command line.
 pub const NAME: &str = "round-robin";
@@ -37,17 +26,8 @@ pub const SLICE: ParamInfo = ParamInfo {
 
 /// What the registry says about this policy.
 pub const INFO: PolicyInfo = PolicyInfo {
-    name: NAME,
-    summary: "equal turns of one time slice, global over the pool, no preemption within a slice",
-    source: "Linux SCHED_RR: kernel/sched/rt.c, sched_rr_timeslice_ms",
-    unit_params: &[],
     options: &[SLICE],
     work_conservation: WorkConservation::Always,
-    shared_queue: true,
-    placement: Placement::Global,
-    budgets: Budgets::None,
-    sleep_matters: true,
-    has_timers: true,
     test: SchedulabilityTest::None(
         "no guarantee: round robin gives everyone turns, and how long a turn takes to come depends on who \
          else has work",
@@ -56,14 +36,18 @@ pub const INFO: PolicyInfo = PolicyInfo {
         LinuxClass::RoundRobin,
         Some("the turn of SCHED_RR is the machine's, kernel.sched_rr_timeslice_ms"),
     ),
-    xen: None,
-    build: |cpus, options| {
-        let slice = options.duration(&SLICE);
-        if slice.is_zero() {
-            return Err(OptionError { option: SLICE.name, expected: "longer than zero".into() });
-        }
-        Ok(Box::new(RoundRobin::new(cpus, slice)))
-    },
+    ..PolicyInfo::new(
+        NAME,
+        "equal turns of one time slice, global over the pool, no preemption within a slice",
+        "Linux SCHED_RR: kernel/sched/rt.c, sched_rr_timeslice_ms",
+        |cpus, options| {
+            let slice = options.duration(&SLICE);
+            if slice.is_zero() {
+                return Err(OptionError { option: SLICE.name, expected: "longer than zero".into() });
+            }
+            Ok(Box::new(RoundRobin::new(cpus, slice)))
+        },
+    )
 };
 
 #[derive(Debug)]
@@ -140,17 +124,7 @@ impl Policy for RoundRobin {
         }
     }
 
-    fn next_timer(&self) -> Timer {
-        Timer::NEVER
-    }
-
-    fn on_timer(&mut self, _now: Instant, _resched: &mut CpuSet) {}
-
     fn ranking(&self, cpu: CpuId, out: &mut Vec<UnitId>) {
         self.queue.ranking(cpu, out, |_| (), |_| true);
-    }
-
-    fn account(&self, _unit: UnitId) -> Account {
-        Account::default()
     }
 }

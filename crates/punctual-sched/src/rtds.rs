@@ -54,19 +54,8 @@
 //! due             d         d         d
 //! ```
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-
-use crate::affinity::allowed;
-use crate::cpuset::CpuSet;
 use crate::heap::IndexedHeap;
-use crate::policy::{Account, CpuId, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
-use crate::registry::{
-    Budgets, LinuxClass, OnLinux, OptionValue, ParamDefault, ParamInfo, ParamKind, Placement, PolicyInfo,
-    SchedulabilityTest, WorkConservation, XenScheduler,
-};
-use crate::run_queue::{RunQueue, require};
-use crate::time::{Duration, Instant};
+use crate::prelude::*;
 
 /// Its name in host files and on the command line.
 pub const NAME: &str = "rtds";

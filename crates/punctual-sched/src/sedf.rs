@@ -44,20 +44,9 @@
 //! At 8 the deadline of the insertion has passed and a new period starts with the wake-up. At 26 the unit
 //! goes on with what it has left until 28.
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-
-use crate::affinity::allowed;
-use crate::cpuset::CpuSet;
 use crate::heap::IndexedHeap;
 use crate::homes::Homes;
-use crate::policy::{Account, CpuId, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
-use crate::registry::{
-    Budgets, LinuxClass, OnLinux, OptionValue, ParamDefault, ParamInfo, ParamKind, Placement, PolicyInfo,
-    SchedulabilityTest, WorkConservation,
-};
-use crate::run_queue::{RunQueue, require};
-use crate::time::{Duration, Instant};
+use crate::prelude::*;
 
 /// Its name in host files and on the command line.
 pub const NAME: &str = "sedf";
