@@ -1,8 +1,10 @@
 //! Any bytes as a host file, with lines of `--set` options in front of an optional NUL: there is a host or
 //! there are errors that can be shown, never a panic, and a host survives being written and read again.
 //!
-//! `cargo +nightly fuzz run host_file fuzz/corpus/host_file examples crates/punctual-model/tests/malformed -- \
-//! -max_total_time=60 -timeout=10 -rss_limit_mb=2048`
+//! ```sh
+//! cargo +nightly fuzz run host_file fuzz/corpus/host_file examples crates/punctual-model/tests/malformed \
+//!     -- -max_total_time=60 -timeout=10 -rss_limit_mb=2048
+//! ```
 
 #![no_main]
 

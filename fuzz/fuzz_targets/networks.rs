@@ -48,7 +48,8 @@ fn machine(u: &mut Unstructured, text: &mut String) -> arbitrary::Result<()> {
     // Writing to a string cannot fail, here and below.
     let _ = write!(
         text,
-        "seed = {}\n[machine]\nprocessors = {}\noverheads.context_switch = '{}us'\n[pool.all]\npolicy = '{policy}'\n",
+        "seed = {}\n[machine]\nprocessors = {}\noverheads.context_switch = '{}us'\n[pool.all]\n\
+         policy = '{policy}'\n",
         u.arbitrary::<u16>()?,
         u.int_in_range(1..=4)?,
         us(u, 50)?,
@@ -75,7 +76,8 @@ fn machine(u: &mut Unstructured, text: &mut String) -> arbitrary::Result<()> {
 fn network(u: &mut Unstructured, text: &mut String) -> arbitrary::Result<()> {
     let _ = write!(
         text,
-        "[network.lan]\ndriver = 'dom0'\ndiscipline = '{}'\nscan = '{}'\nevents = '{}'\nnic.ring_slots = {}\noutside.client.turnaround = '{}us'\n",
+        "[network.lan]\ndriver = 'dom0'\ndiscipline = '{}'\nscan = '{}'\nevents = '{}'\nnic.ring_slots = {}\n\
+         outside.client.turnaround = '{}us'\n",
         u.choose(&["netback", "rtca", "preemptive"])?,
         u.choose(&["first", "word", "resume"])?,
         u.choose(&["first", "one-by-one"])?,
@@ -83,7 +85,9 @@ fn network(u: &mut Unstructured, text: &mut String) -> arbitrary::Result<()> {
         us(u, 100)?,
     );
     text.push_str("[network.lan.costs]\n");
-    for key in ["event", "interrupt", "tx", "softnet", "rx", "round", "copy_per_kib", "nic_receive", "nic_send"] {
+    let costs =
+        ["event", "interrupt", "tx", "softnet", "rx", "round", "copy_per_kib", "nic_receive", "nic_send"];
+    for key in costs {
         let _ = writeln!(text, "{key} = '{}us'", us(u, 30)?);
     }
     if u.arbitrary()? {
@@ -95,7 +99,10 @@ fn network(u: &mut Unstructured, text: &mut String) -> arbitrary::Result<()> {
             let _ = writeln!(text, "credit_bytes = {}\ncredit_window = '100us'", 100 + us(u, 5000)?);
         }
     }
-    text.push_str("[flow.serving]\nkind = 'request'\nfrom = 'client'\nto = 'g2'\nserver = 'g2.serve'\nperiod = '200us'\n");
+    text.push_str(
+        "[flow.serving]\nkind = 'request'\nfrom = 'client'\nto = 'g2'\nserver = 'g2.serve'\n\
+         period = '200us'\n",
+    );
     text.push_str("[chain.loop]\nsteps = ['g1.sense', 'g2.act']\ndeadline = '1ms'\n");
     Ok(())
 }
@@ -111,9 +118,13 @@ fn flow(u: &mut Unstructured, number: usize, text: &mut String) -> arbitrary::Re
         1 => format!("kind = 'request'\nperiod = '{}us'\ntimeout = '{n}us'", time.max(10)),
         2 => format!("kind = 'periodic'\nperiod = '{}us'\nburst = {n}\nslack_mean = '{n}us'", time.max(20)),
         3 => format!("kind = 'stream'\nwindow = {n}\nack_every = 1\ntimeout = '{time}us'"),
-        _ => format!("kind = 'storm'\ninterval = '{}us'", if from == "client" { time.max(2) } else { us(u, 10)? }),
+        _ => {
+            let interval_us = if from == "client" { time.max(2) } else { us(u, 10)? };
+            format!("kind = 'storm'\ninterval = '{interval_us}us'")
+        }
     };
-    let _ = write!(text, "[flow.f{number}]\nfrom = '{from}'\nto = '{to}'\nbytes = {}\n{keys}\n", 64 + us(u, 60_000)?);
+    let bytes = 64 + us(u, 60_000)?;
+    let _ = write!(text, "[flow.f{number}]\nfrom = '{from}'\nto = '{to}'\nbytes = {bytes}\n{keys}\n");
     Ok(())
 }
 

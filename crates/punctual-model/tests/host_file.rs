@@ -154,7 +154,8 @@ fn tasks_without_a_priority_get_their_deadline_monotonic_rank_hogs_last() {
 fn generated_tasks_follow_from_the_seed_and_the_domains_name() {
     let text = |name: &str, more: &str| {
         format!(
-            "{MINIMAL}\n[domain.{name}]\ngenerate = {{ recipe = 'uunifast', tasks = 3, utilization = '50%'{more} }}"
+            "{MINIMAL}\n[domain.{name}]\n\
+             generate = {{ recipe = 'uunifast', tasks = 3, utilization = '50%'{more} }}"
         )
     };
     let tasks = |text: &str, overrides: &Overrides| changed(text, overrides).unwrap().tasks.split_off(1);
@@ -173,7 +174,8 @@ fn generated_tasks_follow_from_the_seed_and_the_domains_name() {
 #[test]
 fn generated_names_avoid_those_that_are_taken() {
     let text = format!(
-        "{MINIMAL}\n[domain.vm.task.t2]\nhog = true\n[domain.vm.generate]\nrecipe = 'schedcat'\ntasks = 2\nutilizations = 'uni-light'"
+        "{MINIMAL}\n[domain.vm.task.t2]\nhog = true\n[domain.vm.generate]\nrecipe = 'schedcat'\ntasks = 2\n\
+         utilizations = 'uni-light'"
     );
     let host = valid(&text);
     assert_eq!(host.tasks.iter().map(|t| t.name.as_str()).collect::<Vec<_>>(), ["t", "t2", "t1", "t3"]);
@@ -308,8 +310,9 @@ fn a_vm_has_the_defaults_of_the_reference() {
 
 #[test]
 fn a_vm_has_what_its_keys_say() {
-    let keys = "vm = { kernel = 'bzImage', initrd = '/boot/initrd', memory_mib = 256, disk = ['a.img', 'b.img'], \
-        network = 'tap:tap0', accel = 'tcg', arguments = ['-cpu', 'max'], append = 'quiet' }";
+    let keys = "vm = { kernel = 'bzImage', initrd = '/boot/initrd', memory_mib = 256, \
+                disk = ['a.img', 'b.img'], network = 'tap:tap0', accel = 'tcg', \
+                arguments = ['-cpu', 'max'], append = 'quiet' }";
     let expected = Vm {
         kernel: Some("bzImage".into()),
         initrd: Some("/boot/initrd".into()),
@@ -391,13 +394,18 @@ fn arbitrary_live_keys() -> impl Strategy<Value = String> {
     let text = || "[ -~äµ]{1,12}".prop_map(|text| format!("{text:?}"));
     let texts = move || prop::collection::vec(text(), 1..4).prop_map(|texts| texts.join(", "));
     let network = prop::sample::select(vec!["none", "user", "tap:tap-0.1"]);
-    let vm = (text(), texts(), texts(), network, 16u32..=1 << 20).prop_map(|(line, disks, arguments, network, mib)| {
+    let vm = (text(), texts(), texts(), network, 16u32..=1 << 20);
+    let vm = vm.prop_map(|(line, disks, arguments, network, mib)| {
         format!(
-            "vm = {{ kernel = {line}, append = {line}, disk = [{disks}], arguments = [{arguments}], network = '{network}', memory_mib = {mib} }}\n"
+            "vm = {{ kernel = {line}, append = {line}, disk = [{disks}], arguments = [{arguments}], \
+             network = '{network}', memory_mib = {mib} }}\n"
         )
     });
     let process = (texts(), text(), text()).prop_map(|(command, value, directory)| {
-        format!("process = {{ command = [{command}], environment = {{ 'a b' = {value}, \"ü\" = '' }}, directory = {directory} }}\n")
+        format!(
+            "process = {{ command = [{command}], environment = {{ 'a b' = {value}, \"ü\" = '' }}, \
+             directory = {directory} }}\n"
+        )
     });
     let keys = prop::sample::select(vec!["process", "firecracker", "cloud_hypervisor"]);
     let attach = (keys, 1u32..1 << 22).prop_map(|(key, pid)| format!("attach = {{ {key} = {pid} }}\n"));
@@ -420,29 +428,51 @@ fn arbitrary_host_file() -> impl Strategy<Value = String> {
         )
     });
     let task = prop_oneof![
-        (10u64..500, 1u64..9, 0u64..3).prop_map(|(p, c, o)| format!("period = '{p}ms'\ncost = '{c}.5ms'\noffset = '{o}us'\n")),
+        (10u64..500, 1u64..9, 0u64..3)
+            .prop_map(|(p, c, o)| format!("period = '{p}ms'\ncost = '{c}.5ms'\noffset = '{o}us'\n")),
         (10u64..500, 0u64..50, 1u64..9).prop_map(|(s, m, c)| format!(
-            "separation = '{s}ms'\nslack_mean = '{m}ms'\ncost = {{ min = '{c}us', max = '{c}ms' }}\ndeadline = '{}ms'\nserver = {{ cap_percent = 40, deadline = '{s}us' }}\n",
+            "separation = '{s}ms'\nslack_mean = '{m}ms'\ncost = {{ min = '{c}us', max = '{c}ms' }}\n\
+             deadline = '{}ms'\nserver = {{ cap_percent = 40, deadline = '{s}us' }}\n",
             s * 2
         )),
-        (0u64..9).prop_map(|s| format!("hog = true\nstart = '{s}s'\nserver = {{ budget = '1ms', period = '7ms' }}\naffinity = [0]\n")),
+        (0u64..9).prop_map(|s| format!(
+            "hog = true\nstart = '{s}s'\n\
+             server = {{ budget = '1ms', period = '7ms' }}\naffinity = [0]\n"
+        )),
     ];
     let policies =
         prop::sample::select(vec!["deferrable", "sporadic", "rtds", "edf", "round-robin", "fixed-priority"]);
     let generate = prop_oneof![
         Just(String::new()),
         Just("generate = { recipe = 'rt-xen', tasks = 4, load = '62.5%' }\n".to_string()),
-        Just("generate = { recipe = 'uunifast-discard', tasks = 4, utilization = '190%', periods = 'log-uni-long' }\n".to_string()),
-        Just("generate = { recipe = 'randfixedsum', tasks = 3, utilization = '290%', deadlines = 'uni-arbitrary' }\n".to_string()),
-        Just("generate = { recipe = 'schedcat', utilization = '90%', utilizations = 'bimo-light' }\n".to_string()),
+        Just(
+            "generate = { recipe = 'uunifast-discard', tasks = 4, utilization = '190%', \
+              periods = 'log-uni-long' }\n"
+                .to_string()
+        ),
+        Just(
+            "generate = { recipe = 'randfixedsum', tasks = 3, utilization = '290%', \
+              deadlines = 'uni-arbitrary' }\n"
+                .to_string()
+        ),
+        Just(
+            "generate = { recipe = 'schedcat', utilization = '90%', \
+              utilizations = 'bimo-light' }\n"
+                .to_string()
+        ),
     ];
     // Not RTDS: it refuses the small budgets of some generated tasks.
     let guests = prop::sample::select(vec!["deferrable", "sporadic", "edf", "round-robin", "fixed-priority"]);
     let guest = (guests, generate, prop::collection::vec(task, 0..4));
     let domain = (unit, 1usize..4, guest, arbitrary_live_keys(), any::<bool>(), any::<bool>());
     (prop::collection::vec(domain, 0..5), policies, any::<u32>()).prop_map(|(domains, policy, seed)| {
-        let mut text = format!("name = \"q\\\"\\\\ü\"\nseed = {seed}\n[machine]\nprocessors = 4\n[pool.p]\nprocessors = [1, 3]\npolicy = '{policy}'\n");
-        for (i, (unit, vcpus, (guest, generate, tasks), live, nested, single)) in domains.into_iter().enumerate() {
+        let mut text = format!(
+            "name = \"q\\\"\\\\ü\"\nseed = {seed}\n[machine]\nprocessors = 4\n[pool.p]\n\
+             processors = [1, 3]\npolicy = '{policy}'\n"
+        );
+        for (i, (unit, vcpus, (guest, generate, tasks), live, nested, single)) in
+            domains.into_iter().enumerate()
+        {
             text += &format!("[domain.d{i}]\n{unit}vcpus = {vcpus}\nguest = '{guest}'\n{generate}");
             if nested && i > 0 {
                 text += &format!("in = 'd{}'\naffinity = [0]\n", i - 1);
@@ -477,8 +507,13 @@ proptest! {
     }
 
     #[test]
-    fn any_option_gives_a_host_or_errors(change in "[a-z.*=0-9\"'{}\\[\\] %ms-]{0,40}", path in prop::sample::select(vec![
-        "domain.vm.", "domain.*.task.", "pool.*.", "machine.", "domain.vm.vcpu.0.", "domain.vm.generate.", ""])) {
+    fn any_option_gives_a_host_or_errors(
+        change in "[a-z.*=0-9\"'{}\\[\\] %ms-]{0,40}",
+        path in prop::sample::select(vec![
+            "domain.vm.", "domain.*.task.", "pool.*.", "machine.", "domain.vm.vcpu.0.",
+            "domain.vm.generate.", "",
+        ]),
+    ) {
         if let Err(e) = changed(MINIMAL, &set(&[&format!("{path}{change}")])) {
             prop_assert!(!e.render(false).is_empty() && e.records().len() == e.count());
         }
@@ -486,8 +521,17 @@ proptest! {
 
     #[test]
     fn a_damaged_host_file_gives_a_host_or_errors(
-        source in prop::sample::select(vec![MINIMAL, TWO_POOLS, include_str!("../../../examples/five-vms.toml")]),
-        damage in prop::collection::vec((any::<prop::sample::Index>(), 0usize..30, "[a-z0-9\"'=.\\[\\]{}#\n%-]{0,6}|99999999999999999999|-1|\u{fffd}|\u{0}"), 1..6),
+        source in prop::sample::select(
+            vec![MINIMAL, TWO_POOLS, include_str!("../../../examples/five-vms.toml")],
+        ),
+        damage in prop::collection::vec(
+            (
+                any::<prop::sample::Index>(),
+                0usize..30,
+                "[a-z0-9\"'=.\\[\\]{}#\n%-]{0,6}|99999999999999999999|-1|\u{fffd}|\u{0}",
+            ),
+            1..6,
+        ),
     ) {
         let mut text = source.to_string();
         for (at, length, instead) in damage {

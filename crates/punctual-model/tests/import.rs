@@ -224,7 +224,9 @@ proptest! {
     #[test]
     fn damaged_samples_do_not_make_an_import_panic(
         which in 0usize..6, at in any::<prop::sample::Index>(), len in 0usize..30,
-        with in prop::sample::select(vec!["", "0", "-1", "99999999999999999999", "<", "\"", "all", "0-", "}", "é"]),
+        with in prop::sample::select(
+            vec!["", "0", "-1", "99999999999999999999", "<", "\"", "all", "0-", "}", "é"],
+        ),
     ) {
         let all = [
             (Format::Libvirt, "video.xml"), (Format::Libvirt, "control.xml"), (Format::Xl, "xl.txt"),

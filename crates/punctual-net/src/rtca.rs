@@ -42,7 +42,8 @@ pub const BATCH_OPTION: ParamInfo = ParamInfo {
     name: "batch",
     kind: PACKETS,
     default: Some(ParamDefault::Value(OptionValue::Count(1))),
-    help: "packets processed in a stage before the next stage gets its turn, for interfaces without their own",
+    help: "packets processed in a stage before the next stage gets its turn, for interfaces without \
+           their own",
 };
 
 /// The option `softnet_limit`.

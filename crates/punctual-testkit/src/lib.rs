@@ -4,9 +4,9 @@
 //!   any sequence of events under it.
 //! - [`hosts`] builds hosts in code, [`random`] random ones, and [`sample`] has traces written by hand.
 //!
-//! A development dependency and nothing else. It depends on `punctual-sched` and, with the feature `hosts`, on
-//! `punctual-model`: unit tests inside these two crates would see a second copy of their own types, so there
-//! it serves integration tests only.
+//! A development dependency and nothing else. It depends on `punctual-sched` and, with the feature `hosts`,
+//! on `punctual-model`: unit tests inside these two crates would see a second copy of their own types, so
+//! there it serves integration tests only.
 
 #![forbid(unsafe_code)]
 

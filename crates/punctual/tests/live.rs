@@ -160,9 +160,9 @@ fn new_parameters_count_while_it_runs() {
     assert!(shares[0] > 350_000, "{} ppm of the 500,000 that it was given", shares[0]);
 }
 
-/// A fork holds a lock. A program that moves a process waits for that lock and holds the cgroup lock meanwhile.
-/// The enforcer waits for the cgroup lock to park the hog that keeps the fork from the processor. It takes
-/// some luck to meet all this at once; the report says when that happened.
+/// A fork holds a lock. A program that moves a process waits for that lock and holds the cgroup lock
+/// meanwhile. The enforcer waits for the cgroup lock to park the hog that keeps the fork from the processor.
+/// It takes some luck to meet all this at once; the report says when that happened.
 #[test]
 fn a_fork_that_is_preempted_beside_moves_by_others_does_not_hang_enforcement() {
     let Some(_turn) = needs() else { return };

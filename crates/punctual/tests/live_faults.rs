@@ -65,7 +65,8 @@ fn programs_that_starve_all_others_under_plain_linux_are_shown_to_and_end_with_t
     let host = victims.directory().join("starved.toml");
     let bomb = "for i in 1 2 3 4 5 6 7; do (while :; do :; done) & done; while :; do :; done";
     let text = format!(
-        "name = \"starved\"\n[machine]\nprocessors = 2\n[pool.guests]\nprocessors = [1]\npolicy = \"deferrable\"\n\
+        "name = \"starved\"\n[machine]\nprocessors = 2\n[pool.guests]\nprocessors = [1]\n\
+         policy = \"deferrable\"\n\
          [domain.bomb]\nbudget = \"1ms\"\nperiod = \"10ms\"\npriority = 1\n\
          process = {{ command = [\"sh\", \"-c\", \"{bomb}\"] }}\n\
          [domain.late]\nbudget = \"4ms\"\nperiod = \"10ms\"\npriority = 2\n\
@@ -92,7 +93,8 @@ fn a_guest_that_does_not_boot_ends_the_run_with_its_name_and_nothing_is_left() {
     let before = victims.state();
     let host = victims.directory().join("hung.toml");
     // Two machines, one of which never executes an instruction (-S).
-    let text = "name = \"hung\"\n[machine]\nprocessors = 2\n[pool.guests]\nprocessors = [1]\npolicy = \"deferrable\"\n\
+    let text = "name = \"hung\"\n[machine]\nprocessors = 2\n[pool.guests]\nprocessors = [1]\n\
+        policy = \"deferrable\"\n\
         [domain.fine]\nbudget = \"4ms\"\nperiod = \"10ms\"\npriority = 1\nvm = {}\n\
         [domain.stuck]\nbudget = \"4ms\"\nperiod = \"10ms\"\npriority = 2\nvm = { arguments = [\"-S\"] }\n";
     std::fs::write(&host, text).expect("a host file");
@@ -160,8 +162,10 @@ fn vcpus_that_are_plugged_in_and_vms_that_are_restarted_are_followed() {
     wait("QEMU answers", || Qmp::connect(&socket, Duration::from_secs(1)).is_ok());
     let host = victims.directory().join("plugged.toml");
     let text = format!(
-        "name = \"plugged\"\n[machine]\nprocessors = 2\n[pool.guests]\nprocessors = [1]\npolicy = \"deferrable\"\n\
-         [domain.vm]\nvcpus = 2\nbudget = \"2ms\"\nperiod = \"10ms\"\npriority = 1\nattach = {{ qmp = \"{}\" }}\n",
+        "name = \"plugged\"\n[machine]\nprocessors = 2\n[pool.guests]\nprocessors = [1]\n\
+         policy = \"deferrable\"\n\
+         [domain.vm]\nvcpus = 2\nbudget = \"2ms\"\nperiod = \"10ms\"\npriority = 1\n\
+         attach = {{ qmp = \"{}\" }}\n",
         socket.display()
     );
     std::fs::write(&host, text).expect("a host file");

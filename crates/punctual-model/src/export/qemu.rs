@@ -59,7 +59,7 @@ name='{name}'
 run=${{PUNCTUAL_RUN:-/run/punctual}}
 mkdir -p "$run"
 
-# cpu-pm=off: an idle vCPU gives its processor back and keeps its budget. mem-lock=on: no page faults of the host.
+# {OVERCOMMIT}
 "${{QEMU:-qemu-system-x86_64}}" -name "guest=$name,debug-threads=on" -smp {count} \
     -overcommit mem-lock=on,cpu-pm=off -display none -daemonize \
     -qmp "unix:$run/$name.qmp,server=on,wait=off" -pidfile "$run/$name.pid" \
@@ -74,7 +74,7 @@ for task in /proc/"$pid"/task/*; do
     esac
 done
 if [ "$found" -ne {count} ]; then
-    echo "$name: $found vCPU threads instead of {count}: with TCG, -accel tcg,thread=multi makes one for each vCPU" >&2
+    echo "$name: $found vCPU threads instead of {count}: {FEWER_THREADS}" >&2
     exit 1
 fi
 "#
@@ -139,8 +139,8 @@ fn commands(
             let (runtime_ns, period_ns) = reservation(budget, period);
             if (runtime_ns, period_ns) != (u128::from(budget.as_ns()), u128::from(period.as_ns())) {
                 let why = format!(
-                    "{budget} in every {period} is written as {runtime_ns} ns in every {period_ns} ns: SCHED_DEADLINE \
-                     takes periods from 100 us to 4.194304 s"
+                    "{budget} in every {period} is written as {runtime_ns} ns in every {period_ns} ns: \
+                     SCHED_DEADLINE takes periods from 100 us to 4.194304 s"
                 );
                 losses.add(item, "budget", why);
             }
@@ -165,8 +165,16 @@ fn commands(
     }
 }
 
-const UNPINNED: &str = "Linux refuses a SCHED_DEADLINE thread that may not use every processor of its root domain: \
-                        an exclusive cpuset (cpuset.cpus.partition = root) of the processors keeps them together";
+/// What the options of `-overcommit` in the script are for.
+const OVERCOMMIT: &str = "cpu-pm=off: an idle vCPU gives its processor back and keeps its budget. \
+                          mem-lock=on: no page faults of the host.";
+
+/// Why there may be fewer threads than vCPUs.
+const FEWER_THREADS: &str = "with TCG, -accel tcg,thread=multi makes one for each vCPU";
+
+const UNPINNED: &str = "Linux refuses a SCHED_DEADLINE thread that may not use every processor of its root \
+                        domain: an exclusive cpuset (cpuset.cpus.partition = root) of the processors keeps \
+                        them together";
 
 /// May the unit use the whole pool?
 fn affine(affinity: Option<&CpuSet>, pool: &LinuxPool) -> bool {

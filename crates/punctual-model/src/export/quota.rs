@@ -59,8 +59,8 @@ impl Quota {
     pub(super) fn why(&self, budget: Duration, period: Duration) -> String {
         let Quota { quota_us, period_us, .. } = self;
         format!(
-            "{budget} in every {period} is written as {quota_us} us in every {period_us} us: Linux takes whole \
-             microseconds, quotas from 1 ms and periods from 1 ms to 1 s"
+            "{budget} in every {period} is written as {quota_us} us in every {period_us} us: Linux takes \
+             whole microseconds, quotas from 1 ms and periods from 1 ms to 1 s"
         )
     }
 }
@@ -106,7 +106,8 @@ mod tests {
         ) {
             let period_ns = (budget_ns + more_ns).max(1_000);
             let (quota_us, period_us, exact) = of(budget_ns, period_ns);
-            prop_assert!(quota_us >= 1_000 && (1_000..=1_000_000).contains(&period_us) && quota_us <= period_us);
+            prop_assert!(quota_us >= 1_000 && quota_us <= period_us);
+            prop_assert!((1_000..=1_000_000).contains(&period_us));
             let (given, asked) =
                 (u128::from(quota_us) * u128::from(period_ns), u128::from(budget_ns) * u128::from(period_us));
             prop_assert!(given >= asked);

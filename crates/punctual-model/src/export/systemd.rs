@@ -167,8 +167,8 @@ fn quota_keys(rules: &[LinuxScheduling], item: &str, losses: &mut Losses) -> Vec
     let share = share.trim_end_matches('0').trim_end_matches('.');
     if !exact {
         let why = format!(
-            "{budget} in every {shortest} is written as {share}% over {period_us} us: Linux takes quotas from 1 ms \
-             and periods from 1 ms to 1 s, systemd two decimals of a percentage"
+            "{budget} in every {shortest} is written as {share}% over {period_us} us: Linux takes quotas \
+             from 1 ms and periods from 1 ms to 1 s, systemd two decimals of a percentage"
         );
         losses.add(item, "budget", why);
     }

@@ -250,8 +250,8 @@ fn rtds_us(pool: &Pool, vcpu: &Vcpu, losses: &mut Losses) -> (u64, u64) {
         != (budget.as_ns().into(), period.as_ns().into())
     {
         let why = format!(
-            "{budget} in every {period} is written as {budget_us} us in every {period_us} us: Xen takes whole \
-             microseconds, from 10 us to 2147483647 us"
+            "{budget} in every {period} is written as {budget_us} us in every {period_us} us: Xen takes \
+             whole microseconds, from 10 us to 2147483647 us"
         );
         losses.add(&vcpu.name, "budget", why);
     }

@@ -307,7 +307,8 @@ task.t = { period = \"20ms\", cost = \"1ms\" }
         let text = "# the machine\n[machine]\nprocessors = 2 # two\n\n# measured\n[machine.overheads]\n\
                     context_switch = \"1us\" # old\nmigration = \"5us\"\n\n[pool.p]\n";
         let expected = "# the machine\n[machine]\nprocessors = 2 # two\n\n# measured\n[machine.overheads]\n\
-                        context_switch = \"3us\" # old\nmigration = \"5us\"\ndecision = \"850ns\"\n\n[pool.p]\n";
+                        context_switch = \"3us\" # old\nmigration = \"5us\"\ndecision = \"850ns\"\n\n\
+                        [pool.p]\n";
         assert_eq!(calibrated(text), expected);
     }
 

@@ -18,7 +18,8 @@ use super::output::{OutFile, Ui};
 /// in the host file's first comment. docs/export.md says what becomes of what.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    virsh dumpxml video > video.xml; punctual import --from libvirt video.xml audio.xml --output host.toml\n  \
+    virsh dumpxml video > video.xml; \
+    punctual import --from libvirt video.xml audio.xml --output host.toml\n  \
     (xl cpupool-list -c; xl sched-rtds -v all; xl vcpu-list) | punctual import --from xl -\n  \
     punctual import --from rt-app workload.json --processors 4 | punctual sim -\n  \
     punctual import --from carts system.xml --unit us --policy deferrable")]

@@ -66,7 +66,8 @@ Examples:
 /// One host file describes processors, VMs and their tasks; punctual says which VM of it would miss
 /// deadlines under which scheduling policy, and runs real VMs under these policies on Linux.
 #[derive(Parser, Debug)]
-#[command(name = "punctual", version, after_help = EXAMPLES, after_long_help = examples_and_exit_codes(), max_term_width = 100)]
+#[command(name = "punctual", version, max_term_width = 100)]
+#[command(after_help = EXAMPLES, after_long_help = examples_and_exit_codes())]
 pub struct Cli {
     /// When to use colours; `auto`: on a terminal, unless NO_COLOR is set.
     #[arg(long, value_name = "WHEN", global = true, default_value = "auto")]

@@ -71,7 +71,8 @@ pub struct Interval {
     timeline_to: Option<Duration>,
     /// End the report's timeline after so many slices, budget steps and jobs; each takes 5 to 10 bytes of the
     /// page.
-    #[arg(long, value_name = "N", default_value_t = 300_000, value_parser = clap::value_parser!(u32).range(1..=20_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 300_000)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=20_000_000))]
     timeline_items: u32,
 }
 

@@ -39,7 +39,8 @@ pub struct Args {
     #[command(flatten)]
     changes: Changes,
     /// Merge this many runs with the seeds N, N+1, ...; generated task sets are drawn anew for each.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=RUNS_MAX))]
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=RUNS_MAX))]
     runs: u32,
     /// Print results as JSON: one object, or an array of them when there are several.
     #[arg(long)]

@@ -55,7 +55,8 @@ pub struct Args {
     #[command(flatten)]
     changes: Changes,
     /// Merge this many runs at each point, with the seeds N, N+1, ...; generated task sets are drawn anew.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=RUNS_MAX))]
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=RUNS_MAX))]
     runs: u32,
     /// What tables show; repeat or separate with commas.
     #[arg(long, value_name = "METRIC", value_delimiter = ',')]

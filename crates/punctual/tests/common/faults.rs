@@ -52,7 +52,8 @@ impl Victims {
         };
         let domains: String = processes.iter().enumerate().map(domain).collect();
         let host = format!(
-            "name = \"{name}\"\n[machine]\nprocessors = 2\n[pool.guests]\nprocessors = [1]\npolicy = \"deferrable\"\n{domains}"
+            "name = \"{name}\"\n[machine]\nprocessors = 2\n[pool.guests]\nprocessors = [1]\n\
+             policy = \"deferrable\"\n{domains}"
         );
         std::fs::write(directory.join("host.toml"), host).expect("a host file");
         let findings = doctor::examine(Root::new(Path::new("/")), Some([1].into_iter().collect()));

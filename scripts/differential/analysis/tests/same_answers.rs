@@ -87,10 +87,14 @@ proptest! {
         let (deadline, period) = (budget + more, budget + more + later);
         let theirs = Periodic::new(Service::from(budget), Duration::from(period));
         let ours = Supply::periodic(ns(budget), ns(period));
-        prop_assert_eq!(ours.bound(ns(window)).as_ns(), u64::from(theirs.provided_service(Duration::from(window))));
-        prop_assert_eq!(ours.time_for(ns(work)).as_ns(), u64::from(theirs.service_time(Service::from(work))));
-        let theirs = Constrained::new(Service::from(budget), Duration::from(deadline), Duration::from(period));
+        let provided = theirs.provided_service(Duration::from(window));
+        prop_assert_eq!(ours.bound(ns(window)).as_ns(), u64::from(provided));
+        let needed = theirs.service_time(Service::from(work));
+        prop_assert_eq!(ours.time_for(ns(work)).as_ns(), u64::from(needed));
         let ours = Supply::explicit_deadline(ns(budget), ns(period), ns(deadline));
-        prop_assert_eq!(ours.bound(ns(window)).as_ns(), u64::from(theirs.provided_service(Duration::from(window))));
+        let (deadline, period) = (Duration::from(deadline), Duration::from(period));
+        let theirs = Constrained::new(Service::from(budget), deadline, period);
+        let provided = theirs.provided_service(Duration::from(window));
+        prop_assert_eq!(ours.bound(ns(window)).as_ns(), u64::from(provided));
     }
 }
