@@ -10,8 +10,8 @@
 use core::ops::Range;
 
 use punctual_net::InterfaceParams;
+use punctual_net::discipline::DisciplineInfo;
 use punctual_net::event_channel::Scan;
-use punctual_net::registry::DisciplineInfo;
 use punctual_sched::Duration;
 use punctual_sched::registry::Options;
 

@@ -5,7 +5,8 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion};
-use punctual_net::registry::{self, DisciplineInfo, OptionValue, Options};
+use punctual_net::discipline::DisciplineInfo;
+use punctual_net::registry::{self, OptionValue, Options};
 use punctual_net::{Discipline, Fate, FlowId, InterfaceId, InterfaceParams, Next, Packet, Rate};
 use punctual_sched::{Duration, Instant};
 

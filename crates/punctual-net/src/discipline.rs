@@ -17,8 +17,10 @@
 //! - All calls but [`Discipline::attach`] work without allocation.
 //! - An [`InterfaceId`] that `attach` did not return is a programming error and panics.
 
+use alloc::boxed::Box;
+
 use punctual_sched::ParamError;
-use punctual_sched::registry::{OptionValue, ParamDefault, ParamInfo, ParamKind};
+use punctual_sched::registry::{OptionError, OptionValue, Options, ParamDefault, ParamInfo, ParamKind};
 use punctual_sched::time::{Duration, Instant};
 
 use crate::packet::{DropReason, Drops, InterfaceId, Packet, Stage};
@@ -189,3 +191,50 @@ pub trait Discipline: Send {
     /// Packets that wait for `stage`, not counting one being processed.
     fn waiting(&self, stage: Stage) -> usize;
 }
+
+/// Builds a discipline instance without interfaces.
+pub type Build = fn(options: &Options) -> Result<Box<dyn Discipline>, OptionError>;
+
+/// How far a discipline puts urgent packets before others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Preemption {
+    /// Not at all: it reads no priorities.
+    None,
+    /// Between batches: urgent packets wait for the rest of a turn of others.
+    Batches,
+    /// Between packets: only the packet that is being processed comes first.
+    Packets,
+}
+
+/// Everything there is to know about a discipline without reading its code.
+#[derive(Clone, Copy)]
+pub struct DisciplineInfo {
+    /// Name in host files and on the command line.
+    pub name: &'static str,
+    /// One line: what it is.
+    pub summary: &'static str,
+    /// Where its rules come from: paper and section, or file in Xen or Linux.
+    pub source: &'static str,
+    /// Parameters of an interface that this discipline reads.
+    pub interface_params: &'static [ParamInfo],
+    /// Options of the discipline itself.
+    pub options: &'static [ParamInfo],
+    /// How far it puts urgent packets before others.
+    pub preemption: Preemption,
+    /// Builds an instance.
+    pub build: Build,
+}
+
+impl core::fmt::Debug for DisciplineInfo {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "DisciplineInfo({})", self.name)
+    }
+}
+
+impl PartialEq for DisciplineInfo {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for DisciplineInfo {}

@@ -27,12 +27,12 @@ use punctual_sched::registry::{OptionValue, Options, ParamDefault, ParamInfo, Pa
 
 use crate::bitmap::Bitmap;
 use crate::discipline::{
-    BURST_BYTES, CREDIT_BYTES, CREDIT_WINDOW, InterfaceKind, InterfaceParams, PACKETS, RING_SLOTS,
+    BURST_BYTES, CREDIT_BYTES, CREDIT_WINDOW, DisciplineInfo, InterfaceKind, InterfaceParams, PACKETS,
+    Preemption, RING_SLOTS,
 };
 use crate::packet::{DropReason, InterfaceId};
 use crate::path::Path;
 use crate::queue::List;
-use crate::registry::{DisciplineInfo, Preemption};
 use crate::rounds::{Limits, RX_ROUND, Rounds, SOFTNET_ROUND, SOFTNET_TIME, Stages, TX_ROUND, packets};
 
 const SOFTNET_WEIGHT: ParamInfo = ParamInfo {

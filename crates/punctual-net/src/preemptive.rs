@@ -24,11 +24,12 @@ use alloc::vec::Vec;
 use punctual_sched::ParamError;
 use punctual_sched::time::Instant;
 
-use crate::discipline::{Discipline, Fate, InterfaceKind, InterfaceParams, Next, Step};
+use crate::discipline::{
+    Discipline, DisciplineInfo, Fate, InterfaceKind, InterfaceParams, Next, Preemption, Step,
+};
 use crate::levels::{LevelQueues, Levels};
 use crate::packet::{DropReason, Drops, InterfaceId, Packet, Stage};
 use crate::path::{Busy, Path};
-use crate::registry::{DisciplineInfo, Preemption};
 use crate::rounds::packets;
 use crate::rtca::{BATCH_OPTION, INTERFACE_PARAMS, SOFTNET_LIMIT_OPTION};
 

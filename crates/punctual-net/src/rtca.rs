@@ -24,13 +24,12 @@ use alloc::vec::Vec;
 use punctual_sched::registry::{OptionValue, ParamDefault, ParamInfo};
 
 use crate::discipline::{
-    BATCH, BURST_BYTES, CREDIT_BYTES, CREDIT_WINDOW, InterfaceParams, PACKETS, PRIORITY, RING_SLOTS,
-    SOFTNET_LIMIT,
+    BATCH, BURST_BYTES, CREDIT_BYTES, CREDIT_WINDOW, DisciplineInfo, InterfaceParams, PACKETS, PRIORITY,
+    Preemption, RING_SLOTS, SOFTNET_LIMIT,
 };
 use crate::levels::{LevelQueues, Levels};
 use crate::packet::{DropReason, InterfaceId};
 use crate::path::Path;
-use crate::registry::{DisciplineInfo, Preemption};
 use crate::rounds::{Limits, RX_ROUND, Rounds, SOFTNET_ROUND, SOFTNET_TIME, Stages, TX_ROUND, packets};
 
 /// Parameters of an interface under the disciplines with priorities.

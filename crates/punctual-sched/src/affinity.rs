@@ -2,8 +2,8 @@
 
 use alloc::vec::Vec;
 
-use crate::cpuset::CpuSet;
-use crate::policy::{CpuId, ParamError, UnitParams};
+use crate::cpuset::{CpuId, CpuSet};
+use crate::policy::{ParamError, UnitParams};
 
 #[derive(Debug)]
 struct Class {

@@ -4,7 +4,17 @@
 
 use alloc::vec::Vec;
 
-use crate::policy::CpuId;
+/// A processor of the pool that one policy instance schedules: `0..cpus`, not the machine's numbering.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct CpuId(pub u32);
+
+impl CpuId {
+    /// As an array index.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// A set of processors. Its capacity is fixed at construction; up to 64 processors need no memory of their
 /// own.

@@ -2,8 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::cpuset::CpuSet;
-use crate::policy::CpuId;
+use crate::cpuset::{CpuId, CpuSet};
 
 /// The load of each processor, in a unit of the policy's choice.
 #[derive(Debug)]

@@ -33,8 +33,8 @@ pub mod time;
 mod vec_growth;
 pub mod wrap;
 
-pub use cpuset::CpuSet;
-pub use policy::{Account, CpuId, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
+pub use cpuset::{CpuId, CpuSet};
+pub use policy::{Account, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
 pub use time::{Duration, Instant};
 
 /// Declares the module of each policy and [`POLICIES`], the table of what the policies say about themselves.

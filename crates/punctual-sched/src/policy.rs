@@ -24,26 +24,14 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::cpuset::CpuSet;
+use crate::cpuset::{CpuId, CpuSet};
 use crate::time::{Duration, Instant};
 
 /// A unit of scheduling in one policy instance: a small dense index, reused after removal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct UnitId(pub u32);
 
-/// A processor of the pool that one policy instance schedules: `0..cpus`, not the machine's numbering.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct CpuId(pub u32);
-
 impl UnitId {
-    /// As an array index.
-    #[inline]
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-impl CpuId {
     /// As an array index.
     #[inline]
     pub const fn index(self) -> usize {

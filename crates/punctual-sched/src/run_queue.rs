@@ -22,9 +22,9 @@ use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};
 
 use crate::affinity::Affinities;
-use crate::cpuset::CpuSet;
+use crate::cpuset::{CpuId, CpuSet};
 use crate::pairing::PairingHeaps;
-use crate::policy::{CpuId, ParamError, UnitId};
+use crate::policy::{ParamError, UnitId};
 use crate::slots::Slots;
 
 const NONE: u32 = u32::MAX;

@@ -10,8 +10,8 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::cpuset::CpuSet;
-use crate::policy::{Account, CpuId, ParamError, Policy, Slice, Timer, UnitId, UnitParams};
+use crate::cpuset::{CpuId, CpuSet};
+use crate::policy::{Account, ParamError, Policy, Slice, Timer, UnitId, UnitParams};
 use crate::time::{Duration, Instant};
 
 /// What stands between a driver and the policy `inside`. Each method is that of [`Policy`]; by default the

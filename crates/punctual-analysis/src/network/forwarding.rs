@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use punctual_model::index::NetworkIx;
 use punctual_model::network::EventHandling;
-use punctual_net::registry::Preemption;
+use punctual_net::discipline::Preemption;
 use punctual_net::{RX_ROUND, TX_ROUND};
 use punctual_sched::Duration;
 

@@ -2,8 +2,8 @@
 
 use punctual_model::index::DomainIx;
 use punctual_model::network::{Endpoint, Network};
+use punctual_net::discipline::Preemption;
 use punctual_net::discipline::RING_SLOTS_DEFAULT;
-use punctual_net::registry::Preemption;
 use punctual_net::{netback, rtca};
 use punctual_sched::Duration;
 

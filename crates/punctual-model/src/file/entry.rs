@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-use punctual_net::registry::{DisciplineInfo, disciplines, find as find_discipline};
+use punctual_net::discipline::DisciplineInfo;
+use punctual_net::registry::{disciplines, find as find_discipline};
 use punctual_sched::Duration;
 use punctual_sched::registry::{self, PolicyInfo};
 

@@ -1,7 +1,8 @@
 //! What a key table says about the keys of a table of the host file. The parser, the JSON schema and the
 //! reference read the key tables; nothing else lists keys.
 
-use punctual_net::registry::{DisciplineInfo, disciplines};
+use punctual_net::discipline::DisciplineInfo;
+use punctual_net::registry::disciplines;
 use punctual_sched::Duration;
 use punctual_sched::registry::{self, ParamInfo, PolicyInfo};
 

@@ -9,9 +9,11 @@ use serde::{Deserialize, Serialize};
 use crate::recorder::Recorder;
 
 mod builder;
+mod jobs;
 mod network;
 
 pub use builder::{ProcessorTotals, ResultsBuilder, SchedulerTotals, TaskTotals, VcpuTotals};
+pub use jobs::JobStats;
 pub use network::{ChainResult, DropCounts, FlowResult, NetworkResult, PacketCounts, Segment, SegmentResult};
 
 /// The value of [`Results::format`].
@@ -73,44 +75,6 @@ pub struct Results {
     pub flows: Vec<FlowResult>,
     /// By chain.
     pub chains: Vec<ChainResult>,
-}
-
-/// Jobs and their timeliness, for a task or added up over several.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct JobStats {
-    /// Jobs released.
-    pub released: u64,
-    /// Jobs finished.
-    pub completed: u64,
-    /// Jobs whose deadline lay within the run: the base of the miss ratio.
-    pub due: u64,
-    /// Of those, jobs that were not finished at their deadline.
-    pub missed: u64,
-    /// From release to completion, of finished jobs.
-    pub response: Recorder,
-    /// How long after the deadline a finished job finished; 0 for those in time.
-    pub tardiness: Recorder,
-    /// From release to the first instruction.
-    pub start_latency: Recorder,
-}
-
-impl JobStats {
-    /// Adds what `other` counted.
-    pub fn merge(&mut self, other: &JobStats) {
-        self.released += other.released;
-        self.completed += other.completed;
-        self.due += other.due;
-        self.missed += other.missed;
-        self.response.merge(&other.response);
-        self.tardiness.merge(&other.tardiness);
-        self.start_latency.merge(&other.start_latency);
-    }
-
-    /// Misses per million jobs due, rounded to nearest; `None` when none was due.
-    pub fn miss_ppm(&self) -> Option<u64> {
-        let (missed, due) = (u128::from(self.missed), u128::from(self.due));
-        (due > 0).then(|| u64::try_from((missed * 1_000_000 + due / 2) / due).unwrap_or(u64::MAX))
-    }
 }
 
 /// What one task did.

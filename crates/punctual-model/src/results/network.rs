@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::JobStats;
+use super::jobs::JobStats;
 use crate::recorder::Recorder;
 
 /// A part of a packet's way. The parts of a packet, or of a request and its answer together, add up to its

@@ -47,10 +47,10 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::bitmap::RankSet;
-use crate::cpuset::CpuSet;
+use crate::cpuset::{CpuId, CpuSet};
 use crate::fixed_priority::PRIORITY;
 use crate::heap::IndexedHeap;
-use crate::policy::{Account, CpuId, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
+use crate::policy::{Account, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
 use crate::registry::{Budgets, OptionError, OptionValue, Options, ParamDefault, ParamInfo, ParamKind};
 use crate::slots::Slots;
 use crate::time::{Duration, Instant};

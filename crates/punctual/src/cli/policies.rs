@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
-use punctual_net::registry::{DisciplineInfo, disciplines, find as find_discipline};
+use punctual_net::discipline::DisciplineInfo;
+use punctual_net::registry::{disciplines, find as find_discipline};
 use punctual_sched::registry::{self, ParamInfo, ParamKind, PolicyInfo, WorkConservation};
 use serde_json::{Value, json};
 

@@ -1,8 +1,8 @@
 //! Looks up the names in networks, flows and chains once domains and tasks are known.
 
 use punctual_net::InterfaceParams;
+use punctual_net::discipline::DisciplineInfo;
 use punctual_net::event_channel::PORTS;
-use punctual_net::registry::DisciplineInfo;
 use punctual_sched::{Duration, Instant};
 
 use super::draft::{ChainDraft, Drafts, FlowDraft, Name, NetworkDraft};
