@@ -296,11 +296,11 @@ fn budgets_shorter_than_ten_looks_at_them_are_warned_of() {
 
 #[test]
 fn helper_threads_among_vcpus_are_warned_of() {
-    use punctual_model::live::{Backend, HelperPolicy, Helpers, Live, LiveKeys};
+    use punctual_model::live::{HelperPolicy, Helpers, Live, LiveKeys};
     let mut host = two_servers("deferrable");
     let mut warned = |processors, policy| {
         let helpers = Helpers { processors: Some(processors), policy };
-        host.domains[0].live = Live::from(LiveKeys { backend: Backend::Default, helpers });
+        host.domains[0].live = Live::from(LiveKeys { helpers, ..LiveKeys::default() });
         let about = host.domains[0].name.clone();
         analyse(&host).warnings.into_iter().find(|w| w.about == about).map(|w| w.text)
     };

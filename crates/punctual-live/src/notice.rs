@@ -4,7 +4,8 @@ use std::fmt;
 
 use punctual_sched::ParamError;
 
-use crate::{session, unit};
+use crate::session;
+use crate::unit::{self, THREADS_MAX};
 
 /// What happened. The text is for the user.
 #[derive(Debug)]
@@ -33,6 +34,16 @@ pub enum Notice {
         /// Why.
         error: unit::Error,
     },
+    /// A unit has too many threads to be enforced: it gets what no other thread wants.
+    Crowd {
+        /// The unit.
+        unit: String,
+    },
+    /// A unit that had too many threads is enforced again.
+    Dispersed {
+        /// The unit.
+        unit: String,
+    },
     /// The policy refused a unit or its new parameters.
     Refused {
         /// The unit.
@@ -59,6 +70,15 @@ impl fmt::Display for Notice {
                 write!(f, "`{unit}` could not be enforced any more: {error}")
             }
             Notice::Failed { unit, error } => write!(f, "`{unit}` could not be enforced any more: {error}"),
+            Notice::Crowd { unit } => write!(
+                f,
+                "`{unit}` has more than {THREADS_MAX} threads: until it has {} it gets what no other unit \
+                 wants; `threads_max` of its domain limits them",
+                THREADS_MAX / 2
+            ),
+            Notice::Dispersed { unit } => {
+                write!(f, "`{unit}` has at most {} threads again and gets its budget", THREADS_MAX / 2)
+            }
             Notice::Refused { unit, error } => write!(f, "`{unit}` was refused: {error}"),
             Notice::WrongClock { domain, ppm } => write!(
                 f,

@@ -12,15 +12,18 @@ pub struct Live {
 }
 
 /// The keys of a domain that only live runs read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct LiveKeys {
     /// What provides the threads that are the domain's vCPUs.
     pub backend: Backend,
     /// Where the other threads of the VMM run.
     pub helpers: Helpers,
+    /// Threads that the domain may have at once; `None`: as many as it likes.
+    pub threads_max: Option<u32>,
 }
 
-static DEFAULT: LiveKeys = LiveKeys { backend: Backend::Default, helpers: Helpers::DEFAULT };
+static DEFAULT: LiveKeys =
+    LiveKeys { backend: Backend::Default, helpers: Helpers::DEFAULT, threads_max: None };
 
 impl From<LiveKeys> for Live {
     fn from(keys: LiveKeys) -> Self {

@@ -294,6 +294,19 @@ fn a_domain_without_live_keys_leaves_it_to_the_run() {
 }
 
 #[test]
+fn what_a_run_starts_may_have_a_limit_of_threads_and_what_it_attaches_to_none() {
+    let limited = live("process = {}\nthreads_max = 20");
+    assert_eq!(limited.threads_max, Some(20));
+    let text = MINIMAL.replace("[domain.vm]\n", "[domain.vm]\nthreads_max = 20\n");
+    let host = valid(&text);
+    assert_eq!(valid(&to_toml(&host)).domains[0].live.threads_max, Some(20));
+    let attached =
+        MINIMAL.replace("[domain.vm]\n", "[domain.vm]\nattach = { process = 7 }\nthreads_max = 20\n");
+    let errors = parse(&attached, "host.toml", &Overrides::default()).expect_err("not somebody else's VM");
+    assert!(errors.to_string().contains("both `attach` and `threads_max`"), "{errors}");
+}
+
+#[test]
 fn a_vm_has_the_defaults_of_the_reference() {
     let expected = Vm {
         kernel: None,

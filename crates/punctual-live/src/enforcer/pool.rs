@@ -106,7 +106,7 @@ impl Pool {
         let home = self.driver.home(number).index();
         let processors =
             if self.driver.shared_queue() { &self.processors[..] } else { &self.processors[home..=home] };
-        let confined = unit.set_affinity(processors);
+        let confined = unit.confine(processors);
         // The others keep their numbers, whichever one the driver gives.
         let count = self.units.len().max(number + 1);
         self.units.resize_with(count, || None);
@@ -114,7 +114,7 @@ impl Pool {
         self.must_read[number] = true;
         self.observed.reserve(number + 1);
         self.ranked.iter_mut().for_each(|ranked| ranked.reserve(number + 1));
-        self.shared.add_unit(&unit);
+        self.shared.add_unit(&unit, processors);
         let name = unit.name.clone();
         self.units[number] = Some(unit);
         if let Err(error) = confined {
@@ -133,7 +133,17 @@ impl Pool {
         }
     }
 
+    /// Ends the enforcement of a unit because of an error; that of a crowd until it has fewer threads.
     fn lose(&mut self, number: usize, unit: String, error: unit::Error) {
+        if let (unit::Error::Crowd, Some(crowd)) = (&error, self.units[number].as_mut()) {
+            match crowd.set_aside() {
+                Ok(()) => {
+                    self.must_read[number] = true;
+                    return self.notify(Notice::Crowd { unit });
+                }
+                Err(error) => return self.lose(number, unit, error),
+            }
+        }
         self.release(number);
         self.notify(match error {
             unit::Error::Gone => Notice::Gone { unit },
@@ -192,6 +202,11 @@ impl Pool {
     }
 
     fn observe_unit(&mut self, number: usize, elapsed: Duration, with_work: bool) {
+        let Some(unit) = self.units[number].as_mut() else { return };
+        if unit.has_dispersed(elapsed) {
+            let unit = unit.name.clone();
+            self.notify(Notice::Dispersed { unit });
+        }
         let Some(unit) = self.units[number].as_mut() else { return };
         match unit.observe(elapsed, with_work) {
             // No other unit wanted that time, and it was of no budget.
@@ -283,7 +298,10 @@ impl Pool {
             // It may run a little until the freezer has it.
             self.must_read[number] = true;
         }
-        counters.set_order(Some(order));
+        match unit.is_crowd() {
+            true => counters.order.store(UnitCounters::UNMANAGED, Ordering::Relaxed),
+            false => counters.set_order(Some(order)),
+        }
         if let Some(account) = self.driver.account(number) {
             let left_ns = account.left.map_or(u64::MAX, Duration::as_ns);
             counters.left_ns.store(left_ns, Ordering::Relaxed);

@@ -4,10 +4,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::os::cgroup;
-use crate::unit::{LiveUnit, UnitThreads};
+use crate::unit::{LiveUnit, UnitCounters, UnitThreads};
 
 /// Shared by the threads of one pool.
 pub(super) struct Shared {
@@ -28,10 +28,14 @@ pub(super) struct Shared {
 }
 
 /// A unit as far as the watchdog needs it.
+#[derive(Clone)]
 pub(super) struct UnitMembers {
-    name: String,
+    pub name: String,
     threads: UnitThreads,
     group: PathBuf,
+    /// The processors that it may run on.
+    pub processors: Vec<usize>,
+    pub counters: Arc<UnitCounters>,
 }
 
 impl Shared {
@@ -69,9 +73,14 @@ impl Shared {
         self.units.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn add_unit(&self, unit: &LiveUnit) {
-        let group = unit.group().directory().to_owned();
-        self.units().push(UnitMembers { name: unit.name.clone(), threads: unit.threads(), group });
+    pub fn add_unit(&self, unit: &LiveUnit, processors: &[usize]) {
+        self.units().push(UnitMembers {
+            name: unit.name.clone(),
+            threads: unit.threads(),
+            group: unit.group().directory().to_owned(),
+            processors: processors.to_vec(),
+            counters: unit.counters.clone(),
+        });
     }
 
     pub fn remove_unit(&self, name: &str) {

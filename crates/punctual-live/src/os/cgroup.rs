@@ -183,6 +183,50 @@ pub fn remove_tree(directory: &Path) -> io::Result<()> {
     fs::remove_dir(directory)
 }
 
+/// Why the threads of a group cannot be limited.
+#[derive(Debug, thiserror::Error)]
+pub enum LimitError {
+    /// The group's parent has no pids controller to give.
+    #[error(
+        "the pids controller is not available in {}; enable it for all groups above with: \
+         echo +pids > cgroup.subtree_control (where cgroup version 1 has it, version 2 has not)",
+        directory.display()
+    )]
+    NoController {
+        /// The parent.
+        directory: PathBuf,
+    },
+    /// A file of the group cannot be written.
+    #[error("{}: {source}", file.display())]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// Limits how many threads the group at `directory`, with those below it, may have. Starting one more fails
+/// there (`EAGAIN`). The parent, a group of ours, gets the controller for its groups.
+///
+/// # Errors
+/// There is no pids controller, or a file cannot be written.
+pub fn limit_threads(directory: &Path, threads_max: u32) -> Result<(), LimitError> {
+    let parent = directory.parent().unwrap_or(directory);
+    let available = fs::read_to_string(parent.join("cgroup.controllers")).unwrap_or_default();
+    if available.split_whitespace().all(|controller| controller != "pids") {
+        return Err(LimitError::NoController { directory: parent.to_owned() });
+    }
+    let files = [
+        (parent.join("cgroup.subtree_control"), "+pids".to_owned()),
+        (directory.join("pids.max"), threads_max.to_string()),
+    ];
+    for (file, text) in files {
+        fs::write(&file, text).map_err(|source| LimitError::File { file, source })?;
+    }
+    Ok(())
+}
+
 /// `group` (which starts with `/`) below the mount.
 pub fn below(mount: &Path, group: &str) -> PathBuf {
     mount.join(group.trim_start_matches('/'))
@@ -198,6 +242,21 @@ mod tests {
                     40 24 0:36 / /sys/fs/my\\040cgroups rw,relatime - cgroup2 none rw\n";
         assert_eq!(parse_mount(text), Some(PathBuf::from("/sys/fs/my cgroups")));
         assert_eq!(parse_mount("garbage\n - cgroup2"), None);
+    }
+
+    #[test]
+    fn a_limit_needs_the_controller_in_the_parent_and_says_so() {
+        let parent = tempfile::tempdir().expect("a directory");
+        let group = parent.path().join("domain0");
+        fs::create_dir(&group).expect("made");
+        fs::write(parent.path().join("cgroup.controllers"), "cpu memory\n").expect("written");
+        let error = limit_threads(&group, 10).expect_err("no pids controller").to_string();
+        assert!(error.contains("pids controller is not available"), "{error}");
+        fs::write(parent.path().join("cgroup.controllers"), "cpu memory pids\n").expect("written");
+        limit_threads(&group, 10).expect("limited");
+        assert_eq!(fs::read_to_string(group.join("pids.max")).expect("readable"), "10");
+        let control = fs::read_to_string(parent.path().join("cgroup.subtree_control"));
+        assert_eq!(control.expect("readable"), "+pids");
     }
 
     #[test]

@@ -61,6 +61,9 @@ impl LiveRun<'_> {
         let described = &self.host.domains[ix.0];
         let name = &described.name;
         let progress = self.options.progress;
+        if let Some(threads_max) = described.live.threads_max {
+            self.session.limit_threads(name, threads_max)?;
+        }
         let (process, vcpus) = match domain.start {
             Start::Vm(spec) => {
                 progress(&format!("booting {name} ({})", spec.accelerator.name()));

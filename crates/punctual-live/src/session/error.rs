@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use punctual_sched::registry::OptionError;
 
+use crate::os::cgroup;
 use crate::{preflight, unit};
 
 /// Why a session does not start or go on.
@@ -56,6 +57,14 @@ pub enum Error {
         directory: PathBuf,
         /// What the system says.
         source: io::Error,
+    },
+    /// The threads of a domain cannot be limited.
+    #[error("`threads_max` of domain `{domain}`: {source}")]
+    Limit {
+        /// The domain.
+        domain: String,
+        /// Why.
+        source: cgroup::LimitError,
     },
     /// A kernel parameter cannot be set.
     #[error("{file} cannot be set: {source}")]

@@ -27,6 +27,7 @@ use crate::driver::Settings;
 use crate::enforcer::{Enforcement, now};
 use crate::journal::{Change, Identity};
 use crate::notice::Notice;
+use crate::os::cgroup;
 use crate::os::sched::{self, Attributes};
 use crate::preflight;
 use crate::unit::{LiveUnit, UnitCounters, UnitThreads};
@@ -163,6 +164,16 @@ impl Session {
         let (processes, journal) = (&mut self.processes, &mut self.restoration.journal);
         let launch = || processes.launch(program, name, &group, journal);
         Enforcement::without_freezer(&enforcements(&self.pools), launch)
+    }
+
+    /// Limits how many threads what is started for a domain may have at once.
+    ///
+    /// # Errors
+    /// The kernel's pids controller is not there, or the system fails.
+    pub fn limit_threads(&mut self, domain: &str, threads_max: u32) -> Result<(), Error> {
+        let group = self.groups.of(domain)?;
+        cgroup::limit_threads(group.directory(), threads_max)
+            .map_err(|source| Error::Limit { domain: domain.to_owned(), source })
     }
 
     /// Writes down a process that was started for the session and that must end with it.

@@ -4,14 +4,11 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use punctual_sched::Duration;
-use rustix::event::{PollFd, PollFlags, poll};
 
+use super::tree::Tree;
 use crate::journal::Identity;
 use crate::os::cgroup::Group;
 use crate::os::proc::{self, Reader, SleepReader};
-
-/// A tree with more threads than this is taken for busy: they are not all read at each look.
-const THREADS_READ_MAX: usize = 64;
 
 /// How a unit's threads are read at a look. Never by `/proc/TID/stat`: a reader of that file waits while the
 /// thread executes a new program (`do_task_stat` takes `exec_update_lock`, seen on Linux 6.18), and an
@@ -19,7 +16,7 @@ const THREADS_READ_MAX: usize = 64;
 #[derive(Debug)]
 pub(super) enum Clock {
     Thread { schedstat: Reader, sleep: SleepReader },
-    ProcessTree { cpu_stat: Reader, root: OwnedFd, can_read_wchan: bool },
+    ProcessTree(Tree),
 }
 
 impl Clock {
@@ -31,8 +28,7 @@ impl Clock {
 
     /// Of everything in `group`, which lives as long as the process of the descriptor `root`.
     pub fn of_tree(process: Identity, root: OwnedFd, group: &Group) -> io::Result<Clock> {
-        let cpu_stat = Reader::open(&group.directory().join("cpu.stat").to_string_lossy())?;
-        Ok(Clock::ProcessTree { cpu_stat, root, can_read_wchan: SleepReader::can_read_wchan(process.id) })
+        Ok(Clock::ProcessTree(Tree::new(process, root, group)?))
     }
 
     /// Processor time so far.
@@ -40,7 +36,7 @@ impl Clock {
         let mut buffer = [0u8; 512];
         let time = match self {
             Clock::Thread { schedstat, .. } => proc::parse_schedstat(schedstat.read(&mut buffer)?),
-            Clock::ProcessTree { cpu_stat, .. } => proc::parse_cpu_stat(cpu_stat.read(&mut buffer)?),
+            Clock::ProcessTree(tree) => tree.read()?,
         };
         time.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a clock that is not understood"))
     }
@@ -49,32 +45,15 @@ impl Clock {
     pub fn has_ended(&self) -> bool {
         match self {
             Clock::Thread { .. } => false,
-            Clock::ProcessTree { root, .. } => has_ended(root),
+            Clock::ProcessTree(tree) => tree.has_ended(),
         }
     }
 
     /// Does a unit that `ran` since the last look want to run? `None` when its thread cannot be read.
-    pub fn has_work(&self, ran: Duration, group: &Group) -> Option<bool> {
+    pub fn has_work(&mut self, ran: Duration) -> Option<bool> {
         match self {
             Clock::Thread { sleep, .. } => sleep.is_asleep().ok().map(|asleep| !asleep),
-            // A tree that ran has work more often than not, and its threads need not be read.
-            Clock::ProcessTree { can_read_wchan, .. } => {
-                Some(!ran.is_zero() || is_any_thread_runnable(group, *can_read_wchan))
-            }
+            Clock::ProcessTree(tree) => Some(tree.has_work(ran)),
         }
     }
-}
-
-fn is_any_thread_runnable(group: &Group, can_read_wchan: bool) -> bool {
-    let is_asleep = |thread: i32| SleepReader::of(thread, can_read_wchan)?.is_asleep();
-    let is_runnable = |thread: &i32| is_asleep(*thread).is_ok_and(|asleep| !asleep);
-    let threads = group.threads().unwrap_or_default();
-    threads.len() > THREADS_READ_MAX || threads.iter().any(is_runnable)
-}
-
-/// Has the process of this descriptor ended? A zombie has.
-fn has_ended(process: &OwnedFd) -> bool {
-    let mut fds = [PollFd::new(process, PollFlags::IN)];
-    let at_once = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0)
 }

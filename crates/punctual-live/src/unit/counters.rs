@@ -1,6 +1,6 @@
 //! What other threads may read of a unit while it is under enforcement.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::driver::Order;
 
@@ -18,6 +18,8 @@ pub struct UnitCounters {
     /// [`UnitCounters::GONE`], [`UnitCounters::PARKED`], [`UnitCounters::UNMANAGED`], otherwise
     /// [`UnitCounters::FIRST_RANK`] and the rank.
     pub order: AtomicU64,
+    /// Has it too many threads to be enforced? See [`super::THREADS_MAX`].
+    pub is_crowd: AtomicBool,
 }
 
 impl UnitCounters {

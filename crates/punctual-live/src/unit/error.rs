@@ -16,6 +16,9 @@ pub enum Error {
         /// What the system says.
         source: io::Error,
     },
+    /// It has more threads than an enforcer sets.
+    #[error("it has more than {} threads", super::THREADS_MAX)]
+    Crowd,
     /// SCHED_DEADLINE needs both.
     #[error("it has no budget and period")]
     NoBudget,

@@ -5,6 +5,7 @@ mod adopt;
 mod clock;
 mod counters;
 mod error;
+mod tree;
 
 use std::io;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use clock::Clock;
 
 pub use counters::UnitCounters;
 pub use error::Error;
+pub use tree::THREADS_MAX;
 
 /// The real-time priority of the most urgent unit; each rank is one below, down to [`LOWEST`].
 pub const HIGHEST: u32 = 70;
@@ -66,12 +68,17 @@ pub struct LiveUnit {
     is_frozen: bool,
     /// Parked by priority: it may run where no other thread wants to, and is not charged for that.
     is_idle: bool,
+    /// How long it has been a crowd since its threads were counted; `None` when it is none.
+    crowd: Option<Duration>,
     priority: Option<u32>,
     /// Reads that failed in a row, though the thread is there.
     failures: u32,
     /// What other threads may read.
     pub counters: Arc<UnitCounters>,
 }
+
+/// How often the threads of a crowd are counted again.
+const CROWD_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How many reads of a unit's clock may fail in a row before the unit is given up.
 const FAILURES_MAX: u32 = 100;
@@ -88,6 +95,7 @@ impl LiveUnit {
             first: Duration::ZERO,
             is_frozen: false,
             is_idle: false,
+            crowd: None,
             priority: None,
             failures: 0,
             counters: Arc::default(),
@@ -145,17 +153,59 @@ impl LiveUnit {
         if self.clock.has_ended() {
             return Err(Error::Gone);
         }
-        let has_work = if with_work { self.clock.has_work(ran, &self.group) } else { None };
+        let asks = with_work && self.crowd.is_none();
+        let has_work = if asks { self.clock.has_work(ran) } else { None };
         Ok(Observation { ran, has_work })
+    }
+
+    /// Ends the enforcement of a crowd for as long as it is one: it gets what no other thread wants. Here
+    /// nothing is done with its threads; the watchdog gives them [`Attributes::idle`], for that takes as long
+    /// as they are many.
+    ///
+    /// # Errors
+    /// Its group is gone, or cannot be written.
+    pub fn set_aside(&mut self) -> Result<(), Error> {
+        self.crowd = Some(Duration::ZERO);
+        self.priority = None;
+        self.is_idle = true;
+        self.counters.is_crowd.store(true, Ordering::Relaxed);
+        self.thaw()
+    }
+
+    /// Is it a crowd that was set aside?
+    pub fn is_crowd(&self) -> bool {
+        self.crowd.is_some()
+    }
+
+    /// Counts the threads of a crowd, once a second; `elapsed` is the time since this was called last. True
+    /// when they are few again: then it is a unit like any other from now on.
+    pub fn has_dispersed(&mut self, elapsed: Duration) -> bool {
+        let (Some(waited), Clock::ProcessTree(tree)) = (&mut self.crowd, &self.clock) else { return false };
+        *waited += elapsed;
+        if *waited < CROWD_INTERVAL {
+            return false;
+        }
+        *waited = Duration::ZERO;
+        let mut threads = Vec::new();
+        // Half as many: a unit at the limit must not come and go all the time.
+        if !tree.list(&mut threads).is_ok_and(|listed| listed && threads.len() <= THREADS_MAX / 2) {
+            return false;
+        }
+        self.crowd = None;
+        self.counters.is_crowd.store(false, Ordering::Relaxed);
+        true
     }
 
     /// Freezes it if that is not the case. Parking comes before anything else in a look.
     ///
     /// # Errors
-    /// Its group is gone, or cannot be written.
+    /// Its group is gone, or cannot be written; [`Error::Crowd`]: the freezer would wake too many threads.
     pub fn park(&mut self) -> Result<(), Error> {
-        if self.is_frozen {
+        if self.is_frozen || self.is_crowd() {
             return Ok(());
+        }
+        if let Clock::ProcessTree(_) = self.clock {
+            self.each_of_few("its threads cannot be listed", |_| Ok(()))?;
         }
         self.group.set_frozen(true).map_err(Error::of("it cannot be frozen"))?;
         self.is_frozen = true;
@@ -173,7 +223,8 @@ impl LiveUnit {
         if self.is_idle {
             return Ok(());
         }
-        self.set_attributes(&Attributes::idle())?;
+        let set = |tid: i32| sched::set_attributes(tid, &Attributes::idle());
+        self.each_of_few(ATTRIBUTES, set)?;
         self.priority = None;
         self.is_idle = true;
         self.thaw()
@@ -182,16 +233,20 @@ impl LiveUnit {
     /// For a unit whose priority was changed elsewhere: the next one is set, whichever it had.
     pub fn forget_priority(&mut self) {
         self.priority = None;
-        self.is_idle = false;
+        self.is_idle = self.is_crowd();
     }
 
-    /// Gives it `priority` and thaws it, as far as that is not the case.
+    /// Gives it `priority` and thaws it, as far as that is not the case. A crowd stays as it is.
     ///
     /// # Errors
-    /// Its threads are gone, or may not be changed.
+    /// Its threads are gone, or may not be changed; [`Error::Crowd`]: they are too many.
     pub fn admit(&mut self, priority: u32) -> Result<(), Error> {
+        if self.is_crowd() {
+            return Ok(());
+        }
         if self.priority != Some(priority) {
-            self.set_attributes(&Attributes::fifo(priority))?;
+            let set = |tid: i32| sched::set_attributes(tid, &Attributes::fifo(priority));
+            self.each_of_few(ATTRIBUTES, set)?;
             self.priority = Some(priority);
             self.is_idle = false;
         }
@@ -224,7 +279,7 @@ impl LiveUnit {
     /// Its threads are gone, or may not be changed.
     pub fn set_attributes(&self, to: &Attributes) -> Result<(), Error> {
         let set = |tid: i32| sched::set_attributes(tid, to);
-        self.each_thread("its scheduling attributes cannot be set", set)
+        self.each_thread(ATTRIBUTES, set)
     }
 
     /// Confines all its threads to `processors`.
@@ -233,22 +288,48 @@ impl LiveUnit {
     /// Its threads are gone, or none of the processors is allowed for them.
     pub fn set_affinity(&self, processors: &[usize]) -> Result<(), Error> {
         let set = |tid: i32| sched::set_affinity(tid, processors);
-        self.each_thread("its affinity cannot be set", set)
+        self.each_thread(AFFINITY, set)
     }
 
-    /// A thread of a tree that ends meanwhile is left out.
+    /// As [`LiveUnit::set_affinity`], for an enforcer.
+    ///
+    /// # Errors
+    /// As [`LiveUnit::set_affinity`]; [`Error::Crowd`]: it has too many threads, and none was confined.
+    pub fn confine(&self, processors: &[usize]) -> Result<(), Error> {
+        let set = |tid: i32| sched::set_affinity(tid, processors);
+        self.each_of_few(AFFINITY, set)
+    }
+
     fn each_thread(&self, what: &'static str, set: impl Fn(i32) -> io::Result<()>) -> Result<(), Error> {
         if let UnitThreads::Thread(thread) = self.threads {
             return set(thread.id).map_err(Error::of(what));
         }
-        for tid in self.group.threads().map_err(Error::of("its threads cannot be listed"))? {
-            match set(tid).map_err(Error::of(what)) {
-                Ok(()) | Err(Error::Gone) => {}
-                Err(failed) => return Err(failed),
-            }
-        }
-        Ok(())
+        each_of(&self.group.threads().map_err(Error::of("its threads cannot be listed"))?, what, set)
     }
+
+    /// As [`LiveUnit::each_thread`], for at most [`THREADS_MAX`] threads; otherwise for none.
+    fn each_of_few(&self, what: &'static str, set: impl Fn(i32) -> io::Result<()>) -> Result<(), Error> {
+        let Clock::ProcessTree(tree) = &self.clock else { return self.each_thread(what, set) };
+        let mut threads = Vec::new();
+        match tree.list(&mut threads).map_err(Error::of("its threads cannot be listed"))? {
+            true => each_of(&threads, what, set),
+            false => Err(Error::Crowd),
+        }
+    }
+}
+
+const ATTRIBUTES: &str = "its scheduling attributes cannot be set";
+const AFFINITY: &str = "its affinity cannot be set";
+
+/// A thread of a tree that ends meanwhile is left out.
+fn each_of(threads: &[i32], what: &'static str, set: impl Fn(i32) -> io::Result<()>) -> Result<(), Error> {
+    for &tid in threads {
+        match set(tid).map_err(Error::of(what)) {
+            Ok(()) | Err(Error::Gone) => {}
+            Err(failed) => return Err(failed),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -78,6 +78,7 @@ fn domain(host: &Host, ix: DomainIx, domain: &Domain) -> Table {
             table.insert("vcpu", numbered(vcpus.iter().map(params)));
         }
     }
+    table.extend(domain.live.threads_max.map(|max| ("threads_max", number(max))));
     for (key, inner) in live_tables(&domain.live) {
         table.insert(key, inner.into());
     }

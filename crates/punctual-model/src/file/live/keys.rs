@@ -10,7 +10,7 @@ const fn table(title: &'static str, keys: &'static [KeyInfo]) -> TableInfo {
 }
 
 /// Keys of a domain that is not nested.
-pub(crate) static LIVE_KEYS: [KeyInfo; 4] = [
+pub(crate) static LIVE_KEYS: [KeyInfo; 5] = [
     key("vm", Kind::Table(&VM), None, "Live: a VM that the run starts under QEMU."),
     key("process", Kind::Table(&PROCESS), None, "Live: a process that the run starts, instead of `vm`."),
     key("attach", Kind::Table(&ATTACH), None, "Live: something that runs already, instead of `vm`."),
@@ -19,6 +19,12 @@ pub(crate) static LIVE_KEYS: [KeyInfo; 4] = [
         Kind::Table(&HELPERS),
         None,
         "Live: where the VMM's threads run that are no vCPUs (QEMU's main loop, I/O threads, vhost workers).",
+    ),
+    key(
+        "threads_max",
+        PID,
+        Some("no limit"),
+        "Live: threads that what the run starts may have at once, all of its processes together.",
     ),
 ];
 

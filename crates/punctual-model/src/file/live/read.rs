@@ -39,7 +39,18 @@ pub(crate) fn live(section: Section<'_>, vcpus: usize, processors: usize, errors
         .map(Backend::Attach);
     let helpers = section.table("helpers", errors).map(|section| helpers(section, processors, errors));
     let backend = vm.or(process).or(attach).unwrap_or_default();
-    LiveKeys { backend, helpers: helpers.unwrap_or_default() }.into()
+    let threads_max = threads_max(section, &backend, errors);
+    LiveKeys { backend, helpers: helpers.unwrap_or_default(), threads_max }.into()
+}
+
+/// Something that runs already may need more threads at any time, and its owner does not expect a limit.
+fn threads_max(section: Section<'_>, backend: &Backend, errors: &mut Errors) -> Option<u32> {
+    let entry = section.get("threads_max")?;
+    if let Backend::Attach(_) = backend {
+        let message = format!("{} has both `attach` and `threads_max`", section.header());
+        errors.add(entry.key_place, message, "expected a limit only for what the run starts itself");
+    }
+    section.count("threads_max", errors).map(|count| count as u32)
 }
 
 /// A nested domain belongs to its outer domain's guest; nothing on this host stands for it.
