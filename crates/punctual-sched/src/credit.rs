@@ -335,11 +335,17 @@ fn next_multiple(now: Instant, step: Duration) -> Instant {
     Instant::ZERO + step * (now.since(Instant::ZERO).div_floor(step) + 1)
 }
 
-fn validate(settings: &Settings, params: &UnitParams) -> Result<(u32, u32), ParamError> {
-    let (weight, cap) = (params.weight.unwrap_or(WEIGHT_DEFAULT), params.cap_percent.unwrap_or(0));
+/// The unit's [`WEIGHT`], checked.
+pub(crate) fn weight(params: &UnitParams) -> Result<u32, ParamError> {
+    let weight = params.weight.unwrap_or(WEIGHT_DEFAULT);
     require((1..=WEIGHT_MAX).contains(&weight), UnitParams::WEIGHT, || {
         alloc::format!("between 1 and {WEIGHT_MAX}").into()
     })?;
+    Ok(weight)
+}
+
+fn validate(settings: &Settings, params: &UnitParams) -> Result<(u32, u32), ParamError> {
+    let (weight, cap) = (weight(params)?, params.cap_percent.unwrap_or(0));
     require(cap <= 100, UnitParams::CAP_PERCENT, || "between 0 (no cap) and 100".into())?;
     require(cap == 0 || settings.by_period, UnitParams::CAP_PERCENT, || {
         "0 unless the policy's option is refill = \"period\"".into()

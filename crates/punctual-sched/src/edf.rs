@@ -56,8 +56,6 @@ struct EdfUnit {
     /// Has the driver said when the current job is due? Set by `set_deadline`, cleared by `sleep`, checked by
     /// `wake`.
     told: bool,
-    /// Has it work? Set by `wake`, cleared by `sleep`, checked by both and by `set_deadline`.
-    awake: bool,
 }
 
 /// The policy; see the module's rules.
@@ -84,7 +82,7 @@ impl Policy for Edf {
     fn insert(&mut self, _now: Instant, params: &UnitParams) -> Result<UnitId, ParamError> {
         let relative = relative_deadline(params)?;
         let cpus = allowed(self.queue.cpus(), params.affinity.as_ref())?;
-        Ok(self.queue.add(cpus, EdfUnit { relative, deadline: Instant::NEVER, told: false, awake: false }))
+        Ok(self.queue.add(cpus, EdfUnit { relative, deadline: Instant::NEVER, told: false }))
     }
 
     fn remove(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
@@ -106,11 +104,10 @@ impl Policy for Edf {
     }
 
     fn wake(&mut self, now: Instant, unit: UnitId, resched: &mut CpuSet) {
-        let state = &mut self.queue[unit];
-        if state.awake {
+        if self.queue.is_ready(unit) {
             return;
         }
-        state.awake = true;
+        let state = &mut self.queue[unit];
         if !state.told {
             state.deadline = state.relative.map_or(Instant::NEVER, |relative| now + relative);
         }
@@ -119,18 +116,16 @@ impl Policy for Edf {
     }
 
     fn sleep(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
-        let state = &mut self.queue[unit];
-        if !state.awake {
-            return;
+        if self.queue.is_ready(unit) {
+            self.queue[unit].told = false;
+            self.queue.unready(unit, resched);
         }
-        (state.awake, state.told) = (false, false);
-        self.queue.unready(unit, resched);
     }
 
     fn set_deadline(&mut self, _now: Instant, unit: UnitId, deadline: Instant, resched: &mut CpuSet) {
         let state = &mut self.queue[unit];
         (state.deadline, state.told) = (deadline, true);
-        if state.awake {
+        if self.queue.is_ready(unit) {
             self.queue.ready(unit, deadline, resched);
         }
     }

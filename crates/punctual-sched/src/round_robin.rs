@@ -53,8 +53,6 @@ pub const INFO: PolicyInfo = PolicyInfo {
 #[derive(Debug)]
 struct RoundRobinUnit {
     left: Duration,
-    /// Has it work? Set by `wake`, cleared by `sleep`, checked by both.
-    awake: bool,
 }
 
 /// The policy; see the module's rules.
@@ -74,7 +72,7 @@ impl RoundRobin {
 impl Policy for RoundRobin {
     fn insert(&mut self, _now: Instant, params: &UnitParams) -> Result<UnitId, ParamError> {
         let cpus = allowed(self.queue.cpus(), params.affinity.as_ref())?;
-        Ok(self.queue.add(cpus, RoundRobinUnit { left: self.slice, awake: false }))
+        Ok(self.queue.add(cpus, RoundRobinUnit { left: self.slice }))
     }
 
     fn remove(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
@@ -94,15 +92,13 @@ impl Policy for RoundRobin {
     }
 
     fn wake(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
-        if !core::mem::replace(&mut self.queue[unit].awake, true) {
+        if !self.queue.is_ready(unit) {
             self.queue.ready(unit, (), resched);
         }
     }
 
     fn sleep(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
-        if core::mem::replace(&mut self.queue[unit].awake, false) {
-            self.queue.unready(unit, resched);
-        }
+        self.queue.unready(unit, resched);
     }
 
     #[inline]

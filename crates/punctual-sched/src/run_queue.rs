@@ -202,6 +202,12 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
         }
     }
 
+    /// Does the unit want a processor? In a policy whose units are throttled by nothing: is it awake?
+    #[inline]
+    pub fn is_ready(&self, unit: UnitId) -> bool {
+        self.members[unit.index()].ready
+    }
+
     /// The unit wants a processor with urgency `key`, or its urgency changes to `key`; it goes behind equals.
     pub fn ready(&mut self, unit: UnitId, key: K, resched: &mut CpuSet) {
         self.sequence += 1;
@@ -227,10 +233,13 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
         }
     }
 
-    /// The unit wants no processor any more; if it runs, its processor must pick again.
+    /// The unit wants no processor any more; if it runs, its processor must pick again. Does nothing to a
+    /// unit that wants none.
     pub fn unready(&mut self, unit: UnitId, resched: &mut CpuSet) {
         let member = &mut self.members[unit.index()];
-        member.ready = false;
+        if !core::mem::replace(&mut member.ready, false) {
+            return;
+        }
         if member.cpu != NONE {
             let cpu = CpuId(member.cpu);
             self.set_busy(cpu, false);
