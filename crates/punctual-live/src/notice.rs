@@ -82,8 +82,8 @@ impl fmt::Display for Notice {
             Notice::Refused { unit, error } => write!(f, "`{unit}` was refused: {error}"),
             Notice::WrongClock { domain, ppm } => write!(
                 f,
-                "the clock of domain `{domain}` ran {:.1} % too {}: what it tells of its tasks is wrong by as \
-                 much",
+                "the clock of domain `{domain}` ran {:.1} % too {}: what it tells of its tasks is wrong by \
+                 as much",
                 ppm.unsigned_abs() as f64 / 1e4,
                 if *ppm > 0 { "fast" } else { "slow" }
             ),

@@ -146,12 +146,13 @@ proptest! {
         tasks.sort_by_key(|d| d.period);
         // The bound presumes servers that always get their budget within the period.
         let all: Vec<Demand> = servers.iter().copied().chain([server]).collect();
-        let schedulable = all.iter().enumerate().all(|(i, s)| response_time(*s, &all[..i], s.period).is_some());
-        prop_assume!(schedulable);
+        let mut responses = all.iter().enumerate().map(|(i, s)| response_time(*s, &all[..i], s.period));
+        prop_assume!(responses.all(|response| response.is_some()));
 
         let mut host = pooled(1, ms(600), exact(name));
         for (i, other) in servers.iter().enumerate() {
-            let vm = vm(&mut host, punctual_testkit::hosts::server(ns(other.cost), ns(other.period), i as u32));
+            let server = punctual_testkit::hosts::server(ns(other.cost), ns(other.period), i as u32);
+            let vm = vm(&mut host, server);
             // Takes all it can get, from some moment on, so that budgets are saved up first.
             released_at(&mut host, vm, 1, ms(10_000), ms(20_000), ns(offsets[i] * scale));
         }

@@ -111,7 +111,8 @@ fn a_ping_from_outside_adds_links_and_both_directions_of_the_card() {
 fn a_server_task_answers_requests_when_its_guest_lets_it_run() {
     let more = "task.echo = { on_packet = true, cost = '50us', deadline = '1ms', priority = 2 }
         task.other = { period = '10ms', cost = '1ms', priority = 1 }
-        [flow.rpc]\nkind = 'request'\nfrom = 'g1'\nto = 'g2'\nbytes = 1000\nperiod = '10ms'\nserver = 'g2.echo'\n";
+        [flow.rpc]\nkind = 'request'\nfrom = 'g1'\nto = 'g2'\nbytes = 1000\nperiod = '10ms'\n\
+        server = 'g2.echo'\n";
     let results = run(&quiet(2, more));
     let rpc = flow(&results, "rpc");
     // The other task is released at the same time and has 1 ms; the network work delays it.
@@ -234,7 +235,8 @@ fn a_chain_takes_its_steps_and_its_packets() {
         [domain.g1.task.sense]\nperiod = '10ms'\ncost = '100us'
         [domain.g1.task.act]\non_packet = true\ncost = '300us'\ndeadline = '1ms'
         [domain.g1.task.log]\non_packet = true\ncost = '10us'\ndeadline = '1ms'
-        [chain.loop]\nsteps = ['g1.sense', 'g2.compute', 'g1.act', 'g1.log']\nbytes = 1000\ndeadline = '1ms'\n";
+        [chain.loop]\nsteps = ['g1.sense', 'g2.compute', 'g1.act', 'g1.log']\nbytes = 1000\n\
+        deadline = '1ms'\n";
     let results = run(&quiet(2, more));
     let chain = &results.chains[0];
     let expected = 610 * US + 2 * LOCAL;
@@ -268,7 +270,8 @@ fn figure_6(discipline: &str) -> Vec<Vec<u64>> {
          driver = 'dom0'
          rtca = { batch = 2 }
          netback = {}
-         costs = { guest_send = '100ns', guest_receive = '100ns', event = '0ns', interrupt = '0ns', tx = '10us', softnet = '10us', rx = '10us', round = '0ns', copy_per_kib = '0ns' }
+         costs = { guest_send = '100ns', guest_receive = '100ns', event = '0ns', interrupt = '0ns', \
+         tx = '10us', softnet = '10us', rx = '10us', round = '0ns', copy_per_kib = '0ns' }
          [domain.dom0]
          priority = 0
          affinity = [0]
@@ -280,7 +283,8 @@ fn figure_6(discipline: &str) -> Vec<Vec<u64>> {
     for t in [3, 2, 1] {
         for n in 0..3 {
             text += &format!(
-                "[flow.t{t}-{n}]\nkind = 'periodic'\nfrom = 't{t}'\nto = 't4'\nperiod = '1s'\nstart = '{}us'\n",
+                "[flow.t{t}-{n}]\nkind = 'periodic'\nfrom = 't{t}'\nto = 't4'\nperiod = '1s'\n\
+                 start = '{}us'\n",
                 10 * (4 - t + n)
             );
         }
@@ -317,7 +321,8 @@ const MIXED: &str = "[domain.burn]\npriority = 1\naffinity = [2]\ntask.hog = { p
     [flow.ping]\nkind = 'ping'\nfrom = 'client'\nto = 'g2'\n
     [flow.storm]\nkind = 'storm'\nfrom = 'g1'\nto = 'g3'\n
     [flow.stream]\nkind = 'stream'\nfrom = 'client'\nto = 'g3'\n
-    [flow.sporadic]\nkind = 'periodic'\nfrom = 'g3'\nto = 'g1'\nperiod = '100us'\nslack_mean = '300us'\nburst = 3\n";
+    [flow.sporadic]\nkind = 'periodic'\nfrom = 'g3'\nto = 'g1'\nperiod = '100us'\nslack_mean = '300us'\n\
+    burst = 3\n";
 
 #[test]
 fn the_same_host_gives_the_same_results_alone_and_among_others() {
@@ -352,17 +357,22 @@ proptest! {
         seed in any::<u32>(),
     ) {
         let mut text = format!(
-            "duration = '40ms'\nseed = {seed}\n[machine]\nprocessors = {processors}\noverheads.context_switch = '{switch_us}us'
+            "duration = '40ms'\nseed = {seed}\n[machine]\nprocessors = {processors}\n\
+             overheads.context_switch = '{switch_us}us'
              [pool.all]\npolicy = '{policy}'
              [network.lan]\ndriver = 'dom0'\ndiscipline = '{discipline}'\nscan = '{scan}'\nevents = '{events}'
-             nic.ring_slots = {ring_slots}\noutside.client = {{}}\ninterface.g1.ring_slots = {ring_slots}\n{}",
+             nic.ring_slots = {ring_slots}\noutside.client = {{}}\ninterface.g1.ring_slots = {ring_slots}\n\
+             {}",
             if jitter { "costs.jitter = '30%'\n" } else { "" },
         );
         for (i, name) in ["dom0", "g1", "g2", "g3"].iter().enumerate() {
-            text += &format!("[domain.{name}]\npriority = {i}\nbudget = '3ms'\nperiod = '10ms'\nextratime = true\n");
+            text += &format!("[domain.{name}]\npriority = {i}\nbudget = '3ms'\nperiod = '10ms'\n\
+                              extratime = true\n");
         }
-        text += "[domain.g3.task.burn]\nhog = true\n[domain.g2.task.serve]\non_packet = true\ncost = '30us'\ndeadline = '1ms'\n";
-        text += "[flow.serving]\nkind = 'request'\nfrom = 'client'\nto = 'g2'\nserver = 'g2.serve'\nperiod = '3ms'\n";
+        text += "[domain.g3.task.burn]\nhog = true\n[domain.g2.task.serve]\non_packet = true\ncost = '30us'\n\
+                 deadline = '1ms'\n";
+        text += "[flow.serving]\nkind = 'request'\nfrom = 'client'\nto = 'g2'\nserver = 'g2.serve'\n\
+                 period = '3ms'\n";
         let ends = ["client", "g1", "g2", "g3"];
         for (i, (kind, from, to, us, n)) in flows.into_iter().enumerate() {
             if from == to { continue }

@@ -87,3 +87,60 @@ fn every_policy_has_one_file_with_its_name() {
         assert!(naming.len() == 1 && naming[0].ends_with(&own), "{quoted} stands in {naming:?}");
     }
 }
+
+/// Columns of a line of code or prose at most.
+const COLUMNS_MAX: usize = 110;
+
+/// Folders whose files are built, found by a fuzzer, or malformed on purpose.
+const NOT_WRITTEN: &[&str] =
+    &[".git", ".venv", "artifacts", "corpus", "coverage", "malformed", "node_modules", "target"];
+
+/// Files that people write, in `directory` and all below it.
+fn written(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in directory.read_dir().expect("a folder").map(|entry| entry.expect("readable").path()) {
+        let name = entry.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let extension = entry.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+        if entry.is_dir() {
+            if !NOT_WRITTEN.contains(&name) {
+                written(&entry, found);
+            }
+        } else if ["rs", "md", "toml", "sh", "py", "js"].contains(&extension) {
+            found.push(entry);
+        }
+    }
+}
+
+/// The numbers of the lines that are too long. In documents rows of tables, pictures and what a program
+/// printed may be longer, in a table of claims the rows and their checks.
+fn long_lines(path: &Path, text: &str) -> Vec<usize> {
+    let (document, claims) = (path.extension().is_some_and(|e| e == "md"), path.ends_with("claims.toml"));
+    let (mut in_block, mut in_output) = (false, false);
+    let mut long = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let start = line.trim_start();
+        if document && start.starts_with("```") {
+            in_block = !in_block;
+            in_output = in_block && (start == "```" || start.contains("console"));
+        }
+        let row = start.starts_with('|') || start.starts_with("![");
+        let claim = start.starts_with("check = ") || start.starts_with('{');
+        let allowed = (document && (in_output || row)) || (claims && claim);
+        if line.chars().count() > COLUMNS_MAX && !allowed {
+            long.push(number);
+        }
+    }
+    long
+}
+
+#[test]
+fn lines_of_code_and_documents_have_at_most_110_columns() {
+    let mut files = Vec::new();
+    written(crates().parent().expect("the repository"), &mut files);
+    assert!(files.len() > 300, "only {} files were found", files.len());
+    let mut long = Vec::new();
+    for file in &files {
+        let text = std::fs::read_to_string(file).expect("readable");
+        long.extend(long_lines(file, &text).iter().map(|number| format!("{}:{number}", file.display())));
+    }
+    assert!(long.is_empty(), "longer than {COLUMNS_MAX} columns:\n{}", long.join("\n"));
+}

@@ -83,10 +83,11 @@ impl LinuxScheduler {
 fn deadline_differences(processors: &[usize]) -> Vec<String> {
     let mut differences = vec![
         "a vCPU that wakes up after its deadline, or with more budget left than its share, begins a new \
-         period then (kernel/sched/deadline.c, update_dl_entity); RTDS's periods follow each other from its start"
+         period then (kernel/sched/deadline.c, update_dl_entity); RTDS's periods follow each other from its \
+         start"
             .to_owned(),
-        "the end of a budget is noticed at the kernel's tick, unless its feature HRTICK_DL is on; the overrun \
-         is paid back from the next budget"
+        "the end of a budget is noticed at the kernel's tick, unless its feature HRTICK_DL is on; the \
+         overrun is paid back from the next budget"
             .into(),
         "budgets are hard: there is no extra time, which RTDS gives by default".into(),
     ];

@@ -219,9 +219,9 @@ fn demotions(count: u64) -> Vec<String> {
     }
     let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
     vec![format!(
-        "{times} the enforcer waited for more than {} ms for a lock of the kernel, and units had no real-time \
-         priority meanwhile; another program that moves processes between cgroups makes it wait (punctual \
-         doctor --explain cgroup-moves)",
+        "{times} the enforcer waited for more than {} ms for a lock of the kernel, and units had no \
+         real-time priority meanwhile; another program that moves processes between cgroups makes it wait \
+         (punctual doctor --explain cgroup-moves)",
         STUCK.as_ns() / 1_000_000
     )]
 }

@@ -64,8 +64,8 @@ pub enum ProtocolError {
     Malformed(#[source] MalformedLine),
     /// The guest program is another one.
     #[error(
-        "the guest program speaks version {guest} of the protocol, this is version {VERSION}: it was built from \
-         other sources"
+        "the guest program speaks version {guest} of the protocol, this is version {VERSION}: it was built \
+         from other sources"
     )]
     Version {
         /// Its version.

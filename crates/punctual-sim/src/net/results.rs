@@ -34,7 +34,8 @@ impl<T: TraceSink> Machine<'_, T> {
             if created != delivered + dropped.total() + alive {
                 let name = self.owner_name(owner);
                 self.violated(&format!(
-                    "{name}: {created} packets created, {delivered} delivered, {} dropped, {alive} on their way",
+                    "{name}: {created} packets created, {delivered} delivered, {} dropped, \
+                     {alive} on their way",
                     dropped.total()
                 ));
             }

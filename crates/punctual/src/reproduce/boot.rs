@@ -2,9 +2,9 @@
 //!
 //! Replenishment periods are aligned to the start of a unit. A simulated host starts everything at once, so
 //! all periods begin together; on a real machine domains are created one by one and their periods begin at
-//! whatever time that was. [`simulate_booted_one_by_one`] gives a simulated host such a history: before the run,
-//! the units are inserted one after the other, with a random gap in whole ms before each, drawn from the host's
-//! seed.
+//! whatever time that was. [`simulate_booted_one_by_one`] gives a simulated host such a history: before the
+//! run, the units are inserted one after the other, with a random gap in whole ms before each, drawn from the
+//! host's seed.
 //!
 //! The pool's policy is wrapped for it: its time line starts `HISTORY` earlier than the machine's.
 

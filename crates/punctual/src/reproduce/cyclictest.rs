@@ -100,7 +100,10 @@ pub fn run(options: &ReproduceOptions, paper: &Nautilus, progress: Progress<'_>)
         out.measures.set_one("cyclictest.native.max_us", max);
     }
     table.notes = vec![
-        "Paper: least, mean and greatest over the threads it prints. Ours: what the hypervisor's scheduling adds; the guest kernel's own latency (the paper's row without a hypervisor), interrupts and the board's overheads are not in it.".into(),
+        "Paper: least, mean and greatest over the threads it prints. Ours: what the hypervisor's scheduling \
+         adds; the guest kernel's own latency (the paper's row without a hypervisor), interrupts and the \
+         board's overheads are not in it."
+            .into(),
         "loaded: a busy loop on each vCPU of Domain-0; all-loaded: in the Android guest as well.".into(),
     ];
     out.tables.push(table);

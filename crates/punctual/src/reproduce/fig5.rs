@@ -170,7 +170,8 @@ fn notes(overheads: &[Overhead; 2]) -> Vec<String> {
     vec![
         "Costs are whole ms in a period of 100 ms, so a first miss is known to 1 % of the processor.".into(),
         format!(
-            "Overheads are those of the paper's Table 1, deferrable server: {median} (medians), {p99} (99 % quantiles)."
+            "Overheads are those of the paper's Table 1, deferrable server: {median} (medians), \
+             {p99} (99 % quantiles)."
         ),
         format!("{} and {} jobs for each cost.", overheads[0].jobs, overheads[1].jobs),
         "Loss: what decisions and switches take from domain 1 in each of its periods of two quanta.".into(),

@@ -169,11 +169,13 @@ fn notes(grid: &Grid) -> Vec<String> {
     let (first, last) = (grid.loads[0], grid.loads[grid.loads.len() - 1]);
     vec![
         format!(
-            "Capacity: the greatest load with at most {SIGNIFICANT_PERCENT} % misses at it and at every lower load of the grid ({first} to {last} %, step {}).",
+            "Capacity: the greatest load with at most {SIGNIFICANT_PERCENT} % misses at it and at every \
+             lower load of the grid ({first} to {last} %, step {}).",
             grid.loads[1] - first
         ),
         format!(
-            "Mean (least to greatest) over the task sets: the paper's recipe, seeds {:?} x 1000 + load; {} s for each cell. Credit with slice 1 ms, tick 10 ms.",
+            "Mean (least to greatest) over the task sets: the paper's recipe, seeds {:?} x 1000 + load; {} s \
+             for each cell. Credit with slice 1 ms, tick 10 ms.",
             grid.seeds, grid.seconds
         ),
     ]

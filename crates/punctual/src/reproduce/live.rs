@@ -178,8 +178,13 @@ fn isolation(options: &LiveOptions<'_>) -> Result<Table, Error> {
         }
     }
     table.notes = vec![
-        format!("One task set by the paper's recipe at 70 % load, seed {SEED}, {seconds} s each; paper: 2 minutes of its own."),
-        "linux-fifo has the servers' priorities and no budgets; linux-deadline may use all processors of the machine.".into(),
+        format!(
+            "One task set by the paper's recipe at 70 % load, seed {SEED}, {seconds} s each; paper: 2 \
+             minutes of its own."
+        ),
+        "linux-fifo has the servers' priorities and no budgets; linux-deadline may use all processors of the \
+         machine."
+            .into(),
     ];
     Ok(table)
 }
@@ -211,8 +216,8 @@ fn capacity(options: &LiveOptions<'_>) -> Result<Table, Error> {
     }
     let shown = |capacity: Option<u64>| capacity.map_or("none".into(), |load| format!("{load} %"));
     table.notes = vec![format!(
-        "Greatest load of this table with at most 5 % missed: live {}, simulated {}. {seconds} s and one task set a \
-         point; the paper's curve is in its Fig. 6.",
+        "Greatest load of this table with at most 5 % missed: live {}, simulated {}. {seconds} s and one \
+         task set a point; the paper's curve is in its Fig. 6.",
         shown(within[0]),
         shown(within[1])
     )];

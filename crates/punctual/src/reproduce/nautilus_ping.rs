@@ -95,8 +95,8 @@ pub fn run(options: &ReproduceOptions, progress: Progress<'_>) -> Result<Outcome
     }
     table.notes = vec![
         "100 pings each, as in the paper; a domain has two vCPUs, partitioned one on each processor.".into(),
-        "The paper measures from netback to the answer under Credit, from the host under RTDS; here always from the PC and \
-         back."
+        "The paper measures from netback to the answer under Credit, from the host under RTDS; here always \
+         from the PC and back."
             .into(),
     ];
     out.tables.push(table);

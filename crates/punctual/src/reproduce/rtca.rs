@@ -99,9 +99,9 @@ pub fn fig6(progress: Progress<'_>) -> Result<Outcome, Error> {
     }
     table.notes = vec![
         "Time is in units that a packet takes in each stage; batches of 2, as the paper has them.".into(),
-        "The paper prints 5, 5, 3 for T1 under RTCA. Its third packet is released at 5, so 3 would be the instant at which \
-         the first one leaves. By Algorithm 1 as printed the TX round that takes it goes on with a packet of T2, the batch \
-         being 2, which makes 8; without that packet it would be 7."
+        "The paper prints 5, 5, 3 for T1 under RTCA. Its third packet is released at 5, so 3 would be the \
+         instant at which the first one leaves. By Algorithm 1 as printed the TX round that takes it goes on \
+         with a packet of T2, the batch being 2, which makes 8; without that packet it would be 7."
             .into(),
     ];
     out.tables.push(table);
@@ -213,8 +213,12 @@ pub fn table1(options: &ReproduceOptions, paper: &Rtca, progress: Progress<'_>) 
         }
     }
     table.notes = vec![
-        "preemptive is no kernel of the paper: it goes beyond RTCA where its s.III and s.V leave something open.".into(),
-        "Base is what the costs are calibrated with (papers/rtca/calibration.toml); the others follow from mechanism.".into(),
+        "preemptive is no kernel of the paper: it goes beyond RTCA where its s.III and s.V leave something \
+         open."
+            .into(),
+        "Base is what the costs are calibrated with (papers/rtca/calibration.toml); the others follow from \
+         mechanism."
+            .into(),
     ];
     out.tables.push(table);
     let series = LEVELS.iter().zip(all.chunks(KERNELS.len())).flat_map(|(level, latencies)| {

@@ -53,7 +53,8 @@ pub fn run(options: &ReproduceOptions, paper: &Table1, progress: Progress<'_>) -
         "Loss: our counts times the paper's medians for the policy. The paper's machine, our schedule."
             .into(),
         format!(
-            "Task sets by the paper's recipe, seeds {seeds:?}. Credit's three readings: slice 1 ms with tick 10 ms, both 1 ms, slice 30 ms with tick 10 ms."
+            "Task sets by the paper's recipe, seeds {seeds:?}. Credit's three readings: slice 1 ms with tick \
+             10 ms, both 1 ms, slice 30 ms with tick 10 ms."
         ),
     ];
     out.tables.push(table);
@@ -118,7 +119,8 @@ fn add_consistency(out: &mut Outcome, paper: &Table1, variant: &Variant, column:
 fn add_native(out: &mut Outcome, paper: &Table1, seed: u64, progress: Progress<'_>) -> Result<(), Error> {
     let mut table = Table::new(
         "table1-native",
-        "Table 1: cost of one decision in ns, paper's machine | decision code of this program on this machine",
+        "Table 1: cost of one decision in ns, paper's machine | decision code of this program on this \
+         machine",
         &["policy", "median", "99 %", "max", "cold median", "cold 99 %", "total in 10 s, us"],
     );
     table.native = true;
@@ -132,8 +134,15 @@ fn add_native(out: &mut Outcome, paper: &Table1, seed: u64, progress: Progress<'
     }
     progress("Table 1, decision code", plain.len(), plain.len());
     table.notes = vec![
-        "Ours: charge, timers and pick of the policy object alone, replayed back to back (warm) and after a walk through 8 MiB (cold). The paper's: do_schedule inside Xen 4.0 on a 2.66 GHz Q9400, locks and idle handling included.".into(),
-        format!("Reading the clock takes {} ns (median), taken off. Total: the whole replay timed as one piece, wake-ups and sleeps included, least of several rounds.", number(clock_ns)),
+        "Ours: charge, timers and pick of the policy object alone, replayed back to back (warm) and after a \
+         walk through 8 MiB (cold). The paper's: do_schedule inside Xen 4.0 on a 2.66 GHz Q9400, locks and \
+         idle handling included."
+            .into(),
+        format!(
+            "Reading the clock takes {} ns (median), taken off. Total: the whole replay timed as one \
+             piece, wake-ups and sleeps included, least of several rounds.",
+            number(clock_ns)
+        ),
     ];
     out.tables.push(table);
     Ok(())

@@ -157,7 +157,8 @@ pub fn run(options: &ReproduceOptions, paper: &Table2, progress: Progress<'_>) -
     }
     table.notes = vec![
         format!(
-            "Task sets by the paper's recipe at 70 % load, seeds {seeds:?}; the paper's own sets are not published with it."
+            "Task sets by the paper's recipe at 70 % load, seeds {seeds:?}; the paper's own sets are not \
+             published with it."
         ),
         format!("{seconds} s each. Paper: one run of 2 minutes."),
     ];

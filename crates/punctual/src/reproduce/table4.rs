@@ -67,9 +67,12 @@ pub fn run(options: &ReproduceOptions, paper: &Table4, progress: Progress<'_>) -
     }
     table.notes = vec![
         format!(
-            "All tasks count as unbound, scheduling costs nothing. Task sets as in Fig. 6: seeds {seeds:?} x 1000 + load."
+            "All tasks count as unbound, scheduling costs nothing. Task sets as in Fig. 6: seeds {seeds:?} x \
+             1000 + load."
         ),
-        "Question \"tasks\": the response times of Davis and Burns alone, taking every server's budget for granted. \"servers\": does each server also get its budget in its period? (punctual check)".into(),
+        "Question \"tasks\": the response times of Davis and Burns alone, taking every server's budget for \
+         granted. \"servers\": does each server also get its budget in its period? (punctual check)"
+            .into(),
     ];
     out.tables.push(table);
     Ok(out)
