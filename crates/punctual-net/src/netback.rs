@@ -73,7 +73,7 @@ pub const INFO: DisciplineInfo = DisciplineInfo {
     },
 };
 
-/// Who is next in TX.
+/// Which guest is next in TX.
 #[derive(Clone, Debug)]
 enum Turns {
     Cyclic {

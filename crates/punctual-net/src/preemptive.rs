@@ -7,9 +7,9 @@
 //! no strict priority between the queues (section III). Here:
 //!
 //! - **State.** In each stage one queue per priority; in TX it holds guests, which take turns.
-//! - **Decision.** Before every packet the most urgent priority is chosen at which a packet waits in *any*
-//!   stage: an urgent packet waits for one packet in one stage at most. TX passes every packet on as soon as
-//!   it is processed.
+//! - **Decision.** Every decision takes the most urgent priority at which a packet waits in *any* stage. So
+//!   an urgent packet waits for at most one packet in one stage. TX passes every packet on as soon as it is
+//!   processed.
 //! - **Stage.** At that priority the packet that is furthest on its way goes first: RX, then softnet, then
 //!   TX, so that queues stay short.
 //! - **Batch.** A stage goes on with packets of one priority up to a batch, that of the interface whose

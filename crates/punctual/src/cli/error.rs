@@ -13,7 +13,7 @@ pub enum Error {
     Violation(String),
     /// Ctrl-C, after what was finished has been printed.
     Interrupted,
-    /// Nobody reads the output any more: not an error.
+    /// The reader of the output went away: not an error.
     BrokenPipe,
 }
 

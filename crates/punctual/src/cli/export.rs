@@ -14,7 +14,7 @@ use super::output::{OutFile, Ui, make_directory};
 /// Write a host's scheduling parameters as settings of Xen, libvirt, systemd or QEMU.
 ///
 /// What the target cannot express is said on standard error and in the files. What has to be rounded is
-/// rounded so that nobody gets less. docs/export.md says what becomes of what, and how to use the files.
+/// rounded so that no unit gets less. docs/export.md says what becomes of what, and how to use the files.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual export examples/mixed-pools.toml --to xl                     look at it\n  \
@@ -61,7 +61,7 @@ enum TargetName {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum KeepName {
-    /// Budget and period; who goes first is left to Linux.
+    /// Budget and period; Linux decides the order.
     Budget,
     /// The order of priorities (SCHED_FIFO), without limits.
     Priority,

@@ -14,8 +14,8 @@ use super::output::{OutFile, Ui};
 
 /// Make a host file of libvirt's domain XML, what xl prints, rt-app's workloads or CARTS's systems.
 ///
-/// What was not understood or cannot be said in a host file is told with file and line, on standard error and
-/// in the host file's first comment. docs/export.md says what becomes of what.
+/// Whatever was not understood or has no place in a host file is named with file and line, on standard error
+/// and in the host file's first comment. docs/export.md says what becomes of what.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     virsh dumpxml video > video.xml; \

@@ -93,7 +93,7 @@ impl Ui {
         ProgressBar::new(total as u64).with_style(style)
     }
 
-    /// Work whose length nobody knows, on standard error and only on a terminal.
+    /// Work of unknown length, on standard error and only on a terminal.
     pub fn spinner(&self) -> ProgressBar {
         let style = ProgressStyle::with_template("{spinner} {msg}").expect("the template is constant");
         ProgressBar::new_spinner().with_style(style)

@@ -1,4 +1,4 @@
-//! `punctual restore`: what runs that died left behind is undone.
+//! `punctual restore`: undoes what dead runs left changed.
 
 use punctual_live::journal;
 
@@ -7,9 +7,9 @@ use super::exit;
 use super::live::{abandoned, check_restored, restored};
 use super::output::Ui;
 
-/// Put back what a live run that ended together with its guardian left changed.
+/// Put back what a live run left changed when it died together with its guardian.
 ///
-/// Without such a run there is nothing to do, which it says. Running ones are left alone.
+/// Says so if there is no such run. Leaves running ones alone.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual restore                  undo every abandoned run\n  \

@@ -14,8 +14,8 @@ use super::{exit, interrupt};
 
 /// Watch a live run: pools, vCPUs, budgets left, use, state, deadlines missed.
 ///
-/// Shows the run that is under way on this machine, about every 100 ms, until it ends or Ctrl-C. Guests tell
-/// about once a second which jobs are finished; whatever is due and not told of counts as missed until then.
+/// Shows the run that is under way on this machine, about every 100 ms, until it ends or Ctrl-C. A guest
+/// reports its finished jobs about once a second; a job that is due counts as missed until it is reported.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual top\n  \

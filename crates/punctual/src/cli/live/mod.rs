@@ -117,7 +117,7 @@ pub fn carry_out(
     Ok(outcome)
 }
 
-/// Says what the user should know of a run beside its results.
+/// Prints what the user should know of a run beside its results.
 fn warn(outcome: &Outcome, ui: &Ui) {
     for notice in &outcome.notices {
         ui.warn(&notice.to_string());
