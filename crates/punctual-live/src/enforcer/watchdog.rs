@@ -5,8 +5,8 @@
 //! pool's processor, or a kernel worker of that processor, beside another program that moves a process.
 //! Real-time units would keep that thread from running for ever; in the fair class they do not.
 //!
-//! The same thread puts the threads of a crowd ([`crate::unit::THREADS_MAX`]) into the class for idle time, which takes an
-//! enforcer too long.
+//! The same thread puts the threads of a crowd ([`crate::unit::THREADS_MAX`]) into the class for idle time,
+//! which takes an enforcer too long.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration as StdDuration;
