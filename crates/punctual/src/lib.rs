@@ -1,7 +1,5 @@
-//! The command line: thin, it reads arguments, calls the other crates and prints. What it does with published
-//! papers is a module of its own.
+//! The command line: thin, it reads arguments, calls the other crates and prints.
 
 #![forbid(unsafe_code)]
 
 pub mod cli;
-pub mod reproduce;

@@ -32,7 +32,7 @@ fn the_tutorial_shows_its_host_file_whole() {
 }
 
 /// Each crate with the crates of the project that it may depend on, as `docs/architecture.md` says.
-const DIRECTION: [(&str, &[&str]); 11] = [
+const DIRECTION: [(&str, &[&str]); 12] = [
     ("punctual-jobs", &[]),
     ("punctual-sched", &[]),
     ("punctual-net", &["punctual-sched"]),
@@ -44,6 +44,17 @@ const DIRECTION: [(&str, &[&str]); 11] = [
     ("punctual-report", &["punctual-sched", "punctual-model", "punctual-sim"]),
     ("punctual-testkit", &["punctual-jobs", "punctual-sched", "punctual-model"]),
     (
+        "punctual-reproduce",
+        &[
+            "punctual-sched",
+            "punctual-model",
+            "punctual-analysis",
+            "punctual-sim",
+            "punctual-live",
+            "punctual-report",
+        ],
+    ),
+    (
         "punctual",
         &[
             "punctual-sched",
@@ -54,6 +65,7 @@ const DIRECTION: [(&str, &[&str]); 11] = [
             "punctual-live",
             "punctual-guest",
             "punctual-report",
+            "punctual-reproduce",
         ],
     ),
 ];

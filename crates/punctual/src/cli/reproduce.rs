@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use indicatif::ProgressStyle;
+use punctual_reproduce::{self as reproduce, Options, Reproduction, render};
 
 use super::error::Error;
 use super::output::{OutFile, Ui, make_directory};
 use super::{exit, interrupt};
-use crate::reproduce::{self, ReproduceOptions, Reproduction, render};
 
 /// Carry out the experiments of a published paper and judge its claims.
 ///
@@ -77,7 +77,7 @@ enum Paper {
 /// Runs `punctual reproduce`.
 pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     interrupt::install();
-    let options = ReproduceOptions {
+    let options = Options {
         quick: args.quick,
         task_sets: args.task_sets,
         only: args.only.clone(),
@@ -93,13 +93,13 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let done = match args.paper {
         Paper::RtXen if args.live => live(args),
         _ if args.live => return Err(Error::Usage("only rt-xen can be carried out live".into())),
-        Paper::RtXen => reproduce::rt_xen(&options, &progress),
-        Paper::Rtca => reproduce::rtca(&options, &progress),
-        Paper::VmmIo => reproduce::vmm_io(&options, &progress),
-        Paper::Nautilus => reproduce::nautilus(&options, &progress),
+        Paper::RtXen => reproduce::rt_xen(&options, &progress).map_err(Error::from),
+        Paper::Rtca => reproduce::rtca(&options, &progress).map_err(Error::from),
+        Paper::VmmIo => reproduce::vmm_io(&options, &progress).map_err(Error::from),
+        Paper::Nautilus => reproduce::nautilus(&options, &progress).map_err(Error::from),
     };
     bar.finish_and_clear();
-    let reproduction = done.map_err(failure)?;
+    let reproduction = done?;
     if let Some(dir) = &args.out {
         write_files(&reproduction, dir)?;
     }
@@ -111,12 +111,12 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     Ok(if surprised { exit::MISSED } else { exit::OK })
 }
 
-fn live(args: &Args) -> Result<Reproduction, reproduce::Error> {
+fn live(args: &Args) -> Result<Reproduction, Error> {
     interrupt::be_graceful();
     let program = std::env::current_exe()
-        .map_err(|e| reproduce::Error::Experiment(format!("the program's own file is not known: {e}")))?;
+        .map_err(|error| Error::Usage(format!("the program's own file is not known: {error}")))?;
     let show = std::io::stderr().is_terminal();
-    reproduce::rt_xen_live(&reproduce::live::LiveOptions {
+    Ok(reproduce::rt_xen_live(&reproduce::live::LiveOptions {
         default_backend: args.default_backend.into(),
         quick: args.quick,
         only: args.only.clone(),
@@ -127,15 +127,17 @@ fn live(args: &Args) -> Result<Reproduction, reproduce::Error> {
             }
         },
         stop: &interrupt::stopped,
-    })
+    })?)
 }
 
-fn failure(error: reproduce::Error) -> Error {
-    match error {
-        reproduce::Error::Simulation { what, error: punctual_sim::Error::Violation(text) } => {
-            Error::Violation(format!("{what}: {text}"))
+impl From<reproduce::Error> for Error {
+    fn from(error: reproduce::Error) -> Self {
+        match error {
+            reproduce::Error::Simulation { what, error: punctual_sim::Error::Violation(text) } => {
+                Error::Violation(format!("{what}: {text}"))
+            }
+            other => Error::Usage(other.to_string()),
         }
-        other => Error::Usage(other.to_string()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Shows a reproduction: text for the terminal, and files (CSV, JSON, SVG) for everything else.
 
-use super::claims::{Judged, Verdict};
-use super::{Figure, RangeFigure, Reproduction, Table};
+use crate::claims::{Judged, Verdict};
+use crate::{Figure, RangeFigure, Reproduction, Table};
 
 /// Width of the claims' text.
 const WIDTH: usize = 100;
@@ -99,7 +99,7 @@ pub fn files(reproduction: &Reproduction) -> Result<Vec<(String, String)>, Box<d
         // A figure may have the name of a table.
         let name = format!("{}-curves", figure.id);
         files.push((format!("{name}.csv"), csv_figure(figure)?));
-        files.push((format!("{name}.svg"), super::plot::svg(figure)));
+        files.push((format!("{name}.svg"), crate::plot::svg(figure)));
     }
     for figure in &reproduction.ranges {
         let name = format!("{}-ranges", figure.id);
@@ -125,7 +125,7 @@ fn html(reproduction: &Reproduction) -> String {
         escape(&text_counts(reproduction)),
     );
     for svg in
-        reproduction.figures.iter().map(super::plot::svg).chain(reproduction.ranges.iter().map(|r| r.svg()))
+        reproduction.figures.iter().map(crate::plot::svg).chain(reproduction.ranges.iter().map(|r| r.svg()))
     {
         out += &svg;
     }

@@ -7,13 +7,13 @@ use punctual_sched::Duration;
 use punctual_sched::servers::{deferrable, periodic, polling, sporadic};
 use punctual_sched::{credit, sedf};
 
-use super::measures::{median, number, range};
-use super::papers::Table2;
-use super::scenario::{
+use crate::measures::{median, number, range};
+use crate::papers::Table2;
+use crate::scenario::{
     Scenario, deadline_ms, domain, miss_percent, most_urgent_task, run_all, set_utilisation,
     utilisation_percent,
 };
-use super::{Error, Outcome, Progress, ReproduceOptions, Table};
+use crate::{Error, Options, Outcome, Progress, Table};
 
 /// The paper's 2 minutes.
 const MINUTES: u64 = 2;
@@ -82,7 +82,7 @@ impl Load {
     fn apply(self, host: &mut Host) -> Result<(), Error> {
         let d3 = domain(host, "d3")?;
         let task = most_urgent_task(host, d3)
-            .ok_or_else(|| Error::Experiment("domain d3 has no periodic task".into()))?;
+            .ok_or_else(|| Error::Missing("domain d3 has no periodic task".into()))?;
         match self {
             Load::Normal => {}
             Load::Cost => set_utilisation(host, task, OVERLOAD_PERCENT),
@@ -93,7 +93,7 @@ impl Load {
                     deadline,
                 } = &mut host.tasks[task.0].work
                 else {
-                    return Err(Error::Experiment("the tasks of domain d3 are periodic".into()));
+                    return Err(Error::Missing("the tasks of domain d3 are periodic".into()));
                 };
                 *period = Duration::from_ns(max.as_ns() * 100 / OVERLOAD_PERCENT);
                 *deadline = *period;
@@ -115,7 +115,7 @@ struct Cell {
 ///
 /// # Errors
 /// When a simulation stops.
-pub fn run(options: &ReproduceOptions, paper: &Table2, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub fn run(options: &Options, paper: &Table2, progress: Progress<'_>) -> Result<Outcome, Error> {
     let seeds = options.seeds();
     let seconds = if options.quick { 20 } else { 60 * MINUTES };
     let mut out = Outcome::default();
@@ -169,7 +169,7 @@ pub fn run(options: &ReproduceOptions, paper: &Table2, progress: Progress<'_>) -
 /// The even share at 70 % under `variant`; seeds as in Fig. 6.
 pub fn scenario(variant: &Variant, seed: u64, seconds: u64) -> Scenario {
     let plain = Scenario::new("rt-xen", "even").policy(variant.policy);
-    let plain = plain.seed(super::fig6::seed(seed, 70)).duration(Duration::from_secs(seconds));
+    let plain = plain.seed(crate::rt_xen::fig6::seed(seed, 70)).duration(Duration::from_secs(seconds));
     variant.set.iter().fold(plain, |scenario, set| scenario.set(*set))
 }
 

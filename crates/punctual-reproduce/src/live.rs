@@ -7,16 +7,17 @@ use std::path::PathBuf;
 use std::time::Duration as StdDuration;
 
 use punctual_live::driver::Settings;
-use punctual_live::run::{DefaultBackend, Error as LiveError, RunOptions};
+use punctual_live::run::{DefaultBackend, RunOptions};
 use punctual_live::session::LinuxScheduler;
 use punctual_model::host::Host;
 use punctual_model::results::Results;
 use punctual_sched::Duration;
 
-use super::measures::number;
-use super::papers;
-use super::scenario::{Scenario, domain, miss_percent, most_urgent_task, set_utilisation};
-use super::{Error, Outcome, POLICIES, Table};
+use crate::measures::number;
+use crate::papers;
+use crate::rt_xen::POLICIES;
+use crate::scenario::{Scenario, domain, miss_percent, most_urgent_task, set_utilisation};
+use crate::{Error, Outcome, Table};
 
 /// How to carry the experiments out.
 pub struct LiveOptions<'a> {
@@ -52,8 +53,7 @@ const SIGNIFICANT_PERCENT: f64 = 5.0;
 /// An unknown experiment, or a run that failed or was refused; the machine is as it was.
 pub fn rt_xen(options: &LiveOptions<'_>) -> Result<Outcome, Error> {
     if let Some(other) = options.only.iter().find(|name| !EXPERIMENTS.contains(&name.as_str())) {
-        let known = EXPERIMENTS.join(", ");
-        return Err(Error::Experiment(format!("there is no live experiment \"{other}\"; there are {known}")));
+        return Err(Error::UnknownLiveExperiment { name: other.clone(), known: &EXPERIMENTS });
     }
     let wanted = |name: &str| options.only.is_empty() || options.only.iter().any(|only| only == name);
     let mut out = Outcome::default();
@@ -97,11 +97,7 @@ fn carry_out(
         stop: options.stop,
         watch: &mut |_| {},
     };
-    match punctual_live::run::run(host, run_options) {
-        Ok(outcome) => Ok(outcome.results),
-        Err(LiveError::Stopped) => Err(Error::Experiment("interrupted; the machine is as it was".into())),
-        Err(error) => Err(Error::Experiment(error.to_string())),
-    }
+    Ok(punctual_live::run::run(host, run_options)?.results)
 }
 
 /// s.5.2, Fig. 5, the 1 ms quantum: at which utilisation does the first deadline pass?
@@ -159,7 +155,7 @@ fn isolation(options: &LiveOptions<'_>) -> Result<Table, Error> {
             if overloaded {
                 let d3 = domain(&host, "d3")?;
                 let task = most_urgent_task(&host, d3)
-                    .ok_or_else(|| Error::Experiment("domain d3 has no periodic task".into()))?;
+                    .ok_or_else(|| Error::Missing("domain d3 has no periodic task".into()))?;
                 set_utilisation(&mut host, task, OVERLOAD_PERCENT);
             }
             let live = carry_out(options, &host, linux)?;

@@ -4,7 +4,7 @@ use punctual_sched::servers::{deferrable, periodic, polling, sporadic};
 use punctual_sched::{credit, sedf};
 use serde::{Deserialize, Serialize};
 
-use super::claims::Claim;
+use crate::claims::Claim;
 
 /// Where a paper can be found.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -307,8 +307,8 @@ struct Claims {
 /// # Panics
 /// Never in a tested build: the embedded files are parsed by this crate's tests.
 pub fn rt_xen() -> (RtXen, Vec<Claim>) {
-    let paper = toml::from_str(include_str!("../../../../papers/rt-xen/paper.toml"));
-    let claims = toml::from_str::<Claims>(include_str!("../../../../papers/rt-xen/claims.toml"));
+    let paper = toml::from_str(include_str!("../../../papers/rt-xen/paper.toml"));
+    let claims = toml::from_str::<Claims>(include_str!("../../../papers/rt-xen/claims.toml"));
     (paper.expect("papers/rt-xen/paper.toml"), claims.expect("papers/rt-xen/claims.toml").claim)
 }
 
@@ -317,8 +317,8 @@ pub fn rt_xen() -> (RtXen, Vec<Claim>) {
 /// # Panics
 /// Never in a tested build: the embedded files are parsed by this crate's tests.
 pub fn rtca() -> (Rtca, Vec<Claim>) {
-    let paper = toml::from_str(include_str!("../../../../papers/rtca/paper.toml"));
-    let claims = toml::from_str::<Claims>(include_str!("../../../../papers/rtca/claims.toml"));
+    let paper = toml::from_str(include_str!("../../../papers/rtca/paper.toml"));
+    let claims = toml::from_str::<Claims>(include_str!("../../../papers/rtca/claims.toml"));
     (paper.expect("papers/rtca/paper.toml"), claims.expect("papers/rtca/claims.toml").claim)
 }
 
@@ -327,8 +327,8 @@ pub fn rtca() -> (Rtca, Vec<Claim>) {
 /// # Panics
 /// Never in a tested build: the embedded files are parsed by this crate's tests.
 pub fn vmm_io() -> (VmmIo, Vec<Claim>) {
-    let paper = toml::from_str(include_str!("../../../../papers/vmm-io/paper.toml"));
-    let claims = toml::from_str::<Claims>(include_str!("../../../../papers/vmm-io/claims.toml"));
+    let paper = toml::from_str(include_str!("../../../papers/vmm-io/paper.toml"));
+    let claims = toml::from_str::<Claims>(include_str!("../../../papers/vmm-io/claims.toml"));
     (paper.expect("papers/vmm-io/paper.toml"), claims.expect("papers/vmm-io/claims.toml").claim)
 }
 
@@ -337,8 +337,8 @@ pub fn vmm_io() -> (VmmIo, Vec<Claim>) {
 /// # Panics
 /// Never in a tested build: the embedded files are parsed by this crate's tests.
 pub fn nautilus() -> (Nautilus, Vec<Claim>) {
-    let paper = toml::from_str(include_str!("../../../../papers/nautilus/paper.toml"));
-    let claims = toml::from_str::<Claims>(include_str!("../../../../papers/nautilus/claims.toml"));
+    let paper = toml::from_str(include_str!("../../../papers/nautilus/paper.toml"));
+    let claims = toml::from_str::<Claims>(include_str!("../../../papers/nautilus/claims.toml"));
     (paper.expect("papers/nautilus/paper.toml"), claims.expect("papers/nautilus/claims.toml").claim)
 }
 

@@ -7,10 +7,11 @@ use punctual_model::results::Results;
 use punctual_sched::Duration;
 use punctual_sched::{credit, sedf};
 
-use super::measures::{mean, number, range};
-use super::papers::VmmIo;
-use super::scenario::{Scenario, as_written, run_all};
-use super::{Error, Outcome, Progress, RangeFigure, ReproduceOptions, Table};
+use crate::measures::{mean, number, range};
+use crate::papers::VmmIo;
+use crate::ranges::RangeColumn;
+use crate::scenario::{Scenario, as_written, run_all};
+use crate::{Error, Options, Outcome, Progress, RangeFigure, Table};
 
 /// A row of the paper's Table 1.
 struct Configuration {
@@ -78,7 +79,7 @@ const fn test(
     Test { number, title, streams, burns, ping, figure }
 }
 
-fn scenario(configuration: &Configuration, test: &Test, options: &ReproduceOptions) -> Scenario {
+fn scenario(configuration: &Configuration, test: &Test, options: &Options) -> Scenario {
     let scan = if configuration.patched { "resume" } else { "word" };
     let mut scenario = Scenario::new("vmm-io", "guests").set(format!("network.lan.scan={scan}"));
     scenario = match configuration.policy {
@@ -157,7 +158,7 @@ impl Cell {
 ///
 /// # Errors
 /// When a simulation stops.
-pub fn run(options: &ReproduceOptions, paper: &VmmIo, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub fn run(options: &Options, paper: &VmmIo, progress: Progress<'_>) -> Result<Outcome, Error> {
     let mut out = Outcome::default();
     for test in TESTS.iter().filter(|t| options.runs(&format!("test{}", t.number))) {
         let scenarios: Vec<_> = CONFIGURATIONS.iter().map(|c| scenario(c, test, options)).collect();
@@ -169,59 +170,19 @@ pub fn run(options: &ReproduceOptions, paper: &VmmIo, progress: Progress<'_>) ->
     Ok(out)
 }
 
+/// Adds a test's table, measures and figures.
 fn add_test(out: &mut Outcome, test: &Test, cells: &[Cell], paper: &VmmIo) {
     let title = format!("Test {}, Fig. {}: {}", test.number, test.figure, test.title);
-    let mut columns = vec!["configuration"];
-    if !test.streams.is_empty() {
-        columns.extend(["streams, Mbit/s", "least", "greatest"]);
-    }
-    if !test.burns.is_empty() {
-        columns.extend(["burning, % each", "least", "greatest"]);
-    }
-    columns.push("driver, %");
-    if test.ping.is_some() {
-        columns.extend(["ping, ms", "sd", "pings", "paper, ms"]);
-    }
-    let mut table = Table::new(&format!("test{}", test.number), &title, &columns);
-    let (mut bandwidths, mut burns, mut pings) = (Vec::new(), Vec::new(), Vec::new());
+    let mut table = Table::new(&format!("test{}", test.number), &title, &columns(test));
+    let mut bars = Bars::default();
     for (configuration, cell) in CONFIGURATIONS.iter().zip(cells) {
-        let id = configuration.id;
-        let prefix = format!("t{}.{id}", test.number);
-        let mut row = vec![id.to_string()];
-        for (name, values, figures) in [
-            ("bandwidth_mbit_s", &cell.bandwidths, &mut bandwidths),
-            ("burn_percent", &cell.burns, &mut burns),
-        ] {
-            if values.is_empty() {
-                continue;
-            }
-            let (low, high) = range(values);
-            for (end, value) in [("mean", mean(values)), ("min", low), ("max", high), ("spread", high - low)]
-            {
-                out.measures.set_one(format!("{prefix}.{name}.{end}"), value);
-            }
-            row.extend([mean(values), low, high].map(number));
-            figures.push(RangeFigure::bar(id, values));
-        }
-        out.measures.set_one(format!("{prefix}.driver_percent"), cell.driver_percent);
-        row.push(number(cell.driver_percent));
-        if test.ping.is_some() {
-            let (mean, sd) = (cell.ping_mean_ms(), cell.ping_sd_ms());
-            out.measures.set_one(format!("{prefix}.ping_ms"), mean);
-            out.measures.set_one(format!("{prefix}.ping_sd_ms"), sd);
-            out.measures.set_one(format!("{prefix}.pings"), cell.ping.count() as f64);
-            let printed = paper.ping.iter().find(|p| p.test == test.number && p.configuration == id);
-            row.extend([number(mean), number(sd), cell.ping.count().to_string()]);
-            row.push(printed.map_or("-".into(), |p| number(p.mean_ms)));
-            pings.push(RangeFigure::mean_and_deviation(id, mean, sd));
-        }
-        table.rows.push(row);
+        table.rows.push(add_cell(out, &mut bars, test, configuration.id, cell, paper));
     }
     out.tables.push(table);
     let parts = [
-        ("bandwidth", "Mbit/s", bandwidths, false),
-        ("burn", "processor, % each", burns, false),
-        ("ping", "round trip, ms", pings, true),
+        ("bandwidth", "Mbit/s", bars.bandwidths, false),
+        ("burn", "processor, % each", bars.burns, false),
+        ("ping", "round trip, ms", bars.pings, true),
     ];
     for (part, y, columns, logarithmic) in parts.into_iter().filter(|(_, _, columns, _)| !columns.is_empty())
     {
@@ -233,4 +194,68 @@ fn add_test(out: &mut Outcome, test: &Test, cells: &[Cell], paper: &VmmIo) {
             columns,
         });
     }
+}
+
+/// The headings of a test's table.
+fn columns(test: &Test) -> Vec<&'static str> {
+    let mut columns = vec!["configuration"];
+    if !test.streams.is_empty() {
+        columns.extend(["streams, Mbit/s", "least", "greatest"]);
+    }
+    if !test.burns.is_empty() {
+        columns.extend(["burning, % each", "least", "greatest"]);
+    }
+    columns.push("driver, %");
+    if test.ping.is_some() {
+        columns.extend(["ping, ms", "sd", "pings", "paper, ms"]);
+    }
+    columns
+}
+
+/// The columns of a test's figures, one for each configuration.
+#[derive(Default)]
+struct Bars {
+    bandwidths: Vec<RangeColumn>,
+    burns: Vec<RangeColumn>,
+    pings: Vec<RangeColumn>,
+}
+
+/// Adds what configuration `id` showed to measures and figures, and returns its row of the table.
+fn add_cell(
+    out: &mut Outcome,
+    bars: &mut Bars,
+    test: &Test,
+    id: &str,
+    cell: &Cell,
+    paper: &VmmIo,
+) -> Vec<String> {
+    let prefix = format!("t{}.{id}", test.number);
+    let mut row = vec![id.to_string()];
+    for (name, values, columns) in [
+        ("bandwidth_mbit_s", &cell.bandwidths, &mut bars.bandwidths),
+        ("burn_percent", &cell.burns, &mut bars.burns),
+    ] {
+        if values.is_empty() {
+            continue;
+        }
+        let (low, high) = range(values);
+        for (end, value) in [("mean", mean(values)), ("min", low), ("max", high), ("spread", high - low)] {
+            out.measures.set_one(format!("{prefix}.{name}.{end}"), value);
+        }
+        row.extend([mean(values), low, high].map(number));
+        columns.push(RangeFigure::bar(id, values));
+    }
+    out.measures.set_one(format!("{prefix}.driver_percent"), cell.driver_percent);
+    row.push(number(cell.driver_percent));
+    if test.ping.is_some() {
+        let (mean, sd) = (cell.ping_mean_ms(), cell.ping_sd_ms());
+        out.measures.set_one(format!("{prefix}.ping_ms"), mean);
+        out.measures.set_one(format!("{prefix}.ping_sd_ms"), sd);
+        out.measures.set_one(format!("{prefix}.pings"), cell.ping.count() as f64);
+        let printed = paper.ping.iter().find(|p| p.test == test.number && p.configuration == id);
+        row.extend([number(mean), number(sd), cell.ping.count().to_string()]);
+        row.push(printed.map_or("-".into(), |p| number(p.mean_ms)));
+        bars.pings.push(RangeFigure::mean_and_deviation(id, mean, sd));
+    }
+    row
 }

@@ -6,9 +6,9 @@ use punctual_model::results::Results;
 use punctual_sched::Duration;
 use punctual_sched::credit;
 
-use super::measures::number;
-use super::scenario::{Scenario, as_written, run_all};
-use super::{Error, Figure, Outcome, Progress, ReproduceOptions, Series, Table};
+use crate::measures::number;
+use crate::scenario::{Scenario, as_written, run_all};
+use crate::{Error, Figure, Options, Outcome, Progress, Series, Table};
 
 /// Which tasks burn: none, the thin domain, also one of the driver domain, two of them.
 const LOADS: [(&str, &[&str]); 4] = [
@@ -49,7 +49,7 @@ fn measure(results: &Results) -> (Recorder, u64) {
 ///
 /// # Errors
 /// When a simulation stops.
-pub fn run(options: &ReproduceOptions, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub fn run(options: &Options, progress: Progress<'_>) -> Result<Outcome, Error> {
     let mut scenarios = Vec::new();
     for scheduler in SCHEDULERS {
         scenarios.extend(LOADS.iter().map(|(_, load)| scenario(scheduler, load, options.quick)));
@@ -61,7 +61,6 @@ pub fn run(options: &ReproduceOptions, progress: Progress<'_>) -> Result<Outcome
     let mut series = Vec::new();
     for (scheduler, runs) in SCHEDULERS.iter().zip(all.chunks(LOADS.len())) {
         for ((load, _), (latency, lost)) in LOADS.iter().zip(runs) {
-            let ms = |d: Duration| d.as_ns() as f64 / 1e6;
             let within = within_1ms(latency) * 100.0;
             let prefix = format!("ping.{scheduler}.{load}");
             let values = [
@@ -83,14 +82,7 @@ pub fn run(options: &ReproduceOptions, progress: Progress<'_>) -> Result<Outcome
             row.push(lost.to_string());
             out.measures.set_one(format!("{prefix}.lost"), *lost as f64);
             table.rows.push(row);
-            let point = |percent: u32| {
-                let y = f64::from(percent);
-                [ms(latency.quantile_ppm(percent * 10_000)), y, y, y]
-            };
-            series.push(Series {
-                name: format!("{scheduler}, {load}"),
-                points: (1..20).map(|i| point(5 * i)).collect(),
-            });
+            series.push(curve(format!("{scheduler}, {load}"), latency));
         }
     }
     table.notes = vec![
@@ -108,6 +100,19 @@ pub fn run(options: &ReproduceOptions, progress: Progress<'_>) -> Result<Outcome
         series,
     });
     Ok(out)
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_ns() as f64 / 1e6
+}
+
+/// The distribution as a curve: every fifth percentile.
+fn curve(name: String, latency: &Recorder) -> Series {
+    let point = |percent: u32| {
+        let y = f64::from(percent);
+        [ms(latency.quantile_ppm(percent * 10_000)), y, y, y]
+    };
+    Series { name, points: (1..20).map(|i| point(5 * i)).collect() }
 }
 
 fn within_1ms(latency: &Recorder) -> f64 {

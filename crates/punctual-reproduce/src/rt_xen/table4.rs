@@ -17,11 +17,11 @@ use punctual_model::index::DomainIx;
 use punctual_sched::Duration;
 use punctual_sched::servers::{deferrable, periodic};
 
-use super::fig6::{CASES, of, seed};
-use super::measures::{Measures, range};
-use super::papers::Table4;
-use super::scenario::Scenario;
-use super::{Error, Outcome, Progress, ReproduceOptions, Table};
+use crate::measures::{Measures, range};
+use crate::papers::Table4;
+use crate::rt_xen::fig6::{CASES, of, seed};
+use crate::scenario::Scenario;
+use crate::{Error, Options, Outcome, Progress, Table};
 
 /// The policies of the table.
 const POLICIES: [&str; 2] = [deferrable::NAME, periodic::NAME];
@@ -35,7 +35,7 @@ type Reading = fn(&Host) -> bool;
 ///
 /// # Errors
 /// When a host file does not fit this program.
-pub fn run(options: &ReproduceOptions, paper: &Table4, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub fn run(options: &Options, paper: &Table4, progress: Progress<'_>) -> Result<Outcome, Error> {
     let seeds = options.seeds();
     let loads: Vec<u32> = (30..=100).step_by(if options.quick { 10 } else { 5 }).collect();
     let columns = ["share", "policy", "question", "paper", "in every task set", "in some task set"];
@@ -67,8 +67,8 @@ pub fn run(options: &ReproduceOptions, paper: &Table4, progress: Progress<'_>) -
     }
     table.notes = vec![
         format!(
-            "All tasks count as unbound, scheduling costs nothing. Task sets as in Fig. 6: seeds {seeds:?} x \
-             1000 + load."
+            "All tasks count as unbound, scheduling costs nothing. Task sets as in Fig. 6: seeds {seeds:?} \
+             x 1000 + load."
         ),
         "Question \"tasks\": the response times of Davis and Burns alone, taking every server's budget for \
          granted. \"servers\": does each server also get its budget in its period? (punctual check)"

@@ -20,7 +20,7 @@ use punctual_model::index::PoolIx;
 use punctual_sched::wrap::{Call, Recorder, Wrapped};
 use punctual_sched::{CpuSet, Policy};
 
-use super::scenario::Error;
+use crate::Error;
 
 /// Rounds of the timing without clock readings in between.
 const ROUNDS: usize = 7;
@@ -60,7 +60,7 @@ pub fn measure(host: &Host) -> Result<DecisionCost, Error> {
     let calls = record(host)?;
     let fresh = || {
         (info.build)(host.pools[0].processors.len(), options)
-            .map_err(|e| Error::Experiment(format!("policy {}: {e}", info.name)))
+            .map_err(|error| Error::Policy { policy: info.name, error })
     };
     let decisions = calls.iter().filter(|c| matches!(c, Call::Pick(..))).count();
     let mut whole = u128::MAX;
@@ -170,8 +170,8 @@ fn recorded(policy: Box<dyn Policy>, calls: mpsc::Sender<Call>) -> Box<dyn Polic
 mod tests {
     use punctual_sched::Duration;
 
-    use super::super::scenario::Scenario;
     use super::*;
+    use crate::scenario::Scenario;
 
     fn host() -> Host {
         Scenario::new("rt-xen", "even").duration(Duration::from_ms(500)).host().unwrap()

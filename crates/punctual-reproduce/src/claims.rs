@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::measures::{Measures, mean, number, spread};
+use crate::measures::{Measures, mean, number, range, spread};
 
 /// One statement of a paper.
 #[derive(Clone, Debug, Deserialize)]
@@ -229,16 +229,10 @@ fn at(values: &[f64], seed: usize) -> f64 {
     values[if values.len() == 1 { 0 } else { seed }]
 }
 
-fn lookup<'a>(names: &[String], measures: &'a Measures) -> Option<Vec<&'a [f64]>> {
-    names.iter().flat_map(|name| expand(name)).map(|name| measures.get(&name)).collect()
-}
-
-/// Replaces each `(a|b)` by its alternatives, in all combinations, the first varying slowest.
-pub fn expand(pattern: &str) -> Vec<String> {
-    let split = pattern.split_once('(').and_then(|(head, rest)| Some((head, rest.split_once(')')?)));
-    let Some((head, (choices, tail))) = split else { return vec![pattern.to_string()] };
-    let tails = expand(tail);
-    choices.split('|').flat_map(|c| tails.iter().map(move |t| format!("{head}{c}{t}"))).collect()
+/// All measures that `patterns` name; `None` when one was not taken.
+fn lookup<'a>(patterns: &[String], measures: &'a Measures) -> Option<Vec<&'a [f64]>> {
+    let found = patterns.iter().map(|pattern| measures.matching(pattern)).collect::<Option<Vec<_>>>()?;
+    Some(found.concat())
 }
 
 /// Replaces each `{measure}` by its mean and range. `{a|max}` and `{a|min}` give one end of the range; with
@@ -261,11 +255,11 @@ fn shown(inside: &str, measures: &Measures) -> String {
         Some((name, end @ ("max" | "min"))) => (name, Some(end)),
         _ => (inside, None),
     };
-    let Some(values) = lookup(&[name.to_string()], measures) else { return "(not run)".into() };
+    let Some(values) = measures.matching(name) else { return "(not run)".into() };
     let values = values.concat();
     match end {
-        Some("max") => number(super::measures::range(&values).1),
-        Some(_) => number(super::measures::range(&values).0),
+        Some("max") => number(range(&values).1),
+        Some(_) => number(range(&values).0),
         None => spread(&values),
     }
 }
@@ -283,12 +277,6 @@ mod tests {
         let mut m = Measures::default();
         list.iter().for_each(|(name, values)| m.set(*name, values.to_vec()));
         m
-    }
-
-    #[test]
-    fn alternatives_expand_in_all_combinations() {
-        assert_eq!(expand("a.(x|y).d(1|2)"), ["a.x.d1", "a.x.d2", "a.y.d1", "a.y.d2"]);
-        assert_eq!(expand("plain"), ["plain"]);
     }
 
     #[test]

@@ -9,10 +9,10 @@
 use punctual_model::{Recorder, Results};
 use punctual_sched::Duration;
 
-use super::measures::number;
-use super::papers::{Listing, Nautilus};
-use super::scenario::{Scenario, as_written, run_all};
-use super::{Error, Outcome, Progress, ReproduceOptions, Table};
+use crate::measures::number;
+use crate::papers::{Listing, Nautilus};
+use crate::scenario::{Scenario, as_written, run_all};
+use crate::{Error, Options, Outcome, Progress, Table};
 
 /// Domains that burn their processors: their hogs otherwise start after the end of the run.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -72,7 +72,7 @@ struct Measured {
 ///
 /// # Errors
 /// When a simulation stops.
-pub fn run(options: &ReproduceOptions, paper: &Nautilus, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub fn run(options: &Options, paper: &Nautilus, progress: Progress<'_>) -> Result<Outcome, Error> {
     let scenarios: Vec<_> = CONFIGS.iter().map(|c| c.scenario(options.quick)).collect();
     let measured = run_all("cyclictest", &scenarios, progress, as_written, |_, results| measure(results))?;
     let mut out = Outcome::default();
@@ -154,9 +154,9 @@ fn add_row(out: &mut Outcome, table: &mut Table, paper: &Nautilus, config: &Conf
 
 /// Least minimum, mean of the averages, greatest maximum over the threads.
 fn summary(listing: &Listing) -> [f64; 3] {
-    let (min, _) = super::measures::range(&listing.min_us);
-    let (_, max) = super::measures::range(&listing.max_us);
-    [min, super::measures::mean(&listing.avg_us), max]
+    let (min, _) = crate::measures::range(&listing.min_us);
+    let (_, max) = crate::measures::range(&listing.max_us);
+    [min, crate::measures::mean(&listing.avg_us), max]
 }
 
 fn printed_row(name: &str, listing: &Listing) -> Vec<String> {

@@ -70,8 +70,8 @@ impl Wrapper for Booted {
 
 #[cfg(test)]
 mod tests {
-    use super::super::scenario::Scenario;
     use super::*;
+    use crate::scenario::Scenario;
 
     fn host(seed: u64) -> Host {
         Scenario::new("rt-xen", "increasing").seed(seed).duration(Duration::from_secs(5)).host().unwrap()

@@ -34,12 +34,26 @@ impl Measures {
         self.0.get(name).map(Vec::as_slice)
     }
 
+    /// The numbers of every measure that `pattern` names, `(a|b)` standing for both: in all combinations, the
+    /// first varying slowest. `None` when one of them was not taken.
+    pub fn matching(&self, pattern: &str) -> Option<Vec<&[f64]>> {
+        expand(pattern).iter().map(|name| self.get(name)).collect()
+    }
+
     /// Adds all measures of another experiment.
     pub fn extend(&mut self, other: Measures) {
         for (name, values) in other.0 {
             self.set(name, values);
         }
     }
+}
+
+/// Replaces each `(a|b)` by its alternatives, in all combinations, the first varying slowest.
+fn expand(pattern: &str) -> Vec<String> {
+    let split = pattern.split_once('(').and_then(|(head, rest)| Some((head, rest.split_once(')')?)));
+    let Some((head, (choices, tail))) = split else { return vec![pattern.to_string()] };
+    let tails = expand(tail);
+    choices.split('|').flat_map(|c| tails.iter().map(move |t| format!("{head}{c}{t}"))).collect()
 }
 
 /// The mean of `values`; zero when empty.
@@ -91,6 +105,12 @@ pub fn spread(values: &[f64]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn alternatives_expand_in_all_combinations() {
+        assert_eq!(expand("a.(x|y).d(1|2)"), ["a.x.d1", "a.x.d2", "a.y.d1", "a.y.d2"]);
+        assert_eq!(expand("plain"), ["plain"]);
+    }
 
     #[test]
     fn numbers_print_without_noise() {

@@ -8,10 +8,10 @@ use punctual_sched::Duration;
 use punctual_sched::credit;
 use punctual_sched::servers::deferrable;
 
-use super::measures::number;
-use super::papers::Rtca;
-use super::scenario::{Scenario, as_written, miss_percent, run_all};
-use super::{Error, Figure, Outcome, Progress, RangeFigure, ReproduceOptions, Series, Table};
+use crate::measures::{mean, number};
+use crate::papers::Rtca;
+use crate::scenario::{Scenario, as_written, miss_percent, run_all};
+use crate::{Error, Figure, Options, Outcome, Progress, RangeFigure, Series, Table};
 
 /// Levels of interference (s.VI.B): how many of the three domains on each of three processors send.
 pub const LEVELS: [&str; 4] = ["base", "light", "medium", "heavy"];
@@ -39,6 +39,9 @@ const KERNELS: [Kernel; 5] = [
     kernel("preemptive", "preemptive", None),
 ];
 
+/// Deadline of the end-to-end task, which is its period.
+const END_TO_END_DEADLINE_NS: f64 = 10e6;
+
 /// The policies over guests, and what the paper calls them.
 const POLICIES: [(&str, &str); 2] = [("rt-xen", deferrable::NAME), (credit::NAME, credit::NAME)];
 
@@ -63,7 +66,7 @@ fn at_level(scenario: Scenario, level: usize) -> Scenario {
 
 fn flow<'r>(results: &'r Results, name: &str) -> Result<&'r FlowResult, Error> {
     let found = results.flows.iter().find(|f| f.name == name);
-    found.ok_or_else(|| Error::Experiment(format!("there is no flow {name}")))
+    found.ok_or_else(|| Error::Missing(format!("there is no flow {name}")))
 }
 
 fn us(time: Duration) -> f64 {
@@ -100,8 +103,8 @@ pub fn fig6(progress: Progress<'_>) -> Result<Outcome, Error> {
     table.notes = vec![
         "Time is in units that a packet takes in each stage; batches of 2, as the paper has them.".into(),
         "The paper prints 5, 5, 3 for T1 under RTCA. Its third packet is released at 5, so 3 would be the \
-         instant at which the first one leaves. By Algorithm 1 as printed the TX round that takes it goes on \
-         with a packet of T2, the batch being 2, which makes 8; without that packet it would be 7."
+         instant at which the first one leaves. By Algorithm 1 as printed the TX round that takes it goes \
+         on with a packet of T2, the batch being 2, which makes 8; without that packet it would be 7."
             .into(),
     ];
     out.tables.push(table);
@@ -122,7 +125,7 @@ fn curve(name: String, latency: &Recorder) -> Series {
 ///
 /// # Errors
 /// When a simulation stops.
-pub fn fig3(options: &ReproduceOptions, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub fn fig3(options: &Options, progress: Progress<'_>) -> Result<Outcome, Error> {
     let mut cells = Vec::new();
     let mut scenarios = Vec::new();
     for (name, policy) in POLICIES {
@@ -178,7 +181,7 @@ pub fn fig3(options: &ReproduceOptions, progress: Progress<'_>) -> Result<Outcom
 ///
 /// # Errors
 /// When a simulation stops.
-pub fn table1(options: &ReproduceOptions, paper: &Rtca, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub fn table1(options: &Options, paper: &Rtca, progress: Progress<'_>) -> Result<Outcome, Error> {
     let mut scenarios = Vec::new();
     for level in 0..LEVELS.len() {
         for kernel in KERNELS {
@@ -221,6 +224,12 @@ pub fn table1(options: &ReproduceOptions, paper: &Rtca, progress: Progress<'_>) 
             .into(),
     ];
     out.tables.push(table);
+    out.figures.push(fig4(&all));
+    Ok(out)
+}
+
+/// Fig. 4: the distributions of Table I, level by level, as shipped and with RTCA.
+fn fig4(all: &[Recorder]) -> Figure {
     let series = LEVELS.iter().zip(all.chunks(KERNELS.len())).flat_map(|(level, latencies)| {
         KERNELS.iter().zip(latencies).filter(|(k, _)| matches!(k.id, "original" | "rtca-1")).map(
             move |(k, latency)| {
@@ -230,21 +239,20 @@ pub fn table1(options: &ReproduceOptions, paper: &Rtca, progress: Progress<'_>) 
             },
         )
     });
-    out.figures.push(Figure {
+    Figure {
         id: "fig4".into(),
         title: "RTCA Fig. 4: the bottleneck in domain 0".into(),
         x: "round trip (ms)".into(),
         y: "share of round trips (%)".into(),
         series: series.collect(),
-    });
-    Ok(out)
+    }
 }
 
 /// Fig. 8: throughput of the urgent pair.
 ///
 /// # Errors
 /// When a simulation stops.
-pub fn fig8(options: &ReproduceOptions, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub fn fig8(options: &Options, progress: Progress<'_>) -> Result<Outcome, Error> {
     let seeds: Vec<u64> = (1..=if options.quick { 1 } else { 3 }).collect();
     let mut scenarios = Vec::new();
     for level in 0..LEVELS.len() {
@@ -272,7 +280,7 @@ pub fn fig8(options: &ReproduceOptions, progress: Progress<'_>) -> Result<Outcom
     for (level, cells) in LEVELS.iter().zip(all.chunks(KERNELS.len() * seeds.len())) {
         let mut row = vec![level.to_string()];
         for (kernel, values) in KERNELS.iter().zip(cells.chunks(seeds.len())) {
-            let mean = super::measures::mean(values);
+            let mean = mean(values);
             out.measures.set_one(format!("fig8.{level}.{}.gbit_s", kernel.id), mean);
             row.push(number(mean));
             ranges.push(RangeFigure::bar(&format!("{level} {}", kernel.id), values));
@@ -298,35 +306,22 @@ struct EndToEnd {
     misses: [f64; 3],
 }
 
+/// A run of Fig. 10: the name of its policy in the paper, its kernel, its level.
+type EndToEndCell = (&'static str, Kernel, usize);
+
 /// Fig. 10 and Table II: end-to-end tasks and periodic tasks under both policies and kernels.
 ///
 /// # Errors
 /// When a simulation stops.
-pub fn fig10(options: &ReproduceOptions, paper: &Rtca, progress: Progress<'_>) -> Result<Outcome, Error> {
-    let mut cells = Vec::new();
-    let mut scenarios = Vec::new();
-    for (policy, name) in POLICIES {
-        for kernel in [RTCA, ORIGINAL] {
-            for level in 0..LEVELS.len() {
-                let scenario = Scenario::new("rtca", "end-to-end").set(format!("pool.guests.policy={name}"));
-                let scenario = at_level(kernel.set(scenario), level);
-                scenarios.push(if options.quick {
-                    scenario.duration(Duration::from_secs(1))
-                } else {
-                    scenario
-                });
-                cells.push((policy, kernel, level));
-            }
-        }
-    }
+pub fn fig10(options: &Options, paper: &Rtca, progress: Progress<'_>) -> Result<Outcome, Error> {
+    let (cells, scenarios): (Vec<_>, Vec<_>) = end_to_end(options).into_iter().unzip();
     let keep = |_: &Host, results: &Results| {
         let misses = |name: &str| {
             results.tasks.iter().find(|t| t.name == name).map_or(0.0, |task| miss_percent(&task.jobs))
         };
         EndToEnd { jobs: results.chains[0].jobs.clone(), misses: ["task2", "task3", "task4"].map(misses) }
     };
-    let all = run_all("Fig. 10", &scenarios, progress, as_written, keep)?;
-    let deadline = 10e6;
+    let runs = run_all("Fig. 10", &scenarios, progress, as_written, keep)?;
     let mut out = Outcome::default();
     let columns = ["policy", "kernel", "level", "25 %", "median", "75 %", "max", "missed"];
     let mut ratios =
@@ -334,33 +329,12 @@ pub fn fig10(options: &ReproduceOptions, paper: &Rtca, progress: Progress<'_>) -
     let columns = ["policy", "kernel", "level", "task 2", "task 3", "task 4", "paper: tasks 2, 3, 4"];
     let mut misses = Table::new("table2", "Table II: deadline miss ratio of the periodic tasks, %", &columns);
     let mut columns = Vec::new();
-    for ((policy, kernel, level), run) in cells.into_iter().zip(all) {
+    for (&cell, run) in cells.iter().zip(&runs) {
+        ratios.rows.push(ratios_of(cell, run, &mut out));
+        misses.rows.push(misses_of(cell, run, paper, &mut out));
+        let (policy, kernel, level) = cell;
         let label = format!("{policy} {} {}", kernel.id, LEVELS[level]);
-        let prefix = format!("fig10.{policy}.{}.{}", kernel.id, LEVELS[level]);
-        let response = &run.jobs.response;
-        let ratio = |ppm| response.quantile_ppm(ppm).as_ns() as f64 / deadline;
-        let (q1, median, q3) = (ratio(250_000), ratio(500_000), ratio(750_000));
-        let max = response.max().as_ns() as f64 / deadline;
-        let missed = miss_percent(&run.jobs);
-        for (name, value) in
-            [("p25", q1), ("median", median), ("p75", q3), ("max", max), ("miss_percent", missed)]
-        {
-            out.measures.set_one(format!("{prefix}.{name}"), value);
-        }
-        let head = || vec![policy.to_string(), kernel.id.to_string(), LEVELS[level].to_string()];
-        let mut row = head();
-        row.extend([q1, median, q3, max].map(number));
-        row.push(format!("{} %", number(missed)));
-        ratios.rows.push(row);
-        let mut row = head();
-        for (task, value) in (2..=4).zip(run.misses) {
-            out.measures
-                .set_one(format!("table2.{policy}.{}.{}.task{task}", kernel.id, LEVELS[level]), value);
-            row.push(number(value));
-        }
-        row.push(paper.table2.cell(kernel == ORIGINAL, policy, level).map(number).join(", "));
-        misses.rows.push(row);
-        columns.push(RangeFigure::quartiles(&label, response, deadline));
+        columns.push(RangeFigure::quartiles(&label, &run.jobs.response, END_TO_END_DEADLINE_NS));
     }
     ratios.notes.push("The deadline is the period, 10 ms; the paper does not print it.".into());
     misses.notes.push("The cost of the periodic tasks is not printed: 1 ms in 10 ms here.".into());
@@ -375,4 +349,59 @@ pub fn fig10(options: &ReproduceOptions, paper: &Rtca, progress: Progress<'_>) -
         });
     }
     Ok(out)
+}
+
+/// The runs of Fig. 10 in the order of its columns.
+fn end_to_end(options: &Options) -> Vec<(EndToEndCell, Scenario)> {
+    let mut runs = Vec::new();
+    for (policy, name) in POLICIES {
+        for kernel in [RTCA, ORIGINAL] {
+            for level in 0..LEVELS.len() {
+                let scenario = Scenario::new("rtca", "end-to-end").set(format!("pool.guests.policy={name}"));
+                let mut scenario = at_level(kernel.set(scenario), level);
+                if options.quick {
+                    scenario = scenario.duration(Duration::from_secs(1));
+                }
+                runs.push(((policy, kernel, level), scenario));
+            }
+        }
+    }
+    runs
+}
+
+/// The first columns of a row of Fig. 10 and Table II.
+fn head((policy, kernel, level): EndToEndCell) -> Vec<String> {
+    vec![policy.to_string(), kernel.id.to_string(), LEVELS[level].to_string()]
+}
+
+/// A row of Fig. 10, and its measures.
+fn ratios_of(cell: EndToEndCell, run: &EndToEnd, out: &mut Outcome) -> Vec<String> {
+    let response = &run.jobs.response;
+    let ratio = |ppm| response.quantile_ppm(ppm).as_ns() as f64 / END_TO_END_DEADLINE_NS;
+    let (q1, median, q3) = (ratio(250_000), ratio(500_000), ratio(750_000));
+    let max = response.max().as_ns() as f64 / END_TO_END_DEADLINE_NS;
+    let missed = miss_percent(&run.jobs);
+    let prefix = format!("fig10.{}", head(cell).join("."));
+    for (name, value) in
+        [("p25", q1), ("median", median), ("p75", q3), ("max", max), ("miss_percent", missed)]
+    {
+        out.measures.set_one(format!("{prefix}.{name}"), value);
+    }
+    let mut row = head(cell);
+    row.extend([q1, median, q3, max].map(number));
+    row.push(format!("{} %", number(missed)));
+    row
+}
+
+/// A row of Table II, and its measures.
+fn misses_of(cell: EndToEndCell, run: &EndToEnd, paper: &Rtca, out: &mut Outcome) -> Vec<String> {
+    let prefix = format!("table2.{}", head(cell).join("."));
+    let mut row = head(cell);
+    for (task, value) in (2..=4).zip(run.misses) {
+        out.measures.set_one(format!("{prefix}.task{task}"), value);
+        row.push(number(value));
+    }
+    let (policy, kernel, level) = cell;
+    row.push(paper.table2.cell(kernel == ORIGINAL, policy, level).map(number).join(", "));
+    row
 }

@@ -4,10 +4,10 @@ use punctual_model::Results;
 use punctual_sched::Duration;
 use punctual_sched::servers::deferrable;
 
-use super::measures::number;
-use super::papers::{RtXen, Table1};
-use super::scenario::{Scenario, as_written, miss_percent, run_all};
-use super::{Error, Figure, Outcome, Progress, ReproduceOptions, Series, Table};
+use crate::measures::number;
+use crate::papers::{RtXen, Table1};
+use crate::scenario::{Scenario, as_written, miss_percent, run_all};
+use crate::{Error, Figure, Options, Outcome, Progress, Series, Table};
 
 /// Period and deadline of the one task; its cost in ms is therefore its utilisation in percent.
 const TASK_PERIOD_MS: u64 = 100;
@@ -75,7 +75,7 @@ struct Point {
 ///
 /// # Errors
 /// When a simulation stops.
-pub fn run(options: &ReproduceOptions, paper: &RtXen, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub fn run(options: &Options, paper: &RtXen, progress: Progress<'_>) -> Result<Outcome, Error> {
     // Quick: every fifth cost far from the first misses, and fewer jobs.
     let costs: Vec<u64> = (1..=50).filter(|c| !options.quick || *c >= 28 || c % 5 == 0).collect();
     let overheads = Overhead::of(&paper.table1, options.quick);
@@ -170,8 +170,8 @@ fn notes(overheads: &[Overhead; 2]) -> Vec<String> {
     vec![
         "Costs are whole ms in a period of 100 ms, so a first miss is known to 1 % of the processor.".into(),
         format!(
-            "Overheads are those of the paper's Table 1, deferrable server: {median} (medians), \
-             {p99} (99 % quantiles)."
+            "Overheads are those of the paper's Table 1, deferrable server: {median} (medians), {p99} (99 % \
+             quantiles)."
         ),
         format!("{} and {} jobs for each cost.", overheads[0].jobs, overheads[1].jobs),
         "Loss: what decisions and switches take from domain 1 in each of its periods of two quanta.".into(),

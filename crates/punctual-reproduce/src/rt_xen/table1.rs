@@ -3,12 +3,12 @@
 use punctual_sched::Duration;
 use punctual_sched::servers::{deferrable, periodic, polling, sporadic};
 
-use super::measures::{number, range, spread};
-use super::native::{self, DecisionCost};
-use super::papers::Table1;
-use super::scenario::{as_written, run_all};
-use super::table2::{VARIANTS, Variant, scenario};
-use super::{Error, Outcome, Progress, ReproduceOptions, Table};
+use crate::measures::{number, range, spread};
+use crate::native::{self, DecisionCost};
+use crate::papers::Table1;
+use crate::rt_xen::table2::{VARIANTS, Variant, scenario};
+use crate::scenario::{as_written, run_all};
+use crate::{Error, Options, Outcome, Progress, Table};
 
 /// The paper's 10 s.
 const SECONDS: u64 = 10;
@@ -22,7 +22,7 @@ struct Counts {
 ///
 /// # Errors
 /// When a simulation stops.
-pub fn run(options: &ReproduceOptions, paper: &Table1, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub fn run(options: &Options, paper: &Table1, progress: Progress<'_>) -> Result<Outcome, Error> {
     let seeds = options.seeds();
     let scenarios: Vec<_> =
         VARIANTS.iter().flat_map(|v| seeds.iter().map(move |&s| scenario(v, s, SECONDS))).collect();
@@ -53,8 +53,8 @@ pub fn run(options: &ReproduceOptions, paper: &Table1, progress: Progress<'_>) -
         "Loss: our counts times the paper's medians for the policy. The paper's machine, our schedule."
             .into(),
         format!(
-            "Task sets by the paper's recipe, seeds {seeds:?}. Credit's three readings: slice 1 ms with tick \
-             10 ms, both 1 ms, slice 30 ms with tick 10 ms."
+            "Task sets by the paper's recipe, seeds {seeds:?}. Credit's three readings: slice 1 ms with \
+             tick 10 ms, both 1 ms, slice 30 ms with tick 10 ms."
         ),
     ];
     out.tables.push(table);
@@ -139,8 +139,8 @@ fn add_native(out: &mut Outcome, paper: &Table1, seed: u64, progress: Progress<'
          idle handling included."
             .into(),
         format!(
-            "Reading the clock takes {} ns (median), taken off. Total: the whole replay timed as one \
-             piece, wake-ups and sleeps included, least of several rounds.",
+            "Reading the clock takes {} ns (median), taken off. Total: the whole replay timed as one piece, \
+             wake-ups and sleeps included, least of several rounds.",
             number(clock_ns)
         ),
     ];

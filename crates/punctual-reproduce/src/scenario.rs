@@ -8,56 +8,37 @@ use punctual_model::index::{DomainIx, TaskIx};
 use punctual_sched::Duration;
 use rayon::prelude::*;
 
-use super::boot::simulate_booted_one_by_one;
-
-/// Why an experiment did not finish.
-#[derive(Debug)]
-pub enum Error {
-    /// A host file of the papers does not fit this program.
-    Host(String),
-    /// A simulation stopped.
-    Simulation {
-        /// Which one, as the command that repeats it.
-        what: String,
-        /// Why.
-        error: punctual_sim::Error,
-    },
-    /// The experiment itself cannot be carried out here.
-    Experiment(String),
-}
-
-impl std::fmt::Display for Error {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Error::Host(text) | Error::Experiment(text) => f.write_str(text),
-            Error::Simulation { what, error } => write!(f, "{what}: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
+use crate::Error;
+use crate::boot::simulate_booted_one_by_one;
 
 /// Told after every finished simulation: what runs, how many are done, how many there are.
 pub type Progress<'a> = &'a (dyn Fn(&str, usize, usize) + Sync);
 
+/// Pairs each path with the text of the file.
+macro_rules! files {
+    ($($path:literal),* $(,)?) => {
+        [$(($path, include_str!(concat!("../../../", $path)))),*]
+    };
+}
+
 /// Host files by their path in the repository.
-const FILES: [(&str, &str); 16] = [
-    ("papers/rt-xen/decreasing.toml", include_str!("../../../../papers/rt-xen/decreasing.toml")),
-    ("papers/rt-xen/even.toml", include_str!("../../../../papers/rt-xen/even.toml")),
-    ("papers/rt-xen/increasing.toml", include_str!("../../../../papers/rt-xen/increasing.toml")),
-    ("papers/rt-xen/quantum-1ms.toml", include_str!("../../../../papers/rt-xen/quantum-1ms.toml")),
-    ("papers/rt-xen/quantum-100us.toml", include_str!("../../../../papers/rt-xen/quantum-100us.toml")),
-    ("papers/rt-xen/quantum-10us.toml", include_str!("../../../../papers/rt-xen/quantum-10us.toml")),
-    ("papers/nautilus/global-default.toml", include_str!("../../../../papers/nautilus/global-default.toml")),
-    ("papers/nautilus/global-tuned.toml", include_str!("../../../../papers/nautilus/global-tuned.toml")),
-    ("papers/nautilus/partitioned.toml", include_str!("../../../../papers/nautilus/partitioned.toml")),
-    ("papers/nautilus/mixed.toml", include_str!("../../../../papers/nautilus/mixed.toml")),
-    ("papers/nautilus/ping.toml", include_str!("../../../../papers/nautilus/ping.toml")),
-    ("papers/rtca/example.toml", include_str!("../../../../papers/rtca/example.toml")),
-    ("papers/rtca/same-core.toml", include_str!("../../../../papers/rtca/same-core.toml")),
-    ("papers/rtca/other-cores.toml", include_str!("../../../../papers/rtca/other-cores.toml")),
-    ("papers/rtca/end-to-end.toml", include_str!("../../../../papers/rtca/end-to-end.toml")),
-    ("papers/vmm-io/guests.toml", include_str!("../../../../papers/vmm-io/guests.toml")),
+const FILES: [(&str, &str); 16] = files![
+    "papers/rt-xen/decreasing.toml",
+    "papers/rt-xen/even.toml",
+    "papers/rt-xen/increasing.toml",
+    "papers/rt-xen/quantum-1ms.toml",
+    "papers/rt-xen/quantum-100us.toml",
+    "papers/rt-xen/quantum-10us.toml",
+    "papers/nautilus/global-default.toml",
+    "papers/nautilus/global-tuned.toml",
+    "papers/nautilus/partitioned.toml",
+    "papers/nautilus/mixed.toml",
+    "papers/nautilus/ping.toml",
+    "papers/rtca/example.toml",
+    "papers/rtca/same-core.toml",
+    "papers/rtca/other-cores.toml",
+    "papers/rtca/end-to-end.toml",
+    "papers/vmm-io/guests.toml",
 ];
 
 /// A host file of a paper with what an experiment changes.
@@ -73,7 +54,7 @@ pub struct Scenario {
     pub seed: Option<u64>,
     /// Duration, if changed.
     pub duration: Option<Duration>,
-    /// Do domains boot one after the other before the run, see [`super::boot`]? Otherwise all start with it.
+    /// Do domains boot one after the other before the run, see [`crate::boot`]? Otherwise all start with it.
     pub boots_one_by_one: bool,
 }
 
@@ -121,18 +102,17 @@ impl Scenario {
     /// The validated host.
     ///
     /// # Errors
-    /// [`Error::Host`] when the file does not fit this program.
+    /// [`Error::File`] or [`Error::Host`]: the file is none of the papers', or does not fit this program.
     pub fn host(&self) -> Result<Host, Error> {
         let text = FILES.iter().find(|(path, _)| *path == self.file).map(|(_, text)| *text);
-        let text =
-            text.ok_or_else(|| Error::Host(format!("{} is not one of the papers' files", self.file)))?;
+        let text = text.ok_or_else(|| Error::File(self.file.clone()))?;
         let overrides = Overrides {
             policy: self.policy.map(str::to_string),
             set: self.set.clone(),
             seed: self.seed,
             duration: self.duration.map(|d| d.to_string()),
         };
-        file::parse(text, &self.file, &overrides).map_err(|e| Error::Host(e.render(false)))
+        file::parse(text, &self.file, &overrides).map_err(Error::Host)
     }
 
     /// Simulates `host`, which is that of the scenario or what an experiment made of it.
@@ -199,10 +179,10 @@ pub fn miss_percent(jobs: &punctual_model::results::JobStats) -> f64 {
 /// The domain called `name`.
 ///
 /// # Errors
-/// [`Error::Experiment`] when the host has none.
+/// [`Error::Missing`] when the host has none.
 pub fn domain(host: &Host, name: &str) -> Result<DomainIx, Error> {
     let at = host.domains.iter().position(|d| d.name == name);
-    at.map(DomainIx).ok_or_else(|| Error::Experiment(format!("{} has no domain {name}", host.name)))
+    at.map(DomainIx).ok_or_else(|| Error::Missing(format!("{} has no domain {name}", host.name)))
 }
 
 /// The periodic task of `domain` with the shortest deadline (the most urgent one under rate-monotonic

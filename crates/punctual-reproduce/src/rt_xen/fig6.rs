@@ -9,10 +9,11 @@ use punctual_model::index::DomainIx;
 use punctual_sched::Duration;
 use punctual_sched::servers::{deferrable, periodic, polling};
 
-use super::measures::{mean, range, spread};
-use super::papers::{Cases, Table4};
-use super::scenario::{Scenario, as_written, miss_percent, run_all, utilisation_percent};
-use super::{Error, Figure, Outcome, POLICIES, Progress, ReproduceOptions, Series, Table};
+use crate::measures::{mean, range, spread};
+use crate::papers::{Cases, Table4};
+use crate::rt_xen::POLICIES;
+use crate::scenario::{Scenario, as_written, miss_percent, run_all, utilisation_percent};
+use crate::{Error, Figure, Options, Outcome, Progress, Series, Table};
 
 /// The share cases of Table 3.
 pub const CASES: [&str; 3] = ["decreasing", "even", "increasing"];
@@ -30,7 +31,7 @@ pub fn seed(set: u64, load: u32) -> u64 {
 /// When the domains' periods begin.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Start {
-    /// At different times, see [`super::boot`].
+    /// At different times, see [`crate::boot`].
     OneByOne,
     /// All at once.
     Together,
@@ -82,7 +83,7 @@ struct Grid {
 ///
 /// # Errors
 /// When a simulation stops.
-pub fn run(options: &ReproduceOptions, paper: &Table4, progress: Progress<'_>) -> Result<Outcome, Error> {
+pub fn run(options: &Options, paper: &Table4, progress: Progress<'_>) -> Result<Outcome, Error> {
     let grid = Grid {
         seeds: options.seeds(),
         loads: (30..=100).step_by(if options.quick { 10 } else { 5 }).collect(),
@@ -174,8 +175,8 @@ fn notes(grid: &Grid) -> Vec<String> {
             grid.loads[1] - first
         ),
         format!(
-            "Mean (least to greatest) over the task sets: the paper's recipe, seeds {:?} x 1000 + load; {} s \
-             for each cell. Credit with slice 1 ms, tick 10 ms.",
+            "Mean (least to greatest) over the task sets: the paper's recipe, seeds {:?} x 1000 + load; {} \
+             s for each cell. Credit with slice 1 ms, tick 10 ms.",
             grid.seeds, grid.seconds
         ),
     ]

@@ -1,15 +1,14 @@
 //! The papers' experiments in their quick form: what comes out for every task set that was tried.
 
-use punctual::reproduce::claims::{Verdict, expand};
-use punctual::reproduce::measures::range;
-use punctual::reproduce::{ReproduceOptions, Reproduction, nautilus, render, rt_xen};
+use punctual_reproduce::claims::Verdict;
+use punctual_reproduce::{Options, Reproduction, nautilus, render, rt_xen};
 
-fn quick(only: &[&str]) -> ReproduceOptions {
-    ReproduceOptions {
+fn quick(only: &[&str]) -> Options {
+    Options {
         quick: true,
         native: false,
         only: only.iter().map(|o| o.to_string()).collect(),
-        ..ReproduceOptions::default()
+        ..Options::default()
     }
 }
 
@@ -17,11 +16,9 @@ fn silent(_: &str, _: usize, _: usize) {}
 
 /// Least and greatest over all measures of a pattern and all task sets.
 fn spread(reproduction: &Reproduction, pattern: &str) -> (f64, f64) {
-    let values = expand(pattern).into_iter().flat_map(|name| {
-        let values = reproduction.measures.get(&name);
-        values.unwrap_or_else(|| panic!("{name} was not measured")).to_vec()
-    });
-    range(&values.collect::<Vec<_>>())
+    let values = reproduction.measures.matching(pattern);
+    let values = values.unwrap_or_else(|| panic!("{pattern} was not measured")).concat();
+    values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &v| (low.min(v), high.max(v)))
 }
 
 #[test]

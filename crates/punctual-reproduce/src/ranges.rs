@@ -4,7 +4,7 @@ use punctual_model::Recorder;
 use punctual_report::plot::{self, RangeChart};
 use serde::Serialize;
 
-use super::measures::{mean, range};
+use crate::measures::{mean, range};
 
 /// Columns over one axis.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -2,8 +2,8 @@
 
 use punctual_report::plot::{self, Axis, Chart};
 
-use super::Figure;
-use super::measures::range;
+use crate::Figure;
+use crate::measures::range;
 
 /// The figure as an SVG document.
 pub fn svg(figure: &Figure) -> String {

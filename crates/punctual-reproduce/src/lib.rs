@@ -1,0 +1,181 @@
+//! The experiments of published papers on the deterministic machine, beside what the papers print, with a
+//! verdict on every claim.
+//!
+//! The papers' figures, tables and claims are data in `papers/`; host files there describe each experiment.
+//! One function reproduces one paper: [`rt_xen`], [`rtca`], [`vmm_io`], [`nautilus`]. It simulates the
+//! experiments on all cores, collects [`Measures`], and returns a [`Reproduction`], which holds tables and
+//! curves of those together with the judged [`claims`]. [`render`] shows it as text and as files. Same
+//! options, same result, except for what [`Options::native`] measures on this machine. What a paper itself
+//! prints is in [`papers`].
+//!
+//! [`rt_xen_live`] carries experiments of RT-Xen out on this machine instead.
+
+#![forbid(unsafe_code)]
+
+mod boot;
+pub mod claims;
+mod error;
+pub mod live;
+mod measures;
+mod native;
+mod nautilus;
+pub mod papers;
+mod plot;
+mod ranges;
+pub mod render;
+mod reproduction;
+mod rt_xen;
+mod rtca;
+mod scenario;
+mod vmm_io;
+
+pub use error::Error;
+pub use measures::Measures;
+pub use ranges::{RangeColumn, RangeFigure};
+pub use reproduction::{Figure, Reproduction, Series, Table};
+pub use scenario::Progress;
+
+use nautilus::{cyclictest, ping};
+use reproduction::Outcome;
+use rt_xen::{fig5, fig6, table1, table2, table4};
+
+/// What to run and how long.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Shorter runs, fewer loads and two task sets: seconds instead of a minute or two.
+    pub quick: bool,
+    /// How many task sets for each cell of Table 2 and Fig. 6, seeds 1, 2, ...; `None` means 5 (quick: 2).
+    pub task_sets: Option<u32>,
+    /// Only these experiments, by name ([`RT_XEN_EXPERIMENTS`], [`NAUTILUS_EXPERIMENTS`]); empty means all.
+    pub only: Vec<String>,
+    /// Measure decision code on this machine (the native part of Table 1 of RT-Xen). Its numbers vary.
+    pub native: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { quick: false, task_sets: None, only: Vec::new(), native: true }
+    }
+}
+
+/// The experiments of `reproduce rt-xen`, in order.
+pub const RT_XEN_EXPERIMENTS: [&str; 5] = ["fig5", "table1", "table2", "table4", "fig6"];
+/// The experiments of `reproduce rtca`.
+pub const RTCA_EXPERIMENTS: [&str; 5] = ["fig3", "fig6", "table1", "fig8", "fig10"];
+/// The experiments of `reproduce vmm-io`: the tests of its s.5.2.
+pub const VMM_IO_EXPERIMENTS: [&str; 8] =
+    ["test1", "test2", "test3", "test4", "test5", "test6", "test7", "test8"];
+/// The experiments of `reproduce nautilus`.
+pub const NAUTILUS_EXPERIMENTS: [&str; 2] = ["cyclictest", "ping"];
+
+impl Options {
+    /// The seeds of the task sets.
+    pub fn seeds(&self) -> Vec<u64> {
+        let default = if self.quick { 2 } else { 5 };
+        (1..=u64::from(self.task_sets.unwrap_or(default).max(1))).collect()
+    }
+
+    fn runs(&self, experiment: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|o| o == experiment)
+    }
+
+    fn check_only(&self, known: &'static [&'static str]) -> Result<(), Error> {
+        match self.only.iter().find(|name| !known.contains(&name.as_str())) {
+            None => Ok(()),
+            Some(other) => Err(Error::UnknownExperiment { name: other.clone(), known }),
+        }
+    }
+}
+
+/// Reproduces RT-Xen: Fig. 5, Tables 1, 2 and 4, Fig. 6.
+///
+/// # Errors
+/// When an experiment's name is unknown or a simulation stops.
+pub fn rt_xen(options: &Options, progress: Progress<'_>) -> Result<Reproduction, Error> {
+    options.check_only(&RT_XEN_EXPERIMENTS)?;
+    let (paper, claims) = papers::rt_xen();
+    let mut outcomes = Vec::new();
+    if options.runs("fig5") {
+        outcomes.push(fig5::run(options, &paper, progress)?);
+    }
+    if options.runs("table1") {
+        outcomes.push(table1::run(options, &paper.table1, progress)?);
+    }
+    if options.runs("table2") {
+        outcomes.push(table2::run(options, &paper.table2, progress)?);
+    }
+    if options.runs("table4") {
+        outcomes.push(table4::run(options, &paper.table4, progress)?);
+    }
+    if options.runs("fig6") {
+        outcomes.push(fig6::run(options, &paper.table4, progress)?);
+    }
+    Ok(Reproduction::new(options, paper.citation, &claims, outcomes))
+}
+
+/// Reproduces RT-Xen on this machine: Fig. 5 for 1 ms, Table 2, one curve of Fig. 6, real beside simulated.
+/// Nothing is judged: the runs are too short for the paper's claims.
+///
+/// # Errors
+/// As [`live::rt_xen`].
+pub fn rt_xen_live(options: &live::LiveOptions<'_>) -> Result<Reproduction, Error> {
+    let (paper, _) = papers::rt_xen();
+    let outcome = live::rt_xen(options)?;
+    let shown = Options { quick: options.quick, task_sets: Some(1), ..Options::default() };
+    Ok(Reproduction::new(&shown, paper.citation, &[], vec![outcome]))
+}
+
+/// Reproduces RTCA: Figs. 3, 4, 6, 8 and 10, Tables I and II.
+///
+/// # Errors
+/// When an experiment's name is unknown or a simulation stops.
+pub fn rtca(options: &Options, progress: Progress<'_>) -> Result<Reproduction, Error> {
+    options.check_only(&RTCA_EXPERIMENTS)?;
+    let (paper, claims) = papers::rtca();
+    let mut outcomes = Vec::new();
+    if options.runs("fig6") {
+        outcomes.push(rtca::fig6(progress)?);
+    }
+    if options.runs("fig3") {
+        outcomes.push(rtca::fig3(options, progress)?);
+    }
+    if options.runs("table1") {
+        outcomes.push(rtca::table1(options, &paper, progress)?);
+    }
+    if options.runs("fig8") {
+        outcomes.push(rtca::fig8(options, progress)?);
+    }
+    if options.runs("fig10") {
+        outcomes.push(rtca::fig10(options, &paper, progress)?);
+    }
+    Ok(Reproduction::new(options, paper.citation, &claims, outcomes))
+}
+
+/// Reproduces Scheduling I/O in Virtual Machine Monitors: eleven configurations under eight tests.
+///
+/// # Errors
+/// When an experiment's name is unknown or a simulation stops.
+pub fn vmm_io(options: &Options, progress: Progress<'_>) -> Result<Reproduction, Error> {
+    options.check_only(&VMM_IO_EXPERIMENTS)?;
+    let (paper, claims) = papers::vmm_io();
+    let outcome = vmm_io::run(options, &paper, progress)?;
+    Ok(Reproduction::new(options, paper.citation, &claims, vec![outcome]))
+}
+
+/// Reproduces the Nautilus paper: cyclictest under global, partitioned and mixed scheduling, and ping
+/// latency.
+///
+/// # Errors
+/// When an experiment's name is unknown or a simulation stops.
+pub fn nautilus(options: &Options, progress: Progress<'_>) -> Result<Reproduction, Error> {
+    options.check_only(&NAUTILUS_EXPERIMENTS)?;
+    let (paper, claims) = papers::nautilus();
+    let mut outcomes = Vec::new();
+    if options.runs("cyclictest") {
+        outcomes.push(cyclictest::run(options, &paper, progress)?);
+    }
+    if options.runs("ping") {
+        outcomes.push(ping::run(options, progress)?);
+    }
+    Ok(Reproduction::new(options, paper.citation, &claims, outcomes))
+}

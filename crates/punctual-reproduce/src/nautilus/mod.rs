@@ -1,0 +1,4 @@
+//! RTDS on Nautilus: cyclictest and ping.
+
+pub mod cyclictest;
+pub mod ping;
