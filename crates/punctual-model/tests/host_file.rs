@@ -432,15 +432,9 @@ fn arbitrary_live_keys() -> impl Strategy<Value = String> {
         .prop_map(|(keys, helpers)| keys + &helpers)
 }
 
-/// A valid host file with a random structure.
-fn arbitrary_host_file() -> impl Strategy<Value = String> {
-    let unit = (1u64..10, 10u64..100, 1u32..9, any::<bool>()).prop_map(|(b, p, prio, x)| {
-        format!(
-            "budget = '{b}ms'\nperiod = '{p}ms'\npriority = {prio}\nextratime = {x}\nweight = {}\n",
-            b * 100
-        )
-    });
-    let task = prop_oneof![
+/// Keys of a task: periodic, sporadic or a hog.
+fn arbitrary_task() -> impl Strategy<Value = String> {
+    prop_oneof![
         (10u64..500, 1u64..9, 0u64..3)
             .prop_map(|(p, c, o)| format!("period = '{p}ms'\ncost = '{c}.5ms'\noffset = '{o}us'\n")),
         (10u64..500, 0u64..50, 1u64..9).prop_map(|(s, m, c)| format!(
@@ -452,10 +446,12 @@ fn arbitrary_host_file() -> impl Strategy<Value = String> {
             "hog = true\nstart = '{s}s'\n\
              server = {{ budget = '1ms', period = '7ms' }}\naffinity = [0]\n"
         )),
-    ];
-    let policies =
-        prop::sample::select(vec!["deferrable", "sporadic", "rtds", "edf", "round-robin", "fixed-priority"]);
-    let generate = prop_oneof![
+    ]
+}
+
+/// No generated tasks, or those of a recipe.
+fn arbitrary_recipe() -> impl Strategy<Value = String> {
+    prop_oneof![
         Just(String::new()),
         Just("generate = { recipe = 'rt-xen', tasks = 4, load = '62.5%' }\n".to_string()),
         Just(
@@ -473,10 +469,22 @@ fn arbitrary_host_file() -> impl Strategy<Value = String> {
               utilizations = 'bimo-light' }\n"
                 .to_string()
         ),
-    ];
+    ]
+}
+
+/// A valid host file with a random structure.
+fn arbitrary_host_file() -> impl Strategy<Value = String> {
+    let unit = (1u64..10, 10u64..100, 1u32..9, any::<bool>()).prop_map(|(b, p, prio, x)| {
+        format!(
+            "budget = '{b}ms'\nperiod = '{p}ms'\npriority = {prio}\nextratime = {x}\nweight = {}\n",
+            b * 100
+        )
+    });
+    let policies =
+        prop::sample::select(vec!["deferrable", "sporadic", "rtds", "edf", "round-robin", "fixed-priority"]);
     // Not RTDS: it refuses the small budgets of some generated tasks.
     let guests = prop::sample::select(vec!["deferrable", "sporadic", "edf", "round-robin", "fixed-priority"]);
-    let guest = (guests, generate, prop::collection::vec(task, 0..4));
+    let guest = (guests, arbitrary_recipe(), prop::collection::vec(arbitrary_task(), 0..4));
     let domain = (unit, 1usize..4, guest, arbitrary_live_keys(), any::<bool>(), any::<bool>());
     (prop::collection::vec(domain, 0..5), policies, any::<u32>()).prop_map(|(domains, policy, seed)| {
         let mut text = format!(

@@ -243,15 +243,11 @@ impl Observer<'_> {
     }
 }
 
-/// Drives the scenario to its end, checking every decision. Returns the log of decisions.
-fn drive(scenario: &Scenario) -> Vec<(Instant, Step)> {
-    let mut discipline = build(scenario);
+/// The scenario's packets in the order of their arrival.
+fn arrivals(scenario: &Scenario) -> VecDeque<(Instant, Packet)> {
     let interfaces = scenario.interfaces.len();
-    for params in &scenario.interfaces {
-        discipline.attach(at(0), params).expect("valid");
-    }
     let mut time = Instant::ZERO;
-    let mut arrivals: VecDeque<(Instant, Packet)> = VecDeque::new();
+    let mut arrivals = VecDeque::new();
     for (id, &(gap, source, destination, bytes)) in scenario.arrivals.iter().enumerate() {
         time += UNIT * gap;
         let (source, destination) = ((source % interfaces) as u32, (destination % interfaces) as u32);
@@ -259,6 +255,17 @@ fn drive(scenario: &Scenario) -> Vec<(Instant, Step)> {
         let [source, destination] = [source, destination].map(InterfaceId);
         arrivals.push_back((time, Packet { id: id as u64, flow, source, destination, bytes }));
     }
+    arrivals
+}
+
+/// Drives the scenario to its end, checking every decision. Returns the log of decisions.
+fn drive(scenario: &Scenario) -> Vec<(Instant, Step)> {
+    let mut discipline = build(scenario);
+    let interfaces = scenario.interfaces.len();
+    for params in &scenario.interfaces {
+        discipline.attach(at(0), params).expect("valid");
+    }
+    let mut arrivals = arrivals(scenario);
     let mut observer = Observer {
         scenario,
         waiting: BTreeMap::new(),

@@ -3,7 +3,7 @@
 use std::alloc::System;
 
 use punctual_sched::registry::{self, Options};
-use punctual_sched::{CpuId, CpuSet, Duration, Instant, UnitId, UnitParams};
+use punctual_sched::{CpuId, CpuSet, Duration, Instant, Policy, UnitId, UnitParams};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 #[global_allocator]
@@ -31,21 +31,26 @@ fn main() {
     println!("no decision of any policy allocates: ok");
 }
 
+/// Inserts [`UNITS`] units with various budgets, periods and priorities.
+fn insert_units(policy: &mut dyn Policy) -> Vec<UnitId> {
+    (0..UNITS as u64)
+        .map(|i| {
+            let params = UnitParams {
+                budget: Some(Duration::from_ms(1 + i % 3)),
+                period: Some(Duration::from_ms(20 + i % 7)),
+                priority: Some((i % 10) as u32),
+                ..UnitParams::default()
+            };
+            policy.insert(Instant::ZERO, &params).expect("valid")
+        })
+        .collect()
+}
+
 fn no_decision_of_any_policy_allocates() {
     for info in registry::policies() {
         let mut policy = (info.build)(CPUS, &Options::new()).expect("defaults are accepted");
         let mut resched = CpuSet::all(CPUS);
-        let units: Vec<UnitId> = (0..UNITS as u64)
-            .map(|i| {
-                let params = UnitParams {
-                    budget: Some(Duration::from_ms(1 + i % 3)),
-                    period: Some(Duration::from_ms(20 + i % 7)),
-                    priority: Some((i % 10) as u32),
-                    ..UnitParams::default()
-                };
-                policy.insert(Instant::ZERO, &params).expect("valid")
-            })
-            .collect();
+        let units = insert_units(policy.as_mut());
         let mut ranking = Vec::with_capacity(UNITS);
         let mut running = [None; CPUS];
         let mut inserted = [true; UNITS];
