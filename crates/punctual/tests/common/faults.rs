@@ -41,8 +41,8 @@ impl Victims {
             Command::new(command[0]).args(&command[1..]).stdin(Stdio::null()).spawn().expect("a process")
         };
         let processes: Vec<Child> = commands.iter().map(start).collect();
-        // `nice` becomes `sleep`.
-        std::thread::sleep(Duration::from_millis(100));
+        let niced = processes[2].id() as i32;
+        wait("`nice` becomes `sleep`", || proc::name(niced).is_ok_and(|name| name == "sleep"));
         let domain = |(index, process): (usize, &Child)| {
             let id = process.id();
             format!(
