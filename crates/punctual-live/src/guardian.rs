@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
-use crate::journal::{self, Identity, Restored};
+use crate::journal::{HeldJournal, Identity, Restored};
 use crate::os::sched::{self, Attributes};
 
 /// The real-time priority of the guardian: above the enforcers, which it may have to kill.
@@ -113,21 +113,21 @@ pub fn watch(options: &GuardianOptions) -> io::Result<Restored> {
     }
     let _ = sched::set_attributes(0, &Attributes::fifo(PRIORITY));
     let _ = rustix::mm::mlockall(rustix::mm::MlockAllFlags::CURRENT | rustix::mm::MlockAllFlags::FUTURE);
-    let enforcer = journal::read(&options.journal)?.into_iter().find_map(|change| match change {
-        journal::Change::Run { enforcer, .. } => Some(enforcer),
-        _ => None,
-    });
+    // Made and locked here, so that it is undone or removed whenever the run dies, and by nobody else.
+    let journal = HeldJournal::create(&options.journal)?;
     let mut out = io::stdout();
     out.write_all(b"r")?;
     out.flush()?;
     if !read_beats(options.limit)?
-        && let Some(enforcer) = enforcer
+        && let Some(enforcer) = journal.enforcer()?
     {
         kill(enforcer);
     }
-    let restored = journal::restore(&options.journal)?;
+    let restored = journal.restore()?;
     // The run may have been killed, so that the pipe has no reader.
-    let _ = writeln!(out, "{}", serde_json::to_string(&restored)?);
+    if writeln!(out, "{}", serde_json::to_string(&restored)?).is_err() {
+        restored.failures.iter().for_each(|failure| eprintln!("not put back: {failure}"));
+    }
     Ok(restored)
 }
 

@@ -159,9 +159,7 @@ impl Publisher {
     /// # Errors
     /// The state directory cannot be written.
     pub fn open() -> io::Result<Publisher> {
-        let directory = journal::directory();
-        std::fs::create_dir_all(&directory)?;
-        let path = directory.join(format!("{}.socket", std::process::id()));
+        let path = journal::prepare_directory()?.join(format!("{}.socket", std::process::id()));
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path)?;
         listener.set_nonblocking(true)?;

@@ -1,12 +1,20 @@
 //! However a live run ends, the machine is as it was: what a run attaches to is compared before and after.
 
 mod common;
+#[path = "faults/homes.rs"]
+mod homes;
+#[path = "faults/journals.rs"]
+mod journals;
+#[path = "faults/locks.rs"]
+mod locks;
+#[path = "faults/rounds.rs"]
+mod rounds;
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::faults::{Victims, random, wait};
+use common::faults::{Victims, random, signal, wait};
 use common::live::needs;
 use punctual_live::os::cgroup;
 use punctual_live::os::sched::attributes;
@@ -308,9 +316,4 @@ fn a_vm_that_is_killed_ends_the_run_with_its_name() {
     assert!(said.contains("control"), "{said}");
     assert_eq!(victims.vms(), 0, "VMs of the run are left");
     assert_eq!(victims.state(), before);
-}
-
-fn signal(process: u32, name: &str) {
-    let status = Command::new("kill").arg(format!("-{name}")).arg(process.to_string()).status();
-    assert!(status.expect("kill runs").success());
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::os::proc;
 
 /// A thread or process: its id with the time of its start, which tells it from a later one of the same id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Identity {
     /// Its id.
     pub id: i32,

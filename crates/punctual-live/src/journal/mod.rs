@@ -2,21 +2,38 @@
 //!
 //! A journal is a file of JSON lines in the state directory ([`directory`]). Each line is flushed to the
 //! kernel before the change that it describes, so it survives the program's death, however that comes. It
-//! need not survive a crash of the machine: every change here is gone with a reboot.
+//! need not survive a crash of the machine: every change here is gone with a reboot. A journal also says what
+//! belongs to its run alone ([`Resource`]).
+//!
+//! The guardian makes the journal and holds a lock on it ([`HeldJournal`]) until it has undone it. The run
+//! writes it.
 
+mod claims;
+mod contents;
+mod directory;
+mod homes;
 mod identity;
+mod paths;
 mod restore;
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::os::sched::{self, Attributes};
 use crate::os::{cgroup, proc};
+use contents::boot_id;
 
+pub use claims::{ClaimError, Resource, claimed_processors};
+pub use contents::{Contents, RunOf, read};
+pub(crate) use directory::state_files;
+pub use directory::{TrustError, directory, prepare_directory};
 pub use identity::Identity;
+pub(crate) use paths::group_names;
 pub use restore::{Restored, restore};
 
 /// One change, with what is needed to undo it.
@@ -27,8 +44,15 @@ pub enum Change {
     Run {
         /// The process that enforces.
         enforcer: Identity,
-        /// Where cgroup version 2 is mounted.
-        mount: PathBuf,
+        /// What is run: the host's name.
+        name: String,
+        /// The boot of the machine in which it began.
+        boot: String,
+    },
+    /// Something belongs to the run alone.
+    Claim {
+        /// What it is.
+        resource: Resource,
     },
     /// A thread's attributes, affinity or group.
     Thread {
@@ -43,19 +67,36 @@ pub enum Change {
         /// Its version 2 group before.
         group: String,
     },
-    /// A file's content, a kernel parameter say.
+    /// A thread of the kernel, which all runs share: its attributes and affinity.
+    KernelThread {
+        /// The thread.
+        thread: Identity,
+        /// Its attributes before the first run that changed it.
+        attributes: Attributes,
+        /// The processors it was allowed then.
+        affinity: Vec<usize>,
+    },
+    /// The content of a file that concerns the whole machine: a kernel parameter.
     File {
         /// The file.
         path: PathBuf,
-        /// What it said before.
+        /// What it said before the first run that changed it.
         before: String,
         /// What the run writes.
         during: String,
     },
-    /// A cgroup made by the run, and everything below it.
+    /// A cgroup made by the run, and everything below it, for what the run starts. All of that ends with the
+    /// run.
     Group {
         /// Its directory.
         directory: PathBuf,
+    },
+    /// A cgroup made by the run, and everything below it, for what it attaches to. All of that goes home.
+    AttachedGroup {
+        /// Its directory.
+        directory: PathBuf,
+        /// The version 2 group of whatever is in it and not written down: what its threads started.
+        home: String,
     },
     /// A process started by the run; it ends with it.
     Child {
@@ -66,38 +107,39 @@ pub enum Change {
     },
 }
 
-/// Where journals lie: `$PUNCTUAL_STATE`, or `/run/punctual`, or a directory of the user's.
-pub fn directory() -> PathBuf {
-    if let Some(given) = std::env::var_os("PUNCTUAL_STATE") {
-        return PathBuf::from(given);
-    }
-    let run = Path::new("/run/punctual");
-    if fs::create_dir_all(run).is_ok() {
-        return run.to_owned();
-    }
-    std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from).join("punctual")
-}
-
 /// A journal being written.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
     file: File,
+    /// Up to here all lines are whole.
+    length: u64,
+    /// The threads that it has.
+    threads: HashSet<Identity>,
+}
+
+/// Where the journal of this process is, in the state directory, which is made if it is not there.
+///
+/// # Errors
+/// The state directory cannot be made, or others can write it ([`TrustError`]).
+pub fn own_path() -> io::Result<PathBuf> {
+    Ok(prepare_directory()?.join(format!("{}.journal", std::process::id())))
 }
 
 impl Journal {
-    /// Starts a journal for this process.
+    /// Begins the journal of this process, which runs the host called `name`, in the empty file that its
+    /// guardian holds.
     ///
     /// # Errors
-    /// The state directory cannot be written.
-    pub fn create(mount: &Path) -> io::Result<Journal> {
-        let directory = directory();
-        fs::create_dir_all(&directory)?;
-        let me = Identity::of(std::process::id() as i32)?;
-        let path = directory.join(format!("{}.journal", me.id));
-        let file = OpenOptions::new().create(true).truncate(true).write(true).open(&path)?;
-        let mut journal = Journal { path, file };
-        journal.record(&Change::Run { enforcer: me, mount: mount.to_owned() })?;
+    /// The file cannot be written, or others can write it ([`TrustError`]).
+    pub fn begin(path: &Path, name: &str) -> io::Result<Journal> {
+        let file = directory::open_file(path)?;
+        let mut journal = Journal { path: path.to_owned(), file, length: 0, threads: HashSet::new() };
+        journal.record(&Change::Run {
+            enforcer: Identity::of(std::process::id() as i32)?,
+            name: name.to_owned(),
+            boot: boot_id(),
+        })?;
         Ok(journal)
     }
 
@@ -106,98 +148,110 @@ impl Journal {
         &self.path
     }
 
-    /// Writes down a change that is about to be made.
+    /// Writes down a change that is about to be made. Of a write that fails, nothing stays.
     ///
     /// # Errors
     /// As `write(2)`; the change must not be made then.
     pub fn record(&mut self, change: &Change) -> io::Result<()> {
         let mut line = serde_json::to_vec(change)?;
         line.push(b'\n');
-        self.file.write_all(&line)
+        self.file.seek(SeekFrom::Start(self.length))?;
+        if let Err(error) = self.file.write_all(&line) {
+            // Half a line would spoil the next one.
+            self.file.set_len(self.length)?;
+            return Err(error);
+        }
+        self.length += line.len() as u64;
+        Ok(())
     }
 
-    /// Writes down everything about a thread that a run may change.
+    /// Writes down everything about a thread that a run may change, unless it did so before.
     ///
     /// # Errors
     /// The thread is gone, or the journal cannot be written.
     pub fn record_thread(&mut self, tid: i32) -> io::Result<()> {
-        let change = Change::Thread {
-            thread: Identity::of(tid)?,
+        let thread = Identity::of(tid)?;
+        if self.threads.contains(&thread) {
+            return Ok(());
+        }
+        self.record(&Change::Thread {
+            thread,
             process: proc::process_of(tid)?,
             attributes: sched::attributes(tid)?,
             affinity: sched::affinity(tid)?,
             group: cgroup::group_of(tid)?,
-        };
-        self.record(&change)
+        })?;
+        self.threads.insert(thread);
+        Ok(())
     }
 
-    /// Writes `during` to the file at `path`, its old content written down first. Nothing happens when it
-    /// says that already.
+    /// Writes `during` to the file at `path` as [`Journal::set_file_back_to`], to be put back to what it says
+    /// now.
     ///
     /// # Errors
     /// As `read(2)` and `write(2)`.
     pub fn set_file(&mut self, path: &Path, during: &str) -> io::Result<()> {
-        let before = fs::read_to_string(path)?;
+        let before = std::fs::read_to_string(path)?;
         self.set_file_back_to(path, during, before.trim())
     }
+}
 
-    /// As [`Journal::set_file`] for a file that is put back by writing `before`, which need not be what it
-    /// reads.
+/// A journal that this process has locked: nobody else undoes it.
+#[derive(Debug)]
+pub struct HeldJournal {
+    path: PathBuf,
+    file: File,
+}
+
+impl HeldJournal {
+    /// Makes an empty journal, for a run to begin.
     ///
     /// # Errors
-    /// As `read(2)` and `write(2)`.
-    pub fn set_file_back_to(&mut self, path: &Path, during: &str, before: &str) -> io::Result<()> {
-        if fs::read_to_string(path)?.trim() == during.trim() {
-            return Ok(());
+    /// There is one already, or the file cannot be made.
+    pub fn create(path: &Path) -> io::Result<HeldJournal> {
+        let file = directory::create_file(path)?;
+        if !directory::lock_within(&file, Duration::ZERO)? {
+            return Err(io::Error::from_raw_os_error(libc::EBUSY));
         }
-        self.record(&Change::File {
-            path: path.to_owned(),
-            before: before.to_owned(),
-            during: during.to_owned(),
-        })?;
-        fs::write(path, during)
+        Ok(HeldJournal { path: path.to_owned(), file })
+    }
+
+    /// Takes the journal of a run that is over. Its guardian may still be at work, for at most `limit`: then
+    /// there is nothing left to take, and `None` is returned.
+    ///
+    /// # Errors
+    /// Another process holds the journal for longer, or somebody else may have written it ([`TrustError`]).
+    pub fn take(path: &Path, limit: Duration) -> io::Result<Option<HeldJournal>> {
+        let file = match directory::open_file(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened?,
+        };
+        if !directory::lock_within(&file, limit)? {
+            let text = "its guardian is still at work";
+            return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+        }
+        use std::os::unix::fs::MetadataExt;
+        let is_there = file.metadata()?.nlink() > 0;
+        Ok(is_there.then(|| HeldJournal { path: path.to_owned(), file }))
+    }
+
+    /// The process of the run, if it has begun.
+    ///
+    /// # Errors
+    /// The journal cannot be read.
+    pub fn enforcer(&self) -> io::Result<Option<Identity>> {
+        Ok(Contents::of(&self.file)?.run().map(|run| run.enforcer))
     }
 }
 
-/// Reads a journal. A last line that is incomplete is left out: its change was not made.
+/// The journals of runs that are over but were not undone, those that are not believed included.
 ///
 /// # Errors
-/// As `read(2)`; a line that is not understood is `InvalidData`.
-pub fn read(path: &Path) -> io::Result<Vec<Change>> {
-    let text = fs::read_to_string(path)?;
-    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    whole
-        .lines()
-        .map(|line| serde_json::from_str(line).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e)))
-        .collect()
-}
-
-/// The journals of runs that are over but were not undone.
-///
-/// # Errors
-/// The state directory cannot be read.
+/// The state directory cannot be read, or others can write it ([`TrustError`]).
 pub fn abandoned() -> io::Result<Vec<PathBuf>> {
-    let is_over = |path: &PathBuf| {
-        !read(path).is_ok_and(
-            |changes| matches!(changes.first(), Some(Change::Run { enforcer, .. }) if enforcer.is_alive()),
-        )
-    };
+    let is_over = |path: &PathBuf| !read(path).is_ok_and(|contents| contents.is_running());
     Ok(state_files("journal")?.into_iter().filter(is_over).collect())
 }
 
-/// The files of the state directory whose names end in `.extension`, in order; none without a directory.
-///
-/// # Errors
-/// The state directory cannot be read.
-pub(crate) fn state_files(extension: &str) -> io::Result<Vec<PathBuf>> {
-    let entries = match fs::read_dir(directory()) {
-        Ok(entries) => entries,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(e),
-    };
-    let paths: Vec<PathBuf> = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
-    let mut found: Vec<PathBuf> =
-        paths.into_iter().filter(|path| path.extension().is_some_and(|own| own == extension)).collect();
-    found.sort();
-    Ok(found)
-}
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,5 @@
 //! Undoing what a journal says.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,7 +7,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Change, Identity, read};
+use super::claims::{file_before, kernel_thread_before, others};
+use super::directory::DirectoryLock;
+use super::homes::{Scheduling, ThreadsBefore, put_back};
+use super::{Change, Contents, HeldJournal, Identity, paths};
 use crate::os::sched::{self, Attributes};
 use crate::os::{cgroup, proc};
 
@@ -19,97 +21,127 @@ pub struct Restored {
     pub threads: u64,
     /// Threads that had ended.
     pub threads_gone: u64,
+    /// Threads whose group was gone: they are in the nearest one above it.
+    pub threads_without_home: u64,
     /// Files that say what they said before.
     pub files: u64,
+    /// Files and threads of the kernel that stay as they are for another run, which puts them back.
+    pub left_to_others: u64,
     /// Processes of the run that were ended.
     pub children: u64,
     /// Groups removed.
     pub groups: u64,
+    /// The journal was written before the machine was started: there was nothing to put back.
+    pub of_earlier_boot: bool,
     /// What could not be put back, and why.
     pub failures: Vec<String>,
 }
 
-/// Undoes what the journal at `path` says and removes it, unless something could not be undone.
+/// How long a guardian may take to undo a journal before somebody else who wants to undo it gives up.
+const GUARDIAN_MAX: Duration = Duration::from_secs(60);
+
+/// Undoes what the journal at `path` says and removes it, unless something could not be undone. A guardian
+/// that is at it is waited for: `None` when it has undone the journal.
 ///
 /// # Errors
-/// The journal cannot be read. What could not be put back is in [`Restored::failures`].
-pub fn restore(path: &Path) -> io::Result<Restored> {
-    let changes = read(path)?;
-    let mut undo = Undo::of(&changes);
-    // Priorities first: the thread that holds the lock which thawing takes may need the processor of a unit
-    // that spins.
-    undo.groups.iter().for_each(|directory| demote_tree(directory));
-    undo.groups.iter().for_each(|directory| thaw_tree(directory));
-    undo.end_children(&changes);
-    for (process, threads) in &threads_by_process(&changes) {
-        undo.restore_process(*process, threads);
-    }
-    undo.remove_groups();
-    undo.restore_files(&changes);
-    if undo.restored.failures.is_empty() {
-        fs::remove_file(path)?;
-    }
-    Ok(undo.restored)
+/// The journal cannot be read, or is not believed ([`super::TrustError`]). What could not be put back is in
+/// [`Restored::failures`].
+pub fn restore(path: &Path) -> io::Result<Option<Restored>> {
+    HeldJournal::take(path, GUARDIAN_MAX)?.map(HeldJournal::restore).transpose()
 }
 
-/// How a thread was before the run.
-struct ThreadBefore<'a> {
-    thread: Identity,
-    attributes: &'a Attributes,
-    affinity: &'a [usize],
-    group: &'a str,
-}
-
-/// By process, how its threads were.
-fn threads_by_process(changes: &[Change]) -> BTreeMap<i32, Vec<ThreadBefore<'_>>> {
-    let mut by_process: BTreeMap<i32, Vec<ThreadBefore<'_>>> = BTreeMap::new();
-    for change in changes {
-        if let Change::Thread { thread, process, attributes, affinity, group } = change {
-            let threads = by_process.entry(*process).or_default();
-            // A thread may be adopted twice; its first record is how it was.
-            if threads.iter().all(|known| known.thread != *thread) {
-                threads.push(ThreadBefore { thread: *thread, attributes, affinity, group });
-            }
+impl HeldJournal {
+    /// Undoes what it says and removes it, unless something could not be undone. A line that cannot be read
+    /// is a failure, and does not keep the journal: another attempt would not read it either.
+    ///
+    /// # Errors
+    /// The journal cannot be read or removed.
+    pub fn restore(self) -> io::Result<Restored> {
+        let contents = Contents::of(&self.file)?;
+        if contents.is_of_earlier_boot() {
+            self.remove()?;
+            return Ok(Restored { of_earlier_boot: true, ..Restored::default() });
         }
+        let mut undo = Undo::of(&contents);
+        // Priorities first: the thread that holds the lock which thawing takes may need the processor of a
+        // unit that spins.
+        undo.all_groups().for_each(demote_tree);
+        undo.all_groups().for_each(thaw_tree);
+        undo.end_children(&contents.changes);
+        undo.restore_threads();
+        undo.send_home();
+        undo.remove_groups();
+        let _alone = DirectoryLock::take()?;
+        undo.restore_machine(&contents, &others(&self.path)?);
+        if undo.restored.failures.is_empty() {
+            self.remove()?;
+        }
+        undo.restored.failures.extend(contents.unreadable.iter().map(|line| format!("not undone: {line}")));
+        Ok(undo.restored)
     }
-    by_process
+
+    /// Removes the journal and the socket beside it, which a run that was killed leaves.
+    fn remove(&self) -> io::Result<()> {
+        // Most often there is none.
+        let _ = fs::remove_file(self.path.with_extension("socket"));
+        fs::remove_file(&self.path)
+    }
+}
+
+/// A group with threads that the run attached to.
+pub(super) struct AttachedGroup<'a> {
+    pub directory: &'a Path,
+    pub home: &'a str,
 }
 
 /// An undoing at work.
-struct Undo<'a> {
-    mount: PathBuf,
-    /// The groups that the run made.
-    groups: Vec<&'a Path>,
-    restored: Restored,
+pub(super) struct Undo<'a> {
+    pub mount: PathBuf,
+    /// When the run began, in clock ticks since boot.
+    pub began: Option<u64>,
+    /// The groups of what the run started.
+    started: Vec<&'a Path>,
+    /// The groups of what it attached to.
+    pub attached: Vec<AttachedGroup<'a>>,
+    /// How the threads were that it attached to.
+    pub before: ThreadsBefore<'a>,
+    pub restored: Restored,
 }
 
 impl<'a> Undo<'a> {
-    fn of(changes: &'a [Change]) -> Undo<'a> {
-        let mount = changes.iter().find_map(|change| match change {
-            Change::Run { mount, .. } => Some(mount.clone()),
-            _ => None,
-        });
-        let groups = changes.iter().filter_map(|change| match change {
-            Change::Group { directory } => Some(directory.as_path()),
-            _ => None,
-        });
-        Undo {
-            mount: mount.unwrap_or_else(|| PathBuf::from("/sys/fs/cgroup")),
-            groups: groups.collect(),
+    fn of(contents: &'a Contents) -> Undo<'a> {
+        let mount = cgroup::mount().unwrap_or_else(|_| PathBuf::from("/sys/fs/cgroup"));
+        let mut undo = Undo {
+            began: contents.run().map(|run| run.enforcer.start_ticks),
+            started: Vec::new(),
+            attached: Vec::new(),
+            before: ThreadsBefore::of(&contents.changes),
             restored: Restored::default(),
+            mount,
+        };
+        for change in &contents.changes {
+            let (directory, home) = match change {
+                Change::Group { directory } => (directory, None),
+                Change::AttachedGroup { directory, home } => (directory, Some(home)),
+                _ => continue,
+            };
+            match home {
+                _ if !paths::is_group_of_run(&undo.mount, directory) => {
+                    undo.fail(format!("{}: no run makes such a group", directory.display()));
+                }
+                Some(home) => undo.attached.push(AttachedGroup { directory, home }),
+                None => undo.started.push(directory),
+            }
         }
+        undo
     }
 
-    fn fail(&mut self, failure: String) {
+    fn all_groups(&self) -> impl Iterator<Item = &'a Path> {
+        self.started.iter().copied().chain(self.attached.iter().map(|group| group.directory))
+    }
+
+    pub fn fail(&mut self, failure: String) {
         self.restored.failures.push(failure);
-    }
-
-    /// Is the thread in a group that the run made?
-    fn is_in_our_group(&self, tid: i32) -> bool {
-        cgroup::group_of(tid).is_ok_and(|group| {
-            let directory = cgroup::below(&self.mount, &group);
-            self.groups.iter().any(|ours| directory.starts_with(ours))
-        })
     }
 
     /// Ends the processes that the run started. All are killed before any is waited for: one that spins under
@@ -132,67 +164,58 @@ impl<'a> Undo<'a> {
     /// Kills a process of the run, and everything it started, which is in its group.
     fn kill(&self, process: Identity) {
         let group = cgroup::group_of(process.id).map(|group| cgroup::below(&self.mount, &group));
-        let Some(pid) = rustix::process::Pid::from_raw(process.id) else { return };
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        kill_process(process);
         // A threaded group cannot be killed as a whole: it holds this process alone.
         if let Ok(group) = group
-            && self.groups.iter().any(|ours| group.starts_with(ours) && group != **ours)
+            && self.started.iter().any(|ours| group.starts_with(ours) && group != **ours)
         {
-            let _ = fs::write(group.join("cgroup.kill"), "1");
+            self.kill_group(&group);
         }
     }
 
-    fn restore_process(&mut self, process: i32, threads: &[ThreadBefore<'_>]) {
-        let alive: Vec<&ThreadBefore<'_>> =
-            threads.iter().filter(|before| before.thread.is_alive()).collect();
-        self.restored.threads_gone += (threads.len() - alive.len()) as u64;
-        let Some(leader) = alive.iter().find(|b| b.thread.id == process).or(alive.first()) else { return };
-        // Threads that came during the run inherited its attributes from a thread of the process.
-        let is_known = |tid: i32| alive.iter().any(|before| before.thread.id == tid);
-        let newcomers: Vec<i32> = proc::threads(process)
-            .unwrap_or_default()
-            .into_iter()
-            .filter(|&tid| !is_known(tid) && self.is_in_our_group(tid))
-            .collect();
-        for before in &alive {
-            match put_back(before.thread.id, before.attributes, before.affinity) {
-                Ok(()) => self.restored.threads += 1,
-                Err(e) if is_gone(&e) => self.restored.threads_gone += 1,
-                Err(e) => self.fail(format!("thread {}: {e}", before.thread.id)),
+    /// Kills everything in a group of what the run started. What is older than the run was put there by
+    /// somebody else, and leaves first; without the run's start nothing is known of anybody in it.
+    fn kill_group(&self, directory: &Path) {
+        let Some(began) = self.began else { return };
+        for tid in threads_in_tree(directory) {
+            if proc::stat(tid).is_ok_and(|stat| stat.start_ticks < began)
+                && let Ok(process) = proc::process_of(tid)
+                && cgroup::move_process(&self.mount, "/", process).is_err()
+            {
+                return;
             }
         }
-        for tid in newcomers {
-            match put_back(tid, leader.attributes, leader.affinity) {
-                Err(e) if !is_gone(&e) => self.fail(format!("thread {tid}: {e}")),
-                _ => self.restored.threads += 1,
-            }
-        }
-        self.move_back(process, leader.group, &alive);
+        // Version 2 ends everything in a group by one write (Linux 5.14).
+        let _ = fs::write(directory.join("cgroup.kill"), "1");
     }
 
-    /// Moves a process out of the run's groups, then each of its threads to where it was.
-    fn move_back(&mut self, process: i32, home: &str, threads: &[&ThreadBefore<'_>]) {
-        if !proc::threads(process).unwrap_or_default().into_iter().any(|tid| self.is_in_our_group(tid)) {
+    /// Gives all threads that the run changed their attributes and affinity.
+    fn restore_threads(&mut self) {
+        let mut threads: Vec<(Identity, Scheduling<'a>)> = self.before.scheduling().collect();
+        threads.extend(self.newcomers());
+        for (thread, scheduling) in threads {
+            self.restore_thread(thread, scheduling);
+        }
+    }
+
+    fn restore_thread(&mut self, thread: Identity, scheduling: Scheduling<'_>) {
+        // The id of one that has ended may be another's by now.
+        if !thread.is_alive() {
+            self.restored.threads_gone += 1;
             return;
         }
-        let domain = cgroup::domain_of(&self.mount, home);
-        match cgroup::move_process(&self.mount, &domain, process) {
-            Err(e) if !is_gone(&e) => self.fail(format!("process {process}: back to {domain}: {e}")),
-            _ => {}
-        }
-        for before in threads.iter().filter(|before| before.group != domain) {
-            match cgroup::move_thread(&self.mount, before.group, before.thread.id) {
-                Err(e) if !is_gone(&e) => {
-                    self.fail(format!("thread {}: back to {}: {e}", before.thread.id, before.group));
-                }
-                _ => {}
-            }
+        match put_back(thread.id, scheduling) {
+            Ok(()) => self.restored.threads += 1,
+            Err(_) if !thread.is_alive() => self.restored.threads_gone += 1,
+            Err(e) => self.fail(format!("thread {}: {e}", thread.id)),
         }
     }
 
     fn remove_groups(&mut self) {
-        for directory in self.groups.clone().into_iter().rev() {
-            match remove_group(directory) {
+        let attached = self.attached.iter().map(|group| (group.directory, false));
+        let started = self.started.iter().map(|directory| (*directory, true));
+        for (directory, is_started) in attached.chain(started).collect::<Vec<_>>().into_iter().rev() {
+            match self.remove_group(directory, is_started) {
                 Ok(()) => self.restored.groups += 1,
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
                 Err(e) => self.fail(format!("{}: cannot be removed: {e}", directory.display())),
@@ -200,50 +223,85 @@ impl<'a> Undo<'a> {
         }
     }
 
-    fn restore_files(&mut self, changes: &[Change]) {
-        // The first record of a file is its state before the run.
-        let mut files: BTreeMap<&Path, &str> = BTreeMap::new();
-        for change in changes {
-            if let Change::File { path, before, .. } = change {
-                files.entry(path).or_insert(before);
+    /// A process that is still in a group of what the run started ends with it. From the other groups
+    /// everything has gone home.
+    fn remove_group(&self, directory: &Path, is_started: bool) -> io::Result<()> {
+        for _ in 0..ATTEMPTS {
+            match cgroup::remove_tree(directory) {
+                Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
+                    if is_started {
+                        self.kill_group(directory);
+                    }
+                    std::thread::sleep(PAUSE);
+                }
+                other => return other,
             }
         }
-        for (path, before) in files {
-            match fs::write(path, before) {
-                Ok(()) => self.restored.files += 1,
-                // It went away, an interrupt's with its device for example, or it was never changed because
-                // it cannot be written.
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                Err(_) if fs::read_to_string(path).is_ok_and(|now| now.trim() == before) => {}
-                Err(e) => self.fail(format!("{}: cannot be set back to {before:?}: {e}", path.display())),
+        cgroup::remove_tree(directory)
+    }
+
+    /// Puts back what concerns the whole machine, as far as no other run has changed it too: the last one
+    /// does it.
+    fn restore_machine(&mut self, contents: &Contents, others: &[Contents]) {
+        let mut files: Vec<&Path> = Vec::new();
+        let mut threads: Vec<Identity> = Vec::new();
+        for change in &contents.changes {
+            match change {
+                // The first record of a file or thread is its state before the run.
+                Change::File { path, before, .. } if !files.contains(&path.as_path()) => {
+                    files.push(path);
+                    match others.iter().any(|other| file_before(other, path).is_some()) {
+                        true => self.restored.left_to_others += 1,
+                        false => self.restore_file(path, before),
+                    }
+                }
+                Change::KernelThread { thread, attributes, affinity } if !threads.contains(thread) => {
+                    threads.push(*thread);
+                    match others.iter().any(|other| kernel_thread_before(other, *thread).is_some()) {
+                        true => self.restored.left_to_others += 1,
+                        false => self.restore_thread(*thread, Scheduling { attributes, affinity }),
+                    }
+                }
+                _ => {}
             }
+        }
+    }
+
+    fn restore_file(&mut self, path: &Path, before: &str) {
+        match paths::write_parameter(path, before) {
+            Ok(()) => self.restored.files += 1,
+            // It went away, an interrupt's with its device for example, or it was never changed because it
+            // cannot be written.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
+                self.fail(format!("{}: {e}, so it is not written", path.display()));
+            }
+            Err(_) if fs::read_to_string(path).is_ok_and(|now| now.trim() == before) => {}
+            Err(e) => self.fail(format!("{}: cannot be set back to {before:?}: {e}", path.display())),
         }
     }
 }
 
-fn put_back(tid: i32, attributes: &Attributes, affinity: &[usize]) -> io::Result<()> {
-    // The affinity first: SCHED_DEADLINE is admitted only with the affinity it had.
-    // Some of the kernel's threads refuse to be given any, even their own.
-    if sched::affinity(tid)? != affinity {
-        sched::set_affinity(tid, affinity)?;
+fn kill_process(process: Identity) {
+    if let (true, Some(pid)) = (process.is_alive(), rustix::process::Pid::from_raw(process.id)) {
+        // Fails only for a process that has ended since.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }
-    if sched::attributes(tid)? == *attributes {
-        return Ok(());
-    }
-    sched::set_attributes(tid, attributes)
-}
-
-fn is_gone(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(libc::ESRCH) || error.kind() == io::ErrorKind::NotFound
 }
 
 /// Puts every thread in a group and in the groups below it into the fair class.
 fn demote_tree(directory: &Path) {
-    for thread in cgroup::threads_in(directory).unwrap_or_default() {
+    for thread in threads_in_tree(directory) {
         // One that has ended takes no processor; what a thread had before is put back later.
         let _ = sched::set_attributes(thread, &Attributes::other());
     }
-    groups_in(directory).for_each(|group| demote_tree(&group));
+}
+
+/// The threads in a group and in the groups below it.
+pub(super) fn threads_in_tree(directory: &Path) -> Vec<i32> {
+    let mut threads = cgroup::threads_in(directory).unwrap_or_default();
+    groups_in(directory).for_each(|group| threads.extend(threads_in_tree(&group)));
+    threads
 }
 
 /// The groups in a group.
@@ -259,8 +317,8 @@ fn thaw_tree(directory: &Path) {
 }
 
 /// How often to ask whether something has ended, and how long to sleep in between: a second in all.
-const ATTEMPTS: u32 = 200;
-const PAUSE: Duration = Duration::from_millis(5);
+pub(super) const ATTEMPTS: u32 = 200;
+pub(super) const PAUSE: Duration = Duration::from_millis(5);
 
 /// Waits until a process is gone, at most a second.
 fn wait_for(process: Identity) {
@@ -270,19 +328,4 @@ fn wait_for(process: Identity) {
         }
         std::thread::sleep(PAUSE);
     }
-}
-
-/// A process that is still in a group of the run was started by its domains: it ends with them.
-fn remove_group(directory: &Path) -> io::Result<()> {
-    for _ in 0..ATTEMPTS {
-        match cgroup::remove_tree(directory) {
-            Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
-                // Version 2 ends everything in a group by one write (Linux 5.14).
-                let _ = fs::write(directory.join("cgroup.kill"), "1");
-                std::thread::sleep(PAUSE);
-            }
-            other => return other,
-        }
-    }
-    cgroup::remove_tree(directory)
 }

@@ -141,7 +141,7 @@ pub fn threads_in(directory: &Path) -> io::Result<Vec<i32>> {
 }
 
 /// Moves thread `tid` back to `group` (a path below `mount` as [`group_of`] gives). A process that is in
-/// another threaded domain must be moved as a whole first: see [`domain_of`].
+/// another threaded domain must be moved as a whole: [`move_process`].
 ///
 /// # Errors
 /// As `write(2)`.
@@ -157,17 +157,33 @@ pub fn move_process(mount: &Path, group: &str, pid: i32) -> io::Result<()> {
     fs::write(below(mount, group).join("cgroup.procs"), pid.to_string())
 }
 
-/// The nearest group at or above `group` that whole processes can be moved to: not a threaded one.
-pub fn domain_of(mount: &Path, group: &str) -> String {
-    let mut path = group;
-    loop {
-        let kind = fs::read_to_string(below(mount, path).join("cgroup.type")).unwrap_or_default();
-        if path == "/" || path.is_empty() || !matches!(kind.trim(), "threaded" | "domain invalid") {
-            return if path.is_empty() { "/".into() } else { path.into() };
+/// May `group` have a threaded group in it for threads that are in `group` now, without any harm to others?
+///
+/// The kernel's rules (Linux `Documentation/admin-guide/cgroup-v2.rst`, "Threads"): a threaded group and the
+/// root always take one. A domain takes one, and becomes the domain of these threads for as long, unless its
+/// `cgroup.subtree_control` has a controller of domains, or a group with processes is in it. Any other group
+/// in it would become invalid meanwhile, so a domain with groups in it does not qualify here.
+pub fn takes_threaded_group(mount: &Path, group: &str) -> bool {
+    let directory = below(mount, group);
+    // The root has no such file.
+    let kind = fs::read_to_string(directory.join("cgroup.type")).ok();
+    match kind.as_deref().map(str::trim) {
+        None => directory.is_dir(),
+        Some("threaded" | "domain threaded") => true,
+        Some("domain") => {
+            let controllers = fs::read_to_string(directory.join("cgroup.subtree_control"));
+            let is_threaded = |name: &str| THREADED_CONTROLLERS.contains(&name);
+            controllers.is_ok_and(|all| all.split_whitespace().all(is_threaded))
+                && fs::read_dir(&directory).is_ok_and(|mut entries| {
+                    !entries.any(|entry| entry.is_ok_and(|entry| entry.path().is_dir()))
+                })
         }
-        path = path.rsplit_once('/').map_or("", |(above, _)| above);
+        Some(_) => false,
     }
 }
+
+/// The controllers that know threads (Linux `cgroup_subsys.threaded`).
+const THREADED_CONTROLLERS: [&str; 4] = ["cpu", "cpuset", "perf_event", "pids"];
 
 /// Removes `directory` and the groups below it, thawed first; threads in them make it fail.
 ///
@@ -225,6 +241,14 @@ pub fn limit_threads(directory: &Path, threads_max: u32) -> Result<(), LimitErro
         fs::write(&file, text).map_err(|source| LimitError::File { file, source })?;
     }
     Ok(())
+}
+
+/// Is the thread in the group at `directory` or one below it?
+///
+/// # Errors
+/// The thread is gone, or cgroup version 2 is not mounted.
+pub fn is_inside(tid: i32, directory: &Path) -> io::Result<bool> {
+    Ok(below(&mount()?, &group_of(tid)?).starts_with(directory))
 }
 
 /// `group` (which starts with `/`) below the mount.

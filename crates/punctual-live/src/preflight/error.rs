@@ -52,7 +52,8 @@ pub enum Error {
     /// The kernel does not let this process be real-time.
     #[error(
         "real-time priorities are not permitted: CAP_SYS_NICE is missing\n  \
-         run as root, or: setcap cap_sys_nice,cap_sys_ptrace+ep punctual, or raise RLIMIT_RTPRIO"
+         run as root, or from a service manager that grants CAP_SYS_NICE and CAP_SYS_PTRACE to this one \
+         service (systemd: AmbientCapabilities=), or raise RLIMIT_RTPRIO"
     )]
     NotPermitted,
     /// Real-time priorities fail for another reason.

@@ -260,8 +260,11 @@ impl Watch<'_, '_> {
 
     /// Did a unit of the domain end during the run?
     fn is_gone(&self, domain: &str) -> bool {
-        let of_domain = |notice: &Notice| matches!(notice, Notice::Gone { unit } if unit.starts_with(domain));
-        self.notices.iter().any(of_domain)
+        let vcpus = self.host.vcpus.iter();
+        let mut vcpus = vcpus.filter(|vcpu| self.host.domains[vcpu.domain.0].name == domain);
+        vcpus.any(|vcpu| {
+            self.notices.iter().any(|notice| matches!(notice, Notice::Gone { unit } if *unit == vcpu.name))
+        })
     }
 
     /// By unit, its processor time within the run.

@@ -22,6 +22,7 @@ impl<'a> Prepared<'a> {
     pub fn start(self) -> Result<Started<'a>, Error> {
         let Prepared { host, mut options, pools, domains } = self;
         let mut session = Session::start(Setup {
+            name: host.name.clone(),
             program: options.program.clone(),
             processors: processors(host, &pools),
             starve: options.starve,
@@ -84,7 +85,10 @@ impl LiveRun<'_> {
                 (DomainProcess::External, vec![Some(UnitThreads::ProcessTree(process))])
             }
             Start::Attach(attach) => {
-                (DomainProcess::External, attach::vcpus(name, attach, described.vcpus.len())?)
+                let vcpus = attach::vcpus(name, attach, described.vcpus.len())?;
+                // Before other domains are started, which takes long.
+                vcpus.iter().flatten().try_for_each(|threads| self.session.claim(*threads))?;
+                (DomainProcess::External, vcpus)
             }
         };
         self.domains.push(RunningDomain { ix, process, vcpus, tasks: domain.tasks });

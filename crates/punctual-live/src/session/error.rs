@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use punctual_sched::registry::OptionError;
 
+use crate::journal::ClaimError;
 use crate::os::cgroup;
 use crate::{preflight, unit};
 
@@ -22,6 +23,9 @@ pub enum Error {
         /// What it says.
         source: OptionError,
     },
+    /// Something belongs to another run.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
     /// The state directory cannot be written.
     #[error("no journal can be written in {}: {source}", directory.display())]
     NoJournal {
@@ -130,4 +134,11 @@ pub enum Error {
         /// What the system says.
         source: io::Error,
     },
+}
+
+impl Error {
+    /// For [`Result::map_err`]: why a unit cannot be taken in.
+    pub(super) fn adopt(unit: &str) -> impl Fn(io::Error) -> Error {
+        move |source| Error::Adopt { unit: unit.to_owned(), source }
+    }
 }

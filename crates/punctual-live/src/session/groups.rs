@@ -1,11 +1,22 @@
-//! The cgroups of a session: one for the session, one for each domain in it, one for each unit in that.
+//! The cgroups of a session. What it starts and what it attaches to are in separate trees.
+//!
+//! What a session starts is in one group below the mount, with a group for each domain in it and one for each
+//! unit in that. All of it ends with the session.
+//!
+//! What a session attaches to stays in its home: the group of each unit is below the group that its thread
+//! was in. So a home never becomes empty, and whoever removes empty groups (systemd a scope's, libvirt a
+//! machine's) does not remove it; limits of the home still hold. Nothing in these groups is ever killed.
 
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::error::Error;
+use crate::journal::{self, Change, Journal};
 use crate::os::cgroup::{self, Group};
+use crate::os::proc;
 
-/// The groups of a session's domains.
+/// The groups of the domains that a session starts.
 pub(super) struct DomainGroups {
     /// The session's own group.
     directory: PathBuf,
@@ -35,6 +46,17 @@ impl DomainGroups {
         Ok(&self.groups[index].1)
     }
 
+    /// Moves a process to the group of a domain, every thread of it written down first; returns the group's
+    /// directory.
+    pub fn take(&mut self, domain: &str, process: i32, journal: &mut Journal) -> Result<&Path, Error> {
+        let group = self.of(domain)?;
+        if !cgroup::is_inside(process, group.directory()).map_err(Error::adopt(domain))? {
+            record_threads(process, journal).map_err(Error::adopt(domain))?;
+            group.add_process(process).map_err(Error::adopt(domain))?;
+        }
+        Ok(group.directory())
+    }
+
     /// Removes the groups of domains that have no thread left.
     pub fn remove_empty(&mut self) {
         self.groups.retain(|(_, group)| {
@@ -47,4 +69,80 @@ impl DomainGroups {
 /// Makes a group that takes whole processes.
 pub(super) fn make(directory: &Path) -> Result<Group, Error> {
     Group::make(directory, false).map_err(|source| Error::Group { directory: directory.to_owned(), source })
+}
+
+/// Writes down the threads of a process, as far as they are still there.
+fn record_threads(process: i32, journal: &mut Journal) -> io::Result<()> {
+    for tid in proc::threads(process)? {
+        match journal.record_thread(tid) {
+            Err(_) if proc::stat(tid).is_err() => {}
+            recorded => recorded?,
+        }
+    }
+    Ok(())
+}
+
+/// The groups of what a session attaches to: one in each home, one for each unit in that.
+pub(super) struct AttachedGroups {
+    mount: PathBuf,
+    /// The name of the group in each home.
+    name: String,
+    /// Those that were made and are there.
+    made: Vec<PathBuf>,
+    /// How many processes left their homes.
+    away: usize,
+}
+
+impl AttachedGroups {
+    pub fn of_run(mount: &Path, run: i32) -> AttachedGroups {
+        let (_, name) = journal::group_names(run);
+        AttachedGroups { mount: mount.to_owned(), name, made: Vec::new(), away: 0 }
+    }
+
+    /// The directory in which a thread can have a threaded group of its own. Every thread of its process is
+    /// written down.
+    pub fn for_thread(&mut self, tid: i32, journal: &mut Journal) -> io::Result<PathBuf> {
+        let process = proc::process_of(tid)?;
+        record_threads(process, journal)?;
+        let group = cgroup::group_of(tid)?;
+        // A vCPU that is plugged in was started by another thread, perhaps by one that is a unit.
+        let ours = self.made.iter().find(|made| cgroup::below(&self.mount, &group).starts_with(made));
+        if let Some(directory) = ours {
+            return Ok(directory.clone());
+        }
+        let in_home = cgroup::below(&self.mount, &group).join(&self.name);
+        if self.made.contains(&in_home) && in_home.is_dir() {
+            return Ok(in_home);
+        }
+        if cgroup::takes_threaded_group(&self.mount, &group) {
+            journal.record(&Change::AttachedGroup { directory: in_home.clone(), home: group.clone() })?;
+            match Group::make(&in_home, true) {
+                Ok(_) => {
+                    self.made.push(in_home.clone());
+                    return Ok(in_home);
+                }
+                // A limit of the home, for example.
+                Err(_) => drop(fs::remove_dir(&in_home)),
+            }
+        }
+        self.move_away(process, &group, journal)
+    }
+
+    /// Where the kernel permits no threaded group in a home, the whole process leaves it for a group below
+    /// the mount. The home may become empty then, and be gone at the end.
+    fn move_away(&mut self, process: i32, home: &str, journal: &mut Journal) -> io::Result<PathBuf> {
+        let directory = self.mount.join(format!("{}-{}", self.name, self.away));
+        self.away += 1;
+        journal.record(&Change::AttachedGroup { directory: directory.clone(), home: home.to_owned() })?;
+        let group = Group::make(&directory, false)?;
+        self.made.push(directory.clone());
+        group.add_process(process)?;
+        Ok(directory)
+    }
+
+    /// Removes the groups of units that ended, so that they do not keep their homes from being removed.
+    pub fn remove_empty(&mut self) {
+        // One with a thread in it stays.
+        self.made.retain(|directory| cgroup::remove_tree(directory).is_err() && directory.is_dir());
+    }
 }

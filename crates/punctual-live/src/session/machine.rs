@@ -1,6 +1,6 @@
 //! What a session changes of the machine beside its units' threads, each change written down first.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -35,14 +35,15 @@ impl doctor::Apply for JournaledChanges<'_> {
         if proc::name(tid)? != name {
             return Err(io::Error::new(io::ErrorKind::NotFound, "the thread has ended"));
         }
-        self.journal.record_thread(tid)?;
-        sched::set_attributes(tid, &Attributes::fifo(priority))
+        self.journal.change_kernel_thread(tid, || sched::set_attributes(tid, &Attributes::fifo(priority)))
     }
 }
 
-/// Lifts the kernel's limit for real-time threads.
+/// Lifts the kernel's limit for real-time threads. Where another run has lifted it, this run keeps it lifted
+/// when that one ends.
 pub(super) fn lift_rt_limit(journal: &mut Journal) -> Result<(), Error> {
-    if preflight::rt_limit().is_none() {
+    let is_lifted = fs::read_to_string(RT_RUNTIME).is_ok_and(|now| now.trim() == "-1");
+    if preflight::rt_limit().is_none() && !is_lifted {
         return Ok(());
     }
     let set = journal.set_file(Path::new(RT_RUNTIME), "-1");
@@ -61,6 +62,6 @@ pub(super) fn keep_rcu_away(journal: &mut Journal, from: &[usize]) {
         if others.is_empty() || others == before {
             continue;
         }
-        let _ = journal.record_thread(tid).and_then(|()| sched::set_affinity(tid, &others));
+        let _ = journal.change_kernel_thread(tid, || sched::set_affinity(tid, &others));
     }
 }

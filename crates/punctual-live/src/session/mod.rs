@@ -25,13 +25,13 @@ use punctual_sched::{Instant, UnitParams};
 use crate::doctor;
 use crate::driver::Settings;
 use crate::enforcer::{Enforcement, now};
-use crate::journal::{Change, Identity};
+use crate::journal::{self, Change, Identity};
 use crate::notice::Notice;
-use crate::os::cgroup;
 use crate::os::sched::{self, Attributes};
+use crate::os::{cgroup, proc};
 use crate::preflight;
 use crate::unit::{LiveUnit, UnitCounters, UnitThreads};
-use groups::DomainGroups;
+use groups::{AttachedGroups, DomainGroups};
 use heartbeat::Heartbeat;
 use machine::JournaledChanges;
 use pool::Pool;
@@ -46,6 +46,8 @@ pub use report::{PoolReport, Report, UnitReport};
 /// How a session is set up.
 #[derive(Clone, Debug)]
 pub struct Setup {
+    /// What is run, for others who want the same: the host's name.
+    pub name: String,
     /// This program, for the guardian.
     pub program: PathBuf,
     /// The processors of all pools.
@@ -75,6 +77,7 @@ pub struct UnitHandle {
 pub struct Session {
     restoration: Restoration,
     groups: DomainGroups,
+    attached: AttachedGroups,
     processes: Processes,
     pools: Vec<Pool>,
     /// How many units were added.
@@ -96,13 +99,15 @@ impl Session {
         let left = preflight::processors(&setup.processors, setup.starve)?;
         preflight::real_time()?;
         let mount = preflight::parking()?;
-        let restoration = Restoration::start(&setup, &mount, left)?;
+        let restoration = Restoration::start(&setup, left)?;
         // Without the right to lock memory a page may be missing at a look, and no more.
         let _ = rustix::mm::mlockall(rustix::mm::MlockAllFlags::CURRENT | rustix::mm::MlockAllFlags::FUTURE);
-        let directory = mount.join(format!("punctual-{}", std::process::id()));
+        let run = std::process::id() as i32;
+        let directory = mount.join(journal::group_names(run).0);
         let mut session = Session {
             restoration,
             groups: DomainGroups::below(directory.clone()),
+            attached: AttachedGroups::of_run(&mount, run),
             processes: Processes::default(),
             pools: Vec::new(),
             units: 0,
@@ -214,6 +219,20 @@ impl Session {
         }
     }
 
+    /// Claims threads that run already for this session: while it lasts, no other one may have their process.
+    /// What the session started is its own anyway.
+    ///
+    /// # Errors
+    /// Another run has them, or they are gone.
+    pub fn claim(&mut self, threads: UnitThreads) -> Result<(), Error> {
+        let tid = threads.identity().id;
+        let adopt = Error::adopt("a thread");
+        if self.processes.has(proc::process_of(tid).map_err(adopt)?) {
+            return Ok(());
+        }
+        Ok(self.restoration.journal.claim_process_of(tid)?)
+    }
+
     /// Takes threads as a unit of a pool.
     ///
     /// # Errors
@@ -227,11 +246,23 @@ impl Session {
         params: &UnitParams,
     ) -> Result<UnitHandle, Error> {
         preflight::thread(threads.identity().id)?;
-        let group = self.groups.of(domain)?;
+        self.claim(threads)?;
+        let (groups, attached, processes) = (&mut self.groups, &mut self.attached, &self.processes);
         let (journal, index) = (&mut self.restoration.journal, self.units);
-        let adopt = || LiveUnit::adopt(name, threads, group, index, journal);
-        let unit = Enforcement::without_freezer(&enforcements(&self.pools), adopt)
-            .map_err(|source| Error::Adopt { unit: name.to_owned(), source })?;
+        let adopt = || {
+            let parent = match threads {
+                UnitThreads::ProcessTree(_) => groups.of(domain)?.directory().to_owned(),
+                UnitThreads::Thread(thread) => {
+                    let process = proc::process_of(thread.id).map_err(Error::adopt(name))?;
+                    match processes.has(process) {
+                        true => groups.take(domain, process, journal)?.to_owned(),
+                        false => attached.for_thread(thread.id, journal).map_err(Error::adopt(name))?,
+                    }
+                }
+            };
+            LiveUnit::adopt(name, threads, &parent, index, journal).map_err(Error::adopt(name))
+        };
+        let unit = Enforcement::without_freezer(&enforcements(&self.pools), adopt)?;
         self.units += 1;
         let handle = UnitHandle { name: name.to_owned(), pool, counters: unit.counters.clone() };
         self.pools[pool].add(unit, params)?;
@@ -264,6 +295,9 @@ impl Session {
         let (mut looks, mut notices) = (Vec::new(), Vec::new());
         for pool in &mut self.pools {
             pool.poll(&mut looks, &mut notices)?;
+        }
+        if notices.iter().any(|notice| matches!(notice, Notice::Gone { .. })) {
+            self.attached.remove_empty();
         }
         if self.heartbeat.is_well(looks) {
             self.restoration.beat()?;
@@ -305,8 +339,7 @@ impl Drop for Session {
         // After `finish` there is nothing left to do.
         self.pools.drain(..).for_each(Pool::stop);
         if !self.restoration.is_done() {
-            // What could not be put back is in the journal, which stays then.
-            let _ = self.restoration.put_back();
+            self.restoration.put_back_and_say();
             self.processes.wait();
         }
     }

@@ -51,6 +51,11 @@ impl Processes {
         Ok(process)
     }
 
+    /// Did the session start this process?
+    pub fn has(&self, id: i32) -> bool {
+        self.started.iter().any(|process| process.id == id && process.is_alive())
+    }
+
     /// Collects programs that have ended.
     pub fn reap(&mut self) {
         self.children.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));

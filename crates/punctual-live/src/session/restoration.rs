@@ -1,12 +1,12 @@
 //! What puts the machine back: the journal, the guardian that undoes it, and the calling thread's processors.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::Setup;
 use super::error::Error;
 use crate::guardian::{Guardian, GuardianOptions};
-use crate::journal::{self, Journal, Restored};
+use crate::journal::{self, Journal, Resource, Restored};
 use crate::os::sched;
 
 /// The way back of a session.
@@ -21,16 +21,20 @@ pub(super) struct Restoration {
 impl Restoration {
     /// Starts the journal and the guardian, then moves the calling thread, and so those it starts, to the
     /// processors that are `left`.
-    pub fn start(setup: &Setup, mount: &Path, left: Vec<usize>) -> Result<Restoration, Error> {
-        let journal = Journal::create(mount)
-            .map_err(|source| Error::NoJournal { directory: journal::directory(), source })?;
+    pub fn start(setup: &Setup, left: Vec<usize>) -> Result<Restoration, Error> {
+        let no_journal = |source| Error::NoJournal { directory: journal::directory(), source };
+        let path = journal::own_path().map_err(no_journal)?;
         let options = GuardianOptions {
-            journal: journal.path().to_owned(),
+            journal: path.clone(),
             limit: setup.silence + Duration::from_secs(1),
             processors: left.clone(),
         };
         let guardian = Guardian::start(&setup.program, &options)
             .map_err(|source| Error::NoGuardian { program: setup.program.clone(), source })?;
+        // From here on the guardian removes the journal, however the run ends.
+        let mut journal = Journal::begin(&path, &setup.name).map_err(no_journal)?;
+        let processors = setup.processors.iter().copied().map(Resource::Processor);
+        journal.claim(&processors.collect::<Vec<_>>())?;
         let own_affinity = sched::affinity(0).map_err(Error::OwnAffinity)?;
         let restoration = Restoration { journal, guardian: Some(guardian), own_affinity };
         sched::set_affinity(0, &left).map_err(Error::LeaveProcessors)?;
@@ -53,8 +57,18 @@ impl Restoration {
         let _ = sched::set_affinity(0, &self.own_affinity);
         match self.guardian.take().map(Guardian::finish) {
             Some(Ok(restored)) => Ok(restored),
+            // What the guardian has undone, it could not tell.
             _ => journal::restore(self.journal.path())
+                .map(Option::unwrap_or_default)
                 .map_err(|source| Error::Undo { journal: self.path(), source }),
+        }
+    }
+
+    /// Puts everything back at the end of a session that failed: nobody else will say what could not be.
+    pub fn put_back_and_say(&mut self) {
+        match self.put_back() {
+            Ok(restored) => restored.failures.iter().for_each(|failure| eprintln!("not put back: {failure}")),
+            Err(error) => eprintln!("{error}"),
         }
     }
 

@@ -10,16 +10,16 @@ use crate::os::cgroup::{self, Group};
 use crate::os::proc;
 
 impl LiveUnit {
-    /// Takes threads as a unit: writes down in `journal` how they are, and moves them to the group
-    /// `unit<index>` below `domain`, the group of their domain. A single thread's process moves to `domain`
-    /// first. Nothing about how the threads are scheduled changes yet.
+    /// Takes threads as a unit: moves them to the group `unit<index>` in the group at `parent`. A single
+    /// thread has been written down in `journal`, and `parent` is in the threaded domain of its process; the
+    /// threads of a tree are written down first. Nothing about how the threads are scheduled changes yet.
     ///
     /// # Errors
     /// A thread is gone, cannot be read or moved.
     pub fn adopt(
         name: &str,
         threads: UnitThreads,
-        domain: &Group,
+        parent: &Path,
         index: usize,
         journal: &mut Journal,
     ) -> io::Result<LiveUnit> {
@@ -27,9 +27,9 @@ impl LiveUnit {
         if Identity::of(identity.id)? != identity {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
-        let directory = domain.directory().join(format!("unit{index}"));
+        let directory = parent.join(format!("unit{index}"));
         let (group, clock) = match threads {
-            UnitThreads::Thread(thread) => adopt_thread(thread, domain, &directory, journal)?,
+            UnitThreads::Thread(thread) => adopt_thread(thread, &directory)?,
             UnitThreads::ProcessTree(root) => adopt_tree(root, &directory, journal)?,
         };
         let mut unit = LiveUnit::new(name, threads, group, clock);
@@ -39,23 +39,11 @@ impl LiveUnit {
     }
 }
 
-/// Moves the thread to a threaded group at `directory`, its process to `domain`.
-fn adopt_thread(
-    thread: Identity,
-    domain: &Group,
-    directory: &Path,
-    journal: &mut Journal,
-) -> io::Result<(Group, Clock)> {
-    let process = proc::process_of(thread.id)?;
-    if !is_inside(process, domain.directory())? {
-        for tid in proc::threads(process)? {
-            journal.record_thread(tid)?;
-        }
-        domain.add_process(process)?;
-    }
+/// Moves the thread to a threaded group at `directory`.
+fn adopt_thread(thread: Identity, directory: &Path) -> io::Result<(Group, Clock)> {
     let group = Group::make(directory, true)?;
     group.add_thread(thread.id)?;
-    Ok((group, Clock::of_thread(process, thread.id)?))
+    Ok((group, Clock::of_thread(proc::process_of(thread.id)?, thread.id)?))
 }
 
 /// Moves the process and its descendants to a group at `directory`.
@@ -73,7 +61,7 @@ fn adopt_tree(root: Identity, directory: &Path, journal: &mut Journal) -> io::Re
 fn move_tree(root: i32, group: &Group, journal: &mut Journal) -> io::Result<u32> {
     let mut moved = 0;
     for process in tree(root)? {
-        if !is_inside(process, group.directory()).unwrap_or(true) {
+        if !cgroup::is_inside(process, group.directory()).unwrap_or(true) {
             for tid in proc::threads(process).unwrap_or_default() {
                 let _ = journal.record_thread(tid);
             }
@@ -94,10 +82,4 @@ fn tree(root: i32) -> io::Result<Vec<i32>> {
         tree.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
     }
     Ok(tree)
-}
-
-/// Is the process in `directory` or a group below it?
-fn is_inside(process: i32, directory: &Path) -> io::Result<bool> {
-    let group = cgroup::group_of(process)?;
-    Ok(cgroup::below(&cgroup::mount()?, &group).starts_with(directory))
 }

@@ -44,6 +44,9 @@ pub fn guardian(args: &GuardianArgs, _ui: &Ui) -> Result<u8, Error> {
     let processors = parse_cpu_list(&args.processors)
         .ok_or_else(|| Error::Usage(format!("`{}` is no list of processors", args.processors)))?;
     let limit = Duration::from_millis(args.limit_ms);
+    // A signal for all processes of a service means the run, whose end this process waits for. Without a
+    // handler the signal would end this process, as it would have before.
+    let _ = ctrlc::set_handler(|| {});
     let restored = watch(&GuardianOptions { journal: args.journal.clone(), limit, processors })
         .map_err(|e| Error::Usage(format!("{}: {e}", args.journal.display())))?;
     Ok(if restored.failures.is_empty() { exit::OK } else { exit::MISSED })

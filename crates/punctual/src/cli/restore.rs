@@ -1,15 +1,14 @@
 //! `punctual restore`: undoes what dead runs left changed.
 
-use punctual_live::journal;
-
 use super::error::Error;
 use super::exit;
-use super::live::{abandoned, check_restored, restored};
+use super::live::{abandoned, check_restored, restored, undo};
 use super::output::Ui;
 
 /// Put back what a live run left changed when it died together with its guardian.
 ///
-/// Says so if there is no such run. Leaves running ones alone.
+/// Says so if there is no such run. Leaves running ones alone, and waits for a guardian that is at work. What
+/// others may have written is not believed, but named.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual restore                  undo every abandoned run\n  \
@@ -22,20 +21,28 @@ pub struct Args {
 
 /// Runs `punctual restore`.
 pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
-    let mut all = Vec::new();
+    let (mut all, mut by_guardians, mut errors) = (Vec::new(), 0, Vec::new());
     for path in abandoned()? {
-        let done = journal::restore(&path).map_err(|e| Error::Usage(format!("{}: {e}", path.display())))?;
-        all.push(done);
+        match undo(&path) {
+            Ok(Some(done)) => all.push(done),
+            Ok(None) => by_guardians += 1,
+            // The other runs are undone all the same.
+            Err(error) => errors.push(error),
+        }
     }
     if args.json {
         ui.print_json(&all)?;
-    } else if all.is_empty() {
-        ui.print("nothing to put back\n")?;
     } else {
         for done in &all {
             ui.print(restored(done) + "\n")?;
         }
+        for _ in 0..by_guardians {
+            ui.print("put back by the guardian of a run, which was waited for\n")?;
+        }
+        if all.is_empty() && by_guardians == 0 && errors.is_empty() {
+            ui.print("nothing to put back\n")?;
+        }
     }
-    check_restored(&all)?;
+    check_restored(&all, errors)?;
     Ok(exit::OK)
 }

@@ -124,9 +124,12 @@ impl Victims {
 
     /// The runs that journals are of and that go on.
     fn runs(&self) -> Vec<Pid> {
-        let run = |path: PathBuf| match journal::read(&path).ok()?.first()? {
-            journal::Change::Run { enforcer, .. } if enforcer.is_alive() => Pid::from_raw(enforcer.id),
-            _ => None,
+        let run = |path: PathBuf| {
+            let contents = journal::read(&path).ok()?;
+            contents
+                .run()
+                .filter(|run| run.enforcer.is_alive())
+                .and_then(|run| Pid::from_raw(run.enforcer.id))
         };
         self.journals().filter_map(run).collect()
     }
@@ -178,12 +181,7 @@ impl Victims {
 
     /// The guardian of a run: its child of that name.
     pub fn guardian_of(&self, run: u32) -> u32 {
-        let is_guardian = |&pid: &i32| {
-            let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            proc::stat(pid).is_ok_and(|stat| stat.parent == run as i32)
-                && String::from_utf8_lossy(&command).contains("guardian")
-        };
-        proc::processes().expect("listed").into_iter().find(is_guardian).expect("a guardian") as u32
+        guardian_of(run).expect("a guardian")
     }
 }
 
@@ -206,6 +204,22 @@ impl Drop for Victims {
         }
         let _ = std::fs::remove_dir_all(&self.directory);
     }
+}
+
+/// The guardian of a run: its child of that name.
+pub fn guardian_of(run: u32) -> Option<u32> {
+    let is_guardian = |&pid: &i32| {
+        let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        proc::stat(pid).is_ok_and(|stat| stat.parent == run as i32)
+            && String::from_utf8_lossy(&command).contains("guardian")
+    };
+    proc::processes().expect("listed").into_iter().find(is_guardian).map(|pid| pid as u32)
+}
+
+/// Sends a signal to a process.
+pub fn signal(process: u32, name: &str) {
+    let status = Command::new("kill").arg(format!("-{name}")).arg(process.to_string()).status();
+    assert!(status.expect("kill runs").success());
 }
 
 fn qemus() -> Vec<i32> {

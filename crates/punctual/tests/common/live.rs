@@ -53,6 +53,7 @@ impl Bench {
 
     pub fn of(scheduler: &PoolScheduler) -> Bench {
         let setup = Setup {
+            name: "bench".into(),
             program: Path::new(env!("CARGO_BIN_EXE_punctual")).to_owned(),
             processors: vec![PROCESSOR],
             starve: false,

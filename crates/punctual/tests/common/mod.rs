@@ -3,3 +3,4 @@
 
 pub mod faults;
 pub mod live;
+pub mod scopes;

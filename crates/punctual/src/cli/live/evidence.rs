@@ -56,6 +56,9 @@ fn distribution(recorder: &Recorder) -> String {
 
 /// What was put back, in a line.
 pub fn restored(restored: &Restored) -> String {
+    if restored.of_earlier_boot {
+        return "its journal is from before this machine was started: it was removed".into();
+    }
     let mut parts = vec![format!("{} threads", restored.threads)];
     if restored.files > 0 {
         parts.push(format!("{} kernel parameters", restored.files));
@@ -68,6 +71,13 @@ pub fn restored(restored: &Restored) -> String {
     }
     if restored.threads_gone > 0 {
         parts.push(format!("{} threads had ended", restored.threads_gone));
+    }
+    if restored.threads_without_home > 0 {
+        let count = restored.threads_without_home;
+        parts.push(format!("{count} threads in the nearest cgroup above theirs, which is gone"));
+    }
+    if restored.left_to_others > 0 {
+        parts.push(format!("{} settings left as they are for another run", restored.left_to_others));
     }
     format!("put back: {}", parts.join(", "))
 }

@@ -80,7 +80,7 @@ pub fn carry_out(
     let program = std::env::current_exe()
         .map_err(|e| Error::Usage(format!("the program's own file is not known: {e}")))?;
     let changes = if args.apply { reversible_changes(host)? } else { Vec::new() };
-    let mut publisher = Publisher::open().ok();
+    let mut publisher = None;
     let show = std::io::stderr().is_terminal();
     let options = RunOptions {
         program,
@@ -98,7 +98,8 @@ pub fn carry_out(
         },
         stop: &interrupt::stopped,
         watch: &mut |view| {
-            if let Some(publisher) = publisher.as_mut() {
+            // Opened once there is a guardian, which removes the socket of a run that is killed.
+            if let Some(publisher) = publisher.get_or_insert_with(|| Publisher::open().ok()) {
                 publisher.publish(&snapshot(host, linux.map(LinuxScheduler::name), view));
             }
         },
@@ -113,7 +114,7 @@ pub fn carry_out(
         out.write_all(json::to_json(&outcome.results).as_bytes())?;
         out.finish()?;
     }
-    check_restored([&outcome.report.restored])?;
+    check_restored([&outcome.report.restored], Vec::new())?;
     Ok(outcome)
 }
 
@@ -127,9 +128,13 @@ fn warn(outcome: &Outcome, ui: &Ui) {
     }
 }
 
-/// Was everything put back?
-pub fn check_restored<'a>(all: impl IntoIterator<Item = &'a Restored>) -> Result<(), Error> {
-    let failures: Vec<&str> = all.into_iter().flat_map(|done| &done.failures).map(String::as_str).collect();
+/// Was everything put back? `errors` are those of journals that were not undone at all.
+pub fn check_restored<'a>(
+    all: impl IntoIterator<Item = &'a Restored>,
+    errors: Vec<String>,
+) -> Result<(), Error> {
+    let failures = all.into_iter().flat_map(|done| done.failures.iter().cloned());
+    let failures: Vec<String> = failures.chain(errors).collect();
     if failures.is_empty() {
         return Ok(());
     }
@@ -138,7 +143,11 @@ pub fn check_restored<'a>(all: impl IntoIterator<Item = &'a Restored>) -> Result
 
 /// What the doctor would change on the host's processors.
 fn reversible_changes(host: &Host) -> Result<Vec<Change>, Error> {
-    let processors = host.pools.iter().flat_map(|pool| pool.processors.iter().copied()).collect();
+    // Those of other runs as well: a parameter that both change must keep the kernel off all of them.
+    let others = journal::claimed_processors()
+        .map_err(|e| Error::Usage(format!("{}: {e}", journal::directory().display())))?;
+    let own = host.pools.iter().flat_map(|pool| pool.processors.iter().copied());
+    let processors = own.chain(others).collect();
     let findings = doctor::examine(Root::new(Path::new("/")), Some(processors))
         .map_err(|error| Error::Usage(format!("this is no running Linux: {error}")))?;
     Ok(doctor::reversible_changes(&findings))
@@ -147,10 +156,19 @@ fn reversible_changes(host: &Host) -> Result<Vec<Change>, Error> {
 /// A run must not build on what a dead one left.
 fn undo_abandoned(ui: &Ui) -> Result<(), Error> {
     for path in abandoned()? {
-        let done = journal::restore(&path).map_err(|e| Error::Usage(format!("{}: {e}", path.display())))?;
-        ui.warn(&format!("an earlier run ended together with its guardian; {}", restored(&done)));
+        if let Some(done) = undo(&path).map_err(Error::Usage)? {
+            ui.warn(&format!("an earlier run ended together with its guardian; {}", restored(&done)));
+            for failure in &done.failures {
+                ui.warn(&format!("not put back: {failure}"));
+            }
+        }
     }
     Ok(())
+}
+
+/// Undoes the journal of a run that is over; `None` when its guardian did, which was waited for.
+pub fn undo(path: &Path) -> Result<Option<Restored>, String> {
+    journal::restore(path).map_err(|e| format!("{}: {e}", path.display()))
 }
 
 /// The journals of runs that died together with their guardians.

@@ -1,0 +1,218 @@
+//! Letting go of what a run attached to: every thread has the scheduling and the group that it had, and what
+//! it started meanwhile goes with it.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::path::Path;
+
+use super::restore::{ATTEMPTS, PAUSE, Undo, threads_in_tree};
+use super::{Change, Identity};
+use crate::os::sched::{self, Attributes};
+use crate::os::{cgroup, proc};
+
+/// How a thread was before the run.
+pub(super) struct ThreadBefore<'a> {
+    process: i32,
+    group: &'a str,
+    scheduling: Scheduling<'a>,
+}
+
+/// How a thread is to be scheduled again.
+#[derive(Clone, Copy)]
+pub(super) struct Scheduling<'a> {
+    pub attributes: &'a Attributes,
+    pub affinity: &'a [usize],
+}
+
+/// How all threads of a journal were.
+pub(super) struct ThreadsBefore<'a> {
+    all: HashMap<Identity, ThreadBefore<'a>>,
+    /// In the order of the journal.
+    in_order: Vec<Identity>,
+}
+
+impl<'a> ThreadsBefore<'a> {
+    pub fn of(changes: &'a [Change]) -> ThreadsBefore<'a> {
+        let mut before = ThreadsBefore { all: HashMap::new(), in_order: Vec::new() };
+        for change in changes {
+            if let Change::Thread { thread, process, attributes, affinity, group } = change {
+                // A thread may come twice; its first record is how it was.
+                before.all.entry(*thread).or_insert_with(|| {
+                    before.in_order.push(*thread);
+                    let scheduling = Scheduling { attributes, affinity };
+                    ThreadBefore { process: *process, group, scheduling }
+                });
+            }
+        }
+        before
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (Identity, &ThreadBefore<'a>)> {
+        self.in_order.iter().filter_map(|thread| Some((*thread, self.all.get(thread)?)))
+    }
+
+    /// How the threads that are written down were scheduled.
+    pub fn scheduling(&self) -> impl Iterator<Item = (Identity, Scheduling<'a>)> {
+        self.iter().map(|(thread, before)| (thread, before.scheduling))
+    }
+
+    /// How the processes of these threads were scheduled, as far as they go on: as their first threads, which
+    /// are in the journal of each process that was attached to.
+    fn processes(&self) -> HashMap<i32, Scheduling<'a>> {
+        let mut processes = HashMap::new();
+        for (thread, before) in self.iter() {
+            // Threads of a process are in ascending order, so its leader comes first.
+            if !processes.contains_key(&before.process) && thread.is_alive() {
+                processes.insert(before.process, before.scheduling);
+            }
+        }
+        processes
+    }
+}
+
+/// Threads that came during the run, found one by one.
+struct Newcomers<'u, 'a> {
+    before: &'u ThreadsBefore<'a>,
+    seen: HashSet<i32>,
+    found: Vec<(Identity, Scheduling<'a>)>,
+}
+
+impl<'a> Newcomers<'_, 'a> {
+    fn add(&mut self, threads: impl IntoIterator<Item = i32>, scheduling: Scheduling<'a>) {
+        for tid in threads {
+            if self.seen.insert(tid)
+                && let Ok(thread) = Identity::of(tid)
+                && !self.before.all.contains_key(&thread)
+            {
+                self.found.push((thread, scheduling));
+            }
+        }
+    }
+}
+
+impl<'a> Undo<'a> {
+    /// The threads that came during the run, with the scheduling of what started them: they inherited what
+    /// the run gave to that. They are threads of processes that were attached to, of processes that descend
+    /// from these, and whatever else is in the run's groups.
+    pub fn newcomers(&self) -> Vec<(Identity, Scheduling<'a>)> {
+        let processes = self.before.processes();
+        let mut newcomers = Newcomers { before: &self.before, seen: HashSet::new(), found: Vec::new() };
+        for (&process, &scheduling) in &processes {
+            newcomers.add(proc::threads(process).unwrap_or_default(), scheduling);
+        }
+        for (process, ancestor) in self.descendants(&processes) {
+            newcomers.add(proc::threads(process).unwrap_or_default(), processes[&ancestor]);
+        }
+        for group in &self.attached {
+            let from_here = self.before.iter().find(|(_, before)| before.group == group.home);
+            let Some((_, any)) = from_here.or_else(|| self.before.iter().next()) else { continue };
+            newcomers.add(threads_in_tree(group.directory), any.scheduling);
+        }
+        newcomers.found
+    }
+
+    /// The processes that began during the run and descend from one of `ancestors`, each with that one.
+    fn descendants(&self, ancestors: &HashMap<i32, Scheduling<'_>>) -> Vec<(i32, i32)> {
+        if ancestors.is_empty() {
+            return Vec::new();
+        }
+        let began = self.began.unwrap_or(0);
+        let of_process = |pid: i32| Some((pid, proc::stat(pid).ok()?));
+        let stats: HashMap<i32, proc::Stat> =
+            proc::processes().unwrap_or_default().into_iter().filter_map(of_process).collect();
+        let ancestor_of = |pid: &i32| {
+            let parent = |pid: &i32| stats.get(pid).map(|stat| stat.parent);
+            std::iter::successors(parent(pid), parent).find(|pid| ancestors.contains_key(pid))
+        };
+        let young =
+            stats.iter().filter(|(pid, stat)| stat.start_ticks >= began && !ancestors.contains_key(pid));
+        young.filter_map(|(pid, _)| Some((*pid, ancestor_of(pid)?))).collect()
+    }
+
+    /// Empties the groups of what the run attached to: each thread goes to the group that it had, and what
+    /// came during the run goes with it.
+    pub fn send_home(&mut self) {
+        for index in 0..self.attached.len() {
+            let (directory, home) = (self.attached[index].directory, self.attached[index].home);
+            let mut failures = Vec::new();
+            for round in 0..ATTEMPTS {
+                let inside = threads_in_tree(directory);
+                if inside.is_empty() {
+                    failures.clear();
+                    break;
+                }
+                // What is left was started by a thread before that went home, or is on its way.
+                if round > 0 {
+                    std::thread::sleep(PAUSE);
+                }
+                failures = self.move_out(inside, directory, home);
+            }
+            self.restored.failures.extend(failures);
+        }
+    }
+
+    /// Moves threads out of the group at `directory`; returns what failed.
+    fn move_out(&mut self, threads: Vec<i32>, directory: &Path, home: &'a str) -> Vec<String> {
+        let mut failures = Vec::new();
+        for tid in threads {
+            let is_inside = cgroup::group_of(tid)
+                .is_ok_and(|group| cgroup::below(&self.mount, &group).starts_with(directory));
+            let Ok(thread) = Identity::of(tid) else { continue };
+            // A whole process may have moved with another of its threads.
+            if !is_inside {
+                continue;
+            }
+            // A thread that came from a unit of this run has the run's own group written down.
+            let before = self.before.all.get(&thread).map(|before| before.group);
+            let own = before.filter(|group| !cgroup::below(&self.mount, group).starts_with(directory));
+            let group = own.unwrap_or(home);
+            match self.move_home(tid, group) {
+                Ok(true) => {}
+                Ok(false) => self.restored.threads_without_home += 1,
+                Err(_) if !thread.is_alive() => {}
+                Err(e) => failures.push(format!("thread {tid}: back to {group}: {e}")),
+            }
+        }
+        failures
+    }
+
+    /// Moves a thread to `group`, if need be with its process; to the nearest group above that takes it when
+    /// `group` is gone, and returns false then.
+    fn move_home(&self, tid: i32, group: &str) -> io::Result<bool> {
+        if cgroup::below(&self.mount, group).is_dir() {
+            return self.move_to(tid, group).map(|()| true);
+        }
+        let mut above = group;
+        loop {
+            above = above.rsplit_once('/').map_or("", |(above, _)| above);
+            // A group whose controllers are on takes no process; the root takes every one.
+            match self.move_to(tid, if above.is_empty() { "/" } else { above }) {
+                Err(_) if !above.is_empty() => {}
+                moved => return moved.map(|()| false),
+            }
+        }
+    }
+
+    fn move_to(&self, tid: i32, group: &str) -> io::Result<()> {
+        match cgroup::move_thread(&self.mount, group, tid) {
+            // It is in another threaded domain: only whole processes go from one to another.
+            Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                cgroup::move_process(&self.mount, group, proc::process_of(tid)?)
+            }
+            moved => moved,
+        }
+    }
+}
+
+/// Gives a thread the affinity and the attributes that it had, as far as it has others.
+pub(super) fn put_back(tid: i32, before: Scheduling<'_>) -> io::Result<()> {
+    // The affinity first: SCHED_DEADLINE is admitted only with the affinity it had.
+    // Some of the kernel's threads refuse to be given any, even their own.
+    if sched::affinity(tid)? != before.affinity {
+        sched::set_affinity(tid, before.affinity)?;
+    }
+    if sched::attributes(tid)? == *before.attributes {
+        return Ok(());
+    }
+    sched::set_attributes(tid, before.attributes)
+}

@@ -1,0 +1,170 @@
+//! `attach` never ends what it attaches to, whatever becomes of its cgroup, and lets go of all of it.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use punctual_live::os::sched::{affinity, attributes};
+use punctual_live::os::{cgroup, proc};
+
+use crate::common::faults::{guardian_of, signal, wait};
+use crate::common::live::needs;
+use crate::common::scopes::{Desk, Machine, Scope};
+
+/// How a run ends.
+const ENDS: [&str; 2] = ["INT", "KILL"];
+
+#[test]
+fn what_is_attached_to_stays_in_its_home_and_so_does_what_it_starts() {
+    let Some(_turn) = needs() else { return };
+    for end in ENDS {
+        let (desk, mut scope) = (Desk::make("home"), Scope::make("home"));
+        let mut machine = Machine::start(scope.directory());
+        scope.watch();
+        let [home, _] = scope.groups();
+        let mut run = desk.start(&["attach", &desk.host("home", 1, &machine.domain("vm"))]);
+        machine.wait_until_enforced();
+        let during = cgroup::group_of(machine.id()).expect("it lives");
+        assert!(during.starts_with(&format!("{home}/punctual-")), "{during} is not in its home");
+        let child = machine.fork();
+        assert_eq!(cgroup::group_of(child).expect("it lives"), during, "it shares its parent's budget");
+        run.signal(end);
+        let status = run.wait();
+        assert_eq!(status, if end == "INT" { 0 } else { -1 }, "{}", run.said());
+        desk.wait_until_restored();
+        assert_eq!(machine.residue(&home), None, "{end}");
+        assert_eq!(scope.inside(), Vec::<std::path::PathBuf>::new(), "{end}");
+    }
+}
+
+#[test]
+fn a_process_whose_home_is_gone_lives_on_in_the_nearest_group_above() {
+    let Some(_turn) = needs() else { return };
+    for end in ENDS {
+        let (desk, mut scope) = (Desk::make("homeless"), Scope::make("homeless"));
+        let mut machine = Machine::start(scope.directory());
+        // A group with a process in it: the kernel permits no threaded group beside it.
+        std::fs::create_dir(scope.directory().join("other")).expect("a group");
+        let other = Machine::start(&scope.directory().join("other"));
+        scope.watch();
+        let [_, slice] = scope.groups();
+        let mut run = desk.start(&["attach", &desk.host("homeless", 1, &machine.domain("vm"))]);
+        machine.wait_until_enforced();
+        machine.fork();
+        drop(other);
+        wait("the scope is removed, as it is empty", || !scope.directory().exists());
+        run.signal(end);
+        let status = run.wait();
+        assert_eq!(status, if end == "INT" { 0 } else { -1 }, "{}", run.said());
+        desk.wait_until_restored();
+        assert_eq!(machine.residue(&slice), None, "{end}");
+    }
+}
+
+#[test]
+fn a_thread_in_a_group_of_its_own_goes_back_there() {
+    let Some(_turn) = needs() else { return };
+    // As libvirt lays out a machine: its vCPUs are in threaded groups.
+    let (desk, scope) = (Desk::make("threaded"), Scope::make("threaded"));
+    let machine = Machine::start(scope.directory());
+    let vcpu = scope.directory().join("vcpu0");
+    cgroup::Group::make(&vcpu, true)
+        .and_then(|group| group.add_thread(machine.id()))
+        .expect("a threaded group");
+    let home = cgroup::group_of(machine.id()).expect("it lives");
+    assert!(home.ends_with("/vcpu0"));
+    for end in ENDS {
+        let mut run = desk.start(&["attach", &desk.host("threaded", 1, &machine.domain("vm"))]);
+        machine.wait_until_enforced();
+        run.signal(end);
+        run.wait();
+        desk.wait_until_restored();
+        assert_eq!(machine.residue(&home), None, "{end}");
+    }
+}
+
+#[test]
+fn what_cannot_be_put_back_is_said_and_is_in_the_exit_status() {
+    let Some(_turn) = needs() else { return };
+    let (desk, scope) = (Desk::make("refused"), Scope::make("refused"));
+    let machine = Machine::start(scope.directory());
+    let mut run = desk.start(&["attach", &desk.host("refused", 1, &machine.domain("vm"))]);
+    machine.wait_until_enforced();
+    let [home, _] = scope.groups();
+    // A line with a parameter that no run changes, as if the journal were damaged.
+    let journal = desk.state().join(format!("{}.journal", run.id()));
+    let line = "{\"file\":{\"path\":\"/tmp/punctual-test-parameter\",\"before\":\"1\",\"during\":\"0\"}}\n";
+    let text = std::fs::read_to_string(&journal).expect("ours");
+    std::fs::write(&journal, text.replacen("\n", &format!("\n{line}"), 1)).expect("ours");
+    run.signal("INT");
+    assert_eq!(run.wait(), 2, "{}", run.said());
+    assert!(
+        run.said().contains("/tmp/punctual-test-parameter") && run.said().contains("put back"),
+        "{}",
+        run.said()
+    );
+    assert_eq!(machine.residue(&home), None);
+    // The rest is undone; what could not be stays written down for `restore`, which says the same.
+    let again = desk.punctual(&["restore"]).output().expect("it runs");
+    assert_eq!(again.status.code(), Some(2), "{again:?}");
+    assert!(!std::path::Path::new("/tmp/punctual-test-parameter").exists());
+    std::fs::remove_file(&journal).expect("it is there");
+}
+
+/// How many threads the process has whose undoing is measured, and how long it may take.
+const THREADS: usize = 5_000;
+const UNDO_MAX: Duration = Duration::from_secs(5);
+
+#[test]
+#[ignore = "a process that another test starts"]
+fn sleeping_threads() {
+    if std::env::var_os("PUNCTUAL_TEST_THREADS").is_none() {
+        return;
+    }
+    for _ in 0..THREADS {
+        std::thread::Builder::new()
+            .stack_size(64 << 10)
+            .spawn(|| std::thread::sleep(Duration::from_secs(600)))
+            .expect("a thread");
+    }
+    println!("all started");
+    std::thread::sleep(Duration::from_secs(600));
+}
+
+#[test]
+fn undoing_thousands_of_threads_takes_seconds() {
+    let Some(_turn) = needs() else { return };
+    let mut process = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "homes::sleeping_threads", "--ignored", "--nocapture"])
+        .env("PUNCTUAL_TEST_THREADS", "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("a process");
+    let id = process.id() as i32;
+    wait("all threads are there", || proc::threads(id).is_ok_and(|threads| threads.len() > THREADS));
+    let desk = Desk::make("thousands");
+    let domain = format!(
+        "[domain.vm]\nbudget = \"2ms\"\nperiod = \"10ms\"\npriority = 1\nattach = {{ threads = [{id}] }}\n"
+    );
+    let mut run = desk.start(&["attach", &desk.host("thousands", 1, &domain), "--silence-ms", "60000"]);
+    let moved = |tid: i32| attributes(tid).is_ok_and(|now| now.policy == 1);
+    wait("it is under enforcement", || moved(id));
+    let all_affinity = affinity(0).expect("this thread's");
+    let is_moved = |tid: &i32| affinity(*tid).is_ok_and(|now| now != all_affinity);
+    wait("all threads have their place", || proc::threads(id).is_ok_and(|all| all.iter().all(is_moved)));
+    let guardian = guardian_of(run.id()).expect("it has one");
+    signal(guardian, "STOP");
+    run.signal("KILL");
+    run.wait();
+    signal(guardian, "KILL");
+    let start = Instant::now();
+    let restored = desk.punctual(&["restore"]).output().expect("it runs");
+    let took = start.elapsed();
+    println!("{THREADS} threads were undone in {:.2} s", took.as_secs_f64());
+    let is_undone = proc::threads(id).is_ok_and(|all| !all.iter().any(is_moved));
+    process.kill().expect("it lives");
+    process.wait().expect("it ends");
+    assert!(restored.status.success() && is_undone, "{restored:?}");
+    assert_eq!(desk.left(), Vec::<String>::new());
+    assert!(took < UNDO_MAX, "{took:?}");
+}

@@ -1,0 +1,197 @@
+//! What belongs to one run at a time, and what several runs change together.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use punctual_live::driver::Settings;
+use punctual_live::os::sched::affinity;
+use punctual_live::os::{cgroup, proc};
+use punctual_live::preflight::RT_RUNTIME;
+use punctual_live::session::{Session, Setup};
+
+use crate::common::faults::{guardian_of, signal, wait};
+use crate::common::live::needs;
+use crate::common::scopes::{Desk, Machine, Run, Scope};
+
+#[test]
+fn a_vm_belongs_to_one_run() {
+    let Some(_turn) = needs() else { return };
+    let (desk, mut scope) = (Desk::make("vm-lock"), Scope::make("vm-lock"));
+    let machine = Machine::start(scope.directory());
+    scope.watch();
+    let mut first = desk.start(&["attach", &desk.host("first", 1, &machine.domain("vm"))]);
+    machine.wait_until_enforced();
+    let mut second = desk.start(&["attach", &desk.host("second", 0, &machine.domain("vm"))]);
+    assert_eq!(second.wait(), 2, "{}", second.said());
+    let refusal = format!("process {} belongs to the run of `first` (process {})", machine.id(), first.id());
+    assert!(second.said().contains(&refusal), "{}", second.said());
+    // A run with its state elsewhere does not see the first one's journal, but its cgroup.
+    let elsewhere = Desk::make("vm-lock-elsewhere");
+    let mut third = elsewhere.start(&["attach", &elsewhere.host("third", 0, &machine.domain("vm"))]);
+    assert_eq!(third.wait(), 2, "{}", third.said());
+    assert!(third.said().contains("belongs to another run"), "{}", third.said());
+    first.signal("INT");
+    assert_eq!(first.wait(), 0, "{}", first.said());
+    assert_eq!(machine.residue(&scope.groups()[0]), None);
+    assert_eq!((desk.left(), elsewhere.left()), (Vec::new(), Vec::new()));
+    // The next run may have it.
+    let mut next = desk.start(&["attach", &desk.host("next", 1, &machine.domain("vm"))]);
+    machine.wait_until_enforced();
+    next.signal("INT");
+    assert_eq!(next.wait(), 0, "{}", next.said());
+}
+
+#[test]
+fn a_processor_belongs_to_one_run() {
+    let Some(_turn) = needs() else { return };
+    let (desk, scope) = (Desk::make("cpu-lock"), Scope::make("cpu-lock"));
+    let machines = [Machine::start(scope.directory()), Machine::start(scope.directory())];
+    let mut first = desk.start(&["attach", &desk.host("first", 1, &machines[0].domain("vm"))]);
+    machines[0].wait_until_enforced();
+    let mut second = desk.start(&["attach", &desk.host("second", 1, &machines[1].domain("vm"))]);
+    assert_eq!(second.wait(), 2, "{}", second.said());
+    let refusal = format!("processor 1 belongs to the run of `first` (process {})", first.id());
+    assert!(second.said().contains(&refusal), "{}", second.said());
+    // Of a run that died with its guardian, the next one undoes the changes and takes its place.
+    let guardian = guardian_of(first.id()).expect("it has one");
+    signal(guardian, "STOP");
+    first.signal("KILL");
+    first.wait();
+    signal(guardian, "KILL");
+    let mut third = desk.start(&["attach", &desk.host("third", 1, &machines[1].domain("vm"))]);
+    machines[1].wait_until_enforced();
+    third.signal("INT");
+    assert_eq!(third.wait(), 0, "{}", third.said());
+    for machine in &machines {
+        assert_eq!(machine.residue(&scope.groups()[0]), None);
+    }
+}
+
+/// What all runs change: the real-time limit, and where the threads of RCU may run.
+fn machine_wide() -> (String, Vec<(i32, Vec<usize>)>) {
+    let rcu = proc::kernel_threads("rcu").expect("readable").into_iter();
+    let rcu = rcu.filter_map(|tid| Some((tid, affinity(tid).ok()?)));
+    (std::fs::read_to_string(RT_RUNTIME).expect("readable"), rcu.collect())
+}
+
+/// A run that can overlap with others.
+enum Overlapping<'a> {
+    Attached(Run, &'a Machine),
+    /// A session without a pool, as this machine has no third processor.
+    Bare(Child),
+}
+
+impl Overlapping<'_> {
+    fn id(&self) -> u32 {
+        match self {
+            Overlapping::Attached(run, _) => run.id(),
+            Overlapping::Bare(process) => process.id(),
+        }
+    }
+
+    /// Ends it by a signal; `BOTH` kills its guardian as well.
+    fn end(mut self, how: &str, desk: &Desk) {
+        let guardian = guardian_of(self.id()).expect("it has one");
+        if how == "BOTH" {
+            signal(guardian, "STOP");
+        }
+        signal(self.id(), if how == "INT" { "INT" } else { "KILL" });
+        match &mut self {
+            Overlapping::Attached(run, _) => drop(run.wait()),
+            Overlapping::Bare(process) => drop(process.wait().expect("it ends")),
+        }
+        if how == "BOTH" {
+            signal(guardian, "KILL");
+            wait("the guardian ends", || !Path::new(&format!("/proc/{guardian}")).exists());
+            let restored = desk.punctual(&["restore"]).output().expect("it runs");
+            assert_eq!(restored.status.code(), Some(0), "{restored:?}");
+        }
+        let journal = format!("{}.journal", self.id());
+        wait("its guardian is ready", || !desk.left().contains(&journal));
+    }
+}
+
+#[test]
+#[ignore = "a process that another test starts"]
+fn session_without_a_pool() {
+    if std::env::var_os("PUNCTUAL_STATE").is_none() {
+        return;
+    }
+    let setup = Setup {
+        name: "bare".into(),
+        program: Path::new(env!("CARGO_BIN_EXE_punctual")).to_owned(),
+        processors: Vec::new(),
+        starve: false,
+        lift_rt_limit: true,
+        silence: Duration::from_secs(2),
+        driver: Settings::default(),
+    };
+    let mut session = Session::start(setup).expect("a session");
+    loop {
+        session.poll().expect("all is well");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn bare(desk: &Desk) -> Child {
+    let process = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "locks::session_without_a_pool", "--ignored"])
+        .env("PUNCTUAL_STATE", desk.state())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("a process");
+    let journal = desk.state().join(format!("{}.journal", process.id()));
+    wait("it has lifted the limit", || {
+        std::fs::read_to_string(&journal).is_ok_and(|text| text.contains("sched_rt_runtime_us"))
+    });
+    process
+}
+
+#[test]
+fn what_several_runs_change_is_put_back_by_the_last_in_whatever_order_they_end() {
+    let Some(_turn) = needs() else { return };
+    let before = machine_wide();
+    let ends = ["INT", "KILL", "BOTH"];
+    let orders: [&[usize]; 8] =
+        [&[0, 1], &[1, 0], &[0, 1, 2], &[0, 2, 1], &[1, 0, 2], &[1, 2, 0], &[2, 0, 1], &[2, 1, 0]];
+    let mut rounds = 0;
+    for (at, order) in orders.into_iter().enumerate() {
+        for shift in 0..ends.len() {
+            let (desk, scope) = (Desk::make("shared"), Scope::make("shared"));
+            let machines = [Machine::start(scope.directory()), Machine::start(scope.directory())];
+            let mut runs: Vec<Option<Overlapping<'_>>> = Vec::new();
+            for (number, machine) in machines.iter().enumerate() {
+                let host = desk.host(&format!("run{number}"), 1 - number, &machine.domain("vm"));
+                runs.push(Some(Overlapping::Attached(desk.start(&["attach", &host]), machine)));
+                machine.wait_until_enforced();
+            }
+            if order.len() > 2 {
+                runs.push(Some(Overlapping::Bare(bare(&desk))));
+            }
+            assert_eq!(machine_wide().0.trim(), "-1");
+            for (nth, &run) in order.iter().enumerate() {
+                let how = ends[(at + shift + nth) % ends.len()];
+                runs[run].take().expect("it goes on").end(how, &desk);
+                let is_last = nth + 1 == order.len();
+                assert_eq!(machine_wide().0.trim() == "-1", !is_last, "{order:?}: after {how} of run {run}");
+                let guests = runs.iter().flatten();
+                for machine in guests.filter_map(|run| match run {
+                    Overlapping::Attached(_, machine) => Some(machine),
+                    Overlapping::Bare(_) => None,
+                }) {
+                    let group = cgroup::group_of(machine.id()).expect("it lives");
+                    assert!(group.contains("punctual-"), "the other run goes on");
+                }
+            }
+            assert_eq!(machine_wide(), before, "{order:?}");
+            assert_eq!(desk.left(), Vec::<String>::new());
+            for machine in &machines {
+                assert_eq!(machine.residue(&scope.groups()[0]), None, "{order:?}");
+            }
+            rounds += 1;
+        }
+    }
+    println!("{rounds} rounds of two and three overlapping runs: 0 residues");
+}

@@ -1,0 +1,186 @@
+//! Many rounds at random moments: run, `attach` and its guardian are killed while homes vanish, children are
+//! forked and a second `attach` tries to have the same.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use punctual_live::os::{cgroup, proc};
+use punctual_live::preflight::RT_RUNTIME;
+
+use crate::common::faults::{guardian_of, random, signal, wait};
+use crate::common::live::needs;
+use crate::common::scopes::{Desk, Machine, Run, Scope};
+
+/// How many rounds: seconds in the gate, minutes with 300, an hour with 5000.
+fn rounds() -> u64 {
+    std::env::var("PUNCTUAL_FAULTS").ok().and_then(|n| n.parse().ok()).unwrap_or(24)
+}
+
+/// What happens while the run goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scenario {
+    /// The run starts its domain.
+    Run,
+    Attach,
+    AttachTwice,
+    HomeRemoved,
+    ForkedChildren,
+}
+
+const SCENARIOS: [Scenario; 5] =
+    [Scenario::Run, Scenario::Attach, Scenario::AttachTwice, Scenario::HomeRemoved, Scenario::ForkedChildren];
+
+/// Who is killed.
+const KILLED: [&str; 3] = ["run", "guardian", "both"];
+
+/// What a row of the table counts.
+#[derive(Default)]
+struct Row {
+    rounds: u64,
+    /// Rounds in which something was changed when the kill came.
+    changed: u64,
+    vms_killed: u64,
+    residues: Vec<String>,
+}
+
+/// One round's setting.
+struct Round {
+    scenario: Scenario,
+    machine: Machine,
+    /// The process beside it, without which its home would be empty once it has left.
+    other: Option<Machine>,
+    /// Removed when nobody is in it any more.
+    scope: Scope,
+    desk: Desk,
+}
+
+impl Round {
+    fn prepare(scenario: Scenario) -> Round {
+        let (desk, mut scope) = (Desk::make("rounds"), Scope::make("rounds"));
+        let machine = Machine::start(scope.directory());
+        let other = (scenario == Scenario::HomeRemoved).then(|| {
+            let group = scope.directory().join("other");
+            std::fs::create_dir(&group).expect("a group");
+            Machine::start(&group)
+        });
+        scope.watch();
+        Round { scenario, machine, other, scope, desk }
+    }
+
+    fn start(&self) -> Run {
+        match self.scenario {
+            Scenario::Run => {
+                let process = "process = { command = [\"sleep\", \"1000\"] }";
+                let domain =
+                    format!("[domain.vm]\nbudget = \"2ms\"\nperiod = \"10ms\"\npriority = 1\n{process}\n");
+                let host = self.desk.host("rounds", 1, &domain);
+                self.desk.start(&["run", &host, "--as", "process", "--duration", "60s"])
+            }
+            _ => self.desk.start(&["attach", &self.desk.host("rounds", 1, &self.machine.domain("vm"))]),
+        }
+    }
+
+    /// Lets happen what the scenario says, until the moment of the kill.
+    fn happen(&mut self, moment: Duration) -> Option<Run> {
+        let half = moment / 2;
+        std::thread::sleep(half);
+        let mut second = None;
+        match self.scenario {
+            Scenario::Run | Scenario::Attach => {}
+            Scenario::AttachTwice => {
+                let host = self.desk.host("second", 0, &self.machine.domain("vm"));
+                second = Some(self.desk.start(&["attach", &host]));
+            }
+            Scenario::HomeRemoved => self.other = None,
+            Scenario::ForkedChildren => {
+                self.machine.fork();
+            }
+        }
+        std::thread::sleep(half);
+        if self.scenario == Scenario::ForkedChildren {
+            self.machine.fork();
+        }
+        second
+    }
+
+    /// What is not as it was.
+    fn residue(&self, rt_runtime: &str) -> Option<String> {
+        let [scope, slice] = self.scope.groups();
+        let homes = if self.scope.directory().exists() { [&scope, &scope] } else { [&slice, &scope] };
+        let residue = self.machine.residue(homes[0]);
+        let limit = std::fs::read_to_string(RT_RUNTIME).expect("readable");
+        residue
+            .or_else(|| (limit != rt_runtime).then(|| format!("the real-time limit is {limit}")))
+            .or_else(|| self.desk.left().first().map(|left| format!("{left} is left")))
+            .or_else(|| {
+                let mount = std::fs::read_dir(cgroup::mount().expect("mounted")).expect("readable");
+                let mut names = mount.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+                names.find(|name| name.starts_with("punctual-")).map(|name| format!("group {name} is left"))
+            })
+    }
+}
+
+/// Kills at once; returns whether a `restore` is needed.
+fn kill(run: &mut Run, who: &str) {
+    let guardian = guardian_of(run.id());
+    match (who, guardian) {
+        ("guardian", Some(guardian)) => signal(guardian, "KILL"),
+        ("both", Some(guardian)) => {
+            signal(guardian, "STOP");
+            run.signal("KILL");
+            signal(guardian, "KILL");
+        }
+        _ => run.signal("KILL"),
+    }
+    run.wait();
+    if let Some(guardian) = guardian.filter(|_| who == "both") {
+        wait("the guardian ends", || !Path::new(&format!("/proc/{guardian}")).exists());
+    }
+}
+
+fn round(number: u64, scenario: Scenario, who: &str, row: &mut Row) {
+    let rt_runtime = std::fs::read_to_string(RT_RUNTIME).expect("readable");
+    let mut round = Round::prepare(scenario);
+    let mut run = round.start();
+    let second = round.happen(Duration::from_micros(random(number) % 500_000));
+    row.rounds += 1;
+    row.changed += u64::from(std::fs::read_to_string(RT_RUNTIME).expect("readable") != rt_runtime);
+    kill(&mut run, who);
+    if let Some(mut second) = second {
+        // The one that came later was refused, or has it now.
+        second.signal("INT");
+        second.wait();
+    }
+    let restored = round.desk.punctual(&["restore"]).output().expect("it runs");
+    if restored.status.code() != Some(0) {
+        row.residues.push(format!("round {number}: {}", String::from_utf8_lossy(&restored.stderr)));
+    }
+    if !proc::stat(round.machine.id()).is_ok_and(|stat| stat.state != 'Z') {
+        row.vms_killed += 1;
+    }
+    if let Some(residue) = round.residue(&rt_runtime) {
+        row.residues.push(format!("round {number}: {residue}; {}", run.said()));
+    }
+}
+
+#[test]
+fn killed_at_random_moments_no_vm_dies_and_nothing_is_left() {
+    let Some(_turn) = needs() else { return };
+    let mut table: BTreeMap<(usize, &str), Row> = BTreeMap::new();
+    for number in 0..rounds() {
+        let at = (number % SCENARIOS.len() as u64) as usize;
+        let who = KILLED[(number / SCENARIOS.len() as u64 % KILLED.len() as u64) as usize];
+        round(number, SCENARIOS[at], who, table.entry((at, who)).or_default());
+    }
+    println!("{:<16} {:<9} rounds changed VMs-killed residues", "scenario", "killed");
+    for ((at, who), row) in &table {
+        let name = format!("{:?}", SCENARIOS[*at]);
+        let Row { rounds, changed, vms_killed, residues } = row;
+        println!("{name:<16} {who:<9} {rounds:>6} {changed:>7} {vms_killed:>10} {:>8}", residues.len());
+    }
+    let residues: Vec<&String> = table.values().flat_map(|row| &row.residues).collect();
+    assert_eq!(residues, Vec::<&String>::new());
+    assert_eq!(table.values().map(|row| row.vms_killed).sum::<u64>(), 0);
+    assert!(table.values().any(|row| row.changed > 0), "nothing was changed when the kills came");
+}
