@@ -6,6 +6,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -15,12 +16,31 @@ use sha2::{Digest, Sha256};
 /// A draft that is older than this was left by a process that was killed.
 const DRAFT_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 
+/// Permissions to write of a file's group and of everybody.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+
 /// Why the cache cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No environment variable says where it is.
     #[error("no place for cached images: set PUNCTUAL_CACHE to a directory (HOME is not set)")]
     NoPlace,
+    /// Another user could put programs there that this user would execute.
+    #[error(
+        "the cache {} belongs to user {owner} or others may write to it (mode {mode:o}); \
+         set PUNCTUAL_CACHE to a directory that only user {user} can write to",
+        path.display()
+    )]
+    NotOurs {
+        /// The directory.
+        path: PathBuf,
+        /// Its user.
+        owner: u32,
+        /// Its permissions.
+        mode: u32,
+        /// The user of this process.
+        user: u32,
+    },
     /// A file or directory of it failed.
     #[error(transparent)]
     File(#[from] FileError),
@@ -69,7 +89,20 @@ impl Cache {
     /// When none of the variables is set, or the directory cannot be made.
     pub fn of_user() -> Result<Cache, Error> {
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-        Ok(Cache::at(&Self::place(set).ok_or(Error::NoPlace)?)?)
+        let cache = Cache::at(&Self::place(set).ok_or(Error::NoPlace)?)?;
+        cache.check_owner(rustix::process::geteuid().as_raw())?;
+        Ok(cache)
+    }
+
+    /// What is in the cache is executed. With `sudo`, the variables may name a directory of the user who
+    /// called it.
+    fn check_owner(&self, user: u32) -> Result<(), Error> {
+        let metadata = fs::metadata(&self.0).map_err(FileError::of("read", &self.0))?;
+        let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
+        match owner == user && mode & WRITABLE_BY_OTHERS == 0 {
+            true => Ok(()),
+            false => Err(Error::NotOurs { path: self.0.clone(), owner, mode, user }),
+        }
     }
 
     fn place(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
@@ -85,7 +118,9 @@ impl Cache {
     /// # Errors
     /// When it cannot be made.
     pub fn at(directory: &Path) -> Result<Cache, FileError> {
-        fs::create_dir_all(directory).map_err(FileError::of("create", directory))?;
+        use std::os::unix::fs::DirBuilderExt;
+        let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(directory);
+        made.map_err(FileError::of("create", directory))?;
         // QEMU runs in the same directory as we do today; an absolute path stays true if that changes.
         let directory = directory.canonicalize().map_err(FileError::of("find", directory))?;
         Ok(Cache(directory))
@@ -94,6 +129,26 @@ impl Cache {
     /// Where the entry of that name is or would be.
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
+    }
+
+    /// An executable file with these contents, under a name that follows from them. One that is there is
+    /// taken when it is a plain file of this user, which nobody else can write, with these very contents;
+    /// otherwise it is written anew.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn program(&self, name: &str, contents: &[u8]) -> Result<PathBuf, FileError> {
+        let name = format!("{name}-{}", name_of(&[contents]));
+        let path = self.path(&name);
+        let is_ours = fs::symlink_metadata(&path).is_ok_and(|metadata| {
+            metadata.is_file()
+                && metadata.uid() == rustix::process::geteuid().as_raw()
+                && metadata.mode() & WRITABLE_BY_OTHERS == 0
+        });
+        match is_ours && fs::read(&path).is_ok_and(|found| found == contents) {
+            true => Ok(path),
+            false => self.write(&name, contents, 0o755),
+        }
     }
 
     /// Locks the cache against other processes until the lock is dropped; `waiting` is called if another
@@ -217,6 +272,44 @@ mod tests {
     fn names_tell_contents_apart_wherever_their_parts_end() {
         assert_eq!(name_of(&[b"ab", b"c"]), name_of(&[b"ab", b"c"]));
         assert_ne!(name_of(&[b"ab", b"c"]), name_of(&[b"a", b"bc"]));
+    }
+
+    #[test]
+    fn a_program_that_was_changed_is_written_anew() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let root = tempfile::tempdir().expect("a directory");
+        let cache = Cache::at(root.path()).expect("a cache");
+        let path = cache.program("tool", b"right").expect("written");
+        let is_right = || fs::read(&path).is_ok_and(|found| found == b"right");
+        let inode = || fs::metadata(&path).expect("there").ino();
+        let before = inode();
+        cache.program("tool", b"right").expect("there");
+        assert!(is_right() && inode() == before, "a good one is left alone");
+        fs::write(&path, b"wrong").expect("written");
+        assert!(cache.program("tool", b"right").is_ok_and(|same| same == path) && is_right());
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).expect("set");
+        cache.program("tool", b"right").expect("written");
+        assert_eq!(fs::metadata(&path).expect("there").mode() & 0o777, 0o755);
+        fs::remove_file(&path).expect("removed");
+        fs::write(root.path().join("elsewhere"), b"right").expect("written");
+        symlink(root.path().join("elsewhere"), &path).expect("a link");
+        cache.program("tool", b"right").expect("written");
+        assert!(fs::symlink_metadata(&path).expect("there").is_file(), "a link could be changed later");
+    }
+
+    #[test]
+    fn a_cache_that_others_can_write_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let root = tempfile::tempdir().expect("a directory");
+        let cache = Cache::at(root.path()).expect("a cache");
+        let user = rustix::process::geteuid().as_raw();
+        cache.check_owner(user).expect("a directory of ours");
+        let error = cache.check_owner(user + 1).expect_err("somebody else's").to_string();
+        assert!(error.contains("set PUNCTUAL_CACHE"), "{error}");
+        for mode in [0o777, 0o775, 0o1777] {
+            fs::set_permissions(root.path(), fs::Permissions::from_mode(mode)).expect("set");
+            assert!(matches!(cache.check_owner(user), Err(Error::NotOurs { .. })), "{mode:o}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
-use std::sync::{Mutex, OnceLock, mpsc};
+use std::sync::{Mutex, mpsc};
 
 /// A program to start, sent to the thread that starts programs.
 struct Order {
@@ -23,22 +23,32 @@ struct Order {
 /// # Errors
 /// When it cannot be started.
 pub fn spawn(command: Command, inherited: Vec<OwnedFd>) -> io::Result<Child> {
-    static SPAWNER: OnceLock<Mutex<mpsc::Sender<Order>>> = OnceLock::new();
-    let spawner = SPAWNER.get_or_init(|| {
-        let (orders, incoming) = mpsc::channel::<Order>();
-        std::thread::spawn(move || {
-            for Order { command, inherited, reply } in incoming {
-                // The thread that ordered it waits below, so this cannot fail and leave the program running.
-                let _ = reply.send(start(command, inherited));
-            }
-        });
-        Mutex::new(orders)
-    });
+    static SPAWNER: Mutex<Option<mpsc::Sender<Order>>> = Mutex::new(None);
     let gone = || io::Error::other("the thread that starts programs is gone");
     let (reply, outcome) = mpsc::channel();
     let order = Order { command, inherited, reply };
-    spawner.lock().map_err(|_| gone())?.send(order).map_err(|_| gone())?;
+    {
+        let mut spawner = SPAWNER.lock().map_err(|_| gone())?;
+        let orders = match &mut *spawner {
+            Some(orders) => orders,
+            none => none.insert(start_spawner()?),
+        };
+        orders.send(order).map_err(|_| gone())?;
+    }
     outcome.recv().map_err(|_| gone())?
+}
+
+/// Starts the thread that starts programs.
+fn start_spawner() -> io::Result<mpsc::Sender<Order>> {
+    let (orders, incoming) = mpsc::channel::<Order>();
+    let work = move || {
+        for Order { command, inherited, reply } in incoming {
+            // The thread that ordered it waits, so this cannot fail and leave the program running.
+            let _ = reply.send(start(command, inherited));
+        }
+    };
+    std::thread::Builder::new().name("spawner".into()).spawn(work)?;
+    Ok(orders)
 }
 
 fn start(mut command: Command, inherited: Vec<OwnedFd>) -> io::Result<Child> {

@@ -145,7 +145,15 @@ fn vcpu_status(host: &Host, unit: &UnitHandle, view: &RunView<'_>) -> VcpuStatus
     }
 }
 
-/// The run's end of the socket: every client gets every snapshot; one that is too slow is disconnected.
+/// Clients at once; a newcomer takes the place of the oldest.
+const CLIENTS_MAX: usize = 16;
+
+/// Bytes that may wait in the socket of a client, as the kernel counts them; it rounds up what is less than
+/// one snapshot needs.
+const WAITING_BYTES_MAX: usize = 256 << 10;
+
+/// The run's end of the socket: every client gets every snapshot; one that is too slow is disconnected. No
+/// client can make the run wait, and no number of them takes more than [`CLIENTS_MAX`] descriptors.
 #[derive(Debug)]
 pub struct Publisher {
     listener: UnixListener,
@@ -159,7 +167,10 @@ impl Publisher {
     /// # Errors
     /// The state directory cannot be written.
     pub fn open() -> io::Result<Publisher> {
-        let path = journal::prepare_directory()?.join(format!("{}.socket", std::process::id()));
+        Publisher::at(journal::prepare_directory()?.join(format!("{}.socket", std::process::id())))
+    }
+
+    fn at(path: PathBuf) -> io::Result<Publisher> {
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path)?;
         listener.set_nonblocking(true)?;
@@ -168,8 +179,15 @@ impl Publisher {
 
     /// Writes a snapshot to every client.
     pub fn publish(&mut self, snapshot: &Snapshot) {
-        while let Ok((stream, _)) = self.listener.accept() {
-            if stream.set_nonblocking(true).is_ok() {
+        // Those that come faster than that wait until the next snapshot.
+        for _ in 0..CLIENTS_MAX {
+            let Ok((stream, _)) = self.listener.accept() else { break };
+            let is_ready = stream.set_nonblocking(true).is_ok()
+                && rustix::net::sockopt::set_socket_send_buffer_size(&stream, WAITING_BYTES_MAX).is_ok();
+            if is_ready {
+                if self.clients.len() == CLIENTS_MAX {
+                    self.clients.remove(0);
+                }
                 self.clients.push(stream);
             }
         }
@@ -223,5 +241,63 @@ pub fn follow(path: &Path, mut each: impl FnMut(Snapshot) -> bool) -> io::Result
         if !each(snapshot) {
             return Ok(());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    fn snapshot(elapsed_ns: u64) -> Snapshot {
+        let vcpu = |number| VcpuStatus {
+            name: format!("vcpu{number}"),
+            pool: 0,
+            standing: Standing::Parked,
+            left_ns: None,
+            budget_ns: None,
+            period_ns: None,
+            cpu_time_ns: 0,
+            exhaustions: 0,
+            replenishments: 0,
+        };
+        let vcpus = (0..50).map(vcpu).collect();
+        Snapshot { host: "test".into(), elapsed_ns, pools: Vec::new(), vcpus, domains: Vec::new() }
+    }
+
+    #[test]
+    fn mute_listeners_neither_hold_up_a_run_nor_take_its_descriptors() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("socket");
+        let mut publisher = Publisher::at(path.clone()).expect("a socket");
+        let mut mute = Vec::new();
+        let mut slowest = Duration::ZERO;
+        for round in 0..400 {
+            mute.push(UnixStream::connect(&path).expect("connected"));
+            let start = Instant::now();
+            publisher.publish(&snapshot(round));
+            slowest = slowest.max(start.elapsed());
+            assert!(publisher.clients.len() <= CLIENTS_MAX);
+        }
+        assert!(slowest < Duration::from_millis(100), "a snapshot took {slowest:?}");
+        for round in 0..200 {
+            publisher.publish(&snapshot(round));
+        }
+        assert_eq!(publisher.clients.len(), 0, "those that never read are gone");
+        let (told, seen) = std::sync::mpsc::channel();
+        let reader = std::thread::spawn({
+            let path = path.clone();
+            move || follow(&path, |snapshot| told.send(snapshot.elapsed_ns).is_ok())
+        });
+        let arrived = (0..1000).any(|_| {
+            std::thread::sleep(Duration::from_millis(1));
+            publisher.publish(&snapshot(7));
+            seen.try_recv() == Ok(7)
+        });
+        assert!(arrived, "one that reads gets its snapshots");
+        drop((publisher, seen));
+        // It ends with the run.
+        let _ = reader.join();
     }
 }

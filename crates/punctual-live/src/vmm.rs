@@ -12,6 +12,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// What a thread of a monitor does.
@@ -138,6 +139,19 @@ pub enum FindError {
         /// Another one.
         other: u32,
     },
+    /// Only processes of users who run no VMs for the machine have the name: any user can start one.
+    #[error(
+        "process {process} calls its VM `{name}`, but is user {owner}'s, neither root's nor libvirt's; \
+         if it is the right one, give its id: attach = {{ process = {process} }}"
+    )]
+    OtherOwner {
+        /// The VM's name.
+        name: String,
+        /// The process.
+        process: u32,
+        /// Its user.
+        owner: u32,
+    },
     /// No VM on this machine has a name.
     #[error("no VM called `{name}` runs here, nor any other that has a name")]
     NoNames {
@@ -154,32 +168,62 @@ pub enum FindError {
     },
 }
 
-/// The process that runs the VM called `name`: libvirt's pid file below `run` (normally `/run`), or the
-/// process whose command line has `-name NAME` or `-name guest=NAME`.
+/// Users whose processes are believed to be the VM that their command line names: root, the user of this
+/// process, and those under which libvirt runs QEMU, from the file `passwd` (normally `/etc/passwd`).
+pub fn trusted_owners(passwd: &Path) -> Vec<u32> {
+    let text = fs::read_to_string(passwd).unwrap_or_default();
+    let user = |line: &str| {
+        let mut fields = line.split(':');
+        let is_libvirt = matches!(fields.next(), Some("libvirt-qemu" | "qemu"));
+        is_libvirt.then(|| fields.nth(1)?.parse::<u32>().ok()).flatten()
+    };
+    let mut owners = vec![0, rustix::process::geteuid().as_raw()];
+    owners.extend(text.lines().filter_map(user));
+    owners
+}
+
+/// The process that runs the VM called `name`: the one in libvirt's pid file below `run` (normally `/run`),
+/// or one of `owners`. Its command line must have `-name NAME` or `-name guest=NAME`, as libvirt gives.
 ///
 /// # Errors
 /// When there is none, or more than one.
-pub fn find_by_name(proc: &Path, run: &Path, name: &str) -> Result<u32, FindError> {
-    let file = run.join("libvirt/qemu").join(format!("{name}.pid"));
-    if let Some(pid) = fs::read_to_string(&file).ok().and_then(|text| text.trim().parse::<u32>().ok())
-        && proc.join(pid.to_string()).is_dir()
+pub fn find_by_name(proc: &Path, run: &Path, name: &str, owners: &[u32]) -> Result<u32, FindError> {
+    if let Some(pid) = pid_of_libvirt(run, name, owners)
+        && vm_name(&proc.join(pid.to_string())).is_some_and(|found| found == name)
     {
         return Ok(pid);
     }
     let mut all: Vec<(u32, String)> =
         processes(proc).filter_map(|(pid, path)| Some((pid, vm_name(&path)?))).collect();
     all.sort_unstable();
-    let mut found = all.iter().filter(|(_, other)| other == name).map(|(pid, _)| *pid);
+    let owner = |pid: u32| fs::metadata(proc.join(pid.to_string())).map(|process| process.uid());
+    let is_trusted = |pid: u32| owner(pid).is_ok_and(|owner| owners.contains(&owner));
+    let called = || all.iter().filter(|(_, other)| other == name).map(|(pid, _)| *pid);
+    let mut found = called().filter(|pid| is_trusted(*pid));
     let first = (found.next(), found.next());
+    let stranger = called().find_map(|pid| Some((pid, owner(pid).ok()?)));
     let name = name.to_owned();
     match first {
         (Some(pid), None) => Ok(pid),
         (Some(one), Some(other)) => Err(FindError::Several { name, one, other }),
+        (None, _) if let Some((process, owner)) = stranger => {
+            Err(FindError::OtherOwner { name, process, owner })
+        }
         (None, _) if all.is_empty() => Err(FindError::NoNames { name }),
         (None, _) => {
             Err(FindError::OtherNames { name, others: all.into_iter().map(|(_, name)| name).collect() })
         }
     }
+}
+
+/// The process that libvirt wrote down for a VM. The file counts when it is a plain file of one of `owners`.
+fn pid_of_libvirt(run: &Path, name: &str, owners: &[u32]) -> Option<u32> {
+    let file = run.join("libvirt/qemu").join(format!("{name}.pid"));
+    let metadata = fs::symlink_metadata(&file).ok()?;
+    if !metadata.is_file() || !owners.contains(&metadata.uid()) {
+        return None;
+    }
+    fs::read_to_string(&file).ok()?.trim().parse().ok()
 }
 
 /// The name that a process' command line gives its VM (QEMU's `-name`).
@@ -314,7 +358,8 @@ mod tests {
             (74, &[(74, "sh")], "sh -name"),
         ]);
         let run = tempfile::tempdir().expect("a directory");
-        let find = |name: &str| find_by_name(root.path(), run.path(), name);
+        let owners = trusted_owners(Path::new("/no-such-file"));
+        let find = |name: &str| find_by_name(root.path(), run.path(), name, &owners);
         assert_eq!(find("web"), Ok(70));
         assert_eq!(find("db"), Ok(71));
         let message = |name: &str| find(name).unwrap_err().to_string();
@@ -323,13 +368,43 @@ mod tests {
 
         let files = run.path().join("libvirt/qemu");
         fs::create_dir_all(&files).expect("made");
-        fs::write(files.join("web.pid"), "71\n").expect("written");
-        assert_eq!(find("web"), Ok(71));
-        // A stale file of a VM that ended.
-        fs::write(files.join("web.pid"), "7000\n").expect("written");
-        assert_eq!(find("web"), Ok(70));
+        fs::write(files.join("twin.pid"), "73\n").expect("written");
+        assert_eq!(find("twin"), Ok(73));
+        // Stale files: of a VM that ended, and of one whose id another VM has now.
+        for stale in ["7000\n", "71\n"] {
+            fs::write(files.join("web.pid"), stale).expect("written");
+            assert_eq!(find("web"), Ok(70));
+        }
         let empty = tempfile::tempdir().expect("a directory");
-        let none = find_by_name(empty.path(), run.path(), "web");
+        let none = find_by_name(empty.path(), run.path(), "web", &owners);
         assert_eq!(none, Err(FindError::NoNames { name: "web".into() }));
+    }
+
+    #[test]
+    fn a_name_that_a_stranger_gave_itself_is_not_believed() {
+        let root = proc(&[(70, &[(70, "qemu")], "qemu -name guest=web")]);
+        let run = tempfile::tempdir().expect("a directory");
+        let owner = rustix::process::geteuid().as_raw();
+        let stranger = FindError::OtherOwner { name: "web".into(), process: 70, owner };
+        let find = |owners: &[u32]| find_by_name(root.path(), run.path(), "web", owners);
+        assert_eq!(find(&[owner + 1]), Err(stranger.clone()));
+        // Nor is a pid file that the stranger wrote.
+        let files = run.path().join("libvirt/qemu");
+        fs::create_dir_all(&files).expect("made");
+        fs::write(files.join("web.pid"), "70\n").expect("written");
+        assert_eq!(find(&[owner + 1]), Err(stranger));
+        assert_eq!(find(&[owner]), Ok(70));
+    }
+
+    #[test]
+    fn libvirts_users_are_trusted() {
+        let passwd = tempfile::NamedTempFile::new().expect("a file");
+        fs::write(
+            passwd.path(),
+            "root:x:0:0::/:/bin/sh\nlibvirt-qemu:x:64055:107::/:/bin/false\nme:x:1:1::/:\n",
+        )
+        .expect("written");
+        let owners = trusted_owners(passwd.path());
+        assert!(owners.contains(&64055) && owners.contains(&0) && !owners.contains(&1), "{owners:?}");
     }
 }

@@ -84,6 +84,10 @@ fn a_vm_boots_runs_a_task_set_and_cyclictest_and_leaves_nothing() {
 
     let vcpus = vm.vcpu_threads().expect("vCPUs");
     assert_eq!(vcpus.len(), 1);
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("QEMU runs");
+    let has = |line: &str| status.lines().any(|found| found.split_whitespace().eq(line.split_whitespace()));
+    assert!(has("Seccomp: 2") && !has("Uid: 0 0 0 0"), "{status}");
+    assert_eq!(vm.weaknesses(), [""; 0]);
     let named = vmm::threads_of(Path::new("/proc"), pid).expect("threads");
     assert_eq!(vmm::vcpus(&named), [(0, vcpus[0])], "names and QMP agree: {named:?}");
     let roles: Vec<Role> = vm.helper_threads().expect("helpers").iter().map(|thread| thread.role).collect();
@@ -157,7 +161,10 @@ fn a_running_vm_is_found_by_its_qmp_socket_and_by_its_name() {
     assert_eq!(theirs.vcpu_threads().expect("vCPUs"), [(0, ours[0])]);
     let proc = Path::new("/proc");
     assert_eq!(vmm::process_of(proc, ours[0]).expect("a process"), vm.pid());
-    assert_eq!(vmm::find_by_name(proc, Path::new("/run"), &name), Ok(vm.pid()));
+    assert_eq!(
+        vmm::find_by_name(proc, Path::new("/run"), &name, &vmm::trusted_owners(Path::new("/etc/passwd"))),
+        Ok(vm.pid())
+    );
 }
 
 #[test]

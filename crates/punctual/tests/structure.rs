@@ -16,6 +16,10 @@ const OTHER_FACTS: &[(&str, &str, &str)] = &[
     ("quantum", "punctual-reproduce/src/rt_xen/fig5.rs", "the heading of a column"),
 ];
 
+/// How often the program says `unsafe`, tests apart. Whoever needs one more raises this number, says in
+/// `docs/security.md` what for, and writes a `SAFETY` sentence.
+const UNSAFE: usize = 15;
+
 fn crates() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the crates' folder")
 }
@@ -143,4 +147,26 @@ fn lines_of_code_and_documents_have_at_most_110_columns() {
         long.extend(long_lines(file, &text).iter().map(|number| format!("{}:{number}", file.display())));
     }
     assert!(long.is_empty(), "longer than {COLUMNS_MAX} columns:\n{}", long.join("\n"));
+}
+
+#[test]
+fn unsafe_code_is_counted_and_each_piece_says_why_it_is_safe() {
+    let mut files = Vec::new();
+    sources(&crates(), &mut files);
+    let mut found = Vec::new();
+    for file in files.iter().filter(|file| !file.to_str().is_some_and(|path| path.contains("/target/"))) {
+        let text = std::fs::read_to_string(file).expect("readable");
+        let lines: Vec<&str> = program(&text).lines().map(str::trim).collect();
+        for (number, line) in lines.iter().enumerate() {
+            let is_code = !line.starts_with("//");
+            let is_unsafe = ["unsafe {", "unsafe fn", "unsafe impl", "unsafe extern"];
+            if is_code && is_unsafe.iter().any(|piece| line.contains(piece)) {
+                let above = &lines[number.saturating_sub(4)..number];
+                let place = format!("{}:{}", file.display(), number + 1);
+                assert!(above.iter().any(|line| line.contains("SAFETY:")), "{place} does not say why");
+                found.push(place);
+            }
+        }
+    }
+    assert_eq!(found.len(), UNSAFE, "`unsafe` stands in:\n{}", found.join("\n"));
 }

@@ -28,7 +28,8 @@ pub(super) fn measure(session: &mut Session<'_>, options: &Options) -> Result<()
     let worker = Worker::default();
     let memory = vec![1u8; options.working_set_bytes.max(LINE_BYTES)];
     let [stayed, moved] = thread::scope(|scope| {
-        let thread = scope.spawn(|| worker.touch_on_order(&memory, order_reader, done_writer));
+        let work = || worker.touch_on_order(&memory, order_reader, done_writer);
+        let thread = thread::Builder::new().spawn_scoped(scope, work)?;
         // The order's pipe is closed at the end, which ends the worker.
         let measured = stay_and_move(session, [options.processor, other], &worker, order, done);
         thread.join().unwrap_or_else(|_| Err(sys::panicked()))?;

@@ -123,14 +123,15 @@ impl PingPong {
         let woken_at = AtomicU64::new(0);
         thread::scope(|scope| {
             let woken_at = &woken_at;
-            let partner = scope.spawn(move || -> io::Result<()> {
+            let partner = move || -> io::Result<()> {
                 sys::place(self.woken, self.fifo.then_some(WOKEN))?;
                 while ping_reader.read(&mut [0])? > 0 {
                     woken_at.store(sys::monotonic_ns(), Ordering::Release);
                     pong_writer.write_all(&[0])?;
                 }
                 Ok(())
-            });
+            };
+            let partner = thread::Builder::new().spawn_scoped(scope, partner)?;
             let waker_is_fifo = self.fifo && self.waker == self.woken;
             let measured = on_processor(self.waker, waker_is_fifo.then_some(WAKER), || {
                 // Dropped when this is done, which ends the partner.

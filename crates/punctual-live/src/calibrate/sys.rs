@@ -53,10 +53,11 @@ pub fn on_processor<T: Send, E: From<io::Error> + Send>(
     body: impl FnOnce() -> Result<T, E> + Send,
 ) -> Result<T, E> {
     thread::scope(|scope| {
-        let thread = scope.spawn(move || {
+        let work = move || {
             place(processor, priority)?;
             body()
-        });
+        };
+        let thread = thread::Builder::new().spawn_scoped(scope, work)?;
         thread.join().unwrap_or_else(|_| Err(panicked().into()))
     })
 }

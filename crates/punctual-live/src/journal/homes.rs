@@ -214,5 +214,5 @@ pub(super) fn put_back(tid: i32, before: Scheduling<'_>) -> io::Result<()> {
     if sched::attributes(tid)? == *before.attributes {
         return Ok(());
     }
-    sched::set_attributes(tid, before.attributes)
+    sched::restore_attributes(tid, before.attributes)
 }

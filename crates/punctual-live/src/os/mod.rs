@@ -4,4 +4,5 @@
 pub mod cgroup;
 pub mod proc;
 pub mod sched;
+pub mod socket;
 pub mod tsc;

@@ -41,6 +41,11 @@ pub fn parse_cpu_stat(text: &str) -> Option<Duration> {
     usage.trim().parse().ok().map(Duration::from_us)
 }
 
+/// Does the error mean that the thread has ended? Others (no more descriptors, no permission) do not.
+pub fn is_gone(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ESRCH) || error.kind() == io::ErrorKind::NotFound
+}
+
 /// The thread's `stat`.
 ///
 /// # Errors
@@ -242,6 +247,14 @@ mod tests {
         sleeper.thread().unpark();
         sleeper.join().expect("it ends");
         assert!(SleepReader::of(i32::MAX - 1, false).is_err());
+    }
+
+    #[test]
+    fn a_thread_is_gone_when_the_system_says_so_and_not_when_it_cannot_say() {
+        let of = io::Error::from_raw_os_error;
+        assert!(is_gone(&of(libc::ESRCH)) && is_gone(&of(libc::ENOENT)));
+        assert!(!is_gone(&of(libc::EMFILE)) && !is_gone(&of(libc::EACCES)) && !is_gone(&of(libc::ENOMEM)));
+        assert!(is_gone(&stat(i32::MAX - 1).expect_err("there are not that many")));
     }
 
     #[test]

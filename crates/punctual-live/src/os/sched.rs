@@ -11,7 +11,7 @@ pub struct Attributes {
     pub policy: u32,
     /// Flags, `SCHED_FLAG_RESET_ON_FORK` among them.
     pub flags: u64,
-    /// For the fair policies: -20 to 19.
+    /// -20 to 19; under other policies than the fair ones, what the thread has when it is fair again.
     pub nice: i32,
     /// For `SCHED_FIFO` and `SCHED_RR`: 1 to 99, larger is more urgent.
     pub priority: u32,
@@ -93,10 +93,13 @@ pub fn attributes(tid: i32) -> io::Result<Attributes> {
     if code != 0 {
         return Err(io::Error::last_os_error());
     }
+    // The kernel tells the nice value with the attributes of fair threads alone (`get_params` in Linux
+    // `kernel/sched/syscalls.c`).
+    let nice = rustix::process::getpriority_process(pid(tid))?;
     Ok(Attributes {
         policy: raw.sched_policy,
         flags: raw.sched_flags,
-        nice: raw.sched_nice,
+        nice,
         priority: raw.sched_priority,
         runtime_ns: raw.sched_runtime,
         deadline_ns: raw.sched_deadline,
@@ -114,6 +117,19 @@ pub fn set_attributes(tid: i32, to: &Attributes) -> io::Result<()> {
     // SAFETY: the kernel only reads `raw`, whose size field says how large it is.
     let code = unsafe { libc::syscall(libc::SYS_sched_setattr, tid, &raw const raw, 0u32) };
     if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// As [`set_attributes`], and the nice value also where the policy does not use it: a thread that was fair
+/// meanwhile has lost it.
+///
+/// # Errors
+/// As [`set_attributes`] and `setpriority(2)`.
+pub fn restore_attributes(tid: i32, to: &Attributes) -> io::Result<()> {
+    set_attributes(tid, to)?;
+    match attributes(tid)?.nice == to.nice {
+        true => Ok(()),
+        false => Ok(rustix::process::setpriority_process(pid(tid), to.nice)?),
+    }
 }
 
 /// Without the flags for utilisation clamps, whose fields this version of the structure lacks.
@@ -165,6 +181,29 @@ mod tests {
         let mine = attributes(0).expect("one's own attributes can be read");
         set_attributes(0, &mine).expect("and set to what they are");
         assert_eq!(attributes(0).expect("read again"), mine);
+    }
+
+    #[test]
+    fn the_nice_value_beneath_another_policy_comes_back() {
+        let work = || {
+            rustix::process::setpriority_process(None, 7).expect("one may be nicer");
+            // A fair thread has a slice as well, which newer kernels tell as its runtime.
+            let read = || Attributes { runtime_ns: 0, ..attributes(0).expect("readable") };
+            let idle = Attributes { nice: 7, ..Attributes::idle() };
+            let fifo = Attributes { nice: 7, ..Attributes::fifo(1) };
+            let round_robin = Attributes { policy: RR, ..fifo };
+            for before in [idle, fifo, round_robin] {
+                if restore_attributes(0, &before).is_err() {
+                    return eprintln!("skipped: real-time priorities are not permitted");
+                }
+                assert_eq!(read(), before);
+                set_attributes(0, &Attributes::fifo(2)).expect("as an enforcer does");
+                set_attributes(0, &Attributes::other()).expect("as the end of enforcement does");
+                restore_attributes(0, &before).expect("put back");
+                assert_eq!(read(), before);
+            }
+        };
+        std::thread::spawn(work).join().expect("a thread of its own: nice values stay");
     }
 
     #[test]

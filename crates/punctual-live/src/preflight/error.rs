@@ -83,6 +83,14 @@ pub enum Error {
     /// A thread to attach to has ended.
     #[error("there is no thread {0}\n  list them with: ps -eLo pid,tid,comm")]
     ThreadGone(i32),
+    /// What the system says of a thread to attach to cannot be read.
+    #[error("thread {thread} cannot be read: {source}\n  {}", cure(source))]
+    ThreadUnreadable {
+        /// The thread.
+        thread: i32,
+        /// What the system says.
+        source: io::Error,
+    },
     /// A thread to attach to belongs to another user.
     #[error(
         "thread {thread} may not be changed: {source}\n  \
@@ -94,4 +102,13 @@ pub enum Error {
         /// What the system says.
         source: io::Error,
     },
+}
+
+/// What helps where a thread cannot be read.
+fn cure(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EMFILE) => "raise the limit of open files (a unit takes four): ulimit -n 65536",
+        Some(libc::ENFILE) => "raise the machine's limit of open files: sysctl fs.file-max",
+        _ => "run as root, or as the owner of the process",
+    }
 }

@@ -3,7 +3,7 @@
 mod error;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::os::sched::{self, Attributes};
 use crate::os::{cgroup, proc};
@@ -69,8 +69,9 @@ pub fn list(cpus: &[usize]) -> String {
 /// # Errors
 /// It may not, for one of several reasons.
 pub fn real_time() -> Result<(), Error> {
-    let tried = std::thread::spawn(|| sched::set_attributes(0, &Attributes::fifo(1))).join();
-    let error = match tried {
+    let tried = || sched::set_attributes(0, &Attributes::fifo(1));
+    let thread = std::thread::Builder::new().spawn(tried).map_err(|_| Error::NoThread)?;
+    let error = match thread.join() {
         Ok(Ok(())) => return Ok(()),
         Ok(Err(error)) => error,
         Err(_) => return Err(Error::NoThread),
@@ -137,8 +138,11 @@ pub fn rt_limit() -> Option<(i64, i64)> {
 /// # Errors
 /// It is gone, or belongs to another user.
 pub fn thread(tid: i32) -> Result<(), Error> {
-    if proc::stat(tid).is_err() || !Path::new(&format!("/proc/{tid}/schedstat")).exists() {
-        return Err(Error::ThreadGone(tid));
+    for file in ["stat", "schedstat"] {
+        fs::File::open(format!("/proc/{tid}/{file}")).map_err(|source| match proc::is_gone(&source) {
+            true => Error::ThreadGone(tid),
+            false => Error::ThreadUnreadable { thread: tid, source },
+        })?;
     }
     let same = sched::attributes(tid).and_then(|now| sched::set_attributes(tid, &now));
     same.map_err(|source| Error::ThreadForbidden { thread: tid, source })

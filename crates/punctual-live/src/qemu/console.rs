@@ -1,7 +1,7 @@
 //! Keeps the last lines that a VM and its QEMU wrote, for messages about what went wrong.
 
 use std::collections::VecDeque;
-use std::io::Read;
+use std::io::{self, Read};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Lines kept.
@@ -15,9 +15,13 @@ pub struct Console(Arc<Mutex<VecDeque<String>>>);
 
 impl Console {
     /// Reads `stream` in a thread of its own, until the stream ends.
-    pub fn follow(&self, stream: impl Read + Send + 'static) {
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn follow(&self, stream: impl Read + Send + 'static) -> io::Result<()> {
         let console = self.clone();
-        std::thread::spawn(move || console.read(stream));
+        std::thread::Builder::new().name("console".into()).spawn(move || console.read(stream))?;
+        Ok(())
     }
 
     fn read(&self, mut stream: impl Read) {

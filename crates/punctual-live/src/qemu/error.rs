@@ -94,6 +94,14 @@ pub enum Error {
         /// Why.
         source: QmpError,
     },
+    /// A thread that QEMU calls a vCPU is not one of its own.
+    #[error("VM `{vm}`: QEMU names thread {thread} as a vCPU, which is no thread of its own")]
+    ForeignThread {
+        /// The VM.
+        vm: String,
+        /// The thread.
+        thread: u32,
+    },
     /// QEMU's threads cannot be listed.
     #[error("VM `{vm}`: its threads cannot be listed: {source}")]
     Threads {

@@ -22,6 +22,7 @@
 //! the kernel kills QEMU with us.
 
 pub mod accel;
+mod confine;
 mod console;
 mod error;
 mod qmp;

@@ -8,6 +8,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::os::proc;
+use crate::os::socket::{self, Peer};
+
 /// Longest line that is read.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
@@ -59,6 +62,25 @@ pub enum QmpError {
     /// Only events came, and no answer to this command.
     #[error("QEMU does not answer `{0}`")]
     NoAnswer(String),
+    /// The threads that it names belong to another process than QEMU: to a process of somebody else, who
+    /// must not be scheduled because of what this socket says.
+    #[error(
+        "{} names thread {thread}, which {}; the process at the other end of the socket is {} of user {}",
+        path.display(),
+        owner.map_or("is not there".to_owned(), |owner| format!("belongs to process {owner}")),
+        peer.process,
+        peer.user
+    )]
+    ForeignThread {
+        /// The socket.
+        path: PathBuf,
+        /// The thread.
+        thread: u32,
+        /// The thread's process.
+        owner: Option<i32>,
+        /// Who is at the other end of the socket.
+        peer: Peer,
+    },
     /// QEMU lists its vCPUs in a form that is not known here.
     #[error("QEMU's answer to `query-cpus-fast` has no cpu-index or no thread-id")]
     Threads,
@@ -144,6 +166,25 @@ impl Qmp {
         Ok(threads)
     }
 
+    /// The threads of the vCPUs of the QEMU at `path`, as [`Qmp::vcpu_threads`], if they are its own. The
+    /// process that made the socket must have them all. Where that was a process of root (libvirt makes
+    /// QEMU's socket), one process must have them all.
+    ///
+    /// # Errors
+    /// As [`Qmp::vcpu_threads`]; a thread is not QEMU's.
+    pub fn own_vcpu_threads(path: &Path, limit: Duration) -> Result<Vec<(u32, u32)>, QmpError> {
+        let mut qmp = Qmp::connect(path, limit)?;
+        let peer = socket::peer(qmp.channel.get_ref())?;
+        let threads = qmp.vcpu_threads()?;
+        let foreign = foreign_thread(&threads, peer, |thread| proc::process_of(thread as i32).ok());
+        match foreign {
+            None => Ok(threads),
+            Some((thread, owner)) => {
+                Err(QmpError::ForeignThread { path: path.to_owned(), thread, owner, peer })
+            }
+        }
+    }
+
     fn receive(&mut self) -> Result<Value, QmpError> {
         let mut line = Vec::new();
         let read = (&mut self.channel).take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
@@ -158,9 +199,63 @@ impl Qmp {
     }
 }
 
+/// The first of the threads that is not the peer's, with its process.
+fn foreign_thread(
+    threads: &[(u32, u32)],
+    peer: Peer,
+    process_of: impl Fn(u32) -> Option<i32>,
+) -> Option<(u32, Option<i32>)> {
+    let first = threads.first().and_then(|(_, thread)| process_of(*thread));
+    let expected = if peer.user == 0 { first } else { Some(peer.process) };
+    let mut owners = threads.iter().map(|(_, thread)| (*thread, process_of(*thread)));
+    owners.find(|(_, owner)| owner.is_none() || *owner != expected)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_must_belong_to_who_made_the_socket_or_to_one_process_where_root_did() {
+        let owner = |thread: u32| (thread < 100).then_some(thread as i32 / 10);
+        let foreign =
+            |user, threads: &[(u32, u32)]| foreign_thread(threads, Peer { process: 5, user }, owner);
+        assert_eq!(foreign(1000, &[(0, 51), (1, 52)]), None);
+        assert_eq!(foreign(1000, &[(0, 51), (1, 62)]), Some((62, Some(6))));
+        assert_eq!(foreign(1000, &[(0, 61)]), Some((61, Some(6))), "libvirt's sockets are root's");
+        assert_eq!(foreign(0, &[(0, 61), (1, 62)]), None);
+        assert_eq!(foreign(0, &[(0, 61), (1, 72)]), Some((72, Some(7))));
+        assert_eq!(foreign(0, &[(0, 100)]), Some((100, None)));
+    }
+
+    /// A program that listens, speaks QMP and names a thread.
+    fn impostor(directory: &Path, thread: u32) -> (PathBuf, std::thread::JoinHandle<()>) {
+        let path = directory.join("qmp");
+        let listener = std::os::unix::net::UnixListener::bind(&path).expect("bound");
+        let lines = format!("{GREETING}{{\"return\": [{{\"cpu-index\": 0, \"thread-id\": {thread}}}]}}\n");
+        let answer = move || {
+            let (mut stream, _) = listener.accept().expect("a client");
+            stream.write_all(lines.as_bytes()).expect("written");
+            // Until the client has gone.
+            let _ = stream.read_to_end(&mut Vec::new());
+        };
+        (path, std::thread::spawn(answer))
+    }
+
+    #[test]
+    fn a_socket_that_names_a_thread_of_nobody_is_not_believed() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let limit = Duration::from_secs(5);
+        let (path, thread) = impostor(directory.path(), std::process::id());
+        let found = Qmp::own_vcpu_threads(&path, limit).expect("its own thread");
+        assert_eq!(found, [(0, std::process::id())]);
+        thread.join().expect("it ends");
+        std::fs::remove_file(&path).expect("removed");
+        let (path, thread) = impostor(directory.path(), u32::MAX >> 1);
+        let error = Qmp::own_vcpu_threads(&path, limit).expect_err("no such thread").to_string();
+        assert!(error.contains("which is not there") && error.contains("of user"), "{error}");
+        thread.join().expect("it ends");
+    }
 
     /// A QEMU that says these lines, whatever it is asked.
     fn scripted(lines: &str) -> Result<Qmp, QmpError> {

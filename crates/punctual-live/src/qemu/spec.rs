@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::confine::SANDBOX;
 use super::error::Error;
 use crate::image::{Image, PORT};
 
@@ -75,6 +76,8 @@ pub struct VmSpec {
     pub network: Network,
     /// Further arguments for QEMU, as they are.
     pub extra: Vec<String>,
+    /// Is QEMU to filter its own system calls? An own `-sandbox` among the further arguments goes first.
+    pub sandbox: bool,
 }
 
 /// QEMU's program.
@@ -96,6 +99,7 @@ impl VmSpec {
             vcpus: 1,
             network: Network::None,
             extra: Vec::new(),
+            sandbox: true,
         }
     }
 
@@ -104,6 +108,9 @@ impl VmSpec {
     pub(super) fn arguments(&self, channels: [i32; 3], tsc_khz: Option<u64>) -> Vec<String> {
         let mut arguments: Vec<String> =
             ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"].map(str::to_owned).into();
+        if self.sandbox && self.extra.iter().all(|argument| !argument.ends_with("-sandbox")) {
+            arguments.extend(["-sandbox", SANDBOX].map(str::to_owned));
+        }
         let options = self.machine().into_iter().chain(channel_devices(channels));
         let options = options.chain(self.boot(tsc_khz)).chain(self.disk()).chain(self.network());
         for (name, value) in options {
@@ -233,6 +240,16 @@ mod tests {
     fn values<'a>(arguments: &'a [String], option: &str) -> Vec<&'a str> {
         let pairs = arguments.windows(2).filter(|pair| pair[0] == option);
         pairs.map(|pair| pair[1].as_str()).collect()
+    }
+
+    #[test]
+    fn qemu_filters_its_system_calls_unless_the_user_says_how() {
+        let mut spec = spec();
+        assert_eq!(values(&spec.arguments([3, 4, 5], None), "-sandbox"), [SANDBOX]);
+        spec.extra = vec!["-sandbox".into(), "off".into()];
+        assert_eq!(values(&spec.arguments([3, 4, 5], None), "-sandbox"), ["off"]);
+        (spec.extra, spec.sandbox) = (Vec::new(), false);
+        assert!(values(&spec.arguments([3, 4, 5], None), "-sandbox").is_empty());
     }
 
     #[test]

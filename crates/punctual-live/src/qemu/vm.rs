@@ -3,10 +3,12 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use super::confine;
 use super::console::Console;
 use super::error::{Error, LastWords};
 use super::qmp::Qmp;
@@ -38,6 +40,7 @@ pub struct Vm {
     /// The socket of the guest program's port, until the guest program has announced itself.
     port: Option<UnixStream>,
     client: Option<Client>,
+    weaknesses: Vec<String>,
 }
 
 impl Vm {
@@ -46,18 +49,36 @@ impl Vm {
     /// # Errors
     /// When QEMU cannot be started, with what it wrote.
     pub fn start(spec: &VmSpec) -> Result<Vm, Error> {
+        let started = Vm::start_once(spec);
+        let has_none = |lines: &[String]| lines.iter().any(|line| line.contains("sandbox"));
+        match started {
+            Err(Error::NoMonitor { last_words, .. }) if spec.sandbox && has_none(&last_words.lines) => {
+                let mut vm = Vm::start_once(&VmSpec { sandbox: false, ..spec.clone() })?;
+                vm.weaknesses.push("QEMU does not filter its system calls: it was built without".into());
+                Ok(vm)
+            }
+            started => started,
+        }
+    }
+
+    fn start_once(spec: &VmSpec) -> Result<Vm, Error> {
         spec.check()?;
         let name = || spec.name.clone();
         let pair = || UnixStream::pair().map_err(|source| Error::Socket { vm: name(), source });
         let ((qmp, qmp_end), (serial, serial_end), (port, port_end)) = (pair()?, pair()?, pair()?);
-        let mut child = spawn(spec, [qmp_end, serial_end, port_end].map(OwnedFd::from))?;
+        let (mut child, weaknesses) = spawn(spec, [qmp_end, serial_end, port_end].map(OwnedFd::from))?;
         let console = Console::default();
-        console.follow(serial);
-        if let Some(errors) = child.stderr.take() {
-            console.follow(errors);
+        let errors = child.stderr.take();
+        let followed =
+            console.follow(serial).and_then(|()| errors.map_or(Ok(()), |errors| console.follow(errors)));
+        if let Err(source) = followed {
+            end(&mut child, Duration::ZERO);
+            return Err(Error::Start { vm: name(), program: spec.program.clone(), source });
         }
         match Qmp::over(qmp, QMP_LIMIT) {
-            Ok(qmp) => Ok(Vm { name: name(), child, qmp, console, port: Some(port), client: None }),
+            Ok(qmp) => {
+                Ok(Vm { name: name(), child, qmp, console, port: Some(port), client: None, weaknesses })
+            }
             Err(source) => {
                 let status = end(&mut child, REFUSAL_LIMIT);
                 let last_words = LastWords { status, lines: console.last(CONSOLE_LINES) };
@@ -69,6 +90,11 @@ impl Vm {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What of its confinement does not work here, a sentence each.
+    pub fn weaknesses(&self) -> &[String] {
+        &self.weaknesses
     }
 
     /// QEMU's process id.
@@ -98,9 +124,15 @@ impl Vm {
     /// # Errors
     /// When QEMU does not tell.
     pub fn vcpu_threads(&mut self) -> Result<Vec<u32>, Error> {
-        let vm = &self.name;
-        let threads = self.qmp.vcpu_threads().map_err(|source| Error::Monitor { vm: vm.clone(), source })?;
-        Ok(threads.into_iter().map(|(_, tid)| tid).collect())
+        let vm = || self.name.clone();
+        let threads = self.qmp.vcpu_threads().map_err(|source| Error::Monitor { vm: vm(), source })?;
+        let threads: Vec<u32> = threads.into_iter().map(|(_, tid)| tid).collect();
+        // A QEMU that its guest has taken over could name others.
+        let is_own = |tid: &u32| os::proc::process_of(*tid as i32).is_ok_and(|pid| pid == self.pid() as i32);
+        match threads.iter().find(|tid| !is_own(tid)) {
+            Some(&thread) => Err(Error::ForeignThread { vm: vm(), thread }),
+            None => Ok(threads),
+        }
     }
 
     /// QEMU's other threads, and the kernel's that work for it, as they are now.
@@ -144,18 +176,31 @@ impl Drop for Vm {
     }
 }
 
-/// Starts QEMU with these ends of its channels: monitor, serial console, the guest program's port.
-fn spawn(spec: &VmSpec, ends: [OwnedFd; 3]) -> Result<Child, Error> {
-    let mut command = Command::new(&spec.program);
-    command.args(spec.arguments(ends.each_ref().map(AsRawFd::as_raw_fd), os::tsc::khz()));
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    child::spawn(command, ends.into()).map_err(|source| {
+/// Starts QEMU with these ends of its channels: monitor, serial console, the guest program's port. Returns
+/// what of its confinement does not work.
+fn spawn(spec: &VmSpec, ends: [OwnedFd; 3]) -> Result<(Child, Vec<String>), Error> {
+    let failed = |source: io::Error| {
         let (vm, program) = (spec.name.clone(), spec.program.clone());
         match source.kind() {
             io::ErrorKind::NotFound => Error::NoQemu { vm, program },
             _ => Error::Start { vm, program, source },
         }
-    })
+    };
+    let channels = ends.each_ref().map(AsRawFd::as_raw_fd);
+    let (mut inherited, mut spec_inside) = (Vec::from(ends), spec.clone());
+    let mut command = Command::new(&spec.program);
+    let mut weaknesses = Vec::new();
+    match confine::user_for(spec) {
+        Ok(None) => {}
+        Ok(Some(user)) => {
+            inherited.extend(confine::open_files(&mut spec_inside).map_err(failed)?);
+            command.uid(user.id).gid(user.group).current_dir("/");
+        }
+        Err(why) => weaknesses.push(format!("QEMU runs as root: {why}")),
+    }
+    command.args(spec_inside.arguments(channels, os::tsc::khz()));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    Ok((child::spawn(command, inherited).map_err(failed)?, weaknesses))
 }
 
 /// Gives a process `patience` to end by itself, then kills it. Returns its status if it ended by itself.

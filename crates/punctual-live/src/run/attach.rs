@@ -8,6 +8,7 @@ use punctual_model::live::Attach;
 
 use super::error::Error;
 use crate::journal::Identity;
+use crate::os::proc;
 use crate::qemu::{Qmp, QmpError};
 use crate::unit::UnitThreads;
 use crate::vmm::{self, FindError};
@@ -44,6 +45,14 @@ pub enum AttachError {
     /// A thread ended meanwhile.
     #[error("thread {0} is gone")]
     ThreadGone(u32),
+    /// What the system says of a thread cannot be read.
+    #[error("thread {thread} cannot be read: {source}")]
+    ThreadUnreadable {
+        /// The thread.
+        thread: u32,
+        /// What the system says.
+        source: io::Error,
+    },
 }
 
 /// By vCPU of the domain, its thread. Of several vCPUs some may be plugged in later.
@@ -74,9 +83,10 @@ pub(super) fn vcpus(
 /// The vCPU threads, with the vCPUs' numbers, in their order; QEMU's monitor may take `limit`.
 pub(super) fn vcpu_threads(attach: &Attach, limit: Duration) -> Result<Vec<(u32, Identity)>, AttachError> {
     let numbered = match attach {
-        Attach::Qmp(path) => Qmp::connect(path, limit)?.vcpu_threads()?,
+        Attach::Qmp(path) => Qmp::own_vcpu_threads(path, limit)?,
         Attach::Libvirt(name) => {
-            threads_by_name(vmm::find_by_name(Path::new("/proc"), Path::new("/run"), name)?)?
+            let owners = vmm::trusted_owners(Path::new("/etc/passwd"));
+            threads_by_name(vmm::find_by_name(Path::new("/proc"), Path::new("/run"), name, &owners)?)?
         }
         Attach::Process(pid) | Attach::Firecracker(pid) | Attach::CloudHypervisor(pid) => {
             threads_by_name(*pid)?
@@ -86,7 +96,10 @@ pub(super) fn vcpu_threads(attach: &Attach, limit: Duration) -> Result<Vec<(u32,
     numbered
         .into_iter()
         .map(|(number, tid)| {
-            let identity = Identity::of(tid as i32).map_err(|_| AttachError::ThreadGone(tid))?;
+            let identity = Identity::of(tid as i32).map_err(|source| match proc::is_gone(&source) {
+                true => AttachError::ThreadGone(tid),
+                false => AttachError::ThreadUnreadable { thread: tid, source },
+            })?;
             Ok((number, identity))
         })
         .collect()

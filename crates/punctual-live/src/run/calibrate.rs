@@ -1,5 +1,6 @@
 //! The third stage: guests have measured their processor, one after the other, each alone on it.
 
+use std::thread::Builder;
 use std::time::Duration as StdDuration;
 
 use punctual_guest::protocol;
@@ -65,7 +66,8 @@ impl LiveRun<'_> {
         let tasks: Vec<protocol::Task> = tasks.iter().map(|(_, task)| task.clone()).collect();
         let warm_up = if warms_up { &tasks[..] } else { &[] };
         let guest = std::thread::scope(|scope| {
-            let measuring = scope.spawn(|| measure(client, name, &threads, warm_up));
+            let measuring = || measure(client, name, &threads, warm_up);
+            let measuring = Builder::new().spawn_scoped(scope, measuring).map_err(Error::NoThread)?;
             join(measuring, name, session, options.stop)
         })?;
         Ok(Some(guest))

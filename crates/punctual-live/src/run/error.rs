@@ -21,6 +21,9 @@ pub enum Error {
     /// The host has nothing that could run.
     #[error("the host has no domain to run")]
     NoDomain,
+    /// The limit of tasks is reached.
+    #[error("no thread can be started: {0}; raise the limit of tasks of this cgroup (pids.max) or user")]
+    NoThread(#[source] io::Error),
     /// VMs inside VMs are simulated only.
     #[error("domain `{domain}` runs inside another one: a live run schedules domains of pools only")]
     Nested {
@@ -83,6 +86,16 @@ pub enum Error {
         domain: String,
         /// The thread.
         thread: u32,
+    },
+    /// What the system says of a vCPU's thread cannot be read.
+    #[error("domain `{domain}`: thread {thread} cannot be read: {source}")]
+    ThreadUnreadable {
+        /// The domain.
+        domain: String,
+        /// The thread.
+        thread: u32,
+        /// What the system says.
+        source: io::Error,
     },
     /// The threads of a domain cannot be scheduled for its calibration.
     #[error("domain `{domain}`: {source}")]

@@ -100,7 +100,14 @@ impl<'a> Enforced<'a> {
             used_at_end: None,
         };
         let result = std::thread::scope(|scope| {
-            let mut reports = Reports::of(begun, window.limit, scope);
+            let mut reports = match Reports::of(begun, window.limit, scope) {
+                Ok(reports) => reports,
+                Err(error) => {
+                    // The threads that wait for guests end with them.
+                    watch.session.kill_children();
+                    return Err(error);
+                }
+            };
             let end = watch.until_end(&mut reports);
             if end.as_ref().is_ok_and(|end| *end == WatchEnd::GuestFailed) {
                 // What ended by itself should have ended before the others are killed, so that the message

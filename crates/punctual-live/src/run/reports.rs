@@ -1,6 +1,6 @@
 //! What guests report of their tasks. A thread for each guest waits for its report.
 
-use std::thread::{Scope, ScopedJoinHandle};
+use std::thread::{Builder, Scope, ScopedJoinHandle};
 use std::time::Duration as StdDuration;
 
 use punctual_guest::protocol;
@@ -88,13 +88,22 @@ pub(super) struct Reports<'scope, 'd> {
 
 impl<'scope, 'd: 'scope> Reports<'scope, 'd> {
     /// Starts to wait for the guests, each for `limit` and its grace at most.
-    pub fn of(guests: Vec<BegunGuest<'d>>, limit: StdDuration, scope: &'scope Scope<'scope, '_>) -> Self {
-        let wait = |guest: BegunGuest<'d>| Awaited {
-            domain: guest.domain,
-            tasks: guest.tasks,
-            thread: scope.spawn(move || guest.finish(limit)),
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub fn of(
+        guests: Vec<BegunGuest<'d>>,
+        limit: StdDuration,
+        scope: &'scope Scope<'scope, '_>,
+    ) -> Result<Self, Error> {
+        let wait = |guest: BegunGuest<'d>| {
+            let (domain, tasks) = (guest.domain, guest.tasks);
+            let finish = move || guest.finish(limit);
+            let thread = Builder::new().spawn_scoped(scope, finish).map_err(Error::NoThread)?;
+            Ok(Awaited { domain, tasks, thread })
         };
-        Reports { awaited: guests.into_iter().map(wait).collect(), arrived: Vec::new() }
+        let awaited = guests.into_iter().map(wait).collect::<Result<_, Error>>()?;
+        Ok(Reports { awaited, arrived: Vec::new() })
     }
 
     /// Takes the reports that have come.

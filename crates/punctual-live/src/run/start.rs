@@ -1,5 +1,7 @@
 //! The second stage: the session is there, and every domain was started or found.
 
+use std::thread::Builder;
+
 use punctual_model::index::DomainIx;
 
 use super::domain::{DomainProcess, RunningDomain};
@@ -7,6 +9,7 @@ use super::error::Error;
 use super::prepare::{Prepared, PreparedDomain, Start};
 use super::{ChangeError, LiveRun, RunOptions, attach, join, processors};
 use crate::journal::Identity;
+use crate::os::proc;
 use crate::qemu::Vm;
 use crate::session::{Session, Setup};
 use crate::unit::UnitThreads;
@@ -69,6 +72,7 @@ impl LiveRun<'_> {
             Start::Vm(spec) => {
                 progress(&format!("booting {name} ({})", spec.accelerator.name()));
                 let vm = Vm::start(&spec)?;
+                vm.weaknesses().iter().for_each(|weakness| progress(&format!("{name}: {weakness}")));
                 self.session.record_child(vm.pid() as i32, name)?;
                 (DomainProcess::Vm(Box::new(vm)), Vec::new())
             }
@@ -104,7 +108,8 @@ impl LiveRun<'_> {
         if let DomainProcess::Vm(vm) = &mut domain.process {
             let limit = options.boot;
             std::thread::scope(|scope| {
-                let boot = scope.spawn(|| vm.connect(limit).map(|_| ()).map_err(Error::Vm));
+                let boot = || vm.connect(limit).map(|_| ()).map_err(Error::Vm);
+                let boot = Builder::new().spawn_scoped(scope, boot).map_err(Error::NoThread)?;
                 join(boot, name, session, options.stop)
             })?;
             for tid in vm.vcpu_threads()? {
@@ -120,8 +125,10 @@ impl LiveRun<'_> {
 }
 
 fn vcpu_thread(domain: &str, tid: u32) -> Result<UnitThreads, Error> {
+    let domain = || domain.to_owned();
     match Identity::of(tid as i32) {
         Ok(identity) => Ok(UnitThreads::Thread(identity)),
-        Err(_) => Err(Error::ThreadGone { domain: domain.to_owned(), thread: tid }),
+        Err(error) if proc::is_gone(&error) => Err(Error::ThreadGone { domain: domain(), thread: tid }),
+        Err(source) => Err(Error::ThreadUnreadable { domain: domain(), thread: tid, source }),
     }
 }

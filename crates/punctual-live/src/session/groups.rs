@@ -7,6 +7,7 @@
 //! was in. So a home never becomes empty, and whoever removes empty groups (systemd a scope's, libvirt a
 //! machine's) does not remove it; limits of the home still hold. Nothing in these groups is ever killed.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -71,12 +72,24 @@ pub(super) fn make(directory: &Path) -> Result<Group, Error> {
     Group::make(directory, false).map_err(|source| Error::Group { directory: directory.to_owned(), source })
 }
 
-/// Writes down the threads of a process, as far as they are still there.
+/// How often the threads of a process are listed at most, while it starts others.
+const LISTINGS_MAX: usize = 20;
+
+/// Writes down every thread of a process, as far as it is still there. The process may start threads
+/// meanwhile: until a listing has none that is new. Later ones are children of those written down.
 fn record_threads(process: i32, journal: &mut Journal) -> io::Result<()> {
-    for tid in proc::threads(process)? {
-        match journal.record_thread(tid) {
-            Err(_) if proc::stat(tid).is_err() => {}
-            recorded => recorded?,
+    let mut known = BTreeSet::new();
+    for _ in 0..LISTINGS_MAX {
+        let mut threads = proc::threads(process)?;
+        threads.retain(|tid| known.insert(*tid));
+        if threads.is_empty() {
+            break;
+        }
+        for tid in threads {
+            match journal.record_thread(tid) {
+                Err(error) if proc::is_gone(&error) => {}
+                recorded => recorded?,
+            }
         }
     }
     Ok(())

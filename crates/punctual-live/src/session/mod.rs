@@ -100,6 +100,7 @@ impl Session {
         preflight::real_time()?;
         let mount = preflight::parking()?;
         let restoration = Restoration::start(&setup, left)?;
+        raise_descriptor_limit();
         // Without the right to lock memory a page may be missing at a look, and no more.
         let _ = rustix::mm::mlockall(rustix::mm::MlockAllFlags::CURRENT | rustix::mm::MlockAllFlags::FUTURE);
         let run = std::process::id() as i32;
@@ -343,6 +344,14 @@ impl Drop for Session {
             self.processes.wait();
         }
     }
+}
+
+/// A unit takes four descriptors, and the usual limit of a shell is 1024.
+fn raise_descriptor_limit() {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
+    // Where it cannot be raised, the thread that needs one more is named with what helps.
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, raised);
 }
 
 fn enforcements(pools: &[Pool]) -> Vec<&Enforcement> {

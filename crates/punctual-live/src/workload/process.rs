@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::error::ProcessError;
 use super::{Client, PROGRAM};
-use crate::cache::{Cache, name_of};
+use crate::cache::Cache;
 use crate::child;
 
 /// How long the program may take to say that it is there; the machine may be busy.
@@ -35,11 +35,7 @@ impl Process {
     /// # Errors
     /// As [`Process::start`].
     pub fn start_in(cache: &Cache) -> Result<Process, ProcessError> {
-        let name = format!("punctual-guest-{}", name_of(&[PROGRAM]));
-        let mut program = cache.path(&name);
-        if !program.is_file() {
-            program = cache.write(&name, PROGRAM, 0o755)?;
-        }
+        let program = cache.program("punctual-guest", PROGRAM)?;
         let failed = |source| ProcessError::Start { program: program.clone(), source };
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
         let output = theirs.try_clone().map_err(failed)?;
