@@ -4,7 +4,7 @@
 //! Everything in it can be made again, so it may be deleted at any time.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -13,11 +13,15 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
+use crate::channel::Stop;
+
 /// A draft that is older than this was left by a process that was killed.
 const DRAFT_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// Permissions to write of a file's group and of everybody.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
+/// How often to try again to lock the cache.
+const LOCK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Why the cache cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -152,18 +156,24 @@ impl Cache {
     }
 
     /// Locks the cache against other processes until the lock is dropped; `waiting` is called if another
-    /// process has it.
+    /// process has it. `None` when `stop` ended the wait.
     ///
     /// # Errors
     /// When the lock file cannot be made or locked.
-    pub fn lock(&self, waiting: impl FnOnce()) -> Result<File, FileError> {
+    pub fn lock(&self, waiting: impl FnOnce(), stop: Stop) -> Result<Option<File>, FileError> {
         let path = self.path("lock");
         let file = File::create(&path).map_err(FileError::of("lock", &path))?;
-        if file.try_lock().is_err() {
-            waiting();
-            file.lock().map_err(FileError::of("lock", &path))?;
+        let mut waiting = Some(waiting);
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Some(file)),
+                Err(TryLockError::WouldBlock) if stop() => return Ok(None),
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(error)) => return Err(FileError::of("lock", &path)(error)),
+            }
+            waiting.take().into_iter().for_each(|waiting| waiting());
+            std::thread::sleep(LOCK_INTERVAL);
         }
-        Ok(file)
     }
 
     /// An empty directory that is deleted again unless it becomes an entry.

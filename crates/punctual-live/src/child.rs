@@ -7,8 +7,13 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, mpsc};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::channel::Stop;
 
 /// A program to start, sent to the thread that starts programs.
 struct Order {
@@ -49,6 +54,33 @@ fn start_spawner() -> io::Result<mpsc::Sender<Order>> {
     };
     std::thread::Builder::new().name("spawner".into()).spawn(work)?;
     Ok(orders)
+}
+
+/// How often a wait for a program asks whether it should end.
+const INTERVAL: Duration = Duration::from_millis(20);
+
+/// Runs a program to its end and returns what it printed; `None` when `stop` said to kill it.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn output(command: &mut Command, stop: Stop) -> io::Result<Option<Output>> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let program = command.spawn()?;
+    let group = Pid::from_raw(program.id() as i32);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(move || program.wait_with_output());
+        let mut is_stopped = false;
+        while !waiting.is_finished() {
+            if let (true, Some(group)) = (stop(), group) {
+                is_stopped = true;
+                // Fails only when it has ended.
+                let _ = kill_process_group(group, Signal::KILL);
+            }
+            std::thread::sleep(INTERVAL);
+        }
+        let output = waiting.join().unwrap_or_else(|_| Err(io::Error::other("waiting for a program failed")));
+        if is_stopped { Ok(None) } else { output.map(Some) }
+    })
 }
 
 fn start(mut command: Command, inherited: Vec<OwnedFd>) -> io::Result<Child> {

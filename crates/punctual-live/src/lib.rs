@@ -2,6 +2,7 @@
 
 pub mod cache;
 pub mod calibrate;
+mod channel;
 mod child;
 pub mod doctor;
 pub mod driver;
@@ -20,3 +21,5 @@ pub mod status;
 pub mod unit;
 pub mod vmm;
 pub mod workload;
+
+pub use channel::Stop;

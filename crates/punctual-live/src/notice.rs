@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use punctual_model::results::GuestFault;
 use punctual_sched::ParamError;
 
 use crate::session;
@@ -51,6 +52,15 @@ pub enum Notice {
         /// Why.
         error: ParamError,
     },
+    /// What a domain's guest tells of its jobs is not to be trusted, or is not there.
+    Guest {
+        /// The domain.
+        domain: String,
+        /// What is wrong.
+        fault: GuestFault,
+        /// How that was seen, and how the domain ended, if it did.
+        reason: String,
+    },
     /// The clock of a domain ran wrong during the run. The times that the domain reports, and the periods of
     /// its tasks, are wrong by as much.
     WrongClock {
@@ -80,6 +90,9 @@ impl fmt::Display for Notice {
                 write!(f, "`{unit}` has at most {} threads again and gets its budget", THREADS_MAX / 2)
             }
             Notice::Refused { unit, error } => write!(f, "`{unit}` was refused: {error}"),
+            Notice::Guest { domain, fault, reason } => {
+                write!(f, "domain `{domain}`: {}: {reason}", fault.words())
+            }
             Notice::WrongClock { domain, ppm } => write!(
                 f,
                 "the clock of domain `{domain}` ran {:.1} % too {}: what it tells of its tasks is wrong by \

@@ -45,7 +45,7 @@ fn two_processes_run_a_domain_from_the_same_instant_and_are_gone_afterwards() {
     let host = punctual_model::file::parse(HOST, "test.toml", &Default::default()).expect("a host");
     let set = tasks::of_domain(&host, DomainIx(0)).expect("tasks");
     let requests: Vec<_> = set.iter().map(|(_, task)| task.clone()).collect();
-    let mut processes = [cache(), cache()].map(|cache| Process::start_in(&cache).expect("started"));
+    let mut processes = [cache(), cache()].map(|cache| Process::start_in(&cache, || false).expect("started"));
     let speed =
         processes[0].client.calibrate(Duration::from_millis(20)).expect("calibrated").iterations_per_ms;
 
@@ -78,7 +78,7 @@ fn two_processes_run_a_domain_from_the_same_instant_and_are_gone_afterwards() {
 
 #[test]
 fn a_process_that_is_killed_is_an_error_of_its_channel() {
-    let mut process = Process::start_in(&cache()).expect("started");
+    let mut process = Process::start_in(&cache(), || false).expect("started");
     let tid = fs::read_dir(proc_of(&process).join("task")).expect("threads").count();
     assert_eq!(tid, 1, "the virtual CPU is the only thread");
     let hog = punctual_guest::protocol::Work::Hog { start_ns: 0 };

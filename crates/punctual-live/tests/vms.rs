@@ -31,8 +31,8 @@ fn image() -> Option<(Cache, Image)> {
         }
     }
     let cache = Cache::at(Path::new(env!("CARGO_TARGET_TMPDIR"))).expect("a cache");
-    let image =
-        image::prepare_in(&cache, &|line| eprintln!("{line}")).unwrap_or_else(|error| panic!("{error}"));
+    let image = image::prepare_in(&cache, &|line| eprintln!("{line}"), || false)
+        .unwrap_or_else(|error| panic!("{error}"));
     Some((cache, image))
 }
 
@@ -47,7 +47,7 @@ fn exists(pid: u32) -> bool {
 #[test]
 fn a_vm_boots_runs_a_task_set_and_cyclictest_and_leaves_nothing() {
     let Some((_, image)) = image() else { return };
-    let mut vm = Vm::start(&spec("whole", &image)).unwrap_or_else(|error| panic!("{error}"));
+    let mut vm = Vm::start(&spec("whole", &image), || false).unwrap_or_else(|error| panic!("{error}"));
     let pid = vm.pid();
     let client = vm.connect(BOOT_LIMIT).unwrap_or_else(|error| panic!("{error}"));
     let ready = client.ready().clone();
@@ -102,7 +102,7 @@ fn a_guest_that_powers_off_when_told_ends_its_qemu() {
     let Some((_, image)) = image() else { return };
     let mut spec = spec("two-cpus", &image);
     spec.vcpus = 2;
-    let mut vm = Vm::start(&spec).unwrap_or_else(|error| panic!("{error}"));
+    let mut vm = Vm::start(&spec, || false).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(vm.vcpu_threads().expect("vCPUs").len(), 2);
     let client = vm.connect(BOOT_LIMIT).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(client.ready().processors, 2);
@@ -116,7 +116,7 @@ fn a_guest_that_does_not_boot_is_an_error_with_the_last_lines_of_its_console() {
     let Some((_, image)) = image() else { return };
     let mut spec = spec("panics", &image);
     spec.append.push_str(" rdinit=/no-such-init init=/no-such-init");
-    let mut vm = Vm::start(&spec).unwrap_or_else(|error| panic!("{error}"));
+    let mut vm = Vm::start(&spec, || false).unwrap_or_else(|error| panic!("{error}"));
     let error = vm.connect(BOOT_LIMIT).unwrap_err().to_string();
     assert!(error.contains("VM `panics` did not boot") && error.contains("Kernel panic"), "{error}");
 }
@@ -126,7 +126,7 @@ fn a_guest_that_hangs_is_given_up_at_the_limit() {
     let Some((_, image)) = image() else { return };
     let mut spec = spec("hangs", &image);
     spec.extra.push("-S".into());
-    let mut vm = Vm::start(&spec).unwrap_or_else(|error| panic!("{error}"));
+    let mut vm = Vm::start(&spec, || false).unwrap_or_else(|error| panic!("{error}"));
     let error = vm.connect(Duration::from_millis(200)).unwrap_err().to_string();
     assert!(error.contains("did not answer within 0.2 s"), "{error}");
     assert!(matches!(vm.connect(Duration::from_millis(200)), Err(qemu::Error::GivenUp { .. })));
@@ -140,10 +140,10 @@ fn a_qemu_that_does_not_start_is_an_error_with_what_it_said() {
     let Some((_, image)) = image() else { return };
     let mut spec = spec("wrong", &image);
     spec.extra.push("-no-such-option".into());
-    let error = Vm::start(&spec).unwrap_err().to_string();
+    let error = Vm::start(&spec, || false).unwrap_err().to_string();
     assert!(error.contains("no-such-option: invalid option"), "{error}");
     spec.program = PathBuf::from("/no/such/qemu");
-    assert!(matches!(Vm::start(&spec), Err(qemu::Error::NoQemu { .. })));
+    assert!(matches!(Vm::start(&spec, || false), Err(qemu::Error::NoQemu { .. })));
 }
 
 #[test]
@@ -155,9 +155,10 @@ fn a_running_vm_is_found_by_its_qmp_socket_and_by_its_name() {
     let mut spec = spec(&name, &image);
     spec.extra = ["-S", "-qmp"].map(str::to_owned).into();
     spec.extra.push(format!("unix:{},server=on,wait=off", socket.display()));
-    let mut vm = Vm::start(&spec).unwrap_or_else(|error| panic!("{error}"));
+    let mut vm = Vm::start(&spec, || false).unwrap_or_else(|error| panic!("{error}"));
     let ours = vm.vcpu_threads().expect("vCPUs");
-    let mut theirs = Qmp::connect(&socket, Duration::from_secs(30)).unwrap_or_else(|error| panic!("{error}"));
+    let mut theirs =
+        Qmp::connect(&socket, Duration::from_secs(30), || false).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(theirs.vcpu_threads().expect("vCPUs"), [(0, ours[0])]);
     let proc = Path::new("/proc");
     assert_eq!(vmm::process_of(proc, ours[0]).expect("a process"), vm.pid());
@@ -170,9 +171,11 @@ fn a_running_vm_is_found_by_its_qmp_socket_and_by_its_name() {
 #[test]
 fn kvm_is_tried_before_it_is_trusted_and_the_answer_is_kept() {
     let Some((cache, image)) = image() else { return };
-    let first = qemu::accel::choose(&cache, &image, &|_| {}).unwrap_or_else(|error| panic!("{error}"));
+    let first =
+        qemu::accel::choose(&cache, &image, &|_| {}, || false).unwrap_or_else(|error| panic!("{error}"));
     let tried_again = |line: &str| panic!("{line}");
-    let again = qemu::accel::choose(&cache, &image, &tried_again).unwrap_or_else(|error| panic!("{error}"));
+    let again =
+        qemu::accel::choose(&cache, &image, &tried_again, || false).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(first, again);
     match first {
         (Accelerator::Kvm, None) => {}
@@ -193,7 +196,8 @@ fn holds_a_vm_for_the_test_below() {
     let mut spec = spec("held", &image);
     spec.extra.push("-S".into());
     // From a thread that ends: that must not end the VM.
-    let start = std::thread::spawn(move || Vm::start(&spec).unwrap_or_else(|error| panic!("{error}")));
+    let start =
+        std::thread::spawn(move || Vm::start(&spec, || false).unwrap_or_else(|error| panic!("{error}")));
     let vm = start.join().expect("started");
     println!("\nholds {}", vm.pid());
     std::thread::sleep(Duration::from_secs(300));

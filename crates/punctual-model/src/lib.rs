@@ -17,6 +17,7 @@ pub mod network;
 pub mod recorder;
 pub mod results;
 mod schema;
+pub mod text;
 pub mod trace;
 
 pub use guarantees::Guarantees;

@@ -8,6 +8,8 @@ use punctual_model::host::Parent;
 use punctual_model::trace::{TraceEvent, TraceSink};
 use punctual_sched::Instant;
 
+use crate::records::csv_cell;
+
 /// The columns.
 const HEADER: [&str; 7] = ["task", "job", "release_ns", "deadline_ns", "finish_ns", "response_ns", "missed"];
 
@@ -36,7 +38,7 @@ impl<W: Write> JobsWriter<W> {
         let mut out = csv::Writer::from_writer(out);
         let error = out.write_record(HEADER).err();
         let open = host.tasks.iter().map(|_| VecDeque::new()).collect();
-        JobsWriter { out, names: host.tasks.iter().map(name).collect(), open, error }
+        JobsWriter { out, names: host.tasks.iter().map(|task| csv_cell(&name(task))).collect(), open, error }
     }
 
     fn line(&mut self, task: usize, job: &OpenJob, finish: Option<Instant>, missed: bool) {

@@ -80,11 +80,20 @@ impl Records {
         out.write_record(&self.columns)?;
         for row in &self.rows {
             out.write_record(row.iter().map(|value| match value {
-                Value::Text(text) => text.clone(),
+                Value::Text(text) => csv_cell(text),
                 Value::Number(number) => number.to_string(),
             }))?;
         }
         out.flush()
+    }
+}
+
+/// A text as a cell of CSV that no spreadsheet takes for a formula: an apostrophe stands before what begins
+/// like one (OWASP, "CSV Injection").
+pub fn csv_cell(text: &str) -> String {
+    match text.starts_with(['=', '+', '-', '@', '\t', '\r', '\n']) {
+        true => format!("'{text}"),
+        false => text.to_owned(),
     }
 }
 
@@ -477,6 +486,19 @@ mod tests {
     fn columns() -> Vec<Column> {
         let column = |label: &str, results| Column { label: label.into(), results: with_packets(results) };
         vec![column("a", results("rtds", 24)), column("b, c", results("credit", 240))]
+    }
+
+    #[test]
+    fn a_cell_that_a_spreadsheet_would_execute_is_a_text() {
+        let row = ["=HYPERLINK(\"http://x\")", "+1", "-1", "@SUM(1)", "\tx", "plain", "a=b"].map(Value::from);
+        let records = Records { name: "x", columns: vec!["c".into(); 7], rows: vec![row.to_vec()] };
+        let mut out = Vec::new();
+        records.write_csv(&mut out).expect("written");
+        let text = String::from_utf8(out).expect("text");
+        assert_eq!(
+            text.lines().nth(1),
+            Some("\"'=HYPERLINK(\"\"http://x\"\")\",'+1,'-1,'@SUM(1),'\tx,plain,a=b")
+        );
     }
 
     #[test]

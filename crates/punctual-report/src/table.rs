@@ -129,7 +129,18 @@ fn headline(results: &Results, colour: bool) -> String {
         fmt_ns(results.duration_ns),
         results.seed
     );
-    format!("{}{}", lines(&title, BOLD, colour), misses(results, colour))
+    lines(&title, BOLD, colour) + &misses(results, colour) + &unmeasured("", results, colour)
+}
+
+/// The domains whose jobs are not measured, with the reason: a line each.
+fn unmeasured(label: &str, results: &Results, colour: bool) -> String {
+    let verdict = |domain: &DomainResult| {
+        let verdict = domain.verdict.as_ref()?;
+        let (name, words, reason) = (&domain.name, verdict.fault.words(), &verdict.reason);
+        let text = format!("{label}{name}: {words}: {reason}. What it did not tell of counts as missed.");
+        Some(lines(&text, RED, colour))
+    };
+    results.domains.iter().filter_map(verdict).collect()
 }
 
 /// Who missed, worst first.
@@ -184,7 +195,8 @@ fn verdicts(columns: &[Column], names: &[String], colour: bool) -> String {
             0 => ("every deadline met".into(), GREEN),
             _ => (format!("misses: {}", name_some(&late)), RED),
         };
-        lines(&format!("{label:width$}  {verdict}"), style, colour)
+        let line = lines(&format!("{label:width$}  {verdict}"), style, colour);
+        line + &unmeasured(&format!("{label:width$}  "), results, colour)
     };
     columns.iter().map(line).collect()
 }

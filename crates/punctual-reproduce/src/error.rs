@@ -1,6 +1,7 @@
 //! Why a paper was not reproduced.
 
 use punctual_model::file;
+use punctual_model::results::GuestVerdict;
 use punctual_sched::registry::OptionError;
 
 /// Why an experiment did not finish.
@@ -53,6 +54,14 @@ pub enum Error {
     /// A live run failed or was refused; the machine is as it was.
     #[error(transparent)]
     Live(punctual_live::run::Error),
+    /// A guest did not tell what it measured, or not the truth.
+    #[error("domain `{domain}`: {}: {}", verdict.fault.words(), verdict.reason)]
+    Guest {
+        /// The domain.
+        domain: String,
+        /// What was wrong.
+        verdict: GuestVerdict,
+    },
 }
 
 impl From<punctual_live::run::Error> for Error {

@@ -4,8 +4,10 @@
 
 use punctual_sched::servers::deferrable;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
+use punctual_live::Stop;
 use punctual_live::driver::Settings;
 use punctual_live::run::{DefaultBackend, RunOptions};
 use punctual_live::session::LinuxScheduler;
@@ -32,7 +34,9 @@ pub struct LiveOptions<'a> {
     /// Told what is going on.
     pub progress: &'a dyn Fn(&str),
     /// Should everything end?
-    pub stop: &'a dyn Fn() -> bool,
+    pub stop: Stop,
+    /// Ends this process, when a guardian asks for the end of a run.
+    pub end: fn() -> !,
 }
 
 /// The experiments, in order.
@@ -87,6 +91,7 @@ fn carry_out(
     let run_options = RunOptions {
         program: options.program.clone(),
         default_backend: options.default_backend,
+        guest_programs: &[],
         linux,
         starve: false,
         silence: StdDuration::from_secs(2),
@@ -95,9 +100,19 @@ fn carry_out(
         changes: Vec::new(),
         progress: &quiet,
         stop: options.stop,
+        end: options.end,
+        restored: Arc::default(),
         watch: &mut |_| {},
     };
-    Ok(punctual_live::run::run(host, run_options)?.results)
+    let outcome = punctual_live::run::run(host, run_options)?;
+    if outcome.stopped {
+        return Err(Error::Interrupted);
+    }
+    let mut domains = outcome.results.domains.iter();
+    if let Some((domain, verdict)) = domains.find_map(|domain| Some((domain, domain.verdict.as_ref()?))) {
+        return Err(Error::Guest { domain: domain.name.clone(), verdict: verdict.clone() });
+    }
+    Ok(outcome.results)
 }
 
 /// s.5.2, Fig. 5, the 1 ms quantum: at which utilisation does the first deadline pass?

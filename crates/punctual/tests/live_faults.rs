@@ -14,17 +14,12 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::faults::{Victims, random, signal, wait};
+use common::faults::{Victims, random, rounds, signal, wait};
 use common::live::needs;
 use punctual_live::os::cgroup;
 use punctual_live::os::sched::attributes;
 use punctual_live::qemu::Qmp;
 use punctual_live::vmm;
-
-/// How many runs are killed.
-fn rounds() -> u64 {
-    std::env::var("PUNCTUAL_FAULTS").ok().and_then(|n| n.parse().ok()).unwrap_or(15)
-}
 
 #[test]
 fn killed_with_9_at_any_moment_the_machine_is_as_before() {
@@ -167,7 +162,7 @@ fn vcpus_that_are_plugged_in_and_vms_that_are_restarted_are_followed() {
     let before = victims.state();
     let socket = victims.directory().join("qmp");
     let qemu = idle_qemu(&socket);
-    wait("QEMU answers", || Qmp::connect(&socket, Duration::from_secs(1)).is_ok());
+    wait("QEMU answers", || Qmp::connect(&socket, Duration::from_secs(1), || false).is_ok());
     let host = victims.directory().join("plugged.toml");
     let text = format!(
         "name = \"plugged\"\n[machine]\nprocessors = 2\n[pool.guests]\nprocessors = [1]\n\
@@ -187,7 +182,7 @@ fn vcpus_that_are_plugged_in_and_vms_that_are_restarted_are_followed() {
         .map(Ended)
         .expect("it starts");
     wait("the first vCPU is under enforcement", || enforced(qemu.id()) == 1);
-    let mut monitor = Qmp::connect(&socket, Duration::from_secs(5)).expect("a monitor");
+    let mut monitor = Qmp::connect(&socket, Duration::from_secs(5), || false).expect("a monitor");
     // Where the machine has room for another one.
     let places = monitor.execute("query-hotpluggable-cpus").expect("a list");
     let free = places.as_array().expect("a list").iter().find(|place| place.get("qom-path").is_none());
@@ -297,7 +292,7 @@ fn has_qemu() -> bool {
 }
 
 #[test]
-fn a_vm_that_is_killed_ends_the_run_with_its_name() {
+fn a_vm_that_is_killed_is_named_and_the_others_are_measured() {
     let Some(_turn) = needs() else { return };
     if !has_qemu() {
         return;
@@ -305,15 +300,21 @@ fn a_vm_that_is_killed_ends_the_run_with_its_name() {
     let victims = Victims::start("qemu");
     let before = victims.state();
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/misbehaving.toml");
-    let mut command = victims.punctual(&["run", file, "--duration", "60s"]);
+    let mut command = victims.punctual(&["run", file, "--duration", "8s", "--json"]);
     let run =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a run");
     let vm = victims.vm_of(run.id(), "control");
     signal(vm, "KILL");
     let output = run.wait_with_output().expect("it ends");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("control"), "{said}");
+    assert_eq!(output.status.code(), Some(5), "{said}");
+    assert!(said.contains("domain `control`: its guest stopped telling"), "{said}");
+    let results: serde_json::Value = serde_json::from_slice(&output.stdout).expect("results");
+    for domain in results["domains"].as_array().expect("domains") {
+        let is_control = domain["name"] == "control";
+        assert_eq!(domain.get("verdict").is_some(), is_control, "{domain}");
+        assert!(is_control || domain["jobs"]["due"] == 0 || domain["jobs"]["completed"] != 0, "{domain}");
+    }
     assert_eq!(victims.vms(), 0, "VMs of the run are left");
     assert_eq!(victims.state(), before);
 }

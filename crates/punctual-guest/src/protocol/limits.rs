@@ -159,7 +159,7 @@ impl Work {
     }
 
     /// The most jobs that it releases within `duration_ns`.
-    fn jobs_max(&self, duration_ns: u64) -> u64 {
+    pub fn jobs_max(&self, duration_ns: u64) -> u64 {
         let (distance_ns, offset_ns) = match self.job_stream().map(|stream| stream.arrival) {
             None => return 0,
             Some(Arrival::Periodic { period_ns, offset_ns }) => (period_ns, offset_ns),

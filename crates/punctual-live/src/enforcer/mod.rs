@@ -54,8 +54,26 @@ pub struct Enforcement {
     /// What happened, in order.
     pub notices: Receiver<Notice>,
     shared: Arc<Shared>,
+    processors: Vec<usize>,
     enforcers: Vec<JoinHandle<io::Result<()>>>,
     watchdog: Option<JoinHandle<()>>,
+}
+
+/// The looks of a pool's enforcers, for a thread that waits for nothing of the pool.
+pub struct Pulse {
+    shared: Arc<Shared>,
+    processors: Vec<usize>,
+}
+
+impl Pulse {
+    /// By enforcer: its processor, and its looks so far; `None` once it has ended as it was asked to.
+    pub fn looks(&self) -> impl Iterator<Item = (usize, Option<u64>)> {
+        let looks = |(index, &processor): (usize, &usize)| {
+            let has_ended = self.shared.has_ended[index].load(Ordering::Relaxed);
+            (processor, (!has_ended).then(|| self.shared.looks[index].load(Ordering::Relaxed)))
+        };
+        self.processors.iter().enumerate().map(looks)
+    }
 }
 
 /// What is left when enforcement has ended.
@@ -102,6 +120,7 @@ impl Enforcement {
             commands,
             notices,
             shared,
+            processors: processors.to_vec(),
             enforcers: Vec::with_capacity(processors.len()),
             watchdog: None,
         };
@@ -160,6 +179,11 @@ impl Enforcement {
             pool.command(Command::ResumeFreezing);
         }
         moved
+    }
+
+    /// The looks of its enforcers, to be read while this is busy.
+    pub fn pulse(&self) -> Pulse {
+        Pulse { shared: self.shared.clone(), processors: self.processors.clone() }
     }
 
     /// Looks of each enforcer so far: they grow at least every 100 ms while it is well.
@@ -241,5 +265,6 @@ fn enforce(index: usize, pool: &Mutex<Pool>, shared: &Shared) -> io::Result<()> 
             Err(e) => return Err(e.into()),
         }
     }
+    shared.has_ended[index].store(true, Ordering::Relaxed);
     Ok(())
 }

@@ -16,6 +16,8 @@ pub(super) struct Shared {
     pub wake: Vec<OwnedFd>,
     /// By enforcer: looks so far.
     pub looks: Vec<AtomicU64>,
+    /// By enforcer: has it ended because it was asked to?
+    pub has_ended: Vec<AtomicBool>,
     /// By enforcer: its processor time, in ns.
     pub cost_ns: Vec<AtomicU64>,
     /// By enforcer: when the look began that it is in, in ns; 0 between looks.
@@ -48,6 +50,7 @@ impl Shared {
             stop: AtomicBool::new(false),
             wake,
             looks: counters(),
+            has_ended: (0..enforcers).map(|_| AtomicBool::new(false)).collect(),
             cost_ns: counters(),
             look_began_ns: counters(),
             demoted: AtomicBool::new(false),

@@ -12,6 +12,9 @@ pub enum Error {
     /// The cache cannot be used.
     #[error(transparent)]
     Cache(#[from] cache::Error),
+    /// The user wanted an end.
+    #[error("stopped while the guest image was made")]
+    Stopped,
     /// A file of the image cannot be read or written.
     #[error(transparent)]
     File(#[from] FileError),

@@ -13,6 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::cache::{Cache, FileError, name_of};
+use crate::channel::Stop;
 use crate::workload;
 
 pub use error::{Error, ProgramError};
@@ -43,26 +44,27 @@ pub struct Image {
 }
 
 /// Makes the image in the user's cache, unless it is there. `progress` gets a line before each step that
-/// takes long.
+/// takes long; `stop` ends it early.
 ///
 /// # Errors
 /// Why it cannot be made, and what helps.
-pub fn prepare(progress: &dyn Fn(&str)) -> Result<Image, Error> {
-    prepare_in(&Cache::of_user()?, progress)
+pub fn prepare(progress: &dyn Fn(&str), stop: Stop) -> Result<Image, Error> {
+    prepare_in(&Cache::of_user()?, progress, stop)
 }
 
 /// As [`prepare`], in any cache.
 ///
 /// # Errors
 /// As [`prepare`].
-pub fn prepare_in(cache: &Cache, progress: &dyn Fn(&str)) -> Result<Image, Error> {
+pub fn prepare_in(cache: &Cache, progress: &dyn Fn(&str), stop: Stop) -> Result<Image, Error> {
     let parts_name = format!("guest-parts-{}", name_of(&[packages::recipe().as_bytes()]));
     let parts = cache.path(&parts_name);
     if !parts.is_dir() {
-        let _lock = cache.lock(|| progress("waiting for another punctual to make the guest image"))?;
+        let waiting = || progress("waiting for another punctual to make the guest image");
+        let _lock = cache.lock(waiting, stop)?.ok_or(Error::Stopped)?;
         if !parts.is_dir() {
             let draft = cache.draft()?;
-            packages::fetch(&draft, progress)?;
+            packages::fetch(&draft, progress, stop)?;
             draft.keep("parts", cache, &parts_name)?;
         }
     }

@@ -13,6 +13,8 @@ use std::process::Command;
 use super::error::{Error, ProgramError};
 use super::modules::{self, Module};
 use crate::cache::{Draft, FileError};
+use crate::channel::Stop;
+use crate::child;
 
 /// Depends on the package of the newest kernel for virtual machines.
 const KERNEL: &str = "linux-image-cloud-amd64";
@@ -44,11 +46,11 @@ pub(super) fn recipe() -> String {
 ///
 /// # Errors
 /// When there is no APT, a package cannot be downloaded, or a package lacks a file.
-pub(super) fn fetch(draft: &Draft, progress: &dyn Fn(&str)) -> Result<(), Error> {
+pub(super) fn fetch(draft: &Draft, progress: &dyn Fn(&str), stop: Stop) -> Result<(), Error> {
     if std::env::consts::ARCH != "x86_64" {
         return Err(Error::Architecture(std::env::consts::ARCH));
     }
-    download(&draft.path, progress)?;
+    download(&draft.path, progress, stop)?;
     progress("unpacking kernel, drivers, busybox and cyclictest");
     let parts = draft.path.join("parts");
     let root = parts.join("root");
@@ -57,7 +59,9 @@ pub(super) fn fetch(draft: &Draft, progress: &dyn Fn(&str)) -> Result<(), Error>
     let mut versions = String::new();
     for package in files_ending(&draft.path, ".deb")? {
         let tree = package.with_extension("tree");
-        run(Command::new("dpkg-deb").arg("-x").arg(&package).arg(&tree), "dpkg-deb", "apt install dpkg")?;
+        let mut command = Command::new("dpkg-deb");
+        command.arg("-x").arg(&package).arg(&tree);
+        run(&mut command, "dpkg-deb", "apt install dpkg", stop)?;
         versions.push_str(&package.file_stem().unwrap_or_default().to_string_lossy());
         versions.push('\n');
         trees.push(tree);
@@ -73,13 +77,13 @@ pub(super) fn fetch(draft: &Draft, progress: &dyn Fn(&str)) -> Result<(), Error>
 }
 
 /// Downloads the packages into `directory`.
-fn download(directory: &Path, progress: &dyn Fn(&str)) -> Result<(), Error> {
-    let mut wanted = vec![concrete_kernel(&apt("apt-cache", &["depends", KERNEL], directory)?)?];
+fn download(directory: &Path, progress: &dyn Fn(&str), stop: Stop) -> Result<(), Error> {
+    let mut wanted = vec![concrete_kernel(&apt("apt-cache", &["depends", KERNEL], directory, stop)?)?];
     wanted.extend(PACKAGES.map(str::to_owned));
     progress(&format!("downloading Debian packages: {}", wanted.join(", ")));
     let mut arguments = vec!["-qq", "-o", "APT::Sandbox::User=root", "download"];
     arguments.extend(wanted.iter().map(String::as_str));
-    apt("apt-get", &arguments, directory)?;
+    apt("apt-get", &arguments, directory, stop)?;
     Ok(())
 }
 
@@ -91,31 +95,31 @@ fn concrete_kernel(depends: &str) -> Result<String, Error> {
 }
 
 /// Runs a program of APT in `directory`; returns what it prints.
-fn apt(program: &str, arguments: &[&str], directory: &Path) -> Result<String, Error> {
+fn apt(program: &str, arguments: &[&str], directory: &Path, stop: Stop) -> Result<String, Error> {
     let cure = "guest images are made of Debian packages; elsewhere name `kernel` and `initrd` of your own";
     let mut command = Command::new(program);
     command.args(arguments).current_dir(directory).env("LC_ALL", "C");
-    run(&mut command, program, cure).map_err(|error| match error.is_unknown_package() {
-        true => Error::PackageLists(error),
-        false => Error::Program(error),
+    run(&mut command, program, cure, stop).map_err(|error| match error {
+        Error::Program(error) if error.is_unknown_package() => Error::PackageLists(error),
+        error => error,
     })
 }
 
-/// Runs a program that `cure` installs; returns what it prints.
-fn run(command: &mut Command, program: &str, cure: &'static str) -> Result<String, ProgramError> {
+/// Runs a program that `cure` installs; returns what it prints. It is killed if the user wants an end.
+fn run(command: &mut Command, program: &str, cure: &'static str, stop: Stop) -> Result<String, Error> {
     let program = program.to_owned();
-    let output = match command.output() {
-        Ok(output) => output,
+    let output = match child::output(command, stop) {
+        Ok(output) => output.ok_or(Error::Stopped)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(ProgramError::NotFound { program, cure });
+            return Err(ProgramError::NotFound { program, cure }.into());
         }
-        Err(source) => return Err(ProgramError::Start { program, source }),
+        Err(source) => return Err(ProgramError::Start { program, source }.into()),
     };
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(ProgramError::Failed { program, status: output.status, message })
+    Err(ProgramError::Failed { program, status: output.status, message }.into())
 }
 
 fn make_directory(path: &Path) -> Result<(), FileError> {
@@ -241,11 +245,11 @@ mod tests {
 
     #[test]
     fn errors_of_a_missing_program_and_a_full_disk_say_what_helps() {
-        let error = apt("punctual-no-such-program", &[], Path::new("/")).unwrap_err().to_string();
+        let error = apt("punctual-no-such-program", &[], Path::new("/"), || false).unwrap_err().to_string();
         assert!(error.contains("no punctual-no-such-program") && error.contains("`kernel`"), "{error}");
         let mut failing = Command::new("sh");
         failing.args(["-c", "echo 'E: write error (No space left on device)' >&2; exit 1"]);
-        let error = run(&mut failing, "apt-get", "").unwrap_err().to_string();
+        let error = run(&mut failing, "apt-get", "", || false).unwrap_err().to_string();
         assert!(error.contains("free some space"), "{error}");
     }
 

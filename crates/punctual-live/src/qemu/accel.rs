@@ -12,6 +12,7 @@ use super::error::Error;
 use super::spec::{Accelerator, VmSpec};
 use super::vm::Vm;
 use crate::cache::{self, Cache};
+use crate::channel::Stop;
 use crate::image::Image;
 
 /// How long the guest may take to reach its guest program; with KVM that takes about a second.
@@ -27,6 +28,7 @@ pub fn choose(
     cache: &Cache,
     image: &Image,
     progress: &dyn Fn(&str),
+    stop: Stop,
 ) -> Result<(Accelerator, Option<String>), Error> {
     let device = Path::new("/dev/kvm");
     if let Err(error) = File::options().read(true).write(true).open(device) {
@@ -40,7 +42,7 @@ pub fn choose(
         Some(known) => known,
         None => {
             progress("trying whether KVM boots a guest");
-            let found = probe(image)?;
+            let found = probe(image, stop)?;
             cache.write(&name, found.as_bytes(), 0o644).map_err(cache::Error::from)?;
             found
         }
@@ -63,9 +65,9 @@ fn cannot_open(device: &Path, error: &io::Error) -> String {
 }
 
 /// [`YES`], or what happened instead.
-fn probe(image: &Image) -> Result<String, Error> {
+fn probe(image: &Image, stop: Stop) -> Result<String, Error> {
     let spec = VmSpec::new("kvm-probe", image, Accelerator::Kvm);
-    let mut vm = match Vm::start(&spec) {
+    let mut vm = match Vm::start(&spec, stop) {
         Ok(vm) => vm,
         Err(Error::NoMonitor { last_words, .. }) if mentions_kvm(&last_words.lines) => {
             let last = last_words.lines.last().map_or("", String::as_str);
@@ -75,6 +77,8 @@ fn probe(image: &Image) -> Result<String, Error> {
     };
     Ok(match vm.connect(BOOT_LIMIT) {
         Ok(_) => YES.into(),
+        // It says nothing about KVM, and must not be kept.
+        Err(error) if stop() => return Err(error),
         Err(_) => format!("a guest did not boot within {} s", BOOT_LIMIT.as_secs()),
     })
 }

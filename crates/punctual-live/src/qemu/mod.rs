@@ -7,9 +7,9 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let say = |line: &str| eprintln!("{line}");
 //! let cache = Cache::of_user()?;
-//! let image = image::prepare_in(&cache, &say)?;
-//! let (accelerator, why) = qemu::accel::choose(&cache, &image, &say)?;
-//! let mut vm = Vm::start(&VmSpec::new("vm1", &image, accelerator))?;
+//! let image = image::prepare_in(&cache, &say, || false)?;
+//! let (accelerator, why) = qemu::accel::choose(&cache, &image, &say, || false)?;
+//! let mut vm = Vm::start(&VmSpec::new("vm1", &image, accelerator), || false)?;
 //! let client = vm.connect(Duration::from_secs(60))?;
 //! let calibration = client.calibrate(Duration::from_millis(200))?;
 //! println!("{:?} {:?} {calibration:?}", vm.vcpu_threads()?, vm.helper_threads()?);

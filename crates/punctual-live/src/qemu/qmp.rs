@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::channel::{Channel, Stop};
 use crate::os::proc;
 use crate::os::socket::{self, Peer};
 
@@ -16,6 +17,9 @@ const LINE_BYTES_MAX: u64 = 1 << 20;
 
 /// Most events between a command and its answer.
 const EVENTS_MAX: usize = 10_000;
+
+/// Most bytes that are read for a command.
+const BYTES_MAX: u64 = 16 << 20;
 
 /// Why a QEMU did not do what it was told over QMP.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +49,9 @@ pub enum QmpError {
     /// No answer came in time. QEMU serves one client at a time.
     #[error("QEMU does not answer; does another program (libvirt?) use its QMP socket?")]
     Timeout,
+    /// More came than any answer needs.
+    #[error("the program at the other end of the socket writes without end")]
+    TooMuch,
     /// A line was not JSON.
     #[error("QMP: not JSON: {0}")]
     Json(#[from] serde_json::Error),
@@ -89,30 +96,37 @@ pub enum QmpError {
 /// A connection to a QEMU.
 #[derive(Debug)]
 pub struct Qmp {
-    channel: BufReader<UnixStream>,
+    channel: BufReader<Channel>,
+    /// How long a command may take.
+    limit: Duration,
 }
 
 impl Qmp {
     /// Connects to the socket that a QEMU made for `-qmp unix:PATH,server=on`. It serves one client at a
-    /// time.
+    /// time. The greeting, and each command later, may take `limit`; `stop` ends them earlier.
     ///
     /// # Errors
     /// When there is no QEMU at the other end, or it serves someone else.
-    pub fn connect(path: &Path, limit: Duration) -> Result<Qmp, QmpError> {
-        let socket = UnixStream::connect(path)
-            .map_err(|source| QmpError::Connect { path: path.to_owned(), source })?;
-        Qmp::over(socket, limit)
-            .map_err(|error| QmpError::Greeting { path: path.to_owned(), source: Box::new(error) })
+    pub fn connect(path: &Path, limit: Duration, stop: Stop) -> Result<Qmp, QmpError> {
+        let greeting = |error| QmpError::Greeting { path: path.to_owned(), source: Box::new(error) };
+        let channel = Channel::connect(path, limit, stop).map_err(|source| match source.kind() {
+            io::ErrorKind::TimedOut => greeting(QmpError::Timeout),
+            _ => QmpError::Connect { path: path.to_owned(), source },
+        })?;
+        Qmp::begin(channel, limit).map_err(greeting)
     }
 
-    /// Starts a conversation over a socket; no answer may take longer than `limit`.
+    /// Starts a conversation over a socket, as [`Qmp::connect`].
     ///
     /// # Errors
     /// When no QEMU answers.
-    pub fn over(socket: UnixStream, limit: Duration) -> Result<Qmp, QmpError> {
-        socket.set_read_timeout(Some(limit))?;
-        socket.set_write_timeout(Some(limit))?;
-        let mut qmp = Qmp { channel: BufReader::new(socket) };
+    pub fn over(socket: UnixStream, limit: Duration, stop: Stop) -> Result<Qmp, QmpError> {
+        Qmp::begin(Channel::over(socket, stop), limit)
+    }
+
+    fn begin(channel: Channel, limit: Duration) -> Result<Qmp, QmpError> {
+        let mut qmp = Qmp { channel: BufReader::new(channel), limit };
+        qmp.channel.get_mut().allow(limit, BYTES_MAX);
         let greeting = qmp.receive()?;
         if greeting.get("QMP").is_none() {
             return Err(QmpError::NotQmp);
@@ -135,7 +149,8 @@ impl Qmp {
     /// When QEMU refuses the command or does not answer.
     pub fn execute_with(&mut self, command: &str, arguments: &Value) -> Result<Value, QmpError> {
         let line = format!("{}\n", json!({ "execute": command, "arguments": arguments }));
-        self.channel.get_mut().write_all(line.as_bytes())?;
+        self.channel.get_mut().allow(self.limit, BYTES_MAX);
+        self.channel.get_mut().write_all(line.as_bytes()).map_err(timeout_or)?;
         for _ in 0..EVENTS_MAX {
             let mut answer = self.receive()?;
             if let Some(value) = answer.get_mut("return") {
@@ -172,9 +187,9 @@ impl Qmp {
     ///
     /// # Errors
     /// As [`Qmp::vcpu_threads`]; a thread is not QEMU's.
-    pub fn own_vcpu_threads(path: &Path, limit: Duration) -> Result<Vec<(u32, u32)>, QmpError> {
-        let mut qmp = Qmp::connect(path, limit)?;
-        let peer = socket::peer(qmp.channel.get_ref())?;
+    pub fn own_vcpu_threads(path: &Path, limit: Duration, stop: Stop) -> Result<Vec<(u32, u32)>, QmpError> {
+        let mut qmp = Qmp::connect(path, limit, stop)?;
+        let peer = socket::peer(qmp.channel.get_ref().socket())?;
         let threads = qmp.vcpu_threads()?;
         let foreign = foreign_thread(&threads, peer, |thread| proc::process_of(thread as i32).ok());
         match foreign {
@@ -191,10 +206,7 @@ impl Qmp {
         match read {
             Ok(0) => Err(QmpError::Closed),
             Ok(_) => Ok(serde_json::from_slice(&line)?),
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                Err(QmpError::Timeout)
-            }
-            Err(error) => Err(QmpError::Socket(error)),
+            Err(error) => Err(timeout_or(error)),
         }
     }
 }
@@ -209,6 +221,14 @@ fn foreign_thread(
     let expected = if peer.user == 0 { first } else { Some(peer.process) };
     let mut owners = threads.iter().map(|(_, thread)| (*thread, process_of(*thread)));
     owners.find(|(_, owner)| owner.is_none() || *owner != expected)
+}
+
+fn timeout_or(error: io::Error) -> QmpError {
+    match error.kind() {
+        io::ErrorKind::TimedOut => QmpError::Timeout,
+        io::ErrorKind::QuotaExceeded => QmpError::TooMuch,
+        _ => QmpError::Socket(error),
+    }
 }
 
 #[cfg(test)]
@@ -247,12 +267,12 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let limit = Duration::from_secs(5);
         let (path, thread) = impostor(directory.path(), std::process::id());
-        let found = Qmp::own_vcpu_threads(&path, limit).expect("its own thread");
+        let found = Qmp::own_vcpu_threads(&path, limit, || false).expect("its own thread");
         assert_eq!(found, [(0, std::process::id())]);
         thread.join().expect("it ends");
         std::fs::remove_file(&path).expect("removed");
         let (path, thread) = impostor(directory.path(), u32::MAX >> 1);
-        let error = Qmp::own_vcpu_threads(&path, limit).expect_err("no such thread").to_string();
+        let error = Qmp::own_vcpu_threads(&path, limit, || false).expect_err("no such thread").to_string();
         assert!(error.contains("which is not there") && error.contains("of user"), "{error}");
         thread.join().expect("it ends");
     }
@@ -261,7 +281,7 @@ mod tests {
     fn scripted(lines: &str) -> Result<Qmp, QmpError> {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
         theirs.write_all(lines.as_bytes()).expect("written");
-        Qmp::over(ours, Duration::from_secs(5)).inspect(|_| {
+        Qmp::over(ours, Duration::from_secs(5), || false).inspect(|_| {
             // The end stays open until the process ends.
             std::mem::forget(theirs);
         })
@@ -291,10 +311,25 @@ mod tests {
     }
 
     #[test]
+    fn a_monitor_that_dribbles_is_given_up_when_its_time_is_over() {
+        let (ours, mut theirs) = UnixStream::pair().expect("a pair");
+        let dribble = std::thread::spawn(move || {
+            while theirs.write_all(b" ").is_ok() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        let start = std::time::Instant::now();
+        let error = Qmp::over(ours, Duration::from_millis(200), || false).unwrap_err();
+        assert!(matches!(error, QmpError::Timeout), "{error}");
+        assert!(start.elapsed() < Duration::from_secs(5));
+        dribble.join().expect("it ends with the socket");
+    }
+
+    #[test]
     fn a_closed_socket_is_an_error() {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         drop(theirs);
-        let error = Qmp::over(ours, Duration::from_secs(5)).unwrap_err();
+        let error = Qmp::over(ours, Duration::from_secs(5), || false).unwrap_err();
         assert!(matches!(error, QmpError::Closed), "{error}");
     }
 }

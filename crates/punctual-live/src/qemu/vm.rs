@@ -13,6 +13,7 @@ use super::console::Console;
 use super::error::{Error, LastWords};
 use super::qmp::Qmp;
 use super::spec::VmSpec;
+use crate::channel::Stop;
 use crate::child;
 use crate::os;
 use crate::vmm::{self, Role, Thread};
@@ -41,19 +42,21 @@ pub struct Vm {
     port: Option<UnixStream>,
     client: Option<Client>,
     weaknesses: Vec<String>,
+    stop: Stop,
 }
 
 impl Vm {
-    /// Starts QEMU; the guest boots while the call returns. [`Vm::connect`] waits for it.
+    /// Starts QEMU; the guest boots while the call returns. [`Vm::connect`] waits for it. `stop` ends this
+    /// and every later wait early.
     ///
     /// # Errors
     /// When QEMU cannot be started, with what it wrote.
-    pub fn start(spec: &VmSpec) -> Result<Vm, Error> {
-        let started = Vm::start_once(spec);
+    pub fn start(spec: &VmSpec, stop: Stop) -> Result<Vm, Error> {
+        let started = Vm::start_once(spec, stop);
         let has_none = |lines: &[String]| lines.iter().any(|line| line.contains("sandbox"));
         match started {
             Err(Error::NoMonitor { last_words, .. }) if spec.sandbox && has_none(&last_words.lines) => {
-                let mut vm = Vm::start_once(&VmSpec { sandbox: false, ..spec.clone() })?;
+                let mut vm = Vm::start_once(&VmSpec { sandbox: false, ..spec.clone() }, stop)?;
                 vm.weaknesses.push("QEMU does not filter its system calls: it was built without".into());
                 Ok(vm)
             }
@@ -61,7 +64,7 @@ impl Vm {
         }
     }
 
-    fn start_once(spec: &VmSpec) -> Result<Vm, Error> {
+    fn start_once(spec: &VmSpec, stop: Stop) -> Result<Vm, Error> {
         spec.check()?;
         let name = || spec.name.clone();
         let pair = || UnixStream::pair().map_err(|source| Error::Socket { vm: name(), source });
@@ -75,9 +78,10 @@ impl Vm {
             end(&mut child, Duration::ZERO);
             return Err(Error::Start { vm: name(), program: spec.program.clone(), source });
         }
-        match Qmp::over(qmp, QMP_LIMIT) {
+        match Qmp::over(qmp, QMP_LIMIT, stop) {
             Ok(qmp) => {
-                Ok(Vm { name: name(), child, qmp, console, port: Some(port), client: None, weaknesses })
+                let (port, client) = (Some(port), None);
+                Ok(Vm { name: name(), child, qmp, console, port, client, weaknesses, stop })
             }
             Err(source) => {
                 let status = end(&mut child, REFUSAL_LIMIT);
@@ -108,7 +112,7 @@ impl Vm {
     /// When it does not come, with the last lines of the console.
     pub fn connect(&mut self, limit: Duration) -> Result<&mut Client, Error> {
         if let Some(port) = self.port.take() {
-            match Client::connect(port, limit) {
+            match Client::connect(port, limit, self.stop) {
                 Ok(client) => self.client = Some(client),
                 Err(source) => {
                     let last_words = self.last_words();

@@ -7,6 +7,7 @@ use std::time::Duration;
 use punctual_model::live::Attach;
 
 use super::error::Error;
+use crate::channel::Stop;
 use crate::journal::Identity;
 use crate::os::proc;
 use crate::qemu::{Qmp, QmpError};
@@ -63,8 +64,9 @@ pub(super) fn vcpus(
     domain: &str,
     attach: &Attach,
     expected: usize,
+    stop: Stop,
 ) -> Result<Vec<Option<UnitThreads>>, Error> {
-    let threads = vcpu_threads(attach, MONITOR_LIMIT)
+    let threads = vcpu_threads(attach, MONITOR_LIMIT, stop)
         .map_err(|source| Error::Attach { domain: domain.to_owned(), source })?;
     let mut vcpus = vec![None; expected];
     for &(number, identity) in &threads {
@@ -80,10 +82,14 @@ pub(super) fn vcpus(
     Ok(vcpus)
 }
 
-/// The vCPU threads, with the vCPUs' numbers, in their order; QEMU's monitor may take `limit`.
-pub(super) fn vcpu_threads(attach: &Attach, limit: Duration) -> Result<Vec<(u32, Identity)>, AttachError> {
+/// The vCPU threads, with the vCPUs' numbers, in their order; QEMU's monitor may take `limit` for a command.
+pub(super) fn vcpu_threads(
+    attach: &Attach,
+    limit: Duration,
+    stop: Stop,
+) -> Result<Vec<(u32, Identity)>, AttachError> {
     let numbered = match attach {
-        Attach::Qmp(path) => Qmp::own_vcpu_threads(path, limit)?,
+        Attach::Qmp(path) => Qmp::own_vcpu_threads(path, limit, stop)?,
         Attach::Libvirt(name) => {
             let owners = vmm::trusted_owners(Path::new("/etc/passwd"));
             threads_by_name(vmm::find_by_name(Path::new("/proc"), Path::new("/run"), name, &owners)?)?

@@ -12,7 +12,7 @@ use super::error::Error;
 use super::start::Started;
 use super::{LiveRun, join};
 use crate::os::sched::{self, Attributes};
-use crate::workload::Client;
+use crate::workload::{ChannelError, Client};
 
 /// How long a guest measures its processor, each of two times.
 const CALIBRATION: StdDuration = StdDuration::from_millis(200);
@@ -42,16 +42,32 @@ impl<'a> Started<'a> {
         let Started { mut run } = self;
         let mut guests = Vec::new();
         for index in 0..run.domains.len() {
-            guests.push(run.calibrate_domain(index)?);
+            guests.push(run.calibrate_or_give_up(index)?);
         }
         Ok(Calibrated { run, guests })
     }
 }
 
 impl LiveRun<'_> {
+    /// A guest that does not do its work is given up; the others go on.
+    fn calibrate_or_give_up(&mut self, index: usize) -> Result<Option<Guest>, Error> {
+        match self.calibrate_domain(index) {
+            Err(Error::Guest { source, .. }) if !(self.options.stop)() => {
+                self.domains[index].failed = Some(source);
+                Ok(None)
+            }
+            // Its threads are gone: the guest program has ended.
+            Err(Error::Schedule { source, .. }) if source.raw_os_error() == Some(libc::ESRCH) => {
+                self.domains[index].failed = Some(ChannelError::Ended { doing: "to calibrate" }.into());
+                Ok(None)
+            }
+            other => other,
+        }
+    }
+
     fn calibrate_domain(&mut self, index: usize) -> Result<Option<Guest>, Error> {
         let LiveRun { host, options, session, domains, .. } = self;
-        let RunningDomain { ix, process, vcpus, tasks } = &mut domains[index];
+        let RunningDomain { ix, process, vcpus, tasks, .. } = &mut domains[index];
         let described = &host.domains[ix.0];
         let name = described.name.as_str();
         let warms_up = process.is_vm() && !tasks.is_empty();

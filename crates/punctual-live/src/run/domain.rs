@@ -8,7 +8,7 @@ use punctual_model::index::{DomainIx, TaskIx};
 use super::error::Error;
 use crate::qemu::Vm;
 use crate::unit::UnitThreads;
-use crate::workload::{self, Client};
+use crate::workload::{self, Client, ClientError};
 
 /// A domain that was started or found.
 pub(super) struct RunningDomain {
@@ -18,6 +18,8 @@ pub(super) struct RunningDomain {
     pub vcpus: Vec<Option<UnitThreads>>,
     /// What its guest program is to run; nothing where there is none.
     pub tasks: Vec<(TaskIx, protocol::Task)>,
+    /// Why its guest is no longer asked, once that is so. The domain goes on as a unit of its pool.
+    pub failed: Option<ClientError>,
 }
 
 /// What runs for a domain. Dropping it ends it and waits for that.

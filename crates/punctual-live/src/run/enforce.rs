@@ -1,6 +1,7 @@
 //! The fourth stage: pools are under their schedulers, and the vCPUs are their units.
 
 use super::calibrate::{Calibrated, Guest};
+use super::domain::RunningDomain;
 use super::error::Error;
 use super::follow::FollowedDomain;
 use super::{LiveRun, helpers};
@@ -26,9 +27,11 @@ impl<'a> Calibrated<'a> {
         for index in 0..run.domains.len() {
             units.extend(run.add_domain(index, &left)?);
         }
-        let host = run.host;
-        let follow =
-            |domain| FollowedDomain::new(host, domain, run.session_pool(host.domains[domain.ix.0].parent));
+        let (host, stop) = (run.host, run.options.stop);
+        let follow = |domain: &RunningDomain| {
+            let pool = run.session_pool(host.domains[domain.ix.0].parent);
+            FollowedDomain::new(host, domain, pool, stop)
+        };
         let followed = run.domains.iter().filter_map(follow).collect();
         Ok(Enforced { run, guests, units, followed })
     }
@@ -56,7 +59,12 @@ impl LiveRun<'_> {
         for (vcpu, threads) in self.host.vcpus[described.vcpus.clone()].iter().zip(&self.domains[index].vcpus)
         {
             let Some(threads) = *threads else { continue };
-            units.push(self.session.add_unit(pool, &described.name, &vcpu.name, threads, &vcpu.params)?);
+            match self.session.add_unit(pool, &described.name, &vcpu.name, threads, &vcpu.params) {
+                Ok(unit) => units.push(unit),
+                // It has ended, and its guest's verdict says so.
+                Err(_) if self.domains[index].failed.is_some() && !threads.identity().is_alive() => continue,
+                Err(error) => return Err(error.into()),
+            }
             adopted.push(threads);
         }
         helpers::place(&mut self.session, &adopted, &described.live.helpers, left)?;

@@ -106,14 +106,12 @@ pub enum Error {
         source: io::Error,
     },
     /// A guest did not do its work.
-    #[error("domain `{domain}`: {source}{last_words}")]
+    #[error("domain `{domain}`: {source}")]
     Guest {
         /// The domain.
         domain: String,
         /// Why.
         source: ClientError,
-        /// How it ended and what it said last, as the end of a message.
-        last_words: String,
     },
     /// A thread that waited for a guest panicked.
     #[error("domain `{domain}`: waiting for it failed")]
@@ -126,7 +124,7 @@ pub enum Error {
 impl Error {
     /// For [`Result::map_err`]: what a guest did wrong.
     pub(super) fn guest(domain: &str) -> impl Fn(ClientError) -> Error {
-        move |source| Error::Guest { domain: domain.to_owned(), source, last_words: String::new() }
+        move |source| Error::Guest { domain: domain.to_owned(), source }
     }
 
     /// For [`Result::map_err`]: why threads of a domain cannot be scheduled.

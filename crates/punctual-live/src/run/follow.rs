@@ -15,6 +15,7 @@ use super::attach::vcpu_threads;
 use super::domain::RunningDomain;
 use super::error::Error;
 use super::helpers;
+use crate::channel::Stop;
 use crate::journal::Identity;
 use crate::notice::Notice;
 use crate::os::proc;
@@ -24,7 +25,7 @@ use crate::vmm;
 
 /// How often to list the threads.
 const INTERVAL: Duration = Duration::from_millis(250);
-/// How long QEMU's monitor may take. It is asked from the thread that keeps the session alive.
+/// How long QEMU's monitor may take for a command. It is asked from the thread that watches the run.
 const MONITOR_LIMIT: Duration = Duration::from_millis(100);
 
 /// A domain whose threads may change during the run.
@@ -38,14 +39,19 @@ pub(super) struct FollowedDomain<'a> {
 impl<'a> FollowedDomain<'a> {
     /// `None` where nothing says which thread would be the successor of another: a domain that was started,
     /// or explicit threads.
-    pub fn new(host: &'a Host, running: &RunningDomain, pool: usize) -> Option<FollowedDomain<'a>> {
+    pub fn new(
+        host: &'a Host,
+        running: &RunningDomain,
+        pool: usize,
+        stop: Stop,
+    ) -> Option<FollowedDomain<'a>> {
         let domain = &host.domains[running.ix.0];
         let Backend::Attach(attach) = &domain.live.backend else { return None };
         if let Attach::Threads(_) = attach {
             return None;
         }
         let vcpus = running.vcpus.iter().map(|threads| threads.map(|threads| threads.identity()));
-        Some(FollowedDomain { domain, pool, threads: FollowedThreads::new(attach, vcpus.collect()) })
+        Some(FollowedDomain { domain, pool, threads: FollowedThreads::new(attach, vcpus.collect(), stop) })
     }
 
     /// Adds vCPUs that have a new thread as units, and places the VMM's helper threads again, for they may be
@@ -82,6 +88,8 @@ impl<'a> FollowedDomain<'a> {
 /// The vCPU threads of a VMM.
 struct FollowedThreads<'a> {
     attach: &'a Attach,
+    /// Ends a wait for the monitor.
+    stop: Stop,
     /// By vCPU: the thread that it was last.
     known: Vec<Option<Identity>>,
     /// The process of the threads, and its threads when the VMM was last asked.
@@ -92,9 +100,10 @@ struct FollowedThreads<'a> {
 
 impl<'a> FollowedThreads<'a> {
     /// Of a VMM with these vCPUs, some of which may not be there yet.
-    fn new(attach: &'a Attach, vcpus: Vec<Option<Identity>>) -> FollowedThreads<'a> {
+    fn new(attach: &'a Attach, vcpus: Vec<Option<Identity>>, stop: Stop) -> FollowedThreads<'a> {
         let mut followed = FollowedThreads {
             attach,
+            stop,
             known: vcpus,
             process: None,
             threads: Vec::new(),
@@ -133,8 +142,9 @@ impl<'a> FollowedThreads<'a> {
         }
         // Names first: they are there even while another program talks to the monitor. A monitor that does
         // not answer now, or a VM that is being restarted, is asked again the next time.
-        let by_names = self.process.and_then(|pid| vcpu_threads(&Attach::Process(pid), MONITOR_LIMIT).ok());
-        let Some(vcpus) = by_names.or_else(|| vcpu_threads(self.attach, MONITOR_LIMIT).ok()) else {
+        let ask = |attach: &Attach| vcpu_threads(attach, MONITOR_LIMIT, self.stop).ok();
+        let by_names = self.process.and_then(|pid| ask(&Attach::Process(pid)));
+        let Some(vcpus) = by_names.or_else(|| ask(self.attach)) else {
             return Vec::new();
         };
         let mut newcomers = Vec::new();

@@ -6,21 +6,22 @@ use std::time::Duration as StdDuration;
 use punctual_guest::protocol;
 use punctual_model::Host;
 use punctual_model::host::{Vcpu, Work};
-use punctual_model::index::{PoolIx, TaskIx};
-use punctual_model::results::JobStats;
+use punctual_model::index::{DomainIx, PoolIx, TaskIx};
+use punctual_model::results::{GuestFault, GuestVerdict, JobStats};
+use punctual_model::text;
 use punctual_sched::{Duration, Instant};
 
 use super::clock;
-use super::domain::RunningDomain;
+use super::domain::{DomainProcess, RunningDomain};
 use super::enforce::Enforced;
 use super::error::Error;
 use super::follow::FollowedDomain;
-use super::reports::{Arrived, BegunGuest, Reports};
+use super::reports::{Arrived, BegunGuest, GuestReport, Reports};
 use super::{LiveRun, RunOptions, RunView};
 use crate::enforcer::now;
 use crate::notice::Notice;
 use crate::session::{Session, UnitHandle};
-use crate::workload::{self, GuestMeasurement, JobCounter};
+use crate::workload::{self, ClientError, JobCounter};
 
 /// From the last preparation to the first release, at least and at most.
 const LEAD: [Duration; 2] = [Duration::from_ms(300), Duration::from_ms(3000)];
@@ -28,8 +29,8 @@ const LEAD: [Duration; 2] = [Duration::from_ms(300), Duration::from_ms(3000)];
 /// % of a processor was ready up to 430 ms after the request, so it took 16 ms; the periodic server lets
 /// budget idle away meanwhile.
 const MAKING_READY: Duration = Duration::from_ms(40);
-/// How long a program that ends may take from its channel's end to its own.
-const LAST_WORDS: StdDuration = StdDuration::from_millis(100);
+/// Characters of a verdict's reason, parts of which guests write.
+const REASON_CHARS_MAX: usize = 300;
 /// How often the run is polled while tasks run, and after that, while guests report.
 const INTERVAL: StdDuration = StdDuration::from_millis(50);
 const REPORTING_INTERVAL: StdDuration = StdDuration::from_millis(10);
@@ -46,9 +47,13 @@ pub(super) struct Measurement {
     pub jobs: Vec<JobStats>,
     /// By task of the host: processor time.
     pub executed: Vec<Duration>,
+    /// By domain of the host: why its jobs are not measured.
+    pub verdicts: Vec<Option<GuestVerdict>>,
     /// By unit name: processor time within the run. A vCPU whose thread was replaced comes again.
     pub cpu_time: Vec<(String, Duration)>,
     pub notices: Vec<Notice>,
+    /// How long the tasks ran.
+    pub length: Duration,
     pub stopped: bool,
 }
 
@@ -64,10 +69,8 @@ struct Window {
 /// How watching the tasks ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WatchEnd {
-    /// The time is over, and every guest has reported.
+    /// The time is over, and every guest has reported or failed.
     Complete,
-    /// A guest failed before that.
-    GuestFailed,
     /// The user asked to stop.
     Stopped,
 }
@@ -79,6 +82,7 @@ impl<'a> Enforced<'a> {
         let left = run.processors_left();
         let LiveRun { host, options, pools, session, domains, .. } = &mut run;
         let window = Window::from_now(host, domains);
+        let has_programs = domains.iter().any(|domain| matches!(domain.process, DomainProcess::External));
         let mut begun = Vec::new();
         for (running, guest) in domains.iter_mut().zip(guests) {
             begun.extend(BegunGuest::begin(host, running, guest, window.start, host.duration)?);
@@ -94,10 +98,12 @@ impl<'a> Enforced<'a> {
             left: &left,
             units,
             followed,
+            has_programs,
             counters,
             notices: Vec::new(),
             used_at_start: None,
             used_at_end: None,
+            length: host.duration,
         };
         let result = std::thread::scope(|scope| {
             let mut reports = match Reports::of(begun, window.limit, scope) {
@@ -109,36 +115,26 @@ impl<'a> Enforced<'a> {
                 }
             };
             let end = watch.until_end(&mut reports);
-            if end.as_ref().is_ok_and(|end| *end == WatchEnd::GuestFailed) {
-                // What ended by itself should have ended before the others are killed, so that the message
-                // tells them apart.
-                std::thread::sleep(LAST_WORDS);
-            }
             if !end.as_ref().is_ok_and(|end| *end == WatchEnd::Complete) {
                 // The threads that wait for guests end with them.
                 watch.session.kill_children();
             }
             match end? {
-                // No guest has results of half a run.
-                WatchEnd::Stopped if !reports.is_empty() => Err(Error::Stopped),
-                end => watch.into_measurement(reports.join(), end == WatchEnd::Stopped),
+                WatchEnd::Stopped if !watch.has_begun() && !reports.is_empty() => Err(Error::Stopped),
+                end => Ok(watch.into_measurement(reports.join()?, end == WatchEnd::Stopped)),
             }
         });
-        match result {
-            Ok(measurement) => Ok(Measured { run, measurement }),
-            Err(error) => Err(with_last_words(error, &mut run)),
+        let (mut measurement, failures) = result?;
+        for (ix, failed) in failures {
+            run.domains[ix.0].failed.get_or_insert(failed);
         }
+        for domain in &mut run.domains {
+            if let Some(failed) = domain.failed.take() {
+                measurement.judge(run.host, domain, &failed);
+            }
+        }
+        Ok(Measured { run, measurement })
     }
-}
-
-/// Adds to a guest's error how its domain ended.
-fn with_last_words(mut error: Error, run: &mut LiveRun<'_>) -> Error {
-    if let Error::Guest { domain, last_words, .. } = &mut error {
-        let host = run.host;
-        let failed = run.domains.iter_mut().find(|running| host.domains[running.ix.0].name == *domain);
-        *last_words = failed.map(|running| running.process.last_words()).unwrap_or_default();
-    }
-    error
 }
 
 impl Window {
@@ -161,6 +157,9 @@ impl Window {
     }
 }
 
+/// A guest that is not asked any more, and why.
+type Failure = (DomainIx, ClientError);
+
 /// A run whose tasks are about to run.
 struct Watch<'w, 'a> {
     host: &'a Host,
@@ -172,11 +171,15 @@ struct Watch<'w, 'a> {
     left: &'w [usize],
     units: Vec<UnitHandle>,
     followed: Vec<FollowedDomain<'a>>,
+    /// Are there domains without a guest of ours?
+    has_programs: bool,
     counters: Vec<(String, JobCounter)>,
     notices: Vec<Notice>,
     /// Processor time of the units in ns at the start and at the end of the tasks.
     used_at_start: Option<Vec<u64>>,
     used_at_end: Option<Vec<u64>>,
+    /// How long the tasks have run, once that is over.
+    length: Duration,
 }
 
 impl Watch<'_, '_> {
@@ -185,7 +188,7 @@ impl Watch<'_, '_> {
     fn until_end<'s, 'd: 's>(&mut self, reports: &mut Reports<'s, 'd>) -> Result<WatchEnd, Error> {
         loop {
             self.notices.extend(self.session.poll()?);
-            reports.collect();
+            reports.collect()?;
             let time = now();
             let (has_begun, is_over) = (time >= self.window.start, time >= self.window.end);
             if has_begun && self.used_at_start.is_none() {
@@ -195,15 +198,19 @@ impl Watch<'_, '_> {
                 self.used_at_end = Some(self.used());
                 self.session.let_guests_report();
             }
+            // First: guests are not waited for any more once the user wants an end.
+            if (self.options.stop)() {
+                self.used_at_end = self.used_at_end.take().or_else(|| Some(self.used()));
+                self.length = time.since(self.window.start).min(self.host.duration);
+                return Ok(WatchEnd::Stopped);
+            }
             if is_over && reports.are_complete() {
                 return Ok(WatchEnd::Complete);
             }
-            if !is_over && reports.have_failed() {
-                return Ok(WatchEnd::GuestFailed);
-            }
-            if (self.options.stop)() {
-                self.used_at_end = self.used_at_end.take().or_else(|| Some(self.used()));
-                return Ok(WatchEnd::Stopped);
+            if has_begun && !is_over && self.is_pointless(reports) {
+                self.used_at_end = Some(self.used());
+                self.length = time.since(self.window.start);
+                return Ok(WatchEnd::Complete);
             }
             if has_begun && !is_over {
                 self.show(time.since(self.window.start));
@@ -211,6 +218,16 @@ impl Watch<'_, '_> {
             }
             std::thread::sleep(if is_over { REPORTING_INTERVAL } else { INTERVAL });
         }
+    }
+
+    /// Has every guest failed, and nothing else runs?
+    fn is_pointless(&self, reports: &Reports<'_, '_>) -> bool {
+        !self.has_programs && !reports.is_empty() && reports.are_complete()
+    }
+
+    /// Have the tasks started?
+    fn has_begun(&self) -> bool {
+        self.used_at_start.is_some()
     }
 
     /// Processor time of the units so far, in ns.
@@ -239,39 +256,35 @@ impl Watch<'_, '_> {
         Ok(())
     }
 
-    /// Puts what was measured together. A guest's failure ends the run; of several that guest is named whose
-    /// threads ended, or that failed first.
-    fn into_measurement(
-        mut self,
-        mut arrived: Vec<Arrived<'_>>,
-        stopped: bool,
-    ) -> Result<Measurement, Error> {
-        arrived.sort_by_key(|arrived| !self.is_gone(arrived.domain));
+    /// Puts what was measured together; with it come the guests that failed.
+    fn into_measurement(mut self, arrived: Vec<Arrived<'_>>, stopped: bool) -> (Measurement, Vec<Failure>) {
+        let host = self.host;
         let mut measurement = Measurement {
-            jobs: vec![JobStats::default(); self.host.tasks.len()],
-            executed: vec![Duration::ZERO; self.host.tasks.len()],
+            jobs: vec![JobStats::default(); host.tasks.len()],
+            executed: vec![Duration::ZERO; host.tasks.len()],
+            verdicts: vec![None; host.domains.len()],
             cpu_time: self.cpu_time(),
             notices: std::mem::take(&mut self.notices),
+            length: self.length,
             stopped,
         };
-        for Arrived { domain, tasks, report } in arrived {
-            let report = report?;
-            if report.clock_ppm.unsigned_abs() > clock::WRONG_MAX_PPM {
-                let notice = Notice::WrongClock { domain: domain.to_owned(), ppm: report.clock_ppm };
-                measurement.notices.push(notice);
+        let mut failures = Vec::new();
+        for Arrived { ix, tasks, progress, report } in arrived {
+            match report {
+                Ok(report) => measurement.add_report(host, ix, tasks, &report),
+                // Guests are not asked any more when the user wants an end.
+                Err(error) if stopped && error.fault() == GuestFault::StoppedTelling => {
+                    measurement.add_told(tasks, progress.tasks(), progress.told_ns());
+                }
+                Err(error) => {
+                    if error.fault() == GuestFault::StoppedTelling {
+                        measurement.add_told(tasks, progress.tasks(), self.length.as_ns());
+                    }
+                    failures.push((ix, error));
+                }
             }
-            measurement.add(self.host, tasks, &report.measurement);
         }
-        Ok(measurement)
-    }
-
-    /// Did a unit of the domain end during the run?
-    fn is_gone(&self, domain: &str) -> bool {
-        let vcpus = self.host.vcpus.iter();
-        let mut vcpus = vcpus.filter(|vcpu| self.host.domains[vcpu.domain.0].name == domain);
-        vcpus.any(|vcpu| {
-            self.notices.iter().any(|notice| matches!(notice, Notice::Gone { unit } if *unit == vcpu.name))
-        })
+        (measurement, failures)
     }
 
     /// By unit, its processor time within the run.
@@ -287,14 +300,72 @@ impl Watch<'_, '_> {
 }
 
 impl Measurement {
-    /// Adds what a guest measured of these tasks.
-    fn add(&mut self, host: &Host, tasks: &[(TaskIx, protocol::Task)], measured: &GuestMeasurement) {
-        for ((task, _), done) in tasks.iter().zip(&measured.tasks) {
+    /// Adds what a guest had told of these tasks on the way, `elapsed_ns` after the start.
+    fn add_told(
+        &mut self,
+        tasks: &[(TaskIx, protocol::Task)],
+        told: impl Iterator<Item = (u64, u64)>,
+        elapsed_ns: u64,
+    ) {
+        for ((ix, task), told) in tasks.iter().zip(told) {
+            self.jobs[ix.0] = workload::tasks::stats_so_far(task, told, elapsed_ns);
+        }
+    }
+
+    /// Adds the report of a domain's guest on these tasks.
+    fn add_report(
+        &mut self,
+        host: &Host,
+        ix: DomainIx,
+        tasks: &[(TaskIx, protocol::Task)],
+        report: &GuestReport,
+    ) {
+        let GuestReport { measurement, clock_ppm } = report;
+        for ((task, _), done) in tasks.iter().zip(&measurement.tasks) {
             if let Work::Jobs { deadline, .. } = host.tasks[task.0].work {
                 self.jobs[task.0] =
                     workload::tasks::job_stats(&done.jobs, deadline.as_ns(), host.duration.as_ns());
             }
             self.executed[task.0] = Duration::from_ns(done.executed_ns);
         }
+        let domain = &host.domains[ix.0].name;
+        if clock_ppm.unsigned_abs() > clock::WRONG_MAX_PPM {
+            self.notices.push(Notice::WrongClock { domain: domain.clone(), ppm: *clock_ppm });
+        }
+        if measurement.untold > 0 {
+            let reason = format!("it left out {} jobs that were due", measurement.untold);
+            self.add_verdict(ix, domain, GuestFault::StoppedTelling, reason, "");
+        }
+    }
+
+    /// Adds the verdict on a domain whose guest failed. What the guest did not tell of was missed.
+    fn judge(&mut self, host: &Host, running: &mut RunningDomain, failed: &ClientError) {
+        let fault = failed.fault();
+        for (ix, task) in &running.tasks {
+            if self.jobs[ix.0].released == 0 {
+                self.jobs[ix.0] = workload::tasks::stats_so_far(task, (0, 0), self.length.as_ns());
+            }
+        }
+        let last_words = match fault {
+            GuestFault::StoppedTelling => running.process.last_words(),
+            GuestFault::Lied => String::new(),
+        };
+        let domain = &host.domains[running.ix.0].name;
+        self.add_verdict(running.ix, domain, fault, failed.to_string(), &last_words);
+    }
+
+    fn add_verdict(
+        &mut self,
+        ix: DomainIx,
+        domain: &str,
+        fault: GuestFault,
+        reason: String,
+        last_words: &str,
+    ) {
+        let told: String = reason.chars().take(REASON_CHARS_MAX).collect();
+        let reason = text::printable(&told).into_owned();
+        self.verdicts[ix.0] = Some(GuestVerdict { fault, reason: reason.clone() });
+        let reason = format!("{reason}{last_words}");
+        self.notices.push(Notice::Guest { domain: domain.to_owned(), fault, reason });
     }
 }

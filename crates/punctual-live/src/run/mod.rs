@@ -30,6 +30,7 @@ mod start;
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 use std::thread::ScopedJoinHandle;
 use std::time::Duration as StdDuration;
 
@@ -38,6 +39,8 @@ use punctual_model::index::PoolIx;
 use punctual_model::{Host, Results};
 use punctual_sched::Duration;
 
+use crate::channel::Stop;
+use crate::journal::Restored;
 use crate::notice::Notice;
 use crate::session::{LinuxScheduler, Report, Session, UnitHandle};
 use crate::{doctor, driver, preflight, workload};
@@ -64,6 +67,9 @@ pub struct RunOptions<'a> {
     pub default_backend: DefaultBackend,
     /// A scheduler of plain Linux for every pool instead of its policy.
     pub linux: Option<LinuxScheduler>,
+    /// By the name of a domain whose guest is a process: another program in place of the guest program. Tests
+    /// put hostile ones there.
+    pub guest_programs: &'a [(String, PathBuf)],
     /// Start even if no processor is left for the host.
     pub starve: bool,
     /// How long enforcers may be silent.
@@ -77,7 +83,11 @@ pub struct RunOptions<'a> {
     /// Called with what is going on, one line each.
     pub progress: &'a dyn Fn(&str),
     /// Asked often: should the run end early?
-    pub stop: &'a dyn Fn() -> bool,
+    pub stop: Stop,
+    /// Ends this process, when the guardian asks for the end of the run.
+    pub end: fn() -> !,
+    /// What was put back, once it was, where [`run`] returns an error.
+    pub restored: Arc<OnceLock<Restored>>,
     /// Called about twenty times a second while tasks run.
     pub watch: &'a mut dyn FnMut(&RunView<'_>),
 }
@@ -107,7 +117,8 @@ pub struct Outcome {
     pub notices: Vec<Notice>,
     /// The changes of [`RunOptions::changes`] that could not be made.
     pub unchanged: Vec<ChangeError>,
-    /// Was it ended early?
+    /// Was it ended early? Then the results are of the time until then, and count of the guests' jobs what
+    /// the guests had told by then.
     pub stopped: bool,
 }
 
@@ -124,9 +135,12 @@ pub struct ChangeError {
 /// Carries the host out.
 ///
 /// # Errors
-/// [`Error`]; everything has been put back.
+/// [`Error`]; everything has been put back. Where the user wanted an end, that is [`Error::Stopped`],
+/// whatever failed because of it.
 pub fn run<'a>(host: &'a Host, options: RunOptions<'a>) -> Result<Outcome, Error> {
-    Prepared::new(host, options)?.start()?.calibrate()?.enforce()?.measure()?.finish()
+    let stop = options.stop;
+    let stages = || Prepared::new(host, options)?.start()?.calibrate()?.enforce()?.measure()?.finish();
+    stages().map_err(|error| if stop() { Error::Stopped } else { error })
 }
 
 /// What the stages from [`start::Started`] on hand to each other.
@@ -171,7 +185,7 @@ fn join<T>(
     thread: ScopedJoinHandle<'_, Result<T, Error>>,
     domain: &str,
     session: &mut Session,
-    stop: &dyn Fn() -> bool,
+    stop: Stop,
 ) -> Result<T, Error> {
     while !thread.is_finished() {
         let polled = if stop() { Err(Error::Stopped) } else { session.poll().map_err(Error::Session) };

@@ -35,8 +35,10 @@ pub(super) struct PreparedDomain<'a> {
 /// What is started for a domain.
 pub(super) enum Start<'a> {
     Vm(Box<VmSpec>),
-    /// The guest program as a process.
-    Guest,
+    /// The guest program as a process, or another program in its place.
+    Guest {
+        program: Option<&'a Path>,
+    },
     /// A program of the user's.
     Command {
         command: Vec<String>,
@@ -75,10 +77,12 @@ fn pools_in_use(host: &Host) -> Result<Vec<PoolIx>, Error> {
     if pools.is_empty() { Err(Error::NoDomain) } else { Ok(pools) }
 }
 
-fn prepare_domains<'a>(host: &'a Host, options: &RunOptions<'_>) -> Result<Vec<PreparedDomain<'a>>, Error> {
+fn prepare_domains<'a>(host: &'a Host, options: &RunOptions<'a>) -> Result<Vec<PreparedDomain<'a>>, Error> {
     let mut boot: Option<Boot> = None;
     let mut domains = Vec::new();
     for (index, domain) in host.domains.iter().enumerate() {
+        let mut programs = options.guest_programs.iter();
+        let program = programs.find(|(name, _)| *name == domain.name).map(|(_, program)| program.as_path());
         let start = match (&domain.live.backend, options.default_backend) {
             (Backend::Vm(_), _) | (Backend::Default, DefaultBackend::Vm) => {
                 let boot = match &boot {
@@ -87,12 +91,12 @@ fn prepare_domains<'a>(host: &'a Host, options: &RunOptions<'_>) -> Result<Vec<P
                 };
                 Start::Vm(Box::new(boot.spec(domain)))
             }
-            (Backend::Default, DefaultBackend::Process) => Start::Guest,
-            (Backend::Process(process), _) => start_process(process),
+            (Backend::Default, DefaultBackend::Process) => Start::Guest { program },
+            (Backend::Process(process), _) => start_process(process, program),
             (Backend::Attach(attach), _) => Start::Attach(attach),
         };
         let tasks = match start {
-            Start::Vm(_) | Start::Guest => workload::tasks::of_domain(host, DomainIx(index))?,
+            Start::Vm(_) | Start::Guest { .. } => workload::tasks::of_domain(host, DomainIx(index))?,
             Start::Command { .. } | Start::Attach(_) => Vec::new(),
         };
         domains.push(PreparedDomain { start, tasks });
@@ -100,9 +104,9 @@ fn prepare_domains<'a>(host: &'a Host, options: &RunOptions<'_>) -> Result<Vec<P
     Ok(domains)
 }
 
-fn start_process(process: &Process) -> Start<'_> {
+fn start_process<'a>(process: &'a Process, program: Option<&'a Path>) -> Start<'a> {
     match &process.program {
-        Program::Guest => Start::Guest,
+        Program::Guest => Start::Guest { program },
         Program::Command { program, arguments } => Start::Command {
             command: [program].into_iter().chain(arguments).cloned().collect(),
             environment: &process.environment,
@@ -119,7 +123,7 @@ struct Boot {
 
 impl Boot {
     fn prepare(host: &Host, options: &RunOptions<'_>) -> Result<Boot, Error> {
-        let image = image::prepare(options.progress)?;
+        let image = image::prepare(options.progress, options.stop)?;
         let chooses = |domain: &Domain| match &domain.live.backend {
             Backend::Default => options.default_backend == DefaultBackend::Vm,
             Backend::Vm(vm) => vm.accel == Accel::Auto,
@@ -128,7 +132,8 @@ impl Boot {
         if !host.domains.iter().any(chooses) {
             return Ok(Boot { image, accelerator: Accelerator::Tcg });
         }
-        let (accelerator, why) = qemu::accel::choose(&Cache::of_user()?, &image, options.progress)?;
+        let cache = Cache::of_user()?;
+        let (accelerator, why) = qemu::accel::choose(&cache, &image, options.progress, options.stop)?;
         if let Some(why) = why {
             (options.progress)(&why);
         }

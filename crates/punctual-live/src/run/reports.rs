@@ -1,21 +1,23 @@
 //! What guests report of their tasks. A thread for each guest waits for its report.
 
+use std::sync::Arc;
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 use std::time::Duration as StdDuration;
 
 use punctual_guest::protocol;
 use punctual_model::Host;
-use punctual_model::index::TaskIx;
+use punctual_model::index::{DomainIx, TaskIx};
 use punctual_sched::{Duration, Instant};
 
 use super::calibrate::Guest;
 use super::clock::GuestClock;
 use super::domain::RunningDomain;
 use super::error::Error;
-use crate::workload::{Client, ClientError, GuestMeasurement, JobCounter};
+use crate::workload::{Client, ClientError, GuestMeasurement, JobCounter, Progress};
 
 /// A guest that has got its tasks.
 pub(super) struct BegunGuest<'d> {
+    ix: DomainIx,
     domain: &'d str,
     tasks: &'d [(TaskIx, protocol::Task)],
     clock: GuestClock,
@@ -23,7 +25,8 @@ pub(super) struct BegunGuest<'d> {
 }
 
 impl<'d> BegunGuest<'d> {
-    /// Sends a domain's guest its tasks, which start at `start`. `None` where there is no guest, or no task.
+    /// Sends a domain's guest its tasks, which start at `start`. `None` where there is no guest, or no task,
+    /// or the guest does not take them.
     pub fn begin(
         host: &'d Host,
         running: &'d mut RunningDomain,
@@ -31,7 +34,7 @@ impl<'d> BegunGuest<'d> {
         start: Instant,
         length: Duration,
     ) -> Result<Option<BegunGuest<'d>>, Error> {
-        let RunningDomain { ix, process, tasks, .. } = running;
+        let RunningDomain { ix, process, tasks, failed, .. } = running;
         let domain = host.domains[ix.0].name.as_str();
         let Some(Guest { iterations_per_ms, clock }) = guest.filter(|_| !tasks.is_empty()) else {
             return Ok(None);
@@ -39,8 +42,11 @@ impl<'d> BegunGuest<'d> {
         let Some(client) = process.client()? else { return Ok(None) };
         let requests: Vec<protocol::Task> = tasks.iter().map(|(_, task)| task.clone()).collect();
         let start = (start.as_ns(), clock.ahead_ns);
-        client.begin(&requests, iterations_per_ms, start, length.as_ns()).map_err(Error::guest(domain))?;
-        Ok(Some(BegunGuest { domain, tasks, clock, client }))
+        if let Err(error) = client.begin(&requests, iterations_per_ms, start, length.as_ns()) {
+            *failed = Some(error);
+            return Ok(None);
+        }
+        Ok(Some(BegunGuest { ix: *ix, domain, tasks, clock, client }))
     }
 
     /// Counts the guest's jobs while it runs: the domain's name and the counter.
@@ -67,16 +73,20 @@ pub(super) struct GuestReport {
 
 /// A guest whose report is awaited.
 struct Awaited<'scope, 'd> {
+    ix: DomainIx,
     domain: &'d str,
     tasks: &'d [(TaskIx, protocol::Task)],
+    progress: Arc<Progress>,
     thread: ScopedJoinHandle<'scope, Result<GuestReport, ClientError>>,
 }
 
 /// A report that came, or why none will.
 pub(super) struct Arrived<'d> {
-    pub domain: &'d str,
+    pub ix: DomainIx,
     pub tasks: &'d [(TaskIx, protocol::Task)],
-    pub report: Result<GuestReport, Error>,
+    /// What the guest told on the way.
+    pub progress: Arc<Progress>,
+    pub report: Result<GuestReport, ClientError>,
 }
 
 /// The reports of all guests.
@@ -97,19 +107,25 @@ impl<'scope, 'd: 'scope> Reports<'scope, 'd> {
         scope: &'scope Scope<'scope, '_>,
     ) -> Result<Self, Error> {
         let wait = |guest: BegunGuest<'d>| {
-            let (domain, tasks) = (guest.domain, guest.tasks);
+            let (ix, domain, tasks, progress) =
+                (guest.ix, guest.domain, guest.tasks, guest.client.progress());
             let finish = move || guest.finish(limit);
             let thread = Builder::new().spawn_scoped(scope, finish).map_err(Error::NoThread)?;
-            Ok(Awaited { domain, tasks, thread })
+            Ok(Awaited { ix, domain, tasks, progress, thread })
         };
         let awaited = guests.into_iter().map(wait).collect::<Result<_, Error>>()?;
         Ok(Reports { awaited, arrived: Vec::new() })
     }
 
     /// Takes the reports that have come.
-    pub fn collect(&mut self) {
-        let finished = self.awaited.extract_if(.., |awaited| awaited.thread.is_finished());
-        self.arrived.extend(finished.map(Awaited::join));
+    ///
+    /// # Errors
+    /// A thread that waited panicked.
+    pub fn collect(&mut self) -> Result<(), Error> {
+        for awaited in self.awaited.extract_if(.., |awaited| awaited.thread.is_finished()) {
+            self.arrived.push(awaited.join()?);
+        }
+        Ok(())
     }
 
     /// Were there any to wait for?
@@ -122,25 +138,24 @@ impl<'scope, 'd: 'scope> Reports<'scope, 'd> {
         self.awaited.is_empty()
     }
 
-    /// Did a guest fail?
-    pub fn have_failed(&self) -> bool {
-        self.arrived.iter().any(|arrived| arrived.report.is_err())
-    }
-
     /// Waits for the rest; all of them in the order in which they came.
-    pub fn join(mut self) -> Vec<Arrived<'d>> {
-        self.arrived.extend(self.awaited.into_iter().map(Awaited::join));
-        self.arrived
+    ///
+    /// # Errors
+    /// A thread that waited panicked.
+    pub fn join(mut self) -> Result<Vec<Arrived<'d>>, Error> {
+        for awaited in self.awaited {
+            self.arrived.push(awaited.join()?);
+        }
+        Ok(self.arrived)
     }
 }
 
 impl<'d> Awaited<'_, 'd> {
-    fn join(self) -> Arrived<'d> {
-        let Awaited { domain, tasks, thread } = self;
-        let report = match thread.join() {
-            Ok(report) => report.map_err(Error::guest(domain)),
+    fn join(self) -> Result<Arrived<'d>, Error> {
+        let Awaited { ix, domain, tasks, progress, thread } = self;
+        match thread.join() {
+            Ok(report) => Ok(Arrived { ix, tasks, progress, report }),
             Err(_) => Err(Error::Panicked { domain: domain.to_owned() }),
-        };
-        Arrived { domain, tasks, report }
+        }
     }
 }

@@ -21,7 +21,9 @@ impl Measured<'_> {
         let report = session.finish()?;
         // The session has ended their processes; this waits for them.
         drop(domains);
-        let results = results(host, options.linux, &pools, &report, &measurement);
+        // A run that was stopped is as long as it was.
+        let host = Host { duration: measurement.length, ..host.clone() };
+        let results = results(&host, options.linux, &pools, &report, &measurement);
         let Measurement { notices, stopped, .. } = measurement;
         Ok(Outcome { results, report, notices, unchanged, stopped })
     }
@@ -42,6 +44,7 @@ fn results(
         cpu_time,
         ..TaskTotals::default()
     }));
+    results.verdicts(measurement.verdicts.iter().cloned());
     let vcpus: Vec<VcpuTotals> =
         host.vcpus.iter().map(|vcpu| vcpu_totals(&vcpu.name, report, measurement)).collect();
     for (index, pool) in host.pools.iter().enumerate() {

@@ -31,6 +31,8 @@ impl<'a> Prepared<'a> {
             starve: options.starve,
             lift_rt_limit: true,
             silence: options.silence,
+            end: options.end,
+            restored: options.restored.clone(),
             driver: options.driver,
         })?;
         let unchanged = apply_changes(&mut session, &mut options);
@@ -71,14 +73,17 @@ impl LiveRun<'_> {
         let (process, vcpus) = match domain.start {
             Start::Vm(spec) => {
                 progress(&format!("booting {name} ({})", spec.accelerator.name()));
-                let vm = Vm::start(&spec)?;
+                let vm = Vm::start(&spec, self.options.stop)?;
                 vm.weaknesses().iter().for_each(|weakness| progress(&format!("{name}: {weakness}")));
                 self.session.record_child(vm.pid() as i32, name)?;
                 (DomainProcess::Vm(Box::new(vm)), Vec::new())
             }
-            Start::Guest => {
+            Start::Guest { program } => {
                 progress(&format!("starting {name}"));
-                let process = workload::Process::start()?;
+                let process = match program {
+                    Some(program) => workload::Process::start_program(program, self.options.stop)?,
+                    None => workload::Process::start(self.options.stop)?,
+                };
                 self.session.record_child(process.pid() as i32, name)?;
                 let vcpu = vcpu_thread(name, process.pid())?;
                 (DomainProcess::Guest(process), vec![Some(vcpu)])
@@ -89,13 +94,13 @@ impl LiveRun<'_> {
                 (DomainProcess::External, vec![Some(UnitThreads::ProcessTree(process))])
             }
             Start::Attach(attach) => {
-                let vcpus = attach::vcpus(name, attach, described.vcpus.len())?;
+                let vcpus = attach::vcpus(name, attach, described.vcpus.len(), self.options.stop)?;
                 // Before other domains are started, which takes long.
                 vcpus.iter().flatten().try_for_each(|threads| self.session.claim(*threads))?;
                 (DomainProcess::External, vcpus)
             }
         };
-        self.domains.push(RunningDomain { ix, process, vcpus, tasks: domain.tasks });
+        self.domains.push(RunningDomain { ix, process, vcpus, tasks: domain.tasks, failed: None });
         Ok(())
     }
 

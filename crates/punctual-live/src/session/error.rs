@@ -46,8 +46,11 @@ pub enum Error {
         source: io::Error,
     },
     /// The guardian ended during the session.
-    #[error("the guardian is gone: {0}")]
-    GuardianGone(#[source] io::Error),
+    #[error("the guardian is gone")]
+    GuardianGone,
+    /// No thread beats for the guardian.
+    #[error("no thread can be started that shows the guardian that all is well: {0}")]
+    NoHeart(#[source] io::Error),
     /// The processors of the calling thread are not known, so they could not be put back.
     #[error("this process's affinity cannot be read: {0}")]
     OwnAffinity(#[source] io::Error),

@@ -17,7 +17,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration as StdDuration;
 
 use punctual_sched::{Instant, UnitParams};
@@ -25,14 +25,13 @@ use punctual_sched::{Instant, UnitParams};
 use crate::doctor;
 use crate::driver::Settings;
 use crate::enforcer::{Enforcement, now};
-use crate::journal::{self, Change, Identity};
+use crate::journal::{self, Change, Identity, Restored};
 use crate::notice::Notice;
 use crate::os::sched::{self, Attributes};
 use crate::os::{cgroup, proc};
 use crate::preflight;
 use crate::unit::{LiveUnit, UnitCounters, UnitThreads};
 use groups::{AttachedGroups, DomainGroups};
-use heartbeat::Heartbeat;
 use machine::JournaledChanges;
 use pool::Pool;
 use processes::Processes;
@@ -58,6 +57,10 @@ pub struct Setup {
     pub lift_rt_limit: bool,
     /// How long enforcers may be silent before the guardian ends the run.
     pub silence: StdDuration,
+    /// Ends this process, when the guardian asks for the end of the run.
+    pub end: fn() -> !,
+    /// What was put back, once a session was dropped and not finished.
+    pub restored: Arc<OnceLock<Restored>>,
     /// How often and how exactly enforcers look.
     pub driver: Settings,
 }
@@ -82,7 +85,6 @@ pub struct Session {
     pools: Vec<Pool>,
     /// How many units were added.
     units: usize,
-    heartbeat: Heartbeat,
     /// Files that undo something when they are closed.
     held_open: Vec<File>,
     setup: Setup,
@@ -112,7 +114,6 @@ impl Session {
             processes: Processes::default(),
             pools: Vec::new(),
             units: 0,
-            heartbeat: Heartbeat::new(setup.silence),
             held_open: Vec::new(),
             setup,
             started: now(),
@@ -141,7 +142,11 @@ impl Session {
     /// # Errors
     /// The policy refuses its options, or enforcers cannot be started.
     pub fn add_pool(&mut self, processors: &[usize], scheduler: &PoolScheduler) -> Result<usize, Error> {
-        self.pools.push(Pool::start(processors, scheduler, self.setup.driver)?);
+        let pool = Pool::start(processors, scheduler, self.setup.driver)?;
+        if let Some(enforcement) = pool.enforcement() {
+            self.restoration.watch(enforcement.pulse());
+        }
+        self.pools.push(pool);
         Ok(self.pools.len() - 1)
     }
 
@@ -287,21 +292,18 @@ impl Session {
         self.pools[handle.pool].adjust(&handle.name, params);
     }
 
-    /// To be called at least every 200 ms: says to the guardian that all is well, if it is, and returns what
-    /// happened.
+    /// Returns what happened since the last call.
     ///
     /// # Errors
     /// The guardian is gone, or an enforcer ended: the session must end.
     pub fn poll(&mut self) -> Result<Vec<Notice>, Error> {
-        let (mut looks, mut notices) = (Vec::new(), Vec::new());
+        self.restoration.check_guardian()?;
+        let mut notices = Vec::new();
         for pool in &mut self.pools {
-            pool.poll(&mut looks, &mut notices)?;
+            pool.poll(&mut notices)?;
         }
         if notices.iter().any(|notice| matches!(notice, Notice::Gone { .. })) {
             self.attached.remove_empty();
-        }
-        if self.heartbeat.is_well(looks) {
-            self.restoration.beat()?;
         }
         Ok(notices)
     }
@@ -340,7 +342,9 @@ impl Drop for Session {
         // After `finish` there is nothing left to do.
         self.pools.drain(..).for_each(Pool::stop);
         if !self.restoration.is_done() {
-            self.restoration.put_back_and_say();
+            if let Some(restored) = self.restoration.put_back_and_say() {
+                let _ = self.setup.restored.set(restored);
+            }
             self.processes.wait();
         }
     }

@@ -91,14 +91,13 @@ impl Pool {
         }
     }
 
-    /// Collects what happened; adds the looks of its enforcers to `looks`.
-    pub fn poll(&mut self, looks: &mut Vec<u64>, notices: &mut Vec<Notice>) -> Result<(), Error> {
+    /// Collects what happened.
+    pub fn poll(&mut self, notices: &mut Vec<Notice>) -> Result<(), Error> {
         match &mut self.units {
             Units::Enforced(enforcement) => {
                 if enforcement.has_failed() {
                     return Err(Error::Enforcement(io::Error::other("an enforcer ended")));
                 }
-                looks.extend(enforcement.looks());
                 notices.extend(enforcement.notices.try_iter());
             }
             Units::Linux { units, .. } => {

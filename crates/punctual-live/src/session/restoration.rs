@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use super::Setup;
 use super::error::Error;
+use super::heartbeat::Heartbeat;
+use crate::enforcer::Pulse;
 use crate::guardian::{Guardian, GuardianOptions};
 use crate::journal::{self, Journal, Resource, Restored};
 use crate::os::sched;
@@ -12,8 +14,8 @@ use crate::os::sched;
 /// The way back of a session.
 pub(super) struct Restoration {
     pub journal: Journal,
-    /// `None` once everything was put back.
-    guardian: Option<Guardian>,
+    /// Beats for the guardian; `None` once everything was put back.
+    heart: Option<Heartbeat>,
     /// The processors that the calling thread was allowed before.
     own_affinity: Vec<usize>,
 }
@@ -36,26 +38,38 @@ impl Restoration {
         let processors = setup.processors.iter().copied().map(Resource::Processor);
         journal.claim(&processors.collect::<Vec<_>>())?;
         let own_affinity = sched::affinity(0).map_err(Error::OwnAffinity)?;
-        let restoration = Restoration { journal, guardian: Some(guardian), own_affinity };
+        let mut restoration = Restoration { journal, heart: None, own_affinity };
         sched::set_affinity(0, &left).map_err(Error::LeaveProcessors)?;
+        let heart = Heartbeat::start(guardian, setup.silence, setup.end).map_err(Error::NoHeart)?;
+        restoration.heart = Some(heart);
         Ok(restoration)
     }
 
-    /// Says to the guardian that all is well.
-    pub fn beat(&mut self) -> Result<(), Error> {
-        self.guardian.as_mut().map_or(Ok(()), Guardian::beat).map_err(Error::GuardianGone)
+    /// The heart watches these enforcers too.
+    pub fn watch(&self, pulse: Pulse) {
+        if let Some(heart) = &self.heart {
+            heart.watch(pulse);
+        }
+    }
+
+    /// Is the guardian there?
+    pub fn check_guardian(&self) -> Result<(), Error> {
+        match &self.heart {
+            Some(heart) if heart.has_stopped() => Err(Error::GuardianGone),
+            _ => Ok(()),
+        }
     }
 
     /// Was everything put back already?
     pub fn is_done(&self) -> bool {
-        self.guardian.is_none()
+        self.heart.is_none()
     }
 
     /// Puts everything back, by the guardian or, if that is gone, in this process.
     pub fn put_back(&mut self) -> Result<Restored, Error> {
         // Fails only where the processors are gone or were taken from this process meanwhile.
         let _ = sched::set_affinity(0, &self.own_affinity);
-        match self.guardian.take().map(Guardian::finish) {
+        match self.heart.take().and_then(Heartbeat::stop).map(Guardian::finish) {
             Some(Ok(restored)) => Ok(restored),
             // What the guardian has undone, it could not tell.
             _ => journal::restore(self.journal.path())
@@ -65,10 +79,16 @@ impl Restoration {
     }
 
     /// Puts everything back at the end of a session that failed: nobody else will say what could not be.
-    pub fn put_back_and_say(&mut self) {
+    pub fn put_back_and_say(&mut self) -> Option<Restored> {
         match self.put_back() {
-            Ok(restored) => restored.failures.iter().for_each(|failure| eprintln!("not put back: {failure}")),
-            Err(error) => eprintln!("{error}"),
+            Ok(restored) => {
+                restored.failures.iter().for_each(|failure| eprintln!("not put back: {failure}"));
+                Some(restored)
+            }
+            Err(error) => {
+                eprintln!("{error}");
+                None
+            }
         }
     }
 

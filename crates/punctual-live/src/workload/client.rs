@@ -3,7 +3,7 @@
 //! A guest may write anything, or nothing. Every call has a limit in time and memory; an answer that does not
 //! fit is an error.
 
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,9 @@ use punctual_guest::protocol::{
     TaskProgress,
 };
 
+use super::checks::RunChecks;
 use super::error::{ChannelError, ClientError, ProtocolError};
+use crate::channel::{Channel, Stop};
 
 /// How long a guest may take for an answer that is no work, or for one after its work should be done. Long:
 /// its vCPU may have a small share of a processor, or none while others calibrate.
@@ -24,6 +26,9 @@ const GRACE: Duration = Duration::from_secs(30);
 /// Questions asked to find the distance of the clocks.
 const CLOCK_QUESTIONS: usize = 9;
 
+/// Most bytes of an answer that is no report of a run: a line, and what may stand before it.
+const ANSWER_BYTES_MAX: u64 = 2 * protocol::LINE_BYTES_MAX as u64;
+
 /// What a guest measured in a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestMeasurement {
@@ -31,6 +36,9 @@ pub struct GuestMeasurement {
     pub overrun_ns: u64,
     /// By task, in the order of the run.
     pub tasks: Vec<TaskJobs>,
+    /// Jobs that were due and that the guest did not tell of. They are among the tasks' jobs, as ones that
+    /// never started.
+    pub untold: u64,
 }
 
 /// What one task of a run did.
@@ -48,18 +56,27 @@ pub struct TaskJobs {
 pub struct Progress {
     /// By task: jobs finished, and those of them that were late.
     tasks: Vec<(AtomicU64, AtomicU64)>,
+    /// When the guest last told, since the run's start.
+    told_ns: AtomicU64,
 }
 
 impl Progress {
     pub(super) fn new(tasks: usize) -> Arc<Progress> {
-        Arc::new(Progress { tasks: (0..tasks).map(|_| Default::default()).collect() })
+        let tasks = (0..tasks).map(|_| Default::default()).collect();
+        Arc::new(Progress { tasks, told_ns: AtomicU64::new(0) })
     }
 
-    pub(super) fn set(&self, reported: &[TaskProgress]) {
+    pub(super) fn set(&self, reported: &[TaskProgress], told_ns: u64) {
+        self.told_ns.store(told_ns, Ordering::Relaxed);
         for ((finished, late), reported) in self.tasks.iter().zip(reported) {
             finished.store(reported.finished, Ordering::Relaxed);
             late.store(reported.late.min(reported.finished), Ordering::Relaxed);
         }
+    }
+
+    /// When the guest last told, since the run's start; 0 if it never did.
+    pub fn told_ns(&self) -> u64 {
+        self.told_ns.load(Ordering::Relaxed)
     }
 
     /// By task of the run: jobs finished, and those of them that were late.
@@ -73,39 +90,30 @@ impl Progress {
 /// A conversation with one guest.
 #[derive(Debug)]
 pub struct Client {
-    channel: BufReader<DeadlineReader>,
+    channel: BufReader<Channel>,
     ready: Ready,
-    /// The run that was begun: its length and its number of tasks.
-    begun: Option<(u64, usize)>,
+    begun: Option<Begun>,
     progress: Arc<Progress>,
 }
 
-/// A socket whose reads fail after a certain instant.
+/// A run that was begun.
 #[derive(Debug)]
-struct DeadlineReader {
-    socket: UnixStream,
-    until: Instant,
-}
-
-impl Read for DeadlineReader {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let left = self.until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        self.socket.set_read_timeout(Some(left))?;
-        self.socket.read(buffer)
-    }
+struct Begun {
+    /// When it starts, by our clock.
+    start_ns: u64,
+    duration_ns: u64,
+    tasks: Vec<Task>,
 }
 
 impl Client {
     /// Waits for the guest at the other end to announce itself, for `limit` at most: a VM has to boot first.
+    /// `stop` ends this and every later wait early.
     ///
     /// # Errors
     /// When it does not, or speaks another version of the protocol.
-    pub fn connect(socket: UnixStream, limit: Duration) -> Result<Client, ClientError> {
-        socket.set_write_timeout(Some(GRACE)).map_err(ChannelError::Failed)?;
-        let mut channel = BufReader::new(DeadlineReader { socket, until: Instant::now() + limit });
+    pub fn connect(socket: UnixStream, limit: Duration, stop: Stop) -> Result<Client, ClientError> {
+        let mut channel = BufReader::new(Channel::over(socket, stop));
+        channel.get_mut().allow(limit, ANSWER_BYTES_MAX);
         let ready = match read(&mut channel, "to start", limit)? {
             Reply::Ready(ready) => ready,
             other => return Err(unexpected("to start", &other)),
@@ -141,9 +149,11 @@ impl Client {
     /// [`ClientError`].
     pub fn clock_offset_ns(&mut self) -> Result<(i64, u64), ClientError> {
         let mut best = (0, u64::MAX);
+        let give_up = Instant::now() + GRACE;
         for _ in 0..CLOCK_QUESTIONS {
+            let left = give_up.saturating_duration_since(Instant::now());
             let asked_ns = now_ns();
-            let reply = self.ask(&Request::Clock {}, "what its clock says", GRACE)?;
+            let reply = self.ask(&Request::Clock {}, "what its clock says", left)?;
             let answered_ns = now_ns();
             let Reply::Clock { now_ns: guest_ns } = reply else {
                 return Err(unexpected("what its clock says", &reply));
@@ -172,14 +182,15 @@ impl Client {
         (start_at_ns, offset_ns): (u64, i64),
         duration_ns: u64,
     ) -> Result<(), ClientError> {
-        let start_at_ns = start_at_ns.saturating_add_signed(offset_ns);
-        let run = Run { start_at_ns, duration_ns, iterations_per_ms, tasks: tasks.to_vec() };
+        let guest_start_ns = start_at_ns.saturating_add_signed(offset_ns);
+        let run = Run { start_at_ns: guest_start_ns, duration_ns, iterations_per_ms, tasks: tasks.to_vec() };
         run.check()?;
         if self.begun.is_some() {
             return Err(ProtocolError::Unfinished.into());
         }
         self.send(&Request::Run(run), "to run a task set")?;
-        self.begun = Some((duration_ns, tasks.len()));
+        let start_ns = if start_at_ns == 0 { now_ns() } else { start_at_ns };
+        self.begun = Some(Begun { start_ns, duration_ns, tasks: tasks.to_vec() });
         self.progress = Progress::new(tasks.len());
         Ok(())
     }
@@ -193,28 +204,28 @@ impl Client {
     /// time until the run should be over.
     ///
     /// # Errors
-    /// [`ClientError`]; `Protocol` also when the guest's numbers contradict themselves.
+    /// [`ClientError`]; `Protocol` also when the guest's numbers contradict themselves, or the jobs that its
+    /// tasks release.
     pub fn finish(&mut self, limit: Duration) -> Result<GuestMeasurement, ClientError> {
         const DOING: &str = "to run a task set";
-        let Some((duration_ns, count)) = self.begun.take() else {
+        let Some(Begun { start_ns, duration_ns, tasks: begun }) = self.begun.take() else {
             return Err(ProtocolError::NotBegun.into());
         };
         let limit = limit + GRACE;
-        self.channel.get_mut().until = Instant::now() + limit;
-        let mut tasks = vec![TaskJobs::default(); count];
+        self.channel.get_mut().allow(limit, run_bytes_max(&begun, duration_ns));
+        let mut checks = RunChecks::new(&begun, duration_ns);
         loop {
-            match read(&mut self.channel, DOING, limit)? {
-                Reply::Progress { tasks } => self.progress.set(&tasks),
-                Reply::Jobs { task, jobs } => add(&mut tasks, task, &jobs, duration_ns)?,
+            let reply = read(&mut self.channel, DOING, limit)?;
+            let elapsed_ns = now_ns().saturating_sub(start_ns);
+            match reply {
+                Reply::Progress { tasks } => {
+                    checks.progress(&tasks, elapsed_ns)?;
+                    self.progress.set(&tasks, elapsed_ns);
+                }
+                Reply::Jobs { task, jobs } => checks.jobs(task, &jobs, elapsed_ns)?,
                 Reply::Result(result) => {
-                    let reported = result.tasks.iter().map(|task| task.jobs);
-                    if !reported.eq(tasks.iter().map(|task| task.jobs.len() as u64)) {
-                        return Err(ProtocolError::LostJobs.into());
-                    }
-                    for (task, totals) in tasks.iter_mut().zip(&result.tasks) {
-                        task.executed_ns = totals.executed_ns;
-                    }
-                    return Ok(GuestMeasurement { overrun_ns: result.overrun_ns, tasks });
+                    let (tasks, untold) = checks.finish(&result, elapsed_ns)?;
+                    return Ok(GuestMeasurement { overrun_ns: result.overrun_ns, tasks, untold });
                 }
                 other => return Err(unexpected(DOING, &other)),
             }
@@ -244,19 +255,20 @@ impl Client {
     }
 
     fn send(&mut self, request: &Request, doing: &'static str) -> Result<(), ClientError> {
-        protocol::send(&mut self.channel.get_mut().socket, request)
-            .map_err(|source| ChannelError::Send { doing, source }.into())
+        let channel = self.channel.get_mut();
+        channel.allow(GRACE, 0);
+        protocol::send(channel, request).map_err(|source| ChannelError::Send { doing, source }.into())
     }
 
     fn ask(&mut self, request: &Request, doing: &'static str, limit: Duration) -> Result<Reply, ClientError> {
         self.send(request, doing)?;
-        self.channel.get_mut().until = Instant::now() + limit;
+        self.channel.get_mut().allow(limit, ANSWER_BYTES_MAX);
         read(&mut self.channel, doing, limit)
     }
 }
 
 fn read(
-    channel: &mut BufReader<DeadlineReader>,
+    channel: &mut BufReader<Channel>,
     doing: &'static str,
     limit: Duration,
 ) -> Result<Reply, ClientError> {
@@ -266,7 +278,8 @@ fn read(
         Err(ReceiveError::Closed) => Err(ChannelError::Ended { doing }.into()),
         Err(ReceiveError::Malformed(why)) => Err(ProtocolError::Malformed(why).into()),
         Err(ReceiveError::Io(error)) => match error.kind() {
-            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Err(ClientError::Timeout { doing, limit }),
+            io::ErrorKind::TimedOut => Err(ClientError::Timeout { doing, limit }),
+            io::ErrorKind::QuotaExceeded => Err(ProtocolError::Flood { doing }.into()),
             _ => Err(ChannelError::Failed(error).into()),
         },
     }
@@ -277,22 +290,17 @@ fn unexpected(doing: &'static str, reply: &Reply) -> ClientError {
     ProtocolError::Unexpected { doing, reply: start }.into()
 }
 
-/// Adds jobs that the guest reported.
-fn add(tasks: &mut [TaskJobs], task: usize, jobs: &[JobTimes], duration_ns: u64) -> Result<(), ClientError> {
-    let total: usize = tasks.iter().map(|task| task.jobs.len()).sum();
-    let count = tasks.len();
-    let Some(known) = tasks.get_mut(task) else {
-        return Err(ProtocolError::UnknownTask { task, tasks: count }.into());
-    };
-    if total as u64 + jobs.len() as u64 > protocol::JOBS_MAX {
-        return Err(ProtocolError::TooManyJobs.into());
-    }
-    for job in jobs {
-        job.check(duration_ns).map_err(ProtocolError::Job)?;
-        if known.jobs.last().is_some_and(|last| last.release_ns > job.release_ns) {
-            return Err(ProtocolError::Disorder { task }.into());
-        }
-        known.jobs.push(*job);
-    }
-    Ok(())
+/// The most bytes that a guest needs to report a run of these tasks: a line a second on the way, then its
+/// jobs.
+fn run_bytes_max(tasks: &[Task], duration_ns: u64) -> u64 {
+    /// Three numbers of at most 20 digits, brackets and commas.
+    const JOB: u64 = 66;
+    /// What stands around numbers in a line.
+    const LINE: u64 = 64;
+    /// Two numbers of a task, in a line on the way or in the last one.
+    const TASK: u64 = 80;
+    let count = tasks.len() as u64;
+    let jobs: u64 = tasks.iter().map(|task| task.work.jobs_max(duration_ns)).sum();
+    let lines = duration_ns / 1_000_000_000 + 60;
+    jobs * JOB + (jobs / protocol::JOBS_PER_LINE as u64 + count) * LINE + lines * (LINE + count * TASK)
 }

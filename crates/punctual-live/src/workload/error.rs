@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use punctual_guest::protocol::{LimitError, MalformedLine, TASKS_MAX, VERSION};
+use punctual_model::results::GuestFault;
 use punctual_sched::fixed_priority;
 
 use crate::cache::{self, FileError};
@@ -32,6 +33,18 @@ pub enum ClientError {
     /// It says that it cannot.
     #[error("the guest cannot do it: {0}")]
     Refused(String),
+}
+
+impl ClientError {
+    /// What is wrong with what the guest tells.
+    pub fn fault(&self) -> GuestFault {
+        match self {
+            ClientError::Timeout { .. } | ClientError::Channel(_) | ClientError::Refused(_) => {
+                GuestFault::StoppedTelling
+            }
+            ClientError::Protocol(_) | ClientError::Limit(_) => GuestFault::Lied,
+        }
+    }
 }
 
 /// Why there is no conversation with a guest any more.
@@ -79,6 +92,12 @@ pub enum ProtocolError {
         /// The start of its reply.
         reply: String,
     },
+    /// It writes more than any answer needs.
+    #[error("the guest was asked {doing} and writes without end")]
+    Flood {
+        /// What it was asked to do.
+        doing: &'static str,
+    },
     /// A second run was to begin during the first.
     #[error("a run was begun and is not finished")]
     Unfinished,
@@ -96,14 +115,39 @@ pub enum ProtocolError {
         /// How many tasks it was given.
         tasks: usize,
     },
-    /// There are more jobs than the tasks can release.
-    #[error("the guest tells of more jobs than a run may have")]
-    TooManyJobs,
+    /// It tells of a job that is not released, or not yet.
+    #[error("the guest tells of a job of task {task} that is not released")]
+    NotReleased {
+        /// The task.
+        task: usize,
+    },
+    /// It tells of another release than the job has.
+    #[error(
+        "the guest tells of a job of task {task} that was released at {told_ns} ns; it is released at \
+         {is_ns} ns"
+    )]
+    Release {
+        /// The task.
+        task: usize,
+        /// What the guest says, since the run's start.
+        told_ns: u64,
+        /// When the job is released.
+        is_ns: u64,
+    },
+    /// A task worked longer than it can have.
+    #[error("the guest tells of more work of task {task} than fits the run")]
+    Executed {
+        /// The task.
+        task: usize,
+    },
+    /// It tells the end of a run that goes on.
+    #[error("the guest tells of the end of a run that is not over")]
+    Early,
     /// The times of a job contradict each other or the run.
     #[error(transparent)]
     Job(LimitError),
-    /// A job was released before its predecessor.
-    #[error("the jobs of task {task} are out of order")]
+    /// A job started before its predecessor was finished, or fewer are finished than before.
+    #[error("what the guest tells of the jobs of task {task} is out of order")]
     Disorder {
         /// The task.
         task: usize,

@@ -88,9 +88,9 @@ mod tests {
         let mut counter = JobCounter::new([&task, &hog].into_iter(), Arc::clone(&progress));
         assert_eq!(counter.jobs(79), JobCounts { finished: 0, missed: 0 });
         assert_eq!(counter.jobs(80), JobCounts { finished: 0, missed: 1 });
-        progress.set(&[TaskProgress { finished: 1, late: 0 }, TaskProgress::default()]);
+        progress.set(&[TaskProgress { finished: 1, late: 0 }, TaskProgress::default()], 0);
         assert_eq!(counter.jobs(179), JobCounts { finished: 1, missed: 0 });
-        progress.set(&[TaskProgress { finished: 3, late: 2 }, TaskProgress::default()]);
+        progress.set(&[TaskProgress { finished: 3, late: 2 }, TaskProgress::default()], 0);
         assert_eq!(counter.jobs(280), JobCounts { finished: 3, missed: 2 });
         assert_eq!(counter.jobs(480), JobCounts { finished: 3, missed: 4 });
     }

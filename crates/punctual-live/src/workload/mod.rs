@@ -7,6 +7,7 @@
 //! tasks::of_domain, tasks::job_stats                  from the host's task set, and back to results
 //! ```
 
+mod checks;
 mod client;
 mod error;
 mod job_counter;

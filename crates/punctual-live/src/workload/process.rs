@@ -2,12 +2,14 @@
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use super::error::ProcessError;
 use super::{Client, PROGRAM};
 use crate::cache::Cache;
+use crate::channel::Stop;
 use crate::child;
 
 /// How long the program may take to say that it is there; the machine may be busy.
@@ -22,34 +24,41 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts one, in the fair class, on any processor.
+    /// Starts one, in the fair class, on any processor. `stop` ends this and every later wait early.
     ///
     /// # Errors
     /// When it cannot be started or does not announce itself.
-    pub fn start() -> Result<Process, ProcessError> {
-        Process::start_in(&Cache::of_user()?)
+    pub fn start(stop: Stop) -> Result<Process, ProcessError> {
+        Process::start_in(&Cache::of_user()?, stop)
     }
 
     /// As [`Process::start`], with the program in any cache.
     ///
     /// # Errors
     /// As [`Process::start`].
-    pub fn start_in(cache: &Cache) -> Result<Process, ProcessError> {
-        let program = cache.program("punctual-guest", PROGRAM)?;
-        let failed = |source| ProcessError::Start { program: program.clone(), source };
+    pub fn start_in(cache: &Cache, stop: Stop) -> Result<Process, ProcessError> {
+        Process::start_program(&cache.program("punctual-guest", PROGRAM)?, stop)
+    }
+
+    /// As [`Process::start`], with another program that speaks the protocol.
+    ///
+    /// # Errors
+    /// As [`Process::start`].
+    pub fn start_program(program: &Path, stop: Stop) -> Result<Process, ProcessError> {
+        let failed = |source| ProcessError::Start { program: program.to_owned(), source };
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
         let output = theirs.try_clone().map_err(failed)?;
-        let mut command = Command::new(&program);
+        let mut command = Command::new(program);
         command
             .arg("vcpu")
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::from(OwnedFd::from(output)));
         let mut child = child::spawn(command, Vec::new()).map_err(failed)?;
-        match Client::connect(ours, START_LIMIT) {
+        match Client::connect(ours, START_LIMIT, stop) {
             Ok(client) => Ok(Process { child, client }),
             Err(source) => {
                 end(&mut child);
-                Err(ProcessError::Connect { program, source })
+                Err(ProcessError::Connect { program: program.to_owned(), source })
             }
         }
     }

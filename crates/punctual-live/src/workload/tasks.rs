@@ -47,6 +47,23 @@ pub fn of_domain(host: &Host, domain: DomainIx) -> Result<Vec<(TaskIx, protocol:
     Ok(tasks)
 }
 
+/// The counts of a task's jobs `elapsed_ns` after the start of a run, when its guest told how many jobs were
+/// finished, and how many of them late. When the jobs started and ended is not known.
+pub fn stats_so_far(task: &protocol::Task, (finished, late): (u64, u64), elapsed_ns: u64) -> JobStats {
+    let (Some(stream), Some(deadline_ns)) = (task.work.job_stream(), task.deadline_ns) else {
+        return JobStats::default();
+    };
+    let mut stats = JobStats::default();
+    for job in stream.jobs_before(elapsed_ns) {
+        stats.released += 1;
+        stats.due += u64::from(job.release_ns.saturating_add(deadline_ns) <= elapsed_ns);
+    }
+    stats.completed = finished.min(stats.released);
+    // Jobs of a task finish in the order of their releases.
+    stats.missed = (late.min(finished) + stats.due.saturating_sub(finished)).min(stats.due);
+    stats
+}
+
 /// The statistics of a task's jobs, whose deadline is `deadline_ns` after their release, in a run of
 /// `duration_ns`: the counts that the simulator makes.
 pub fn job_stats(jobs: &[JobTimes], deadline_ns: u64, duration_ns: u64) -> JobStats {

@@ -12,6 +12,7 @@ use super::units::domains;
 use crate::host::{Domain, Host};
 use crate::index::PoolIx;
 use crate::live::HelperPolicy;
+use crate::text::printable;
 
 /// What both versions of cgroups take as a weight (version 1: 2 to 262144, version 2: 1 to 10000).
 const SHARES: std::ops::RangeInclusive<u32> = 2..=10_000;
@@ -59,7 +60,8 @@ fn file(host: &Host, domain: &Domain, pool: &LinuxPool, losses: &mut Losses) -> 
             losses.add(&domain.name, "helpers", "libvirt has no niceness of helper threads");
         }
     }
-    let mut text = xml_comment(&format!("From the host file \"{}\" by punctual export.", host.name)) + "\n";
+    let mut text =
+        xml_comment(&format!("From the host file \"{}\" by punctual export.", printable(&host.name))) + "\n";
     text += "<!-- Merge vcpu and cputune into the domain's own XML: virsh edit. -->\n";
     for loss in losses.of_domain(host, domain) {
         text += &xml_comment(&format!("NOT AS IN THE HOST FILE: {}", sentence(loss)));

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::loss::Loss;
 use crate::host::Host;
+use crate::text::printable;
 
 /// Processor numbers, ascending, as Linux, libvirt and xl write them: `0-2,5`. Why our own: it is one loop.
 pub(super) fn cpu_list(processors: &[usize]) -> String {
@@ -43,13 +44,15 @@ pub(super) fn header<'a>(
     usage: &[String],
     losses: impl Iterator<Item = &'a Loss>,
 ) -> String {
-    let mut out = format!("# {what}, from the host file \"{}\" by punctual export.\n", host.name);
+    // A line break would end the comment.
+    let name = printable(&host.name);
+    let mut out = format!("# {what}, from the host file \"{name}\" by punctual export.\n");
     for line in usage {
         out += format!("# {line}").trim_end();
         out.push('\n');
     }
     for loss in losses {
-        out += &format!("# NOT AS IN THE HOST FILE: {}\n", sentence(loss));
+        out += &format!("# NOT AS IN THE HOST FILE: {}\n", printable(&sentence(loss)));
     }
     out
 }
@@ -93,6 +96,19 @@ mod tests {
         assert_eq!(quoted("-accel"), "-accel");
         assert_eq!(quoted("it's $x"), r"'it'\''s $x'");
         assert_eq!(quoted(""), "''");
+    }
+
+    #[test]
+    fn a_host_files_name_stays_in_the_comment_of_a_script() {
+        let text = "name = \"x $(touch y) `z`\"\n[machine]\nprocessors = 1\n[pool.p]\nprocessors = [0]\n\
+                    policy = \"rtds\"\n";
+        let mut host =
+            crate::file::parse(text, "t.toml", &Default::default()).unwrap_or_else(|e| panic!("{e}"));
+        // The parser refuses such a name; a host in code may have it.
+        host.name = "x\ntouch /tmp/pwned #".into();
+        let header = header(&host, "A script", &[], std::iter::empty());
+        assert_eq!(header, "# A script, from the host file \"x\\ntouch /tmp/pwned #\" by punctual export.\n");
+        assert!(header.lines().all(|line| line.starts_with('#')));
     }
 
     #[test]

@@ -6,8 +6,8 @@
 use punctual_sched::Duration;
 
 use super::{
-    ChainResult, DomainResult, FORMAT, FlowResult, JobStats, NetworkResult, PoolResult, ProcessorResult,
-    Results, Source, TaskResult, VERSION, VcpuResult,
+    ChainResult, DomainResult, FORMAT, FlowResult, GuestVerdict, JobStats, NetworkResult, PoolResult,
+    ProcessorResult, Results, Source, TaskResult, VERSION, VcpuResult,
 };
 use crate::Recorder;
 use crate::host::{Host, Parent, Pool};
@@ -95,6 +95,7 @@ pub struct ResultsBuilder<'h> {
     results: Results,
     guests: Vec<SchedulerTotals>,
     network_times: Vec<Duration>,
+    verdicts: Vec<Option<GuestVerdict>>,
 }
 
 impl<'h> ResultsBuilder<'h> {
@@ -120,7 +121,7 @@ impl<'h> ResultsBuilder<'h> {
             flows: Vec::new(),
             chains: Vec::new(),
         };
-        ResultsBuilder { host, results, guests: Vec::new(), network_times: Vec::new() }
+        ResultsBuilder { host, results, guests: Vec::new(), network_times: Vec::new(), verdicts: Vec::new() }
     }
 
     /// The machine of a live run.
@@ -169,6 +170,11 @@ impl<'h> ResultsBuilder<'h> {
     /// Time that the kernel of each domain spent on networks, in the host's order.
     pub fn network_times(&mut self, spent: impl IntoIterator<Item = Duration>) {
         self.network_times = spent.into_iter().collect();
+    }
+
+    /// Why the jobs of domains are not measured, in the host's order.
+    pub fn verdicts(&mut self, verdicts: impl IntoIterator<Item = Option<GuestVerdict>>) {
+        self.verdicts = verdicts.into_iter().collect();
     }
 
     /// What each task did, in the host's order.
@@ -225,12 +231,13 @@ impl<'h> ResultsBuilder<'h> {
     /// The results, with the sums over domains and pools. A caller that needs memory for its measurements
     /// frees it before: the distributions of domains need as much as those of tasks.
     pub fn build(self) -> Results {
-        let ResultsBuilder { host, mut results, guests, network_times } = self;
+        let ResultsBuilder { host, mut results, guests, network_times, verdicts } = self;
         for (task, result) in host.tasks.iter().zip(&results.tasks) {
             results.pools[host.pool_of(task.parent).0].jobs.merge(&result.jobs);
         }
         let mut guests = guests.into_iter();
         let mut network_times = network_times.into_iter();
+        let mut verdicts = verdicts.into_iter();
         results.domains.reserve_exact(host.domains.len());
         for domain in &host.domains {
             let guest = guests.next().unwrap_or_default();
@@ -246,6 +253,7 @@ impl<'h> ResultsBuilder<'h> {
                 migrations: guest.migrations,
                 exhaustions: vcpus.iter().map(|vcpu| vcpu.exhaustions).sum(),
                 replenishments: vcpus.iter().map(|vcpu| vcpu.replenishments).sum(),
+                verdict: verdicts.next().flatten(),
             });
         }
         for (task, result) in host.tasks.iter().zip(&results.tasks) {

@@ -119,6 +119,37 @@ pub struct VcpuResult {
     pub wake_latency: Recorder,
 }
 
+/// What was wrong with what a real guest told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum GuestFault {
+    /// It contradicted itself, the jobs that its tasks release, or the rules of the conversation. Nothing
+    /// that it told is counted.
+    Lied,
+    /// It fell silent, ended, or left out jobs. What it had told is counted.
+    StoppedTelling,
+}
+
+impl GuestFault {
+    /// In words, after the domain's name.
+    pub fn words(self) -> &'static str {
+        match self {
+            GuestFault::Lied => "its guest lied",
+            GuestFault::StoppedTelling => "its guest stopped telling",
+        }
+    }
+}
+
+/// Why the jobs of a domain of a real host are not measured. Those that were due and not told of count as
+/// missed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct GuestVerdict {
+    /// What was wrong.
+    pub fault: GuestFault,
+    /// How that was seen.
+    pub reason: String,
+}
+
 /// A domain: the sum of its vCPUs and tasks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DomainResult {
@@ -140,6 +171,9 @@ pub struct DomainResult {
     pub exhaustions: u64,
     /// Replenishments of its vCPUs.
     pub replenishments: u64,
+    /// Why its jobs are not measured; only of a live run, and only where they are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<GuestVerdict>,
 }
 
 /// What one processor did. Busy, idle and overhead time add up to the duration of all runs.
@@ -238,6 +272,7 @@ impl Results {
             a.migrations += b.migrations;
             a.exhaustions += b.exhaustions;
             a.replenishments += b.replenishments;
+            a.verdict = a.verdict.take().or_else(|| b.verdict.clone());
         }
         for (a, b) in self.processors.iter_mut().zip(&other.processors) {
             a.busy_ns += b.busy_ns;

@@ -133,7 +133,32 @@ pub fn section(page: &Page<'_>) -> Section {
         [one] => single(one, page.guarantees),
         several => side_by_side(several, page.guarantees).upright(several.len()),
     };
-    Section::new("verdict", "Verdict", html! { (banner(page)) (table) (warnings(page)) })
+    Section::new("verdict", "Verdict", html! { (banner(page)) (unmeasured(page)) (table) (warnings(page)) })
+}
+
+/// The domains whose jobs are not measured, with the reason.
+fn unmeasured(page: &Page<'_>) -> Markup {
+    let domains = page.columns.iter().flat_map(|column| {
+        column
+            .results
+            .domains
+            .iter()
+            .filter_map(move |domain| Some((column, domain, domain.verdict.as_ref()?)))
+    });
+    html! {
+        @for (column, domain, verdict) in domains {
+            div.banner.bad {
+                span.icon aria-hidden="true" { (Tone::Bad.mark()) }
+                div {
+                    p.lead {
+                        @if page.columns.len() > 1 { (column.label) ", " }
+                        (domain.name) ": " (verdict.fault.words())
+                    }
+                    p { (verdict.reason) ". What it did not tell of counts as missed." }
+                }
+            }
+        }
+    }
 }
 
 /// The verdict in words.

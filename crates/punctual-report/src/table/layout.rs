@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use punctual_model::text::{printable, printable_lines};
 use textwrap::{Options, WordSplitter};
 
 /// No line is longer, whatever the results; long cells wrap.
@@ -103,12 +104,20 @@ fn padding(text: &str, to: usize) -> String {
     " ".repeat(to.saturating_sub(width(text)))
 }
 
+/// The lines of a cell. Names come from files and other programs: nothing in them reaches the terminal as
+/// anything but text.
 fn wrapped(text: &str, width: usize) -> Vec<Cow<'_, str>> {
-    textwrap::wrap(text, Options::new(width).word_splitter(WordSplitter::NoHyphenation))
+    let options = Options::new(width).word_splitter(WordSplitter::NoHyphenation);
+    match printable(text) {
+        Cow::Borrowed(text) => textwrap::wrap(text, options),
+        Cow::Owned(text) => {
+            textwrap::wrap(&text, options).into_iter().map(|line| Cow::Owned(line.into_owned())).collect()
+        }
+    }
 }
 
 fn width(text: &str) -> usize {
-    textwrap::core::display_width(text)
+    textwrap::core::display_width(&printable(text))
 }
 
 pub(super) fn section(title: &str, body: &str, colour: bool) -> String {
@@ -117,7 +126,10 @@ pub(super) fn section(title: &str, body: &str, colour: bool) -> String {
 
 /// Text wrapped to the width, each line in the style; an empty style is the terminal's own.
 pub(super) fn lines(text: &str, style: &str, colour: bool) -> String {
-    textwrap::wrap(text, WIDTH).iter().map(|line| paint(line, style, colour) + "\n").collect()
+    textwrap::wrap(&printable_lines(text), WIDTH)
+        .iter()
+        .map(|line| paint(line, style, colour) + "\n")
+        .collect()
 }
 
 fn paint(text: &str, style: &str, colour: bool) -> String {

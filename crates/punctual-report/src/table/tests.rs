@@ -55,6 +55,7 @@ fn domain(d: usize, tasks: &[TaskResult]) -> DomainResult {
         migrations: 37,
         exhaustions: 412 * d as u64,
         replenishments: 1_000,
+        verdict: None,
     }
 }
 

@@ -55,7 +55,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         host.duration = Duration::from_secs(365 * 24 * 3600);
     }
     let page = args.enforcement.report.as_deref().map(OutFile::create).transpose()?;
-    let outcome = carry_out(&host, DefaultBackend::Process, linux, &args.enforcement, ui)?;
+    let outcome = carry_out(&host, DefaultBackend::Process, &[], linux, &args.enforcement, ui)?;
     match args.enforcement.json {
         true => ui.print(json::to_json(&outcome.results))?,
         false => ui.print(evidence(&outcome.report))?,

@@ -7,6 +7,7 @@ use anstyle::{AnsiColor, Style};
 use clap::builder::PossibleValuesParser;
 use punctual_live::doctor::{self, Change, Cpus, Finding, Findings, Root, Severity, reversible_changes};
 use punctual_model::Host;
+use punctual_model::text::printable;
 
 use super::error::Error;
 use super::exit;
@@ -125,7 +126,7 @@ fn row(finding: &Finding) -> String {
     }
     if let Some(fix) = finding.fix.as_ref().filter(|_| finding.severity != Severity::Ok) {
         // Not wrapped: it is there to be pasted.
-        out += &format!("{indent}$ {fix}\n");
+        out += &format!("{indent}$ {}\n", printable(fix));
     }
     out
 }
@@ -137,7 +138,7 @@ fn planned(changes: &[Change]) -> String {
     }
     let mut out = "\n`punctual run --apply` changes for the time of a run and puts back:\n".to_owned();
     for change in changes {
-        out += &format!("  {}\n", shown(change));
+        out += &format!("  {}\n", printable(&shown(change)));
     }
     out
 }
@@ -165,15 +166,15 @@ fn explained(finding: &Finding, colour: bool) -> String {
     for (name, text) in fields {
         out += &wrapped(&format!("{name:<8}"), &" ".repeat(8), text);
     }
-    let _ = writeln!(out, "\n{style}{}{style:#}: {}", finding.severity.name(), finding.summary);
+    let _ = writeln!(out, "\n{style}{}{style:#}: {}", finding.severity.name(), printable(&finding.summary));
     for reading in &finding.readings {
-        let _ = writeln!(out, "  read  {}: {}", reading.path, reading.value);
+        let _ = writeln!(out, "  read  {}: {}", printable(&reading.path), printable(&reading.value));
     }
     if let Some(fix) = &finding.fix {
-        let _ = writeln!(out, "  fix   {fix}");
+        let _ = writeln!(out, "  fix   {}", printable(fix));
     }
     for change in &finding.changes {
-        let _ = writeln!(out, "  set   {} ({})", shown(change), change.why());
+        let _ = writeln!(out, "  set   {} ({})", printable(&shown(change)), change.why());
     }
     out
 }

@@ -9,5 +9,9 @@ pub const MISSED: u8 = 1;
 pub const USAGE: u8 = 2;
 /// An invariant of the machine or of a policy was violated.
 pub const VIOLATION: u8 = 3;
+/// The guardian of a live run ended it: enforcement stood still, or the process did.
+pub const ENDED: u8 = 4;
+/// A live run came to its end, but a guest lied or stopped telling: some jobs are not measured.
+pub const GUEST: u8 = 5;
 /// Ctrl-C.
 pub const INTERRUPTED: u8 = 130;

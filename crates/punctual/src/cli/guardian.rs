@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use punctual_live::guardian::{GuardianOptions, watch};
+use punctual_live::guardian::{GuardianOptions, Watched, say, watch};
 use punctual_live::preflight::parse_cpu_list;
 
 use super::error::Error;
 use super::exit;
+use super::live::restored as put_back;
 use super::output::Ui;
 
 /// Undo what a journal says when the process that changes the machine ends or falls silent. A live run starts
@@ -47,8 +48,18 @@ pub fn guardian(args: &GuardianArgs, _ui: &Ui) -> Result<u8, Error> {
     // A signal for all processes of a service means the run, whose end this process waits for. Without a
     // handler the signal would end this process, as it would have before.
     let _ = ctrlc::set_handler(|| {});
-    let restored = watch(&GuardianOptions { journal: args.journal.clone(), limit, processors })
-        .map_err(|e| Error::Usage(format!("{}: {e}", args.journal.display())))?;
+    let Watched { reason, restored, is_told } =
+        watch(&GuardianOptions { journal: args.journal.clone(), limit, processors })
+            .map_err(|e| Error::Usage(format!("{}: {e}", args.journal.display())))?;
+    // The run says itself what was put back, if it is still there.
+    if let Some(reason) = reason {
+        say(&format!("error: the guardian ended the run: {reason}\n{}", put_back(&restored)));
+    } else if !is_told {
+        say(&format!("the run has ended; {}", put_back(&restored)));
+    }
+    if !is_told {
+        restored.failures.iter().for_each(|failure| say(&format!("not put back: {failure}")));
+    }
     Ok(if restored.failures.is_empty() { exit::OK } else { exit::MISSED })
 }
 

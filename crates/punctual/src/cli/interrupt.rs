@@ -17,11 +17,23 @@ pub fn install() {
         if GRACEFUL.load(Ordering::SeqCst) && !STOPPED.swap(true, Ordering::SeqCst) {
             return;
         }
-        for path in files().drain(..) {
-            let _ = std::fs::remove_file(path);
-        }
-        std::process::exit(super::exit::INTERRUPTED.into());
+        end(super::exit::INTERRUPTED);
     });
+}
+
+/// Ends this process because the guardian of a live run asks for it; the guardian says why.
+pub fn end_for_guardian() -> ! {
+    end(super::exit::ENDED)
+}
+
+/// Ends this process at once; no half-written file stays.
+fn end(status: u8) -> ! {
+    // A thread that holds the list may be stuck.
+    let files = HALF_WRITTEN.try_lock().map(|mut files| std::mem::take(&mut *files));
+    for path in files.unwrap_or_default() {
+        let _ = std::fs::remove_file(path);
+    }
+    std::process::exit(status.into());
 }
 
 /// From now on the first interruption only makes [`stopped`] true; the second one ends the program.

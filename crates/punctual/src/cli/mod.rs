@@ -47,6 +47,10 @@ Exit codes:
   2    the command line or a file is wrong, an output cannot be written, or this machine does not permit
        a live run
   3    the simulator found an invariant violated (please report it)
+  4    the guardian of a live run ended it, because enforcement or the program itself stood still
+       (137 where it had to be killed for that); the reason stands on standard error
+  5    a live run came to its end, but a guest lied or stopped telling, so that some jobs are not
+       measured (1 with --fail-on-miss)
   130  interrupted";
 
 const EXAMPLES: &str = "\

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
 use indicatif::{ProgressBar, ProgressStyle};
+use punctual_model::text::printable_lines;
 use punctual_report::table::WIDTH;
 use tempfile::NamedTempFile;
 
@@ -67,6 +68,8 @@ impl Ui {
     }
 
     fn message(&self, kind: &str, colour: AnsiColor, text: &str) {
+        // Parts of it may be written by guests, other processes or files.
+        let text = printable_lines(text);
         let style = Style::new().bold().fg_color(Some(colour.into()));
         let style = if self.has_colour(&io::stderr()) { style } else { Style::new() };
         // Nothing is left to be said to if standard error is gone.
@@ -179,7 +182,7 @@ pub fn wrapped(first_indent: &str, indent: &str, text: &str) -> String {
         .initial_indent(first_indent)
         .subsequent_indent(indent)
         .word_splitter(textwrap::WordSplitter::NoHyphenation);
-    textwrap::fill(text, options) + "\n"
+    textwrap::fill(&printable_lines(text), options) + "\n"
 }
 
 /// An error that names the file.

@@ -126,7 +126,8 @@ fn live(args: &Args) -> Result<Reproduction, Error> {
                 eprintln!("{line}");
             }
         },
-        stop: &interrupt::stopped,
+        stop: interrupt::stopped,
+        end: interrupt::end_for_guardian,
     })?)
 }
 

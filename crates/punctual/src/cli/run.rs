@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use punctual_live::run::DefaultBackend;
+use punctual_model::Results;
 use punctual_report::html::Page;
 use punctual_report::{Column, json, table};
 
@@ -47,6 +48,15 @@ pub struct Args {
     /// Exit with 1 if any deadline was missed.
     #[arg(long)]
     fail_on_miss: bool,
+    /// Another program in place of the guest program, for a domain that is a process: what a hostile guest
+    /// can do is tested with it.
+    #[arg(long, value_name = "DOMAIN=PROGRAM", hide = true, value_parser = guest_program)]
+    guest_program: Vec<(String, PathBuf)>,
+}
+
+fn guest_program(text: &str) -> Result<(String, PathBuf), &'static str> {
+    let (domain, program) = text.split_once('=').ok_or("a domain, `=` and a program")?;
+    Ok((domain.to_owned(), program.into()))
 }
 
 /// What stands for a domain that does not say.
@@ -93,8 +103,9 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     };
     let mut columns = Vec::new();
     let mut reports = String::new();
+    let mut stopped = false;
     for (name, linux, host) in hosts {
-        let outcome = carry_out(&host, default_backend, linux, &args.enforcement, ui)?;
+        let outcome = carry_out(&host, default_backend, &args.guest_program, linux, &args.enforcement, ui)?;
         if several {
             reports += &evidence(&outcome.report);
         } else if !args.enforcement.json {
@@ -103,6 +114,10 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         }
         let label = name.unwrap_or("file's policy").to_owned();
         columns.push(Column { label, results: outcome.results });
+        stopped = outcome.stopped;
+        if stopped {
+            break;
+        }
     }
     match (several, args.enforcement.json) {
         (true, false) => {
@@ -118,6 +133,20 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     if let Some(page) = page {
         report::write(page, &Page { columns: &columns, guarantees: guarantees.as_ref(), timeline: None })?;
     }
-    let missed = columns.iter().any(|column| column.results.pools.iter().any(|pool| pool.jobs.missed > 0));
-    Ok(if missed && args.fail_on_miss { exit::MISSED } else { exit::OK })
+    if stopped {
+        return Err(Error::Interrupted);
+    }
+    Ok(exit_code(&columns, args.fail_on_miss))
+}
+
+fn exit_code(columns: &[Column], fail_on_miss: bool) -> u8 {
+    let mut results = columns.iter().map(|column| &column.results);
+    let has_missed = |results: &Results| results.pools.iter().any(|pool| pool.jobs.missed > 0);
+    let is_unmeasured = |results: &Results| results.domains.iter().any(|domain| domain.verdict.is_some());
+    let (missed, unmeasured) = (results.clone().any(has_missed), results.any(is_unmeasured));
+    match (missed || unmeasured, unmeasured) {
+        (true, _) if fail_on_miss => exit::MISSED,
+        (_, true) => exit::GUEST,
+        _ => exit::OK,
+    }
 }

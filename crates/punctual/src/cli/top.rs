@@ -5,6 +5,7 @@ use std::io::{IsTerminal, Write as _};
 use std::path::PathBuf;
 
 use punctual_live::status::{DomainStatus, Snapshot, Standing, VcpuStatus, follow, running};
+use punctual_model::text::printable_lines;
 use punctual_report::format::{fmt_count, fmt_duration, fmt_share};
 use punctual_sched::Duration;
 
@@ -52,7 +53,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let followed = follow(&socket, |snapshot| {
         let text = match args.json {
             true => serde_json::to_string(&snapshot).map(|line| line + "\n").unwrap_or_default(),
-            false => screen(&snapshot, before.as_ref()),
+            false => printable_lines(&screen(&snapshot, before.as_ref())).into_owned(),
         };
         // Twenty snapshots a second are more than eyes need.
         let due = args.json || args.once || shown.is_multiple_of(2);

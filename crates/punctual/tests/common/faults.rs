@@ -236,6 +236,12 @@ pub fn wait(what: &str, done: impl Fn() -> bool) {
     }
 }
 
+/// How many rounds a fault test has: seconds by default, minutes with `PUNCTUAL_FAULTS=100`, an hour with
+/// `PUNCTUAL_FAULTS=2000`.
+pub fn rounds() -> u64 {
+    std::env::var("PUNCTUAL_FAULTS").ok().and_then(|n| n.parse().ok()).unwrap_or(15)
+}
+
 /// Numbers that look random and are the same in every run.
 pub fn random(n: u64) -> u64 {
     punctual_jobs::mix(0, n)

@@ -59,6 +59,8 @@ impl Bench {
             starve: false,
             lift_rt_limit: true,
             silence: Duration::from_secs(2),
+            end: || panic!("the guardian wants to end the test"),
+            restored: Default::default(),
             driver: Settings::default(),
         };
         let mut session = Session::start(setup).expect("a session");

@@ -125,6 +125,8 @@ fn session_without_a_pool() {
         starve: false,
         lift_rt_limit: true,
         silence: Duration::from_secs(2),
+        end: || panic!("the guardian wants to end the test"),
+        restored: Default::default(),
         driver: Settings::default(),
     };
     let mut session = Session::start(setup).expect("a session");

@@ -5,6 +5,7 @@ mod evidence;
 
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration as StdDuration;
 
 use punctual_live::doctor::{self, Change, Root};
@@ -14,6 +15,8 @@ use punctual_live::run::{self, DefaultBackend, Outcome, RunOptions};
 use punctual_live::session::LinuxScheduler;
 use punctual_live::status::{Publisher, snapshot};
 use punctual_model::host::Host;
+use punctual_model::text::printable;
+use punctual_report::format::fmt_duration;
 use punctual_report::json;
 use punctual_sched::Duration;
 
@@ -70,6 +73,7 @@ pub fn scheduler_of(name: Option<&str>) -> (Option<LinuxScheduler>, Option<Strin
 pub fn carry_out(
     host: &Host,
     default_backend: DefaultBackend,
+    guest_programs: &[(String, PathBuf)],
     linux: Option<LinuxScheduler>,
     args: &EnforcementArgs,
     ui: &Ui,
@@ -80,11 +84,13 @@ pub fn carry_out(
     let program = std::env::current_exe()
         .map_err(|e| Error::Usage(format!("the program's own file is not known: {e}")))?;
     let changes = if args.apply { reversible_changes(host)? } else { Vec::new() };
+    let restored = Arc::<OnceLock<Restored>>::default();
     let mut publisher = None;
     let show = std::io::stderr().is_terminal();
     let options = RunOptions {
         program,
         default_backend,
+        guest_programs,
         linux,
         starve: args.starve,
         silence: StdDuration::from_millis(args.silence_ms),
@@ -93,10 +99,12 @@ pub fn carry_out(
         changes,
         progress: &|line| {
             if show {
-                eprintln!("{line}");
+                eprintln!("{}", printable(line));
             }
         },
-        stop: &interrupt::stopped,
+        stop: interrupt::stopped,
+        end: interrupt::end_for_guardian,
+        restored: restored.clone(),
         watch: &mut |view| {
             // Opened once there is a guardian, which removes the socket of a run that is killed.
             if let Some(publisher) = publisher.get_or_insert_with(|| Publisher::open().ok()) {
@@ -104,10 +112,7 @@ pub fn carry_out(
             }
         },
     };
-    let outcome = run::run(host, options).map_err(|error| match error {
-        run::Error::Stopped => Error::Interrupted,
-        error => Error::usage(error),
-    })?;
+    let outcome = run::run(host, options).map_err(|error| ended_early(error, restored.get(), ui))?;
     warn(&outcome, ui);
     if let Some(path) = &args.output {
         let mut out = OutFile::create(path)?;
@@ -118,8 +123,28 @@ pub fn carry_out(
     Ok(outcome)
 }
 
+/// The error of a run that did not come to its end; says what was put back.
+fn ended_early(error: run::Error, put_back: Option<&Restored>, ui: &Ui) -> Error {
+    let put_back = put_back.map(|done| match check_restored([done], Vec::new()) {
+        Err(Error::Usage(failures)) => failures,
+        _ => restored(done),
+    });
+    let put_back = put_back.unwrap_or_else(|| "nothing had been changed".to_owned());
+    match error {
+        run::Error::Stopped => {
+            ui.warn(&format!("stopped before anything was measured; {put_back}"));
+            Error::Interrupted
+        }
+        error => Error::Usage(format!("{error}\n{put_back}")),
+    }
+}
+
 /// Prints what the user should know of a run beside its results.
 fn warn(outcome: &Outcome, ui: &Ui) {
+    if outcome.stopped {
+        let length = fmt_duration(Duration::from_ns(outcome.results.duration_ns));
+        ui.warn(&format!("stopped after {length}; jobs are counted as the guests had told by then"));
+    }
     for notice in &outcome.notices {
         ui.warn(&notice.to_string());
     }

@@ -1,0 +1,160 @@
+//! What a guest tells of a run, checked against the jobs that its tasks release.
+//!
+//! The host draws the same jobs as the guest, so a guest cannot invent one, leave one out in silence, or tell
+//! of one before its release.
+
+use punctual_guest::protocol::{JobTimes, RunResult, Task, TaskProgress};
+use punctual_jobs::{Job, JobStream};
+
+use super::client::TaskJobs;
+use super::error::ProtocolError;
+
+/// A guest's clock may be wrong by this part of the time, and by [`EARLY_NS`]: more than a clock that a
+/// warning tells of, and too little to tell of jobs that are far in the future.
+const EARLY_PART: u64 = 4;
+/// See [`EARLY_PART`].
+const EARLY_NS: u64 = 100_000_000;
+/// A task's work, counted by a calibration that something disturbed, may seem this many times as long as the
+/// run.
+const EXECUTED_MAX: u64 = 16;
+
+/// Checks the reports of one run.
+pub(super) struct RunChecks {
+    duration_ns: u64,
+    tasks: Vec<TaskChecks>,
+}
+
+/// The checks of a task, and what its guest told.
+struct TaskChecks {
+    task: Task,
+    /// The job that is told of next.
+    next: Option<(JobStream, Job)>,
+    /// The first job that is not released yet, as far as reports on the way were checked.
+    unreleased: Option<(JobStream, Job)>,
+    told: TaskProgress,
+    jobs: Vec<JobTimes>,
+}
+
+impl RunChecks {
+    /// Of a run of these tasks.
+    pub fn new(tasks: &[Task], duration_ns: u64) -> RunChecks {
+        let checks = |task: &Task| {
+            let first = task.work.job_stream().map(|stream| (stream, stream.first()));
+            let told = TaskProgress::default();
+            TaskChecks { task: task.clone(), next: first, unreleased: first, told, jobs: Vec::new() }
+        };
+        RunChecks { duration_ns, tasks: tasks.iter().map(checks).collect() }
+    }
+
+    /// A report on the way, `elapsed_ns` after the run's start by our clock.
+    pub fn progress(&mut self, reported: &[TaskProgress], elapsed_ns: u64) -> Result<(), ProtocolError> {
+        if reported.len() != self.tasks.len() {
+            return Err(ProtocolError::UnknownTask { task: reported.len(), tasks: self.tasks.len() });
+        }
+        let until_ns = latest_ns(elapsed_ns).min(self.duration_ns);
+        for (task, (checks, now)) in self.tasks.iter_mut().zip(reported).enumerate() {
+            let released = checks.released(until_ns);
+            if now.finished > released {
+                return Err(ProtocolError::NotReleased { task });
+            }
+            if now.late > now.finished || now.finished < checks.told.finished || now.late < checks.told.late {
+                return Err(ProtocolError::Disorder { task });
+            }
+            checks.told = *now;
+        }
+        Ok(())
+    }
+
+    /// Jobs that the guest tells of, `elapsed_ns` after the run's start by our clock: after its end, then.
+    pub fn jobs(&mut self, task: usize, jobs: &[JobTimes], elapsed_ns: u64) -> Result<(), ProtocolError> {
+        self.is_over(elapsed_ns)?;
+        let (duration_ns, tasks) = (self.duration_ns, self.tasks.len());
+        let Some(checks) = self.tasks.get_mut(task) else {
+            return Err(ProtocolError::UnknownTask { task, tasks });
+        };
+        jobs.iter().try_for_each(|job| checks.add(task, *job, duration_ns))
+    }
+
+    /// The end of the report: what every task did. Jobs that were not told of are there, and were never
+    /// started; their number.
+    pub fn finish(
+        mut self,
+        result: &RunResult,
+        elapsed_ns: u64,
+    ) -> Result<(Vec<TaskJobs>, u64), ProtocolError> {
+        self.is_over(elapsed_ns)?;
+        if !result.tasks.iter().map(|task| task.jobs).eq(self.tasks.iter().map(|task| task.jobs.len() as u64))
+        {
+            return Err(ProtocolError::LostJobs);
+        }
+        let most_ns = self.duration_ns.saturating_mul(EXECUTED_MAX);
+        if let Some(task) = result.tasks.iter().position(|task| task.executed_ns > most_ns) {
+            return Err(ProtocolError::Executed { task });
+        }
+        let mut untold = 0;
+        for checks in &mut self.tasks {
+            untold += checks.add_untold(self.duration_ns);
+        }
+        let jobs = self.tasks.into_iter().zip(&result.tasks);
+        let tasks =
+            jobs.map(|(checks, totals)| TaskJobs { jobs: checks.jobs, executed_ns: totals.executed_ns });
+        Ok((tasks.collect(), untold))
+    }
+
+    /// May the run be over?
+    fn is_over(&self, elapsed_ns: u64) -> Result<(), ProtocolError> {
+        match latest_ns(elapsed_ns) < self.duration_ns {
+            true => Err(ProtocolError::Early),
+            false => Ok(()),
+        }
+    }
+}
+
+/// What a guest's clock may say at most, `elapsed_ns` after the run's start by our clock.
+fn latest_ns(elapsed_ns: u64) -> u64 {
+    elapsed_ns.saturating_add(elapsed_ns / EARLY_PART).saturating_add(EARLY_NS)
+}
+
+impl TaskChecks {
+    /// How many jobs are released before `until_ns`, which must not go back.
+    fn released(&mut self, until_ns: u64) -> u64 {
+        let Some((stream, job)) = &mut self.unreleased else { return 0 };
+        while job.release_ns < until_ns {
+            *job = stream.after(*job);
+        }
+        job.number
+    }
+
+    fn add(&mut self, task: usize, job: JobTimes, duration_ns: u64) -> Result<(), ProtocolError> {
+        let expected = self.next.as_mut().filter(|(_, next)| next.release_ns < duration_ns);
+        let Some((stream, next)) = expected else { return Err(ProtocolError::NotReleased { task }) };
+        if job.release_ns != next.release_ns {
+            return Err(ProtocolError::Release { task, told_ns: job.release_ns, is_ns: next.release_ns });
+        }
+        job.check(duration_ns).map_err(ProtocolError::Job)?;
+        // A task works on one job after the other.
+        let is_in_order = match (self.jobs.last(), job.start_ns) {
+            (None, _) | (_, None) => true,
+            (Some(before), Some(start_ns)) => before.finish_ns.is_some_and(|finish_ns| finish_ns <= start_ns),
+        };
+        if !is_in_order {
+            return Err(ProtocolError::Disorder { task });
+        }
+        *next = stream.after(*next);
+        self.jobs.push(job);
+        Ok(())
+    }
+
+    /// Adds the jobs that were released and not told of; returns how many of them were due.
+    fn add_untold(&mut self, duration_ns: u64) -> u64 {
+        let Some((stream, mut job)) = self.next else { return 0 };
+        let mut untold = 0;
+        while job.release_ns < duration_ns {
+            let due_ns = job.release_ns.saturating_add(self.task.deadline_ns.unwrap_or(u64::MAX));
+            untold += u64::from(due_ns <= duration_ns);
+            self.jobs.push(JobTimes { release_ns: job.release_ns, start_ns: None, finish_ns: None });
+            job = stream.after(job);
+        }
+        untold
+    }
+}
