@@ -15,7 +15,8 @@ pub struct Attributes {
     pub nice: i32,
     /// For `SCHED_FIFO` and `SCHED_RR`: 1 to 99, larger is more urgent.
     pub priority: u32,
-    /// For `SCHED_DEADLINE`: the budget.
+    /// For `SCHED_DEADLINE`: the budget. For the fair policies the slice that the thread asked for, 0 for the
+    /// kernel's own (Linux 6.12, `__setparam_fair` in `kernel/sched/syscalls.c`).
     pub runtime_ns: u64,
     /// For `SCHED_DEADLINE`: the relative deadline.
     pub deadline_ns: u64,
@@ -87,15 +88,14 @@ const SIZE: u32 = size_of::<libc::sched_attr>() as u32;
 /// # Errors
 /// As `sched_getattr(2)`: `ESRCH` when the thread is gone.
 pub fn attributes(tid: i32) -> io::Result<Attributes> {
-    let mut raw = to_raw(&Attributes::other());
-    // SAFETY: the kernel writes at most SIZE bytes to `raw`, which is that large and plain data.
-    let code = unsafe { libc::syscall(libc::SYS_sched_getattr, tid, &raw mut raw, SIZE, 0u32) };
-    if code != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let mut raw = read_raw(tid)?;
     // The kernel tells the nice value with the attributes of fair threads alone (`get_params` in Linux
     // `kernel/sched/syscalls.c`).
     let nice = rustix::process::getpriority_process(pid(tid))?;
+    let is_fair = !matches!(raw.sched_policy, FIFO | RR | DEADLINE);
+    if is_fair && raw.sched_runtime == default_slice_ns() {
+        raw.sched_runtime = 0;
+    }
     Ok(Attributes {
         policy: raw.sched_policy,
         flags: raw.sched_flags,
@@ -105,6 +105,27 @@ pub fn attributes(tid: i32) -> io::Result<Attributes> {
         deadline_ns: raw.sched_deadline,
         period_ns: raw.sched_period,
     })
+}
+
+/// The slice of fair threads that asked for none, which the kernel tells like one that was asked for. Setting
+/// it would fix it: the thread would keep it when the machine's slice changes. 0 where the kernel tells no
+/// slices (before Linux 6.12).
+fn default_slice_ns() -> u64 {
+    static SLICE_NS: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
+    let ask = || {
+        set_attributes(0, &Attributes::other()).ok()?;
+        Some(read_raw(0).ok()?.sched_runtime)
+    };
+    // A thread of its own asks for none, whatever the caller has.
+    let slice_ns = || std::thread::Builder::new().spawn(ask).ok()?.join().ok().flatten();
+    *SLICE_NS.get_or_init(|| slice_ns().unwrap_or(0))
+}
+
+fn read_raw(tid: i32) -> io::Result<libc::sched_attr> {
+    let mut raw = to_raw(&Attributes::other());
+    // SAFETY: the kernel writes at most SIZE bytes to `raw`, which is that large and plain data.
+    let code = unsafe { libc::syscall(libc::SYS_sched_getattr, tid, &raw mut raw, SIZE, 0u32) };
+    if code == 0 { Ok(raw) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Sets the attributes of thread `tid` (0: the calling thread).
@@ -187,8 +208,7 @@ mod tests {
     fn the_nice_value_beneath_another_policy_comes_back() {
         let work = || {
             rustix::process::setpriority_process(None, 7).expect("one may be nicer");
-            // A fair thread has a slice as well, which newer kernels tell as its runtime.
-            let read = || Attributes { runtime_ns: 0, ..attributes(0).expect("readable") };
+            let read = || attributes(0).expect("readable");
             let idle = Attributes { nice: 7, ..Attributes::idle() };
             let fifo = Attributes { nice: 7, ..Attributes::fifo(1) };
             let round_robin = Attributes { policy: RR, ..fifo };
@@ -204,6 +224,20 @@ mod tests {
             }
         };
         std::thread::spawn(work).join().expect("a thread of its own: nice values stay");
+    }
+
+    #[test]
+    fn a_slice_comes_back_that_a_thread_asked_for_and_no_other() {
+        let work = || {
+            set_attributes(0, &Attributes::other()).expect("one may be fair");
+            assert_eq!(attributes(0).expect("readable"), Attributes::other());
+            let asked = Attributes { runtime_ns: 7_777_777, ..Attributes::other() };
+            set_attributes(0, &asked).expect("one may ask");
+            // Kernels before 6.12 know no slices.
+            let told = attributes(0).expect("readable").runtime_ns;
+            assert!([0, 7_777_777].contains(&told), "{told} ns");
+        };
+        std::thread::spawn(work).join().expect("a thread of its own");
     }
 
     #[test]
