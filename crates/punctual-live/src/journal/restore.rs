@@ -71,8 +71,13 @@ impl HeldJournal {
         undo.restore_threads();
         undo.send_home();
         undo.remove_groups();
-        let _alone = DirectoryLock::take()?;
-        undo.restore_machine(&contents, &others(&self.path)?);
+        let alone = DirectoryLock::take();
+        // Where the journals of others are not believed any more, nobody else puts anything back.
+        let others = others(&self.path).unwrap_or_default();
+        undo.restore_machine(&contents, &others);
+        if let Err(e) = &alone {
+            undo.fail(format!("the state directory: {e}"));
+        }
         if undo.restored.failures.is_empty() {
             self.remove()?;
         }
@@ -84,7 +89,10 @@ impl HeldJournal {
     fn remove(&self) -> io::Result<()> {
         // Most often there is none.
         let _ = fs::remove_file(self.path.with_extension("socket"));
-        fs::remove_file(&self.path)
+        match fs::remove_file(&self.path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
     }
 }
 

@@ -112,6 +112,11 @@ impl Machine {
         self.process.id() as i32
     }
 
+    /// Does it go on?
+    pub fn is_alive(&self) -> bool {
+        proc::stat(self.id()).is_ok_and(|stat| stat.state != 'Z')
+    }
+
     /// Has it start a child, which sleeps.
     pub fn fork(&mut self) -> i32 {
         self.orders.write_all(b"fork\n").expect("it lives");

@@ -110,6 +110,30 @@ fn what_cannot_be_put_back_is_said_and_is_in_the_exit_status() {
     std::fs::remove_file(&journal).expect("it is there");
 }
 
+#[test]
+fn a_process_that_somebody_else_put_into_a_group_of_the_run_lives_on() {
+    let Some(_turn) = needs() else { return };
+    let (desk, scope) = (Desk::make("foreign"), Scope::make("foreign"));
+    let machine = Machine::start(scope.directory());
+    // Times of starts are in hundredths of a second.
+    std::thread::sleep(Duration::from_millis(30));
+    let domain = "[domain.sleeper]\nbudget = \"2ms\"\nperiod = \"10ms\"\npriority = 1\n\
+                  process = { command = [\"sleep\", \"1000\"] }\n";
+    let host = desk.host("foreign", 1, domain);
+    let mut run = desk.start(&["run", &host, "--as", "process", "--duration", "60s"]);
+    let mount = cgroup::mount().expect("mounted");
+    let unit = mount.join(format!("punctual-{}/domain0/unit0", run.id()));
+    let is_there = || cgroup::threads_in(&unit).is_ok_and(|threads| !threads.is_empty());
+    wait("its domain is in its group", is_there);
+    std::fs::write(unit.join("cgroup.procs"), machine.id().to_string()).expect("root may move it");
+    run.signal("KILL");
+    run.wait();
+    desk.wait_until_restored();
+    assert!(machine.is_alive(), "it was killed with what the run started");
+    assert_eq!(cgroup::group_of(machine.id()).expect("it lives"), "/");
+    assert!(!unit.exists());
+}
+
 /// How many threads the process has whose undoing is measured, and how long it may take.
 const THREADS: usize = 5_000;
 const UNDO_MAX: Duration = Duration::from_secs(5);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use punctual_live::os::{cgroup, proc};
+use punctual_live::os::cgroup;
 use punctual_live::preflight::RT_RUNTIME;
 
 use crate::common::faults::{guardian_of, random, signal, wait};
@@ -156,9 +156,7 @@ fn round(number: u64, scenario: Scenario, who: &str, row: &mut Row) {
     if restored.status.code() != Some(0) {
         row.residues.push(format!("round {number}: {}", String::from_utf8_lossy(&restored.stderr)));
     }
-    if !proc::stat(round.machine.id()).is_ok_and(|stat| stat.state != 'Z') {
-        row.vms_killed += 1;
-    }
+    row.vms_killed += u64::from(!round.machine.is_alive());
     if let Some(residue) = round.residue(&rt_runtime) {
         row.residues.push(format!("round {number}: {residue}; {}", run.said()));
     }
