@@ -27,7 +27,7 @@ skip() {
     exit 77
 }
 virtiofsd=$(command -v /usr/libexec/virtiofsd /usr/lib/qemu/virtiofsd | head -1) ||
-    skip "virtiofsd is missing (Debian 12: qemu-system-common), which gives another kernel this machine's files"
+    skip "virtiofsd is missing (Debian 12: qemu-system-common): it gives another kernel these files"
 for tool in qemu-system-x86_64 apt-get dpkg cpio xz modinfo; do
     command -v "$tool" >/dev/null || skip "$tool is missing, which booting another kernel needs"
 done

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::faults::{Victims, random, rounds, signal, wait};
+use common::faults::{Victims, kill_with_guardian, random, rounds, signal, wait};
 use common::live::needs;
 use punctual_live::os::cgroup;
 use punctual_live::os::sched::attributes;
@@ -241,11 +241,8 @@ fn after_the_death_of_run_and_guardian_restore_undoes_the_changes() {
     let before = victims.state();
     let mut run = victims.attach(&[]);
     victims.wait_until_changed(&before);
-    let guardian = victims.guardian_of(run.id());
-    signal(guardian, "STOP");
-    run.kill().expect("it can be killed");
-    run.wait().expect("and ends");
-    signal(guardian, "KILL");
+    kill_with_guardian(run.id());
+    run.wait().expect("it ends");
     assert_ne!(victims.state(), before, "nobody was there to undo it");
     let restored = victims.punctual(&["restore"]).output().expect("it runs");
     assert!(restored.status.success(), "{}", String::from_utf8_lossy(&restored.stderr));

@@ -216,6 +216,15 @@ pub fn guardian_of(run: u32) -> Option<u32> {
     proc::processes().expect("listed").into_iter().find(is_guardian).map(|pid| pid as u32)
 }
 
+/// Kills a run and its guardian so that neither undoes anything. A guardian that is stopped would not do: the
+/// kernel lets it go on when its run dies (`kill_orphaned_pgrp` in Linux `kernel/exit.c`).
+pub fn kill_with_guardian(run: u32) {
+    let guardian = guardian_of(run).expect("it has one");
+    signal(run, "STOP");
+    signal(guardian, "KILL");
+    signal(run, "KILL");
+}
+
 /// Sends a signal to a process.
 pub fn signal(process: u32, name: &str) {
     let status = Command::new("kill").arg(format!("-{name}")).arg(process.to_string()).status();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use punctual_live::os::sched::{affinity, attributes};
 use punctual_live::os::{cgroup, proc};
 
-use crate::common::faults::{guardian_of, signal, wait};
+use crate::common::faults::{kill_with_guardian, wait};
 use crate::common::live::needs;
 use crate::common::scopes::{Desk, Machine, Scope};
 
@@ -176,11 +176,8 @@ fn undoing_thousands_of_threads_takes_seconds() {
     let all_affinity = affinity(0).expect("this thread's");
     let is_moved = |tid: &i32| affinity(*tid).is_ok_and(|now| now != all_affinity);
     wait("all threads have their place", || proc::threads(id).is_ok_and(|all| all.iter().all(is_moved)));
-    let guardian = guardian_of(run.id()).expect("it has one");
-    signal(guardian, "STOP");
-    run.signal("KILL");
+    kill_with_guardian(run.id());
     run.wait();
-    signal(guardian, "KILL");
     let start = Instant::now();
     let restored = desk.punctual(&["restore"]).output().expect("it runs");
     let took = start.elapsed();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use punctual_live::journal;
 
-use crate::common::faults::{guardian_of, signal};
+use crate::common::faults::{guardian_of, kill_with_guardian, signal};
 use crate::common::live::needs;
 use crate::common::scopes::{Desk, Machine, Run, Scope};
 
@@ -28,11 +28,8 @@ impl Attached {
 
     /// Kills it with its guardian.
     fn kill_both(&mut self) {
-        let guardian = guardian_of(self.run.id()).expect("it has one");
-        signal(guardian, "STOP");
-        self.run.signal("KILL");
+        kill_with_guardian(self.run.id());
         self.run.wait();
-        signal(guardian, "KILL");
     }
 
     fn journal(&self) -> PathBuf {

@@ -10,7 +10,7 @@ use punctual_live::os::{cgroup, proc};
 use punctual_live::preflight::RT_RUNTIME;
 use punctual_live::session::{Session, Setup};
 
-use crate::common::faults::{guardian_of, signal, wait};
+use crate::common::faults::{guardian_of, kill_with_guardian, signal, wait};
 use crate::common::live::needs;
 use crate::common::scopes::{Desk, Machine, Run, Scope};
 
@@ -54,11 +54,8 @@ fn a_processor_belongs_to_one_run() {
     let refusal = format!("processor 1 belongs to the run of `first` (process {})", first.id());
     assert!(second.said().contains(&refusal), "{}", second.said());
     // Of a run that died with its guardian, the next one undoes the changes and takes its place.
-    let guardian = guardian_of(first.id()).expect("it has one");
-    signal(guardian, "STOP");
-    first.signal("KILL");
+    kill_with_guardian(first.id());
     first.wait();
-    signal(guardian, "KILL");
     let mut third = desk.start(&["attach", &desk.host("third", 1, &machines[1].domain("vm"))]);
     machines[1].wait_until_enforced();
     third.signal("INT");
@@ -93,16 +90,16 @@ impl Overlapping<'_> {
     /// Ends it by a signal; `BOTH` kills its guardian as well.
     fn end(mut self, how: &str, desk: &Desk) {
         let guardian = guardian_of(self.id()).expect("it has one");
-        if how == "BOTH" {
-            signal(guardian, "STOP");
+        match how {
+            "BOTH" => kill_with_guardian(self.id()),
+            "INT" => signal(self.id(), "INT"),
+            _ => signal(self.id(), "KILL"),
         }
-        signal(self.id(), if how == "INT" { "INT" } else { "KILL" });
         match &mut self {
             Overlapping::Attached(run, _) => drop(run.wait()),
             Overlapping::Bare(process) => drop(process.wait().expect("it ends")),
         }
         if how == "BOTH" {
-            signal(guardian, "KILL");
             wait("the guardian ends", || !Path::new(&format!("/proc/{guardian}")).exists());
             let restored = desk.punctual(&["restore"]).output().expect("it runs");
             assert_eq!(restored.status.code(), Some(0), "{restored:?}");

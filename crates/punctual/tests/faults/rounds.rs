@@ -8,7 +8,7 @@ use std::time::Duration;
 use punctual_live::os::cgroup;
 use punctual_live::preflight::RT_RUNTIME;
 
-use crate::common::faults::{guardian_of, random, signal, wait};
+use crate::common::faults::{guardian_of, kill_with_guardian, random, signal, wait};
 use crate::common::live::needs;
 use crate::common::scopes::{Desk, Machine, Run, Scope};
 
@@ -126,11 +126,7 @@ fn kill(run: &mut Run, who: &str) {
     let guardian = guardian_of(run.id());
     match (who, guardian) {
         ("guardian", Some(guardian)) => signal(guardian, "KILL"),
-        ("both", Some(guardian)) => {
-            signal(guardian, "STOP");
-            run.signal("KILL");
-            signal(guardian, "KILL");
-        }
+        ("both", Some(_)) => kill_with_guardian(run.id()),
         _ => run.signal("KILL"),
     }
     run.wait();
