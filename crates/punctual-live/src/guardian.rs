@@ -6,8 +6,8 @@
 //!
 //! The guardian ends the run, and then does the same, when no beat comes for longer than the limit, or when a
 //! beat says that an enforcer stands still. It asks first: the run's heart, which needs nothing else of the
-//! run, reads [`END_RUN`] and ends the process with an exit status of its own. A run that does not comply
-//! within [`GRACE`] is killed. Either way the guardian writes the reason to standard error.
+//! run, reads that and ends the process with an exit status of its own. A run that does not comply
+//! within a second is killed. Either way the guardian writes the reason to standard error.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;

@@ -153,7 +153,7 @@ const CLIENTS_MAX: usize = 16;
 const WAITING_BYTES_MAX: usize = 256 << 10;
 
 /// The run's end of the socket: every client gets every snapshot; one that is too slow is disconnected. No
-/// client can make the run wait, and no number of them takes more than [`CLIENTS_MAX`] descriptors.
+/// client can make the run wait, and no number of them takes more than 16 descriptors.
 #[derive(Debug)]
 pub struct Publisher {
     listener: UnixListener,
