@@ -37,6 +37,21 @@ pub fn needs() -> Option<MutexGuard<'static, ()>> {
     None
 }
 
+/// What a session of a test is given: the real-time limit is lifted, and processor 0 stays as it is.
+pub fn setup(name: &str, processors: Vec<usize>) -> Setup {
+    Setup {
+        name: name.into(),
+        program: Path::new(env!("CARGO_BIN_EXE_punctual")).to_owned(),
+        processors,
+        starve: false,
+        lift_rt_limit: true,
+        silence: Duration::from_secs(2),
+        end: || panic!("the guardian wants to end the test"),
+        restored: Default::default(),
+        driver: Settings::default(),
+    }
+}
+
 /// A session with one pool.
 pub struct Bench {
     pub session: Session,
@@ -52,18 +67,7 @@ impl Bench {
     }
 
     pub fn of(scheduler: &PoolScheduler) -> Bench {
-        let setup = Setup {
-            name: "bench".into(),
-            program: Path::new(env!("CARGO_BIN_EXE_punctual")).to_owned(),
-            processors: vec![PROCESSOR],
-            starve: false,
-            lift_rt_limit: true,
-            silence: Duration::from_secs(2),
-            end: || panic!("the guardian wants to end the test"),
-            restored: Default::default(),
-            driver: Settings::default(),
-        };
-        let mut session = Session::start(setup).expect("a session");
+        let mut session = Session::start(setup("bench", vec![PROCESSOR])).expect("a session");
         session.add_pool(&[PROCESSOR], scheduler).expect("a pool");
         Bench { session, handles: Vec::new(), notices: Vec::new() }
     }

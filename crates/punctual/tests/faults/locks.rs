@@ -4,14 +4,13 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use punctual_live::driver::Settings;
 use punctual_live::os::sched::affinity;
 use punctual_live::os::{cgroup, proc};
 use punctual_live::preflight::{RT_RUNTIME, rt_limit};
-use punctual_live::session::{Session, Setup};
+use punctual_live::session::Session;
 
 use crate::common::faults::{guardian_of, kill_with_guardian, signal, wait};
-use crate::common::live::needs;
+use crate::common::live::{needs, setup};
 use crate::common::scopes::{Desk, Machine, Run, Scope};
 
 #[test]
@@ -115,18 +114,7 @@ fn session_without_a_pool() {
     if std::env::var_os("PUNCTUAL_STATE").is_none() {
         return;
     }
-    let setup = Setup {
-        name: "bare".into(),
-        program: Path::new(env!("CARGO_BIN_EXE_punctual")).to_owned(),
-        processors: Vec::new(),
-        starve: false,
-        lift_rt_limit: true,
-        silence: Duration::from_secs(2),
-        end: || panic!("the guardian wants to end the test"),
-        restored: Default::default(),
-        driver: Settings::default(),
-    };
-    let mut session = Session::start(setup).expect("a session");
+    let mut session = Session::start(setup("bare", Vec::new())).expect("a session");
     loop {
         session.poll().expect("all is well");
         std::thread::sleep(Duration::from_millis(20));
