@@ -7,8 +7,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-cargo build --release --locked --quiet --workspace --bin punctual
-punctual=${CARGO_TARGET_DIR:-target}/release/punctual
+cargo build --profile demo --locked --workspace --bin punctual
+punctual=${CARGO_TARGET_DIR:-target}/demo/punctual
 host=examples/misbehaving.toml
 
 echo "== simulated: five VMs, the most urgent one is stuck in a loop"
@@ -19,6 +19,11 @@ if [ "$(id -u)" != 0 ]; then
     exit 0
 fi
 form=vm
+if ! command -v qemu-system-x86_64 >/dev/null && command -v apt-get >/dev/null; then
+    echo "Installing QEMU, which the VMs need: apt-get install qemu-system-x86"
+    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+        qemu-system-x86; } >/dev/null || true
+fi
 if ! command -v qemu-system-x86_64 >/dev/null; then
     echo "qemu-system-x86_64 is missing (Debian: apt install qemu-system-x86): processes stand for the VMs."
     form=process

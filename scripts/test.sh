@@ -30,7 +30,7 @@ step format scripts/format.sh --check
 step clippy cargo clippy --workspace --all-features --all-targets --locked --quiet -- -D warnings
 step documentation env RUSTDOCFLAGS="-D warnings" \
     cargo doc --workspace --all-features --no-deps --locked --quiet
-step tests cargo test --workspace --all-features --locked --quiet
+step tests cargo test --workspace --all-features --locked --quiet --no-fail-fast
 for check in scripts/check-*.sh; do
     step "$(basename "$check" .sh)" "$check"
 done

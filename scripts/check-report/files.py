@@ -15,8 +15,8 @@ from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
 
 TABLES = [
-    *("chains", "distributions", "domains", "flows", "networks"),
-    *("pools", "processors", "runs", "tasks", "vcpus"),
+    *("blame", "chains", "deliveries", "distributions", "disturbances", "domains", "enforcement", "flows"),
+    *("host_processors", "networks", "pools", "processors", "runs", "tasks", "vcpus", "worst_jobs"),
 ]
 problems = []
 

@@ -1,5 +1,6 @@
 //! Scheduling policies on a real Linux host.
 
+pub mod blame;
 pub mod cache;
 pub mod calibrate;
 mod channel;

@@ -2,7 +2,9 @@
 //! what the policy grants them.
 
 use proptest::prelude::*;
-use punctual_live::driver::{Driver, Observation, Order, Settings};
+use punctual_live::driver::{
+    Driver, Judgement, LateOverrun, Lateness, Observation, Order, Settings, subtract_stolen,
+};
 use punctual_sched::registry::{self, OptionValue, Options};
 use punctual_sched::{CpuId, Duration, Instant, UnitParams};
 
@@ -34,19 +36,37 @@ struct Kernel {
     /// How late a look comes: cycles through these.
     lateness: Vec<Duration>,
     looks: usize,
+    /// When the machine stands still, and for how long.
+    stolen: Option<Stolen>,
+    last_look: Instant,
+}
+
+/// A machine that stands still now and then.
+#[derive(Clone, Copy)]
+struct Stolen {
+    every: Duration,
+    length: Duration,
+    /// Does the kernel's account of the thread that runs go on meanwhile?
+    is_charged: bool,
+    /// Does the enforcer subtract what it finds?
+    is_subtracted: bool,
 }
 
 const STEP: Duration = Duration::from_us(5);
 
 impl Kernel {
     fn new(policy: &str, loads: &[(Load, UnitParams)], lateness: &[Duration]) -> Kernel {
+        Kernel::with(policy, loads, lateness, Settings::default())
+    }
+
+    fn with(policy: &str, loads: &[(Load, UnitParams)], lateness: &[Duration], settings: Settings) -> Kernel {
         let info = registry::find(policy).expect("a policy");
         let mut options = Options::new();
         if info.options.iter().any(|option| option.name == "quantum") {
             options.set("quantum", OptionValue::Word("exact"));
         }
         let start = Instant::from_ns(1_000_000);
-        let mut driver = Driver::new(info, &options, 1, Settings::default()).expect("options");
+        let mut driver = Driver::new(info, &options, 1, settings).expect("options");
         let units = loads.iter().map(|(load, params)| Unit {
             number: driver.insert(start, params).expect("parameters"),
             load: *load,
@@ -56,14 +76,17 @@ impl Kernel {
             total: Duration::ZERO,
         });
         let units = units.collect();
-        Kernel { driver, units, now: start, lateness: lateness.to_vec(), looks: 0 }
+        let lateness = lateness.to_vec();
+        Kernel { driver, units, now: start, lateness, looks: 0, stolen: None, last_look: start }
     }
 
     fn run(&mut self, length: Duration) {
         let end = self.now + length;
+        let mut due = self.now;
+        let mut still = self.stolen.map_or(Instant::NEVER, |stolen| self.now + stolen.every);
         while self.now < end {
             let with_work = self.driver.needs_work();
-            let observed: Vec<(usize, Observation)> = self
+            let mut observed: Vec<(usize, Observation)> = self
                 .units
                 .iter_mut()
                 .map(|unit| {
@@ -72,16 +95,58 @@ impl Kernel {
                     (unit.number, Observation { ran, has_work: with_work.then_some(works) })
                 })
                 .collect();
+            self.subtract(due, &mut observed);
             let next = self.driver.observe(self.now, CpuId(0), &observed);
             assert!(next > self.now, "time must advance");
+            due = next;
             let late = self.lateness[self.looks % self.lateness.len()];
             self.looks += 1;
             let wake = (next + late).min(end);
             while self.now < wake {
+                if self.now >= still {
+                    still = self.stand_still();
+                    continue;
+                }
                 let step = STEP.min(wake.since(self.now));
                 self.step(step);
             }
         }
+    }
+
+    /// What an enforcer does with the time that it finds stolen.
+    fn subtract(&mut self, due: Instant, observed: &mut [(usize, Observation)]) {
+        let (late, elapsed) = (self.now.since(due), self.now.since(self.last_look));
+        self.last_look = self.now;
+        let judgement = match self.stolen {
+            Some(Stolen { is_charged, is_subtracted: true, .. }) => {
+                let lateness = Lateness { late, kernel_knows_stolen: !is_charged, ..Lateness::default() };
+                subtract_stolen(observed, elapsed, &lateness)
+            }
+            _ => Judgement::default(),
+        };
+        self.driver.set_lateness(late, &judgement);
+    }
+
+    /// Stands still; returns when it does so again.
+    fn stand_still(&mut self) -> Instant {
+        let Some(Stolen { every, length, is_charged, .. }) = self.stolen else { return Instant::NEVER };
+        if let (true, Some(unit)) = (is_charged, self.running()) {
+            self.units[unit].ran += length;
+        }
+        self.now += length;
+        self.now + every
+    }
+
+    /// Which unit has the processor.
+    fn running(&self) -> Option<usize> {
+        let ready = self.units.iter().enumerate().filter_map(|(index, unit)| {
+            let works = matches!(unit.load, Load::Hog) || !unit.backlog.is_zero();
+            match self.driver.order(unit.number) {
+                Order::Ranked(rank) if works => Some((rank, index)),
+                _ => None,
+            }
+        });
+        ready.min().map(|(_, index)| index)
     }
 
     fn step(&mut self, step: Duration) {
@@ -93,14 +158,8 @@ impl Kernel {
                 unit.next_release += period;
             }
         }
-        let ready = self.units.iter_mut().filter_map(|unit| {
-            let works = matches!(unit.load, Load::Hog) || !unit.backlog.is_zero();
-            match self.driver.order(unit.number) {
-                Order::Ranked(rank) if works => Some((rank, unit)),
-                _ => None,
-            }
-        });
-        if let Some((_, unit)) = ready.min_by_key(|(rank, _)| *rank) {
+        if let Some(running) = self.running() {
+            let unit = &mut self.units[running];
             unit.ran += step;
             unit.total += step;
             unit.backlog = unit.backlog.saturating_sub(step);
@@ -137,6 +196,67 @@ fn a_hog_gets_its_budget_and_no_more_however_late_the_looks() {
             // Overrun is paid back, so the share over a second is right even when each look is late.
             assert!((190_000..=204_000).contains(&share), "{policy} {late_us} us late: {share} ppm");
         }
+    }
+}
+
+/// Units that want all that they may have, on a machine that stands still for 30 ms now and then.
+fn shares_of_disturbed(policy: &str, is_charged: bool, is_subtracted: bool) -> [u64; 2] {
+    let hogs = [(Load::Hog, server(2_000, 10_000, 1)), (Load::Hog, server(6_000, 20_000, 2))];
+    let mut kernel = Kernel::new(policy, &hogs, &[Duration::from_us(10)]);
+    // No multiple of the periods: it stops at any point of them.
+    let (every, length) = (Duration::from_us(81_700), Duration::from_ms(30));
+    kernel.stolen = Some(Stolen { every, length, is_charged, is_subtracted });
+    kernel.run(SECOND * 4);
+    assert_eq!(kernel.driver.evidence().stolen > Duration::from_ms(200), is_charged && is_subtracted);
+    [0, 1].map(|unit| kernel.share_ppm(unit, SECOND * 4))
+}
+
+#[test]
+fn stolen_time_is_charged_to_no_budget_whether_the_kernel_subtracts_it_or_not() {
+    for policy in ["deferrable", "periodic", "sporadic", "sedf"] {
+        let known_to_kernel = shares_of_disturbed(policy, false, true);
+        let known_to_enforcer = shares_of_disturbed(policy, true, true);
+        for unit in 0..2 {
+            let difference = known_to_kernel[unit].abs_diff(known_to_enforcer[unit]);
+            assert!(difference < 10_000, "{policy}: {known_to_kernel:?} and {known_to_enforcer:?}");
+        }
+        let charged = shares_of_disturbed(policy, true, false);
+        let total = |shares: [u64; 2]| shares[0] + shares[1];
+        assert!(
+            total(charged) + 20_000 < total(known_to_enforcer),
+            "{policy}: units that pay for it get less: {charged:?} and {known_to_enforcer:?}"
+        );
+    }
+}
+
+#[test]
+fn an_enforcer_that_was_stopped_or_waited_subtracts_nothing() {
+    let ran = Observation { ran: Duration::from_ms(9), has_work: None };
+    let late = Duration::from_ms(8);
+    let subtracted = |lateness: Lateness| {
+        let mut observed = [(0, ran), (1, Observation { ran: Duration::from_us(500), has_work: None })];
+        let judgement = subtract_stolen(&mut observed, Duration::from_ms(10), &lateness);
+        assert_eq!(observed[0].1.ran + judgement.stolen, ran.ran, "the unit that ran longest is corrected");
+        (judgement.stolen, judgement.ran_on)
+    };
+    let lateness = Lateness { late, ..Lateness::default() };
+    assert_eq!(subtracted(lateness), (Duration::from_us(7_500), false));
+    assert_eq!(subtracted(Lateness { waited: late, ..lateness }), (Duration::ZERO, false));
+    assert_eq!(subtracted(Lateness { was_stopped: true, ..lateness }), (Duration::ZERO, true));
+    assert_eq!(subtracted(Lateness { kernel_knows_stolen: true, ..lateness }), (Duration::ZERO, true));
+}
+
+#[test]
+fn an_overrun_because_of_a_late_look_is_owed_or_forgiven_as_the_settings_say() {
+    for (late_overrun, expected) in
+        [(LateOverrun::Owed, 190_000..=204_000), (LateOverrun::Forgiven, 225_000..=235_000)]
+    {
+        let settings = Settings { late_overrun, ..Settings::default() };
+        let hog = [(Load::Hog, server(2_000, 10_000, 1))];
+        let mut kernel = Kernel::with("deferrable", &hog, &[Duration::from_us(300)], settings);
+        kernel.run(SECOND);
+        let share = kernel.share_ppm(0, SECOND);
+        assert!(expected.contains(&share), "{late_overrun:?}: {share} ppm");
     }
 }
 

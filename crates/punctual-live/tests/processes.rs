@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use punctual_guest::os::now_ns;
 use punctual_live::cache::Cache;
-use punctual_live::workload::{ClientError, Process, tasks};
+use punctual_live::workload::{Client, ClientError, Process, tasks};
 use punctual_model::index::DomainIx;
 
 fn cache() -> Cache {
@@ -16,6 +16,11 @@ fn cache() -> Cache {
 /// A directory of `/proc` that is gone once the process is.
 fn proc_of(process: &Process) -> PathBuf {
     Path::new("/proc").join(process.pid().to_string())
+}
+
+/// The conversation with its program.
+fn client(process: &mut Process) -> &mut Client {
+    process.connect(Duration::from_secs(30)).expect("it announces itself")
 }
 
 const HOST: &str = r#"
@@ -47,17 +52,17 @@ fn two_processes_run_a_domain_from_the_same_instant_and_are_gone_afterwards() {
     let requests: Vec<_> = set.iter().map(|(_, task)| task.clone()).collect();
     let mut processes = [cache(), cache()].map(|cache| Process::start_in(&cache, || false).expect("started"));
     let speed =
-        processes[0].client.calibrate(Duration::from_millis(20)).expect("calibrated").iterations_per_ms;
+        client(&mut processes[0]).calibrate(Duration::from_millis(20)).expect("calibrated").iterations_per_ms;
 
     let start_ns = now_ns() + 20_000_000;
     let duration_ns = host.duration.as_ns();
     for process in &mut processes {
-        let (offset_ns, error_ns) = process.client.clock_offset_ns().expect("a clock");
+        let (offset_ns, error_ns) = client(process).clock_offset_ns().expect("a clock");
         assert!(offset_ns.unsigned_abs() <= error_ns, "a process has our clock: {offset_ns} {error_ns}");
-        process.client.begin(&requests, speed, (start_ns, 0), duration_ns).expect("begun");
+        client(process).begin(&requests, speed, (start_ns, 0), duration_ns).expect("begun");
     }
     for process in &mut processes {
-        let measured = process.client.finish(Duration::from_nanos(duration_ns)).expect("finished");
+        let measured = client(process).finish(Duration::from_nanos(duration_ns)).expect("finished");
         let stats: Vec<_> = set
             .iter()
             .zip(&measured.tasks)
@@ -83,9 +88,9 @@ fn a_process_that_is_killed_is_an_error_of_its_channel() {
     assert_eq!(tid, 1, "the virtual CPU is the only thread");
     let hog = punctual_guest::protocol::Work::Hog { start_ns: 0 };
     let tasks = [punctual_guest::protocol::Task { priority: 1, deadline_ns: None, work: hog }];
-    process.client.begin(&tasks, 1000, (0, 0), 60_000_000_000).expect("begun");
+    client(&mut process).begin(&tasks, 1000, (0, 0), 60_000_000_000).expect("begun");
     let killed = std::process::Command::new("kill").args(["-9", &process.pid().to_string()]).status();
     assert!(killed.expect("kill").success());
-    let error = process.client.finish(Duration::from_secs(60)).unwrap_err();
+    let error = client(&mut process).finish(Duration::from_secs(60)).unwrap_err();
     assert!(matches!(error, ClientError::Channel(_)), "{error}");
 }

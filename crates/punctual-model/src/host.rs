@@ -8,6 +8,7 @@ use punctual_jobs::JobStream;
 use punctual_sched::registry::{Options, PolicyInfo};
 use punctual_sched::{Duration, UnitParams};
 
+use crate::host_stack::HostStack;
 use crate::index::{DomainIx, NetworkIx, PoolIx, TaskIx, VcpuIx};
 use crate::live::Live;
 use crate::network::{Chain, Endpoint, Flow, Network};
@@ -48,6 +49,9 @@ pub struct Host {
     pub flows: Vec<Flow>,
     /// Tasks that release each other by packets.
     pub chains: Vec<Chain>,
+    /// A Linux host with its network stack. It has all processors: such a host has no pools, no domains and
+    /// no networks.
+    pub stack: Option<HostStack>,
 }
 
 /// The machine's scheduling costs. Each is taken from the processor that decides and, as in Xen where the

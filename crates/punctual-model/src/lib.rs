@@ -10,6 +10,7 @@ pub mod file;
 pub mod generate;
 pub mod guarantees;
 pub mod host;
+pub mod host_stack;
 pub mod import;
 pub mod index;
 pub mod live;

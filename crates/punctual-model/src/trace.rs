@@ -123,21 +123,8 @@ pub enum TraceEvent {
 
 /// Who takes note of trace events. Times never go back.
 pub trait TraceSink {
-    /// Is anybody listening? A constant `false` lets the compiler drop the tracing altogether.
-    const ENABLED: bool = true;
-
     /// `event` happened at `at`.
     fn event(&mut self, at: Instant, event: TraceEvent);
-}
-
-/// Nobody listens.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoTrace;
-
-impl TraceSink for NoTrace {
-    const ENABLED: bool = false;
-
-    fn event(&mut self, _at: Instant, _event: TraceEvent) {}
 }
 
 impl TraceSink for Vec<(Instant, TraceEvent)> {

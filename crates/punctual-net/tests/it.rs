@@ -5,5 +5,6 @@ mod common;
 mod disciplines;
 mod event_channel;
 mod golden;
+mod host_stack;
 mod properties;
 mod rtca_exhaustive;

@@ -8,6 +8,7 @@
 
 mod column;
 pub mod comparison;
+pub mod disturbance;
 pub mod format;
 pub mod hdr;
 pub mod html;

@@ -2,9 +2,10 @@
 //! it.
 //!
 //! Columns: `result`, `source`, `host`, `seed`; `table`, `parent` and `name` say what the number is about;
-//! `metric` is its name, as in the CSV tables ([`crate::records`]). Counts of a distribution's buckets have
-//! the bucket's least value in `bucket_ns`, which is null elsewhere. Numbers are unsigned 64-bit integers,
-//! strings are UTF-8.
+//! `metric` is its name, as in the CSV tables ([`crate::records`]); of a cause of response times, the group
+//! of jobs or run and job, the cause, and who, stand before it: `late.preempted-by-unit.control.0.time_ns`.
+//! Counts of a distribution's buckets have the bucket's least value in `bucket_ns`, which is null elsewhere.
+//! Numbers are unsigned 64-bit integers, strings are UTF-8.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -122,7 +123,7 @@ fn of_table(long: &mut Long, column: &Column, table: &Records) {
     };
     // A pool is a processor's parent, a network a flow's; a processor's number is its name.
     let parent = match table.name {
-        "processors" => "pool",
+        "processors" | "host_processors" | "disturbances" => "pool",
         "flows" => "network",
         _ => "parent",
     };
@@ -156,22 +157,37 @@ fn of_table(long: &mut Long, column: &Column, table: &Records) {
             if let Value::Number(value) = value
                 && metric != "processor"
             {
-                push(metric, None, *value);
+                push(&format!("{}{metric}", cause_prefix(table, row)), None, *value);
             }
         }
     }
 }
 
+/// What a metric of a cause begins with; nothing in the other tables.
+fn cause_prefix(table: &Records, row: &[Value]) -> String {
+    if !matches!(table.name, "blame" | "worst_jobs" | "disturbances") {
+        return String::new();
+    }
+    let names = ["of", "run", "job", "cause", "by"];
+    let is_named = |(column, _): &(&String, &Value)| names.contains(&column.as_str());
+    let shown = table.columns.iter().zip(row).filter(is_named).map(|(_, value)| match value {
+        Value::Text(text) if text.is_empty() => String::new(),
+        Value::Text(text) => format!("{text}."),
+        Value::Number(number) => format!("{number}."),
+    });
+    shown.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::tests::{results, with_packets};
+    use crate::table::tests::{disturbed, results, with_packets};
     use ::parquet::file::reader::{FileReader, SerializedFileReader};
 
     #[test]
     fn every_number_of_every_table_comes_back() {
         let columns = [
-            Column { label: "a".into(), results: with_packets(results("rtds", 24)) },
+            Column { label: "a".into(), results: disturbed(with_packets(results("rtds", 24))) },
             Column { label: "b".into(), results: with_packets(results("credit", 240)) },
         ];
         let mut file = Vec::new();

@@ -6,7 +6,9 @@
 use std::io::{self, Write};
 
 use punctual_model::Recorder;
-use punctual_model::results::{JobStats, PacketCounts, Segment, SegmentResult, Source};
+use punctual_model::results::{
+    CauseTime, JobStats, PacketCounts, Segment, SegmentResult, Source, TaskBlame, TaskResult,
+};
 
 use crate::Column;
 
@@ -166,6 +168,10 @@ fn segment_metric(segment: Segment) -> &'static str {
         Segment::VcpuWait => "segment_vcpu_wait",
         Segment::GuestReceive => "segment_guest_receive",
         Segment::Service => "segment_service",
+        Segment::Card => "segment_card",
+        Segment::HostReceive => "segment_host_receive",
+        Segment::Guest => "segment_guest",
+        Segment::HostSend => "segment_host_send",
     }
 }
 
@@ -239,6 +245,12 @@ pub fn records(columns: &[Column]) -> Vec<Records> {
         flows(columns),
         chains(columns),
         networks(columns),
+        blame(columns),
+        worst_jobs(columns),
+        enforcement(columns),
+        deliveries(columns),
+        host(columns),
+        disturbances(columns),
         buckets(columns),
     ]
 }
@@ -283,6 +295,155 @@ fn tasks(columns: &[Column]) -> Records {
         }
     }
     table
+}
+
+/// Why jobs took as long as they did: a row for each task, group of jobs and cause.
+fn blame(columns: &[Column]) -> Records {
+    let names = ["result", "parent", "name", "of", "jobs", "cause", "by", "time_ns"];
+    let mut table = Records::new("blame", &names);
+    for (label, task, blame) in blamed_tasks(columns) {
+        for (of, sum) in [("all", &blame.all), ("late", &blame.late), ("slowest", &blame.slowest)] {
+            for cause in &sum.causes {
+                let mut row: Vec<Value> = [label, &task.parent, &task.name, of].map(Value::from).into();
+                row.push(sum.jobs.into());
+                row.extend(cause_values(cause));
+                table.rows.push(row);
+            }
+        }
+    }
+    table
+}
+
+/// The slowest jobs of each task: a row for each job and cause.
+fn worst_jobs(columns: &[Column]) -> Records {
+    let names = [
+        "result",
+        "parent",
+        "name",
+        "run",
+        "job",
+        "release_ns",
+        "response_ns",
+        "missed",
+        "cause",
+        "by",
+        "time_ns",
+    ];
+    let mut table = Records::new("worst_jobs", &names);
+    for (label, task, blame) in blamed_tasks(columns) {
+        for job in &blame.worst {
+            let numbers = [job.run.into(), job.job, job.release_ns, job.response_ns, job.missed.into()];
+            for cause in &job.causes {
+                let mut row: Vec<Value> = [label, &task.parent, &task.name].map(Value::from).into();
+                row.extend(numbers.map(Value::Number));
+                row.extend(cause_values(cause));
+                table.rows.push(row);
+            }
+        }
+    }
+    table
+}
+
+/// What enforcement did, of pools that were under it.
+fn enforcement(columns: &[Column]) -> Records {
+    let names = ["result", "name", "looks", "enforcer_ns", "session_ns", "stolen_ns", "demotions"];
+    let mut table = Records::new("enforcement", &names);
+    ["overrun", "replenishment_lateness", "look_lateness"].into_iter().for_each(|of| table.distribution(of));
+    for Column { label, results } in columns {
+        for (pool, done) in results.pools.iter().filter_map(|pool| Some((pool, pool.enforcement.as_ref()?))) {
+            let mut row: Vec<Value> = vec![label.as_str().into(), pool.name.as_str().into()];
+            let counts = [done.looks, done.enforcer_ns, done.session_ns, done.stolen_ns, done.demotions];
+            row.extend(counts.map(Value::Number));
+            for of in [&done.overrun, &done.replenishment_lateness, &done.look_lateness] {
+                row.extend(summary(of));
+            }
+            table.rows.push(row);
+        }
+    }
+    table
+}
+
+/// What vCPUs of a live run were delivered.
+fn deliveries(columns: &[Column]) -> Records {
+    let names = ["result", "name", "periods", "delivered", "longest_without_ns"];
+    let mut table = Records::new("deliveries", &names);
+    table.distribution("wait");
+    for Column { label, results } in columns {
+        for (vcpu, of) in results.vcpus.iter().filter_map(|vcpu| Some((vcpu, vcpu.delivery.as_ref()?))) {
+            let mut row: Vec<Value> = vec![label.as_str().into(), vcpu.name.as_str().into()];
+            row.extend([of.periods, of.delivered, of.longest_without_ns].map(Value::Number));
+            row.extend(summary(&of.wait));
+            table.rows.push(row);
+        }
+    }
+    table
+}
+
+/// What processors of a live run did beside their pools' work, and how they were taken away.
+fn host(columns: &[Column]) -> Records {
+    let names = [
+        "result",
+        "pool",
+        "processor",
+        "others_ns",
+        "interrupts_ns",
+        "steal_ns",
+        "disturbances",
+        "disturbed_ns",
+        "disturbance_longest_ns",
+    ];
+    let mut table = Records::new("host_processors", &names);
+    for Column { label, results } in columns {
+        for processor in &results.processors {
+            let (Some(host), Some(disturbance)) = (processor.host, &processor.disturbance) else { continue };
+            let mut row: Vec<Value> =
+                vec![label.as_str().into(), processor.pool.as_deref().unwrap_or_default().into()];
+            let numbers = [
+                processor.processor as u64,
+                host.others_ns,
+                host.interrupts_ns,
+                host.steal_ns,
+                disturbance.count,
+                disturbance.time_ns,
+                disturbance.longest_ns,
+            ];
+            row.extend(numbers.map(Value::Number));
+            table.rows.push(row);
+        }
+    }
+    table
+}
+
+/// The times in which processors were taken away from their pools.
+fn disturbances(columns: &[Column]) -> Records {
+    let names = ["result", "pool", "processor", "from_ns", "until_ns", "cause", "by"];
+    let mut table = Records::new("disturbances", &names);
+    for Column { label, results } in columns {
+        for processor in &results.processors {
+            for interval in processor.disturbance.iter().flat_map(|of| &of.intervals) {
+                table.rows.push(vec![
+                    label.as_str().into(),
+                    processor.pool.as_deref().unwrap_or_default().into(),
+                    (processor.processor as u64).into(),
+                    interval.from_ns.into(),
+                    interval.until_ns.into(),
+                    interval.cause.name().into(),
+                    interval.by.as_deref().unwrap_or_default().into(),
+                ]);
+            }
+        }
+    }
+    table
+}
+
+fn blamed_tasks(columns: &[Column]) -> impl Iterator<Item = (&str, &TaskResult, &TaskBlame)> {
+    columns.iter().flat_map(|Column { label, results }| {
+        results.tasks.iter().filter_map(|task| Some((label.as_str(), task, task.blame.as_ref()?)))
+    })
+}
+
+fn cause_values(cause: &CauseTime) -> [Value; 3] {
+    [cause.cause.name().into(), cause.by.as_deref().unwrap_or_default().into(), cause.time_ns.into()]
 }
 
 fn vcpus(columns: &[Column]) -> Records {
@@ -481,10 +642,11 @@ fn buckets(columns: &[Column]) -> Records {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::tests::{results, with_packets};
+    use crate::table::tests::{disturbed, results, with_packets};
 
     fn columns() -> Vec<Column> {
-        let column = |label: &str, results| Column { label: label.into(), results: with_packets(results) };
+        let column =
+            |label: &str, results| Column { label: label.into(), results: disturbed(with_packets(results)) };
         vec![column("a", results("rtds", 24)), column("b, c", results("credit", 240))]
     }
 
@@ -521,6 +683,27 @@ mod tests {
             String::from_utf8(out).expect("text")
         };
         insta::assert_snapshot!(["flows", "chains", "networks"].map(csv).join("\n"));
+    }
+
+    #[test]
+    fn causes_of_late_jobs_are_rows_and_what_was_not_measured_has_none() {
+        let tables = records(&columns());
+        let rows = |name| &tables.iter().find(|table| table.name == name).expect("a table").rows;
+        let row: Vec<Value> = vec![
+            "a".into(),
+            "video".into(),
+            "task1".into(),
+            "late".into(),
+            3.into(),
+            "preempted-by-unit".into(),
+            "control.0".into(),
+            33_000_000.into(),
+        ];
+        assert!(rows("blame").contains(&row), "{:?}", rows("blame"));
+        assert_eq!(rows("blame").len(), 2 * 3 * 3, "two results, three groups of jobs, three causes");
+        assert!(rows("blame").iter().chain(rows("worst_jobs")).all(|row| row[2] == "task1".into()));
+        let unmeasured = records(&[Column { label: "a".into(), results: results("rtds", 24) }]);
+        assert!(unmeasured.iter().all(|table| table.name != "blame" || table.rows.is_empty()));
     }
 
     #[test]

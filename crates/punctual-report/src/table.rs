@@ -3,6 +3,7 @@
 //! Every view returns text that ends in a newline. Colour is the caller's decision (`colour`): this module
 //! does not look at the terminal.
 
+mod blame;
 mod cells;
 mod flows;
 mod layout;
@@ -13,6 +14,7 @@ use punctual_model::results::{
 use punctual_model::{Recorder, Results};
 
 use crate::Column;
+use crate::disturbance;
 use crate::format::{fmt_count, fmt_ns, fmt_rate, fmt_share};
 use cells::{
     count_and_rate, counts, cpu, latency, miss_cell, pool_tasks, processor_time, recorders, sum, task_name,
@@ -20,6 +22,7 @@ use cells::{
 };
 use layout::{BOLD, GREEN, RED, Row, Value, blocks, lines, section};
 
+pub use blame::{blame, deliveries};
 pub use layout::WIDTH;
 
 /// How many of the worst tasks or domains a headline names.
@@ -30,9 +33,14 @@ pub fn summary(results: &Results, colour: bool) -> String {
     let mut text = headline(results, colour);
     text.push('\n');
     text.push_str(&domains(results, colour));
-    for part in
-        [flows::chains(results, colour), flows::flows(results, colour), flows::segments(results, colour)]
-    {
+    let parts = [
+        blame::host_processors(results, colour),
+        flows::chains(results, colour),
+        flows::flows(results, colour),
+        flows::segments(results, colour),
+        flows::parts(results, colour),
+    ];
+    for part in parts {
         if !part.is_empty() {
             text.push('\n');
             text.push_str(&part);
@@ -53,6 +61,9 @@ pub fn detail(results: &Results, colour: bool) -> String {
         section("vCPUs", &vcpu_table(results, colour), colour),
         section("Wake-up latency of vCPUs", &wake_table(results, colour), colour),
         section("Processors", &processor_table(results, colour), colour),
+        section("Processors of the host", &blame::host_processors(results, colour), colour),
+        blame::deliveries(results, colour),
+        blame::blame(results, colour),
         section("Pools", &pool_table(results, colour), colour),
         section("Chains", &flows::chains(results, colour), colour),
         section("Flows", &flows::flows(results, colour), colour),
@@ -129,7 +140,16 @@ fn headline(results: &Results, colour: bool) -> String {
         fmt_ns(results.duration_ns),
         results.seed
     );
-    lines(&title, BOLD, colour) + &misses(results, colour) + &unmeasured("", results, colour)
+    lines(&title, BOLD, colour)
+        + &disturbances("", results, colour)
+        + &misses(results, colour)
+        + &unmeasured("", results, colour)
+}
+
+/// Whether the machine disturbed the run: a line for each sentence.
+fn disturbances(label: &str, results: &Results, colour: bool) -> String {
+    let sentences = disturbance::sentences(results);
+    sentences.iter().map(|sentence| lines(&format!("{label}{sentence}"), BOLD, colour)).collect()
 }
 
 /// The domains whose jobs are not measured, with the reason: a line each.
@@ -196,7 +216,8 @@ fn verdicts(columns: &[Column], names: &[String], colour: bool) -> String {
             _ => (format!("misses: {}", name_some(&late)), RED),
         };
         let line = lines(&format!("{label:width$}  {verdict}"), style, colour);
-        line + &unmeasured(&format!("{label:width$}  "), results, colour)
+        let indent = format!("{label:width$}  ");
+        line + &disturbances(&indent, results, colour) + &unmeasured(&indent, results, colour)
     };
     columns.iter().map(line).collect()
 }

@@ -2,11 +2,11 @@
 //! verdict on every claim.
 //!
 //! The papers' figures, tables and claims are data in `papers/`; host files there describe each experiment.
-//! One function reproduces one paper: [`rt_xen`], [`rtca`], [`vmm_io`], [`nautilus`]. It simulates the
-//! experiments on all cores, collects [`Measures`], and returns a [`Reproduction`], which holds tables and
-//! curves of those together with the judged [`claims`]. [`render`] shows it as text and as files. Same
-//! options, same result, except for what [`Options::native`] measures on this machine. What a paper itself
-//! prints is in [`papers`].
+//! One function reproduces one paper: [`rt_xen`], [`rtca`], [`vmm_io`], [`nautilus`], [`rt_stack()`]. It
+//! simulates the experiments on all cores, collects [`Measures`], and returns a [`Reproduction`], which holds
+//! tables and curves of those together with the judged [`claims`]. [`render`] shows it as text and as files.
+//! Same options, same result, except for what [`Options::native`] measures on this machine. What a paper
+//! itself prints is in [`papers`].
 //!
 //! [`rt_xen_live`] carries experiments of RT-Xen out on this machine instead.
 
@@ -24,6 +24,7 @@ mod plot;
 mod ranges;
 pub mod render;
 mod reproduction;
+mod rt_stack;
 mod rt_xen;
 mod rtca;
 mod scenario;
@@ -67,6 +68,13 @@ pub const VMM_IO_EXPERIMENTS: [&str; 8] =
     ["test1", "test2", "test3", "test4", "test5", "test6", "test7", "test8"];
 /// The experiments of `reproduce nautilus`.
 pub const NAUTILUS_EXPERIMENTS: [&str; 2] = ["cyclictest", "ping"];
+
+/// The experiments of `reproduce rt-stack`; `cache` and `readings` say what follows from other assumptions,
+/// `table6-6` has what Linux does today beside it.
+pub const RT_STACK_EXPERIMENTS: [&str; 10] = [
+    "table6-3", "table6-4", "table6-5", "table6-6", "cache", "readings", "fig3-14", "fig6-12", "fig6-13",
+    "fig6-14",
+];
 
 impl Options {
     /// The seeds of the task sets.
@@ -176,6 +184,31 @@ pub fn nautilus(options: &Options, progress: Progress<'_>) -> Result<Reproductio
     }
     if options.runs("ping") {
         outcomes.push(ping::run(options, progress)?);
+    }
+    Ok(Reproduction::new(options, paper.citation, &claims, outcomes))
+}
+
+/// Reproduces rt-stack: Tables 3.1, 3.2 and 6.3 to 6.6, Figs. 3-14 and 6-12 to 6-14.
+///
+/// # Errors
+/// When an experiment's name is unknown or a simulation stops.
+pub fn rt_stack(options: &Options, progress: Progress<'_>) -> Result<Reproduction, Error> {
+    options.check_only(&RT_STACK_EXPERIMENTS)?;
+    let (paper, claims) = papers::rt_stack();
+    let mut outcomes = Vec::new();
+    for experiment in RT_STACK_EXPERIMENTS.into_iter().filter(|experiment| options.runs(experiment)) {
+        outcomes.push(match experiment {
+            "table6-3" => rt_stack::undisturbed(options, &paper, progress)?,
+            "table6-4" => rt_stack::loaded(options, &paper, progress)?,
+            "table6-5" => rt_stack::techniques(options, &paper, progress)?,
+            "table6-6" => rt_stack::containers(options, &paper, progress)?,
+            "cache" => rt_stack::cache(options, &paper, progress)?,
+            "readings" => rt_stack::readings(options, &paper, progress)?,
+            "fig3-14" => rt_stack::intervals(options, progress)?,
+            "fig6-12" => rt_stack::applications(options, 0, progress)?,
+            "fig6-13" => rt_stack::applications(options, 1, progress)?,
+            _ => rt_stack::scaling(options, progress)?,
+        });
     }
     Ok(Reproduction::new(options, paper.citation, &claims, outcomes))
 }

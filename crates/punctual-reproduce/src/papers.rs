@@ -1,5 +1,7 @@
 //! The papers' data, embedded in the program: citation, tables, claims and host files.
 
+use std::collections::BTreeMap;
+
 use punctual_sched::servers::{deferrable, periodic, polling, sporadic};
 use punctual_sched::{credit, sedf};
 use serde::{Deserialize, Serialize};
@@ -296,6 +298,24 @@ pub struct PrintedPing {
     pub mean_ms: f64,
 }
 
+/// The tables of rt-stack: mean, 99 % quantile and standard deviation in us, by method.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RtStack {
+    /// Which paper.
+    pub citation: Citation,
+    /// Tables 3.1 and 6.3.
+    pub undisturbed: BTreeMap<String, [f64; 3]>,
+    /// Tables 3.2 and 6.4.
+    pub loaded: BTreeMap<String, [f64; 3]>,
+    /// Table 6.5.
+    pub techniques: BTreeMap<String, [f64; 3]>,
+    /// Table 6.6.
+    pub containers: BTreeMap<String, [f64; 3]>,
+    /// s.3.3 and 6.2, in Gbit/s.
+    pub throughput: BTreeMap<String, f64>,
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Claims {
@@ -330,6 +350,16 @@ pub fn vmm_io() -> (VmmIo, Vec<Claim>) {
     let paper = toml::from_str(include_str!("../../../papers/vmm-io/paper.toml"));
     let claims = toml::from_str::<Claims>(include_str!("../../../papers/vmm-io/claims.toml"));
     (paper.expect("papers/vmm-io/paper.toml"), claims.expect("papers/vmm-io/claims.toml").claim)
+}
+
+/// The data of rt-stack and its claims.
+///
+/// # Panics
+/// Never in a tested build: the embedded files are parsed by this crate's tests.
+pub fn rt_stack() -> (RtStack, Vec<Claim>) {
+    let paper = toml::from_str(include_str!("../../../papers/rt-stack/paper.toml"));
+    let claims = toml::from_str::<Claims>(include_str!("../../../papers/rt-stack/claims.toml"));
+    (paper.expect("papers/rt-stack/paper.toml"), claims.expect("papers/rt-stack/claims.toml").claim)
 }
 
 /// The data of the Nautilus paper and its claims.
@@ -389,7 +419,7 @@ mod tests {
 
     #[test]
     fn ids_of_claims_are_unique_and_every_claim_says_something() {
-        for claims in [rt_xen().1, nautilus().1, rtca().1, vmm_io().1] {
+        for claims in [rt_xen().1, nautilus().1, rtca().1, vmm_io().1, rt_stack().1] {
             let ids: BTreeSet<_> = claims.iter().map(|c| c.id.as_str()).collect();
             assert_eq!(ids.len(), claims.len());
             for c in &claims {

@@ -22,7 +22,7 @@ macro_rules! files {
 }
 
 /// Host files by their path in the repository.
-const FILES: [(&str, &str); 16] = files![
+const FILES: [(&str, &str); 17] = files![
     "papers/rt-xen/decreasing.toml",
     "papers/rt-xen/even.toml",
     "papers/rt-xen/increasing.toml",
@@ -39,6 +39,7 @@ const FILES: [(&str, &str); 16] = files![
     "papers/rtca/other-cores.toml",
     "papers/rtca/end-to-end.toml",
     "papers/vmm-io/guests.toml",
+    "papers/rt-stack/host.toml",
 ];
 
 /// A host file of a paper with what an experiment changes.

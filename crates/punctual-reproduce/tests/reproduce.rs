@@ -1,7 +1,7 @@
 //! The papers' experiments in their quick form: what comes out for every task set that was tried.
 
 use punctual_reproduce::claims::Verdict;
-use punctual_reproduce::{Options, Reproduction, nautilus, render, rt_xen};
+use punctual_reproduce::{Options, Reproduction, nautilus, render, rt_stack, rt_xen};
 
 fn quick(only: &[&str]) -> Options {
     Options {
@@ -81,6 +81,30 @@ fn nautilus_gives_its_recorded_verdicts_on_any_number_of_threads() {
     let unexpected: Vec<_> = alone.unexpected().map(|c| &c.id).collect();
     assert!(unexpected.is_empty(), "{unexpected:?}");
     assert!(alone.claims.iter().all(|c| c.verdict != Verdict::NotRun));
+}
+
+#[test]
+fn the_undisturbed_host_stack_is_calibrated_and_its_segments_add_up() {
+    let r = rt_stack(&quick(&["table6-3"]), &silent).unwrap();
+    let printed = [("host", 12.3), ("vanilla", 27.3), ("threaded", 30.7), ("exclusive", 37.4)];
+    for (method, thesis) in printed.into_iter().chain([("outsourcing", 21.2)]) {
+        let mean = spread(&r, &format!("table6-3.{method}.mean_us")).0;
+        assert!((mean - thesis).abs() < 0.5, "{method}: {mean} us");
+        let segments = format!("table6-3.{method}.(card|host_receive|guest|host_send).mean_us");
+        let sum: f64 = r.measures.matching(&segments).unwrap().concat().iter().sum();
+        assert!((sum - mean).abs() < 0.01, "{method}: {sum} of {mean} us");
+    }
+}
+
+#[test]
+fn partitioned_softirqs_and_outsourcing_help_beside_heavy_receivers() {
+    let r = rt_stack(&quick(&["table6-4", "table6-6"]), &silent).unwrap();
+    let of = |name: &str| spread(&r, name).0;
+    assert!(of("table6-4.outsourcing.p99_us") < of("table6-4.exclusive.p99_us"));
+    assert!(of("table6-4.exclusive.p99_us") < of("table6-4.threaded.p99_us"));
+    assert!(of("table6-6.partitioned.p99_us") < of("table6-6.threaded.p99_us"));
+    assert!(of("fig6-4.outsourcing.gbit_s") > of("fig6-4.threaded.gbit_s"));
+    assert!(of("fig6-4.outsourcing.busy_percent") < of("fig6-4.threaded.busy_percent"));
 }
 
 #[test]

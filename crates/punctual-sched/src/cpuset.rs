@@ -105,15 +105,15 @@ impl CpuSet {
     /// Removes and returns the lowest processor.
     #[inline]
     pub fn pop(&mut self) -> Option<CpuId> {
-        let words = core::iter::once(&mut self.low).chain(&mut self.high);
-        for (i, word) in words.enumerate() {
-            if *word != 0 {
-                let bit = word.trailing_zeros();
-                *word &= *word - 1;
-                return Some(CpuId(i as u32 * 64 + bit));
-            }
+        let low = self.low;
+        if low != 0 {
+            self.low = low & (low - 1);
+            return Some(CpuId(low.trailing_zeros()));
         }
-        None
+        let (i, word) = self.high.iter_mut().enumerate().find(|(_, word)| **word != 0)?;
+        let bit = word.trailing_zeros();
+        *word &= *word - 1;
+        Some(CpuId((i as u32 + 1) * 64 + bit))
     }
 
     /// The first processor in both sets, searched upwards from `start` and then from 0.

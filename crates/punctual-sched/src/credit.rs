@@ -1,7 +1,7 @@
-//! Credit: proportional share by sampled credits, Xen's default scheduler for many years.
+//! Credit: proportional share by credits, Xen's default scheduler for many years.
 //!
 //! Sources: `vmm-io` s.3-4 (and its Table 1 for the switches); Xen's `xen/common/sched_credit.c` (4.0) where
-//! it is silent; `xen/common/sched/credit.c` for the options of later Xen.
+//! it is silent; `xen/common/sched/credit.c` (4.17) for the options of later Xen.
 //!
 //! # Rules
 //! - **State.** Each unit has credits and a state, BOOST before UNDER before OVER. Each processor has a run
@@ -9,9 +9,10 @@
 //!   home of a unit is the processor of its affinity with the fewest units when it is inserted.
 //! - **Slice.** A unit that gets a processor keeps it for `slice`, unless it blocks or is preempted; then it
 //!   goes behind the others in its state.
-//! - **Consumption** is sampled: at every `tick` the unit that is running (that ran up to the tick) pays
-//!   `credits_per_tick`. A unit that never runs at a tick never pays. A unit whose credits fall below zero is
-//!   OVER.
+//! - **Consumption.** With `charge = "tick"` (`vmm-io` s.3.1) it is sampled: at every `tick` the unit that is
+//!   running (that ran up to the tick) pays `credits_per_tick`, and one that never runs at a tick never pays.
+//!   With `"exact"` (Xen since 4.0.0, `burn_credits`) a unit pays for each nanosecond that it ran, at that
+//!   rate; parts of a credit are carried over. A unit whose credits fall below zero is OVER.
 //! - **Return.** Units that a tick has found running are *earning*. With `refill = "negative-sum"` (s.3.1)
 //!   they get new credits when their credits add up to less than zero; with `"period"` (Xen) every
 //!   `refill_ticks` ticks. A refill hands out the credits of `refill_ticks` ticks of every processor and the
@@ -19,7 +20,9 @@
 //!   proportion to its weight: at most `refill_ticks` ticks' worth, plus its share of the deficit. What one
 //!   unit may not take goes to those after it (`csched_acct`).
 //! - **Bounds.** With `"period"` (Xen) a unit that a refill leaves with more than `refill_ticks` ticks' worth
-//!   stops earning and falls to 0; no unit owes more than that either. With `"negative-sum"` every unit
+//!   stops earning and keeps half of its credits, or none (`credits_kept`: Xen changed it with 4.1, since a
+//!   unit that uses little flips between the two, and fell behind the others each time); no unit owes more
+//!   than `refill_ticks` ticks' worth either. With `"negative-sum"` every unit
 //!   starts with that much, and one that is asleep keeps that much at most and stops earning: the paper gives
 //!   credits to all domains and names no bounds, but without any a sleeper would collect them for ever. Busy
 //!   units have none, since bounds distort shares (with Xen's, weights of 1:1:14 come out as 9:9:82 percent).
@@ -43,8 +46,10 @@
 //!
 //! A vCPU is a unit with a weight of its own; the description of a host shares a domain's weight among its
 //! vCPUs. The event-channel fix of s.4.1 is no part of a scheduler: it belongs to the driver domain. Ticks
-//! fall on multiples of `tick` and stop while a processor idles, as in Xen; refills by period stop while no
-//! unit earns. `rt-xen` s.5.5 runs Credit at 1 ms: set `slice`, or `slice` and `tick`.
+//! stop while a processor idles and then begin at a multiple of `tick`, as in Xen (`csched_schedule`);
+//! refills by period stop while no unit earns. With `ticks = "drifting"` the next tick or refill comes one
+//! step after the last was handled, as in Xen (`NOW() + tick`), so a late timer moves all that follow; with
+//! `"aligned"` all fall on multiples. `rt-xen` s.5.5 runs Credit at 1 ms: set `slice`, or `slice` and `tick`.
 
 use core::cmp::Reverse;
 
@@ -61,10 +66,24 @@ pub const NAME: &str = "credit";
 /// What the registry says about this policy.
 pub const INFO: PolicyInfo = PolicyInfo {
     name: NAME,
-    summary: "proportional share by sampled credits with boost, tickle and sort; Xen's Credit",
+    summary: "proportional share by credits with boost, tickle and sort; Xen's Credit",
     source: "Ongaro et al. VEE 2008 s.3-4, Table 1; Xen xen/common/sched/credit.c",
     unit_params: &[WEIGHT, CAP_PERCENT],
-    options: &[SLICE, TICK, CREDITS_PER_TICK, REFILL, REFILL_TICKS, BOOST, TICKLE, SORT, RATELIMIT, STEAL],
+    options: &[
+        SLICE,
+        TICK,
+        TICKS,
+        CREDITS_PER_TICK,
+        CHARGE,
+        REFILL,
+        REFILL_TICKS,
+        CREDITS_KEPT,
+        BOOST,
+        TICKLE,
+        SORT,
+        RATELIMIT,
+        STEAL,
+    ],
     work_conservation: WorkConservation::WithinBudget,
     shared_queue: false,
     placement: Placement::Global,
@@ -88,6 +107,24 @@ pub const NEGATIVE_SUM: &str = "negative-sum";
 
 /// The word of [`REFILL`] for Xen's rule: periodically.
 pub const BY_PERIOD: &str = "period";
+
+/// The word of [`CHARGE`] for sampling: who runs at a tick pays for all of it.
+pub const AT_TICKS: &str = "tick";
+
+/// The word of [`CHARGE`] for time stamps: each unit pays for what it ran.
+pub const EXACT: &str = "exact";
+
+/// The word of [`CREDITS_KEPT`] for half of them.
+pub const HALF: &str = "half";
+
+/// The word of [`CREDITS_KEPT`] for none.
+pub const NO_CREDITS: &str = "none";
+
+/// The word of [`TICKS`] for multiples of the tick.
+pub const ALIGNED: &str = "aligned";
+
+/// The word of [`TICKS`] for one tick after the last was handled.
+pub const DRIFTING: &str = "drifting";
 
 /// The parameter `weight`.
 pub const WEIGHT: ParamInfo = ParamInfo {
@@ -118,7 +155,15 @@ pub const TICK: ParamInfo = ParamInfo {
     name: "tick",
     kind: ParamKind::Duration,
     default: Some(ParamDefault::Value(OptionValue::Duration(Duration::from_ms(10)))),
-    help: "how often the running unit is charged",
+    help: "how often the running unit is charged, or with charge = \"exact\" found to be earning",
+};
+
+/// The option `ticks`.
+pub const TICKS: ParamInfo = ParamInfo {
+    name: "ticks",
+    kind: ParamKind::Choice(&[ALIGNED, DRIFTING]),
+    default: Some(ParamDefault::Value(OptionValue::Word(ALIGNED))),
+    help: "on multiples of tick, or one tick after the last was handled (Xen)",
 };
 
 /// The option `credits_per_tick`.
@@ -126,7 +171,15 @@ pub const CREDITS_PER_TICK: ParamInfo = ParamInfo {
     name: "credits_per_tick",
     kind: ParamKind::Count { min: 1, max: 1_000_000 },
     default: Some(ParamDefault::Value(OptionValue::Count(100))),
-    help: "what the unit running at a tick pays",
+    help: "what a unit pays for a tick",
+};
+
+/// The option `charge`.
+pub const CHARGE: ParamInfo = ParamInfo {
+    name: "charge",
+    kind: ParamKind::Choice(&[AT_TICKS, EXACT]),
+    default: Some(ParamDefault::Words("exact with refill = \"period\", else tick")),
+    help: "a unit pays when a tick finds it running, or for what it ran (Xen since 4.0)",
 };
 
 /// The option `refill`.
@@ -143,6 +196,14 @@ pub const REFILL_TICKS: ParamInfo = ParamInfo {
     kind: ParamKind::Count { min: 1, max: 1000 },
     default: Some(ParamDefault::Value(OptionValue::Count(3))),
     help: "ticks' worth of credits per refill and processor, and the period of refill = \"period\"",
+};
+
+/// The option `credits_kept`.
+pub const CREDITS_KEPT: ParamInfo = ParamInfo {
+    name: "credits_kept",
+    kind: ParamKind::Choice(&[HALF, NO_CREDITS]),
+    default: Some(ParamDefault::Value(OptionValue::Word(HALF))),
+    help: "what a unit with too many keeps when it stops earning, with refill = \"period\" (none: Xen 4.0)",
 };
 
 /// The option `boost`.
@@ -192,14 +253,20 @@ pub const WEIGHT_DEFAULT: u32 = 256;
 const WEIGHT_MAX: u32 = u16::MAX as u32;
 const NONE: u32 = u32::MAX;
 
+/// No unit owes more: it bounds the sum of as many units as there can be.
+const CREDITS_MAX: i64 = i64::MAX >> 32;
+
 /// The policy's options; see the module's rules.
 #[derive(Clone, Debug)]
 pub struct Settings {
     slice: Duration,
     tick: Duration,
+    ticks_drift: bool,
     credits_per_tick: i64,
+    charge_exactly: bool,
     by_period: bool,
     refill_ticks: i64,
+    keep_half: bool,
     boost: bool,
     tickle: bool,
     sort: bool,
@@ -218,12 +285,19 @@ impl Settings {
                 return Err(OptionError { option, expected: "longer than zero".into() });
             }
         }
+        let by_period = options.word(&REFILL) == BY_PERIOD;
         Ok(Settings {
             slice: options.duration(&SLICE),
             tick: options.duration(&TICK),
+            ticks_drift: options.word(&TICKS) == DRIFTING,
             credits_per_tick: options.count(&CREDITS_PER_TICK) as i64,
-            by_period: options.word(&REFILL) == BY_PERIOD,
+            charge_exactly: match options.get(CHARGE.name) {
+                Some(given) => given == OptionValue::Word(EXACT),
+                None => by_period,
+            },
+            by_period,
             refill_ticks: options.count(&REFILL_TICKS) as i64,
+            keep_half: options.word(&CREDITS_KEPT) == HALF,
             boost: options.flag(&BOOST),
             tickle: options.flag(&TICKLE),
             sort: options.flag(&SORT),
@@ -237,13 +311,27 @@ impl Settings {
         self.credits_per_tick * self.refill_ticks
     }
 
-    /// What a unit has at first, and when it stops earning.
-    fn credits_at_rest(&self) -> i64 {
+    /// What a unit has at first.
+    fn credits_at_first(&self) -> i64 {
         if self.by_period { 0 } else { self.credits_per_refill() }
+    }
+
+    /// What a unit keeps that stops earning with so many.
+    fn credits_kept(&self, credits: i64) -> i64 {
+        match self.by_period {
+            true if self.keep_half => credits / 2,
+            true => 0,
+            false => self.credits_per_refill(),
+        }
     }
 
     fn refill_period(&self) -> Duration {
         self.tick * self.refill_ticks as u64
+    }
+
+    /// When what is handled now and comes every `step` comes again.
+    fn again(&self, now: Instant, step: Duration) -> Instant {
+        if self.ticks_drift { now + step } else { next_multiple(now, step) }
     }
 }
 
@@ -264,6 +352,8 @@ struct CreditUnit {
     weight: u32,
     cap_percent: u32,
     credits: i64,
+    /// What it ran and has not paid for, in nanoseconds times the credits of a tick: less than one credit.
+    unpaid: u64,
     state: State,
     /// Index of its affinity.
     class: u32,
@@ -598,7 +688,7 @@ impl Credit {
 
     /// The unit that ran up to the tick pays.
     fn tick(&mut self, now: Instant, cpu: CpuId, resched: &mut CpuSet) {
-        self.timers.set(cpu.index(), next_multiple(now, self.settings.tick));
+        self.timers.set(cpu.index(), self.settings.again(now, self.settings.tick));
         let unit = self.processors[cpu.index()].unit;
         if unit == NONE {
             return;
@@ -608,8 +698,10 @@ impl Credit {
         if state.state == State::Boost {
             state.state = State::Under;
         }
-        state.credits -= self.settings.credits_per_tick;
-        self.balance -= self.settings.credits_per_tick;
+        if !self.settings.charge_exactly {
+            state.credits -= self.settings.credits_per_tick;
+            self.balance -= self.settings.credits_per_tick;
+        }
         if self.settings.by_period {
             return;
         }
@@ -620,6 +712,29 @@ impl Credit {
         if self.balance < 0 {
             self.refill(resched);
         }
+    }
+
+    /// The unit pays for what it ran, by time stamps.
+    fn burn_credits(&mut self, unit: UnitId, ran: Duration) {
+        let (rate, tick) = (self.settings.credits_per_tick as u64, self.settings.tick.as_ns());
+        let state = &mut self.units[unit.index()];
+        let due = ran.as_ns().checked_mul(rate).and_then(|due| due.checked_add(state.unpaid));
+        let paid = match due {
+            Some(due) => {
+                state.unpaid = due % tick;
+                due / tick
+            }
+            None => {
+                let due = u128::from(ran.as_ns()) * u128::from(rate) + u128::from(state.unpaid);
+                state.unpaid = (due % u128::from(tick)) as u64;
+                (due / u128::from(tick)).min(CREDITS_MAX as u128) as u64
+            }
+        };
+        let after = (state.credits - paid.min(CREDITS_MAX as u64) as i64).max(-CREDITS_MAX);
+        if state.earning {
+            self.balance -= state.credits - after;
+        }
+        state.credits = after;
     }
 
     fn start_earning(&mut self, now: Instant, unit: UnitId) {
@@ -647,10 +762,12 @@ impl Credit {
     /// Hands out credits as Xen's `csched_acct`, each unit standing for a domain of one vCPU.
     fn refill(&mut self, resched: &mut CpuSet) {
         let weights = self.earning_weight;
-        let deficit = (-self.balance_refilled).max(0);
         let share = self.settings.credits_per_refill();
-        let mut total = share * self.cpus() as i64 + deficit;
-        let (mut weights_left, mut spare, mut kept) = (weights, false, 0);
+        let all = share * self.cpus() as i64;
+        // No product below overflows, whatever is owed.
+        let deficit = (-self.balance_refilled).min(i64::MAX / 4 / weights.max(1) - all).max(0);
+        let mut total = all + deficit;
+        let (mut weights_left, mut spare, mut kept, mut at_rest) = (weights, false, 0, 0);
         for at in 0..self.earning.len() {
             let unit = self.earning[at];
             let state = &self.units[unit.index()];
@@ -674,6 +791,8 @@ impl Credit {
                     self.earning[kept] = unit;
                     kept += 1;
                 }
+            } else if self.settings.by_period {
+                at_rest += self.units[unit.index()].credits;
             }
             spare |= !full;
         }
@@ -681,7 +800,7 @@ impl Credit {
         let first = self.served_first.len();
         self.earning.extend(self.served_first.drain(..).rev());
         self.earning.rotate_right(first);
-        self.balance_refilled = self.balance;
+        self.balance_refilled = self.balance + at_rest;
     }
 
     /// Credits per refill for this cap.
@@ -708,7 +827,7 @@ impl Credit {
             self.balance += owed - may_owe;
         } else if -owed > most && (self.settings.by_period || !state.awake) {
             self.stop_earning(unit);
-            self.units[unit.index()].credits = self.settings.credits_at_rest();
+            self.units[unit.index()].credits = self.settings.credits_kept(-owed);
         }
         if self.queues.contains(unit.index()) {
             self.queue(unit);
@@ -744,7 +863,8 @@ impl Policy for Credit {
         let state = CreditUnit {
             weight,
             cap_percent,
-            credits: self.settings.credits_at_rest(),
+            credits: self.settings.credits_at_first(),
+            unpaid: 0,
             state: State::Under,
             class: self.join_class(cpus),
             home,
@@ -837,6 +957,9 @@ impl Policy for Credit {
         let state = &mut self.units[unit.index()];
         state.slice_left = state.slice_left.saturating_sub(ran);
         state.ran += ran;
+        if self.settings.charge_exactly {
+            self.burn_credits(unit, ran);
+        }
     }
 
     fn pick(&mut self, now: Instant, cpu: CpuId, resched: &mut CpuSet) -> Slice {
@@ -895,7 +1018,7 @@ impl Policy for Credit {
         self.refill(resched);
         match self.earning.is_empty() {
             true => self.timers.remove(id),
-            false => self.timers.set(id, next_multiple(now, self.settings.refill_period())),
+            false => self.timers.set(id, self.settings.again(now, self.settings.refill_period())),
         }
     }
 

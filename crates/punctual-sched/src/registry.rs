@@ -260,6 +260,13 @@ pub enum ServerKind {
     Sporadic,
 }
 
+impl ServerKind {
+    /// Does a unit lose budget while it has no work? The others keep it.
+    pub const fn budget_idles_away(self) -> bool {
+        matches!(self, ServerKind::Periodic | ServerKind::Polling)
+    }
+}
+
 /// The test that says what the units of a pool, or the tasks of a guest, are guaranteed under a policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SchedulabilityTest {
@@ -447,6 +454,14 @@ impl PolicyInfo {
     /// The policy's option called `name`, if it has one.
     pub fn option(&self, name: &str) -> Option<&'static ParamInfo> {
         self.options.iter().find(|option| option.name == name)
+    }
+
+    /// Does a unit lose budget while it has no work?
+    pub const fn budget_idles_away(&self) -> bool {
+        match self.test {
+            SchedulabilityTest::FixedPriorityServers(kind) => kind.budget_idles_away(),
+            _ => false,
+        }
     }
 
     /// The unit's budget under this policy: as given, or the default. `None` where the policy reads none, or

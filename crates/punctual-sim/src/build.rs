@@ -3,45 +3,44 @@
 use punctual_model::host::{Parent, PolicyChoice};
 use punctual_model::index::{DomainIx, PoolIx, TaskIx};
 use punctual_model::results::JobStats;
-use punctual_model::trace::TraceSink;
 use punctual_model::{Host, Recorder};
-use punctual_sched::registry::PolicyInfo;
-use punctual_sched::{CpuId, CpuSet, Duration, Instant, Policy, Run, UnitParams};
+use punctual_sched::{CpuId, CpuSet, Duration, Instant, Policy, UnitParams};
 
 use crate::Error;
 use crate::arrivals::Arrivals;
-use crate::checks::History;
-use crate::machine::{Allowed, Machine, NONE, Proc, Sched, TaskState, Unit, VcpuState};
+use crate::index::{KernelIx, Occupant, ProcessorIx, SchedulerIx, UnitIx};
+use crate::machine::{Machine, Proc, Sched, TaskState, Unit, VcpuState};
 use crate::min_tree::MinTree;
+use crate::names;
+use crate::observe::Observer;
 
-pub(crate) fn machine<'h, T: TraceSink>(
-    host: &'h Host,
-    trace: &'h mut T,
+pub(crate) fn machine<O: Observer>(
+    host: &Host,
+    observer: O,
     mut wrap: impl FnMut(Parent, Box<dyn Policy>) -> Box<dyn Policy>,
-) -> Result<Machine<'h, T>, Error> {
+) -> Result<Machine<'_, O>, Error> {
     let mut scheds = Vec::with_capacity(host.pools.len() + host.domains.len());
-    let mut procs: Vec<Proc> = (0..host.processors).map(|p| new_proc(NONE, 0, p as u32, true)).collect();
+    let mut procs: Vec<Proc> =
+        (0..host.processors).map(|p| new_proc(SchedulerIx::NONE, 0, ProcessorIx::new(p), true)).collect();
     for (ix, pool) in host.pools.iter().enumerate() {
         for (cpu, &processor) in pool.processors.iter().enumerate() {
-            procs[processor] = new_proc(scheds.len() as u32, cpu, processor as u32, true);
+            procs[processor] = new_proc(SchedulerIx::new(ix), cpu, ProcessorIx::new(processor), true);
         }
-        let members: Box<[u32]> = pool.processors.iter().map(|&p| p as u32).collect();
+        let members: Box<[_]> = pool.processors.iter().map(|&p| ProcessorIx::new(p)).collect();
         let policy = wrap(Parent::Pool(PoolIx(ix)), new_policy(&pool.policy, &members, &pool.name)?);
-        scheds.push(new_sched(policy, pool.policy.info, members));
+        scheds.push(new_sched(policy, pool.policy.info.shared_queue, members));
     }
     for (ix, domain) in host.domains.iter().enumerate() {
-        let members: Box<[u32]> = domain.vcpus.clone().map(|v| (host.processors + v) as u32).collect();
+        let members: Box<[_]> = domain.vcpus.clone().map(|v| ProcessorIx::new(host.processors + v)).collect();
         for cpu in 0..members.len() {
-            procs.push(new_proc(scheds.len() as u32, cpu, NONE, false));
+            procs.push(new_proc(SchedulerIx::new(host.pools.len() + ix), cpu, ProcessorIx::NONE, false));
         }
         let policy = wrap(Parent::Domain(DomainIx(ix)), new_policy(&domain.guest, &members, &domain.name)?);
-        scheds.push(new_sched(policy, domain.guest.info, members));
+        scheds.push(new_sched(policy, domain.guest.info.shared_queue, members));
     }
     let mut machine = Machine {
         host,
-        trace,
-        trace_later: Vec::new(),
-        traced_budgets: Vec::new(),
+        observer,
         now: Instant::ZERO,
         end: Instant::ZERO + host.duration,
         physical: host.processors,
@@ -59,29 +58,23 @@ pub(crate) fn machine<'h, T: TraceSink>(
         touched_scheds: Vec::new(),
         events: 0,
         net: crate::net::build(host)?,
-        history: History::default(),
-        violation: None,
     };
     insert_units(&mut machine)?;
     for (ix, kernel) in machine.net.kernels.iter().enumerate() {
-        machine.procs[kernel.proc as usize].kernel = ix as u32;
+        machine.procs[kernel.proc].kernel = KernelIx::new(ix);
     }
     for (task, state) in machine.tasks.iter().enumerate() {
         machine.releases.set(task, state.head.release);
     }
-    if T::ENABLED {
-        machine.traced_budgets = vec![None; machine.units.len()];
-    }
     Ok(machine)
 }
 
-fn new_proc(sched: u32, cpu: usize, root: u32, powered: bool) -> Proc {
+fn new_proc(sched: SchedulerIx, cpu: usize, root: ProcessorIx, powered: bool) -> Proc {
     Proc {
         sched,
         cpu: CpuId(cpu as u32),
-        kernel: NONE,
-        run: Run::Idle,
-        unit: NONE,
+        kernel: KernelIx::NONE,
+        occupant: Occupant::IDLE,
         powered,
         root,
         resched: false,
@@ -99,29 +92,27 @@ fn new_proc(sched: u32, cpu: usize, root: u32, powered: bool) -> Proc {
     }
 }
 
-fn new_policy(choice: &PolicyChoice, procs: &[u32], owner: &str) -> Result<Box<dyn Policy>, Error> {
+fn new_policy(choice: &PolicyChoice, procs: &[ProcessorIx], owner: &str) -> Result<Box<dyn Policy>, Error> {
     (choice.info.build)(procs.len(), &choice.options)
         .map_err(|e| Error::Refused(format!("{owner}: policy {}: {e}", choice.info.name)))
 }
 
-fn new_sched(policy: Box<dyn Policy>, info: &'static PolicyInfo, procs: Box<[u32]>) -> Sched {
+fn new_sched(policy: Box<dyn Policy>, shared_queue: bool, procs: Box<[ProcessorIx]>) -> Sched {
     Sched {
         policy,
-        info,
+        shared_queue,
         resched: CpuSet::new(procs.len()),
         procs,
         units: Vec::new(),
-        awake: 0,
-        running: 0,
         lock_free_at: Instant::ZERO,
         touched: false,
-        check_turn: 0,
     }
 }
 
 fn new_vcpu() -> VcpuState {
     VcpuState {
         woken_at: Instant::NEVER,
+        charged: Duration::ZERO,
         idled_away: Duration::ZERO,
         wakes: 0,
         sleeps: 0,
@@ -143,55 +134,44 @@ fn new_task(host: &Host, task: TaskIx) -> TaskState {
 }
 
 /// Every vCPU and task becomes a unit of its parent's scheduler, asleep, in the host's order.
-fn insert_units<T: TraceSink>(machine: &mut Machine<'_, T>) -> Result<(), Error> {
+fn insert_units<O: Observer>(machine: &mut Machine<'_, O>) -> Result<(), Error> {
     let host = machine.host;
     for vcpu in &host.vcpus {
-        insert_unit(machine, host.domains[vcpu.domain.0].parent, &vcpu.params)?;
+        insert_unit(machine, &vcpu.params)?;
     }
     for task in &host.tasks {
-        insert_unit(machine, task.parent, &task.params)?;
+        insert_unit(machine, &task.params)?;
     }
     for sched in 0..machine.scheds.len() {
-        machine.touch_sched(sched);
+        machine.touch_sched(SchedulerIx::new(sched));
     }
     Ok(())
 }
 
-fn insert_unit<T: TraceSink>(
-    machine: &mut Machine<'_, T>,
-    parent: Parent,
-    params: &UnitParams,
-) -> Result<(), Error> {
-    let sched = match parent {
-        Parent::Pool(pool) => pool.0,
-        Parent::Domain(domain) => machine.host.pools.len() + domain.0,
-    };
-    let unit = machine.units.len() as u32;
+fn insert_unit<O: Observer>(machine: &mut Machine<'_, O>, params: &UnitParams) -> Result<(), Error> {
+    let unit = UnitIx::new(machine.units.len());
+    let sched = names::scheduler_of(machine.host, unit);
     let inserted = machine.scheds[sched].policy.insert(Instant::ZERO, params);
-    let id = inserted.map_err(|e| Error::Refused(format!("{}: {e}", machine.unit_name(unit))))?;
+    let id = inserted.map_err(|e| Error::Refused(format!("{}: {e}", names::unit(machine.host, unit))))?;
     machine.units.push(Unit {
-        sched: sched as u32,
+        sched,
         id,
-        allowed: match &params.affinity {
-            None => Allowed::All,
-            Some(set) if set.len() == 1 => set.iter().next().map_or(Allowed::Several, Allowed::Only),
-            Some(_) => Allowed::Several,
-        },
         awake: false,
-        running_on: NONE,
-        last_on: NONE,
-        charged: Duration::ZERO,
+        running_on: ProcessorIx::NONE,
+        last_on: ProcessorIx::NONE,
         context_switches: 0,
         migrations: 0,
     });
-    let ids = &mut machine.scheds[sched].units;
-    if ids.len() <= id.index() {
-        // A guest with one task is the most frequent scheduler.
-        if ids.is_empty() {
-            ids.reserve_exact(1);
-        }
-        ids.resize(id.index() + 1, NONE);
+    let expected = machine.scheds[sched].units.len();
+    if id.index() != expected {
+        let name = names::unit(machine.host, unit);
+        return Err(Error::Refused(format!("{name}: the policy calls its unit {expected} {id:?}")));
     }
-    ids[id.index()] = unit;
+    let ids = &mut machine.scheds[sched].units;
+    // A guest with one task is the most frequent scheduler.
+    if ids.is_empty() {
+        ids.reserve_exact(1);
+    }
+    ids.push(unit);
     Ok(())
 }

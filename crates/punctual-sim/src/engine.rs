@@ -12,15 +12,17 @@
 //! So a job that ends when another is released does not make its vCPU sleep in between, and no decision is
 //! taken on half of what happens at one instant.
 
-use punctual_model::trace::{Occupant, TraceEvent, TraceSink};
+use punctual_model::index::TaskIx;
 use punctual_sched::registry::WorkConservation;
-use punctual_sched::{Duration, Instant, Run, Slice};
+use punctual_sched::{Duration, Instant};
 
 use crate::Error;
 use crate::arrivals::Job;
-use crate::machine::{Machine, NONE};
+use crate::index::{Occupant, ProcessorIx, SchedulerIx, UnitIx};
+use crate::machine::Machine;
+use crate::observe::{Event, Observer};
 
-impl<T: TraceSink> Machine<'_, T> {
+impl<O: Observer> Machine<'_, O> {
     /// Runs to the end of the host's duration.
     pub(crate) fn run(&mut self) -> Result<(), Error> {
         self.start();
@@ -28,21 +30,17 @@ impl<T: TraceSink> Machine<'_, T> {
             self.refresh_touched();
             let next = self.proc_events.min().0.min(self.timers.min().0).min(self.releases.min().0);
             let next = next.min(self.net.at());
-            self.check_progress(next);
-            if let Some(account) = self.violation.take() {
-                return Err(Error::Violation(account));
-            }
-            if next > self.end {
+            if next > self.end || self.observer.stops() {
                 break;
             }
             self.now = next;
-            if T::ENABLED {
-                self.flush_trace(next);
-            }
+            self.tell(Event::Instant);
             self.step();
         }
-        self.finish();
-        match self.violation.take() {
+        if !self.observer.stops() {
+            self.finish();
+        }
+        match self.observer.verdict() {
             Some(account) => Err(Error::Violation(account)),
             None => Ok(()),
         }
@@ -52,10 +50,12 @@ impl<T: TraceSink> Machine<'_, T> {
     /// guest lets budgets idle away; other guests decide when they first get work.
     fn start(&mut self) {
         for sched in 0..self.scheds.len() {
-            let idles_away = self.scheds[sched].info.work_conservation == WorkConservation::Never;
-            if sched < self.host.pools.len() || idles_away {
+            let idles_away = |domain: usize| {
+                self.host.domains[domain].guest.info.work_conservation == WorkConservation::Never
+            };
+            if sched.checked_sub(self.host.pools.len()).is_none_or(idles_away) {
                 for cpu in 0..self.scheds[sched].procs.len() {
-                    self.request(self.scheds[sched].procs[cpu] as usize);
+                    self.request(self.scheds[sched].procs[cpu]);
                 }
             }
         }
@@ -74,15 +74,15 @@ impl<T: TraceSink> Machine<'_, T> {
             }
             // Set again from its state after the decisions.
             self.proc_events.set(proc, Instant::NEVER);
-            self.touch_proc(proc);
-            self.processor_event(proc);
+            self.touch_proc(ProcessorIx::new(proc));
+            self.processor_event(ProcessorIx::new(proc));
         }
         loop {
             let (at, sched) = self.timers.min();
             if at > self.now {
                 break;
             }
-            self.run_timers(sched);
+            self.run_timers(SchedulerIx::new(sched));
         }
         if self.now < self.end {
             loop {
@@ -90,7 +90,7 @@ impl<T: TraceSink> Machine<'_, T> {
                 if at > self.now {
                     break;
                 }
-                self.release(task);
+                self.release(TaskIx(task));
             }
         } else {
             // Nothing released at the end could run or be due within the run.
@@ -110,7 +110,7 @@ impl<T: TraceSink> Machine<'_, T> {
 
     /// Lets every processor pick that was asked to, guests first.
     fn decide(&mut self) {
-        while self.violation.is_none() {
+        while !self.observer.stops() {
             if let Some(proc) = take_extreme(&mut self.pending_virtual, |a, b| a > b) {
                 self.procs[proc].pending = false;
                 if self.procs[proc].powered {
@@ -136,7 +136,7 @@ impl<T: TraceSink> Machine<'_, T> {
     // ---- events -------------------------------------------------------------------------------------
 
     /// Something on this physical processor ends now: a switch, slices, or a job.
-    fn processor_event(&mut self, root: usize) {
+    fn processor_event(&mut self, root: ProcessorIx) {
         if self.procs[root].resched && self.procs[root].exec_from <= self.now {
             self.procs[root].resched = false;
             self.request(root);
@@ -144,23 +144,23 @@ impl<T: TraceSink> Machine<'_, T> {
         let mut proc = root;
         loop {
             let p = &self.procs[proc];
-            let unit = p.unit;
-            if p.kernel != NONE
-                && let Some(until) = self.kernel_until(p.kernel)
+            if let Some(kernel) = p.kernel.some()
+                && let Some(until) = self.kernel_until(kernel)
             {
                 if until <= self.now {
-                    self.kernel_event(p.kernel);
+                    self.kernel_event(kernel);
                 }
                 return;
             }
+            let occupant = p.occupant;
             if p.until <= self.now && p.exec_from <= self.now {
                 self.request(proc);
             }
-            let Run::Unit(_) = self.procs[proc].run else { return };
+            let Some(unit) = occupant.runs() else { return };
             match self.child_proc(unit) {
                 Some(child) => proc = child,
                 None => {
-                    let task = unit as usize - self.vcpus.len();
+                    let task = TaskIx(unit.index() - self.vcpus.len());
                     if self.finish_of(proc, task) <= self.now {
                         self.complete(proc, task);
                     }
@@ -172,17 +172,17 @@ impl<T: TraceSink> Machine<'_, T> {
 
     /// When the task that `proc` executes will have finished its current job.
     #[inline]
-    fn finish_of(&self, proc: usize, task: usize) -> Instant {
+    fn finish_of(&self, proc: ProcessorIx, task: TaskIx) -> Instant {
         let p = &self.procs[proc];
-        let remaining = self.tasks[task].remaining;
+        let remaining = self.tasks[task.0].remaining;
         if remaining == Duration::MAX { Instant::NEVER } else { p.charged_to.max(p.exec_from) + remaining }
     }
 
-    fn complete(&mut self, proc: usize, task: usize) {
+    fn complete(&mut self, proc: ProcessorIx, task: TaskIx) {
         self.charge(proc);
         self.events += 1;
         let now = self.now;
-        let state = &mut self.tasks[task];
+        let state = &mut self.tasks[task.0];
         let job = state.current;
         let deadline = state.arrivals.deadline(job);
         let (response, tardiness) = (now.since(job.release), now.since(deadline));
@@ -193,23 +193,19 @@ impl<T: TraceSink> Machine<'_, T> {
             state.jobs.due += 1;
             state.jobs.missed += u64::from(now > deadline);
         }
-        if T::ENABLED {
-            let missed = now > deadline;
-            let task = punctual_model::index::TaskIx(task);
-            self.emit(TraceEvent::Completion { task, job: job.number, response, missed });
-        }
+        self.tell(Event::Finish { task, job: job.number, release: job.release, deadline });
         if self.next_job(task, job) {
             self.begin_job(task);
         } else {
-            self.sleep((self.vcpus.len() + task) as u32);
+            self.sleep(self.unit_of(task));
         }
     }
 
     /// What the task works on after `done`. False: nothing yet.
     #[inline]
-    fn next_job(&mut self, task: usize, done: Job) -> bool {
+    fn next_job(&mut self, task: TaskIx, done: Job) -> bool {
         let served = if self.net.kernels.is_empty() { None } else { self.job_done(task, done) };
-        let state = &mut self.tasks[task];
+        let state = &mut self.tasks[task.0];
         state.current = match served {
             None => state.arrivals.after(done),
             Some(next) => next.unwrap_or(state.head),
@@ -217,137 +213,142 @@ impl<T: TraceSink> Machine<'_, T> {
         state.current.number < state.head.number
     }
 
-    fn release(&mut self, task: usize) {
+    fn release(&mut self, task: TaskIx) {
         self.events += 1;
-        let state = &mut self.tasks[task];
+        let state = &mut self.tasks[task.0];
         let job = state.head;
         state.head = state.arrivals.after(job);
         state.jobs.released += u64::from(!state.arrivals.is_hog());
-        self.releases.set(task, state.head.release);
-        if T::ENABLED && !state.arrivals.is_hog() {
+        self.releases.set(task.0, state.head.release);
+        if !state.arrivals.is_hog() {
             let deadline = state.arrivals.deadline(job);
-            let task = punctual_model::index::TaskIx(task);
-            self.emit(TraceEvent::Release { task, job: job.number, deadline });
+            self.tell(Event::Release { task, job: job.number, deadline });
         }
-        if self.tasks[task].current == job {
+        if self.tasks[task.0].current == job {
             self.start_job(task);
         }
     }
 
     /// The task was idle and gets its current job.
-    pub(crate) fn start_job(&mut self, task: usize) {
+    pub(crate) fn start_job(&mut self, task: TaskIx) {
         self.begin_job(task);
-        self.wake((self.vcpus.len() + task) as u32);
+        self.wake(self.unit_of(task));
     }
 
     /// The task's current job becomes what it works on.
-    fn begin_job(&mut self, task: usize) {
-        let state = &mut self.tasks[task];
+    fn begin_job(&mut self, task: TaskIx) {
+        let state = &mut self.tasks[task.0];
         state.remaining = state.arrivals.cost(state.current);
         state.started = false;
-        let deadline = state.arrivals.deadline(state.current);
-        let unit = &self.units[self.vcpus.len() + task];
-        let (sched, id) = (unit.sched as usize, unit.id);
+        let (job, deadline) = (state.current, state.arrivals.deadline(state.current));
+        self.tell(Event::Begin { task, job: job.number, release: job.release, deadline });
+        let unit = &self.units[self.unit_of(task)];
+        let (sched, id) = (unit.sched, unit.id);
         let s = &mut self.scheds[sched];
         s.policy.set_deadline(self.now, id, deadline, &mut s.resched);
         self.after_call(sched);
     }
 
-    fn run_timers(&mut self, sched: usize) {
+    fn run_timers(&mut self, sched: SchedulerIx) {
         loop {
             let timer = self.scheds[sched].policy.next_timer();
-            if timer.at > self.now || self.violation.is_some() {
-                self.timers.set(sched, timer.at.max(self.now + Duration::from_ns(1)));
+            if timer.at > self.now || self.observer.stops() {
+                self.timers.set(sched.index(), timer.at.max(self.now + Duration::from_ns(1)));
                 return;
             }
             if let Some(cpu) = timer.charge {
-                let proc = self.scheds[sched].procs[cpu.index()] as usize;
+                let proc = self.scheds[sched].procs[cpu.index()];
                 self.charge(proc);
             }
             let s = &mut self.scheds[sched];
             s.policy.on_timer(self.now, &mut s.resched);
             self.after_call(sched);
-            self.history.timer_ran(self.now);
-            self.check_busy_instant();
+            self.tell(Event::Timer { scheduler: sched });
         }
     }
 
     // ---- waking and sleeping ------------------------------------------------------------------------
 
     /// The unit got work; tells its scheduler.
-    pub(crate) fn wake(&mut self, unit: u32) {
-        let u = &mut self.units[unit as usize];
+    pub(crate) fn wake(&mut self, unit: UnitIx) {
+        let u = &mut self.units[unit];
         u.awake = true;
-        let (sched, id) = (u.sched as usize, u.id);
-        if (unit as usize) < self.vcpus.len() {
-            let vcpu = &mut self.vcpus[unit as usize];
+        let (sched, id) = (u.sched, u.id);
+        if let Some(vcpu) = self.vcpus.get_mut(unit.index()) {
             vcpu.wakes += 1;
             vcpu.woken_at = self.now;
             self.events += 1;
         }
-        if T::ENABLED {
-            self.emit(TraceEvent::Wake { unit: self.entity(unit) });
-        }
+        self.tell(Event::Wake { unit, scheduler: sched });
         let s = &mut self.scheds[sched];
-        s.awake += 1;
         s.policy.wake(self.now, id, &mut s.resched);
         self.after_call(sched);
     }
 
     /// The unit has no more work; tells its scheduler.
-    pub(crate) fn sleep(&mut self, unit: u32) {
-        let u = &mut self.units[unit as usize];
+    pub(crate) fn sleep(&mut self, unit: UnitIx) {
+        let u = &mut self.units[unit];
         u.awake = false;
-        let (sched, id, on) = (u.sched as usize, u.id, u.running_on);
-        if (unit as usize) < self.vcpus.len() {
-            let vcpu = &mut self.vcpus[unit as usize];
+        let (sched, id, on) = (u.sched, u.id, u.running_on);
+        if let Some(vcpu) = self.vcpus.get_mut(unit.index()) {
             vcpu.sleeps += 1;
             vcpu.woken_at = Instant::NEVER;
             self.events += 1;
         }
-        if on != NONE {
-            self.charge(on as usize);
+        if let Some(on) = on.some() {
+            self.charge(on);
         }
-        if T::ENABLED {
-            self.emit(TraceEvent::Sleep { unit: self.entity(unit) });
-        }
+        self.tell(Event::Sleep { unit, scheduler: sched });
         let s = &mut self.scheds[sched];
-        s.awake -= 1;
         s.policy.sleep(self.now, id, &mut s.resched);
         self.after_call(sched);
-        self.check_asleep(unit);
+        self.tell(Event::Asleep { unit });
     }
 
     /// After every call of a policy: passes its wishes on.
-    #[inline]
-    fn after_call(&mut self, sched: usize) {
-        self.touch_sched(sched);
-        while let Some(cpu) = self.scheds[sched].resched.pop() {
-            let proc = self.scheds[sched].procs[cpu.index()] as usize;
-            self.request(proc);
+    #[inline(always)]
+    fn after_call(&mut self, sched: SchedulerIx) {
+        let s = &mut self.scheds[sched];
+        if !s.touched {
+            s.touched = true;
+            self.touched_scheds.push(sched);
         }
-        if T::ENABLED {
-            self.trace_budgets(sched);
+        if s.resched.is_empty() {
+            self.observer.observe(self.now, Event::Called { scheduler: s.seen(sched) });
+        } else {
+            self.pass_wishes_on(sched);
         }
     }
 
+    #[inline(never)]
+    fn pass_wishes_on(&mut self, sched: SchedulerIx) {
+        while let Some(cpu) = self.scheds[sched].resched.pop() {
+            let proc = self.scheds[sched].procs[cpu.index()];
+            self.request(proc);
+        }
+        let scheduler = self.scheds[sched].seen(sched);
+        self.observer.observe(self.now, Event::Called { scheduler });
+    }
+
     /// The processor should pick as soon as it can. A vCPU without work gets some: its guest wants to run.
-    fn request(&mut self, proc: usize) {
-        if proc < self.physical {
-            if !self.procs[proc].pending {
-                self.procs[proc].pending = true;
-                self.pending_physical.push(proc as u32);
+    fn request(&mut self, proc: ProcessorIx) {
+        self.tell(Event::Asked { processor: proc });
+        let vcpu = self.vcpu_of(proc);
+        let p = &mut self.procs[proc];
+        let Some(vcpu) = vcpu else {
+            if !p.pending {
+                p.pending = true;
+                self.pending_physical.push(proc);
             }
             return;
+        };
+        if !p.powered {
+            p.resched = true;
+        } else if !p.pending {
+            p.pending = true;
+            self.pending_virtual.push(proc);
         }
-        if !self.procs[proc].powered {
-            self.procs[proc].resched = true;
-        } else if !self.procs[proc].pending {
-            self.procs[proc].pending = true;
-            self.pending_virtual.push(proc as u32);
-        }
-        let vcpu = (proc - self.physical) as u32;
-        if !self.units[vcpu as usize].awake {
+        if !self.units[vcpu].awake {
             self.wake(vcpu);
         }
     }
@@ -355,102 +356,96 @@ impl<T: TraceSink> Machine<'_, T> {
     // ---- decisions ----------------------------------------------------------------------------------
 
     /// The processor picks.
-    fn schedule(&mut self, proc: usize) {
+    fn schedule(&mut self, proc: ProcessorIx) {
         self.charge(proc);
-        let sched = self.procs[proc].sched as usize;
-        let cpu = self.procs[proc].cpu;
+        let p = &mut self.procs[proc];
+        p.decisions += 1;
+        let (sched, cpu) = (p.sched, p.cpu);
         let s = &mut self.scheds[sched];
         let slice = s.policy.pick(self.now, cpu, &mut s.resched);
-        self.procs[proc].decisions += 1;
-        self.history.decided(self.now, proc, slice);
-        self.check_busy_instant();
+        let picked = Event::Picked { processor: proc, scheduler: s.seen(sched), slice };
+        self.observer.observe(self.now, picked);
         self.after_call(sched);
-        if !self.check_slice(proc, slice) {
+        if self.observer.stops() {
+            // Nobody may be there to run.
             return;
         }
-        let changed = slice.run != self.procs[proc].run;
-        let start = self.start_of(proc, slice, changed);
+        let occupant = self.scheds[sched].occupant(slice.run);
+        let changed = occupant != self.procs[proc].occupant;
+        let start = self.start_of(proc, occupant, changed);
         if changed {
-            self.switch(proc, slice);
+            self.switch(proc, occupant);
         }
-        self.begin_slice(proc, slice, start, changed);
-        if T::ENABLED {
-            self.trace_decision(proc, changed, start);
-        }
-        if proc >= self.physical && slice.run == Run::Idle {
+        self.begin_slice(proc, slice.until, start, changed);
+        self.tell(Event::Dispatched { processor: proc, occupant, changed, start });
+        if occupant == Occupant::IDLE
+            && let Some(vcpu) = self.vcpu_of(proc)
+            && self.units[vcpu].awake
+        {
             // The guest has nothing to do on this vCPU: it blocks.
-            let vcpu = (proc - self.physical) as u32;
-            if self.units[vcpu as usize].awake {
-                self.sleep(vcpu);
-            }
+            self.sleep(vcpu);
         }
     }
 
     /// When the picked unit starts to execute: after the overhead of the decision on a physical processor,
     /// as soon as its processor executes on a vCPU.
     #[inline]
-    fn start_of(&mut self, proc: usize, slice: Slice, changed: bool) -> Instant {
-        if proc >= self.physical {
+    fn start_of(&mut self, proc: ProcessorIx, occupant: Occupant, changed: bool) -> Instant {
+        if proc.index() >= self.physical {
             return self.now.max(self.procs[proc].charged_to);
         }
         let costs = &self.host.overheads;
         let mut start = self.now;
-        let sched = &mut self.scheds[self.procs[proc].sched as usize];
-        if !costs.lock.is_zero() && sched.info.shared_queue && sched.procs.len() > 1 {
+        let sched = &mut self.scheds[self.procs[proc].sched];
+        if !costs.lock.is_zero() && sched.shared_queue && sched.procs.len() > 1 {
             start = start.max(sched.lock_free_at) + costs.lock;
             sched.lock_free_at = start;
         }
         start += costs.decision;
         if changed {
             start += costs.context_switch;
-            if let Run::Unit(id) = slice.run {
-                let last_on = self.units[sched.units[id.index()] as usize].last_on;
-                if last_on != NONE && last_on != proc as u32 {
-                    start += costs.migration;
-                }
+            if let Some(unit) = occupant.runs()
+                && let Some(last_on) = self.units[unit].last_on.some()
+                && last_on != proc
+            {
+                start += costs.migration;
             }
         }
         start
     }
 
     /// The old unit leaves the processor, the new one gets it.
-    fn switch(&mut self, proc: usize, slice: Slice) {
-        let sched = self.procs[proc].sched as usize;
-        let old = self.procs[proc].unit;
-        if let Run::Unit(_) = self.procs[proc].run {
-            self.units[old as usize].running_on = NONE;
-            self.scheds[sched].running -= 1;
+    fn switch(&mut self, proc: ProcessorIx, occupant: Occupant) {
+        if let Some(old) = self.procs[proc].occupant.runs() {
+            self.units[old].running_on = ProcessorIx::NONE;
             if let Some(child) = self.child_proc(old) {
                 self.power_off(child);
             }
         }
-        let new = slice.run.charged().map_or(NONE, |id| self.scheds[sched].units[id.index()]);
-        if let Run::Unit(_) = slice.run {
-            self.scheds[sched].running += 1;
-            let unit = &mut self.units[new as usize];
-            unit.running_on = proc as u32;
+        if let Some(new) = occupant.runs() {
+            let unit = &mut self.units[new];
+            unit.running_on = proc;
             unit.context_switches += 1;
-            unit.migrations += u64::from(unit.last_on != NONE && unit.last_on != proc as u32);
-            unit.last_on = proc as u32;
+            unit.migrations += u64::from(unit.last_on.some().is_some_and(|last| last != proc));
+            unit.last_on = proc;
         }
         let p = &mut self.procs[proc];
-        p.run = slice.run;
-        p.unit = new;
+        p.occupant = occupant;
         p.context_switches += 1;
     }
 
     #[inline]
-    fn begin_slice(&mut self, proc: usize, slice: Slice, start: Instant, changed: bool) {
-        let physical = proc < self.physical;
+    fn begin_slice(&mut self, proc: ProcessorIx, until: Instant, start: Instant, changed: bool) {
+        let physical = proc.index() < self.physical;
         let now = self.now;
         let p = &mut self.procs[proc];
         // A guest's slice counts from when its vCPU executes.
-        p.until = if physical { slice.until } else { slice.until + start.since(now) };
+        p.until = if physical { until } else { until + start.since(now) };
         p.charged_to = if physical { now } else { start };
         p.exec_from = start;
-        let (run, unit, root) = (p.run, p.unit, p.root);
-        self.touch_proc(root as usize);
-        if let (Run::Unit(_), Some(child)) = (run, self.child_proc(unit)) {
+        let root = p.root;
+        self.touch_proc(root);
+        if let Some(child) = self.inside(proc) {
             if changed {
                 self.power_on(child, start, root);
             } else if start > now {
@@ -460,15 +455,17 @@ impl<T: TraceSink> Machine<'_, T> {
     }
 
     /// The vCPU begins to execute at `at`, with everything its guest has picked.
-    fn power_on(&mut self, mut proc: usize, at: Instant, root: u32) {
+    fn power_on(&mut self, mut proc: ProcessorIx, at: Instant, root: ProcessorIx) {
         loop {
-            let vcpu = &mut self.vcpus[proc - self.physical];
+            let vcpu = &mut self.vcpus[proc.index() - self.physical];
             if !vcpu.woken_at.is_never() {
                 vcpu.wake_latency.record(at.since(vcpu.woken_at));
                 vcpu.woken_at = Instant::NEVER;
             }
             let kernel = self.procs[proc].kernel;
-            if kernel != NONE && self.kernel_on(kernel, at, root) {
+            if let Some(kernel) = kernel.some()
+                && self.kernel_on(kernel, at, root)
+            {
                 return;
             }
             match self.power_on_picked(proc, at, root) {
@@ -479,7 +476,7 @@ impl<T: TraceSink> Machine<'_, T> {
     }
 
     /// What the guest has picked on this vCPU begins to execute at `at`; its kernel does not.
-    pub(crate) fn power_on_guest(&mut self, proc: usize, at: Instant, root: u32) {
+    pub(crate) fn power_on_guest(&mut self, proc: ProcessorIx, at: Instant, root: ProcessorIx) {
         if let Some(child) = self.power_on_picked(proc, at, root) {
             self.power_on(child, at, root);
         }
@@ -487,7 +484,7 @@ impl<T: TraceSink> Machine<'_, T> {
 
     /// One level of it; returns the level below.
     #[inline]
-    fn power_on_picked(&mut self, proc: usize, at: Instant, root: u32) -> Option<usize> {
+    fn power_on_picked(&mut self, proc: ProcessorIx, at: Instant, root: ProcessorIx) -> Option<ProcessorIx> {
         let p = &mut self.procs[proc];
         p.powered = true;
         p.root = root;
@@ -498,17 +495,16 @@ impl<T: TraceSink> Machine<'_, T> {
             p.resched = false;
             self.request(proc);
         }
-        match (self.procs[proc].run, self.child_proc(self.procs[proc].unit)) {
-            (Run::Unit(_), Some(child)) => Some(child),
-            _ => None,
-        }
+        self.inside(proc)
     }
 
     /// The vCPU stops executing now, with everything its guest has picked.
-    fn power_off(&mut self, mut proc: usize) {
+    fn power_off(&mut self, mut proc: ProcessorIx) {
         loop {
             let kernel = self.procs[proc].kernel;
-            if kernel != NONE && self.kernel_off(kernel) {
+            if let Some(kernel) = kernel.some()
+                && self.kernel_off(kernel)
+            {
                 return;
             }
             match self.power_off_picked(proc) {
@@ -519,7 +515,7 @@ impl<T: TraceSink> Machine<'_, T> {
     }
 
     /// What the guest has picked on this vCPU stops executing now; its kernel goes on.
-    pub(crate) fn power_off_guest(&mut self, proc: usize) {
+    pub(crate) fn power_off_guest(&mut self, proc: ProcessorIx) {
         if let Some(child) = self.power_off_picked(proc) {
             self.power_off(child);
         }
@@ -527,23 +523,22 @@ impl<T: TraceSink> Machine<'_, T> {
 
     /// One level of it; returns the level below.
     #[inline]
-    fn power_off_picked(&mut self, proc: usize) -> Option<usize> {
+    fn power_off_picked(&mut self, proc: ProcessorIx) -> Option<ProcessorIx> {
         self.charge(proc);
         let now = self.now;
         let p = &mut self.procs[proc];
         p.powered = false;
         p.slice_left = if p.until.is_never() { Duration::MAX } else { p.until.since(now.max(p.exec_from)) };
-        match (self.procs[proc].run, self.child_proc(self.procs[proc].unit)) {
-            (Run::Unit(_), Some(child)) => Some(child),
-            _ => None,
-        }
+        self.inside(proc)
     }
 
     /// The vCPU goes on after a pause until `start`: its processor decided, and chose it again.
-    fn delay(&mut self, mut proc: usize, start: Instant) {
+    fn delay(&mut self, mut proc: ProcessorIx, start: Instant) {
         loop {
             let kernel = self.procs[proc].kernel;
-            if kernel != NONE && self.kernel_pause(kernel, start) {
+            if let Some(kernel) = kernel.some()
+                && self.kernel_pause(kernel, start)
+            {
                 return;
             }
             self.charge(proc);
@@ -551,187 +546,153 @@ impl<T: TraceSink> Machine<'_, T> {
             p.until += start.since(p.charged_to);
             p.charged_to = start;
             p.exec_from = start;
-            match (self.procs[proc].run, self.child_proc(self.procs[proc].unit)) {
-                (Run::Unit(_), Some(child)) => proc = child,
-                _ => return,
+            match self.inside(proc) {
+                Some(child) => proc = child,
+                None => return,
             }
         }
     }
 
     /// Charges what runs on the processor for its time up to now.
-    #[inline]
-    pub(crate) fn charge(&mut self, proc: usize) {
+    #[inline(always)]
+    pub(crate) fn charge(&mut self, proc: ProcessorIx) {
+        let p = &self.procs[proc];
+        if p.powered && self.now > p.charged_to {
+            self.charge_slice(proc);
+        }
+    }
+
+    /// The processor did something since it was last charged.
+    fn charge_slice(&mut self, proc: ProcessorIx) {
         let now = self.now;
-        let vcpus = self.vcpus.len();
         let p = &mut self.procs[proc];
         let from = p.charged_to;
-        if !p.powered || now <= from {
-            return;
-        }
         let ran = now.since(from);
-        let executed = now.since(from.max(p.exec_from));
+        let start = from.max(p.exec_from);
+        let executed = now.since(start);
         p.charged_to = now;
         p.overhead += ran - executed;
-        let id = match p.run {
-            Run::Idle => {
-                p.idle += executed;
-                return;
-            }
-            Run::IdleFor(id) => {
-                p.idle += executed;
-                if (p.unit as usize) < vcpus {
-                    self.vcpus[p.unit as usize].idled_away += ran;
-                }
-                id
-            }
-            Run::Unit(id) => {
-                p.busy += executed;
-                self.units[p.unit as usize].charged += ran;
-                if let Some(task) = (p.unit as usize).checked_sub(vcpus) {
-                    let task = &mut self.tasks[task];
-                    task.executed += executed;
-                    if !task.started && !executed.is_zero() {
-                        task.started = true;
-                        let first = from.max(p.exec_from);
-                        task.jobs.start_latency.record(first.since(task.current.release));
-                    }
-                    if task.remaining != Duration::MAX {
-                        task.remaining = task.remaining.saturating_sub(executed);
-                    }
-                }
-                id
-            }
+        let (occupant, sched, cpu) = (p.occupant, p.sched, p.cpu);
+        self.observer.observe(now, Event::Slice { processor: proc, occupant, from, start });
+        let Some(unit) = occupant.charged() else {
+            p.idle += executed;
+            return;
         };
-        let (sched, cpu) = (p.sched as usize, p.cpu);
-        self.scheds[sched].policy.charge(now, cpu, id, ran);
-        self.touch_sched(sched);
-        if T::ENABLED {
-            self.trace_budgets(sched);
+        if occupant.runs().is_some() {
+            p.busy += executed;
+            self.count_execution(unit, ran, executed, start);
+        } else {
+            p.idle += executed;
+            if let Some(vcpu) = self.vcpus.get_mut(unit.index()) {
+                vcpu.idled_away += ran;
+            }
+        }
+        let id = self.units[unit].id;
+        let s = &mut self.scheds[sched];
+        s.policy.charge(now, cpu, id, ran);
+        if !s.touched {
+            s.touched = true;
+            self.touched_scheds.push(sched);
+        }
+        self.observer.observe(now, Event::Called { scheduler: s.seen(sched) });
+    }
+
+    /// The unit was charged for `ran`, and executed for part of that, from `start` on.
+    #[inline]
+    fn count_execution(&mut self, unit: UnitIx, ran: Duration, executed: Duration, start: Instant) {
+        if let Some(vcpu) = self.vcpus.get_mut(unit.index()) {
+            vcpu.charged += ran;
+            return;
+        }
+        let task = &mut self.tasks[unit.index() - self.vcpus.len()];
+        task.executed += executed;
+        if !task.started && !executed.is_zero() {
+            task.started = true;
+            task.jobs.start_latency.record(start.since(task.current.release));
+        }
+        if task.remaining != Duration::MAX {
+            task.remaining = task.remaining.saturating_sub(executed);
         }
     }
 
     // ---- what comes next ----------------------------------------------------------------------------
 
     #[inline]
-    pub(crate) fn touch_sched(&mut self, sched: usize) {
-        if !self.scheds[sched].touched {
-            self.scheds[sched].touched = true;
-            self.touched_scheds.push(sched as u32);
+    pub(crate) fn touch_sched(&mut self, sched: SchedulerIx) {
+        let s = &mut self.scheds[sched];
+        if !s.touched {
+            s.touched = true;
+            self.touched_scheds.push(sched);
         }
     }
 
     #[inline]
-    pub(crate) fn touch_proc(&mut self, proc: usize) {
-        if !self.procs[proc].touched {
-            self.procs[proc].touched = true;
-            self.touched_procs.push(proc as u32);
+    pub(crate) fn touch_proc(&mut self, proc: ProcessorIx) {
+        let p = &mut self.procs[proc];
+        if !p.touched {
+            p.touched = true;
+            self.touched_procs.push(proc);
         }
     }
 
     /// Brings the event trees up to date and checks what was touched.
     fn refresh_touched(&mut self) {
         while let Some(proc) = self.touched_procs.pop() {
-            let proc = proc as usize;
             self.procs[proc].touched = false;
             let at = self.next_event(proc);
-            self.proc_events.set(proc, at);
+            self.proc_events.set(proc.index(), at);
         }
         while let Some(sched) = self.touched_scheds.pop() {
-            let sched = sched as usize;
-            self.scheds[sched].touched = false;
+            let s = &mut self.scheds[sched];
+            s.touched = false;
             // Already over when it was set (CBS, exhausted after its deadline): it runs at once.
-            let at = self.scheds[sched].policy.next_timer().at.max(self.now);
-            self.timers.set(sched, at);
-            self.check_work_conservation(sched);
+            let at = s.policy.next_timer().at.max(self.now);
+            self.timers.set(sched.index(), at);
+            self.observer.observe(self.now, Event::Settled { scheduler: s.seen(sched) });
         }
     }
 
     /// The earliest end of a slice or job on this physical processor and everything it executes.
-    fn next_event(&self, root: usize) -> Instant {
+    fn next_event(&self, root: ProcessorIx) -> Instant {
         let mut proc = root;
         let mut next = if self.procs[root].resched { self.procs[root].exec_from } else { Instant::NEVER };
         loop {
             let p = &self.procs[proc];
-            if p.kernel != NONE
-                && let Some(until) = self.kernel_until(p.kernel)
+            if let Some(kernel) = p.kernel.some()
+                && let Some(until) = self.kernel_until(kernel)
             {
                 return next.min(until);
             }
             next = next.min(p.until.max(p.exec_from));
-            let Run::Unit(_) = p.run else { return next };
-            match self.child_proc(p.unit) {
+            let Some(unit) = p.occupant.runs() else { return next };
+            match self.child_proc(unit) {
                 Some(child) => proc = child,
-                None => return next.min(self.finish_of(proc, p.unit as usize - self.vcpus.len())),
+                None => return next.min(self.finish_of(proc, TaskIx(unit.index() - self.vcpus.len()))),
             }
         }
     }
 
-    // ---- tracing ------------------------------------------------------------------------------------
+    // ---- observation --------------------------------------------------------------------------------
 
-    pub(crate) fn emit(&mut self, event: TraceEvent) {
-        self.trace.event(self.now, event);
-    }
-
-    /// Emits what was waiting for its time to come.
-    pub(crate) fn flush_trace(&mut self, until: Instant) {
-        self.trace_later.sort_by_key(|(at, _)| *at);
-        let due = self.trace_later.partition_point(|(at, _)| *at <= until);
-        for (at, event) in self.trace_later.drain(..due) {
-            self.trace.event(at, event);
-        }
-    }
-
-    fn occupant(&self, proc: usize) -> Occupant {
-        let p = &self.procs[proc];
-        match p.run {
-            Run::Idle => Occupant::Idle,
-            Run::IdleFor(_) => Occupant::IdleFor(self.entity(p.unit)),
-            Run::Unit(_) => Occupant::Unit(self.entity(p.unit)),
-        }
-    }
-
-    /// The guest goes on where its kernel interrupted it.
-    pub(crate) fn trace_guest(&mut self, proc: usize) {
-        let vcpu = punctual_model::index::VcpuIx(proc - self.physical);
-        self.emit(TraceEvent::Vcpu { vcpu, occupant: self.occupant(proc) });
-    }
-
-    fn trace_decision(&mut self, proc: usize, changed: bool, start: Instant) {
-        let occupant = self.occupant(proc);
-        if let Some(vcpu) = proc.checked_sub(self.physical) {
-            if changed {
-                self.emit(TraceEvent::Vcpu { vcpu: punctual_model::index::VcpuIx(vcpu), occupant });
-            }
-        } else if start > self.now {
-            self.emit(TraceEvent::Processor { processor: proc, occupant: Occupant::Overhead });
-            self.trace_later.push((start, TraceEvent::Processor { processor: proc, occupant }));
-        } else if changed {
-            self.emit(TraceEvent::Processor { processor: proc, occupant });
-        }
-    }
-
-    fn trace_budgets(&mut self, sched: usize) {
-        for slot in 0..self.scheds[sched].units.len() {
-            let unit = self.scheds[sched].units[slot];
-            let left = self.scheds[sched].policy.account(self.units[unit as usize].id).left;
-            if left != self.traced_budgets[unit as usize] {
-                self.traced_budgets[unit as usize] = left;
-                if let Some(left) = left {
-                    self.emit(TraceEvent::Budget { unit: self.entity(unit), left });
-                }
-            }
-        }
+    /// Tells the observer what happens now.
+    #[inline(always)]
+    pub(crate) fn tell(&mut self, event: Event<'_>) {
+        self.observer.observe(self.now, event);
     }
 }
 
 /// Removes and returns the entry that comes before all others.
-#[inline]
-fn take_extreme(pending: &mut Vec<u32>, before: impl Fn(u32, u32) -> bool) -> Option<usize> {
-    let mut best = 0;
-    for i in 1..pending.len() {
-        if before(pending[i], pending[best]) {
-            best = i;
-        }
-    }
-    (!pending.is_empty()).then(|| pending.swap_remove(best) as usize)
+#[inline(always)]
+fn take_extreme(
+    pending: &mut Vec<ProcessorIx>,
+    before: impl Fn(ProcessorIx, ProcessorIx) -> bool,
+) -> Option<ProcessorIx> {
+    let last = pending.pop()?;
+    // There is seldom another one.
+    let Some(best) =
+        (0..pending.len()).reduce(|best, i| if before(pending[i], pending[best]) { i } else { best })
+    else {
+        return Some(last);
+    };
+    if before(pending[best], last) { Some(std::mem::replace(&mut pending[best], last)) } else { Some(last) }
 }

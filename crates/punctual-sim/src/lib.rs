@@ -9,27 +9,40 @@
 //! schedulers decide, guests before the pools under them. The same host gives the same results, bit for
 //! bit, on any machine and however many simulations run beside it.
 //!
-//! Every simulation is watched by the invariants in `checks.rs`; one that breaks stops the run with an
-//! account of what happened.
+//! A Linux host with its network stack has a machine of its own ([`stack`]).
+//!
+//! Every simulation is watched by a [`Checker`]; an invariant that breaks stops the run with an account of
+//! what happened. Further observers are told the same events ([`observe`]).
 
 #![forbid(unsafe_code)]
 
 mod arrivals;
 mod batch;
+mod blame;
 mod build;
-mod checks;
+mod checker;
 mod engine;
+mod index;
 mod machine;
 mod min_tree;
+mod names;
 mod net;
+pub mod observe;
 mod outcome;
+pub mod stack;
+mod tracer;
 
 pub use batch::simulate_all;
+pub use blame::Blamer;
+pub use checker::Checker;
+pub use tracer::Tracer;
 
 use punctual_model::host::Parent;
-use punctual_model::trace::{NoTrace, TraceSink};
+use punctual_model::trace::TraceSink;
 use punctual_model::{Host, Results};
 use punctual_sched::Policy;
+
+use observe::Observer;
 
 /// Why a simulation did not finish.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,7 +69,10 @@ impl std::error::Error for Error {}
 /// # Errors
 /// [`Error::Refused`] when a policy refuses its parameters, [`Error::Violation`] when an invariant breaks.
 pub fn simulate(host: &Host) -> Result<Results, Error> {
-    simulate_traced(host, &mut NoTrace)
+    if host.stack.is_some() {
+        return stack::simulate_stack(host, ());
+    }
+    run(host, (), |_, policy| policy)
 }
 
 /// Simulates `host` and tells `trace` what happens.
@@ -64,9 +80,28 @@ pub fn simulate(host: &Host) -> Result<Results, Error> {
 /// # Errors
 /// As [`simulate`].
 pub fn simulate_traced<T: TraceSink>(host: &Host, trace: &mut T) -> Result<Results, Error> {
-    let mut machine = build::machine(host, trace, |_, policy| policy)?;
-    machine.run()?;
-    Ok(machine.results())
+    run(host, Tracer::new(host, trace), |_, policy| policy)
+}
+
+/// Simulates `host` and tells `observer` every event of the machine.
+///
+/// # Errors
+/// As [`simulate`]; [`Error::Violation`] also when the observer stops the machine.
+pub fn simulate_observed<O: Observer>(host: &Host, observer: O) -> Result<Results, Error> {
+    run(host, observer, |_, policy| policy)
+}
+
+/// Simulates `host`, tells `observer` every event of the machine, and says of each task in the results why
+/// its jobs took as long as they did.
+///
+/// # Errors
+/// As [`simulate_observed`]; [`Error::Violation`] also when the causes of a job do not add up to its response
+/// time.
+pub fn simulate_blamed<O: Observer>(host: &Host, observer: O) -> Result<Results, Error> {
+    let mut blamer = Blamer::new(host);
+    let mut results = simulate_observed(host, (&mut blamer, observer))?;
+    blamer.fill_in(&mut results);
+    Ok(results)
 }
 
 /// Simulates `host` with other policies than it names: `wrap` is given the policy of each pool and each guest
@@ -78,8 +113,19 @@ pub fn simulate_wrapped(
     host: &Host,
     wrap: impl FnMut(Parent, Box<dyn Policy>) -> Box<dyn Policy>,
 ) -> Result<Results, Error> {
-    let mut trace = NoTrace;
-    let mut machine = build::machine(host, &mut trace, wrap)?;
+    run(host, (), wrap)
+}
+
+fn run<O: Observer>(
+    host: &Host,
+    observer: O,
+    wrap: impl FnMut(Parent, Box<dyn Policy>) -> Box<dyn Policy>,
+) -> Result<Results, Error> {
+    if host.stack.is_some() {
+        let what = "a host with `host_stack` is simulated without a trace: it has no policies to watch";
+        return Err(Error::Refused(what.into()));
+    }
+    let mut machine = build::machine(host, (Checker::new(host), observer), wrap)?;
     machine.run()?;
     Ok(machine.results())
 }

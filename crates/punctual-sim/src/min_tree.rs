@@ -9,13 +9,19 @@ pub(crate) struct MinTree {
     /// last nodes stand the slots themselves.
     winners: Vec<u32>,
     leaves: usize,
+    /// The winner of all.
+    least: (Instant, u32),
 }
 
 impl MinTree {
     pub(crate) fn new(slots: usize) -> Self {
         let leaves = slots.max(1).next_power_of_two();
-        let mut tree =
-            MinTree { keys: vec![Instant::NEVER; leaves], winners: vec![0; leaves.max(2)], leaves };
+        let mut tree = MinTree {
+            keys: vec![Instant::NEVER; leaves],
+            winners: vec![0; leaves],
+            leaves,
+            least: (Instant::NEVER, 0),
+        };
         for node in (1..leaves).rev() {
             tree.winners[node] = tree.winner(2 * node);
         }
@@ -31,27 +37,36 @@ impl MinTree {
     /// The least instant and its slot.
     #[inline]
     pub(crate) fn min(&self) -> (Instant, usize) {
-        let slot = self.winners[1] as usize;
-        (self.keys[slot], slot)
+        (self.least.0, self.least.1 as usize)
     }
 
     #[inline]
     pub(crate) fn set(&mut self, slot: usize, key: Instant) {
-        if self.keys[slot] == key {
-            return;
+        if self.keys[slot] != key {
+            self.keys[slot] = key;
+            self.play_again(slot, key);
         }
-        self.keys[slot] = key;
-        let mut node = (self.leaves + slot) / 2;
-        while node >= 1 {
-            let (left, right) = (self.winner(2 * node), self.winner(2 * node + 1));
-            let winner = if self.keys[right as usize] < self.keys[left as usize] { right } else { left };
+    }
+
+    /// All matches of a slot whose instant has changed.
+    fn play_again(&mut self, slot: usize, key: Instant) {
+        let (mut least, mut winner) = (key, slot as u32);
+        let mut node = self.leaves + slot;
+        while node > 1 {
+            let other = self.winner(node ^ 1);
+            let key = self.keys[other as usize];
+            // Of equal ones the lower slot wins, which is on the left.
+            if key < least || (key == least && node % 2 == 1) {
+                (least, winner) = (key, other);
+            }
+            node /= 2;
+            let before = std::mem::replace(&mut self.winners[node], winner);
             // The winner is another slot and was before: nothing changes further up.
-            if winner == self.winners[node] && winner != slot as u32 {
+            if before == winner && winner != slot as u32 {
                 return;
             }
-            self.winners[node] = winner;
-            node /= 2;
         }
+        self.least = (least, winner);
     }
 }
 

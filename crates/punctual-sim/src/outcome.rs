@@ -1,53 +1,59 @@
 //! The end of a run: what was measured.
 
 use punctual_model::host::Work;
-use punctual_model::index::PoolIx;
+use punctual_model::index::{PoolIx, TaskIx};
 use punctual_model::results::{
     ProcessorTotals, Results, ResultsBuilder, SchedulerTotals, Source, TaskTotals, VcpuTotals,
 };
-use punctual_model::trace::TraceSink;
 
 use crate::arrivals::Job;
-use crate::machine::{Machine, Proc, Sched};
+use crate::index::ProcessorIx;
+use crate::machine::{Machine, Proc, Sched, TaskState};
 use crate::min_tree::MinTree;
+use crate::observe::{Event, Observer};
 
-impl<T: TraceSink> Machine<'_, T> {
+impl<O: Observer> Machine<'_, O> {
     /// Charges everything up to the end and counts the jobs that are overdue.
     pub(crate) fn finish(&mut self) {
         self.now = self.end;
-        if T::ENABLED {
-            self.flush_trace(self.end);
-        }
+        self.tell(Event::Instant);
         for proc in 0..self.procs.len() {
-            self.charge(proc);
+            self.charge(ProcessorIx::new(proc));
         }
         for task in 0..self.tasks.len() {
-            self.count_overdue(task);
+            self.count_overdue(TaskIx(task));
         }
         self.finish_networks();
-        self.check_ledger();
+        for processor in 0..self.physical {
+            let &Proc { busy, idle, overhead, .. } = &self.procs[processor];
+            let processor = ProcessorIx::new(processor);
+            self.tell(Event::Accounted { processor, busy, idle, overhead });
+        }
+        self.tell(Event::End);
     }
 
     /// Jobs that were released, are not finished, and whose deadline has passed.
-    fn count_overdue(&mut self, task: usize) {
-        let state = &mut self.tasks[task];
-        if state.arrivals.is_hog() {
+    fn count_overdue(&mut self, task: TaskIx) {
+        let &TaskState { arrivals, current, head, .. } = &self.tasks[task.0];
+        if arrivals.is_hog() {
             return;
         }
-        if matches!(self.host.tasks[task].work, Work::Served { .. }) {
-            let overdue = self.net.overdue(task, |release| {
-                let job = Job { number: 0, release };
-                state.arrivals.deadline(job) <= self.end
-            });
-            state.jobs.due += overdue;
-            state.jobs.missed += overdue;
-            return;
-        }
-        let mut job = state.current;
-        while job.number < state.head.number && state.arrivals.deadline(job) <= self.end {
-            state.jobs.due += 1;
-            state.jobs.missed += 1;
-            job = state.arrivals.after(job);
+        let is_served = matches!(self.host.tasks[task.0].work, Work::Served { .. });
+        let mut job = current;
+        for waiting in 0.. {
+            if is_served {
+                // Released by packets, in the order of their arrival.
+                let Some(release) = self.net.release_of(task, waiting) else { break };
+                job = Job { number: current.number + waiting as u64, release };
+            }
+            if job.number >= head.number || arrivals.deadline(job) > self.end {
+                break;
+            }
+            let jobs = &mut self.tasks[task.0].jobs;
+            jobs.due += 1;
+            jobs.missed += 1;
+            self.tell(Event::Overdue { task, job: job.number, release: job.release });
+            job = arrivals.after(job);
         }
     }
 
@@ -82,7 +88,7 @@ impl<T: TraceSink> Machine<'_, T> {
 
     fn budget_counts(&self, unit: usize) -> BudgetCounts {
         let u = &self.units[unit];
-        let account = self.scheds[u.sched as usize].policy.account(u.id);
+        let account = self.scheds[u.sched].policy.account(u.id);
         BudgetCounts { exhaustions: account.exhaustions, replenishments: account.replenishments }
     }
 
@@ -90,12 +96,12 @@ impl<T: TraceSink> Machine<'_, T> {
     fn scheduler_totals(&self, sched: &Sched, budgets: &[BudgetCounts]) -> SchedulerTotals {
         let mut sum = SchedulerTotals::default();
         for &proc in &sched.procs {
-            sum.processors.add(&processor_totals(&self.procs[proc as usize]));
+            sum.processors.add(&processor_totals(&self.procs[proc.index()]));
         }
         for &unit in &sched.units {
-            sum.migrations += self.units[unit as usize].migrations;
-            sum.exhaustions += budgets[unit as usize].exhaustions;
-            sum.replenishments += budgets[unit as usize].replenishments;
+            sum.migrations += self.units[unit.index()].migrations;
+            sum.exhaustions += budgets[unit.index()].exhaustions;
+            sum.replenishments += budgets[unit.index()].replenishments;
         }
         sum
     }
@@ -107,13 +113,14 @@ impl<T: TraceSink> Machine<'_, T> {
             cpu_time: state.executed,
             context_switches: unit.context_switches,
             migrations: unit.migrations,
+            ..TaskTotals::default()
         })
     }
 
     fn vcpu_totals(&mut self, budgets: Vec<BudgetCounts>) -> impl Iterator<Item = VcpuTotals> {
         let states = std::mem::take(&mut self.vcpus).into_iter();
         states.zip(&self.units).zip(budgets).map(|((state, unit), budget)| VcpuTotals {
-            cpu_time: unit.charged,
+            cpu_time: state.charged,
             idled_away: state.idled_away,
             wakes: state.wakes,
             sleeps: state.sleeps,
@@ -122,6 +129,7 @@ impl<T: TraceSink> Machine<'_, T> {
             context_switches: unit.context_switches,
             migrations: unit.migrations,
             wake_latency: state.wake_latency,
+            delivery: None,
         })
     }
 }

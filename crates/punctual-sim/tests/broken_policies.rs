@@ -1,5 +1,6 @@
 //! Policies that break the contract are stopped with an account that a person can read.
 
+use punctual_model::Host;
 use punctual_model::host::Parent;
 use punctual_model::index::PoolIx;
 use punctual_sched::wrap::{Wrapped, Wrapper};
@@ -22,6 +23,12 @@ enum Fault {
     TimerStandsStill,
     KeepsAsking,
     PicksAStranger,
+    /// Lets a server run for longer than its budget, which it says it keeps.
+    ForgetsBudget,
+    /// Lets the budget of a server that has work idle away.
+    IdlesForWork,
+    /// Runs on the second processor whom only the first may run.
+    IgnoresAffinity,
 }
 
 /// Injects a fault.
@@ -49,6 +56,14 @@ impl Wrapper for Broken {
             Fault::Idles => slice.run = Run::Idle,
             Fault::KeepsAsking => resched.insert(CpuId(0)),
             Fault::PicksAStranger => slice.run = Run::Unit(UnitId(77)),
+            Fault::ForgetsBudget => slice.until += ms(4),
+            Fault::IdlesForWork => {
+                if let Run::Unit(unit) = slice.run {
+                    slice.run = Run::IdleFor(unit);
+                }
+            }
+            Fault::IgnoresAffinity if cpu.0 > 0 => slice.run = Run::Unit(UnitId(0)),
+            Fault::IgnoresAffinity => slice.run = Run::Idle,
             _ => {}
         }
         slice
@@ -77,9 +92,21 @@ fn why_it_stops(fault: Fault) -> String {
     let pool = Parent::Pool(PoolIx(0));
     task(&mut host, pool, 1, ms(1), ms(10));
     released_at(&mut host, pool, 2, ms(1), ms(10), ms(5));
+    stopped(&host, fault)
+}
+
+/// A server of 1 ms in 10 ms on the first of two processors, whose task wants more, with `fault`.
+fn why_servers_stop(fault: Fault) -> String {
+    let mut host = pooled(2, ms(100), policy("deferrable"));
+    let vm = vm(&mut host, pinned(server(ms(1), ms(10), 1), 0, 2));
+    task(&mut host, vm, 1, ms(5), ms(10));
+    stopped(&host, fault)
+}
+
+fn stopped(host: &Host, fault: Fault) -> String {
     let broken =
         |_, policy| -> Box<dyn Policy> { Box::new(Wrapped::new(Broken { fault, first: Run::Idle }, policy)) };
-    match simulate_wrapped(&host, broken) {
+    match simulate_wrapped(host, broken) {
         Err(Error::Violation(account)) => account,
         other => panic!("{fault:?}: not stopped: {other:?}"),
     }
@@ -92,7 +119,7 @@ fn every_fault_is_named_with_time_processor_and_unit() {
         (Fault::RunsTwice, "processor 1 picked task pool/t1, which already runs on processor 0"),
         (Fault::EndsInThePast, "processor 0: the slice would end at t=0ns"),
         (Fault::RunsWithoutBudget, "picked task pool/t1, which has no budget left"),
-        (Fault::HoldsTooMuch, "picked task pool/t1, which holds Some(2ms) of at most Some(1ms)"),
+        (Fault::HoldsTooMuch, "picked task pool/t1, which holds 2ms of at most 1ms"),
         (Fault::Idles, "processor 0 idles under fixed-priority while task pool/t1 waits"),
         (
             Fault::IgnoresSleep,
@@ -102,8 +129,14 @@ fn every_fault_is_named_with_time_processor_and_unit() {
         (Fault::KeepsAsking, "decisions and timers at one instant, without an end"),
         (Fault::PicksAStranger, "processor 0: picked UnitId(77), which is not there"),
     ];
-    for (fault, text) in expected {
-        let account = why_it_stops(fault);
+    let of_servers = [
+        (Fault::ForgetsBudget, "processor 0 executed vCPU d1.0 for 4ms more than its budget"),
+        (Fault::IdlesForWork, "processor 0 picked vCPU d1.0, which has work, yet its budget idles away"),
+        (Fault::IgnoresAffinity, "processor 1 picked vCPU d1.0, which may not run there (affinity)"),
+    ];
+    let accounts = expected.map(|(fault, text)| (fault, text, why_it_stops(fault)));
+    let of_servers = of_servers.map(|(fault, text)| (fault, text, why_servers_stop(fault)));
+    for (fault, text, account) in accounts.into_iter().chain(of_servers) {
         assert!(account.contains(text), "{fault:?}: {account}");
         assert!(account.contains("last decisions:"), "{fault:?}: {account}");
     }

@@ -1,7 +1,10 @@
 //! The simulated machine. One program, because linking one for each file takes longer than running the tests.
 //! `tests/memory.rs` counts what is allocated, so it is a program of its own.
 
+mod blame;
+mod broken_engine;
 mod broken_policies;
 mod classical;
+mod host_stack;
 mod machine;
 mod network;

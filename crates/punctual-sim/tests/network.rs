@@ -329,7 +329,7 @@ fn the_same_host_gives_the_same_results_alone_and_among_others() {
     let text = quiet(3, MIXED).replace("guest_send = '1us'", "guest_send = '1us'\njitter = '10%'");
     let hosts: Vec<Host> =
         (0..6).map(|seed| Host { seed, duration: Duration::from_ms(100), ..host(&text) }).collect();
-    for (host, results) in hosts.iter().zip(simulate_all(&hosts, || {})) {
+    for (host, results) in hosts.iter().zip(simulate_all(&hosts, simulate, || {})) {
         assert_eq!(simulate(host), results);
     }
     assert_ne!(simulate(&hosts[0]), simulate(&hosts[1]));

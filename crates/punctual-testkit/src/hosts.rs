@@ -54,6 +54,7 @@ pub fn host(processors: usize, duration: Duration) -> Host {
         networks: vec![],
         flows: vec![],
         chains: vec![],
+        stack: None,
     }
 }
 

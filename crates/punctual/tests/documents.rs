@@ -32,7 +32,7 @@ fn the_tutorial_shows_its_host_file_whole() {
 }
 
 /// Each crate with the crates of the project that it may depend on, as `docs/architecture.md` says.
-const DIRECTION: [(&str, &[&str]); 12] = [
+const DIRECTION: [(&str, &[&str]); 13] = [
     ("punctual-jobs", &[]),
     ("punctual-sched", &[]),
     ("punctual-net", &["punctual-sched"]),
@@ -41,6 +41,7 @@ const DIRECTION: [(&str, &[&str]); 12] = [
     ("punctual-sim", &["punctual-jobs", "punctual-sched", "punctual-net", "punctual-model"]),
     ("punctual-guest", &["punctual-jobs"]),
     ("punctual-live", &["punctual-jobs", "punctual-sched", "punctual-model", "punctual-guest"]),
+    ("punctual-switch", &["punctual-sched", "punctual-net", "punctual-model"]),
     ("punctual-report", &["punctual-sched", "punctual-model", "punctual-sim"]),
     ("punctual-testkit", &["punctual-jobs", "punctual-sched", "punctual-model"]),
     (
@@ -64,6 +65,7 @@ const DIRECTION: [(&str, &[&str]); 12] = [
             "punctual-sim",
             "punctual-live",
             "punctual-guest",
+            "punctual-switch",
             "punctual-report",
             "punctual-reproduce",
         ],

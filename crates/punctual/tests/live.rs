@@ -7,10 +7,10 @@ use std::time::Duration as StdDuration;
 use common::live::{Bench, Moves, PROCESSOR, needs};
 use punctual_live::driver::Evidence;
 use punctual_live::notice::Notice;
-use punctual_live::os::proc::kernel_threads;
-use punctual_live::os::sched::affinity;
+use punctual_live::os::proc::{kernel_threads, name};
+use punctual_live::os::sched::{affinity, attributes};
 use punctual_live::session::{LinuxScheduler, PoolScheduler};
-use punctual_live::unit::UnitThreads;
+use punctual_live::unit::{HIGHEST, UnitThreads};
 use punctual_sched::registry::OptionValue;
 use punctual_sched::{Duration, UnitParams};
 
@@ -99,7 +99,7 @@ fn a_unit_that_ends_leaves_the_others_alone() {
     let brief = ["sh", "-c", "sleep 0.5"].map(String::from).to_vec();
     bench.program("brief", brief, &server(2_000, 10_000, 1));
     bench.spin("stays", &server(5_000, 10_000, 2));
-    bench.keep_alive(SECOND);
+    bench.keep_alive_until_gone(1);
     assert!(matches!(&bench.notices[..], [Notice::Gone { unit }] if unit == "brief"), "{:?}", bench.notices);
     let (shares, report) = bench.run(SECOND);
     assert!(shares[1] > 350_000, "the other got {} ppm of 500,000", shares[1]);
@@ -127,7 +127,7 @@ fn units_that_vanish_at_any_moment_are_gone_and_nobody_else_is_touched() {
     let Some(_turn) = needs() else { return };
     let mut bench = Bench::start("sporadic", &[]);
     bench.spin("stays", &server(5_000, 10_000, 2));
-    let mut came = 0;
+    let mut came = 0_usize;
     for round in 0..60 {
         let brief = format!("i=0; while [ $i -lt {} ]; do i=$((i+1)); done", 1000 + 997 * (round % 13));
         let name = format!("brief{round}");
@@ -135,13 +135,12 @@ fn units_that_vanish_at_any_moment_are_gone_and_nobody_else_is_touched() {
         let launched = bench.session.launch(&name, &command, &[], None);
         let members = UnitThreads::ProcessTree(launched.expect("a program"));
         // It may be gone by now, which is the caller's to see.
-        came += u32::from(bench.session.add_unit(0, &name, &name, members, &server(500, 2_000, 1)).is_ok());
+        came += usize::from(bench.session.add_unit(0, &name, &name, members, &server(500, 2_000, 1)).is_ok());
         bench.keep_alive(StdDuration::from_millis(20));
         bench.session.reap();
     }
-    bench.keep_alive(StdDuration::from_millis(300));
-    let gone = bench.notices.iter().filter(|notice| matches!(notice, Notice::Gone { .. })).count();
-    assert_eq!(gone as u32, came, "of those that came: {:?}", bench.notices);
+    bench.keep_alive_until_gone(came);
+    assert_eq!(bench.gone(), came, "of those that came: {:?}", bench.notices);
     assert!(came > 30, "{came} of 60 lived long enough to be a unit");
     let (shares, report) = bench.run(SECOND);
     assert!(shares[0] > 350_000, "the one that stays got {} ppm of 500,000", shares[0]);
@@ -205,26 +204,36 @@ fn units_that_come_and_go_leak_nothing() {
 }
 
 /// Moving threads between cgroups waits for RCU with the lock held that parking needs: where a unit spins
-/// above RCU's threads, that takes as long as the fair server lets it, a second.
+/// above RCU's threads, that takes as long as the fair server lets it, a second; under PREEMPT_RT, above its
+/// threads of real-time priority 1, for as long as the unit likes.
 #[test]
-fn the_kernels_rcu_threads_stay_off_the_pool_for_the_time_of_a_run() {
+fn the_kernels_rcu_threads_stay_off_the_pool_or_above_its_units_for_the_time_of_a_run() {
     let Some(_turn) = needs() else { return };
-    let threads = kernel_threads("rcu").expect("readable");
+    let of = |prefix: &str| kernel_threads(prefix).expect("readable");
+    let threads = [of("rcu"), of("ktimers/1")].concat();
     let why = "skipped, no thread of RCU is to be seen: a container with processes of its own, say";
     if threads.is_empty() {
         assert!(std::env::var_os("PUNCTUAL_NO_SKIP").is_none(), "{why}");
         return eprintln!("{why}");
     }
-    let affinities = || threads.iter().map(|tid| affinity(*tid).expect("there")).collect::<Vec<_>>();
-    let before = affinities();
+    let state = |tid: &i32| (affinity(*tid).expect("there"), attributes(*tid).expect("there").priority);
+    let states = || threads.iter().map(state).collect::<Vec<_>>();
+    let before = states();
     let mut bench = Bench::start("deferrable", &[]);
     bench.spin("a", &server(1_000, 10_000, 1));
-    let during = affinities();
+    let during = states();
     let (_, report) = bench.run(StdDuration::from_millis(100));
     assert_eq!(report.restored.failures, Vec::<String>::new());
-    assert_eq!(affinities(), before);
-    for (before, during) in before.iter().zip(&during) {
-        let is_bound = before.len() == 1 || during == before && !before.contains(&PROCESSOR);
-        assert!(is_bound || !during.contains(&PROCESSOR), "{before:?} became {during:?}");
+    assert_eq!(states(), before);
+    let mut raised = 0;
+    for ((tid, before), during) in threads.iter().zip(&before).zip(&during) {
+        let is_bound = before.0.len() == 1 || during.0 == before.0 && !before.0.contains(&PROCESSOR);
+        assert!(is_bound || !during.0.contains(&PROCESSOR), "{before:?} became {during:?}");
+        let name = name(*tid).expect("there");
+        if ["rcuc/1", "ktimers/1"].contains(&name.as_str()) || name.starts_with("rcub/") {
+            assert!(during.1 > HIGHEST, "{name} had priority {}", during.1);
+            raised += 1;
+        }
     }
+    println!("{} threads, {raised} of them raised above the units", threads.len());
 }

@@ -12,32 +12,47 @@ mod rounds;
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use common::faults::{Victims, kill_with_guardian, random, rounds, signal, wait};
+use common::faults::{State, Victims, kill_with_guardian, moment, rounds, signal, wait};
 use common::live::needs;
 use punctual_live::os::cgroup;
 use punctual_live::os::sched::attributes;
 use punctual_live::qemu::Qmp;
 use punctual_live::vmm;
 
+/// How long a run takes on this machine until it has changed everything.
+fn until_changed(victims: &Victims, before: &State) -> Duration {
+    let start = Instant::now();
+    let mut run = victims.attach(&[]);
+    victims.wait_until_changed(before);
+    let took = start.elapsed();
+    signal(run.id(), "INT");
+    run.wait().expect("it ends");
+    took
+}
+
 #[test]
 fn killed_with_9_at_any_moment_the_machine_is_as_before() {
     let Some(_turn) = needs() else { return };
     let victims = Victims::start("killed");
     let before = victims.state();
+    let until_changed = until_changed(&victims, &before);
     let mut changed = 0;
     for round in 0..rounds() {
         // Every other run changes what the doctor says as well.
         let mut run = victims.attach(if round % 2 == 0 { &[] } else { &["--apply"] });
-        std::thread::sleep(Duration::from_micros(random(round) % 400_000));
+        std::thread::sleep(moment(round, until_changed));
         changed += u64::from(victims.state() != before);
         run.kill().expect("it can be killed");
         run.wait().expect("and ends");
         victims.wait_until_restored();
         assert_eq!(victims.state(), before, "round {round}");
     }
-    println!("{} runs killed, {changed} of them while the machine was changed", rounds());
+    println!(
+        "{} runs killed, {changed} of them while the machine was changed, which takes {until_changed:.1?}",
+        rounds()
+    );
     assert!(changed > 0, "no run was killed while it had changed anything: nothing was tested");
 }
 
@@ -86,29 +101,61 @@ fn programs_that_starve_all_others_under_plain_linux_are_shown_to_and_end_with_t
     assert_eq!(victims.state(), before);
 }
 
+/// A run of VMs that never execute an instruction (`-S`), beside a guest of its own where `has_honest`.
+fn run_with_stuck_vms(victims: &Victims, has_honest: bool) -> std::process::Output {
+    let honest = "[domain.fine]\nbudget = \"4ms\"\nperiod = \"10ms\"\npriority = 1\nprocess = {}\n\
+                  task.loop = { period = \"20ms\", cost = \"1ms\" }\n";
+    let stuck = |name: &str| {
+        format!(
+            "[domain.{name}]\nbudget = \"2ms\"\nperiod = \"10ms\"\npriority = 2\n\
+             vm = {{ accel = \"tcg\", arguments = [\"-S\"] }}\n\
+             task.loop = {{ period = \"20ms\", cost = \"1ms\" }}\n"
+        )
+    };
+    let head = "name = \"hung\"\n[machine]\nprocessors = 2\n[pool.guests]\nprocessors = [1]\n\
+                policy = \"deferrable\"\n";
+    let text = format!("{head}{}{}{}", if has_honest { honest } else { "" }, stuck("stuck"), stuck("too"));
+    let host = victims.directory().join("hung.toml");
+    std::fs::write(&host, text).expect("a host file");
+    let host = host.display().to_string();
+    let arguments = ["run", &host, "--boot-s", "8", "--duration", "1s", "--json"];
+    victims.punctual(&arguments).stdin(Stdio::null()).output().expect("it runs")
+}
+
 #[test]
-fn a_guest_that_does_not_boot_ends_the_run_with_its_name_and_nothing_is_left() {
+fn vms_that_do_not_boot_are_named_and_the_others_are_measured() {
     let Some(_turn) = needs() else { return };
     if !has_qemu() {
         return;
     }
     let victims = Victims::start("unbooted");
     let before = victims.state();
-    let host = victims.directory().join("hung.toml");
-    // Two machines, one of which never executes an instruction (-S).
-    let text = "name = \"hung\"\n[machine]\nprocessors = 2\n[pool.guests]\nprocessors = [1]\n\
-        policy = \"deferrable\"\n\
-        [domain.fine]\nbudget = \"4ms\"\nperiod = \"10ms\"\npriority = 1\nvm = {}\n\
-        [domain.stuck]\nbudget = \"4ms\"\nperiod = \"10ms\"\npriority = 2\nvm = { arguments = [\"-S\"] }\n";
-    std::fs::write(&host, text).expect("a host file");
-    let output = victims
-        .punctual(&["run", &host.display().to_string(), "--boot-s", "8"])
-        .stdin(Stdio::null())
-        .output()
-        .expect("it runs");
+    let output = run_with_stuck_vms(&victims, true);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(5), "{said}");
+    for name in ["stuck", "too"] {
+        assert!(said.contains(&format!("domain `{name}`: its guest stopped telling")), "{said}");
+    }
+    let results: serde_json::Value = serde_json::from_slice(&output.stdout).expect("results");
+    let jobs = |domain: usize, count: &str| results["domains"][domain]["jobs"][count].as_u64();
+    assert_eq!((jobs(0, "due"), jobs(1, "due"), jobs(1, "missed")), (Some(50), Some(50), Some(50)));
+    assert!(jobs(0, "completed").is_some_and(|completed| completed > 40), "{}", results["domains"][0]);
+    assert_eq!(victims.vms(), 0, "VMs of the run are left");
+    assert_eq!(victims.state(), before);
+}
+
+#[test]
+fn where_no_guest_boots_the_run_ends_with_the_first_ones_name_and_nothing_is_left() {
+    let Some(_turn) = needs() else { return };
+    if !has_qemu() {
+        return;
+    }
+    let victims = Victims::start("none-booted");
+    let before = victims.state();
+    let output = run_with_stuck_vms(&victims, false);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("stuck") && said.contains("8 s"), "{said}");
+    assert!(said.contains("domain `stuck` did not start") && said.contains("8 s"), "{said}");
     assert_eq!(victims.vms(), 0, "VMs of the run are left");
     assert_eq!(victims.state(), before);
 }

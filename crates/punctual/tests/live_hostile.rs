@@ -20,11 +20,14 @@ use serde_json::Value;
 
 /// What a hostile guest does, and what the host must say of it. The first ones are quick; those after
 /// [`QUICK`] make the host wait for half a minute.
-const MODES: [(&str, &str); 13] = [
+const MODES: [(&str, &str); 16] = [
     ("garbage", "lied"),
     ("flood", "lied"),
     ("too-many-jobs", "lied"),
     ("close", "stopped-telling"),
+    ("silence-from-the-start", "stopped-telling"),
+    ("close-at-the-start", "stopped-telling"),
+    ("garbage-at-the-start", "lied"),
     ("garbage-in-calibration", "lied"),
     ("close-in-calibration", "stopped-telling"),
     ("endless-line", "lied"),
@@ -35,7 +38,10 @@ const MODES: [(&str, &str); 13] = [
     ("left-out", "stopped-telling"),
     ("silence", "stopped-telling"),
 ];
-const QUICK: usize = 4;
+const QUICK: usize = 7;
+
+/// How long a guest has to announce itself, in s.
+const BOOT_S: &str = "2";
 
 /// What the run writes to a terminal, if it is not escaped: a title and a cleared screen.
 const ESCAPES: &str = "\u{1b}]0;pwned\u{7}\u{1b}[2J";
@@ -67,6 +73,9 @@ impl Answers {
     fn answer(&mut self, mut reply: Reply) -> io::Result<()> {
         let is_report = matches!(reply, Reply::Progress { .. } | Reply::Jobs { .. } | Reply::Result(_));
         match (self.mode.as_str(), &mut reply) {
+            ("silence-from-the-start", _) => std::thread::sleep(Duration::from_secs(1000)),
+            ("close-at-the-start", _) => std::process::exit(1),
+            ("garbage-at-the-start", _) => self.raw(format!("{ESCAPES}\n").as_bytes())?,
             ("garbage-in-calibration", Reply::Calibrated(_)) => self.raw(ESCAPES.as_bytes())?,
             ("close-in-calibration", Reply::Calibrated(_)) => std::process::exit(1),
             ("garbage", _) if is_report => self.raw(format!("{{\"{ESCAPES}\":1}}\n").as_bytes())?,
@@ -145,7 +154,7 @@ fn host(victims: &Victims) -> String {
 /// Runs the five domains for two seconds.
 fn run(victims: &Victims, mode: Option<&str>, more: &[&str]) -> Output {
     let host = host(victims);
-    let mut arguments = vec!["run", &host, "--as", "process", "--duration", "2s"];
+    let mut arguments = vec!["run", &host, "--as", "process", "--duration", "2s", "--boot-s", BOOT_S];
     let hostile = mode.map(|mode| format!("hostile={}", program(victims, mode)));
     arguments.extend(hostile.iter().flat_map(|hostile| ["--guest-program", hostile]));
     arguments.extend(more);
@@ -200,6 +209,24 @@ fn a_hostile_guest_ends_its_own_measurement_and_nobody_elses() {
         assert!(said.contains("domain `hostile`: its guest"), "{mode}: {said}");
         assert_eq!(victims.state(), before, "{mode}");
     }
+}
+
+#[test]
+fn where_every_guest_is_silent_from_the_start_there_is_no_run() {
+    let Some(_turn) = needs() else { return };
+    let victims = Victims::start("silent");
+    let before = victims.state();
+    let silent = program(&victims, "silence-from-the-start");
+    let silent = ["hostile", "a", "b", "c", "d"].map(|name| format!("{name}={silent}"));
+    let more: Vec<&str> = silent.iter().flat_map(|program| ["--guest-program", program]).collect();
+    let start = Instant::now();
+    let output = run(&victims, None, &more);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("domain `hostile` did not start: the guest did not answer within 2 s"), "{said}");
+    // They are waited for together.
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+    assert_eq!(victims.state(), before);
 }
 
 #[test]

@@ -117,7 +117,7 @@ fn vcpu_time(vm: u32) -> Vec<Duration> {
     let found = vmm::threads_of(Path::new("/proc"), vm).expect("it lives");
     let time = |(_, tid): (u32, u32)| {
         let text = std::fs::read_to_string(format!("/proc/{tid}/schedstat")).expect("it lives");
-        Duration::from_nanos(proc::parse_schedstat(&text).expect("a time").as_ns())
+        Duration::from_nanos(proc::parse_schedstat(&text).expect("a time").ran.as_ns())
     };
     vmm::vcpus(&found).into_iter().map(time).collect()
 }

@@ -1,11 +1,16 @@
-//! Units of very many threads: what a look costs, and what a neighbour gets beside them.
+//! Units of very many threads: what a look costs, what a neighbour gets beside them, and that all of them
+//! come back.
 
 mod common;
 
-use std::time::Duration as StdDuration;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration as StdDuration, Instant};
 
-use common::live::{Bench, needs};
-use punctual_live::os::proc;
+use common::faults::{Victims, signal, wait};
+use common::live::{Bench, PROCESSOR, needs};
+use punctual_live::os::load::loads;
+use punctual_live::os::sched::{Attributes, affinity, attributes};
+use punctual_live::os::{cgroup, proc};
 use punctual_sched::{Duration, UnitParams};
 
 /// Threads that the program is to have: set for the copy of this test that is the unit.
@@ -80,6 +85,23 @@ struct Outcome {
     neighbour_ppm: u64,
     /// What the unit of many threads got; 200,000 are its budget.
     crowd_ppm: u64,
+    /// How long the hypervisor below had the processor meanwhile, to ticks of 10 ms.
+    stolen_ns: u64,
+}
+
+impl Outcome {
+    /// Why the cost is too high, if it is.
+    fn excess(&self) -> Option<String> {
+        let Outcome { enforcer_ppm, neighbour_ppm, .. } = self;
+        (*enforcer_ppm >= 150_000)
+            .then(|| format!("the enforcer took {enforcer_ppm} ppm"))
+            .or_else(|| (*neighbour_ppm <= 420_000).then(|| format!("the neighbour got {neighbour_ppm} ppm")))
+    }
+}
+
+/// How long the hypervisor below has had the processor of the tests since boot.
+fn stolen_ns() -> u64 {
+    loads(&[PROCESSOR]).expect("/proc is mounted")[0].steal_ns
 }
 
 fn measure(policy: &str, threads: usize, spins: bool, length: StdDuration) -> Outcome {
@@ -90,7 +112,7 @@ fn measure(policy: &str, threads: usize, spins: bool, length: StdDuration) -> Ou
     bench.keep_alive(StdDuration::from_millis(500));
     let (looks_before, cost_before) = bench.session.enforcers(0)[0];
     let before: Vec<u64> = used(&bench);
-    let start = std::time::Instant::now();
+    let (start, stolen_before) = (Instant::now(), stolen_ns());
     bench.keep_alive(length);
     let elapsed_ns = start.elapsed().as_nanos() as u64;
     let (looks, cost) = bench.session.enforcers(0)[0];
@@ -101,6 +123,7 @@ fn measure(policy: &str, threads: usize, spins: bool, length: StdDuration) -> Ou
         look_ns: (cost - cost_before) / (looks - looks_before).max(1),
         neighbour_ppm: ppm(got[1]),
         crowd_ppm: ppm(got[0]),
+        stolen_ns: stolen_ns() - stolen_before,
     };
     let report = bench.session.finish().expect("an end");
     assert_eq!(report.restored.failures, Vec::<String>::new());
@@ -124,22 +147,126 @@ fn a_look_costs_no_more_for_a_unit_of_thousands_of_threads() {
     for threads in sizes.split(',').map(|threads| threads.parse::<usize>().expect("a number")) {
         for policy in ["rtds", "sporadic", "deferrable"] {
             for spins in [false, true] {
-                let outcome = measure(policy, threads, spins, StdDuration::from_millis(length_ms));
-                let Outcome { enforcer_ppm, look_ns, neighbour_ppm, crowd_ppm } = outcome;
-                println!(
-                    "{policy:10} {threads:5} threads, {} spins: a look took {look_ns} ns, the enforcer \
-                     {enforcer_ppm} ppm; the neighbour got {neighbour_ppm} ppm, they {crowd_ppm} ppm",
-                    u8::from(spins)
-                );
-                if variable("PUNCTUAL_THREADS_ONLY_MEASURE").is_some() {
-                    continue;
-                }
-                assert!(enforcer_ppm < 150_000, "{policy}: the enforcer took {enforcer_ppm} ppm");
-                assert!(
-                    neighbour_ppm > 420_000,
-                    "{policy}: the neighbour got {neighbour_ppm} ppm of 500,000"
-                );
+                let excess = measure_again_where_stolen(policy, threads, spins, length_ms);
+                let is_judged = variable("PUNCTUAL_THREADS_ONLY_MEASURE").is_none();
+                assert!(!is_judged || excess.is_none(), "{policy}: {}", excess.unwrap_or_default());
             }
         }
     }
+}
+
+/// How often what was measured while the hypervisor below took the processor is measured again.
+const TRIES: u32 = 5;
+
+/// Measures and prints; says what cost too much, if something did. Stolen time can only raise the cost, so
+/// what stays within its bounds counts, and what does not is measured again if the processor was stolen.
+fn measure_again_where_stolen(policy: &str, threads: usize, spins: bool, length_ms: u64) -> Option<String> {
+    let mut excess = None;
+    for _ in 0..TRIES {
+        let outcome = measure(policy, threads, spins, StdDuration::from_millis(length_ms));
+        let Outcome { enforcer_ppm, look_ns, neighbour_ppm, crowd_ppm, stolen_ns } = outcome;
+        println!(
+            "{policy:10} {threads:5} threads, {} spins: a look took {look_ns} ns, the enforcer \
+             {enforcer_ppm} ppm; the neighbour got {neighbour_ppm} ppm, they {crowd_ppm} ppm; {} ms stolen",
+            u8::from(spins),
+            stolen_ns / 1_000_000
+        );
+        excess = outcome.excess();
+        if excess.is_none() || stolen_ns == 0 {
+            break;
+        }
+    }
+    excess
+}
+
+/// A process of very many threads, ended with this. One of them spins.
+struct Crowd(Child);
+
+impl Crowd {
+    /// `None`, with a line that says so, where this machine does not let a process have so many.
+    fn start(threads: usize) -> Option<Crowd> {
+        let mut command = Command::new(std::env::current_exe().expect("this test"));
+        command.args(["--exact", "program_with_threads", "--ignored"]).env(THREADS, threads.to_string());
+        command.env(SPINS, "").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut crowd = Crowd(command.spawn().expect("a process"));
+        let end = Instant::now() + StdDuration::from_secs(10);
+        while Instant::now() < end && crowd.0.try_wait().expect("a child").is_none() {
+            if crowd.threads().len() == threads {
+                return Some(crowd);
+            }
+            std::thread::sleep(StdDuration::from_millis(20));
+        }
+        let line = format!("skipped: a process cannot have {threads} threads here (ulimit -u, pids.max)");
+        assert!(std::env::var_os("PUNCTUAL_NO_SKIP").is_none(), "{line}");
+        eprintln!("{line}");
+        None
+    }
+
+    fn threads(&self) -> Vec<i32> {
+        proc::threads(self.0.id() as i32).unwrap_or_default()
+    }
+
+    /// How each thread is scheduled, where, and in which group.
+    fn state(&self) -> Vec<(i32, Attributes, Vec<usize>, String)> {
+        let state = |tid: i32| {
+            let group = cgroup::group_of(tid).expect("it lives");
+            (tid, attributes(tid).expect("it lives"), affinity(tid).expect("it lives"), group)
+        };
+        self.threads().into_iter().map(state).collect()
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        // Both fail only for a process that has ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Processor time of a thread in ns.
+fn cpu_time_ns(tid: i32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{tid}/schedstat")).expect("it lives");
+    proc::parse_schedstat(&text).expect("a number").ran.as_ns()
+}
+
+#[test]
+fn a_process_of_thousands_of_threads_is_attached_to_and_the_first_ctrl_c_puts_all_of_them_back() {
+    let Some(_turn) = needs() else { return };
+    let Some(mut crowd) = Crowd::start(6_001) else { return };
+    let victims = Victims::start("thousands");
+    let before = (victims.state(), crowd.state());
+    // It also started all others.
+    let spinning = crowd.threads().into_iter().max_by_key(|tid| cpu_time_ns(*tid)).expect("threads");
+    let host = victims.directory().join("thousands.toml");
+    let text = format!(
+        "name = \"thousands\"\n[machine]\nprocessors = 2\n[pool.guests]\nprocessors = [1]\n\
+         policy = \"deferrable\"\n[domain.crowd]\nbudget = \"2ms\"\nperiod = \"10ms\"\npriority = 1\n\
+         attach = {{ threads = [{spinning}] }}\n"
+    );
+    std::fs::write(&host, text).expect("a host file");
+    let start = Instant::now();
+    let mut attach = victims.punctual(&["attach", &host.display().to_string()]);
+    let run = attach.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let run = run.spawn().expect("it starts");
+    let is_enforced = || attributes(spinning).is_ok_and(|now| now.policy == Attributes::fifo(1).policy);
+    wait("the thread that spins is under enforcement", is_enforced);
+    let taken = start.elapsed();
+    // Every other thread is a helper, on the processors of the host.
+    let helper = crowd.threads().into_iter().rfind(|tid| *tid != spinning).expect("threads");
+    wait("its helpers are placed", || !affinity(helper).expect("it lives").contains(&1));
+    let (since, used_ns) = (Instant::now(), cpu_time_ns(spinning));
+    std::thread::sleep(StdDuration::from_secs(1));
+    let ppm = (cpu_time_ns(spinning) - used_ns) * 1_000_000 / since.elapsed().as_nanos() as u64;
+    let interrupted = Instant::now();
+    signal(run.id(), "INT");
+    let output = run.wait_with_output().expect("it ends");
+    let ended = interrupted.elapsed();
+    println!("taken in {taken:.1?}, {ppm} ppm of 200,000, ended {ended:.1?} after Ctrl-C");
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!((50_000..300_000).contains(&ppm), "the thread that spins got {ppm} ppm of 200,000");
+    assert!(ended < StdDuration::from_secs(2), "it ended {ended:?} after Ctrl-C");
+    assert!(crowd.0.try_wait().expect("a child").is_none(), "the process was ended");
+    assert!(crowd.state() == before.1, "threads are not as before");
+    assert_eq!(victims.state(), before.0);
 }

@@ -13,7 +13,9 @@
 //!   once.
 //! - **Overrun is owed.** A unit that ran longer than its budget, because the look came late, pays the rest
 //!   out of its next budgets, at most four whole ones (a machine that stood still must not punish a unit for
-//!   ever). So the share over a long time is the budget, whatever the lateness.
+//!   ever). So the share over a long time is the budget, whatever the lateness. With
+//!   [`LateOverrun::Forgiven`] it does not pay for what it ran because the look came later than it was due.
+//! - **Stolen time is nobody's** (`stolen.rs`): no budget pays for it.
 //! - **Idling away** (periodic server): only the most urgent unit with budget may run, and it is charged for
 //!   all the time that passes.
 //! - **Next look** (`orders.rs`). The earliest of the policy's timer, the end of the slice, and, for each
@@ -24,6 +26,7 @@
 
 mod orders;
 mod replay;
+mod stolen;
 
 use punctual_sched::registry::{OptionError, PolicyInfo, WorkConservation};
 use punctual_sched::{
@@ -32,6 +35,8 @@ use punctual_sched::{
 
 use replay::Step;
 
+pub use stolen::{Judgement, Lateness, subtract_stolen};
+
 /// How often and how exactly enforcers look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -39,12 +44,29 @@ pub struct Settings {
     pub granularity: Duration,
     /// The longest that an exhaustion of a unit that slept may go unnoticed.
     pub lateness_max: Duration,
+    /// Who pays for an overrun because of a late look.
+    pub late_overrun: LateOverrun,
+}
+
+/// What happens to the part of an overrun that arose because a look came later than it was due.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LateOverrun {
+    /// The unit owes it: its share over a long time is its budget.
+    #[default]
+    Owed,
+    /// It is forgiven: a unit is never short of budget because its enforcer was late, and can get more than
+    /// its budget over a long time.
+    Forgiven,
 }
 
 impl Default for Settings {
-    /// 20 us (a look costs a few of them) and 500 us.
+    /// 20 us (a look costs a few of them) and 500 us; overruns are owed.
     fn default() -> Self {
-        Settings { granularity: Duration::from_us(20), lateness_max: Duration::from_us(500) }
+        Settings {
+            granularity: Duration::from_us(20),
+            lateness_max: Duration::from_us(500),
+            late_overrun: LateOverrun::Owed,
+        }
     }
 }
 
@@ -73,6 +95,10 @@ pub struct Evidence {
     pub overrun: punctual_model::recorder::Recorder,
     /// How long after its time a replenishment took effect.
     pub replenishment_lateness: punctual_model::recorder::Recorder,
+    /// How much later than they were due looks came.
+    pub look_lateness: punctual_model::recorder::Recorder,
+    /// Time that the machine below took, the kernel charged to units, and was subtracted.
+    pub stolen: Duration,
     /// Looks.
     pub looks: u64,
 }
@@ -113,6 +139,7 @@ pub struct Driver {
     settings: Settings,
     cpus: usize,
     shared_queue: bool,
+    budget_idles_away: bool,
     idles_away: bool,
     sleep_matters: bool,
     units: Vec<Option<Unit>>,
@@ -127,6 +154,10 @@ pub struct Driver {
     /// When each processor was last charged for idling away.
     last_look: Vec<Instant>,
     evidence: Evidence,
+    /// How late the look is that goes on.
+    late: Duration,
+    /// How long of that the machine stood still.
+    stood_still: Duration,
     decisions: u64,
 }
 
@@ -147,6 +178,7 @@ impl Driver {
             settings,
             cpus,
             shared_queue: info.shared_queue,
+            budget_idles_away: info.budget_idles_away(),
             idles_away: info.work_conservation == WorkConservation::Never,
             sleep_matters: info.sleep_matters,
             units: Vec::new(),
@@ -158,6 +190,8 @@ impl Driver {
             picked: vec![Run::Idle; cpus],
             last_look: vec![Instant::ZERO; cpus],
             evidence: Evidence::default(),
+            late: Duration::ZERO,
+            stood_still: Duration::ZERO,
             decisions: 0,
         })
     }
@@ -175,6 +209,11 @@ impl Driver {
     /// Does one enforcer decide for all processors of the pool?
     pub fn shared_queue(&self) -> bool {
         self.shared_queue
+    }
+
+    /// Does a unit lose budget while it has no work?
+    pub fn budget_idles_away(&self) -> bool {
+        self.budget_idles_away
     }
 
     /// Adds a unit and returns its number. It counts as having work until it is observed to have none.
@@ -250,6 +289,14 @@ impl Driver {
         self.units.get(number).and_then(Option::as_ref).map(|unit| unit.counts).unwrap_or_default()
     }
 
+    /// Says how late the next call of [`Driver::observe`] is, and what follows from that: see
+    /// [`subtract_stolen`].
+    pub fn set_lateness(&mut self, late: Duration, judgement: &Judgement) {
+        (self.late, self.stood_still) = (late, judgement.stood_still);
+        self.evidence.look_lateness.record(late);
+        self.evidence.stolen += judgement.stolen;
+    }
+
     /// What enforcement itself did.
     pub fn evidence(&self) -> &Evidence {
         &self.evidence
@@ -275,6 +322,7 @@ impl Driver {
         self.run_timers(now);
         self.collect_owed(now, cpu);
         let slice_end = self.decide(now, cpu);
+        (self.late, self.stood_still) = (Duration::ZERO, Duration::ZERO);
         self.give_orders(now, cpu, slice_end)
     }
 

@@ -2,7 +2,7 @@
 
 use punctual_sched::{CpuId, Duration, Instant};
 
-use super::{Driver, Observation, Order};
+use super::{Driver, LateOverrun, Observation, Order};
 
 /// A unit owes at most this many budgets.
 const OWED_BUDGETS_MAX: u64 = 4;
@@ -52,7 +52,7 @@ impl Driver {
             let mut charge = ran;
             if top == Some(number) {
                 // What it did not run idled away.
-                charge = ran.max(now.since(before));
+                charge = ran.max(now.since(before).saturating_sub(self.stood_still));
                 unit.counts.idled_away += charge.saturating_sub(ran);
             }
             // A parked unit cannot show whether it has work: it counts as having some until it may run.
@@ -79,7 +79,9 @@ impl Driver {
             && due >= left
         {
             let over = due.saturating_sub(left);
-            unit.owed = over.min(account.max.unwrap_or(left) * OWED_BUDGETS_MAX);
+            let is_of_this_look = !charge.is_zero() && self.settings.late_overrun == LateOverrun::Forgiven;
+            let forgiven = if is_of_this_look { self.late } else { Duration::ZERO };
+            unit.owed = over.saturating_sub(forgiven).min(account.max.unwrap_or(left) * OWED_BUDGETS_MAX);
             if !left.is_zero() {
                 self.evidence.overrun.record(over);
             }

@@ -7,6 +7,9 @@
 //! between. With one run queue for several processors all their enforcers wake for the same instants for that
 //! reason.
 
+mod account;
+mod history;
+mod observer;
 mod pool;
 mod shared;
 mod watchdog;
@@ -25,9 +28,12 @@ use crate::driver::Driver;
 use crate::notice::Notice;
 use crate::os::sched::{self, Attributes};
 use crate::unit::{ENFORCER, LiveUnit};
+use account::Account;
 use pool::Pool;
 use shared::Shared;
 
+pub use history::{Entry, History};
+pub use observer::{Foreign, Helper, Observations, Sample};
 pub use watchdog::STUCK;
 
 /// What can be asked of a pool while it runs.
@@ -57,6 +63,7 @@ pub struct Enforcement {
     processors: Vec<usize>,
     enforcers: Vec<JoinHandle<io::Result<()>>>,
     watchdog: Option<JoinHandle<()>>,
+    observer: Option<JoinHandle<Observations>>,
 }
 
 /// The looks of a pool's enforcers, for a thread that waits for nothing of the pool.
@@ -86,17 +93,16 @@ pub struct Finished {
     pub cost: Vec<Duration>,
     /// How often a look took longer than [`STUCK`] and the units lost their priorities meanwhile.
     pub demotions: u64,
+    /// What enforcers saw, and what happened beside them.
+    pub observations: Observations,
+    /// The name of each unit that there was, by its number in the history.
+    pub names: Vec<String>,
 }
 
 /// Now, as policies see it: CLOCK_MONOTONIC.
 pub fn now() -> Instant {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Instant::from_ns((time.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(time.tv_nsec as u64))
-}
-
-fn thread_time_ns() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    (time.tv_sec as u64) * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// How long an enforcer sleeps at most: its looks show that it is alive.
@@ -123,11 +129,15 @@ impl Enforcement {
             processors: processors.to_vec(),
             enforcers: Vec::with_capacity(processors.len()),
             watchdog: None,
+            observer: None,
         };
         enforcement.start_enforcers(processors)?;
         let shared = enforcement.shared.clone();
         let work = move || watchdog::watch(&shared);
         enforcement.watchdog = Some(std::thread::Builder::new().name("watchdog".into()).spawn(work)?);
+        let (shared, processors) = (enforcement.shared.clone(), enforcement.processors.clone());
+        let work = move || observer::observe(&shared, &processors);
+        enforcement.observer = Some(std::thread::Builder::new().name("observer".into()).spawn(work)?);
         Ok(enforcement)
     }
 
@@ -143,7 +153,7 @@ impl Enforcement {
                 let _ = ready.send(prepared);
                 if failed { Ok(()) } else { enforce(index, &pool, &shared) }
             };
-            let name = format!("enforcer/{processor}");
+            let name = format!("{}{processor}", observer::ENFORCER);
             self.enforcers.push(std::thread::Builder::new().name(name).spawn(work)?);
         }
         for _ in processors {
@@ -219,6 +229,13 @@ impl Enforcement {
             // It returns nothing.
             let _ = watchdog.join();
         }
+        let observer = self.observer.take();
+        let observed = observer.map(|observer| {
+            observer.thread().unpark();
+            observer.join()
+        });
+        // One that panicked has seen nothing.
+        let mut observations = observed.and_then(Result::ok).unwrap_or_default();
         result?;
         let cost = self.cost_ns().into_iter().map(Duration::from_ns).collect();
         let demotions = self.shared.demotions.load(Ordering::Relaxed);
@@ -226,7 +243,9 @@ impl Enforcement {
             return Err(io::Error::other("an enforcer still holds the pool"));
         };
         let pool = pool.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Ok(Finished { driver: pool.driver, units: pool.units, cost, demotions })
+        observations.history.append(&mut pool.history.into_rest());
+        let names = self.shared.take_names();
+        Ok(Finished { driver: pool.driver, units: pool.units, cost, demotions, observations, names })
     }
 }
 
@@ -241,16 +260,18 @@ fn enforce(index: usize, pool: &Mutex<Pool>, shared: &Shared) -> io::Result<()> 
     let cpu = CpuId(index as u32);
     let fd = shared.wake[index].as_fd();
     let mut drain = [0u8; 8];
+    let mut account = Account::open();
     while !shared.is_stopping() {
         let next = {
             let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
             shared.look_began_ns[index].store(now().as_ns(), Ordering::Relaxed);
             pool.run_commands();
-            pool.look(cpu)
+            pool.look(cpu, &mut account)
         };
         shared.look_began_ns[index].store(0, Ordering::Relaxed);
         shared.looks[index].fetch_add(1, Ordering::Relaxed);
-        shared.cost_ns[index].store(thread_time_ns(), Ordering::Relaxed);
+        let usage = sched::usage();
+        shared.cost_ns[index].store(usage.ran_ns, Ordering::Relaxed);
         let sleep = next.since(now()).min(SLEEP_MAX);
         let timeout = rustix::time::Timespec {
             tv_sec: (sleep.as_ns() / 1_000_000_000) as i64,
@@ -264,6 +285,7 @@ fn enforce(index: usize, pool: &Mutex<Pool>, shared: &Shared) -> io::Result<()> 
             }
             Err(e) => return Err(e.into()),
         }
+        account.woke(now().since(next), usage.sleeps);
     }
     shared.has_ended[index].store(true, Ordering::Relaxed);
     Ok(())

@@ -6,9 +6,11 @@ use std::sync::mpsc::{Receiver, Sender};
 
 use punctual_sched::{CpuId, Duration, Instant, UnitParams};
 
+use super::account::Account;
+use super::history::{Entry, Writer, short};
 use super::shared::Shared;
-use super::{Command, now};
-use crate::driver::{Driver, Observation, Order};
+use super::{Command, SLEEP_MAX, now};
+use crate::driver::{Driver, Judgement, Observation, Order, subtract_stolen};
 use crate::notice::Notice;
 use crate::unit::{self, LiveUnit, UnitCounters, priority_of};
 
@@ -26,6 +28,11 @@ pub(super) struct Pool {
     must_read: Vec<bool>,
     /// By processor.
     last_look: Vec<Instant>,
+    /// By processor: when its next look is due.
+    due: Vec<Instant>,
+    /// By unit: the order in the history.
+    written: Vec<Option<(Order, bool)>>,
+    pub history: Writer,
     commands: Receiver<Command>,
     notices: Sender<Notice>,
     shared: Arc<Shared>,
@@ -49,6 +56,9 @@ impl Pool {
             ranked: processors.iter().map(|_| Vec::with_capacity(64)).collect(),
             must_read: Vec::new(),
             last_look: vec![now(); processors.len()],
+            due: vec![Instant::NEVER; processors.len()],
+            written: Vec::new(),
+            history: Writer::new(),
             commands,
             notices,
             shared,
@@ -111,10 +121,11 @@ impl Pool {
         let count = self.units.len().max(number + 1);
         self.units.resize_with(count, || None);
         self.must_read.resize(count, true);
+        self.written.resize(count, None);
         self.must_read[number] = true;
         self.observed.reserve(number + 1);
         self.ranked.iter_mut().for_each(|ranked| ranked.reserve(number + 1));
-        self.shared.add_unit(&unit, processors);
+        self.shared.add_unit(&unit, number, processors);
         let name = unit.name.clone();
         self.units[number] = Some(unit);
         if let Err(error) = confined {
@@ -152,12 +163,14 @@ impl Pool {
     }
 
     /// One look: reads what the units of `cpu` ran, lets the policy decide, and carries out its orders.
-    /// Returns when the next look is due.
-    pub fn look(&mut self, cpu: CpuId) -> Instant {
+    /// Returns when the next look is due. `account` is that of the calling enforcer.
+    pub fn look(&mut self, cpu: CpuId, account: &mut Account) -> Instant {
         let at = now();
+        let due = self.due[cpu.index()].min(at);
         let elapsed = at.since(std::mem::replace(&mut self.last_look[cpu.index()], at));
         let queue = if self.driver.shared_queue() { CpuId(0) } else { cpu };
         self.observe_units(queue, elapsed);
+        self.judge_lateness(at.since(due), elapsed, account);
         let mut next = self.driver.observe(at, queue, &self.observed);
         let parked = self.park_units(queue);
         let admitted = self.admit_units(queue);
@@ -167,7 +180,53 @@ impl Pool {
         // A look may take longer than it was to the next one. Were the next look taken at once, the units
         // would get nothing, and what they should have used up before it (the rest of a slice) would still be
         // there, for ever.
-        if next > at { next.max(now() + self.driver.settings().granularity) } else { next }
+        let end = now();
+        let next = if next > at { next.max(end + self.driver.settings().granularity) } else { next };
+        self.due[cpu.index()] = next.min(end + SLEEP_MAX);
+        self.write_history(cpu, queue, due, at, end);
+        next
+    }
+
+    /// Finds out why a look is late, subtracts stolen time from what was observed, and writes that down.
+    fn judge_lateness(&mut self, late: Duration, elapsed: Duration, account: &mut Account) {
+        let lateness = account.judge(late);
+        // Which of several processors a unit ran on is not known.
+        let has_own_units = !self.driver.shared_queue() || self.processors.len() == 1;
+        let judgement = match has_own_units {
+            true => subtract_stolen(&mut self.observed, elapsed, &lateness),
+            false => Judgement { ran_on: lateness.was_stopped, ..Judgement::default() },
+        };
+        self.driver.set_lateness(late, &judgement);
+        let Judgement { stolen, ran_on, .. } = judgement;
+        for &(number, Observation { ran, .. }) in &self.observed {
+            let account = self.units[number].as_ref().map(LiveUnit::since_last_look).unwrap_or_default();
+            if !ran.is_zero() || account.arrivals > 0 {
+                let (ran_ns, waited_ns) = (short(ran), short(account.waited));
+                let arrivals = u16::try_from(account.arrivals).unwrap_or(u16::MAX);
+                self.history.push(Entry::Ran { unit: number as u32, ran_ns, waited_ns, arrivals });
+            }
+        }
+        if ran_on || !lateness.waited.is_zero() || !stolen.is_zero() {
+            let (waited_ns, stolen_ns) = (short(lateness.waited), short(stolen));
+            self.history.push(Entry::Late { waited_ns, stolen_ns, ran_on });
+        }
+    }
+
+    /// Writes a look and the orders that it changed.
+    fn write_history(&mut self, cpu: CpuId, queue: CpuId, due: Instant, at: Instant, end: Instant) {
+        self.history.look(cpu.0 as u16, due, at, end);
+        for number in 0..self.units.len() {
+            if self.units[number].is_none() || !self.is_in(queue, number) {
+                continue;
+            }
+            let order = self.driver.order(number);
+            let left = self.driver.account(number).and_then(|account| account.left);
+            let has_budget = left.is_none_or(|left| !left.is_zero());
+            if self.written[number].replace((order, has_budget)) != Some((order, has_budget)) {
+                self.history.push(Entry::Order { unit: number as u32, order, has_budget });
+            }
+        }
+        self.history.hand_over(&self.shared.exchange);
     }
 
     /// Does this run queue decide about the unit?

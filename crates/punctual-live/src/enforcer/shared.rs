@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::history::{self, Entry};
 use crate::os::cgroup;
 use crate::unit::{LiveUnit, UnitCounters, UnitThreads};
 
@@ -26,6 +27,10 @@ pub(super) struct Shared {
     pub demoted: AtomicBool,
     /// How often it did.
     pub demotions: AtomicU64,
+    /// What enforcers saw, on its way to the observer.
+    pub exchange: Mutex<Vec<Entry>>,
+    /// The name of each unit that there was, by its number.
+    names: Mutex<Vec<String>>,
     units: Mutex<Vec<UnitMembers>>,
 }
 
@@ -55,6 +60,8 @@ impl Shared {
             look_began_ns: counters(),
             demoted: AtomicBool::new(false),
             demotions: AtomicU64::new(0),
+            exchange: history::exchange(),
+            names: Mutex::new(Vec::new()),
             units: Mutex::new(Vec::new()),
         })
     }
@@ -76,7 +83,17 @@ impl Shared {
         self.units.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn add_unit(&self, unit: &LiveUnit, processors: &[usize]) {
+    /// Takes the name of each unit that there was, by its number.
+    pub fn take_names(&self) -> Vec<String> {
+        std::mem::take(&mut self.names.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub fn add_unit(&self, unit: &LiveUnit, number: usize, processors: &[usize]) {
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = names.len().max(number + 1);
+        names.resize(count, String::new());
+        names[number] = unit.name.clone();
+        drop(names);
         self.units().push(UnitMembers {
             name: unit.name.clone(),
             threads: unit.threads(),
@@ -92,6 +109,11 @@ impl Shared {
 }
 
 impl UnitMembers {
+    /// Which threads it consists of.
+    pub fn kind(&self) -> UnitThreads {
+        self.threads
+    }
+
     /// The ids of its threads now.
     pub fn threads(&self) -> Vec<i32> {
         match self.threads {

@@ -2,6 +2,7 @@
 //! pure functions.
 
 pub mod cgroup;
+pub mod load;
 pub mod proc;
 pub mod sched;
 pub mod socket;

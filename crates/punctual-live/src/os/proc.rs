@@ -30,9 +30,49 @@ pub fn parse_stat(line: &str) -> Option<Stat> {
     Some(Stat { state, parent, start_ticks })
 }
 
-/// The first number of `/proc/PID/task/TID/schedstat`: processor time in ns.
-pub fn parse_schedstat(line: &str) -> Option<Duration> {
-    line.split_ascii_whitespace().next()?.parse().ok().map(Duration::from_ns)
+/// The processor on which a thread was last, from a line of `/proc/PID/stat`.
+pub fn parse_processor(line: &str) -> Option<usize> {
+    // proc_pid_stat(5): processor is field 39; state is field 3.
+    line.get(line.rfind(')')? + 1..)?.split_ascii_whitespace().nth(39 - 3)?.parse().ok()
+}
+
+/// The real-time priority of a thread, from a line of `/proc/PID/stat`; 0 in the fair classes.
+pub fn parse_rt_priority(line: &str) -> Option<u32> {
+    // proc_pid_stat(5): rt_priority is field 40; state is field 3.
+    line.get(line.rfind(')')? + 1..)?.split_ascii_whitespace().nth(40 - 3)?.parse().ok()
+}
+
+/// What `/proc/PID/task/TID/schedstat` says of a thread (Linux `Documentation/scheduler/sched-stats.rst`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SchedStat {
+    /// Processor time. Where the kernel knows what a hypervisor below took, that is not in it
+    /// (`update_rq_clock_task` in Linux `kernel/sched/core.c`).
+    pub ran: Duration,
+    /// Time in which it waited for a processor, ready to run.
+    pub waited: Duration,
+    /// How often it came to a processor.
+    pub arrivals: u64,
+}
+
+impl SchedStat {
+    /// What it has more than an earlier one.
+    #[must_use]
+    pub fn since(&self, earlier: &SchedStat) -> SchedStat {
+        SchedStat {
+            ran: self.ran.saturating_sub(earlier.ran),
+            waited: self.waited.saturating_sub(earlier.waited),
+            arrivals: self.arrivals.saturating_sub(earlier.arrivals),
+        }
+    }
+}
+
+/// Parses `/proc/PID/task/TID/schedstat`.
+pub fn parse_schedstat(line: &str) -> Option<SchedStat> {
+    let mut numbers = line.split_ascii_whitespace().map(str::parse::<u64>);
+    let ran = Duration::from_ns(numbers.next()?.ok()?);
+    let mut next = || numbers.next().and_then(Result::ok).unwrap_or(0);
+    let (waited, arrivals) = (Duration::from_ns(next()), next());
+    Some(SchedStat { ran, waited, arrivals })
 }
 
 /// `usage_usec` of a cgroup's `cpu.stat`.
@@ -201,14 +241,18 @@ mod tests {
     fn a_name_with_blanks_and_parentheses_does_not_shift_the_fields() {
         let line = "7 (a) (b c) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4242 9 10";
         assert_eq!(parse_stat(line), Some(Stat { state: 'S', parent: 1, start_ticks: 4242 }));
+        let long = format!("7 (a) b) {} 3 99", "0 ".repeat(36).trim_end());
+        assert_eq!(parse_rt_priority(&long), Some(99));
+        assert_eq!((parse_processor(&long), parse_processor(line)), (Some(3), None));
         assert_eq!(parse_stat("7 (a"), None);
         assert_eq!(parse_stat(""), None);
         assert_eq!(parse_stat("7 (a) S 1 2"), None);
     }
 
     #[test]
-    fn processor_time_is_the_first_number_of_schedstat() {
-        assert_eq!(parse_schedstat("19261554 2167433 12\n"), Some(Duration::from_ns(19_261_554)));
+    fn schedstat_has_processor_time_time_of_waiting_and_arrivals() {
+        let (ran, waited) = (Duration::from_ns(19_261_554), Duration::from_ns(2_167_433));
+        assert_eq!(parse_schedstat("19261554 2167433 12\n"), Some(SchedStat { ran, waited, arrivals: 12 }));
         assert_eq!(parse_schedstat("x"), None);
     }
 

@@ -128,6 +128,27 @@ fn read_raw(tid: i32) -> io::Result<libc::sched_attr> {
     if code == 0 { Ok(raw) } else { Err(io::Error::last_os_error()) }
 }
 
+/// What the calling thread used so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Its processor time in ns, to 2 us, up to when it came to its processor or the last tick there.
+    pub ran_ns: u64,
+    /// How often it gave up its processor by itself: it slept, or was stopped by a signal or a freezer.
+    pub sleeps: u64,
+}
+
+/// What the calling thread used so far; nothing where the kernel does not say.
+pub fn usage() -> Usage {
+    let mut raw = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the kernel writes one `rusage` to `raw`, which is plain data and valid when it is all zero.
+    let raw = unsafe {
+        libc::getrusage(libc::RUSAGE_THREAD, raw.as_mut_ptr());
+        raw.assume_init()
+    };
+    let ns = |time: libc::timeval| (time.tv_sec as u64) * 1_000_000_000 + (time.tv_usec as u64) * 1_000;
+    Usage { ran_ns: ns(raw.ru_utime) + ns(raw.ru_stime), sleeps: raw.ru_nvcsw as u64 }
+}
+
 /// Sets the attributes of thread `tid` (0: the calling thread).
 ///
 /// # Errors

@@ -51,6 +51,9 @@ impl<'a> Started<'a> {
 impl LiveRun<'_> {
     /// A guest that does not do its work is given up; the others go on.
     fn calibrate_or_give_up(&mut self, index: usize) -> Result<Option<Guest>, Error> {
+        if self.domains[index].failed.is_some() {
+            return Ok(None);
+        }
         match self.calibrate_domain(index) {
             Err(Error::Guest { source, .. }) if !(self.options.stop)() => {
                 self.domains[index].failed = Some(source);

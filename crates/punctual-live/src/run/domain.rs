@@ -6,9 +6,9 @@ use punctual_guest::protocol;
 use punctual_model::index::{DomainIx, TaskIx};
 
 use super::error::Error;
-use crate::qemu::Vm;
+use crate::qemu::{self, Vm};
 use crate::unit::UnitThreads;
-use crate::workload::{self, Client, ClientError};
+use crate::workload::{self, Client, ClientError, ProcessError};
 
 /// A domain that was started or found.
 pub(super) struct RunningDomain {
@@ -36,12 +36,27 @@ impl DomainProcess {
         matches!(self, DomainProcess::Vm(_))
     }
 
-    /// The conversation with its guest program, if it has one. A VM must have booted.
+    /// The conversation with its guest program, if it has one, which must have announced itself.
     pub fn client(&mut self) -> Result<Option<&mut Client>, Error> {
         match self {
             DomainProcess::Vm(vm) => Ok(vm.connect(Duration::ZERO).map(Some)?),
-            DomainProcess::Guest(process) => Ok(Some(&mut process.client)),
+            DomainProcess::Guest(process) => Ok(process.connect(Duration::ZERO).map(Some)?),
             DomainProcess::External => Ok(None),
+        }
+    }
+
+    /// Waits until its guest program announces itself, for `limit` at most; returns why it did not.
+    pub fn announce(&mut self, limit: Duration) -> Result<Option<ClientError>, Error> {
+        let announced = match self {
+            DomainProcess::Vm(vm) => vm.connect(limit).map(|_| ()).map_err(Error::Vm),
+            DomainProcess::Guest(process) => process.connect(limit).map(|_| ()).map_err(Error::Process),
+            DomainProcess::External => Ok(()),
+        };
+        match announced {
+            Ok(()) => Ok(None),
+            Err(Error::Vm(qemu::Error::NoBoot { source, .. })) => Ok(Some(source)),
+            Err(Error::Process(ProcessError::Connect { source, .. })) => Ok(Some(source)),
+            Err(error) => Err(error),
         }
     }
 

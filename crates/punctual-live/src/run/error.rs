@@ -45,12 +45,22 @@ pub enum Error {
     /// The cache cannot be used.
     #[error(transparent)]
     Cache(#[from] cache::Error),
-    /// A VM cannot be started or does not boot.
+    /// A VM cannot be started or used.
     #[error(transparent)]
     Vm(#[from] qemu::Error),
     /// A guest program cannot be started as a process.
     #[error(transparent)]
     Process(#[from] ProcessError),
+    /// No guest has announced itself, and nothing else is to run.
+    #[error("domain `{domain}` did not start: {source}{last_words}")]
+    NoGuest {
+        /// The first of the domains.
+        domain: String,
+        /// What its guest did instead.
+        source: ClientError,
+        /// How it ended, if it did, and what it said last.
+        last_words: String,
+    },
     /// What a domain is to be attached to is not there.
     #[error("domain `{domain}`: {source}")]
     Attach {

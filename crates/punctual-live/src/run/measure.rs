@@ -21,7 +21,7 @@ use super::{LiveRun, RunOptions, RunView};
 use crate::enforcer::now;
 use crate::notice::Notice;
 use crate::session::{Session, UnitHandle};
-use crate::workload::{self, ClientError, JobCounter};
+use crate::workload::{self, ClientError, JobCounter, TaskJobs};
 
 /// From the last preparation to the first release, at least and at most.
 const LEAD: [Duration; 2] = [Duration::from_ms(300), Duration::from_ms(3000)];
@@ -51,10 +51,21 @@ pub(super) struct Measurement {
     pub verdicts: Vec<Option<GuestVerdict>>,
     /// By unit name: processor time within the run. A vCPU whose thread was replaced comes again.
     pub cpu_time: Vec<(String, Duration)>,
+    /// What guests told of their tasks.
+    pub told: Vec<Told>,
+    /// When the tasks started.
+    pub start: Instant,
     pub notices: Vec<Notice>,
     /// How long the tasks ran.
     pub length: Duration,
     pub stopped: bool,
+}
+
+/// What a guest told of its tasks, in the same order.
+pub(super) struct Told {
+    pub domain: DomainIx,
+    pub tasks: Vec<(TaskIx, protocol::Task)>,
+    pub jobs: Vec<TaskJobs>,
 }
 
 /// When the tasks run.
@@ -264,6 +275,8 @@ impl Watch<'_, '_> {
             executed: vec![Duration::ZERO; host.tasks.len()],
             verdicts: vec![None; host.domains.len()],
             cpu_time: self.cpu_time(),
+            told: Vec::new(),
+            start: self.window.start,
             notices: std::mem::take(&mut self.notices),
             length: self.length,
             stopped,
@@ -271,7 +284,7 @@ impl Watch<'_, '_> {
         let mut failures = Vec::new();
         for Arrived { ix, tasks, progress, report } in arrived {
             match report {
-                Ok(report) => measurement.add_report(host, ix, tasks, &report),
+                Ok(report) => measurement.add_report(host, ix, tasks, report),
                 // Guests are not asked any more when the user wants an end.
                 Err(error) if stopped && error.fault() == GuestFault::StoppedTelling => {
                     measurement.add_told(tasks, progress.tasks(), progress.told_ns());
@@ -318,7 +331,7 @@ impl Measurement {
         host: &Host,
         ix: DomainIx,
         tasks: &[(TaskIx, protocol::Task)],
-        report: &GuestReport,
+        report: GuestReport,
     ) {
         let GuestReport { measurement, clock_ppm } = report;
         for ((task, _), done) in tasks.iter().zip(&measurement.tasks) {
@@ -330,12 +343,13 @@ impl Measurement {
         }
         let domain = &host.domains[ix.0].name;
         if clock_ppm.unsigned_abs() > clock::WRONG_MAX_PPM {
-            self.notices.push(Notice::WrongClock { domain: domain.clone(), ppm: *clock_ppm });
+            self.notices.push(Notice::WrongClock { domain: domain.clone(), ppm: clock_ppm });
         }
         if measurement.untold > 0 {
             let reason = format!("it left out {} jobs that were due", measurement.untold);
             self.add_verdict(ix, domain, GuestFault::StoppedTelling, reason, "");
         }
+        self.told.push(Told { domain: ix, tasks: tasks.to_vec(), jobs: measurement.tasks });
     }
 
     /// Adds the verdict on a domain whose guest failed. What the guest did not tell of was missed.

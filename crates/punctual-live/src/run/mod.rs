@@ -15,6 +15,7 @@
 //! A stage that fails drops what it has, the session among it, which puts everything back.
 
 mod attach;
+mod blame;
 mod calibrate;
 mod clock;
 mod domain;
@@ -74,7 +75,8 @@ pub struct RunOptions<'a> {
     pub starve: bool,
     /// How long enforcers may be silent.
     pub silence: StdDuration,
-    /// How long a VM may take to boot beside its neighbours.
+    /// How long a guest may take to announce itself, which a VM does when it has booted, beside its
+    /// neighbours.
     pub boot: StdDuration,
     /// How often and how exactly enforcers look.
     pub driver: driver::Settings,

@@ -1,16 +1,19 @@
 //! The last stage: everything is put back, and what was measured is put together.
 
 use punctual_model::host::{Host, Parent, Pool, Vcpu};
-use punctual_model::index::PoolIx;
+use punctual_model::index::{PoolIx, TaskIx};
 use punctual_model::results::{
-    ProcessorTotals, Results, ResultsBuilder, SchedulerTotals, Source, TaskTotals, VcpuTotals,
+    Enforcement, HostTimes, ProcessorTotals, Results, ResultsBuilder, SchedulerTotals, Source, TaskTotals,
+    VcpuTotals,
 };
 use punctual_sched::Duration;
 
+use super::blame::{self, Explained};
 use super::error::Error;
 use super::measure::{Measured, Measurement};
 use super::{LiveRun, Outcome};
 use crate::machine;
+use crate::os::load::Load;
 use crate::session::{LinuxScheduler, PoolReport, Report};
 
 impl Measured<'_> {
@@ -39,14 +42,26 @@ fn results(
     let mut results = ResultsBuilder::new(host, Source::Live);
     results.machine(machine::description());
     results.events(report.pools.iter().map(|pool| pool.evidence.looks).sum());
-    results.tasks(measurement.jobs.iter().zip(&measurement.executed).map(|(jobs, &cpu_time)| TaskTotals {
-        jobs: jobs.clone(),
-        cpu_time,
-        ..TaskTotals::default()
-    }));
+    let used = pools.iter().zip(&report.pools);
+    let explained = used.map(|(pool, done)| (*pool, blame::explain_pool(host, *pool, done, measurement)));
+    let mut explained: Vec<(PoolIx, Option<Explained>)> = explained.collect();
+    results.tasks(measurement.jobs.iter().zip(&measurement.executed).enumerate().map(
+        |(task, (jobs, &cpu_time))| {
+            let known = explained.iter_mut().flat_map(|(_, explained)| explained);
+            let why = known.filter_map(|explained| explained.tasks.remove(&TaskIx(task))).next();
+            let (blame, disturbed) = why.map(|why| (why.blame, why.disturbed)).unzip();
+            TaskTotals { jobs: jobs.clone(), cpu_time, blame, disturbed, ..TaskTotals::default() }
+        },
+    ));
     results.verdicts(measurement.verdicts.iter().cloned());
-    let vcpus: Vec<VcpuTotals> =
+    let mut vcpus: Vec<VcpuTotals> =
         host.vcpus.iter().map(|vcpu| vcpu_totals(&vcpu.name, report, measurement)).collect();
+    for (name, of_unit) in report.pools.iter().flat_map(|done| blame::deliveries(host, done, measurement)) {
+        if let Some(at) = host.vcpus.iter().position(|vcpu| vcpu.name == name) {
+            // A vCPU whose thread was replaced was several units.
+            vcpus[at].delivery.get_or_insert_default().merge(&of_unit);
+        }
+    }
     for (index, pool) in host.pools.iter().enumerate() {
         let ix = PoolIx(index);
         if let Some(linux) = linux {
@@ -55,13 +70,56 @@ fn results(
         let done = pools.iter().position(|used| *used == ix).and_then(|at| report.pools.get(at));
         let enforcers = Enforcers::within_run(done, report.elapsed, host.duration);
         let units = units_of(host, ix, &vcpus);
-        results.pool(ix, &pool_totals(host, pool, &units, &enforcers));
+        let mut pool_sum = pool_totals(host, pool, &units, &enforcers);
+        let explained = explained.iter_mut().find(|(known, _)| *known == ix);
+        let mut explained = explained.and_then(|(_, explained)| explained.take());
+        let mut idle = Duration::ZERO;
         for (at, &processor) in pool.processors.iter().enumerate() {
-            results.processor(processor, &processor_totals(host, pool, at, &units, &enforcers));
+            let mut totals = processor_totals(host, pool, at, &units, &enforcers);
+            if let Some(explained) = &mut explained {
+                let times = host_times(&mut totals, host.duration, &explained.loads[at]);
+                results.host(processor, times, std::mem::take(&mut explained.disturbances[at]));
+            }
+            idle += totals.idle;
+            results.processor(processor, &totals);
+        }
+        pool_sum.processors.idle = idle;
+        results.pool(ix, &pool_sum);
+        if let Some(done) = done.filter(|done| done.observations.is_some()) {
+            results.enforcement(ix, enforcement(done, report.elapsed));
         }
     }
     results.vcpus(vcpus);
     results.build()
+}
+
+/// What enforcement of a pool did in a session that was so long.
+fn enforcement(done: &PoolReport, elapsed: Duration) -> Enforcement {
+    Enforcement {
+        looks: done.evidence.looks,
+        enforcer_ns: done.cost.iter().copied().sum::<Duration>().as_ns(),
+        session_ns: elapsed.as_ns().saturating_mul(done.processors.len() as u64),
+        overrun: done.evidence.overrun.clone(),
+        replenishment_lateness: done.evidence.replenishment_lateness.clone(),
+        look_lateness: done.evidence.look_lateness.clone(),
+        stolen_ns: done.evidence.stolen.as_ns(),
+        demotions: done.demotions,
+    }
+}
+
+/// What else a processor did while the tasks ran, by `/proc/stat`; `totals` is idle for what it says. Ticks
+/// are coarse, the units' and enforcers' time is exact: the rest is others'.
+fn host_times(totals: &mut ProcessorTotals, duration: Duration, load: &Load) -> HostTimes {
+    let mut left_ns = duration.saturating_sub(totals.busy + totals.overhead).as_ns();
+    let mut take = |ns: u64| {
+        let taken = ns.min(left_ns);
+        left_ns -= taken;
+        taken
+    };
+    let (steal_ns, interrupts_ns, idle_ns) =
+        (take(load.steal_ns), take(load.interrupts_ns), take(load.idle_ns));
+    totals.idle = Duration::from_ns(idle_ns);
+    HostTimes { others_ns: left_ns, interrupts_ns, steal_ns }
 }
 
 fn vcpu_totals(name: &str, report: &Report, measurement: &Measurement) -> VcpuTotals {

@@ -1,7 +1,9 @@
 //! The second stage: the session is there, and every domain was started or found.
 
 use std::thread::Builder;
+use std::time::{Duration, Instant};
 
+use punctual_model::Host;
 use punctual_model::index::DomainIx;
 
 use super::domain::{DomainProcess, RunningDomain};
@@ -15,13 +17,16 @@ use crate::session::{Session, Setup};
 use crate::unit::UnitThreads;
 use crate::workload;
 
+/// What a guest has at least to announce itself when it is waited for.
+const LIMIT_MIN: Duration = Duration::from_secs(1);
+
 /// A host whose domains run, in the fair class and on any processor.
 pub(super) struct Started<'a> {
     pub run: LiveRun<'a>,
 }
 
 impl<'a> Prepared<'a> {
-    /// Starts a session and the domains; waits until VMs have booted.
+    /// Starts a session and the domains; waits until their guests have announced themselves.
     pub fn start(self) -> Result<Started<'a>, Error> {
         let Prepared { host, mut options, pools, domains } = self;
         let mut session = Session::start(Setup {
@@ -44,8 +49,9 @@ impl<'a> Prepared<'a> {
             run.session.poll()?;
             run.start_domain(DomainIx(index), domain)?;
         }
-        for index in 0..run.domains.len() {
-            run.complete_domain(index)?;
+        run.wait_for_guests()?;
+        for domain in &mut run.domains {
+            complete(run.host, domain)?;
         }
         Ok(Started { run })
     }
@@ -104,29 +110,61 @@ impl LiveRun<'_> {
         Ok(())
     }
 
-    /// Waits for a VM to boot and finds its vCPUs; checks that each domain has the vCPUs of the host file.
-    fn complete_domain(&mut self, index: usize) -> Result<(), Error> {
+    /// Waits until the guests have announced themselves. One that does not is given up; the others go on.
+    ///
+    /// # Errors
+    /// None has, and nothing else is to run.
+    fn wait_for_guests(&mut self) -> Result<(), Error> {
         let LiveRun { host, options, session, domains, .. } = self;
-        let domain = &mut domains[index];
-        let described = &host.domains[domain.ix.0];
-        let name = &described.name;
-        if let DomainProcess::Vm(vm) = &mut domain.process {
-            let limit = options.boot;
-            std::thread::scope(|scope| {
-                let boot = || vm.connect(limit).map(|_| ()).map_err(Error::Vm);
-                let boot = Builder::new().spawn_scoped(scope, boot).map_err(Error::NoThread)?;
-                join(boot, name, session, options.stop)
+        let mut began = Instant::now();
+        for domain in domains.iter_mut() {
+            let RunningDomain { ix, process, failed, .. } = domain;
+            if let DomainProcess::External = process {
+                continue;
+            }
+            let name = &host.domains[ix.0].name;
+            // Those that come after one that was given up had as long as that one.
+            let waited = Duration::from_secs(began.elapsed().as_secs());
+            let limit = options.boot.saturating_sub(waited).max(LIMIT_MIN);
+            *failed = std::thread::scope(|scope| {
+                let announced = Builder::new().spawn_scoped(scope, || process.announce(limit));
+                join(announced.map_err(Error::NoThread)?, name, session, options.stop)
             })?;
-            for tid in vm.vcpu_threads()? {
-                domain.vcpus.push(Some(vcpu_thread(name, tid)?));
+            match failed {
+                None => began = Instant::now(),
+                Some(why) => (options.progress)(&format!("{name} did not start: {why}")),
             }
         }
-        let (expected, found) = (described.vcpus.len(), domain.vcpus.len());
-        if expected != found {
-            return Err(Error::VcpuCount { domain: name.clone(), expected, found });
+        if domains.iter().any(|domain| domain.failed.is_none()) {
+            return Ok(());
         }
-        Ok(())
+        let silent = domains.iter_mut().find_map(|domain| Some((domain.failed.take()?, domain)));
+        silent.map_or(Ok(()), |(source, domain)| {
+            let last_words = domain.process.last_words();
+            Err(Error::NoGuest { domain: host.domains[domain.ix.0].name.clone(), source, last_words })
+        })
     }
+}
+
+/// Finds the vCPUs of a VM; checks that a domain has the vCPUs of the host file.
+fn complete(host: &Host, domain: &mut RunningDomain) -> Result<(), Error> {
+    let described = &host.domains[domain.ix.0];
+    let (name, expected) = (&described.name, described.vcpus.len());
+    if let DomainProcess::Vm(vm) = &mut domain.process {
+        let tids = vm.vcpu_threads().map_err(Error::Vm);
+        let threads = |tids: Vec<u32>| tids.into_iter().map(|tid| vcpu_thread(name, tid).map(Some)).collect();
+        domain.vcpus = match tids.and_then(threads) {
+            Ok(threads) => threads,
+            // QEMU has ended, for example, and the guest's verdict says so.
+            Err(_) if domain.failed.is_some() => vec![None; expected],
+            Err(error) => return Err(error),
+        };
+    }
+    let found = domain.vcpus.len();
+    if expected == found {
+        return Ok(());
+    }
+    Err(Error::VcpuCount { domain: name.clone(), expected, found })
 }
 
 fn vcpu_thread(domain: &str, tid: u32) -> Result<UnitThreads, Error> {

@@ -10,6 +10,7 @@ use crate::journal::Journal;
 use crate::os::proc;
 use crate::os::sched::{self, Attributes};
 use crate::preflight::{self, RT_RUNTIME};
+use crate::unit::HIGHEST;
 
 /// Makes changes that the doctor proposes.
 pub(super) struct JournaledChanges<'a> {
@@ -50,18 +51,41 @@ pub(super) fn lift_rt_limit(journal: &mut Journal) -> Result<(), Error> {
     set.map_err(|source| Error::Parameter { file: RT_RUNTIME, source })
 }
 
-/// Keeps the threads of RCU off the pools' processors. The kernel moves threads between cgroups with its
-/// cgroup lock held through a grace period, and a real-time unit that spins where `rcu_preempt` is ready to
-/// run stretches that to the period of the fair server, 1 s (958 ms against 6 to 14 ms, measured on Linux
-/// 6.18). Enforcers need that lock to park. Threads that may not be moved, and machines without a processor
-/// to spare, stay as they are.
-pub(super) fn keep_rcu_away(journal: &mut Journal, from: &[usize]) {
-    for tid in proc::kernel_threads("rcu").unwrap_or_default() {
-        let Ok(before) = sched::affinity(tid) else { continue };
-        let others: Vec<usize> = before.iter().copied().filter(|cpu| !from.contains(cpu)).collect();
-        if others.is_empty() || others == before {
-            continue;
+/// The real-time priority of the kernel's threads that grace periods need: above every unit, below enforcers.
+const RCU_PRIORITY: u32 = HIGHEST + 1;
+
+/// Keeps the kernel's RCU going beside units that spin. The kernel moves threads between cgroups with its
+/// cgroup lock held through a grace period, and enforcers need that lock to park.
+///
+/// - Threads of RCU that may run elsewhere are kept off the pools' processors. A real-time unit that spins
+///   where `rcu_preempt` is ready to run stretches a grace period to the period of the fair server, 1 s (958
+///   ms against 6 to 14 ms, measured on Linux 6.18).
+/// - PREEMPT_RT does at real-time priority 1, in threads, what a grace period needs; below units it takes as
+///   long as they like, for ever where nothing parks them. `rcuc/N` reports the processor's quiet states
+///   (Linux `kernel/rcu/tree.c`), `ktimers/N` reads under RCU (`kernel/softirq.c`), and `rcub/N` lends its
+///   priority to whoever was preempted as a reader (`kernel/rcu/tree_plugin.h`). They get one above the
+///   units.
+///
+/// Threads that may not be changed stay as they are.
+pub(super) fn keep_rcu_going(journal: &mut Journal, beside: &[usize]) {
+    let threads = ["rcu", "ktimers/"].map(|prefix| proc::kernel_threads(prefix).unwrap_or_default());
+    for tid in threads.into_iter().flatten() {
+        let (Ok(before), Ok(name)) = (sched::affinity(tid), proc::name(tid)) else { continue };
+        let others: Vec<usize> = before.iter().copied().filter(|cpu| !beside.contains(cpu)).collect();
+        if others != before && !others.is_empty() {
+            let _ = journal.change_kernel_thread(tid, || sched::set_affinity(tid, &others));
         }
-        let _ = journal.change_kernel_thread(tid, || sched::set_affinity(tid, &others));
+        let is_of_pool = others.is_empty() && (name.starts_with("rcuc/") || name.starts_with("ktimers/"));
+        if is_of_pool || name.starts_with("rcub/") {
+            let _ = raise(tid, journal);
+        }
     }
+}
+
+/// Gives a thread of the kernel its priority above the units, unless it has a higher one.
+fn raise(tid: i32, journal: &mut Journal) -> io::Result<()> {
+    if sched::attributes(tid)?.priority >= RCU_PRIORITY {
+        return Ok(());
+    }
+    journal.change_kernel_thread(tid, || sched::set_attributes(tid, &Attributes::fifo(RCU_PRIORITY)))
 }

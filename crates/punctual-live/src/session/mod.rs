@@ -124,7 +124,7 @@ impl Session {
         if session.setup.lift_rt_limit {
             machine::lift_rt_limit(journal)?;
         }
-        machine::keep_rcu_away(journal, &session.setup.processors);
+        machine::keep_rcu_going(journal, &session.setup.processors);
         Ok(session)
     }
 

@@ -10,9 +10,11 @@ use punctual_sched::{Duration, UnitParams};
 use super::error::Error;
 use super::linux::LinuxScheduler;
 use super::report::{PoolReport, UnitReport};
+use crate::blame::PoolObservations;
 use crate::driver::{Driver, Evidence, Settings};
 use crate::enforcer::{Command, Enforcement, Finished, STUCK};
 use crate::notice::Notice;
+use crate::os::load;
 use crate::os::sched::Attributes;
 use crate::unit::{LiveUnit, UnitThreads};
 
@@ -147,18 +149,30 @@ impl Pool {
                     evidence: Evidence::default(),
                     decisions: 0,
                     cost: Vec::new(),
+                    observations: None,
+                    demotions: 0,
                 };
                 Ok((pool, units))
             }
             Units::Enforced(enforcement) => {
                 let finished = enforcement.stop().map_err(Error::Enforcement)?;
                 let units = enforced_units(index, &finished);
+                let observations = PoolObservations {
+                    observations: finished.observations,
+                    names: finished.names,
+                    processors: self.processors.len(),
+                    shared_queue: finished.driver.shared_queue(),
+                    budget_idles_away: finished.driver.budget_idles_away(),
+                    kernel_knows_stolen: load::kernel_knows_stolen(),
+                };
                 let pool = PoolReport {
                     policy: finished.driver.policy_name(),
                     processors: self.processors,
                     evidence: finished.driver.evidence().clone(),
                     decisions: finished.driver.decisions(),
                     cost: finished.cost,
+                    observations: Some(observations),
+                    demotions: finished.demotions,
                     differences: demotions(finished.demotions),
                 };
                 Ok((pool, units))

@@ -2,6 +2,7 @@
 
 use punctual_sched::Duration;
 
+use crate::blame::PoolObservations;
 use crate::driver::Evidence;
 use crate::journal::Restored;
 
@@ -39,6 +40,10 @@ pub struct PoolReport {
     pub decisions: u64,
     /// Processor time of the enforcers; empty for plain Linux.
     pub cost: Vec<Duration>,
+    /// What enforcers saw, and what happened beside them; none under plain Linux.
+    pub observations: Option<PoolObservations>,
+    /// How often an enforcer was stuck and units lost their priorities meanwhile.
+    pub demotions: u64,
     /// What is not as the host file says, in sentences without a full stop: plain Linux cannot do everything.
     pub differences: Vec<String>,
 }

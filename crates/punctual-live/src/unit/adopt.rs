@@ -33,8 +33,9 @@ impl LiveUnit {
             UnitThreads::ProcessTree(root) => adopt_tree(root, &directory, journal)?,
         };
         let mut unit = LiveUnit::new(name, threads, group, clock);
-        unit.last = unit.clock.read()?;
-        unit.first = unit.last;
+        let account = unit.clock.read()?;
+        (unit.last, unit.first) = (account.ran, account.ran);
+        unit.account = account;
         Ok(unit)
     }
 }

@@ -8,7 +8,7 @@ use punctual_sched::Duration;
 use super::tree::Tree;
 use crate::journal::Identity;
 use crate::os::cgroup::Group;
-use crate::os::proc::{self, Reader, SleepReader};
+use crate::os::proc::{self, Reader, SchedStat, SleepReader};
 
 /// How a unit's threads are read at a look. Never by `/proc/TID/stat`: a reader of that file waits while the
 /// thread executes a new program (`do_task_stat` takes `exec_update_lock`, seen on Linux 6.18), and an
@@ -31,14 +31,14 @@ impl Clock {
         Ok(Clock::ProcessTree(Tree::new(process, root, group)?))
     }
 
-    /// Processor time so far.
-    pub fn read(&self) -> io::Result<Duration> {
+    /// The account so far. That of a tree has processor time alone.
+    pub fn read(&self) -> io::Result<SchedStat> {
         let mut buffer = [0u8; 512];
-        let time = match self {
+        let account = match self {
             Clock::Thread { schedstat, .. } => proc::parse_schedstat(schedstat.read(&mut buffer)?),
-            Clock::ProcessTree(tree) => tree.read()?,
+            Clock::ProcessTree(tree) => tree.read()?.map(|ran| SchedStat { ran, ..SchedStat::default() }),
         };
-        time.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a clock that is not understood"))
+        account.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a clock that is not understood"))
     }
 
     /// Has the root of a tree ended? A thread that has ended fails to be read instead.

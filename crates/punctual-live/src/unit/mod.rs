@@ -16,6 +16,7 @@ use punctual_sched::Duration;
 use crate::driver::Observation;
 use crate::journal::Identity;
 use crate::os::cgroup::Group;
+use crate::os::proc::SchedStat;
 use crate::os::sched::{self, Attributes};
 use clock::Clock;
 
@@ -63,6 +64,10 @@ pub struct LiveUnit {
     clock: Clock,
     /// Processor time at the last look.
     last: Duration,
+    /// Its account at the last look.
+    account: SchedStat,
+    /// What that has more than at the look before.
+    since: SchedStat,
     /// Processor time when it was adopted.
     first: Duration,
     is_frozen: bool,
@@ -92,6 +97,8 @@ impl LiveUnit {
             group,
             clock,
             last: Duration::ZERO,
+            account: SchedStat::default(),
+            since: SchedStat::default(),
             first: Duration::ZERO,
             is_frozen: false,
             is_idle: false,
@@ -117,6 +124,11 @@ impl LiveUnit {
         self.last.saturating_sub(self.first)
     }
 
+    /// What its account had more at the last look than at the one before.
+    pub fn since_last_look(&self) -> SchedStat {
+        self.since
+    }
+
     /// Is it parked, but may run where no other thread wants to?
     pub fn is_idle(&self) -> bool {
         self.is_idle
@@ -134,8 +146,11 @@ impl LiveUnit {
     /// Its threads are gone, or its clock could not be read too many times in a row.
     pub fn observe(&mut self, elapsed: Duration, with_work: bool) -> Result<Observation, Error> {
         let ran = match self.clock.read() {
-            Ok(time) => {
+            Ok(account) => {
                 self.failures = 0;
+                self.since = account.since(&self.account);
+                self.account = account;
+                let time = account.ran;
                 let ran = time.saturating_sub(self.last);
                 self.last = time.max(self.last);
                 ran

@@ -179,6 +179,12 @@ pub enum ProcessError {
         /// What it did instead.
         source: ClientError,
     },
+    /// An earlier wait for the program has failed already.
+    #[error("{} did not announce itself before and will not now", program.display())]
+    GivenUp {
+        /// The program.
+        program: PathBuf,
+    },
 }
 
 /// Why a guest program cannot run the tasks of a domain.

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -12,22 +12,23 @@ use crate::cache::Cache;
 use crate::channel::Stop;
 use crate::child;
 
-/// How long the program may take to say that it is there; the machine may be busy.
-const START_LIMIT: Duration = Duration::from_secs(30);
-
 /// A running guest program; it ends when this is dropped, and when our process ends in any way.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
-    /// The conversation with it.
-    pub client: Client,
+    program: PathBuf,
+    /// Our end of its channel, until it has announced itself.
+    port: Option<UnixStream>,
+    client: Option<Client>,
+    stop: Stop,
 }
 
 impl Process {
-    /// Starts one, in the fair class, on any processor. `stop` ends this and every later wait early.
+    /// Starts one, in the fair class, on any processor; [`Process::connect`] waits for it. `stop` ends every
+    /// wait early.
     ///
     /// # Errors
-    /// When it cannot be started or does not announce itself.
+    /// When it cannot be started.
     pub fn start(stop: Stop) -> Result<Process, ProcessError> {
         Process::start_in(&Cache::of_user()?, stop)
     }
@@ -53,14 +54,21 @@ impl Process {
             .arg("vcpu")
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::from(OwnedFd::from(output)));
-        let mut child = child::spawn(command, Vec::new()).map_err(failed)?;
-        match Client::connect(ours, START_LIMIT, stop) {
-            Ok(client) => Ok(Process { child, client }),
-            Err(source) => {
-                end(&mut child);
-                Err(ProcessError::Connect { program: program.to_owned(), source })
-            }
+        let child = child::spawn(command, Vec::new()).map_err(failed)?;
+        Ok(Process { child, program: program.to_owned(), port: Some(ours), client: None, stop })
+    }
+
+    /// Waits until the program announces itself, for `limit` at most, or returns at once when it did before.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn connect(&mut self, limit: Duration) -> Result<&mut Client, ProcessError> {
+        if let Some(port) = self.port.take() {
+            let client = Client::connect(port, limit, self.stop);
+            let failed = |source| ProcessError::Connect { program: self.program.clone(), source };
+            self.client = Some(client.map_err(failed)?);
         }
+        self.client.as_mut().ok_or_else(|| ProcessError::GivenUp { program: self.program.clone() })
     }
 
     /// Its process id, and the thread id of its virtual CPU.

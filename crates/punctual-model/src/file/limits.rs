@@ -24,3 +24,7 @@ pub(crate) const STEPS_MAX: usize = 64;
 pub(crate) const GUEST_COST_MIN: Duration = Duration::from_ns(100);
 /// Greatest id of a process or thread: below `PID_MAX_LIMIT` (Linux, include/linux/threads.h).
 pub(crate) const PID_MAX: u64 = (4 << 20) - 1;
+/// Kinds of servers of a host's network stack at most.
+pub(crate) const STACK_SERVERS_MAX: usize = 256;
+/// Servers of a host's network stack with their counts, together, at most.
+pub(crate) const STACK_COUNT_MAX: u64 = 1024;

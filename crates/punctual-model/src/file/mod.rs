@@ -7,6 +7,7 @@ pub mod edit;
 pub(crate) mod entry;
 pub(crate) mod error;
 pub(crate) mod host;
+mod host_stack;
 mod key;
 mod limits;
 mod live;

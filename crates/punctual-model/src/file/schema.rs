@@ -194,12 +194,14 @@ fn option_schema(option: &ParamInfo) -> Value {
         ParamKind::Choice(words) => json!({ "type": "string", "enum": words }),
     };
     schema["description"] = json!(option.help);
-    if let Some(default) = option.default {
-        schema["default"] = match default {
-            ParamDefault::Value(OptionValue::Count(count)) => json!(count),
-            ParamDefault::Value(OptionValue::Flag(flag)) => json!(flag),
-            other => json!(other.to_string()),
-        };
+    match option.default {
+        Some(ParamDefault::Words(words)) => {
+            schema["description"] = json!(format!("{}; default: {words}", option.help));
+        }
+        Some(ParamDefault::Value(OptionValue::Count(count))) => schema["default"] = json!(count),
+        Some(ParamDefault::Value(OptionValue::Flag(flag))) => schema["default"] = json!(flag),
+        Some(ParamDefault::Value(other)) => schema["default"] = json!(other.to_string()),
+        None => {}
     }
     schema
 }

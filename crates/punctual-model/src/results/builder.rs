@@ -6,8 +6,9 @@
 use punctual_sched::Duration;
 
 use super::{
-    ChainResult, DomainResult, FORMAT, FlowResult, GuestVerdict, JobStats, NetworkResult, PoolResult,
-    ProcessorResult, Results, Source, TaskResult, VERSION, VcpuResult,
+    ChainResult, Delivery, Disturbance, DisturbedJobs, DomainResult, Enforcement, FORMAT, FlowResult,
+    GuestVerdict, HostTimes, JobStats, NetworkResult, PoolResult, ProcessorResult, Results, Source,
+    TaskBlame, TaskResult, VERSION, VcpuResult,
 };
 use crate::Recorder;
 use crate::host::{Host, Parent, Pool};
@@ -24,6 +25,10 @@ pub struct TaskTotals {
     pub context_switches: u64,
     /// How often it resumed on another processor of its scheduler.
     pub migrations: u64,
+    /// Why its jobs took as long as they did; `None` where that was not measured.
+    pub blame: Option<TaskBlame>,
+    /// Those of its jobs that met a disturbance of the machine; `None` where that was not measured.
+    pub disturbed: Option<DisturbedJobs>,
 }
 
 /// What one vCPU got. Unmeasured numbers are 0.
@@ -47,6 +52,8 @@ pub struct VcpuTotals {
     pub migrations: u64,
     /// From wake-up to running.
     pub wake_latency: Recorder,
+    /// What it was delivered; `None` where that was not measured.
+    pub delivery: Option<Delivery>,
 }
 
 /// What one processor did. Busy, idle and overhead time add up to the duration of the run.
@@ -152,6 +159,17 @@ impl<'h> ResultsBuilder<'h> {
         result.replenishments = totals.replenishments;
     }
 
+    /// What enforcement of a pool did.
+    pub fn enforcement(&mut self, pool: PoolIx, enforcement: Enforcement) {
+        self.results.pools[pool.0].enforcement = Some(enforcement);
+    }
+
+    /// What else a processor did, and how it was taken away from its pool.
+    pub fn host(&mut self, processor: usize, times: HostTimes, disturbance: Disturbance) {
+        let result = &mut self.results.processors[processor];
+        (result.host, result.disturbance) = (Some(times), Some(disturbance));
+    }
+
     /// What a processor did.
     pub fn processor(&mut self, processor: usize, totals: &ProcessorTotals) {
         let result = &mut self.results.processors[processor];
@@ -190,6 +208,8 @@ impl<'h> ResultsBuilder<'h> {
             cpu_time_ns: totals.cpu_time.as_ns(),
             context_switches: totals.context_switches,
             migrations: totals.migrations,
+            blame: totals.blame,
+            disturbed: totals.disturbed,
         });
         self.results.tasks = results.collect();
         assert_eq!(self.results.tasks.len(), host.tasks.len());
@@ -211,6 +231,7 @@ impl<'h> ResultsBuilder<'h> {
             context_switches: totals.context_switches,
             migrations: totals.migrations,
             wake_latency: totals.wake_latency,
+            delivery: totals.delivery,
         });
         self.results.vcpus = results.collect();
         assert_eq!(self.results.vcpus.len(), self.host.vcpus.len());
@@ -274,6 +295,8 @@ fn new_processors(host: &Host) -> Vec<ProcessorResult> {
         overhead_ns: 0,
         decisions: 0,
         context_switches: 0,
+        host: None,
+        disturbance: None,
     };
     let mut processors: Vec<_> = (0..host.processors).map(new).collect();
     for pool in &host.pools {
@@ -298,6 +321,7 @@ fn new_pool(pool: &Pool) -> PoolResult {
         migrations: 0,
         exhaustions: 0,
         replenishments: 0,
+        enforcement: None,
     }
 }
 

@@ -8,19 +8,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::recorder::Recorder;
 
+mod blame;
 mod builder;
 mod jobs;
+mod machine;
 mod network;
 
+pub use blame::{BlameSum, Cause, CauseTime, JobBlame, TaskBlame, WORST_MAX, add_time, sort_causes};
 pub use builder::{ProcessorTotals, ResultsBuilder, SchedulerTotals, TaskTotals, VcpuTotals};
 pub use jobs::JobStats;
-pub use network::{ChainResult, DropCounts, FlowResult, NetworkResult, PacketCounts, Segment, SegmentResult};
+pub use machine::{Delivery, Disturbance, DisturbedInterval, DisturbedJobs, Enforcement, HostTimes, Misses};
+pub use network::{
+    ChainResult, DropCounts, FlowResult, HostPart, HostPartResult, NetworkResult, PacketCounts, Segment,
+    SegmentResult,
+};
 
 /// The value of [`Results::format`].
 pub const FORMAT: &str = "punctual-results";
 /// The version of the JSON form that this code writes. It grows when a key changes its meaning, comes or
 /// goes.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Where results come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -92,6 +99,12 @@ pub struct TaskResult {
     pub context_switches: u64,
     /// How often it resumed on another processor of its scheduler.
     pub migrations: u64,
+    /// Why its jobs took as long as they did; only where that was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blame: Option<TaskBlame>,
+    /// Those of its jobs that met a disturbance of the machine; only where that was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disturbed: Option<DisturbedJobs>,
 }
 
 /// What one vCPU got.
@@ -117,6 +130,9 @@ pub struct VcpuResult {
     pub migrations: u64,
     /// From wake-up to running.
     pub wake_latency: Recorder,
+    /// What it was delivered; only of a live run under a policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivery: Option<Delivery>,
 }
 
 /// What was wrong with what a real guest told.
@@ -176,7 +192,8 @@ pub struct DomainResult {
     pub verdict: Option<GuestVerdict>,
 }
 
-/// What one processor did. Busy, idle and overhead time add up to the duration of all runs.
+/// What one processor did. Busy, idle and overhead time add up to the duration of all runs, together with
+/// those of `host` in a live run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessorResult {
     /// The machine's number.
@@ -193,6 +210,12 @@ pub struct ProcessorResult {
     pub decisions: u64,
     /// Changes of the unit it runs.
     pub context_switches: u64,
+    /// What else it did; only of a live run, where it was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostTimes>,
+    /// How it was taken away from its pool; only of a live run, where it was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disturbance: Option<Disturbance>,
 }
 
 /// A pool: the sum of its processors and units.
@@ -222,6 +245,9 @@ pub struct PoolResult {
     pub exhaustions: u64,
     /// Replenishments of its units.
     pub replenishments: u64,
+    /// What enforcement did; only of a live run under a policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enforcement: Option<Enforcement>,
 }
 
 /// Why two results cannot be merged.
@@ -244,6 +270,7 @@ impl Results {
     /// nothing is changed then.
     pub fn merge(&mut self, other: &Results) -> Result<(), Mismatch> {
         self.same_shape(other)?;
+        let runs_before = self.runs;
         self.runs += other.runs;
         self.events += other.events;
         for (a, b) in self.tasks.iter_mut().zip(&other.tasks) {
@@ -251,6 +278,15 @@ impl Results {
             a.cpu_time_ns += b.cpu_time_ns;
             a.context_switches += b.context_switches;
             a.migrations += b.migrations;
+            match (&mut a.blame, &b.blame) {
+                (Some(a), Some(b)) => a.merge(b, runs_before),
+                // A sum over some of the runs would look like one over all.
+                (blame, _) => *blame = None,
+            }
+            a.disturbed = a
+                .disturbed
+                .zip(b.disturbed)
+                .map(|(a, b)| DisturbedJobs { due: a.due + b.due, missed: a.missed + b.missed });
         }
         for (a, b) in self.vcpus.iter_mut().zip(&other.vcpus) {
             a.cpu_time_ns += b.cpu_time_ns;
@@ -262,6 +298,10 @@ impl Results {
             a.context_switches += b.context_switches;
             a.migrations += b.migrations;
             a.wake_latency.merge(&b.wake_latency);
+            match (&mut a.delivery, &b.delivery) {
+                (Some(a), Some(b)) => a.merge(b),
+                (delivery, _) => *delivery = None,
+            }
         }
         for (a, b) in self.domains.iter_mut().zip(&other.domains) {
             a.jobs.merge(&b.jobs);
@@ -280,6 +320,15 @@ impl Results {
             a.overhead_ns += b.overhead_ns;
             a.decisions += b.decisions;
             a.context_switches += b.context_switches;
+            a.host = a.host.zip(b.host).map(|(a, b)| HostTimes {
+                others_ns: a.others_ns + b.others_ns,
+                interrupts_ns: a.interrupts_ns + b.interrupts_ns,
+                steal_ns: a.steal_ns + b.steal_ns,
+            });
+            match (&mut a.disturbance, &b.disturbance) {
+                (Some(a), Some(b)) => a.merge(b),
+                (disturbance, _) => *disturbance = None,
+            }
         }
         for (a, b) in self.pools.iter_mut().zip(&other.pools) {
             a.jobs.merge(&b.jobs);
@@ -291,6 +340,10 @@ impl Results {
             a.migrations += b.migrations;
             a.exhaustions += b.exhaustions;
             a.replenishments += b.replenishments;
+            match (&mut a.enforcement, &b.enforcement) {
+                (Some(a), Some(b)) => a.merge(b),
+                (enforcement, _) => *enforcement = None,
+            }
         }
         self.merge_networks(other);
         Ok(())
@@ -310,6 +363,7 @@ impl Results {
             a.retransmissions += b.retransmissions;
             a.latency.merge(&b.latency);
             network::merge_segments(&mut a.segments, &b.segments);
+            network::merge_parts(&mut a.parts, &b.parts);
         }
         for (a, b) in self.chains.iter_mut().zip(&other.chains) {
             a.jobs.merge(&b.jobs);

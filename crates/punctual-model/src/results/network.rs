@@ -33,10 +33,18 @@ pub enum Segment {
     GuestReceive,
     /// Answering: the server's task, or the turnaround of a host outside.
     Service,
+    /// In the network card of a Linux host, both ways.
+    Card,
+    /// In a Linux host, from the interrupt until the server's VM is entered, or its process runs.
+    HostReceive,
+    /// In the VM, or the process, until it sends.
+    Guest,
+    /// In a Linux host, from there to the network card.
+    HostSend,
 }
 
 impl Segment {
-    /// All, in the order of a packet's way.
+    /// Those of a driver domain's network, in the order of a packet's way.
     pub const ALL: [Segment; 10] = [
         Segment::GuestSend,
         Segment::Link,
@@ -49,6 +57,9 @@ impl Segment {
         Segment::GuestReceive,
         Segment::Service,
     ];
+
+    /// Those of a Linux host's network stack.
+    pub const HOST: [Segment; 4] = [Segment::Card, Segment::HostReceive, Segment::Guest, Segment::HostSend];
 
     /// Its name in tables.
     pub fn name(self) -> &'static str {
@@ -63,6 +74,10 @@ impl Segment {
             Segment::VcpuWait => "vCPU wait",
             Segment::GuestReceive => "guest receive",
             Segment::Service => "service",
+            Segment::Card => "card",
+            Segment::HostReceive => "host receive",
+            Segment::Guest => "guest",
+            Segment::HostSend => "host send",
         }
     }
 }
@@ -73,6 +88,156 @@ pub struct SegmentResult {
     /// Which part.
     pub segment: Segment,
     /// The time in it, for each latency that was counted.
+    pub time: Recorder,
+}
+
+/// What a request spent its time with in a Linux host's network stack, finer than segments. Each is the cost
+/// of a step, or waiting for it; the parts of a request add up to its response time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum HostPart {
+    /// In the card until it interrupts.
+    CardReceive,
+    /// The hard IRQ, with waiting for others.
+    Interrupt,
+    /// The IRQ thread waits for its processor.
+    IrqThreadWait,
+    /// The IRQ thread before its softirq.
+    IrqThread,
+    /// Waiting for the softirq lock.
+    LockWait,
+    /// The softirq serves others first, or is preempted.
+    SoftirqWait,
+    /// The softirq's own work for the request.
+    Softirq,
+    /// The vNIC thread waits.
+    VnicReceiveWait,
+    /// The vNIC thread's work.
+    VnicReceive,
+    /// The vCPU thread waits until it enters the VM.
+    VcpuWait,
+    /// Waking the vCPU and entering the VM.
+    VmEntry,
+    /// A process of the host waits until it runs.
+    ProcessWait,
+    /// Reading again what others' copies evicted from the cache, up to here.
+    ReceiveRefill,
+    /// In the VM, behind other work of the guest, or while its vCPU does not run.
+    GuestWait,
+    /// The guest's interrupt.
+    GuestInterrupt,
+    /// The guest's protocols.
+    GuestStack,
+    /// The guest's process, with its calls.
+    GuestProcess,
+    /// A process of the host.
+    Process,
+    /// Refilling the cache in the VM or process.
+    GuestRefill,
+    /// The vNIC thread waits, on the way back.
+    VnicSendWait,
+    /// The vNIC thread's work, on the way back.
+    VnicSend,
+    /// Waiting for the softirq lock, on the way back.
+    SendLockWait,
+    /// The softirq serves others first, on the way back.
+    SendSoftirqWait,
+    /// The softirq's work, on the way back.
+    SendSoftirq,
+    /// Sending by the host itself waits.
+    SendWait,
+    /// Sending by the host itself.
+    Send,
+    /// Refilling the cache, on the way back.
+    SendRefill,
+    /// In the card, on the way back.
+    CardSend,
+}
+
+impl HostPart {
+    /// All, in the order of a request's way.
+    pub const ALL: [HostPart; 28] = [
+        HostPart::CardReceive,
+        HostPart::Interrupt,
+        HostPart::IrqThreadWait,
+        HostPart::IrqThread,
+        HostPart::LockWait,
+        HostPart::SoftirqWait,
+        HostPart::Softirq,
+        HostPart::VnicReceiveWait,
+        HostPart::VnicReceive,
+        HostPart::VcpuWait,
+        HostPart::VmEntry,
+        HostPart::ProcessWait,
+        HostPart::ReceiveRefill,
+        HostPart::GuestWait,
+        HostPart::GuestInterrupt,
+        HostPart::GuestStack,
+        HostPart::GuestProcess,
+        HostPart::Process,
+        HostPart::GuestRefill,
+        HostPart::VnicSendWait,
+        HostPart::VnicSend,
+        HostPart::SendLockWait,
+        HostPart::SendSoftirqWait,
+        HostPart::SendSoftirq,
+        HostPart::SendWait,
+        HostPart::Send,
+        HostPart::SendRefill,
+        HostPart::CardSend,
+    ];
+
+    /// The segment that it is a part of.
+    pub fn segment(self) -> Segment {
+        match self {
+            HostPart::CardReceive | HostPart::CardSend => Segment::Card,
+            part if part <= HostPart::ReceiveRefill => Segment::HostReceive,
+            part if part <= HostPart::GuestRefill => Segment::Guest,
+            _ => Segment::HostSend,
+        }
+    }
+
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            HostPart::CardReceive => "card",
+            HostPart::Interrupt => "interrupt",
+            HostPart::IrqThreadWait => "IRQ thread waits",
+            HostPart::IrqThread => "IRQ thread",
+            HostPart::LockWait => "softirq lock",
+            HostPart::SoftirqWait => "softirq for others",
+            HostPart::Softirq => "softirq",
+            HostPart::VnicReceiveWait => "vNIC thread waits",
+            HostPart::VnicReceive => "vNIC thread",
+            HostPart::VcpuWait => "vCPU waits",
+            HostPart::VmEntry => "VM entry",
+            HostPart::ProcessWait => "process waits",
+            HostPart::ReceiveRefill => "cache refill",
+            HostPart::GuestWait => "guest waits",
+            HostPart::GuestInterrupt => "guest interrupt",
+            HostPart::GuestStack => "guest protocols",
+            HostPart::GuestProcess => "guest process",
+            HostPart::Process => "process",
+            HostPart::GuestRefill => "cache refill, guest",
+            HostPart::VnicSendWait => "vNIC thread waits, sending",
+            HostPart::VnicSend => "vNIC thread, sending",
+            HostPart::SendLockWait => "softirq lock, sending",
+            HostPart::SendSoftirqWait => "softirq for others, sending",
+            HostPart::SendSoftirq => "softirq, sending",
+            HostPart::SendWait => "sending waits",
+            HostPart::Send => "sending",
+            HostPart::SendRefill => "cache refill, sending",
+            HostPart::CardSend => "card, sending",
+        }
+    }
+}
+
+/// How long requests took for one part of their way through a Linux host's network stack.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HostPartResult {
+    /// Which part.
+    pub part: HostPart,
+    /// The time in it, for each request that was answered.
     pub time: Recorder,
 }
 
@@ -156,6 +321,9 @@ pub struct FlowResult {
     pub latency: Recorder,
     /// Where that time went. A segment in which no packet spent any time is left out.
     pub segments: Vec<SegmentResult>,
+    /// What the segments of a Linux host's network stack consist of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<HostPartResult>,
 }
 
 /// What one chain did.
@@ -200,6 +368,16 @@ pub(super) fn merge_segments(into: &mut Vec<SegmentResult>, other: &[SegmentResu
         match into.binary_search_by_key(&part.segment, |p| p.segment) {
             Ok(at) => into[at].time.merge(&part.time),
             Err(at) => into.insert(at, part.clone()),
+        }
+    }
+}
+
+/// Adds the parts of another run of the same server.
+pub(super) fn merge_parts(into: &mut Vec<HostPartResult>, other: &[HostPartResult]) {
+    for one in other {
+        match into.binary_search_by_key(&one.part, |p| p.part) {
+            Ok(at) => into[at].time.merge(&one.time),
+            Err(at) => into.insert(at, one.clone()),
         }
     }
 }

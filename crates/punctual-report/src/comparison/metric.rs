@@ -1,7 +1,7 @@
 //! What is compared: metrics of domains, tasks, vCPUs and pools, exact.
 
-use punctual_model::Results;
-use punctual_model::results::{JobStats, TaskResult};
+use punctual_model::results::{JobStats, Source, TaskResult};
+use punctual_model::{Recorder, Results};
 use punctual_sched::Duration;
 use serde::Serialize;
 
@@ -25,8 +25,14 @@ pub enum Metric {
     Exhaustions,
     /// Scheduling decisions, by pool.
     Decisions,
-    /// Context switches, by pool.
+    /// Context switches, by pool; not of live runs, where they are not measured.
     Switches,
+    /// Share of its processors that the enforcers of a pool took; of live runs.
+    Enforcers,
+    /// Overrun of a budget that 99 % of the exhaustions do not exceed, by pool; of live runs.
+    Overrun,
+    /// Lateness that 99 % of the replenishments do not exceed, by pool; of live runs.
+    ReplenishedLate,
 }
 
 /// What a metric's value is made of.
@@ -51,7 +57,7 @@ pub struct Difference {
 
 impl Metric {
     /// Each of them, in the order of tables.
-    pub const ALL: [Metric; 8] = [
+    pub const ALL: [Metric; 11] = [
         Metric::Miss,
         Metric::P50,
         Metric::P99,
@@ -60,6 +66,9 @@ impl Metric {
         Metric::Exhaustions,
         Metric::Decisions,
         Metric::Switches,
+        Metric::Enforcers,
+        Metric::Overrun,
+        Metric::ReplenishedLate,
     ];
 
     /// As on the command line and in JSON.
@@ -73,6 +82,9 @@ impl Metric {
             Metric::Exhaustions => "exhaustions",
             Metric::Decisions => "decisions",
             Metric::Switches => "switches",
+            Metric::Enforcers => "enforcers",
+            Metric::Overrun => "overrun",
+            Metric::ReplenishedLate => "replenished-late",
         }
     }
 
@@ -87,14 +99,17 @@ impl Metric {
             Metric::Exhaustions => "Budget exhaustions",
             Metric::Decisions => "Scheduling decisions",
             Metric::Switches => "Context switches",
+            Metric::Enforcers => "Enforcers' share",
+            Metric::Overrun => "Budget overrun, p99",
+            Metric::ReplenishedLate => "Replenished late, p99",
         }
     }
 
     /// The unit of [`Value::exact`].
     pub fn unit(self) -> &'static str {
         match self {
-            Metric::Miss | Metric::Cpu => "ppm",
-            Metric::P50 | Metric::P99 | Metric::Max => "ns",
+            Metric::Miss | Metric::Cpu | Metric::Enforcers => "ppm",
+            Metric::P50 | Metric::P99 | Metric::Max | Metric::Overrun | Metric::ReplenishedLate => "ns",
             Metric::Exhaustions | Metric::Decisions | Metric::Switches => "per_1000_s",
         }
     }
@@ -114,9 +129,11 @@ impl Metric {
                 domains.chain(tasks.map(task_name)).collect()
             }
             Metric::Cpu | Metric::Exhaustions => results.vcpus.iter().map(|vcpu| vcpu.name.clone()).collect(),
-            Metric::Decisions | Metric::Switches => {
-                results.pools.iter().map(|pool| pool.name.clone()).collect()
-            }
+            Metric::Decisions
+            | Metric::Switches
+            | Metric::Enforcers
+            | Metric::Overrun
+            | Metric::ReplenishedLate => results.pools.iter().map(|pool| pool.name.clone()).collect(),
         }
     }
 
@@ -130,6 +147,8 @@ impl Metric {
         };
         let vcpu = || results.vcpus.iter().find(|vcpu| vcpu.name == entity);
         let pool = || results.pools.iter().find(|pool| pool.name == entity);
+        let enforcement = || pool()?.enforcement.as_ref();
+        let p99 = |of: &Recorder| (of.count() > 0).then(|| Value::Time(of.quantile_ppm(990_000)));
         match self {
             Metric::Miss => {
                 jobs().filter(|jobs| jobs.due > 0).map(|jobs| Value::Share(jobs.missed, jobs.due))
@@ -140,7 +159,12 @@ impl Metric {
             Metric::Cpu => vcpu().map(|vcpu| Value::Share(vcpu.cpu_time_ns, time.as_ns())),
             Metric::Exhaustions => vcpu().map(|vcpu| Value::Rate(vcpu.exhaustions, time)),
             Metric::Decisions => pool().map(|pool| Value::Rate(pool.decisions, time)),
-            Metric::Switches => pool().map(|pool| Value::Rate(pool.context_switches, time)),
+            Metric::Switches => pool()
+                .filter(|_| results.source == Source::Simulation)
+                .map(|pool| Value::Rate(pool.context_switches, time)),
+            Metric::Enforcers => enforcement().map(|done| Value::Share(done.enforcer_ns, done.session_ns)),
+            Metric::Overrun => enforcement().and_then(|done| p99(&done.overrun)),
+            Metric::ReplenishedLate => enforcement().and_then(|done| p99(&done.replenishment_lateness)),
         }
         // A run of no length has no rate and no share.
         .filter(|value| !matches!(value, Value::Share(_, 0) | Value::Rate(_, Duration::ZERO)))
@@ -221,6 +245,7 @@ pub fn signed_percent(ppm: i128) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::tests::{disturbed, results};
 
     #[test]
     fn differences_are_to_the_first_value() {
@@ -237,6 +262,18 @@ mod tests {
         assert_eq!(rate(100, 10).show_difference(&rate(10, 1)), "0");
         assert_eq!(rate(1001, 10).show_difference(&rate(1000, 10)), "+0.1 %");
         assert_eq!(rate(100_001, 10).show_difference(&rate(100_000, 10)), "+<0.1 %");
+    }
+
+    #[test]
+    fn what_was_not_measured_has_no_value() {
+        let simulated = results("rtds", 24);
+        let live = disturbed(results("rtds", 24));
+        let has = |metric: Metric| [&simulated, &live].map(|of| metric.of(of, "main").is_some());
+        assert_eq!(has(Metric::Switches), [true, false]);
+        for metric in [Metric::Enforcers, Metric::Overrun, Metric::ReplenishedLate] {
+            assert_eq!(has(metric), [false, true], "{metric:?}");
+        }
+        assert_eq!(Metric::Enforcers.of(&live, "main").map(Value::exact), Some(13_500));
     }
 
     #[test]

@@ -24,6 +24,8 @@ fn of_column(column: &Column, with_heading: bool) -> Markup {
         domains(results),
         processors(results),
         pools(results),
+        enforcement(results),
+        deliveries(results),
         segments(results),
         networks(results),
     ];
@@ -177,6 +179,71 @@ fn pools(results: &Results) -> Table {
             count(pool.migrations),
             count(pool.exhaustions),
             count(pool.replenishments),
+        ];
+        table.row(&pool.name, cells);
+    }
+    table
+}
+
+/// What vCPUs of a live run were delivered.
+fn deliveries(results: &Results) -> Table {
+    let columns = [
+        "Periods",
+        "Budget delivered or not wanted",
+        "Longest without the processor, ready",
+        "Waited for the processor p50",
+        "p99",
+        "Longest",
+    ];
+    let mut table = Table::new("vCPUs: what they were delivered", "vCPU", &columns);
+    for (vcpu, of) in results.vcpus.iter().filter_map(|vcpu| Some((vcpu, vcpu.delivery.as_ref()?))) {
+        let wait = |ns: u64| if of.wait.count() == 0 { Cell::number("-") } else { duration(ns) };
+        let cells = [
+            count(of.periods),
+            Cell::number(fmt_share(of.delivered, of.periods)),
+            duration(of.longest_without_ns),
+            wait(of.wait.quantile_ppm(500_000).as_ns()),
+            wait(of.wait.quantile_ppm(990_000).as_ns()),
+            wait(of.wait.max().as_ns()),
+        ];
+        table.row(&vcpu.name, cells);
+    }
+    table
+}
+
+/// What enforcement did, of pools that were under it.
+fn enforcement(results: &Results) -> Table {
+    let columns = [
+        "Looks",
+        "Enforcers' share",
+        "Overrun p50",
+        "p99",
+        "Longest",
+        "Replenished late p99",
+        "Longest",
+        "Look late p99",
+        "Longest",
+        "Stolen, charged to no budget",
+    ];
+    let mut table = Table::new("Enforcement: all metrics", "Pool", &columns);
+    for (pool, done) in results.pools.iter().filter_map(|pool| Some((pool, pool.enforcement.as_ref()?))) {
+        let latency = |of: &punctual_model::Recorder, ns: u64| match of.count() {
+            0 => Cell::number("-"),
+            _ => duration(ns),
+        };
+        let p99 = |of: &punctual_model::Recorder| latency(of, of.quantile_ppm(990_000).as_ns());
+        let most = |of: &punctual_model::Recorder| latency(of, of.max().as_ns());
+        let cells = [
+            count(done.looks),
+            Cell::number(fmt_share(done.enforcer_ns, done.session_ns)),
+            latency(&done.overrun, done.overrun.quantile_ppm(500_000).as_ns()),
+            p99(&done.overrun),
+            most(&done.overrun),
+            p99(&done.replenishment_lateness),
+            most(&done.replenishment_lateness),
+            p99(&done.look_lateness),
+            most(&done.look_lateness),
+            duration(done.stolen_ns),
         ];
         table.row(&pool.name, cells);
     }

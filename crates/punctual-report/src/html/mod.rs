@@ -5,6 +5,7 @@
 //! policy (Content-Security-Policy) lets nothing be loaded and no other script run. The same page has the
 //! same bytes.
 
+mod blame;
 mod deadlines;
 mod details;
 mod latency;
@@ -37,6 +38,7 @@ pub fn render(page: &Page<'_>) -> String {
         Some(verdict::section(page)),
         Some(what::section(page)),
         deadlines::section(page),
+        blame::section(page),
         latency::section(page),
         packets::section(page),
         paired::section(page),

@@ -95,7 +95,8 @@ impl Way<'_> {
     }
 
     fn mean(&self) -> u64 {
-        Segment::ALL.iter().fold(0, |sum, segment| sum.saturating_add(self.mean_of(*segment)))
+        let all = Segment::ALL.iter().chain(&Segment::HOST);
+        all.fold(0, |sum, segment| sum.saturating_add(self.mean_of(*segment)))
     }
 }
 
@@ -131,7 +132,7 @@ fn segments(columns: &[Column]) -> Markup {
         return html! { p { "No packet reached its receiver." } };
     }
     let is_used = |segment: &Segment| ways.iter().any(|way| way.mean_of(*segment) > 0);
-    let used: Vec<Segment> = Segment::ALL.into_iter().filter(is_used).collect();
+    let used: Vec<Segment> = Segment::ALL.into_iter().chain(Segment::HOST).filter(is_used).collect();
     let part =
         |way: &Way<'_>, segment: Segment| Part { name: segment.name().into(), size: way.mean_of(segment) };
     let stacks: Vec<Stack> = ways

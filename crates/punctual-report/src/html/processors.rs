@@ -100,7 +100,8 @@ pub fn section(page: &Page<'_>) -> Option<Section> {
     let body = html! {
         p.note {
             "All processors that belong to a pool, over the whole run. Scheduling is the time that \
-             decisions, context switches, migrations and locks take."
+             decisions, context switches, migrations and locks take; in a live run, the enforcers' time. \
+             Others are threads that are no units."
         }
         @for body in &bodies { (body) }
     };
@@ -109,7 +110,22 @@ pub fn section(page: &Page<'_>) -> Option<Section> {
 
 /// What a processor was there for.
 fn whole(processor: &ProcessorResult) -> u64 {
-    processor.busy_ns.saturating_add(processor.overhead_ns).saturating_add(processor.idle_ns)
+    let of_host = processor.host.unwrap_or_default();
+    let parts = [of_host.others_ns, of_host.interrupts_ns, of_host.steal_ns, processor.idle_ns];
+    parts.into_iter().fold(processor.busy_ns.saturating_add(processor.overhead_ns), u64::saturating_add)
+}
+
+/// What a processor did; of a live run, what else than its pool's work.
+fn parts(processor: &ProcessorResult) -> Vec<Part> {
+    let part = |name: &str, size| Part { name: name.into(), size };
+    let mut parts = vec![part("executing", processor.busy_ns), part("scheduling", processor.overhead_ns)];
+    if let Some(host) = processor.host {
+        parts.push(part("others", host.others_ns));
+        parts.push(part("interrupts", host.interrupts_ns));
+        parts.push(part("steal", host.steal_ns));
+    }
+    parts.push(part("idle", processor.idle_ns));
+    parts
 }
 
 fn of_column(column: &Column, page: &Page<'_>) -> Option<Markup> {
@@ -118,18 +134,11 @@ fn of_column(column: &Column, page: &Page<'_>) -> Option<Markup> {
         .processors
         .iter()
         .filter(|processor| processor.pool.is_some())
-        .map(|processor| {
-            let part = |name: &str, size| Part { name: name.into(), size };
-            Stack {
-                name: format!("processor {}", processor.processor),
-                parts: vec![
-                    part("executing", processor.busy_ns),
-                    part("scheduling", processor.overhead_ns),
-                    part("idle", processor.idle_ns),
-                ],
-                whole: whole(processor),
-                figures: vec![fmt_share(processor.busy_ns, whole(processor))],
-            }
+        .map(|processor| Stack {
+            name: format!("processor {}", processor.processor),
+            parts: parts(processor),
+            whole: whole(processor),
+            figures: vec![fmt_share(processor.busy_ns, whole(processor))],
         })
         .collect();
     if stacks.is_empty() {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Column;
-use crate::table::tests::{results, with_packets};
+use crate::table::tests::{disturbed, results, with_packets};
 use crate::timeline::{Job, Row, RowKind, Slice, Timeline, Use};
 use punctual_model::guarantees::{CounterExample, TaskGuarantee, Verdict, Warning};
 use punctual_model::results::Source;
@@ -343,4 +343,17 @@ fn answers_of_check_are_read_and_others_refused_with_the_place() {
         .expect_err("no answer")
         .to_string();
     assert!(error.starts_with("check.json:") && error.contains("unknown variant `sure`"), "{error}");
+}
+
+#[test]
+fn a_disturbed_run_says_so_before_the_verdict_and_why_its_jobs_were_late() {
+    let text = render(&page(&[column("live", disturbed(results("rtds", 240)))]));
+    let verdict = between(&text, "id=\"verdict\"", "</section>");
+    let (disturbed_at, late_at) = (verdict.find("was taken away"), verdict.find("missed"));
+    assert!(disturbed_at.is_some() && disturbed_at < late_at, "{verdict}");
+    let blame = between(&text, "id=\"blame\"", "</section>");
+    assert!(blame.contains("a more urgent unit"), "{blame}");
+    assert!(blame.contains("video/task1 #12") && blame.contains("control.0"), "{blame}");
+    assert!(between(&text, "id=\"processors\"", "</section>").contains("steal"));
+    assert!(!render(&page(&[column("sim", results("rtds", 240))])).contains("id=\"blame\""));
 }

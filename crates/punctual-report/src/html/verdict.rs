@@ -8,6 +8,7 @@ use punctual_model::{Guarantees, Results};
 use super::markup::{Cell, Section, Table, details};
 use super::page::Page;
 use crate::Column;
+use crate::disturbance;
 use crate::format::{fmt_count, fmt_ns, fmt_share};
 
 /// More warnings than these are folded: the verdict is what this section is about.
@@ -133,7 +134,39 @@ pub fn section(page: &Page<'_>) -> Section {
         [one] => single(one, page.guarantees),
         several => side_by_side(several, page.guarantees).upright(several.len()),
     };
-    Section::new("verdict", "Verdict", html! { (banner(page)) (unmeasured(page)) (table) (warnings(page)) })
+    Section::new(
+        "verdict",
+        "Verdict",
+        html! { (disturbances(page)) (banner(page)) (unmeasured(page)) (table) (warnings(page)) },
+    )
+}
+
+/// Whether the machine disturbed a live run.
+fn disturbances(page: &Page<'_>) -> Markup {
+    let of = |column: &Column| {
+        let sentences = disturbance::sentences(&column.results);
+        let is_disturbed =
+            column.results.processors.iter().any(|processor| {
+                processor.disturbance.as_ref().is_some_and(|disturbance| disturbance.count > 0)
+            });
+        (column.label.clone(), sentences, if is_disturbed { Tone::Warn } else { Tone::Plain })
+    };
+    let told: Vec<_> =
+        page.columns.iter().map(of).filter(|(_, sentences, _)| !sentences.is_empty()).collect();
+    html! {
+        @for (label, sentences, tone) in &told {
+            div.banner.(tone.class()) {
+                span.icon aria-hidden="true" { (tone.mark()) }
+                div {
+                    p.lead {
+                        @if page.columns.len() > 1 { (label) ": " }
+                        (sentences[0])
+                    }
+                    @for sentence in &sentences[1..] { p { (sentence) } }
+                }
+            }
+        }
+    }
 }
 
 /// The domains whose jobs are not measured, with the reason.

@@ -1,6 +1,6 @@
 //! Flows, chains and networks: what arrived, how late, and where the time went.
 
-use punctual_model::results::{FlowResult, PacketCounts, Segment, SegmentResult};
+use punctual_model::results::{FlowResult, HostPart, PacketCounts, Segment, SegmentResult};
 use punctual_model::{Recorder, Results};
 
 use super::cells::{counts, latency, miss_cell, recorders, time};
@@ -58,6 +58,7 @@ pub(super) fn segments(results: &Results, colour: bool) -> String {
     };
     let used: Vec<Segment> = Segment::ALL
         .into_iter()
+        .chain(Segment::HOST)
         .filter(|segment| all.iter().any(|(_, parts)| parts.iter().any(|part| part.segment == *segment)))
         .collect();
     let names: Vec<&str> = used.iter().map(|segment| segment.name()).collect();
@@ -70,6 +71,27 @@ pub(super) fn segments(results: &Results, colour: bool) -> String {
 
 pub(super) fn latencies(results: &Results, colour: bool) -> String {
     recorders("flow", results.flows.iter().map(|flow| (flow.name.clone(), &flow.latency)), colour)
+}
+
+/// The mean of each part of requests through a Linux host's network stack: a row for each part, a column for
+/// each server.
+pub(super) fn parts(results: &Results, colour: bool) -> String {
+    let servers: Vec<&FlowResult> = results.flows.iter().filter(|flow| !flow.parts.is_empty()).collect();
+    if servers.is_empty() {
+        return String::new();
+    }
+    let names: Vec<&str> = servers.iter().map(|flow| flow.name.as_str()).collect();
+    let cell = |flow: &&FlowResult, part: HostPart| {
+        let found = flow.parts.iter().find(|one| one.part == part);
+        Value::plain(found.map_or("-".into(), |one| fmt_duration(one.time.mean())))
+    };
+    let used = |part: &HostPart| servers.iter().any(|flow| flow.parts.iter().any(|one| one.part == *part));
+    let row = |part: HostPart| -> Row {
+        let name = format!("{}: {}", part.segment().name(), part.name());
+        (name, servers.iter().map(|flow| cell(flow, part)).collect())
+    };
+    let rows: Vec<Row> = HostPart::ALL.into_iter().filter(used).map(row).collect();
+    lines("What the segments consist of, on average:", "", colour) + &blocks("part", &names, &rows, colour)
 }
 
 /// Every segment's distribution.

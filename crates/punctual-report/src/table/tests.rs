@@ -2,8 +2,9 @@
 
 use proptest::prelude::*;
 use punctual_model::results::{
-    ChainResult, DropCounts, FORMAT, FlowResult, NetworkResult, PacketCounts, Segment, SegmentResult, Source,
-    VERSION,
+    Cause, ChainResult, Delivery, Disturbance, DisturbedInterval, DisturbedJobs, DropCounts, Enforcement,
+    FORMAT, FlowResult, HostTimes, JobBlame, NetworkResult, PacketCounts, Segment, SegmentResult, Source,
+    TaskBlame, VERSION, add_time,
 };
 
 use punctual_sched::Duration;
@@ -37,9 +38,66 @@ fn tasks(late: u64) -> Vec<TaskResult> {
             cpu_time_ns: 1_200 * MS * (t + 1),
             context_switches: 1_520 * (t + 1),
             migrations: 37 * t,
+            blame: None,
+            disturbed: None,
         }
     };
     (0..3).flat_map(|d| (0..2).map(move |t| task(d, t))).collect()
+}
+
+/// The same with a reason for each late job of `video`'s second task, and no blame of the other tasks.
+pub(crate) fn with_blame(mut results: Results) -> Results {
+    let job = |n: u64| {
+        let mut causes = Vec::new();
+        add_time(&mut causes, Cause::Executing, None, 7 * MS);
+        add_time(&mut causes, Cause::PreemptedByUnit, Some("control.0"), n * MS);
+        add_time(&mut causes, Cause::Standstill, None, n * MS / 3);
+        let response_ns = causes.iter().map(|cause| cause.time_ns).sum();
+        JobBlame { run: 0, job: n, release_ns: n * 20 * MS, response_ns, missed: n > 9, causes }
+    };
+    let task = results.tasks.iter_mut().find(|task| task.parent == "video" && task.name == "task1");
+    task.expect("it is there").blame = Some(TaskBlame::of_jobs((1..=12).map(job).collect()));
+    results
+}
+
+/// The same as if it was live, on a machine whose first processor was taken away now and then.
+pub(crate) fn disturbed(results: Results) -> Results {
+    let mut results = with_blame(results);
+    results.source = Source::Live;
+    let interval = |n: u64| DisturbedInterval {
+        from_ns: n * 400 * MS,
+        until_ns: n * 400 * MS + (n + 3) * MS,
+        cause: if n % 4 == 3 { Cause::OtherThread } else { Cause::Standstill },
+        by: (n % 4 == 3).then(|| "ksoftirqd/0".to_owned()),
+    };
+    for processor in &mut results.processors {
+        let (others_ns, interrupts_ns, steal_ns) = (80 * MS, 10 * MS, 90 * MS);
+        processor.host = Some(HostTimes { others_ns, interrupts_ns, steal_ns });
+        let count = if processor.processor == 0 { 23 } else { 0 };
+        processor.disturbance = Some(Disturbance::of((1..=count).map(interval).collect()));
+    }
+    for task in &mut results.tasks {
+        let missed = task.jobs.missed;
+        task.disturbed = Some(DisturbedJobs { due: 2 * missed, missed: missed - missed / 10 });
+    }
+    for (n, vcpu) in (0..).zip(&mut results.vcpus) {
+        let wait = vcpu.wake_latency.clone();
+        vcpu.delivery =
+            Some(Delivery { periods: 1_000, delivered: 1_000 - n, longest_without_ns: (9 + n) * MS, wait });
+    }
+    let mut latency = Recorder::new();
+    (1..200).for_each(|us| latency.record(Duration::from_us(us)));
+    results.pools[0].enforcement = Some(Enforcement {
+        looks: 9_876,
+        enforcer_ns: 270 * MS,
+        session_ns: 20_000 * MS,
+        overrun: latency.clone(),
+        replenishment_lateness: latency.clone(),
+        look_lateness: latency,
+        stolen_ns: 12 * MS,
+        demotions: 0,
+    });
+    results
 }
 
 fn domain(d: usize, tasks: &[TaskResult]) -> DomainResult {
@@ -73,6 +131,7 @@ fn vcpu(d: usize, v: u64) -> VcpuResult {
         context_switches: 2_280,
         migrations: 18 + v,
         wake_latency,
+        delivery: None,
     }
 }
 
@@ -85,6 +144,8 @@ fn processor(processor: u64) -> ProcessorResult {
         overhead_ns: 20 * MS,
         decisions: 20_000 + processor,
         context_switches: 15_000,
+        host: None,
+        disturbance: None,
     }
 }
 
@@ -107,6 +168,7 @@ pub(crate) fn results(policy: &str, late: u64) -> Results {
         migrations: 111,
         exhaustions: 1_236,
         replenishments: 3_000,
+        enforcement: None,
     };
     Results {
         format: FORMAT.into(),
@@ -159,6 +221,7 @@ pub(crate) fn with_packets(mut results: Results) -> Results {
         retransmissions: 0,
         latency: distribution(200, parts.iter().map(|part| part.1).sum()),
         segments: segments(parts),
+        parts: Vec::new(),
     };
     let ways = [(Segment::GuestSend, 20), (Segment::DriverWait, 300), (Segment::Tx, 8), (Segment::Rx, 12)];
     results.networks = vec![NetworkResult {
@@ -268,4 +331,12 @@ proptest! {
             prop_assert!(line.chars().count() <= WIDTH, "{} columns: {line}", line.chars().count());
         }
     }
+}
+
+#[test]
+fn a_disturbed_live_run_says_so_first_and_why_jobs_were_late() {
+    let results = disturbed(results("deferrable", 240));
+    let parts = [summary(&results, false), deliveries(&results, false), blame(&results, false)];
+    insta::assert_snapshot!(parts.join("\n"));
+    assert_eq!(blame(&self::results("rtds", 240), false), "");
 }

@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use punctual_jobs::mix;
 use punctual_model::Host;
 use punctual_model::host::Parent;
-use punctual_model::index::DomainIx;
+use punctual_model::index::{DomainIx, TaskIx};
 use punctual_model::network::{Endpoint, Network, Traffic};
 use punctual_model::results::JobStats;
-use punctual_net::event_channel::EventChannels;
-use punctual_net::{InterfaceKind, InterfaceParams};
+use punctual_net::event_channel::{EventChannels, Port};
+use punctual_net::{Discipline, InterfaceId, InterfaceKind, InterfaceParams};
 use punctual_sched::{Duration, Instant};
 
 use super::clock::Timed;
@@ -18,7 +18,7 @@ use super::{
     Bridge, ChainState, ChainStep, End, FlowState, Interface, Kernel, Lane, Net, State, Tally, Work,
 };
 use crate::Error;
-use crate::machine::NONE;
+use crate::index::{KernelIx, ProcessorIx, UnitIx};
 
 /// Builds everything; a host without networks has an empty one.
 pub(crate) fn build(host: &Host) -> Result<Net, Error> {
@@ -26,11 +26,12 @@ pub(crate) fn build(host: &Host) -> Result<Net, Error> {
     if host.networks.is_empty() {
         return Ok(net);
     }
-    let mut kernel_of = vec![NONE; host.domains.len()];
+    let mut kernel_of = vec![None; host.domains.len()];
     for (ix, network) in host.networks.iter().enumerate() {
-        let kernel = kernel(&mut net, host, &mut kernel_of, network.driver);
-        net.kernels[kernel as usize].bridge = ix as u32;
-        let bridge = bridge(&mut net, host, ix, kernel, &mut kernel_of)?;
+        let driver = kernel(&mut net, host, &mut kernel_of, network.driver);
+        net.kernels[driver].bridge = Some(ix as u32);
+        let ports = Ports::new(network)?;
+        let bridge = bridge(&mut net, host, ix, driver, ports, &mut kernel_of)?;
         net.bridges.push(bridge);
     }
     for ix in 0..host.flows.len() {
@@ -44,80 +45,90 @@ pub(crate) fn build(host: &Host) -> Result<Net, Error> {
     Ok(net)
 }
 
-fn kernel(net: &mut Net, host: &Host, kernel_of: &mut [u32], domain: DomainIx) -> u32 {
-    if kernel_of[domain.0] == NONE {
+/// The kernel of a domain.
+fn kernel(net: &mut Net, host: &Host, kernel_of: &mut [Option<KernelIx>], domain: DomainIx) -> KernelIx {
+    *kernel_of[domain.0].get_or_insert_with(|| {
         let vcpu = host.domains[domain.0].vcpus.start;
-        kernel_of[domain.0] = net.kernels.len() as u32;
         net.kernels.push(Kernel {
-            proc: (host.processors + vcpu) as u32,
-            vcpu: vcpu as u32,
+            proc: ProcessorIx::new(host.processors + vcpu),
+            vcpu: UnitIx::new(vcpu),
             state: State::Idle,
             powered: false,
-            root: NONE,
+            root: ProcessorIx::NONE,
             left: Duration::ZERO,
             from: Instant::ZERO,
             spent: Duration::ZERO,
             work: Work::None,
             began: Instant::ZERO,
             event_part: Duration::ZERO,
-            bridge: NONE,
+            bridge: None,
             interfaces: Vec::new(),
             turn: 0,
         });
-    }
-    kernel_of[domain.0]
+        KernelIx::new(net.kernels.len() - 1)
+    })
 }
 
+/// What a driver domain has of each interface: its place in the discipline, and its event channel.
+struct Ports<'n> {
+    network: &'n Network,
+    discipline: Box<dyn Discipline>,
+    channels: EventChannels,
+}
+
+impl<'n> Ports<'n> {
+    fn new(network: &'n Network) -> Result<Self, Error> {
+        let choice = &network.discipline;
+        let discipline = (choice.info.build)(&choice.options).map_err(|e| refused(network, &e))?;
+        Ok(Ports { network, discipline, channels: EventChannels::new(network.scan) })
+    }
+
+    fn attach(&mut self, params: &InterfaceParams) -> Result<(InterfaceId, Port), Error> {
+        let id = self.discipline.attach(Instant::ZERO, params).map_err(|e| refused(self.network, &e))?;
+        let port = self.channels.allocate().ok_or_else(|| refused(self.network, &"too many guests"))?;
+        Ok((id, port))
+    }
+
+    /// The network card.
+    fn attach_card(&mut self) -> Result<(InterfaceId, Port), Error> {
+        self.attach(&InterfaceParams {
+            kind: InterfaceKind::Device,
+            ring_slots: Some(self.network.nic.ring_slots),
+            ..InterfaceParams::default()
+        })
+    }
+}
+
+fn refused(network: &Network, what: &dyn std::fmt::Display) -> Error {
+    Error::Refused(format!("network {}: {what}", network.name))
+}
+
+/// The driver domain's side of network `ix`, and the interfaces of its guests.
 fn bridge(
     net: &mut Net,
     host: &Host,
     ix: usize,
-    kernel_ix: u32,
-    kernel_of: &mut [u32],
+    driver: KernelIx,
+    mut ports: Ports<'_>,
+    kernel_of: &mut [Option<KernelIx>],
 ) -> Result<Bridge, Error> {
-    let network: &Network = &host.networks[ix];
-    let refused = |what: &dyn std::fmt::Display| Error::Refused(format!("network {}: {what}", network.name));
-    let choice = &network.discipline;
-    let mut discipline = (choice.info.build)(&choice.options).map_err(|e| refused(&e))?;
-    let mut channels = EventChannels::new(network.scan);
-    let card = InterfaceParams {
-        kind: InterfaceKind::Device,
-        ring_slots: Some(network.nic.ring_slots),
-        ..InterfaceParams::default()
-    };
-    let card = discipline.attach(Instant::ZERO, &card).map_err(|e| refused(&e))?;
-    let out_of_ports = || refused(&"too many guests");
-    let card_port = channels.allocate().ok_or_else(out_of_ports)?;
-    let (mut owner_of_port, mut interface_of_id) = (vec![NONE], vec![NONE]);
+    let network = &host.networks[ix];
+    let (card, card_port) = ports.attach_card()?;
+    let (mut owner_of_port, mut interface_of_id) = (vec![None], vec![None]);
     for guest in &network.interfaces {
-        let id = discipline.attach(Instant::ZERO, &guest.params).map_err(|e| refused(&e))?;
-        let port = channels.allocate().ok_or_else(out_of_ports)?;
-        let interface = net.interfaces.len() as u32;
-        owner_of_port.push(interface);
-        interface_of_id.push(interface);
+        let (id, port) = ports.attach(&guest.params)?;
+        let place = net.interfaces.len() as u32;
+        owner_of_port.push(Some(place));
+        interface_of_id.push(Some(place));
         let kernel = kernel(net, host, kernel_of, guest.domain);
-        net.kernels[kernel as usize].interfaces.push(interface);
-        net.interfaces.push(Interface {
-            bridge: ix as u32,
-            id,
-            port,
-            kernel,
-            soft: VecDeque::new(),
-            sends: VecDeque::new(),
-            posted: VecDeque::new(),
-            in_tx: 0,
-            ring_slots: discipline.room(id).unwrap_or(0),
-            blocked: false,
-            received: VecDeque::new(),
-            seen: 0,
-            polling: false,
-            interrupt: false,
-        });
+        net.kernels[kernel].interfaces.push(place);
+        let ring_slots = ports.discipline.room(id).unwrap_or(0);
+        net.interfaces.push(interface(ix as u32, id, port, kernel, ring_slots));
     }
     Ok(Bridge {
-        kernel: kernel_ix,
-        discipline,
-        channels,
+        kernel: driver,
+        discipline: ports.discipline,
+        channels: ports.channels,
         events: network.events,
         costs: network.costs,
         nic: network.nic,
@@ -139,6 +150,26 @@ fn bridge(
     })
 }
 
+/// A guest's interface, with nothing in it.
+fn interface(bridge: u32, id: InterfaceId, port: Port, kernel: KernelIx, ring_slots: u32) -> Interface {
+    Interface {
+        bridge,
+        id,
+        port,
+        kernel,
+        soft: VecDeque::new(),
+        sends: VecDeque::new(),
+        posted: VecDeque::new(),
+        in_tx: 0,
+        ring_slots,
+        blocked: false,
+        received: VecDeque::new(),
+        seen: 0,
+        polling: false,
+        interrupt: false,
+    }
+}
+
 /// The interface of `domain` in network `ix`.
 fn interface_of(net: &Net, host: &Host, ix: usize, domain: DomainIx) -> u32 {
     let before: usize = host.networks[..ix].iter().map(|n| n.interfaces.len()).sum();
@@ -148,7 +179,7 @@ fn interface_of(net: &Net, host: &Host, ix: usize, domain: DomainIx) -> u32 {
 }
 
 fn lane(net: &mut Net, from: End, to: End, owner: usize) -> u32 {
-    net.lanes.push(Lane { from, to, owner: owner as u32, created: 0, delivered: 0 });
+    net.lanes.push(Lane { from, to, owner: owner as u32, created: 0 });
     net.lanes.len() as u32 - 1
 }
 
@@ -188,18 +219,18 @@ fn flow(net: &mut Net, host: &Host, ix: usize) {
 
 fn chain(net: &mut Net, host: &Host, ix: usize) {
     let chain = &host.chains[ix];
-    let domain = |task: usize| match host.tasks[task].parent {
+    let domain = |task: TaskIx| match host.tasks[task.0].parent {
         Parent::Domain(domain) => Some(domain),
         Parent::Pool(_) => None,
     };
-    let mut lanes = vec![NONE];
+    let mut lanes = vec![None];
     for pair in chain.steps.windows(2) {
-        let lane = match (domain(pair[0].0), domain(pair[1].0)) {
+        let lane = match (domain(pair[0]), domain(pair[1])) {
             (Some(from), Some(to)) if from != to => {
                 let ends = [from, to].map(|d| End::Interface(interface_of(net, host, chain.network.0, d)));
-                lane(net, ends[0], ends[1], host.flows.len() + ix)
+                Some(lane(net, ends[0], ends[1], host.flows.len() + ix))
             }
-            _ => NONE,
+            _ => None,
         };
         lanes.push(lane);
     }
@@ -208,7 +239,7 @@ fn chain(net: &mut Net, host: &Host, ix: usize) {
     }
     net.chains.push(ChainState {
         lanes,
-        steps: chain.steps.iter().map(|task| task.0).collect(),
+        steps: chain.steps.clone(),
         bytes: chain.bytes,
         deadline: chain.deadline,
         tally: Tally::default(),

@@ -1,17 +1,18 @@
 //! What follows when a step of a kernel is over, and the way over links.
 
 use punctual_model::results::Segment;
-use punctual_model::trace::TraceSink;
 use punctual_net::event_channel::Port;
 use punctual_net::{DropReason, Fate, FlowId, Stage, Step};
 use punctual_sched::{Duration, Instant};
 
 use super::clock::Timed;
 use super::{End, Lost, SEND_QUEUE_MAX, State, Work};
-use crate::machine::{Machine, NONE};
+use crate::index::KernelIx;
+use crate::machine::Machine;
+use crate::observe::{Event, Observer, PacketEvent};
 
-impl<T: TraceSink> Machine<'_, T> {
-    pub(super) fn work_done(&mut self, kernel: u32, work: Work) {
+impl<O: Observer> Machine<'_, O> {
+    pub(super) fn work_done(&mut self, kernel: KernelIx, work: Work) {
         match work {
             Work::None => {}
             Work::Event(port) => self.event_handled(kernel, port),
@@ -88,18 +89,21 @@ impl<T: TraceSink> Machine<'_, T> {
 
     // ---- the driver domain --------------------------------------------------------------------------
 
-    fn event_handled(&mut self, kernel: u32, port: Port) {
-        let bridge_ix = self.net.kernels[kernel as usize].bridge as usize;
+    fn event_handled(&mut self, kernel: KernelIx, port: Port) {
+        let Some(bridge_ix) = self.net.kernels[kernel].bridge.map(|ix| ix as usize) else { return };
         let bridge = &mut self.net.bridges[bridge_ix];
         bridge.events_handled += 1;
         let owner = bridge.owner_of_port[port.0 as usize];
-        if owner == NONE {
-            while let Some(packet) = self.net.bridges[bridge_ix].in_card.pop_front() {
-                self.enter_softnet(bridge_ix, packet);
+        match owner {
+            None => {
+                while let Some(packet) = self.net.bridges[bridge_ix].in_card.pop_front() {
+                    self.enter_softnet(bridge_ix, packet);
+                }
             }
-        } else {
-            while let Some(packet) = self.net.interfaces[owner as usize].posted.pop_front() {
-                self.enter_tx(owner, packet);
+            Some(owner) => {
+                while let Some(packet) = self.net.interfaces[owner as usize].posted.pop_front() {
+                    self.enter_tx(owner, packet);
+                }
             }
         }
     }
@@ -134,10 +138,10 @@ impl<T: TraceSink> Machine<'_, T> {
         }
     }
 
-    fn carried(&mut self, kernel: u32, step: Step) {
+    fn carried(&mut self, kernel: KernelIx, step: Step) {
         let now = self.now;
-        let event_part = self.net.kernels[kernel as usize].event_part;
-        let bridge_ix = self.net.kernels[kernel as usize].bridge as usize;
+        let event_part = self.net.kernels[kernel].event_part;
+        let Some(bridge_ix) = self.net.kernels[kernel].bridge.map(|ix| ix as usize) else { return };
         let packet = step.packet.id as u32;
         let bridge = &mut self.net.bridges[bridge_ix];
         let fate = bridge.discipline.complete(now);
@@ -146,7 +150,9 @@ impl<T: TraceSink> Machine<'_, T> {
             Stage::Tx => {
                 let ix = bridge.interface_of_id[step.packet.source.index()];
                 self.net.packets.stamp(packet, Segment::Tx, now);
-                self.left_tx(ix);
+                if let Some(ix) = ix {
+                    self.left_tx(ix);
+                }
             }
             Stage::Softnet => {
                 bridge.polled -= u32::from(step.packet.source == bridge.card);
@@ -163,8 +169,10 @@ impl<T: TraceSink> Machine<'_, T> {
             Fate::Dropped(DropReason::Softnet) => self.lose(packet, Lost::Softnet),
             Fate::Dropped(_) => self.lose(packet, Lost::Destination),
             Fate::Delivered if step.stage == Stage::Rx => {
-                let to = self.net.bridges[bridge_ix].interface_of_id[step.packet.destination.index()];
-                self.fill_rx_ring(to, packet);
+                let bridge = &self.net.bridges[bridge_ix];
+                if let Some(to) = bridge.interface_of_id[step.packet.destination.index()] {
+                    self.fill_rx_ring(to, packet);
+                }
             }
             Fate::Delivered => self.onto_link(bridge_ix, packet),
         }
@@ -194,10 +202,10 @@ impl<T: TraceSink> Machine<'_, T> {
         let unread = interface.received.len() as u32;
         let bridge = &mut self.net.bridges[interface.bridge as usize];
         bridge.discipline.set_unread(interface.id, unread);
-        let kernel = &self.net.kernels[interface.kernel as usize];
+        let kernel = &self.net.kernels[interface.kernel];
         if kernel.powered {
             let executes = match kernel.state {
-                State::Idle => self.procs[kernel.proc as usize].exec_from,
+                State::Idle => self.procs[kernel.proc].exec_from,
                 _ => kernel.from,
             };
             self.net.packets.stamp(packet, Segment::VcpuWait, executes.max(self.now));
@@ -316,6 +324,7 @@ impl<T: TraceSink> Machine<'_, T> {
         } += 1;
         tally.alive -= 1;
         self.net.packets.remove(packet);
+        self.tell(Event::Packet(PacketEvent::Lost { owner }));
         self.after_loss(owner, why);
     }
 

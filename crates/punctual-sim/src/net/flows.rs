@@ -1,21 +1,22 @@
 //! What flows and chains send, and what follows when a packet has arrived.
 
 use punctual_jobs::{exponential_ns, mix};
+use punctual_model::index::TaskIx;
 use punctual_model::network::Traffic;
 use punctual_model::results::Segment;
-use punctual_model::trace::{TraceEvent, TraceSink};
 use punctual_sched::{Duration, Instant};
 
 use super::clock::Timed;
 use super::stream::ACK_DELAY;
 use super::{ChainStep, End, Lost, Packet, Role, SEGMENTS, Served};
 use crate::arrivals::Job;
-use crate::machine::{Machine, NONE};
+use crate::machine::Machine;
+use crate::observe::{Event, Observer, PacketEvent};
 
 /// A storm that finds the queue in front of the ring full tries again after this.
 const STORM_RETRY: Duration = Duration::from_ms(1);
 
-impl<T: TraceSink> Machine<'_, T> {
+impl<O: Observer> Machine<'_, O> {
     /// A packet comes into being at the beginning of its lane.
     fn create(&mut self, lane: u32, role: Role, bytes: u32) -> u32 {
         let now = self.now;
@@ -25,6 +26,7 @@ impl<T: TraceSink> Machine<'_, T> {
         let tally = self.net.tally(owner);
         tally.packets.created += 1;
         tally.alive += 1;
+        self.tell(Event::Packet(PacketEvent::Created { owner, lane, number }));
         let segments = [Duration::ZERO; SEGMENTS];
         self.net.packets.add(Packet { lane, number, role, bytes, origin: now, mark: now, segments })
     }
@@ -41,12 +43,8 @@ impl<T: TraceSink> Machine<'_, T> {
     /// The packet has reached its receiver.
     pub(super) fn delivered(&mut self, packet: u32) {
         let p = self.net.packets[packet];
-        let lane = &mut self.net.lanes[p.lane as usize];
-        let (owner, overtaken) = (lane.owner, p.number < lane.delivered);
-        lane.delivered = p.number + 1;
-        if overtaken {
-            self.violated(&format!("a packet of {} overtook another", self.owner_name(owner)));
-        }
+        let owner = self.net.lanes[p.lane as usize].owner;
+        self.tell(Event::Packet(PacketEvent::Delivered { owner, lane: p.lane, number: p.number }));
         let tally = self.net.tally(owner);
         tally.packets.delivered += 1;
         tally.alive -= 1;
@@ -80,20 +78,9 @@ impl<T: TraceSink> Machine<'_, T> {
         let now = self.now;
         let tally = self.net.tally(owner);
         tally.packets.bytes += bytes;
-        tally.times.record(now.since(p.origin), &p.segments);
-        let parts = p.segments.iter().fold(Duration::ZERO, |sum, &part| sum + part);
-        if parts != now.since(p.origin) {
-            let (parts, latency) = (parts, now.since(p.origin));
-            let name = self.owner_name(owner);
-            self.violated(&format!("the segments of a packet of {name} are {parts}, its latency {latency}"));
-        }
-    }
-
-    pub(super) fn owner_name(&self, owner: u32) -> String {
-        match (owner as usize).checked_sub(self.host.flows.len()) {
-            None => format!("flow {}", self.host.flows[owner as usize].name),
-            Some(chain) => format!("chain {}", self.host.chains[chain].name),
-        }
+        let latency = now.since(p.origin);
+        tally.times.record(latency, &p.segments);
+        self.tell(Event::Packet(PacketEvent::Timed { owner, latency, segments: &p.segments }));
     }
 
     // ---- what flows send ----------------------------------------------------------------------------
@@ -215,7 +202,7 @@ impl<T: TraceSink> Machine<'_, T> {
         self.net.tally(owner).packets.bytes += bytes;
         if let Some(server) = server {
             let release = self.now;
-            return self.release_served(server.0, Served { release, origin: release, packet });
+            return self.release_served(server, Served { release, origin: release, packet: Some(packet) });
         }
         let pause = match self.net.lanes[back as usize].from {
             End::Interface(_) => Duration::ZERO,
@@ -240,6 +227,7 @@ impl<T: TraceSink> Machine<'_, T> {
         let tally = self.net.tally(owner);
         tally.packets.created += 1;
         tally.alive += 1;
+        self.tell(Event::Packet(PacketEvent::Created { owner, lane: back, number }));
         match self.net.lanes[back as usize].from {
             End::Interface(ix) => self.guest_sends(ix, packet, true),
             End::Outside { .. } => self.leave_outside(packet, pause),
@@ -374,40 +362,35 @@ impl<T: TraceSink> Machine<'_, T> {
     // ---- chains and servers -------------------------------------------------------------------------
 
     /// A packet releases a job of the task.
-    fn release_served(&mut self, task: usize, served: Served) {
+    fn release_served(&mut self, task: TaskIx, served: Served) {
         self.events += 1;
-        let queue = &mut self.net.served[task];
+        let queue = &mut self.net.served[task.0];
         queue.push_back(served);
         let first = queue.len() == 1;
-        let state = &mut self.tasks[task];
+        let state = &mut self.tasks[task.0];
         let job = Job { number: state.head.number, release: served.release };
         state.head = Job { number: job.number + 1, release: Instant::NEVER };
         state.jobs.released += 1;
-        if T::ENABLED {
-            let deadline = self.tasks[task].arrivals.deadline(job);
-            let task = punctual_model::index::TaskIx(task);
-            self.emit(TraceEvent::Release { task, job: job.number, deadline });
-        }
+        let deadline = state.arrivals.deadline(job);
+        self.tell(Event::Release { task, job: job.number, deadline });
         if first {
-            self.tasks[task].current = job;
+            self.tasks[task.0].current = job;
             self.start_job(task);
         }
     }
 
     /// The task's job is done. For a task that packets release: the job to go on with.
-    pub(crate) fn job_done(&mut self, task: usize, done: Job) -> Option<Option<Job>> {
-        let place = *self.net.chain_of_task.get(task)?;
-        let served = self.net.served[task].pop_front();
+    pub(crate) fn job_done(&mut self, task: TaskIx, done: Job) -> Option<Option<Job>> {
+        let place = *self.net.chain_of_task.get(task.0)?;
+        let served = self.net.served[task.0].pop_front();
         let next = served.map(|_| {
-            let next = self.net.served[task].front();
+            let next = self.net.served[task.0].front();
             next.map(|next| Job { number: done.number + 1, release: next.release })
         });
         if let Some(place) = place {
             let origin = served.map_or(done.release, |served| served.origin);
             self.step_done(place, origin);
-        } else if let Some(Served { packet, .. }) = served
-            && packet != NONE
-        {
+        } else if let Some(packet) = served.and_then(|served| served.packet) {
             let p = self.net.packets[packet];
             let owner = self.net.lanes[p.lane as usize].owner;
             if let (Role::Request(request), Traffic::Request { reply_bytes, .. }) =
@@ -426,10 +409,10 @@ impl<T: TraceSink> Machine<'_, T> {
             return self.chain_done(place.chain as usize, origin);
         }
         let (lane, task, bytes) = (chain.lanes[step], chain.steps[step], chain.bytes);
-        if lane == NONE {
+        let Some(lane) = lane else {
             let release = self.now;
-            return self.release_served(task, Served { release, origin, packet: NONE });
-        }
+            return self.release_served(task, Served { release, origin, packet: None });
+        };
         let packet = self.create(lane, Role::Hop { step: step as u32 }, bytes);
         // Its own latency counts from here; the chain's origin goes along in the queue of hops.
         self.net.chains[place.chain as usize].origins[step]
@@ -446,7 +429,7 @@ impl<T: TraceSink> Machine<'_, T> {
         while let Some((number, origin)) = origins.pop_front() {
             if number == p.number {
                 let release = self.now;
-                return self.release_served(task, Served { release, origin, packet: NONE });
+                return self.release_served(task, Served { release, origin, packet: None });
             }
         }
     }

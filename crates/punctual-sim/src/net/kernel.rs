@@ -1,30 +1,31 @@
 //! Kernels in motion: when their vCPU executes, and what they do next.
 
-use punctual_model::index::VcpuIx;
 use punctual_model::results::Segment;
-use punctual_model::trace::{NetworkStep, Occupant, PacketRef, TraceEvent, TraceSink};
+use punctual_model::trace::{NetworkStep, PacketRef};
 use punctual_net::{Next, Stage, Step};
-use punctual_sched::{Duration, Instant, Run};
+use punctual_sched::{Duration, Instant};
 
 use super::clock::Timed;
 use super::{EventHandling, State, Work};
+use crate::index::{KernelIx, Occupant, ProcessorIx};
 use crate::machine::Machine;
+use crate::observe::{Event, Observer};
 
 /// Packets carried after one event before the next is handled, with [`EventHandling::OneByOne`]: the softirq
 /// gives up after ten rounds of 300 packets (Linux 2.6.18 `MAX_SOFTIRQ_RESTART`, `netdev_budget`).
 const SOFTIRQ_PACKETS_MAX: u32 = 3000;
 
-impl<T: TraceSink> Machine<'_, T> {
+impl<O: Observer> Machine<'_, O> {
     /// The vCPU of the kernel starts to execute at `at`. True: the kernel does, its guest does not.
     #[inline]
-    pub(crate) fn kernel_on(&mut self, kernel: u32, at: Instant, root: u32) -> bool {
-        let k = &mut self.net.kernels[kernel as usize];
+    pub(crate) fn kernel_on(&mut self, kernel: KernelIx, at: Instant, root: ProcessorIx) -> bool {
+        let k = &mut self.net.kernels[kernel];
         k.powered = true;
         k.root = root;
         k.from = at;
         let busy = k.state != State::Idle;
         for turn in 0..k.interfaces.len() {
-            let interface = self.net.kernels[kernel as usize].interfaces[turn];
+            let interface = self.net.kernels[kernel].interfaces[turn];
             let interface = &mut self.net.interfaces[interface as usize];
             while interface.seen < interface.received.len() {
                 self.net.packets.stamp(interface.received[interface.seen], Segment::VcpuWait, at);
@@ -36,18 +37,18 @@ impl<T: TraceSink> Machine<'_, T> {
 
     /// The vCPU stops executing now. True: it was the kernel that executed.
     #[inline]
-    pub(crate) fn kernel_off(&mut self, kernel: u32) -> bool {
+    pub(crate) fn kernel_off(&mut self, kernel: KernelIx) -> bool {
         self.kernel_pause(kernel, self.now);
-        let k = &mut self.net.kernels[kernel as usize];
+        let k = &mut self.net.kernels[kernel];
         k.powered = false;
         k.state != State::Idle
     }
 
     /// The vCPU pauses until `start`. True: it is the kernel that executes.
     #[inline]
-    pub(crate) fn kernel_pause(&mut self, kernel: u32, start: Instant) -> bool {
+    pub(crate) fn kernel_pause(&mut self, kernel: KernelIx, start: Instant) -> bool {
         let now = self.now;
-        let k = &mut self.net.kernels[kernel as usize];
+        let k = &mut self.net.kernels[kernel];
         if k.state == State::Idle {
             return false;
         }
@@ -55,26 +56,28 @@ impl<T: TraceSink> Machine<'_, T> {
         k.left = k.left.saturating_sub(ran);
         k.spent += ran;
         k.from = start.max(k.from);
+        let unit = k.vcpu;
+        self.tell(Event::KernelRan { unit, ran });
         true
     }
 
     /// When the kernel that executes on this vCPU is through with its step.
     #[inline]
-    pub(crate) fn kernel_until(&self, kernel: u32) -> Option<Instant> {
-        let k = &self.net.kernels[kernel as usize];
+    pub(crate) fn kernel_until(&self, kernel: KernelIx) -> Option<Instant> {
+        let k = &self.net.kernels[kernel];
         (k.state != State::Idle).then_some(k.from + k.left)
     }
 
     /// The kernel's step is over, or it is to choose one.
-    pub(crate) fn kernel_event(&mut self, kernel: u32) {
-        if self.net.kernels[kernel as usize].state == State::Stepping {
+    pub(crate) fn kernel_event(&mut self, kernel: KernelIx) {
+        if self.net.kernels[kernel].state == State::Stepping {
             self.kernel_pause(kernel, self.now);
-            let k = &mut self.net.kernels[kernel as usize];
+            let k = &mut self.net.kernels[kernel];
             k.state = State::Choosing;
             let work = std::mem::replace(&mut k.work, Work::None);
             self.events += 1;
-            if T::ENABLED {
-                self.trace_step(kernel, work);
+            if O::STEPS {
+                self.tell_step(kernel, work);
             }
             self.work_done(kernel, work);
         }
@@ -82,35 +85,34 @@ impl<T: TraceSink> Machine<'_, T> {
     }
 
     /// There is something to do for the kernel.
-    pub(super) fn kick(&mut self, kernel: u32) {
+    pub(super) fn kick(&mut self, kernel: KernelIx) {
         let now = self.now;
-        let k = &mut self.net.kernels[kernel as usize];
+        let k = &mut self.net.kernels[kernel];
         if k.state != State::Idle {
             return;
         }
         k.left = Duration::ZERO;
-        let (powered, proc, vcpu, root) = (k.powered, k.proc as usize, k.vcpu, k.root);
+        let (powered, proc, vcpu, root) = (k.powered, k.proc, k.vcpu, k.root);
         if powered {
             // The guest's tasks stand still; a switch to the vCPU may be under way.
             let from = now.max(self.procs[proc].exec_from);
             self.power_off_guest(proc);
-            self.net.kernels[kernel as usize].from = from;
-            self.touch_proc(root as usize);
+            self.net.kernels[kernel].from = from;
+            self.touch_proc(root);
             if from <= now {
                 self.net.choosers.push(kernel);
             }
         }
-        self.net.kernels[kernel as usize].state = State::Choosing;
-        if !self.units[vcpu as usize].awake {
+        self.net.kernels[kernel].state = State::Choosing;
+        if !self.units[vcpu].awake {
             self.wake(vcpu);
         }
-        if T::ENABLED {
-            self.emit(TraceEvent::Vcpu { vcpu: VcpuIx(vcpu as usize), occupant: Occupant::Network });
-        }
+        self.tell(Event::KernelBusy { unit: vcpu });
     }
 
-    fn trace_step(&mut self, kernel: u32, work: Work) {
-        let k = &self.net.kernels[kernel as usize];
+    /// Tells the observer that a step is over.
+    fn tell_step(&mut self, kernel: KernelIx, work: Work) {
+        let k = &self.net.kernels[kernel];
         let first = |interface: u32| self.net.interfaces[interface as usize].received.front().copied();
         let (step, packet) = match work {
             Work::None => return,
@@ -131,22 +133,22 @@ impl<T: TraceSink> Machine<'_, T> {
             let owner = self.net.lanes[p.lane as usize].owner as usize;
             PacketRef { owner, id: (u64::from(p.lane) << 40) | p.number }
         });
-        let domain = self.host.vcpus[k.vcpu as usize].domain;
+        let domain = self.host.vcpus[k.vcpu.index()].domain;
         let began = k.began;
-        self.emit(TraceEvent::Network { domain, step, packet, began });
+        self.tell(Event::Step { domain, step, packet, began });
     }
 
     /// Lets every kernel choose that is to.
     pub(crate) fn choose_steps(&mut self) {
         while let Some(kernel) = self.net.choosers.pop() {
-            let k = &self.net.kernels[kernel as usize];
+            let k = &self.net.kernels[kernel];
             if !k.powered || k.state != State::Choosing || k.from > self.now {
                 continue;
             }
-            let root = k.root as usize;
+            let root = k.root;
             match self.choose(kernel) {
                 Some((work, cost, event_part)) => {
-                    let k = &mut self.net.kernels[kernel as usize];
+                    let k = &mut self.net.kernels[kernel];
                     k.work = work;
                     k.event_part = event_part;
                     k.left = cost;
@@ -161,35 +163,29 @@ impl<T: TraceSink> Machine<'_, T> {
     }
 
     /// The kernel has nothing to do: its guest goes on, or the vCPU blocks.
-    fn rest(&mut self, kernel: u32) {
+    fn rest(&mut self, kernel: KernelIx) {
         let now = self.now;
-        let k = &mut self.net.kernels[kernel as usize];
+        let k = &mut self.net.kernels[kernel];
         k.state = State::Idle;
-        let (proc, vcpu, root) = (k.proc as usize, k.vcpu, k.root);
+        let (proc, vcpu, root) = (k.proc, k.vcpu, k.root);
         self.power_on_guest(proc, now, root);
-        self.touch_proc(root as usize);
-        if T::ENABLED {
-            self.trace_guest(proc);
-        }
+        self.touch_proc(root);
+        let occupant = self.procs[proc].occupant;
+        self.tell(Event::KernelIdle { unit: vcpu, occupant });
         let p = &self.procs[proc];
-        if p.run == Run::Idle && !p.pending && !p.resched && self.units[vcpu as usize].awake {
+        if p.occupant == Occupant::IDLE && !p.pending && !p.resched && self.units[vcpu].awake {
             self.sleep(vcpu);
         }
     }
 
     /// What the kernel does from now on, how long that takes, and how much of it is for sending an event.
-    fn choose(&mut self, kernel: u32) -> Option<(Work, Duration, Duration)> {
-        if self.net.kernels[kernel as usize].is_driver()
-            && let Some(chosen) = self.choose_driver(kernel)
-        {
-            return Some(chosen);
-        }
-        self.choose_guest(kernel)
+    fn choose(&mut self, kernel: KernelIx) -> Option<(Work, Duration, Duration)> {
+        self.choose_driver(kernel).or_else(|| self.choose_guest(kernel))
     }
 
-    fn choose_driver(&mut self, kernel: u32) -> Option<(Work, Duration, Duration)> {
+    fn choose_driver(&mut self, kernel: KernelIx) -> Option<(Work, Duration, Duration)> {
         let now = self.now;
-        let bridge_ix = self.net.kernels[kernel as usize].bridge;
+        let bridge_ix = self.net.kernels[kernel].bridge?;
         let bridge = &mut self.net.bridges[bridge_ix as usize];
         let packets_first = bridge.since_event.is_some_and(|packets| packets < SOFTIRQ_PACKETS_MAX);
         if !packets_first && let Some(port) = bridge.channels.take() {
@@ -240,7 +236,7 @@ impl<T: TraceSink> Machine<'_, T> {
                 let copy = u128::from(costs.copy_per_kib.as_ns()) * u128::from(step.packet.bytes) / 1024;
                 cost += costs.rx + Duration::from_ns(copy as u64);
                 let to = bridge.interface_of_id[step.packet.destination.index()];
-                if !self.net.interfaces[to as usize].polling {
+                if to.is_some_and(|to| !self.net.interfaces[to as usize].polling) {
                     event = bridge.vary(costs.event);
                 }
             }
@@ -251,15 +247,15 @@ impl<T: TraceSink> Machine<'_, T> {
         (Work::Carry(step), bridge.vary(cost) + event, event)
     }
 
-    fn choose_guest(&mut self, kernel: u32) -> Option<(Work, Duration, Duration)> {
-        let k = &self.net.kernels[kernel as usize];
+    fn choose_guest(&mut self, kernel: KernelIx) -> Option<(Work, Duration, Duration)> {
+        let k = &self.net.kernels[kernel];
         let (count, turn) = (k.interfaces.len(), k.turn);
         for round in 0..3 {
             for i in 0..count {
                 let at = (turn + i) % count;
-                let interface = self.net.kernels[kernel as usize].interfaces[at];
+                let interface = self.net.kernels[kernel].interfaces[at];
                 if let Some(chosen) = self.choose_interface(interface, round) {
-                    self.net.kernels[kernel as usize].turn = (at + 1) % count;
+                    self.net.kernels[kernel].turn = (at + 1) % count;
                     return Some(chosen);
                 }
             }

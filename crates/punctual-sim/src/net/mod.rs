@@ -36,13 +36,14 @@ use std::collections::VecDeque;
 
 use punctual_jobs::{mix, uniform_ns};
 use punctual_model::Recorder;
+use punctual_model::index::TaskIx;
 use punctual_model::network::{EventHandling, NetworkCosts, Nic};
 use punctual_model::results::{JobStats, PacketCounts, Segment};
 use punctual_net::event_channel::{EventChannels, Port};
 use punctual_net::{Discipline, InterfaceId, Step};
 use punctual_sched::{Duration, Instant};
 
-use crate::machine::NONE;
+use crate::index::{KernelIx, ProcessorIx, UnitIx, indexes};
 use clock::Clock;
 use stream::{Receiver, Sender};
 
@@ -68,7 +69,7 @@ pub(crate) struct Net {
     served: Vec<VecDeque<Served>>,
     pub(crate) clock: Clock,
     /// Kernels that choose their next step at this instant.
-    pub(crate) choosers: Vec<u32>,
+    pub(crate) choosers: Vec<KernelIx>,
 }
 
 /// What a kernel is about.
@@ -104,12 +105,12 @@ enum Work {
 /// A domain's work in interrupt context, on its first vCPU.
 pub(crate) struct Kernel {
     /// The vCPU as a processor and as a unit.
-    pub(crate) proc: u32,
-    pub(crate) vcpu: u32,
+    pub(crate) proc: ProcessorIx,
+    pub(crate) vcpu: UnitIx,
     pub(crate) state: State,
     /// Does the vCPU execute, and on which physical processor?
     pub(crate) powered: bool,
-    pub(crate) root: u32,
+    pub(crate) root: ProcessorIx,
     /// What is left of the step, and since when it executes, while it does.
     pub(crate) left: Duration,
     pub(crate) from: Instant,
@@ -120,16 +121,18 @@ pub(crate) struct Kernel {
     began: Instant,
     /// Part of the step that sends an event.
     event_part: Duration,
-    /// The network that the domain drives, or `NONE`.
-    bridge: u32,
+    /// The network that the domain drives.
+    bridge: Option<u32>,
     /// Its interfaces in other networks, and whose turn it is.
     interfaces: Vec<u32>,
     turn: usize,
 }
 
+indexes!(KernelIx, Kernel);
+
 /// A driver domain's side of a network.
 struct Bridge {
-    kernel: u32,
+    kernel: KernelIx,
     discipline: Box<dyn Discipline>,
     channels: EventChannels,
     events: EventHandling,
@@ -138,10 +141,10 @@ struct Bridge {
     /// The card as the discipline knows it.
     card: InterfaceId,
     card_port: Port,
-    /// The interface that each port belongs to, or `NONE` for the card.
-    owner_of_port: Vec<u32>,
-    /// The interface of each [`InterfaceId`].
-    interface_of_id: Vec<u32>,
+    /// The interface that each port belongs to, or none for the card.
+    owner_of_port: Vec<Option<u32>>,
+    /// The interface of each [`InterfaceId`]; the card is none.
+    interface_of_id: Vec<Option<u32>>,
     /// In the card until its interrupt is handled.
     in_card: VecDeque<u32>,
     /// Packets from the card before or in the softnet stage.
@@ -165,7 +168,7 @@ struct Interface {
     bridge: u32,
     id: InterfaceId,
     port: Port,
-    kernel: u32,
+    kernel: KernelIx,
     /// Answers and acknowledgements to be sent, and everything else.
     soft: VecDeque<u32>,
     sends: VecDeque<u32>,
@@ -202,8 +205,6 @@ struct Lane {
     /// Index of the flow, then of the chain.
     owner: u32,
     created: u64,
-    /// One beyond the last delivered; later packets must have greater numbers.
-    delivered: u64,
 }
 
 /// What a packet is to its flow.
@@ -349,9 +350,9 @@ struct FlowState {
 
 /// A chain at work.
 struct ChainState {
-    /// The lane to each step from the one before; `NONE` within one domain. The first has none.
-    lanes: Vec<u32>,
-    steps: Vec<usize>,
+    /// The lane to each step from the one before, unless that is in the same domain. The first has none.
+    lanes: Vec<Option<u32>>,
+    steps: Vec<TaskIx>,
     bytes: u32,
     deadline: Duration,
     tally: Tally,
@@ -374,8 +375,8 @@ struct Served {
     release: Instant,
     /// The release of the chain's first step.
     origin: Instant,
-    /// The request to answer, or `NONE`.
-    packet: u32,
+    /// The request to answer.
+    packet: Option<u32>,
 }
 
 impl Net {
@@ -385,10 +386,9 @@ impl Net {
         self.clock.at()
     }
 
-    /// Jobs of a task that packets release, not finished and `late` by their release.
-    pub(crate) fn overdue(&self, task: usize, late: impl Fn(Instant) -> bool) -> u64 {
-        let queue = self.served.get(task);
-        queue.map_or(0, |queue| queue.iter().filter(|served| late(served.release)).count() as u64)
+    /// When a job of a task that packets release was released: so many before it are not finished either.
+    pub(crate) fn release_of(&self, task: TaskIx, before: usize) -> Option<Instant> {
+        Some(self.served.get(task.0)?.get(before)?.release)
     }
 
     fn tally(&mut self, owner: u32) -> &mut Tally {
@@ -426,11 +426,5 @@ impl Interface {
     fn room(&self, discipline: &dyn Discipline) -> u32 {
         let free = discipline.room(self.id).unwrap_or(0);
         free.saturating_sub(self.posted.len() as u32)
-    }
-}
-
-impl Kernel {
-    fn is_driver(&self) -> bool {
-        self.bridge != NONE
     }
 }

@@ -1,56 +1,44 @@
 //! The end of a run: what networks, flows and chains did, and whether every packet is accounted for.
 
+use std::collections::VecDeque;
+
 use punctual_model::results::{
     ChainResult, FlowResult, JobStats, NetworkResult, PacketCounts, Segment, SegmentResult,
 };
-use punctual_model::trace::TraceSink;
 use punctual_sched::Duration;
 
-use super::{Tally, Times};
+use super::{Served, Tally, Times};
+use crate::index::KernelIx;
 use crate::machine::Machine;
+use crate::observe::{Event, Observer, PacketEvent};
 
-impl<T: TraceSink> Machine<'_, T> {
+impl<O: Observer> Machine<'_, O> {
     /// Kernels that are in the middle of a step have spent time; requests may be overdue.
     pub(crate) fn finish_networks(&mut self) {
         for kernel in 0..self.net.kernels.len() {
             if self.net.kernels[kernel].powered {
-                self.kernel_pause(kernel as u32, self.now);
+                self.kernel_pause(KernelIx::new(kernel), self.now);
             }
         }
         for flow in 0..self.net.flows.len() {
             self.expire(flow as u32);
         }
-        self.check_conservation();
+        self.tell_counts();
     }
 
-    /// What was created was delivered, dropped or is on its way.
-    fn check_conservation(&mut self) {
-        let mut on_their_way = 0;
+    /// What was created was delivered, dropped or is on its way: says so to the observer.
+    fn tell_counts(&mut self) {
         for owner in 0..(self.net.flows.len() + self.net.chains.len()) as u32 {
             let Tally { packets, alive, .. } = self.net.tally(owner);
             let PacketCounts { created, delivered, dropped, .. } = *packets;
-            let alive = *alive;
-            on_their_way += alive;
-            if created != delivered + dropped.total() + alive {
-                let name = self.owner_name(owner);
-                self.violated(&format!(
-                    "{name}: {created} packets created, {delivered} delivered, {} dropped, \
-                     {alive} on their way",
-                    dropped.total()
-                ));
-            }
+            let (dropped, on_their_way) = (dropped.total(), *alive);
+            let counted = PacketEvent::Counted { owner, created, delivered, dropped, on_their_way };
+            self.tell(Event::Packet(counted));
         }
-        // A request whose answer a task is working on has arrived, and keeps its place.
-        let answering: usize = self
-            .net
-            .served
-            .iter()
-            .map(|queue| queue.iter().filter(|s| s.packet != crate::machine::NONE).count())
-            .sum();
-        let held = self.net.packets.len();
-        if held as u64 != on_their_way + answering as u64 {
-            self.violated(&format!("{held} packets are held, {on_their_way} are on their way"));
-        }
+        let answered = |queue: &VecDeque<Served>| queue.iter().filter(|s| s.packet.is_some()).count();
+        let answering = self.net.served.iter().map(answered).sum::<usize>() as u64;
+        let places = self.net.packets.len() as u64;
+        self.tell(Event::Packet(PacketEvent::Held { places, answering }));
     }
 
     pub(crate) fn network_results(&mut self) -> Vec<NetworkResult> {
@@ -83,6 +71,7 @@ impl<T: TraceSink> Machine<'_, T> {
                 retransmissions: state.retransmissions,
                 latency,
                 segments,
+                parts: Vec::new(),
             }
         };
         self.host.flows.iter().zip(flows).map(result).collect()
@@ -117,7 +106,7 @@ impl<T: TraceSink> Machine<'_, T> {
     pub(crate) fn network_times(&self) -> Vec<Duration> {
         let mut spent = vec![Duration::ZERO; self.host.domains.len()];
         for kernel in &self.net.kernels {
-            spent[self.host.vcpus[kernel.vcpu as usize].domain.0] += kernel.spent;
+            spent[self.host.vcpus[kernel.vcpu.index()].domain.0] += kernel.spent;
         }
         spent
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use punctual_live::run::DefaultBackend;
 use punctual_model::live::Backend;
 use punctual_report::html::Page;
-use punctual_report::{Column, json};
+use punctual_report::{Column, disturbance, json, table};
 use punctual_sched::Duration;
 
 use super::error::Error;
@@ -58,7 +58,14 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let outcome = carry_out(&host, DefaultBackend::Process, &[], linux, &args.enforcement, ui)?;
     match args.enforcement.json {
         true => ui.print(json::to_json(&outcome.results))?,
-        false => ui.print(evidence(&outcome.report))?,
+        false => {
+            let colour = ui.stdout_has_colour();
+            for sentence in disturbance::sentences(&outcome.results) {
+                ui.print(format!("{sentence}\n"))?;
+            }
+            ui.print(table::deliveries(&outcome.results, colour))?;
+            ui.print(evidence(&outcome.report))?;
+        }
     }
     if let Some(page) = page {
         let columns = [Column { label: outcome.results.host.clone(), results: outcome.results }];

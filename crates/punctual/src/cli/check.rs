@@ -3,12 +3,15 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use punctual_analysis::host_stack::{inversions, response_bound};
 use punctual_analysis::{analyse, enforcement_warnings};
 use punctual_model::Guarantees;
 use punctual_model::guarantees::{Latency, TaskGuarantee, Verdict};
+use punctual_model::host_stack::{HostStack, Load, Server};
 use punctual_report::format::fmt_duration;
 use punctual_report::table;
 use punctual_sched::Duration;
+use serde::Serialize;
 
 use super::error::Error;
 use super::exit;
@@ -44,9 +47,58 @@ pub struct Args {
     changes: Changes,
 }
 
+/// What is known of a server of a host with `host_stack`.
+#[derive(Serialize)]
+struct ServerCheck {
+    server: String,
+    /// The response time at most.
+    response_bound_ns: Option<u64>,
+    /// Why there is no bound.
+    no_bound: Option<String>,
+    /// Less urgent work that comes before its requests.
+    inversions: Vec<String>,
+}
+
+/// The response times of a Linux host's servers at most, and the inversions that they meet.
+fn host_stack(stack: &HostStack, args: &Args, ui: &Ui) -> Result<u8, Error> {
+    let requests = |server: &&Server| matches!(server.load, Load::Requests { .. });
+    let check = |server: &Server| {
+        let bound = response_bound(stack, server);
+        ServerCheck {
+            server: server.name.clone(),
+            response_bound_ns: bound.ok().map(Duration::as_ns),
+            no_bound: bound.err().map(|reason| reason.to_string()),
+            inversions: inversions(stack, server).iter().map(ToString::to_string).collect(),
+        }
+    };
+    let checks: Vec<ServerCheck> = stack.servers.iter().filter(requests).map(check).collect();
+    if args.json {
+        ui.print_json(&checks)?;
+    } else {
+        ui.print(checks.iter().map(server_text).collect::<String>())?;
+    }
+    let bounded = checks.iter().all(|check| check.no_bound.is_none());
+    Ok(if bounded { exit::OK } else { exit::MISSED })
+}
+
+fn server_text(check: &ServerCheck) -> String {
+    let bound = check.response_bound_ns.map(Duration::from_ns);
+    let mut text = match (bound, &check.no_bound) {
+        (Some(bound), _) => format!("{}: answers within {}\n", check.server, fmt_duration(bound)),
+        (None, reason) => {
+            format!("{}: no bound: {}\n", check.server, reason.as_deref().unwrap_or_default())
+        }
+    };
+    check.inversions.iter().for_each(|one| text += &format!("  inversion: {one}\n"));
+    text
+}
+
 /// Runs `punctual check`.
 pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let host = HostFile::read(&args.file)?.host(&args.changes.overrides(args.policy.clone()))?;
+    if let Some(stack) = &host.stack {
+        return host_stack(stack, args, ui);
+    }
     let mut guarantees = analyse(&host);
     if let Some(every) = args.enforced_every {
         guarantees.warnings.extend(enforcement_warnings(&host, every));

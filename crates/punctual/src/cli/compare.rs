@@ -28,8 +28,9 @@ pub struct Args {
     /// The files with results, the one to compare with first; `-` reads standard input.
     #[arg(value_name = "RESULTS.json", num_args = 2.., required = true)]
     files: Vec<PathBuf>,
-    /// The greatest difference that passes, by metric: miss and cpu in percentage points, p50, p99, max,
-    /// exhaustions, decisions and switches in percent of the first file's value.
+    /// The greatest difference that passes, by metric: miss, cpu and enforcers in percentage points, p50,
+    /// p99, max, exhaustions, decisions, switches, overrun and replenished-late in percent of the first
+    /// file's value.
     #[arg(long, value_name = "METRIC<=N%,...", value_parser = Tolerances::parse)]
     tolerance: Option<Tolerances>,
     /// Show tasks of domains as well.

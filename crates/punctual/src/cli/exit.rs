@@ -13,5 +13,8 @@ pub const VIOLATION: u8 = 3;
 pub const ENDED: u8 = 4;
 /// A live run came to its end, but a guest lied or stopped telling: some jobs are not measured.
 pub const GUEST: u8 = 5;
+/// With `--fail-on-miss`: deadlines of a live run were missed, all of them by jobs that met a disturbance of
+/// the machine.
+pub const DISTURBED: u8 = 6;
 /// Ctrl-C.
 pub const INTERRUPTED: u8 = 130;

@@ -206,3 +206,27 @@ pub fn thread_pool(threads: Option<u16>) -> Result<rayon::ThreadPool, Error> {
         .build()
         .map_err(|e| Error::Usage(format!("cannot start threads: {e}")))
 }
+
+/// Whose misses are a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Whose {
+    /// All.
+    Any,
+    /// Those of jobs that met no disturbance of the machine.
+    Ours,
+}
+
+/// Refuses a host whose network stack is simulated and nothing else; `done`: what the command would do with
+/// it.
+///
+/// # Errors
+/// [`Error::Usage`] when the host has `host_stack`.
+pub fn simulated_only(host: &Host, done: &str) -> Result<(), Error> {
+    match host.stack {
+        None => Ok(()),
+        Some(_) => {
+            let text = format!("{} has `host_stack`: such a host is simulated, but not {done}", host.name);
+            Err(Error::Usage(text))
+        }
+    }
+}

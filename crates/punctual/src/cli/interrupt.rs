@@ -9,12 +9,17 @@ static HALF_WRITTEN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 /// Does the running command look at [`stopped`]?
 static GRACEFUL: AtomicBool = AtomicBool::new(false);
 static STOPPED: AtomicBool = AtomicBool::new(false);
+/// What tells a command that waits.
+static WAKE: Mutex<Option<Box<dyn Fn() + Send>>> = Mutex::new(None);
 
 /// Installs the handler.
 pub fn install() {
     // Fails only where a handler cannot be installed at all; then the default action ends the program.
     let _ = ctrlc::set_handler(|| {
         if GRACEFUL.load(Ordering::SeqCst) && !STOPPED.swap(true, Ordering::SeqCst) {
+            if let Some(wake) = &*WAKE.lock().unwrap_or_else(std::sync::PoisonError::into_inner) {
+                wake();
+            }
             return;
         }
         end(super::exit::INTERRUPTED);
@@ -39,6 +44,11 @@ fn end(status: u8) -> ! {
 /// From now on the first interruption only makes [`stopped`] true; the second one ends the program.
 pub fn be_graceful() {
     GRACEFUL.store(true, Ordering::SeqCst);
+}
+
+/// Calls `wake` when [`stopped`] becomes true, for a command that waits instead of looking.
+pub fn when_stopped(wake: impl Fn() + Send + 'static) {
+    *WAKE.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(Box::new(wake));
 }
 
 /// Was the program asked to stop?

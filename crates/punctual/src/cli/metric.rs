@@ -75,6 +75,10 @@ impl Metric {
     pub fn of(self, results: &Results) -> Value {
         let mut jobs = JobStats::default();
         results.pools.iter().for_each(|pool| jobs.merge(&pool.jobs));
+        // A host with `host_stack` has no pools and no tasks: its jobs are the requests.
+        if results.pools.is_empty() {
+            results.flows.iter().for_each(|flow| jobs.response.merge(&flow.latency));
+        }
         let counts = results.pools.iter().fold([0; 4], |sums: [u64; 4], p| {
             let more = [p.decisions, p.context_switches, p.migrations, p.exhaustions];
             std::array::from_fn(|i| sums[i] + more[i])

@@ -28,6 +28,7 @@ mod run;
 mod show;
 mod sim;
 mod sweep;
+mod switch;
 mod synthesize;
 mod top;
 
@@ -51,6 +52,7 @@ Exit codes:
        (137 where it had to be killed for that); the reason stands on standard error
   5    a live run came to its end, but a guest lied or stopped telling, so that some jobs are not
        measured (1 with --fail-on-miss)
+  6    with --fail-on-miss: only jobs of a live run missed deadlines that met a disturbance of the machine
   130  interrupted";
 
 const EXAMPLES: &str = "\
@@ -111,6 +113,7 @@ enum Command {
     Run(run::Args),
     Attach(attach::Args),
     Top(top::Args),
+    Switch(switch::Args),
     Restore(restore::Args),
     Compare(compare::Args),
     Doctor(doctor::Args),
@@ -150,6 +153,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(args, &ui),
         Command::Attach(args) => attach::run(args, &ui),
         Command::Top(args) => top::run(args, &ui),
+        Command::Switch(args) => switch::run(args, &ui),
         Command::Restore(args) => restore::run(args, &ui),
         Command::Compare(args) => compare::run(args, &ui),
         Command::Doctor(args) => doctor::run(args, &ui),

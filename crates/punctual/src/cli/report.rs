@@ -9,7 +9,7 @@ use punctual_report::Column;
 use punctual_report::html::{self, Page};
 use punctual_report::records::{self, Distribution};
 use punctual_report::timeline::{Reader, Timeline, Window};
-use punctual_report::{hdr, json};
+use punctual_report::{hdr, json, table};
 use punctual_sched::Duration;
 
 use super::error::Error;
@@ -85,6 +85,19 @@ impl Interval {
             items_max: self.timeline_items as usize,
         }
     }
+}
+
+/// Why jobs were late, as text.
+pub fn blame(results: &Results, ui: &Ui) -> String {
+    match table::blame(results, ui.stdout_has_colour()) {
+        text if text.is_empty() => "Why jobs were late was not measured.\n".to_owned(),
+        text => format!("\n{text}"),
+    }
+}
+
+/// Says why jobs of one result of several were late.
+pub fn print_blame(column: &Column, ui: &Ui) -> Result<(), Error> {
+    ui.print(format!("\n{}:\n{}", column.label, blame(&column.results, ui)))
 }
 
 /// Runs `punctual report`.

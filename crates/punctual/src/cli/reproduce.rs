@@ -29,7 +29,8 @@ pub struct Args {
     #[arg(value_name = "PAPER")]
     paper: Paper,
     /// Only these experiments (rt-xen: fig5, table1, table2, fig6; rtca: fig3, fig6, table1, fig8, fig10;
-    /// vmm-io: test1 to test8; nautilus: cyclictest, ping).
+    /// vmm-io: test1 to test8; nautilus: cyclictest, ping; rt-stack: table6-3 to table6-6, cache, readings,
+    /// fig3-14, fig6-12 to fig6-14).
     #[arg(long, value_name = "EXPERIMENT", value_delimiter = ',')]
     only: Vec<String>,
     /// Shorter runs, fewer loads, two task sets.
@@ -72,6 +73,9 @@ enum Paper {
     VmmIo,
     /// RTDS on Nautilus: cyclictest under global, partitioned and mixed scheduling, ping latency.
     Nautilus,
+    /// Real-time network stacks of hosted VMs (Tsukuba 2019): Tables 3.1, 3.2, 6.3 to 6.6, Figs. 3-14, 6-12
+    /// to 6-14.
+    RtStack,
 }
 
 /// Runs `punctual reproduce`.
@@ -97,6 +101,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         Paper::Rtca => reproduce::rtca(&options, &progress).map_err(Error::from),
         Paper::VmmIo => reproduce::vmm_io(&options, &progress).map_err(Error::from),
         Paper::Nautilus => reproduce::nautilus(&options, &progress).map_err(Error::from),
+        Paper::RtStack => reproduce::rt_stack(&options, &progress).map_err(Error::from),
     };
     bar.finish_and_clear();
     let reproduction = done?;

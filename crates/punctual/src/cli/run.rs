@@ -8,7 +8,7 @@ use punctual_report::html::Page;
 use punctual_report::{Column, json, table};
 
 use super::error::Error;
-use super::input::{Changes, HostFile};
+use super::input::{Changes, HostFile, Whose, simulated_only};
 use super::live::{EnforcementArgs, carry_out, evidence, scheduler_of};
 use super::output::{OutFile, Ui};
 use super::{exit, report};
@@ -45,9 +45,13 @@ pub struct Args {
     enforcement: EnforcementArgs,
     #[command(flatten)]
     changes: Changes,
-    /// Exit with 1 if any deadline was missed.
+    /// Exit with 1 if any deadline was missed, and with 6 if only jobs missed theirs that met a disturbance
+    /// of the machine. With `=ours`, such jobs are no failure.
+    #[arg(long, value_name = "WHOSE", num_args = 0..=1, require_equals = true, default_missing_value = "any")]
+    fail_on_miss: Option<Whose>,
+    /// Say why jobs were late: the parts of their response times, and the worst jobs.
     #[arg(long)]
-    fail_on_miss: bool,
+    blame: bool,
     /// Another program in place of the guest program, for a domain that is a process: what a hostile guest
     /// can do is tested with it.
     #[arg(long, value_name = "DOMAIN=PROGRAM", hide = true, value_parser = guest_program)]
@@ -89,7 +93,9 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let mut hosts = Vec::new();
     for name in names {
         let (linux, policy) = scheduler_of(name);
-        hosts.push((name, linux, file.host(&args.changes.overrides(policy))?));
+        let host = file.host(&args.changes.overrides(policy))?;
+        simulated_only(&host, "run")?;
+        hosts.push((name, linux, host));
     }
     if args.enforcement.output.is_some() && hosts.len() > 1 {
         return Err(Error::Usage("--output takes the results of one policy; --json prints several".into()));
@@ -110,6 +116,9 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
             reports += &evidence(&outcome.report);
         } else if !args.enforcement.json {
             ui.print(table::summary(&outcome.results, ui.stdout_has_colour()))?;
+            if args.blame {
+                ui.print(report::blame(&outcome.results, ui))?;
+            }
             ui.print(evidence(&outcome.report))?;
         }
         let label = name.unwrap_or("file's policy").to_owned();
@@ -122,6 +131,9 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     match (several, args.enforcement.json) {
         (true, false) => {
             ui.print(table::side_by_side(&columns, ui.stdout_has_colour()))?;
+            for column in columns.iter().filter(|_| args.blame) {
+                report::print_blame(column, ui)?;
+            }
             ui.print(reports)?;
         }
         (true, true) => {
@@ -139,14 +151,48 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     Ok(exit_code(&columns, args.fail_on_miss))
 }
 
-fn exit_code(columns: &[Column], fail_on_miss: bool) -> u8 {
-    let mut results = columns.iter().map(|column| &column.results);
-    let has_missed = |results: &Results| results.pools.iter().any(|pool| pool.jobs.missed > 0);
-    let is_unmeasured = |results: &Results| results.domains.iter().any(|domain| domain.verdict.is_some());
-    let (missed, unmeasured) = (results.clone().any(has_missed), results.any(is_unmeasured));
-    match (missed || unmeasured, unmeasured) {
-        (true, _) if fail_on_miss => exit::MISSED,
-        (_, true) => exit::GUEST,
+fn exit_code(columns: &[Column], fail_on_miss: Option<Whose>) -> u8 {
+    let any = |holds: fn(&Results) -> bool| columns.iter().any(|column| holds(&column.results));
+    let is_unmeasured = any(|results| results.domains.iter().any(|domain| domain.verdict.is_some()));
+    let has_missed = any(|results| results.pools.iter().any(|pool| pool.jobs.missed > 0));
+    let has_missed_undisturbed = any(|results| results.missed_undisturbed() > 0);
+    match fail_on_miss {
+        Some(_) if is_unmeasured || has_missed_undisturbed => exit::MISSED,
+        Some(Whose::Any) if has_missed => exit::DISTURBED,
+        _ if is_unmeasured => exit::GUEST,
         _ => exit::OK,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use punctual_model::file::{self, Overrides};
+    use punctual_model::results::{DisturbedJobs, JobStats, ResultsBuilder, Source, TaskTotals, VcpuTotals};
+
+    fn column(missed: u64, disturbed: Option<u64>) -> Column {
+        let text = "[machine]\nprocessors = 2\n[pool.p]\nprocessors = [1]\npolicy = \"fixed-priority\"\n\
+                    [domain.d]\npriority = 1\n[domain.d.task.t]\nperiod = \"10ms\"\ncost = \"1ms\"\n";
+        let host = file::parse(text, "host.toml", &Overrides::default()).unwrap_or_else(|e| panic!("{e}"));
+        let mut results = ResultsBuilder::new(&host, Source::Live);
+        results.tasks([TaskTotals {
+            jobs: JobStats { due: 10, missed, ..JobStats::default() },
+            disturbed: disturbed.map(|missed| DisturbedJobs { due: missed, missed }),
+            ..TaskTotals::default()
+        }]);
+        results.vcpus([VcpuTotals::default()]);
+        Column { label: "live".into(), results: results.build() }
+    }
+
+    #[test]
+    fn the_exit_code_says_whose_misses_there_were() {
+        let codes = |missed, disturbed| {
+            [None, Some(Whose::Any), Some(Whose::Ours)]
+                .map(|whose| exit_code(&[column(missed, disturbed)], whose))
+        };
+        assert_eq!(codes(0, Some(0)), [exit::OK, exit::OK, exit::OK]);
+        assert_eq!(codes(3, Some(3)), [exit::OK, exit::DISTURBED, exit::OK]);
+        assert_eq!(codes(3, Some(2)), [exit::OK, exit::MISSED, exit::MISSED]);
+        assert_eq!(codes(3, None), [exit::OK, exit::MISSED, exit::MISSED]);
     }
 }

@@ -15,8 +15,8 @@ use rustix::process::{Pid, Signal};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     threads: Vec<(i32, Attributes, Vec<usize>, String)>,
-    /// The kernel's threads of RCU, which a run moves out of its way.
-    rcu: Vec<(i32, Attributes, Vec<usize>, String)>,
+    /// The kernel's threads of RCU and timers, which a run moves out of its way or raises.
+    kernel: Vec<(i32, Attributes, Vec<usize>, String)>,
     rt_runtime_us: String,
     groups: Vec<PathBuf>,
     /// What `--apply` may write: files with their content.
@@ -99,7 +99,11 @@ impl Victims {
         groups.sort();
         State {
             threads: self.processes.iter().map(|process| thread(process.id() as i32)).collect(),
-            rcu: proc::kernel_threads("rcu").expect("readable").into_iter().map(thread).collect(),
+            kernel: ["rcu", "ktimers/"]
+                .into_iter()
+                .flat_map(|prefix| proc::kernel_threads(prefix).expect("readable"))
+                .map(thread)
+                .collect(),
             rt_runtime_us: std::fs::read_to_string(RT_RUNTIME).expect("readable"),
             groups,
             settings: self
@@ -225,10 +229,28 @@ pub fn kill_with_guardian(run: u32) {
     signal(run, "KILL");
 }
 
-/// Sends a signal to a process.
+/// Sends a signal to a process, which must be there.
 pub fn signal(process: u32, name: &str) {
-    let status = Command::new("kill").arg(format!("-{name}")).arg(process.to_string()).status();
-    assert!(status.expect("kill runs").success());
+    assert!(signal_if_there(process, name), "process {process} has ended");
+}
+
+/// Sends a signal to a process; returns whether it was there. By a system call: the program `kill` takes as
+/// long to start as a run takes to end.
+pub fn signal_if_there(process: u32, name: &str) -> bool {
+    let signal = match name {
+        "HUP" => Signal::HUP,
+        "INT" => Signal::INT,
+        "KILL" => Signal::KILL,
+        "STOP" => Signal::STOP,
+        "TERM" => Signal::TERM,
+        _ => panic!("no test sends SIG{name}"),
+    };
+    let pid = Pid::from_raw(process as i32).expect("a process");
+    match rustix::process::kill_process(pid, signal) {
+        Ok(()) => true,
+        Err(rustix::io::Errno::SRCH) => false,
+        Err(error) => panic!("SIG{name} to process {process}: {error}"),
+    }
 }
 
 fn qemus() -> Vec<i32> {
@@ -243,6 +265,30 @@ pub fn wait(what: &str, done: impl Fn() -> bool) {
         assert!(start.elapsed() < Duration::from_secs(30), "waited half a minute, but not: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Waits until a count is there, as long as it grows within half a minute.
+pub fn wait_while_it_grows(what: &str, count: impl Fn() -> usize, full: usize) {
+    let (mut most, mut since) = (0, Instant::now());
+    loop {
+        let now = count();
+        if now >= full {
+            return;
+        }
+        if now > most {
+            (most, since) = (now, Instant::now());
+        }
+        assert!(since.elapsed() < Duration::from_secs(30), "{most} of {full} for half a minute: {what}");
+        // To count takes its time from what is counted.
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// A moment of a kill that looks random: before the run has changed anything, while it does, or later.
+/// `until_changed` is how long a run takes on this machine until it has changed everything.
+pub fn moment(round: u64, until_changed: Duration) -> Duration {
+    let span = (until_changed * 2).max(Duration::from_millis(400));
+    Duration::from_micros(random(round) % span.as_micros() as u64)
 }
 
 /// How many rounds a fault test has: seconds by default, minutes with `PUNCTUAL_FAULTS=100`, an hour with

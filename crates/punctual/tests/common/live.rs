@@ -113,6 +113,24 @@ impl Bench {
         }
     }
 
+    /// How many units are known to be gone.
+    pub fn gone(&self) -> usize {
+        self.notices.iter().filter(|notice| matches!(notice, Notice::Gone { .. })).count()
+    }
+
+    /// Tends the session until so many units are gone, while another one goes within half a minute: how long
+    /// a program takes to end depends on the machine.
+    pub fn keep_alive_until_gone(&mut self, units: usize) {
+        let (mut gone, mut since) = (self.gone(), Instant::now());
+        while gone < units && since.elapsed() < Duration::from_secs(30) {
+            self.keep_alive(Duration::from_millis(100));
+            self.session.reap();
+            if self.gone() > gone {
+                (gone, since) = (self.gone(), Instant::now());
+            }
+        }
+    }
+
     /// Adds, adjusts and removes units at random for that long; returns how often.
     pub fn soak(&mut self, length: Duration, seed: u64) -> u64 {
         let end = Instant::now() + length;

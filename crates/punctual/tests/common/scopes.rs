@@ -218,6 +218,13 @@ impl Desk {
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
     }
 
+    /// Does a journal name a change, beside the run that it is of?
+    pub fn has_change(&self) -> bool {
+        let journals = self.left().into_iter().filter(|name| name.ends_with(".journal"));
+        let read = |name: String| std::fs::read_to_string(self.state().join(name)).unwrap_or_default();
+        journals.map(read).any(|text| text.lines().count() > 1)
+    }
+
     /// Waits until nothing is in the state directory.
     pub fn wait_until_restored(&self) {
         wait("nothing is left in the state directory", || self.left().is_empty());

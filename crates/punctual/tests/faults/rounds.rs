@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use punctual_live::os::cgroup;
 use punctual_live::preflight::RT_RUNTIME;
 
-use crate::common::faults::{guardian_of, kill_with_guardian, random, signal, wait};
+use crate::common::faults::{guardian_of, kill_with_guardian, moment, signal_if_there, wait};
 use crate::common::live::needs;
 use crate::common::scopes::{Desk, Machine, Run, Scope};
 
@@ -125,7 +125,10 @@ impl Round {
 fn kill(run: &mut Run, who: &str) {
     let guardian = guardian_of(run.id());
     match (who, guardian) {
-        ("guardian", Some(guardian)) => signal(guardian, "KILL"),
+        // A run that was refused, or ends by itself, takes its guardian with it.
+        ("guardian", Some(guardian)) => {
+            signal_if_there(guardian, "KILL");
+        }
         ("both", Some(_)) => kill_with_guardian(run.id()),
         _ => run.signal("KILL"),
     }
@@ -135,13 +138,25 @@ fn kill(run: &mut Run, who: &str) {
     }
 }
 
-fn round(number: u64, scenario: Scenario, who: &str, row: &mut Row) {
+/// How long `attach` takes on this machine until what it attaches to is under enforcement.
+fn until_enforced() -> Duration {
+    let round = Round::prepare(Scenario::Attach);
+    let start = Instant::now();
+    let mut run = round.start();
+    round.machine.wait_until_enforced();
+    let took = start.elapsed();
+    run.signal("INT");
+    run.wait();
+    took
+}
+
+fn round(number: u64, until_enforced: Duration, scenario: Scenario, who: &str, row: &mut Row) {
     let rt_runtime = std::fs::read_to_string(RT_RUNTIME).expect("readable");
     let mut round = Round::prepare(scenario);
     let mut run = round.start();
-    let second = round.happen(Duration::from_micros(random(number) % 500_000));
+    let second = round.happen(moment(number, until_enforced));
     row.rounds += 1;
-    row.changed += u64::from(std::fs::read_to_string(RT_RUNTIME).expect("readable") != rt_runtime);
+    row.changed += u64::from(round.desk.has_change());
     kill(&mut run, who);
     if let Some(mut second) = second {
         // The one that came later was refused, or has it now.
@@ -161,11 +176,13 @@ fn round(number: u64, scenario: Scenario, who: &str, row: &mut Row) {
 #[test]
 fn killed_at_random_moments_no_vm_dies_and_nothing_is_left() {
     let Some(_turn) = needs() else { return };
+    let until_enforced = until_enforced();
+    println!("a run takes {until_enforced:.1?} until it has changed everything");
     let mut table: BTreeMap<(usize, &str), Row> = BTreeMap::new();
     for number in 0..rounds() {
         let at = (number % SCENARIOS.len() as u64) as usize;
         let who = KILLED[(number / SCENARIOS.len() as u64 % KILLED.len() as u64) as usize];
-        round(number, SCENARIOS[at], who, table.entry((at, who)).or_default());
+        round(number, until_enforced, SCENARIOS[at], who, table.entry((at, who)).or_default());
     }
     println!("{:<16} {:<9} rounds changed VMs-killed residues", "scenario", "killed");
     for ((at, who), row) in &table {

@@ -2,6 +2,7 @@
 
 use punctual_sched::fixed_priority;
 
+use crate::file::host_stack::keys::HOST_STACK;
 use crate::file::key::{ANY_TIME, KeyInfo, Kind, OptionTables, PERIOD, SOME_TIME, TableInfo, key, required};
 use crate::file::limits::{GENERATED_MAX, PROCESSORS_MAX};
 use crate::file::live::keys::LIVE_KEYS;
@@ -29,11 +30,23 @@ pub(crate) static ROOT: TableInfo = TableInfo {
         ),
         key("duration", SOME_TIME, Some("10s"), "How long to simulate or run."),
         required("machine", Kind::Table(&MACHINE), "The physical machine."),
-        required("pool", Kind::Named(&POOL), "Processors scheduled together by one policy (Xen: a cpupool)."),
+        key(
+            "pool",
+            Kind::Named(&POOL),
+            None,
+            "Processors scheduled together by one policy (Xen: a cpupool). Required, but for a host with \
+             `host_stack`.",
+        ),
         key("domain", Kind::Named(&DOMAIN), None, "A virtual machine."),
         key("network", Kind::Named(&NETWORK), None, "A driver domain that connects domains and the outside."),
         key("flow", Kind::Named(&FLOW), None, "What one end sends to another over a network."),
         key("chain", Kind::Named(&CHAIN), None, "Tasks that release each other by packets."),
+        key(
+            "host_stack",
+            Kind::Table(&HOST_STACK),
+            None,
+            "A Linux host with cards, interrupts and servers; instead of pools, domains and networks.",
+        ),
     ],
     shared: &[],
     options: OptionTables::None,

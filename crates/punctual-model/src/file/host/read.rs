@@ -7,6 +7,7 @@ use super::domain::domains;
 use super::keys::ROOT;
 use super::pool::pools;
 use crate::file::error::Errors;
+use crate::file::host_stack;
 use crate::file::limits::PROCESSORS_MAX;
 use crate::file::network;
 use crate::file::section::Section;
@@ -25,6 +26,7 @@ pub(crate) fn host(root: &Table, file_name: &str, errors: &mut Errors) -> Option
     let pools = pools(section, processors, errors);
     let domains = domains(section, processors, &pools, errors);
     let networks = network::read::read(section, errors);
+    let stack = host_stack::read(section, processors, errors);
     if errors.count() > 0 {
         return None;
     }
@@ -41,6 +43,7 @@ pub(crate) fn host(root: &Table, file_name: &str, errors: &mut Errors) -> Option
         networks: Vec::new(),
         flows: Vec::new(),
         chains: Vec::new(),
+        stack,
     };
     let mut host = build::complete(host, pools, domains, errors)?;
     network::resolve::resolve(networks, &mut host, errors);

@@ -4,6 +4,7 @@ use punctual_sched::{CpuSet, Duration, UnitParams};
 use toml_edit::{DocumentMut, Table, Value};
 
 use super::task::derived_params;
+use crate::file::host_stack;
 use crate::file::live::write::live_tables;
 use crate::file::network::write as network;
 use crate::file::writer::{Keys, inline, named, number, numbered, numbers, options, table, time};
@@ -37,6 +38,9 @@ pub(crate) fn document(host: &Host) -> DocumentMut {
     root.insert("flow", named(flows));
     let chains = host.chains.iter().map(|one| (one.name.clone(), network::chain(host, one)));
     root.insert("chain", named(chains));
+    if let Some(stack) = &host.stack {
+        root.insert("host_stack", host_stack::write::table(stack).into());
+    }
     root.into()
 }
 

@@ -29,6 +29,11 @@ pub fn evidence(report: &Report) -> String {
         let _ = writeln!(out, "  enforcer          {share} of the processor, {looks} looks");
         let _ = writeln!(out, "  budget overrun    {}", distribution(&pool.evidence.overrun));
         let _ = writeln!(out, "  replenished late  {}", distribution(&pool.evidence.replenishment_lateness));
+        let _ = writeln!(out, "  looks late        {}", distribution(&pool.evidence.look_lateness));
+        if !pool.evidence.stolen.is_zero() {
+            let stolen = fmt_duration(pool.evidence.stolen);
+            let _ = writeln!(out, "  stolen            {stolen}, charged to no budget");
+        }
     }
     let _ = writeln!(out, "\n{}", restored(&report.restored));
     out

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration as StdDuration;
 
 use punctual_live::doctor::{self, Change, Root};
-use punctual_live::driver::Settings;
+use punctual_live::driver::{LateOverrun, Settings};
 use punctual_live::journal::{self, Restored};
 use punctual_live::run::{self, DefaultBackend, Outcome, RunOptions};
 use punctual_live::session::LinuxScheduler;
@@ -48,12 +48,34 @@ pub struct EnforcementArgs {
     /// End the run, put everything back, if enforcement is silent for this long.
     #[arg(long, value_name = "MS", default_value_t = 2_000, value_parser = in_range(200..=600_000))]
     pub silence_ms: u64,
-    /// Give up on a VM that has not booted after this long.
+    /// Give up on a VM that has not booted, or a guest program that is silent, after this long.
     #[arg(long, value_name = "S", default_value_t = 60, value_parser = in_range(1..=3_600))]
     pub boot_s: u64,
     /// Never look again sooner than this just because a budget may end.
     #[arg(long, value_name = "US", default_value_t = 20, value_parser = in_range(1..=100_000))]
     pub granularity_us: u64,
+    /// What a unit ran beyond its budget because a look came late is taken from its next budgets, or
+    /// forgiven.
+    #[arg(long, value_name = "HOW", default_value = "owed")]
+    pub late_overrun: LateOverrunArg,
+}
+
+/// What happens to an overrun because of a late look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum LateOverrunArg {
+    /// The unit pays it back.
+    Owed,
+    /// It does not.
+    Forgiven,
+}
+
+impl From<LateOverrunArg> for LateOverrun {
+    fn from(name: LateOverrunArg) -> LateOverrun {
+        match name {
+            LateOverrunArg::Owed => LateOverrun::Owed,
+            LateOverrunArg::Forgiven => LateOverrun::Forgiven,
+        }
+    }
 }
 
 /// Takes a number between both bounds.
@@ -95,7 +117,11 @@ pub fn carry_out(
         starve: args.starve,
         silence: StdDuration::from_millis(args.silence_ms),
         boot: StdDuration::from_secs(args.boot_s),
-        driver: Settings { granularity: Duration::from_us(args.granularity_us), ..Settings::default() },
+        driver: Settings {
+            granularity: Duration::from_us(args.granularity_us),
+            late_overrun: args.late_overrun.into(),
+            ..Settings::default()
+        },
         changes,
         progress: &|line| {
             if show {

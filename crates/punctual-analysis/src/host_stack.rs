@@ -1,0 +1,294 @@
+//! The response time of a request through a Linux host's network stack, at most.
+//!
+//! The rules are those of `docs/host-stack.md`; the host is that of [`punctual_model::host_stack`]. A bound
+//! is the sum of the request's own steps at their greatest cost, with everything evicted from the cache, and
+//! of what may come before them:
+//!
+//! - **The softirq lock**, where the way passes one: an action of its holder, which inherits the request's
+//!   priority; then the action of its own thread, which serves the whole list. An action is a poll of each
+//!   device that may stand on the list, 64 packets each.
+//! - **Hard IRQs** of all queues, as if all were on the same processor.
+//! - **What the same threads do after the request before**: their ends, leaving and entering the VM.
+//!
+//! There is a bound only where nothing of the fair class is on the way, the server is the only one with a
+//! priority, and a request is answered before the next one may come.
+
+use punctual_model::host_stack::{Card, HostStack, Load, Path, Server, StackCosts};
+use punctual_net::host_stack::Method;
+use punctual_net::host_stack::softnet::WEIGHT;
+use punctual_sched::Duration;
+
+/// Why there is no bound.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoBound {
+    /// What a softirq on return from an interrupt leaves over is ksoftirqd's, which is of the fair class.
+    Ksoftirqd,
+    /// The card's IRQ threads are of the fair class.
+    FairCard,
+    /// The server's vNIC thread is of the fair class.
+    FairVnic,
+    /// The server's vCPU thread or process is of the fair class.
+    FairServer,
+    /// Another server, or another card, has a priority as well.
+    SeveralUrgent,
+    /// A request may come before the one before it is answered.
+    Overlap,
+    /// The server has a stream, which has no requests.
+    Stream,
+}
+
+impl std::fmt::Display for NoBound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            NoBound::Ksoftirqd => "what a softirq leaves over is ksoftirqd's, which is of the fair class",
+            NoBound::FairCard => "its card's IRQ threads are of the fair class",
+            NoBound::FairVnic => "its vNIC thread is of the fair class",
+            NoBound::FairServer => "its vCPU thread or process is of the fair class",
+            NoBound::SeveralUrgent => "another server or card has a priority as well",
+            NoBound::Overlap => "a request may come before the one before it is answered",
+            NoBound::Stream => "it has a stream, which has no requests",
+        })
+    }
+}
+
+/// A way in which less urgent work comes before a request of an urgent server, whatever the priorities of
+/// threads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Inversion {
+    /// Softirqs on return from interrupts come before every thread.
+    SoftirqFirst,
+    /// On its way in, a request waits for the holder of a common softirq lock, and the urgent IRQ thread then
+    /// serves other cards.
+    SoftirqLock,
+    /// On its way back, an answer waits for a common softirq lock and its thread serves other cards.
+    SoftirqLockBack,
+}
+
+impl std::fmt::Display for Inversion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Inversion::SoftirqFirst => "softirqs of all cards come before its threads (method `vanilla`)",
+            Inversion::SoftirqLock => {
+                "its card shares the softirq lock with less urgent ones: a request waits for their packets \
+                 (`partitioned` and `threaded-napi-unlocked` do without)"
+            }
+            Inversion::SoftirqLockBack => {
+                "answers of a virtio VM pass the common softirq lock (paths with `outsourcing` do without)"
+            }
+        })
+    }
+}
+
+/// The inversions that a server with a priority meets on this host.
+pub fn inversions(stack: &HostStack, server: &Server) -> Vec<Inversion> {
+    if server.priority.is_fair() {
+        return Vec::new();
+    }
+    if stack.method == Method::Vanilla {
+        return vec![Inversion::SoftirqFirst];
+    }
+    let card = &stack.cards[server.card];
+    // Exclusive processors keep urgent and other cards apart.
+    let shares = |other: &&Card| {
+        other.priority < card.priority && other.processors.iter().any(|cpu| card.processors.contains(cpu))
+    };
+    let common = stack.method.has_softirq_lock() && stack.method != Method::Exclusive;
+    if !common || stack.cards.iter().filter(shares).count() == 0 {
+        return Vec::new();
+    }
+    let apart = stack.method == Method::Partitioned && card.priority >= stack.rtnet_prio;
+    let inwards = (!apart).then_some(Inversion::SoftirqLock);
+    let outwards = (server.path == Path::Virtio).then_some(Inversion::SoftirqLockBack);
+    inwards.into_iter().chain(outwards).collect()
+}
+
+/// Switches between threads on the way of a request at most: to the IRQ or NAPI threads, the vNIC thread
+/// twice, the vCPU thread or process, and around a lock to its holder and back, three times.
+const SWITCHES: u64 = 12;
+
+/// The response time of a request to `server` at most, from the wire to the wire.
+///
+/// # Errors
+/// Why there is no bound.
+pub fn response_bound(stack: &HostStack, server: &Server) -> Result<Duration, NoBound> {
+    let Load::Requests { gap_min, .. } = server.load else { return Err(NoBound::Stream) };
+    let card = &stack.cards[server.card];
+    conditions(stack, server, card)?;
+    let way = Way { stack, server, card };
+    let alone = way.own() + way.before();
+    let mut bound = alone;
+    // Each round counts the hard IRQs within the bound so far. It ends: a bound beyond `gap_min` is none.
+    loop {
+        let next = alone + way.interrupts(bound);
+        if next >= gap_min.as_ns() {
+            return Err(NoBound::Overlap);
+        }
+        if next == bound {
+            return Ok(Duration::from_ns(bound));
+        }
+        bound = next;
+    }
+}
+
+fn conditions(stack: &HostStack, server: &Server, card: &Card) -> Result<(), NoBound> {
+    if stack.method == Method::Vanilla {
+        return Err(NoBound::Ksoftirqd);
+    }
+    if card.priority.is_fair() {
+        return Err(NoBound::FairCard);
+    }
+    if server.priority.is_fair() {
+        return Err(NoBound::FairServer);
+    }
+    if server.path == Path::Virtio && server.vnic_priority.is_fair() {
+        return Err(NoBound::FairVnic);
+    }
+    let urgent = |other: &&Server| !other.priority.is_fair() || !other.vnic_priority.is_fair();
+    let servers: u32 = stack.servers.iter().filter(urgent).map(|other| other.count).sum();
+    let cards = stack.cards.iter().filter(|other| !other.priority.is_fair()).count();
+    let shared = stack.servers.iter().filter(|other| other.card == server.card).map(|other| other.count);
+    if servers > 1 || cards > 1 || shared.sum::<u32>() > 1 {
+        return Err(NoBound::SeveralUrgent);
+    }
+    Ok(())
+}
+
+/// The way of a request; all times in ns.
+struct Way<'s> {
+    stack: &'s HostStack,
+    server: &'s Server,
+    card: &'s Card,
+}
+
+impl Way<'_> {
+    fn costs(&self) -> &StackCosts {
+        &self.stack.costs
+    }
+
+    /// The greatest cost of a step, with everything that it uses evicted.
+    fn greatest(&self, cost: Duration) -> u64 {
+        let jitter = cost.as_ns() * u64::from(self.costs().jitter_ppm) / 1_000_000;
+        let most = cost.as_ns() + jitter;
+        let Some(cache) = self.stack.cache else { return most };
+        most + most * u64::from(cache.lines_per_us) * cache.miss.as_ns() / 1000 + 1
+    }
+
+    fn sum(&self, steps: &[Duration]) -> u64 {
+        steps.iter().map(|&step| self.greatest(step)).sum()
+    }
+
+    fn copy(&self, bytes: u32) -> Duration {
+        Duration::from_ns(self.costs().copy_per_kib.as_ns() * u64::from(bytes) / 1024)
+    }
+
+    /// The request's own steps.
+    fn own(&self) -> u64 {
+        let costs = *self.costs();
+        let Load::Requests { bytes, reply_bytes, service, .. } = self.server.load else { return 0 };
+        let copies = [self.copy(bytes), self.copy(bytes), self.copy(reply_bytes), self.copy(reply_bytes)];
+        let host = [costs.hard_irq, costs.irq_thread, costs.softirq, costs.frame, service];
+        let process = [costs.receive, costs.send, costs.transmit];
+        let vm = [
+            costs.vcpu_wake,
+            costs.vm_entry,
+            costs.guest_switch,
+            costs.guest_interrupt,
+            costs.vm_exit,
+            costs.vm_exit,
+            costs.vm_entry,
+            costs.vm_entry,
+        ];
+        let path = match self.server.path {
+            Path::Virtio => self.sum(&[
+                costs.bridge,
+                costs.vnic_wake,
+                costs.vnic_receive,
+                costs.protocol,
+                costs.vnic_wake,
+                costs.vnic_send,
+                costs.softirq,
+                costs.bridge,
+                costs.transmit,
+            ]),
+            Path::Outsourcing | Path::RtOutsourcing => {
+                self.sum(&[costs.protocol, costs.socket_call, costs.socket_call])
+            }
+            Path::Container | Path::Process => self.sum(&[costs.protocol]),
+        };
+        let vm = if self.server.path.is_vm() { self.sum(&vm) + costs.late.as_ns() } else { 0 };
+        let switches = SWITCHES * self.greatest(costs.switch);
+        let coalesce = self.card.coalesce.as_ns();
+        2 * costs.card.as_ns()
+            + coalesce
+            + self.sum(&copies)
+            + self.sum(&host)
+            + self.sum(&process)
+            + path
+            + vm
+            + switches
+    }
+
+    /// What comes before: locks, and what the threads did for the request before.
+    fn before(&self) -> u64 {
+        let costs = *self.costs();
+        let ends = self.sum(&[
+            costs.irq_thread_end,
+            costs.irq_thread_end,
+            costs.vnic_end,
+            costs.vnic_end,
+            costs.vm_exit,
+            costs.vm_entry,
+        ]);
+        // An action of the lock's holder, and the rest of the list in its own.
+        let locked = if self.stack.method.has_softirq_lock() { 2 * self.action() } else { 0 };
+        let inwards =
+            if self.stack.method == Method::Partitioned && self.is_partitioned() { 0 } else { locked };
+        let outwards = if self.server.path == Path::Virtio { locked } else { 0 };
+        ends + inwards + outwards
+    }
+
+    /// Does the card use the urgent list, alone?
+    fn is_partitioned(&self) -> bool {
+        self.card.priority >= self.stack.rtnet_prio
+    }
+
+    /// A common action at most: a poll of a queue of each card, and of a backlog.
+    fn action(&self) -> u64 {
+        let costs = *self.costs();
+        let (weight, frame) = (u64::from(WEIGHT), self.greatest(costs.frame));
+        let virtio = self.greatest(costs.bridge);
+        let socket = self.sum(&[costs.protocol, costs.send, costs.transmit]);
+        let any_socket = self.stack.servers.iter().any(|server| server.path != Path::Virtio);
+        let packet = if any_socket { virtio.max(socket) } else { virtio };
+        let queue = weight * (frame + packet);
+        let backlog = weight * self.sum(&[costs.bridge, costs.transmit]);
+        self.greatest(costs.softirq) + self.stack.cards.len() as u64 * queue + backlog
+    }
+
+    /// Hard IRQs within a time.
+    fn interrupts(&self, within: u64) -> u64 {
+        let costs = self.costs();
+        let least = |cost: Duration| cost.as_ns() - cost.as_ns() * u64::from(costs.jitter_ppm) / 1_000_000;
+        // A queue interrupts again after it was handled and polled, at the earliest.
+        let handled = least(costs.hard_irq) + least(costs.softirq) + least(costs.frame);
+        let count = |(at, card): (usize, &Card)| {
+            let mut on_card = self.stack.servers.iter().filter(|server| server.card == at);
+            if on_card.clone().any(|server| matches!(server.load, Load::Stream { .. })) {
+                let distance = card.coalesce.as_ns().max(handled).max(1);
+                return card.processors.len() as u64 * (within / distance + 1);
+            }
+            // Without streams an interrupt brings a request at least.
+            on_card.by_ref().map(|server| u64::from(server.count) * requests_within(server, within)).sum()
+        };
+        let all: u64 = self.stack.cards.iter().enumerate().map(count).sum();
+        all * self.greatest(costs.hard_irq)
+    }
+}
+
+/// Requests to one server within a time, in ns, at most.
+fn requests_within(server: &Server, within: u64) -> u64 {
+    match server.load {
+        Load::Requests { gap_min, .. } => within / gap_min.as_ns().max(1) + 1,
+        Load::Stream { .. } => 0,
+    }
+}

@@ -1,0 +1,196 @@
+//! Keys of a Linux host's network stack.
+
+use crate::file::key::{ANY_TIME, KeyInfo, Kind, OptionTables, SOME_TIME, TableInfo, key, required};
+use crate::file::limits::{PERIOD_MIN, STACK_COUNT_MAX};
+use crate::file::quantity::WHOLE;
+
+/// Spellings of [`punctual_net::host_stack::Method`].
+pub(crate) const METHODS: [&str; 6] =
+    ["vanilla", "threaded", "exclusive", "partitioned", "threaded-napi", "threaded-napi-unlocked"];
+/// Spellings of [`crate::host_stack::Path`].
+pub(crate) const PATHS: [&str; 5] = ["virtio", "outsourcing", "rt-outsourcing", "container", "process"];
+/// Spellings of [`crate::host_stack::Load`].
+pub(crate) const LOADS: [&str; 2] = ["requests", "stream"];
+
+const PRIORITY: Kind = Kind::Count { min: 0, max: 99 };
+const BYTES: Kind = Kind::Count { min: 1, max: 1_448 };
+const SLOTS: Kind = Kind::Count { min: 64, max: 65_536 };
+const STEP_MIN: Kind = Kind::Duration { min: punctual_sched::Duration::from_ns(100) };
+
+/// The whole of it.
+pub(crate) static HOST_STACK: TableInfo = TableInfo {
+    title: "[host_stack]",
+    keys: &[
+        key(
+            "method",
+            Kind::Word(&METHODS),
+            Some("threaded"),
+            "How interrupts of network cards are handled; [host-stack.md](host-stack.md) has the rules.",
+        ),
+        key(
+            "rtnet_prio",
+            PRIORITY,
+            Some("47"),
+            "`partitioned`: IRQ threads of this priority and greater ones use the urgent poll list.",
+        ),
+        key(
+            "exclusive",
+            Kind::Numbers,
+            Some("the last one"),
+            "`exclusive`: processors that only cards and threads with a priority use.",
+        ),
+        key("jiffy", SOME_TIME, Some("4ms"), "Distance of two timer ticks."),
+        key("costs", Kind::Table(&COSTS), None, "Processor time of each step."),
+        key("cache", Kind::Table(&CACHE), None, "The last-level cache; without it copies evict nothing."),
+        required("card", Kind::Named(&CARD), "A network card."),
+        required("server", Kind::Named(&SERVER), "A server, in a VM or not, with its client."),
+    ],
+    shared: &[],
+    options: OptionTables::None,
+};
+
+const fn cost(name: &'static str, default: &'static str, help: &'static str) -> KeyInfo {
+    key(name, ANY_TIME, Some(default), help)
+}
+
+/// Costs. Defaults: an i7-6700K at 4 GHz; `papers/rt-stack/calibration.toml` has the derivation.
+pub(crate) static COSTS: TableInfo = TableInfo {
+    title: "[host_stack.costs]",
+    keys: &[
+        cost("card", "1us", "In the card, each way; no processor time."),
+        key("hard_irq", STEP_MIN, Some("1us"), "A hard IRQ."),
+        cost("switch", "1us", "A processor changes its thread."),
+        cost("irq_thread", "2400ns", "An IRQ thread before its softirq."),
+        cost("irq_thread_end", "2500ns", "An IRQ thread after its softirq, before it sleeps."),
+        key("softirq", STEP_MIN, Some("300ns"), "A softirq action, once."),
+        key("frame", STEP_MIN, Some("300ns"), "The driver, for a frame."),
+        cost("bridge", "1200ns", "Bridge and queue of a VM's interface, for a packet."),
+        cost(
+            "protocol",
+            "1800ns",
+            "Protocols of a received packet up to its socket, in the host or a guest.",
+        ),
+        key("receive", STEP_MIN, Some("500ns"), "A process takes a packet from its socket."),
+        cost("send", "800ns", "A process sends a packet: system call and protocols."),
+        cost("transmit", "700ns", "The driver sends a packet."),
+        cost("copy_per_kib", "100ns", "Each copy of 1024 bytes."),
+        key("vnic_receive", STEP_MIN, Some("3600ns"), "The vNIC thread gives a packet to its VM."),
+        key("vnic_send", STEP_MIN, Some("4us"), "The vNIC thread takes a packet from its VM."),
+        cost("vnic_wake", "0ns", "The vNIC thread after it slept, before its first packet."),
+        cost("vnic_end", "4200ns", "The vNIC thread before it sleeps."),
+        cost("vcpu_wake", "1900ns", "A vCPU thread that slept, before it enters the VM."),
+        cost("vm_entry", "1us", "Entering a VM."),
+        cost("vm_exit", "1us", "Leaving a VM."),
+        cost("guest_interrupt", "1us", "A guest's interrupt handler."),
+        cost("guest_switch", "1us", "A guest changes its process."),
+        cost("socket_call", "950ns", "A socket call from a VM to the host, beside exit and entry."),
+        key(
+            "jitter",
+            Kind::Percent { max: WHOLE },
+            None,
+            "Every cost varies: uniformly by at most this, more or less, from the host's seeded stream.",
+        ),
+        key(
+            "late_share",
+            Kind::Percent { max: WHOLE },
+            None,
+            "So many wake-ups of a vCPU are `late`: its timers and housekeeping.",
+        ),
+        cost("late", "0ns", "By how much those are late."),
+    ],
+    shared: &[],
+    options: OptionTables::None,
+};
+
+/// A cache.
+pub(crate) static CACHE: TableInfo = TableInfo {
+    title: "[host_stack.cache]",
+    keys: &[
+        key("size_kib", Kind::Count { min: 1, max: 1 << 24 }, Some("8192"), "Size of the cache in KiB."),
+        cost("miss", "51ns", "Reading a line from memory."),
+        key(
+            "lines_per_us",
+            Kind::Count { min: 0, max: 1000 },
+            Some("10"),
+            "Lines that a step uses for each microsecond of its cost.",
+        ),
+    ],
+    shared: &[],
+    options: OptionTables::None,
+};
+
+static CARD: TableInfo = TableInfo {
+    title: "[host_stack.card.NAME]",
+    keys: &[
+        key(
+            "priority",
+            PRIORITY,
+            Some("0"),
+            "SCHED_FIFO priority of its IRQ and NAPI threads; 0: fair class.",
+        ),
+        key(
+            "processors",
+            Kind::Numbers,
+            Some("all"),
+            "Processors that it interrupts, with a queue for each. Servers take the queues in turn.",
+        ),
+        key("bandwidth", Kind::Bandwidth, Some("10Gbit/s"), "Of the link, each way."),
+        key("coalesce", ANY_TIME, Some("0ns"), "Least distance of two interrupts of a queue."),
+        key("ring_slots", SLOTS, Some("512"), "Frames that wait in a queue; then the link pauses."),
+    ],
+    shared: &[],
+    options: OptionTables::None,
+};
+
+static SERVER: TableInfo = TableInfo {
+    title: "[host_stack.server.NAME]",
+    keys: &[
+        key("card", Kind::NameOf("card"), Some("the only card"), "The card that its client is behind."),
+        key("path", Kind::Word(&PATHS), Some("virtio"), "How packets come to the server."),
+        key(
+            "priority",
+            PRIORITY,
+            Some("0"),
+            "SCHED_FIFO priority of its vCPU thread or process; 0: fair class.",
+        ),
+        key("vnic_priority", PRIORITY, Some("0"), "`virtio`: priority of its vNIC thread; 0: fair class."),
+        key(
+            "count",
+            Kind::Count { min: 1, max: STACK_COUNT_MAX },
+            Some("1"),
+            "So many of them, each with a client and threads of its own. Results are of all together.",
+        ),
+        key("start", ANY_TIME, Some("0ns"), "When its client begins."),
+        required(
+            "load",
+            Kind::Word(&LOADS),
+            "What its client sends: `requests`, or a TCP `stream` at full speed.",
+        ),
+        key(
+            "gap_min",
+            Kind::Duration { min: PERIOD_MIN },
+            Some("1ms"),
+            "`requests`: their distance is uniformly distributed from this ...",
+        ),
+        key("gap_max", Kind::Duration { min: PERIOD_MIN }, Some("10ms"), "`requests`: ... to this."),
+        key("bytes", BYTES, Some("64"), "`requests`: length of a request."),
+        key("reply_bytes", BYTES, Some("64"), "`requests`: length of an answer."),
+        key("service", ANY_TIME, Some("500ns"), "`requests`: what the process does for each."),
+        key("window", SLOTS, Some("2048"), "`stream`: packets on their way or unread at most."),
+    ],
+    shared: &[],
+    options: OptionTables::None,
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host_stack::Path;
+    use punctual_net::host_stack::Method;
+
+    #[test]
+    fn spellings_are_the_names() {
+        assert_eq!(METHODS, Method::ALL.map(Method::name));
+        assert_eq!(PATHS, Path::ALL.map(Path::name));
+    }
+}

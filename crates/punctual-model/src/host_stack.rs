@@ -1,0 +1,195 @@
+//! A Linux/KVM host as its network stack sees it: cards, servers behind them, and what each step costs.
+//!
+//! `docs/host-stack.md` has the rules. Costs are processor time of the thread or interrupt that takes a step.
+
+use punctual_net::host_stack::{Method, Priority};
+use punctual_sched::Duration;
+
+/// A host whose processors are all scheduled by its own Linux.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostStack {
+    /// How interrupts of cards are handled.
+    pub method: Method,
+    /// Under [`Method::Partitioned`]: IRQ threads of this priority and greater ones are urgent.
+    pub rtnet_prio: Priority,
+    /// Under [`Method::Exclusive`]: processors that only cards and threads with a priority use, ascending.
+    pub exclusive: Vec<usize>,
+    /// Distance of two timer ticks.
+    pub jiffy: Duration,
+    /// Costs of the steps.
+    pub costs: StackCosts,
+    /// The last-level cache; `None`: others' copies cost nothing.
+    pub cache: Option<Cache>,
+    /// Network cards.
+    pub cards: Vec<Card>,
+    /// What runs on the host.
+    pub servers: Vec<Server>,
+}
+
+/// Processor time of each step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StackCosts {
+    /// In the card, each way: from the wire to the interrupt, from the last step to the wire. No processor
+    /// time.
+    pub card: Duration,
+    /// A hard IRQ.
+    pub hard_irq: Duration,
+    /// A processor changes its thread.
+    pub switch: Duration,
+    /// An IRQ thread before its softirq.
+    pub irq_thread: Duration,
+    /// An IRQ thread after its softirq, before it sleeps.
+    pub irq_thread_end: Duration,
+    /// A softirq action, once.
+    pub softirq: Duration,
+    /// The driver, a frame.
+    pub frame: Duration,
+    /// The bridge and the queue of a VM's interface, a packet.
+    pub bridge: Duration,
+    /// Protocols of a packet that is received, up to its socket, in the host or in a guest.
+    pub protocol: Duration,
+    /// A process takes a packet from its socket, without the copy.
+    pub receive: Duration,
+    /// A process sends a packet: system call, protocols.
+    pub send: Duration,
+    /// The driver sends a packet.
+    pub transmit: Duration,
+    /// Each copy of 1024 bytes.
+    pub copy_per_kib: Duration,
+    /// The vNIC thread gives a packet to its VM, without the copy.
+    pub vnic_receive: Duration,
+    /// The vNIC thread takes a packet from its VM.
+    pub vnic_send: Duration,
+    /// The vNIC thread after it slept, before its first packet.
+    pub vnic_wake: Duration,
+    /// The vNIC thread before it sleeps.
+    pub vnic_end: Duration,
+    /// A vCPU thread that slept, before it enters the VM.
+    pub vcpu_wake: Duration,
+    /// Entering a VM.
+    pub vm_entry: Duration,
+    /// Leaving a VM.
+    pub vm_exit: Duration,
+    /// A guest's interrupt handler.
+    pub guest_interrupt: Duration,
+    /// A guest changes its process.
+    pub guest_switch: Duration,
+    /// A socket call to the host (VMRPC), beside leaving and entering the VM.
+    pub socket_call: Duration,
+    /// Every cost varies: uniformly by at most this, more or less, in millionths.
+    pub jitter_ppm: u32,
+    /// So many of a million wake-ups of a vCPU are late.
+    pub late_ppm: u32,
+    /// By how much those are late.
+    pub late: Duration,
+}
+
+/// A last-level cache (rt-stack s.3.5): what others copied since a step's data was used has evicted it, up to
+/// the whole, and it is read again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cache {
+    /// Its size in KiB.
+    pub size_kib: u32,
+    /// Reading one line from memory.
+    pub miss: Duration,
+    /// Lines that a step uses for each microsecond of its cost.
+    pub lines_per_us: u32,
+}
+
+/// A network card with its link, the same in both directions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Card {
+    /// Name.
+    pub name: String,
+    /// Priority of its IRQ threads and NAPI threads.
+    pub priority: Priority,
+    /// Processors that it interrupts, a queue each, ascending.
+    pub processors: Vec<usize>,
+    /// Bits per second.
+    pub bandwidth_bps: u64,
+    /// Least distance of two interrupts of a queue.
+    pub coalesce: Duration,
+    /// Frames that wait in a queue at most.
+    pub ring_slots: u32,
+}
+
+/// How packets come to a server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Path {
+    /// A VM with a paravirtual card and a vNIC thread in the host (vhost).
+    Virtio,
+    /// A VM whose socket calls go to the host, which announces packets by virtual interrupts (s.5.1).
+    Outsourcing,
+    /// The same, announced by an event queue that the guest's idle process reads (s.5.2).
+    RtOutsourcing,
+    /// A process in a container: the host's network stack.
+    Container,
+    /// A process of the host.
+    Process,
+}
+
+impl Path {
+    /// All, in the order in which users see them.
+    pub const ALL: [Path; 5] =
+        [Path::Virtio, Path::Outsourcing, Path::RtOutsourcing, Path::Container, Path::Process];
+
+    /// Its name in host files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Path::Virtio => "virtio",
+            Path::Outsourcing => "outsourcing",
+            Path::RtOutsourcing => "rt-outsourcing",
+            Path::Container => "container",
+            Path::Process => "process",
+        }
+    }
+
+    /// Is the server in a VM?
+    pub const fn is_vm(self) -> bool {
+        !matches!(self, Path::Container | Path::Process)
+    }
+}
+
+/// A server with its client, which is beyond the card and never short of processor time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// Name.
+    pub name: String,
+    /// Index into [`HostStack::cards`].
+    pub card: usize,
+    /// How packets come to it.
+    pub path: Path,
+    /// Priority of its vCPU thread, or of its process.
+    pub priority: Priority,
+    /// Priority of its vNIC thread.
+    pub vnic_priority: Priority,
+    /// How many of them there are, each with a client and threads of its own.
+    pub count: u32,
+    /// When its client begins.
+    pub start: Duration,
+    /// What its client sends.
+    pub load: Load,
+}
+
+/// What the client of a server sends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Load {
+    /// Requests, each answered.
+    Requests {
+        /// Distance of two requests: uniformly distributed from `gap_min` to `gap_max`.
+        gap_min: Duration,
+        /// See `gap_min`.
+        gap_max: Duration,
+        /// Length of a request in bytes.
+        bytes: u32,
+        /// Length of an answer in bytes.
+        reply_bytes: u32,
+        /// What the process does for each.
+        service: Duration,
+    },
+    /// A TCP stream as fast as the link and the receiver allow.
+    Stream {
+        /// Packets on their way or unread at most: the receiver's window.
+        window: u32,
+    },
+}

@@ -1,0 +1,101 @@
+//! Why jobs were late: a stacked bar of causes for each of the worst tasks, and the ten worst jobs.
+
+use maud::{Markup, html};
+use punctual_model::Results;
+use punctual_model::results::{BlameSum, Cause, JobBlame, TaskBlame, TaskResult};
+
+use super::markup::{Cell, Section, Table};
+use super::page::Page;
+use super::processors::{Heads, Part, Stack, stacked};
+use crate::Column;
+use crate::disturbance::{by_cause, cause};
+use crate::format::{fmt_count, fmt_ns, fmt_share};
+
+/// How many tasks, and jobs, the section has.
+const ROWS_MAX: usize = 10;
+
+/// The section; none where no result has blame.
+pub fn section(page: &Page<'_>) -> Option<Section> {
+    let bodies: Vec<Markup> =
+        page.columns.iter().filter_map(|column| of_column(column, page.columns.len() > 1)).collect();
+    if bodies.is_empty() {
+        return None;
+    }
+    let body = html! {
+        p.note {
+            "The response time of each job, split into what it did and what it waited for; the parts add up. \
+             A task that missed deadlines is shown by its late jobs, another one by its slowest 1 %."
+        }
+        @for body in &bodies { (body) }
+    };
+    Some(Section::new("blame", "Why late", body))
+}
+
+fn of_column(column: &Column, with_heading: bool) -> Option<Markup> {
+    let tasks = worst_tasks(&column.results);
+    if tasks.is_empty() {
+        return None;
+    }
+    let heads = Heads {
+        caption: &format!("Why late: {}", column.label),
+        kind: "Task",
+        bars: "Parts of the response time",
+        figures: &["Jobs", "Response time, mean"],
+    };
+    let stacks: Vec<Stack> = stacks(&tasks);
+    let show = |size, whole| format!("{} ({})", fmt_share(size, whole), fmt_ns(size));
+    Some(html! {
+        @if with_heading { h3 { (column.label) } }
+        (stacked(&heads, &stacks, show))
+        (worst_jobs(&tasks, &column.label))
+    })
+}
+
+/// Those that missed most, then those with the slowest jobs.
+fn worst_tasks(results: &Results) -> Vec<(&TaskResult, &TaskBlame)> {
+    let mut tasks: Vec<(&TaskResult, &TaskBlame)> =
+        results.tasks.iter().filter_map(|task| Some((task, task.blame.as_ref()?))).collect();
+    tasks.sort_by_key(|(task, blame)| {
+        (std::cmp::Reverse(task.jobs.miss_ppm()), std::cmp::Reverse(blame.slowest.response_ns))
+    });
+    tasks.truncate(ROWS_MAX);
+    tasks
+}
+
+fn stacks(tasks: &[(&TaskResult, &TaskBlame)]) -> Vec<Stack> {
+    let sum =
+        |blame: &'_ TaskBlame| if blame.late.jobs > 0 { blame.late.clone() } else { blame.slowest.clone() };
+    let sums: Vec<BlameSum> = tasks.iter().map(|(_, blame)| sum(blame)).collect();
+    let is_there = |of: Cause| sums.iter().any(|sum| sum.time_ns(of) > 0);
+    let stack = |((task, blame), sum): (&(&TaskResult, &TaskBlame), &BlameSum)| {
+        let which = if blame.late.jobs > 0 { "late" } else { "slowest" };
+        let mean = sum.response_ns.checked_div(sum.jobs).unwrap_or(0);
+        let parts = by_cause(sum).filter(|(of, _)| is_there(*of));
+        Stack {
+            name: format!("{}/{}", task.parent, task.name),
+            parts: parts.map(|(of, size)| Part { name: of.words().into(), size }).collect(),
+            whole: sum.response_ns,
+            figures: vec![format!("{} {which}", fmt_count(sum.jobs)), fmt_ns(mean)],
+        }
+    };
+    tasks.iter().zip(&sums).map(stack).collect()
+}
+
+fn worst_jobs(tasks: &[(&TaskResult, &TaskBlame)], label: &str) -> Table {
+    let mut jobs: Vec<(&TaskResult, &JobBlame)> =
+        tasks.iter().flat_map(|(task, blame)| blame.worst.iter().map(|job| (*task, job))).collect();
+    jobs.sort_by_key(|(_, job)| (std::cmp::Reverse(job.missed), std::cmp::Reverse(job.response_ns)));
+    let columns = ["Released", "Response time", "Deadline", "Why"];
+    let mut table = Table::new(format!("The worst jobs: {label}"), "Job", &columns);
+    for (task, job) in jobs.into_iter().take(ROWS_MAX) {
+        let why: Vec<String> = job.causes.iter().map(cause).collect();
+        let cells = [
+            Cell::number(fmt_ns(job.release_ns)),
+            Cell::number(fmt_ns(job.response_ns)),
+            Cell::text(if job.missed { "missed" } else { "met" }),
+            Cell::text(why.join(", ")),
+        ];
+        table.row(format!("{}/{} #{}", task.parent, task.name, job.job), cells);
+    }
+    table
+}

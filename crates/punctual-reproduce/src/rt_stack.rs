@@ -1,0 +1,563 @@
+//! rt-stack: response times through the network stack of a Linux/KVM host under each method of handling
+//! interrupts, beside servers that receive at full speed.
+
+use std::collections::BTreeMap;
+
+use punctual_model::host::Host;
+use punctual_model::results::{FlowResult, HostPart, Results, Segment};
+use punctual_sched::Duration;
+
+use crate::measures::number;
+use crate::papers::RtStack;
+use crate::scenario::{Scenario, as_written, run_all};
+use crate::{Error, Figure, Options, Outcome, Progress, Series, Table};
+
+/// A way of running the servers of `papers/rt-stack/host.toml`.
+#[derive(Clone, Copy)]
+struct Setup {
+    id: &'static str,
+    title: &'static str,
+    method: &'static str,
+    path: &'static str,
+}
+
+const fn setup(id: &'static str, title: &'static str, method: &'static str, path: &'static str) -> Setup {
+    Setup { id, title, method, path }
+}
+
+const THREADED: Setup = setup("threaded", "threaded", "threaded", "virtio");
+const OUTSOURCING: Setup = setup("outsourcing", "outsourcing", "partitioned", "rt-outsourcing");
+
+/// Those of Tables 6.3 and 6.4.
+const METHODS: [Setup; 5] = [
+    setup("host", "not virtualised", "threaded", "process"),
+    setup("vanilla", "vanilla", "vanilla", "virtio"),
+    THREADED,
+    setup("exclusive", "exclusive CPU", "exclusive", "virtio"),
+    OUTSOURCING,
+];
+
+/// Those of Table 6.5.
+const TECHNIQUES: [Setup; 4] = [
+    setup("both", "both, extended idle process", "partitioned", "rt-outsourcing"),
+    setup("partitioned", "only partitioned softirq", "partitioned", "virtio"),
+    setup("rt-outsourcing", "only RT socket outsourcing", "threaded", "rt-outsourcing"),
+    setup("virtual-interrupts", "both, virtual interrupts", "partitioned", "outsourcing"),
+];
+
+/// Those of Table 6.6.
+const CONTAINERS: [Setup; 2] = [
+    setup("threaded", "PREEMPT_RT", "threaded", "container"),
+    setup("partitioned", "PREEMPT_RT, partitioned softirq", "partitioned", "container"),
+];
+
+/// What Linux has today, not in the thesis.
+const TODAY: [Setup; 4] = [
+    setup("napi-virtio", "threaded NAPI, VM", "threaded-napi", "virtio"),
+    setup("napi-unlocked-virtio", "threaded NAPI without lock, VM", "threaded-napi-unlocked", "virtio"),
+    setup("napi-container", "threaded NAPI, container", "threaded-napi", "container"),
+    setup(
+        "napi-unlocked-container",
+        "threaded NAPI without lock, container",
+        "threaded-napi-unlocked",
+        "container",
+    ),
+];
+
+/// Servers of the host file.
+const SERVERS: [&str; 3] = ["critical", "heavy1", "heavy2"];
+
+impl Setup {
+    fn scenario(self, options: &Options) -> Scenario {
+        let scenario = Scenario::new("rt-stack", "host").set(format!("host_stack.method={}", self.method));
+        let path = |scenario: Scenario, server| {
+            scenario.set(format!("host_stack.server.{server}.path={}", self.path))
+        };
+        let scenario = SERVERS.into_iter().fold(scenario, path);
+        if options.quick { scenario.duration(Duration::from_secs(3)) } else { scenario }
+    }
+}
+
+/// Without heavy receivers.
+fn alone(scenario: Scenario) -> Scenario {
+    let later = |scenario: Scenario, n| scenario.set(format!("host_stack.server.heavy{n}.start=1000s"));
+    (1..=2).fold(scenario, later)
+}
+
+/// For experiments that are not a table of the thesis: a third of the time.
+fn shorter(options: &Options, scenario: Scenario) -> Scenario {
+    if options.quick { scenario } else { scenario.duration(Duration::from_secs(10)) }
+}
+
+/// What is kept of a run.
+struct Run {
+    critical: FlowResult,
+    gbit_s: f64,
+    busy_percent: f64,
+}
+
+fn keep(_: &Host, results: &Results) -> Result<Run, Error> {
+    let critical = results.flows.iter().find(|flow| flow.name == SERVERS[0]);
+    let critical = critical.ok_or_else(|| Error::Missing("there is no critical server".into()))?.clone();
+    let streams = results.flows.iter().filter(|flow| flow.kind == "stream");
+    let bytes: u64 = streams.map(|flow| flow.packets.bytes).sum();
+    let busy: u64 = results.processors.iter().map(|processor| processor.busy_ns).sum();
+    let whole = results.duration_ns * results.processors.len() as u64;
+    Ok(Run {
+        critical,
+        gbit_s: bytes as f64 * 8.0 / results.duration_ns as f64,
+        busy_percent: busy as f64 / whole as f64 * 100.0,
+    })
+}
+
+fn us(time: Duration) -> f64 {
+    time.as_ns() as f64 / 1e3
+}
+
+impl Run {
+    /// Mean, 99 % quantile, standard deviation in us.
+    fn statistics(&self) -> [f64; 3] {
+        let latency = &self.critical.latency;
+        [latency.mean(), latency.quantile_ppm(990_000), latency.stddev()].map(us)
+    }
+
+    fn segment(&self, segment: Segment, value: impl Fn(&punctual_model::Recorder) -> Duration) -> f64 {
+        let found = self.critical.segments.iter().find(|one| one.segment == segment);
+        found.map_or(0.0, |one| us(value(&one.time)))
+    }
+}
+
+/// Runs the setups, each changed by `change`.
+fn run(
+    what: &str,
+    setups: &[Setup],
+    options: &Options,
+    progress: Progress<'_>,
+    change: impl Fn(Scenario) -> Scenario,
+) -> Result<Vec<Run>, Error> {
+    let scenarios: Vec<_> = setups.iter().map(|setup| change(setup.scenario(options))).collect();
+    run_all(what, &scenarios, progress, as_written, keep)?.into_iter().collect()
+}
+
+const NAMES: [&str; 3] = ["mean_us", "p99_us", "sd_us"];
+
+/// A table of mean, 99 % quantile and deviation, the thesis's beside ours.
+fn statistics(
+    out: &mut Outcome,
+    (id, title): (&str, &str),
+    setups: &[Setup],
+    runs: &[Run],
+    paper: &BTreeMap<String, [f64; 3]>,
+) {
+    let columns = ["method", "mean: thesis", "ours", "99 %: thesis", "ours", "SD: thesis", "ours"];
+    let mut table = Table::new(id, title, &columns);
+    for (setup, run) in setups.iter().zip(runs) {
+        let mut row = vec![setup.title.to_string()];
+        for (at, value) in run.statistics().into_iter().enumerate() {
+            out.measures.set_one(format!("{id}.{}.{}", setup.id, NAMES[at]), value);
+            row.push(paper.get(setup.id).map_or("-".into(), |printed| number(printed[at])));
+            row.push(number(value));
+        }
+        table.rows.push(row);
+    }
+    table.notes.push("Response times in us.".into());
+    out.tables.push(table);
+}
+
+/// The segments of s.3.4.2, and where the time in them went.
+fn segments(out: &mut Outcome, (id, title): (&str, &str), setups: &[Setup], runs: &[Run]) {
+    let mut columns = vec!["method".to_string()];
+    for segment in Segment::HOST {
+        columns.extend([format!("{}: mean", segment.name()), "99 %".into(), "SD".into()]);
+    }
+    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+    let mut table = Table::new(&format!("{id}-segments"), title, &columns);
+    for (setup, run) in setups.iter().zip(runs) {
+        let mut row = vec![setup.title.to_string()];
+        for segment in Segment::HOST {
+            let name = segment.name().replace(' ', "_");
+            let values = [
+                run.segment(segment, |time| time.mean()),
+                run.segment(segment, |time| time.quantile_ppm(990_000)),
+                run.segment(segment, |time| time.stddev()),
+            ];
+            for (value, of) in values.into_iter().zip(NAMES) {
+                out.measures.set_one(format!("{id}.{}.{name}.{of}", setup.id), value);
+                row.push(number(value));
+            }
+        }
+        table.rows.push(row);
+    }
+    table.notes.push("us; the thesis shows them as figures only.".into());
+    out.tables.push(table);
+}
+
+/// The mean of each part that took time anywhere.
+fn parts(out: &mut Outcome, (id, title): (&str, &str), setups: &[Setup], runs: &[Run]) {
+    let mut columns = vec!["part, mean in us"];
+    columns.extend(setups.iter().map(|setup| setup.title));
+    let mut table = Table::new(&format!("{id}-parts"), title, &columns);
+    for part in HostPart::ALL {
+        let mean = |run: &Run| {
+            run.critical.parts.iter().find(|one| one.part == part).map_or(0.0, |one| us(one.time.mean()))
+        };
+        let means: Vec<f64> = runs.iter().map(mean).collect();
+        if means.iter().any(|&mean| mean > 0.0) {
+            let mut row = vec![format!("{}: {}", part.segment().name(), part.name())];
+            row.extend(means.into_iter().map(number));
+            table.rows.push(row);
+        }
+    }
+    out.tables.push(table);
+}
+
+/// Tables 3.1 and 6.3, Figs. 3-11 and 6-8: without heavy receivers. What the costs are calibrated with.
+///
+/// # Errors
+/// When a simulation stops.
+pub fn undisturbed(options: &Options, paper: &RtStack, progress: Progress<'_>) -> Result<Outcome, Error> {
+    let runs = run("Table 6.3", &METHODS, options, progress, alone)?;
+    let mut out = Outcome::default();
+    let title = "Tables 3.1 and 6.3: without heavy receivers (the costs' calibration)";
+    statistics(&mut out, ("table6-3", title), &METHODS, &runs, &paper.undisturbed);
+    let title = "Figs. 3-11 and 6-8: segments without heavy receivers";
+    segments(&mut out, ("table6-3", title), &METHODS, &runs);
+    Ok(out)
+}
+
+/// Tables 3.2 and 6.4, Figs. 3-8, 3-9, 3-12, 6-4, 6-5 and 6-9: beside two heavy receivers.
+///
+/// # Errors
+/// When a simulation stops.
+pub fn loaded(options: &Options, paper: &RtStack, progress: Progress<'_>) -> Result<Outcome, Error> {
+    let runs = run("Table 6.4", &METHODS, options, progress, |scenario| scenario)?;
+    let mut out = Outcome::default();
+    let title = "Tables 3.2 and 6.4: with two heavy receivers (prediction)";
+    statistics(&mut out, ("table6-4", title), &METHODS, &runs, &paper.loaded);
+    let columns = ["method", "Gbit/s: thesis", "ours", "processors busy"];
+    let title = "Figs. 3-8, 3-9, 6-4 and 6-5: heavy receivers together, processors";
+    let mut table = Table::new("fig6-4", title, &columns);
+    for (setup, run) in METHODS.iter().zip(&runs) {
+        out.measures.set_one(format!("fig6-4.{}.gbit_s", setup.id), run.gbit_s);
+        out.measures.set_one(format!("fig6-4.{}.busy_percent", setup.id), run.busy_percent);
+        let printed = paper.throughput.get(setup.id).map_or("-".into(), |&printed| number(printed));
+        let busy = format!("{} %", number(run.busy_percent));
+        table.rows.push(vec![setup.title.into(), printed, number(run.gbit_s), busy]);
+    }
+    out.tables.push(table);
+    ratios(&mut out);
+    let title = "Figs. 3-12 and 6-9: segments with heavy receivers";
+    segments(&mut out, ("table6-4", title), &METHODS, &runs);
+    parts(&mut out, ("table6-4", "What the segments of Table 6.4 consist of"), &METHODS, &runs);
+    Ok(out)
+}
+
+/// The factors that the thesis names.
+fn ratios(out: &mut Outcome) {
+    let of = |out: &Outcome, name: &str| out.measures.get(name).map_or(0.0, |values| values[0]);
+    let sd = |method: &str| of(out, &format!("table6-4.{method}.sd_us"));
+    let busy = |method: &str| of(out, &format!("fig6-4.{method}.busy_percent"));
+    let gbit = |method: &str| of(out, &format!("fig6-4.{method}.gbit_s"));
+    let all = [
+        ("sd.threaded", sd("threaded") / sd("outsourcing")),
+        ("sd.exclusive", sd("exclusive") / sd("outsourcing")),
+        ("more_gbit_percent", (gbit("outsourcing") / gbit("threaded") - 1.0) * 100.0),
+        ("less_busy_percent", (1.0 - busy("outsourcing") / busy("threaded")) * 100.0),
+        ("gbit.exclusive", gbit("outsourcing") / gbit("exclusive")),
+        ("busier_than_host", busy("outsourcing") - busy("host")),
+    ];
+    for (name, value) in all {
+        out.measures.set_one(format!("ratio.{name}"), value);
+    }
+}
+
+/// Table 6.5: each technique alone.
+///
+/// # Errors
+/// When a simulation stops.
+pub fn techniques(options: &Options, paper: &RtStack, progress: Progress<'_>) -> Result<Outcome, Error> {
+    let runs = run("Table 6.5", &TECHNIQUES, options, progress, |scenario| scenario)?;
+    let mut out = Outcome::default();
+    let title = "Table 6.5: each technique alone, with two heavy receivers";
+    statistics(&mut out, ("table6-5", title), &TECHNIQUES, &runs, &paper.techniques);
+    parts(&mut out, ("table6-5", "What the response times of Table 6.5 consist of"), &TECHNIQUES, &runs);
+    Ok(out)
+}
+
+/// Table 6.6: containers. Beside it, what Linux has today.
+///
+/// # Errors
+/// When a simulation stops.
+pub fn containers(options: &Options, paper: &RtStack, progress: Progress<'_>) -> Result<Outcome, Error> {
+    let runs = run("Table 6.6", &CONTAINERS, options, progress, |scenario| scenario)?;
+    let mut out = Outcome::default();
+    let title = "Table 6.6: containers, with two heavy receivers";
+    statistics(&mut out, ("table6-6", title), &CONTAINERS, &runs, &paper.containers);
+    let runs = run("Today", &TODAY, options, progress, |scenario| shorter(options, scenario))?;
+    let title = "Threaded NAPI, as Linux has it today, with two heavy receivers (not in the thesis)";
+    statistics(&mut out, ("today", title), &TODAY, &runs, &BTreeMap::new());
+    Ok(out)
+}
+
+/// What the cache explains: Table 6.4 with other assumptions about it.
+///
+/// # Errors
+/// When a simulation stops.
+pub fn cache(options: &Options, paper: &RtStack, progress: Progress<'_>) -> Result<Outcome, Error> {
+    let mut out = Outcome::default();
+    let columns = [
+        "lines per us",
+        "threaded: mean",
+        "SD",
+        "exclusive: mean",
+        "SD",
+        "outsourcing: mean",
+        "SD",
+        "SD threaded / outsourcing",
+        "SD exclusive / outsourcing",
+    ];
+    let title = "What the cache explains of Table 6.4: lines that a step uses for each us of its cost";
+    let mut table = Table::new("cache", title, &columns);
+    let setups = [METHODS[2], METHODS[3], METHODS[4]];
+    for lines in [0, 5, 10, 20, 40] {
+        let set = |scenario: Scenario| {
+            shorter(options, scenario.set(format!("host_stack.cache.lines_per_us={lines}")))
+        };
+        let runs = run("Cache", &setups, options, progress, set)?;
+        let mut row = vec![lines.to_string()];
+        for (setup, run) in setups.iter().zip(&runs) {
+            let [mean, _, sd] = run.statistics();
+            out.measures.set_one(format!("cache.{lines}.{}.mean_us", setup.id), mean);
+            out.measures.set_one(format!("cache.{lines}.{}.sd_us", setup.id), sd);
+            row.extend([number(mean), number(sd)]);
+        }
+        let sd = |at: usize| runs[at].statistics()[2];
+        row.extend([number(sd(0) / sd(2)), number(sd(1) / sd(2))]);
+        table.rows.push(row);
+    }
+    let mut row = vec!["thesis".to_string()];
+    let printed = |id: &str| paper.loaded.get(id).copied().unwrap_or_default();
+    let (threaded, exclusive, outsourcing) =
+        (printed("threaded"), printed("exclusive"), printed("outsourcing"));
+    for values in [threaded, exclusive, outsourcing] {
+        row.extend([number(values[0]), number(values[2])]);
+    }
+    row.extend([number(threaded[2] / outsourcing[2]), number(exclusive[2] / outsourcing[2])]);
+    table.rows.push(row);
+    table.notes.push("us. 0 switches the cache off. 10 is the assumption behind all other tables.".into());
+    out.tables.push(table);
+    Ok(out)
+}
+
+/// Another reading of what an undisturbed request costs: what the sum of its steps leaves open.
+struct Reading {
+    id: &'static str,
+    title: &'static str,
+    set: &'static [&'static str],
+}
+
+/// Both readings of the vNIC thread give the same undisturbed response times.
+const READINGS: [Reading; 4] = [
+    Reading { id: "calibrated", title: "as calibrated", set: &[] },
+    Reading {
+        id: "vnic-wake",
+        title: "the vNIC thread's 7.6 us are mostly its wake-up (6.1 us), not its work for a packet",
+        set: &["costs.vnic_wake=3050ns", "costs.vnic_receive=1us", "costs.vnic_send=500ns"],
+    },
+    Reading {
+        id: "cache-40",
+        title: "a step uses 40 lines of the cache for each us",
+        set: &["cache.lines_per_us=40"],
+    },
+    Reading {
+        id: "both",
+        title: "both",
+        set: &[
+            "costs.vnic_wake=3050ns",
+            "costs.vnic_receive=1us",
+            "costs.vnic_send=500ns",
+            "cache.lines_per_us=40",
+        ],
+    },
+];
+
+/// What other readings of the undisturbed figures make of Table 6.4 and of the throughputs.
+///
+/// # Errors
+/// When a simulation stops.
+pub fn readings(options: &Options, paper: &RtStack, progress: Progress<'_>) -> Result<Outcome, Error> {
+    let mut out = Outcome::default();
+    let setups = [METHODS[1], METHODS[2], METHODS[3], METHODS[4]];
+    let columns = ["reading", "method", "mean, us", "99 %", "SD", "Gbit/s", "undisturbed mean, us"];
+    let title = "Other readings of the same undisturbed figures, with two heavy receivers";
+    let mut table = Table::new("readings", title, &columns);
+    for (setup, values) in setups.iter().filter_map(|one| Some((one, paper.loaded.get(one.id)?))) {
+        let mut row = vec!["the thesis".to_string(), setup.title.into()];
+        row.extend(values.iter().copied().map(number));
+        row.push(paper.throughput.get(setup.id).copied().map_or("-".into(), number));
+        row.push(paper.undisturbed.get(setup.id).map_or("-".into(), |values| number(values[0])));
+        table.rows.push(row);
+    }
+    for reading in &READINGS {
+        let set = |scenario: Scenario| {
+            let set = reading.set.iter();
+            shorter(options, set.fold(scenario, |s, one| s.set(format!("host_stack.{one}"))))
+        };
+        let loaded = run("Readings", &setups, options, progress, set)?;
+        let undisturbed = run("Readings", &setups, options, progress, |s| alone(set(s)))?;
+        for ((setup, run), alone) in setups.iter().zip(&loaded).zip(&undisturbed) {
+            let prefix = format!("readings.{}.{}", reading.id, setup.id);
+            let values = run.statistics();
+            for (value, name) in values.into_iter().zip(NAMES) {
+                out.measures.set_one(format!("{prefix}.{name}"), value);
+            }
+            out.measures.set_one(format!("{prefix}.gbit_s"), run.gbit_s);
+            let mut row = vec![reading.title.to_string(), setup.title.into()];
+            row.extend(values.map(number));
+            row.extend([number(run.gbit_s), number(alone.statistics()[0])]);
+            table.rows.push(row);
+        }
+    }
+    out.tables.push(table);
+    Ok(out)
+}
+
+/// Fig. 3-14: the guest segment against the requests' distance.
+///
+/// # Errors
+/// When a simulation stops.
+pub fn intervals(options: &Options, progress: Progress<'_>) -> Result<Outcome, Error> {
+    let mut out = Outcome::default();
+    let setups = [METHODS[1], METHODS[2], METHODS[3]];
+    let mut series: Vec<Series> =
+        setups.iter().map(|setup| Series { name: setup.title.into(), points: Vec::new() }).collect();
+    let columns = ["distance, ms", "vanilla", "threaded", "exclusive CPU"];
+    let title = "Fig. 3-14: 99 % quantile of the guest segment against the requests' distance";
+    let mut table = Table::new("fig3-14", title, &columns);
+    for ms in [1, 2, 4, 6, 8, 10] {
+        let set = |scenario: Scenario| {
+            let server = "host_stack.server.critical";
+            scenario.set(format!("{server}.gap_min={ms}ms")).set(format!("{server}.gap_max={ms}ms"))
+        };
+        let runs = run("Fig. 3-14", &setups, options, progress, |s| set(s).duration(Duration::from_secs(3)))?;
+        let mut row = vec![ms.to_string()];
+        for ((setup, run), series) in setups.iter().zip(&runs).zip(&mut series) {
+            let value = run.segment(Segment::Guest, |time| time.quantile_ppm(990_000));
+            out.measures.set_one(format!("fig3-14.{}.{ms}ms", setup.id), value);
+            series.points.push([f64::from(ms), value, value, value]);
+            row.push(number(value));
+        }
+        table.rows.push(row);
+    }
+    out.tables.push(table);
+    let (x, y) = ("distance of requests (ms)".into(), "99 % of the guest segment (us)".into());
+    let title = "rt-stack Fig. 3-14: cache pollution".into();
+    out.figures.push(Figure { id: "fig3-14".into(), title, x, y, series });
+    Ok(out)
+}
+
+/// An application as the critical server: what is set for it.
+struct Application {
+    id: &'static str,
+    title: &'static str,
+    set: &'static [&'static str],
+}
+
+/// Figs. 6-12 and 6-13. Service times are assumptions: the thesis prints no undisturbed figure of them.
+const APPLICATIONS: [Application; 2] = [
+    Application {
+        id: "fig6-12",
+        title: "Fig. 6-12: SIP relay (VoIP), 100 to 1000 messages/s, service 30 us (assumed)",
+        set: &["service=30us", "bytes=500", "reply_bytes=500"],
+    },
+    Application {
+        id: "fig6-13",
+        title: "Fig. 6-13: key-value store, GET of 1 KiB, 100 to 1000/s, service 5 us (assumed)",
+        set: &["service=5us", "bytes=100", "reply_bytes=1100"],
+    },
+];
+
+/// Figs. 6-12 and 6-13: applications.
+///
+/// # Errors
+/// When a simulation stops.
+pub fn applications(options: &Options, only: usize, progress: Progress<'_>) -> Result<Outcome, Error> {
+    let mut out = Outcome::default();
+    let Some(application) = APPLICATIONS.get(only) else { return Ok(out) };
+    let set = |scenario: Scenario| {
+        let set = application.set.iter();
+        let scenario = set.fold(scenario, |s, one| s.set(format!("host_stack.server.critical.{one}")));
+        shorter(options, scenario)
+    };
+    let id = application.id;
+    let runs = run(application.title.split(':').next().unwrap_or(id), &METHODS, options, progress, set)?;
+    let columns = ["method", "50 %", "99 %", "99.9 %", "Gbit/s", "processors busy"];
+    let mut table = Table::new(id, application.title, &columns);
+    for (setup, run) in METHODS.iter().zip(&runs) {
+        let quantiles = [500_000, 990_000, 999_000].map(|ppm| us(run.critical.latency.quantile_ppm(ppm)));
+        for (value, name) in quantiles.into_iter().zip(["p50_us", "p99_us", "p999_us"]) {
+            out.measures.set_one(format!("{id}.{}.{name}", setup.id), value);
+        }
+        out.measures.set_one(format!("{id}.{}.gbit_s", setup.id), run.gbit_s);
+        out.measures.set_one(format!("{id}.{}.busy_percent", setup.id), run.busy_percent);
+        let mut row = vec![setup.title.to_string()];
+        row.extend(quantiles.map(number));
+        row.extend([number(run.gbit_s), format!("{} %", number(run.busy_percent))]);
+        table.rows.push(row);
+    }
+    let of = |out: &Outcome, method: &str| {
+        out.measures.get(&format!("{id}.{method}.p99_us")).map_or(0.0, |values| values[0])
+    };
+    for method in ["vanilla", "threaded", "exclusive"] {
+        let less = (1.0 - of(&out, "outsourcing") / of(&out, method)) * 100.0;
+        out.measures.set_one(format!("{id}.less_than_{method}_percent"), less);
+    }
+    table.notes.push("us".into());
+    out.tables.push(table);
+    Ok(out)
+}
+
+/// Numbers of RT VMs that Fig. 6-14 is sampled at.
+const VMS: [u32; 6] = [1, 10, 20, 40, 60, 100];
+
+/// Fig. 6-14: 1 to 100 RT VMs on four processors.
+///
+/// # Errors
+/// When a simulation stops.
+pub fn scaling(options: &Options, progress: Progress<'_>) -> Result<Outcome, Error> {
+    let mut out = Outcome::default();
+    let columns = ["method", "RT VMs", "99 %, us", "Gbit/s", "processors busy"];
+    let title = "Fig. 6-14: RT VMs on four processors, with two heavy receivers";
+    let mut table = Table::new("fig6-14", title, &columns);
+    let mut series = Vec::new();
+    for setup in METHODS {
+        let counts: Vec<u32> =
+            if setup.id == "exclusive" { vec![1, 2, 3] } else { VMS.into_iter().collect() };
+        let scenario = |&count: &u32| {
+            let seconds = Duration::from_secs(if options.quick { 1 } else { 3 });
+            let scenario = setup.scenario(options).duration(seconds).set("machine.processors=4");
+            let scenario = scenario.set("host_stack.exclusive=[1, 2, 3]");
+            scenario.set(format!("host_stack.server.critical.count={count}"))
+        };
+        let scenarios: Vec<Scenario> = counts.iter().map(scenario).collect();
+        let mut points = Vec::new();
+        for (count, run) in counts.iter().zip(run_all("Fig. 6-14", &scenarios, progress, as_written, keep)?) {
+            let run = run?;
+            let [_, p99, _] = run.statistics();
+            let prefix = format!("fig6-14.{}.{count}", setup.id);
+            out.measures.set_one(format!("{prefix}.p99_us"), p99);
+            out.measures.set_one(format!("{prefix}.gbit_s"), run.gbit_s);
+            out.measures.set_one(format!("{prefix}.busy_percent"), run.busy_percent);
+            let busy = format!("{} %", number(run.busy_percent));
+            let row = vec![setup.title.into(), count.to_string(), number(p99), number(run.gbit_s), busy];
+            table.rows.push(row);
+            points.push([f64::from(*count), p99, p99, p99]);
+        }
+        series.push(Series { name: setup.title.into(), points });
+    }
+    out.tables.push(table);
+    let (x, y) = ("RT VMs".into(), "99 % of response times (us)".into());
+    let title = "rt-stack Fig. 6-14: scaling".into();
+    out.figures.push(Figure { id: "fig6-14".into(), title, x, y, series });
+    Ok(out)
+}

@@ -1,0 +1,281 @@
+//! What happened, as far back as a job needs it, and where the time of a unit went.
+
+use punctual_model::results::Cause;
+use punctual_sched::Instant;
+
+use super::parts::Parts;
+use crate::observe::{Occupant, ProcessorIx, UnitIx};
+
+/// What a unit with work is at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    /// It is picked for a processor, which does so in earnest from then on.
+    Picked(ProcessorIx, Instant),
+    /// It waits for a processor of this view.
+    Waits(ViewIx),
+    /// Its budget is used up. Who executed last before that: a task, or a vCPU for its kernel; nobody, where
+    /// it idled away.
+    Broke(UnitIx),
+}
+
+/// What a waiting unit looks at: a processor, or several of them, of which the first that executes a unit
+/// counts. The views of single processors come first, as the processors are numbered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct ViewIx(pub u32);
+
+/// The processor that counts in a view, and what it does.
+#[derive(Clone, Copy)]
+pub(super) struct Sight {
+    pub processor: ProcessorIx,
+    pub occupant: Occupant,
+}
+
+/// What time counts as in which a processor executes.
+#[derive(Clone, Copy)]
+pub(super) enum Execution {
+    /// The job that is explained.
+    Own,
+    /// This unit of the same guest.
+    Other(UnitIx),
+    /// The guest's kernel.
+    Kernel,
+    /// Nothing.
+    Nothing,
+}
+
+/// Everything that happened since it last forgot.
+pub(super) struct History {
+    physical: usize,
+    /// How many jobs were explained.
+    explanations: u32,
+    pub units: Log<State>,
+    pub views: Log<Sight>,
+    /// By vCPU: does its guest's kernel work on the network?
+    kernels: Log<bool>,
+}
+
+impl History {
+    pub fn new(physical: usize, vcpus: usize, tasks: usize) -> Self {
+        History {
+            physical,
+            explanations: 0,
+            units: Log::new(vcpus + tasks),
+            views: Log::new(physical + vcpus),
+            kernels: Log::new(vcpus),
+        }
+    }
+
+    /// How long it is: what units are at changes hardly more often than what processors do.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.views.entries.len() + self.kernels.entries.len()
+    }
+
+    /// The kernel of the vCPU's guest has work from now on, or none.
+    pub fn set_kernel(&mut self, vcpu: UnitIx, now: Instant, busy: bool) {
+        if !self.kernels.knows(vcpu.index()) {
+            self.kernels.write(vcpu.index(), Instant::ZERO, false);
+        }
+        self.kernels.write(vcpu.index(), now, busy);
+    }
+
+    /// Forgets everything but what lasts.
+    pub fn forget(&mut self) {
+        self.units.forget();
+        self.views.forget();
+        self.kernels.forget();
+    }
+
+    /// Adds up what the time of a task from `from` until `until` went to.
+    pub fn explain(&mut self, task: UnitIx, from: Instant, until: Instant, parts: &mut Parts) {
+        self.explanations = self.explanations.wrapping_add(1);
+        Explanation { number: self.explanations, history: self, task, parts }.unit(
+            task,
+            from,
+            until,
+            Execution::Own,
+        );
+    }
+}
+
+/// An account of one job's time.
+struct Explanation<'a> {
+    history: &'a mut History,
+    number: u32,
+    task: UnitIx,
+    parts: &'a mut Parts,
+}
+
+impl Explanation<'_> {
+    /// The time of a unit: the task itself, or a vCPU that it needs.
+    fn unit(&mut self, unit: UnitIx, from: Instant, mut until: Instant, execution: Execution) {
+        while let Some((end, state)) = self.history.units.read(self.number, unit.index(), from, &mut until) {
+            match state {
+                State::Picked(processor, start) => {
+                    self.picked(unit, processor, (until, start, end), execution)
+                }
+                State::Waits(view) => self.waits(view, until, end),
+                State::Broke(spender) => {
+                    let (cause, by) = match spender {
+                        UnitIx::NONE => (Cause::BudgetIdledAway, UnitIx::NONE),
+                        spender if spender == self.task => (Cause::BudgetUsedBySelf, UnitIx::NONE),
+                        spender => (Cause::BudgetUsedBySibling, spender),
+                    };
+                    self.parts.add(cause, by, end.since(until));
+                }
+            }
+        }
+        // A vCPU that has not been awake yet.
+        self.parts.add(Cause::ProcessorIdle, UnitIx::NONE, until.since(from));
+    }
+
+    /// The unit has a processor, which is a vCPU if it is a guest's.
+    fn picked(
+        &mut self,
+        unit: UnitIx,
+        processor: ProcessorIx,
+        (from, start, mut until): (Instant, Instant, Instant),
+        execution: Execution,
+    ) {
+        if !self.history.kernels.knows(unit.index()) {
+            return self.executes(processor, (from, start, until), execution);
+        }
+        while let Some((end, busy)) = self.history.kernels.read(self.number, unit.index(), from, &mut until) {
+            let execution = if busy { Execution::Kernel } else { execution };
+            self.executes(processor, (until, start, end), execution);
+        }
+    }
+
+    #[inline]
+    fn executes(
+        &mut self,
+        processor: ProcessorIx,
+        (from, start, until): (Instant, Instant, Instant),
+        execution: Execution,
+    ) {
+        if let Some(vcpu) = self.vcpu_of(processor) {
+            return self.unit(vcpu, from, until, execution);
+        }
+        let start = start.max(from).min(until);
+        self.parts.add(Cause::Overhead, UnitIx::NONE, start.since(from));
+        let (cause, by) = match execution {
+            Execution::Own => (Cause::Executing, UnitIx::NONE),
+            Execution::Other(unit) => (Cause::PreemptedInGuest, unit),
+            Execution::Kernel => (Cause::GuestKernel, UnitIx::NONE),
+            Execution::Nothing => (Cause::ProcessorIdle, UnitIx::NONE),
+        };
+        self.parts.add(cause, by, until.since(start));
+    }
+
+    /// A unit that waits looks at a view.
+    fn waits(&mut self, view: ViewIx, from: Instant, mut until: Instant) {
+        while let Some((end, Sight { processor, occupant })) =
+            self.history.views.read(self.number, view.0 as usize, from, &mut until)
+        {
+            let other = occupant.charged();
+            if let Some(vcpu) = self.vcpu_of(processor) {
+                self.unit(vcpu, until, end, other.map_or(Execution::Nothing, Execution::Other));
+                continue;
+            }
+            let (cause, by) = match other {
+                Some(other) => (Cause::PreemptedByUnit, other),
+                None => (Cause::ProcessorIdle, UnitIx::NONE),
+            };
+            self.parts.add(cause, by, end.since(until));
+        }
+    }
+
+    /// The vCPU that a processor is; `None`: it is a physical one.
+    fn vcpu_of(&self, processor: ProcessorIx) -> Option<UnitIx> {
+        processor.index().checked_sub(self.history.physical).map(UnitIx::new)
+    }
+}
+
+/// What each of several things was at, one after the other: an entry holds until the next of the same thing.
+pub(super) struct Log<T> {
+    entries: Vec<Entry<T>>,
+    things: Vec<Thing>,
+}
+
+struct Entry<T> {
+    at: Instant,
+    /// The entry of the same thing before.
+    before: u32,
+    what: T,
+}
+
+#[derive(Clone)]
+struct Thing {
+    /// Its latest entry.
+    last: u32,
+    /// Where the explanation of this number has read it.
+    read_in: u32,
+    read: u32,
+}
+
+const NO_ENTRY: u32 = u32::MAX;
+
+impl<T: Copy> Log<T> {
+    fn new(things: usize) -> Self {
+        let nothing = Thing { last: NO_ENTRY, read_in: 0, read: NO_ENTRY };
+        Log { entries: Vec::new(), things: vec![nothing; things] }
+    }
+
+    /// One thing more.
+    pub fn add(&mut self) {
+        self.things.push(Thing { last: NO_ENTRY, read_in: 0, read: NO_ENTRY });
+    }
+
+    #[inline]
+    pub fn write(&mut self, thing: usize, at: Instant, what: T) {
+        let before = std::mem::replace(&mut self.things[thing].last, self.entries.len() as u32);
+        self.entries.push(Entry { at, before, what });
+    }
+
+    /// Has anything been written about it?
+    #[inline]
+    fn knows(&self, thing: usize) -> bool {
+        self.things.get(thing).is_some_and(|thing| thing.last != NO_ENTRY)
+    }
+
+    /// The last piece of a span from `from` until `until`, which is moved to where the piece begins, and what
+    /// the thing was at. An explanation reads everything from the latest to the earliest.
+    #[inline]
+    fn read(
+        &mut self,
+        explanation: u32,
+        thing: usize,
+        from: Instant,
+        until: &mut Instant,
+    ) -> Option<(Instant, T)> {
+        if *until <= from {
+            return None;
+        }
+        let thing = &mut self.things[thing];
+        if thing.read_in != explanation {
+            thing.read_in = explanation;
+            thing.read = thing.last;
+        }
+        while let Some(entry) = self.entries.get(thing.read as usize) {
+            if entry.at < *until {
+                if entry.at > from {
+                    thing.read = entry.before;
+                }
+                return Some((std::mem::replace(until, entry.at.max(from)), entry.what));
+            }
+            thing.read = entry.before;
+        }
+        None
+    }
+
+    fn forget(&mut self) {
+        let mut kept = Vec::new();
+        for thing in self.things.iter_mut().filter(|thing| thing.last != NO_ENTRY) {
+            let Entry { at, what, .. } = self.entries[thing.last as usize];
+            thing.last = kept.len() as u32;
+            kept.push(Entry { at, before: NO_ENTRY, what });
+        }
+        self.entries.clear();
+        self.entries.append(&mut kept);
+    }
+}

@@ -1,0 +1,252 @@
+//! Time by cause and by who it was, and the finished jobs with theirs.
+
+use punctual_model::Host;
+use punctual_model::index::TaskIx;
+use punctual_model::results::{BlameSum, Cause, CauseTime, JobBlame, TaskBlame, WORST_MAX, sort_causes};
+use punctual_sched::{Duration, Instant};
+
+use crate::names;
+use crate::observe::UnitIx;
+
+/// How many others a job names for a cause at most: those with the greatest times. The rest is one entry
+/// without a name.
+pub(super) const NAMED_MAX: usize = 8;
+
+/// How many parts of earlier jobs are kept apart for the jobs that wait for them.
+const CONTINUED_MAX: usize = 16;
+
+/// What was executed.
+pub(super) fn executed(parts: &[Part]) -> Duration {
+    parts.iter().filter(|part| part.cause == Cause::Executing).map(|part| part.time).sum()
+}
+
+/// Time for one cause.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    pub time: Duration,
+    /// Who it was, or none.
+    pub by: UnitIx,
+    pub cause: Cause,
+}
+
+/// A sum for each cause and each unit that is to be named.
+pub(super) struct Parts {
+    list: Vec<Part>,
+    /// By cause and unit: where it stands in `list`, if that says so.
+    places: Vec<u32>,
+    /// As soon as there are so many, who is new is not named.
+    list_max: usize,
+}
+
+impl Parts {
+    pub fn new(units: usize) -> Self {
+        Parts { list: Vec::new(), places: vec![0; Cause::ALL.len() + 3 * units], list_max: usize::MAX }
+    }
+
+    pub fn clear(&mut self) {
+        self.list.clear();
+        self.list_max = usize::MAX;
+    }
+
+    /// Begins with these parts, and keeps their order.
+    pub fn continue_with(&mut self, parts: &[Part]) {
+        self.clear();
+        self.add_all(parts);
+        if !parts.is_empty() {
+            self.list_max = CONTINUED_MAX;
+        }
+    }
+
+    pub fn list(&self) -> &[Part] {
+        &self.list
+    }
+
+    /// Takes away the parts that there were when a job was released, and tells what it executed, which is all
+    /// but `executed_before`, from what earlier jobs of its task did.
+    pub fn leave_own(&mut self, seen: &[Duration], executed_before: Duration, task: UnitIx) {
+        let executed = executed(&self.list).saturating_sub(executed_before);
+        for (part, &seen) in self.list.iter_mut().zip(seen) {
+            part.time = part.time.saturating_sub(seen);
+        }
+        if let Some(part) = self.list.iter_mut().find(|part| part.cause == Cause::Executing) {
+            let earlier = part.time.saturating_sub(executed);
+            part.time = part.time.min(executed);
+            self.add(Cause::PreemptedInGuest, task, earlier);
+        }
+        self.list.retain(|part| !part.time.is_zero());
+    }
+
+    #[inline]
+    pub fn add(&mut self, cause: Cause, by: UnitIx, time: Duration) {
+        if time.is_zero() {
+            return;
+        }
+        // The three causes that units are named for differ in what remains.
+        let place = match by.some() {
+            None => cause as usize,
+            Some(unit) => Cause::ALL.len() + 3 * unit.index() + cause as usize % 3,
+        };
+        let at = self.places[place];
+        if let Some(part) = self.list.get_mut(at as usize)
+            && (part.cause, part.by) == (cause, by)
+        {
+            part.time += time;
+        } else if self.list.len() < self.list_max || by == UnitIx::NONE {
+            self.places[place] = self.list.len() as u32;
+            self.list.push(Part { time, by, cause });
+        } else {
+            self.add(cause, UnitIx::NONE, time);
+        }
+    }
+
+    pub fn add_all(&mut self, parts: &[Part]) {
+        parts.iter().for_each(|part| self.add(part.cause, part.by, part.time));
+    }
+
+    pub fn total(&self) -> Duration {
+        self.list.iter().map(|part| part.time).sum()
+    }
+
+    /// Leaves [`NAMED_MAX`] names for each cause.
+    #[cold]
+    fn shorten(&mut self) {
+        let mut long = std::mem::take(&mut self.list);
+        long.sort_by_key(|part| (part.cause, std::cmp::Reverse(part.time), part.by));
+        for of_cause in long.chunk_by(|a, b| a.cause == b.cause) {
+            let (named, rest) = of_cause.split_at(of_cause.len().min(NAMED_MAX));
+            self.add_all(named);
+            rest.iter().for_each(|part| self.add(part.cause, UnitIx::NONE, part.time));
+        }
+    }
+}
+
+/// A job that has finished, or was due and has not.
+pub(super) struct Job {
+    pub number: u64,
+    pub release: Instant,
+    pub response: Duration,
+    pub missed: bool,
+    /// Where its parts are among all.
+    first: usize,
+    parts: u32,
+}
+
+/// The jobs that need no more, by task.
+pub(super) struct Jobs {
+    tasks: Vec<Vec<Job>>,
+    parts: Vec<Part>,
+}
+
+impl Jobs {
+    pub fn new(tasks: usize) -> Self {
+        Jobs { tasks: (0..tasks).map(|_| Vec::new()).collect(), parts: Vec::new() }
+    }
+
+    pub fn add(
+        &mut self,
+        task: TaskIx,
+        (number, release): (u64, Instant),
+        (response, missed): (Duration, bool),
+        parts: &mut Parts,
+    ) {
+        if parts.list.len() > NAMED_MAX {
+            parts.shorten();
+        }
+        let first = self.parts.len();
+        self.parts.extend_from_slice(&parts.list);
+        let parts = parts.list.len() as u32;
+        self.tasks[task.0].push(Job { number, release, response, missed, first, parts });
+    }
+
+    fn parts_of(&self, job: &Job) -> &[Part] {
+        &self.parts[job.first..job.first + job.parts as usize]
+    }
+
+    /// Every job of a task, in order.
+    pub fn list(&self, host: &Host, task: TaskIx) -> Vec<JobBlame> {
+        let mut jobs: Vec<JobBlame> =
+            self.tasks[task.0].iter().map(|job| self.job_blame(host, task, job)).collect();
+        jobs.sort_by_key(|job| job.job);
+        jobs
+    }
+
+    /// What the jobs of a task add up to.
+    pub fn sum(&self, host: &Host, task: TaskIx, parts: &mut Parts) -> TaskBlame {
+        let jobs = &self.tasks[task.0];
+        let mut slowest: Vec<&Job> = jobs.iter().collect();
+        let slowest_first = |job: &&Job| (std::cmp::Reverse(job.response), job.number);
+        let hundredth = jobs.len().div_ceil(100);
+        let kept = hundredth.max(WORST_MAX);
+        if slowest.len() > kept {
+            slowest.select_nth_unstable_by_key(kept, slowest_first);
+            slowest.truncate(kept);
+        }
+        slowest.sort_unstable_by_key(slowest_first);
+        TaskBlame {
+            all: self.sum_of(host, task, &mut jobs.iter(), parts),
+            late: self.sum_of(host, task, &mut jobs.iter().filter(|job| job.missed), parts),
+            slowest: self.sum_of(host, task, &mut slowest.iter().take(hundredth).copied(), parts),
+            worst: slowest.iter().take(WORST_MAX).map(|job| self.job_blame(host, task, job)).collect(),
+        }
+    }
+
+    fn sum_of(
+        &self,
+        host: &Host,
+        task: TaskIx,
+        jobs: &mut dyn Iterator<Item = &Job>,
+        parts: &mut Parts,
+    ) -> BlameSum {
+        parts.clear();
+        let mut sum = BlameSum::default();
+        let mut response = Duration::ZERO;
+        for job in jobs {
+            sum.jobs += 1;
+            response += job.response;
+            parts.add_all(self.parts_of(job));
+        }
+        sum.response_ns = response.as_ns();
+        sum.causes = causes(host, task, &parts.list);
+        sum
+    }
+
+    fn job_blame(&self, host: &Host, task: TaskIx, job: &Job) -> JobBlame {
+        JobBlame {
+            run: 0,
+            job: job.number,
+            release_ns: job.release.as_ns(),
+            response_ns: job.response.as_ns(),
+            missed: job.missed,
+            causes: causes(host, task, self.parts_of(job)),
+        }
+    }
+}
+
+/// Parts with names, the greatest first.
+fn causes(host: &Host, task: TaskIx, parts: &[Part]) -> Vec<CauseTime> {
+    let cause = |part: &Part| CauseTime {
+        cause: part.cause,
+        by: part.by.some().map(|by| name(host, task, part.cause, by)),
+        time_ns: part.time.as_ns(),
+    };
+    let mut causes: Vec<CauseTime> = parts.iter().map(cause).collect();
+    sort_causes(&mut causes);
+    causes
+}
+
+/// What a unit is called that a job of `task` waited for.
+fn name(host: &Host, task: TaskIx, cause: Cause, by: UnitIx) -> String {
+    match names::task_of(host, by) {
+        Some(other) => {
+            let (parent, other) = (host.tasks[task.0].parent, &host.tasks[other.0]);
+            // A task of the same guest, or pool.
+            if other.parent == parent {
+                other.name.clone()
+            } else {
+                format!("{}/{}", host.parent_name(other.parent), other.name)
+            }
+        }
+        None if cause == Cause::BudgetUsedBySibling => "the guest's kernel".to_owned(),
+        None => host.vcpus[by.index()].name.clone(),
+    }
+}

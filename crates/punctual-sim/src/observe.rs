@@ -1,0 +1,315 @@
+//! What happens in the machine, for whoever watches it.
+//!
+//! The engine tells an [`Observer`] each [`Event`] at the instant at which it happens, and knows nothing else
+//! about it. The invariants are judged by one ([`Checker`](crate::Checker)), traces are written by another.
+//! Observers compose as tuples. The engine is compiled for its observer, so what nobody listens to costs
+//! nothing.
+//!
+//! An observer draws its own conclusions. It gets what is fixed (which units and processors a scheduler has)
+//! and what a policy says of itself ([`Policy::account`]) by reference; everything that changes it keeps
+//! itself, from events.
+
+use punctual_model::index::{DomainIx, TaskIx};
+use punctual_model::trace::{NetworkStep, PacketRef};
+use punctual_sched::{Duration, Instant, Policy, Slice};
+
+pub use crate::index::{Occupant, ProcessorIx, SchedulerIx, UnitIx};
+
+/// A scheduler as observers see it.
+#[derive(Clone, Copy)]
+pub struct Scheduler<'a> {
+    /// Which one.
+    pub ix: SchedulerIx,
+    /// Its policy, to be asked for accounts.
+    pub policy: &'a dyn Policy,
+    /// Its processors by [`CpuId`](punctual_sched::CpuId).
+    pub processors: &'a [ProcessorIx],
+    /// Its units by [`UnitId`](punctual_sched::UnitId).
+    pub units: &'a [UnitIx],
+}
+
+/// Something that happens.
+#[derive(Clone, Copy)]
+pub enum Event<'a> {
+    /// Time has come to a new instant. Everything that follows happens then.
+    Instant,
+    /// The policy was called, other than to pick: accounts may have changed.
+    Called {
+        /// The scheduler of the policy.
+        scheduler: Scheduler<'a>,
+    },
+    /// A timer of the policy ran.
+    Timer {
+        /// The scheduler of the policy.
+        scheduler: SchedulerIx,
+    },
+    /// The unit got work; its scheduler is told next.
+    Wake {
+        /// Which unit.
+        unit: UnitIx,
+        /// Its scheduler.
+        scheduler: SchedulerIx,
+    },
+    /// The unit has no more work; its scheduler is told next.
+    Sleep {
+        /// Which unit.
+        unit: UnitIx,
+        /// Its scheduler.
+        scheduler: SchedulerIx,
+    },
+    /// The scheduler of a unit that fell asleep has been told, and has asked whom it wants to pick.
+    Asleep {
+        /// Which unit.
+        unit: UnitIx,
+    },
+    /// The processor is to pick as soon as it can.
+    Asked {
+        /// Which processor.
+        processor: ProcessorIx,
+    },
+    /// The policy has picked for a processor. Nothing has followed from it yet.
+    Picked {
+        /// Which processor.
+        processor: ProcessorIx,
+        /// Its scheduler.
+        scheduler: Scheduler<'a>,
+        /// What the policy picked.
+        slice: Slice,
+    },
+    /// What was picked takes effect.
+    Dispatched {
+        /// Which processor.
+        processor: ProcessorIx,
+        /// What it does from `start` on.
+        occupant: Occupant,
+        /// Does it do something else than before?
+        changed: bool,
+        /// When the scheduling is over: now, or later where it costs time.
+        start: Instant,
+    },
+    /// A processor did the same for a time that is over, and has been accounted for.
+    Slice {
+        /// Which processor.
+        processor: ProcessorIx,
+        /// What it did.
+        occupant: Occupant,
+        /// Since when.
+        from: Instant,
+        /// Since when in earnest: from `from` until then, scheduling took the time.
+        start: Instant,
+    },
+    /// All decisions of an instant are taken, and this scheduler was among those that were called.
+    Settled {
+        /// Which scheduler.
+        scheduler: Scheduler<'a>,
+    },
+    /// A job was released.
+    Release {
+        /// The task.
+        task: TaskIx,
+        /// The job's number, from 0.
+        job: u64,
+        /// When it is due.
+        deadline: Instant,
+    },
+    /// The job is what its task works on from now on.
+    Begin {
+        /// The task.
+        task: TaskIx,
+        /// The job's number, from 0.
+        job: u64,
+        /// When it was released.
+        release: Instant,
+        /// When it is due.
+        deadline: Instant,
+    },
+    /// A job finished.
+    Finish {
+        /// The task.
+        task: TaskIx,
+        /// The job's number, from 0.
+        job: u64,
+        /// When it was released.
+        release: Instant,
+        /// When it was due.
+        deadline: Instant,
+    },
+    /// At the end: a job was due, and has not finished.
+    Overdue {
+        /// The task.
+        task: TaskIx,
+        /// The job's number, from 0.
+        job: u64,
+        /// When it was released.
+        release: Instant,
+    },
+    /// The kernel of this vCPU's domain has work to do, ahead of its guest.
+    KernelBusy {
+        /// The vCPU.
+        unit: UnitIx,
+    },
+    /// The kernel has executed for a time that is over.
+    KernelRan {
+        /// The vCPU.
+        unit: UnitIx,
+        /// How long, up to now.
+        ran: Duration,
+    },
+    /// The kernel has nothing to do any more: the guest goes on.
+    KernelIdle {
+        /// The vCPU.
+        unit: UnitIx,
+        /// What the guest has picked for it.
+        occupant: Occupant,
+    },
+    /// A step of a domain's kernel for the network is over.
+    Step {
+        /// The domain.
+        domain: DomainIx,
+        /// Which step.
+        step: NetworkStep,
+        /// The packet; an event has none.
+        packet: Option<PacketRef>,
+        /// When the step began.
+        began: Instant,
+    },
+    /// Something happened to a packet.
+    Packet(PacketEvent<'a>),
+    /// At the end, what the engine counted for a physical processor.
+    Accounted {
+        /// Which processor.
+        processor: ProcessorIx,
+        /// Units executed.
+        busy: Duration,
+        /// It idled.
+        idle: Duration,
+        /// The scheduler worked.
+        overhead: Duration,
+    },
+    /// The run is over, everything has been accounted for up to now.
+    End,
+}
+
+/// What happens to packets. An owner is a flow's index or, beyond the flows, a chain's; a lane is one
+/// direction of a flow, or a hop of a chain.
+#[derive(Clone, Copy)]
+pub enum PacketEvent<'a> {
+    /// It came into being.
+    Created {
+        /// Whose it is.
+        owner: u32,
+        /// Its lane.
+        lane: u32,
+        /// Its number there.
+        number: u64,
+    },
+    /// It reached its receiver.
+    Delivered {
+        /// Whose it is.
+        owner: u32,
+        /// Its lane.
+        lane: u32,
+        /// Its number there.
+        number: u64,
+    },
+    /// It was dropped.
+    Lost {
+        /// Whose it is.
+        owner: u32,
+    },
+    /// Its latency is counted.
+    Timed {
+        /// Whose it is.
+        owner: u32,
+        /// How long it took.
+        latency: Duration,
+        /// Where that time went.
+        segments: &'a [Duration],
+    },
+    /// At the end, what the engine counted.
+    Counted {
+        /// Whose packets.
+        owner: u32,
+        /// Came into being.
+        created: u64,
+        /// Reached their receiver.
+        delivered: u64,
+        /// Were dropped.
+        dropped: u64,
+        /// Neither.
+        on_their_way: u64,
+    },
+    /// At the end, the places that packets occupy.
+    Held {
+        /// All of them.
+        places: u64,
+        /// Those of requests that a task is to answer: they have arrived, and keep their place.
+        answering: u64,
+    },
+}
+
+/// Who watches a machine.
+pub trait Observer {
+    /// Does it want [`Event::Step`]? Looking up what the step was about costs time.
+    const STEPS: bool = true;
+
+    /// `event` happens at `now`, which never goes back.
+    fn observe(&mut self, now: Instant, event: Event<'_>);
+
+    /// Has it seen enough? The machine stops at once, and [`Observer::verdict`] says why.
+    #[inline]
+    fn stops(&self) -> bool {
+        false
+    }
+
+    /// Why the machine stopped.
+    fn verdict(&mut self) -> Option<String> {
+        None
+    }
+}
+
+/// Nobody watches.
+impl Observer for () {
+    const STEPS: bool = false;
+
+    #[inline(always)]
+    fn observe(&mut self, _now: Instant, _event: Event<'_>) {}
+}
+
+impl<O: Observer> Observer for &mut O {
+    const STEPS: bool = O::STEPS;
+
+    #[inline(always)]
+    fn observe(&mut self, now: Instant, event: Event<'_>) {
+        (**self).observe(now, event);
+    }
+
+    #[inline]
+    fn stops(&self) -> bool {
+        (**self).stops()
+    }
+
+    fn verdict(&mut self) -> Option<String> {
+        (**self).verdict()
+    }
+}
+
+/// Both watch, the first first.
+impl<A: Observer, B: Observer> Observer for (A, B) {
+    const STEPS: bool = A::STEPS || B::STEPS;
+
+    #[inline(always)]
+    fn observe(&mut self, now: Instant, event: Event<'_>) {
+        self.0.observe(now, event);
+        self.1.observe(now, event);
+    }
+
+    #[inline]
+    fn stops(&self) -> bool {
+        self.0.stops() || self.1.stops()
+    }
+
+    fn verdict(&mut self) -> Option<String> {
+        self.0.verdict().or_else(|| self.1.verdict())
+    }
+}

@@ -1,0 +1,209 @@
+//! The machine of a host.
+
+use std::collections::{BinaryHeap, VecDeque};
+
+use punctual_model::Host;
+use punctual_model::host_stack::{HostStack, Load, Server};
+use punctual_net::host_stack::lock::PiLock;
+use punctual_net::host_stack::softnet::PollList;
+use punctual_net::host_stack::{Method, Priority, ThreadId};
+
+use super::card::{Queue, Stream, spacing_ns};
+use super::cpu::Cpu;
+use super::guest::Guest;
+use super::request::Times;
+use super::softirq::Action;
+use super::threads::Thread;
+use super::{Instance, Machine, Timed, Watch, Who};
+
+/// Steps of a server whose data a cache may hold.
+#[derive(Clone, Copy)]
+pub(super) enum Use {
+    Softirq,
+    SendSoftirq,
+    VnicReceive,
+    VnicSend,
+    Process,
+    Send,
+    Enter,
+    GuestInterrupt,
+    GuestStack,
+}
+
+impl Use {
+    pub(super) const COUNT: usize = Use::GuestStack as usize + 1;
+}
+
+/// Processors that threads and cards may use.
+struct Processors<'h> {
+    stack: &'h HostStack,
+    all: Vec<usize>,
+}
+
+impl Processors<'_> {
+    /// Those for something of this priority among `own`.
+    fn for_priority(&self, priority: Priority, own: &[usize]) -> Vec<usize> {
+        if self.stack.method != Method::Exclusive {
+            return own.to_vec();
+        }
+        let fits = |cpu: &usize| self.stack.exclusive.contains(cpu) != priority.is_fair();
+        let fitting: Vec<usize> = own.iter().copied().filter(fits).collect();
+        match fitting.is_empty() {
+            true => self.all.iter().copied().filter(fits).collect(),
+            false => fitting,
+        }
+    }
+}
+
+impl<'h, W: Watch> Machine<'h, W> {
+    pub(super) fn new(host: &'h Host, stack: &'h HostStack, watch: W) -> Self {
+        let processors = Processors { stack, all: (0..host.processors).collect() };
+        let mut machine = Machine {
+            host,
+            stack,
+            watch,
+            now: 0,
+            end: host.duration.as_ns(),
+            heap: BinaryHeap::new(),
+            sequence: 0,
+            events: 0,
+            cpus: Vec::new(),
+            dirty: Vec::new(),
+            threads: Vec::new(),
+            ksoftirqd: Vec::new(),
+            lists: Vec::new(),
+            actions: Vec::new(),
+            locks: Vec::new(),
+            queues: Vec::new(),
+            streams: Vec::new(),
+            backlogs: Vec::new(),
+            instances: Vec::new(),
+            requests: Vec::new(),
+            free: Vec::new(),
+            times: stack.servers.iter().map(|_| Times::new()).collect(),
+            copied: 0,
+            marks: Vec::new(),
+            draws: 0,
+            seed: punctual_jobs::mix(host.seed, 0),
+            violation: None,
+        };
+        machine.add_queues(&processors);
+        for cpu in 0..host.processors {
+            let thread = machine.thread(Who::Ksoftirqd(cpu), Priority::FAIR, vec![cpu]);
+            machine.ksoftirqd.push(thread);
+        }
+        for (index, server) in stack.servers.iter().enumerate() {
+            for _ in 0..server.count {
+                machine.add_instance(index, server, &processors);
+            }
+        }
+        machine.size_tables(host.processors);
+        machine.start();
+        machine
+    }
+
+    fn thread(&mut self, who: Who, priority: Priority, allowed: Vec<usize>) -> ThreadId {
+        self.threads.push(Thread::new(who, priority, allowed));
+        ThreadId(self.threads.len() as u32 - 1)
+    }
+
+    fn add_queues(&mut self, processors: &Processors<'_>) {
+        for (card, config) in self.stack.cards.iter().enumerate() {
+            for cpu in processors.for_priority(config.priority, &config.processors) {
+                let mut queue = Queue::new(card, cpu, config.priority);
+                if self.stack.method.has_irq_threads() {
+                    queue.irq_thread = Some(self.thread(Who::Irq(card, cpu), config.priority, vec![cpu]));
+                }
+                if self.stack.method.has_napi_threads() {
+                    let allowed = processors.for_priority(config.priority, &processors.all);
+                    queue.napi_thread = Some(self.thread(Who::Napi(card, cpu), config.priority, allowed));
+                }
+                self.queues.push(queue);
+            }
+        }
+    }
+
+    fn add_instance(&mut self, index: usize, server: &Server, processors: &Processors<'_>) {
+        let number = self.instances.len();
+        // Servers of a card take its queues in turn.
+        let of_card = |queue: &usize| self.queues[*queue].card == server.card;
+        let queues: Vec<usize> = (0..self.queues.len()).filter(of_card).collect();
+        let queue = queues[number % queues.len()];
+        let who = if server.path.is_vm() { Who::Vcpu(number) } else { Who::Process(number) };
+        let allowed = processors.for_priority(server.priority, &processors.all);
+        let main = self.thread(who, server.priority, allowed);
+        let vnic = (server.path == punctual_model::host_stack::Path::Virtio).then(|| {
+            let allowed = processors.for_priority(server.vnic_priority, &processors.all);
+            self.thread(Who::Vnic(number), server.vnic_priority, allowed)
+        });
+        self.instances.push(Instance {
+            server: index,
+            path: server.path,
+            queue,
+            main,
+            vnic,
+            tap: VecDeque::new(),
+            outgoing: VecDeque::new(),
+            socket: VecDeque::new(),
+            guest: Guest::default(),
+            stream: None,
+            copied: 0,
+            seed: punctual_jobs::task_seed(self.host.seed, number),
+            sent: 0,
+            answered: 0,
+            last_answer: 0,
+            bytes: 0,
+        });
+    }
+
+    fn size_tables(&mut self, processors: usize) {
+        let (threads, devices) = (self.threads.len(), self.queues.len() + processors);
+        self.cpus = (0..processors).map(|_| Cpu::new(threads)).collect();
+        self.locks = (0..2 * processors).map(|_| PiLock::new(threads)).collect();
+        let lists = 2 * processors + self.queues.len() + self.instances.len();
+        self.lists = (0..lists).map(|_| PollList::new(devices, self.stack.jiffy)).collect();
+        self.actions = (0..lists).map(|_| Action::new()).collect();
+        self.backlogs = vec![VecDeque::new(); processors + self.instances.len()];
+        self.marks = vec![0; self.instances.len() * Use::COUNT + 2 * self.stack.cards.len()];
+    }
+
+    /// Clients begin.
+    fn start(&mut self) {
+        for number in 0..self.instances.len() {
+            let server = &self.stack.servers[self.instances[number].server];
+            match server.load {
+                Load::Requests { gap_min, gap_max, .. } => {
+                    let seed = self.instances[number].seed;
+                    let first = punctual_jobs::cost_ns(seed, 0, gap_min.as_ns(), gap_max.as_ns());
+                    self.at(server.start.as_ns() + first, Timed::Request(number));
+                }
+                Load::Stream { window } => {
+                    let card = server.card;
+                    let on_card = |other: &&Instance| {
+                        let other = &self.stack.servers[other.server];
+                        other.card == card && matches!(other.load, Load::Stream { .. })
+                    };
+                    let streams = self.instances.iter().filter(on_card).count() as u64;
+                    let spacing = spacing_ns(self.stack.cards[card].bandwidth_bps, streams);
+                    let queue = self.instances[number].queue;
+                    let next = server.start.as_ns() + spacing * number as u64;
+                    let stream = self.streams.len();
+                    self.streams.push(Stream {
+                        instance: number,
+                        queue,
+                        spacing,
+                        next,
+                        room: window,
+                        window,
+                        unread: 0,
+                    });
+                    self.instances[number].stream = Some(stream);
+                    self.queues[queue].streams.push(stream);
+                }
+            }
+        }
+        for queue in 0..self.queues.len() {
+            self.arm_interrupt(queue);
+        }
+    }
+}

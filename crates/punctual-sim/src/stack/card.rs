@@ -1,0 +1,225 @@
+//! Receive queues of cards: what arrives when, and when they interrupt.
+//!
+//! Frames of streams are not events: a queue computes how many have arrived when it is polled. A stream has
+//! at most its window of frames that the process has not read, and a queue that is full stops its link, so
+//! its frames come no earlier than they fit.
+
+use std::collections::VecDeque;
+
+use punctual_model::results::HostPart;
+use punctual_net::host_stack::softnet::{List, WEIGHT};
+use punctual_net::host_stack::{Priority, ThreadId};
+
+use super::{Event, Load, Machine, Packet, Timed, Watch};
+
+/// Payload of a frame of a stream: 1500 bytes less 52 of TCP/IP with timestamps.
+pub(super) const FRAME_BYTES: u32 = 1448;
+/// What a frame of a stream takes on the wire, in bytes: Ethernet header, checksum, preamble and gap beside
+/// 1500.
+const WIRE_BYTES: u64 = 1538;
+/// Frames of a stream that are merged to one packet at most: 64 KiB (GRO).
+const GRO_FRAMES: u32 = 45;
+
+/// A receive queue of a card, with its interrupt on one processor.
+pub(super) struct Queue {
+    pub(super) card: usize,
+    pub(super) cpu: usize,
+    pub(super) priority: Priority,
+    pub(super) irq_thread: Option<ThreadId>,
+    pub(super) napi_thread: Option<ThreadId>,
+    pub(super) irq_on: bool,
+    /// The IRQ thread has an interrupt to handle.
+    pub(super) handle: bool,
+    last_interrupt: Option<u64>,
+    pub(super) generation: u32,
+    due: Option<u64>,
+    /// Requests in the ring with the time at which they came.
+    pub(super) requests: VecDeque<(u64, u32)>,
+    pub(super) streams: Vec<usize>,
+}
+
+impl Queue {
+    pub(super) fn new(card: usize, cpu: usize, priority: Priority) -> Self {
+        Queue {
+            card,
+            cpu,
+            priority,
+            irq_thread: None,
+            napi_thread: None,
+            irq_on: true,
+            handle: false,
+            last_interrupt: None,
+            generation: 0,
+            due: None,
+            requests: VecDeque::new(),
+            streams: Vec::new(),
+        }
+    }
+}
+
+/// A TCP stream to an instance.
+pub(super) struct Stream {
+    pub(super) instance: usize,
+    pub(super) queue: usize,
+    /// Distance of two frames on the link.
+    pub(super) spacing: u64,
+    /// When the next frame arrives, if the window has room.
+    pub(super) next: u64,
+    /// Frames that may still come.
+    pub(super) room: u32,
+    pub(super) window: u32,
+    /// Frames that the process has not read.
+    pub(super) unread: u32,
+}
+
+/// Distance of the frames of each of `streams` streams on a link.
+pub(super) fn spacing_ns(bandwidth_bps: u64, streams: u64) -> u64 {
+    (WIRE_BYTES * 8 * 1_000_000_000 * streams / bandwidth_bps.max(1)).max(1)
+}
+
+impl<W: Watch> Machine<'_, W> {
+    /// When the first frame of the queue came or comes.
+    fn first_arrival(&self, queue: usize) -> Option<u64> {
+        let queue = &self.queues[queue];
+        let streams = queue.streams.iter().map(|&stream| &self.streams[stream]);
+        let streams = streams.filter(|stream| stream.room > 0).map(|stream| stream.next);
+        streams.chain(queue.requests.front().map(|request| request.0)).min()
+    }
+
+    /// Sees to it that the queue interrupts in time.
+    pub(super) fn arm_interrupt(&mut self, queue: usize) {
+        if !self.queues[queue].irq_on {
+            return;
+        }
+        let Some(first) = self.first_arrival(queue) else { return };
+        let state = &self.queues[queue];
+        let coalesce = self.stack.cards[state.card].coalesce.as_ns();
+        let earliest = state.last_interrupt.map_or(0, |last| last + coalesce);
+        let due = self.now.max(first).max(earliest);
+        if state.due.is_some_and(|before| before <= due) {
+            return;
+        }
+        let state = &mut self.queues[queue];
+        state.due = Some(due);
+        state.generation += 1;
+        let what = Timed::Interrupt(queue, state.generation);
+        self.at(due, what);
+    }
+
+    /// The queue interrupts its processor.
+    pub(super) fn interrupt(&mut self, queue: usize) {
+        let state = &mut self.queues[queue];
+        (state.irq_on, state.due, state.last_interrupt) = (false, None, Some(self.now));
+        let (card, cpu) = (state.card, state.cpu);
+        self.stamp_ring(queue, HostPart::CardReceive);
+        self.tell(Event::Interrupt { card, cpu });
+        self.touch(cpu);
+        self.cpus[cpu].raised.push_back(queue);
+    }
+
+    /// Everything since their last stamp was `part`, for all requests in the ring.
+    pub(super) fn stamp_ring(&mut self, queue: usize, part: HostPart) {
+        for at in 0..self.queues[queue].requests.len() {
+            let request = self.queues[queue].requests[at].1;
+            self.stamp(request, part);
+        }
+    }
+
+    pub(super) fn request_arrives(&mut self, queue: usize, request: u32) {
+        self.stamp(request, HostPart::CardReceive);
+        self.queues[queue].requests.push_back((self.now, request));
+        self.arm_interrupt(queue);
+    }
+
+    /// The hard IRQ is handled.
+    pub(super) fn hard_irq_done(&mut self, cpu: usize, queue: usize) {
+        self.stamp_ring(queue, HostPart::Interrupt);
+        if let Some(thread) = self.queues[queue].irq_thread {
+            self.queues[queue].handle = true;
+            self.wake(thread);
+        } else {
+            self.schedule_device(queue, cpu, List::Common);
+            self.cpus[cpu].irq_returns = self.cpus[cpu].soft.is_none();
+        }
+    }
+
+    /// Takes the frames that a poll of the queue finds, merged to packets.
+    pub(super) fn take_frames(&mut self, queue: usize, packets: &mut Vec<Packet>) -> u32 {
+        self.pause_links(queue);
+        packets.clear();
+        let mut frames = 0;
+        while frames < WEIGHT {
+            let ready = self.first_arrival(queue).filter(|&first| first <= self.now);
+            let Some(first) = ready else { break };
+            frames += 1;
+            let front = self.queues[queue].requests.front();
+            if let Some((_, request)) = front.filter(|front| front.0 <= first).copied() {
+                self.queues[queue].requests.pop_front();
+                let Request { instance, bytes, .. } = self.requests[request as usize];
+                packets.push(Packet { server: instance, bytes, load: Load::Request(request) });
+                continue;
+            }
+            let streams = self.queues[queue].streams.iter().copied();
+            let Some(stream) = streams.min_by_key(|&s| (self.streams[s].room == 0, self.streams[s].next))
+            else {
+                break;
+            };
+            self.take_frame(stream, packets);
+        }
+        frames
+    }
+
+    /// Takes a frame of the stream and merges it with those before.
+    fn take_frame(&mut self, stream: usize, packets: &mut Vec<Packet>) {
+        let stream = &mut self.streams[stream];
+        stream.next += stream.spacing;
+        stream.room -= 1;
+        stream.unread += 1;
+        for packet in packets.iter_mut().rev().filter(|packet| packet.server == stream.instance) {
+            if let Load::Stream { frames } = &mut packet.load
+                && *frames < GRO_FRAMES
+            {
+                *frames += 1;
+                packet.bytes += FRAME_BYTES;
+                return;
+            }
+        }
+        let load = Load::Stream { frames: 1 };
+        packets.push(Packet { server: stream.instance, bytes: FRAME_BYTES, load });
+    }
+
+    /// A full ring has stopped its link: frames that did not fit come later.
+    fn pause_links(&mut self, queue: usize) {
+        let slots = u64::from(self.stack.cards[self.queues[queue].card].ring_slots);
+        for at in 0..self.queues[queue].streams.len() {
+            let share = (slots / self.queues[queue].streams.len() as u64).max(1);
+            let stream = &mut self.streams[self.queues[queue].streams[at]];
+            stream.next = stream.next.max(self.now.saturating_sub(share * stream.spacing));
+        }
+    }
+
+    /// The process has read frames of its stream: the window opens.
+    pub(super) fn stream_read(&mut self, stream: usize, frames: u32) {
+        let state = &mut self.streams[stream];
+        if state.room == 0 {
+            // The sender hears of it after the card's delay each way.
+            state.next = state.next.max(self.now + 2 * self.stack.costs.card.as_ns());
+        }
+        state.room += frames;
+        state.unread = state.unread.saturating_sub(frames);
+        let queue = state.queue;
+        if state.room + state.unread != state.window {
+            let (room, unread, window) = (state.room, state.unread, state.window);
+            self.violated(|| format!("a window of {window} frames has {room} free and {unread} unread"));
+        }
+        self.arm_interrupt(queue);
+    }
+
+    /// A poll took all that there was: the interrupt is on again.
+    pub(super) fn completes(&mut self, queue: usize) {
+        self.queues[queue].irq_on = true;
+        self.arm_interrupt(queue);
+    }
+}
+
+use super::Request;

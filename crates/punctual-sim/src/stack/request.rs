@@ -1,0 +1,135 @@
+//! Where the time of each request went: every step is stamped with its cost, and what it took beyond that is
+//! waiting. The parts of a request add up to its response time.
+
+use punctual_model::Recorder;
+use punctual_model::results::{HostPart, Segment};
+use punctual_sched::Duration;
+
+use super::{Event, Machine, Timed, Watch};
+
+/// Number of parts.
+pub(super) const PARTS: usize = HostPart::ALL.len();
+
+/// A request on its way.
+#[derive(Clone, Copy)]
+pub(super) struct Request {
+    pub(super) instance: usize,
+    pub(super) number: u64,
+    pub(super) bytes: u32,
+    /// When it came to the card.
+    pub(super) arrived: u64,
+    /// Up to here its time is accounted for.
+    pub(super) mark: u64,
+    pub(super) parts: [u64; PARTS],
+}
+
+/// Response times of a server, with their segments and parts.
+pub(super) struct Times {
+    pub(super) latency: Recorder,
+    pub(super) segments: Vec<(Segment, Recorder)>,
+    pub(super) parts: Vec<Recorder>,
+}
+
+impl Times {
+    pub(super) fn new() -> Self {
+        Times {
+            latency: Recorder::new(),
+            segments: Segment::HOST.map(|segment| (segment, Recorder::new())).into(),
+            parts: vec![Recorder::new(); PARTS],
+        }
+    }
+
+    fn record(&mut self, request: &Request, latency: u64) {
+        self.latency.record(Duration::from_ns(latency));
+        for (segment, recorder) in &mut self.segments {
+            let own = HostPart::ALL.into_iter().filter(|part| part.segment() == *segment);
+            let sum = own.map(|part| request.parts[part as usize]).sum();
+            recorder.record(Duration::from_ns(sum));
+        }
+        for (recorder, &part) in self.parts.iter_mut().zip(&request.parts) {
+            recorder.record(Duration::from_ns(part));
+        }
+    }
+}
+
+/// A step: what it costs, refilling the cache apart, and what both are called in the account of a request.
+#[derive(Clone, Copy)]
+pub(super) struct Stamp {
+    pub(super) cost: u64,
+    pub(super) refill: u64,
+    pub(super) part: HostPart,
+    /// Waiting before the step and in between.
+    pub(super) wait: HostPart,
+}
+
+impl<W: Watch> Machine<'_, W> {
+    /// Everything since the last stamp was `part`.
+    pub(super) fn stamp(&mut self, request: u32, part: HostPart) {
+        let request = &mut self.requests[request as usize];
+        request.parts[part as usize] += self.now - request.mark;
+        request.mark = self.now;
+    }
+
+    /// A step of the request's way is over.
+    pub(super) fn stamp_step(&mut self, request: u32, stamp: Stamp) {
+        let request = &mut self.requests[request as usize];
+        let passed = self.now - request.mark;
+        // A request that came while the step was under way was not there for all of it.
+        let refill = stamp.refill.min(passed);
+        let cost = stamp.cost.min(passed - refill);
+        let refill_part = match stamp.part.segment() {
+            Segment::Guest => HostPart::GuestRefill,
+            Segment::HostSend => HostPart::SendRefill,
+            _ => HostPart::ReceiveRefill,
+        };
+        request.parts[stamp.part as usize] += cost;
+        request.parts[refill_part as usize] += refill;
+        request.parts[stamp.wait as usize] += passed - refill - cost;
+        request.mark = self.now;
+    }
+
+    /// The client of the instance sends a request now, and the next one later.
+    pub(super) fn client_sends(&mut self, instance: usize) {
+        self.events += 1;
+        let one = &mut self.instances[instance];
+        let server = &self.stack.servers[one.server];
+        let punctual_model::host_stack::Load::Requests { gap_min, gap_max, bytes, .. } = server.load else {
+            return;
+        };
+        one.sent += 1;
+        let (number, queue) = (one.sent, one.queue);
+        let gap = punctual_jobs::cost_ns(one.seed, number, gap_min.as_ns(), gap_max.as_ns());
+        let request =
+            Request { instance, number, bytes, arrived: self.now, mark: self.now, parts: [0; PARTS] };
+        let slot = self.free.pop().unwrap_or(self.requests.len() as u32);
+        match self.requests.get_mut(slot as usize) {
+            Some(place) => *place = request,
+            None => self.requests.push(request),
+        }
+        self.at(self.now + self.stack.costs.card.as_ns(), Timed::Arrives(queue, slot));
+        self.at(self.now + gap, Timed::Request(instance));
+    }
+
+    /// The answer is handed to the card, from which it leaves.
+    pub(super) fn answered(&mut self, request: u32) {
+        let card = self.stack.costs.card.as_ns();
+        let one = &mut self.requests[request as usize];
+        one.parts[HostPart::CardSend as usize] += card;
+        let one = *one;
+        let latency = self.now + card - one.arrived;
+        let sum: u64 = one.parts.iter().sum();
+        if sum != latency {
+            self.violated(|| format!("the parts of a request are {sum} ns, its response time {latency} ns"));
+        }
+        let instance = &mut self.instances[one.instance];
+        instance.answered += 1;
+        let before = std::mem::replace(&mut instance.last_answer, one.number);
+        let server = instance.server;
+        if before + 1 != one.number {
+            self.violated(|| format!("request {} was answered after {before}", one.number));
+        }
+        self.times[server].record(&one, latency);
+        self.free.push(request);
+        self.tell(Event::Answered { server: one.instance });
+    }
+}

@@ -1,0 +1,93 @@
+//! The end of a run: what processors and servers did, and whether every request is accounted for.
+
+use punctual_model::Results;
+use punctual_model::host_stack::Load;
+use punctual_model::results::{
+    FlowResult, HostPart, HostPartResult, PacketCounts, ProcessorTotals, ResultsBuilder, SegmentResult,
+    Source,
+};
+use punctual_sched::Duration;
+
+use super::card::FRAME_BYTES;
+use super::request::Times;
+use super::{Machine, Watch};
+use crate::Error;
+
+impl<W: Watch> Machine<'_, W> {
+    pub(super) fn results(mut self) -> Result<Results, Error> {
+        self.check_requests()?;
+        let mut builder = ResultsBuilder::new(self.host, Source::Simulation);
+        builder.events(self.events);
+        for (number, cpu) in self.cpus.iter().enumerate() {
+            if cpu.busy > self.end || cpu.interrupts > cpu.busy {
+                return Err(Error::Violation(format!("processor {number} was busy for {} ns", cpu.busy)));
+            }
+            builder.processor(
+                number,
+                &ProcessorTotals {
+                    busy: Duration::from_ns(cpu.busy),
+                    idle: Duration::from_ns(self.end - cpu.busy),
+                    overhead: Duration::ZERO,
+                    decisions: 0,
+                    context_switches: cpu.switches,
+                },
+            );
+        }
+        let times = std::mem::take(&mut self.times);
+        let flows = times.into_iter().enumerate().map(|(server, times)| self.flow(server, times)).collect();
+        builder.networks(Vec::new(), flows, Vec::new());
+        Ok(builder.build())
+    }
+
+    /// What clients sent was answered or is on its way.
+    fn check_requests(&self) -> Result<(), Error> {
+        let on_their_way = self.requests.len() - self.free.len();
+        let sent: u64 = self.instances.iter().map(|one| one.sent).sum();
+        let answered: u64 = self.instances.iter().map(|one| one.answered).sum();
+        if sent != answered + on_their_way as u64 {
+            let what =
+                format!("{sent} requests were sent, {answered} answered, {on_their_way} are on their way");
+            return Err(Error::Violation(what));
+        }
+        Ok(())
+    }
+
+    fn flow(&self, server: usize, times: Times) -> FlowResult {
+        let config = &self.stack.servers[server];
+        let own = || self.instances.iter().filter(|one| one.server == server);
+        let (sent, answered) = (own().map(|one| one.sent).sum(), own().map(|one| one.answered).sum());
+        let bytes = own().map(|one| one.bytes).sum::<u64>();
+        let streams = own().filter_map(|one| one.stream).map(|stream| &self.streams[stream]);
+        let unread = streams.map(|stream| u64::from(stream.unread)).sum::<u64>();
+        let (kind, packets) = match config.load {
+            Load::Requests { bytes, .. } => {
+                let bytes = answered * u64::from(bytes);
+                (
+                    "request",
+                    PacketCounts { created: sent, delivered: answered, bytes, ..PacketCounts::default() },
+                )
+            }
+            Load::Stream { .. } => {
+                let delivered = bytes / u64::from(FRAME_BYTES);
+                let created = delivered + unread;
+                ("stream", PacketCounts { created, delivered, bytes, ..PacketCounts::default() })
+            }
+        };
+        let in_flight = packets.created - packets.delivered;
+        let segments = times.segments.into_iter().filter(|(_, time)| !time.max().is_zero());
+        let parts = HostPart::ALL.into_iter().zip(times.parts).filter(|(_, time)| !time.max().is_zero());
+        FlowResult {
+            name: config.name.clone(),
+            network: self.stack.cards[config.card].name.clone(),
+            kind: kind.into(),
+            from: "outside".into(),
+            to: config.name.clone(),
+            packets: PacketCounts { in_flight, ..packets },
+            timeouts: 0,
+            retransmissions: 0,
+            latency: times.latency,
+            segments: segments.map(|(segment, time)| SegmentResult { segment, time }).collect(),
+            parts: parts.map(|(part, time)| HostPartResult { part, time }).collect(),
+        }
+    }
+}

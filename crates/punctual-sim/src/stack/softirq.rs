@@ -1,0 +1,317 @@
+//! Actions (`net_rx_action`), whoever runs them: a softirq on return from an interrupt, or a thread.
+
+use punctual_model::host_stack::{Load as Traffic, Path};
+use punctual_model::results::HostPart;
+use punctual_net::host_stack::Priority;
+use punctual_net::host_stack::softnet::{After, DeviceId, List, Round, Softirq, WEIGHT};
+use punctual_sched::Duration;
+
+use super::cpu::Soft;
+use super::request::Stamp;
+use super::{Event, Load, Machine, Packet, Sent, Watch};
+
+/// What is polled, by [`DeviceId`].
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Device {
+    Queue(usize),
+    Backlog(usize),
+}
+
+/// How far an action has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    /// None is under way.
+    Idle,
+    /// The action begins.
+    Begins,
+    /// The driver takes frames.
+    Driver,
+    /// A packet goes up the stack.
+    Packet(usize),
+}
+
+/// An action on a poll list.
+pub(super) struct Action {
+    stage: Stage,
+    device: DeviceId,
+    count: u32,
+    packets: Vec<Packet>,
+    sent: Vec<Sent>,
+    /// Cost and refill of the step under way.
+    cost: u64,
+    refill: u64,
+}
+
+impl Action {
+    pub(super) fn new() -> Self {
+        Action {
+            stage: Stage::Idle,
+            device: DeviceId(0),
+            count: 0,
+            packets: Vec::with_capacity(WEIGHT as usize),
+            sent: Vec::with_capacity(WEIGHT as usize),
+            cost: 0,
+            refill: 0,
+        }
+    }
+}
+
+/// Index of a processor's poll list.
+pub(super) fn list_of(cpu: usize, list: List) -> usize {
+    2 * cpu + list.index()
+}
+
+impl<W: Watch> Machine<'_, W> {
+    /// Devices are the queues, then the backlogs.
+    pub(super) fn backlog_device(&self, backlog: usize) -> DeviceId {
+        DeviceId((self.queues.len() + backlog) as u32)
+    }
+
+    fn device(&self, id: DeviceId) -> Device {
+        match (id.0 as usize).checked_sub(self.queues.len()) {
+            None => Device::Queue(id.0 as usize),
+            Some(backlog) => Device::Backlog(backlog),
+        }
+    }
+
+    pub(super) fn schedule_device(&mut self, queue: usize, cpu: usize, list: List) {
+        self.lists[list_of(cpu, list)].schedule(DeviceId(queue as u32));
+    }
+
+    /// On return from an interrupt: starts the softirq if there is something to do. Only without IRQ threads.
+    pub(super) fn start_softirq(&mut self, cpu: usize) -> bool {
+        let list = list_of(cpu, List::Common);
+        if self.stack.method.has_irq_threads()
+            || !self.lists[list].is_pending()
+            || !std::mem::take(&mut self.cpus[cpu].irq_returns)
+        {
+            return false;
+        }
+        let current = self.cpus[cpu].current;
+        if current.is_some_and(|thread| self.threads[thread.index()].softirq.is_some()) {
+            return false;
+        }
+        let run = Softirq::begin(punctual_sched::Instant::from_ns(self.now));
+        let left = self.action_step(list).unwrap_or(0);
+        self.cpus[cpu].soft = Some(Soft { run, left });
+        true
+    }
+
+    /// A step of the softirq on return from an interrupt has ended.
+    pub(super) fn softirq_step_done(&mut self, cpu: usize) {
+        let list = list_of(cpu, List::Common);
+        let next = self.action_step(list).or_else(|| {
+            let state = &mut self.cpus[cpu];
+            let thread_waits =
+                state.must_schedule || (state.current.is_none() && state.ready.first().is_some());
+            let pending = self.lists[list].is_pending();
+            let now = punctual_sched::Instant::from_ns(self.now);
+            let run = &mut state.soft.as_mut()?.run;
+            match run.after(now, pending, thread_waits) {
+                After::Again => self.action_step(list),
+                After::Done => None,
+                After::Ksoftirqd => {
+                    self.wake(self.ksoftirqd[cpu]);
+                    None
+                }
+            }
+        });
+        match (next, &mut self.cpus[cpu].soft) {
+            (Some(left), Some(soft)) => soft.left = left,
+            _ => self.cpus[cpu].soft = None,
+        }
+    }
+
+    /// Ends the action's step, if one is under way, and begins the next: its cost. `None`: the action is
+    /// over.
+    pub(super) fn action_step(&mut self, at: usize) -> Option<u64> {
+        let now = punctual_sched::Instant::from_ns(self.now);
+        match self.actions[at].stage {
+            Stage::Idle => {
+                self.lists[at].begin(now);
+                self.actions[at].stage = Stage::Begins;
+                let cost = self.varied(self.stack.costs.softirq);
+                (self.actions[at].cost, self.actions[at].refill) = (cost, 0);
+                return Some(cost);
+            }
+            Stage::Begins => {}
+            Stage::Driver => {
+                self.driver_done(at);
+                return self.packet_begins(at, 0).or_else(|| self.poll_ends(at));
+            }
+            Stage::Packet(done) => {
+                self.packet_done(at, done);
+                return self.packet_begins(at, done + 1).or_else(|| self.poll_ends(at));
+            }
+        }
+        self.poll_begins(at)
+    }
+
+    /// Begins the next poll of the action, or ends the action.
+    fn poll_begins(&mut self, at: usize) -> Option<u64> {
+        let Some(device) = self.lists[at].next_device() else {
+            self.lists[at].finish();
+            self.actions[at].stage = Stage::Idle;
+            return None;
+        };
+        let mut packets = std::mem::take(&mut self.actions[at].packets);
+        let mut sent = std::mem::take(&mut self.actions[at].sent);
+        let (count, cost, refill) = match self.device(device) {
+            Device::Queue(queue) => {
+                let count = self.take_frames(queue, &mut packets);
+                let frames = Duration::from_ns(self.stack.costs.frame.as_ns() * u64::from(count.max(1)));
+                for packet in &packets {
+                    if let Load::Request(request) = packet.load {
+                        self.stamp(request, HostPart::SoftirqWait);
+                    }
+                }
+                let card = self.queues[queue].card;
+                let cost = self.varied(frames);
+                let refill = self.card_refill(card, cost);
+                self.tell(Event::Polled { card, frames: count });
+                (count, cost, refill)
+            }
+            Device::Backlog(backlog) => {
+                packets.clear();
+                sent.clear();
+                let many = self.backlogs[backlog].len().min(WEIGHT as usize);
+                sent.extend(self.backlogs[backlog].drain(..many));
+                for one in &sent {
+                    if let Sent::Answer { request, .. } = one {
+                        self.stamp(*request, HostPart::SendSoftirqWait);
+                    }
+                }
+                (many as u32, 0, 0)
+            }
+        };
+        let action = &mut self.actions[at];
+        (action.packets, action.sent, action.count, action.device) = (packets, sent, count, device);
+        (action.stage, action.cost, action.refill) = (Stage::Driver, cost, refill);
+        if cost > 0 { Some(cost + refill) } else { self.packet_begins(at, 0).or_else(|| self.poll_ends(at)) }
+    }
+
+    fn driver_done(&mut self, at: usize) {
+        let (cost, refill) = (self.actions[at].cost, self.actions[at].refill);
+        let stamp = Stamp { cost, refill, part: HostPart::Softirq, wait: HostPart::SoftirqWait };
+        for i in 0..self.actions[at].packets.len() {
+            if let Load::Request(request) = self.actions[at].packets[i].load {
+                self.stamp_step(request, stamp);
+            }
+        }
+    }
+
+    /// What the host's stack does for a packet that was received.
+    fn packet_cost(&self, packet: &Packet) -> Duration {
+        let costs = &self.stack.costs;
+        let instance = &self.instances[packet.server];
+        match (instance.path, packet.load) {
+            (Path::Virtio, _) => costs.bridge,
+            (_, Load::Request(_)) => costs.protocol,
+            // Its acknowledgement goes out at once.
+            (_, Load::Stream { .. }) => costs.protocol + costs.send + costs.transmit,
+        }
+    }
+
+    /// Begins the step of the poll's packet `index`, if there is one.
+    fn packet_begins(&mut self, at: usize, index: usize) -> Option<u64> {
+        let action = &self.actions[at];
+        let (cost, refill) = if let Some(&packet) = action.packets.get(index) {
+            let cost = self.varied(self.packet_cost(&packet));
+            (cost, self.refill(packet.server, super::build::Use::Softirq, cost))
+        } else if let Some(&sent) = action.sent.get(index) {
+            let cost = self.varied(self.stack.costs.bridge + self.stack.costs.transmit);
+            let refill = match sent {
+                Sent::Answer { server, .. } => self.refill(server, super::build::Use::SendSoftirq, cost),
+                Sent::Ack => 0,
+            };
+            (cost, refill)
+        } else {
+            return None;
+        };
+        let action = &mut self.actions[at];
+        (action.stage, action.cost, action.refill) = (Stage::Packet(index), cost, refill);
+        Some(cost + refill)
+    }
+
+    fn packet_done(&mut self, at: usize, index: usize) {
+        let action = &self.actions[at];
+        let (cost, refill) = (action.cost, action.refill);
+        if let Some(&packet) = action.packets.get(index) {
+            if let Load::Request(request) = packet.load {
+                let stamp = Stamp { cost, refill, part: HostPart::Softirq, wait: HostPart::SoftirqWait };
+                self.stamp_step(request, stamp);
+            }
+            self.received(packet);
+        } else if let Some(&Sent::Answer { request, .. }) = action.sent.get(index) {
+            let (part, wait) = (HostPart::SendSoftirq, HostPart::SendSoftirqWait);
+            self.stamp_step(request, Stamp { cost, refill, part, wait });
+            self.answered(request);
+        }
+    }
+
+    /// The poll under way has taken care of its packets.
+    fn poll_ends(&mut self, at: usize) -> Option<u64> {
+        let now = punctual_sched::Instant::from_ns(self.now);
+        let (count, device) = (self.actions[at].count, self.actions[at].device);
+        self.actions[at].sent.clear();
+        self.actions[at].packets.clear();
+        let round = self.lists[at].polled(now, count);
+        if count < WEIGHT {
+            match self.device(device) {
+                Device::Queue(queue) => self.completes(queue),
+                Device::Backlog(backlog) if !self.backlogs[backlog].is_empty() => {
+                    self.lists[at].schedule(device);
+                }
+                Device::Backlog(_) => {}
+            }
+        }
+        match round {
+            Round::Continues => self.poll_begins(at),
+            Round::Ends => {
+                self.lists[at].finish();
+                self.actions[at].stage = Stage::Idle;
+                None
+            }
+        }
+    }
+
+    /// A packet has gone up the host's stack: to the VM's interface, or to a socket.
+    fn received(&mut self, packet: Packet) {
+        let instance = &mut self.instances[packet.server];
+        match instance.path {
+            Path::Virtio => {
+                instance.tap.push_back(packet);
+                if let Some(vnic) = instance.vnic {
+                    self.wake(vnic);
+                }
+            }
+            Path::Container | Path::Process => {
+                instance.socket.push_back(packet);
+                let main = instance.main;
+                self.wake(main);
+            }
+            Path::Outsourcing | Path::RtOutsourcing => {
+                let first = instance.socket.is_empty();
+                instance.socket.push_back(packet);
+                match (instance.path, first) {
+                    (Path::Outsourcing, true) => self.interrupt_guest(packet.server),
+                    (Path::Outsourcing, false) => {}
+                    _ => self.notify_guest(packet.server),
+                }
+            }
+        }
+    }
+
+    /// What the process does for a packet beside taking and copying it.
+    pub(super) fn service(&self, packet: &Packet) -> Duration {
+        match self.stack.servers[self.instances[packet.server].server].load {
+            Traffic::Requests { service, .. } => service,
+            Traffic::Stream { .. } => Duration::ZERO,
+        }
+    }
+
+    /// The priority with which a queue's handler runs.
+    pub(super) fn handler_list(&self, priority: Priority) -> List {
+        self.stack.method.list_of(priority, self.stack.rtnet_prio)
+    }
+}

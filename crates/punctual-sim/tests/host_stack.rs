@@ -1,0 +1,246 @@
+//! A Linux host's network stack: the thesis's traces on the machine, conservation, determinism, and what each
+//! method promises.
+
+use punctual_model::file::{Overrides, parse};
+use punctual_model::results::{FlowResult, HostPart, Results, Segment};
+use punctual_model::{Host, Recorder};
+use punctual_sim::simulate;
+use punctual_sim::stack::{Event, Who, simulate_stack};
+
+const METHODS: [&str; 6] =
+    ["vanilla", "threaded", "exclusive", "partitioned", "threaded-napi", "threaded-napi-unlocked"];
+const PATHS: [&str; 5] = ["virtio", "outsourcing", "rt-outsourcing", "container", "process"];
+
+/// An urgent server beside two that receive at full speed. Card 0 is the urgent one's.
+const HOST: &str = r#"
+name = "host"
+duration = "300ms"
+[machine]
+processors = 2
+[host_stack]
+method = "METHOD"
+[host_stack.costs]
+jitter = "10%"
+[host_stack.card.rt]
+priority = 50
+[host_stack.card.common]
+coalesce = "125us"
+[host_stack.server.critical]
+card = "rt"
+path = "PATH"
+priority = 47
+vnic_priority = 48
+load = "requests"
+gap_min = "100us"
+gap_max = "1ms"
+[host_stack.server.noisy]
+card = "common"
+path = "PATH"
+count = 2
+load = "stream"
+"#;
+
+fn host(method: &str, path: &str, set: &[&str]) -> Host {
+    let text = HOST.replace("METHOD", method).replace("PATH", path);
+    let overrides = Overrides { set: set.iter().map(|s| (*s).to_string()).collect(), ..Overrides::default() };
+    parse(&text, "host.toml", &overrides).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn run(host: &Host) -> Results {
+    simulate(host).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn critical(results: &Results) -> &FlowResult {
+    results.flows.iter().find(|flow| flow.name == "critical").unwrap()
+}
+
+fn mean_ns(recorder: &Recorder) -> u64 {
+    recorder.mean().as_ns()
+}
+
+fn part_max_ns(flow: &FlowResult, part: HostPart) -> u64 {
+    flow.parts.iter().find(|one| one.part == part).map_or(0, |one| one.time.max().as_ns())
+}
+
+/// What happened from the first time that the urgent IRQ thread of processor 0 was woken while the other's
+/// softirq was under way, up to the wake-up's vNIC thread running.
+fn trace(method: &str) -> Vec<Event> {
+    let one = ["machine.processors=1", "host_stack.server.noisy.count=1", "host_stack.costs.jitter=0.001%"];
+    let mut events = Vec::new();
+    let mut host = host(method, "virtio", &one);
+    host.duration = punctual_sched::Duration::from_ms(100);
+    simulate_stack(&host, |_, event| events.push(event)).unwrap_or_else(|e| panic!("{e}"));
+    let common = Who::Irq(1, 0);
+    let mut holds = false;
+    for (at, event) in events.iter().enumerate() {
+        match event {
+            Event::Locks { thread } if *thread == common => holds = true,
+            Event::Unlocks { thread } if *thread == common => holds = false,
+            Event::Interrupt { card: 0, .. } if holds => {
+                let end = events[at..].iter().position(|e| runs(e, Who::Vnic(0)));
+                return events[at..].iter().take(end.unwrap_or(0) + 1).copied().collect();
+            }
+            _ => {}
+        }
+    }
+    panic!("the urgent card never interrupted the other's softirq");
+}
+
+fn runs(event: &Event, who: Who) -> bool {
+    *event == Event::Runs { cpu: 0, thread: Some(who) }
+}
+
+#[test]
+fn fig_3_13_event_by_event() {
+    let (urgent, common, vnic) = (Who::Irq(0, 0), Who::Irq(1, 0), Who::Vnic(0));
+    // When the noisy server's vNIC thread sleeps it is woken besides.
+    let frames = |event: &Event| matches!(event, Event::Polled { card: 1, .. });
+    let events: Vec<Event> = trace("threaded").into_iter().filter(|event| !frames(event)).collect();
+    let run = |who| Event::Runs { cpu: 0, thread: Some(who) };
+    assert_eq!(
+        events,
+        [
+            Event::Interrupt { card: 0, cpu: 0 },
+            Event::Wakes { thread: urgent },
+            run(urgent),
+            // The first inversion: it waits for the holder, which inherits its priority.
+            Event::WaitsForLock { thread: urgent, holder: common },
+            run(common),
+            Event::Unlocks { thread: common },
+            Event::Locks { thread: urgent },
+            Event::Wakes { thread: Who::Ksoftirqd(0) },
+            run(urgent),
+            Event::Polled { card: 0, frames: 1 },
+            Event::Wakes { thread: vnic },
+            // The second one: the other card's frames come before the vNIC thread (polled in between).
+            Event::Unlocks { thread: urgent },
+            run(vnic),
+        ]
+    );
+    let polled: Vec<Event> = trace("threaded").into_iter().filter(frames).collect();
+    assert_eq!(polled.len(), 1, "the urgent thread serves the other card once: {polled:?}");
+}
+
+#[test]
+fn fig_4_2_event_by_event() {
+    let (urgent, vnic) = (Who::Irq(0, 0), Who::Vnic(0));
+    let run = |who| Event::Runs { cpu: 0, thread: Some(who) };
+    assert_eq!(
+        trace("partitioned"),
+        [
+            Event::Interrupt { card: 0, cpu: 0 },
+            Event::Wakes { thread: urgent },
+            run(urgent),
+            Event::Locks { thread: urgent },
+            Event::Polled { card: 0, frames: 1 },
+            Event::Wakes { thread: vnic },
+            Event::Unlocks { thread: urgent },
+            run(vnic),
+        ]
+    );
+}
+
+/// The machine itself checks that parts add up, nothing is lost and requests are answered in order; here,
+/// that the same comes out twice and that the results agree with themselves.
+#[test]
+fn every_method_and_path_answers_and_accounts_for_all_time() {
+    for method in METHODS {
+        for path in PATHS {
+            let host = host(method, path, &[]);
+            let results = run(&host);
+            assert_eq!(results, run(&host), "{method} {path}");
+            let flow = critical(&results);
+            assert!(flow.packets.delivered > 300, "{method} {path}: {:?}", flow.packets);
+            assert_eq!(flow.packets.created, flow.packets.delivered + flow.packets.in_flight);
+            let parts: u64 = flow.parts.iter().map(|one| mean_ns(&one.time)).sum();
+            let segments: u64 = flow.segments.iter().map(|one| mean_ns(&one.time)).sum();
+            let latency = mean_ns(&flow.latency);
+            // Means are rounded down, each by less than 1 ns.
+            assert!(latency.abs_diff(segments) <= 4 && latency.abs_diff(parts) <= 28, "{method} {path}");
+            assert!(results.flows[1].packets.bytes > 30_000_000, "{method} {path}");
+        }
+    }
+}
+
+#[test]
+fn partitioned_requests_never_wait_for_the_common_softirq_lock_on_their_way_in() {
+    for (method, waits) in [("threaded", true), ("partitioned", false), ("threaded-napi-unlocked", false)] {
+        let results = run(&host(method, "process", &[]));
+        assert_eq!(part_max_ns(critical(&results), HostPart::LockWait) > 0, waits, "{method}");
+    }
+    let vanilla = run(&host("vanilla", "process", &[]));
+    assert!(part_max_ns(critical(&vanilla), HostPart::SoftirqWait) > 10_000, "softirqs come first");
+}
+
+#[test]
+fn an_outsourced_guest_has_no_interrupt_and_no_second_stack() {
+    let segments = |path: &str| {
+        let results = run(&host("partitioned", path, &["host_stack.server.noisy.start=10s"]));
+        let flow = critical(&results).clone();
+        [HostPart::GuestInterrupt, HostPart::GuestStack].map(|part| part_max_ns(&flow, part) > 0)
+    };
+    assert_eq!(segments("virtio"), [true, true]);
+    assert_eq!(segments("outsourcing"), [true, false]);
+    assert_eq!(segments("rt-outsourcing"), [false, false]);
+}
+
+#[test]
+fn copies_of_others_cost_a_refill_and_nothing_without_a_cache() {
+    let refill = |set: &[&str]| {
+        let results = run(&host("exclusive", "virtio", set));
+        part_max_ns(critical(&results), HostPart::GuestRefill)
+    };
+    assert_eq!(refill(&[]), 0);
+    let cache = "host_stack.cache.size_kib=512";
+    assert!(refill(&[cache]) > 1_000);
+    assert_eq!(refill(&[cache, "host_stack.server.noisy.start=10s"]), 0, "nobody else copies");
+}
+
+#[test]
+fn exclusive_processors_run_only_what_has_a_priority() {
+    let mut seen = [false; 2];
+    simulate_stack(&host("exclusive", "virtio", &[]), |_, event| {
+        if let Event::Runs { cpu, thread: Some(who) } = event {
+            let urgent = matches!(who, Who::Irq(0, _) | Who::Vnic(0) | Who::Vcpu(0));
+            assert_eq!(urgent, cpu == 1, "{who:?} on {cpu}");
+            seen[cpu] = true;
+        }
+    })
+    .unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(seen, [true, true]);
+}
+
+#[test]
+fn an_undisturbed_request_takes_the_sum_of_its_costs() {
+    let quiet = ["host_stack.server.noisy.start=10s", "host_stack.costs.jitter=0.001%"];
+    let results = run(&host("threaded", "process", &quiet));
+    let costs = host("threaded", "process", &[]).stack.unwrap().costs;
+    let steps = [
+        costs.card,
+        costs.hard_irq,
+        costs.switch,
+        costs.irq_thread,
+        costs.softirq,
+        costs.frame,
+        costs.protocol,
+        costs.switch,
+        costs.receive,
+        punctual_sched::Duration::from_ns(500),
+        costs.send,
+        costs.transmit,
+        costs.card,
+    ];
+    let sum: u64 = steps.iter().map(|step| step.as_ns()).sum();
+    // Both copies of 64 bytes are 6 ns each.
+    assert!(critical(&results).latency.max().as_ns().abs_diff(sum + 12) <= 2, "{sum}");
+    let guest = critical(&results).segments.iter().find(|one| one.segment == Segment::Guest).unwrap();
+    assert_eq!(mean_ns(&guest.time), 1_006);
+}
+
+#[test]
+fn a_host_without_a_stack_and_a_trace_of_one_are_refused() {
+    let stack = host("threaded", "virtio", &[]);
+    assert!(punctual_sim::simulate_observed(&stack, ()).unwrap_err().to_string().contains("trace"));
+    let plain = Host { stack: None, ..stack };
+    assert!(simulate_stack(&plain, ()).unwrap_err().to_string().contains("host_stack"));
+}

@@ -1,0 +1,141 @@
+//! The bytes of a connection with a VM's monitor. Nothing here waits: what is not there yet comes later.
+
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, recvmsg, send,
+};
+
+use crate::protocol::{self, BODY_BYTES_MAX, HEADER_BYTES, Header, REGIONS_MAX, Request};
+use crate::session::{self, Rings, Session};
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The other end closed it.
+    #[error("the VM's monitor closed the connection")]
+    Closed,
+    /// It cannot be read or written.
+    #[error("cannot use the connection")]
+    Socket(#[source] std::io::Error),
+    /// The monitor does not read its replies.
+    #[error("the VM's monitor does not read its replies")]
+    Deaf,
+    /// More file descriptors than any message has.
+    #[error("too many file descriptors in one message")]
+    Descriptors,
+    /// What was said.
+    #[error(transparent)]
+    Session(#[from] session::Error),
+}
+
+impl From<protocol::Error> for Error {
+    fn from(error: protocol::Error) -> Self {
+        Error::Session(error.into())
+    }
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct Connection {
+    stream: UnixStream,
+    session: Session,
+    /// The message that is arriving, and how much of it is there.
+    bytes: [u8; HEADER_BYTES + BODY_BYTES_MAX],
+    have: usize,
+    files: Vec<OwnedFd>,
+}
+
+impl Connection {
+    /// A connection over `stream`, in which nothing was said.
+    ///
+    /// # Errors
+    /// When the stream cannot be told not to wait.
+    pub fn new(stream: UnixStream) -> std::io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        let bytes = [0; HEADER_BYTES + BODY_BYTES_MAX];
+        Ok(Connection { stream, session: Session::new(), bytes, have: 0, files: Vec::new() })
+    }
+
+    /// Reads what is there, up to the end of a message, and does what it says.
+    ///
+    /// # Errors
+    /// Why the connection ended.
+    pub fn read(&mut self, rings: &mut dyn Rings) -> Result<(), Error> {
+        let Some(header) = self.header()? else {
+            self.receive(HEADER_BYTES)?;
+            return match self.header()? {
+                Some(header) if header.body_bytes == 0 => self.act(header, rings),
+                _ => Ok(()),
+            };
+        };
+        let end = HEADER_BYTES + header.body_bytes;
+        self.receive(end)?;
+        if self.have == end { self.act(header, rings) } else { Ok(()) }
+    }
+
+    /// The header, when all of it is there.
+    fn header(&self) -> Result<Option<Header>, Error> {
+        match self.bytes.first_chunk() {
+            Some(header) if self.have >= HEADER_BYTES => Ok(Some(Header::parse(header)?)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Reads up to the byte `end` of the message.
+    fn receive(&mut self, end: usize) -> Result<(), Error> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(REGIONS_MAX))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut into = [IoSliceMut::new(&mut self.bytes[self.have..end])];
+        let received = match recvmsg(&self.stream, &mut into, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Ok(received) => received,
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(()),
+            Err(error) => return Err(Error::Socket(error.into())),
+        };
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(files) = message {
+                self.files.extend(files);
+            }
+        }
+        if received.flags.contains(ReturnFlags::CTRUNC) || self.files.len() > REGIONS_MAX {
+            return Err(Error::Descriptors);
+        }
+        if received.bytes == 0 {
+            return Err(Error::Closed);
+        }
+        self.have += received.bytes;
+        Ok(())
+    }
+
+    /// Does what the message says, and replies.
+    fn act(&mut self, header: Header, rings: &mut dyn Rings) -> Result<(), Error> {
+        let body = &self.bytes[HEADER_BYTES..HEADER_BYTES + header.body_bytes];
+        let request = Request::parse(header, body, std::mem::take(&mut self.files))?;
+        self.have = 0;
+        let answer = self.session.handle(request, rings)?;
+        let acknowledgement = (header.wants_reply && self.session.acknowledges()).then_some(0);
+        if let Some(value) = answer.or(acknowledgement) {
+            let reply = protocol::reply(header.request, value);
+            match send(&self.stream, &reply, SendFlags::NOSIGNAL) {
+                Ok(sent) if sent == reply.len() => {}
+                Ok(_) | Err(rustix::io::Errno::AGAIN) => return Err(Error::Deaf),
+                Err(error) => return Err(Error::Socket(error.into())),
+            }
+        }
+        Ok(())
+    }
+
+    /// The connection is over: its rings stop.
+    pub fn end(&mut self, rings: &mut dyn Rings) {
+        self.session.end(rings);
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}

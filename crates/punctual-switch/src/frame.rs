@@ -1,0 +1,121 @@
+//! What the switch reads of a frame: the header that virtio-net puts in front of it, and its addresses.
+
+use crate::features;
+
+/// Bytes of the virtio-net header of virtio 1, and of the older one with mergeable buffers.
+pub const HEADER_BYTES: usize = 12;
+
+/// Bytes of the two addresses and the type.
+pub const ETHERNET_BYTES: usize = 14;
+
+/// The longest frame: a segment of 64 KiB with addresses and two VLAN tags.
+pub const FRAME_BYTES_MAX: u32 = 65_536 + 22;
+
+/// Bytes of the virtio-net header in front of the frames of a driver that chose `features`.
+pub fn header_bytes(features: u64) -> usize {
+    match features & (features::VERSION_1 | features::MRG_RXBUF) {
+        // The older header has no count of buffers.
+        0 => HEADER_BYTES - 2,
+        _ => HEADER_BYTES,
+    }
+}
+
+/// `VIRTIO_NET_HDR_F_NEEDS_CSUM`.
+const NEEDS_CSUM: u8 = 1;
+const GSO_ECN: u8 = 0x80;
+
+/// The header with which a receiver that chose `features` gets a frame that was sent with `sent`; `None` when
+/// the receiver does not take such a frame. The count of buffers is yet to be filled in.
+pub fn header_for(sent: &[u8; HEADER_BYTES], features: u64) -> Option<[u8; HEADER_BYTES]> {
+    let (flags, kind) = (sent[0] & NEEDS_CSUM, sent[1]);
+    let has = |feature: u64| features & feature != 0;
+    let segments = match kind & !GSO_ECN {
+        0 => kind == 0,
+        1 => has(features::GUEST_TSO4),
+        4 => has(features::GUEST_TSO6),
+        _ => false,
+    };
+    let ecn = kind & GSO_ECN == 0 || has(features::GUEST_ECN);
+    let checksum = flags == 0 || has(features::GUEST_CSUM);
+    if !(segments && ecn && checksum) {
+        return None;
+    }
+    let mut header = [0; HEADER_BYTES];
+    header[..10].copy_from_slice(&sent[..10]);
+    header[0] = flags;
+    Some(header)
+}
+
+/// An Ethernet address.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Address(pub [u8; 6]);
+
+impl Address {
+    /// To several receivers?
+    pub fn is_group(self) -> bool {
+        self.0[0] & 1 == 1
+    }
+
+    /// As a number.
+    #[inline]
+    pub(crate) fn number(self) -> u64 {
+        let [a, b, c, d, e, f] = self.0;
+        u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+    }
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl std::fmt::Debug for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// Destination and source of a frame that begins with these bytes.
+#[inline]
+pub fn addresses(frame: &[u8; ETHERNET_BYTES]) -> (Address, Address) {
+    let [a, b, c, d, e, f, g, h, i, j, k, l, ..] = *frame;
+    (Address([a, b, c, d, e, f]), Address([g, h, i, j, k, l]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: u64 = features::OFFERED;
+
+    fn header(flags: u8, kind: u8) -> [u8; HEADER_BYTES] {
+        [flags, kind, 66, 0, 0xa8, 5, 34, 0, 16, 0, 9, 9]
+    }
+
+    #[test]
+    fn a_segment_passes_as_it_is_to_whom_takes_it() {
+        assert_eq!(header_for(&header(1, 1), ALL), Some([1, 1, 66, 0, 0xa8, 5, 34, 0, 16, 0, 0, 0]));
+        assert_eq!(header_for(&header(1, 0x84), ALL).map(|h| h[1]), Some(0x84));
+        // `VIRTIO_NET_HDR_F_DATA_VALID` is a device's word, not a driver's.
+        assert_eq!(header_for(&header(3, 1), ALL).map(|h| h[0]), Some(1));
+    }
+
+    #[test]
+    fn a_frame_that_its_receiver_does_not_take_has_no_header() {
+        assert_eq!(header_for(&header(1, 0), ALL & !features::GUEST_CSUM), None);
+        assert_eq!(header_for(&header(0, 1), ALL & !features::GUEST_TSO4), None);
+        assert_eq!(header_for(&header(0, 4), ALL & !features::GUEST_TSO6), None);
+        assert_eq!(header_for(&header(0, 0x81), ALL & !features::GUEST_ECN), None);
+        assert_eq!(header_for(&header(0, 3), ALL), None, "UDP fragments are not offered");
+        assert!(header_for(&header(0, 0), 0).is_some());
+    }
+
+    #[test]
+    fn the_older_header_is_shorter() {
+        assert_eq!(header_bytes(0), 10);
+        assert_eq!(header_bytes(features::MRG_RXBUF), 12);
+        assert_eq!(header_bytes(features::VERSION_1), 12);
+    }
+}

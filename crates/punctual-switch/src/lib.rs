@@ -1,0 +1,39 @@
+//! A switch for virtual machines whose packets go in the order of a packet discipline.
+//!
+//! Each port is a vhost-user back end: a socket to which an unmodified QEMU (or another monitor that speaks
+//! vhost-user) connects for a virtio-net device. The disciplines of `punctual-net` decide which packet is
+//! next, the very objects that the simulator drives; the switch is the mechanism around them.
+//!
+//! - [`switch`]: a switch with its ports, sockets and threads.
+//! - [`plane`]: the thread that carries packets, with its bounds.
+//! - [`ring`]: virtio rings and the copy from guest to guest.
+//! - [`protocol`], [`session`], [`connection`]: vhost-user, from bytes to rings.
+//! - [`memory`]: a VM's memory.
+//! - [`frame`], [`features`], [`table`]: what is read of a frame, and where it goes.
+//! - [`check`]: invariants that ride along.
+//! - `testing`, with the feature of that name: the driver's side of a port.
+//!
+//! # Trust
+//! Nothing in a guest's memory is believed: it is bounded, checked and read once, and a broken ring costs its
+//! own port only. A VM's monitor is trusted not to shrink the files of its memory; QEMU seals them.
+
+#![forbid(unsafe_code)]
+
+pub mod check;
+pub mod connection;
+pub mod features;
+pub mod frame;
+mod lock;
+pub mod memory;
+pub mod plane;
+pub mod protocol;
+pub mod ring;
+pub mod session;
+pub mod stats;
+pub mod switch;
+pub mod table;
+#[cfg(feature = "testing")]
+pub mod testing;
+
+pub use plane::{Event, Notice};
+pub use switch::{Config, PlaneThread, Port, Report, Switch};

@@ -1,0 +1,78 @@
+//! A VM's memory, mapped from the files that its monitor shares.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::SealFlags;
+use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
+
+use crate::protocol::Region;
+
+/// Why memory cannot be mapped.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file is shorter than the region.
+    #[error("a memory region of {expected} bytes in a file of {bytes} bytes")]
+    Short {
+        /// Where the region ends in the file.
+        expected: u64,
+        /// The file's length.
+        bytes: u64,
+    },
+    /// Addresses beyond 64 bits, or regions that overlap.
+    #[error("memory regions that overlap or exceed the address space")]
+    Layout,
+    /// The file's length cannot be read.
+    #[error("cannot read the length of a memory file")]
+    Length(#[source] std::io::Error),
+    /// It cannot be mapped.
+    #[error("cannot map the VM's memory")]
+    Map(#[source] std::io::Error),
+}
+
+/// A VM's memory.
+#[derive(Debug)]
+pub struct Memory {
+    pub(crate) guest: GuestMemoryMmap,
+    /// For each region: the monitor's address, bytes, the guest's address.
+    places: Vec<(u64, u64, u64)>,
+}
+
+impl Memory {
+    /// Maps the regions.
+    ///
+    /// # Errors
+    /// When a file is too short, the regions overlap, or the kernel refuses.
+    pub fn map(regions: Vec<Region<OwnedFd>>) -> Result<Memory, Error> {
+        let mut places = Vec::new();
+        let mut mapped = Vec::new();
+        for region in regions {
+            let file = File::from(region.file);
+            let length = file.metadata().map_err(Error::Length)?.len();
+            let end = region.offset.checked_add(region.bytes).ok_or(Error::Layout)?;
+            if end > length || region.bytes == 0 {
+                return Err(Error::Short { expected: end, bytes: length });
+            }
+            // A file that shrinks would end this process by SIGBUS. QEMU seals its files; others may refuse.
+            let _ = rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK);
+            region.user_address.checked_add(region.bytes).ok_or(Error::Layout)?;
+            places.push((region.user_address, region.bytes, region.guest_address));
+            let bytes = usize::try_from(region.bytes).map_err(|_| Error::Layout)?;
+            let map = MmapRegion::from_file(FileOffset::new(file, region.offset), bytes)
+                .map_err(|error| Error::Map(std::io::Error::other(error.to_string())))?;
+            let map = GuestRegionMmap::new(map, GuestAddress(region.guest_address));
+            mapped.push(map.ok_or(Error::Layout)?);
+        }
+        mapped.sort_by_key(vm_memory::GuestMemoryRegion::start_addr);
+        let guest = GuestMemoryMmap::from_regions(mapped).map_err(|_| Error::Layout)?;
+        Ok(Memory { guest, places })
+    }
+
+    /// The guest's address of what the monitor sees at `user`.
+    pub fn guest_address(&self, user: u64) -> Option<u64> {
+        self.places.iter().find_map(|&(start, bytes, guest)| {
+            let offset = user.checked_sub(start)?;
+            (offset < bytes).then(|| guest + offset)
+        })
+    }
+}

@@ -1,0 +1,711 @@
+//! A plane: one thread that carries the packets of some ports through the stages of a discipline.
+//!
+//! The plane is the mechanism around a [`Discipline`], what `punctual-sim`'s network is in simulation. It
+//! looks for frames in the send rings of its ports, asks which packet is next, does what the stage takes, and
+//! says when it is done:
+//!
+//! - **Taking a frame in** reads its descriptors and addresses, and finds the receiver. The frame stays in
+//!   its sender's memory. A port has at most [`WINDOW`] packets before the TX stage; the others wait in the
+//!   guest's ring, so a rate limit delays and never drops.
+//! - **TX** hands it over, **softnet** asks how many buffers the receiver has, **RX** copies it from guest to
+//!   guest, gives the sender its buffers back and tells both, if they want to hear.
+//!
+//! # Bounds
+//! Before each decision the plane takes in at most one frame from each port it looks at. Nothing else happens
+//! between two decisions, so an urgent packet waits for the packet in progress and for that. Between two
+//! looks at its mailbox a plane takes 64 steps. Nothing is allocated after the start.
+//!
+//! # Idle
+//! Without packets a plane polls for as long as it was told to, then asks all drivers to ring and sleeps
+//! until one does. It has no timer of its own.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{Sender, SyncSender};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use punctual_net::discipline::RING_SLOTS_DEFAULT;
+use punctual_net::{Discipline, Fate, FlowId, InterfaceId, Next, Packet, Rate, Stage, Step, TokenBucket};
+use punctual_sched::{Duration, Instant};
+use rustix::event::epoll;
+
+use crate::check::{Checker, Violation};
+use crate::frame;
+use crate::lock::Gate;
+use crate::ring::{Broken, Chain, Culprit, Delivery, ReceiveRing, SendRing, Taken, ring_bell};
+use crate::stats::{PlaneStats, PortStats};
+use crate::table::Table;
+
+/// Packets of a port that wait for the TX stage at most.
+pub const WINDOW: u32 = 8;
+
+/// Frames of a port that are in the switch at most, whatever the size of its ring.
+pub const IN_FLIGHT_MAX: usize = 256;
+
+/// Steps between two looks at the mailbox.
+const TURN: usize = 64;
+
+/// Steps other than RX between two looks at the clock.
+const STEPS_PER_LOOK_AT_CLOCK: u32 = 8;
+
+/// Ports that are looked at before every decision; of the others, those of [`ROTATION`].
+const ALWAYS_MAX: usize = 8;
+
+/// Less urgent ports that are looked at before a decision, in turns.
+const ROTATION: usize = 4;
+
+/// Frames to all ports that a port may send: a thousand a second, and a thousand at once.
+const FLOODS: Rate = Rate { bytes: 100, window: Duration::from_ms(100), burst_bytes: 1_000 };
+
+/// What happened to a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A VM's monitor connected.
+    Connected,
+    /// Its driver uses both rings.
+    Running,
+    /// The connection ended; the reason, unless the monitor closed it.
+    Disconnected(Option<String>),
+    /// A ring is broken: the port is out of use until its driver resets it.
+    Broken(Broken),
+}
+
+/// Something happened to a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// The port.
+    pub port: usize,
+    /// What happened.
+    pub event: Event,
+}
+
+/// What all threads know of a port.
+#[derive(Debug, Default)]
+pub(crate) struct SharedPort {
+    /// The ring with which its VM receives.
+    pub(crate) receive: Gate<Option<Box<ReceiveRing>>>,
+    /// Buffers in it as of the last look.
+    free: AtomicU32,
+    /// Is a ring broken? Nothing starts until the driver resets the port.
+    pub(crate) broken: AtomicBool,
+}
+
+/// What all threads know.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) ports: Vec<SharedPort>,
+    pub(crate) table: Table,
+    pub(crate) start: std::time::Instant,
+}
+
+impl Shared {
+    pub(crate) fn now(&self) -> Instant {
+        Instant::from_ns(self.start.elapsed().as_nanos() as u64)
+    }
+
+    /// A port's receive ring is there, or gone.
+    pub(crate) fn set_receive(&self, port: usize, ring: Option<ReceiveRing>) -> Option<u16> {
+        let free = ring.as_ref().and_then(|ring| ring.free().ok()).unwrap_or_default();
+        let old = self.ports[port].receive.with(|place| {
+            self.ports[port].free.store(free.into(), Ordering::Relaxed);
+            std::mem::replace(place, ring.map(Box::new))
+        });
+        old.map(|ring| ring.base())
+    }
+}
+
+/// What a plane is asked to do.
+pub(crate) enum Command {
+    /// Serve a port's send ring.
+    Start { port: usize, ring: Box<SendRing> },
+    /// No more; where the ring goes on.
+    Stop { port: usize, reply: SyncSender<Option<u16>> },
+    /// What was counted so far, by port.
+    Count { reply: SyncSender<(Vec<PortStats>, PlaneStats)> },
+    /// It is over.
+    End,
+}
+
+/// The way to a plane.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    commands: Mutex<VecDeque<Command>>,
+    waiting: AtomicBool,
+    wake: OwnedFd,
+}
+
+impl std::fmt::Debug for Command {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Command")
+    }
+}
+
+impl Mailbox {
+    pub(crate) fn new() -> std::io::Result<Self> {
+        let wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
+        Ok(Mailbox { commands: Mutex::default(), waiting: AtomicBool::new(false), wake })
+    }
+
+    pub(crate) fn send(&self, command: Command) {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner).push_back(command);
+        self.waiting.store(true, Ordering::Release);
+        ring_bell(&self.wake);
+    }
+
+    /// A command, unless there is none or its sender is still at it.
+    fn take(&self) -> Option<Command> {
+        if !self.waiting.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut commands = self.commands.try_lock().ok()?;
+        let command = commands.pop_front();
+        self.waiting.store(!commands.is_empty(), Ordering::Relaxed);
+        command
+    }
+}
+
+/// A frame in the switch.
+#[derive(Clone, Debug, Default)]
+struct Slot {
+    chain: Chain,
+    /// Receivers that it has not reached yet.
+    copies: u32,
+    /// When it was taken in.
+    came: Instant,
+}
+
+/// A port as its plane knows it.
+#[derive(Debug)]
+struct Local {
+    send: Option<Box<SendRing>>,
+    slots: Box<[Slot]>,
+    /// Numbers of the oldest frame in the switch, and of the next one.
+    first: u32,
+    next: u32,
+    /// Packets before the TX stage, and at most.
+    in_tx: u32,
+    window: u32,
+    /// Slots of its receive ring by the discipline's account.
+    ring_slots: u32,
+    floods: TokenBucket,
+    stats: PortStats,
+}
+
+impl Local {
+    /// Only a port that the plane serves has frames in it.
+    fn new(ring_slots: Option<u32>, is_served: bool) -> Self {
+        let frames = if is_served { IN_FLIGHT_MAX } else { 0 };
+        let ring_slots = ring_slots.unwrap_or(RING_SLOTS_DEFAULT);
+        Local {
+            send: None,
+            slots: vec![Slot::default(); frames].into_boxed_slice(),
+            first: 0,
+            next: 0,
+            in_tx: 0,
+            window: WINDOW.min(ring_slots),
+            ring_slots,
+            floods: TokenBucket::new(Instant::ZERO, FLOODS),
+            stats: PortStats::default(),
+        }
+    }
+
+    /// May another frame be taken in?
+    #[inline]
+    fn has_room(&self) -> bool {
+        self.in_tx < self.window && (self.next.wrapping_sub(self.first) as usize) < IN_FLIGHT_MAX
+    }
+
+    /// The frame with this number, unless its ring stopped meanwhile.
+    #[inline]
+    fn slot(&self, number: u32) -> Option<&Slot> {
+        let age = self.next.wrapping_sub(number);
+        let is_here = age > 0 && age <= self.next.wrapping_sub(self.first);
+        is_here.then(|| &self.slots[number as usize % IN_FLIGHT_MAX])
+    }
+
+    /// A copy of the frame is where it belongs, or dropped.
+    #[inline]
+    fn finish(&mut self, number: u32) -> Result<(), Broken> {
+        if self.slot(number).is_none() {
+            return Ok(());
+        }
+        let slot = &mut self.slots[number as usize % IN_FLIGHT_MAX];
+        slot.copies = slot.copies.saturating_sub(1);
+        self.give_back()
+    }
+
+    /// Gives the driver what is finished, in order: a driver that goes on where the used ring ends then sends
+    /// nothing twice.
+    #[inline]
+    fn give_back(&mut self) -> Result<(), Broken> {
+        let Some(send) = &mut self.send else { return Ok(()) };
+        while self.first != self.next {
+            let slot = &self.slots[self.first as usize % IN_FLIGHT_MAX];
+            if slot.copies > 0 {
+                break;
+            }
+            self.first = self.first.wrapping_add(1);
+            send.give_back(&slot.chain)?;
+        }
+        Ok(())
+    }
+}
+
+/// What connects a plane with the other threads.
+pub(crate) struct Threads {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) notices: Sender<Notice>,
+}
+
+/// A plane; see the module.
+pub(crate) struct Plane {
+    shared: Arc<Shared>,
+    mailbox: Arc<Mailbox>,
+    notices: Sender<Notice>,
+    discipline: Box<dyn Discipline>,
+    pub(crate) checker: Option<Checker>,
+    /// How long it polls before it sleeps.
+    pub(crate) poll: Duration,
+    epoll: OwnedFd,
+    ports: Vec<Local>,
+    /// Its own ports, most urgent first; so many of them are looked at before every decision.
+    own: Vec<usize>,
+    always: usize,
+    turn: usize,
+    now: Instant,
+    steps: u32,
+    stats: PlaneStats,
+}
+
+/// What a plane leaves behind.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) ports: Vec<PortStats>,
+    pub(crate) stats: PlaneStats,
+    pub(crate) checked: Option<Result<[u64; 3], Violation>>,
+}
+
+/// The event of the mailbox; ports have their own numbers.
+const MAILBOX: u64 = u64::MAX;
+
+/// Packets of a source have the numbers of their frames, in bits 16 to 47; above them stands the source,
+/// below the destination.
+fn id_of(source: usize, number: u32, destination: usize) -> u64 {
+    (source as u64) << 48 | u64::from(number) << 16 | destination as u64
+}
+
+fn number_of(packet: &Packet) -> u32 {
+    (packet.id >> 16) as u32
+}
+
+impl Plane {
+    /// A plane of the ports `own`, most urgent first; the first `most_urgent` of them have the same priority.
+    /// All ports are attached to the discipline, and `ring_slots` has those of each.
+    pub(crate) fn new(
+        threads: Threads,
+        discipline: Box<dyn Discipline>,
+        own: Vec<usize>,
+        most_urgent: usize,
+        ring_slots: &[Option<u32>],
+    ) -> std::io::Result<Self> {
+        let Threads { shared, mailbox, notices } = threads;
+        let ports = ring_slots.iter().enumerate();
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&epoll, &mailbox.wake, epoll::EventData::new_u64(MAILBOX), flags)?;
+        Ok(Plane {
+            shared,
+            mailbox,
+            notices,
+            discipline,
+            checker: None,
+            poll: Duration::ZERO,
+            epoll,
+            ports: ports.map(|(port, slots)| Local::new(*slots, own.contains(&port))).collect(),
+            always: if own.len() <= ALWAYS_MAX { own.len() } else { most_urgent.min(ALWAYS_MAX) },
+            own,
+            turn: 0,
+            now: Instant::ZERO,
+            steps: 0,
+            stats: PlaneStats::default(),
+        })
+    }
+
+    /// Works until it is told to end.
+    pub(crate) fn run(mut self) -> Outcome {
+        loop {
+            while let Some(command) = self.mailbox.take() {
+                if matches!(command, Command::End) {
+                    return self.finish();
+                }
+                self.command(command);
+            }
+            self.now = self.shared.now();
+            if let Some(until) = self.work() {
+                self.rest(until);
+            }
+        }
+    }
+
+    fn finish(mut self) -> Outcome {
+        let left: usize =
+            [Stage::Tx, Stage::Softnet, Stage::Rx].map(|stage| self.discipline.waiting(stage)).iter().sum();
+        for port in 0..self.ports.len() {
+            self.stop(port);
+        }
+        let checked = self.checker.as_mut().map(|checker| checker.finish(left as u64));
+        let ports = self.ports.into_iter().map(|port| port.stats).collect();
+        Outcome { ports, stats: self.stats, checked }
+    }
+
+    fn command(&mut self, command: Command) {
+        match command {
+            Command::Start { port, ring } => {
+                let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+                let data = epoll::EventData::new_u64(port as u64);
+                let added = epoll::add(&self.epoll, ring.kick.as_fd(), data, flags);
+                self.ports[port].send = Some(ring);
+                if added.is_err() {
+                    // Not an eventfd: nobody would ever hear this driver.
+                    self.broke(port, Broken::Place);
+                }
+            }
+            Command::Stop { port, reply } => drop(reply.try_send(self.stop(port))),
+            Command::Count { reply } => {
+                let ports = self.ports.iter().map(|port| port.stats.clone()).collect();
+                drop(reply.try_send((ports, self.stats)));
+            }
+            Command::End => {}
+        }
+    }
+
+    /// Stops a port's send ring. What was taken from it and not given back is forgotten; the driver's ring
+    /// still has it.
+    fn stop(&mut self, port: usize) -> Option<u16> {
+        let local = &mut self.ports[port];
+        let ring = local.send.take()?;
+        let _ = epoll::delete(&self.epoll, ring.kick.as_fd());
+        local.first = local.next;
+        Some(ring.base())
+    }
+
+    /// Carries packets for a turn. Returns until when there is nothing to do, if there is not.
+    fn work(&mut self) -> Option<Option<Instant>> {
+        for _ in 0..TURN {
+            self.look();
+            match self.discipline.next(self.now) {
+                Next::Process(step) => self.carry(&step),
+                Next::WaitUntil(until) => return Some(Some(until)),
+                Next::Idle => return Some(None),
+            }
+        }
+        None
+    }
+
+    /// Takes frames in: one from each port that is looked at now.
+    #[inline]
+    fn look(&mut self) {
+        for at in 0..self.always {
+            self.take_in(self.own[at]);
+        }
+        let rest = self.own.len() - self.always;
+        for _ in 0..rest.min(ROTATION) {
+            self.turn = if self.turn + 1 < rest { self.turn + 1 } else { 0 };
+            self.take_in(self.own[self.always + self.turn]);
+        }
+    }
+
+    /// Takes a frame in from a port, if one is there and there is room.
+    #[inline]
+    fn take_in(&mut self, port: usize) {
+        let local = &mut self.ports[port];
+        if !local.has_room() {
+            return;
+        }
+        let Some(send) = &mut local.send else { return };
+        if self.shared.ports[port].broken.load(Ordering::Relaxed) {
+            // Another plane found its receive ring broken.
+            self.stop(port);
+            return;
+        }
+        let number = local.next;
+        let slot = &mut local.slots[number as usize % IN_FLIGHT_MAX];
+        match send.take(&mut slot.chain) {
+            Ok(Taken::Nothing) => {}
+            Ok(Taken::Frame { bytes, start }) => {
+                (slot.copies, slot.came) = (0, self.now);
+                local.next = number.wrapping_add(1);
+                self.forward(port, number, bytes, &start);
+            }
+            Ok(Taken::Unfit) => {
+                slot.copies = 0;
+                local.next = number.wrapping_add(1);
+                local.stats.sent.add(0);
+                local.stats.drops.malformed += 1;
+                let given = local.give_back();
+                self.note(port, given);
+            }
+            Err(broken) => self.broke(port, broken),
+        }
+    }
+
+    /// Gives a frame's packets to the discipline: one for each receiver.
+    #[inline]
+    fn forward(&mut self, port: usize, number: u32, bytes: u32, start: &[u8; frame::ETHERNET_BYTES]) {
+        let (to, from) = frame::addresses(start);
+        self.shared.table.learn(from, port, self.now);
+        let receiver = if to.is_group() { None } else { self.shared.table.find(to) };
+        match receiver {
+            Some(receiver) if receiver != port => self.arrive(port, number, receiver, bytes),
+            Some(_) => self.refuse(port, bytes, |drops| &mut drops.no_receiver),
+            None => self.flood(port, number, bytes),
+        }
+        let given = self.ports[port].give_back();
+        self.note(port, given);
+    }
+
+    /// A frame to all ports that have a VM.
+    fn flood(&mut self, port: usize, number: u32, bytes: u32) {
+        let local = &mut self.ports[port];
+        if local.floods.check(self.now, 1).is_err() {
+            return self.refuse(port, bytes, |drops| &mut drops.flood);
+        }
+        local.floods.consume(1);
+        let shared = Arc::clone(&self.shared);
+        let others = (0..shared.ports.len()).filter(|other| *other != port);
+        let mut reached = false;
+        for receiver in others.filter(|other| shared.ports[*other].receive.with(|ring| ring.is_some())) {
+            reached = true;
+            self.arrive(port, number, receiver, bytes);
+        }
+        if !reached {
+            self.refuse(port, bytes, |drops| &mut drops.no_receiver);
+        }
+    }
+
+    /// A frame that never becomes a packet.
+    fn refuse(&mut self, port: usize, bytes: u32, reason: impl FnOnce(&mut crate::stats::Drops) -> &mut u64) {
+        let stats = &mut self.ports[port].stats;
+        stats.sent.add(bytes);
+        *reason(&mut stats.drops) += 1;
+    }
+
+    /// A packet arrives at the discipline.
+    #[inline]
+    fn arrive(&mut self, port: usize, number: u32, receiver: usize, bytes: u32) {
+        let packet = Packet {
+            id: id_of(port, number, receiver),
+            flow: FlowId((port * self.ports.len() + receiver) as u32),
+            source: InterfaceId(port as u32),
+            destination: InterfaceId(receiver as u32),
+            bytes,
+        };
+        let local = &mut self.ports[port];
+        local.stats.sent.add(bytes);
+        match self.discipline.arrive(self.now, packet) {
+            Ok(()) => {
+                local.in_tx += 1;
+                local.slots[number as usize % IN_FLIGHT_MAX].copies += 1;
+                if let Some(checker) = &mut self.checker {
+                    checker.came(&packet);
+                }
+            }
+            Err(reason) => local.stats.drops.count(reason),
+        }
+    }
+
+    /// Does what a stage takes.
+    #[inline]
+    fn carry(&mut self, step: &Step) {
+        if let Some(checker) = &mut self.checker {
+            checker.starts(step);
+        }
+        let port = step.packet.source.index();
+        let mut arrived = false;
+        match step.stage {
+            Stage::Tx => self.ports[port].in_tx -= 1,
+            Stage::Softnet => self.count_buffers(step.packet.destination),
+            Stage::Rx => arrived = self.deliver(&step.packet),
+        }
+        self.steps += 1;
+        if step.stage == Stage::Rx || self.steps >= STEPS_PER_LOOK_AT_CLOCK {
+            self.steps = 0;
+            self.now = self.shared.now();
+        }
+        let fate = self.discipline.complete(self.now);
+        self.stats.carried[step.stage as usize] += 1;
+        if let Some(checker) = &mut self.checker {
+            checker.ends(step, fate);
+        }
+        match fate {
+            Fate::Queued(_) => {}
+            Fate::Dropped(reason) => {
+                let local = &mut self.ports[port];
+                local.stats.drops.count(reason);
+                let given = local.finish(number_of(&step.packet));
+                self.note(port, given);
+            }
+            Fate::Delivered => self.delivered(&step.packet, arrived),
+        }
+    }
+
+    /// Tells the discipline how many buffers a receiver has.
+    #[inline]
+    fn count_buffers(&mut self, receiver: InterfaceId) {
+        let port = &self.shared.ports[receiver.index()];
+        let mut free = port.free.load(Ordering::Relaxed);
+        if free as usize <= self.discipline.waiting(Stage::Rx) {
+            // The driver may have added some, of which it does not tell.
+            let counted = port.receive.with(|ring| ring.as_ref().map_or(Ok(0), |ring| ring.free()));
+            free = counted.unwrap_or(0).into();
+            port.free.store(free, Ordering::Relaxed);
+        }
+        let slots = self.ports[receiver.index()].ring_slots;
+        self.discipline.set_unread(receiver, slots.saturating_sub(free));
+    }
+
+    /// Copies a frame to its receiver. Did it arrive?
+    #[inline]
+    fn deliver(&mut self, packet: &Packet) -> bool {
+        let (source, receiver) = (packet.source.index(), packet.destination.index());
+        let local = &mut self.ports[source];
+        let (Some(slot), Some(send)) = (local.slot(number_of(packet)), &local.send) else {
+            local.stats.drops.stopped += 1;
+            return false;
+        };
+        let port = &self.shared.ports[receiver];
+        let done = port.receive.with(|place| {
+            let Some(ring) = place else { return Ok(Delivery::NoRoom) };
+            let done = ring.deliver(send, &slot.chain);
+            if let Err(Culprit::Receiver(broken)) = done {
+                *place = None;
+                port.free.store(0, Ordering::Relaxed);
+                return Err(Culprit::Receiver(broken));
+            }
+            port.free.store(ring.free().unwrap_or(0).into(), Ordering::Relaxed);
+            done
+        });
+        match done {
+            Ok(Delivery::Done { .. }) => {
+                local.stats.delivered.add(packet.bytes);
+                self.ports[receiver].stats.received.add(packet.bytes);
+                return true;
+            }
+            Ok(Delivery::NoRoom) => local.stats.drops.destination_ring += 1,
+            Ok(Delivery::Offload) => local.stats.drops.offload += 1,
+            Err(Culprit::Sender(broken)) => {
+                local.stats.drops.malformed += 1;
+                self.broke(source, broken);
+            }
+            Err(Culprit::Receiver(broken)) => {
+                local.stats.drops.destination_ring += 1;
+                self.broke(receiver, broken);
+            }
+        }
+        false
+    }
+
+    /// A packet left the discipline at its end, and may have arrived.
+    #[inline]
+    fn delivered(&mut self, packet: &Packet, arrived: bool) {
+        let port = packet.source.index();
+        let local = &mut self.ports[port];
+        let number = number_of(packet);
+        if arrived && let Some(came) = local.slot(number).map(|slot| slot.came) {
+            local.stats.latency.record(self.now.since(came));
+        }
+        let given = local.finish(number);
+        self.note(port, given);
+    }
+
+    #[inline]
+    fn note(&mut self, port: usize, done: Result<(), Broken>) {
+        if let Err(broken) = done {
+            self.broke(port, broken);
+        }
+    }
+
+    /// A port's ring is broken: it is out of use until its driver resets it.
+    #[cold]
+    fn broke(&mut self, port: usize, broken: Broken) {
+        if let Some(error) = self.ports[port].send.as_ref().and_then(|ring| ring.error.as_ref()) {
+            ring_bell(error);
+        }
+        self.stop(port);
+        self.shared.set_receive(port, None);
+        if !self.shared.ports[port].broken.swap(true, Ordering::AcqRel) {
+            // Without a reader there is nobody to tell.
+            let _ = self.notices.send(Notice { port, event: Event::Broken(broken) });
+        }
+    }
+
+    /// Nothing to do until then, or until somebody rings.
+    fn rest(&mut self, until: Option<Instant>) {
+        if self.poll > Duration::ZERO && self.poll_rings(until) {
+            return;
+        }
+        if self.listen() {
+            return;
+        }
+        let timeout = until.map(|until| until.as_ns().saturating_sub(self.shared.now().as_ns()));
+        let timeout = timeout.map(|ns| rustix::time::Timespec {
+            tv_sec: (ns / 1_000_000_000) as i64,
+            tv_nsec: (ns % 1_000_000_000) as i64,
+        });
+        let mut events = [const { std::mem::MaybeUninit::uninit() }; 16];
+        // An interrupted wait is as good as any.
+        let _ = epoll::wait(&self.epoll, &mut events[..], timeout.as_ref());
+        self.stats.wakeups += 1;
+        for at in 0..self.own.len() {
+            let port = self.own[at];
+            let ignored = self.ports[port].send.as_mut().map_or(Ok(()), |send| send.ignore());
+            self.note(port, ignored);
+        }
+    }
+
+    /// Looks at the rings for as long as it pays. Is there anything?
+    fn poll_rings(&mut self, until: Option<Instant>) -> bool {
+        let mut end = self.shared.now() + self.poll;
+        if let Some(until) = until {
+            end = end.min(until);
+        }
+        loop {
+            if self.mailbox.waiting.load(Ordering::Relaxed) || self.any_more() {
+                return true;
+            }
+            if self.shared.now() >= end {
+                return until == Some(end);
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Is there a frame that could be taken in?
+    fn any_more(&self) -> bool {
+        let ready = |port: &usize| {
+            let local = &self.ports[*port];
+            local.has_room() && local.send.as_ref().is_some_and(|send| send.has_more() != Ok(false))
+        };
+        self.own.iter().any(ready)
+    }
+
+    /// Asks the drivers to ring. Is there a frame already?
+    fn listen(&mut self) -> bool {
+        let mut more = false;
+        for at in 0..self.own.len() {
+            let port = self.own[at];
+            let local = &mut self.ports[port];
+            if !local.has_room() {
+                // It waits for credit, not for its driver.
+                continue;
+            }
+            match local.send.as_mut().map_or(Ok(false), |send| send.listen()) {
+                Ok(available) => more |= available,
+                Err(broken) => self.broke(port, broken),
+            }
+        }
+        more
+    }
+}

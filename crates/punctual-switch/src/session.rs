@@ -1,0 +1,224 @@
+//! What a VM's monitor and a port agree on, request by request.
+//!
+//! A ring runs when everything about it is known: memory, size, place, and that it is enabled. The order in
+//! which a monitor tells it is its own affair: QEMU 7.2 enables rings before it says which features the
+//! driver chose. Whatever changes about a running ring stops it and starts it again at the same entry.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use crate::features;
+use crate::memory::{self, Memory};
+use crate::protocol::{self, QUEUES, Request, RingAddresses};
+use crate::ring::{Broken, ENTRIES_MAX, Setup};
+
+/// The queue into which the guest puts what it receives with.
+pub const RECEIVE: usize = 0;
+
+/// The queue of what the guest sends.
+pub const SEND: usize = 1;
+
+/// Protocol features that are offered.
+const PROTOCOL_FEATURES: u64 = protocol::PROTOCOL_F_REPLY_ACK | protocol::PROTOCOL_F_RESET_DEVICE;
+
+/// Why a connection ends.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A message that is none.
+    #[error(transparent)]
+    Protocol(#[from] protocol::Error),
+    /// Memory that cannot be mapped.
+    #[error(transparent)]
+    Memory(#[from] memory::Error),
+    /// Features that were not offered.
+    #[error("features {0:#x}, of which some were not offered")]
+    Features(u64),
+    /// A ring's size.
+    #[error("a ring of {0} entries; it must be a power of 2 up to {ENTRIES_MAX}")]
+    Entries(u32),
+    /// A ring's place.
+    #[error("a ring at addresses outside of the VM's memory")]
+    Place,
+    /// A ring's place, as the ring sees it.
+    #[error(transparent)]
+    Ring(#[from] Broken),
+}
+
+/// Whatever runs the rings.
+pub trait Rings {
+    /// Starts a queue's ring.
+    ///
+    /// # Errors
+    /// When the ring cannot be where it is said to be.
+    fn start(&mut self, queue: usize, setup: Setup) -> Result<(), Broken>;
+
+    /// Stops a queue's ring. Returns where it goes on; `None` when it did not run.
+    fn stop(&mut self, queue: usize) -> Option<u16>;
+
+    /// The driver starts anew: a broken ring is forgotten.
+    fn forgive(&mut self);
+}
+
+/// What is known about a ring.
+#[derive(Debug, Default)]
+struct Ring {
+    entries: u16,
+    addresses: Option<RingAddresses>,
+    base: u16,
+    /// A ring without a kick, which would have to be polled, does not run.
+    kick: Option<Arc<OwnedFd>>,
+    call: Option<Arc<OwnedFd>>,
+    error: Option<Arc<OwnedFd>>,
+    enabled: bool,
+}
+
+/// The state of an agreement; see the module.
+#[derive(Debug, Default)]
+pub struct Session {
+    features: Option<u64>,
+    protocol_features: u64,
+    memory: Option<Arc<Memory>>,
+    rings: [Ring; QUEUES],
+}
+
+impl Session {
+    /// A session in which nothing was said.
+    pub fn new() -> Self {
+        Session::default()
+    }
+
+    /// Does the monitor get an acknowledgement of a request that asks for it?
+    pub fn acknowledges(&self) -> bool {
+        self.protocol_features & protocol::PROTOCOL_F_REPLY_ACK != 0
+    }
+
+    /// Does what is requested. Returns the reply's body, if the request has one.
+    ///
+    /// # Errors
+    /// When it cannot be done: the connection ends.
+    pub fn handle(&mut self, request: Request<OwnedFd>, rings: &mut dyn Rings) -> Result<Option<u64>, Error> {
+        match request {
+            Request::GetFeatures => return Ok(Some(features::OFFERED)),
+            Request::GetProtocolFeatures => return Ok(Some(PROTOCOL_FEATURES)),
+            Request::GetQueueCount => return Ok(Some(1)),
+            Request::SetProtocolFeatures(chosen) => self.protocol_features = chosen & PROTOCOL_FEATURES,
+            Request::SetOwner => {}
+            Request::Reset => self.reset(rings),
+            Request::SetFeatures(chosen) => self.set_features(chosen, rings)?,
+            Request::SetMemory(regions) => {
+                self.stop_all(rings);
+                // The old memory goes first: both at once may be more than the machine maps.
+                self.memory = None;
+                self.memory = Some(Arc::new(Memory::map(regions)?));
+                self.start_all(rings)?;
+            }
+            Request::GetRingBase { queue } => {
+                let base = self.stop(queue, rings);
+                self.rings[queue].kick = None;
+                rings.forgive();
+                return Ok(Some(protocol::ring_state(queue, base)));
+            }
+            request => self.set_ring(request, rings)?,
+        }
+        Ok(None)
+    }
+
+    fn set_features(&mut self, chosen: u64, rings: &mut dyn Rings) -> Result<(), Error> {
+        if chosen & !features::OFFERED != 0 {
+            return Err(Error::Features(chosen));
+        }
+        self.stop_all(rings);
+        self.features = Some(chosen);
+        self.start_all(rings)
+    }
+
+    /// A request about one ring.
+    fn set_ring(&mut self, request: Request<OwnedFd>, rings: &mut dyn Rings) -> Result<(), Error> {
+        let queue = match &request {
+            Request::SetRingSize { queue, .. }
+            | Request::SetRingAddresses { queue, .. }
+            | Request::SetRingBase { queue, .. }
+            | Request::SetKick { queue, .. }
+            | Request::SetCall { queue, .. }
+            | Request::SetError { queue, .. }
+            | Request::EnableRing { queue, .. } => *queue,
+            _ => return Ok(()),
+        };
+        self.stop(queue, rings);
+        let ring = &mut self.rings[queue];
+        match request {
+            Request::SetRingSize { entries, .. } => {
+                let fits = u16::try_from(entries).ok().filter(|n| n.is_power_of_two() && *n <= ENTRIES_MAX);
+                ring.entries = fits.ok_or(Error::Entries(entries))?;
+            }
+            Request::SetRingAddresses { addresses, .. } => ring.addresses = Some(addresses),
+            // The upper half is that of packed rings.
+            Request::SetRingBase { base, .. } => ring.base = base as u16,
+            Request::SetKick { event, .. } => ring.kick = event.map(Arc::new),
+            Request::SetCall { event, .. } => ring.call = event.map(Arc::new),
+            Request::SetError { event, .. } => ring.error = event.map(Arc::new),
+            Request::EnableRing { enabled, .. } => ring.enabled = enabled,
+            _ => {}
+        }
+        self.start(queue, rings)
+    }
+
+    fn reset(&mut self, rings: &mut dyn Rings) {
+        self.stop_all(rings);
+        rings.forgive();
+        self.features = None;
+        self.rings = Default::default();
+    }
+
+    /// Everything stops: the connection is gone.
+    pub fn end(&mut self, rings: &mut dyn Rings) {
+        self.reset(rings);
+        self.memory = None;
+    }
+
+    fn stop_all(&mut self, rings: &mut dyn Rings) {
+        for queue in 0..QUEUES {
+            self.stop(queue, rings);
+        }
+    }
+
+    /// Stops a ring if it runs. Returns where it goes on.
+    fn stop(&mut self, queue: usize, rings: &mut dyn Rings) -> u16 {
+        if let Some(base) = rings.stop(queue) {
+            self.rings[queue].base = base;
+        }
+        self.rings[queue].base
+    }
+
+    fn start_all(&mut self, rings: &mut dyn Rings) -> Result<(), Error> {
+        (0..QUEUES).try_for_each(|queue| self.start(queue, rings))
+    }
+
+    /// Starts a ring if everything about it is known.
+    fn start(&mut self, queue: usize, rings: &mut dyn Rings) -> Result<(), Error> {
+        let ring = &self.rings[queue];
+        let (Some(memory), Some(features)) = (&self.memory, self.features) else { return Ok(()) };
+        let (Some(addresses), Some(kick)) = (ring.addresses, &ring.kick) else {
+            return Ok(());
+        };
+        // Without protocol features there is no message that enables a ring.
+        let enabled = ring.enabled || features & protocol::F_PROTOCOL_FEATURES == 0;
+        if !enabled || ring.entries == 0 {
+            return Ok(());
+        }
+        let place = |user| memory.guest_address(user).ok_or(Error::Place);
+        let setup = Setup {
+            memory: Arc::clone(memory),
+            entries: ring.entries,
+            descriptors: place(addresses.descriptors)?,
+            available: place(addresses.available)?,
+            used: place(addresses.used)?,
+            base: ring.base,
+            features,
+            kick: Arc::clone(kick),
+            call: ring.call.clone(),
+            error: ring.error.clone(),
+        };
+        Ok(rings.start(queue, setup)?)
+    }
+}

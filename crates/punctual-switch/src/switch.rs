@@ -1,0 +1,542 @@
+//! A switch: its ports, their sockets, and the threads behind them.
+//!
+//! One thread, the *control*, listens on all sockets and talks with the VMs' monitors. It waits for no one of
+//! them. Each plane is a thread of its own. What the control and a plane share of a port is its receive ring,
+//! behind a lock that inherits priorities; a send ring belongs to one plane, and the control asks it.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::JoinHandle;
+
+use punctual_net::InterfaceParams;
+use punctual_net::discipline::DisciplineInfo;
+use punctual_sched::registry::Options;
+use punctual_sched::{Duration, Instant};
+use rustix::event::epoll;
+use vm_memory::{Bytes, GuestAddress};
+
+use crate::check::{Checker, Violation};
+use crate::connection::{self, Connection};
+use crate::frame::Address;
+use crate::plane::{Command, Event, Mailbox, Notice, Outcome, Plane, Shared, SharedPort, Threads};
+use crate::ring::{Broken, ReceiveRing, SendRing, Setup, ring_bell};
+use crate::session::{RECEIVE, Rings, SEND};
+use crate::stats::{PlaneStats, PortStats};
+use crate::table::Table;
+
+/// Ports of a switch at most.
+pub const PORTS_MAX: usize = 256;
+
+/// How long a plane may take to stop a ring. It looks at its mailbox every few packets.
+const PLANE_LIMIT: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// So often both bells rang without anything in either ring, and the memory is not shared. QEMU makes each
+/// bell as if it had rung and rings it once more when it starts the ring; a driver rings when it adds to a
+/// ring.
+const SILENT_KICKS: u64 = 5;
+
+/// Why a switch does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No ports, or too many.
+    #[error("a switch of {0} ports; it has 1 to {PORTS_MAX}")]
+    Ports(usize),
+    /// A port's plane that there is not.
+    #[error("port {port} is in plane {plane}, which there is not")]
+    Plane {
+        /// The port's name.
+        port: String,
+        /// The plane's index.
+        plane: usize,
+    },
+    /// The discipline refuses its options.
+    #[error("{0}")]
+    Discipline(String),
+    /// The socket of another switch that is at work.
+    #[error("another switch listens on {0}")]
+    InUse(PathBuf),
+    /// A socket cannot be made.
+    #[error("cannot listen on {path}")]
+    Socket {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The kernel refuses threads or events.
+    #[error("cannot start the switch's threads")]
+    Start(#[source] io::Error),
+}
+
+/// A port.
+#[derive(Clone, Debug)]
+pub struct Port {
+    /// Its name.
+    pub name: String,
+    /// The socket on which it listens for a VM's monitor.
+    pub socket: PathBuf,
+    /// What the discipline is told of it.
+    pub params: InterfaceParams,
+    /// The plane that serves what its VM sends.
+    pub plane: usize,
+    /// The address that is set aside for its VM.
+    pub address: Option<Address>,
+}
+
+/// A plane's thread.
+pub struct PlaneThread {
+    /// Its name.
+    pub name: String,
+    /// Called first in the thread: sets its priority and processor.
+    pub enter: Box<dyn FnOnce() + Send>,
+}
+
+/// A switch to be started.
+pub struct Config {
+    /// The ports, in the order in which their VMs count as booted.
+    pub ports: Vec<Port>,
+    /// The planes.
+    pub planes: Vec<PlaneThread>,
+    /// Which packet is next, in every plane.
+    pub discipline: &'static DisciplineInfo,
+    /// The discipline's options.
+    pub options: Options,
+    /// How long a plane polls before it sleeps.
+    pub poll: Duration,
+    /// Are the invariants checked?
+    pub check: bool,
+}
+
+/// What a switch counted.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// By port.
+    pub ports: Vec<PortStats>,
+    /// By plane.
+    pub planes: Vec<PlaneStats>,
+    /// With `check`, at the end: for each plane the most less urgent packets that went before a waiting one
+    /// in TX, softnet and RX; or what was violated.
+    pub checked: Vec<Result<[u64; 3], Violation>>,
+}
+
+/// A switch at work. It stops when this is dropped.
+pub struct Switch {
+    ports: usize,
+    mailboxes: Vec<Arc<Mailbox>>,
+    planes: Vec<JoinHandle<Outcome>>,
+    control: Option<(JoinHandle<()>, Arc<OwnedFd>)>,
+}
+
+impl std::fmt::Debug for Switch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Switch({} ports, {} planes)", self.ports, self.planes.len())
+    }
+}
+
+impl Switch {
+    /// Starts a switch: makes the sockets and the threads. The receiver tells what happens to ports, until
+    /// the switch stops.
+    ///
+    /// # Errors
+    /// What is wrong with the configuration, or what the kernel refuses; then nothing is left.
+    pub fn start(config: Config) -> Result<(Switch, Receiver<Notice>), Error> {
+        check(&config)?;
+        let (notice, notices) = mpsc::channel();
+        let table = Table::new(config.ports.len());
+        for (port, of) in config.ports.iter().enumerate() {
+            if let Some(address) = of.address {
+                table.pin(address, port);
+            }
+        }
+        let shared = Arc::new(Shared {
+            ports: config.ports.iter().map(|_| SharedPort::default()).collect(),
+            table,
+            start: std::time::Instant::now(),
+        });
+        let mailboxes: Result<Vec<_>, _> =
+            config.planes.iter().map(|_| Mailbox::new().map(Arc::new)).collect();
+        let mailboxes = mailboxes.map_err(Error::Start)?;
+        let mut planes = Vec::new();
+        for (index, mailbox) in mailboxes.iter().enumerate() {
+            let threads = Threads {
+                shared: Arc::clone(&shared),
+                mailbox: Arc::clone(mailbox),
+                notices: notice.clone(),
+            };
+            planes.push(plane(&config, index, threads)?);
+        }
+        let control = Control::new(&config.ports, &shared, &mailboxes, &notice)?;
+        let stop = Arc::clone(&control.stop);
+        let mut switch = Switch { ports: config.ports.len(), mailboxes, planes: Vec::new(), control: None };
+        for (plane, thread) in planes.into_iter().zip(config.planes) {
+            let builder = std::thread::Builder::new().name(thread.name);
+            let enter = thread.enter;
+            let started = builder.spawn(move || {
+                enter();
+                plane.run()
+            });
+            switch.planes.push(started.map_err(Error::Start)?);
+        }
+        let builder = std::thread::Builder::new().name("switch control".into());
+        let started = builder.spawn(move || control.run()).map_err(Error::Start)?;
+        switch.control = Some((started, stop));
+        Ok((switch, notices))
+    }
+
+    /// What was counted so far; without a plane that does not answer.
+    pub fn count(&self) -> Report {
+        let mut report = Report { ports: Vec::new(), planes: Vec::new(), checked: Vec::new() };
+        report.ports.resize_with(self.ports, PortStats::default);
+        for mailbox in &self.mailboxes {
+            let (reply, answer) = mpsc::sync_channel(1);
+            mailbox.send(Command::Count { reply });
+            if let Ok((ports, plane)) = answer.recv_timeout(PLANE_LIMIT) {
+                add(&mut report, &ports, plane);
+            }
+        }
+        report
+    }
+
+    /// Stops: connections are closed, sockets removed. VMs go on when a switch listens again.
+    pub fn stop(mut self) -> Report {
+        self.end()
+    }
+
+    fn end(&mut self) -> Report {
+        if let Some((thread, stop)) = self.control.take() {
+            ring_bell(&stop);
+            let _ = thread.join();
+        }
+        let mut report = Report { ports: Vec::new(), planes: Vec::new(), checked: Vec::new() };
+        report.ports.resize_with(self.ports, PortStats::default);
+        for (mailbox, thread) in self.mailboxes.iter().zip(self.planes.drain(..)) {
+            mailbox.send(Command::End);
+            if let Ok(outcome) = thread.join() {
+                add(&mut report, &outcome.ports, outcome.stats);
+                report.checked.extend(outcome.checked);
+            }
+        }
+        report
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn add(report: &mut Report, ports: &[PortStats], plane: PlaneStats) {
+    for (sum, port) in report.ports.iter_mut().zip(ports) {
+        sum.merge(port);
+    }
+    report.planes.push(plane);
+}
+
+fn check(config: &Config) -> Result<(), Error> {
+    if config.ports.is_empty() || config.ports.len() > PORTS_MAX {
+        return Err(Error::Ports(config.ports.len()));
+    }
+    match config.ports.iter().find(|port| port.plane >= config.planes.len()) {
+        Some(port) => Err(Error::Plane { port: port.name.clone(), plane: port.plane }),
+        None => Ok(()),
+    }
+}
+
+/// The plane `index` with a discipline of its own.
+fn plane(config: &Config, index: usize, threads: Threads) -> Result<Plane, Error> {
+    let discipline = (config.discipline.build)(&config.options);
+    let mut discipline = discipline.map_err(|error| Error::Discipline(error.to_string()))?;
+    let params: Vec<InterfaceParams> = config.ports.iter().map(|port| port.params.clone()).collect();
+    for (port, params) in config.ports.iter().zip(&params) {
+        let attached = discipline.attach(Instant::ZERO, params);
+        attached.map_err(|error| Error::Discipline(format!("port {}: {error}", port.name)))?;
+    }
+    let urgency = |port: &usize| params[*port].priority.map_or(u64::MAX, u64::from);
+    let mut own: Vec<usize> = (0..params.len()).filter(|port| config.ports[*port].plane == index).collect();
+    own.sort_by_key(urgency);
+    let most_urgent = own.iter().take_while(|port| urgency(port) == urgency(&own[0])).count();
+    let slots: Vec<Option<u32>> = params.iter().map(|params| params.ring_slots).collect();
+    let mut plane = Plane::new(threads, discipline, own, most_urgent, &slots).map_err(Error::Start)?;
+    plane.poll = config.poll;
+    if config.check {
+        plane.checker = Some(Checker::new(config.discipline, &config.options, &params));
+    }
+    Ok(plane)
+}
+
+/// The rings of a port, as its session starts and stops them.
+struct PortRings {
+    port: usize,
+    shared: Arc<Shared>,
+    mailbox: Arc<Mailbox>,
+    notices: Sender<Notice>,
+    /// By queue: does it run?
+    running: [bool; 2],
+    /// Rings whose bells the control hears until something is seen in one of them.
+    unproven: [Option<Setup>; 2],
+    /// Have the rings changed since the control last looked?
+    changed: bool,
+}
+
+impl PortRings {
+    fn notice(&self, event: Event) {
+        // Without a reader there is nobody to tell.
+        let _ = self.notices.send(Notice { port: self.port, event });
+    }
+
+    fn is_broken(&self) -> bool {
+        self.shared.ports[self.port].broken.load(Ordering::Acquire)
+    }
+
+    /// The driver rang. Is there anything in the rings now?
+    fn rang(&mut self) {
+        let is_seen = |setup: &Setup| {
+            let index = GuestAddress(setup.available.saturating_add(2));
+            setup.memory.guest.read_obj::<u16>(index).unwrap_or_default() != 0
+        };
+        if self.unproven.iter().flatten().any(is_seen) {
+            self.unproven = [None, None];
+            self.changed = true;
+            return;
+        }
+        let kicks: u64 = self.unproven.iter().flatten().map(|setup| rings_of(&setup.kick)).sum();
+        if kicks >= SILENT_KICKS {
+            self.unproven = [None, None];
+            self.changed = true;
+            for queue in [RECEIVE, SEND] {
+                self.stop(queue);
+            }
+            self.shared.ports[self.port].broken.store(true, Ordering::Release);
+            self.notice(Event::Broken(Broken::NotShared));
+        }
+    }
+}
+
+/// How often a bell has rung. Nobody reads bells, so their count is that since they were made.
+fn rings_of(bell: &OwnedFd) -> u64 {
+    let path = format!("/proc/self/fdinfo/{}", bell.as_raw_fd());
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let count = text.lines().find_map(|line| line.strip_prefix("eventfd-count:"));
+    count.and_then(|count| u64::from_str_radix(count.trim(), 16).ok()).unwrap_or_default()
+}
+
+impl Rings for PortRings {
+    fn start(&mut self, queue: usize, setup: Setup) -> Result<(), Broken> {
+        if self.is_broken() {
+            return Ok(());
+        }
+        if queue == RECEIVE {
+            self.shared.set_receive(self.port, Some(ReceiveRing::new(&setup)?));
+        } else {
+            let ring = Box::new(SendRing::new(&setup)?);
+            self.mailbox.send(Command::Start { port: self.port, ring });
+        }
+        self.running[queue] = true;
+        self.unproven[queue] = Some(setup);
+        self.changed = true;
+        if self.running == [true; 2] {
+            self.notice(Event::Running);
+        }
+        Ok(())
+    }
+
+    fn stop(&mut self, queue: usize) -> Option<u16> {
+        if !std::mem::take(&mut self.running[queue]) {
+            return None;
+        }
+        self.unproven[queue] = None;
+        self.changed = true;
+        if queue == RECEIVE {
+            return self.shared.set_receive(self.port, None);
+        }
+        let (reply, answer) = mpsc::sync_channel(1);
+        self.mailbox.send(Command::Stop { port: self.port, reply });
+        answer.recv_timeout(PLANE_LIMIT).ok().flatten()
+    }
+
+    fn forgive(&mut self) {
+        self.shared.ports[self.port].broken.store(false, Ordering::Release);
+    }
+}
+
+/// A port as the control sees it.
+struct Door {
+    path: PathBuf,
+    listener: UnixListener,
+    connection: Option<Connection>,
+    rings: PortRings,
+    /// Bells that the control hears.
+    heard: Vec<Arc<OwnedFd>>,
+}
+
+/// The thread that talks with the VMs' monitors.
+struct Control {
+    epoll: OwnedFd,
+    stop: Arc<OwnedFd>,
+    doors: Vec<Door>,
+}
+
+/// What an event of the control's epoll is about: the port in the upper bits, one of these below.
+const LISTENER: u64 = 0;
+const CONNECTION: u64 = 1;
+const BELL: u64 = 2;
+const STOP: u64 = 3;
+
+fn data(port: usize, what: u64) -> epoll::EventData {
+    epoll::EventData::new_u64((port as u64) << 2 | what)
+}
+
+impl Control {
+    fn new(
+        ports: &[Port],
+        shared: &Arc<Shared>,
+        mailboxes: &[Arc<Mailbox>],
+        notices: &Sender<Notice>,
+    ) -> Result<Control, Error> {
+        let started = |error: rustix::io::Errno| Error::Start(error.into());
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(started)?;
+        let stop = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).map_err(started)?;
+        epoll::add(&epoll, &stop, data(0, STOP), epoll::EventFlags::IN).map_err(started)?;
+        let mut control = Control { epoll, stop: Arc::new(stop), doors: Vec::new() };
+        for (port, of) in ports.iter().enumerate() {
+            let listener = listen(&of.socket)?;
+            let added = epoll::add(&control.epoll, &listener, data(port, LISTENER), epoll::EventFlags::IN);
+            let rings = PortRings {
+                port,
+                shared: Arc::clone(shared),
+                mailbox: Arc::clone(&mailboxes[of.plane]),
+                notices: notices.clone(),
+                running: [false; 2],
+                unproven: [None, None],
+                changed: false,
+            };
+            let door = Door { path: of.socket.clone(), listener, connection: None, rings, heard: Vec::new() };
+            control.doors.push(door);
+            added.map_err(started)?;
+        }
+        Ok(control)
+    }
+
+    fn run(mut self) {
+        let mut events = [const { std::mem::MaybeUninit::uninit() }; 16];
+        loop {
+            // An error other than an interruption would be one of this program; then it waits no more.
+            let happened = match epoll::wait(&self.epoll, &mut events[..], None) {
+                Ok((happened, _)) => happened,
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(_) => return,
+            };
+            for event in happened.iter() {
+                let number = event.data.u64();
+                let port = (number >> 2) as usize;
+                match number & 3 {
+                    LISTENER => self.accept(port),
+                    CONNECTION => self.read(port),
+                    BELL => self.doors[port].rings.rang(),
+                    _ => return,
+                }
+                self.follow_bells(port);
+            }
+        }
+    }
+
+    /// A monitor connects. A port has one at a time.
+    fn accept(&mut self, port: usize) {
+        let door = &mut self.doors[port];
+        let Ok((stream, _)) = door.listener.accept() else { return };
+        if door.connection.is_some() {
+            return;
+        }
+        let Ok(connection) = Connection::new(stream) else { return };
+        if epoll::add(&self.epoll, &connection, data(port, CONNECTION), epoll::EventFlags::IN).is_ok() {
+            door.connection = Some(connection);
+            door.rings.notice(Event::Connected);
+        }
+    }
+
+    /// A monitor says something, or leaves.
+    fn read(&mut self, port: usize) {
+        let door = &mut self.doors[port];
+        let Some(connection) = &mut door.connection else { return };
+        let Err(error) = connection.read(&mut door.rings) else { return };
+        let reason = match error {
+            connection::Error::Closed => None,
+            error => Some(with_sources(&error)),
+        };
+        self.hang_up(port);
+        self.doors[port].rings.notice(Event::Disconnected(reason));
+    }
+
+    fn hang_up(&mut self, port: usize) {
+        let door = &mut self.doors[port];
+        let Some(mut connection) = door.connection.take() else { return };
+        let _ = epoll::delete(&self.epoll, connection.as_fd());
+        connection.end(&mut door.rings);
+        door.rings.shared.table.forget(port);
+    }
+
+    /// Hears the bells of rings in which nothing was seen yet, and no others.
+    fn follow_bells(&mut self, port: usize) {
+        let door = &mut self.doors[port];
+        if !std::mem::take(&mut door.rings.changed) {
+            return;
+        }
+        for bell in door.heard.drain(..) {
+            let _ = epoll::delete(&self.epoll, &*bell);
+        }
+        for setup in door.rings.unproven.iter().flatten() {
+            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+            if epoll::add(&self.epoll, &*setup.kick, data(port, BELL), flags).is_ok() {
+                door.heard.push(Arc::clone(&setup.kick));
+            }
+        }
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        for port in 0..self.doors.len() {
+            self.hang_up(port);
+            let _ = std::fs::remove_file(&self.doors[port].path);
+        }
+    }
+}
+
+/// A listener at `path`. A socket that a switch left behind is replaced.
+fn listen(path: &Path) -> Result<UnixListener, Error> {
+    let failed = |source| Error::Socket { path: path.to_owned(), source };
+    match UnixListener::bind(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            if UnixStream::connect(path).is_ok() {
+                return Err(Error::InUse(path.to_owned()));
+            }
+            std::fs::remove_file(path).map_err(failed)?;
+        }
+        Err(error) => return Err(failed(error)),
+        Ok(listener) => {
+            listener.set_nonblocking(true).map_err(failed)?;
+            return Ok(listener);
+        }
+    }
+    let listener = UnixListener::bind(path).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    Ok(listener)
+}
+
+/// An error and what caused it, in one line.
+fn with_sources(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(source) = next {
+        text = format!("{text}: {source}");
+        next = source.source();
+    }
+    text
+}

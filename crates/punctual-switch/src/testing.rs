@@ -1,0 +1,544 @@
+//! The driver's side of a port: a load generator, and a guest that can do everything wrong.
+//!
+//! A [`FrontEnd`] is a monitor and a driver in one. It connects in the order of QEMU 7.2, has memory of its
+//! own, and sends and receives frames. What it does wrong on purpose goes through [`FrontEnd::raw`].
+
+use std::fs::File;
+use std::io::{self, IoSlice, Read};
+use std::mem::MaybeUninit;
+use std::num::Wrapping;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::{Ordering, fence};
+use std::time::{Duration, Instant};
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap};
+
+use crate::features;
+use crate::frame::{ETHERNET_BYTES, HEADER_BYTES};
+use crate::protocol::HEADER_BYTES as MESSAGE_BYTES;
+use crate::session::{RECEIVE, SEND};
+
+/// What a front end is.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Entries of each ring.
+    pub entries: u16,
+    /// Features that its driver chooses.
+    pub features: u64,
+    /// Bytes of each buffer.
+    pub buffer_bytes: u32,
+    /// Does its memory belong to a shared file, as `share=on` makes it?
+    pub shared: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { entries: 256, features: features::OFFERED, buffer_bytes: 2048, shared: true }
+    }
+}
+
+const DESCRIPTOR_BYTES: u64 = 16;
+const NEXT: u16 = 1;
+const WRITE: u16 = 2;
+
+/// A file descriptor's place in the monitor's address space.
+const USER_ADDRESS: u64 = 0x7f00_0000_0000;
+
+/// A queue of the driver.
+#[derive(Debug)]
+struct Queue {
+    entries: u16,
+    descriptors: u64,
+    available: u64,
+    used: u64,
+    buffers: u64,
+    next_available: Wrapping<u16>,
+    next_used: Wrapping<u16>,
+    kick: OwnedFd,
+    call: OwnedFd,
+    free: Vec<u16>,
+}
+
+/// A monitor and its VM's driver.
+#[derive(Debug)]
+pub struct FrontEnd {
+    options: Options,
+    stream: Option<UnixStream>,
+    memory: GuestMemoryMmap,
+    bytes: usize,
+    queues: [Queue; 2],
+}
+
+/// A frame that was received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// The virtio-net header.
+    pub header: [u8; HEADER_BYTES],
+    /// The frame.
+    pub frame: Vec<u8>,
+}
+
+/// A frame from one address to another that carries `number` and is `bytes` long.
+pub fn frame(to: [u8; 6], from: [u8; 6], number: u64, bytes: usize) -> Vec<u8> {
+    let mut frame = [&to[..], &from[..], &[0x88, 0xb5], &number.to_le_bytes()].concat();
+    frame.resize(bytes.max(frame.len()), 0xa5);
+    frame
+}
+
+/// The number that a [`frame`] carries.
+pub fn number(frame: &[u8]) -> u64 {
+    let bytes = frame.get(ETHERNET_BYTES..ETHERNET_BYTES + 8).and_then(|bytes| bytes.try_into().ok());
+    u64::from_le_bytes(bytes.unwrap_or_default())
+}
+
+fn eventfd() -> io::Result<OwnedFd> {
+    use rustix::event::EventfdFlags;
+    Ok(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
+}
+
+fn other(error: impl std::fmt::Display) -> io::Error {
+    io::Error::other(error.to_string())
+}
+
+impl Queue {
+    /// A queue whose parts begin at `start`. Returns where they end.
+    fn new(start: u64, options: &Options) -> io::Result<(Queue, u64)> {
+        let entries = u64::from(options.entries);
+        let page = |address: u64| address.next_multiple_of(4096);
+        let available = start + entries * DESCRIPTOR_BYTES;
+        let used = page(available + 6 + 2 * entries);
+        let buffers = page(used + 6 + 8 * entries);
+        let end = page(buffers + entries * u64::from(options.buffer_bytes));
+        let queue = Queue {
+            entries: options.entries,
+            descriptors: start,
+            available,
+            used,
+            buffers,
+            next_available: Wrapping(0),
+            next_used: Wrapping(0),
+            kick: eventfd()?,
+            call: eventfd()?,
+            free: (0..options.entries).rev().collect(),
+        };
+        Ok((queue, end))
+    }
+
+    fn buffer(&self, head: u16, options: &Options) -> u64 {
+        self.buffers + u64::from(head) * u64::from(options.buffer_bytes)
+    }
+}
+
+impl FrontEnd {
+    /// A VM that is not connected yet; its receive ring is full of buffers.
+    ///
+    /// # Errors
+    /// When the kernel gives no memory.
+    pub fn new(options: Options) -> io::Result<FrontEnd> {
+        let (receive, end) = Queue::new(0, &options)?;
+        let (send, end) = Queue::new(end, &options)?;
+        let bytes = end as usize;
+        let seals = rustix::fs::MemfdFlags::CLOEXEC | rustix::fs::MemfdFlags::ALLOW_SEALING;
+        let file = File::from(rustix::fs::memfd_create("front end", seals)?);
+        file.set_len(end)?;
+        let ranges = [(GuestAddress(0), bytes, Some(FileOffset::new(file, 0)))];
+        let memory = GuestMemoryMmap::from_ranges_with_files(ranges).map_err(other)?;
+        let mut front = FrontEnd { options, stream: None, memory, bytes, queues: [receive, send] };
+        for head in 0..options.entries {
+            let address = front.queues[RECEIVE].buffer(head, &options);
+            front.describe(RECEIVE, head, address, options.buffer_bytes, WRITE, 0)?;
+            front.offer(RECEIVE, head)?;
+        }
+        Ok(front)
+    }
+
+    /// A VM that is connected.
+    ///
+    /// # Errors
+    /// When the switch does not answer as it should.
+    pub fn connected(socket: &Path, options: Options) -> io::Result<FrontEnd> {
+        let mut front = FrontEnd::new(options)?;
+        front.connect(socket)?;
+        Ok(front)
+    }
+
+    /// Connects in the order of QEMU 7.2; rings go on where the switch left them.
+    ///
+    /// # Errors
+    /// When the switch does not answer as it should.
+    pub fn connect(&mut self, socket: &Path) -> io::Result<()> {
+        self.stream = Some(UnixStream::connect(socket)?);
+        let offered = self.ask(1, &[])?;
+        if offered & self.options.features != self.options.features {
+            return Err(other("features are missing"));
+        }
+        self.ask(15, &[])?;
+        self.tell(16, &[crate::protocol::PROTOCOL_F_REPLY_ACK], &[])?;
+        self.tell(3, &[], &[])?;
+        for queue in [RECEIVE, SEND] {
+            self.tell(18, &[queue as u64 | 1 << 32], &[])?;
+        }
+        self.tell(2, &[self.options.features], &[])?;
+        self.share_memory()?;
+        for queue in [RECEIVE, SEND] {
+            self.start_ring(queue)?;
+        }
+        // An answer says that everything before it is done.
+        self.ask(1, &[]).map(drop)
+    }
+
+    fn share_memory(&self) -> io::Result<()> {
+        let region = vm_memory::GuestMemoryBackend::iter(&self.memory).next();
+        let file = region.and_then(|region| vm_memory::GuestMemoryRegion::file_offset(region).cloned());
+        let file = file.ok_or_else(|| other("memory without a file"))?;
+        let private;
+        let shown = if self.options.shared {
+            file.file().as_fd()
+        } else {
+            // What the switch maps is not what the guest writes.
+            private = rustix::fs::memfd_create("private", rustix::fs::MemfdFlags::CLOEXEC)?;
+            rustix::fs::ftruncate(&private, self.bytes as u64)?;
+            private.as_fd()
+        };
+        self.tell(5, &[1, 0, self.bytes as u64, USER_ADDRESS, 0], &[shown])
+    }
+
+    /// Tells size, place and bells of a ring.
+    ///
+    /// # Errors
+    /// When the switch does not listen.
+    pub fn start_ring(&self, queue: usize) -> io::Result<()> {
+        let of = &self.queues[queue];
+        let number = queue as u64;
+        self.tell(8, &[number | u64::from(of.entries) << 32], &[])?;
+        let base: u16 = self.memory.load(GuestAddress(of.used + 2), Ordering::Acquire).map_err(other)?;
+        self.tell(10, &[number | u64::from(base) << 32], &[])?;
+        let user = |address: u64| USER_ADDRESS + address;
+        self.tell(9, &[number, user(of.descriptors), user(of.used), user(of.available), 0], &[])?;
+        self.tell(12, &[number], &[of.kick.as_fd()])?;
+        self.tell(13, &[number], &[of.call.as_fd()])
+    }
+
+    /// Stops a ring. Returns where it goes on.
+    ///
+    /// # Errors
+    /// When the switch does not answer.
+    pub fn stop_ring(&self, queue: usize) -> io::Result<u16> {
+        Ok((self.ask(11, &[queue as u64])? >> 32) as u16)
+    }
+
+    /// Closes the connection.
+    pub fn disconnect(&mut self) {
+        self.stream = None;
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// When the switch does not listen.
+    pub fn tell(&self, request: u32, body: &[u64], files: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let stream = self.stream.as_ref().ok_or_else(|| other("not connected"))?;
+        let words = [request, 1, body.len() as u32 * 8];
+        let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        bytes.extend(body.iter().flat_map(|word| word.to_ne_bytes()));
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files)) {
+            return Err(other("too many files"));
+        }
+        sendmsg(stream, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// Sends a message that has a reply.
+    ///
+    /// # Errors
+    /// When the switch does not answer.
+    pub fn ask(&self, request: u32, body: &[u64]) -> io::Result<u64> {
+        self.tell(request, body, &[])?;
+        let mut stream = self.stream.as_ref().ok_or_else(|| other("not connected"))?;
+        let mut reply = [0; MESSAGE_BYTES + 8];
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        stream.read_exact(&mut reply)?;
+        Ok(u64::from_ne_bytes(reply[MESSAGE_BYTES..].try_into().map_err(other)?))
+    }
+
+    /// Writes a descriptor.
+    ///
+    /// # Errors
+    /// When it lies outside of the memory.
+    pub fn describe(
+        &mut self,
+        queue: usize,
+        index: u16,
+        address: u64,
+        bytes: u32,
+        flags: u16,
+        next: u16,
+    ) -> io::Result<()> {
+        let place = self.queues[queue].descriptors + u64::from(index) * DESCRIPTOR_BYTES;
+        self.describe_at(place, address, bytes, flags, next)
+    }
+
+    /// Writes a descriptor anywhere, into a table for example.
+    ///
+    /// # Errors
+    /// When it lies outside of the memory.
+    pub fn describe_at(&self, place: u64, address: u64, bytes: u32, flags: u16, next: u16) -> io::Result<()> {
+        let mut descriptor = [0; DESCRIPTOR_BYTES as usize];
+        descriptor[..8].copy_from_slice(&address.to_le_bytes());
+        descriptor[8..12].copy_from_slice(&bytes.to_le_bytes());
+        descriptor[12..14].copy_from_slice(&flags.to_le_bytes());
+        descriptor[14..].copy_from_slice(&next.to_le_bytes());
+        self.memory.write_slice(&descriptor, GuestAddress(place)).map_err(other)
+    }
+
+    /// Makes a chain available, and rings if the switch wants to hear.
+    ///
+    /// # Errors
+    /// When the ring lies outside of the memory.
+    pub fn offer(&mut self, queue: usize, head: u16) -> io::Result<()> {
+        let of = &self.queues[queue];
+        let slot = u64::from(of.next_available.0 % of.entries);
+        let place = GuestAddress(of.available + 4 + 2 * slot);
+        self.memory.store(head.to_le(), place, Ordering::Relaxed).map_err(other)?;
+        let index = of.next_available + Wrapping(1);
+        self.show(queue, index.0)
+    }
+
+    /// Sets the index of the available ring, and rings if the switch wants to hear.
+    ///
+    /// # Errors
+    /// When the ring lies outside of the memory.
+    pub fn show(&mut self, queue: usize, index: u16) -> io::Result<()> {
+        let of = &mut self.queues[queue];
+        let before = std::mem::replace(&mut of.next_available, Wrapping(index));
+        let place = GuestAddress(of.available + 2);
+        self.memory.store(index.to_le(), place, Ordering::Release).map_err(other)?;
+        fence(Ordering::SeqCst);
+        let wants = if self.options.features & features::EVENT_IDX == 0 {
+            let flags: u16 = self.memory.load(GuestAddress(of.used), Ordering::Relaxed).map_err(other)?;
+            flags & 1 == 0
+        } else {
+            let place = GuestAddress(of.used + 4 + 8 * u64::from(of.entries));
+            let event: u16 = self.memory.load(place, Ordering::Relaxed).map_err(other)?;
+            Wrapping(index) - Wrapping(event) - Wrapping(1) < Wrapping(index) - before
+        };
+        if wants {
+            self.kick(queue);
+        }
+        Ok(())
+    }
+
+    /// Rings.
+    pub fn kick(&self, queue: usize) {
+        crate::ring::ring_bell(&self.queues[queue].kick);
+    }
+
+    /// The memory.
+    pub fn raw(&self) -> &GuestMemoryMmap {
+        &self.memory
+    }
+
+    /// Where the buffer of a descriptor is.
+    pub fn buffer(&self, queue: usize, head: u16) -> u64 {
+        self.queues[queue].buffer(head, &self.options)
+    }
+
+    /// Sends a frame without offloads; `false` when the ring is full.
+    ///
+    /// # Errors
+    /// When it does not fit into a buffer.
+    pub fn send(&mut self, frame: &[u8]) -> io::Result<bool> {
+        self.send_with([0; HEADER_BYTES], frame, usize::MAX)
+    }
+
+    /// Sends a frame with this header in pieces of `piece` bytes; `false` when the ring is full.
+    ///
+    /// # Errors
+    /// When the frame does not fit into the buffers of its pieces.
+    pub fn send_with(&mut self, header: [u8; HEADER_BYTES], frame: &[u8], piece: usize) -> io::Result<bool> {
+        self.reclaim()?;
+        let bytes = [&header[..], frame].concat();
+        let pieces: Vec<&[u8]> = bytes.chunks(piece.min(self.options.buffer_bytes as usize)).collect();
+        if self.queues[SEND].free.len() < pieces.len() {
+            return Ok(false);
+        }
+        let heads: Vec<u16> = pieces.iter().filter_map(|_| self.queues[SEND].free.pop()).collect();
+        for (at, (piece, &head)) in pieces.iter().zip(&heads).enumerate() {
+            let address = self.buffer(SEND, head);
+            self.memory.write_slice(piece, GuestAddress(address)).map_err(other)?;
+            let next = heads.get(at + 1).copied();
+            let flags = next.map_or(0, |_| NEXT);
+            self.describe(SEND, head, address, piece.len() as u32, flags, next.unwrap_or(0))?;
+        }
+        self.offer(SEND, heads[0])?;
+        Ok(true)
+    }
+
+    /// Descriptors that are the driver's.
+    pub fn free(&self, queue: usize) -> usize {
+        self.queues[queue].free.len()
+    }
+
+    /// Takes the buffers of sent frames back. Returns how many frames these were.
+    ///
+    /// # Errors
+    /// When the switch gave something back that it was not given.
+    pub fn reclaim(&mut self) -> io::Result<u32> {
+        let mut count = 0;
+        while let Some((head, _)) = self.used(SEND)? {
+            let (mut next, table) = (Some(head), self.queues[SEND].descriptors);
+            // A chain may go in circles.
+            for _ in 0..self.options.entries {
+                let Some(index) = next else { break };
+                self.queues[SEND].free.push(index);
+                let place = table + u64::from(index) * DESCRIPTOR_BYTES + 12;
+                let [flags, after]: [u16; 2] = [place, place + 2]
+                    .map(|place| self.memory.read_obj(GuestAddress(place)).unwrap_or_default());
+                next = (flags & NEXT != 0).then_some(after);
+            }
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// The next used entry of a queue.
+    fn used(&mut self, queue: usize) -> io::Result<Option<(u16, u32)>> {
+        let of = &mut self.queues[queue];
+        let index: u16 = self.memory.load(GuestAddress(of.used + 2), Ordering::Acquire).map_err(other)?;
+        if index == of.next_used.0 {
+            return Ok(None);
+        }
+        let slot = u64::from(of.next_used.0 % of.entries);
+        of.next_used += Wrapping(1);
+        let mut entry = [0; 8];
+        self.memory.read_slice(&mut entry, GuestAddress(of.used + 4 + 8 * slot)).map_err(other)?;
+        let word = |at: usize| u32::from_le_bytes([entry[at], entry[at + 1], entry[at + 2], entry[at + 3]]);
+        if word(0) >= of.entries.into() {
+            return Err(other("the switch used a descriptor that there is not"));
+        }
+        Ok(Some((word(0) as u16, word(4))))
+    }
+
+    /// The next frame that was received, if there is one; its buffers are offered again.
+    ///
+    /// # Errors
+    /// When a frame is not whole.
+    pub fn receive(&mut self) -> io::Result<Option<Received>> {
+        let Some((head, bytes)) = self.used(RECEIVE)? else { return Ok(None) };
+        let mut data = self.take(head, bytes)?;
+        let Some(&header) = data.first_chunk::<HEADER_BYTES>() else {
+            return Err(other("a frame without a header"));
+        };
+        for _ in 1..u16::from_le_bytes([header[10], header[11]]) {
+            let Some((head, bytes)) = self.used(RECEIVE)? else {
+                return Err(other("a frame became visible in parts"));
+            };
+            data.extend(self.take(head, bytes)?);
+        }
+        Ok(Some(Received { header, frame: data.split_off(HEADER_BYTES) }))
+    }
+
+    /// What is in a used buffer, which is offered again.
+    fn take(&mut self, head: u16, bytes: u32) -> io::Result<Vec<u8>> {
+        let mut data = vec![0; bytes as usize];
+        let address = self.buffer(RECEIVE, head);
+        self.memory.read_slice(&mut data, GuestAddress(address)).map_err(other)?;
+        self.offer(RECEIVE, head)?;
+        Ok(data)
+    }
+
+    /// Waits for a frame, for so long at most.
+    ///
+    /// # Errors
+    /// As [`FrontEnd::receive`].
+    pub fn receive_within(&mut self, limit: Duration) -> io::Result<Option<Received>> {
+        let end = Instant::now() + limit;
+        loop {
+            if let Some(received) = self.receive()? {
+                return Ok(Some(received));
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            self.wait_for_call(RECEIVE, left)?;
+        }
+    }
+
+    /// Asks to hear of the next used entry, and waits until it is there.
+    ///
+    /// # Errors
+    /// When the kernel does not wait.
+    pub fn wait_for_call(&mut self, queue: usize, limit: Duration) -> io::Result<()> {
+        let of = &self.queues[queue];
+        let event = GuestAddress(of.available + 4 + 2 * u64::from(of.entries));
+        self.memory.store(of.next_used.0.to_le(), event, Ordering::Relaxed).map_err(other)?;
+        fence(Ordering::SeqCst);
+        let index: u16 = self.memory.load(GuestAddress(of.used + 2), Ordering::Acquire).map_err(other)?;
+        if index != of.next_used.0 {
+            return Ok(());
+        }
+        let timeout = rustix::time::Timespec {
+            tv_sec: limit.as_secs() as i64,
+            tv_nsec: i64::from(limit.subsec_nanos()),
+        };
+        let mut waits = [rustix::event::PollFd::new(&of.call, rustix::event::PollFlags::IN)];
+        if rustix::event::poll(&mut waits, Some(&timeout))? > 0 {
+            let mut count = [0; 8];
+            let _ = rustix::io::read(&of.call, &mut count);
+        }
+        Ok(())
+    }
+
+    /// How often the switch has called since the last wait.
+    pub fn calls(&self, queue: usize) -> u64 {
+        let mut count = [0; 8];
+        match rustix::io::read(&self.queues[queue].call, &mut count) {
+            Ok(8) => u64::from_ne_bytes(count),
+            _ => 0,
+        }
+    }
+
+    /// Fills the send ring with this frame, in every entry; [`FrontEnd::refill`] sends them all again.
+    ///
+    /// # Errors
+    /// When the frame does not fit into a buffer.
+    pub fn flood_with(&mut self, frame: &[u8]) -> io::Result<()> {
+        let bytes = [&[0; HEADER_BYTES][..], frame].concat();
+        for head in 0..self.options.entries {
+            let address = self.buffer(SEND, head);
+            self.memory.write_slice(&bytes, GuestAddress(address)).map_err(other)?;
+            self.describe(SEND, head, address, bytes.len() as u32, 0, 0)?;
+            let slot = GuestAddress(self.queues[SEND].available + 4 + 2 * u64::from(head));
+            self.memory.store(head.to_le(), slot, Ordering::Relaxed).map_err(other)?;
+        }
+        Ok(())
+    }
+
+    /// Offers everything that the switch used in a queue again, unseen, if it used `least` entries or more.
+    /// The switch uses entries in order, so the ring's contents stay as they are. Returns how many entries
+    /// were offered.
+    ///
+    /// # Errors
+    /// When the ring lies outside of the memory.
+    pub fn refill(&mut self, queue: usize, least: u16) -> io::Result<u16> {
+        let of = &mut self.queues[queue];
+        let used: u16 = self.memory.load(GuestAddress(of.used + 2), Ordering::Acquire).map_err(other)?;
+        let count = Wrapping(used) - of.next_used;
+        let is_first = of.next_available - Wrapping(used) != Wrapping(of.entries) && count.0 == 0;
+        if count.0 < least && !is_first {
+            return Ok(0);
+        }
+        of.next_used = Wrapping(used);
+        let full = used.wrapping_add(of.entries);
+        if full != of.next_available.0 {
+            self.show(queue, full)?;
+        }
+        Ok(count.0)
+    }
+}

@@ -1,0 +1,138 @@
+//! A switch in a folder of its own, and VMs on it.
+
+use std::path::PathBuf;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use punctual_net::{InterfaceParams, registry};
+use punctual_sched::registry::{OptionValue, Options};
+use punctual_switch::testing::{self, FrontEnd};
+use punctual_switch::{Config, Event, Notice, PlaneThread, Port, Report, Switch};
+
+/// Long enough for anything that happens.
+pub const LONG: Duration = Duration::from_secs(10);
+
+/// Long enough for anything that must not happen to have happened, mostly.
+pub const SHORT: Duration = Duration::from_millis(30);
+
+pub const ALL: [u8; 6] = [0xff; 6];
+
+/// The address of port `n`'s VM.
+pub fn address(n: u8) -> [u8; 6] {
+    [0x52, 0x54, 0, 0, 0, n]
+}
+
+/// A frame of 64 bytes from port to port.
+pub fn frame(from: u8, to: u8, number: u64) -> Vec<u8> {
+    testing::frame(address(to), address(from), number, 64)
+}
+
+pub struct Lab {
+    switch: Option<(Switch, Receiver<Notice>)>,
+    folder: tempfile::TempDir,
+    setting: Setting,
+}
+
+/// What a switch is made of.
+#[derive(Clone)]
+pub struct Setting {
+    pub discipline: &'static str,
+    pub batch: Option<u64>,
+    pub ports: Vec<InterfaceParams>,
+    /// By port.
+    pub planes: Vec<usize>,
+}
+
+impl Setting {
+    /// So many ports of one priority in one plane.
+    pub fn plain(discipline: &'static str, ports: usize) -> Self {
+        let params = InterfaceParams { priority: Some(1), ..InterfaceParams::default() };
+        Setting { discipline, batch: None, ports: vec![params; ports], planes: vec![0; ports] }
+    }
+}
+
+impl Lab {
+    pub fn new(setting: Setting) -> Lab {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut lab = Lab { switch: None, folder, setting };
+        lab.start();
+        lab
+    }
+
+    pub fn socket(&self, port: usize) -> PathBuf {
+        self.folder.path().join(format!("{port}.sock"))
+    }
+
+    pub fn start(&mut self) {
+        let setting = &self.setting;
+        let planes = setting.planes.iter().max().map_or(0, |last| last + 1);
+        let plane = |index| PlaneThread { name: format!("plane {index}"), enter: Box::new(|| ()) };
+        let port = |(index, params): (usize, &InterfaceParams)| Port {
+            name: format!("port {index}"),
+            socket: self.socket(index),
+            params: params.clone(),
+            plane: setting.planes[index],
+            address: None,
+        };
+        let options = setting
+            .batch
+            .map_or_else(Options::new, |batch| Options::new().with("batch", OptionValue::Count(batch)));
+        let config = Config {
+            ports: setting.ports.iter().enumerate().map(port).collect(),
+            planes: (0..planes).map(plane).collect(),
+            discipline: registry::find(setting.discipline).expect("a discipline"),
+            options,
+            poll: punctual_sched::Duration::ZERO,
+            check: true,
+        };
+        self.switch = Some(Switch::start(config).expect("a switch"));
+    }
+
+    pub fn switch(&self) -> &Switch {
+        &self.switch.as_ref().expect("a switch at work").0
+    }
+
+    /// Stops the switch; its invariants held.
+    pub fn stop(&mut self) -> Report {
+        let report = self.switch.take().expect("a switch at work").0.stop();
+        for checked in &report.checked {
+            assert!(checked.is_ok(), "{checked:?}");
+        }
+        report
+    }
+
+    /// A VM on a port, whose address the switch has learned.
+    pub fn vm(&self, port: usize, options: testing::Options) -> FrontEnd {
+        let mut vm = FrontEnd::connected(&self.socket(port), options).expect("a VM");
+        // To itself: the switch learns the address and drops the frame.
+        assert!(vm.send(&frame(port as u8, port as u8, 0)).expect("sent"));
+        let end = Instant::now() + LONG;
+        while vm.reclaim().expect("reclaimed") == 0 {
+            assert!(Instant::now() < end, "the switch does not take frames");
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        vm
+    }
+
+    /// Waits for something to happen to a port.
+    pub fn wait(&self, port: usize, wanted: impl Fn(&Event) -> bool) -> Event {
+        loop {
+            let (_, notices) = self.switch.as_ref().expect("a switch at work");
+            let notice = notices.recv_timeout(LONG).expect("something happens");
+            if notice.port == port && wanted(&notice.event) {
+                return notice.event;
+            }
+        }
+    }
+}
+
+/// The frame arrives, and it is this one.
+pub fn expect(vm: &mut FrontEnd, wanted: &[u8]) {
+    let received = vm.receive_within(LONG).expect("whole frames").expect("a frame");
+    assert!(received.frame == wanted, "frame {} arrived", testing::number(&received.frame));
+}
+
+/// Nothing arrives.
+pub fn expect_nothing(vm: &mut FrontEnd) {
+    assert_eq!(vm.receive_within(SHORT).expect("whole frames"), None);
+}

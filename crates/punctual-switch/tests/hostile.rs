@@ -1,0 +1,192 @@
+//! Guests that do everything wrong: it costs their own port, and nothing else.
+
+use punctual_switch::Event;
+use punctual_switch::ring::Broken;
+use punctual_switch::session::{RECEIVE, SEND};
+use punctual_switch::testing::{FrontEnd, Options};
+
+use super::common::{Lab, Setting, expect, frame};
+
+const NEXT: u16 = 1;
+const WRITE: u16 = 2;
+const TABLE: u16 = 4;
+
+/// After what the third guest does, the switch says so of its port; the other two go on, and so does the
+/// third after a reset.
+fn breaks(wanted: Broken, spoil: impl Fn(&mut FrontEnd)) {
+    let mut lab = Lab::new(Setting::plain("rtca", 3));
+    let [mut a, mut b, mut c] = [0, 1, 2].map(|port| lab.vm(port, Options::default()));
+    spoil(&mut c);
+    // Something for a receive ring to break at.
+    assert!(a.send(&frame(0, 2, 1)).expect("sent"));
+    let event = lab.wait(2, |event| matches!(event, Event::Broken(_)));
+    assert_eq!(event, Event::Broken(wanted));
+    for number in 0..100 {
+        assert!(a.send(&frame(0, 1, number)).expect("sent"));
+        expect(&mut b, &frame(0, 1, number));
+    }
+    c.disconnect();
+    lab.wait(2, |event| matches!(event, Event::Disconnected(None)));
+    let mut c = lab.vm(2, Options::default());
+    assert!(a.send(&frame(0, 2, 2)).expect("sent"));
+    expect(&mut c, &frame(0, 2, 2));
+    lab.stop();
+}
+
+#[test]
+fn more_is_available_than_the_ring_has_entries() {
+    breaks(Broken::Index, |vm| vm.show(SEND, 40_000).expect("written"));
+    breaks(Broken::Index, |vm| {
+        vm.show(RECEIVE, 40_000).expect("written");
+    });
+}
+
+#[test]
+fn a_head_or_a_next_descriptor_is_beyond_the_table() {
+    breaks(Broken::Chain, |vm| vm.offer(SEND, 256).expect("offered"));
+    breaks(Broken::Chain, |vm| {
+        let buffer = vm.buffer(SEND, 7);
+        vm.describe(SEND, 7, buffer, 12, NEXT, 256).expect("written");
+        vm.offer(SEND, 7).expect("offered");
+    });
+}
+
+#[test]
+fn descriptors_have_the_wrong_direction() {
+    breaks(Broken::Chain, |vm| {
+        let buffer = vm.buffer(SEND, 7);
+        vm.describe(SEND, 7, buffer, 100, WRITE, 0).expect("written");
+        vm.offer(SEND, 7).expect("offered");
+    });
+    breaks(Broken::Chain, |vm| {
+        for head in 0..256 {
+            let buffer = vm.buffer(RECEIVE, head);
+            vm.describe(RECEIVE, head, buffer, 2048, 0, 0).expect("written");
+        }
+    });
+}
+
+#[test]
+fn addresses_are_outside_of_memory() {
+    for address in [1 << 40, u64::MAX - 5] {
+        breaks(Broken::Address, |vm| {
+            vm.describe(SEND, 7, address, 100, 0, 0).expect("written");
+            vm.offer(SEND, 7).expect("offered");
+        });
+        breaks(Broken::Address, |vm| {
+            for head in 0..256 {
+                vm.describe(RECEIVE, head, address, 2048, WRITE, 0).expect("written");
+            }
+        });
+        breaks(Broken::Chain, |vm| {
+            vm.describe(SEND, 7, address, 1600, TABLE, 0).expect("written");
+            vm.offer(SEND, 7).expect("offered");
+        });
+    }
+}
+
+#[test]
+fn the_rest_of_a_frame_is_outside_of_memory() {
+    breaks(Broken::Address, |vm| {
+        let start = [&[0; 12][..], &frame(2, 0, 9)[..40]].concat();
+        let buffer = vm.buffer(SEND, 7);
+        vm_memory::Bytes::write_slice(vm.raw(), &start, vm_memory::GuestAddress(buffer)).expect("written");
+        vm.describe(SEND, 7, buffer, start.len() as u32, NEXT, 8).expect("written");
+        vm.describe(SEND, 8, 1 << 50, 60, 0, 0).expect("written");
+        vm.offer(SEND, 7).expect("offered");
+    });
+}
+
+#[test]
+fn frames_that_are_none_are_counted_and_given_back() {
+    let mut lab = Lab::new(Setting::plain("preemptive", 2));
+    let [mut a, mut b] = [0, 1].map(|port| lab.vm(port, Options::default()));
+    // Too short, and too long.
+    assert!(a.send(&[1; 13]).expect("sent"));
+    let buffer = a.buffer(SEND, 200);
+    a.describe(SEND, 200, buffer, u32::MAX, 0, 0).expect("written");
+    a.offer(SEND, 200).expect("offered");
+    // In too many pieces.
+    assert!(a.send_with([0; 12], &frame(0, 1, 1), 2).expect("sent"));
+    assert!(a.send(&frame(0, 1, 2)).expect("sent"));
+    expect(&mut b, &frame(0, 1, 2));
+    // Two that go in circles, one of them without a byte in it.
+    for (head, bytes) in [(201, 9), (202, 0)] {
+        let buffer = a.buffer(SEND, head);
+        a.describe(SEND, head, buffer, bytes, NEXT, head).expect("written");
+        a.offer(SEND, head).expect("offered");
+    }
+    while lab.switch().count().ports[0].drops.malformed < 5 {
+        std::thread::yield_now();
+    }
+    lab.stop();
+}
+
+#[test]
+fn buffers_too_small_for_anything_hold_nothing_up() {
+    let lab = Lab::new(Setting::plain("rtca", 3));
+    let [mut a, mut b] = [0, 1].map(|port| lab.vm(port, Options::default()));
+    let _c = lab.vm(2, Options { buffer_bytes: 16, entries: 1024, ..Options::default() });
+    for number in 0..200 {
+        assert!(a.send(&punctual_switch::testing::frame([0xff; 6], [2; 6], number, 1514)).expect("sent"));
+        assert!(b.receive_within(super::common::LONG).expect("whole").is_some());
+    }
+}
+
+#[test]
+fn kicks_at_full_speed_delay_nobody() {
+    let mut lab = Lab::new(Setting::plain("rtca", 3));
+    let [mut a, mut b, c] = [0, 1, 2].map(|port| lab.vm(port, Options::default()));
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                c.kick(SEND);
+                c.kick(RECEIVE);
+            }
+        });
+        for number in 0..2_000 {
+            assert!(a.send(&frame(0, 1, number)).expect("sent"));
+            expect(&mut b, &frame(0, 1, number));
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    lab.stop();
+}
+
+#[test]
+fn memory_that_is_not_shared_is_noticed_and_the_cure_is_named() {
+    let lab = Lab::new(Setting::plain("rtca", 2));
+    let options = Options { shared: false, ..Options::default() };
+    let mut vm = FrontEnd::connected(&lab.socket(0), options).expect("connected");
+    // QEMU makes bells that have rung and rings them when it starts a ring; a driver rings when it adds to
+    // a ring.
+    for queue in [RECEIVE, SEND, RECEIVE, SEND, RECEIVE] {
+        vm.kick(queue);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert!(vm.send(&frame(0, 1, 1)).expect("sent"));
+    let event = lab.wait(0, |event| matches!(event, Event::Broken(_)));
+    assert_eq!(event, Event::Broken(Broken::NotShared));
+    let Event::Broken(broken) = event else { return };
+    assert!(broken.to_string().contains("share=on"));
+}
+
+#[test]
+fn nonsense_on_the_socket_ends_its_connection_only() {
+    let lab = Lab::new(Setting::plain("rtca", 3));
+    let [mut a, mut b] = [0, 1].map(|port| lab.vm(port, Options::default()));
+    for request in 0..64u32 {
+        let mut vm = FrontEnd::new(Options::default()).expect("memory");
+        if vm.connect(&lab.socket(2)).is_err() {
+            panic!("request {request}: the port does not come back");
+        }
+        // The answer may be an error or the end of the connection.
+        let _ = vm.tell(request, &[u64::MAX, 3, 5, 7], &[]);
+        let _ = vm.tell(request, &[u64::MAX], &[]);
+        vm.disconnect();
+        lab.wait(2, |event| matches!(event, Event::Disconnected(_)));
+    }
+    assert!(a.send(&frame(0, 1, 2)).expect("sent"));
+    expect(&mut b, &frame(0, 1, 2));
+}

@@ -1,0 +1,8 @@
+//! Switches at work, with the driver's side of their ports in this process.
+
+mod common;
+mod hostile;
+mod idle;
+mod priorities;
+mod restart;
+mod traffic;

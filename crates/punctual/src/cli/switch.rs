@@ -1,0 +1,384 @@
+//! `punctual switch`: the switch of a network for VMs that others start.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::Instant;
+
+use punctual_live::os::sched::{self, Attributes};
+use punctual_model::file::Overrides;
+use punctual_model::network::Network;
+use punctual_model::text::printable;
+use punctual_model::{Host, Recorder};
+use punctual_net::discipline::Preemption;
+use punctual_sched::Duration;
+use punctual_switch::frame::Address;
+use punctual_switch::stats::{Count, Drops, PlaneStats};
+use punctual_switch::{Config, Event, Notice, PlaneThread, Port, Report, Switch};
+use serde::Serialize;
+
+use super::error::Error;
+use super::input::{HostFile, some_time, time};
+use super::output::{Ui, make_directory};
+use super::{exit, interrupt};
+
+/// Connect VMs as a network of a host file says, and put urgent packets first.
+///
+/// Makes a vhost-user socket for each interface of the network and prints the arguments with which QEMU
+/// connects to it. Packets go in the order of the network's discipline, with the file's priorities, batches
+/// and rate limits. VMs may come, go and come back while it works; it ends with Ctrl-C and removes its
+/// sockets. Hosts beyond the network card are not served. docs/switch.md explains it.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    punctual switch examples/network.toml                    until Ctrl-C\n  \
+    punctual switch host.toml --set network.lan.discipline=preemptive --check\n  \
+    punctual switch host.toml --sockets /run/lan --duration 60s --json > packets.json\n  \
+    punctual switch host.toml --urgent 2 --fifo 60 --processor 1     a real-time plane for urgent VMs")]
+pub struct Args {
+    /// The host file; `-` reads standard input.
+    #[arg(value_name = "HOST.toml")]
+    file: PathBuf,
+    /// The network, where the file has several.
+    #[arg(long, value_name = "NAME")]
+    network: Option<String>,
+    /// Change a key of the host file; `*` stands for every name. Repeat for more keys.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Make the sockets in this directory instead of one among those of live runs.
+    #[arg(long, value_name = "DIRECTORY")]
+    sockets: Option<PathBuf>,
+    /// Interfaces whose priority number is at most this have a thread of their own; by default those with the
+    /// smallest number, if the discipline reads priorities.
+    #[arg(long, value_name = "PRIORITY", conflicts_with = "one_plane")]
+    urgent: Option<u32>,
+    /// Serve all interfaces in one thread.
+    #[arg(long)]
+    one_plane: bool,
+    /// Run the first thread under SCHED_FIFO at this priority.
+    #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(u32).range(1..=98))]
+    fifo: Option<u32>,
+    /// Keep the first thread on this processor.
+    #[arg(long, value_name = "N")]
+    processor: Option<usize>,
+    /// Poll for so long before sleeping when there are no packets.
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "0us")]
+    poll: Duration,
+    /// End after this long.
+    #[arg(long, value_name = "TIME", value_parser = some_time)]
+    duration: Option<Duration>,
+    /// Check invariants all the time: order within flows, conservation, and what the discipline promises to
+    /// urgent packets. Exit code 3 says that one was violated.
+    #[arg(long)]
+    check: bool,
+    /// Print what was counted as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `punctual switch`.
+pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+    interrupt::install();
+    let overrides = Overrides { set: args.set.clone(), ..Overrides::default() };
+    let host = HostFile::read(&args.file)?.host(&overrides)?;
+    let network = network(&host, args.network.as_deref())?;
+    let (directory, is_own) = directory(args, network)?;
+    let (ports, planes) = ports(args, &host, network, &directory)?;
+    let names: Vec<String> = ports.iter().map(|port| port.name.clone()).collect();
+    let listing = listing(network, &ports);
+    let lines: Vec<Line> = ports.iter().map(Line::of).collect();
+    let config = Config {
+        ports,
+        planes: (0..planes).map(|plane| thread(args, plane)).collect(),
+        discipline: network.discipline.info,
+        options: network.discipline.options.clone(),
+        poll: args.poll,
+        check: args.check,
+    };
+    let (switch, notices) = Switch::start(config).map_err(|error| Error::Usage(with_source(&error)))?;
+    if args.json {
+        eprint!("{listing}")
+    } else {
+        ui.print(listing)?
+    }
+    let start = Instant::now();
+    wait(args, notices, &names, ui);
+    let report = switch.stop();
+    let elapsed = Duration::from_ns(start.elapsed().as_nanos() as u64);
+    if is_own {
+        // Somebody may have put something into it.
+        let _ = std::fs::remove_dir(&directory);
+    }
+    let results = Counted::of(network, lines, &report, elapsed);
+    if args.json {
+        ui.print_json(&results)?
+    } else {
+        ui.print(results.table())?
+    }
+    match report.checked.into_iter().find_map(Result::err) {
+        Some(violation) => Err(Error::Violation(violation.to_string())),
+        None => Ok(exit::OK),
+    }
+}
+
+fn network<'a>(host: &'a Host, name: Option<&str>) -> Result<&'a Network, Error> {
+    let names = || host.networks.iter().map(|network| network.name.as_str()).collect::<Vec<_>>().join(", ");
+    let found = match (name, &host.networks[..]) {
+        (Some(name), networks) => networks.iter().find(|network| network.name == name),
+        (None, [network]) => Some(network),
+        (None, []) => return Err(Error::Usage("the host file has no network".into())),
+        (None, _) => return Err(Error::Usage(format!("say which --network: {}", names()))),
+    };
+    let network = found.ok_or_else(|| Error::Usage(format!("no such network; there are: {}", names())))?;
+    match network.interfaces.is_empty() {
+        true => Err(Error::Usage(format!("network {} has no interfaces of guests", network.name))),
+        false => Ok(network),
+    }
+}
+
+/// Where the sockets are made, and whether the directory is removed at the end.
+fn directory(args: &Args, network: &Network) -> Result<(PathBuf, bool), Error> {
+    if let Some(given) = &args.sockets {
+        return Ok((given.clone(), false));
+    }
+    let state = punctual_live::journal::prepare_directory();
+    let state =
+        state.map_err(|error| Error::Usage(format!("cannot make a directory for sockets: {error}")))?;
+    let directory = state.join(format!("switch-{}", file_name(&network.name)?));
+    make_directory(&directory)?;
+    Ok((directory, true))
+}
+
+/// A name as that of a file.
+fn file_name(name: &str) -> Result<&str, Error> {
+    match name.contains(['/', '\0']) || name.starts_with('.') {
+        true => Err(Error::Usage(format!("{} cannot be the name of a file", printable(name)))),
+        false => Ok(name),
+    }
+}
+
+/// The ports of a network, and how many planes they are in.
+fn ports(args: &Args, host: &Host, network: &Network, directory: &Path) -> Result<(Vec<Port>, usize), Error> {
+    let priorities = || network.interfaces.iter().map(|interface| interface.params.priority);
+    let reads_priorities = network.discipline.info.preemption != Preemption::None;
+    let most_urgent = priorities().flatten().min().filter(|_| reads_priorities && !args.one_plane);
+    let urgent = args.urgent.or(most_urgent);
+    let is_urgent = |priority: Option<u32>| priority.zip(urgent).is_some_and(|(own, most)| own <= most);
+    let split = priorities().any(is_urgent) && !priorities().all(is_urgent);
+    let mut ports = Vec::new();
+    for (index, interface) in network.interfaces.iter().enumerate() {
+        let name = host.domains[interface.domain.0].name.clone();
+        let socket = directory.join(format!("{}.sock", file_name(&name)?));
+        ports.push(Port {
+            name,
+            socket,
+            params: interface.params.clone(),
+            plane: usize::from(split && !is_urgent(interface.params.priority)),
+            address: Some(address(&network.name, index)),
+        });
+    }
+    Ok((ports, 1 + usize::from(split)))
+}
+
+/// The address of an interface, in the range that QEMU uses: the same in every run.
+fn address(network: &str, index: usize) -> Address {
+    // FNV-1a, so that networks of one host differ.
+    let hash = network
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let [high, low] = (index as u16 + 1).to_be_bytes();
+    Address([0x52, 0x54, 0, hash as u8, high, low])
+}
+
+/// The thread of a plane. The first one gets what the user wants for it.
+fn thread(args: &Args, plane: usize) -> PlaneThread {
+    let (fifo, processor) = if plane == 0 { (args.fifo, args.processor) } else { (None, None) };
+    let enter = move || {
+        if let Some(processor) = processor
+            && let Err(error) = sched::set_affinity(0, &[processor])
+        {
+            eprintln!("warning: the switch does not stay on processor {processor}: {error}");
+        }
+        if let Some(priority) = fifo
+            && let Err(error) = sched::set_attributes(0, &Attributes::fifo(priority))
+        {
+            eprintln!("warning: the switch has no real-time priority: {error}");
+        }
+    };
+    PlaneThread { name: format!("switch plane {plane}"), enter: Box::new(enter) }
+}
+
+fn with_source(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
+}
+
+/// QEMU takes a comma in a value as two.
+fn escaped(value: &str) -> String {
+    value.replace(',', ",,")
+}
+
+/// The sockets, and how QEMU connects to each.
+fn listing(network: &Network, ports: &[Port]) -> String {
+    let mut text = format!(
+        "{}: {}, {} ports. QEMU connects a VM of SIZE memory with\n  -object \
+         memory-backend-memfd,id=memory,size=SIZE,share=on -machine memory-backend=memory\nand\n",
+        printable(&network.name),
+        network.discipline.info.name,
+        ports.len()
+    );
+    let id = "net0";
+    for port in ports {
+        let path = escaped(&port.socket.display().to_string());
+        let address = port.address.map_or_else(String::new, |address| format!(",mac={address}"));
+        // Writing to a string cannot fail, here and below.
+        let _ = writeln!(
+            text,
+            "{}:\n  -chardev socket,id={id},path={path},reconnect=1 -netdev \
+             vhost-user,id={id},chardev={id} -device virtio-net-pci,netdev={id}{address}",
+            printable(&port.name)
+        );
+    }
+    text
+}
+
+/// What the user is told of while the switch works.
+enum Message {
+    Notice(Notice),
+    Stop,
+}
+
+/// Tells what happens to ports until it is time to end.
+fn wait(args: &Args, notices: Receiver<Notice>, names: &[String], ui: &Ui) {
+    let (messages, receiver) = mpsc::channel();
+    let stop = messages.clone();
+    interrupt::when_stopped(move || drop(stop.send(Message::Stop)));
+    interrupt::be_graceful();
+    // It ends when the switch stops and its notices with it.
+    std::thread::spawn(move || notices.into_iter().try_for_each(|n| messages.send(Message::Notice(n))));
+    let end = args.duration.map(|time| Instant::now() + std::time::Duration::from_nanos(time.as_ns()));
+    loop {
+        let message = match end {
+            Some(end) => receiver.recv_timeout(end.saturating_duration_since(Instant::now())),
+            None => receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match message {
+            Ok(Message::Notice(notice)) => tell(&names[notice.port], &notice.event, ui),
+            Ok(Message::Stop) | Err(_) => return,
+        }
+    }
+}
+
+fn tell(port: &str, event: &Event, ui: &Ui) {
+    let port = printable(port);
+    match event {
+        Event::Connected => eprintln!("{port}: connected"),
+        Event::Running => eprintln!("{port}: its driver is there"),
+        Event::Disconnected(None) => eprintln!("{port}: left"),
+        Event::Disconnected(Some(reason)) => {
+            ui.warn(&format!("{port}: disconnected: {}", printable(reason)));
+        }
+        Event::Broken(broken) => {
+            ui.warn(&format!("{port}: out of use until its driver resets it: {broken}"));
+        }
+    }
+}
+
+/// What is known of a port beforehand.
+#[derive(Serialize)]
+struct Line {
+    name: String,
+    priority: Option<u32>,
+    plane: usize,
+    socket: String,
+    address: Option<String>,
+}
+
+impl Line {
+    fn of(port: &Port) -> Self {
+        Line {
+            name: port.name.clone(),
+            priority: port.params.priority,
+            plane: port.plane,
+            socket: port.socket.display().to_string(),
+            address: port.address.map(|address| address.to_string()),
+        }
+    }
+}
+
+/// What was counted of a port.
+#[derive(Serialize)]
+struct CountedPort {
+    #[serde(flatten)]
+    line: Line,
+    sent: Count,
+    delivered: Count,
+    received: Count,
+    drops: Drops,
+    latency: Recorder,
+}
+
+/// What was counted of a plane.
+#[derive(Serialize)]
+struct CountedPlane {
+    #[serde(flatten)]
+    stats: PlaneStats,
+    /// With `--check`: the most less urgent packets that went before a waiting one in TX, softnet, RX.
+    less_urgent_ahead_max: Option<[u64; 3]>,
+}
+
+/// What was counted.
+#[derive(Serialize)]
+struct Counted {
+    network: String,
+    discipline: &'static str,
+    duration_ns: u64,
+    ports: Vec<CountedPort>,
+    planes: Vec<CountedPlane>,
+}
+
+impl Counted {
+    fn of(network: &Network, lines: Vec<Line>, report: &Report, elapsed: Duration) -> Self {
+        let ports = lines.into_iter().zip(&report.ports).map(|(line, stats)| CountedPort {
+            line,
+            sent: stats.sent,
+            delivered: stats.delivered,
+            received: stats.received,
+            drops: stats.drops,
+            latency: stats.latency.recorder(),
+        });
+        let planes = report.planes.iter().enumerate().map(|(plane, stats)| CountedPlane {
+            stats: *stats,
+            less_urgent_ahead_max: report.checked.get(plane).and_then(|checked| checked.clone().ok()),
+        });
+        Counted {
+            network: network.name.clone(),
+            discipline: network.discipline.info.name,
+            duration_ns: elapsed.as_ns(),
+            ports: ports.collect(),
+            planes: planes.collect(),
+        }
+    }
+
+    /// A line for each port; the latency is that inside the switch.
+    fn table(&self) -> String {
+        let mut text = String::from(
+            "port              sent  delivered    dropped   received   latency p50        p99        max\n",
+        );
+        for port in &self.ports {
+            let us = |time: Duration| format!("{}.{} us", time.as_ns() / 1_000, time.as_ns() % 1_000 / 100);
+            let latency = &port.latency;
+            let _ = writeln!(
+                text,
+                "{:<12} {:>9} {:>10} {:>10} {:>10} {:>13} {:>10} {:>10}",
+                printable(&port.line.name),
+                port.sent.packets,
+                port.delivered.packets,
+                port.drops.total(),
+                port.received.packets,
+                us(latency.quantile_ppm(500_000)),
+                us(latency.quantile_ppm(990_000)),
+                us(latency.max()),
+            );
+        }
+        text
+    }
+}
