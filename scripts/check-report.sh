@@ -52,7 +52,7 @@ echo "check-report: writing reports"
 "$punctual" report "$pages/five.json" --trace "$pages/five.pftrace" --check "$pages/check.json" \
     -o "$pages/five.html"
 # The same by one command, a host that misses deadlines, and several results.
-"$punctual" sim examples/five-vms.toml --policy sedf --report "$pages/late.html" \
+"$punctual" sim examples/five-vms.toml --policy sedf --blame --report "$pages/late.html" \
     --set 'domain.*.generate.load=95%' --set name='five VMs, even share, load 95 %' >/dev/null
 "$punctual" sim examples/five-vms.toml --policy deferrable,periodic,credit --json \
     --report "$pages/policies.html" \
@@ -62,7 +62,7 @@ sed 's/"source": "simulation"/"source": "live"/' "$pages/five.json" >"$pages/liv
 "$punctual" sim examples/network.toml --json --report "$pages/network.html" >"$pages/netback.json"
 "$punctual" sim examples/network.toml --set network.lan.discipline=rtca --json >"$pages/rtca.json"
 "$punctual" compare "$pages/netback.json" "$pages/rtca.json" --report "$pages/disciplines.html" >/dev/null
-"$punctual" sim examples/misbehaving.toml --policy deferrable,credit,fixed-priority \
+"$punctual" sim examples/misbehaving.toml --policy deferrable,credit,fixed-priority --blame \
     --report "$pages/misbehaving.html" >/dev/null
 "$punctual" sim examples/smp-guest.toml --report "$pages/smp.html" >/dev/null
 "$punctual" sim examples/containers.toml --report "$pages/nested.html" >/dev/null

@@ -42,7 +42,61 @@ const interval = (page) =>
 const drawn = (page) =>
   page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
 
+// The timeline opens at the first missed deadline, if there is one; '0' shows everything.
+async function opened(name, page) {
+  const [from, to] = await interval(page);
+  await page.waitForTimeout(250);
+  const status = await page.textContent('#chart-status');
+  await page.focus('#rows');
+  await page.keyboard.press('0');
+  const whole = await interval(page);
+  const first = /first missed deadline: (.*) at/.exec(status);
+  const isPart = to - from < whole[1] - whole[0];
+  await page.waitForTimeout(250);
+  const missed = /with ([0-9,]+) missed/.exec(await page.textContent('#chart-status'))[1];
+  const misses = Number(missed.replace(/,/g, ''));
+  assert(name, Boolean(first) === (misses > 0) && (isPart || !first), `it opens with "${status}"`);
+}
+
+// The link of the worst job leads to it.
+async function blamed(name, page) {
+  const link = page.locator('#blame a[data-task]').first();
+  const { task, fromNs, toNs } = await link.evaluate(({ dataset }) => ({ ...dataset }));
+  await link.click();
+  await page.waitForTimeout(250);
+  const [from, to] = await interval(page);
+  assert(name, from <= Number(fromNs) && to >= Number(toNs), `${task}: the link shows ${from} to ${to}`);
+  const row = await page.$eval('#chart', ({ dataset }) => dataset.row);
+  assert(name, task.endsWith(`/${row}`), `the link to ${task} chose the row ${row}`);
+  const status = await page.textContent('#chart-status');
+  assert(name, status.startsWith(`${task}: released at`), `the link says "${status}"`);
+}
+
+// What is cut off says so: a box that scrolls has a shadow at its edge, a shortened text its dots.
+const cutOff = (page) => page.evaluate(() => {
+  const found = [];
+  const says = (element) => `${element.tagName} ${element.className} "${element.textContent.slice(0, 60)}"`;
+  for (const element of document.querySelectorAll('body *')) {
+    const style = getComputedStyle(element);
+    if (element.matches('input, .unseen, .unseen *, svg *') || style.overflowX === 'visible') continue;
+    const isCut = element.scrollWidth > element.clientWidth + 1 && element.textContent.trim();
+    const hasHint = style.textOverflow === 'ellipsis' || style.backgroundAttachment.includes('local');
+    if (isCut && !hasHint) found.push(says(element));
+  }
+  for (const plot of document.querySelectorAll('svg.plot')) {
+    const frame = plot.getBoundingClientRect();
+    if (frame.width === 0) continue;
+    for (const text of plot.querySelectorAll('text')) {
+      const { left, right } = text.getBoundingClientRect();
+      if (left < frame.left - 1 || right > frame.right + 1) found.push(`text "${text.textContent}"`);
+    }
+  }
+  return found;
+});
+
 async function exercise(name, page) {
+  await page.focus('#rows');
+  await page.keyboard.press('0');
   const whole = await interval(page);
   const length = whole[1] - whole[0];
   await page.focus('#rows');
@@ -61,9 +115,14 @@ async function exercise(name, page) {
   [from, to] = await interval(page);
   assert(name, to === whole[1], 'End does not go to the end');
   await page.keyboard.press('-');
-  await page.keyboard.press('ArrowDown');
+  // A missed deadline has chosen its row already.
+  const chosen = () => page.$eval('#chart', ({ dataset }) => dataset.row);
+  for (let rows = 0; rows < 200 && await chosen() && await chosen() !== 'cpu 0'; rows++) {
+    await page.keyboard.press('ArrowUp');
+  }
+  if (!await chosen()) await page.keyboard.press('ArrowDown');
   await page.keyboard.press('.');
-  const row = await page.$eval('#chart', ({ dataset }) => dataset.row);
+  const row = await chosen();
   assert(name, row.startsWith('cpu '), `the first row is "${row}"`);
   await page.waitForTimeout(250);
   const status = await page.textContent('#chart-status');
@@ -176,8 +235,14 @@ async function photograph(browser) {
   await shoot('report-wide-dark.png', 'misbehaving', 1400, 'dark', top(1400, 1500));
   await shoot('report-packets-light.png', 'network', 1400, 'light', section('packets'));
   await shoot('report-timeline-dark.png', 'late', 1400, 'dark', interval('150 ms', '300 ms'));
-  await shoot('report-narrow-light.png', 'network', 390, 'light', top(390, 1500));
-  await shoot('report-narrow-dark.png', 'late', 390, 'dark', top(390, 1500));
+  await shoot('report-narrow-light.png', 'network', 420, 'light', top(420, 1500));
+  await shoot('report-narrow-dark.png', 'late', 420, 'dark', top(420, 1500));
+  // Whole pages, to look at.
+  const whole = (page, file) => page.screenshot({ path: file, fullPage: true });
+  for (const name of ['late', 'misbehaving', 'network']) {
+    await shoot(`whole-${name}-wide-light.png`, name, 1400, 'light', whole);
+    await shoot(`whole-${name}-narrow-dark.png`, name, 420, 'dark', whole);
+  }
   const { context, page } = await open(browser, 'late.html', { colorScheme: 'dark' });
   const margin = { top: '15mm', bottom: '15mm', left: '15mm', right: '15mm' };
   await page.pdf({ path: path.join(pictures, 'late.pdf'), format: 'A4', margin });
@@ -191,11 +256,16 @@ async function photograph(browser) {
     for (const [kind, options] of [
       ['light', { colorScheme: 'light' }],
       ['dark', { colorScheme: 'dark', reducedMotion: 'reduce' }],
-      ['narrow', { viewport: { width: 390, height: 800 } }],
+      ['narrow', { viewport: { width: 420, height: 800 } }],
     ]) {
       const { context, page, chart } = await open(browser, name, options);
       const passed = await accessible(`${name} (${kind})`, page);
-      if (chart && kind === 'light') await exercise(name, page);
+      (await cutOff(page)).forEach((what) => bad(`${name} (${kind})`, `cut off without a hint: ${what}`));
+      if (chart && kind === 'light') {
+        await opened(name, page);
+        await exercise(name, page);
+        if (await page.$('#blame a[data-task]')) await blamed(name, page);
+      }
       if (chart && name === 'late.html') {
         await page.click('[data-do=miss-after]');
         await page.waitForTimeout(250);

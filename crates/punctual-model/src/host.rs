@@ -128,6 +128,16 @@ pub struct Task {
     pub work: Work,
 }
 
+impl Task {
+    /// From the release of a job to its deadline; a hog has none.
+    pub fn deadline(&self) -> Option<Duration> {
+        match self.work {
+            Work::Jobs { deadline, .. } | Work::Served { deadline, .. } => Some(deadline),
+            Work::Hog { .. } => None,
+        }
+    }
+}
+
 /// What a task does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {

@@ -11,6 +11,7 @@ use punctual_model::results::Source;
 use serde::Serialize;
 
 use crate::format::fmt_ns;
+use crate::headline::headline;
 use crate::{Column, table};
 use metric::task_name;
 
@@ -32,6 +33,8 @@ pub struct Error {
 pub struct Comparison {
     format: &'static str,
     version: u32,
+    /// Which of the results kept every deadline.
+    headline: String,
     files: Vec<File>,
     rows: Vec<Row>,
     /// Differences beyond the tolerance; empty without one.
@@ -44,6 +47,8 @@ pub struct Comparison {
 #[derive(Clone, Debug, Serialize)]
 struct File {
     file: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    label: Option<String>,
     source: Source,
     host: String,
     policies: Vec<String>,
@@ -113,8 +118,19 @@ pub fn compare(
         }
     }
     let files = columns.iter().map(file).collect();
-    let has_tolerances = tolerances.is_some();
-    Ok(Comparison { format: "punctual-comparison", version: 1, files, rows, exceeded, has_tolerances })
+    let mut comparison = Comparison {
+        format: "punctual-comparison",
+        version: 1,
+        headline: String::new(),
+        files,
+        rows,
+        exceeded,
+        has_tolerances: tolerances.is_some(),
+    };
+    let labels = comparison.labels();
+    let named = labels.iter().zip(columns).map(|(label, column)| (label.as_str(), &column.results));
+    comparison.headline = headline(named).text();
+    Ok(comparison)
 }
 
 fn same_host(a: &Column, b: &Column) -> Result<(), Error> {
@@ -139,6 +155,7 @@ fn same_host(a: &Column, b: &Column) -> Result<(), Error> {
 fn file(Column { label, results }: &Column) -> File {
     File {
         file: label.clone(),
+        label: results.label.clone(),
         source: results.source,
         host: results.host.clone(),
         policies: results.pools.iter().map(|pool| pool.policy.clone()).collect(),
@@ -164,12 +181,12 @@ fn row(metric: Metric, of: String, shown: Vec<Option<Value>>) -> Row {
 }
 
 impl Comparison {
-    /// What heads a file's column: its name without directory and ending where that tells them apart.
+    /// What heads a file's column: its label, or its name without directory and ending, where that tells them
+    /// apart.
     pub fn labels(&self) -> Vec<String> {
         let stem = |file: &File| {
-            Path::new(&file.file)
-                .file_stem()
-                .map_or_else(|| file.file.clone(), |s| s.to_string_lossy().into_owned())
+            let stem = || Path::new(&file.file).file_stem().map(|stem| stem.to_string_lossy().into_owned());
+            file.label.clone().or_else(stem).unwrap_or_else(|| file.file.clone())
         };
         let stems: Vec<String> = self.files.iter().map(stem).collect();
         let unique = stems.iter().enumerate().all(|(i, stem)| !stems[..i].contains(stem));
@@ -185,6 +202,8 @@ impl Comparison {
             // Writing to a string cannot fail, here and below.
             let _ = writeln!(out, "{label:width$}  {}", file.text());
         }
+        out += "\n";
+        out += &table::paragraph(&self.headline);
         let mut rows = self.rows.as_slice();
         while let Some(first) = rest_of(rows) {
             let (of_metric, others) = rows.split_at(first);

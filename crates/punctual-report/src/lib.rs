@@ -11,6 +11,7 @@ pub mod comparison;
 pub mod disturbance;
 pub mod format;
 pub mod hdr;
+pub mod headline;
 pub mod html;
 pub mod jobs;
 pub mod json;

@@ -16,6 +16,7 @@ use punctual_model::{Recorder, Results};
 use crate::Column;
 use crate::disturbance;
 use crate::format::{fmt_count, fmt_ns, fmt_rate, fmt_share};
+use crate::headline;
 use cells::{
     count_and_rate, counts, cpu, latency, miss_cell, pool_tasks, processor_time, recorders, sum, task_name,
     time, total,
@@ -30,7 +31,7 @@ const NAMED: usize = 4;
 
 /// The short view: who missed deadlines, worst first, and one row per domain.
 pub fn summary(results: &Results, colour: bool) -> String {
-    let mut text = headline(results, colour);
+    let mut text = title(results, colour);
     text.push('\n');
     text.push_str(&domains(results, colour));
     let parts = [
@@ -52,7 +53,7 @@ pub fn summary(results: &Results, colour: bool) -> String {
 /// The long view: every metric of every task, vCPU, domain, processor and pool.
 pub fn detail(results: &Results, colour: bool) -> String {
     let sections = [
-        headline(results, colour),
+        title(results, colour),
         section("Tasks", &task_table(results, colour), colour),
         section("Response time", &latency_table(results, |jobs| &jobs.response, colour), colour),
         section("Tardiness", &latency_table(results, |jobs| &jobs.tardiness, colour), colour),
@@ -103,6 +104,9 @@ pub fn side_by_side(columns: &[Column], colour: bool) -> String {
     let mut text = blocks("misses", &labels, &rows, colour);
     text.push('\n');
     text.push_str(&verdicts(columns, &names, colour));
+    text.push('\n');
+    let of = columns.iter().map(|column| (column.label.as_str(), &column.results));
+    text.push_str(&paragraph(&headline::headline(of).text()));
     text
 }
 
@@ -126,7 +130,12 @@ pub fn matrix(
     section(title, &blocks("", column_labels, &rows, colour), colour)
 }
 
-fn headline(results: &Results, colour: bool) -> String {
+/// A text as lines of at most [`WIDTH`] columns.
+pub fn paragraph(text: &str) -> String {
+    lines(text, "", false)
+}
+
+fn title(results: &Results, colour: bool) -> String {
     let runs = if results.runs == 1 {
         String::new()
     } else {

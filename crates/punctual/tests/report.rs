@@ -90,6 +90,29 @@ fn a_comparison_and_a_report_of_the_same_files_are_the_same_page() {
 }
 
 #[test]
+fn results_are_called_by_their_label_everywhere() {
+    let desk = Desk::new();
+    let results = |seed: &str, label: &str| {
+        desk.succeed(&["sim", FIVE, "--duration", "100ms", "--seed", seed, "--label", label, "--json"])
+    };
+    desk.write("one.json", &results("1", "before the change"));
+    desk.write("two.json", &results("2", "after it"));
+    let text = |args: &[&str]| String::from_utf8(desk.succeed(args)).expect("text");
+    let compared = text(&["compare", "@one.json", "@two.json"]);
+    assert!(compared.contains("before the change  simulated") && compared.contains("after it"), "{compared}");
+    let page = text(&["report", "@one.json", "@two.json", "-o", "-"]);
+    assert!(page.contains("2 results side by side: before the change, after it"));
+    let page = text(&["report", "@one.json", "@two.json", "--label", "A,B", "-o", "-"]);
+    assert!(page.contains("2 results side by side: A, B"));
+    let refused = desk.run(&["compare", "@one.json", "@two.json", "--label", "A"]);
+    let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(error.contains("--label has 1 names for 2 results; expected 2"), "{error}");
+    let several =
+        ["sim", FIVE, "--duration", "100ms", "--policy", "deferrable,credit", "--label", "X", "--json"];
+    assert!(text(&several).contains("\"label\": \"X credit\""));
+}
+
+#[test]
 fn what_is_no_input_of_a_report_is_refused_with_its_name() {
     let desk = Desk::new();
     desk.write("five.json", &desk.succeed(&["sim", FIVE, "--duration", "100ms", "--json"]));

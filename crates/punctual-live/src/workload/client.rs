@@ -58,16 +58,19 @@ pub struct Progress {
     tasks: Vec<(AtomicU64, AtomicU64)>,
     /// When the guest last told, since the run's start.
     told_ns: AtomicU64,
+    /// When it told the time before.
+    told_before_ns: AtomicU64,
 }
 
 impl Progress {
     pub(super) fn new(tasks: usize) -> Arc<Progress> {
         let tasks = (0..tasks).map(|_| Default::default()).collect();
-        Arc::new(Progress { tasks, told_ns: AtomicU64::new(0) })
+        Arc::new(Progress { tasks, told_ns: AtomicU64::new(0), told_before_ns: AtomicU64::new(0) })
     }
 
     pub(super) fn set(&self, reported: &[TaskProgress], told_ns: u64) {
-        self.told_ns.store(told_ns, Ordering::Relaxed);
+        let before_ns = self.told_ns.swap(told_ns, Ordering::Relaxed);
+        self.told_before_ns.store(before_ns, Ordering::Relaxed);
         for ((finished, late), reported) in self.tasks.iter().zip(reported) {
             finished.store(reported.finished, Ordering::Relaxed);
             late.store(reported.late.min(reported.finished), Ordering::Relaxed);
@@ -77,6 +80,12 @@ impl Progress {
     /// When the guest last told, since the run's start; 0 if it never did.
     pub fn told_ns(&self) -> u64 {
         self.told_ns.load(Ordering::Relaxed)
+    }
+
+    /// Until when the guest has told of every job that had finished, since the run's start. It is the time of
+    /// the report before the last one: the guest counted for its last report some time before that arrived.
+    pub fn settled_ns(&self) -> u64 {
+        self.told_before_ns.load(Ordering::Relaxed)
     }
 
     /// By task of the run: jobs finished, and those of them that were late.

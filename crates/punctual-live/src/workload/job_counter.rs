@@ -13,17 +13,29 @@ use super::client::Progress;
 pub struct JobCounts {
     /// Finished, by the guest's last report.
     pub finished: u64,
-    /// Deadlines missed: jobs that were finished late, and jobs that are due and not finished.
+    /// Deadlines missed: jobs that were finished late, and jobs that were due and not finished at the last
+    /// report.
     pub missed: u64,
+    /// Jobs that are due and of which the guest has not told yet whether they are finished.
+    pub untold: u64,
 }
 
 /// Counts a domain's jobs: the guest reports which are finished, the task set says which are due.
 ///
-/// A guest that gets no processor time reports nothing, and its misses grow all the same.
+/// Of a guest that gets no processor time, and so reports nothing, the jobs not told of grow.
 #[derive(Debug)]
 pub struct JobCounter {
     progress: Arc<Progress>,
-    tasks: Vec<Option<Due>>,
+    tasks: Vec<Option<Deadlines>>,
+}
+
+/// The deadlines of a task, up to two instants.
+#[derive(Debug)]
+struct Deadlines {
+    /// Up to now.
+    now: Due,
+    /// Up to when the guest has told of everything.
+    settled: Due,
 }
 
 /// The jobs of a task that are due.
@@ -50,7 +62,8 @@ impl JobCounter {
     pub fn new<'a>(tasks: impl Iterator<Item = &'a Task>, progress: Arc<Progress>) -> JobCounter {
         let due = |task: &Task| {
             let (stream, deadline_ns) = (task.work.job_stream()?, task.deadline_ns?);
-            Some(Due { stream, deadline_ns, next: stream.first(), count: 0 })
+            let due = || Due { stream, deadline_ns, next: stream.first(), count: 0 };
+            Some(Deadlines { now: due(), settled: due() })
         };
         JobCounter { progress, tasks: tasks.map(due).collect() }
     }
@@ -58,11 +71,14 @@ impl JobCounter {
     /// The jobs up to `elapsed_ns` after the run's start; `elapsed_ns` must not go back.
     pub fn jobs(&mut self, elapsed_ns: u64) -> JobCounts {
         let mut jobs = JobCounts::default();
+        let settled_ns = self.progress.settled_ns().min(elapsed_ns);
         for (due, (finished, late)) in self.tasks.iter_mut().zip(self.progress.tasks()) {
-            let due = due.as_mut().map_or(0, |due| due.until(elapsed_ns));
+            let until = |of: &mut Deadlines| (of.settled.until(settled_ns), of.now.until(elapsed_ns));
+            let (settled, due) = due.as_mut().map_or((0, 0), until);
             jobs.finished += finished;
             // Jobs of a task finish in the order of their releases.
-            jobs.missed += late + due.saturating_sub(finished);
+            jobs.missed += late + settled.saturating_sub(finished);
+            jobs.untold += due.saturating_sub(settled.max(finished));
         }
         jobs
     }
@@ -75,7 +91,7 @@ mod tests {
     use punctual_jobs::Arrival;
 
     #[test]
-    fn misses_are_late_jobs_and_due_ones_that_are_not_finished() {
+    fn misses_are_late_jobs_and_those_that_the_guest_said_were_not_finished() {
         let work = Work::Jobs(JobStream {
             arrival: Arrival::Periodic { period_ns: 100, offset_ns: 0 },
             cost_min_ns: 1,
@@ -86,12 +102,26 @@ mod tests {
         let hog = Task { priority: 2, deadline_ns: None, work: Work::Hog { start_ns: 0 } };
         let progress = Progress::new(2);
         let mut counter = JobCounter::new([&task, &hog].into_iter(), Arc::clone(&progress));
-        assert_eq!(counter.jobs(79), JobCounts { finished: 0, missed: 0 });
-        assert_eq!(counter.jobs(80), JobCounts { finished: 0, missed: 1 });
-        progress.set(&[TaskProgress { finished: 1, late: 0 }, TaskProgress::default()], 0);
-        assert_eq!(counter.jobs(179), JobCounts { finished: 1, missed: 0 });
-        progress.set(&[TaskProgress { finished: 3, late: 2 }, TaskProgress::default()], 0);
-        assert_eq!(counter.jobs(280), JobCounts { finished: 3, missed: 2 });
-        assert_eq!(counter.jobs(480), JobCounts { finished: 3, missed: 4 });
+        let mut jobs = |elapsed_ns| {
+            let JobCounts { finished, missed, untold } = counter.jobs(elapsed_ns);
+            (finished, missed, untold)
+        };
+        assert_eq!(jobs(79), (0, 0, 0));
+        // Due, and nothing was told yet.
+        assert_eq!(jobs(80), (0, 0, 1));
+        let tell = |finished, late, at_ns| {
+            progress.set(&[TaskProgress { finished, late }, TaskProgress::default()], at_ns)
+        };
+        tell(1, 0, 100);
+        assert_eq!(jobs(179), (1, 0, 0));
+        assert_eq!(jobs(180), (1, 0, 1));
+        tell(3, 2, 270);
+        assert_eq!(jobs(280), (3, 2, 0));
+        assert_eq!(jobs(480), (3, 2, 2));
+        // At 270 the next job was not due; at 490 two more were, and the guest told of none of them since.
+        tell(3, 2, 490);
+        assert_eq!(jobs(490), (3, 2, 2));
+        tell(3, 2, 500);
+        assert_eq!(jobs(580), (3, 4, 1));
     }
 }

@@ -114,6 +114,7 @@ impl<'h> ResultsBuilder<'h> {
             program: concat!("punctual ", env!("CARGO_PKG_VERSION")).into(),
             source,
             machine: None,
+            label: None,
             host: host.name.clone(),
             seed: host.seed,
             runs: 1,
@@ -204,6 +205,7 @@ impl<'h> ResultsBuilder<'h> {
         let results = host.tasks.iter().zip(totals).map(|(task, totals)| TaskResult {
             name: task.name.clone(),
             parent: host.parent_name(task.parent).into(),
+            deadline_ns: task.deadline().map(Duration::as_ns),
             jobs: totals.jobs,
             cpu_time_ns: totals.cpu_time.as_ns(),
             context_switches: totals.context_switches,

@@ -36,6 +36,15 @@ impl JobStats {
         self.start_latency.merge(&other.start_latency);
     }
 
+    /// Jobs that missed their deadline and did not finish later either.
+    pub fn unfinished(&self) -> u64 {
+        // Late by nothing is in time; other durations have buckets of their own from 1 ns on.
+        let is_late = |&(low, _, _): &(u64, u64, u64)| low > 0;
+        let finished_late: u64 =
+            self.tardiness.ranges_ns().filter(is_late).fold(0, |sum, (_, _, n)| sum.saturating_add(n));
+        self.missed.saturating_sub(finished_late)
+    }
+
     /// Misses per million jobs due, rounded to nearest; `None` when none was due.
     pub fn miss_ppm(&self) -> Option<u64> {
         let (missed, due) = (u128::from(self.missed), u128::from(self.due));

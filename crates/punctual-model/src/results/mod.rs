@@ -55,6 +55,9 @@ pub struct Results {
     /// The machine of a live run: its processor, how many of them, its kernel. What was simulated has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
+    /// What `--label` called them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
     /// The host's name.
     pub host: String,
     /// Seed of the (first) run.
@@ -91,6 +94,9 @@ pub struct TaskResult {
     pub name: String,
     /// The domain, or the pool for a task scheduled by the pool itself.
     pub parent: String,
+    /// From the release of a job to its deadline; a hog has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_ns: Option<u64>,
     /// Its jobs; all zero for a hog.
     pub jobs: JobStats,
     /// Processor time it executed.

@@ -333,6 +333,9 @@ pub struct ChainResult {
     pub name: String,
     /// Its steps: the domain, a dot and the task.
     pub steps: Vec<String>,
+    /// From the release of the first step to the chain's deadline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_ns: Option<u64>,
     /// From the release of the first step to the end of the last; `start_latency` is that of the first step.
     pub jobs: JobStats,
     /// The packets between steps.

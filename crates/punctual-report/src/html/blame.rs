@@ -7,17 +7,20 @@ use punctual_model::results::{BlameSum, Cause, JobBlame, TaskBlame, TaskResult};
 use super::markup::{Cell, Section, Table};
 use super::page::Page;
 use super::processors::{Heads, Part, Stack, stacked};
+use super::verdict::{Tone, pill};
 use crate::Column;
 use crate::disturbance::{by_cause, cause};
 use crate::format::{fmt_count, fmt_ns, fmt_share};
+use crate::timeline::{Row, RowKind, Timeline};
 
 /// How many tasks, and jobs, the section has.
 const ROWS_MAX: usize = 10;
+/// How many causes of a job are named; the results have all.
+const CAUSES_MAX: usize = 4;
 
 /// The section; none where no result has blame.
 pub fn section(page: &Page<'_>) -> Option<Section> {
-    let bodies: Vec<Markup> =
-        page.columns.iter().filter_map(|column| of_column(column, page.columns.len() > 1)).collect();
+    let bodies: Vec<Markup> = page.columns.iter().filter_map(|column| of_column(column, page)).collect();
     if bodies.is_empty() {
         return None;
     }
@@ -31,7 +34,8 @@ pub fn section(page: &Page<'_>) -> Option<Section> {
     Some(Section::new("blame", "Why late", body))
 }
 
-fn of_column(column: &Column, with_heading: bool) -> Option<Markup> {
+fn of_column(column: &Column, page: &Page<'_>) -> Option<Markup> {
+    let timeline = page.timeline.filter(|(label, _)| *label == column.label).map(|(_, timeline)| timeline);
     let tasks = worst_tasks(&column.results);
     if tasks.is_empty() {
         return None;
@@ -45,9 +49,9 @@ fn of_column(column: &Column, with_heading: bool) -> Option<Markup> {
     let stacks: Vec<Stack> = stacks(&tasks);
     let show = |size, whole| format!("{} ({})", fmt_share(size, whole), fmt_ns(size));
     Some(html! {
-        @if with_heading { h3 { (column.label) } }
+        @if page.columns.len() > 1 { h3 { (column.label) } }
         (stacked(&heads, &stacks, show))
-        (worst_jobs(&tasks, &column.label))
+        (worst_jobs(&tasks, &column.label, timeline))
     })
 }
 
@@ -81,21 +85,45 @@ fn stacks(tasks: &[(&TaskResult, &TaskBlame)]) -> Vec<Stack> {
     tasks.iter().zip(&sums).map(stack).collect()
 }
 
-fn worst_jobs(tasks: &[(&TaskResult, &TaskBlame)], label: &str) -> Table {
+fn worst_jobs(tasks: &[(&TaskResult, &TaskBlame)], label: &str, timeline: Option<&Timeline>) -> Table {
     let mut jobs: Vec<(&TaskResult, &JobBlame)> =
         tasks.iter().flat_map(|(task, blame)| blame.worst.iter().map(|job| (*task, job))).collect();
     jobs.sort_by_key(|(_, job)| (std::cmp::Reverse(job.missed), std::cmp::Reverse(job.response_ns)));
     let columns = ["Released", "Response time", "Deadline", "Why"];
     let mut table = Table::new(format!("The worst jobs: {label}"), "Job", &columns);
     for (task, job) in jobs.into_iter().take(ROWS_MAX) {
-        let why: Vec<String> = job.causes.iter().map(cause).collect();
+        let mut why: Vec<String> = job.causes.iter().take(CAUSES_MAX).map(cause).collect();
+        if job.causes.len() > why.len() {
+            let of_others =
+                job.causes.iter().skip(CAUSES_MAX).fold(0u64, |sum, of| sum.saturating_add(of.time_ns));
+            why.push(format!("{} others {}", job.causes.len() - CAUSES_MAX, fmt_ns(of_others)));
+        }
         let cells = [
-            Cell::number(fmt_ns(job.release_ns)),
+            Cell::number(released(task, job, timeline)),
             Cell::number(fmt_ns(job.response_ns)),
-            Cell::text(if job.missed { "missed" } else { "met" }),
+            Cell::text(if job.missed { pill(Tone::Bad, "missed") } else { pill(Tone::Good, "met") }),
             Cell::text(why.join(", ")),
         ];
         table.row(format!("{}/{} #{}", task.parent, task.name, job.job), cells);
     }
     table
+}
+
+/// When a job was released: a link to it where the timeline shows it. The timeline is that of the first run.
+fn released(task: &TaskResult, job: &JobBlame, timeline: Option<&Timeline>) -> Markup {
+    let time = fmt_ns(job.release_ns);
+    let end_ns = job.release_ns.saturating_add(job.response_ns);
+    let is_row = |row: &&Row| {
+        let group = row.group.strip_prefix("pool ").unwrap_or(&row.group);
+        row.kind == RowKind::Task && group == task.parent && row.name == task.name
+    };
+    let is_within =
+        |timeline: &&Timeline| job.run == 0 && job.release_ns >= timeline.from_ns && end_ns <= timeline.to_ns;
+    let row = timeline.filter(is_within).and_then(|timeline| timeline.rows.iter().find(is_row));
+    html! {
+        @if let Some(row) = row {
+            a href="#timeline" data-task={ (row.group) "/" (row.name) } data-from-ns=(job.release_ns)
+                data-to-ns=(end_ns) title="Show it in the timeline" { (time) }
+        } @else { (time) }
+    }
 }

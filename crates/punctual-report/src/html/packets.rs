@@ -8,7 +8,7 @@ use punctual_sched::Duration;
 use super::latency::{figure, legible};
 use super::markup::{Cell, Section, Table};
 use super::page::Page;
-use super::plot::{self, Quantity};
+use super::plot::{self, Line, Quantity};
 use super::processors::{Heads, Part, Stack, stacked};
 use super::verdict::{Tone, chain_name, measured, pill};
 use crate::Column;
@@ -21,12 +21,10 @@ pub fn section(page: &Page<'_>) -> Option<Section> {
     if !columns.iter().any(|column| has_packets(&column.results)) {
         return None;
     }
-    let flows: Vec<Named<'_>> = named(columns, |results| {
-        results.flows.iter().map(|flow| (flow.name.clone(), &flow.latency)).collect()
+    let flows = named(columns, |results| {
+        results.flows.iter().map(|flow| Line::new(&flow.name, 0, &flow.latency)).collect()
     });
-    let chains: Vec<Named<'_>> = named(columns, |results| {
-        results.chains.iter().map(|chain| (chain_name(chain), &chain.jobs.response)).collect()
-    });
+    let chains = named(columns, |results| results.chains.iter().map(chain_line).collect());
     let body = html! {
         (segments(columns))
         (titled("Flows", flow_table(columns)))
@@ -37,28 +35,35 @@ pub fn section(page: &Page<'_>) -> Option<Section> {
     Some(Section::new("packets", "Where packets spent their time", body).called("Packets"))
 }
 
+fn chain_line(chain: &ChainResult) -> Line<'_> {
+    Line {
+        deadline_ns: chain.deadline_ns,
+        unfinished: chain.jobs.unfinished(),
+        ..Line::new(chain_name(chain), 0, &chain.jobs.response)
+    }
+}
+
 /// A table under its heading; nothing when it has no row.
 fn titled(title: &str, table: Table) -> Markup {
     html! { @if !table.is_empty() { h3 { (title) } (table) } }
 }
 
-/// Distributions of the same name, with the label of their column.
+/// Distributions of the same name, a line for each result.
 struct Named<'a> {
     name: String,
-    of: Vec<(String, &'a Recorder)>,
+    lines: Vec<Line<'a>>,
 }
 
-fn named<'a>(
-    columns: &'a [Column],
-    all: impl Fn(&'a Results) -> Vec<(String, &'a Recorder)>,
-) -> Vec<Named<'a>> {
+fn named<'a>(columns: &'a [Column], all: impl Fn(&'a Results) -> Vec<Line<'a>>) -> Vec<Named<'a>> {
     let mut found: Vec<Named<'a>> = Vec::new();
-    for column in columns {
-        for (name, recorder) in all(&column.results).into_iter().filter(|(_, of)| of.count() > 0) {
-            let of = (column.label.clone(), recorder);
+    for (style, column) in columns.iter().enumerate() {
+        for line in all(&column.results).into_iter().filter(|line| line.of.count() > 0 || line.unfinished > 0)
+        {
+            let Line { name, .. } = line;
+            let line = Line { name: column.label.clone(), style, ..line };
             match found.iter_mut().find(|named| named.name == name) {
-                Some(named) => named.of.push(of),
-                None => found.push(Named { name, of: vec![of] }),
+                Some(named) => named.lines.push(line),
+                None => found.push(Named { name, lines: vec![line] }),
             }
         }
     }
@@ -71,12 +76,13 @@ fn figures(columns: &[Column], what: [&str; 2], quantity: Quantity, of: Vec<Name
         return html! {};
     }
     if columns.len() == 1 {
-        let lines =
-            of.into_iter().flat_map(|Named { name, of }| of.into_iter().map(move |(_, r)| (name.clone(), r)));
+        let lines = of.into_iter().enumerate().flat_map(|(style, Named { name, lines })| {
+            lines.into_iter().map(move |line| Line { name: name.clone(), style, ..line })
+        });
         return legible(None, what, quantity, lines.collect());
     }
     html! {
-        @for Named { name, of } in of { (figure(Some(&name), "result", quantity, "", of)) }
+        @for Named { name, lines } in of { (figure(Some(&name), "result", quantity, "", &lines)) }
     }
 }
 

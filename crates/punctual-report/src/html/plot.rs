@@ -8,13 +8,14 @@ use std::fmt::Write as _;
 use maud::{Markup, html};
 use punctual_model::Recorder;
 
-use crate::format::fmt_ns;
+use crate::format::{fmt_count, fmt_ns};
 
 const WIDTH: f64 = 480.0;
 const HEIGHT: f64 = 310.0;
 const LEFT: f64 = 60.0;
 const RIGHT: f64 = 14.0;
-const TOP: f64 = 28.0;
+/// Room for the title of the vertical axis, and below it for a deadline's name.
+const TOP: f64 = 42.0;
 const BOTTOM: f64 = 52.0;
 /// Colours of the style sheet.
 pub const COLOURS: usize = 8;
@@ -28,6 +29,55 @@ pub struct Line<'a> {
     pub name: String,
     /// Durations.
     pub of: &'a Recorder,
+    /// Its colour, dashes and marker: those of the same thing in every plot of the page.
+    pub style: usize,
+    /// What no duration should exceed.
+    pub deadline_ns: Option<u64>,
+    /// How many more there are that never came to an end: the line stops below 100 %.
+    pub unfinished: u64,
+}
+
+impl<'a> Line<'a> {
+    /// What has no deadline and always comes to an end.
+    pub fn new(name: impl Into<String>, style: usize, of: &'a Recorder) -> Self {
+        Line { name: name.into(), of, style, deadline_ns: None, unfinished: 0 }
+    }
+
+    /// Everything that there is, ended or not.
+    fn all(&self) -> u64 {
+        self.of.count().saturating_add(self.unfinished)
+    }
+
+    /// What a share of `ppm` millionths of all does not exceed; nothing where it never came to an end.
+    fn quantile_ns(&self, ppm: u32) -> Option<u64> {
+        let of_ended = (u128::from(ppm) * u128::from(self.all())).div_ceil(self.of.count().max(1).into());
+        let of_ended = u32::try_from(of_ended).ok().filter(|ppm| *ppm <= 1_000_000)?;
+        (self.of.count() > 0).then(|| self.of.quantile_ppm(of_ended).as_ns())
+    }
+
+    /// Its name, and what its curve does not say by itself.
+    fn legend(&self, with_deadline: bool) -> String {
+        let mut text = self.name.clone();
+        if let Some(deadline_ns) = self.deadline_ns.filter(|_| with_deadline) {
+            let _ = write!(text, ", deadline {}", fmt_ns(deadline_ns));
+        }
+        match (self.of.count(), self.unfinished) {
+            (_, 0) => {}
+            (0, n) => {
+                let _ = write!(text, ": none of {} finished", fmt_count(n));
+            }
+            (_, n) => {
+                let _ = write!(text, ": {} of {} never finished", fmt_count(n), fmt_count(self.all()));
+            }
+        }
+        text
+    }
+}
+
+/// The deadline of all lines, where they have the same.
+fn common_deadline(lines: &[Line<'_>]) -> Option<u64> {
+    let first = lines.first()?.deadline_ns?;
+    lines.iter().all(|line| line.deadline_ns == Some(first)).then_some(first)
 }
 
 /// What a distribution is of, in the words of a plot.
@@ -73,8 +123,10 @@ struct Log {
 impl Log {
     fn over(lines: &[Line<'_>]) -> Self {
         let counted = || lines.iter().filter(|line| line.of.count() > 0);
-        let least = counted().map(|line| line.of.min().as_ns()).min().unwrap_or(1).max(1);
-        let most = counted().map(|line| line.of.max().as_ns()).max().unwrap_or(1).max(least);
+        let deadlines = || lines.iter().filter_map(|line| line.deadline_ns);
+        let least = counted().map(|line| line.of.min().as_ns()).chain(deadlines()).min().unwrap_or(1).max(1);
+        let most =
+            counted().map(|line| line.of.max().as_ns()).chain(deadlines()).max().unwrap_or(1).max(least);
         let steps: Vec<u64> = (0..20)
             .flat_map(|decade| [1, 2, 5].map(|digit: u64| digit.checked_mul(10u64.pow(decade))))
             .flatten()
@@ -177,7 +229,7 @@ fn marker(index: usize, x: f64, y: f64) -> Markup {
             let (x, y) = (coordinate(x), coordinate(y));
             return html! { circle.mark.(colour(index)) cx=(x) cy=(y) r="3.2" {} };
         }
-        1 => format!("M{}h6v6h-6z", at(-3.0, -3.0)),
+        1 => format!("M{}L{}L{}L{}z", at(-3.0, -3.0), at(3.0, -3.0), at(3.0, 3.0), at(-3.0, 3.0)),
         2 => format!("M{}L{}L{}z", at(0.0, -4.0), at(3.8, 3.0), at(-3.8, 3.0)),
         _ => format!("M{}L{}L{}L{}z", at(0.0, -4.2), at(4.2, 0.0), at(0.0, 4.2), at(-4.2, 0.0)),
     };
@@ -220,22 +272,63 @@ fn line(index: usize, steps: &Steps, markers: impl Iterator<Item = (f64, f64)>) 
     }
 }
 
+/// A deadline as a stroke through the plot: named where all lines have it, otherwise in the colour of its
+/// line.
+fn deadlines(lines: &[Line<'_>], scale: &Log, is_upright: bool) -> Markup {
+    let stroke = |ns: u64| match is_upright {
+        true => {
+            let (x, top, bottom) = (coordinate(x_at(scale.place(ns))), y_at(1.0), coordinate(y_at(0.0)));
+            format!("M{x} {}V{bottom}", coordinate(top - 5.0))
+        }
+        false => {
+            let (left, y, right) = (coordinate(x_at(0.0)), y_at(scale.place(ns)), coordinate(x_at(1.0)));
+            format!("M{left} {}H{right}", coordinate(y))
+        }
+    };
+    let name = |ns: u64| {
+        let place = scale.place(ns);
+        let label = format!("deadline {}", fmt_ns(ns));
+        let (x, y, anchor) = match is_upright {
+            true => (x_at(place), y_at(1.0) - 8.0, if place > 0.5 { "end" } else { "start" }),
+            false => (x_at(0.0) + 6.0, y_at(place) - 5.0, "start"),
+        };
+        html! { text.due x=(coordinate(x)) y=(coordinate(y)) text-anchor=(anchor) { (label) } }
+    };
+    html! {
+        @if let Some(ns) = common_deadline(lines) {
+            path.due d=(stroke(ns)) {}
+            (name(ns))
+        } @else {
+            @for line in lines {
+                @if let Some(ns) = line.deadline_ns {
+                    path.due.line.thin.(colour(line.style)) d=(stroke(ns)) {}
+                }
+            }
+        }
+    }
+}
+
 /// Cumulative distributions: the share of values that a duration covers, the duration on a logarithmic scale.
 pub fn cumulative(title: &str, of: Quantity, lines: &[Line<'_>]) -> Markup {
     let scale = Log::over(lines);
-    let draw = |(i, Line { of, .. }): (usize, &Line<'_>)| {
+    let draw = |drawn: &Line<'_>| {
+        let of = drawn.of;
         let mut steps = Steps::from(x_at(scale.place(of.min().as_ns())), y_at(0.0));
         let mut seen = 0;
         for (_, high, n) in of.ranges_ns() {
             seen += n;
             steps.across(x_at(scale.place(high.min(of.max().as_ns()))));
-            steps.along(y_at(seen as f64 / of.count() as f64));
+            steps.along(y_at(seen as f64 / drawn.all() as f64));
         }
-        let markers = MARKED[..2].iter().map(|ppm| {
-            let x = x_at(scale.place(of.quantile_ppm(*ppm).as_ns()));
-            (x, y_at(f64::from(*ppm) / 1e6))
+        if drawn.unfinished > 0 {
+            // The others take longer than anything here.
+            steps.across(x_at(1.0));
+        }
+        let markers = MARKED[..2].iter().filter_map(|ppm| {
+            let x = x_at(scale.place(drawn.quantile_ns(*ppm)?));
+            Some((x, y_at(f64::from(*ppm) / 1e6)))
         });
-        line(i, &steps, markers)
+        line(drawn.style, &steps, markers)
     };
     let content = html! {
         @for tick in &scale.ticks { (x_tick(scale.place(*tick), &tick_label(*tick))) }
@@ -243,7 +336,8 @@ pub fn cumulative(title: &str, of: Quantity, lines: &[Line<'_>]) -> Markup {
             (y_tick(f64::from(percent) / 100.0, &format!("{percent} %")))
         }
         (axis_titles(of.value, of.counted))
-        @for line in lines.iter().enumerate() { (draw(line)) }
+        (deadlines(lines, &scale, true))
+        @for line in lines { (draw(line)) }
     };
     plot(title, content)
 }
@@ -257,7 +351,7 @@ struct Nines {
 impl Nines {
     /// A sample of n says nothing beyond the n-th part.
     fn over(lines: &[Line<'_>]) -> Self {
-        let most = lines.iter().map(|line| line.of.count()).max().unwrap_or(1).max(10);
+        let most = lines.iter().map(Line::all).max().unwrap_or(1).max(10);
         Nines { count: (most as f64).log10().ceil().max(1.0) }
     }
 
@@ -283,8 +377,8 @@ impl Nines {
 pub fn percentiles(title: &str, of: Quantity, lines: &[Line<'_>]) -> Markup {
     let scale = Log::over(lines);
     let nines = Nines::over(lines);
-    let draw = |(i, Line { of, .. }): (usize, &Line<'_>)| {
-        let count = of.count();
+    let draw = |drawn: &Line<'_>| {
+        let (of, count) = (drawn.of, drawn.all());
         let mut steps = Steps::from(x_at(0.0), y_at(scale.place(of.min().as_ns())));
         let mut seen = 0;
         for (_, high, n) in of.ranges_ns() {
@@ -292,32 +386,38 @@ pub fn percentiles(title: &str, of: Quantity, lines: &[Line<'_>]) -> Markup {
             steps.along(y_at(scale.place(high.min(of.max().as_ns()))));
             steps.across(x_at(nines.place(seen as f64 / count as f64, count)));
         }
-        let marked = MARKED.iter().filter(|ppm| u64::from(1_000_000 - **ppm) * count >= 1_000_000);
-        let markers = marked.map(|ppm| {
-            let y = y_at(scale.place(of.quantile_ppm(*ppm).as_ns()));
-            (x_at(nines.place(f64::from(*ppm) / 1e6, count)), y)
+        let marked =
+            MARKED.iter().filter(|ppm| u64::from(1_000_000 - **ppm).saturating_mul(count) >= 1_000_000);
+        let markers = marked.filter_map(|ppm| {
+            let y = y_at(scale.place(drawn.quantile_ns(*ppm)?));
+            Some((x_at(nines.place(f64::from(*ppm) / 1e6, count)), y))
         });
-        line(i, &steps, markers)
+        if drawn.unfinished > 0 {
+            steps.along(y_at(1.0));
+        }
+        line(drawn.style, &steps, markers)
     };
     let content = html! {
         @for tick in &scale.ticks { (y_tick(scale.place(*tick), &tick_label(*tick))) }
         @for (place, label) in nines.ticks() { (x_tick(place, &label)) }
         (axis_titles("percentile", of.value))
-        @for line in lines.iter().enumerate() { (draw(line)) }
+        (deadlines(lines, &scale, false))
+        @for line in lines.iter().filter(|line| line.of.count() > 0) { (draw(line)) }
     };
     plot(title, content)
 }
 
 /// The names of the lines, each beside a piece of it.
-pub fn legend<'a>(names: impl Iterator<Item = &'a str>) -> Markup {
+pub fn legend(lines: &[Line<'_>]) -> Markup {
+    let with_deadlines = common_deadline(lines).is_none();
     html! {
         ul.legend {
-            @for (i, name) in names.enumerate() {
+            @for line in lines {
                 li {
                     svg width="34" height="12" aria-hidden="true" {
-                        (path(i, "M1 6H33")) (marker(i, 17.0, 6.0))
+                        (path(line.style, "M1 6H33")) (marker(line.style, 17.0, 6.0))
                     }
-                    (name)
+                    (line.legend(with_deadlines))
                 }
             }
         }
@@ -327,6 +427,8 @@ pub fn legend<'a>(names: impl Iterator<Item = &'a str>) -> Markup {
 /// Width and height of one strip of [`step_strip`].
 const STRIP_WIDTH: f64 = 640.0;
 const STRIP: f64 = 54.0;
+/// Room for a duration in the size of narrow screens.
+const STRIP_LEFT: f64 = 84.0;
 
 /// A value that changes in steps over time: `(time, value)` from `from_ns` to `to_ns`, both in ns.
 pub fn step_strip(
@@ -337,10 +439,12 @@ pub fn step_strip(
     with_times: bool,
 ) -> Markup {
     let most = steps_of.iter().map(|step| step.1).max().unwrap_or(0).max(1);
-    let height = if with_times { STRIP + 16.0 } else { STRIP };
+    let height = if with_times { STRIP + 20.0 } else { STRIP };
     let wide = STRIP_WIDTH;
     let x = |at: u64| {
-        LEFT + (at.saturating_sub(from_ns)) as f64 / (to_ns - from_ns).max(1) as f64 * (wide - LEFT - RIGHT)
+        STRIP_LEFT
+            + (at.saturating_sub(from_ns)) as f64 / (to_ns - from_ns).max(1) as f64
+                * (wide - STRIP_LEFT - RIGHT)
     };
     let y = |value: u64| STRIP - 6.0 - value as f64 / most as f64 * (STRIP - 16.0);
     let mut path: Option<Steps> = None;
@@ -352,14 +456,14 @@ pub fn step_strip(
     if let Some(path) = &mut path {
         path.across(x(to_ns));
     }
-    let (left, right) = (coordinate(LEFT), coordinate(wide - RIGHT));
+    let [name_x, left, right] = [STRIP_LEFT - 6.0, STRIP_LEFT, wide - RIGHT].map(coordinate);
     let step = round_up((to_ns - from_ns).div_ceil(6));
     let times = (from_ns.div_ceil(step)..=to_ns / step).map(|n| n * step);
     html! {
         svg.plot.strip viewBox={ "0 0 " (wide) " " (height) } role="img" aria-label=(title) {
             @for (value, label) in [(0, "0".to_owned()), (most, fmt_ns(most))] {
                 path.grid d={ "M" (left) " " (coordinate(y(value))) "H" (right) } {}
-                text x=(coordinate(LEFT - 6.0)) y=(coordinate(y(value) + 3.0)) text-anchor="end" { (label) }
+                text x=(name_x) y=(coordinate(y(value) + 3.0)) text-anchor="end" { (label) }
             }
             @if let Some(path) = path { path.line.thin.(colour(index)) d=(path.path) {} }
             @for at in times.filter(|_| with_times) {
@@ -400,18 +504,69 @@ mod tests {
     fn what_never_varies_is_drawn_between_the_axes() {
         for value in [1_000_000, 1_000_100, 999_900] {
             let of = recorder(&[value; 3]);
-            let place = Log::over(&[Line { name: "a".into(), of: &of }]).place(value);
+            let place = Log::over(&[Line::new("a", 0, &of)]).place(value);
             assert!((0.05..0.95).contains(&place), "{value} at {place}");
         }
+    }
+
+    /// The last height of the first line drawn, as a share of the plot.
+    fn ends_at(svg: &str) -> f64 {
+        let (_, line) = svg.split_once("class=\"line").expect("a line");
+        let (_, path) = line.split_once(" d=\"").expect("a path");
+        let path = path.split_once('"').expect("its end").0;
+        let (_, height) = path.rsplit_once('V').expect("a height");
+        let end = height.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(height.len());
+        let y: f64 = height[..end].parse().expect("a number");
+        (HEIGHT - BOTTOM - y) / (HEIGHT - TOP - BOTTOM)
+    }
+
+    #[test]
+    fn a_curve_with_jobs_that_never_finished_stops_below_all() {
+        let of = recorder(&[1_000_000, 2_000_000, 3_000_000]);
+        let svg = |unfinished| {
+            let lines = [Line { unfinished, ..Line::new("a", 0, &of) }];
+            (cumulative("a", RESPONSE, &lines).into_string(), legend(&lines).into_string())
+        };
+        let (all, part) = (svg(0), svg(1));
+        assert!((ends_at(&all.0) - 1.0).abs() < 0.01, "{}", all.0);
+        assert!((ends_at(&part.0) - 0.75).abs() < 0.01, "{}", part.0);
+        assert!(!all.1.contains("never") && part.1.contains("a: 1 of 4 never finished"), "{}", part.1);
+        // Of four, 50 % are two; 90 % never came to an end.
+        let line = Line { unfinished: 1, ..Line::new("a", 0, &of) };
+        assert_eq!(line.quantile_ns(500_000), Some(of.quantile_ppm(666_667).as_ns()));
+        assert_eq!(line.quantile_ns(900_000), None);
+    }
+
+    #[test]
+    fn a_deadline_is_marked_and_named_where_all_lines_have_it() {
+        let of = recorder(&[1_000_000]);
+        let line = |style, ms: u64| Line { deadline_ns: Some(ms * 1_000_000), ..Line::new("a", style, &of) };
+        for draw in [cumulative, percentiles] {
+            let same = draw("a", RESPONSE, &[line(0, 5), line(1, 5)]).into_string();
+            assert_eq!(
+                (same.matches("<path class=\"due").count(), same.matches("deadline 5.00 ms").count()),
+                (1, 1)
+            );
+            let different = draw("a", RESPONSE, &[line(0, 5), line(1, 7)]).into_string();
+            assert!(!different.contains("deadline 5.00 ms"), "{different}");
+            for class in ["due line thin s1", "due line thin s2"] {
+                assert_eq!(different.matches(class).count(), 1, "{different}");
+            }
+        }
+        let names = legend(&[line(0, 5), line(1, 7)]).into_string();
+        assert!(names.contains("a, deadline 5.00 ms") && names.contains("a, deadline 7.00 ms"), "{names}");
     }
 
     proptest! {
         #[test]
         fn any_durations_are_drawn_inside_the_picture(
-            values in prop::collection::vec(prop_oneof![0u64..10, 0u64..1_000_000_000, any::<u64>()], 1..50),
+            values in prop::collection::vec(prop_oneof![0u64..10, 0u64..1_000_000_000, any::<u64>()], 0..50),
+            deadline_ns: Option<u64>,
+            unfinished in prop_oneof![0u64..100, any::<u64>()],
+            style in 0usize..40,
         ) {
             let of = recorder(&values);
-            let line = || [Line { name: "a".into(), of: &of }];
+            let line = || [Line { deadline_ns, unfinished, ..Line::new("a", style, &of) }];
             for svg in [cumulative("a", RESPONSE, &line()), percentiles("a", RESPONSE, &line())] {
                 let svg = svg.into_string();
                 prop_assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");

@@ -540,6 +540,51 @@
     const half = Math.min((view.to - view.from) / 2, 50e6);
     show(found - half, found + half, `Deadline of ${names.join(', ')} missed at ${instant(found, 1000)}.`);
   };
+  // Makes a row the chosen one, in sight.
+  const reveal = (i) => {
+    const entry = rows[i];
+    view.selected = i;
+    view.slice = -1;
+    if (entry.y - AXIS < box.scrollTop) box.scrollTop = entry.y - AXIS - HEAD;
+    if (entry.y + entry.height > box.scrollTop + seen) box.scrollTop = entry.y + entry.height - seen;
+  };
+  // A job with as much time before and after it as it took.
+  const showJob = (row, from, to, words) => {
+    let i = rows.findIndex((entry) => entry.row === row);
+    if (i < 0) {
+      byId('chart-group').value = '';
+      byId('chart-rows').value = 'all';
+      relayout();
+      i = rows.findIndex((entry) => entry.row === row);
+    }
+    reveal(i);
+    const around = Math.max(to - from, 1e4);
+    show(from - around, to + around, words);
+  };
+  // The first job that missed its deadline, of all rows.
+  const firstMiss = () => {
+    const late = all.filter((row) => row.misses.length);
+    const row = late.reduce((a, b) => (a && a.misses[0] <= b.misses[0] ? a : b), null);
+    if (!row) return;
+    const i = row.due.findIndex((due, k) => due === row.misses[0] && row.done[k] > due);
+    const latest = row.due[i] + 4 * (row.due[i] - row.release[i]);
+    const to = Math.min(Math.max(row.due[i], row.done[i]), TO, latest);
+    const when = instant(row.due[i], 1000);
+    showJob(row, Math.max(FROM, row.release[i]), to,
+      `The first missed deadline: ${row.group}/${row.name} at ${when}. Whole (0) shows everything.`);
+  };
+  document.querySelectorAll('a[data-task]').forEach((link) => {
+    link.addEventListener('click', (event) => {
+      const row = all.find((row) => row.kind === 'task' && `${row.group}/${row.name}` === link.dataset.task);
+      if (!row) return;
+      event.preventDefault();
+      const from = Number(link.dataset.fromNs), to = Number(link.dataset.toNs);
+      const response = `released at ${instant(from, 1000)}, took ${duration(to - from)}`;
+      showJob(row, from, to, `${row.group}/${row.name}: ${response}.`);
+      byId('timeline').scrollIntoView();
+      box.focus({ preventScroll: true });
+    });
+  });
   const tell = (row, i) => {
     const of = labels[row.label[i]];
     const interval = `${instant(row.begin[i], 1000)} to ${instant(row.end[i], 1000)}`;
@@ -549,11 +594,8 @@
     let i = view.selected;
     do i += direction; while (i >= 0 && i < rows.length && !rows[i].row);
     if (i < 0 || i >= rows.length) return;
-    view.selected = i;
-    view.slice = -1;
+    reveal(i);
     const entry = rows[i];
-    if (entry.y - AXIS < box.scrollTop) box.scrollTop = entry.y - AXIS - HEAD;
-    if (entry.y + entry.height > box.scrollTop + seen) box.scrollTop = entry.y + entry.height - seen;
     const share = percent(executingIn(entry.row, view.from, view.to) / (view.to - view.from));
     const does = entry.row.kind === 'network' ? 'has a step under way for' : 'executes';
     changed(`${entry.row.group}, ${entry.row.name}: ${does} ${share} of the interval shown.`);
@@ -722,5 +764,6 @@
   readColours();
   measure();
   changed();
+  firstMiss();
   draw();
 })();

@@ -5,7 +5,7 @@ use crate::Column;
 use crate::table::tests::{disturbed, results, with_packets};
 use crate::timeline::{Job, Row, RowKind, Slice, Timeline, Use};
 use punctual_model::guarantees::{CounterExample, TaskGuarantee, Verdict, Warning};
-use punctual_model::results::Source;
+use punctual_model::results::{JobStats, Source};
 use punctual_model::{Guarantees, Results};
 
 fn column(label: &str, results: Results) -> Column {
@@ -356,4 +356,54 @@ fn a_disturbed_run_says_so_before_the_verdict_and_why_its_jobs_were_late() {
     assert!(blame.contains("video/task1 #12") && blame.contains("control.0"), "{blame}");
     assert!(between(&text, "id=\"processors\"", "</section>").contains("steal"));
     assert!(!render(&page(&[column("sim", results("rtds", 240))])).contains("id=\"blame\""));
+}
+
+#[test]
+fn tasks_with_different_deadlines_are_figures_of_their_own() {
+    let columns = [column("a", results("rtds", 0)), column("b", results("credit", 240))];
+    let html = render(&page(&columns));
+    let latency = between(&html, "<section id=\"latency\"", "</section>");
+    let titles: Vec<&str> = latency.split("<h3>").skip(1).filter_map(|rest| rest.split('<').next()).collect();
+    assert_eq!(titles, ["control", "video/task0", "video/task1", "logging/task0", "logging/task1"]);
+    for figure in latency.split("<figure>").skip(1) {
+        assert_eq!(figure.matches("<path class=\"due\"").count(), 2, "{figure}");
+    }
+}
+
+#[test]
+fn colours_stay_with_a_result_when_another_one_has_no_jobs() {
+    let mut columns = ["a", "b", "c"].map(|label| column(label, results("rtds", 0)));
+    let styles = |columns: &[Column]| {
+        let html = render(&page(columns));
+        let latency = between(&html, "<section id=\"latency\"", "</section>").to_owned();
+        let figure = latency.split("<figure>").nth(1).expect("a figure").to_owned();
+        let legend = between(&figure, "<ul class=\"legend\">", "</ul>").to_owned();
+        ["a", "b", "c"].map(|label| {
+            let item = legend.split("<li>").find(|item| item.contains(&format!("</svg>{label}</li>")))?;
+            Some(between(item, "class=\"line ", "\"").to_owned())
+        })
+    };
+    let [a, b, c] = styles(&columns).map(|style| style.expect("all are there"));
+    assert!(a != b && b != c);
+    columns[1].results.tasks.iter_mut().for_each(|task| task.jobs = JobStats::default());
+    assert_eq!(styles(&columns), [Some(a), None, Some(c)]);
+}
+
+#[test]
+fn the_worst_jobs_lead_into_the_timeline_that_shows_them() {
+    let mut timeline = timeline();
+    timeline.to_ns = 1_000_000_000;
+    timeline.rows[2] = Row { group: "video".into(), name: "task1".into(), ..timeline.rows[2].clone() };
+    let columns = [column("live", disturbed(results("rtds", 240)))];
+    let blame = |label: &str, to_ns| {
+        let timeline = Timeline { to_ns, ..timeline.clone() };
+        let html = render(&Page { timeline: Some((label, &timeline)), ..page(&columns) });
+        between(&html, "id=\"blame\"", "</section>").to_owned()
+    };
+    let link = "<a href=\"#timeline\" data-task=\"video/task1\" data-from-ns=\"240000000\"";
+    assert!(blame("live", 1_000_000_000).contains(link), "{}", blame("live", 1_000_000_000));
+    assert_eq!(blame("live", 1_000_000_000).matches("<a href").count(), 10);
+    // What it does not show, and what is of another result, has none.
+    assert_eq!(blame("live", 200_000_000).matches("<a href").count(), 7);
+    assert_eq!(blame("sim", 1_000_000_000).matches("<a href").count(), 0);
 }

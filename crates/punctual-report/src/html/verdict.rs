@@ -10,6 +10,7 @@ use super::page::Page;
 use crate::Column;
 use crate::disturbance;
 use crate::format::{fmt_count, fmt_ns, fmt_share};
+use crate::headline::{Headline, headline, total};
 
 /// More warnings than these are folded: the verdict is what this section is about.
 const WARNINGS_MAX: usize = 4;
@@ -202,63 +203,57 @@ struct Sentence {
     tone: Tone,
 }
 
+/// What was measured, and below it what the analysis says: each has a tone of its own, so that deadlines that
+/// were met look so although nothing guarantees them.
 fn banner(page: &Page<'_>) -> Markup {
-    let Sentence { lead, rest, tone } = match page.columns {
+    let measured = match page.columns {
         [one] => of_one(&one.results),
         several => of_several(several),
     };
-    let guarantee = page.guarantees.map(|guarantees| of_analysis(guarantees, page.columns));
-    let tone = guarantee.as_ref().map_or(tone, |(_, of)| tone.max(*of));
-    // Met here, but not for certain, is still a check mark: the words say what is not certain.
-    let icon = if tone == Tone::Warn { "!" } else { tone.mark() };
+    let guaranteed = page.guarantees.map(|guarantees| of_analysis(guarantees, page.columns));
+    html! {
+        (sentence(&measured))
+        @if let Some(guaranteed) = guaranteed { (sentence(&guaranteed)) }
+    }
+}
+
+fn sentence(Sentence { lead, rest, tone }: &Sentence) -> Markup {
     html! {
         div.banner.(tone.class()) {
-            span.icon aria-hidden="true" { (icon) }
+            span.icon aria-hidden="true" { (tone.mark()) }
             div {
                 p.lead { (lead) }
                 @if !rest.is_empty() { p { (rest) } }
-                @if let Some((text, _)) = guarantee { p { (text) } }
             }
         }
     }
 }
 
 fn of_several(columns: &[Column]) -> Sentence {
-    let (met, late): (Vec<&Column>, Vec<&Column>) =
-        columns.iter().partition(|column| total(&column.results).1 == 0);
-    let all = if columns.len() == 2 { "both".to_owned() } else { format!("all {}", columns.len()) };
-    let lead = match (met.len(), late.len()) {
-        (_, 0) => format!("Every deadline was met in {all} results"),
-        (0, _) => format!("Deadlines were missed in {all} results"),
-        (_, late) => format!("Deadlines were missed in {late} of {} results", columns.len()),
+    let Headline { lead, rest, one_met } =
+        headline(columns.iter().map(|column| (column.label.as_str(), &column.results)));
+    let tone = match one_met {
+        Some(true) => Tone::Good,
+        Some(false) => Tone::Bad,
+        None => Tone::Plain,
     };
-    let rest = if met.is_empty() || late.is_empty() {
-        String::new()
-    } else {
-        let labels: Vec<&str> = met.iter().map(|column| column.label.as_str()).collect();
-        format!("All met: {}.", labels.join(", "))
-    };
-    Sentence { lead, rest, tone: if late.is_empty() { Tone::Good } else { Tone::Bad } }
+    Sentence { lead, rest, tone }
 }
 
 /// What the analysis guarantees, and which of the deadlines in the results it does not cover.
-fn of_analysis(guarantees: &Guarantees, columns: &[Column]) -> (String, Tone) {
+fn of_analysis(guarantees: &Guarantees, columns: &[Column]) -> Sentence {
     let (yes, no, all) = counts(guarantees.tasks.iter().map(|task| &task.verdict));
-    let text = match all {
-        0 => "No task has a deadline to guarantee.".to_owned(),
-        _ if yes == all => {
-            format!("Analysis guarantees all {all} tasks, for every release pattern that the host permits.")
-        }
-        _ => {
-            let refuted = (no > 0).then(|| format!("refutes {no} with a counter-example"));
-            let undecided = (all > yes + no).then(|| format!("cannot decide {}", all - yes - no));
-            let rest: Vec<String> = refuted.into_iter().chain(undecided).collect();
-            format!(
-                "Analysis guarantees {yes} of {all} tasks for every release pattern that the host permits; \
-                 it {}.",
-                rest.join(" and ")
-            )
-        }
+    let refuted = (no > 0).then(|| format!("refutes {no} with a counter-example"));
+    let undecided = (all > yes + no).then(|| format!("cannot decide {}", all - yes - no));
+    let others: Vec<String> = refuted.into_iter().chain(undecided).collect();
+    let lead = match all {
+        0 => "No task has a deadline to guarantee".to_owned(),
+        _ if yes == all => format!("Analysis guarantees all {all} tasks"),
+        _ => format!("Analysis guarantees {yes} of {all} tasks; it {}", others.join(" and ")),
+    };
+    let mut rest = match all {
+        0 => String::new(),
+        _ => "What it guarantees holds for every release pattern that the host permits.".to_owned(),
     };
     // Chains, and tasks that packets release, have deadlines too.
     let mut left_out: Vec<String> = Vec::new();
@@ -268,19 +263,11 @@ fn of_analysis(guarantees: &Guarantees, columns: &[Column]) -> (String, Tone) {
             left_out.push(group.name);
         }
     }
-    match left_out.as_slice() {
-        [] => (text, if yes == all { Tone::Good } else { Tone::Warn }),
-        names => (format!("{text} It does not cover {}.", names.join(", ")), Tone::Warn),
+    if !left_out.is_empty() {
+        rest += &format!(" It does not cover {}.", left_out.join(", "));
     }
-}
-
-/// Jobs due and missed over all tasks and chains.
-fn total(results: &Results) -> (u64, u64) {
-    let chains = results.chains.iter().map(|chain| &chain.jobs);
-    let all = results.tasks.iter().map(|task| &task.jobs).chain(chains);
-    all.fold((0, 0), |(due, missed): (u64, u64), jobs| {
-        (due.saturating_add(jobs.due), missed.saturating_add(jobs.missed))
-    })
+    let tone = if yes == all && left_out.is_empty() { Tone::Good } else { Tone::Warn };
+    Sentence { lead, rest: rest.trim_start().to_owned(), tone }
 }
 
 fn of_one(results: &Results) -> Sentence {

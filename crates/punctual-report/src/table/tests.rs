@@ -34,6 +34,7 @@ fn tasks(late: u64) -> Vec<TaskResult> {
         TaskResult {
             name: format!("task{t}"),
             parent: DOMAINS[d].into(),
+            deadline_ns: Some((12 + 30 * d as u64 * t) * MS),
             jobs: jobs(1000 + 500 * t, missed, (12 + 30 * d as u64 * t) * MS + 345_678),
             cpu_time_ns: 1_200 * MS * (t + 1),
             context_switches: 1_520 * (t + 1),
@@ -176,6 +177,7 @@ pub(crate) fn results(policy: &str, late: u64) -> Results {
         program: "0.1.0".into(),
         source: Source::Simulation,
         machine: None,
+        label: None,
         host: "factory".into(),
         seed: 42,
         runs: 2,
@@ -238,6 +240,7 @@ pub(crate) fn with_packets(mut results: Results) -> Results {
     results.chains = vec![ChainResult {
         name: "loop".into(),
         steps: vec!["control.task0".into(), "video.task1".into()],
+        deadline_ns: Some(9 * MS),
         jobs: jobs(200, 3, 9 * MS),
         packets: packets(0),
         segments: segments(&ways[..2]),

@@ -101,6 +101,8 @@ pub struct Reader {
     label_cache: HashMap<(u32, u64, Use), u32>,
     items: usize,
     latest_ns: u64,
+    /// The job that missed the first deadline, of those that have ended.
+    first_miss: Option<Open>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -129,7 +131,20 @@ impl Reader {
             label_cache: HashMap::new(),
             items: 0,
             latest_ns: 0,
+            first_miss: None,
         }
+    }
+
+    /// A window with the first missed deadline, where this one was cut before it.
+    pub fn window_of_first_miss(&self) -> Option<Window> {
+        let open =
+            self.tracks.iter().filter(|track| track.kind == TrackKind::Jobs).flat_map(|track| &track.open);
+        let unfinished = open.filter(|open| open.deadline_ns <= self.latest_ns);
+        let Open { begin_ns, deadline_ns, .. } =
+            self.first_miss.iter().chain(unfinished).min_by_key(|job| job.deadline_ns)?;
+        let from_ns = begin_ns.saturating_sub(deadline_ns.saturating_sub(*begin_ns));
+        let is_beyond = self.cut && *deadline_ns > self.window.until_ns && from_ns > self.window.from_ns;
+        is_beyond.then_some(Window { from_ns, until_ns: u64::MAX, ..self.window })
     }
 
     /// Handles every whole packet in the buffer.
@@ -279,6 +294,10 @@ impl Reader {
     fn end_job(&mut self, track: usize, end_ns: Option<u64>) {
         let Window { from_ns, until_ns, .. } = self.window;
         let Some(open) = self.tracks[track].open.pop() else { return };
+        let is_missed = end_ns.unwrap_or(self.latest_ns) > open.deadline_ns;
+        if is_missed && self.first_miss.is_none_or(|first| open.deadline_ns < first.deadline_ns) {
+            self.first_miss = Some(open);
+        }
         if open.begin_ns >= until_ns || end_ns.is_some_and(|end| end < from_ns) {
             return;
         }

@@ -236,3 +236,30 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_window_that_was_cut_before_the_first_missed_deadline_names_one_that_has_it() {
+    let steps = (1..20).map(|n| sample::budget(n, sample::WEB0, 100 - n));
+    let job = |at: u64, job, missed| {
+        let response = if missed { 15 } else { 5 };
+        let release = sample::release(at, sample::CONTROL, job, at + 10);
+        [release, sample::completion(at + response, sample::CONTROL, job, response, missed)]
+    };
+    let events: Events =
+        steps.chain(job(40, 0, false)).chain(job(60, 1, true)).chain(job(80, 2, true)).collect();
+    let bytes = trace(&events, 100);
+    let window_of = |window| {
+        let mut reader = Reader::new(window);
+        reader.write_all(&bytes).expect("a reader takes everything");
+        reader.window_of_first_miss()
+    };
+    let short = Window { items_max: 5, ..EVERYTHING };
+    let found = window_of(short).expect("it was cut before the miss");
+    assert_eq!((found.from_ns, found.until_ns, found.items_max), (50_000, u64::MAX, 5));
+    let again = read(&bytes, found).expect("a trace");
+    let late: Vec<u64> = again.rows.iter().flat_map(|row| &row.jobs).map(|job| job.deadline_ns).collect();
+    assert_eq!(late[0], 70_000, "{late:?}");
+    // Nothing was cut, or not before the miss.
+    assert!(window_of(EVERYTHING).is_none());
+    assert!(window_of(Window { items_max: 22, ..EVERYTHING }).is_none());
+}

@@ -97,7 +97,8 @@ impl<O: Observer> Machine<'_, O> {
             };
             let steps = chain.steps.iter().map(step).collect();
             let jobs: JobStats = state.jobs;
-            results.push(ChainResult { name: chain.name.clone(), steps, jobs, packets, segments });
+            let (name, deadline_ns) = (chain.name.clone(), Some(chain.deadline.as_ns()));
+            results.push(ChainResult { name, steps, deadline_ns, jobs, packets, segments });
         }
         results
     }

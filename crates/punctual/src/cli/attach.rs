@@ -68,7 +68,8 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         }
     }
     if let Some(page) = page {
-        let columns = [Column { label: outcome.results.host.clone(), results: outcome.results }];
+        let label = args.enforcement.label.of(&outcome.results.host, false);
+        let columns = [Column { label, results: outcome.results }];
         report::write(page, &Page { columns: &columns, guarantees: None, timeline: None })?;
     }
     Ok(exit::OK)

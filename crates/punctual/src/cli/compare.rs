@@ -33,6 +33,9 @@ pub struct Args {
     /// file's value.
     #[arg(long, value_name = "METRIC<=N%,...", value_parser = Tolerances::parse)]
     tolerance: Option<Tolerances>,
+    /// Call the results so, in their order, instead of by their own labels or files.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    label: Vec<String>,
     /// Show tasks of domains as well.
     #[arg(long)]
     detail: bool,
@@ -47,6 +50,9 @@ pub struct Args {
 /// Runs `punctual compare`.
 pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let mut columns: Vec<Column> = args.files.iter().map(|path| read(path)).collect::<Result<_, _>>()?;
+    for (column, label) in columns.iter_mut().zip(report::labels(&args.label, args.files.len())?) {
+        column.results.label = Some(label.clone());
+    }
     let comparison = compare(&columns, args.detail, args.tolerance.as_ref()).map_err(Error::usage)?;
     if let Some(path) = &args.report {
         columns.iter_mut().zip(comparison.labels()).for_each(|(column, label)| column.label = label);

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use punctual_model::Host;
 use punctual_model::file::{self, Errors, Overrides};
+use punctual_report::Column;
 use punctual_sched::{Duration, registry};
 
 use super::error::Error;
@@ -103,6 +104,31 @@ impl Policies {
     /// May a policy be left out that this host cannot use?
     pub fn all(&self) -> bool {
         self.policy.iter().any(|name| name == ALL)
+    }
+}
+
+/// How results are called.
+#[derive(clap::Args, Debug)]
+pub struct Label {
+    /// Call the results this where they stand beside others; they keep the name. Of several, each has its
+    /// file or policy behind it.
+    #[arg(long = "label", value_name = "NAME")]
+    pub name: Option<String>,
+}
+
+impl Label {
+    /// The name of one result, which is otherwise called `own`.
+    pub fn of(&self, own: &str, has_others: bool) -> String {
+        match &self.name {
+            Some(label) if has_others => format!("{label} {own}"),
+            Some(label) => label.clone(),
+            None => own.to_owned(),
+        }
+    }
+
+    /// Writes the name into results, if one was given.
+    pub fn keep(&self, column: &mut Column) {
+        column.results.label = self.name.is_some().then(|| column.label.clone());
     }
 }
 

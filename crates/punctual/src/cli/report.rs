@@ -8,7 +8,7 @@ use punctual_model::{Guarantees, Results};
 use punctual_report::Column;
 use punctual_report::html::{self, Page};
 use punctual_report::records::{self, Distribution};
-use punctual_report::timeline::{Reader, Timeline, Window};
+use punctual_report::timeline::{self, Reader, Timeline, Window};
 use punctual_report::{hdr, json, table};
 use punctual_sched::Duration;
 
@@ -41,6 +41,9 @@ pub struct Args {
     /// Show these guarantees: what `check --json` printed.
     #[arg(long, value_name = "CHECK.json", requires = "output")]
     check: Option<PathBuf>,
+    /// Call the results so, in their order, instead of by their own labels or files.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    label: Vec<String>,
     #[command(flatten)]
     interval: Interval,
     /// Write tables as CSV into this directory, which is made if missing.
@@ -63,7 +66,8 @@ const WITHOUT_PARQUET: &str = "--parquet: this punctual was built without Parque
 /// Which part of a run a report's timeline shows.
 #[derive(clap::Args, Debug)]
 pub struct Interval {
-    /// Begin the report's timeline here instead of at the run's begin.
+    /// Begin the report's timeline here instead of at the run's begin, or at the first missed deadline, where
+    /// it would end before that.
     #[arg(long, value_name = "TIME", value_parser = time)]
     timeline_from: Option<Duration>,
     /// End the report's timeline here instead of at the run's end.
@@ -77,8 +81,25 @@ pub struct Interval {
 }
 
 impl Interval {
+    /// Reads the timeline: `pass` hands all bytes of the trace to a reader. Where no interval was asked for
+    /// and the timeline would end before the first missed deadline, it is read again from there.
+    pub fn timeline(
+        &self,
+        mut pass: impl FnMut(&mut Reader) -> Result<(), Error>,
+        name: &dyn Fn(timeline::Error) -> String,
+    ) -> Result<Timeline, Error> {
+        let mut reader = Reader::new(self.window());
+        pass(&mut reader)?;
+        let is_chosen = self.timeline_from.is_some() || self.timeline_to.is_some();
+        if let Some(window) = reader.window_of_first_miss().filter(|_| !is_chosen) {
+            reader = Reader::new(window);
+            pass(&mut reader)?;
+        }
+        reader.finish().map_err(|e| Error::Usage(name(e)))
+    }
+
     /// As the timeline takes it.
-    pub fn window(&self) -> Window {
+    fn window(&self) -> Window {
         Window {
             from_ns: self.timeline_from.unwrap_or(Duration::ZERO).as_ns(),
             until_ns: self.timeline_to.map_or(u64::MAX, Duration::as_ns),
@@ -110,7 +131,9 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     if args.parquet.is_some() && !cfg!(feature = "parquet") {
         return Err(Error::Usage(WITHOUT_PARQUET.into()));
     }
-    let columns = columns(&args.files)?;
+    let mut columns = columns(&args.files)?;
+    let labels = labels(&args.label, columns.len())?;
+    columns.iter_mut().zip(labels).for_each(|(column, label)| column.label.clone_from(label));
     if let Some(path) = &args.output {
         write_page(args, path, &columns, ui)?;
     }
@@ -145,7 +168,7 @@ fn write_page(args: &Args, path: &Path, columns: &[Column], ui: &Ui) -> Result<(
         }
         None => None,
     };
-    let timeline = args.trace.as_deref().map(|path| timeline(path, args.interval.window())).transpose()?;
+    let timeline = args.trace.as_deref().map(|path| timeline(path, &args.interval)).transpose()?;
     let page = Page {
         columns,
         guarantees: guarantees.as_ref(),
@@ -205,15 +228,26 @@ fn names(distributions: &[Distribution<'_>]) -> Vec<String> {
     distributions.iter().map(name).collect()
 }
 
-fn timeline(path: &Path, window: Window) -> Result<Timeline, Error> {
+fn timeline(path: &Path, interval: &Interval) -> Result<Timeline, Error> {
     let unreadable = |e: io::Error| Error::Usage(format!("cannot read {}: {e}", path.display()));
-    let mut reader = Reader::new(window);
-    io::copy(&mut File::open(path).map_err(unreadable)?, &mut reader).map_err(unreadable)?;
-    reader.finish().map_err(|e| Error::Usage(format!("{}: {e}", path.display())))
+    let pass = |reader: &mut Reader| {
+        io::copy(&mut File::open(path).map_err(unreadable)?, reader).map_err(unreadable)?;
+        Ok(())
+    };
+    interval.timeline(pass, &|e| format!("{}: {e}", path.display()))
 }
 
-/// All results of all files. They are called by their file; where that is not enough, by policy or number
-/// too.
+/// The names that `--label` has: one for each result, or none.
+pub fn labels(names: &[String], results: usize) -> Result<&[String], Error> {
+    match names.len() {
+        0 => Ok(names),
+        n if n == results => Ok(names),
+        n => Err(Error::Usage(format!("--label has {n} names for {results} results; expected {results}"))),
+    }
+}
+
+/// All results of all files. They are called by their label or file; where that is not enough, by policy or
+/// number too.
 fn columns(files: &[PathBuf]) -> Result<Vec<Column>, Error> {
     let mut columns: Vec<Column> = Vec::new();
     for path in files {
@@ -223,6 +257,7 @@ fn columns(files: &[PathBuf]) -> Result<Vec<Column>, Error> {
         let several = all.len() > 1;
         for results in all {
             let label = match (several, files.len()) {
+                _ if results.label.is_some() => results.label.clone().unwrap_or_default(),
                 (false, _) => stem.clone(),
                 (true, 1) => policies(&results),
                 (true, _) => format!("{stem} {}", policies(&results)),

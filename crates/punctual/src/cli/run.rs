@@ -121,8 +121,10 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
             }
             ui.print(evidence(&outcome.report))?;
         }
-        let label = name.unwrap_or("file's policy").to_owned();
-        columns.push(Column { label, results: outcome.results });
+        let label = args.enforcement.label.of(name.unwrap_or("file's policy"), several);
+        let mut column = Column { label, results: outcome.results };
+        args.enforcement.label.keep(&mut column);
+        columns.push(column);
         stopped = outcome.stopped;
         if stopped {
             break;

@@ -13,7 +13,7 @@ use punctual_sched::Instant;
 use punctual_sim::Tracer;
 
 use super::error::Error;
-use super::input::{CHUNK, Changes, HostFile, Policies, RUNS_MAX, THREADS_MAX, Whose, thread_pool};
+use super::input::{CHUNK, Changes, HostFile, Label, Policies, RUNS_MAX, THREADS_MAX, Whose, thread_pool};
 use super::output::{OutFile, Ui};
 use super::report::{self, Interval};
 use super::{exit, interrupt};
@@ -67,6 +67,8 @@ pub struct Args {
     #[arg(long, value_name = "WHOSE", num_args = 0..=1, require_equals = true, default_missing_value = "any")]
     fail_on_miss: Option<Whose>,
     #[command(flatten)]
+    label: Label,
+    #[command(flatten)]
     interval: Interval,
     /// Use this many threads instead of one per processor.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=THREADS_MAX))]
@@ -94,6 +96,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let labels = variants.iter().map(|variant| variant.label.clone());
     let mut columns: Vec<Column> =
         labels.zip(results).map(|(label, results)| Column { label, results }).collect();
+    columns.iter_mut().for_each(|column| args.label.keep(column));
     print(args, &columns, ui)?;
     if let Some(path) = &args.report {
         report::drop_directories(&mut columns);
@@ -129,6 +132,10 @@ fn variants<'a>(args: &Args, files: &'a [HostFile], ui: &Ui) -> Result<Vec<Varia
                 Err(errors) => return Err(errors.into()),
             }
         }
+    }
+    let has_others = variants.len() > 1;
+    for variant in &mut variants {
+        variant.label = args.label.of(&variant.label, has_others);
     }
     match variants.is_empty() {
         true => Err(Error::Usage("no policy can schedule this host".into())),
@@ -234,12 +241,14 @@ fn observe(
 fn write_report(path: &Path, args: &Args, variants: &[Variant<'_>], columns: &[Column]) -> Result<(), Error> {
     let out = OutFile::create(path)?;
     let first = &variants[0];
-    let mut reader = Reader::new(args.interval.window());
-    let mut writer = PerfettoWriter::new(&first.first, &mut reader);
-    punctual_sim::simulate_traced(&first.first, &mut writer)?;
-    // A reader takes every byte.
-    let _ = writer.finish(Instant::ZERO + first.first.duration);
-    let timeline = reader.finish().map_err(|e| Error::Usage(format!("no timeline: {e}")))?;
+    let pass = |reader: &mut Reader| {
+        let mut writer = PerfettoWriter::new(&first.first, reader);
+        punctual_sim::simulate_traced(&first.first, &mut writer)?;
+        // A reader takes every byte.
+        let _ = writer.finish(Instant::ZERO + first.first.duration);
+        Ok(())
+    };
+    let timeline = args.interval.timeline(pass, &|e| format!("no timeline: {e}"))?;
     // Of several hosts or policies there is no single answer.
     let guarantees = match variants {
         [_] => Some(punctual_analysis::analyse(&first.first)),

@@ -16,7 +16,8 @@ use super::{exit, interrupt};
 /// Watch a live run: pools, vCPUs, budgets left, use, state, deadlines missed.
 ///
 /// Shows the run that is under way on this machine, about every 100 ms, until it ends or Ctrl-C. A guest
-/// reports its finished jobs about once a second; a job that is due counts as missed until it is reported.
+/// reports its finished jobs about once a second; jobs that are due since then are not told of yet, and
+/// missed only if they are not among the finished ones of a later report.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual top\n  \
@@ -108,10 +109,12 @@ fn screen(now: &Snapshot, before: Option<&Snapshot>) -> String {
         }
     }
     if !now.domains.is_empty() {
-        let _ = writeln!(out, "\n  {:<16} {:>10} {:>10}", "domain", "finished", "missed");
+        let _ =
+            writeln!(out, "\n  {:<16} {:>10} {:>10} {:>12}", "domain", "finished", "missed", "not told yet");
     }
     for DomainStatus { name, jobs } in &now.domains {
-        let _ = writeln!(out, "  {name:<16} {:>10} {:>10}", fmt_count(jobs.finished), fmt_count(jobs.missed));
+        let [finished, missed, untold] = [jobs.finished, jobs.missed, jobs.untold].map(fmt_count);
+        let _ = writeln!(out, "  {name:<16} {finished:>10} {missed:>10} {untold:>12}");
     }
     out
 }

@@ -21,6 +21,7 @@ use punctual_report::json;
 use punctual_sched::Duration;
 
 use super::error::Error;
+use super::input::Label;
 use super::interrupt;
 use super::output::{OutFile, Ui};
 
@@ -42,6 +43,8 @@ pub struct EnforcementArgs {
     /// Write a report as one HTML page: verdicts, results and, of a single policy of ours, the analysis.
     #[arg(long, value_name = "OUT.html")]
     pub report: Option<PathBuf>,
+    #[command(flatten)]
+    pub label: Label,
     /// Start even if the pools take every processor.
     #[arg(long)]
     pub starve: bool,
@@ -138,7 +141,8 @@ pub fn carry_out(
             }
         },
     };
-    let outcome = run::run(host, options).map_err(|error| ended_early(error, restored.get(), ui))?;
+    let mut outcome = run::run(host, options).map_err(|error| ended_early(error, restored.get(), ui))?;
+    outcome.results.label.clone_from(&args.label.name);
     warn(&outcome, ui);
     if let Some(path) = &args.output {
         let mut out = OutFile::create(path)?;
