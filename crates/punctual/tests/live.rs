@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration as StdDuration;
 
-use common::live::{Bench, Moves, PROCESSOR, needs};
+use common::live::{Bench, Moves, PROCESSOR, needs, undisturbed};
 use punctual_live::driver::Evidence;
 use punctual_live::notice::Notice;
 use punctual_live::os::proc::{kernel_threads, name};
@@ -29,29 +29,35 @@ const SECOND: StdDuration = StdDuration::from_secs(1);
 #[test]
 fn a_budget_holds_though_the_processor_is_idle_otherwise() {
     let Some(_turn) = needs() else { return };
-    for policy in ["deferrable", "periodic", "polling", "sporadic", "rtds", "sedf"] {
-        let mut bench = Bench::start(policy, &[]);
-        bench.spin("a", &server(2_000, 10_000, 1));
-        let (shares, report) = bench.run(SECOND);
-        println!("{policy}: {} ppm of the processor", shares[0]);
-        // Late looks are paid back, so more is never possible; less is, on a machine that is busy with other
-        // things.
-        assert!((100_000..=212_000).contains(&shares[0]), "{policy}: {} ppm of the processor", shares[0]);
-        assert_eq!(report.restored.failures, Vec::<String>::new());
-    }
+    undisturbed(|| {
+        for policy in ["deferrable", "periodic", "polling", "sporadic", "rtds", "sedf"] {
+            let mut bench = Bench::start(policy, &[]);
+            bench.spin("a", &server(2_000, 10_000, 1));
+            let (shares, report) = bench.run(SECOND);
+            println!("{policy}: {} ppm of the processor", shares[0]);
+            // Late looks are paid back, so more is never possible; less is, on a machine that is busy with
+            // other things.
+            assert_eq!(report.restored.failures, Vec::<String>::new());
+            judge!((100_000..=212_000).contains(&shares[0]), "{policy}: {} ppm of the processor", shares[0]);
+        }
+        Ok(())
+    });
 }
 
 #[test]
 fn a_hog_takes_nothing_from_a_less_urgent_budget() {
     let Some(_turn) = needs() else { return };
-    for policy in ["deferrable", "periodic", "sporadic", "rtds", "sedf"] {
-        let mut bench = Bench::start(policy, &[]);
-        bench.spin("urgent", &server(3_000, 10_000, 1));
-        bench.spin("patient", &server(10_000, 20_000, 2));
-        let (shares, _) = bench.run(SECOND);
-        assert!(shares[0] < 320_000, "{policy}: the hog got {} ppm", shares[0]);
-        assert!(shares[1] > 350_000, "{policy}: its neighbour got {} ppm of 500,000", shares[1]);
-    }
+    undisturbed(|| {
+        for policy in ["deferrable", "periodic", "sporadic", "rtds", "sedf"] {
+            let mut bench = Bench::start(policy, &[]);
+            bench.spin("urgent", &server(3_000, 10_000, 1));
+            bench.spin("patient", &server(10_000, 20_000, 2));
+            let (shares, _) = bench.run(SECOND);
+            judge!(shares[0] < 320_000, "{policy}: the hog got {} ppm", shares[0]);
+            judge!(shares[1] > 350_000, "{policy}: its neighbour got {} ppm of 500,000", shares[1]);
+        }
+        Ok(())
+    });
 }
 
 /// A look at the end of every slice must leave the units time for the next: in a slow build a look takes
@@ -59,51 +65,67 @@ fn a_hog_takes_nothing_from_a_less_urgent_budget() {
 #[test]
 fn credit_with_short_slices_shares_the_processor() {
     let Some(_turn) = needs() else { return };
-    let short = |ms| OptionValue::Duration(Duration::from_ms(ms));
-    let mut bench = Bench::start("credit", &[("slice", short(1)), ("tick", short(10))]);
-    let equal = UnitParams { weight: Some(256), ..UnitParams::default() };
-    bench.spin("one", &equal);
-    bench.spin("other", &equal);
-    let (shares, report) = bench.run(SECOND);
-    assert!(shares.iter().all(|share| *share > 200_000), "equal weights got {shares:?} ppm");
-    assert_eq!(report.restored.failures, Vec::<String>::new());
+    undisturbed(|| {
+        let short = |ms| OptionValue::Duration(Duration::from_ms(ms));
+        let mut bench = Bench::start("credit", &[("slice", short(1)), ("tick", short(10))]);
+        let equal = UnitParams { weight: Some(256), ..UnitParams::default() };
+        bench.spin("one", &equal);
+        bench.spin("other", &equal);
+        let (shares, report) = bench.run(SECOND);
+        assert_eq!(report.restored.failures, Vec::<String>::new());
+        judge!(shares.iter().all(|share| *share > 200_000), "equal weights got {shares:?} ppm");
+        Ok(())
+    });
 }
 
 #[test]
 fn a_bomb_of_threads_stays_within_one_budget() {
     let Some(_turn) = needs() else { return };
-    let mut bench = Bench::start("deferrable", &[]);
-    let bomb = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do (while :; do :; done) & done; wait";
-    bench.program("bomb", ["sh", "-c", bomb].map(String::from).to_vec(), &server(2_000, 10_000, 1));
-    bench.spin("neighbour", &server(10_000, 20_000, 2));
-    let (shares, report) = bench.run(SECOND);
-    assert!(shares[0] < 212_000, "thirteen processes got {} ppm of 200,000", shares[0]);
-    assert!(shares[1] > 350_000, "their neighbour got {} ppm of 500,000", shares[1]);
-    assert_eq!(report.restored.failures, Vec::<String>::new());
+    undisturbed(|| {
+        let mut bench = Bench::start("deferrable", &[]);
+        let bomb = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do (while :; do :; done) & done; wait";
+        bench.program("bomb", ["sh", "-c", bomb].map(String::from).to_vec(), &server(2_000, 10_000, 1));
+        bench.spin("neighbour", &server(10_000, 20_000, 2));
+        let (shares, report) = bench.run(SECOND);
+        assert_eq!(report.restored.failures, Vec::<String>::new());
+        judge!(shares[0] < 212_000, "thirteen processes got {} ppm of 200,000", shares[0]);
+        judge!(shares[1] > 350_000, "their neighbour got {} ppm of 500,000", shares[1]);
+        Ok(())
+    });
 }
 
 #[test]
 fn without_budgets_the_hog_takes_all() {
     let Some(_turn) = needs() else { return };
-    let mut bench = Bench::of(&PoolScheduler::Linux(LinuxScheduler::Fifo));
-    bench.spin("urgent", &server(3_000, 10_000, 1));
-    bench.spin("patient", &server(10_000, 20_000, 2));
-    let (shares, _) = bench.run(SECOND);
-    assert!(shares[0] > 600_000 && shares[1] < 200_000, "plain SCHED_FIFO gave {shares:?} ppm");
+    undisturbed(|| {
+        let mut bench = Bench::of(&PoolScheduler::Linux(LinuxScheduler::Fifo));
+        bench.spin("urgent", &server(3_000, 10_000, 1));
+        bench.spin("patient", &server(10_000, 20_000, 2));
+        let (shares, _) = bench.run(SECOND);
+        judge!(shares[0] > 600_000 && shares[1] < 200_000, "plain SCHED_FIFO gave {shares:?} ppm");
+        Ok(())
+    });
 }
 
 #[test]
 fn a_unit_that_ends_leaves_the_others_alone() {
     let Some(_turn) = needs() else { return };
-    let mut bench = Bench::start("deferrable", &[]);
-    let brief = ["sh", "-c", "sleep 0.5"].map(String::from).to_vec();
-    bench.program("brief", brief, &server(2_000, 10_000, 1));
-    bench.spin("stays", &server(5_000, 10_000, 2));
-    bench.keep_alive_until_gone(1);
-    assert!(matches!(&bench.notices[..], [Notice::Gone { unit }] if unit == "brief"), "{:?}", bench.notices);
-    let (shares, report) = bench.run(SECOND);
-    assert!(shares[1] > 350_000, "the other got {} ppm of 500,000", shares[1]);
-    assert_eq!(report.units.len(), 1);
+    undisturbed(|| {
+        let mut bench = Bench::start("deferrable", &[]);
+        let brief = ["sh", "-c", "sleep 0.5"].map(String::from).to_vec();
+        bench.program("brief", brief, &server(2_000, 10_000, 1));
+        bench.spin("stays", &server(5_000, 10_000, 2));
+        bench.keep_alive_until_gone(1);
+        assert!(
+            matches!(&bench.notices[..], [Notice::Gone { unit }] if unit == "brief"),
+            "{:?}",
+            bench.notices
+        );
+        let (shares, report) = bench.run(SECOND);
+        assert_eq!(report.units.len(), 1);
+        judge!(shares[1] > 350_000, "the other got {} ppm of 500,000", shares[1]);
+        Ok(())
+    });
 }
 
 /// A unit that sleeps loses its budget under polling. It must get the next one, though others came meanwhile
@@ -111,52 +133,62 @@ fn a_unit_that_ends_leaves_the_others_alone() {
 #[test]
 fn a_unit_that_slept_while_another_came_gets_its_budgets_again() {
     let Some(_turn) = needs() else { return };
-    let mut bench = Bench::start("polling", &[]);
-    let late = ["sh", "-c", "sleep 0.4; while :; do :; done"].map(String::from).to_vec();
-    bench.program("late", late, &server(2_000, 10_000, 1));
-    bench.keep_alive(StdDuration::from_millis(100));
-    bench.spin("newcomer", &server(3_000, 10_000, 2));
-    bench.keep_alive(StdDuration::from_millis(400));
-    let (shares, _) = bench.run(SECOND);
-    assert!(shares[0] > 100_000 && shares[1] > 150_000, "they got {shares:?} ppm of 200,000 and 300,000");
+    undisturbed(|| {
+        let mut bench = Bench::start("polling", &[]);
+        let late = ["sh", "-c", "sleep 0.4; while :; do :; done"].map(String::from).to_vec();
+        bench.program("late", late, &server(2_000, 10_000, 1));
+        bench.keep_alive(StdDuration::from_millis(100));
+        bench.spin("newcomer", &server(3_000, 10_000, 2));
+        bench.keep_alive(StdDuration::from_millis(400));
+        let (shares, _) = bench.run(SECOND);
+        judge!(shares[0] > 100_000 && shares[1] > 150_000, "they got {shares:?} ppm of 200,000 and 300,000");
+        Ok(())
+    });
 }
 
 /// Programs end between any two steps of a look: read, but not set; set, but not frozen.
 #[test]
 fn units_that_vanish_at_any_moment_are_gone_and_nobody_else_is_touched() {
     let Some(_turn) = needs() else { return };
-    let mut bench = Bench::start("sporadic", &[]);
-    bench.spin("stays", &server(5_000, 10_000, 2));
-    let mut came = 0_usize;
-    for round in 0..60 {
-        let brief = format!("i=0; while [ $i -lt {} ]; do i=$((i+1)); done", 1000 + 997 * (round % 13));
-        let name = format!("brief{round}");
-        let command = ["sh".into(), "-c".into(), brief];
-        let launched = bench.session.launch(&name, &command, &[], None);
-        let members = UnitThreads::ProcessTree(launched.expect("a program"));
-        // It may be gone by now, which is the caller's to see.
-        came += usize::from(bench.session.add_unit(0, &name, &name, members, &server(500, 2_000, 1)).is_ok());
-        bench.keep_alive(StdDuration::from_millis(20));
-        bench.session.reap();
-    }
-    bench.keep_alive_until_gone(came);
-    assert_eq!(bench.gone(), came, "of those that came: {:?}", bench.notices);
-    assert!(came > 30, "{came} of 60 lived long enough to be a unit");
-    let (shares, report) = bench.run(SECOND);
-    assert!(shares[0] > 350_000, "the one that stays got {} ppm of 500,000", shares[0]);
-    assert_eq!(report.restored.failures, Vec::<String>::new());
+    undisturbed(|| {
+        let mut bench = Bench::start("sporadic", &[]);
+        bench.spin("stays", &server(5_000, 10_000, 2));
+        let mut came = 0_usize;
+        for round in 0..60 {
+            let brief = format!("i=0; while [ $i -lt {} ]; do i=$((i+1)); done", 1000 + 997 * (round % 13));
+            let name = format!("brief{round}");
+            let command = ["sh".into(), "-c".into(), brief];
+            let launched = bench.session.launch(&name, &command, &[], None);
+            let members = UnitThreads::ProcessTree(launched.expect("a program"));
+            // It may be gone by now, which is the caller's to see.
+            came +=
+                usize::from(bench.session.add_unit(0, &name, &name, members, &server(500, 2_000, 1)).is_ok());
+            bench.keep_alive(StdDuration::from_millis(20));
+            bench.session.reap();
+        }
+        bench.keep_alive_until_gone(came);
+        assert_eq!(bench.gone(), came, "of those that came: {:?}", bench.notices);
+        assert!(came > 30, "{came} of 60 lived long enough to be a unit");
+        let (shares, report) = bench.run(SECOND);
+        assert_eq!(report.restored.failures, Vec::<String>::new());
+        judge!(shares[0] > 350_000, "the one that stays got {} ppm of 500,000", shares[0]);
+        Ok(())
+    });
 }
 
 #[test]
 fn new_parameters_count_while_it_runs() {
     let Some(_turn) = needs() else { return };
-    let mut bench = Bench::start("deferrable", &[]);
-    bench.spin("a", &server(1_000, 10_000, 1));
-    let handle = bench.handles[0].clone();
-    bench.keep_alive(StdDuration::from_millis(200));
-    bench.session.adjust_unit(&handle, &server(5_000, 10_000, 1));
-    let (shares, _) = bench.run(SECOND);
-    assert!(shares[0] > 350_000, "{} ppm of the 500,000 that it was given", shares[0]);
+    undisturbed(|| {
+        let mut bench = Bench::start("deferrable", &[]);
+        bench.spin("a", &server(1_000, 10_000, 1));
+        let handle = bench.handles[0].clone();
+        bench.keep_alive(StdDuration::from_millis(200));
+        bench.session.adjust_unit(&handle, &server(5_000, 10_000, 1));
+        let (shares, _) = bench.run(SECOND);
+        judge!(shares[0] > 350_000, "{} ppm of the 500,000 that it was given", shares[0]);
+        Ok(())
+    });
 }
 
 /// A fork holds a lock. A program that moves a process waits for that lock and holds the cgroup lock
@@ -165,18 +197,21 @@ fn new_parameters_count_while_it_runs() {
 #[test]
 fn a_fork_that_is_preempted_beside_moves_by_others_does_not_hang_enforcement() {
     let Some(_turn) = needs() else { return };
-    let mut bench = Bench::start("deferrable", &[]);
-    bench.spin("hog", &server(5_000, 10_000, 1));
-    let forks = "fork; fork; while (1) { my $p = fork; exit unless $p; waitpid $p, 0 }";
-    bench.program("forks", ["perl", "-e", forks].map(String::from).to_vec(), &server(10_000, 20_000, 2));
-    let moves = Moves::start();
-    bench.keep_alive(3 * SECOND);
-    let moved = moves.stop();
-    let (shares, report) = bench.run(SECOND);
-    println!("{moved} moves, {:?}", report.pools[0].differences);
-    assert!(moved > 50, "{moved} moves in 3 s");
-    assert!((300_000..=600_000).contains(&shares[0]), "the hog got {} ppm afterwards", shares[0]);
-    assert_eq!(report.restored.failures, Vec::<String>::new());
+    undisturbed(|| {
+        let mut bench = Bench::start("deferrable", &[]);
+        bench.spin("hog", &server(5_000, 10_000, 1));
+        let forks = "fork; fork; while (1) { my $p = fork; exit unless $p; waitpid $p, 0 }";
+        bench.program("forks", ["perl", "-e", forks].map(String::from).to_vec(), &server(10_000, 20_000, 2));
+        let moves = Moves::start();
+        bench.keep_alive(3 * SECOND);
+        let moved = moves.stop();
+        let (shares, report) = bench.run(SECOND);
+        println!("{moved} moves, {:?}", report.pools[0].differences);
+        assert!(moved > 50, "{moved} moves in 3 s");
+        assert_eq!(report.restored.failures, Vec::<String>::new());
+        judge!((300_000..=600_000).contains(&shares[0]), "the hog got {} ppm afterwards", shares[0]);
+        Ok(())
+    });
 }
 
 #[test]

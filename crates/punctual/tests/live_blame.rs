@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::live::{Bench, PROCESSOR, needs};
+use common::live::{Bench, PROCESSOR, needs, undisturbed};
 use punctual_live::blame::{PoolObservations, Span, State};
 use punctual_live::driver::Settings;
 use punctual_live::enforcer::now;
@@ -110,18 +110,21 @@ fn spin_above_enforcers(runs: &AtomicBool) -> u64 {
 #[test]
 fn a_thread_above_the_enforcer_is_another_on_the_processor() {
     let Some(_turn) = needs() else { return };
-    let spun_ns = AtomicU64::new(0);
-    let results = run_disturbed(|runs| spun_ns.store(spin_above_enforcers(runs), Ordering::Relaxed));
-    let disturbance = results.processors[PROCESSOR].disturbance.as_ref().expect("it was measured");
-    let others = disturbance.causes.iter().filter(|cause| cause.cause == Cause::OtherThread);
-    let named_ns = others.map(|cause| cause.time_ns).sum();
-    let permille = say("a spinner", spun_ns.into_inner(), named_ns, &results);
-    // Where the unit has no budget and no look is due yet, the spinner keeps nobody from the processor: 6 %
-    // of its time on average.
-    assert!(permille >= 880, "others had {permille} per mille of the time of the spinner");
-    let (task, blame) = task(&results);
-    assert!(blame.time_ns(Cause::OtherThread) > 0, "{blame:?}");
-    assert!(task.disturbed.expect("it was measured").due > 0);
+    undisturbed(|| {
+        let spun_ns = AtomicU64::new(0);
+        let results = run_disturbed(|runs| spun_ns.store(spin_above_enforcers(runs), Ordering::Relaxed));
+        let disturbance = results.processors[PROCESSOR].disturbance.as_ref().expect("it was measured");
+        let others = disturbance.causes.iter().filter(|cause| cause.cause == Cause::OtherThread);
+        let named_ns = others.map(|cause| cause.time_ns).sum();
+        let permille = say("a spinner", spun_ns.into_inner(), named_ns, &results);
+        // Where the unit has no budget and no look is due yet, the spinner keeps nobody from the processor:
+        // 6 % of its time on average.
+        judge!(permille >= 880, "others had {permille} per mille of the time of the spinner");
+        let (task, blame) = task(&results);
+        judge!(blame.time_ns(Cause::OtherThread) > 0, "{blame:?}");
+        judge!(task.disturbed.expect("it was measured").due > 0, "no job met what disturbed: {task:?}");
+        Ok(())
+    });
 }
 
 /// When something that is injected had the processor, or kept the enforcer from it.
@@ -227,26 +230,29 @@ fn spins(bench: &mut Bench) -> Injected {
 #[test]
 fn late_looks_are_called_by_their_causes() {
     let Some(_turn) = needs() else { return };
-    let stops: fn(&mut Bench) -> Injected = stops;
-    for (right, (what, inject)) in [("stopped", stops), ("spinner", spins)].into_iter().enumerate() {
-        let (injected, observed) = observe(inject);
-        let called = row(&observed, &injected);
-        let due_ns: u64 = called.iter().sum();
-        let injected_ns: u64 = injected.iter().map(|of| of.1 - of.0).sum();
-        println!(
-            "{what}: {} times, {injected_ns} ns; looks were due for {due_ns} ns of that, called late \
-             enforcement, others, standstill: {called:?}; of the whole run: {:?}",
-            injected.len(),
-            row(&observed, &vec![(0, u64::MAX)])
-        );
-        assert!(injected.len() + 1 >= TIMES, "{what}: {injected:?}");
-        // A look is due at most a period after something was injected.
-        assert!(
-            due_ns * 10 > injected_ns * 6,
-            "{what}: looks were due for {due_ns} of {injected_ns} ns only"
-        );
-        assert!(called[right] * 100 >= due_ns * 95, "{what}: {called:?}");
-    }
+    undisturbed(|| {
+        let stops: fn(&mut Bench) -> Injected = stops;
+        for (right, (what, inject)) in [("stopped", stops), ("spinner", spins)].into_iter().enumerate() {
+            let (injected, observed) = observe(inject);
+            let called = row(&observed, &injected);
+            let due_ns: u64 = called.iter().sum();
+            let injected_ns: u64 = injected.iter().map(|of| of.1 - of.0).sum();
+            println!(
+                "{what}: {} times, {injected_ns} ns; looks were due for {due_ns} ns of that, called late \
+                 enforcement, others, standstill: {called:?}; of the whole run: {:?}",
+                injected.len(),
+                row(&observed, &vec![(0, u64::MAX)])
+            );
+            judge!(injected.len() + 1 >= TIMES, "{what}: {injected:?}");
+            // A look is due at most a period after something was injected.
+            judge!(
+                due_ns * 10 > injected_ns * 6,
+                "{what}: looks were due for {due_ns} of {injected_ns} ns only"
+            );
+            judge!(called[right] * 100 >= due_ns * 95, "{what}: {called:?}");
+        }
+        Ok(())
+    });
 }
 
 /// Stops this process, and with it the enforcer, now and then.
@@ -267,18 +273,21 @@ fn stop_this_process(runs: &AtomicBool) -> u64 {
 #[test]
 fn an_enforcer_that_is_stopped_is_late_and_a_budget_that_is_too_small_is_the_guests() {
     let Some(_turn) = needs() else { return };
-    let stopped_ns = AtomicU64::new(0);
-    let results = run_disturbed(|runs| stopped_ns.store(stop_this_process(runs), Ordering::Relaxed));
-    let (_, blame) = task(&results);
-    let late_ns = blame.time_ns(Cause::EnforcementLate);
-    // The machine may itself stand still meanwhile, and others may run: what is unknown is not named.
-    let elsewhere_ns = blame.time_ns(Cause::Unknown);
-    let permille = say("a stopped enforcer", late_ns + elsewhere_ns, late_ns, &results);
-    assert!(late_ns * 4 > stopped_ns.into_inner(), "{blame:?}");
-    assert!(permille >= 700, "{permille} per mille: {blame:?}");
-    // Two jobs in three wait for the next budget, which they used up themselves.
-    let budget = [Cause::BudgetUsedBySelf, Cause::BudgetUsedBySibling, Cause::BudgetIdledAway];
-    let [by_self, by_sibling, idled] = budget.map(|cause| blame.time_ns(cause));
-    assert!(by_self > 8 * (by_sibling + idled), "{blame:?}");
-    assert!(by_self > blame.response_ns / 5, "{blame:?}");
+    undisturbed(|| {
+        let stopped_ns = AtomicU64::new(0);
+        let results = run_disturbed(|runs| stopped_ns.store(stop_this_process(runs), Ordering::Relaxed));
+        let (_, blame) = task(&results);
+        let late_ns = blame.time_ns(Cause::EnforcementLate);
+        // The machine may itself stand still meanwhile, and others may run: what is unknown is not named.
+        let elsewhere_ns = blame.time_ns(Cause::Unknown);
+        let permille = say("a stopped enforcer", late_ns + elsewhere_ns, late_ns, &results);
+        judge!(late_ns * 4 > stopped_ns.into_inner(), "{blame:?}");
+        judge!(permille >= 700, "{permille} per mille: {blame:?}");
+        // Two jobs in three wait for the next budget, which they used up themselves.
+        let budget = [Cause::BudgetUsedBySelf, Cause::BudgetUsedBySibling, Cause::BudgetIdledAway];
+        let [by_self, by_sibling, idled] = budget.map(|cause| blame.time_ns(cause));
+        judge!(by_self > 8 * (by_sibling + idled), "{blame:?}");
+        judge!(by_self > blame.response_ns / 5, "{blame:?}");
+        Ok(())
+    });
 }

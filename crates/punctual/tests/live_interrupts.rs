@@ -11,7 +11,7 @@ use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use common::faults::{Victims, random, wait};
-use common::live::needs;
+use common::live::{needs, undisturbed};
 use punctual_live::os::{cgroup, proc};
 
 /// The guardian's limit is this and a second.
@@ -218,25 +218,28 @@ fn a_run_that_is_interrupted_prints_what_was_measured_and_what_was_put_back() {
     let victims = Victims::start("half-measured");
     let before = victims.state();
     let host = guests(&victims, "half", "");
-    let mut run = Run::start(&victims, &["run", &host, "--as", "process", "--duration", "60s", "--json"]);
-    std::thread::sleep(Duration::from_secs(7));
-    run.signal("INT");
-    let ended = run.end();
-    ended.assert_code(INTERRUPTED);
-    assert!(ended.took < END_MAX, "{:?}", ended.took);
-    let results: serde_json::Value = serde_json::from_str(&ended.stdout).expect(&ended.stderr);
-    let length_ns = results["duration_ns"].as_u64().expect("a length");
-    assert!((2_000_000_000..7_000_000_000).contains(&length_ns), "{length_ns}");
-    for domain in 0..2 {
-        let jobs = &results["domains"][domain]["jobs"];
-        let count = |key: &str| jobs[key].as_u64().expect("a count");
-        // One is released every 20 ms; the guest tells once a second.
-        assert!((50..=length_ns.div_ceil(20_000_000)).contains(&count("released")), "{jobs}");
-        assert!(count("completed") + 5 >= count("released"), "{jobs}");
-        assert!(count("missed") < 20, "{jobs}");
-    }
-    assert!(ended.stderr.contains("stopped after"), "{}", ended.stderr);
-    assert_eq!(victims.state(), before);
+    undisturbed(|| {
+        let mut run = Run::start(&victims, &["run", &host, "--as", "process", "--duration", "60s", "--json"]);
+        std::thread::sleep(Duration::from_secs(7));
+        run.signal("INT");
+        let ended = run.end();
+        ended.assert_code(INTERRUPTED);
+        assert!(ended.took < END_MAX, "{:?}", ended.took);
+        let results: serde_json::Value = serde_json::from_str(&ended.stdout).expect(&ended.stderr);
+        let length_ns = results["duration_ns"].as_u64().expect("a length");
+        judge!((2_000_000_000..7_000_000_000).contains(&length_ns), "{length_ns}");
+        for domain in 0..2 {
+            let jobs = &results["domains"][domain]["jobs"];
+            let count = |key: &str| jobs[key].as_u64().expect("a count");
+            // One is released every 20 ms; the guest tells once a second.
+            judge!((50..=length_ns.div_ceil(20_000_000)).contains(&count("released")), "{jobs}");
+            judge!(count("completed") + 5 >= count("released"), "{jobs}");
+            judge!(count("missed") < 20, "{jobs}");
+        }
+        assert!(ended.stderr.contains("stopped after"), "{}", ended.stderr);
+        assert_eq!(victims.state(), before);
+        Ok(())
+    });
 }
 
 /// A group that keeps a thread from running until it is dropped.

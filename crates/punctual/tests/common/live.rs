@@ -1,5 +1,6 @@
 //! A session on processor 1 with units that are programs of this machine.
 
+use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
@@ -10,6 +11,7 @@ use super::faults::random;
 use punctual_live::driver::Settings;
 use punctual_live::notice::Notice;
 use punctual_live::os::cgroup;
+use punctual_live::os::load::loads;
 use punctual_live::preflight;
 use punctual_live::session::{PoolScheduler, Report, Session, Setup, UnitHandle};
 use punctual_live::unit::UnitThreads;
@@ -35,6 +37,49 @@ pub fn needs() -> Option<MutexGuard<'static, ()>> {
     assert!(std::env::var_os("PUNCTUAL_NO_SKIP").is_none(), "{line}");
     eprintln!("{line}");
     None
+}
+
+/// How often what fails while a hypervisor below takes processors is tried.
+const TRIES: u32 = 5;
+/// What it may take without being the reason, in parts of 1000 of the time.
+const STOLEN_MAX_PERMILLE: u128 = 5;
+
+/// How long a hypervisor below has had processors 0 and 1 since boot, to ticks of 10 ms.
+pub fn stolen() -> Duration {
+    let loads = loads(&[0, PROCESSOR]).expect("/proc is mounted");
+    Duration::from_nanos(loads.iter().map(|load| load.steal_ns).sum())
+}
+
+/// Runs a test that judges times, by `judge!`. Where a judgement fails while a hypervisor below took
+/// processors, the test is tried again; on a quiet machine it counts at once, and so does every `assert!`. If
+/// the machine is never quiet and the judgement always fails, a line says that nothing was judged: such a
+/// machine proves nothing about this program.
+pub fn undisturbed(test: impl Fn() -> Result<(), String>) {
+    for attempt in 1..=TRIES {
+        let (began, before) = (Instant::now(), stolen());
+        let Err(failure) = test() else { return };
+        let (took, stolen) = (began.elapsed(), stolen() - before);
+        let is_disturbed = stolen.as_nanos() * 1000 > took.as_nanos() * STOLEN_MAX_PERMILLE;
+        assert!(is_disturbed, "{failure}");
+        let name = std::thread::current().name().unwrap_or_default().to_owned();
+        let end = if attempt < TRIES { "tried again" } else { "NOT JUDGED" };
+        // The harness shows what tests that pass print to nobody, but this does not go through it.
+        writeln!(
+            std::io::stderr(),
+            "{name}: {end}, a hypervisor below had processors for {stolen:.1?} of {took:.1?}: {failure}"
+        )
+        .expect("an error output");
+    }
+}
+
+/// Within [`undisturbed`]: what must hold on a quiet machine, or else why it does not.
+#[macro_export]
+macro_rules! judge {
+    ($holds:expr, $($why:tt)+) => {
+        if !$holds {
+            return Err(format!($($why)+));
+        }
+    };
 }
 
 /// What a session of a test is given: the real-time limit is lifted, and processor 0 stays as it is.
