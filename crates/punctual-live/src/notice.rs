@@ -5,7 +5,6 @@ use std::fmt;
 use punctual_model::results::GuestFault;
 use punctual_sched::ParamError;
 
-use crate::session;
 use crate::unit::{self, THREADS_MAX};
 
 /// What happened. The text is for the user.
@@ -26,7 +25,7 @@ pub enum Notice {
         /// The unit.
         unit: String,
         /// Why.
-        error: session::Error,
+        reason: String,
     },
     /// A unit cannot be enforced any more. It is in the fair class as far as possible.
     Failed {
@@ -76,8 +75,8 @@ impl fmt::Display for Notice {
         match self {
             Notice::Gone { unit } => write!(f, "`{unit}` ended during the run"),
             Notice::Came { unit } => write!(f, "`{unit}` came during the run"),
-            Notice::NotAdded { unit, error } => {
-                write!(f, "`{unit}` could not be enforced any more: {error}")
+            Notice::NotAdded { unit, reason } => {
+                write!(f, "`{unit}` could not be enforced any more: {reason}")
             }
             Notice::Failed { unit, error } => write!(f, "`{unit}` could not be enforced any more: {error}"),
             Notice::Crowd { unit } => write!(

@@ -5,70 +5,10 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::Path;
 
+use super::Identity;
+use super::before::{Scheduling, ThreadsBefore};
 use super::restore::{ATTEMPTS, PAUSE, Undo, threads_in_tree};
-use super::{Change, Identity};
-use crate::os::sched::{self, Attributes};
 use crate::os::{cgroup, proc};
-
-/// How a thread was before the run.
-pub(super) struct ThreadBefore<'a> {
-    process: i32,
-    group: &'a str,
-    scheduling: Scheduling<'a>,
-}
-
-/// How a thread is to be scheduled again.
-#[derive(Clone, Copy)]
-pub(super) struct Scheduling<'a> {
-    pub attributes: &'a Attributes,
-    pub affinity: &'a [usize],
-}
-
-/// How all threads of a journal were.
-pub(super) struct ThreadsBefore<'a> {
-    all: HashMap<Identity, ThreadBefore<'a>>,
-    /// In the order of the journal.
-    in_order: Vec<Identity>,
-}
-
-impl<'a> ThreadsBefore<'a> {
-    pub fn of(changes: &'a [Change]) -> ThreadsBefore<'a> {
-        let mut before = ThreadsBefore { all: HashMap::new(), in_order: Vec::new() };
-        for change in changes {
-            if let Change::Thread { thread, process, attributes, affinity, group } = change {
-                // A thread may come twice; its first record is how it was.
-                before.all.entry(*thread).or_insert_with(|| {
-                    before.in_order.push(*thread);
-                    let scheduling = Scheduling { attributes, affinity };
-                    ThreadBefore { process: *process, group, scheduling }
-                });
-            }
-        }
-        before
-    }
-
-    fn iter(&self) -> impl Iterator<Item = (Identity, &ThreadBefore<'a>)> {
-        self.in_order.iter().filter_map(|thread| Some((*thread, self.all.get(thread)?)))
-    }
-
-    /// How the threads that are written down were scheduled.
-    pub fn scheduling(&self) -> impl Iterator<Item = (Identity, Scheduling<'a>)> {
-        self.iter().map(|(thread, before)| (thread, before.scheduling))
-    }
-
-    /// How the processes of these threads were scheduled, as far as they go on: as their first threads, which
-    /// are in the journal of each process that was attached to.
-    fn processes(&self) -> HashMap<i32, Scheduling<'a>> {
-        let mut processes = HashMap::new();
-        for (thread, before) in self.iter() {
-            // Threads of a process are in ascending order, so its leader comes first.
-            if !processes.contains_key(&before.process) && thread.is_alive() {
-                processes.insert(before.process, before.scheduling);
-            }
-        }
-        processes
-    }
-}
 
 /// Threads that came during the run, found one by one.
 struct Newcomers<'u, 'a> {
@@ -82,7 +22,7 @@ impl<'a> Newcomers<'_, 'a> {
         for tid in threads {
             if self.seen.insert(tid)
                 && let Ok(thread) = Identity::of(tid)
-                && !self.before.all.contains_key(&thread)
+                && self.before.of_thread(thread).is_none()
             {
                 self.found.push((thread, scheduling));
             }
@@ -163,7 +103,7 @@ impl<'a> Undo<'a> {
                 continue;
             }
             // A thread that came from a unit of this run has the run's own group written down.
-            let before = self.before.all.get(&thread).map(|before| before.group);
+            let before = self.before.of_thread(thread).map(|before| before.group);
             let own = before.filter(|group| !cgroup::below(&self.mount, group).starts_with(directory));
             let group = own.unwrap_or(home);
             match self.move_home(tid, group) {
@@ -202,17 +142,4 @@ impl<'a> Undo<'a> {
             moved => moved,
         }
     }
-}
-
-/// Gives a thread the affinity and the attributes that it had, as far as it has others.
-pub(super) fn put_back(tid: i32, before: Scheduling<'_>) -> io::Result<()> {
-    // The affinity first: SCHED_DEADLINE is admitted only with the affinity it had.
-    // Some of the kernel's threads refuse to be given any, even their own.
-    if sched::affinity(tid)? != before.affinity {
-        sched::set_affinity(tid, before.affinity)?;
-    }
-    if sched::attributes(tid)? == *before.attributes {
-        return Ok(());
-    }
-    sched::restore_attributes(tid, before.attributes)
 }

@@ -8,6 +8,7 @@
 //! The guardian makes the journal and holds a lock on it ([`HeldJournal`]) until it has undone it. The run
 //! writes it.
 
+mod before;
 mod claims;
 mod contents;
 mod directory;

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::before::{Scheduling, ThreadsBefore, put_back};
 use super::claims::{file_before, kernel_thread_before, others};
 use super::directory::DirectoryLock;
-use super::homes::{Scheduling, ThreadsBefore, put_back};
 use super::{Change, Contents, HeldJournal, Identity, paths};
 use crate::os::sched::{self, Attributes};
 use crate::os::{cgroup, proc};

@@ -9,10 +9,6 @@ use std::path::{Path, PathBuf};
 
 use super::spec::{Accelerator, Network, VmSpec};
 
-/// QEMU's filter of system calls, as libvirt sets it: no obsolete calls, no other rights, no other programs,
-/// no change of its own scheduling.
-pub(super) const SANDBOX: &str = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
-
 /// Users without rights, the first that exists.
 const USERS: [&str; 2] = ["punctual", "nobody"];
 

@@ -1,60 +1,20 @@
 //! Finding the vCPU threads of something that runs already.
 
-use std::io;
 use std::path::Path;
 use std::time::Duration;
 
 use punctual_model::live::Attach;
 
-use super::error::Error;
+use super::error::{AttachError, Error};
 use crate::channel::Stop;
 use crate::journal::Identity;
 use crate::os::proc;
-use crate::qemu::{Qmp, QmpError};
+use crate::qemu::Qmp;
 use crate::unit::UnitThreads;
-use crate::vmm::{self, FindError};
+use crate::vmm;
 
 /// How long QEMU's monitor may take before a run begins.
 const MONITOR_LIMIT: Duration = Duration::from_secs(5);
-
-/// Why the vCPUs of something that runs already are not found.
-#[derive(Debug, thiserror::Error)]
-pub enum AttachError {
-    /// QEMU's monitor does not say which threads they are.
-    #[error(transparent)]
-    Monitor(#[from] QmpError),
-    /// No process runs the VM.
-    #[error(transparent)]
-    Find(#[from] FindError),
-    /// The threads of a process cannot be listed.
-    #[error("process {process}: {source}")]
-    Process {
-        /// The process.
-        process: u32,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// The threads of a process are called otherwise than vCPUs.
-    #[error(
-        "process {process} has no thread whose name is a vCPU's; QEMU names them with \
-         -name NAME,debug-threads=on; otherwise give their ids as `threads = [...]`"
-    )]
-    NoNames {
-        /// The process.
-        process: u32,
-    },
-    /// A thread ended meanwhile.
-    #[error("thread {0} is gone")]
-    ThreadGone(u32),
-    /// What the system says of a thread cannot be read.
-    #[error("thread {thread} cannot be read: {source}")]
-    ThreadUnreadable {
-        /// The thread.
-        thread: u32,
-        /// What the system says.
-        source: io::Error,
-    },
-}
 
 /// By vCPU of the domain, its thread. Of several vCPUs some may be plugged in later.
 ///

@@ -2,7 +2,8 @@
 
 use std::io;
 
-use crate::run::attach::AttachError;
+use crate::qemu::QmpError;
+use crate::vmm::FindError;
 use crate::workload::{ClientError, ProcessError, TasksError};
 use crate::{cache, image, preflight, qemu, session};
 
@@ -141,4 +142,43 @@ impl Error {
     pub(super) fn schedule(domain: &str) -> impl Fn(io::Error) -> Error {
         move |source| Error::Schedule { domain: domain.to_owned(), source }
     }
+}
+
+/// Why the vCPUs of something that runs already are not found.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// QEMU's monitor does not say which threads they are.
+    #[error(transparent)]
+    Monitor(#[from] QmpError),
+    /// No process runs the VM.
+    #[error(transparent)]
+    Find(#[from] FindError),
+    /// The threads of a process cannot be listed.
+    #[error("process {process}: {source}")]
+    Process {
+        /// The process.
+        process: u32,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The threads of a process are called otherwise than vCPUs.
+    #[error(
+        "process {process} has no thread whose name is a vCPU's; QEMU names them with \
+         -name NAME,debug-threads=on; otherwise give their ids as `threads = [...]`"
+    )]
+    NoNames {
+        /// The process.
+        process: u32,
+    },
+    /// A thread ended meanwhile.
+    #[error("thread {0} is gone")]
+    ThreadGone(u32),
+    /// What the system says of a thread cannot be read.
+    #[error("thread {thread} cannot be read: {source}")]
+    ThreadUnreadable {
+        /// The thread.
+        thread: u32,
+        /// What the system says.
+        source: io::Error,
+    },
 }

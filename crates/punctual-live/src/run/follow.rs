@@ -77,7 +77,7 @@ impl<'a> FollowedDomain<'a> {
                     notices.push(Notice::Came { unit });
                 }
                 // It may have gone again already.
-                Err(error) => notices.push(Notice::NotAdded { unit, error }),
+                Err(error) => notices.push(Notice::NotAdded { unit, reason: error.to_string() }),
             }
         }
         let vcpus: Vec<UnitThreads> = self.threads.vcpus().map(UnitThreads::Thread).collect();

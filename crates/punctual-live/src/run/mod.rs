@@ -48,8 +48,7 @@ use crate::{doctor, driver, preflight, workload};
 use domain::RunningDomain;
 use prepare::Prepared;
 
-pub use attach::AttachError;
-pub use error::Error;
+pub use error::{AttachError, Error};
 
 /// What stands for a domain whose file does not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,6 @@
 use punctual_guest::protocol::{JobTimes, RunResult, Task, TaskProgress};
 use punctual_jobs::{Job, JobStream};
 
-use super::client::TaskJobs;
 use super::error::ProtocolError;
 
 /// A guest's clock may be wrong by this part of the time, and by [`EARLY_NS`]: more than a clock that a
@@ -17,6 +16,15 @@ const EARLY_NS: u64 = 100_000_000;
 /// A task's work, counted by a calibration that something disturbed, may seem this many times as long as the
 /// run.
 const EXECUTED_MAX: u64 = 16;
+
+/// What one task of a run did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TaskJobs {
+    /// Its jobs in order of release, unfinished ones too.
+    pub jobs: Vec<JobTimes>,
+    /// Processor time that its work takes by the calibration.
+    pub executed_ns: u64,
+}
 
 /// Checks the reports of one run.
 pub(super) struct RunChecks {

@@ -11,11 +11,10 @@ use std::time::{Duration, Instant};
 
 use punctual_guest::os::now_ns;
 use punctual_guest::protocol::{
-    self, Calibration, Cyclictest, JobTimes, Latencies, Ready, ReceiveError, Reply, Request, Run, Task,
-    TaskProgress,
+    self, Calibration, Cyclictest, Latencies, Ready, ReceiveError, Reply, Request, Run, Task, TaskProgress,
 };
 
-use super::checks::RunChecks;
+use super::checks::{RunChecks, TaskJobs};
 use super::error::{ChannelError, ClientError, ProtocolError};
 use crate::channel::{Channel, Stop};
 
@@ -39,15 +38,6 @@ pub struct GuestMeasurement {
     /// Jobs that were due and that the guest did not tell of. They are among the tasks' jobs, as ones that
     /// never started.
     pub untold: u64,
-}
-
-/// What one task of a run did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TaskJobs {
-    /// Its jobs in order of release, unfinished ones too.
-    pub jobs: Vec<JobTimes>,
-    /// Processor time that its work takes by the calibration.
-    pub executed_ns: u64,
 }
 
 /// How far the tasks of a run are by the guest's last report; readable while another thread waits for the

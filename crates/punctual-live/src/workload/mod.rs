@@ -14,7 +14,8 @@ mod job_counter;
 mod process;
 pub mod tasks;
 
-pub use client::{Client, GuestMeasurement, Progress, TaskJobs};
+pub use checks::TaskJobs;
+pub use client::{Client, GuestMeasurement, Progress};
 pub use error::{ChannelError, ClientError, ProcessError, ProtocolError, TasksError};
 pub use job_counter::{JobCounter, JobCounts};
 pub use process::Process;
