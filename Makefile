@@ -4,7 +4,7 @@ help:
 	@echo "make demo   five virtual machines, one misbehaves: simulated, then real ones (as root), side by side"
 	@echo "make test   everything that must hold"
 
-need-rust = command -v cc >/dev/null || { echo "A C compiler (Rust's linker) is missing; install it with: apt install build-essential"; exit 1; }; \
+need-rust = scripts/set-up.sh cc=build-essential; command -v cc >/dev/null || exit 1; \
 	command -v cargo >/dev/null || { echo "Rust is missing; install it with: curl --proto =https --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y && . ~/.cargo/env"; exit 1; }
 
 demo:
@@ -13,4 +13,6 @@ demo:
 
 test:
 	@$(need-rust)
+	@scripts/set-up.sh c++=build-essential python3=python3-venv npm=npm chromium=chromium \
+		qemu-system-x86_64=qemu-system-x86
 	@scripts/test.sh

@@ -7,6 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# Cargo says itself how far it is.
 cargo build --profile demo --locked --workspace --bin punctual
 punctual=${CARGO_TARGET_DIR:-target}/demo/punctual
 host=examples/misbehaving.toml
@@ -19,15 +20,14 @@ if [ "$(id -u)" != 0 ]; then
     exit 0
 fi
 form=vm
-if ! command -v qemu-system-x86_64 >/dev/null && command -v apt-get >/dev/null; then
-    echo "Installing QEMU, which the VMs need: apt-get install qemu-system-x86"
-    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-        qemu-system-x86; } >/dev/null || true
-fi
+scripts/set-up.sh qemu-system-x86_64=qemu-system-x86
 if ! command -v qemu-system-x86_64 >/dev/null; then
-    echo "qemu-system-x86_64 is missing (Debian: apt install qemu-system-x86): processes stand for the VMs."
+    echo "Without qemu-system-x86_64, processes stand for the VMs."
     form=process
 fi
 echo
 echo "== on this machine ($form): budgets enforced, then the same under plain Linux"
-exec "$punctual" run "$host" --as "$form" --policy deferrable,periodic,sporadic,linux-cfs,linux-fifo
+# The replays show the machine's part, where it is shared: the same jobs, simulated with the time as stolen as
+# it was.
+exec "$punctual" run "$host" --as "$form" --progress --replay \
+    --policy deferrable,periodic,sporadic,linux-cfs,linux-fifo

@@ -79,35 +79,45 @@ pub fn detail(results: &Results, colour: bool) -> String {
 /// domains stands what the scheduling cost, below the table a verdict per column.
 pub fn side_by_side(columns: &[Column], colour: bool) -> String {
     let names = domain_names(columns);
-    let mut rows: Vec<Row> = Vec::new();
-    for name in &names {
-        let cell = |column: &Column| match jobs_by_name(&column.results, name) {
-            Some(jobs) => miss_cell(jobs),
-            None => Value::plain("-"),
-        };
-        rows.push((name.clone(), columns.iter().map(cell).collect()));
-    }
+    let mut rows = miss_rows(columns, &names);
     rows.push((String::new(), Vec::new()));
     type Cost = fn(&Results) -> String;
+    // Plain Linux counts none of these, a live run no switches.
+    let unmeasured =
+        |r: &Results| r.source == Source::Live && r.pools.iter().all(|p| p.enforcement.is_none());
     let costs: [(&str, Cost); 3] = [
         ("overhead", |r| fmt_share(sum(r, |p| p.overhead_ns), processor_time(r))),
-        ("context switches", |r| match r.source {
-            Source::Simulation => fmt_rate(sum(r, |p| p.context_switches), time(r)),
-            Source::Live => "-".into(), // not measured
-        }),
+        ("context switches", |r| fmt_rate(sum(r, |p| p.context_switches), time(r))),
         ("decisions", |r| fmt_rate(sum(r, |p| p.decisions), time(r))),
     ];
     for (name, cost) in costs {
-        rows.push((name.into(), columns.iter().map(|c| Value::plain(cost(&c.results))).collect()));
+        let cell = |Column { results, .. }: &Column| {
+            let is_live = results.source == Source::Live;
+            let is_unknown = unmeasured(results) || (is_live && name == "context switches");
+            Value::plain(if is_unknown { "-".into() } else { cost(results) })
+        };
+        rows.push((name.into(), columns.iter().map(cell).collect()));
     }
     let labels: Vec<&str> = columns.iter().map(|column| column.label.as_str()).collect();
     let mut text = blocks("misses", &labels, &rows, colour);
     text.push('\n');
     text.push_str(&verdicts(columns, &names, colour));
-    text.push('\n');
-    let of = columns.iter().map(|column| (column.label.as_str(), &column.results));
-    text.push_str(&paragraph(&headline::headline(of).text()));
     text
+}
+
+/// Only the misses of [`side_by_side`].
+pub fn miss_columns(columns: &[Column], colour: bool) -> String {
+    let labels: Vec<&str> = columns.iter().map(|column| column.label.as_str()).collect();
+    blocks("misses", &labels, &miss_rows(columns, &domain_names(columns)), colour)
+}
+
+fn miss_rows(columns: &[Column], names: &[String]) -> Vec<Row> {
+    let cell = |column: &Column, name: &str| match jobs_by_name(&column.results, name) {
+        Some(jobs) => miss_cell(jobs),
+        None => Value::plain("-"),
+    };
+    let row = |name: &String| (name.clone(), columns.iter().map(|column| cell(column, name)).collect());
+    names.iter().map(row).collect()
 }
 
 /// A grid of texts under a title: one row per row label, cut into blocks of columns where it is too wide.
@@ -128,6 +138,12 @@ pub fn matrix(
         })
         .collect();
     section(title, &blocks("", column_labels, &rows, colour), colour)
+}
+
+/// Which of several results met every deadline, in words.
+pub fn verdict(columns: &[Column]) -> String {
+    let of = columns.iter().map(|column| (column.label.as_str(), &column.results));
+    paragraph(&headline::headline(of).text())
 }
 
 /// A text as lines of at most [`WIDTH`] columns.

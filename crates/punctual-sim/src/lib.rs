@@ -29,12 +29,14 @@ mod names;
 mod net;
 pub mod observe;
 mod outcome;
+mod replay;
 pub mod stack;
 mod tracer;
 
 pub use batch::simulate_all;
 pub use blame::Blamer;
 pub use checker::Checker;
+pub use replay::simulate_disturbed;
 pub use tracer::Tracer;
 
 use punctual_model::host::Parent;

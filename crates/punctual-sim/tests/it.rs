@@ -8,3 +8,4 @@ mod classical;
 mod host_stack;
 mod machine;
 mod network;
+mod replay;

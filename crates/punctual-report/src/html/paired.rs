@@ -6,15 +6,21 @@ use punctual_model::results::{Source, TaskResult};
 use super::markup::{Cell, Section, Table, percent};
 use super::page::Page;
 use super::verdict::{Tone, pill};
+use super::what::policies;
 use crate::Column;
 use crate::format::{fmt_duration, fmt_share};
 
 /// The section, when there are results of both kinds with tasks in common.
 pub fn section(page: &Page<'_>) -> Option<Section> {
     let of = |source| page.columns.iter().filter(move |column| column.results.source == source);
-    let simulated = of(Source::Simulation).next()?;
+    let first = of(Source::Simulation).next()?;
+    // The simulation of the same policies, such as a replay; otherwise the first one.
+    let simulated = |live: &Column| {
+        let same = |column: &&Column| policies(&column.results) == policies(&live.results);
+        of(Source::Simulation).find(same).unwrap_or(first)
+    };
     let tables: Vec<Table> =
-        of(Source::Live).map(|live| table(simulated, live)).filter(|table| !table.is_empty()).collect();
+        of(Source::Live).map(|live| table(simulated(live), live)).filter(|table| !table.is_empty()).collect();
     if tables.is_empty() {
         return None;
     }

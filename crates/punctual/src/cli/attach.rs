@@ -10,7 +10,7 @@ use punctual_sched::Duration;
 
 use super::error::Error;
 use super::input::{Changes, HostFile};
-use super::live::{EnforcementArgs, carry_out, evidence, scheduler_of};
+use super::live::{EnforcementArgs, Steps, carry_out, evidence, scheduler_of};
 use super::output::{OutFile, Ui};
 use super::{exit, report};
 
@@ -55,7 +55,8 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         host.duration = Duration::from_secs(365 * 24 * 3600);
     }
     let page = args.enforcement.report.as_deref().map(OutFile::create).transpose()?;
-    let outcome = carry_out(&host, DefaultBackend::Process, &[], linux, &args.enforcement, ui)?;
+    let steps = Steps::new(args.enforcement.progress);
+    let outcome = carry_out(&host, DefaultBackend::Process, &[], linux, &args.enforcement, &steps, ui)?;
     match args.enforcement.json {
         true => ui.print(json::to_json(&outcome.results))?,
         false => {

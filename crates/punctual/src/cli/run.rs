@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 
 use punctual_live::run::DefaultBackend;
-use punctual_model::Results;
+use punctual_live::session::LinuxScheduler;
+use punctual_model::{Host, Results};
 use punctual_report::html::Page;
 use punctual_report::{Column, json, table};
 
 use super::error::Error;
 use super::input::{Changes, HostFile, Whose, simulated_only};
-use super::live::{EnforcementArgs, carry_out, evidence, scheduler_of};
+use super::live::{EnforcementArgs, Steps, carry_out, evidence, replay, replay_text, scheduler_of};
 use super::output::{OutFile, Ui};
 use super::{exit, report};
 
@@ -52,6 +53,10 @@ pub struct Args {
     /// Say why jobs were late: the parts of their response times, and the worst jobs.
     #[arg(long)]
     blame: bool,
+    /// Then simulate the same jobs under the same policies, with the processors taken away as measured, and
+    /// show live and replayed results side by side. Plain Linux is not replayed.
+    #[arg(long)]
+    replay: bool,
     /// Another program in place of the guest program, for a domain that is a process: what a hostile guest
     /// can do is tested with it.
     #[arg(long, value_name = "DOMAIN=PROGRAM", hide = true, value_parser = guest_program)]
@@ -81,76 +86,139 @@ impl From<DefaultBackendArg> for DefaultBackend {
     }
 }
 
+/// A host under one of the policies.
+struct Variant<'a> {
+    name: Option<&'a str>,
+    linux: Option<LinuxScheduler>,
+    host: Host,
+}
+
+/// What the runs measured.
+#[derive(Default)]
+struct Measured {
+    columns: Vec<Column>,
+    /// Of those under our policies, by the position of their column, if asked for.
+    replays: Vec<(usize, Column)>,
+    /// What enforcement did, as text.
+    reports: Vec<String>,
+    stopped: bool,
+}
+
 /// Runs `punctual run`.
 pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
-    let file = HostFile::read(&args.file)?;
-    let default_backend = args.default_backend.into();
-    let names: Vec<Option<&str>> = match args.policy.as_slice() {
-        [] => vec![None],
-        names => names.iter().map(|name| Some(name.as_str())).collect(),
-    };
-    // Every policy is judged before the first VM boots.
-    let mut hosts = Vec::new();
-    for name in names {
-        let (linux, policy) = scheduler_of(name);
-        let host = file.host(&args.changes.overrides(policy))?;
-        simulated_only(&host, "run")?;
-        hosts.push((name, linux, host));
-    }
-    if args.enforcement.output.is_some() && hosts.len() > 1 {
-        return Err(Error::Usage("--output takes the results of one policy; --json prints several".into()));
-    }
-    let several = hosts.len() > 1;
+    let variants = variants(args)?;
     let page = args.enforcement.report.as_deref().map(OutFile::create).transpose()?;
     // Of several policies, or none of ours, the analysis has no single answer.
-    let guarantees = match hosts.as_slice() {
-        [(_, None, host)] if page.is_some() => Some(punctual_analysis::analyse(host)),
+    let guarantees = match variants.as_slice() {
+        [Variant { linux: None, host, .. }] if page.is_some() => Some(punctual_analysis::analyse(host)),
         _ => None,
     };
-    let mut columns = Vec::new();
-    let mut reports = String::new();
-    let mut stopped = false;
-    for (name, linux, host) in hosts {
-        let outcome = carry_out(&host, default_backend, &args.guest_program, linux, &args.enforcement, ui)?;
-        if several {
-            reports += &evidence(&outcome.report);
-        } else if !args.enforcement.json {
-            ui.print(table::summary(&outcome.results, ui.stdout_has_colour()))?;
-            if args.blame {
-                ui.print(report::blame(&outcome.results, ui))?;
-            }
-            ui.print(evidence(&outcome.report))?;
+    let mut measured = Measured::default();
+    let mut steps = Steps::new(args.enforcement.progress);
+    for (number, variant) in variants.iter().enumerate() {
+        if variants.len() > 1 {
+            steps.begin(number + 1, variants.len(), variant.name.unwrap_or_default());
         }
-        let label = args.enforcement.label.of(name.unwrap_or("file's policy"), several);
-        let mut column = Column { label, results: outcome.results };
-        args.enforcement.label.keep(&mut column);
-        columns.push(column);
-        stopped = outcome.stopped;
-        if stopped {
+        measure(variant, args, variants.len() > 1, &steps, &mut measured, ui)?;
+        if measured.stopped {
             break;
         }
     }
-    match (several, args.enforcement.json) {
-        (true, false) => {
-            ui.print(table::side_by_side(&columns, ui.stdout_has_colour()))?;
-            for column in columns.iter().filter(|_| args.blame) {
-                report::print_blame(column, ui)?;
-            }
-            ui.print(reports)?;
-        }
-        (true, true) => {
-            ui.print(json::all_to_json(columns.iter().map(|column| &column.results)))?;
-        }
-        (false, true) => ui.print(json::to_json(&columns[0].results))?,
-        (false, false) => {}
-    }
+    print(args, variants.len() > 1, &measured, ui)?;
+    let Measured { columns, replays, stopped, .. } = measured;
+    let exit_code = exit_code(&columns, args.fail_on_miss);
     if let Some(page) = page {
+        let columns = with_replays(columns, replays);
         report::write(page, &Page { columns: &columns, guarantees: guarantees.as_ref(), timeline: None })?;
     }
     if stopped {
         return Err(Error::Interrupted);
     }
-    Ok(exit_code(&columns, args.fail_on_miss))
+    Ok(exit_code)
+}
+
+/// The host under each policy: all are judged before the first VM boots.
+fn variants(args: &Args) -> Result<Vec<Variant<'_>>, Error> {
+    let file = HostFile::read(&args.file)?;
+    let names: Vec<Option<&str>> = match args.policy.as_slice() {
+        [] => vec![None],
+        names => names.iter().map(|name| Some(name.as_str())).collect(),
+    };
+    let mut variants = Vec::new();
+    for name in names {
+        let (linux, policy) = scheduler_of(name);
+        let host = file.host(&args.changes.overrides(policy))?;
+        simulated_only(&host, "run")?;
+        variants.push(Variant { name, linux, host });
+    }
+    if args.enforcement.output.is_some() && variants.len() > 1 {
+        return Err(Error::Usage("--output takes the results of one policy; --json prints several".into()));
+    }
+    Ok(variants)
+}
+
+/// Runs a host under one policy; of several, shows its column at once.
+fn measure(
+    Variant { name, linux, host }: &Variant<'_>,
+    args: &Args,
+    has_others: bool,
+    steps: &Steps,
+    measured: &mut Measured,
+    ui: &Ui,
+) -> Result<(), Error> {
+    let Args { enforcement, default_backend, guest_program, .. } = args;
+    let outcome = carry_out(host, (*default_backend).into(), guest_program, *linux, enforcement, steps, ui)?;
+    measured.reports.push(evidence(&outcome.report));
+    measured.stopped = outcome.stopped;
+    let label = enforcement.label.of(name.unwrap_or("file's policy"), has_others);
+    let mut column = Column { label, results: outcome.results };
+    enforcement.label.keep(&mut column);
+    if args.replay && linux.is_none() {
+        measured.replays.push((measured.columns.len(), replay(host, &column)?));
+    }
+    measured.columns.push(column);
+    if has_others {
+        let column = &measured.columns[measured.columns.len() - 1..];
+        steps.show(&table::miss_columns(column, ui.stderr_has_colour()));
+    }
+    Ok(())
+}
+
+fn print(args: &Args, has_others: bool, measured: &Measured, ui: &Ui) -> Result<(), Error> {
+    let colour = ui.stdout_has_colour();
+    let Measured { columns, replays, reports, .. } = measured;
+    match (has_others, args.enforcement.json) {
+        (true, true) => return ui.print(json::all_to_json(columns.iter().map(|column| &column.results))),
+        (false, true) => return ui.print(json::to_json(&columns[0].results)),
+        (true, false) => {
+            ui.print(table::side_by_side(columns, colour))?;
+            columns.iter().filter(|_| args.blame).try_for_each(|column| report::print_blame(column, ui))?;
+        }
+        (false, false) => {
+            ui.print(table::summary(&columns[0].results, colour))?;
+            if args.blame {
+                ui.print(report::blame(&columns[0].results, ui))?;
+            }
+        }
+    }
+    ui.print(reports.concat())?;
+    if !replays.is_empty() {
+        ui.print(replay_text(&with_replays(columns.clone(), replays.clone()), colour))?;
+    }
+    if has_others {
+        ui.print(format!("\n{}", table::verdict(columns)))?;
+    }
+    Ok(())
+}
+
+/// Each result, and after it its replay.
+fn with_replays(columns: Vec<Column>, replays: Vec<(usize, Column)>) -> Vec<Column> {
+    let mut replays = replays.into_iter().peekable();
+    let pair = |(position, column)| {
+        let replay = replays.next_if(|(of, _)| *of == position).map(|(_, replay)| replay);
+        [Some(column), replay]
+    };
+    columns.into_iter().enumerate().flat_map(pair).flatten().collect()
 }
 
 fn exit_code(columns: &[Column], fail_on_miss: Option<Whose>) -> u8 {

@@ -290,7 +290,7 @@ fn print(args: &Args, columns: &[Column], ui: &Ui) -> Result<(), Error> {
             if args.blame { ui.print(report::blame(&one.results, ui)) } else { Ok(()) }
         }
         _ => {
-            ui.print(table::side_by_side(columns, colour))?;
+            ui.print(format!("{}\n{}", table::side_by_side(columns, colour), table::verdict(columns)))?;
             columns.iter().filter(|_| args.blame).try_for_each(|column| report::print_blame(column, ui))
         }
     }

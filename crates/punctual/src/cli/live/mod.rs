@@ -2,8 +2,10 @@
 //! happened.
 
 mod evidence;
+mod replay;
+mod steps;
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration as StdDuration;
@@ -15,7 +17,6 @@ use punctual_live::run::{self, DefaultBackend, Outcome, RunOptions};
 use punctual_live::session::LinuxScheduler;
 use punctual_live::status::{Publisher, snapshot};
 use punctual_model::host::Host;
-use punctual_model::text::printable;
 use punctual_report::format::fmt_duration;
 use punctual_report::json;
 use punctual_sched::Duration;
@@ -26,6 +27,8 @@ use super::interrupt;
 use super::output::{OutFile, Ui};
 
 pub use evidence::{evidence, restored};
+pub use replay::{replay, text as replay_text};
+pub use steps::Steps;
 
 /// Options of enforcement that `run` and `attach` share.
 #[derive(clap::Args, Debug)]
@@ -43,6 +46,9 @@ pub struct EnforcementArgs {
     /// Write a report as one HTML page: verdicts, results and, of a single policy of ours, the analysis.
     #[arg(long, value_name = "OUT.html")]
     pub report: Option<PathBuf>,
+    /// Say on standard error what is going on, as on a terminal.
+    #[arg(long)]
+    pub progress: bool,
     #[command(flatten)]
     pub label: Label,
     /// Start even if the pools take every processor.
@@ -101,6 +107,7 @@ pub fn carry_out(
     guest_programs: &[(String, PathBuf)],
     linux: Option<LinuxScheduler>,
     args: &EnforcementArgs,
+    steps: &Steps,
     ui: &Ui,
 ) -> Result<Outcome, Error> {
     interrupt::install();
@@ -111,7 +118,6 @@ pub fn carry_out(
     let changes = if args.apply { reversible_changes(host)? } else { Vec::new() };
     let restored = Arc::<OnceLock<Restored>>::default();
     let mut publisher = None;
-    let show = std::io::stderr().is_terminal();
     let options = RunOptions {
         program,
         default_backend,
@@ -126,11 +132,7 @@ pub fn carry_out(
             ..Settings::default()
         },
         changes,
-        progress: &|line| {
-            if show {
-                eprintln!("{}", printable(line));
-            }
-        },
+        progress: &|line| steps.say(line),
         stop: interrupt::stopped,
         end: interrupt::end_for_guardian,
         restored: restored.clone(),

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Installs what is missing here and Debian has: as root with apt-get, which one line announces. Otherwise it
+# says what to type. It never fails: what needs something that is still missing says so.
+#
+# usage: scripts/set-up.sh COMMAND=PACKAGE...
+#   for example: scripts/set-up.sh qemu-system-x86_64=qemu-system-x86 c++=build-essential
+set -euo pipefail
+
+missing=()
+for pair in "$@"; do
+    command -v "${pair%%=*}" >/dev/null || missing+=("${pair#*=}")
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+install="apt-get install --no-install-recommends ${missing[*]}"
+if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+    echo "Missing here; on Debian or Ubuntu: sudo $install"
+    exit 0
+fi
+echo "Installing what is missing: $install"
+export DEBIAN_FRONTEND=noninteractive
+{ apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}"; } >/dev/null ||
+    echo "That failed; it goes on without."
