@@ -13,7 +13,7 @@
 //! There is a bound only where nothing of the fair class is on the way, the server is the only one with a
 //! priority, and a request is answered before the next one may come.
 
-use punctual_model::host_stack::{Card, HostStack, Load, Path, Server, StackCosts};
+use punctual_model::host_stack::{Card, HostStack, Load, Path, Server, SoftirqRest, StackCosts};
 use punctual_net::host_stack::Method;
 use punctual_net::host_stack::softnet::WEIGHT;
 use punctual_sched::Duration;
@@ -31,6 +31,8 @@ pub enum NoBound {
     FairServer,
     /// Another server, or another card, has a priority as well.
     SeveralUrgent,
+    /// The thread that takes a common softirq lock for it goes on until nothing is left on the list.
+    SoftirqRest,
     /// A request may come before the one before it is answered.
     Overlap,
     /// The server has a stream, which has no requests.
@@ -45,6 +47,10 @@ impl std::fmt::Display for NoBound {
             NoBound::FairVnic => "its vNIC thread is of the fair class",
             NoBound::FairServer => "its vCPU thread or process is of the fair class",
             NoBound::SeveralUrgent => "another server or card has a priority as well",
+            NoBound::SoftirqRest => {
+                "a thread that takes the common softirq lock for it then serves all that other cards bring \
+                 (`softirq_rest = \"ksoftirqd\"` ends that)"
+            }
             NoBound::Overlap => "a request may come before the one before it is answered",
             NoBound::Stream => "it has a stream, which has no requests",
         })
@@ -114,7 +120,10 @@ pub fn response_bound(stack: &HostStack, server: &Server) -> Result<Duration, No
     let Load::Requests { gap_min, .. } = server.load else { return Err(NoBound::Stream) };
     let card = &stack.cards[server.card];
     conditions(stack, server, card)?;
-    let way = Way { stack, server, card };
+    let way = Way { stack, server, card, costs: stack.host_costs() };
+    if stack.softirq_rest == SoftirqRest::Thread && way.shares_lock() {
+        return Err(NoBound::SoftirqRest);
+    }
     let alone = way.own() + way.before();
     let mut bound = alone;
     // Each round counts the hard IRQs within the bound so far. It ends: a bound beyond `gap_min` is none.
@@ -158,19 +167,40 @@ struct Way<'s> {
     stack: &'s HostStack,
     server: &'s Server,
     card: &'s Card,
+    /// Those of the host, which are no less than a guest's.
+    costs: StackCosts,
 }
 
 impl Way<'_> {
     fn costs(&self) -> &StackCosts {
-        &self.stack.costs
+        &self.costs
     }
 
-    /// The greatest cost of a step, with everything that it uses evicted.
+    /// The greatest cost of a step.
     fn greatest(&self, cost: Duration) -> u64 {
-        let jitter = cost.as_ns() * u64::from(self.costs().jitter_ppm) / 1_000_000;
-        let most = cost.as_ns() + jitter;
-        let Some(cache) = self.stack.cache else { return most };
-        most + most * u64::from(cache.lines_per_us) * cache.miss.as_ns() / 1000 + 1
+        cost.as_ns() + cost.as_ns() * u64::from(self.costs().jitter_ppm) / 1_000_000
+    }
+
+    /// Reading so many lines again, at most.
+    fn refill(&self, lines: u32) -> u64 {
+        self.stack.cache.map_or(0, |cache| self.greatest(cache.miss * u64::from(lines)))
+    }
+
+    /// What the request's own steps read again, with everything evicted.
+    fn own_refill(&self) -> u64 {
+        let Some(cache) = self.stack.cache else { return 0 };
+        let Load::Requests { lines: own, .. } = self.server.load else { return 0 };
+        let one = cache.lines;
+        let guest = [one.guest_interrupt, one.guest_protocol, one.guest_switch];
+        let socket = [one.host_protocol, one.host_receive, one.host_send];
+        let used = match self.server.path {
+            Path::Virtio => [guest.as_slice(), &[one.guest_receive, one.guest_send]].concat(),
+            Path::Outsourcing | Path::RtOutsourcing => {
+                [socket.as_slice(), &[one.guest_interrupt, one.guest_switch, one.guest_calls]].concat()
+            }
+            Path::Container | Path::Process => socket.to_vec(),
+        };
+        self.refill(own) + used.into_iter().map(|lines| self.refill(lines)).sum::<u64>()
     }
 
     fn sum(&self, steps: &[Duration]) -> u64 {
@@ -226,6 +256,7 @@ impl Way<'_> {
             + path
             + vm
             + switches
+            + self.own_refill()
     }
 
     /// What comes before: locks, and what the threads did for the request before.
@@ -245,6 +276,13 @@ impl Way<'_> {
             if self.stack.method == Method::Partitioned && self.is_partitioned() { 0 } else { locked };
         let outwards = if self.server.path == Path::Virtio { locked } else { 0 };
         ends + inwards + outwards
+    }
+
+    /// Does a thread take, for the request, a lock of a list that other cards use?
+    fn shares_lock(&self) -> bool {
+        let own_list = self.stack.method == Method::Partitioned && self.is_partitioned();
+        let lists = matches!(self.stack.method, Method::Threaded | Method::Partitioned);
+        lists && (!own_list || self.server.path == Path::Virtio)
     }
 
     /// Does the card use the urgent list, alone?

@@ -21,6 +21,8 @@ struct Shape {
     coalesce_us: u64,
     jitter_percent: u64,
     cache: bool,
+    /// What is left of an action stays with its thread.
+    thread_rest: bool,
     window: usize,
     seed: u64,
 }
@@ -28,9 +30,10 @@ struct Shape {
 fn host(shape: &Shape) -> Host {
     let Shape { processors, noisy, frame_ns, coalesce_us, jitter_percent, window, seed, .. } = *shape;
     let cache = if shape.cache { "[host_stack.cache]\nsize_kib = 1024\n" } else { "" };
+    let rest = if shape.thread_rest { "thread" } else { "ksoftirqd" };
     let text = format!(
         "seed = {seed}\nduration = \"400ms\"\n[machine]\nprocessors = {processors}\n\
-         [host_stack]\nmethod = \"{}\"\n\
+         [host_stack]\nmethod = \"{}\"\nsoftirq_rest = \"{rest}\"\n\
          [host_stack.costs]\nframe = \"{frame_ns}ns\"\njitter = \"{jitter_percent}%\"\n{cache}\
          [host_stack.card.rt]\npriority = 50\n\
          [host_stack.card.common]\ncoalesce = \"{coalesce_us}us\"\n\
@@ -45,8 +48,8 @@ fn host(shape: &Shape) -> Host {
 
 fn shapes() -> impl Strategy<Value = Shape> {
     let sizes = (2usize..5, 1usize..5, 100u64..900, 0u64..200, 1u64..60, 64usize..3000);
-    (0usize..6, [0usize..5, 0usize..5], sizes, any::<bool>(), 1u64..1000).prop_map(
-        |(method, paths, sizes, cache, seed)| {
+    (0usize..6, [0usize..5, 0usize..5], sizes, any::<[bool; 2]>(), 1u64..1000).prop_map(
+        |(method, paths, sizes, [cache, thread_rest], seed)| {
             let (processors, noisy, frame_ns, coalesce_us, jitter_percent, window) = sizes;
             let costs = (frame_ns, coalesce_us, jitter_percent);
             let (frame_ns, coalesce_us, jitter_percent) = costs;
@@ -59,6 +62,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
                 coalesce_us,
                 jitter_percent,
                 cache,
+                thread_rest,
                 window,
                 seed,
             }
@@ -83,6 +87,7 @@ proptest! {
                 prop_assert!(worst <= bound, "{worst} of {bound}");
             }
             Err(NoBound::Ksoftirqd) => prop_assert_eq!(shape.method, 0),
+            Err(NoBound::SoftirqRest) => prop_assert!(shape.thread_rest),
             Err(other) => prop_assert_eq!(other, NoBound::Overlap),
         }
     }
@@ -98,6 +103,7 @@ fn bound_of(method: &str, set: &[&str]) -> Result<u64, NoBound> {
         coalesce_us: 125,
         jitter_percent: 10,
         cache: true,
+        thread_rest: false,
         window: 2048,
         seed: 1,
     };
@@ -118,6 +124,11 @@ fn what_waits_for_the_fair_class_has_no_bound_and_the_reason() {
     assert_eq!(bound_of("vanilla", &[]), Err(NoBound::Ksoftirqd));
     assert_eq!(bound_of("threaded", &["host_stack.server.critical.count=2"]), Err(NoBound::SeveralUrgent));
     assert_eq!(bound_of("threaded", &["host_stack.server.critical.gap_min=50us"]), Err(NoBound::Overlap));
+    let thread = "host_stack.softirq_rest=thread";
+    assert_eq!(bound_of("threaded", &[thread]), Err(NoBound::SoftirqRest));
+    let virtio = "host_stack.server.critical.path=virtio";
+    assert_eq!(bound_of("partitioned", &[thread, virtio]), Err(NoBound::SoftirqRest));
+    assert_eq!(bound_of("partitioned", &[thread]), bound_of("partitioned", &[]));
 }
 
 #[test]

@@ -14,6 +14,8 @@ pub struct HostStack {
     pub rtnet_prio: Priority,
     /// Under [`Method::Exclusive`]: processors that only cards and threads with a priority use, ascending.
     pub exclusive: Vec<usize>,
+    /// Who goes on when an action in a thread leaves something on its list.
+    pub softirq_rest: SoftirqRest,
     /// Distance of two timer ticks.
     pub jiffy: Duration,
     /// Costs of the steps.
@@ -24,6 +26,57 @@ pub struct HostStack {
     pub cards: Vec<Card>,
     /// What runs on the host.
     pub servers: Vec<Server>,
+}
+
+impl HostStack {
+    /// Costs of the host's own steps. With PREEMPT_RT, that is under methods with IRQ threads, its drivers,
+    /// protocols and vNIC threads take longer.
+    pub fn host_costs(&self) -> StackCosts {
+        let mut costs = self.costs;
+        if !self.method.has_irq_threads() {
+            return costs;
+        }
+        let ppm = u64::from(costs.preempt_rt_ppm);
+        for cost in [
+            &mut costs.softirq,
+            &mut costs.frame,
+            &mut costs.bridge,
+            &mut costs.protocol,
+            &mut costs.receive,
+            &mut costs.send,
+            &mut costs.transmit,
+            &mut costs.vnic_receive,
+            &mut costs.vnic_send,
+            &mut costs.vnic_wake,
+        ] {
+            *cost =
+                *cost + Duration::from_ns((u128::from(cost.as_ns()) * u128::from(ppm) / 1_000_000) as u64);
+        }
+        costs
+    }
+}
+
+/// What follows an action that a thread ran under the softirq lock, when its list is not empty.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SoftirqRest {
+    /// ksoftirqd has the rest: PREEMPT_RT since January 2016 (`__raise_softirq_irqoff_ksoft`).
+    Ksoftirqd,
+    /// The same thread goes on until the list is empty: PREEMPT_RT before that, 4.1 among it
+    /// (`do_current_softirqs`).
+    Thread,
+}
+
+impl SoftirqRest {
+    /// Both, in the order in which users see them.
+    pub const ALL: [SoftirqRest; 2] = [SoftirqRest::Ksoftirqd, SoftirqRest::Thread];
+
+    /// Its name in host files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            SoftirqRest::Ksoftirqd => "ksoftirqd",
+            SoftirqRest::Thread => "thread",
+        }
+    }
 }
 
 /// Processor time of each step.
@@ -76,6 +129,8 @@ pub struct StackCosts {
     pub guest_switch: Duration,
     /// A socket call to the host (VMRPC), beside leaving and entering the VM.
     pub socket_call: Duration,
+    /// How much longer the host's kernel steps take with PREEMPT_RT, in millionths.
+    pub preempt_rt_ppm: u32,
     /// Every cost varies: uniformly by at most this, more or less, in millionths.
     pub jitter_ppm: u32,
     /// So many of a million wake-ups of a vCPU are late.
@@ -84,16 +139,40 @@ pub struct StackCosts {
     pub late: Duration,
 }
 
-/// A last-level cache (rt-stack s.3.5): what others copied since a step's data was used has evicted it, up to
-/// the whole, and it is read again.
+/// A last-level cache (rt-stack s.3.5): what others copied since a step was executed has evicted part of what
+/// it uses, which is read again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cache {
     /// Its size in KiB.
     pub size_kib: u32,
     /// Reading one line from memory.
     pub miss: Duration,
-    /// Lines that a step uses for each microsecond of its cost.
-    pub lines_per_us: u32,
+    /// What each step uses.
+    pub lines: Lines,
+}
+
+/// Reads from memory that a step needs when everything it uses is evicted. Steps of the host whose code
+/// streams use all the time need none; those of a guest are its own kernel's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Lines {
+    /// A guest's interrupt handler.
+    pub guest_interrupt: u32,
+    /// A guest's softirq and protocols.
+    pub guest_protocol: u32,
+    /// A guest's idle process and switch.
+    pub guest_switch: u32,
+    /// A guest's process takes a packet.
+    pub guest_receive: u32,
+    /// A guest's process sends a packet: protocols and driver.
+    pub guest_send: u32,
+    /// A guest's two socket calls to the host.
+    pub guest_calls: u32,
+    /// Protocols of a request to a socket of the host.
+    pub host_protocol: u32,
+    /// A request is taken from a socket of the host.
+    pub host_receive: u32,
+    /// An answer is sent from a socket of the host.
+    pub host_send: u32,
 }
 
 /// A network card with its link, the same in both directions.
@@ -186,6 +265,8 @@ pub enum Load {
         reply_bytes: u32,
         /// What the process does for each.
         service: Duration,
+        /// Reads from memory that this needs when everything it uses is evicted.
+        lines: u32,
     },
     /// A TCP stream as fast as the link and the receiver allow.
     Stream {

@@ -2,6 +2,7 @@
 //! method promises.
 
 use punctual_model::file::{Overrides, parse};
+use punctual_model::host_stack::SoftirqRest;
 use punctual_model::results::{FlowResult, HostPart, Results, Segment};
 use punctual_model::{Host, Recorder};
 use punctual_sim::simulate;
@@ -121,6 +122,48 @@ fn fig_3_13_event_by_event() {
     assert_eq!(polled.len(), 1, "the urgent thread serves the other card once: {polled:?}");
 }
 
+/// Linux 4.1 with PREEMPT_RT: an urgent thread serves the other card's frames until none is left, and nothing
+/// is ksoftirqd's.
+#[test]
+fn what_is_left_of_an_action_stays_with_its_thread_where_the_kernel_is_older_than_2016() {
+    let mut host = host("threaded", "virtio", &["host_stack.softirq_rest=thread"]);
+    let mut longest = 0;
+    let mut polls = 0;
+    simulate_stack(&host, |_, event| match event {
+        Event::Locks { thread: Who::Irq(0, _) } => polls = 0,
+        Event::Polled { card: 1, .. } => {
+            polls += 1;
+            longest = longest.max(polls);
+        }
+        Event::Wakes { thread } | Event::Runs { thread: Some(thread), .. } => {
+            assert!(!matches!(thread, Who::Ksoftirqd(_)), "{event:?}");
+        }
+        _ => {}
+    })
+    .unwrap_or_else(|e| panic!("{e}"));
+    assert!(longest > 1, "a thread runs several actions under one lock");
+    host.stack.as_mut().unwrap().softirq_rest = SoftirqRest::Ksoftirqd;
+    let mut woken = false;
+    simulate_stack(&host, |_, event| {
+        woken |= matches!(event, Event::Wakes { thread: Who::Ksoftirqd(_) });
+    })
+    .unwrap_or_else(|e| panic!("{e}"));
+    assert!(woken, "ksoftirqd has the rest");
+}
+
+/// `vhost_worker` of a kernel without preemption.
+#[test]
+fn vanilla_lets_an_urgent_thread_wait_for_a_batch_of_a_vnic_thread() {
+    let waits = |method: &str| {
+        let set =
+            ["machine.processors=1", "host_stack.server.noisy.count=1", "host_stack.costs.copy_per_kib=1us"];
+        let results = run(&host(method, "virtio", &set));
+        part_max_ns(critical(&results), HostPart::VnicReceiveWait)
+    };
+    // A packet of 64 KiB takes 65 us.
+    assert!(waits("vanilla") > 65_000 && waits("partitioned") < 65_000);
+}
+
 #[test]
 fn fig_4_2_event_by_event() {
     let (urgent, vnic) = (Who::Irq(0, 0), Who::Vnic(0));
@@ -214,7 +257,7 @@ fn exclusive_processors_run_only_what_has_a_priority() {
 fn an_undisturbed_request_takes_the_sum_of_its_costs() {
     let quiet = ["host_stack.server.noisy.start=10s", "host_stack.costs.jitter=0.001%"];
     let results = run(&host("threaded", "process", &quiet));
-    let costs = host("threaded", "process", &[]).stack.unwrap().costs;
+    let costs = host("threaded", "process", &[]).stack.unwrap().host_costs();
     let steps = [
         costs.card,
         costs.hard_irq,
@@ -234,7 +277,8 @@ fn an_undisturbed_request_takes_the_sum_of_its_costs() {
     // Both copies of 64 bytes are 6 ns each.
     assert!(critical(&results).latency.max().as_ns().abs_diff(sum + 12) <= 2, "{sum}");
     let guest = critical(&results).segments.iter().find(|one| one.segment == Segment::Guest).unwrap();
-    assert_eq!(mean_ns(&guest.time), 1_006);
+    // 500 ns to receive, 8 % more with PREEMPT_RT, 500 ns of service, 6 ns to copy.
+    assert_eq!(mean_ns(&guest.time), 1_046);
 }
 
 #[test]

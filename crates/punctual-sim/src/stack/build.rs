@@ -20,12 +20,8 @@ use super::{Instance, Machine, Timed, Watch, Who};
 #[derive(Clone, Copy)]
 pub(super) enum Use {
     Softirq,
-    SendSoftirq,
-    VnicReceive,
-    VnicSend,
     Process,
     Send,
-    Enter,
     GuestInterrupt,
     GuestStack,
 }
@@ -61,6 +57,7 @@ impl<'h, W: Watch> Machine<'h, W> {
         let mut machine = Machine {
             host,
             stack,
+            costs: stack.host_costs(),
             watch,
             now: 0,
             end: host.duration.as_ns(),
@@ -164,7 +161,7 @@ impl<'h, W: Watch> Machine<'h, W> {
         self.lists = (0..lists).map(|_| PollList::new(devices, self.stack.jiffy)).collect();
         self.actions = (0..lists).map(|_| Action::new()).collect();
         self.backlogs = vec![VecDeque::new(); processors + self.instances.len()];
-        self.marks = vec![0; self.instances.len() * Use::COUNT + 2 * self.stack.cards.len()];
+        self.marks = vec![0; self.instances.len() * Use::COUNT];
     }
 
     /// Clients begin.

@@ -176,7 +176,8 @@ impl<W: Watch> Machine<'_, W> {
 
     /// May threads preempt the one that runs here?
     fn is_preemptible(&self, thread: ThreadId) -> bool {
-        self.stack.method.has_irq_threads() || self.threads[thread.index()].softirq.is_none()
+        self.stack.method.has_irq_threads()
+            || (self.threads[thread.index()].softirq.is_none() && !self.in_batch(thread))
     }
 
     /// Gives the processor to the thread that should have it.

@@ -9,7 +9,7 @@ use punctual_net::host_stack::softnet::WEIGHT;
 use punctual_sched::Duration;
 
 use super::build::Use;
-use super::threads::{State, Step, sum};
+use super::threads::{State, Step, read_packets, sum};
 use super::{Load, Machine, Packet, Sent, Watch};
 
 /// A VM with one vCPU for its server.
@@ -78,8 +78,7 @@ impl<W: Watch> Machine<'_, W> {
             if costs.late_ppm > 0 && self.random(1_000_000) < u64::from(costs.late_ppm) {
                 cost += costs.late.as_ns();
             }
-            let refill = self.refill(instance, Use::Enter, cost);
-            return self.begin(thread, Step::Enter, cost, refill);
+            return self.begin(thread, Step::Enter, cost, 0);
         }
         if let Some(sent) = guest.untold.take() {
             let cost = self.varied(costs.vm_exit);
@@ -91,7 +90,7 @@ impl<W: Watch> Machine<'_, W> {
             let injected = guest.preempted.is_some();
             let exit = if injected { costs.vm_exit + costs.vm_entry } else { Duration::ZERO };
             let cost = self.varied(costs.guest_interrupt + exit);
-            let refill = self.refill(instance, Use::GuestInterrupt, cost);
+            let refill = self.refill(instance, Use::GuestInterrupt, self.lines().guest_interrupt);
             return self.begin(thread, Step::GuestInterrupt, cost, refill);
         }
         if let Some((step, cost, refill)) = self.guest_poll(instance) {
@@ -133,7 +132,7 @@ impl<W: Watch> Machine<'_, W> {
         let acknowledges = matches!(packet.load, Load::Stream { .. });
         let cost = costs.protocol + if acknowledges { costs.send } else { Duration::ZERO };
         let cost = self.varied(cost);
-        let refill = self.refill(instance, Use::GuestStack, cost);
+        let refill = self.refill(instance, Use::GuestStack, self.lines().guest_protocol);
         Some((Step::GuestStack(packet), cost, refill))
     }
 
@@ -143,20 +142,23 @@ impl<W: Watch> Machine<'_, W> {
         let one = &mut self.instances[instance];
         let outsourced = one.path != Path::Virtio;
         let from = if outsourced { &mut one.socket } else { &mut one.guest.socket };
-        let Some(packet) = from.pop_front() else {
+        let Some(packet) = read_packets(from) else {
             one.guest.process_runs = false;
             let cost = self.varied(costs.vm_exit);
             return self.begin(thread, Step::Halt, cost, 0);
         };
         let switches = !std::mem::replace(&mut one.guest.process_runs, true);
         let mut cost = costs.receive + self.copy_cost(packet.bytes) + self.service(&packet);
+        let uses = self.lines();
+        let mut lines = if outsourced { uses.guest_calls } else { uses.guest_receive };
         if switches {
             cost += costs.guest_switch;
+            lines += uses.guest_switch;
         }
         if outsourced {
             cost += sum(&[costs.vm_exit, costs.socket_call, costs.vm_entry]);
         }
-        if let (Load::Request(_), Traffic::Requests { reply_bytes, .. }) =
+        if let (Load::Request(_), Traffic::Requests { reply_bytes, lines: own, .. }) =
             (packet.load, self.stack.servers[self.instances[instance].server].load)
         {
             // The answer: down the guest's stack, or in a call to the host.
@@ -165,9 +167,10 @@ impl<W: Watch> Machine<'_, W> {
             } else {
                 costs.send + self.copy_cost(reply_bytes)
             };
+            lines += own + if outsourced { uses.host_receive } else { uses.guest_send };
         }
         let cost = self.varied(cost);
-        let refill = self.refill(instance, Use::Process, cost);
+        let refill = self.refill(instance, Use::Process, lines);
         self.begin(thread, Step::Process(packet), cost, refill);
     }
 

@@ -27,7 +27,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use punctual_jobs::{mix, uniform_ns};
-use punctual_model::host_stack::{HostStack, Path};
+use punctual_model::host_stack::{HostStack, Path, StackCosts};
 use punctual_model::{Host, Results};
 use punctual_net::host_stack::ThreadId;
 use punctual_net::host_stack::lock::PiLock;
@@ -209,6 +209,8 @@ struct Instance {
 struct Machine<'h, W> {
     host: &'h Host,
     stack: &'h HostStack,
+    /// Costs of the host's own steps; a guest's are those of the host file.
+    costs: StackCosts,
     watch: W,
     now: u64,
     end: u64,
@@ -234,7 +236,7 @@ struct Machine<'h, W> {
     times: Vec<Times>,
     /// Bytes copied by everybody.
     copied: u64,
-    /// By instance (or card) and step: what others had copied when it was last used.
+    /// By instance and step: what others had copied when it was last used.
     marks: Vec<u64>,
     draws: u64,
     seed: u64,

@@ -6,6 +6,7 @@ use punctual_net::host_stack::Priority;
 use punctual_net::host_stack::softnet::{After, DeviceId, List, Round, Softirq, WEIGHT};
 use punctual_sched::Duration;
 
+use super::build::Use;
 use super::cpu::Soft;
 use super::request::Stamp;
 use super::{Event, Load, Machine, Packet, Sent, Watch};
@@ -122,6 +123,11 @@ impl<W: Watch> Machine<'_, W> {
         }
     }
 
+    /// Is no action on the list under way, and nothing on it?
+    pub(super) fn is_done(&self, at: usize) -> bool {
+        self.actions[at].stage == Stage::Idle && !self.lists[at].is_pending()
+    }
+
     /// Ends the action's step, if one is under way, and begins the next: its cost. `None`: the action is
     /// over.
     pub(super) fn action_step(&mut self, at: usize) -> Option<u64> {
@@ -130,7 +136,7 @@ impl<W: Watch> Machine<'_, W> {
             Stage::Idle => {
                 self.lists[at].begin(now);
                 self.actions[at].stage = Stage::Begins;
-                let cost = self.varied(self.stack.costs.softirq);
+                let cost = self.varied(self.costs.softirq);
                 (self.actions[at].cost, self.actions[at].refill) = (cost, 0);
                 return Some(cost);
             }
@@ -156,10 +162,10 @@ impl<W: Watch> Machine<'_, W> {
         };
         let mut packets = std::mem::take(&mut self.actions[at].packets);
         let mut sent = std::mem::take(&mut self.actions[at].sent);
-        let (count, cost, refill) = match self.device(device) {
+        let (count, cost) = match self.device(device) {
             Device::Queue(queue) => {
                 let count = self.take_frames(queue, &mut packets);
-                let frames = Duration::from_ns(self.stack.costs.frame.as_ns() * u64::from(count.max(1)));
+                let frames = Duration::from_ns(self.costs.frame.as_ns() * u64::from(count.max(1)));
                 for packet in &packets {
                     if let Load::Request(request) = packet.load {
                         self.stamp(request, HostPart::SoftirqWait);
@@ -167,9 +173,8 @@ impl<W: Watch> Machine<'_, W> {
                 }
                 let card = self.queues[queue].card;
                 let cost = self.varied(frames);
-                let refill = self.card_refill(card, cost);
                 self.tell(Event::Polled { card, frames: count });
-                (count, cost, refill)
+                (count, cost)
             }
             Device::Backlog(backlog) => {
                 packets.clear();
@@ -181,13 +186,13 @@ impl<W: Watch> Machine<'_, W> {
                         self.stamp(*request, HostPart::SendSoftirqWait);
                     }
                 }
-                (many as u32, 0, 0)
+                (many as u32, 0)
             }
         };
         let action = &mut self.actions[at];
         (action.packets, action.sent, action.count, action.device) = (packets, sent, count, device);
-        (action.stage, action.cost, action.refill) = (Stage::Driver, cost, refill);
-        if cost > 0 { Some(cost + refill) } else { self.packet_begins(at, 0).or_else(|| self.poll_ends(at)) }
+        (action.stage, action.cost, action.refill) = (Stage::Driver, cost, 0);
+        if cost > 0 { Some(cost) } else { self.packet_begins(at, 0).or_else(|| self.poll_ends(at)) }
     }
 
     fn driver_done(&mut self, at: usize) {
@@ -202,7 +207,7 @@ impl<W: Watch> Machine<'_, W> {
 
     /// What the host's stack does for a packet that was received.
     fn packet_cost(&self, packet: &Packet) -> Duration {
-        let costs = &self.stack.costs;
+        let costs = &self.costs;
         let instance = &self.instances[packet.server];
         match (instance.path, packet.load) {
             (Path::Virtio, _) => costs.bridge,
@@ -217,14 +222,12 @@ impl<W: Watch> Machine<'_, W> {
         let action = &self.actions[at];
         let (cost, refill) = if let Some(&packet) = action.packets.get(index) {
             let cost = self.varied(self.packet_cost(&packet));
-            (cost, self.refill(packet.server, super::build::Use::Softirq, cost))
-        } else if let Some(&sent) = action.sent.get(index) {
-            let cost = self.varied(self.stack.costs.bridge + self.stack.costs.transmit);
-            let refill = match sent {
-                Sent::Answer { server, .. } => self.refill(server, super::build::Use::SendSoftirq, cost),
-                Sent::Ack => 0,
-            };
-            (cost, refill)
+            let socket = self.instances[packet.server].path != Path::Virtio;
+            let own = socket && matches!(packet.load, Load::Request(_));
+            let lines = if own { self.lines().host_protocol } else { 0 };
+            (cost, self.refill(packet.server, Use::Softirq, lines))
+        } else if action.sent.get(index).is_some() {
+            (self.varied(self.costs.bridge + self.costs.transmit), 0)
         } else {
             return None;
         };

@@ -1,6 +1,8 @@
 //! What the host's threads do: IRQ and NAPI threads, ksoftirqd, vNIC threads, processes.
 
-use punctual_model::host_stack::Load as Traffic;
+use std::collections::VecDeque;
+
+use punctual_model::host_stack::{Lines, Load as Traffic, SoftirqRest};
 use punctual_model::results::HostPart;
 use punctual_net::host_stack::lock::Taken;
 use punctual_net::host_stack::softnet::{After, DeviceId, List, Softirq};
@@ -8,9 +10,31 @@ use punctual_net::host_stack::{Priority, ThreadId};
 use punctual_sched::{Duration, Instant};
 
 use super::build::Use;
+use super::card::FRAME_BYTES;
 use super::request::Stamp;
 use super::softirq::list_of;
 use super::{Event, Load, Machine, Packet, Sent, Watch, Who};
+
+/// Bytes that a vNIC thread handles in one direction before it looks at the other one, and, in a kernel
+/// without preemption, before it lets other threads run (`VHOST_NET_WEIGHT`, `vhost_worker`).
+const VHOST_WEIGHT: u32 = 0x80000;
+
+/// Bytes of a stream that a process reads at once at most (iperf 2: 128 KiB).
+const READ_BYTES: u32 = 128 << 10;
+
+/// Takes the packet that a process reads next: those of a stream together.
+pub(super) fn read_packets(socket: &mut VecDeque<Packet>) -> Option<Packet> {
+    let mut packet = socket.pop_front()?;
+    while let Load::Stream { frames } = &mut packet.load
+        && let Some(Packet { bytes, load: Load::Stream { frames: more }, .. }) = socket.front().copied()
+        && packet.bytes + bytes <= READ_BYTES
+    {
+        *frames += more;
+        packet.bytes += bytes;
+        socket.pop_front();
+    }
+    Some(packet)
+}
 
 /// What a thread is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,6 +119,8 @@ pub(super) struct Thread {
     worked: bool,
     /// The vNIC thread sent last.
     sent_last: bool,
+    /// Bytes that the vNIC thread has handled in its present direction.
+    batch: u32,
 }
 
 impl Thread {
@@ -117,6 +143,7 @@ impl Thread {
             softirq: None,
             worked: false,
             sent_last: false,
+            batch: 0,
         }
     }
 
@@ -186,7 +213,7 @@ impl<W: Watch> Machine<'_, W> {
                 self.stamp_step(request, stamp);
                 self.answered(request);
                 if let Who::Vcpu(_) = who {
-                    let cost = self.varied(self.stack.costs.vm_entry);
+                    let cost = self.varied(self.costs.vm_entry);
                     self.begin(thread, Step::Reenter, cost, 0);
                 }
             }
@@ -224,6 +251,10 @@ impl<W: Watch> Machine<'_, W> {
             }
             self.softirq_phase(thread, Phase::Runs);
         }
+        if softirq.lock.is_some() && self.is_done(softirq.list) {
+            // Somebody else has taken care of it meanwhile.
+            return self.action_over(thread, softirq);
+        }
         match self.action_step(softirq.list) {
             Some(cost) => self.begin(thread, Step::Softirq, cost, 0),
             None => self.action_over(thread, softirq),
@@ -248,7 +279,15 @@ impl<W: Watch> Machine<'_, W> {
                 return;
             }
         }
-        self.threads[thread.index()].softirq = None;
+        let goes_on = pending
+            && self.stack.softirq_rest == SoftirqRest::Thread
+            && softirq.list < 2 * self.cpus.len()
+            && softirq.lock.is_some();
+        if goes_on && self.steals(thread, softirq.lock) {
+            return;
+        }
+        softirq.phase = Phase::NeedsLock;
+        self.threads[thread.index()].softirq = goes_on.then_some(softirq);
         if let Some(lock) = softirq.lock {
             let who = self.threads[thread.index()].who;
             self.tell(Event::Unlocks { thread: who });
@@ -259,9 +298,19 @@ impl<W: Watch> Machine<'_, W> {
             }
         }
         let list_is_the_processors = softirq.list < 2 * self.cpus.len();
-        if pending && list_is_the_processors && self.ksoftirqd[softirq.list / 2] != thread {
+        if pending && !goes_on && list_is_the_processors && self.ksoftirqd[softirq.list / 2] != thread {
             self.wake(self.ksoftirqd[softirq.list / 2]);
         }
+    }
+
+    /// Does a thread that lets the lock go take it again before its first waiter (`rt_mutex`: a more urgent
+    /// thread steals it, and so does a fair one from a fair one)?
+    fn steals(&self, thread: ThreadId, lock: Option<usize>) -> bool {
+        let own = self.threads[thread.index()].own;
+        lock.is_some_and(|lock| {
+            let waiter = self.locks[lock].inherited();
+            own > waiter || waiter.is_fair()
+        })
     }
 
     fn lock_granted(&mut self, lock: usize, thread: ThreadId) {
@@ -309,11 +358,10 @@ impl<W: Watch> Machine<'_, W> {
     fn irq_thread(&mut self, thread: ThreadId) {
         let queue = self.queue_of(thread);
         if std::mem::take(&mut self.queues[queue].handle) {
-            let cost = self.varied(self.stack.costs.irq_thread);
-            let refill = self.card_thread_refill(self.queues[queue].card, cost);
-            self.begin(thread, Step::Handler, cost, refill);
+            let cost = self.varied(self.costs.irq_thread);
+            self.begin(thread, Step::Handler, cost, 0);
         } else if self.threads[thread.index()].worked {
-            let cost = self.varied(self.stack.costs.irq_thread_end);
+            let cost = self.varied(self.costs.irq_thread_end);
             self.begin(thread, Step::End, cost, 0);
         } else {
             self.sleep(thread);
@@ -368,28 +416,47 @@ impl<W: Watch> Machine<'_, W> {
     // ----------------------------------------------------------------------------------------
 
     fn vnic_thread(&mut self, thread: ThreadId, instance: usize) {
-        let costs = self.stack.costs;
+        let costs = self.costs;
+        let goes_on = self.in_batch(thread);
         let state = &mut self.instances[instance];
         let one = &mut self.threads[thread.index()];
-        let sends = !state.outgoing.is_empty() && (state.tap.is_empty() || !one.sent_last);
+        let sends = if goes_on {
+            one.sent_last
+        } else {
+            !state.outgoing.is_empty() && (state.tap.is_empty() || !one.sent_last)
+        };
+        if !goes_on {
+            one.batch = 0;
+        }
         one.sent_last = sends;
         let wake = if one.worked { Duration::ZERO } else { costs.vnic_wake };
-        let (step, cost, part) = if sends {
+        let (step, cost) = if sends {
             let Some(sent) = state.outgoing.pop_front() else { return };
             one.worked = true;
-            (Step::VnicSend(sent), costs.vnic_send, Some(Use::VnicSend))
+            one.batch += FRAME_BYTES;
+            (Step::VnicSend(sent), costs.vnic_send)
         } else if let Some(packet) = state.tap.pop_front() {
             one.worked = true;
+            one.batch += packet.bytes;
             let cost = costs.vnic_receive + self.copy_cost(packet.bytes);
-            (Step::VnicReceive(packet), cost, Some(Use::VnicReceive))
+            (Step::VnicReceive(packet), cost)
         } else if one.worked {
-            (Step::End, costs.vnic_end, None)
+            (Step::End, costs.vnic_end)
         } else {
             return self.sleep(thread);
         };
         let cost = self.varied(wake + cost);
-        let refill = part.map_or(0, |part| self.refill(instance, part, cost));
-        self.begin(thread, step, cost, refill);
+        self.begin(thread, step, cost, 0);
+    }
+
+    /// Is the vNIC thread amid packets of one direction (`handle_rx`, `handle_tx`)?
+    pub(super) fn in_batch(&self, thread: ThreadId) -> bool {
+        let one = &self.threads[thread.index()];
+        let Who::Vnic(instance) = one.who else { return false };
+        let state = &self.instances[instance];
+        let more = if one.sent_last { !state.outgoing.is_empty() } else { !state.tap.is_empty() };
+        let works = matches!(one.step, Step::VnicReceive(_) | Step::VnicSend(_));
+        works || (more && one.batch > 0 && one.batch < VHOST_WEIGHT)
     }
 
     fn vnic_received(&mut self, thread: ThreadId, packet: Packet) {
@@ -424,10 +491,16 @@ impl<W: Watch> Machine<'_, W> {
     // -------------------------------------------------------------------------------------------
 
     fn process_thread(&mut self, thread: ThreadId, instance: usize) {
-        let Some(packet) = self.instances[instance].socket.pop_front() else { return self.sleep(thread) };
-        let cost = self.stack.costs.receive + self.copy_cost(packet.bytes) + self.service(&packet);
+        let Some(packet) = read_packets(&mut self.instances[instance].socket) else {
+            return self.sleep(thread);
+        };
+        let cost = self.costs.receive + self.copy_cost(packet.bytes) + self.service(&packet);
         let cost = self.varied(cost);
-        let refill = self.refill(instance, Use::Process, cost);
+        let own = match self.stack.servers[self.instances[instance].server].load {
+            Traffic::Requests { lines, .. } => lines + self.lines().host_receive,
+            Traffic::Stream { .. } => 0,
+        };
+        let refill = self.refill(instance, Use::Process, own);
         self.begin(thread, Step::Process(packet), cost, refill);
     }
 
@@ -451,9 +524,9 @@ impl<W: Watch> Machine<'_, W> {
             Traffic::Requests { reply_bytes, .. } => reply_bytes,
             Traffic::Stream { .. } => 0,
         };
-        let cost = self.stack.costs.send + self.stack.costs.transmit + self.copy_cost(reply);
+        let cost = self.costs.send + self.costs.transmit + self.copy_cost(reply);
         let cost = self.varied(cost);
-        let refill = self.refill(instance, Use::Send, cost);
+        let refill = self.refill(instance, Use::Send, self.lines().host_send);
         self.copies(instance, reply);
         self.begin(thread, Step::Answer(request), cost, refill);
     }
@@ -467,34 +540,56 @@ impl<W: Watch> Machine<'_, W> {
         }
     }
 
-    /// Reading the data of a step again that others' copies have evicted, for a step of `cost` ns.
-    pub(super) fn refill(&mut self, instance: usize, part: Use, cost: u64) -> u64 {
-        let others = self.copied - self.instances[instance].copied;
-        self.refill_since(instance * Use::COUNT + part as usize, others, cost)
+    /// What each step uses of the cache.
+    pub(super) fn lines(&self) -> Lines {
+        self.stack.cache.map_or(Lines::default(), |cache| cache.lines)
     }
 
-    fn refill_since(&mut self, mark: usize, others: u64, cost: u64) -> u64 {
+    /// Reading again what others' copies have evicted of the `lines` that a step uses, in ns.
+    pub(super) fn refill(&mut self, instance: usize, part: Use, lines: u32) -> u64 {
         let Some(cache) = self.stack.cache else { return 0 };
-        let before = std::mem::replace(&mut self.marks[mark], others);
-        let size = u64::from(cache.size_kib) * 1024;
-        let evicted = others.saturating_sub(before).min(size);
-        // Lines of a step: at most 10^6 us x 1000; a miss of at most 1 ms: all in u128.
-        let full = u128::from(cost) * u128::from(cache.lines_per_us) * u128::from(cache.miss.as_ns()) / 1000;
-        (full * u128::from(evicted) / u128::from(size)) as u64
+        let others = self.copied - self.instances[instance].copied;
+        let mark = &mut self.marks[instance * Use::COUNT + part as usize];
+        let before = std::mem::replace(mark, others);
+        let full = Duration::from_ns(u64::from(lines) * cache.miss.as_ns());
+        let kept = kept(others.saturating_sub(before), u64::from(cache.size_kib) * 1024);
+        let refill = full.as_ns() - (u128::from(full.as_ns()) * u128::from(kept) >> 32) as u64;
+        self.varied(Duration::from_ns(refill))
     }
+}
 
-    /// As [`Machine::refill`], for the driver of a card.
-    pub(super) fn card_refill(&mut self, card: usize, cost: u64) -> u64 {
-        self.refill_since(self.instances.len() * Use::COUNT + 2 * card, self.copied, cost)
+/// The share of lines, of 2^32, that a cache of `size` bytes keeps while others bring `bytes`, each line of
+/// which replaces any line with equal chance: `exp(-bytes / size)`.
+fn kept(bytes: u64, size: u64) -> u64 {
+    /// `exp(-1/1024)` of 2^32.
+    const LEAST: u64 = 4290775039;
+    // After 16 sizes nothing is left.
+    let steps = (u128::from(bytes) * 1024 / u128::from(size)).min(1 << 14) as u64;
+    let (mut share, mut factor) = (1 << 32, LEAST);
+    for bit in 0..15 {
+        if steps >> bit & 1 == 1 {
+            share = share * factor >> 32;
+        }
+        factor = factor * factor >> 32;
     }
-
-    /// As [`Machine::refill`], for the IRQ thread of a card.
-    fn card_thread_refill(&mut self, card: usize, cost: u64) -> u64 {
-        self.refill_since(self.instances.len() * Use::COUNT + 2 * card + 1, self.copied, cost)
-    }
+    share
 }
 
 /// A duration in ns, for costs that are added up.
 pub(super) fn sum(parts: &[Duration]) -> Duration {
     parts.iter().fold(Duration::ZERO, |sum, &part| sum + part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::kept;
+
+    #[test]
+    fn a_cache_keeps_less_the_more_others_bring() {
+        let size = 8 << 20;
+        let percent = |bytes: u64| (kept(bytes, size) * 10_000) >> 32;
+        // exp(-0), exp(-1/2), exp(-1), exp(-4), in hundredths of a percent.
+        assert_eq!([0, size / 2, size, 4 * size].map(percent), [10_000, 6_065, 3_678, 183]);
+        assert!(kept(u64::MAX, 1) < 1_000);
+    }
 }

@@ -12,6 +12,9 @@ pub(crate) const PATHS: [&str; 5] = ["virtio", "outsourcing", "rt-outsourcing", 
 /// Spellings of [`crate::host_stack::Load`].
 pub(crate) const LOADS: [&str; 2] = ["requests", "stream"];
 
+/// Spellings of [`crate::host_stack::SoftirqRest`].
+pub(crate) const RESTS: [&str; 2] = ["ksoftirqd", "thread"];
+
 const PRIORITY: Kind = Kind::Count { min: 0, max: 99 };
 const BYTES: Kind = Kind::Count { min: 1, max: 1_448 };
 const SLOTS: Kind = Kind::Count { min: 64, max: 65_536 };
@@ -39,6 +42,12 @@ pub(crate) static HOST_STACK: TableInfo = TableInfo {
             Some("the last one"),
             "`exclusive`: processors that only cards and threads with a priority use.",
         ),
+        key(
+            "softirq_rest",
+            Kind::Word(&RESTS),
+            Some("ksoftirqd"),
+            "Who goes on when an action in a thread leaves something on its list: `thread` before 2016.",
+        ),
         key("jiffy", SOME_TIME, Some("4ms"), "Distance of two timer ticks."),
         key("costs", Kind::Table(&COSTS), None, "Processor time of each step."),
         key("cache", Kind::Table(&CACHE), None, "The last-level cache; without it copies evict nothing."),
@@ -58,9 +67,9 @@ pub(crate) static COSTS: TableInfo = TableInfo {
     title: "[host_stack.costs]",
     keys: &[
         cost("card", "1us", "In the card, each way; no processor time."),
-        key("hard_irq", STEP_MIN, Some("1us"), "A hard IRQ."),
+        key("hard_irq", STEP_MIN, Some("1580ns"), "A hard IRQ."),
         cost("switch", "1us", "A processor changes its thread."),
-        cost("irq_thread", "2400ns", "An IRQ thread before its softirq."),
+        cost("irq_thread", "1520ns", "An IRQ thread before its softirq."),
         cost("irq_thread_end", "2500ns", "An IRQ thread after its softirq, before it sleeps."),
         key("softirq", STEP_MIN, Some("300ns"), "A softirq action, once."),
         key("frame", STEP_MIN, Some("300ns"), "The driver, for a frame."),
@@ -74,9 +83,9 @@ pub(crate) static COSTS: TableInfo = TableInfo {
         cost("send", "800ns", "A process sends a packet: system call and protocols."),
         cost("transmit", "700ns", "The driver sends a packet."),
         cost("copy_per_kib", "100ns", "Each copy of 1024 bytes."),
-        key("vnic_receive", STEP_MIN, Some("3600ns"), "The vNIC thread gives a packet to its VM."),
-        key("vnic_send", STEP_MIN, Some("4us"), "The vNIC thread takes a packet from its VM."),
-        cost("vnic_wake", "0ns", "The vNIC thread after it slept, before its first packet."),
+        key("vnic_receive", STEP_MIN, Some("800ns"), "The vNIC thread gives a packet to its VM."),
+        key("vnic_send", STEP_MIN, Some("500ns"), "The vNIC thread takes a packet from its VM."),
+        cost("vnic_wake", "2860ns", "The vNIC thread after it slept, before its first packet."),
         cost("vnic_end", "4200ns", "The vNIC thread before it sleeps."),
         cost("vcpu_wake", "1900ns", "A vCPU thread that slept, before it enters the VM."),
         cost("vm_entry", "1us", "Entering a VM."),
@@ -84,6 +93,12 @@ pub(crate) static COSTS: TableInfo = TableInfo {
         cost("guest_interrupt", "1us", "A guest's interrupt handler."),
         cost("guest_switch", "1us", "A guest changes its process."),
         cost("socket_call", "950ns", "A socket call from a VM to the host, beside exit and entry."),
+        key(
+            "preempt_rt",
+            Kind::Percent { max: WHOLE },
+            Some("8%"),
+            "So much longer take drivers, protocols and vNIC threads with IRQ threads (PREEMPT_RT).",
+        ),
         key(
             "jitter",
             Kind::Percent { max: WHOLE },
@@ -108,12 +123,32 @@ pub(crate) static CACHE: TableInfo = TableInfo {
     keys: &[
         key("size_kib", Kind::Count { min: 1, max: 1 << 24 }, Some("8192"), "Size of the cache in KiB."),
         cost("miss", "51ns", "Reading a line from memory."),
-        key(
-            "lines_per_us",
-            Kind::Count { min: 0, max: 1000 },
-            Some("10"),
-            "Lines that a step uses for each microsecond of its cost.",
-        ),
+        key("lines", Kind::Table(&LINES), None, "What each step uses."),
+    ],
+    shared: &[],
+    options: OptionTables::None,
+};
+
+const LINES_KIND: Kind = Kind::Count { min: 0, max: 100_000 };
+
+const fn lines(name: &'static str, default: &'static str, help: &'static str) -> KeyInfo {
+    key(name, LINES_KIND, Some(default), help)
+}
+
+/// Reads from memory of evicted steps. Defaults: the code that Linux executes;
+/// `papers/rt-stack/calibration.toml` has the derivation.
+pub(crate) static LINES: TableInfo = TableInfo {
+    title: "[host_stack.cache.lines]",
+    keys: &[
+        lines("guest_interrupt", "44", "Reads from memory of an evicted guest's interrupt handler."),
+        lines("guest_protocol", "341", "... of its softirq and protocols."),
+        lines("guest_switch", "95", "... of its idle process and its switch to the server."),
+        lines("guest_receive", "91", "... when its process takes a packet."),
+        lines("guest_send", "285", "... when its process sends a packet."),
+        lines("guest_calls", "75", "... of its socket calls to the host, with waking its process."),
+        lines("host_protocol", "82", "... of protocols of a request up to a socket of the host."),
+        lines("host_receive", "29", "... when a request is taken from a socket of the host."),
+        lines("host_send", "77", "... when an answer is sent from a socket of the host."),
     ],
     shared: &[],
     options: OptionTables::None,
@@ -176,6 +211,7 @@ static SERVER: TableInfo = TableInfo {
         key("bytes", BYTES, Some("64"), "`requests`: length of a request."),
         key("reply_bytes", BYTES, Some("64"), "`requests`: length of an answer."),
         key("service", ANY_TIME, Some("500ns"), "`requests`: what the process does for each."),
+        key("lines", LINES_KIND, Some("0"), "`requests`: reads from memory of this, when all is evicted."),
         key("window", SLOTS, Some("2048"), "`stream`: packets on their way or unread at most."),
     ],
     shared: &[],
@@ -185,12 +221,13 @@ static SERVER: TableInfo = TableInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host_stack::Path;
+    use crate::host_stack::{Path, SoftirqRest};
     use punctual_net::host_stack::Method;
 
     #[test]
     fn spellings_are_the_names() {
         assert_eq!(METHODS, Method::ALL.map(Method::name));
+        assert_eq!(RESTS, SoftirqRest::ALL.map(SoftirqRest::name));
         assert_eq!(PATHS, Path::ALL.map(Path::name));
     }
 }

@@ -2,7 +2,7 @@
 
 use punctual_net::host_stack::{Method, Priority};
 
-use super::keys::{CACHE, COSTS};
+use super::keys::{CACHE, COSTS, LINES};
 use crate::file::entry::{expected_names, shorten};
 use crate::file::error::Errors;
 use crate::file::limits::{STACK_COUNT_MAX, STACK_SERVERS_MAX};
@@ -10,7 +10,7 @@ use crate::file::nearest::nearest;
 use crate::file::quantity::{self, WHOLE};
 use crate::file::section::Section;
 use crate::file::tree::Table;
-use crate::host_stack::{Cache, Card, HostStack, Load, Path, Server, StackCosts};
+use crate::host_stack::{Cache, Card, HostStack, Lines, Load, Path, Server, SoftirqRest, StackCosts};
 
 /// What a host with `[host_stack]` has not: its own Linux has all processors.
 const OTHERS: [&str; 5] = ["pool", "domain", "network", "flow", "chain"];
@@ -26,6 +26,7 @@ pub(crate) fn read(root: Section<'_>, processors: usize, errors: &mut Errors) ->
     }
     let method = section.word("method", errors).unwrap_or(section.default("method"));
     let method = Method::ALL.into_iter().find(|m| m.name() == method)?;
+    let rest = section.word("softirq_rest", errors).unwrap_or(section.default("softirq_rest"));
     let exclusive = section.get("exclusive").and_then(|e| e.indices(processors, "processors", errors));
     let mut exclusive: Vec<usize> =
         exclusive.map_or(vec![processors - 1], |list| list.into_iter().map(|(n, _)| n).collect());
@@ -43,6 +44,7 @@ pub(crate) fn read(root: Section<'_>, processors: usize, errors: &mut Errors) ->
         method,
         rtnet_prio: Priority(section.count_or_default("rtnet_prio", errors) as u8),
         exclusive,
+        softirq_rest: SoftirqRest::ALL.into_iter().find(|one| one.name() == rest)?,
         jiffy: section.duration_or_default("jiffy", errors),
         costs: costs(section, errors),
         cache: section.table("cache", errors).map(|cache| read_cache(cache, errors)),
@@ -77,6 +79,7 @@ fn costs(section: Section<'_>, errors: &mut Errors) -> StackCosts {
     let costs = section.table("costs", errors).unwrap_or(Section { table: &empty, info: &COSTS, ..section });
     let ppm = |share: Option<u64>| (share.unwrap_or(0) / (WHOLE / 1_000_000)) as u32;
     let jitter_ppm = ppm(costs.percent("jitter", errors));
+    let preempt_rt_ppm = ppm(costs.percent("preempt_rt", errors).or(Some(WHOLE / 100 * 8)));
     let late_ppm = ppm(costs.percent("late_share", errors));
     let mut cost = |key| costs.duration_or_default(key, errors);
     StackCosts {
@@ -103,6 +106,7 @@ fn costs(section: Section<'_>, errors: &mut Errors) -> StackCosts {
         guest_interrupt: cost("guest_interrupt"),
         guest_switch: cost("guest_switch"),
         socket_call: cost("socket_call"),
+        preempt_rt_ppm,
         jitter_ppm,
         late_ppm,
         late: cost("late"),
@@ -111,10 +115,24 @@ fn costs(section: Section<'_>, errors: &mut Errors) -> StackCosts {
 
 fn read_cache(section: Section<'_>, errors: &mut Errors) -> Cache {
     debug_assert!(std::ptr::eq(section.info, &CACHE));
+    let empty = Table::default();
+    let lines = section.table("lines", errors).unwrap_or(Section { table: &empty, info: &LINES, ..section });
+    let mut of = |key| lines.count_or_default(key, errors) as u32;
+    let lines = Lines {
+        guest_interrupt: of("guest_interrupt"),
+        guest_protocol: of("guest_protocol"),
+        guest_switch: of("guest_switch"),
+        guest_receive: of("guest_receive"),
+        guest_send: of("guest_send"),
+        guest_calls: of("guest_calls"),
+        host_protocol: of("host_protocol"),
+        host_receive: of("host_receive"),
+        host_send: of("host_send"),
+    };
     Cache {
         size_kib: section.count_or_default("size_kib", errors) as u32,
         miss: section.duration_or_default("miss", errors),
-        lines_per_us: section.count_or_default("lines_per_us", errors) as u32,
+        lines,
     }
 }
 
@@ -135,12 +153,13 @@ fn read_card(section: Section<'_>, processors: usize, errors: &mut Errors) -> Ca
 }
 
 /// Keys that only some servers have, and what the value of the other key must be.
-const KEYS_OF_LOADS: [(&str, &str); 6] = [
+const KEYS_OF_LOADS: [(&str, &str); 7] = [
     ("gap_min", "requests"),
     ("gap_max", "requests"),
     ("bytes", "requests"),
     ("reply_bytes", "requests"),
     ("service", "requests"),
+    ("lines", "requests"),
     ("window", "stream"),
 ];
 
@@ -188,6 +207,7 @@ fn requests(section: Section<'_>, errors: &mut Errors) -> Load {
         bytes: section.count_or_default("bytes", errors) as u32,
         reply_bytes: section.count_or_default("reply_bytes", errors) as u32,
         service: section.duration_or_default("service", errors),
+        lines: section.count_or_default("lines", errors) as u32,
     }
 }
 

@@ -4,7 +4,7 @@ use toml_edit::Table;
 
 use crate::file::quantity::{WHOLE, show_bandwidth, show_percent};
 use crate::file::writer::{self, Keys, named, number, numbers, time};
-use crate::host_stack::{Card, HostStack, Load, Server, StackCosts};
+use crate::host_stack::{Card, HostStack, Lines, Load, Server, StackCosts};
 
 /// The whole table.
 pub(crate) fn table(stack: &HostStack) -> Table {
@@ -12,21 +12,33 @@ pub(crate) fn table(stack: &HostStack) -> Table {
         ("method", stack.method.name().into()),
         ("rtnet_prio", number(stack.rtnet_prio.0)),
         ("exclusive", numbers(stack.exclusive.iter().copied())),
+        ("softirq_rest", stack.softirq_rest.name().into()),
         ("jiffy", time(stack.jiffy)),
     ]);
     out.insert("costs", writer::table(costs(&stack.costs)).into());
     if let Some(cache) = &stack.cache {
-        let keys = vec![
-            ("size_kib", number(cache.size_kib)),
-            ("miss", time(cache.miss)),
-            ("lines_per_us", number(cache.lines_per_us)),
-        ];
-        out.insert("cache", writer::table(keys).into());
+        let mut table = writer::table(vec![("size_kib", number(cache.size_kib)), ("miss", time(cache.miss))]);
+        table.insert("lines", writer::table(lines(&cache.lines)).into());
+        out.insert("cache", table.into());
     }
     out.insert("card", named(stack.cards.iter().map(|one| (one.name.clone(), writer::table(card(one))))));
     let servers = stack.servers.iter();
     out.insert("server", named(servers.map(|one| (one.name.clone(), writer::table(server(stack, one))))));
     out
+}
+
+fn lines(lines: &Lines) -> Keys {
+    vec![
+        ("guest_interrupt", number(lines.guest_interrupt)),
+        ("guest_protocol", number(lines.guest_protocol)),
+        ("guest_switch", number(lines.guest_switch)),
+        ("guest_receive", number(lines.guest_receive)),
+        ("guest_send", number(lines.guest_send)),
+        ("guest_calls", number(lines.guest_calls)),
+        ("host_protocol", number(lines.host_protocol)),
+        ("host_receive", number(lines.host_receive)),
+        ("host_send", number(lines.host_send)),
+    ]
 }
 
 fn costs(costs: &StackCosts) -> Keys {
@@ -56,9 +68,11 @@ fn costs(costs: &StackCosts) -> Keys {
         ("socket_call", time(costs.socket_call)),
         ("late", time(costs.late)),
     ];
+    let share = |ppm: u32| show_percent(u64::from(ppm) * (WHOLE / 1_000_000));
+    keys.push(("preempt_rt", share(costs.preempt_rt_ppm).into()));
     for (key, ppm) in [("jitter", costs.jitter_ppm), ("late_share", costs.late_ppm)] {
         if ppm > 0 {
-            keys.push((key, show_percent(u64::from(ppm) * (WHOLE / 1_000_000)).into()));
+            keys.push((key, share(ppm).into()));
         }
     }
     keys
@@ -84,13 +98,14 @@ fn server(stack: &HostStack, server: &Server) -> Keys {
         ("start", time(server.start)),
     ];
     match server.load {
-        Load::Requests { gap_min, gap_max, bytes, reply_bytes, service } => keys.extend([
+        Load::Requests { gap_min, gap_max, bytes, reply_bytes, service, lines } => keys.extend([
             ("load", "requests".into()),
             ("gap_min", time(gap_min)),
             ("gap_max", time(gap_max)),
             ("bytes", number(bytes)),
             ("reply_bytes", number(reply_bytes)),
             ("service", time(service)),
+            ("lines", number(lines)),
         ]),
         Load::Stream { window } => keys.extend([("load", "stream".into()), ("window", number(window))]),
     }
