@@ -49,8 +49,8 @@ impl HostStack {
             &mut costs.vnic_send,
             &mut costs.vnic_wake,
         ] {
-            *cost =
-                *cost + Duration::from_ns((u128::from(cost.as_ns()) * u128::from(ppm) / 1_000_000) as u64);
+            // At most twice the cost: the share is at most a whole.
+            *cost += Duration::from_ns((u128::from(cost.as_ns()) * u128::from(ppm) / 1_000_000) as u64);
         }
         costs
     }

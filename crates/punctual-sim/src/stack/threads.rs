@@ -553,7 +553,7 @@ impl<W: Watch> Machine<'_, W> {
         let before = std::mem::replace(mark, others);
         let full = Duration::from_ns(u64::from(lines) * cache.miss.as_ns());
         let kept = kept(others.saturating_sub(before), u64::from(cache.size_kib) * 1024);
-        let refill = full.as_ns() - (u128::from(full.as_ns()) * u128::from(kept) >> 32) as u64;
+        let refill = full.as_ns() - ((u128::from(full.as_ns()) * u128::from(kept)) >> 32) as u64;
         self.varied(Duration::from_ns(refill))
     }
 }
@@ -567,10 +567,10 @@ fn kept(bytes: u64, size: u64) -> u64 {
     let steps = (u128::from(bytes) * 1024 / u128::from(size)).min(1 << 14) as u64;
     let (mut share, mut factor) = (1 << 32, LEAST);
     for bit in 0..15 {
-        if steps >> bit & 1 == 1 {
-            share = share * factor >> 32;
+        if (steps >> bit) & 1 == 1 {
+            share = (share * factor) >> 32;
         }
-        factor = factor * factor >> 32;
+        factor = (factor * factor) >> 32;
     }
     share
 }
