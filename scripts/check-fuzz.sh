@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs every fuzz target for a short while, from the corpus that earlier runs here left behind.
 #
-# usage: scripts/check-fuzz.sh [SECONDS]   for each target, 30 by default
+# usage: scripts/check-fuzz.sh [SECONDS | --build]   for each target, 30 by default; or build the targets alone
 # exit: 0 nothing found, 1 a target failed (the input is kept and named), 77 skipped: no C++ compiler.
 #
 # Coverage instrumentation is a matter of flags that stable Rust has, so neither nightly nor cargo-fuzz is
@@ -24,6 +24,8 @@ coverage="$coverage -Cllvm-args=-sanitizer-coverage-pc-table"
 coverage="$coverage -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1"
 RUSTFLAGS="$coverage --cfg fuzzing -Cdebug-assertions" CARGO_TARGET_DIR="$target" \
     cargo build --quiet --release --manifest-path fuzz/Cargo.toml --target "$host"
+
+[ "$seconds" != --build ] || exit 0
 
 # Runs one target; its log and the inputs that fail stay beside its program.
 fuzz() {

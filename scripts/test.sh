@@ -10,9 +10,12 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-summary=()
-failed=0
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+# What runs beside other steps does not hear of Ctrl-C by itself.
+trap 'trap - INT TERM; kill -TERM 0' INT TERM
 
+# Runs a step; its verdict is a line of the summary.
 step() {
     local name=$1 code=0 start=$SECONDS verdict
     shift
@@ -20,21 +23,41 @@ step() {
     "$@" || code=$?
     case $code in
         0) verdict=passed ;;
-        77) verdict=skipped; [ "${PUNCTUAL_NO_SKIP:-}" != 1 ] || failed=1 ;;
-        *) verdict=FAILED; failed=1 ;;
+        77) verdict=skipped ;;
+        *) verdict=FAILED ;;
     esac
-    summary+=("$(printf '%-8s %5d s  %s' "$verdict" $((SECONDS - start)) "$name")")
+    printf '%-8s %5d s  %s\n' "$verdict" $((SECONDS - start)) "$name" >>"$work/summary"
+}
+
+# The same for a step that runs beside others: what it prints comes at its end, in one piece.
+step_beside() {
+    local output
+    output="$(mktemp -p "$work")"
+    step "$@" >"$output" 2>&1
+    (flock 9 && cat "$output") 9>>"$work/lock"
 }
 
 step format scripts/format.sh --check
 step clippy cargo clippy --workspace --all-features --all-targets --locked --quiet -- -D warnings
 step documentation env RUSTDOCFLAGS="-D warnings" \
     cargo doc --workspace --all-features --no-deps --locked --quiet
+# The tests of live runs judge times: nothing else runs beside them.
 step tests cargo test --workspace --all-features --locked --quiet --no-fail-fast
+# Most checks wait for a browser, Python or a download and take one processor at most; builds go on beside.
 for check in scripts/check-*.sh; do
-    step "$(basename "$check" .sh)" "$check"
-done
+    case $check in
+        */check-analysis.sh | */check-fuzz.sh) ;;
+        *) step_beside "$(basename "$check" .sh)" "$check" ;;
+    esac
+done &
+beside=$!
+step_beside check-analysis scripts/check-analysis.sh
+step_beside "building check-fuzz" scripts/check-fuzz.sh --build
+wait "$beside"
+step check-fuzz scripts/check-fuzz.sh
 
 printf '\n'
-printf '%s\n' "${summary[@]}"
-exit $failed
+cat "$work/summary"
+failures=(FAILED)
+[ "${PUNCTUAL_NO_SKIP:-}" != 1 ] || failures+=(skipped)
+! grep -q "${failures[@]/#/-e^}" "$work/summary"
