@@ -97,6 +97,7 @@ fi
 {
     # What tests are told by the environment holds there too.
     export -p | grep -E '^declare -x (PUNCTUAL|RUST)_' || true
+    echo 'export PUNCTUAL_TRANSLATED=1'
     printf '%q ' "$@"
 } >"$root/command"
 cat >"$root/init" <<INIT

@@ -768,16 +768,22 @@ impl Credit {
         let deficit = (-self.balance_refilled).min(i64::MAX / 4 / weights.max(1) - all).max(0);
         let mut total = all + deficit;
         let (mut weights_left, mut spare, mut kept, mut at_rest) = (weights, false, 0, 0);
+        // Divided once for a row of units of the same weight: their weight, `total`, most and fair share.
+        let mut divided = None;
         for at in 0..self.earning.len() {
             let unit = self.earning[at];
             let state = &self.units[unit.index()];
             let weight = i64::from(state.weight);
             weights_left -= weight;
-            let mut most = share + div_up(deficit * weight, weights);
+            let known = divided.filter(|known: &(i64, i64, i64, i64)| (known.0, known.1) == (weight, total));
+            let (_, _, mut most, fair) = known.unwrap_or_else(|| {
+                let most = share + div_up(deficit * weight, weights);
+                (weight, total, most, div_up(total * weight, weights))
+            });
+            divided = Some((weight, total, most, fair));
             if state.cap_percent > 0 {
                 most = most.min(self.cap(state.cap_percent));
             }
-            let fair = div_up(total * weight, weights);
             let full = fair >= most;
             if full && weights_left > 0 {
                 total += div_up((fair - most) * weights, weights_left);
@@ -829,7 +835,9 @@ impl Credit {
             self.stop_earning(unit);
             self.units[unit.index()].credits = self.settings.credits_kept(-owed);
         }
-        if self.queues.contains(unit.index()) {
+        let state = &self.units[unit.index()];
+        let is_elsewhere = self.settings.sort || state.state != was;
+        if is_elsewhere && self.queues.contains(unit.index()) {
             self.queue(unit);
         }
         let state = &self.units[unit.index()];

@@ -255,12 +255,20 @@ fn prepare(processor: usize) -> io::Result<()> {
     sched::set_attributes(0, &Attributes::fifo(ENFORCER))
 }
 
+/// How long an enforcer sleeps at `now`, after a look that took `took` of its processor's time, when the next
+/// one is due at `next`. It sleeps no shorter than the look took: where looks take longer than the time from
+/// one to the next, units and the kernel's own threads keep half of the processor, and looks come late.
+fn time_to_sleep(now: Instant, next: Instant, took: Duration) -> Duration {
+    next.since(now).max(took).min(SLEEP_MAX)
+}
+
 /// What an enforcer does: looks and sleeps in turn until the pool stops.
 fn enforce(index: usize, pool: &Mutex<Pool>, shared: &Shared) -> io::Result<()> {
     let cpu = CpuId(index as u32);
     let fd = shared.wake[index].as_fd();
     let mut drain = [0u8; 8];
     let mut account = Account::open();
+    let mut used_ns = sched::usage().ran_ns;
     while !shared.is_stopping() {
         let next = {
             let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
@@ -272,7 +280,8 @@ fn enforce(index: usize, pool: &Mutex<Pool>, shared: &Shared) -> io::Result<()> 
         shared.looks[index].fetch_add(1, Ordering::Relaxed);
         let usage = sched::usage();
         shared.cost_ns[index].store(usage.ran_ns, Ordering::Relaxed);
-        let sleep = next.since(now()).min(SLEEP_MAX);
+        let took = Duration::from_ns(usage.ran_ns - std::mem::replace(&mut used_ns, usage.ran_ns));
+        let sleep = time_to_sleep(now(), next, took);
         let timeout = rustix::time::Timespec {
             tv_sec: (sleep.as_ns() / 1_000_000_000) as i64,
             tv_nsec: (sleep.as_ns() % 1_000_000_000) as i64,
@@ -289,4 +298,20 @@ fn enforce(index: usize, pool: &Mutex<Pool>, shared: &Shared) -> io::Result<()> 
     }
     shared.has_ended[index].store(true, Ordering::Relaxed);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_enforcer_sleeps_until_the_next_look_and_no_shorter_than_its_look_took() {
+        let (now, us) = (Instant::from_ns(5_000_000), Duration::from_us);
+        let sleep = |next_us: u64, took_us: u64| time_to_sleep(now, now + us(next_us), us(took_us));
+        assert_eq!(sleep(300, 20), us(300));
+        assert_eq!(sleep(30, 900), us(900));
+        assert_eq!(time_to_sleep(now, Instant::ZERO, us(25)), us(25));
+        assert_eq!(sleep(10_000_000, 20), SLEEP_MAX);
+        assert_eq!(sleep(0, 10_000_000), SLEEP_MAX);
+    }
 }
