@@ -79,7 +79,7 @@ fn costs(section: Section<'_>, errors: &mut Errors) -> StackCosts {
     let costs = section.table("costs", errors).unwrap_or(Section { table: &empty, info: &COSTS, ..section });
     let ppm = |share: Option<u64>| (share.unwrap_or(0) / (WHOLE / 1_000_000)) as u32;
     let jitter_ppm = ppm(costs.percent("jitter", errors));
-    let preempt_rt_ppm = ppm(costs.percent("preempt_rt", errors).or(Some(WHOLE / 100 * 8)));
+    let preempt_rt_ppm = ppm(costs.percent("preempt_rt", errors).or(Some(WHOLE / 100 * 8))).max(1);
     let late_ppm = ppm(costs.percent("late_share", errors));
     let mut cost = |key| costs.duration_or_default(key, errors);
     StackCosts {
