@@ -68,6 +68,8 @@ pub enum Inversion {
     SoftirqLock,
     /// On its way back, an answer waits for a common softirq lock and its thread serves other cards.
     SoftirqLockBack,
+    /// A thread that took such a lock for it serves other cards until they bring no more.
+    SoftirqRest,
 }
 
 impl std::fmt::Display for Inversion {
@@ -80,6 +82,10 @@ impl std::fmt::Display for Inversion {
             }
             Inversion::SoftirqLockBack => {
                 "answers of a virtio VM pass the common softirq lock (paths with `outsourcing` do without)"
+            }
+            Inversion::SoftirqRest => {
+                "a thread with the common softirq lock goes on until no card brings more (`softirq_rest = \
+                 \"ksoftirqd\"`, as kernels since 2016 do, ends that)"
             }
         })
     }
@@ -105,7 +111,11 @@ pub fn inversions(stack: &HostStack, server: &Server) -> Vec<Inversion> {
     let apart = stack.method == Method::Partitioned && card.priority >= stack.rtnet_prio;
     let inwards = (!apart).then_some(Inversion::SoftirqLock);
     let outwards = (server.path == Path::Virtio).then_some(Inversion::SoftirqLockBack);
-    inwards.into_iter().chain(outwards).collect()
+    let mut all: Vec<Inversion> = inwards.into_iter().chain(outwards).collect();
+    if !all.is_empty() && !stack.method.has_napi_threads() && stack.softirq_rest == SoftirqRest::Thread {
+        all.push(Inversion::SoftirqRest);
+    }
+    all
 }
 
 /// Switches between threads on the way of a request at most: to the IRQ or NAPI threads, the vNIC thread

@@ -1,7 +1,7 @@
 //! Bounds of response times through a Linux host's network stack hold in simulations of random hosts.
 
 use proptest::prelude::*;
-use punctual_analysis::host_stack::{NoBound, response_bound};
+use punctual_analysis::host_stack::{Inversion, NoBound, inversions, response_bound};
 use punctual_model::Host;
 use punctual_model::file::{Overrides, parse};
 use punctual_sim::simulate;
@@ -129,6 +129,30 @@ fn what_waits_for_the_fair_class_has_no_bound_and_the_reason() {
     let virtio = "host_stack.server.critical.path=virtio";
     assert_eq!(bound_of("partitioned", &[thread, virtio]), Err(NoBound::SoftirqRest));
     assert_eq!(bound_of("partitioned", &[thread]), bound_of("partitioned", &[]));
+}
+
+#[test]
+fn an_old_kernel_has_one_more_inversion_where_a_lock_is_shared() {
+    let shape = |thread_rest| Shape {
+        method: 1,
+        paths: [0, 0],
+        processors: 2,
+        noisy: 1,
+        frame_ns: 300,
+        coalesce_us: 125,
+        jitter_percent: 10,
+        cache: false,
+        thread_rest,
+        window: 64,
+        seed: 1,
+    };
+    let of = |thread_rest| {
+        let host = host(&shape(thread_rest));
+        let stack = host.stack.as_ref().unwrap();
+        inversions(stack, &stack.servers[0])
+    };
+    assert_eq!(of(false), [Inversion::SoftirqLock, Inversion::SoftirqLockBack]);
+    assert_eq!(of(true), [Inversion::SoftirqLock, Inversion::SoftirqLockBack, Inversion::SoftirqRest]);
 }
 
 #[test]
