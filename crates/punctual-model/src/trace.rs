@@ -17,6 +17,11 @@ pub enum Occupant {
     Overhead,
     /// The guest's kernel, at work on the network.
     Network,
+    /// What was taken away from its pool: by a thread above its units, or because the machine stood still.
+    Away {
+        /// Was it a thread?
+        by_thread: bool,
+    },
 }
 
 /// A step of a domain's kernel for the network.

@@ -39,6 +39,8 @@ pub enum Use {
     IdleFor,
     /// The scheduler itself.
     Overhead,
+    /// The processor was taken away.
+    Away,
 }
 
 /// Something that lasted. Slices of a row do not overlap and are in ascending order.

@@ -89,6 +89,8 @@ enum Name {
     Network,
     Event,
     Packet(NetworkStep, usize),
+    Standstill,
+    OtherThread,
 }
 
 /// Steps with a packet.
@@ -111,9 +113,11 @@ enum Category {
     Job,
     Deadline,
     Network,
+    Away,
 }
 
-const CATEGORIES: [&str; 7] = ["execution", "idle", "idle-for", "overhead", "job", "deadline", "network"];
+const CATEGORIES: [&str; 8] =
+    ["execution", "idle", "idle-for", "overhead", "job", "deadline", "network", "away"];
 
 /// Arguments of jobs and instants; the discriminant is the interning id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -423,6 +427,8 @@ impl<'h, W: Write> PerfettoWriter<'h, W> {
                 Occupant::Idle => chain.push((track, Name::Idle)),
                 Occupant::Overhead => chain.push((track, Name::Overhead)),
                 Occupant::Network => chain.push((track, Name::Network)),
+                Occupant::Away { by_thread: true } => chain.push((track, Name::OtherThread)),
+                Occupant::Away { by_thread: false } => chain.push((track, Name::Standstill)),
                 Occupant::IdleFor(unit) => chain.push((track, Name::IdleFor(unit))),
                 Occupant::Unit(unit @ Entity::Task(_)) => {
                     chain.push((track, Name::Unit(unit)));
@@ -642,7 +648,7 @@ impl Name {
     /// How many names there may be for `host`.
     fn table_len(host: &Host) -> usize {
         let owners = host.flows.len() + host.chains.len();
-        7 + host.processors + 2 * (host.vcpus.len() + host.tasks.len()) + STEPS.len() * owners
+        9 + host.processors + 2 * (host.vcpus.len() + host.tasks.len()) + STEPS.len() * owners
     }
 
     fn position(self, host: &Host) -> usize {
@@ -666,6 +672,8 @@ impl Name {
                 let step = STEPS.iter().position(|(s, _)| *s == step).unwrap_or(0);
                 7 + host.processors + 2 * units + STEPS.len() * owner + step
             }
+            Name::Standstill => Name::table_len(host) - 2,
+            Name::OtherThread => Name::table_len(host) - 1,
         }
     }
 
@@ -682,6 +690,8 @@ impl Name {
             Name::LateCompletion => "late completion".into(),
             Name::Network => "network".into(),
             Name::Event => "event".into(),
+            Name::Standstill => "the machine stood still".into(),
+            Name::OtherThread => "another thread".into(),
             Name::Packet(step, owner) => {
                 let step = STEPS.iter().find(|(s, _)| *s == step).map_or("packet", |(_, name)| name);
                 let whose = match owner.checked_sub(host.flows.len()) {
@@ -705,6 +715,7 @@ impl Name {
             Name::Processor(_) | Name::Unit(_) => Category::Execution,
             Name::IdleFor(_) => Category::IdleFor,
             Name::Network | Name::Event | Name::Packet(..) => Category::Network,
+            Name::Standstill | Name::OtherThread => Category::Away,
         }
     }
 }

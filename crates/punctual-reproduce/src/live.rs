@@ -98,6 +98,7 @@ fn carry_out(
         driver: Settings::default(),
         boot: StdDuration::from_secs(60),
         changes: Vec::new(),
+        trace: false,
         progress: &quiet,
         stop: options.stop,
         end: options.end,

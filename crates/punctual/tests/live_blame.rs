@@ -53,6 +53,7 @@ fn run_disturbed(budget: &str, disturb: impl FnOnce(&AtomicBool) + Send) -> Resu
             boot: Duration::from_secs(60),
             driver: Settings::default(),
             changes: Vec::new(),
+            trace: false,
             progress: &|_| (),
             stop: || false,
             end: || panic!("the guardian wants to end the test"),

@@ -82,10 +82,7 @@ pub struct PoolGuest {
 
 /// Explains the jobs of a pool's guests in a run that filled `window`.
 pub fn explain(pool: &PoolObservations, guests: &[PoolGuest], window: Span) -> Explanation {
-    let ready = ready_by_name(guests);
-    let work = |name: &String| UnitWork { ready: ready.get(name.as_str()).cloned() };
-    let units: Vec<UnitWork> = pool.names.iter().map(work).collect();
-    let supply = pool.supply(&units);
+    let supply = supply_of(pool, guests);
     let samples: Vec<&Sample> = pool.observations.samples.iter().collect();
     let mut found: Vec<Vec<Found>> = supply.taken.iter().map(|taken| taken_by(taken, &samples)).collect();
     let mut explained = Vec::new();
@@ -117,6 +114,14 @@ pub fn explain(pool: &PoolObservations, guests: &[PoolGuest], window: Span) -> E
         .map(|(with_supply, guest)| task_explanations(with_supply, guest, &pool.names, &taken, window))
         .collect();
     Explanation { tasks, disturbances }
+}
+
+/// What the units of a pool got, whose guests had these jobs.
+pub fn supply_of(pool: &PoolObservations, guests: &[PoolGuest]) -> Supply {
+    let ready = ready_by_name(guests);
+    let work = |name: &String| UnitWork { ready: ready.get(name.as_str()).cloned() };
+    let units: Vec<UnitWork> = pool.names.iter().map(work).collect();
+    pool.supply(&units)
 }
 
 /// By unit, when its guest had jobs.

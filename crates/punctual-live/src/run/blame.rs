@@ -73,7 +73,7 @@ pub(super) fn explain_pool(
 }
 
 /// A guest with its jobs in the order of their releases.
-fn guest(host: &Host, told: &Told, window: Span) -> PoolGuest {
+pub(super) fn guest(host: &Host, told: &Told, window: Span) -> PoolGuest {
     let (start_ns, end_ns) = window;
     let mut jobs: Vec<(Job, bool)> = Vec::new();
     for (task, ((_, described), done)) in told.tasks.iter().zip(&told.jobs).enumerate() {

@@ -28,6 +28,7 @@ mod prepare;
 mod reports;
 mod results;
 mod start;
+mod trace;
 
 use std::io;
 use std::path::PathBuf;
@@ -49,6 +50,7 @@ use domain::RunningDomain;
 use prepare::Prepared;
 
 pub use error::{AttachError, Error};
+pub use trace::Trace;
 
 /// What stands for a domain whose file does not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +83,8 @@ pub struct RunOptions<'a> {
     pub driver: driver::Settings,
     /// What to change on this machine for the time of the run.
     pub changes: Vec<doctor::Change>,
+    /// Put together what happened when, as [`Outcome::trace`]?
+    pub trace: bool,
     /// Called with what is going on, one line each.
     pub progress: &'a dyn Fn(&str),
     /// Asked often: should the run end early?
@@ -112,6 +116,8 @@ pub struct RunView<'a> {
 pub struct Outcome {
     /// As of a simulation; evidence of enforcement is in `report`.
     pub results: Results,
+    /// What happened when, if [`RunOptions::trace`] asked for it; of plain Linux, jobs only.
+    pub trace: Trace,
     /// Enforcement and restoration.
     pub report: Report,
     /// What happened on the way: units that ended, for example.

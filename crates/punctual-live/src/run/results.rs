@@ -11,7 +11,7 @@ use punctual_sched::Duration;
 use super::blame::{self, Explained};
 use super::error::Error;
 use super::measure::{Measured, Measurement};
-use super::{LiveRun, Outcome};
+use super::{LiveRun, Outcome, trace};
 use crate::machine;
 use crate::os::load::Load;
 use crate::session::{LinuxScheduler, PoolReport, Report};
@@ -27,8 +27,12 @@ impl Measured<'_> {
         // A run that was stopped is as long as it was.
         let host = Host { duration: measurement.length, ..host.clone() };
         let results = results(&host, options.linux, &pools, &report, &measurement);
+        let trace = match options.trace {
+            true => trace::trace(&host, &pools, &report, &measurement),
+            false => trace::Trace::new(),
+        };
         let Measurement { notices, stopped, .. } = measurement;
-        Ok(Outcome { results, report, notices, unchanged, stopped })
+        Ok(Outcome { results, trace, report, notices, unchanged, stopped })
     }
 }
 

@@ -212,6 +212,9 @@
             context.fillStyle = colours['on-fill'];
             write(of.name, x0 + 4, top + tall / 2 + 0.5, wide - 8);
           }
+        } else if (of.use === 'away') {
+          context.fillStyle = colours.miss;
+          context.fillRect(x0, top + tall / 3, wide, tall / 3);
         } else if (of.use === 'overhead') {
           context.fillStyle = colours.overhead;
           context.fillRect(x0, top, wide, tall);

@@ -80,7 +80,7 @@ pub fn section(page: &Page<'_>) -> Option<Section> {
             @if timeline.cut { " The run went on: more would have made the page too heavy." }
         }
         (controls(timeline))
-        (legend())
+        (legend(timeline))
         @if timeline.rows.iter().any(|row| row.kind == RowKind::Network) {
             p.note {
                 "Rows called network show the steps of a kernel's network work, with the time in which its \
@@ -95,7 +95,7 @@ pub fn section(page: &Page<'_>) -> Option<Section> {
     Some(Section::new("timeline", "Timeline", body))
 }
 
-fn legend() -> Markup {
+fn legend(timeline: &Timeline) -> Markup {
     html! {
         ul.legend {
             li {
@@ -104,6 +104,9 @@ fn legend() -> Markup {
             }
             li { i.swatch.f0.ruled aria-hidden="true" {} "idles, or a budget idles away" }
             li { i.swatch.f9 aria-hidden="true" {} "scheduling" }
+            @if timeline.labels.iter().any(|(_, of)| *of == Use::Away) {
+                li { i.swatch.away aria-hidden="true" {} "taken away: stood still, or another thread ran" }
+            }
             li { i.swatch.stepped aria-hidden="true" {} "budget left" }
             li {
                 i.swatch.jobline aria-hidden="true" {}

@@ -183,6 +183,7 @@ impl Reader {
                     Some("idle-for") => Use::IdleFor,
                     Some("overhead") => Use::Overhead,
                     Some("network") => Use::Network,
+                    Some("away") => Use::Away,
                     _ => Use::Execution,
                 };
                 self.categories.insert((sequence, category.iid.unwrap_or(0)), what);

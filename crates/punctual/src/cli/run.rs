@@ -6,11 +6,13 @@ use punctual_live::run::DefaultBackend;
 use punctual_live::session::LinuxScheduler;
 use punctual_model::{Host, Results};
 use punctual_report::html::Page;
+use punctual_report::timeline::{Timeline, Window};
 use punctual_report::{Column, json, table};
+use punctual_sched::Duration;
 
 use super::error::Error;
 use super::input::{Changes, HostFile, Whose, simulated_only};
-use super::live::{EnforcementArgs, Steps, carry_out, evidence, replay, replay_text, scheduler_of};
+use super::live::{EnforcementArgs, Steps, carry_out, evidence, replay, replay_text, scheduler_of, trace};
 use super::output::{OutFile, Ui};
 use super::{exit, report};
 
@@ -86,6 +88,9 @@ impl From<DefaultBackendArg> for DefaultBackend {
     }
 }
 
+/// Slices, steps of budgets and jobs of a page's timeline.
+const TIMELINE_ITEMS_MAX: usize = 300_000;
+
 /// A host under one of the policies.
 struct Variant<'a> {
     name: Option<&'a str>,
@@ -101,6 +106,8 @@ struct Measured {
     replays: Vec<(usize, Column)>,
     /// What enforcement did, as text.
     reports: Vec<String>,
+    /// What happened when, where `--trace` was given.
+    timeline: Option<Timeline>,
     stopped: bool,
 }
 
@@ -125,11 +132,12 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         }
     }
     print(args, variants.len() > 1, &measured, ui)?;
-    let Measured { columns, replays, stopped, .. } = measured;
+    let Measured { columns, replays, stopped, timeline, .. } = measured;
     let exit_code = exit_code(&columns, args.fail_on_miss);
     if let Some(page) = page {
         let columns = with_replays(columns, replays);
-        report::write(page, &Page { columns: &columns, guarantees: guarantees.as_ref(), timeline: None })?;
+        let timeline = timeline.as_ref().map(|timeline| (columns[0].label.as_str(), timeline));
+        report::write(page, &Page { columns: &columns, guarantees: guarantees.as_ref(), timeline })?;
     }
     if stopped {
         return Err(Error::Interrupted);
@@ -154,6 +162,9 @@ fn variants(args: &Args) -> Result<Vec<Variant<'_>>, Error> {
     if args.enforcement.output.is_some() && variants.len() > 1 {
         return Err(Error::Usage("--output takes the results of one policy; --json prints several".into()));
     }
+    if args.enforcement.trace.is_some() && variants.len() > 1 {
+        return Err(Error::Usage("--trace shows a run under one policy: give one --policy at most".into()));
+    }
     Ok(variants)
 }
 
@@ -168,6 +179,11 @@ fn measure(
 ) -> Result<(), Error> {
     let Args { enforcement, default_backend, guest_program, .. } = args;
     let outcome = carry_out(host, (*default_backend).into(), guest_program, *linux, enforcement, steps, ui)?;
+    if enforcement.trace.is_some() {
+        let length = Duration::from_ns(outcome.results.duration_ns);
+        let window = Window { from_ns: 0, until_ns: u64::MAX, items_max: TIMELINE_ITEMS_MAX };
+        measured.timeline = trace::timeline(host, &outcome.trace, length, window);
+    }
     measured.reports.push(evidence(&outcome.report));
     measured.stopped = outcome.stopped;
     let label = enforcement.label.of(name.unwrap_or("file's policy"), has_others);

@@ -4,6 +4,7 @@
 mod evidence;
 mod replay;
 mod steps;
+pub mod trace;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -46,6 +47,9 @@ pub struct EnforcementArgs {
     /// Write a report as one HTML page: verdicts, results and, of a single policy of ours, the analysis.
     #[arg(long, value_name = "OUT.html")]
     pub report: Option<PathBuf>,
+    /// Write what happened as a Perfetto trace, which is also the timeline of the report; of a single policy.
+    #[arg(long, value_name = "OUT.pftrace")]
+    pub trace: Option<PathBuf>,
     /// Say on standard error what is going on, as on a terminal.
     #[arg(long)]
     pub progress: bool,
@@ -132,6 +136,7 @@ pub fn carry_out(
             ..Settings::default()
         },
         changes,
+        trace: args.trace.is_some(),
         progress: &|line| steps.say(line),
         stop: interrupt::stopped,
         end: interrupt::end_for_guardian,
@@ -146,6 +151,9 @@ pub fn carry_out(
     let mut outcome = run::run(host, options).map_err(|error| ended_early(error, restored.get(), ui))?;
     outcome.results.label.clone_from(&args.label.name);
     warn(&outcome, ui);
+    if let Some(path) = &args.trace {
+        trace::write(path, host, &outcome.trace, Duration::from_ns(outcome.results.duration_ns))?;
+    }
     if let Some(path) = &args.output {
         let mut out = OutFile::create(path)?;
         out.write_all(json::to_json(&outcome.results).as_bytes())?;
