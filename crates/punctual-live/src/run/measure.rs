@@ -17,7 +17,7 @@ use super::enforce::Enforced;
 use super::error::Error;
 use super::follow::FollowedDomain;
 use super::reports::{Arrived, BegunGuest, GuestReport, Reports};
-use super::{LiveRun, RunOptions, RunView};
+use super::{ENDLESS, LiveRun, RunOptions, RunView};
 use crate::enforcer::now;
 use crate::notice::Notice;
 use crate::session::{Session, UnitHandle};
@@ -98,7 +98,10 @@ impl<'a> Enforced<'a> {
         for (running, guest) in domains.iter_mut().zip(guests) {
             begun.extend(BegunGuest::begin(host, running, guest, window.start, host.duration)?);
         }
-        (options.progress)(&format!("running for {}", host.duration));
+        (options.progress)(&match host.duration {
+            ENDLESS => "running until it is stopped".to_owned(),
+            length => format!("running for {length}"),
+        });
         let counters = begun.iter().map(BegunGuest::counter).collect();
         let mut watch = Watch {
             host,

@@ -52,6 +52,9 @@ use prepare::Prepared;
 pub use error::{AttachError, Error};
 pub use trace::Trace;
 
+/// The duration of a run that ends only when it is stopped: a year.
+pub const ENDLESS: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// What stands for a domain whose file does not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefaultBackend {

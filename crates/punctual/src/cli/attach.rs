@@ -2,11 +2,10 @@
 
 use std::path::PathBuf;
 
-use punctual_live::run::DefaultBackend;
+use punctual_live::run::{DefaultBackend, ENDLESS};
 use punctual_model::live::Backend;
 use punctual_report::html::Page;
 use punctual_report::{Column, disturbance, json, table};
-use punctual_sched::Duration;
 
 use super::error::Error;
 use super::input::{Changes, HostFile};
@@ -51,8 +50,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         )));
     }
     if args.changes.duration.is_none() {
-        // A year: until it is stopped.
-        host.duration = Duration::from_secs(365 * 24 * 3600);
+        host.duration = ENDLESS;
     }
     let page = args.enforcement.report.as_deref().map(OutFile::create).transpose()?;
     let steps = Steps::new(args.enforcement.progress);
