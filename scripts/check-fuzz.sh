@@ -1,7 +1,8 @@
 #!/bin/sh
 # Runs every fuzz target for a short while, from the corpus that earlier runs here left behind.
 #
-# usage: scripts/check-fuzz.sh [SECONDS | --build]   for each target, 30 by default; or build the targets alone
+# usage: scripts/check-fuzz.sh [SECONDS]   for each target, 30 by default
+#        scripts/check-fuzz.sh --build     builds the targets and runs none
 # exit: 0 nothing found, 1 a target failed (the input is kept and named), 77 skipped: no C++ compiler.
 #
 # Coverage instrumentation is a matter of flags that stable Rust has, so neither nightly nor cargo-fuzz is

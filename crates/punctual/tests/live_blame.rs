@@ -123,12 +123,13 @@ fn a_thread_above_the_enforcer_is_another_on_the_processor() {
         let others = disturbance.causes.iter().filter(|cause| cause.cause == Cause::OtherThread);
         let named_ns = others.map(|cause| cause.time_ns).sum();
         let permille = say("a spinner", spun_ns.into_inner(), named_ns, &results);
-        // Where no look is due yet, or the guest sleeps, the spinner keeps nobody from the processor: 1 to 4 %
-        // of its time in seven runs of eight, 11 % in one.
+        // Where no look is due yet, or the guest sleeps, the spinner keeps nobody from the processor: 1 to
+        // 4 % of its time in seven runs of eight, 11 % in one.
         judge!(permille >= 880, "others had {permille} per mille of the time of the spinner");
         let (task, blame) = task(&results);
         judge!(blame.time_ns(Cause::OtherThread) > 0, "{blame:?}");
-        judge!(task.disturbed.expect("it was measured").due > 0, "no job met what disturbed: {task:?}");
+        let disturbed = task.disturbed.expect("it was measured");
+        judge!(disturbed.due > 0, "no job met what disturbed: {disturbed:?}");
         Ok(())
     });
 }
