@@ -69,6 +69,16 @@ pub fn parse(text: &str, file_name: &str, overrides: &Overrides) -> Result<Host,
     }
 }
 
+/// Does a host file with these changes say itself how long a run is, rather than leave it to the default? A
+/// file that [`parse_bytes`] refuses says nothing.
+pub fn says_duration(bytes: &[u8], overrides: &Overrides) -> bool {
+    let text = String::from_utf8_lossy(bytes);
+    let (document, _) = DeTable::parse_recoverable(&text);
+    let mut root = tree::table(document.into_inner(), 0, 0);
+    overrides.apply(&mut root, &mut Errors::in_file("", text.as_ref()));
+    root.get("duration").is_some()
+}
+
 /// What is wrong and what was expected, from what the TOML parser says about `text`.
 fn syntax_error<'a>(message: &'a str, text: &str) -> (&'a str, String) {
     match message.split_once(", expected ") {
@@ -89,4 +99,21 @@ fn not_utf8(bytes: &[u8], valid: usize, file_name: &str) -> Errors {
     let message = format!("byte 0x{:02x} is not UTF-8", bytes[valid]);
     errors.add(Place::new(0, valid..end), message, "expected a text file in UTF-8");
     errors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_is_said_by_the_file_or_by_a_change_of_it() {
+        let by_file = |text: &str| says_duration(text.as_bytes(), &Overrides::default());
+        assert!(by_file("duration = '3s'\n[machine]\nprocessors = 1\n"));
+        assert!(!by_file("[machine]\nprocessors = 1\n"));
+        assert!(!by_file("[machine]\nduration = '3s'\n"));
+        assert!(!by_file("\u{0}["));
+        let set = Overrides { set: vec!["duration=3s".into()], ..Overrides::default() };
+        let option = Overrides { duration: Some("3s".into()), ..Overrides::default() };
+        assert!(says_duration(b"", &set) && says_duration(b"", &option));
+    }
 }

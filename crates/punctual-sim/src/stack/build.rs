@@ -14,21 +14,7 @@ use super::guest::Guest;
 use super::request::Times;
 use super::softirq::Action;
 use super::threads::Thread;
-use super::{Instance, Machine, Timed, Watch, Who};
-
-/// Steps of a server whose data a cache may hold.
-#[derive(Clone, Copy)]
-pub(super) enum Use {
-    Softirq,
-    Process,
-    Send,
-    GuestInterrupt,
-    GuestStack,
-}
-
-impl Use {
-    pub(super) const COUNT: usize = Use::GuestStack as usize + 1;
-}
+use super::{Instance, Machine, Timed, Use, Watch, Who};
 
 /// Processors that threads and cards may use.
 struct Processors<'h> {

@@ -8,9 +8,8 @@ use punctual_net::host_stack::ThreadId;
 use punctual_net::host_stack::softnet::WEIGHT;
 use punctual_sched::Duration;
 
-use super::build::Use;
 use super::threads::{State, Step, read_packets, sum};
-use super::{Load, Machine, Packet, Sent, Watch};
+use super::{Load, Machine, Packet, Sent, Use, Watch};
 
 /// A VM with one vCPU for its server.
 #[derive(Default)]

@@ -31,7 +31,7 @@ use punctual_model::host_stack::{HostStack, Path, StackCosts};
 use punctual_model::{Host, Results};
 use punctual_net::host_stack::ThreadId;
 use punctual_net::host_stack::lock::PiLock;
-use punctual_net::host_stack::softnet::PollList;
+use punctual_net::host_stack::softnet::{List, PollList};
 use punctual_sched::Duration;
 
 use crate::Error;
@@ -152,6 +152,25 @@ enum Timed {
     Request(usize),
     /// A request is in the card.
     Arrives(usize, u32),
+}
+
+/// Steps of a server whose data a cache may hold.
+#[derive(Clone, Copy)]
+enum Use {
+    Softirq,
+    Process,
+    Send,
+    GuestInterrupt,
+    GuestStack,
+}
+
+impl Use {
+    const COUNT: usize = Use::GuestStack as usize + 1;
+}
+
+/// Index of a processor's poll list.
+fn list_of(cpu: usize, list: List) -> usize {
+    2 * cpu + list.index()
 }
 
 /// What a packet is for.

@@ -6,10 +6,9 @@ use punctual_net::host_stack::Priority;
 use punctual_net::host_stack::softnet::{After, DeviceId, List, Round, Softirq, WEIGHT};
 use punctual_sched::Duration;
 
-use super::build::Use;
 use super::cpu::Soft;
 use super::request::Stamp;
-use super::{Event, Load, Machine, Packet, Sent, Watch};
+use super::{Event, Load, Machine, Packet, Sent, Use, Watch, list_of};
 
 /// What is polled, by [`DeviceId`].
 #[derive(Clone, Copy, Debug)]
@@ -55,11 +54,6 @@ impl Action {
             refill: 0,
         }
     }
-}
-
-/// Index of a processor's poll list.
-pub(super) fn list_of(cpu: usize, list: List) -> usize {
-    2 * cpu + list.index()
 }
 
 impl<W: Watch> Machine<'_, W> {

@@ -9,11 +9,9 @@ use punctual_net::host_stack::softnet::{After, DeviceId, List, Softirq};
 use punctual_net::host_stack::{Priority, ThreadId};
 use punctual_sched::{Duration, Instant};
 
-use super::build::Use;
 use super::card::FRAME_BYTES;
 use super::request::Stamp;
-use super::softirq::list_of;
-use super::{Event, Load, Machine, Packet, Sent, Watch, Who};
+use super::{Event, Load, Machine, Packet, Sent, Use, Watch, Who, list_of};
 
 /// Bytes that a vNIC thread handles in one direction before it looks at the other one, and, in a kernel
 /// without preemption, before it lets other threads run (`VHOST_NET_WEIGHT`, `vhost_worker`).

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use punctual_live::run::{DefaultBackend, ENDLESS};
+use punctual_model::file::says_duration;
 use punctual_model::live::Backend;
 use punctual_report::html::Page;
 use punctual_report::{Column, disturbance, json, table};
@@ -16,8 +17,9 @@ use super::{exit, report};
 /// Put running VMs, processes or threads under the policies of a host file, and let them go at the end.
 ///
 /// Every domain of the file says by `attach` what it stands for: QEMU by its QMP socket or process, a libvirt
-/// domain, Firecracker, Cloud Hypervisor, or thread ids. Ends with Ctrl-C or after --duration; nothing that
-/// was attached to is ended, and every thread has its scheduling back.
+/// domain, Firecracker, Cloud Hypervisor, or thread ids. Ends with Ctrl-C, or after the file's `duration` or
+/// --duration if there is one; nothing that was attached to is ended, and every thread has its scheduling
+/// back.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual attach host.toml                                until Ctrl-C\n  \
@@ -39,7 +41,8 @@ pub struct Args {
 /// Runs `punctual attach`.
 pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let (linux, policy) = scheduler_of(args.policy.as_deref());
-    let mut host = HostFile::read(&args.file)?.host(&args.changes.overrides(policy))?;
+    let (file, overrides) = (HostFile::read(&args.file)?, args.changes.overrides(policy));
+    let mut host = file.host(&overrides)?;
     let other = host.domains.iter().find(|domain| !matches!(domain.live.backend, Backend::Attach(_)));
     if let Some(domain) = other {
         return Err(Error::Usage(format!(
@@ -49,7 +52,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
             domain.name, domain.name
         )));
     }
-    if args.changes.duration.is_none() {
+    if !says_duration(file.bytes(), &overrides) {
         host.duration = ENDLESS;
     }
     let page = args.enforcement.report.as_deref().map(OutFile::create).transpose()?;

@@ -37,6 +37,19 @@ fn what_is_attached_to_stays_in_its_home_and_so_does_what_it_starts() {
 }
 
 #[test]
+fn attach_lets_go_after_the_duration_that_the_file_says() {
+    let Some(_turn) = needs() else { return };
+    let (desk, scope) = (Desk::make("brief"), Scope::make("brief"));
+    let machine = Machine::start(scope.directory());
+    let host = desk.host("brief", 1, &machine.domain("vm"));
+    let text = std::fs::read_to_string(&host).expect("it was written");
+    std::fs::write(&host, format!("duration = \"1s\"\n{text}")).expect("a host file");
+    let mut run = desk.start(&["attach", &host]);
+    assert_eq!(run.wait(), 0, "{}", run.said());
+    assert_eq!(machine.residue(&scope.groups()[0]), None);
+}
+
+#[test]
 fn a_process_whose_home_is_gone_lives_on_in_the_nearest_group_above() {
     let Some(_turn) = needs() else { return };
     for end in ENDS {

@@ -28,7 +28,12 @@ pub(crate) static ROOT: TableInfo = TableInfo {
             Some("1"),
             "Seed of everything random: generated tasks, sporadic arrivals, varying costs.",
         ),
-        key("duration", SOME_TIME, Some("10s"), "How long to simulate or run."),
+        key(
+            "duration",
+            SOME_TIME,
+            Some("10s"),
+            "How long to simulate or run. Without it `attach` goes on until it is stopped.",
+        ),
         required("machine", Kind::Table(&MACHINE), "The physical machine."),
         key(
             "pool",
