@@ -35,7 +35,7 @@ pub(crate) use directory::state_files;
 pub use directory::{TrustError, directory, prepare_directory};
 pub use identity::Identity;
 pub(crate) use paths::group_names;
-pub use restore::{Restored, restore};
+pub use restore::{Restored, restore, restore_abandoned};
 
 /// One change, with what is needed to undo it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -50,6 +50,16 @@ pub fn restore(path: &Path) -> io::Result<Option<Restored>> {
     HeldJournal::take(path, GUARDIAN_MAX)?.map(HeldJournal::restore).transpose()
 }
 
+/// As [`restore`], for a journal that seemed to be abandoned: `None` also when its run goes on. It may have
+/// been about to begin when it was looked at, and have lost its guardian since; it undoes its changes itself.
+///
+/// # Errors
+/// As [`restore`].
+pub fn restore_abandoned(path: &Path) -> io::Result<Option<Restored>> {
+    let Some(held) = HeldJournal::take(path, GUARDIAN_MAX)? else { return Ok(None) };
+    if Contents::of(&held.file)?.is_running() { Ok(None) } else { held.restore().map(Some) }
+}
+
 impl HeldJournal {
     /// Undoes what it says and removes it, unless something could not be undone. A line that cannot be read
     /// is a failure, and does not keep the journal: another attempt would not read it either.

@@ -117,6 +117,29 @@ fn a_lock_is_waited_for_and_a_journal_that_is_gone_then_was_undone() {
     assert!(restore(&path).expect("nothing is there").is_none());
 }
 
+#[test]
+fn a_run_that_began_while_its_lock_was_waited_for_keeps_its_journal() {
+    let own = Identity::of(std::process::id() as i32).expect("it lives");
+    let gone = Identity { id: 4_000_000, start_ticks: 7 };
+    for (enforcer, is_kept) in [(own, true), (gone, false)] {
+        let run = Change::Run { enforcer, name: "host".into(), boot: boot_id() };
+        let (_directory, path) = journal(b"");
+        let held = HeldJournal::take(&path, Duration::ZERO).expect("ours").expect("there");
+        let other = std::thread::spawn({
+            let path = path.clone();
+            move || restore_abandoned(&path).expect("readable")
+        });
+        std::thread::sleep(Duration::from_millis(30));
+        let mut bytes = lines(&[run]).remove(0);
+        bytes.push(b'\n');
+        std::fs::write(&path, bytes).expect("written");
+        // The guardian is killed.
+        drop(held);
+        let undone = other.join().expect("it ends");
+        assert_eq!((undone.is_none(), path.exists()), (is_kept, is_kept));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 

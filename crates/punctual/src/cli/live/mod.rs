@@ -231,9 +231,10 @@ fn undo_abandoned(ui: &Ui) -> Result<(), Error> {
     Ok(())
 }
 
-/// Undoes the journal of a run that is over; `None` when its guardian did, which was waited for.
+/// Undoes the journal of a run that is over; `None` when its guardian did, which was waited for, or when the
+/// run goes on after all.
 pub fn undo(path: &Path) -> Result<Option<Restored>, String> {
-    journal::restore(path).map_err(|e| format!("{}: {e}", path.display()))
+    journal::restore_abandoned(path).map_err(|e| format!("{}: {e}", path.display()))
 }
 
 /// The journals of runs that died together with their guardians.
