@@ -53,6 +53,15 @@ struct Round {
     /// Removed when nobody is in it any more.
     scope: Scope,
     desk: Desk,
+    /// The groups of runs that were there before, of others and of those that nobody undid.
+    groups_before: Vec<String>,
+}
+
+/// The groups of runs below the mount.
+fn groups_of_runs() -> Vec<String> {
+    let mount = std::fs::read_dir(cgroup::mount().expect("mounted")).expect("readable");
+    let names = mount.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with("punctual-")).collect()
 }
 
 impl Round {
@@ -65,7 +74,7 @@ impl Round {
             Machine::start(&group)
         });
         scope.watch();
-        Round { scenario, machine, other, scope, desk }
+        Round { scenario, machine, other, scope, desk, groups_before: groups_of_runs() }
     }
 
     fn start(&self) -> Run {
@@ -114,9 +123,8 @@ impl Round {
             .or_else(|| (limit != rt_runtime).then(|| format!("the real-time limit is {limit}")))
             .or_else(|| self.desk.left().first().map(|left| format!("{left} is left")))
             .or_else(|| {
-                let mount = std::fs::read_dir(cgroup::mount().expect("mounted")).expect("readable");
-                let mut names = mount.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
-                names.find(|name| name.starts_with("punctual-")).map(|name| format!("group {name} is left"))
+                let left = groups_of_runs().into_iter().find(|name| !self.groups_before.contains(name));
+                left.map(|name| format!("group {name} is left"))
             })
     }
 }
