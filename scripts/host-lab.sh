@@ -125,6 +125,7 @@ mount -t cgroup2 none /root/sys/fs/cgroup
 mount -t tracefs none /root/sys/kernel/tracing
 ip link set lo up
 export HOME=/root PATH="$PATH" TERM=dumb
+echo host-lab-begins
 chroot /root /bin/bash -c 'cd "$PWD" && . /run/.command'
 echo "host-lab-status \$?"
 poweroff -f
@@ -136,25 +137,37 @@ trap 'rm -rf "$root" "$initrd"' EXIT
 
 console=$lab/console-$kernel
 socket=$root/files
-"$virtiofsd" --socket-path="$socket" -o source=/,sandbox=chroot,cache=always,xattr >"$console.files" 2>&1 &
-for _ in $(seq 50); do
-    [ ! -S "$socket" ] || break
-    sleep 0.1
-done
 memory=${MEMORY_MIB:-2048}M
 # The machine takes interrupts of its files on processor 0, as one line and not as messages, which the kernel
 # would spread: processes that end would wait for the processor on which live tests spin.
 boot="console=ttyS0 panic=-1 quiet tsc=reliable irqaffinity=0"
-code=0
-timeout "${TIMEOUT_S:-600}" qemu-system-x86_64 -machine q35,memory-backend=memory -accel tcg,thread=multi \
-    -object "memory-backend-memfd,id=memory,size=$memory,share=on" -m "$memory" \
-    -cpu EPYC-Rome,+svm,+npt -smp "${PROCESSORS:-2}" \
-    -nodefaults -no-user-config -no-reboot -display none -serial stdio -monitor none \
-    -kernel "$image" -initrd "$initrd" -append "$boot" \
-    -chardev "socket,id=files,path=$socket" -device vhost-user-fs-pci,chardev=files,tag=files,vectors=0 \
-    </dev/null 2>"$console.qemu" | tr -d '\r' | tee "$console" |
-    sed -u '/^host-lab-status/d; /SeaBIOS\|Booting from\|reboot: Power down/d' || code=${PIPESTATUS[0]}
-[ "$code" != 124 ] || { echo "host-lab: time is up after ${TIMEOUT_S:-600} s" >&2; exit 124; }
+# Boots the machine, which runs the command; 124 when time was up.
+boot_once() {
+    "$virtiofsd" --socket-path="$socket" -o source=/,sandbox=chroot,cache=always,xattr >"$console.files" 2>&1 &
+    for _ in $(seq 50); do
+        [ ! -S "$socket" ] || break
+        sleep 0.1
+    done
+    timeout "${TIMEOUT_S:-600}" qemu-system-x86_64 -machine q35,memory-backend=memory -accel tcg,thread=multi \
+        -object "memory-backend-memfd,id=memory,size=$memory,share=on" -m "$memory" \
+        -cpu EPYC-Rome,+svm,+npt -smp "${PROCESSORS:-2}" \
+        -nodefaults -no-user-config -no-reboot -display none -serial stdio -monitor none \
+        -kernel "$image" -initrd "$initrd" -append "$boot" -chardev "socket,id=files,path=$socket" \
+        -device vhost-user-fs-pci,chardev=files,tag=files,vectors=0 \
+        </dev/null 2>"$console.qemu" | tr -d '\r' | tee "$console" |
+        sed -u '/^host-lab-/d; /SeaBIOS\|Booting from\|reboot: Power down/d' || return "${PIPESTATUS[0]}"
+}
+# A kernel that patches its own code while it boots sometimes dies of it on translated processors (an int3 in
+# a static key). Nothing of the command has run then.
+for attempt in 1 2 3; do
+    code=0
+    boot_once || code=$?
+    [ "$code" != 124 ] || { echo "host-lab: time is up after ${TIMEOUT_S:-600} s" >&2; exit 124; }
+    ! grep -q '^host-lab-begins$' "$console" || break
+    echo "host-lab: the machine ended while it booted (attempt $attempt of 3)" >&2
+    cp "$console" "$console.$attempt"
+    rm -f "$socket"
+done
 status=$(sed -n 's/^host-lab-status \([0-9]*\)$/\1/p' "$console" | tail -1)
 if [ -z "$status" ]; then
     echo "host-lab: the machine ended before the command did; see $console and $console.qemu" >&2

@@ -102,7 +102,7 @@ impl Session {
         preflight::real_time()?;
         let mount = preflight::parking()?;
         let restoration = Restoration::start(&setup, left)?;
-        raise_descriptor_limit();
+        prepare_descriptors();
         // Without the right to lock memory a page may be missing at a look, and no more.
         let _ = rustix::mm::mlockall(rustix::mm::MlockAllFlags::CURRENT | rustix::mm::MlockAllFlags::FUTURE);
         let run = std::process::id() as i32;
@@ -350,14 +350,42 @@ impl Drop for Session {
     }
 }
 
-/// A unit takes four descriptors, and the usual limit of a shell is 1024.
-fn raise_descriptor_limit() {
+/// How many descriptors the table of descriptors has room for, if the limit permits: some 16,000 units.
+const DESCRIPTORS: u64 = 1 << 16;
+
+/// Raises the limit of descriptors: a unit takes four, and the usual limit of a shell is 1024. Makes room for
+/// them, too. Whoever opens a file when the table is full makes a larger one, for which the kernel waits for a
+/// grace period of RCU, and all other threads that open one wait with it (Linux `expand_files`). With a unit
+/// that spins before a preempted reader, that is as long as the enforcer does not park the unit, and so for
+/// ever where the enforcer waits for one of these threads.
+fn prepare_descriptors() {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
     // Where it cannot be raised, the thread that needs one more is named with what helps.
     let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, raised);
+    let current = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let last = current.unwrap_or(DESCRIPTORS).min(DESCRIPTORS).saturating_sub(1);
+    if let Ok(event) = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC) {
+        // The table keeps its size when the descriptor is closed. Without memory for it, it grows as needed.
+        drop(rustix::io::fcntl_dupfd_cloexec(event, i32::try_from(last).unwrap_or(i32::MAX)));
+    }
 }
 
 fn enforcements(pools: &[Pool]) -> Vec<&Enforcement> {
     pools.iter().filter_map(Pool::enforcement).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_descriptors_has_its_size_before_there_is_a_unit() {
+        prepare_descriptors();
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let status = std::fs::read_to_string("/proc/self/status").expect("readable");
+        let size = status.lines().find_map(|line| line.strip_prefix("FDSize:")).expect("a size");
+        let size: u64 = size.trim().parse().expect("a number");
+        assert!(size >= limit.unwrap_or(DESCRIPTORS).min(DESCRIPTORS), "{size}");
+    }
 }
