@@ -59,7 +59,7 @@ impl BudgetAnswer {
     pub(crate) fn new(period: Duration, time: Result<Duration, Reason>) -> Self {
         let (delivery, answer) = match time {
             Ok(bound) => (Delivery::Sure, Answer::Guaranteed { bound, slack: period - bound }),
-            Err(reason @ (Reason::NothingLeft | Reason::BestEffort)) => {
+            Err(reason @ (Reason::NothingLeft { .. } | Reason::BestEffort)) => {
                 (Delivery::TooSmall, Answer::Unknown(reason))
             }
             Err(reason) => (Delivery::Unsure, Answer::Unknown(reason)),

@@ -38,8 +38,8 @@ pub fn response_in_supply(
 /// A server on a processor of fixed-priority servers, as its tasks see it.
 #[derive(Clone, Debug)]
 pub struct Server {
-    /// What of its budget is left to its tasks in every period, the scheduler's own time taken off.
-    pub usable: Duration,
+    /// Budget in every period. The scheduler's own time for this server is work that the budget pays for.
+    pub budget: Duration,
     /// Replenishment period.
     pub period: Duration,
     /// The longest its tasks may have to wait for the next replenishment: period - budget where budget is
@@ -48,7 +48,8 @@ pub struct Server {
     /// More urgent servers: budget, period, and how late budget may be used (period - budget for deferrable
     /// ones).
     pub more_urgent: Vec<Demand>,
-    /// The scheduler's own time.
+    /// Decisions that this server pays for while it always has work. One of a less urgent unit may be under
+    /// way when it gets work, and is not preemptible.
     pub costs: Decisions,
 }
 
@@ -82,24 +83,31 @@ impl Parts {
 }
 
 impl Server {
-    /// The longest time from a replenishment to the end of `budget` when the server always has work; `None`
-    /// beyond the period: then the server's budget is not guaranteed.
-    pub fn time_for_budget(&self, budget: Duration) -> Option<Duration> {
-        fixed_point(budget, self.period, |w| budget + requested(&self.more_urgent, w) + self.costs.within(w))
+    /// The longest time from a replenishment to the end of the budget when the server always has work; `None`
+    /// beyond the period: then the budget is not guaranteed.
+    pub fn time_for_budget(&self) -> Option<Duration> {
+        fixed_point(self.budget, self.period, |w| self.budget + self.taken_by_others(w))
     }
 
-    /// Does the server not get its budget in its first period when all servers begin together and always have
-    /// work? Exact without scheduling costs for servers that replenish periodically.
-    pub fn late_when_all_are_busy(&self) -> bool {
-        let punctual: Vec<Demand> = self.more_urgent.iter().map(|d| d.late_by(Duration::ZERO)).collect();
-        fixed_point(self.usable, self.period, |w| self.usable + requested(&punctual, w)).is_none()
+    /// The most that more urgent servers, and a switch under way, take of the time `window` after a
+    /// replenishment.
+    pub fn taken_by_others(&self, window: Duration) -> Duration {
+        requested(&self.more_urgent, window) + self.costs.change()
+    }
+
+    /// The most that decisions take of the budget in a period in which the server always has work.
+    pub fn taken_by_decisions(&self) -> Duration {
+        self.costs.before_end(self.period)
     }
 
     /// What the server supplies to its tasks, as far as a supply bound function tells; `None` when its budget
-    /// is not guaranteed.
+    /// is not guaranteed, or decisions may use it up.
     pub fn supply(&self) -> Option<Supply> {
-        let time = self.time_for_budget(self.usable)?;
-        Some(Supply { delay: self.gap + (time - self.usable), budget: self.usable, period: self.period })
+        let taken = self.taken_by_decisions();
+        let usable = self.budget.checked_sub(taken).filter(|usable| !usable.is_zero())?;
+        let time = self.time_for_budget()?;
+        // Decisions may also use up what was left of a budget when the tasks got work.
+        Some(Supply { delay: self.gap + taken + (time - usable), budget: usable, period: self.period })
     }
 
     /// Worst response time of `task` below `more_urgent` tasks of the same server, which must get its budget
@@ -108,26 +116,21 @@ impl Server {
     ///
     /// Davis & Burns 2005: all tasks are released when the budget has just been used up, `gap` before the
     /// next replenishment; bound ones at the replenishment. Every period but the last is spent in full, and
-    /// more urgent servers delay what is left to do in the last one.
+    /// more urgent servers delay what is left to do in the last one. What decisions take of the budgets
+    /// counts as work from the release on.
     pub fn response(&self, task: &Member, more_urgent: &[Member], limit: Duration) -> Option<Parts> {
         let own = task.demand.cost;
         let gap = |member: &Member| if member.bound { Duration::ZERO } else { self.gap };
         let released = |member: &Member| member.demand.late_by(member.demand.jitter + gap(member));
         let guest: Vec<Demand> = more_urgent.iter().map(released).collect();
-        let work = |w: Duration| own + requested(&guest, w);
-        let full_periods = |w: Duration| work(w).div_ceil(self.usable) - 1;
-        let others = |w: Duration| {
-            let rest = w.saturating_sub(self.period * full_periods(w));
-            requested(&self.more_urgent, rest) + self.costs.within(rest)
-        };
-        let waits = |w: Duration| (self.period - self.usable) * full_periods(w);
+        let work = |w: Duration| own + requested(&guest, w) + self.costs.before_end(gap(task) + w);
+        let full_periods = |w: Duration| work(w).div_ceil(self.budget) - 1;
+        let others = |w: Duration| self.taken_by_others(w.saturating_sub(self.period * full_periods(w)));
+        let waits = |w: Duration| (self.period - self.budget) * full_periods(w);
         let limit = limit.checked_sub(gap(task))?;
         let end = fixed_point(own, limit, |w| work(w) + waits(w) + others(w))?;
-        Some(Parts {
-            own,
-            guest: work(end) - own,
-            budget: gap(task) + waits(end),
-            others: end - work(end) - waits(end),
-        })
+        let guest = requested(&guest, end);
+        let budget = gap(task) + waits(end);
+        Some(Parts { own, guest, budget, others: end + gap(task) - own - guest - budget })
     }
 }

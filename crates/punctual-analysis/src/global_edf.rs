@@ -7,10 +7,10 @@
 //! the periods.
 
 use punctual_sched::Duration;
+use punctual_sched::utilization::Utilization;
 
 use crate::demand::{Demand, NANOSECOND, fixed_point};
 use crate::overhead::Decisions;
-use crate::utilization::Utilization;
 
 /// Rounds of slack improvement; more bring next to nothing.
 const ROUNDS_MAX: usize = 64;
@@ -159,15 +159,25 @@ pub fn time_for_budget(
     costs: &Decisions,
 ) -> Option<Duration> {
     let DeferrableServer { budget, period } = servers[of];
-    let interfering = |i: usize, w: Duration| {
+    fixed_point(budget, period, |w| budget + taken_by_others(servers, of, processors, costs, w))
+}
+
+/// The most that other servers and decisions take of the time `window` after the start of a period of
+/// `servers[of]`.
+pub fn taken_by_others(
+    servers: &[DeferrableServer],
+    of: usize,
+    processors: usize,
+    costs: &Decisions,
+    window: Duration,
+) -> Duration {
+    let interfering = |i: usize| {
         let overrun = (servers[i].budget + costs.change()).min(servers[i].period);
         let server = DeferrableServer { budget: overrun, ..servers[i] };
-        server.due_in_window(period).min(server.in_any_window(w))
+        server.due_in_window(servers[of].period).min(server.in_any_window(window))
     };
-    fixed_point(budget, period, |w| {
-        let work = others(servers.len(), of).map(|i| interfering(i, w));
-        budget + waiting(work.collect(), processors) + costs.within(w)
-    })
+    let work = others(servers.len(), of).map(interfering);
+    waiting(work.collect(), processors) + costs.within(window)
 }
 
 #[cfg(test)]

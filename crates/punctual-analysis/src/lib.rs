@@ -15,7 +15,7 @@
 //!
 //! Each module uses those above it in this list, never those below, and hands values down:
 //!
-//! 1. *Bounds*: what is asked for ([`demand`], [`utilization`]), what is supplied ([`supply`]), and what
+//! 1. *Bounds*: what is asked for ([`demand`]), what is supplied ([`supply`]), and what
 //!    scheduling itself takes ([`overhead`]).
 //! 2. *Tests*, on plain demands and supplies: [`fixed_priority`], [`edf`], [`global_fixed_priority`],
 //!    [`global_edf`], [`resource`], [`packet_path`].
@@ -52,7 +52,6 @@ pub mod resource;
 pub mod sensitivity;
 pub mod supply;
 pub mod synthesize;
-pub mod utilization;
 mod warnings;
 pub mod watch;
 

@@ -64,11 +64,22 @@ impl Decisions {
     /// The most time spent on decisions in any interval of length `window`.
     #[inline]
     pub fn within(&self, window: Duration) -> Duration {
+        self.caused(window, |period| window.div_floor(period) + 1)
+    }
+
+    /// The same for causes from the interval's start on and before its end.
+    #[inline]
+    pub fn before_end(&self, window: Duration) -> Duration {
+        self.caused(window, |period| window.div_ceil(period))
+    }
+
+    /// `times`: how often a cause with this period occurs in the window at most.
+    #[inline]
+    fn caused(&self, window: Duration, times: impl Fn(Duration) -> u64) -> Duration {
         if self.free() {
             return Duration::ZERO;
         }
-        let recurring =
-            self.causes.iter().map(|(period, count)| (window.div_floor(*period) + 1).saturating_mul(*count));
+        let recurring = self.causes.iter().map(|(period, count)| times(*period).saturating_mul(*count));
         let changes = recurring.fold(self.once, u64::saturating_add);
         let ticks =
             self.quantum.map_or(Duration::ZERO, |(quantum, price)| price * (window.div_floor(quantum) + 1));
@@ -89,5 +100,8 @@ mod tests {
         decisions.quantum(ns(4), ns(1));
         // (1 + 3 once + 2 causes x 3) x 5 + 6 quanta.
         assert_eq!(decisions.within(ns(20)), ns(50 + 6));
+        // What a third pair of causes at 20 makes happen comes too late.
+        assert_eq!(decisions.before_end(ns(20)), ns(40 + 6));
+        assert_eq!(decisions.before_end(ns(21)), ns(50 + 6));
     }
 }

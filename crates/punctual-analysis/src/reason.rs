@@ -44,14 +44,44 @@ pub enum Reason {
     #[error("with `refills_max = 1` every stretch of execution delays the only refill")]
     OneRefill,
     /// More urgent servers of the processor.
-    #[error("more urgent vCPUs may take the time for its budget")]
-    MoreUrgentVcpus,
+    #[error(
+        "more urgent vCPUs may take {} of a period of {period}, which leaves too little for its budget of \
+         {budget}", whole_us(.taken)
+    )]
+    MoreUrgentVcpus {
+        /// The most that they take of one.
+        taken: Duration,
+        /// Its period.
+        period: Duration,
+        /// Its budget.
+        budget: Duration,
+    },
     /// Other servers under EDF.
-    #[error("other vCPUs may take the time for its budget before its deadline")]
-    OtherVcpus,
+    #[error(
+        "other vCPUs may take {} of a period of {period}, which leaves too little for its budget of {budget}",
+        whole_us(.taken)
+    )]
+    OtherVcpus {
+        /// The most that they take of one.
+        taken: Duration,
+        /// Its period.
+        period: Duration,
+        /// Its budget.
+        budget: Duration,
+    },
     /// A budget that decisions may use up.
-    #[error("the scheduler's own time may take all of its budget")]
-    NothingLeft,
+    #[error(
+        "the scheduler's own time may take {} in a period of {period}, all of its budget of {budget}",
+        whole_us(.taken)
+    )]
+    NothingLeft {
+        /// The most that it takes in one.
+        taken: Duration,
+        /// Its period.
+        period: Duration,
+        /// Its budget.
+        budget: Duration,
+    },
     /// A server without a budget.
     #[error("a slice of 0 is best effort")]
     BestEffort,
@@ -267,6 +297,11 @@ pub enum ChainReason {
         step: String,
     },
     /// A bound beyond the deadline: chains are never refuted.
-    #[error("the bound found, {}, is beyond the deadline", Duration::from_us(.0.as_ns().div_ceil(1_000)))]
+    #[error("the bound found, {}, is beyond the deadline", whole_us(.0))]
     BeyondDeadline(Duration),
+}
+
+/// Rounded up: nobody needs the nanoseconds of a bound.
+fn whole_us(time: &Duration) -> Duration {
+    Duration::from_us(time.as_ns().div_ceil(1_000))
 }

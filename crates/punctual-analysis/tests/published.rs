@@ -150,7 +150,7 @@ fn each_global_test_accepts_a_set_that_another_rejects() {
 #[test]
 fn a_task_waits_for_the_gap_and_every_period_but_the_last_in_full() {
     let server = Server {
-        usable: ns(2),
+        budget: ns(2),
         period: ns(10),
         gap: ns(8),
         more_urgent: Vec::new(),
@@ -169,13 +169,13 @@ fn a_task_waits_for_the_gap_and_every_period_but_the_last_in_full() {
 fn a_deferrable_server_above_delays_the_last_period_by_two_budgets() {
     let above = vec![Demand::implicit(ns(3), ns(10)).late_by(ns(7))];
     let server = Server {
-        usable: ns(2),
+        budget: ns(2),
         period: ns(20),
         gap: ns(18),
         more_urgent: above,
         costs: Decisions::default(),
     };
-    assert_eq!(server.time_for_budget(ns(2)), Some(ns(8)));
+    assert_eq!(server.time_for_budget(), Some(ns(8)));
     let task = Member { demand: Demand::implicit(ns(2), ns(100)), bound: false };
     let parts = server.response(&task, &[], ns(100)).expect("it fits");
     assert_eq!([parts.total(), parts.others], [26, 6].map(ns));
@@ -241,6 +241,66 @@ fn a_refuted_budget_is_not_delivered_when_all_vcpus_are_busy() {
         let results = simulate(&host).expect("a valid host");
         assert_eq!(results.vcpus[2].cpu_time_ns, 2_000_000, "{name}");
     }
+}
+
+/// By hand: the second server loses 8 of its first 9, so the third gets [19, 20) for its 1 in 20.
+#[test]
+fn a_server_that_loses_budget_refutes_nobody_below_it() {
+    let mut host = pooled(1, ms(20), exact("deferrable"));
+    for (priority, (budget, period)) in (1..).zip([(9, 20), (9, 10), (1, 20)]) {
+        let guest = vm(&mut host, server(ms(budget), ms(period), priority));
+        hog(&mut host, guest, 1);
+    }
+    let results = simulate(&host).expect("a valid host");
+    assert_eq!(results.vcpus[2].cpu_time_ns, 1_000_000);
+    assert!(matches!(analyse(&host).vcpus[2].verdict, Verdict::Unknown { .. }));
+}
+
+/// Two loops of 1 ms that cost 200 us in budgets of 250 us, on a processor each, one of them beside a VM that
+/// is always busy. A decision and a switch take 20 us. By hand, the task and two decisions (its vCPU is
+/// about to run, its budget came back): 200 + 2 x 20, and another unit's switch may be under way: 20.
+#[test]
+fn a_control_loop_beside_a_busy_vm_is_guaranteed_with_the_costs_of_a_live_enforcer() {
+    for name in ["deferrable", "periodic"] {
+        let mut host = pooled(2, ms(200), exact(name));
+        host.overheads.decision = us(16);
+        host.overheads.context_switch = us(4);
+        for (cpu, priority) in [(0, 1), (1, 2)] {
+            let guest = vm(&mut host, pinned(server(us(250), ms(1), priority), cpu, 2));
+            task(&mut host, guest, 1, us(200), ms(1));
+        }
+        let office = vm(&mut host, pinned(server(ms(3), ms(10), 3), 1, 2));
+        hog(&mut host, office, 1);
+        let report = analyse(&host);
+        for task in &report.tasks {
+            let Verdict::Guaranteed { bound_ns, .. } = task.verdict else { panic!("{name}: {report:?}") };
+            assert_eq!(bound_ns, 260_000, "{name}");
+        }
+        let results = simulate(&host).expect("a valid host");
+        let worst = results.tasks.iter().map(|task| task.jobs.response.max()).max();
+        // Nothing is under way when a period begins: 200 + 20.
+        assert_eq!(worst, Some(us(220)), "{name}");
+    }
+}
+
+#[test]
+fn what_is_unknown_says_how_much_time_is_missing() {
+    let mut host = pooled(1, ms(200), exact("deferrable"));
+    for (priority, (budget, period)) in (1..).zip([(2, 10), (8, 20), (8, 40)]) {
+        let guest = vm(&mut host, server(ms(budget), ms(period), priority));
+        task(&mut host, guest, 1, ms(1), ms(100));
+    }
+    let report = analyse(&host);
+    let Verdict::Unknown { why } = &report.vcpus[2].verdict else { panic!("{report:?}") };
+    // 5 x 2 and 3 x 8.
+    assert_eq!(
+        why,
+        "more urgent vCPUs may take 34ms of a period of 40ms, which leaves too little for its budget of 8ms"
+    );
+    host.overheads.decision = ms(1);
+    let report = analyse(&host);
+    let Verdict::Unknown { why } = &report.vcpus[0].verdict else { panic!("{report:?}") };
+    assert_eq!(why, "the scheduler's own time may take 2ms in a period of 10ms, all of its budget of 2ms");
 }
 
 /// Why the multiprocessor periodic resource model does not fit: it would run the job on the second vCPU from

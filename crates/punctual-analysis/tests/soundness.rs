@@ -6,6 +6,7 @@ use punctual_analysis::{Answer, Answers, answers};
 use punctual_model::Host;
 use punctual_model::results::Results;
 use punctual_sim::simulate;
+use punctual_testkit::hosts::{exact, hog, ms, pooled, server, vm};
 use punctual_testkit::random::*;
 
 /// No response beyond its bound, no miss where none may be. Returns how close the worst response came to its
@@ -41,6 +42,69 @@ fn refutations_hold(host: &Host, answers: &Answers) -> usize {
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |text| text.parse().expect("a whole number"))
+}
+
+/// A switch takes up to a fifth of a millisecond's budget, as where a live enforcer decides.
+#[test]
+fn no_guaranteed_deadline_is_missed_where_decisions_take_much_of_a_budget() {
+    let hosts = number("PUNCTUAL_SOUNDNESS_HOSTS", 1_000);
+    let seed = number("PUNCTUAL_SOUNDNESS_SEED", 1);
+    let mut guaranteed = [0u64; 9];
+    for case in 0..hosts {
+        let mut random = Random::new(seed.wrapping_mul(1 << 41) + case);
+        let mut host = random_host(&mut random);
+        let name = host.pools[0].policy.info.name;
+        let kind = POLICIES.iter().position(|p| *p == name).expect("one of them");
+        host.overheads.decision = ns(random.within(0, 30_000));
+        host.overheads.context_switch = ns(random.within(0, 10_000));
+        let answers = answers(&host);
+        refutations_hold(&host, &answers);
+        let certain = answers.tasks.values().filter(|t| t.answer.is_guaranteed()).count() as u64;
+        guaranteed[kind] += certain;
+        if certain > 0 {
+            attack(&mut random, &host);
+        }
+    }
+    println!("guaranteed where decisions cost much: {POLICIES:?} {guaranteed:?}");
+    for (i, name) in POLICIES.iter().enumerate().filter(|(_, name)| !["sporadic", "cbs"].contains(name)) {
+        assert!(hosts < 500 || guaranteed[i] > 0, "nothing is guaranteed under {name}");
+    }
+}
+
+/// A budget is refuted for the case that every vCPU is busy from 0 on. Guaranteed ones are delivered then.
+#[test]
+fn refuted_budgets_are_not_delivered_when_all_vcpus_are_busy_and_guaranteed_ones_are() {
+    let hosts = number("PUNCTUAL_SOUNDNESS_HOSTS", 1_000);
+    let (mut refuted, mut guaranteed) = (0, 0);
+    for case in 0..hosts {
+        let mut random = Random::new((1 << 42) + case);
+        let name = random.of(&["deferrable", "periodic", "polling"]);
+        let mut host = pooled(1, ms(1), exact(name));
+        if random.one_in(2) {
+            host.overheads.decision = ns(random.within(0, 30_000));
+            host.overheads.context_switch = ns(random.within(0, 10_000));
+        }
+        for priority in 1..=random.within(2, 5) as u32 {
+            let period = random.of(&[1, 2, 3, 5, 10, 20]) * 1_000_000;
+            let budget = period * random.within(5, 60) / 100;
+            let guest = vm(&mut host, server(ns(budget), ns(period), priority));
+            hog(&mut host, guest, 1);
+        }
+        for (vcpu, of) in &answers(&host).vcpus {
+            let params = &host.vcpus[vcpu.0].params;
+            let (budget, period) = (params.budget.unwrap(), params.period.unwrap());
+            let first = Host { duration: period, ..host.clone() };
+            let got = simulate(&first).expect("the host is valid").vcpus[vcpu.0].cpu_time_ns;
+            let is_delivered = got >= budget.as_ns();
+            assert!(is_delivered || !of.answer.is_guaranteed(), "{vcpu:?} got {got} ns: {host:#?}");
+            let is_refuted = matches!(of.answer, Answer::Refuted(_));
+            assert!(!(is_delivered && is_refuted), "{vcpu:?} got {got} ns: {host:#?}");
+            refuted += u64::from(is_refuted);
+            guaranteed += u64::from(of.answer.is_guaranteed());
+        }
+    }
+    println!("budgets: {guaranteed} guaranteed, {refuted} refuted");
+    assert!(hosts < 500 || (refuted > 0 && guaranteed > 0));
 }
 
 #[test]

@@ -239,6 +239,49 @@ fn a_busy_loop_keeps_what_is_reserved_for_it() {
     assert_eq!(synthesis.host.vcpus[2].params.budget, Some(ms(3)));
 }
 
+/// A task of 1 us in 10 ms, for which any budget would do.
+fn tiny(policy: &str) -> Host {
+    let mut host = pooled(1, ms(100), punctual_testkit::hosts::policy(policy));
+    let mut params = server(us(20), us(100), 1);
+    params.extratime = Some(false);
+    let guest = vm(&mut host, params);
+    task(&mut host, guest, 1, us(1), ms(10));
+    host
+}
+
+#[test]
+fn the_smallest_budget_is_one_that_the_policy_accepts() {
+    let budget = |policy: &str, granularity: u64| {
+        let found = found(&tiny(policy), &coarse(us(granularity)));
+        found.map(|synthesis| synthesis.chosen[0].budget)
+    };
+    // RTDS takes 10 us and more, SEDF 5: the smallest multiples of the granularity from there on.
+    assert_eq!([1, 3, 7, 10].map(|g| budget("rtds", g)), [10, 12, 14, 10].map(|us_| Some(us(us_))));
+    assert_eq!([1, 3, 7, 10].map(|g| budget("sedf", g)), [5, 6, 7, 10].map(|us_| Some(us(us_))));
+    assert_eq!([1, 3, 7, 10].map(|g| budget("deferrable", g)), [1, 3, 7, 10].map(|us_| Some(us(us_))));
+}
+
+#[test]
+fn what_no_granularity_or_period_allows_is_said() {
+    let why = |host: &Host, options: &Options| match synthesize(host, options, &mut go) {
+        Err(Error::Unmet { why, .. }) => why.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(
+        why(&tiny("deferrable"), &coarse(us(200))),
+        "the smallest budget, 200us, exceeds its period of 100us; budgets are multiples of the granularity"
+    );
+    let options = Options { periods: Periods::Free(vec![us(4), us(8)]), ..coarse(us(1)) };
+    assert_eq!(
+        why(&tiny("rtds"), &options),
+        "none of the periods to choose from suits the policy: `period` must be at least 10us"
+    );
+    // One that suits is enough.
+    let options = Options { periods: Periods::Free(vec![us(4), us(50)]), ..coarse(us(1)) };
+    let synthesis = found(&tiny("rtds"), &options).expect("the second period suits");
+    assert_eq!((synthesis.chosen[0].budget, synthesis.chosen[0].period), (us(10), us(50)));
+}
+
 #[test]
 fn the_watch_stops_the_search() {
     let mut analyses = 0;

@@ -401,7 +401,8 @@ pub struct Credit {
     processors: Vec<Processor>,
     /// How many processors are not busy.
     idle: usize,
-    homes: Homes,
+    /// How many units live on each processor.
+    homes: Homes<u64>,
     arrivals: u64,
     /// The earning units in the order of the next refill, their weights and credits added up.
     earning: Vec<UnitId>,

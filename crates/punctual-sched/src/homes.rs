@@ -1,40 +1,46 @@
 //! Where the units of a partitioned policy live: each on one processor, its home.
 
 use alloc::vec::Vec;
+use core::ops::{AddAssign, SubAssign};
 
 use crate::cpuset::{CpuId, CpuSet};
 
-/// The load of each processor, in a unit of the policy's choice.
-#[derive(Debug)]
-pub struct Homes {
-    load: Vec<u64>,
+/// The load of each processor: a number of units, or their [utilisation](crate::utilization::Utilization).
+#[derive(Clone, Debug)]
+pub struct Homes<L> {
+    load: Vec<L>,
 }
 
-impl Homes {
+impl<L: Copy + Default + Ord + AddAssign + SubAssign> Homes<L> {
     /// `cpus` processors without load.
     pub fn new(cpus: usize) -> Self {
-        Homes { load: alloc::vec![0; cpus] }
+        Homes { load: alloc::vec![L::default(); cpus] }
     }
 
     /// Settles a unit of this load on the least loaded of the `allowed` processors, the lowest of several.
-    pub fn settle(&mut self, allowed: &CpuSet, load: u64) -> CpuId {
-        let home = allowed.iter().min_by_key(|cpu| self.load[cpu.index()]).unwrap_or(CpuId(0));
+    pub fn settle(&mut self, allowed: &CpuSet, load: L) -> CpuId {
+        let home = self.least_loaded(allowed.iter());
         self.settle_on(home, load);
         home
     }
 
+    /// The least loaded of the `allowed` processors, the first of several.
+    pub fn least_loaded(&self, allowed: impl Iterator<Item = CpuId>) -> CpuId {
+        allowed.min_by_key(|cpu| self.load[cpu.index()]).unwrap_or(CpuId(0))
+    }
+
     /// Settles a unit of this load on `home`.
-    pub fn settle_on(&mut self, home: CpuId, load: u64) {
+    pub fn settle_on(&mut self, home: CpuId, load: L) {
         self.load[home.index()] += load;
     }
 
     /// A unit of this load leaves `home`.
-    pub fn leave(&mut self, home: CpuId, load: u64) {
+    pub fn leave(&mut self, home: CpuId, load: L) {
         self.load[home.index()] -= load;
     }
 
     /// A unit whose load changes stays at `home` if that is still allowed, else it is settled anew.
-    pub fn resettle(&mut self, home: CpuId, old: u64, allowed: &CpuSet, new: u64) -> CpuId {
+    pub fn resettle(&mut self, home: CpuId, old: L, allowed: &CpuSet, new: L) -> CpuId {
         self.leave(home, old);
         if allowed.contains(home) {
             self.settle_on(home, new);
@@ -50,7 +56,7 @@ mod tests {
 
     #[test]
     fn the_least_loaded_allowed_processor_is_chosen_and_kept_while_it_is_allowed() {
-        let mut homes = Homes::new(3);
+        let mut homes = Homes::<u64>::new(3);
         let all = CpuSet::all(3);
         assert_eq!(
             [homes.settle(&all, 5), homes.settle(&all, 2), homes.settle(&all, 3)].map(|c| c.0),

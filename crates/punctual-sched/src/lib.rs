@@ -10,6 +10,7 @@
 //! - [`servers`]: deferrable, periodic, polling and sporadic server.
 //! - [`fixed_priority`]: fixed priority without budgets.
 //! - [`run_queue`]: what the dynamic-priority policies share.
+//! - [`utilization`]: sums of shares of a processor, exact.
 //! - [`wrap`]: policies around policies, to record, shift or break them.
 
 #![no_std]
@@ -30,6 +31,7 @@ pub mod run_queue;
 pub mod servers;
 mod slots;
 pub mod time;
+pub mod utilization;
 mod vec_growth;
 pub mod wrap;
 

@@ -47,6 +47,7 @@
 use crate::heap::IndexedHeap;
 use crate::homes::Homes;
 use crate::prelude::*;
+use crate::utilization::Utilization;
 
 /// Its name in host files and on the command line.
 pub const NAME: &str = "sedf";
@@ -128,9 +129,8 @@ impl Reservation {
         Ok(Reservation { slice, period, extratime })
     }
 
-    /// Share of a processor, in parts per billion.
-    fn load(&self) -> u64 {
-        Duration::from_secs(1).as_ns() * self.slice.as_ns() / self.period.as_ns()
+    fn load(&self) -> Utilization {
+        Utilization::share(self.slice, self.period)
     }
 }
 
@@ -197,7 +197,7 @@ impl SedfUnit {
 #[derive(Debug)]
 pub struct Sedf {
     queue: RunQueue<Urgency, SedfUnit>,
-    homes: Homes,
+    homes: Homes<Utilization>,
     /// Deadlines of the awake units.
     periods: IndexedHeap<Instant>,
 }

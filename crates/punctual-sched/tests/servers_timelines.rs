@@ -246,6 +246,19 @@ fn units_go_to_the_least_utilised_processor_their_affinity_allows() {
 }
 
 #[test]
+fn equal_utilisations_are_equal_whatever_their_fractions() {
+    for name in ["deferrable", "sedf"] {
+        let mut driver = Driver::named(name, 2, &Options::new());
+        let mut home = |budget_ms| {
+            let unit = driver.insert(&server_ms(budget_ms, 11, 1));
+            driver.policy.account(unit).home
+        };
+        // 2/11 + 2/11 is 4/11: the fourth finds both processors alike and takes the lower number.
+        assert_eq!([2, 4, 2, 1].map(&mut home), [0, 1, 0, 0].map(|cpu| Some(CpuId(cpu))), "{name}");
+    }
+}
+
+#[test]
 fn a_running_unit_moves_to_another_processor_when_its_new_affinity_asks_for_it() {
     let mut driver = Driver::named("sporadic", 2, &Options::new());
     let unit = driver.insert(&server_ms(4, 10, 1));

@@ -2,6 +2,7 @@
 
 use punctual_model::index::TaskIx;
 use punctual_sched::Duration;
+use punctual_sched::utilization::Utilization;
 
 use crate::answer::{Refutation, Test};
 use crate::demand::{Demand, NANOSECOND, requested};
@@ -10,7 +11,6 @@ use crate::guest::content::{Content, Ranked};
 use crate::guest::urgency::Delaying;
 use crate::inputs::Inputs;
 use crate::reason::Reason;
-use crate::utilization::Utilization;
 
 /// How many jobs a counter-example is looked for in when more is asked for than is supplied in the long run.
 const JOBS_MAX: u64 = 2_000;

@@ -2,6 +2,7 @@
 
 use punctual_sched::Duration;
 use punctual_sched::registry::PolicyInfo;
+use punctual_sched::utilization::Utilization;
 
 use super::decisions::decisions;
 use super::groups::Group;
@@ -14,7 +15,6 @@ use crate::guest::Cap;
 use crate::inputs::{Inputs, UnitIx};
 use crate::reason::Reason;
 use crate::supply::Supply;
-use crate::utilization::Utilization;
 
 pub(super) fn servers(
     inputs: Inputs<'_>,

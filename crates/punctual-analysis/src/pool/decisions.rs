@@ -19,27 +19,52 @@ pub(super) fn decisions(inputs: Inputs<'_>, processors: usize) -> Decisions {
     Decisions::new(change_cost(inputs, processors), 2 * processors as u64)
 }
 
+/// Decisions that a server on one processor pays for while it always has work: at first it begins to run, or
+/// is about to.
+pub(super) fn paid_decisions(inputs: Inputs<'_>) -> Decisions {
+    Decisions::new(change_cost(inputs, 1), 1)
+}
+
+/// Adds the decisions that a server pays for because `unit`, as urgent or more, begins to run: one for each
+/// time that it wakes. What makes it stop is paid for by whoever runs next, for whom the beginning counts.
+pub(super) fn add_starts(inputs: Inputs<'_>, unit: UnitIx, costs: &mut Decisions) -> bool {
+    let is_plain = match unit {
+        UnitIx::Task(_) => true,
+        UnitIx::Vcpu(vcpu) => {
+            let has_nested = inputs.units_beside(vcpu).any(|unit| matches!(unit, UnitIx::Vcpu(_)));
+            inputs.domain_of(vcpu).vcpus.len() == 1 && !has_nested
+        }
+    };
+    // Of several vCPUs one may wake when a task on another one ends.
+    add_events(inputs, unit, if is_plain { 1 } else { 2 }, costs)
+}
+
 /// Adds the decisions that `unit` causes by waking and sleeping, at most `chain` for each. False when they
 /// cannot be bounded: a guest's scheduler below it acts on timers of its own, or packets wake it at any rate.
 pub(super) fn add_wakes(inputs: Inputs<'_>, unit: UnitIx, chain: u64, costs: &mut Decisions) -> bool {
+    add_events(inputs, unit, 2 * chain, costs)
+}
+
+/// `each`: for every time that something below wakes.
+fn add_events(inputs: Inputs<'_>, unit: UnitIx, each: u64, costs: &mut Decisions) -> bool {
     match unit {
         UnitIx::Task(task) => {
             let demand = inputs.demand(task);
             match demand {
-                Some(demand) => costs.every_late(demand.period, demand.jitter, 2 * chain),
-                None => costs.also(2 * chain),
+                Some(demand) => costs.every_late(demand.period, demand.jitter, each),
+                None => costs.also(each),
             }
             demand.is_some() || !inputs.is_served(task)
         }
         UnitIx::Vcpu(vcpu) => {
             let domain = inputs.domain_of(vcpu);
             // Guests of several vCPUs push and pull tasks between them.
-            let chain = if domain.vcpus.len() > 1 { 2 * chain } else { chain };
+            let each = if domain.vcpus.len() > 1 { 2 * each } else { each };
             for KernelWork { demand, wakes } in inputs.kernel(vcpu).unwrap_or_default() {
-                costs.every_late(demand.period, demand.jitter, wakes.saturating_mul(2 * chain));
+                costs.every_late(demand.period, demand.jitter, wakes.saturating_mul(each));
             }
             !domain.guest.info.has_timers
-                && inputs.units_beside(vcpu).all(|unit| add_wakes(inputs, unit, chain, costs))
+                && inputs.units_beside(vcpu).all(|unit| add_events(inputs, unit, each, costs))
         }
     }
 }

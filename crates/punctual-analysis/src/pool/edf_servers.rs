@@ -82,10 +82,11 @@ impl Servers {
             return Err(Reason::TooManyUnits);
         }
         if usable.is_zero() {
-            return Err(Reason::NothingLeft);
+            return Err(Reason::NothingLeft { taken: self.costs.within(period), period, budget });
         }
         let time = global_edf::time_for_budget(&self.all, i, self.processors, &self.costs);
-        let time = time.ok_or(Reason::OtherVcpus)?;
+        let taken = || global_edf::taken_by_others(&self.all, i, self.processors, &self.costs, period);
+        let time = time.ok_or_else(|| Reason::OtherVcpus { taken: taken().min(period), period, budget })?;
         let delay = (period - budget) + (time - usable);
         Ok((time, Supply { delay, budget: usable, period }))
     }

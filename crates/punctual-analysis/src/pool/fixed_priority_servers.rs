@@ -5,11 +5,11 @@ use punctual_sched::Duration;
 use punctual_sched::registry::ServerKind;
 use punctual_sched::servers::{self, sporadic};
 
-use super::decisions::{add_wakes, decisions};
+use super::decisions::{add_starts, paid_decisions};
 use super::reserved::Reserved;
 use super::supplied::service;
 use crate::answer::Test;
-use crate::demand::Demand;
+use crate::demand::{Demand, fixed_point, requested};
 use crate::findings::{BudgetAnswer, Findings};
 use crate::fixed_priority::Server;
 use crate::guest::{self, Cap, Supplier};
@@ -27,6 +27,8 @@ struct Placed {
     time: Option<Duration>,
     /// Why it has no guarantee whatever its response time.
     obstacle: Option<Reason>,
+    /// Does it surely not get its budget in its first period when all vCPUs are busy?
+    is_late_when_busy: bool,
 }
 
 /// One processor's servers.
@@ -62,22 +64,23 @@ fn by_urgency(
     units.sort_by_key(|unit| inputs.priority(*unit));
     let reserved = |unit: &UnitIx| Reserved::of(policy.info, inputs.params(*unit));
     let reserved: Vec<Reserved> = units.iter().map(reserved).collect();
-    let mut costs = decisions(inputs, 1);
-    if let Some(quantum) = servers::quantum(&policy.options) {
-        costs.quantum(quantum, inputs.host.overheads.decision);
-    }
+    let mut costs = paid_decisions(inputs);
     if kind == ServerKind::Polling {
         // A replenishment without work asks for a decision whatever runs.
         reserved.iter().for_each(|own| costs.every(own.period, 1));
     }
     let mut more_urgent: Vec<Demand> = Vec::new();
+    let mut surely: Vec<Demand> = Vec::new();
     let mut has_timers = false;
     let mut placed = Vec::new();
     for (unit, own) in units.into_iter().zip(reserved) {
-        has_timers |= !add_wakes(inputs, unit, 1, &mut costs);
-        // Budget ends and comes back.
-        costs.every(own.period, 2);
-        costs.also(2);
+        // Its budget comes back: it begins to run, or goes on.
+        costs.every(own.period, 1);
+        let mut paid = costs.clone();
+        if let Some(quantum) = servers::quantum(&policy.options).filter(|quantum| *quantum <= own.budget) {
+            paid.quantum(quantum, inputs.host.overheads.decision);
+        }
+        has_timers |= !add_starts(inputs, unit, &mut costs);
         let obstacle = if !costs.free() && kind == ServerKind::Sporadic {
             Some(Reason::FragmentedBudget)
         } else if !costs.free() && has_timers {
@@ -86,17 +89,29 @@ fn by_urgency(
             has_one_refill.then_some(Reason::OneRefill)
         };
         let server = Server {
-            usable: own.budget.saturating_sub(costs.within(own.period)),
+            budget: own.budget,
             period: own.period,
             gap: if kind == ServerKind::Polling { own.period } else { own.period - own.budget },
             more_urgent: more_urgent.clone(),
-            costs: costs.clone(),
+            costs: paid,
         };
-        let time = server.time_for_budget(own.budget);
+        let time = server.time_for_budget();
         more_urgent.push(as_more_urgent(own, kind, &costs, time));
-        placed.push(Placed { unit, reserved: own, server, time, obstacle });
+        // A switch to a less urgent unit may be under way whenever its budget comes back.
+        let sure = Demand::implicit(own.budget.saturating_sub(costs.change()), own.period);
+        let is_late_when_busy = is_late(sure, &surely);
+        if !is_late_when_busy {
+            surely.push(sure);
+        }
+        placed.push(Placed { unit, reserved: own, server, time, obstacle, is_late_when_busy });
     }
     placed
+}
+
+/// Is the demand not met in its period below these, all from 0 on? A server that loses budget itself uses
+/// less than it has, so it is none of them.
+fn is_late(own: Demand, surely: &[Demand]) -> bool {
+    !own.cost.is_zero() && fixed_point(own.cost, own.period, |w| own.cost + requested(surely, w)).is_none()
 }
 
 /// A server as less urgent ones see it.
@@ -113,17 +128,23 @@ fn as_more_urgent(own: Reserved, kind: ServerKind, costs: &Decisions, time: Opti
 }
 
 fn of_server(inputs: Inputs<'_>, placed: Placed, kind: ServerKind, wanted: Option<UnitIx>) -> Findings {
-    let Placed { unit, reserved: own, server, time, obstacle } = placed;
+    let Placed { unit, reserved: own, server, time, obstacle, is_late_when_busy } = placed;
+    let decisions = server.taken_by_decisions();
     let time = match (obstacle, time) {
         (Some(reason), _) => Err(reason),
-        (None, None) => Err(Reason::MoreUrgentVcpus),
-        (None, Some(_)) if server.usable.is_zero() => Err(Reason::NothingLeft),
+        (None, None) => Err(Reason::MoreUrgentVcpus {
+            taken: server.taken_by_others(own.period).min(own.period),
+            period: own.period,
+            budget: own.budget,
+        }),
+        (None, Some(_)) if decisions >= own.budget => {
+            Err(Reason::NothingLeft { taken: decisions, period: own.period, budget: own.budget })
+        }
         (None, Some(time)) => Ok(time),
     };
     let mut answer = BudgetAnswer::new(own.period, time);
     // A sporadic server that is delayed gets its budget back later, so it delays others less than this.
-    let is_exact = kind != ServerKind::Sporadic && server.costs.free();
-    if time.is_err() && is_exact && server.late_when_all_are_busy() {
+    if time.is_err() && kind != ServerKind::Sporadic && is_late_when_busy {
         answer = answer.refuted();
     }
     let mut found = Findings::default();

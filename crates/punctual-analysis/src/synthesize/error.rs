@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use punctual_sched::{Duration, Instant};
+use punctual_sched::{Duration, Instant, ParamError};
 use thiserror::Error as ThisError;
 
 use crate::answer::Answer;
@@ -46,13 +46,27 @@ pub enum Shortfall {
         answer: Answer,
     },
     /// Not even the smallest budget is delivered.
-    #[error("not even {granularity} in every {period} is surely left for it")]
+    #[error("not even {budget} in every {period} is surely left for it")]
     NoTime {
         /// The smallest budget that was tried.
-        granularity: Duration,
+        budget: Duration,
         /// Its period.
         period: Duration,
     },
+    /// No multiple of the granularity is a budget.
+    #[error(
+        "the smallest budget, {budget}, exceeds its period of {period}; budgets are multiples of the \
+         granularity"
+    )]
+    Granularity {
+        /// The smallest multiple that the policy accepts.
+        budget: Duration,
+        /// Its period.
+        period: Duration,
+    },
+    /// The policy takes none of the periods to choose from.
+    #[error("none of the periods to choose from suits the policy: {0}")]
+    Periods(ParamError),
     /// Stands before what is missing then.
     #[error("with {budget} in every {period}, the most it surely gets")]
     With {

@@ -109,12 +109,12 @@ impl<'t, 'a> Search<'t, 'a> {
 
     /// Takes a granule off every budget that still suffices without it, until none does.
     fn shrink(&mut self, mut list: Vec<Placed>) -> Result<(Vec<Placed>, bool), Stopped> {
-        let granule = self.trial.granule();
+        let (granule, least) = (self.trial.granule(), self.trial.least());
         let (mut any, mut changed) = (false, true);
         while changed {
             changed = false;
             for at in 0..list.len() {
-                if self.trial.reservation(list[at].unit).is_some() || list[at].budget <= granule {
+                if self.trial.reservation(list[at].unit).is_some() || list[at].budget < granule + least {
                     continue;
                 }
                 list[at].budget -= granule;

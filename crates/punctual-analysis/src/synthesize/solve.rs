@@ -15,7 +15,7 @@ use super::search::Solution;
 use super::trial::{Trial, params_mut};
 use crate::analyse::answers;
 use crate::answer::Answers;
-use crate::inputs::{Index, Inputs, only_processor, parent_of};
+use crate::inputs::{Index, Inputs, name, only_processor, parent_of};
 use crate::pool::{Group, groups};
 use crate::watch::Watch;
 
@@ -76,6 +76,10 @@ fn solve_pool(result: &mut Host, pool: PoolIx, options: &Options, watch: Watch<'
     let index = Index::new(result);
     let widened = widened(result, options.margin_ppm);
     let mut trial = Trial::new(&widened, &index, pool, options, watch);
+    if let Some((unit, why)) = trial.refusal() {
+        let name = name(result, unit).to_owned();
+        return Err(Error::Unmet { name, why: vec![Shortfall::Periods(why)] });
+    }
     let (solutions, exact) = solutions(&mut trial, pool)?;
     let processors = result.pools[pool.0].processors.len();
     let tie = is_partitioned(result, pool) && processors > 1;

@@ -1,10 +1,12 @@
 //! One question at a time: with these parameters, does this unit hold its deadlines?
 
+use std::collections::BTreeMap;
+
 use punctual_model::Host;
 use punctual_model::host::Work;
 use punctual_model::index::{PoolIx, TaskIx};
 use punctual_sched::registry::PolicyInfo;
-use punctual_sched::{Duration, UnitParams};
+use punctual_sched::{Duration, Instant, ParamError, UnitParams};
 
 use super::chosen::{has_priorities, share};
 use super::error::Shortfall;
@@ -49,6 +51,8 @@ pub(super) struct Trial<'a> {
     pub(super) pool: PoolIx,
     pub(super) options: &'a Options,
     watch: Watch<'a>,
+    /// By unit: the periods to try, ascending.
+    periods: BTreeMap<UnitIx, Vec<Duration>>,
     /// Analyses so far.
     pub(super) analyses: u64,
 }
@@ -61,7 +65,11 @@ impl<'a> Trial<'a> {
         options: &'a Options,
         watch: Watch<'a>,
     ) -> Self {
-        Trial { given: host, host: host.clone(), index, pool, options, watch, analyses: 0 }
+        let periods = BTreeMap::new();
+        let mut trial =
+            Trial { given: host, host: host.clone(), index, pool, options, watch, periods, analyses: 0 };
+        trial.periods = index.in_pool(pool).all().map(|unit| (unit, trial.choices(unit))).collect();
+        trial
     }
 
     /// The host as it came.
@@ -101,6 +109,28 @@ impl<'a> Trial<'a> {
 
     /// Periods to try, ascending.
     pub(super) fn periods(&self, unit: UnitIx) -> Vec<Duration> {
+        self.periods.get(&unit).cloned().unwrap_or_default()
+    }
+
+    /// Why the policy takes none of the periods for a unit, where that is so.
+    pub(super) fn refusal(&self) -> Option<(UnitIx, ParamError)> {
+        let without = |unit: &UnitIx| self.periods(*unit).is_empty() && !self.tasks_below(*unit).is_empty();
+        let unit = self.index.in_pool(self.pool).all().find(without)?;
+        let Periods::Free(candidates) = &self.options.periods else { return None };
+        candidates.iter().find_map(|period| Some((unit, self.accept(unit, *period).err()?)))
+    }
+
+    /// Does the policy accept the unit with this period, all of it as its budget?
+    fn accept(&self, unit: UnitIx, period: Duration) -> Result<(), ParamError> {
+        let pool = &self.given.pools[self.pool.0];
+        let Ok(mut policy) = (pool.policy.info.build)(pool.processors.len(), &pool.policy.options) else {
+            return Ok(());
+        };
+        let (budget, period) = (Some(period), Some(period));
+        policy.insert(Instant::ZERO, &UnitParams { budget, period, ..self.params(unit).clone() }).map(drop)
+    }
+
+    fn choices(&self, unit: UnitIx) -> Vec<Duration> {
         let given = self.policy().period(self.params(unit));
         let tasks = self.tasks_below(unit);
         let candidates = match &self.options.periods {
@@ -111,6 +141,7 @@ impl<'a> Trial<'a> {
             [] => self.candidates(&tasks, given),
             candidates => candidates.to_vec(),
         };
+        periods.retain(|period| self.accept(unit, *period).is_ok());
         periods.sort_unstable();
         periods.dedup();
         periods
@@ -136,6 +167,12 @@ impl<'a> Trial<'a> {
     /// The step in which budgets are tried.
     pub(super) fn granule(&self) -> Duration {
         self.options.granularity.max(NANOSECOND)
+    }
+
+    /// The smallest budget that is tried: a multiple of the granularity that the policy accepts.
+    pub(super) fn least(&self) -> Duration {
+        let least = self.policy().budgets.min().unwrap_or_default().max(NANOSECOND);
+        self.granule() * least.div_ceil(self.granule())
     }
 
     /// Gives the units their parameters.
@@ -196,9 +233,8 @@ impl<'a> Trial<'a> {
             return Ok(Some(reserved));
         }
         let granule = self.granule();
-        let least = self.policy().budgets.min().unwrap_or_default().max(NANOSECOND);
         let group = group(list, processors);
-        let (first, last) = (budget.max(least).div_ceil(granule), period.div_floor(granule));
+        let (first, last) = (budget.max(self.least()).div_ceil(granule), period.div_floor(granule));
         if first > last {
             return Ok(None);
         }
@@ -220,7 +256,10 @@ impl<'a> Trial<'a> {
     pub(super) fn why_not(&mut self, list: &[Placed], at: usize, processors: usize) -> Vec<Shortfall> {
         self.apply(list);
         let Placed { unit, period, .. } = list[at];
-        let granule = self.granule();
+        let (granule, least) = (self.granule(), self.least());
+        if least > period {
+            return vec![Shortfall::Granularity { budget: least, period }];
+        }
         let group = group(list, processors);
         let mut possible = |granules: u64| {
             self.set_budget(unit, granule * granules);
@@ -232,9 +271,9 @@ impl<'a> Trial<'a> {
             if possible(middle) { low = middle } else { high = middle }
         }
         if low == 0 {
-            return vec![Shortfall::NoTime { granularity: self.options.granularity, period }];
+            return vec![Shortfall::NoTime { budget: least, period }];
         }
-        let budget = granule * low;
+        let budget = (granule * low).max(least);
         self.set_budget(unit, budget);
         let found = self.findings(&group, Some(unit));
         let missing = found.tasks.into_iter().filter(|(_, answer)| !answer.answer.is_guaranteed());

@@ -146,8 +146,7 @@ fn tasks_hold(host: &Host) -> bool {
         let params = &host.vcpus[host.domains[d].vcpus.start].params;
         let [budget, period] = [params.budget, params.period].map(|t| t.unwrap_or(Duration::from_ns(1)));
         let costs = Decisions::default();
-        let server =
-            Server { usable: budget, period, gap: period - budget, more_urgent: more_urgent.clone(), costs };
+        let server = Server { budget, period, gap: period - budget, more_urgent: more_urgent.clone(), costs };
         let jitter = if deferrable { period - budget } else { Duration::ZERO };
         more_urgent.push(Demand::implicit(budget, period).late_by(jitter));
         domain_holds(host, d, &server)

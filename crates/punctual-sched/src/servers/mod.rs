@@ -50,10 +50,12 @@ use crate::bitmap::RankSet;
 use crate::cpuset::{CpuId, CpuSet};
 use crate::fixed_priority::PRIORITY;
 use crate::heap::IndexedHeap;
+use crate::homes::Homes;
 use crate::policy::{Account, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
 use crate::registry::{Budgets, OptionError, OptionValue, Options, ParamDefault, ParamInfo, ParamKind};
 use crate::slots::Slots;
 use crate::time::{Duration, Instant};
+use crate::utilization::Utilization;
 use crate::vec_growth;
 
 pub use every_period::EveryPeriod;
@@ -108,9 +110,6 @@ pub fn quantum(options: &Options) -> Option<Duration> {
         _ => None,
     }
 }
-
-/// Utilisations are summed in parts per billion.
-const BILLION: u128 = 1_000_000_000;
 
 /// What a unit is charged for a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -261,8 +260,6 @@ struct Processor {
     current: Run,
     /// Quantum accounting: what `current` ran since the last decision, not charged yet.
     unsettled: Duration,
-    /// Total of the units that live here, in parts per billion.
-    utilisation_ppb: u64,
     /// Are ranks and queues out of date? Set when a unit moves in or out, checked and cleared by `refresh`
     /// before the next decision, checked by `place`: many units can come at once, each at the cost of one.
     stale: bool,
@@ -275,6 +272,7 @@ pub struct Servers<R> {
     settings: Settings,
     units: Slots<ServerUnit>,
     processors: Vec<Processor>,
+    homes: Homes<Utilization>,
     /// RepQ of all processors: each unit's next replenishment.
     replenishments: IndexedHeap<Instant>,
     insertions: u64,
@@ -289,7 +287,6 @@ impl<R: Rule> Servers<R> {
             ready_queue: RankSet::new(0),
             current: Run::Idle,
             unsettled: Duration::ZERO,
-            utilisation_ppb: 0,
             stale: false,
         };
         Servers {
@@ -297,6 +294,7 @@ impl<R: Rule> Servers<R> {
             settings,
             units: Slots::new(),
             processors: alloc::vec![processor; cpus],
+            homes: Homes::new(cpus),
             replenishments: IndexedHeap::new(0),
             insertions: 0,
         }
@@ -415,7 +413,7 @@ impl<R: Rule> Servers<R> {
         let allowed = (0..self.processors.len())
             .map(|cpu| CpuId(cpu as u32))
             .filter(|&cpu| affinity.is_none_or(|set| set.contains(cpu)));
-        allowed.min_by_key(|cpu| self.processors[cpu.index()].utilisation_ppb).unwrap_or(CpuId(0))
+        self.homes.least_loaded(allowed)
     }
 
     /// Lets `cpu` take in one unit more, and all that are about to move, without allocation.
@@ -432,12 +430,12 @@ impl<R: Rule> Servers<R> {
     /// Adds the unit to its home processor.
     fn move_in(&mut self, id: UnitId) {
         let unit = &self.units[id.index()];
-        let (cpu, urgency, added_ppb) = (unit.home, unit.urgency(), utilisation_ppb(&unit.budget));
+        let (cpu, urgency) = (unit.home, unit.urgency());
+        self.homes.settle_on(cpu, utilisation(&unit.budget));
         let units = &self.units;
         let home = &mut self.processors[cpu.index()];
         let rank = home.by_rank.partition_point(|&other| units[other as usize].urgency() < urgency);
         home.by_rank.insert(rank, id.0);
-        home.utilisation_ppb += added_ppb;
         home.stale = true;
     }
 
@@ -447,7 +445,7 @@ impl<R: Rule> Servers<R> {
         let cpu = unit.home;
         let home = &mut self.processors[cpu.index()];
         home.by_rank.retain(|&other| other != id.0);
-        home.utilisation_ppb -= utilisation_ppb(&unit.budget);
+        self.homes.leave(cpu, utilisation(&unit.budget));
         home.stale = true;
     }
 
@@ -673,9 +671,8 @@ impl<R: Rule> Policy for Servers<R> {
     }
 }
 
-/// At most a billion, because the budget is at most the period.
-fn utilisation_ppb(budget: &Budget) -> u64 {
-    (u128::from(budget.budget.as_ns()) * BILLION / u128::from(budget.period.as_ns())) as u64
+fn utilisation(budget: &Budget) -> Utilization {
+    Utilization::share(budget.budget, budget.period)
 }
 
 /// Budget and period, checked: 0 < budget <= period.
