@@ -34,8 +34,10 @@ impl Reserved {
 /// All warnings, in the host's order.
 pub(crate) fn of_host(inputs: Inputs<'_>) -> Vec<Warning> {
     let host = inputs.host;
+    let free = host.free_scheduling().map(|text| Warning { about: "machine".into(), text: text.into() });
     let pools = inputs.pools().flat_map(|pool| of_pool(inputs, pool));
-    pools.chain(host.domains.iter().filter_map(|domain| of_helpers(host, domain))).collect()
+    let helpers = host.domains.iter().filter_map(|domain| of_helpers(host, domain));
+    pools.chain(helpers).chain(free).collect()
 }
 
 fn of_pool(inputs: Inputs<'_>, pool: PoolIx) -> Vec<Warning> {

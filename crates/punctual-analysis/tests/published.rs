@@ -355,6 +355,15 @@ fn budgets_shorter_than_ten_looks_at_them_are_warned_of() {
 }
 
 #[test]
+fn a_host_on_which_scheduling_is_free_says_so() {
+    let said = |host: &Host| analyse(host).warnings.iter().any(|w| w.text.contains("counts as free"));
+    let mut host = two_servers_under("credit");
+    assert!(said(&host));
+    host.overheads.lock = ns(1);
+    assert!(!said(&host));
+}
+
+#[test]
 fn helper_threads_among_vcpus_are_warned_of() {
     use punctual_model::live::{HelperPolicy, Helpers, Live, LiveKeys};
     let mut host = two_servers("deferrable");

@@ -177,7 +177,7 @@ pub struct ChainGuarantee {
 /// Something that a practitioner should know although it is no verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Warning {
-    /// What it is about: a vCPU, a domain or a pool by name.
+    /// What it is about: a vCPU, a domain or a pool by name, or `machine`.
     pub about: String,
     /// What is the matter and what would help.
     pub text: String,

@@ -216,6 +216,13 @@ impl Arrival {
 }
 
 impl Host {
+    /// What to say of a simulated or analysed host without overheads; nothing of another one, and nothing of
+    /// a Linux host with its network stack, which has costs of its own.
+    pub fn free_scheduling(&self) -> Option<&'static str> {
+        let is_free = self.overheads == Overheads::default() && self.stack.is_none();
+        is_free.then_some("scheduling counts as free; `punctual calibrate` measures what it costs")
+    }
+
     /// The seed of everything random about the task's jobs.
     pub fn task_seed(&self, task: TaskIx) -> u64 {
         punctual_jobs::task_seed(self.seed, task.0)

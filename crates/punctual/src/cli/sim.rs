@@ -14,7 +14,7 @@ use punctual_sim::Tracer;
 
 use super::error::Error;
 use super::input::{CHUNK, Changes, HostFile, Label, Policies, RUNS_MAX, THREADS_MAX, Whose, thread_pool};
-use super::output::{OutFile, Ui};
+use super::output::{OutFile, Ui, wrapped};
 use super::report::{self, Interval};
 use super::{exit, interrupt};
 
@@ -98,6 +98,11 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         labels.zip(results).map(|(label, results)| Column { label, results }).collect();
     columns.iter_mut().for_each(|column| args.label.keep(column));
     print(args, &columns, ui)?;
+    if !args.json
+        && let Some(text) = variants.iter().find_map(|variant| variant.first.free_scheduling())
+    {
+        ui.print(wrapped("", "  ", &format!("note: {text}")))?;
+    }
     if let Some(path) = &args.report {
         report::drop_directories(&mut columns);
         write_report(path, args, &variants, &columns)?;

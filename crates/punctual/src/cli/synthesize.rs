@@ -330,6 +330,9 @@ fn tables(found: &Synthesis, growth: &[Growth], args: &Args, colour: bool) -> St
     out += &units(&found.chosen, colour);
     out.push('\n');
     out += &growths(growth, colour);
+    if let Some(text) = found.host.free_scheduling() {
+        out += &format!("\n{}", wrapped("", "  ", &format!("warning: {text}")));
+    }
     if let Some(path) = &args.output {
         let _ = writeln!(out, "\nwritten to {}", path.display());
     }
