@@ -6,9 +6,11 @@ use punctual_model::host::Domain;
 use punctual_model::index::{PoolIx, VcpuIx};
 use punctual_model::live::{Backend, HelperPolicy};
 use punctual_sched::registry::{Budgets, PolicyInfo};
+use punctual_sched::utilization::Utilization;
 use punctual_sched::{Duration, UnitParams, servers};
 
 use crate::inputs::{Index, Inputs, UnitIx};
+use crate::pool::{Group, groups};
 
 /// Utilisations in parts per million.
 const MILLION: u64 = 1_000_000;
@@ -121,6 +123,70 @@ pub fn enforcement_warnings(host: &Host, granularity: Duration) -> Vec<Warning> 
         }
     }
     warnings
+}
+
+/// The share of a processor that Linux gives its fair class ahead of real-time threads, if ordinary threads
+/// want it: the fair server (`dl_server`, Linux `kernel/sched/deadline.c`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FairServer {
+    /// In every period.
+    pub runtime: Duration,
+    /// Above zero.
+    pub period: Duration,
+}
+
+impl FairServer {
+    /// What Linux 6.12 and later have unless it is changed (`fair_server_init`).
+    pub const DEFAULT: FairServer =
+        FairServer { runtime: Duration::from_ms(50), period: Duration::from_secs(1) };
+}
+
+/// Pools whose budgets, with the enforcer's looks at them, leave the fair class less than the fair server
+/// takes: live, budgets come short there when ordinary threads want their share.
+pub fn fair_server_warnings(host: &Host, server: FairServer) -> Vec<Warning> {
+    let index = Index::new(host);
+    let inputs = Inputs::new(host, &index);
+    let mut warnings = Vec::new();
+    for pool in inputs.pools().filter(|pool| keeps_budgets(inputs.pool(*pool).policy.info)) {
+        // Where no test knows the units' processors there is one group, of all of them.
+        let whole = || Group { units: index.in_pool(pool).all().collect(), processors: usize::MAX };
+        let groups = groups(inputs, pool).unwrap_or_else(|_| vec![whole()]);
+        for (at, group) in groups.iter().enumerate() {
+            let all = &inputs.pool(pool).processors;
+            let processors = if group.processors == 1 { &all[at..=at] } else { all };
+            let text = beside_fair_server(inputs, &group.units, processors, server);
+            warnings.extend(text.map(|text| Warning { about: inputs.pool(pool).name.clone(), text }));
+        }
+    }
+    warnings
+}
+
+/// What is wrong with the budgets of `units` on these processors beside the fair server, if anything is.
+fn beside_fair_server(
+    inputs: Inputs<'_>,
+    units: &[UnitIx],
+    processors: &[usize],
+    server: FairServer,
+) -> Option<String> {
+    let overheads = &inputs.host.overheads;
+    // A budget ends and comes back once in a period.
+    let looks = (overheads.decision + overheads.context_switch) * 2;
+    let reserved = units.iter().filter_map(|unit| Reserved::of(inputs.params(*unit)));
+    let promised = Utilization::of(reserved.flat_map(|own| [own.budget, looks].map(|t| (t, own.period))));
+    let mut with_server = promised;
+    processors.iter().for_each(|_| with_server += Utilization::share(server.runtime, server.period));
+    if with_server.fits(processors.len()) {
+        return None;
+    }
+    let list: Vec<String> = processors.iter().map(usize::to_string).collect();
+    let (runtime, period) = (server.runtime, server.period);
+    Some(format!(
+        "budgets and the enforcer's looks take {} of processor {}, which leaves ordinary threads less than \
+         the {runtime} in every {period} that Linux's fair server gives them first: live, budgets come \
+         short; `--apply` switches it off for a run",
+        percent(promised.ppm()),
+        list.join(","),
+    ))
 }
 
 /// `part` of `whole` in parts per million, rounded up.

@@ -5,7 +5,8 @@ use punctual_analysis::fixed_priority::{Member, Server, response};
 use punctual_analysis::overhead::Decisions;
 use punctual_analysis::resource::{Inside, holds, smallest_budget};
 use punctual_analysis::supply::Supply;
-use punctual_analysis::{analyse, edf, enforcement_warnings, global_edf, global_fixed_priority};
+use punctual_analysis::{FairServer, enforcement_warnings, fair_server_warnings};
+use punctual_analysis::{analyse, edf, global_edf, global_fixed_priority};
 use punctual_model::Host;
 use punctual_model::guarantees::Verdict;
 use punctual_model::host::Parent;
@@ -352,6 +353,30 @@ fn budgets_shorter_than_ten_looks_at_them_are_warned_of() {
     assert_eq!(said(us(300)), [""; 0]);
     assert!(said(us(301)).iter().all(|text| text.contains("may be overrun by 10.0 %")));
     assert!(said(ms(4)).iter().all(|text| text.contains("is below the enforcement granularity")));
+}
+
+#[test]
+fn budgets_that_leave_ordinary_threads_less_than_the_fair_server_takes_are_warned_of() {
+    let said = |shares: &[(u64, u32)], overhead: Duration, name: &str| -> Vec<String> {
+        let mut host = pooled(2, ms(100), policy(name));
+        host.overheads.decision = overhead;
+        for (share, cpu) in shares {
+            vm(&mut host, pinned(server(ms(*share), ms(100), 1), *cpu, 2));
+        }
+        fair_server_warnings(&host, FairServer::DEFAULT).into_iter().map(|w| w.text).collect()
+    };
+    for name in ["deferrable", "rtds"] {
+        // 95 % and 5 % just fit; the looks at two budgets in 100 ms are too much.
+        assert_eq!(said(&[(60, 1), (35, 1), (90, 0)], Duration::ZERO, name), [""; 0]);
+        let texts = said(&[(60, 1), (35, 1), (90, 0)], us(5), name);
+        assert_eq!(texts.len(), 1);
+        assert!(
+            texts[0].starts_with("budgets and the enforcer's looks take 95.0 % of processor 1"),
+            "{texts:?}"
+        );
+        assert_eq!(said(&[(60, 0), (40, 0), (96, 1)], Duration::ZERO, name).len(), 2);
+    }
+    assert_eq!(said(&[(60, 1), (40, 1)], Duration::ZERO, "fixed-priority"), [""; 0]);
 }
 
 #[test]

@@ -51,6 +51,14 @@ impl Utilization {
         self <= Utilization::share(budget, period)
     }
 
+    /// In parts per million, rounded up.
+    pub fn ppm(self) -> u64 {
+        let scaled = self.part.checked_mul(1_000_000).map(|scaled| scaled.div_ceil(self.whole));
+        // A part too great for that is many processors, or a share of 2^-62 more or less.
+        let ppm = scaled.unwrap_or_else(|| (self.rounded_up() * 1_000_000) >> ROUNDED_BITS);
+        u64::try_from(ppm).unwrap_or(u64::MAX)
+    }
+
     fn reduced(part: u128, whole: u128) -> Self {
         let divisor = gcd(part, whole).max(1);
         Utilization { part: part / divisor, whole: whole / divisor }
@@ -172,6 +180,7 @@ mod tests {
         load -= share(2, 11);
         load -= share(2, 11);
         assert_eq!(load, Utilization::NONE);
+        assert_eq!([share(1, 3).ppm(), share(2, 1).ppm(), share(0, 3).ppm()], [333_334, 2_000_000, 0]);
         assert!(share(1, 3) < share(333_333_334, 1_000_000_000) && share(0, 7) == Utilization::NONE);
     }
 }

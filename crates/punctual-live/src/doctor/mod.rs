@@ -93,6 +93,15 @@ pub fn examine(root: Root, pool: Option<Cpus>) -> Result<Findings, ReadError> {
     })
 }
 
+/// What Linux gives its fair class on one of these processors ahead of real-time threads: runtime and period
+/// in ns, if it gives anything.
+///
+/// # Errors
+/// When `root` is no Linux machine.
+pub fn fair_server(root: Root, pool: Cpus) -> Result<Option<(u64, u64)>, ReadError> {
+    Ok(throttling::fair_server_share(&Machine::new(root, Some(pool))?))
+}
+
 /// What a run may change for its time and put back, in the order of reports.
 pub fn reversible_changes(findings: &Findings) -> Vec<Change> {
     findings.findings.iter().flat_map(|finding| finding.changes.iter().cloned()).collect()

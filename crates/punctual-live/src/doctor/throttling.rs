@@ -162,6 +162,24 @@ fn fair_server(machine: &Machine) -> Result<Outcome, ReadError> {
     Ok(outcome)
 }
 
+/// What the fair server of one of the pool's processors takes at most: runtime and period in ns; those of
+/// Linux's default where they cannot be read. `None` where it takes nothing.
+pub(super) fn fair_server_share(machine: &Machine) -> Option<(u64, u64)> {
+    if machine.kernel_version().is_ok_and(|version| version < (6, 12)) {
+        return None;
+    }
+    let number = |path: &str| machine.root.number(path).ok().and_then(|ns| u64::try_from(ns).ok());
+    let paths = machine.each("/sys/kernel/debug/sched/fair_server/cpu{}/runtime");
+    let shares = paths.map(|(_, path)| match (number(&path), number(&path.replace("runtime", "period"))) {
+        (Some(runtime), Some(period)) if period > 0 => (runtime, period),
+        _ => FAIR_SERVER_DEFAULT,
+    });
+    shares.filter(|(runtime, _)| *runtime > 0).max()
+}
+
+/// Runtime and period in ns (Linux `kernel/sched/fair.c`, `fair_server_init`).
+const FAIR_SERVER_DEFAULT: (u64, u64) = (50_000_000, 1_000_000_000);
+
 /// A fair server that is switched on.
 struct FairServer {
     cpu: usize,

@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use punctual_analysis::host_stack::{inversions, response_bound};
-use punctual_analysis::{analyse, enforcement_warnings};
+use punctual_analysis::{FairServer, analyse, enforcement_warnings, fair_server_warnings};
 use punctual_model::Guarantees;
 use punctual_model::guarantees::{Latency, TaskGuarantee, Verdict};
 use punctual_model::host_stack::{HostStack, Load, Server};
+use punctual_model::live::Backend;
 use punctual_report::format::fmt_duration;
 use punctual_report::table;
 use punctual_sched::Duration;
@@ -102,6 +103,10 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let mut guarantees = analyse(&host);
     if let Some(every) = args.enforced_every {
         guarantees.warnings.extend(enforcement_warnings(&host, every));
+    }
+    let is_for_live = host.domains.iter().any(|domain| domain.live.backend != Backend::Default);
+    if is_for_live || args.enforced_every.is_some() {
+        guarantees.warnings.extend(fair_server_warnings(&host, FairServer::DEFAULT));
     }
     if args.json {
         ui.print_json(&guarantees)?;

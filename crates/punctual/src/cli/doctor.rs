@@ -10,9 +10,9 @@ use punctual_model::Host;
 use punctual_model::text::printable;
 
 use super::error::Error;
-use super::exit;
 use super::input::{Changes, HostFile};
 use super::output::{Ui, wrapped};
+use super::{exit, live};
 
 /// Say what on this machine threatens latency, why, and what to do about it.
 ///
@@ -51,13 +51,20 @@ pub struct Args {
 
 /// Runs `punctual doctor`.
 pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
-    let pool = match &args.file {
-        Some(file) => Some(processors(&HostFile::read(file)?.host(&args.changes.overrides(None))?)),
+    let host = match &args.file {
+        Some(file) => Some(HostFile::read(file)?.host(&args.changes.overrides(None))?),
         None => None,
     };
-    let named = pool.is_some();
+    let (pool, named) = (host.as_ref().map(processors), host.is_some());
     let mut findings = doctor::examine(Root::new(&args.root), pool)
         .map_err(|error| Error::Usage(format!("{} is no running Linux: {error}", args.root.display())))?;
+    if let Some(host) = &host {
+        let short = live::beside_fair_server(host, &args.root)?;
+        let fair_server = findings.findings.iter_mut().find(|finding| finding.id == "fair-server");
+        if let Some(finding) = fair_server.filter(|_| !short.is_empty()) {
+            finding.summary = format!("{}; {}", finding.summary, short.join("; "));
+        }
+    }
     if let Some(id) = &args.explain {
         findings.findings.retain(|finding| finding.id == *id);
     }

@@ -40,6 +40,12 @@ fn the_fair_server_is_read_from_linux_6_12_on_where_debugfs_is_there() {
     assert_eq!(server("50000000").says("fair-server"), expected);
     assert_eq!(server("50000000").find("fair-server").changes.len(), 2);
     assert_eq!(server("0").says("fair-server"), "ok: switched off");
+    let share =
+        |tree: &Tree| fair_server(Root::new(tree.0.path()), [2, 3].into_iter().collect()).expect("a machine");
+    assert_eq!(share(&desktop()), None);
+    assert_eq!(share(&new().without("/sys/kernel/debug/sched")), Some((50_000_000, 1_000_000_000)));
+    assert_eq!(share(&server("30000000")), Some((30_000_000, 1_000_000_000)));
+    assert_eq!(share(&server("0")), None);
 }
 
 #[test]

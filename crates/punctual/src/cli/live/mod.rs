@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration as StdDuration;
 
+use punctual_analysis::{FairServer, fair_server_warnings};
 use punctual_live::doctor::{self, Change, Root};
 use punctual_live::driver::{LateOverrun, Settings};
 use punctual_live::journal::{self, Restored};
@@ -120,6 +121,9 @@ pub fn carry_out(
     let program = std::env::current_exe()
         .map_err(|e| Error::Usage(format!("the program's own file is not known: {e}")))?;
     let changes = if args.apply { reversible_changes(host)? } else { Vec::new() };
+    if linux.is_none() && !args.apply {
+        beside_fair_server(host, Path::new("/"))?.iter().for_each(|text| ui.warn(text));
+    }
     let restored = Arc::<OnceLock<Restored>>::default();
     let mut publisher = None;
     let options = RunOptions {
@@ -216,6 +220,19 @@ fn reversible_changes(host: &Host) -> Result<Vec<Change>, Error> {
     let findings = doctor::examine(Root::new(Path::new("/")), Some(processors))
         .map_err(|error| Error::Usage(format!("this is no running Linux: {error}")))?;
     Ok(doctor::reversible_changes(&findings))
+}
+
+/// Pools whose budgets leave the fair class less than the fair server of the machine below `root` takes.
+pub fn beside_fair_server(host: &Host, root: &Path) -> Result<Vec<String>, Error> {
+    let processors = host.pools.iter().flat_map(|pool| pool.processors.iter().copied()).collect();
+    let share = doctor::fair_server(Root::new(root), processors)
+        .map_err(|error| Error::Usage(format!("{} is no running Linux: {error}", root.display())))?;
+    let server = share.map(|(runtime, period)| FairServer {
+        runtime: Duration::from_ns(runtime),
+        period: Duration::from_ns(period),
+    });
+    let warnings = server.map(|server| fair_server_warnings(host, server)).unwrap_or_default();
+    Ok(warnings.into_iter().map(|warning| format!("{}: {}", warning.about, warning.text)).collect())
 }
 
 /// A run must not build on what a dead one left.
