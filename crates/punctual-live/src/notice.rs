@@ -1,6 +1,6 @@
 //! What happens to units and domains while a run goes on.
 
-use std::fmt;
+use std::{fmt, io};
 
 use punctual_model::results::GuestFault;
 use punctual_sched::ParamError;
@@ -60,6 +60,11 @@ pub enum Notice {
         /// How that was seen, and how the domain ended, if it did.
         reason: String,
     },
+    /// The context switches of a pool's processors cannot be read.
+    NoSwitches {
+        /// Why.
+        error: io::Error,
+    },
     /// The clock of a domain ran wrong during the run. The times that the domain reports, and the periods of
     /// its tasks, are wrong by as much.
     WrongClock {
@@ -92,6 +97,11 @@ impl fmt::Display for Notice {
             Notice::Guest { domain, fault, reason } => {
                 write!(f, "domain `{domain}`: {}: {reason}", fault.words())
             }
+            Notice::NoSwitches { error } => write!(
+                f,
+                "context switches cannot be read (perf_event_open: {error}): other threads on the pools' \
+                 processors are named by samples of /proc; it takes CAP_PERFMON, or root"
+            ),
             Notice::WrongClock { domain, ppm } => write!(
                 f,
                 "the clock of domain `{domain}` ran {:.1} % too {}: what it tells of its tasks is wrong by \

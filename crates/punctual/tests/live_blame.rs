@@ -3,17 +3,21 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::live::{Bench, PROCESSOR, needs, undisturbed};
-use punctual_live::blame::{PoolObservations, Span, State};
+use common::live::{Bench, PROCESSOR, needs, scheduler, setup, undisturbed};
+use punctual_live::blame::{Job, PoolGuest, PoolObservations, Span, State, Task, explain};
 use punctual_live::driver::Settings;
-use punctual_live::enforcer::now;
+use punctual_live::enforcer::{Occupant, now};
+use punctual_live::notice::Notice;
 use punctual_live::os::sched::{self, Attributes};
 use punctual_live::run::{self, DefaultBackend, RunOptions};
+use punctual_live::session::Setup;
+use punctual_live::unit::ENFORCER;
 use punctual_model::file::{self, Overrides};
 use punctual_model::results::{BlameSum, Cause, Results, TaskResult};
 use punctual_sched::UnitParams;
@@ -258,6 +262,85 @@ fn late_looks_are_called_by_their_causes() {
             );
             judge!(called[right] * 100 >= due_ns * 95, "{what}: {called:?}");
         }
+        Ok(())
+    });
+}
+
+/// Processor time of this thread, up to now, in ns.
+fn processor_time_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// A thread below the enforcer and above the unit has the processor for 3 ms now and then; returns for how
+/// long in all, by its own account.
+fn interlude() -> u64 {
+    let spin = || {
+        sched::set_affinity(0, &[PROCESSOR]).expect("a processor");
+        sched::set_attributes(0, &Attributes::fifo(ENFORCER - 1)).expect("a priority");
+        let mut ran_ns = 0;
+        for _ in 0..TIMES {
+            std::thread::sleep(Duration::from_millis(40));
+            let (began, before_ns) = (now(), processor_time_ns());
+            while now().since(began).as_ns() < 3_000_000 {
+                std::hint::spin_loop();
+            }
+            ran_ns += processor_time_ns() - before_ns;
+        }
+        ran_ns
+    };
+    let interlude = std::thread::Builder::new().name("interlude".into()).spawn(spin);
+    interlude.expect("a thread").join().expect("it ends")
+}
+
+#[test]
+fn context_switches_say_exactly_for_how_long_another_thread_had_the_processor() {
+    let Some(_turn) = needs() else { return };
+    undisturbed(|| {
+        let setup = Setup { reads_switches: true, ..setup("switches", vec![PROCESSOR]) };
+        let mut bench = Bench::with(setup, &scheduler("deferrable", &[]));
+        let server = UnitParams {
+            budget: Some(punctual_sched::Duration::from_ms(8)),
+            period: Some(punctual_sched::Duration::from_ms(10)),
+            priority: Some(1),
+            ..UnitParams::default()
+        };
+        bench.spin("spins", &server);
+        bench.keep_alive(Duration::from_millis(200));
+        let began = now().as_ns();
+        let injected_ns = interlude();
+        let job_of = (began, now().as_ns());
+        bench.keep_alive(Duration::from_millis(100));
+        if bench.notices.iter().any(|notice| matches!(notice, Notice::NoSwitches { .. })) {
+            eprintln!("skipped: context switches cannot be read here (perf_event_open)");
+            return Ok(());
+        }
+        let mut report = bench.session.finish().expect("an end");
+        let observed = report.pools.remove(0).observations.expect("it was under enforcement");
+        let mut by_name: BTreeMap<&str, u64> = BTreeMap::new();
+        for Occupant { span, name, .. } in observed.observations.occupants[0].within((0, u64::MAX)) {
+            *by_name.entry(name).or_default() += span.1 - span.0;
+        }
+        println!("{injected_ns} ns by its own account; by context switches: {by_name:?}");
+        assert!(!by_name.contains_key("sh"), "the unit is no other thread: {by_name:?}");
+        let named_ns = by_name.get("interlude").copied().unwrap_or_default();
+        judge!(named_ns.abs_diff(injected_ns) * 100 <= injected_ns * 3, "{named_ns} of {injected_ns} ns");
+        // The unit waited for it, and for nobody else for long.
+        let (release_ns, end_ns) = job_of;
+        let job = Job { task: 0, number: 0, release_ns, end_ns, cost_ns: 0, missed: true, late_ns: 1 };
+        let guest = PoolGuest {
+            tasks: vec![Task { name: "all".into(), priority: 1 }],
+            jobs: vec![job],
+            due: vec![true],
+            vcpus: vec![("spins".into(), None)],
+        };
+        let explained = explain(&observed, &[guest], job_of);
+        let causes = &explained.tasks[0][0].blame.worst[0].causes;
+        let of_interlude = causes.iter().find(|cause| cause.by.as_deref() == Some("interlude"));
+        let waited_ns = of_interlude.map_or(0, |cause| cause.time_ns);
+        println!("the unit waited for it for {waited_ns} ns");
+        // Four fifths of the time the unit had budget, and it never slept.
+        judge!(waited_ns * 100 >= injected_ns * 60 && waited_ns <= injected_ns * 103 / 100, "{causes:?}");
         Ok(())
     });
 }

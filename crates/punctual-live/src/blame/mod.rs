@@ -14,12 +14,14 @@ use std::collections::HashMap;
 
 use punctual_model::results::{Cause, Disturbance, DisturbedInterval, DisturbedJobs, JobBlame, TaskBlame};
 
-use crate::enforcer::{Observations, Sample};
+use crate::enforcer::{Observations, Occupants, Sample};
 
 pub use delivery::deliveries;
 pub use jobs::{Guest, Job, Task, Vcpu};
 pub use spans::{Span, Spans};
-pub use supply::{Builder, Piece, State, Supply, UnitWork};
+pub use supply::{Builder, Piece, Seen, State, Supply, UnitWork};
+
+use scans::Place;
 
 /// What was observed of a pool under enforcement.
 #[derive(Debug)]
@@ -41,11 +43,24 @@ pub struct PoolObservations {
 impl PoolObservations {
     /// What its units got, and why looks were late.
     pub fn supply(&self, units: &[UnitWork]) -> Supply {
+        let above = |processor: usize, span: Span| {
+            let of_processor = self.occupants(Some(processor)).into_iter();
+            let above =
+                of_processor.flat_map(|known| known.within(span)).filter(|occupant| occupant.is_above);
+            Spans::union(above.map(|occupant| occupant.span).collect())
+        };
         let may_have_stood_still = |processor: usize, span: Span| {
             !self.kernel_knows_stolen || scans::may_be_stolen(&self.observations.samples, processor, span)
         };
-        let builder = Builder::new(units, self.processors, self.shared_queue, &may_have_stood_still);
+        let seen = Seen { may_have_stood_still: &may_have_stood_still, above: &above };
+        let builder = Builder::new(units, self.processors, self.shared_queue, seen);
         builder.build(self.observations.history.entries())
+    }
+
+    /// Which other threads had a processor, or the pool's only one, where context switches were read.
+    fn occupants(&self, processor: Option<usize>) -> Option<&Occupants> {
+        let only = (self.processors == 1).then_some(0);
+        processor.or(only).and_then(|processor| self.observations.occupants.get(processor))
     }
 }
 
@@ -84,7 +99,10 @@ pub struct PoolGuest {
 pub fn explain(pool: &PoolObservations, guests: &[PoolGuest], window: Span) -> Explanation {
     let supply = supply_of(pool, guests);
     let samples: Vec<&Sample> = pool.observations.samples.iter().collect();
-    let mut found: Vec<Vec<Found>> = supply.taken.iter().map(|taken| taken_by(taken, &samples)).collect();
+    let on_processor = |(processor, taken): (usize, &Vec<(Span, State)>)| {
+        taken_by(taken, pool.occupants(Some(processor)), &samples)
+    };
+    let mut found: Vec<Vec<Found>> = supply.taken.iter().enumerate().map(on_processor).collect();
     let mut explained = Vec::new();
     for guest in guests {
         let mut with_supply =
@@ -153,7 +171,8 @@ fn supplied_vcpu(
     vcpu.pieces.sort_by_key(|piece| piece.span);
     let processor = (!pool.shared_queue).then_some(queue);
     let taken = supply.taken.get(queue).map_or(&[][..], Vec::as_slice);
-    scans::explain_waits(&mut vcpu, name, processor, taken, samples.iter().copied());
+    let place = Place { processor, taken, occupants: pool.occupants(processor) };
+    scans::explain_waits(&mut vcpu, name, place, samples.iter().copied());
     vcpu
 }
 
@@ -161,10 +180,11 @@ fn supplied_vcpu(
 type Found = (Span, Cause, Option<String>);
 
 /// Times in which a processor was taken away before a look, with the threads that had it.
-fn taken_by(taken: &[(Span, State)], samples: &[&Sample]) -> Vec<Found> {
+fn taken_by(taken: &[(Span, State)], occupants: Option<&Occupants>, samples: &[&Sample]) -> Vec<Found> {
     let pieces = taken.iter().map(|&(span, state)| Piece { span, state }).collect();
     let mut taken_as_pieces = Vcpu { pieces, ..Vcpu::default() };
-    scans::explain_waits(&mut taken_as_pieces, "", None, taken, samples.iter().copied());
+    let place = Place { processor: None, taken, occupants };
+    scans::explain_waits(&mut taken_as_pieces, "", place, samples.iter().copied());
     let of = |(piece, waited): (&Piece, &Option<(Cause, Option<String>)>)| match (piece.state, waited) {
         (State::OtherThread, Some((cause, by))) => (piece.span, *cause, by.clone()),
         (State::OtherThread, None) => (piece.span, Cause::OtherThread, None),

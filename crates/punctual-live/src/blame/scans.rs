@@ -1,11 +1,13 @@
-//! What a unit waited for beside the other units: matched with what the observer saw in the same time.
+//! What a unit waited for beside the other units: matched with what the observer saw in the same time. Where
+//! context switches were read, which other thread had the processor is known exactly; else samples of every
+//! thread's account say how long each ran since the sample before.
 
 use punctual_model::results::Cause;
 
 use super::jobs::{Vcpu, overlap};
 use super::spans::Span;
 use super::supply::{Piece, State};
-use crate::enforcer::Sample;
+use crate::enforcer::{Occupant, Occupants, Sample};
 
 /// A shorter sleep of a unit with work is its guest's own, and a shorter wait is what a switch takes.
 const PIECE_MIN_NS: u64 = 50_000;
@@ -35,6 +37,9 @@ pub(super) fn may_be_stolen<'s>(
     known_ns < span.1 - span.0
 }
 
+/// Why something waited, and for whom.
+type Wait = (Cause, Option<String>);
+
 /// What can explain that a unit did not run, and for how long.
 #[derive(Default)]
 struct Explanations {
@@ -47,18 +52,22 @@ struct Explanations {
 
 impl Explanations {
     /// By a sample, for a unit on `processor` of its pool, or on any.
-    fn of(sample: &Sample, unit: &str, processor: Option<usize>, taken: &[(Span, State)]) -> Explanations {
-        let is_there = |at: usize| processor.is_none_or(|processor| processor == at);
+    fn of(sample: &Sample, unit: &str, place: Place<'_>) -> Explanations {
+        let is_there = |at: usize| place.processor.is_none_or(|processor| processor == at);
         let known = |state: State| -> u64 {
             let span = (sample.from_ns, sample.until_ns);
-            taken.iter().filter(|(_, of)| *of == state).map(|(of, _)| overlap(*of, span)).sum()
+            place.taken.iter().filter(|(_, of)| *of == state).map(|(of, _)| overlap(*of, span)).sum()
         };
         let stolen: u64 =
             sample.loads.iter().enumerate().filter(|(at, _)| is_there(*at)).map(|(_, l)| l.steal_ns).sum();
         let mut there: Vec<_> = sample.foreign.iter().filter(|foreign| is_there(foreign.processor)).collect();
         there.sort_by_key(|foreign| core::cmp::Reverse((foreign.is_real_time, foreign.ran_ns)));
         let above = there.first().filter(|first| first.is_real_time).map(|first| first.name.clone());
-        let foreign = there.iter().map(|foreign| (foreign.name.clone(), foreign.ran_ns)).collect();
+        let foreign = match place.occupants {
+            // Where none of them had the processor is known.
+            Some(_) => Vec::new(),
+            None => there.iter().map(|foreign| (foreign.name.clone(), foreign.ran_ns)).collect(),
+        };
         let is_helper = |helper: &&crate::enforcer::Helper| helper.units.iter().any(|known| known == unit);
         let mut helpers: Vec<(String, u64)> = sample
             .helpers
@@ -87,7 +96,7 @@ impl Explanations {
         enough
     }
 
-    fn explain(&mut self, piece: Piece) -> Option<(Cause, Option<String>)> {
+    fn explain(&mut self, piece: Piece) -> Option<Wait> {
         let time_ns = piece.span.1 - piece.span.0;
         let stolen = (Cause::Standstill, None);
         match piece.state {
@@ -110,23 +119,59 @@ impl Explanations {
     }
 }
 
-/// Finds out what the vCPU with this unit's name waited for. `taken` is when its processor was taken away.
+/// The processor on which something is explained.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Place<'a> {
+    /// Its place in the pool; `None`: any of the pool's.
+    pub processor: Option<usize>,
+    /// When it was taken away.
+    pub taken: &'a [(Span, State)],
+    /// Which other threads had it, where context switches were read.
+    pub occupants: Option<&'a Occupants>,
+}
+
+/// Cuts pieces in which something waited where another thread got the processor or left it; returns the
+/// pieces, and for each the name of that thread.
+fn cut(pieces: &[Piece], occupants: &Occupants) -> (Vec<Piece>, Vec<Option<Wait>>) {
+    let (mut cut, mut waits) = (Vec::with_capacity(pieces.len()), Vec::with_capacity(pieces.len()));
+    for &piece in pieces {
+        let mut from = piece.span.0;
+        let mut add = |span: Span, wait: Option<Wait>| {
+            if span.0 < span.1 {
+                cut.push(Piece { span, state: piece.state });
+                waits.push(wait);
+            }
+        };
+        if matches!(piece.state, State::OtherThread | State::Waited) {
+            for Occupant { span, name, .. } in occupants.within(piece.span) {
+                add((from, span.0), None);
+                add(span, Some((Cause::OtherThread, Some(name.to_owned()))));
+                from = span.1;
+            }
+        }
+        add((from, piece.span.1), None);
+    }
+    (cut, waits)
+}
+
+/// Finds out what the vCPU with this unit's name waited for.
 pub(super) fn explain_waits<'s>(
     vcpu: &mut Vcpu,
     unit: &str,
-    processor: Option<usize>,
-    taken: &[(Span, State)],
+    place: Place<'_>,
     samples: impl IntoIterator<Item = &'s Sample>,
 ) {
     vcpu.waits = vec![None; vcpu.pieces.len()];
+    if let Some(occupants) = place.occupants {
+        (vcpu.pieces, vcpu.waits) = cut(&vcpu.pieces, occupants);
+    }
     let mut next = 0;
     for sample in samples {
         let mut explanations = None;
         while let Some(piece) = vcpu.pieces.get(next).filter(|piece| piece.span.0 < sample.until_ns) {
             let needs_one = matches!(piece.state, State::OtherThread | State::Waited | State::Asleep);
-            if needs_one && piece.span.1 > sample.from_ns {
-                let of_sample =
-                    explanations.get_or_insert_with(|| Explanations::of(sample, unit, processor, taken));
+            if needs_one && vcpu.waits[next].is_none() && piece.span.1 > sample.from_ns {
+                let of_sample = explanations.get_or_insert_with(|| Explanations::of(sample, unit, place));
                 vcpu.waits[next] = of_sample.explain(*piece);
             }
             next += 1;
@@ -144,8 +189,35 @@ mod tests {
 
     fn explained(state: State, sample: &Sample) -> Option<(Cause, Option<String>)> {
         let mut vcpu = Vcpu { pieces: vec![Piece { span: (10 * MS, 13 * MS), state }], ..Vcpu::default() };
-        explain_waits(&mut vcpu, "vm.0", Some(0), &[], [sample]);
+        explain_waits(&mut vcpu, "vm.0", Place { processor: Some(0), ..Place::default() }, [sample]);
         vcpu.waits[0].clone()
+    }
+
+    #[test]
+    fn with_context_switches_exactly_what_another_thread_had_is_that_threads() {
+        let mut occupants = Occupants::default();
+        for (span, name) in [((9 * MS, 11 * MS), "early"), ((12 * MS, 12 * MS + 500), "late")] {
+            occupants.push(Occupant { span, name, is_above: true });
+        }
+        let sample = Sample { until_ns: 100 * MS, loads: vec![Load::default()], ..Sample::default() };
+        let pieces = |state| vec![Piece { span: (10 * MS, 13 * MS), state }];
+        let place = Place { processor: Some(0), occupants: Some(&occupants), ..Place::default() };
+        let mut vcpu = Vcpu { pieces: pieces(State::Waited), ..Vcpu::default() };
+        explain_waits(&mut vcpu, "vm.0", place, [&sample]);
+        let by = |name: &str| Some((Cause::OtherThread, Some(name.to_owned())));
+        let known: Vec<_> = vcpu.pieces.iter().map(|piece| piece.span).zip(vcpu.waits).collect();
+        assert_eq!(
+            known,
+            [
+                ((10 * MS, 11 * MS), by("early")),
+                ((11 * MS, 12 * MS), None),
+                ((12 * MS, 12 * MS + 500), by("late")),
+                ((12 * MS + 500, 13 * MS), None),
+            ]
+        );
+        let mut asleep = Vcpu { pieces: pieces(State::Asleep), ..Vcpu::default() };
+        explain_waits(&mut asleep, "vm.0", place, [&sample]);
+        assert_eq!((asleep.pieces.len(), &asleep.waits[..]), (1, &[None][..]));
     }
 
     #[test]

@@ -85,6 +85,16 @@ struct Gap {
     orders: Vec<Option<(Order, bool)>>,
 }
 
+/// What was seen beside the enforcers' looks.
+#[derive(Clone, Copy)]
+pub struct Seen<'a> {
+    /// May a processor have stood still over a span? `false`: something speaks against it.
+    pub may_have_stood_still: &'a dyn Fn(usize, Span) -> bool,
+    /// When other threads that are more urgent than every unit had a processor within a span, as far as that is
+    /// known.
+    pub above: &'a dyn Fn(usize, Span) -> Spans,
+}
+
 /// Rebuilds a pool's supply.
 pub struct Builder<'a> {
     units: &'a [UnitWork],
@@ -99,18 +109,12 @@ pub struct Builder<'a> {
     late: Option<(u64, bool)>,
     /// The last gap, until the orders are known that its look gave.
     pending: Option<Gap>,
-    may_have_stood_still: &'a dyn Fn(usize, Span) -> bool,
+    seen: Seen<'a>,
 }
 
 impl<'a> Builder<'a> {
     /// For a pool of `processors`, with one run queue for all of them or one for each.
-    /// `may_have_stood_still` says whether anything speaks against a standstill of a processor.
-    pub fn new(
-        units: &'a [UnitWork],
-        processors: usize,
-        shared_queue: bool,
-        may_have_stood_still: &'a dyn Fn(usize, Span) -> bool,
-    ) -> Builder<'a> {
+    pub fn new(units: &'a [UnitWork], processors: usize, shared_queue: bool, seen: Seen<'a>) -> Builder<'a> {
         Builder {
             units,
             shared_queue,
@@ -126,7 +130,7 @@ impl<'a> Builder<'a> {
             ran: Vec::new(),
             late: None,
             pending: None,
-            may_have_stood_still,
+            seen,
         }
     }
 
@@ -189,19 +193,24 @@ impl<'a> Builder<'a> {
 
     fn finish_gap(&mut self) {
         let Some(gap) = self.pending.take() else { return };
-        let blocked = gap.blocked(self.may_have_stood_still);
+        let blocked = gap.blocked(self.seen.may_have_stood_still);
         match (blocked, gap.late_span()) {
             (Some(blocked), _) => self.supply.taken[gap.cpu].push(blocked),
             (None, Some(late)) => self.supply.late[gap.cpu].push(late),
             (None, None) => {}
         }
+        let above = (self.seen.above)(gap.cpu, gap.span);
         let lanes = if self.shared_queue { self.processors } else { 1 };
-        let placed = gap.place(self.units, lanes, blocked.map(|(span, _)| span));
+        let mut away = blocked.map(|(span, _)| Spans::of(span)).unwrap_or_default();
+        if lanes == 1 {
+            away.add(&above);
+        }
+        let placed = gap.place(self.units, lanes, &away);
         for unit in 0..self.units.len() {
             let Some(ready) = &self.units[unit].ready else { continue };
             let Some((order, has_budget)) = gap.orders[unit] else { continue };
             let may_run_now = matches!(self.orders[unit], Some((Order::Ranked(_), _, _)));
-            let mut pieces = Pieces::new(&gap, ready, &placed[unit]);
+            let mut pieces = Pieces::new(&gap, &above, ready, &placed[unit]);
             if let Some((span, state)) = blocked {
                 pieces.put(&Spans::of(span), state);
             }
@@ -239,12 +248,13 @@ impl Gap {
         }
     }
 
-    /// Lays what the units ran into the gap: by unit, when it ran. Parked units come first, for they ran only
+    /// Lays what the units ran into the gap, but for the time in which the processor was away: by unit, when it
+    /// ran. Parked units come first, for they ran only
     /// until the freezer had them.
-    fn place(&self, units: &[UnitWork], lanes: usize, blocked: Option<Span>) -> Vec<Placed> {
+    fn place(&self, units: &[UnitWork], lanes: usize, away: &Spans) -> Vec<Placed> {
         let mut placed: Vec<Placed> =
             (0..units.len()).map(|unit| Placed { rank: self.rank(unit), ..Placed::default() }).collect();
-        let all = Spans::of(self.span).without(&blocked.map(Spans::of).unwrap_or_default());
+        let all = Spans::of(self.span).without(away);
         let mut free = vec![all; lanes];
         let mut order: Vec<&(u32, u64, u64)> = self.ran.iter().collect();
         order.sort_by_key(|(unit, ..)| self.rank(*unit as usize).map_or(0, |rank| u32::from(rank) + 1));
@@ -281,6 +291,7 @@ struct Placed {
 /// The pieces of one unit in a gap.
 struct Pieces<'g> {
     gap: &'g Gap,
+    above: &'g Spans,
     /// Time with work that no piece has yet.
     rest: Spans,
     of_look: Spans,
@@ -289,10 +300,10 @@ struct Pieces<'g> {
 }
 
 impl<'g> Pieces<'g> {
-    fn new(gap: &'g Gap, ready: &Spans, placed: &Placed) -> Pieces<'g> {
+    fn new(gap: &'g Gap, above: &'g Spans, ready: &Spans, placed: &Placed) -> Pieces<'g> {
         let rest = ready.within(gap.span).without(&placed.ran);
         let pieces = placed.ran.iter().map(|span| Piece { span, state: State::Ran }).collect();
-        Pieces { gap, rest, of_look: ready.within(gap.look), waited_ns: placed.waited_ns, pieces }
+        Pieces { gap, above, rest, of_look: ready.within(gap.look), waited_ns: placed.waited_ns, pieces }
     }
 
     /// What of `spans` has no piece yet gets this state.
@@ -326,7 +337,10 @@ impl<'g> Pieces<'g> {
                 self.put(&of_other.ran, State::Preempted { by: other as u32 });
             }
         }
-        let waited = self.rest.first(self.waited_ns.saturating_sub(by_units_ns));
+        let above = self.rest.and(self.above);
+        self.put(&above, State::Waited);
+        let known_ns = by_units_ns + above.length();
+        let waited = self.rest.first(self.waited_ns.saturating_sub(known_ns));
         self.put(&waited, State::Waited);
         self.put(&Spans::of(self.gap.span), State::Asleep);
     }
@@ -352,6 +366,9 @@ mod tests {
     use super::*;
 
     const LOOK: u64 = 1_000;
+    /// Nothing speaks against a standstill, and nobody else is known.
+    const BLIND: Seen<'static> =
+        Seen { may_have_stood_still: &|_, _| true, above: &|_, _| Spans::of((0, 0)) };
 
     fn look(at_ns: u64, late_ns: u32) -> Entry {
         Entry::Look { at_ns, late_ns, took_ns: LOOK as u32, cpu: 0 }
@@ -379,7 +396,7 @@ mod tests {
         let units = units(&[&[(5_000, 8_000)], &[(2_000, 12_000)]]);
         let entries =
             [look(0, 0), order(0, Some(0)), order(1, Some(1)), ran(0, 2_000), ran(1, 5_000), look(11_000, 0)];
-        let supply = Builder::new(&units, 1, false, &|_, _| true).build(entries);
+        let supply = Builder::new(&units, 1, false, BLIND).build(entries);
         assert_eq!(
             pieces(&supply, 1),
             [
@@ -391,6 +408,21 @@ mod tests {
             ]
         );
         assert_eq!(pieces(&supply, 0), [(5_000, 7_000, State::Ran), (7_000, 8_000, State::Asleep)]);
+    }
+
+    #[test]
+    fn a_unit_waits_while_a_thread_above_all_units_has_its_processor() {
+        let units = units(&[&[(0, 10_000)]]);
+        let entries = [look(0, 0), order(0, Some(0)), ran(0, 6_000), look(10_000, 0)];
+        let above = |_: usize, span: Span| Spans::of((6_000, 8_000)).within(span);
+        let supply = Builder::new(&units, 1, false, Seen { above: &above, ..BLIND }).build(entries);
+        let expected = [
+            (LOOK, 6_000, State::Ran),
+            (6_000, 8_000, State::Waited),
+            (8_000, 9_000, State::Ran),
+            (9_000, 10_000, State::Asleep),
+        ];
+        assert_eq!(pieces(&supply, 0), expected);
     }
 
     #[test]
@@ -406,7 +438,7 @@ mod tests {
                 look(2_000_000, 1_000_000),
                 order(1, Some(1)),
             ];
-            let supply = Builder::new(&units, 1, false, &|_, _| true).build(entries);
+            let supply = Builder::new(&units, 1, false, BLIND).build(entries);
             let states = |unit: usize| pieces(&supply, unit).split_off(1);
             (states(0), states(1), supply.taken[0].clone())
         };
@@ -428,7 +460,8 @@ mod tests {
         let units = units(&[&[(0, 3_000_000)]]);
         let entries = [look(0, 0), order(0, None), look(2_000_000, 1_000_000), order(0, Some(0))];
         let build = |stood_still: &dyn Fn(usize, Span) -> bool| {
-            let supply = Builder::new(&units, 1, false, stood_still).build(entries);
+            let supply = Builder::new(&units, 1, false, Seen { may_have_stood_still: stood_still, ..BLIND })
+                .build(entries);
             (pieces(&supply, 0)[1], supply.taken[0].clone(), supply.late[0].clone())
         };
         let span = (1_000_000, 2_000_000);
@@ -443,7 +476,7 @@ mod tests {
         let units = units(&[&[(0, 100_000)]]);
         let entries =
             [look(0, 0), order(0, None), look(10_000, 0), Entry::Lost, look(50_000, 0), look(60_000, 0)];
-        let supply = Builder::new(&units, 1, false, &|_, _| true).build(entries);
+        let supply = Builder::new(&units, 1, false, BLIND).build(entries);
         let known = pieces(&supply, 0);
         assert!(known.iter().all(|piece| piece.2 == State::NoBudget), "{known:?}");
         assert_eq!(known.iter().map(|piece| piece.1 - piece.0).sum::<u64>(), 9_000 + LOOK + 9_000 + LOOK);

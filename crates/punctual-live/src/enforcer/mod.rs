@@ -10,6 +10,7 @@
 mod account;
 mod history;
 mod observer;
+mod occupants;
 mod pool;
 mod shared;
 mod watchdog;
@@ -29,11 +30,13 @@ use crate::notice::Notice;
 use crate::os::sched::{self, Attributes};
 use crate::unit::{ENFORCER, LiveUnit};
 use account::Account;
+use occupants::Reader;
 use pool::Pool;
 use shared::Shared;
 
 pub use history::{Entry, History};
 pub use observer::{Foreign, Helper, Observations, Sample};
+pub use occupants::{Occupant, Occupants};
 pub use watchdog::STUCK;
 
 /// What can be asked of a pool while it runs.
@@ -112,13 +115,19 @@ const SLEEP_MAX: Duration = Duration::from_ms(100);
 const PAUSE_WAIT_MAX: StdDuration = StdDuration::from_millis(500);
 
 impl Enforcement {
-    /// Starts enforcers for the pool's `processors` (in the machine's numbering, in the policy's order).
+    /// Starts enforcers for the pool's `processors` (in the machine's numbering, in the policy's order). With
+    /// `reads_switches` the context switches of the processors are read, if the kernel permits it; else a
+    /// notice says so.
     ///
     /// # Errors
     /// No thread can be started, or it may not be real-time.
-    pub fn start(driver: Driver, processors: &[usize]) -> io::Result<Enforcement> {
+    pub fn start(driver: Driver, processors: &[usize], reads_switches: bool) -> io::Result<Enforcement> {
         let (commands, commands_out) = channel();
         let (notices_in, notices) = channel();
+        let switches = reads_switches.then(|| Reader::open(processors)).and_then(|opened| {
+            let unread = |error| notices_in.send(Notice::NoSwitches { error });
+            opened.map_err(unread).ok()
+        });
         let shared = Arc::new(Shared::new(processors.len())?);
         let pool = Pool::new(driver, processors, commands_out, notices_in, shared.clone());
         let mut enforcement = Enforcement {
@@ -136,7 +145,7 @@ impl Enforcement {
         let work = move || watchdog::watch(&shared);
         enforcement.watchdog = Some(std::thread::Builder::new().name("watchdog".into()).spawn(work)?);
         let (shared, processors) = (enforcement.shared.clone(), enforcement.processors.clone());
-        let work = move || observer::observe(&shared, &processors);
+        let work = move || observer::observe(&shared, &processors, switches);
         enforcement.observer = Some(std::thread::Builder::new().name("observer".into()).spawn(work)?);
         Ok(enforcement)
     }

@@ -10,6 +10,7 @@ use std::time::{Duration as StdDuration, Instant as StdInstant};
 
 use super::history::History;
 use super::now;
+use super::occupants::{Occupants, Reader};
 use super::shared::Shared;
 use crate::os::load::{self, Load};
 use crate::os::proc;
@@ -72,10 +73,12 @@ pub struct Observations {
     pub history: History,
     /// What happened beside them, in order of time.
     pub samples: VecDeque<Sample>,
+    /// By processor, which other threads had it; empty where context switches were not read.
+    pub occupants: Vec<Occupants>,
 }
 
-/// Observes until the pool stops.
-pub(super) fn observe(shared: &Shared, processors: &[usize]) -> Observations {
+/// Observes until the pool stops; context switches too, where there is somebody who reads them.
+pub(super) fn observe(shared: &Shared, processors: &[usize], mut switches: Option<Reader>) -> Observations {
     let mut observations = Observations::default();
     let mut spare = super::history::spare();
     let mut sampler = Sampler::new(processors.to_vec());
@@ -83,6 +86,9 @@ pub(super) fn observe(shared: &Shared, processors: &[usize]) -> Observations {
     while !shared.is_stopping() {
         std::thread::park_timeout(INTERVAL);
         observations.history.take(&shared.exchange, &mut spare);
+        if let Some(switches) = &mut switches {
+            switches.read(shared);
+        }
         if StdInstant::now() >= next {
             let began = StdInstant::now();
             observations.add(sampler.sample(shared));
@@ -91,6 +97,10 @@ pub(super) fn observe(shared: &Shared, processors: &[usize]) -> Observations {
     }
     observations.add(sampler.sample(shared));
     observations.history.take(&shared.exchange, &mut spare);
+    if let Some(mut switches) = switches {
+        switches.read(shared);
+        observations.occupants = switches.into_occupants();
+    }
     observations
 }
 

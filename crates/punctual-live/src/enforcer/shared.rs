@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -112,6 +112,14 @@ impl UnitMembers {
     /// Which threads it consists of.
     pub fn kind(&self) -> UnitThreads {
         self.threads
+    }
+
+    /// Is a thread in the group with this directory one of its own?
+    pub fn has(&self, tid: i32, group: &Path) -> bool {
+        match self.threads {
+            UnitThreads::Thread(thread) => thread.id == tid,
+            UnitThreads::ProcessTree(_) => group.starts_with(&self.group),
+        }
     }
 
     /// The ids of its threads now.

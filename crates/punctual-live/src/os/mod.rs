@@ -6,4 +6,5 @@ pub mod load;
 pub mod proc;
 pub mod sched;
 pub mod socket;
+pub mod switches;
 pub mod tsc;

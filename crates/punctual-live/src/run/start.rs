@@ -39,6 +39,7 @@ impl<'a> Prepared<'a> {
             end: options.end,
             restored: options.restored.clone(),
             driver: options.driver,
+            reads_switches: options.trace,
         })?;
         let unchanged = apply_changes(&mut session, &mut options);
         let mut run = LiveRun { host, options, pools, session, domains: Vec::new(), unchanged };

@@ -63,6 +63,8 @@ pub struct Setup {
     pub restored: Arc<OnceLock<Restored>>,
     /// How often and how exactly enforcers look.
     pub driver: Settings,
+    /// Read the context switches of the pools' processors, to know exactly which other threads had them.
+    pub reads_switches: bool,
 }
 
 /// A unit that was handed to a session.
@@ -142,7 +144,7 @@ impl Session {
     /// # Errors
     /// The policy refuses its options, or enforcers cannot be started.
     pub fn add_pool(&mut self, processors: &[usize], scheduler: &PoolScheduler) -> Result<usize, Error> {
-        let pool = Pool::start(processors, scheduler, self.setup.driver)?;
+        let pool = Pool::start(processors, scheduler, self.setup.driver, self.setup.reads_switches)?;
         if let Some(enforcement) = pool.enforcement() {
             self.restoration.watch(enforcement.pulse());
         }

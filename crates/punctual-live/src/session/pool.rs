@@ -41,11 +41,17 @@ enum Units {
 
 impl Pool {
     /// Puts processors under a scheduler.
-    pub fn start(processors: &[usize], scheduler: &PoolScheduler, settings: Settings) -> Result<Pool, Error> {
+    pub fn start(
+        processors: &[usize],
+        scheduler: &PoolScheduler,
+        settings: Settings,
+        reads_switches: bool,
+    ) -> Result<Pool, Error> {
         let units = match scheduler {
             PoolScheduler::Policy(choice) => {
                 let driver = driver(choice, processors.len(), settings)?;
-                let enforcement = Enforcement::start(driver, processors).map_err(Error::NoEnforcers)?;
+                let enforcement =
+                    Enforcement::start(driver, processors, reads_switches).map_err(Error::NoEnforcers)?;
                 Units::Enforced(Box::new(enforcement))
             }
             PoolScheduler::Linux(scheduler) => Units::Linux { scheduler: *scheduler, units: Vec::new() },

@@ -1,5 +1,6 @@
 //! A session on processor 1 with units that are programs of this machine.
 
+use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -22,12 +23,18 @@ use punctual_sched::{Duration as Dur, UnitParams};
 /// The only processor whose real-time threads may spin.
 pub const PROCESSOR: usize = 1;
 
+/// There is one processor for all live tests of the machine: the test that holds this may use it.
+pub struct Turn(#[expect(dead_code, reason = "held")] MutexGuard<'static, ()>, #[expect(dead_code)] File);
+
 /// Can this machine run live tests? If not, says in one line why; with `PUNCTUAL_NO_SKIP=1` that is a
-/// failure. There is one processor for all tests: the one that holds the guard may use it.
-pub fn needs() -> Option<MutexGuard<'static, ()>> {
+/// failure. Waits for tests of other programs, too.
+pub fn needs() -> Option<Turn> {
     static TURN: Mutex<()> = Mutex::new(());
     // A test that failed left nothing behind that concerns the next.
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let file = File::create(std::env::temp_dir().join("punctual-live-tests.lock")).expect("a file");
+    file.lock().expect("a lock");
+    let turn = Turn(turn, file);
     let problem = preflight::processors(&[PROCESSOR], false)
         .err()
         .or_else(|| preflight::real_time().err())
@@ -105,7 +112,15 @@ pub fn setup(name: &str, processors: Vec<usize>) -> Setup {
         end: || panic!("the guardian wants to end the test"),
         restored: Default::default(),
         driver: Settings::default(),
+        reads_switches: false,
     }
+}
+
+/// A policy with options.
+pub fn scheduler(policy: &str, options: &[(&'static str, OptionValue)]) -> PoolScheduler {
+    let info = registry::find(policy).expect("a policy");
+    let options = options.iter().fold(Options::new(), |all, (name, value)| all.with(name, *value));
+    PoolScheduler::Policy(PolicyChoice { info, options })
 }
 
 /// A session with one pool.
@@ -117,13 +132,15 @@ pub struct Bench {
 
 impl Bench {
     pub fn start(policy: &str, options: &[(&'static str, OptionValue)]) -> Bench {
-        let info = registry::find(policy).expect("a policy");
-        let options = options.iter().fold(Options::new(), |all, (name, value)| all.with(name, *value));
-        Bench::of(&PoolScheduler::Policy(PolicyChoice { info, options }))
+        Bench::of(&scheduler(policy, options))
     }
 
     pub fn of(scheduler: &PoolScheduler) -> Bench {
-        let mut session = Session::start(setup("bench", vec![PROCESSOR])).expect("a session");
+        Bench::with(setup("bench", vec![PROCESSOR]), scheduler)
+    }
+
+    pub fn with(setup: Setup, scheduler: &PoolScheduler) -> Bench {
+        let mut session = Session::start(setup).expect("a session");
         session.add_pool(&[PROCESSOR], scheduler).expect("a pool");
         Bench { session, handles: Vec::new(), notices: Vec::new() }
     }

@@ -49,6 +49,7 @@ pub struct EnforcementArgs {
     #[arg(long, value_name = "OUT.html")]
     pub report: Option<PathBuf>,
     /// Write what happened as a Perfetto trace, which is also the timeline of the report; of a single policy.
+    /// Reads context switches, which make --blame exact about other threads.
     #[arg(long, value_name = "OUT.pftrace")]
     pub trace: Option<PathBuf>,
     /// Say on standard error what is going on, as on a terminal.
