@@ -1,7 +1,7 @@
 //! What happened, as far back as a job needs it, and where the time of a unit went.
 
 use punctual_model::results::Cause;
-use punctual_sched::Instant;
+use punctual_sched::{Duration, Instant};
 
 use super::parts::Parts;
 use crate::observe::{Occupant, ProcessorIx, UnitIx};
@@ -9,8 +9,8 @@ use crate::observe::{Occupant, ProcessorIx, UnitIx};
 /// What a unit with work is at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
-    /// It is picked for a processor, which does so in earnest from then on.
-    Picked(ProcessorIx, Instant),
+    /// It is picked for a processor.
+    Picked(ProcessorIx),
     /// It waits for a processor of this view.
     Waits(ViewIx),
     /// Its budget is used up. Who executed last before that: a task, or a vCPU for its kernel; nobody, where
@@ -50,8 +50,18 @@ pub(super) struct History {
     explanations: u32,
     pub units: Log<State>,
     pub views: Log<Sight>,
+    /// By unit: when scheduling began to take its time on a physical processor.
+    switches: Log<Switch>,
     /// By vCPU: does its guest's kernel work on the network?
     kernels: Log<bool>,
+}
+
+/// Scheduling that took the time of a unit that was picked.
+#[derive(Clone, Copy)]
+struct Switch {
+    until: Instant,
+    /// How much time all scheduling before it took.
+    before: Duration,
 }
 
 impl History {
@@ -61,6 +71,7 @@ impl History {
             explanations: 0,
             units: Log::new(vcpus + tasks),
             views: Log::new(physical + vcpus),
+            switches: Log::new(vcpus + tasks),
             kernels: Log::new(vcpus),
         }
     }
@@ -68,7 +79,17 @@ impl History {
     /// How long it is: what units are at changes hardly more often than what processors do.
     #[inline]
     pub fn len(&self) -> usize {
-        self.views.entries.len() + self.kernels.entries.len()
+        self.views.entries.len() + self.switches.entries.len() + self.kernels.entries.len()
+    }
+
+    /// Scheduling takes the time of a unit that is picked for a physical processor.
+    #[inline]
+    pub fn add_switch(&mut self, unit: UnitIx, now: Instant, until: Instant) {
+        let before = match self.switches.last(unit.index()) {
+            Some(last) => last.what.before + last.what.until.since(last.at),
+            None => Duration::ZERO,
+        };
+        self.switches.write(unit.index(), now, Switch { until, before });
     }
 
     /// The kernel of the vCPU's guest has work from now on, or none.
@@ -83,6 +104,7 @@ impl History {
     pub fn forget(&mut self) {
         self.units.forget();
         self.views.forget();
+        self.switches.forget();
         self.kernels.forget();
     }
 
@@ -111,9 +133,7 @@ impl Explanation<'_> {
     fn unit(&mut self, unit: UnitIx, from: Instant, mut until: Instant, execution: Execution) {
         while let Some((end, state)) = self.history.units.read(self.number, unit.index(), from, &mut until) {
             match state {
-                State::Picked(processor, start) => {
-                    self.picked(unit, processor, (until, start, end), execution)
-                }
+                State::Picked(processor) => self.picked(unit, processor, (until, end), execution),
                 State::Waits(view) => self.waits(view, until, end),
                 State::Broke(spender) => {
                     let (cause, by) = match spender {
@@ -134,54 +154,72 @@ impl Explanation<'_> {
         &mut self,
         unit: UnitIx,
         processor: ProcessorIx,
-        (from, start, mut until): (Instant, Instant, Instant),
+        (from, mut until): (Instant, Instant),
         execution: Execution,
     ) {
         if !self.history.kernels.knows(unit.index()) {
-            return self.executes(processor, (from, start, until), execution);
+            return self.executes(unit, processor, (from, until), execution);
         }
         while let Some((end, busy)) = self.history.kernels.read(self.number, unit.index(), from, &mut until) {
             let execution = if busy { Execution::Kernel } else { execution };
-            self.executes(processor, (until, start, end), execution);
+            self.executes(unit, processor, (until, end), execution);
         }
     }
 
     #[inline]
     fn executes(
         &mut self,
+        unit: UnitIx,
         processor: ProcessorIx,
-        (from, start, until): (Instant, Instant, Instant),
+        (from, until): (Instant, Instant),
         execution: Execution,
     ) {
         if let Some(vcpu) = self.vcpu_of(processor) {
             return self.unit(vcpu, from, until, execution);
         }
-        let start = start.max(from).min(until);
-        self.parts.add(Cause::Overhead, UnitIx::NONE, start.since(from));
+        let overhead = self.scheduling_until(unit, until).saturating_sub(self.scheduling_until(unit, from));
+        self.parts.add(Cause::Overhead, UnitIx::NONE, overhead);
         let (cause, by) = match execution {
             Execution::Own => (Cause::Executing, UnitIx::NONE),
             Execution::Other(unit) => (Cause::PreemptedInGuest, unit),
             Execution::Kernel => (Cause::GuestKernel, UnitIx::NONE),
             Execution::Nothing => (Cause::ProcessorIdle, UnitIx::NONE),
         };
-        self.parts.add(cause, by, until.since(start));
+        self.parts.add(cause, by, until.since(from) - overhead);
+    }
+
+    /// How much of the unit's time scheduling has taken up to then, as far back as is known.
+    #[inline]
+    fn scheduling_until(&mut self, unit: UnitIx, until: Instant) -> Duration {
+        match self.history.switches.before(self.number, unit.index(), until) {
+            Some(Entry { at, what, .. }) => what.before + what.until.min(until).since(*at),
+            None => Duration::ZERO,
+        }
     }
 
     /// A unit that waits looks at a view.
     fn waits(&mut self, view: ViewIx, from: Instant, mut until: Instant) {
-        while let Some((end, Sight { processor, occupant })) =
-            self.history.views.read(self.number, view.0 as usize, from, &mut until)
-        {
-            let other = occupant.charged();
-            if let Some(vcpu) = self.vcpu_of(processor) {
-                self.unit(vcpu, until, end, other.map_or(Execution::Nothing, Execution::Other));
-                continue;
+        let view = view.0 as usize;
+        let is_guests = self.history.views.last(view).is_some_and(|entry| {
+            // All processors of a view are of the same scheduler.
+            self.vcpu_of(entry.what.processor).is_some()
+        });
+        if !is_guests {
+            for (piece_from, piece_until, sight) in self.history.views.pieces(self.number, view, from, until)
+            {
+                let (cause, by) = match sight.occupant.charged() {
+                    Some(other) => (Cause::PreemptedByUnit, other),
+                    None => (Cause::ProcessorIdle, UnitIx::NONE),
+                };
+                self.parts.add(cause, by, piece_until.since(piece_from));
             }
-            let (cause, by) = match other {
-                Some(other) => (Cause::PreemptedByUnit, other),
-                None => (Cause::ProcessorIdle, UnitIx::NONE),
-            };
-            self.parts.add(cause, by, end.since(until));
+            return;
+        }
+        while let Some((end, sight)) = self.history.views.read(self.number, view, from, &mut until) {
+            if let Some(vcpu) = self.vcpu_of(sight.processor) {
+                let execution = sight.occupant.charged().map_or(Execution::Nothing, Execution::Other);
+                self.unit(vcpu, until, end, execution);
+            }
         }
     }
 
@@ -232,14 +270,39 @@ impl<T: Copy> Log<T> {
         self.entries.push(Entry { at, before, what });
     }
 
+    /// The latest entry about it.
+    #[inline]
+    fn last(&self, thing: usize) -> Option<&Entry<T>> {
+        self.entries.get(self.things[thing].last as usize)
+    }
+
+    /// The last entry about it from before then. An explanation asks from the latest to the earliest.
+    #[inline]
+    fn before(&mut self, explanation: u32, thing: usize, until: Instant) -> Option<&Entry<T>> {
+        let place = self.things[thing].place(explanation);
+        while let Some(entry) = self.entries.get(*place as usize)
+            && entry.at >= until
+        {
+            *place = entry.before;
+        }
+        self.entries.get(*place as usize)
+    }
+
     /// Has anything been written about it?
     #[inline]
     fn knows(&self, thing: usize) -> bool {
         self.things.get(thing).is_some_and(|thing| thing.last != NO_ENTRY)
     }
 
-    /// The last piece of a span from `from` until `until`, which is moved to where the piece begins, and what
-    /// the thing was at. An explanation reads everything from the latest to the earliest.
+    /// What the thing was at from `from` until `until`, piece by piece, from the latest to the earliest. An
+    /// explanation reads everything in this order.
+    #[inline]
+    fn pieces(&mut self, explanation: u32, thing: usize, from: Instant, until: Instant) -> Pieces<'_, T> {
+        let entries = &self.entries;
+        Pieces { entries, read: self.things[thing].place(explanation), from, until }
+    }
+
+    /// The last of [`Log::pieces`]: when it ends, and what the thing was at. `until` moves to where it begins.
     #[inline]
     fn read(
         &mut self,
@@ -248,24 +311,9 @@ impl<T: Copy> Log<T> {
         from: Instant,
         until: &mut Instant,
     ) -> Option<(Instant, T)> {
-        if *until <= from {
-            return None;
-        }
-        let thing = &mut self.things[thing];
-        if thing.read_in != explanation {
-            thing.read_in = explanation;
-            thing.read = thing.last;
-        }
-        while let Some(entry) = self.entries.get(thing.read as usize) {
-            if entry.at < *until {
-                if entry.at > from {
-                    thing.read = entry.before;
-                }
-                return Some((std::mem::replace(until, entry.at.max(from)), entry.what));
-            }
-            thing.read = entry.before;
-        }
-        None
+        let (begin, end, what) = self.pieces(explanation, thing, from, *until).next()?;
+        *until = begin;
+        Some((end, what))
     }
 
     fn forget(&mut self) {
@@ -277,5 +325,47 @@ impl<T: Copy> Log<T> {
         }
         self.entries.clear();
         self.entries.append(&mut kept);
+    }
+}
+
+impl Thing {
+    /// The entry that the explanation has come to.
+    #[inline]
+    fn place(&mut self, explanation: u32) -> &mut u32 {
+        if self.read_in != explanation {
+            self.read_in = explanation;
+            self.read = self.last;
+        }
+        &mut self.read
+    }
+}
+
+/// What one thing was at in a span of time, from the latest piece to the earliest.
+struct Pieces<'a, T> {
+    entries: &'a [Entry<T>],
+    read: &'a mut u32,
+    from: Instant,
+    until: Instant,
+}
+
+impl<T: Copy> Iterator for Pieces<'_, T> {
+    /// From when until when, and what.
+    type Item = (Instant, Instant, T);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.until <= self.from {
+            return None;
+        }
+        loop {
+            let entry = self.entries.get(*self.read as usize)?;
+            if entry.at > self.from {
+                *self.read = entry.before;
+            }
+            if entry.at < self.until {
+                let begin = entry.at.max(self.from);
+                return Some((begin, std::mem::replace(&mut self.until, begin), entry.what));
+            }
+        }
     }
 }

@@ -233,14 +233,11 @@ impl<'h> Blamer<'h> {
 
     /// What a processor was given takes effect.
     #[inline]
-    fn dispatched(&mut self, now: Instant, processor: ProcessorIx, occupant: Occupant, start: Instant) {
+    fn dispatched(&mut self, now: Instant, processor: ProcessorIx, occupant: Occupant) {
         let before = std::mem::replace(&mut self.places[processor.index()], occupant);
         if let Some(unit) = occupant.runs() {
             self.units[unit.index()].standing = Standing::Picked;
-            self.history.units.write(unit.index(), now, State::Picked(processor, start));
-        }
-        if before == occupant {
-            return;
+            self.history.units.write(unit.index(), now, State::Picked(processor));
         }
         if let Some(unit) = before.runs() {
             self.leave_open(unit);
@@ -407,7 +404,7 @@ impl<'h> Blamer<'h> {
                 now.as_ns()
             ));
         }
-        self.jobs.add(task, (number, release), (response, missed), &mut self.parts);
+        self.jobs.add(task, (number, release), (response, missed), &self.parts);
     }
 
     /// Reads the history for the jobs that are under way, and forgets it.
@@ -451,8 +448,16 @@ impl Observer for Blamer<'_> {
             Event::Instant if self.history.len() > self.history_max => self.shorten_history(now),
             Event::Wake { unit, .. } => self.wake(unit),
             Event::Sleep { unit, .. } => self.units[unit.index()].awake = false,
-            Event::Dispatched { processor, occupant, changed, start } if changed || start > now => {
-                self.dispatched(now, processor, occupant, start);
+            Event::Dispatched { processor, occupant, changed, start } => {
+                if changed {
+                    self.dispatched(now, processor, occupant);
+                }
+                if start > now
+                    && processor.index() < self.host.processors
+                    && let Some(unit) = occupant.runs()
+                {
+                    self.history.add_switch(unit, now, start);
+                }
             }
             Event::Slice { processor, occupant, .. } => self.slice(processor, occupant),
             // The kernel is nobody's sibling, but it is the guest's.

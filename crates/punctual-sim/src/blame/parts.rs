@@ -1,5 +1,7 @@
 //! Time by cause and by who it was, and the finished jobs with theirs.
 
+use std::cmp::Reverse;
+
 use punctual_model::Host;
 use punctual_model::index::TaskIx;
 use punctual_model::results::{BlameSum, Cause, CauseTime, JobBlame, TaskBlame, WORST_MAX, sort_causes};
@@ -11,6 +13,9 @@ use crate::observe::UnitIx;
 /// How many others a job names for a cause at most: those with the greatest times. The rest is one entry
 /// without a name.
 pub(super) const NAMED_MAX: usize = 8;
+
+/// The causes that name units.
+const WITH_NAMES: [Cause; 3] = [Cause::PreemptedInGuest, Cause::BudgetUsedBySibling, Cause::PreemptedByUnit];
 
 /// How many parts of earlier jobs are kept apart for the jobs that wait for them.
 const CONTINUED_MAX: usize = 16;
@@ -40,7 +45,8 @@ pub(super) struct Parts {
 
 impl Parts {
     pub fn new(units: usize) -> Self {
-        Parts { list: Vec::new(), places: vec![0; Cause::ALL.len() + 3 * units], list_max: usize::MAX }
+        let places = vec![0; Cause::ALL.len() + WITH_NAMES.len() * units];
+        Parts { list: Vec::new(), places, list_max: usize::MAX }
     }
 
     pub fn clear(&mut self) {
@@ -81,10 +87,12 @@ impl Parts {
         if time.is_zero() {
             return;
         }
-        // The three causes that units are named for differ in what remains.
+        // The causes that name units differ in what remains.
         let place = match by.some() {
             None => cause as usize,
-            Some(unit) => Cause::ALL.len() + 3 * unit.index() + cause as usize % 3,
+            Some(unit) => {
+                Cause::ALL.len() + WITH_NAMES.len() * unit.index() + cause as usize % WITH_NAMES.len()
+            }
         };
         let at = self.places[place];
         if let Some(part) = self.list.get_mut(at as usize)
@@ -107,15 +115,35 @@ impl Parts {
         self.list.iter().map(|part| part.time).sum()
     }
 
-    /// Leaves [`NAMED_MAX`] names for each cause.
+    /// Appends the parts with [`NAMED_MAX`] entries for each cause: those with the greatest times, and of equal
+    /// ones the first units. Where that leaves some out, one more entry without a name has their time.
     #[cold]
-    fn shorten(&mut self) {
-        let mut long = std::mem::take(&mut self.list);
-        long.sort_by_key(|part| (part.cause, std::cmp::Reverse(part.time), part.by));
-        for of_cause in long.chunk_by(|a, b| a.cause == b.cause) {
-            let (named, rest) = of_cause.split_at(of_cause.len().min(NAMED_MAX));
-            self.add_all(named);
-            rest.iter().for_each(|part| self.add(part.cause, UnitIx::NONE, part.time));
+    fn shortened(&self, to: &mut Vec<Part>) {
+        to.extend(self.list.iter().filter(|part| !WITH_NAMES.contains(&part.cause)));
+        for cause in WITH_NAMES {
+            let first = to.len();
+            let mut rest = Duration::ZERO;
+            // Who comes first in the host is often read last.
+            for part in self.list.iter().rev().filter(|part| part.cause == cause) {
+                let comes_first =
+                    |other: &Part| other.time > part.time || other.time == part.time && other.by < part.by;
+                if to.len() == first + NAMED_MAX {
+                    match to.pop_if(|last| !comes_first(last)) {
+                        None => {
+                            rest += part.time;
+                            continue;
+                        }
+                        Some(last) => rest += last.time,
+                    }
+                }
+                let place = first + to[first..].partition_point(comes_first);
+                to.insert(place, *part);
+            }
+            match to[first..].iter_mut().find(|part| part.by == UnitIx::NONE) {
+                _ if rest.is_zero() => {}
+                Some(unnamed) => unnamed.time += rest,
+                None => to.push(Part { time: rest, by: UnitIx::NONE, cause }),
+            }
         }
     }
 }
@@ -147,14 +175,15 @@ impl Jobs {
         task: TaskIx,
         (number, release): (u64, Instant),
         (response, missed): (Duration, bool),
-        parts: &mut Parts,
+        parts: &Parts,
     ) {
-        if parts.list.len() > NAMED_MAX {
-            parts.shorten();
-        }
         let first = self.parts.len();
-        self.parts.extend_from_slice(&parts.list);
-        let parts = parts.list.len() as u32;
+        if parts.list.len() > NAMED_MAX {
+            parts.shortened(&mut self.parts);
+        } else {
+            self.parts.extend_from_slice(&parts.list);
+        }
+        let parts = (self.parts.len() - first) as u32;
         self.tasks[task.0].push(Job { number, release, response, missed, first, parts });
     }
 
@@ -174,7 +203,7 @@ impl Jobs {
     pub fn sum(&self, host: &Host, task: TaskIx, parts: &mut Parts) -> TaskBlame {
         let jobs = &self.tasks[task.0];
         let mut slowest: Vec<&Job> = jobs.iter().collect();
-        let slowest_first = |job: &&Job| (std::cmp::Reverse(job.response), job.number);
+        let slowest_first = |job: &&Job| (Reverse(job.response), job.number);
         let hundredth = jobs.len().div_ceil(100);
         let kept = hundredth.max(WORST_MAX);
         if slowest.len() > kept {
