@@ -4,7 +4,7 @@ use punctual_model::Host;
 use punctual_model::file::{self, Overrides};
 use punctual_model::host::Parent;
 use punctual_model::index::{PoolIx, TaskIx};
-use punctual_model::results::{BlameSum, Cause, JobBlame, Results};
+use punctual_model::results::{BlameSum, Cause, CauseTime, JobBlame, Results};
 use punctual_sched::Duration;
 use punctual_sim::{Blamer, simulate, simulate_blamed, simulate_observed};
 use punctual_testkit::hosts::*;
@@ -201,7 +201,7 @@ fn parts_add_up_for_every_job_of_random_hosts_and_blame_changes_nothing() {
 fn parts_are_the_same_however_often_the_history_is_forgotten() {
     for seed in 0..100 {
         let host = random_host(&mut Random::new(seed));
-        let mut forgetful = Blamer::with_history(&host, 0);
+        let mut forgetful = Blamer::with_limits(&host, 0, usize::MAX);
         simulate_observed(&host, &mut forgetful).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         let other = blamed(&host);
         for task in (0..host.tasks.len()).map(TaskIx) {
@@ -211,6 +211,39 @@ fn parts_are_the_same_however_often_the_history_is_forgotten() {
             }
         }
     }
+}
+
+#[test]
+fn jobs_that_share_what_they_waited_for_name_the_same_units() {
+    let mut hosts: Vec<Host> = (0..200).map(|seed| random_host(&mut Random::new(seed))).collect();
+    hosts.extend((0..20).map(|seed| crowded(&mut Random::new(seed))));
+    let mut shortened = 0;
+    for (n, host) in hosts.iter().enumerate() {
+        let [mut sharing, mut alone] =
+            [0, usize::MAX].map(|shared_min| Blamer::with_limits(host, 1 << 14, shared_min));
+        simulate_observed(host, (&mut sharing, &mut alone)).unwrap_or_else(|e| panic!("host {n}: {e}"));
+        for task in (0..host.tasks.len()).map(TaskIx) {
+            let jobs = sharing.jobs(task);
+            assert_eq!(jobs, alone.jobs(task), "host {n}");
+            let is_rest = |of: &CauseTime| of.cause == Cause::PreemptedByUnit && of.by.is_none();
+            shortened += jobs.iter().filter(|job| job.causes.iter().any(is_rest)).count();
+        }
+        assert_eq!(sharing.tasks(), alone.tasks(), "host {n}");
+    }
+    assert!(shortened > 1_000, "{shortened} jobs waited for more units than they name");
+}
+
+/// A host with 40 vCPUs on one or two processors, two tasks in each.
+fn crowded(random: &mut Random) -> Host {
+    let mut host = pooled(random.of(&[1, 1, 2]), ms(100), policy(random.of(&["deferrable", "rtds"])));
+    for n in 0..40 {
+        let period = ms(random.of(&[5, 10, 20]));
+        let budget = us(random.within(50, 400));
+        let vm = vm(&mut host, server(budget, period, n));
+        task(&mut host, vm, 1, us(random.within(10, 100)), period);
+        released_at(&mut host, vm, 2, us(random.within(10, 300)), period, us(random.within(0, 5_000)));
+    }
+    host
 }
 
 #[test]

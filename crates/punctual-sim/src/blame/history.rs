@@ -4,6 +4,7 @@ use punctual_model::results::Cause;
 use punctual_sched::{Duration, Instant};
 
 use super::parts::Parts;
+use super::shared::{Shared, Wait};
 use crate::observe::{Occupant, ProcessorIx, UnitIx};
 
 /// What a unit with work is at.
@@ -46,8 +47,11 @@ pub(super) enum Execution {
 /// Everything that happened since it last forgot.
 pub(super) struct History {
     physical: usize,
-    /// How many jobs were explained.
+    /// How often it was read from the end.
     explanations: u32,
+    /// Do jobs share what they waited for?
+    shares: bool,
+    shared: Shared,
     pub units: Log<State>,
     pub views: Log<Sight>,
     /// By unit: when scheduling began to take its time on a physical processor.
@@ -65,10 +69,12 @@ struct Switch {
 }
 
 impl History {
-    pub fn new(physical: usize, vcpus: usize, tasks: usize) -> Self {
+    pub fn new(physical: usize, vcpus: usize, tasks: usize, shared_min: usize) -> Self {
         History {
             physical,
             explanations: 0,
+            shares: vcpus + tasks >= shared_min,
+            shared: Shared::new(vcpus + tasks),
             units: Log::new(vcpus + tasks),
             views: Log::new(physical + vcpus),
             switches: Log::new(vcpus + tasks),
@@ -106,17 +112,23 @@ impl History {
         self.views.forget();
         self.switches.forget();
         self.kernels.forget();
+        self.shared.forget();
     }
 
-    /// Adds up what the time of a task from `from` until `until` went to.
-    pub fn explain(&mut self, task: UnitIx, from: Instant, until: Instant, parts: &mut Parts) {
+    /// Adds up what the time of a task from `from` until `until` went to. Where that is `all` there is to
+    /// say of a job, those who had the processor while it waited longest need not all be named.
+    pub fn explain(&mut self, task: UnitIx, (from, until): (Instant, Instant), all: bool, parts: &mut Parts) {
+        let (number, shares) = (self.next_number(), all && self.shares);
+        let mut explanation = Explanation { number, history: self, task, parts, shares, longest: None };
+        explanation.unit(task, from, until, Execution::Own);
+        if let Some(wait) = explanation.longest {
+            explanation.longest_wait(wait);
+        }
+    }
+
+    fn next_number(&mut self) -> u32 {
         self.explanations = self.explanations.wrapping_add(1);
-        Explanation { number: self.explanations, history: self, task, parts }.unit(
-            task,
-            from,
-            until,
-            Execution::Own,
-        );
+        self.explanations
     }
 }
 
@@ -126,6 +138,10 @@ struct Explanation<'a> {
     number: u32,
     task: UnitIx,
     parts: &'a mut Parts,
+    /// Is what others had the processor shared with other jobs?
+    shares: bool,
+    /// The longest wait for a physical processor so far, which has not been added.
+    longest: Option<Wait>,
 }
 
 impl Explanation<'_> {
@@ -134,7 +150,7 @@ impl Explanation<'_> {
         while let Some((end, state)) = self.history.units.read(self.number, unit.index(), from, &mut until) {
             match state {
                 State::Picked(processor) => self.picked(unit, processor, (until, end), execution),
-                State::Waits(view) => self.waits(view, until, end),
+                State::Waits(view) => self.waits(Wait { view, from: until, until: end }),
                 State::Broke(spender) => {
                     let (cause, by) = match spender {
                         UnitIx::NONE => (Cause::BudgetIdledAway, UnitIx::NONE),
@@ -198,28 +214,57 @@ impl Explanation<'_> {
     }
 
     /// A unit that waits looks at a view.
-    fn waits(&mut self, view: ViewIx, from: Instant, mut until: Instant) {
-        let view = view.0 as usize;
-        let is_guests = self.history.views.last(view).is_some_and(|entry| {
-            // All processors of a view are of the same scheduler.
-            self.vcpu_of(entry.what.processor).is_some()
-        });
-        if !is_guests {
-            for (piece_from, piece_until, sight) in self.history.views.pieces(self.number, view, from, until)
-            {
-                let (cause, by) = match sight.occupant.charged() {
-                    Some(other) => (Cause::PreemptedByUnit, other),
-                    None => (Cause::ProcessorIdle, UnitIx::NONE),
-                };
-                self.parts.add(cause, by, piece_until.since(piece_from));
-            }
-            return;
+    fn waits(&mut self, wait: Wait) {
+        let Wait { view, from, mut until } = wait;
+        // All processors of a view are of the same scheduler.
+        let is_guests = |entry: &Entry<Sight>| self.vcpu_of(entry.what.processor).is_some();
+        if !self.history.views.last(view.0 as usize).is_some_and(is_guests) {
+            return self.waits_for_processor(wait);
         }
-        while let Some((end, sight)) = self.history.views.read(self.number, view, from, &mut until) {
+        while let Some((end, sight)) = self.history.views.read(self.number, view.0 as usize, from, &mut until)
+        {
             if let Some(vcpu) = self.vcpu_of(sight.processor) {
                 let execution = sight.occupant.charged().map_or(Execution::Nothing, Execution::Other);
                 self.unit(vcpu, until, end, execution);
             }
+        }
+    }
+
+    /// A unit waits for a physical processor. The longest wait is kept for last.
+    fn waits_for_processor(&mut self, wait: Wait) {
+        if !self.shares {
+            return self.others(wait);
+        }
+        match self.longest {
+            Some(longest) if longest.length() >= wait.length() => self.others(wait),
+            shorter => {
+                self.longest = Some(wait);
+                if let Some(shorter) = shorter {
+                    // What lies before it may have been read already.
+                    self.number = self.history.next_number();
+                    self.others(shorter);
+                }
+            }
+        }
+    }
+
+    /// Others have the processor.
+    fn others(&mut self, Wait { view, from, until }: Wait) {
+        for (begin, end, sight) in self.history.views.pieces(self.number, view.0 as usize, from, until) {
+            let (cause, by) = match sight.occupant.charged() {
+                Some(other) => (Cause::PreemptedByUnit, other),
+                None => (Cause::ProcessorIdle, UnitIx::NONE),
+            };
+            self.parts.add(cause, by, end.since(begin));
+        }
+    }
+
+    /// The longest wait, with what other jobs know of it.
+    fn longest_wait(&mut self, wait: Wait) {
+        self.number = self.history.next_number();
+        match self.history.shared.span(wait, &mut self.history.views, self.number) {
+            Some(span) => self.parts.add_span(span),
+            None => self.others(wait),
         }
     }
 
@@ -297,7 +342,7 @@ impl<T: Copy> Log<T> {
     /// What the thing was at from `from` until `until`, piece by piece, from the latest to the earliest. An
     /// explanation reads everything in this order.
     #[inline]
-    fn pieces(&mut self, explanation: u32, thing: usize, from: Instant, until: Instant) -> Pieces<'_, T> {
+    pub fn pieces(&mut self, explanation: u32, thing: usize, from: Instant, until: Instant) -> Pieces<'_, T> {
         let entries = &self.entries;
         Pieces { entries, read: self.things[thing].place(explanation), from, until }
     }
@@ -341,7 +386,7 @@ impl Thing {
 }
 
 /// What one thing was at in a span of time, from the latest piece to the earliest.
-struct Pieces<'a, T> {
+pub(super) struct Pieces<'a, T> {
     entries: &'a [Entry<T>],
     read: &'a mut u32,
     from: Instant,

@@ -67,7 +67,7 @@ impl OpenJob {
     /// Adds up all the time up to now.
     pub fn explain(&mut self, history: &mut History, task: UnitIx, now: Instant, parts: &mut Parts) {
         parts.continue_with(&self.parts);
-        history.explain(task, self.explained, now, parts);
+        history.explain(task, (self.explained, now), false, parts);
         self.explained = now;
         self.parts.clear();
         self.parts.extend_from_slice(parts.list());
@@ -86,7 +86,7 @@ impl OpenJob {
         if self.waiting.is_empty() && self.parts.is_empty() {
             // Nothing but this job.
             parts.clear();
-            history.explain(task, self.explained, now, parts);
+            history.explain(task, (self.explained, now), true, parts);
             self.is_open = false;
             return;
         }

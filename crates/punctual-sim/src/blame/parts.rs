@@ -7,6 +7,7 @@ use punctual_model::index::TaskIx;
 use punctual_model::results::{BlameSum, Cause, CauseTime, JobBlame, TaskBlame, WORST_MAX, sort_causes};
 use punctual_sched::{Duration, Instant};
 
+use super::shared::Span;
 use crate::names;
 use crate::observe::UnitIx;
 
@@ -25,6 +26,15 @@ pub(super) fn executed(parts: &[Part]) -> Duration {
     parts.iter().filter(|part| part.cause == Cause::Executing).map(|part| part.time).sum()
 }
 
+/// Where in [`Parts::places`] a cause and a unit stand. The causes that name units differ in what remains.
+#[inline]
+fn place(cause: Cause, by: UnitIx) -> usize {
+    match by.some() {
+        None => cause as usize,
+        Some(unit) => Cause::ALL.len() + WITH_NAMES.len() * unit.index() + cause as usize % WITH_NAMES.len(),
+    }
+}
+
 /// Time for one cause.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
@@ -41,16 +51,19 @@ pub(super) struct Parts {
     places: Vec<u32>,
     /// As soon as there are so many, who is new is not named.
     list_max: usize,
+    /// The time of other units that had the processor and are not in `list`.
+    others: Duration,
 }
 
 impl Parts {
     pub fn new(units: usize) -> Self {
         let places = vec![0; Cause::ALL.len() + WITH_NAMES.len() * units];
-        Parts { list: Vec::new(), places, list_max: usize::MAX }
+        Parts { list: Vec::new(), places, list_max: usize::MAX, others: Duration::ZERO }
     }
 
     pub fn clear(&mut self) {
         self.list.clear();
+        self.others = Duration::ZERO;
         self.list_max = usize::MAX;
     }
 
@@ -87,24 +100,37 @@ impl Parts {
         if time.is_zero() {
             return;
         }
-        // The causes that name units differ in what remains.
-        let place = match by.some() {
-            None => cause as usize,
-            Some(unit) => {
-                Cause::ALL.len() + WITH_NAMES.len() * unit.index() + cause as usize % WITH_NAMES.len()
-            }
-        };
-        let at = self.places[place];
-        if let Some(part) = self.list.get_mut(at as usize)
-            && (part.cause, part.by) == (cause, by)
-        {
+        if let Some(part) = self.find(cause, by) {
             part.time += time;
         } else if self.list.len() < self.list_max || by == UnitIx::NONE {
-            self.places[place] = self.list.len() as u32;
+            self.places[place(cause, by)] = self.list.len() as u32;
             self.list.push(Part { time, by, cause });
         } else {
             self.add(cause, UnitIx::NONE, time);
         }
+    }
+
+    #[inline]
+    fn find(&mut self, cause: Cause, by: UnitIx) -> Option<&mut Part> {
+        let part = self.list.get_mut(self.places[place(cause, by)] as usize)?;
+        ((part.cause, part.by) == (cause, by)).then_some(part)
+    }
+
+    /// Adds those who had a processor. Nobody who had it is added after that.
+    pub fn add_span(&mut self, span: &Span) {
+        let cause = Cause::PreemptedByUnit;
+        self.others = span.total();
+        for part in self.list.iter_mut().filter(|part| part.cause == cause && part.by != UnitIx::NONE) {
+            part.time += span.sum(part.by);
+            self.others -= span.sum(part.by);
+        }
+        for unit in span.greatest() {
+            if self.find(cause, unit).is_none() {
+                self.add(cause, unit, span.sum(unit));
+                self.others -= span.sum(unit);
+            }
+        }
+        self.add(Cause::ProcessorIdle, UnitIx::NONE, span.idle);
     }
 
     pub fn add_all(&mut self, parts: &[Part]) {
@@ -112,7 +138,7 @@ impl Parts {
     }
 
     pub fn total(&self) -> Duration {
-        self.list.iter().map(|part| part.time).sum()
+        self.others + self.list.iter().map(|part| part.time).sum()
     }
 
     /// Appends the parts with [`NAMED_MAX`] entries for each cause: those with the greatest times, and of equal
@@ -122,7 +148,7 @@ impl Parts {
         to.extend(self.list.iter().filter(|part| !WITH_NAMES.contains(&part.cause)));
         for cause in WITH_NAMES {
             let first = to.len();
-            let mut rest = Duration::ZERO;
+            let mut rest = if cause == Cause::PreemptedByUnit { self.others } else { Duration::ZERO };
             // Who comes first in the host is often read last.
             for part in self.list.iter().rev().filter(|part| part.cause == cause) {
                 let comes_first =
@@ -178,7 +204,7 @@ impl Jobs {
         parts: &Parts,
     ) {
         let first = self.parts.len();
-        if parts.list.len() > NAMED_MAX {
+        if parts.list.len() > NAMED_MAX || !parts.others.is_zero() {
             parts.shortened(&mut self.parts);
         } else {
             self.parts.extend_from_slice(&parts.list);
