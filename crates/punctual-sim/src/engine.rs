@@ -222,7 +222,7 @@ impl<O: Observer> Machine<'_, O> {
         self.releases.set(task.0, state.head.release);
         if !state.arrivals.is_hog() {
             let deadline = state.arrivals.deadline(job);
-            self.tell(Event::Release { task, job: job.number, deadline });
+            self.tell(Event::Release { task, job: job.number, deadline, way: &[] });
         }
         if self.tasks[task.0].current == job {
             self.start_job(task);

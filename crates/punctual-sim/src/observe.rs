@@ -111,6 +111,8 @@ pub enum Event<'a> {
         job: u64,
         /// When it is due.
         deadline: Instant,
+        /// How long each part of the way of the packet took that released it; empty if none did.
+        way: &'a [Duration],
     },
     /// The job is what its task works on from now on.
     Begin {

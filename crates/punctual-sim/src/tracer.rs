@@ -100,7 +100,7 @@ impl<T: TraceSink> Observer for Tracer<'_, T> {
             }
             Event::Wake { unit, .. } => TraceEvent::Wake { unit: self.entity(unit) },
             Event::Sleep { unit, .. } => TraceEvent::Sleep { unit: self.entity(unit) },
-            Event::Release { task, job, deadline } => TraceEvent::Release { task, job, deadline },
+            Event::Release { task, job, deadline, .. } => TraceEvent::Release { task, job, deadline },
             Event::Finish { task, job, release, deadline } => {
                 TraceEvent::Completion { task, job, response: now.since(release), missed: now > deadline }
             }

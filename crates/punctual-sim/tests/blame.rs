@@ -281,7 +281,7 @@ fn parts_add_up_under_every_policy() {
 }
 
 /// The parts of every job add up, those of the sums too, they fit the results, and blame changes nothing.
-fn check(host: &Host, what: &str) {
+pub(crate) fn check(host: &Host, what: &str) {
     let mut blamer = Blamer::new(host);
     let observed = simulate_observed(host, &mut blamer).unwrap_or_else(|e| panic!("{what}: {e}"));
     assert_eq!(observed, simulate(host).unwrap(), "{what}");
@@ -291,6 +291,11 @@ fn check(host: &Host, what: &str) {
         assert_eq!(jobs.iter().filter(|job| job.missed).count() as u64, of_task.missed, "{what}");
         let unfinished = jobs.len() as u64 - of_task.completed;
         assert!(unfinished <= of_task.missed, "{what}");
+        // Those that did not finish are the last ones. The response times of results begin after the network.
+        let after_release = |job: &JobBlame| job.response_ns - job.time_ns(Cause::Network);
+        let responses: u64 = jobs[..jobs.len() - unfinished as usize].iter().map(after_release).sum();
+        let mean = responses.checked_div(of_task.completed).unwrap_or(0);
+        assert_eq!(mean, of_task.response.mean().as_ns(), "{what}");
         for job in &jobs {
             assert!(job.adds_up(), "{what}: {job:?}");
             assert_eq!(job.time_ns(Cause::Unknown), 0, "{what}: {job:?}");

@@ -2,10 +2,11 @@
 
 use proptest::prelude::*;
 use punctual_model::file::{Overrides, parse};
-use punctual_model::results::{FlowResult, Segment};
+use punctual_model::index::TaskIx;
+use punctual_model::results::{Cause, FlowResult, JobBlame, Segment};
 use punctual_model::{Host, Results};
 use punctual_sched::Duration;
-use punctual_sim::{simulate, simulate_all};
+use punctual_sim::{Blamer, simulate, simulate_all, simulate_observed};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -247,6 +248,76 @@ fn a_chain_takes_its_steps_and_its_packets() {
     assert_eq!(chain.steps, ["g1.sense", "g2.compute", "g1.act", "g1.log"]);
 }
 
+/// The first job of a task, and its causes in the order of [`Cause::ALL`].
+fn first_job(text: &str, task: &str) -> (JobBlame, Vec<(Cause, Option<String>, u64)>) {
+    let host = host(text);
+    let mut blamer = Blamer::new(&host);
+    simulate_observed(&host, &mut blamer).unwrap_or_else(|e| panic!("{e}"));
+    let task = host.tasks.iter().position(|of| of.name == task).unwrap();
+    let job = blamer.jobs(TaskIx(task))[0].clone();
+    let mut causes: Vec<_> = job.causes.iter().map(|of| (of.cause, of.by.clone(), of.time_ns)).collect();
+    causes.sort();
+    (job, causes)
+}
+
+/// The way of a packet of 1000 bytes from guest to guest, by parts.
+fn way() -> Vec<(Cause, Option<String>, u64)> {
+    let parts = [
+        ("RX queue", 6_300),
+        ("TX queue", 3_300),
+        ("driver wait", 200),
+        ("event delivery", 100),
+        ("guest receive", 2_200),
+        ("guest send", 1_100),
+        ("softnet", 4_300),
+    ];
+    parts.map(|(name, time)| (Cause::Network, Some(name.to_owned()), time)).into()
+}
+
+#[test]
+fn a_job_that_a_request_releases_is_blamed_from_the_creation_of_the_packet() {
+    let more = "task.echo = { on_packet = true, cost = '50us', deadline = '1ms', priority = 2 }
+        task.other = { period = '10ms', cost = '1ms', priority = 1 }
+        [flow.rpc]\nkind = 'request'\nfrom = 'g1'\nto = 'g2'\nbytes = 1000\nperiod = '10ms'\n\
+        server = 'g2.echo'\n";
+    let (job, causes) = first_job(&quiet(2, more), "echo");
+    // The other task begins with the packet, and the guest receives it for 2.2 us.
+    let waited = MS - (LOCAL - 2_200);
+    assert_eq!((job.release_ns, job.response_ns), (0, LOCAL + waited + 50 * US));
+    assert!(job.missed);
+    let mut expected =
+        vec![(Cause::Executing, None, 50 * US), (Cause::PreemptedInGuest, Some("other".to_owned()), waited)];
+    expected.extend(way());
+    assert_eq!(causes, expected);
+}
+
+#[test]
+fn a_step_of_a_chain_is_blamed_from_the_creation_of_its_packet_and_a_local_one_from_its_release() {
+    let more = "task.compute = { on_packet = true, cost = '200us', deadline = '1ms' }
+        [domain.g1.task.sense]\nperiod = '10ms'\ncost = '100us'
+        [domain.g1.task.act]\non_packet = true\ncost = '300us'\ndeadline = '1ms'
+        [domain.g1.task.log]\non_packet = true\ncost = '10us'\ndeadline = '1ms'
+        [chain.loop]\nsteps = ['g1.sense', 'g2.compute', 'g1.act', 'g1.log']\nbytes = 1000\n\
+        deadline = '1ms'\n";
+    let text = quiet(2, more);
+    let (job, causes) = first_job(&text, "compute");
+    assert_eq!((job.release_ns, job.response_ns), (100 * US, LOCAL + 200 * US));
+    let mut expected = vec![(Cause::Executing, None, 200 * US)];
+    expected.extend(way());
+    assert_eq!(causes, expected);
+    let (job, causes) = first_job(&text, "log");
+    assert_eq!((job.release_ns, job.response_ns), (600 * US + 2 * LOCAL, 10 * US));
+    assert_eq!(causes, [(Cause::Executing, None, 10 * US)]);
+}
+
+#[test]
+fn a_job_that_its_guests_kernel_interrupts_waits_for_that() {
+    let more = "task.work = { period = '10ms', cost = '5ms' }
+        [flow.sensor]\nkind = 'periodic'\nfrom = 'g1'\nto = 'g2'\nperiod = '1ms'\nbytes = 1000\n";
+    let (_, causes) = first_job(&quiet(2, more), "work");
+    assert_eq!(causes, [(Cause::Executing, None, 5 * MS), (Cause::GuestKernel, None, 5 * 2_200)]);
+}
+
 #[test]
 fn a_chain_that_is_late_misses() {
     let more = "task.compute = { on_packet = true, cost = '200us', deadline = '1ms' }
@@ -342,7 +413,8 @@ fn policies() -> impl Strategy<Value = &'static str> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Every run checks that packets are conserved, that flows keep their order and that segments add up.
+    /// Every run checks that packets are conserved, that flows keep their order and that segments add up, and
+    /// that the causes of every job do.
     #[test]
     fn whatever_is_sent_under_whatever_rules_no_invariant_breaks(
         policy in policies(),
@@ -371,6 +443,9 @@ proptest! {
         }
         text += "[domain.g3.task.burn]\nhog = true\n[domain.g2.task.serve]\non_packet = true\ncost = '30us'\n\
                  deadline = '1ms'\n";
+        text += "[domain.g1.task.sense]\nperiod = '4ms'\ncost = '20us'\n\
+                 [domain.g3.task.act]\non_packet = true\ncost = '50us'\ndeadline = '1ms'\n\
+                 [chain.loop]\nsteps = ['g1.sense', 'g3.act']\nbytes = 500\ndeadline = '2ms'\n";
         text += "[flow.serving]\nkind = 'request'\nfrom = 'client'\nto = 'g2'\nserver = 'g2.serve'\n\
                  period = '3ms'\n";
         let ends = ["client", "g1", "g2", "g3"];
@@ -385,7 +460,9 @@ proptest! {
             };
             text += &format!("[flow.f{i}]\nfrom = '{}'\nto = '{}'\n{keys}", ends[from], ends[to]);
         }
-        let results = run(&text);
+        let host = host(&text);
+        crate::blame::check(&host, &text);
+        let results = simulate(&host).unwrap_or_else(|e| panic!("{e}"));
         for flow in &results.flows {
             let p = &flow.packets;
             prop_assert_eq!(p.created, p.delivered + p.dropped.total() + p.in_flight);

@@ -155,9 +155,10 @@ pub struct JobBlame {
     pub run: u32,
     /// Its number within its task, from 0.
     pub job: u64,
-    /// When it was released, since the start of the run.
+    /// When it was released, since the start of the run; of a simulated job that a packet released, when the
+    /// packet was created.
     pub release_ns: u64,
-    /// From release to completion; of a job that never finished, to the end of the run.
+    /// From then to completion; of a job that never finished, to the end of the run.
     pub response_ns: u64,
     /// Was it due within the run and not finished at its deadline?
     pub missed: bool,

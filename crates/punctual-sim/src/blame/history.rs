@@ -347,7 +347,7 @@ impl<T: Copy> Log<T> {
         Pieces { entries, read: self.things[thing].place(explanation), from, until }
     }
 
-    /// The last of [`Log::pieces`]: when it ends, and what the thing was at. `until` moves to where it begins.
+    /// The last of [`Log::pieces`]: when it ends, and what the thing was at. `until` moves to its begin.
     #[inline]
     fn read(
         &mut self,

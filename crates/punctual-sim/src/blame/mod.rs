@@ -1,7 +1,8 @@
 //! Blame: the observer that splits the response time of every job into its causes.
 //!
 //! # Rules
-//! A job's time runs from its release to its completion. At every instant:
+//! A job's time runs from its release to its completion; if a packet released it, from the creation of the
+//! packet, and until it arrived the parts of its way are the causes. At every instant after that:
 //!
 //! - Its task is picked by its scheduler: what happens to the processor happens to the job. A physical
 //!   processor executes it, or an earlier job of the task, after scheduling. A vCPU executes it, or waits
@@ -22,6 +23,8 @@ mod history;
 mod open;
 mod parts;
 mod shared;
+
+use std::collections::VecDeque;
 
 use punctual_model::Host;
 use punctual_model::Results;
@@ -61,6 +64,8 @@ pub struct Blamer<'h> {
     history_max: usize,
     /// By task.
     open: Vec<OpenJob>,
+    /// By task: its unfinished jobs that a packet released, with the parts of the packet's way.
+    ways: Vec<VecDeque<(u64, Vec<Duration>)>>,
     jobs: Jobs,
     /// Of the job that is being explained.
     parts: Parts,
@@ -137,6 +142,7 @@ impl<'h> Blamer<'h> {
             history: History::new(host.processors, vcpus, tasks, shared_min),
             history_max: changes_max.max(8 * (processors + tasks)),
             open: (0..tasks).map(|_| OpenJob::default()).collect(),
+            ways: vec![VecDeque::new(); tasks],
             jobs: Jobs::new(tasks),
             parts: Parts::new(vcpus + tasks),
             wrong: None,
@@ -385,7 +391,10 @@ impl<'h> Blamer<'h> {
 
     // ---- jobs ---------------------------------------------------------------------------------------
 
-    fn release(&mut self, now: Instant, task: TaskIx, number: u64) {
+    fn release(&mut self, now: Instant, task: TaskIx, number: u64, way: &[Duration]) {
+        if !way.is_empty() {
+            self.ways[task.0].push_back((number, way.to_vec()));
+        }
         let unit = self.unit_of(task);
         let job = &mut self.open[task.0];
         if job.is_open {
@@ -399,9 +408,14 @@ impl<'h> Blamer<'h> {
         }
     }
 
-    fn finish(&mut self, now: Instant, task: TaskIx, (number, release): (u64, Instant), missed: bool) {
+    fn finish(&mut self, now: Instant, task: TaskIx, (number, mut release): (u64, Instant), missed: bool) {
         let unit = self.unit_of(task);
         self.open[task.0].finish(&mut self.history, unit, now, number, &mut self.parts);
+        if let Some((_, way)) = self.ways[task.0].pop_front_if(|(of, _)| *of == number) {
+            // It begins where the packet was created.
+            self.parts.add_way(&way);
+            release = Instant::from_ns(release.as_ns() - way.iter().copied().sum::<Duration>().as_ns());
+        }
         let response = now.since(release);
         let total = self.parts.total();
         if total != response && self.wrong.is_none() {
@@ -472,7 +486,7 @@ impl Observer for Blamer<'_> {
             Event::KernelBusy { unit } => self.history.set_kernel(unit, now, true),
             Event::KernelIdle { unit, .. } => self.history.set_kernel(unit, now, false),
             Event::Timer { scheduler } => self.timer(scheduler),
-            Event::Release { task, job, .. } => self.release(now, task, job),
+            Event::Release { task, job, way, .. } => self.release(now, task, job, way),
             Event::Begin { task, job, .. } => self.begin(now, task, job),
             Event::Finish { task, job, release, deadline } => {
                 self.finish(now, task, (job, release), now > deadline);

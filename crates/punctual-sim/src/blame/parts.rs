@@ -4,7 +4,9 @@ use std::cmp::Reverse;
 
 use punctual_model::Host;
 use punctual_model::index::TaskIx;
-use punctual_model::results::{BlameSum, Cause, CauseTime, JobBlame, TaskBlame, WORST_MAX, sort_causes};
+use punctual_model::results::{
+    BlameSum, Cause, CauseTime, JobBlame, Segment, TaskBlame, WORST_MAX, sort_causes,
+};
 use punctual_sched::{Duration, Instant};
 
 use super::shared::Span;
@@ -26,12 +28,16 @@ pub(super) fn executed(parts: &[Part]) -> Duration {
     parts.iter().filter(|part| part.cause == Cause::Executing).map(|part| part.time).sum()
 }
 
+/// Places of causes without a unit, and of the parts of a packet's way.
+const UNNAMED: usize = Cause::ALL.len() + Segment::ALL.len();
+
 /// Where in [`Parts::places`] a cause and a unit stand. The causes that name units differ in what remains.
 #[inline]
 fn place(cause: Cause, by: UnitIx) -> usize {
     match by.some() {
         None => cause as usize,
-        Some(unit) => Cause::ALL.len() + WITH_NAMES.len() * unit.index() + cause as usize % WITH_NAMES.len(),
+        Some(segment) if cause == Cause::Network => Cause::ALL.len() + segment.index(),
+        Some(unit) => UNNAMED + WITH_NAMES.len() * unit.index() + cause as usize % WITH_NAMES.len(),
     }
 }
 
@@ -39,7 +45,7 @@ fn place(cause: Cause, by: UnitIx) -> usize {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
     pub time: Duration,
-    /// Who it was, or none.
+    /// Who it was, or none; of [`Cause::Network`], the place of the part of the way in [`Segment::ALL`].
     pub by: UnitIx,
     pub cause: Cause,
 }
@@ -57,7 +63,7 @@ pub(super) struct Parts {
 
 impl Parts {
     pub fn new(units: usize) -> Self {
-        let places = vec![0; Cause::ALL.len() + WITH_NAMES.len() * units];
+        let places = vec![0; UNNAMED + WITH_NAMES.len() * units];
         Parts { list: Vec::new(), places, list_max: usize::MAX, others: Duration::ZERO }
     }
 
@@ -133,6 +139,14 @@ impl Parts {
         self.add(Cause::ProcessorIdle, UnitIx::NONE, span.idle);
     }
 
+    /// Adds the parts of a packet's way.
+    pub fn add_way(&mut self, way: &[Duration]) {
+        self.list_max = usize::MAX;
+        for (segment, &time) in way.iter().enumerate() {
+            self.add(Cause::Network, UnitIx::new(segment), time);
+        }
+    }
+
     pub fn add_all(&mut self, parts: &[Part]) {
         parts.iter().for_each(|part| self.add(part.cause, part.by, part.time));
     }
@@ -141,8 +155,8 @@ impl Parts {
         self.others + self.list.iter().map(|part| part.time).sum()
     }
 
-    /// Appends the parts with [`NAMED_MAX`] entries for each cause: those with the greatest times, and of equal
-    /// ones the first units. Where that leaves some out, one more entry without a name has their time.
+    /// Appends the parts with [`NAMED_MAX`] entries for each cause: those with the greatest times, and of
+    /// equal ones the first units. Where that leaves some out, one more entry without a name has their time.
     #[cold]
     fn shortened(&self, to: &mut Vec<Part>) {
         to.extend(self.list.iter().filter(|part| !WITH_NAMES.contains(&part.cause)));
@@ -291,6 +305,9 @@ fn causes(host: &Host, task: TaskIx, parts: &[Part]) -> Vec<CauseTime> {
 
 /// What a unit is called that a job of `task` waited for.
 fn name(host: &Host, task: TaskIx, cause: Cause, by: UnitIx) -> String {
+    if cause == Cause::Network {
+        return Segment::ALL[by.index()].name().to_owned();
+    }
     match names::task_of(host, by) {
         Some(other) => {
             let (parent, other) = (host.tasks[task.0].parent, &host.tasks[other.0]);

@@ -1,9 +1,9 @@
 //! Who had a processor while others waited for it, added up once for all jobs that waited since the same
 //! instant.
 //!
-//! Where a thousand vCPUs share a processor, each job waits for hundreds of them. The jobs of one instant begin
-//! to wait together, and each waits a little longer than the one before: what the earlier one waited for is part
-//! of what the later one did. Sums only grow, so the greatest of them are known at any time.
+//! Where a thousand vCPUs share a processor, each job waits for hundreds of them. The jobs of one instant
+//! begin to wait together, and each waits a little longer than the one before: what the earlier one waited
+//! for is part of what the later one waits for. Sums only grow, so the greatest of them are always known.
 
 use punctual_sched::{Duration, Instant};
 
@@ -58,7 +58,8 @@ impl Shared {
         self.spans.clear();
     }
 
-    /// What processors did while a unit waited; `None`: another unit that began to wait then has waited longer.
+    /// What processors did while a unit waited; `None`: another unit that began to wait then has waited
+    /// longer.
     pub fn span(&mut self, wait: Wait, views: &mut Log<Sight>, explanation: u32) -> Option<&Span> {
         let begins_so = |span: &Span| (span.wait.view, span.wait.from) == (wait.view, wait.from);
         let place = match self.spans.iter().position(begins_so) {

@@ -202,7 +202,12 @@ impl<O: Observer> Machine<'_, O> {
         self.net.tally(owner).packets.bytes += bytes;
         if let Some(server) = server {
             let release = self.now;
-            return self.release_served(server, Served { release, origin: release, packet: Some(packet) });
+            let way = self.net.packets[packet].segments;
+            return self.release_served(
+                server,
+                Served { release, origin: release, packet: Some(packet) },
+                &way,
+            );
         }
         let pause = match self.net.lanes[back as usize].from {
             End::Interface(_) => Duration::ZERO,
@@ -361,8 +366,8 @@ impl<O: Observer> Machine<'_, O> {
 
     // ---- chains and servers -------------------------------------------------------------------------
 
-    /// A packet releases a job of the task.
-    fn release_served(&mut self, task: TaskIx, served: Served) {
+    /// A job of the task is released, by a packet that took this way or by the step before.
+    fn release_served(&mut self, task: TaskIx, served: Served, way: &[Duration]) {
         self.events += 1;
         let queue = &mut self.net.served[task.0];
         queue.push_back(served);
@@ -372,7 +377,7 @@ impl<O: Observer> Machine<'_, O> {
         state.head = Job { number: job.number + 1, release: Instant::NEVER };
         state.jobs.released += 1;
         let deadline = state.arrivals.deadline(job);
-        self.tell(Event::Release { task, job: job.number, deadline });
+        self.tell(Event::Release { task, job: job.number, deadline, way });
         if first {
             self.tasks[task.0].current = job;
             self.start_job(task);
@@ -411,7 +416,7 @@ impl<O: Observer> Machine<'_, O> {
         let (lane, task, bytes) = (chain.lanes[step], chain.steps[step], chain.bytes);
         let Some(lane) = lane else {
             let release = self.now;
-            return self.release_served(task, Served { release, origin, packet: None });
+            return self.release_served(task, Served { release, origin, packet: None }, &[]);
         };
         let packet = self.create(lane, Role::Hop { step: step as u32 }, bytes);
         // Its own latency counts from here; the chain's origin goes along in the queue of hops.
@@ -429,7 +434,7 @@ impl<O: Observer> Machine<'_, O> {
         while let Some((number, origin)) = origins.pop_front() {
             if number == p.number {
                 let release = self.now;
-                return self.release_served(task, Served { release, origin, packet: None });
+                return self.release_served(task, Served { release, origin, packet: None }, &p.segments);
             }
         }
     }
