@@ -143,12 +143,14 @@ memory=${MEMORY_MIB:-2048}M
 boot="console=ttyS0 panic=-1 quiet tsc=reliable irqaffinity=0"
 # Boots the machine, which runs the command; 124 when time was up.
 boot_once() {
-    "$virtiofsd" --socket-path="$socket" -o source=/,sandbox=chroot,cache=always,xattr >"$console.files" 2>&1 &
+    "$virtiofsd" --socket-path="$socket" -o source=/,sandbox=chroot,cache=always,xattr \
+        >"$console.files" 2>&1 &
     for _ in $(seq 50); do
         [ ! -S "$socket" ] || break
         sleep 0.1
     done
-    timeout "${TIMEOUT_S:-600}" qemu-system-x86_64 -machine q35,memory-backend=memory -accel tcg,thread=multi \
+    timeout "${TIMEOUT_S:-600}" qemu-system-x86_64 \
+        -machine q35,memory-backend=memory -accel tcg,thread=multi \
         -object "memory-backend-memfd,id=memory,size=$memory,share=on" -m "$memory" \
         -cpu EPYC-Rome,+svm,+npt -smp "${PROCESSORS:-2}" \
         -nodefaults -no-user-config -no-reboot -display none -serial stdio -monitor none \

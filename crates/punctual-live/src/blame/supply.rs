@@ -90,8 +90,8 @@ struct Gap {
 pub struct Seen<'a> {
     /// May a processor have stood still over a span? `false`: something speaks against it.
     pub may_have_stood_still: &'a dyn Fn(usize, Span) -> bool,
-    /// When other threads that are more urgent than every unit had a processor within a span, as far as that is
-    /// known.
+    /// When other threads that are more urgent than every unit had a processor within a span, as far as that
+    /// is known.
     pub above: &'a dyn Fn(usize, Span) -> Spans,
 }
 
@@ -248,8 +248,8 @@ impl Gap {
         }
     }
 
-    /// Lays what the units ran into the gap, but for the time in which the processor was away: by unit, when it
-    /// ran. Parked units come first, for they ran only
+    /// Lays what the units ran into the gap, but for the time in which the processor was away: by unit, when
+    /// it ran. Parked units come first, for they ran only
     /// until the freezer had them.
     fn place(&self, units: &[UnitWork], lanes: usize, away: &Spans) -> Vec<Placed> {
         let mut placed: Vec<Placed> =

@@ -60,7 +60,7 @@ impl Iterator for SwitchReader {
 }
 
 /// A record's meaning, if it has one here. A switch is told twice, to the thread that leaves and to the one
-/// that comes; the first has all that is needed: the next thread's process and id, the thread's own, the time.
+/// that comes; the first has all that is needed: the next thread's process and id, its own, the time.
 fn parse(kind: u32, misc: u16, body: &[u8]) -> Option<Record> {
     match kind {
         LOST => Some(Record::Lost),

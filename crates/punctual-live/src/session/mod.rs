@@ -356,10 +356,10 @@ impl Drop for Session {
 const DESCRIPTORS: u64 = 1 << 16;
 
 /// Raises the limit of descriptors: a unit takes four, and the usual limit of a shell is 1024. Makes room for
-/// them, too. Whoever opens a file when the table is full makes a larger one, for which the kernel waits for a
-/// grace period of RCU, and all other threads that open one wait with it (Linux `expand_files`). With a unit
-/// that spins before a preempted reader, that is as long as the enforcer does not park the unit, and so for
-/// ever where the enforcer waits for one of these threads.
+/// them, too. Whoever opens a file when the table is full makes a larger one, for which the kernel waits for
+/// a grace period of RCU, and all other threads that open one wait with it (Linux `expand_files`). With a
+/// unit that spins before a preempted reader, that is as long as the enforcer does not park the unit, and so
+/// for ever where the enforcer waits for one of these threads.
 fn prepare_descriptors() {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
