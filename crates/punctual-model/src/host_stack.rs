@@ -46,6 +46,7 @@ impl HostStack {
             &mut costs.send,
             &mut costs.transmit,
             &mut costs.vnic_receive,
+            &mut costs.virtio_buffer,
             &mut costs.vnic_send,
             &mut costs.vnic_wake,
         ] {
@@ -111,6 +112,8 @@ pub struct StackCosts {
     pub copy_per_kib: Duration,
     /// The vNIC thread gives a packet to its VM, without the copy.
     pub vnic_receive: Duration,
+    /// Each further buffer that a packet needs in its VM, to whoever fills it and to whoever takes it.
+    pub virtio_buffer: Duration,
     /// The vNIC thread takes a packet from its VM.
     pub vnic_send: Duration,
     /// The vNIC thread after it slept, before its first packet.
@@ -190,6 +193,9 @@ pub struct Card {
     pub coalesce: Duration,
     /// Frames that wait in a queue at most.
     pub ring_slots: u32,
+    /// After so many packets that a processor has sent through it, the stream of the last one comes to that
+    /// processor's queue (Intel's Application Targeted Routing); 0: it stays where it is.
+    pub atr_sample: u32,
 }
 
 /// How packets come to a server.

@@ -171,15 +171,7 @@ impl<'h, W: Watch> Machine<'h, W> {
                     let queue = self.instances[number].queue;
                     let next = server.start.as_ns() + spacing * number as u64;
                     let stream = self.streams.len();
-                    self.streams.push(Stream {
-                        instance: number,
-                        queue,
-                        spacing,
-                        next,
-                        room: window,
-                        window,
-                        unread: 0,
-                    });
+                    self.streams.push(Stream::new(number, queue, spacing, next, window));
                     self.instances[number].stream = Some(stream);
                     self.queues[queue].streams.push(stream);
                 }

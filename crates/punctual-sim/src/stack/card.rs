@@ -36,6 +36,8 @@ pub(super) struct Queue {
     /// Requests in the ring with the time at which they came.
     pub(super) requests: VecDeque<(u64, u32)>,
     pub(super) streams: Vec<usize>,
+    /// Packets that its processor has sent through the card since the last that was looked at.
+    sampled: u32,
 }
 
 impl Queue {
@@ -53,6 +55,7 @@ impl Queue {
             due: None,
             requests: VecDeque::new(),
             streams: Vec::new(),
+            sampled: 0,
         }
     }
 }
@@ -61,6 +64,8 @@ impl Queue {
 pub(super) struct Stream {
     pub(super) instance: usize,
     pub(super) queue: usize,
+    /// The queue that it comes to when nothing of it waits in its present one.
+    next_queue: usize,
     /// Distance of two frames on the link.
     pub(super) spacing: u64,
     /// When the next frame arrives, if the window has room.
@@ -70,6 +75,12 @@ pub(super) struct Stream {
     pub(super) window: u32,
     /// Frames that the process has not read.
     pub(super) unread: u32,
+}
+
+impl Stream {
+    pub(super) fn new(instance: usize, queue: usize, spacing: u64, next: u64, window: u32) -> Self {
+        Stream { instance, queue, next_queue: queue, spacing, next, room: window, window, unread: 0 }
+    }
 }
 
 /// Distance of the frames of each of `streams` streams on a link.
@@ -215,8 +226,44 @@ impl<W: Watch> Machine<'_, W> {
         self.arm_interrupt(queue);
     }
 
+    /// Processor `cpu` has sent a packet for `instance` through its card (`ixgbe_atr`): of `atr_sample` of
+    /// them, the last one's stream comes to that processor's queue from then on.
+    pub(super) fn transmitted(&mut self, instance: usize, cpu: usize) {
+        let card = self.stack.servers[self.instances[instance].server].card;
+        let sample = self.stack.cards[card].atr_sample;
+        if sample == 0 {
+            return;
+        }
+        let of_cpu = |queue: &Queue| (queue.card, queue.cpu) == (card, cpu);
+        let Some(queue) = self.queues.iter().position(of_cpu) else { return };
+        let state = &mut self.queues[queue];
+        state.sampled += 1;
+        let Some(stream) = self.instances[instance].stream.filter(|_| state.sampled >= sample) else { return };
+        state.sampled = 0;
+        self.streams[stream].next_queue = queue;
+        let state = &self.streams[stream];
+        if state.room == 0 || state.next > self.now {
+            self.move_stream(stream);
+        }
+    }
+
+    /// The stream comes to its next queue. Nothing of it waits in the one before.
+    fn move_stream(&mut self, stream: usize) {
+        let state = &mut self.streams[stream];
+        let (from, to) = (state.queue, state.next_queue);
+        if from != to {
+            state.queue = to;
+            self.queues[from].streams.retain(|&other| other != stream);
+            self.queues[to].streams.push(stream);
+            self.arm_interrupt(to);
+        }
+    }
+
     /// A poll took all that there was: the interrupt is on again.
     pub(super) fn completes(&mut self, queue: usize) {
+        for at in (0..self.queues[queue].streams.len()).rev() {
+            self.move_stream(self.queues[queue].streams[at]);
+        }
         self.queues[queue].irq_on = true;
         self.arm_interrupt(queue);
     }

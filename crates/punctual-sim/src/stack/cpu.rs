@@ -87,6 +87,7 @@ impl<W: Watch> Machine<'_, W> {
         } else if let Some(thread) = state.current {
             let thread = &mut self.threads[thread.index()];
             thread.ran += ran;
+            thread.left_vm = false;
             if thread.priority().is_fair() {
                 thread.vruntime += ran;
                 state.slice_left = state.slice_left.saturating_sub(ran);
@@ -131,6 +132,9 @@ impl<W: Watch> Machine<'_, W> {
                 break;
             }
             if let Some(queue) = state.raised.pop_front() {
+                if let Some(current) = self.cpus[cpu].current {
+                    self.leave_vm(current);
+                }
                 let cost = self.varied(self.stack.costs.hard_irq);
                 self.cpus[cpu].hard = Some((queue, cost));
                 break;
@@ -186,6 +190,7 @@ impl<W: Watch> Machine<'_, W> {
             if !self.cpus[cpu].must_schedule || !self.is_preemptible(current) {
                 return;
             }
+            self.leave_vm(current);
             let thread = &mut self.threads[current.index()];
             thread.state = State::Ready;
             let (priority, vruntime) = (thread.priority(), thread.vruntime);
@@ -202,6 +207,17 @@ impl<W: Watch> Machine<'_, W> {
         }
     }
 
+    /// An interrupt, or another thread, puts a vCPU out of its VM, which it must enter again.
+    fn leave_vm(&mut self, thread: ThreadId) {
+        let one = &self.threads[thread.index()];
+        if one.is_in_vm() && !one.left_vm {
+            let cost = self.varied(self.stack.costs.vm_exit + self.stack.costs.vm_entry);
+            let one = &mut self.threads[thread.index()];
+            one.delayed_by(cost);
+            one.left_vm = true;
+        }
+    }
+
     fn switch_to(&mut self, cpu: usize, thread: ThreadId) {
         let other = self.cpus[cpu].last != Some(thread);
         let cost = if other { self.varied(self.stack.costs.switch) } else { 0 };
@@ -213,7 +229,7 @@ impl<W: Watch> Machine<'_, W> {
         let one = &mut self.threads[thread.index()];
         one.state = State::Running;
         one.cpu = cpu;
-        one.switched_to(cost);
+        one.delayed_by(cost);
         if other {
             let who = one.who;
             self.tell(Event::Runs { cpu, thread: Some(who) });

@@ -8,7 +8,7 @@ use punctual_net::host_stack::ThreadId;
 use punctual_net::host_stack::softnet::WEIGHT;
 use punctual_sched::Duration;
 
-use super::threads::{State, Step, read_packets, sum};
+use super::threads::{State, Step, further_buffers, read_packets, sum};
 use super::{Load, Machine, Packet, Sent, Use, Watch};
 
 /// A VM with one vCPU for its server.
@@ -129,7 +129,8 @@ impl<W: Watch> Machine<'_, W> {
         };
         guest.polled += 1;
         let acknowledges = matches!(packet.load, Load::Stream { .. });
-        let cost = costs.protocol + if acknowledges { costs.send } else { Duration::ZERO };
+        let buffers = further_buffers(costs.virtio_buffer, packet.bytes);
+        let cost = costs.protocol + buffers + if acknowledges { costs.send } else { Duration::ZERO };
         let cost = self.varied(cost);
         let refill = self.refill(instance, Use::GuestStack, self.lines().guest_protocol);
         Some((Step::GuestStack(packet), cost, refill))
@@ -220,7 +221,7 @@ impl<W: Watch> Machine<'_, W> {
                 let stamp = self.stamp_of(thread, HostPart::GuestStack, HostPart::GuestWait);
                 self.stamp_step(request, stamp);
             }
-            Load::Stream { .. } => self.guest_sends(instance, Sent::Ack),
+            Load::Stream { .. } => self.guest_sends(instance, Sent::Ack { server: instance }),
         }
         self.instances[instance].guest.socket.push_back(packet);
     }

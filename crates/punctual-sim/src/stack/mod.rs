@@ -194,7 +194,7 @@ struct Packet {
 #[derive(Clone, Copy, Debug)]
 enum Sent {
     Answer { server: usize, request: u32 },
-    Ack,
+    Ack { server: usize },
 }
 
 /// One of a server's instances.

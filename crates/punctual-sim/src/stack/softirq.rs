@@ -237,13 +237,35 @@ impl<W: Watch> Machine<'_, W> {
             if let Load::Request(request) = packet.load {
                 let stamp = Stamp { cost, refill, part: HostPart::Softirq, wait: HostPart::SoftirqWait };
                 self.stamp_step(request, stamp);
+            } else if self.instances[packet.server].path != Path::Virtio {
+                self.transmitted(packet.server, self.cpu_of(at));
             }
             self.received(packet);
-        } else if let Some(&Sent::Answer { request, .. }) = action.sent.get(index) {
-            let (part, wait) = (HostPart::SendSoftirq, HostPart::SendSoftirqWait);
-            self.stamp_step(request, Stamp { cost, refill, part, wait });
-            self.answered(request);
+            return;
         }
+        let Some(&sent) = action.sent.get(index) else { return };
+        match sent {
+            Sent::Ack { server } => self.transmitted(server, self.cpu_of(at)),
+            Sent::Answer { request, server } => {
+                let (part, wait) = (HostPart::SendSoftirq, HostPart::SendSoftirqWait);
+                self.stamp_step(request, Stamp { cost, refill, part, wait });
+                self.transmitted(server, self.cpu_of(at));
+                self.answered(request);
+            }
+        }
+    }
+
+    /// The processor on which an action on the list runs.
+    fn cpu_of(&self, list: usize) -> usize {
+        let processors = self.cpus.len();
+        let thread = match list.checked_sub(2 * processors) {
+            None => return list / 2,
+            Some(own) => match self.queues.get(own) {
+                Some(queue) => queue.napi_thread,
+                None => self.instances[own - self.queues.len()].vnic,
+            },
+        };
+        thread.map_or(0, |thread| self.threads[thread.index()].cpu)
     }
 
     /// The poll under way has taken care of its packets.

@@ -113,6 +113,8 @@ pub(super) struct Thread {
     pub(super) vruntime: u64,
     pub(super) ran: u64,
     pub(super) softirq: Option<ThreadSoftirq>,
+    /// It was put out of its VM and has not run since.
+    pub(super) left_vm: bool,
     /// It has done something since it woke up.
     worked: bool,
     /// The vNIC thread sent last.
@@ -139,6 +141,7 @@ impl Thread {
             vruntime: 0,
             ran: 0,
             softirq: None,
+            left_vm: false,
             worked: false,
             sent_last: false,
             batch: 0,
@@ -150,8 +153,14 @@ impl Thread {
         self.own.max(self.inherited)
     }
 
-    /// A processor switches to it.
-    pub(super) fn switched_to(&mut self, cost: u64) {
+    /// Does it execute instructions of a VM?
+    pub(super) fn is_in_vm(&self) -> bool {
+        let in_guest = matches!(self.step, Step::GuestInterrupt | Step::GuestStack(_) | Step::Process(_));
+        in_guest && matches!(self.who, Who::Vcpu(_)) && self.left > 0
+    }
+
+    /// Something came before its next step, or before the rest of this one.
+    pub(super) fn delayed_by(&mut self, cost: u64) {
         self.left += cost;
         match self.step {
             Step::None => self.carried += cost,
@@ -436,7 +445,8 @@ impl<W: Watch> Machine<'_, W> {
         } else if let Some(packet) = state.tap.pop_front() {
             one.worked = true;
             one.batch += packet.bytes;
-            let cost = costs.vnic_receive + self.copy_cost(packet.bytes);
+            let buffers = further_buffers(costs.virtio_buffer, packet.bytes);
+            let cost = costs.vnic_receive + buffers + self.copy_cost(packet.bytes);
             (Step::VnicReceive(packet), cost)
         } else if one.worked {
             (Step::End, costs.vnic_end)
@@ -571,6 +581,11 @@ fn kept(bytes: u64, size: u64) -> u64 {
         factor = (factor * factor) >> 32;
     }
     share
+}
+
+/// What the buffers of a VM's card beyond the first cost for a packet: a page each (`receive_mergeable`).
+pub(super) fn further_buffers(each: Duration, bytes: u32) -> Duration {
+    each * u64::from(bytes.div_ceil(4096).max(1) - 1)
 }
 
 /// A duration in ns, for costs that are added up.

@@ -97,6 +97,7 @@ fn costs(section: Section<'_>, errors: &mut Errors) -> StackCosts {
         transmit: cost("transmit"),
         copy_per_kib: cost("copy_per_kib"),
         vnic_receive: cost("vnic_receive"),
+        virtio_buffer: cost("virtio_buffer"),
         vnic_send: cost("vnic_send"),
         vnic_wake: cost("vnic_wake"),
         vnic_end: cost("vnic_end"),
@@ -149,6 +150,7 @@ fn read_card(section: Section<'_>, processors: usize, errors: &mut Errors) -> Ca
         bandwidth_bps: section.bandwidth("bandwidth", errors).unwrap_or_else(default),
         coalesce: section.duration_or_default("coalesce", errors),
         ring_slots: section.count_or_default("ring_slots", errors) as u32,
+        atr_sample: section.count_or_default("atr_sample", errors) as u32,
     }
 }
 

@@ -57,6 +57,7 @@ fn costs(costs: &StackCosts) -> Keys {
         ("transmit", time(costs.transmit)),
         ("copy_per_kib", time(costs.copy_per_kib)),
         ("vnic_receive", time(costs.vnic_receive)),
+        ("virtio_buffer", time(costs.virtio_buffer)),
         ("vnic_send", time(costs.vnic_send)),
         ("vnic_wake", time(costs.vnic_wake)),
         ("vnic_end", time(costs.vnic_end)),
@@ -85,6 +86,7 @@ fn card(card: &Card) -> Keys {
         ("bandwidth", show_bandwidth(card.bandwidth_bps).into()),
         ("coalesce", time(card.coalesce)),
         ("ring_slots", number(card.ring_slots)),
+        ("atr_sample", number(card.atr_sample)),
     ]
 }
 
