@@ -13,7 +13,7 @@
 //! There is a bound only where nothing of the fair class is on the way, the server is the only one with a
 //! priority, and a request is answered before the next one may come.
 
-use punctual_model::host_stack::{Card, HostStack, Load, Path, Server, SoftirqRest, StackCosts};
+use punctual_model::host_stack::{Card, HostStack, Injection, Load, Path, Server, SoftirqRest, StackCosts};
 use punctual_net::host_stack::Method;
 use punctual_net::host_stack::softnet::WEIGHT;
 use punctual_sched::Duration;
@@ -29,6 +29,8 @@ pub enum NoBound {
     FairVnic,
     /// The server's vCPU thread or process is of the fair class.
     FairServer,
+    /// Its VM's interrupts are put in by a kworker, which is of the fair class.
+    FairInjection,
     /// Another server, or another card, has a priority as well.
     SeveralUrgent,
     /// The thread that takes a common softirq lock for it goes on until nothing is left on the list.
@@ -46,6 +48,7 @@ impl std::fmt::Display for NoBound {
             NoBound::FairCard => "its card's IRQ threads are of the fair class",
             NoBound::FairVnic => "its vNIC thread is of the fair class",
             NoBound::FairServer => "its vCPU thread or process is of the fair class",
+            NoBound::FairInjection => "a kworker puts its VM's interrupts in, which is of the fair class",
             NoBound::SeveralUrgent => "another server or card has a priority as well",
             NoBound::SoftirqRest => {
                 "a thread that takes the common softirq lock for it then serves all that other cards bring \
@@ -68,6 +71,8 @@ pub enum Inversion {
     SoftirqLock,
     /// On its way back, an answer waits for a common softirq lock and its thread serves other cards.
     SoftirqLockBack,
+    /// Its VM's interrupts wait until a kworker of the fair class has run.
+    Kworker,
     /// A thread that took such a lock for it serves other cards until they bring no more.
     SoftirqRest,
 }
@@ -83,6 +88,9 @@ impl std::fmt::Display for Inversion {
             Inversion::SoftirqLockBack => {
                 "answers of a virtio VM pass the common softirq lock (paths with `outsourcing` do without)"
             }
+            Inversion::Kworker => {
+                "a kworker of the fair class puts its VM's interrupts in (`injection = \"direct\"`, as for MSI)"
+            }
             Inversion::SoftirqRest => {
                 "a thread with the common softirq lock goes on until no card brings more (`softirq_rest = \
                  \"ksoftirqd\"`, as kernels since 2016 do, ends that)"
@@ -96,9 +104,18 @@ pub fn inversions(stack: &HostStack, server: &Server) -> Vec<Inversion> {
     if server.priority.is_fair() {
         return Vec::new();
     }
+    let kworker = stack.injection == Injection::Kworker && is_interrupted(server.path);
+    let mut all: Vec<Inversion> = kworker.then_some(Inversion::Kworker).into_iter().collect();
     if stack.method == Method::Vanilla {
-        return vec![Inversion::SoftirqFirst];
+        all.push(Inversion::SoftirqFirst);
+    } else {
+        all.extend(lock_inversions(stack, server));
     }
+    all
+}
+
+/// Those that a softirq lock brings.
+fn lock_inversions(stack: &HostStack, server: &Server) -> Vec<Inversion> {
     let card = &stack.cards[server.card];
     // Exclusive processors keep urgent and other cards apart.
     let shares = |other: &&Card| {
@@ -127,7 +144,10 @@ const SWITCHES: u64 = 12;
 /// # Errors
 /// Why there is no bound.
 pub fn response_bound(stack: &HostStack, server: &Server) -> Result<Duration, NoBound> {
-    let Load::Requests { gap_min, .. } = server.load else { return Err(NoBound::Stream) };
+    let Load::Requests { gap_min, call, .. } = server.load else { return Err(NoBound::Stream) };
+    if call.is_some() {
+        return Err(NoBound::Overlap);
+    }
     let card = &stack.cards[server.card];
     conditions(stack, server, card)?;
     let way = Way { stack, server, card, costs: stack.host_costs() };
@@ -149,6 +169,11 @@ pub fn response_bound(stack: &HostStack, server: &Server) -> Result<Duration, No
     }
 }
 
+/// Does the server's VM learn of packets by virtual interrupts?
+fn is_interrupted(path: Path) -> bool {
+    matches!(path, Path::Virtio | Path::Outsourcing)
+}
+
 fn conditions(stack: &HostStack, server: &Server, card: &Card) -> Result<(), NoBound> {
     if stack.method == Method::Vanilla {
         return Err(NoBound::Ksoftirqd);
@@ -161,6 +186,9 @@ fn conditions(stack: &HostStack, server: &Server, card: &Card) -> Result<(), NoB
     }
     if server.path == Path::Virtio && server.vnic_priority.is_fair() {
         return Err(NoBound::FairVnic);
+    }
+    if stack.injection == Injection::Kworker && is_interrupted(server.path) {
+        return Err(NoBound::FairInjection);
     }
     let urgent = |other: &&Server| !other.priority.is_fair() || !other.vnic_priority.is_fair();
     let servers: u32 = stack.servers.iter().filter(urgent).map(|other| other.count).sum();
@@ -224,7 +252,9 @@ impl Way<'_> {
     /// The request's own steps.
     fn own(&self) -> u64 {
         let costs = *self.costs();
-        let Load::Requests { bytes, reply_bytes, service, .. } = self.server.load else { return 0 };
+        let Load::Requests { bytes, reply_bytes, service, other, .. } = self.server.load else { return 0 };
+        let bytes = other.map_or(0, |other| other.bytes).max(bytes);
+        let reply_bytes = other.map_or(0, |other| other.reply_bytes).max(reply_bytes);
         let copies = [self.copy(bytes), self.copy(bytes), self.copy(reply_bytes), self.copy(reply_bytes)];
         let host = [costs.hard_irq, costs.irq_thread, costs.softirq, costs.frame, service];
         let process = [costs.receive, costs.send, costs.transmit];
@@ -285,7 +315,8 @@ impl Way<'_> {
         let inwards =
             if self.stack.method == Method::Partitioned && self.is_partitioned() { 0 } else { locked };
         let outwards = if self.server.path == Path::Virtio { locked } else { 0 };
-        ends + inwards + outwards
+        // Its IRQ thread and its vNIC thread may come before its vCPU once more.
+        ends + inwards + outwards + 2 * self.out_of_vm()
     }
 
     /// Does a thread take, for the request, a lock of a list that other cards use?
@@ -313,6 +344,11 @@ impl Way<'_> {
         self.greatest(costs.softirq) + self.stack.cards.len() as u64 * queue + backlog
     }
 
+    /// Leaving and entering the VM, when something comes before what runs in it.
+    fn out_of_vm(&self) -> u64 {
+        if self.server.path.is_vm() { self.greatest(self.costs.vm_exit + self.costs.vm_entry) } else { 0 }
+    }
+
     /// Hard IRQs within a time.
     fn interrupts(&self, within: u64) -> u64 {
         let costs = self.costs();
@@ -321,7 +357,10 @@ impl Way<'_> {
         let handled = least(costs.hard_irq) + least(costs.softirq) + least(costs.frame);
         let count = |(at, card): (usize, &Card)| {
             let mut on_card = self.stack.servers.iter().filter(|server| server.card == at);
-            if on_card.clone().any(|server| matches!(server.load, Load::Stream { .. })) {
+            let unbounded = |server: &Server| {
+                matches!(server.load, Load::Stream { .. } | Load::Requests { call: Some(_), .. })
+            };
+            if on_card.clone().any(unbounded) {
                 let distance = card.coalesce.as_ns().max(handled).max(1);
                 return card.processors.len() as u64 * (within / distance + 1);
             }
@@ -329,7 +368,7 @@ impl Way<'_> {
             on_card.by_ref().map(|server| u64::from(server.count) * requests_within(server, within)).sum()
         };
         let all: u64 = self.stack.cards.iter().enumerate().map(count).sum();
-        all * self.greatest(costs.hard_irq)
+        all * (self.greatest(costs.hard_irq) + self.out_of_vm())
     }
 }
 

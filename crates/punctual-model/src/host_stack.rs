@@ -16,6 +16,8 @@ pub struct HostStack {
     pub exclusive: Vec<usize>,
     /// Who goes on when an action in a thread leaves something on its list.
     pub softirq_rest: SoftirqRest,
+    /// Who puts virtual interrupts into VMs.
+    pub injection: Injection,
     /// Distance of two timer ticks.
     pub jiffy: Duration,
     /// Costs of the steps.
@@ -76,6 +78,28 @@ impl SoftirqRest {
         match self {
             SoftirqRest::Ksoftirqd => "ksoftirqd",
             SoftirqRest::Thread => "thread",
+        }
+    }
+}
+
+/// Who puts a virtual interrupt into a VM.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Injection {
+    /// Whoever signals it: KVM's way for message-signalled interrupts (`irqfd_wakeup`).
+    Direct,
+    /// A kworker of the fair class on the same processor: KVM's way for all others (`irqfd_inject`).
+    Kworker,
+}
+
+impl Injection {
+    /// Both, in the order in which users see them.
+    pub const ALL: [Injection; 2] = [Injection::Direct, Injection::Kworker];
+
+    /// Its name in host files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Injection::Direct => "direct",
+            Injection::Kworker => "kworker",
         }
     }
 }
@@ -256,6 +280,54 @@ pub struct Server {
     pub load: Load,
 }
 
+/// The requests of a call: groups that are sent together, each when all of the group before are answered and
+/// the clients have taken `turnaround`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Call {
+    /// Which requests.
+    pub kind: CallKind,
+    /// From an answer on the wire until the next group is on the wire.
+    pub turnaround: Duration,
+}
+
+/// What a call consists of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CallKind {
+    /// A SIP call between SIPp's standard clients: INVITE; RINGING and OK; ACK and BYE; OK.
+    Sip,
+}
+
+impl CallKind {
+    /// All, in the order in which users see them.
+    pub const ALL: [CallKind; 1] = [CallKind::Sip];
+
+    /// Its name in host files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            CallKind::Sip => "sip",
+        }
+    }
+
+    /// How many requests each group has.
+    pub const fn groups(self) -> &'static [u32] {
+        match self {
+            CallKind::Sip => &[1, 2, 2, 1],
+        }
+    }
+}
+
+/// Requests of another kind among a server's: it serves them as all others, and they are not in its
+/// response times.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OtherRequests {
+    /// So many of a million requests.
+    pub ppm: u32,
+    /// Length of such a request in bytes.
+    pub bytes: u32,
+    /// Length of its answer in bytes.
+    pub reply_bytes: u32,
+}
+
 /// What the client of a server sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Load {
@@ -273,6 +345,10 @@ pub enum Load {
         service: Duration,
         /// Reads from memory that this needs when everything it uses is evicted.
         lines: u32,
+        /// Requests come as calls, the distance of which is `gap_min` to `gap_max`; `None`: one by one.
+        call: Option<Call>,
+        /// Some requests are of another kind.
+        other: Option<OtherRequests>,
     },
     /// A TCP stream as fast as the link and the receiver allow.
     Stream {

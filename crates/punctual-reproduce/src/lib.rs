@@ -74,6 +74,8 @@ pub const NAUTILUS_EXPERIMENTS: [&str; 2] = ["cyclictest", "ping"];
 pub const RT_STACK_EXPERIMENTS: [&str; 10] = [
     "table6-3", "table6-4", "table6-5", "table6-6", "cache", "readings", "fig3-14", "fig6-12", "fig6-13",
     "fig6-14",
+    "fig6-15",
+    "fig6-16",
 ];
 
 impl Options {
@@ -207,7 +209,9 @@ pub fn rt_stack(options: &Options, progress: Progress<'_>) -> Result<Reproductio
             "fig3-14" => rt_stack::intervals(options, progress)?,
             "fig6-12" => rt_stack::applications(options, 0, progress)?,
             "fig6-13" => rt_stack::applications(options, 1, progress)?,
-            _ => rt_stack::scaling(options, progress)?,
+            "fig6-14" => rt_stack::scaling(options, 0, progress)?,
+            "fig6-15" => rt_stack::scaling(options, 1, progress)?,
+            _ => rt_stack::scaling(options, 2, progress)?,
         });
     }
     Ok(Reproduction::new(options, paper.citation, &claims, outcomes))

@@ -3,7 +3,7 @@
 use std::collections::{BinaryHeap, VecDeque};
 
 use punctual_model::Host;
-use punctual_model::host_stack::{HostStack, Load, Server};
+use punctual_model::host_stack::{HostStack, Injection, Load, Server};
 use punctual_net::host_stack::lock::PiLock;
 use punctual_net::host_stack::softnet::PollList;
 use punctual_net::host_stack::{Method, Priority, ThreadId};
@@ -54,6 +54,7 @@ impl<'h, W: Watch> Machine<'h, W> {
             dirty: Vec::new(),
             threads: Vec::new(),
             ksoftirqd: Vec::new(),
+            kworkers: Vec::new(),
             lists: Vec::new(),
             actions: Vec::new(),
             locks: Vec::new(),
@@ -63,6 +64,8 @@ impl<'h, W: Watch> Machine<'h, W> {
             instances: Vec::new(),
             requests: Vec::new(),
             free: Vec::new(),
+            calls: Vec::new(),
+            free_calls: Vec::new(),
             times: stack.servers.iter().map(|_| Times::new()).collect(),
             copied: 0,
             marks: Vec::new(),
@@ -74,6 +77,10 @@ impl<'h, W: Watch> Machine<'h, W> {
         for cpu in 0..host.processors {
             let thread = machine.thread(Who::Ksoftirqd(cpu), Priority::FAIR, vec![cpu]);
             machine.ksoftirqd.push(thread);
+            if stack.injection == Injection::Kworker {
+                let thread = machine.thread(Who::Kworker(cpu), Priority::FAIR, vec![cpu]);
+                machine.kworkers.push((thread, VecDeque::new()));
+            }
         }
         for (index, server) in stack.servers.iter().enumerate() {
             for _ in 0..server.count {

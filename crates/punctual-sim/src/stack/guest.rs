@@ -34,6 +34,20 @@ pub(super) struct Guest {
 }
 
 impl<W: Watch> Machine<'_, W> {
+    /// Somebody on `cpu` signals a virtual interrupt for the guest.
+    pub(super) fn signal_guest(&mut self, instance: usize, cpu: usize) {
+        match self.kworkers.get_mut(cpu) {
+            None => self.interrupt_guest(instance),
+            Some((thread, waiting)) => {
+                let thread = *thread;
+                if !waiting.contains(&instance) {
+                    waiting.push_back(instance);
+                }
+                self.wake(thread);
+            }
+        }
+    }
+
     /// A virtual interrupt for the guest.
     pub(super) fn interrupt_guest(&mut self, instance: usize) {
         let guest = &mut self.instances[instance].guest;
@@ -158,9 +172,10 @@ impl<W: Watch> Machine<'_, W> {
         if outsourced {
             cost += sum(&[costs.vm_exit, costs.socket_call, costs.vm_entry]);
         }
-        if let (Load::Request(_), Traffic::Requests { reply_bytes, lines: own, .. }) =
+        if let (Load::Request(request), Traffic::Requests { lines: own, .. }) =
             (packet.load, self.stack.servers[self.instances[instance].server].load)
         {
+            let reply_bytes = self.requests[request as usize].reply_bytes;
             // The answer: down the guest's stack, or in a call to the host.
             cost += if outsourced {
                 costs.vm_exit + costs.socket_call

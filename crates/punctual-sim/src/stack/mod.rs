@@ -38,7 +38,7 @@ use crate::Error;
 use card::{Queue, Stream};
 use cpu::Cpu;
 use guest::Guest;
-use request::{Request, Times};
+use request::{OpenCall, Request, Times};
 use softirq::Action;
 use threads::Thread;
 
@@ -104,6 +104,8 @@ pub enum Who {
     Napi(usize, usize),
     /// ksoftirqd of a processor.
     Ksoftirqd(usize),
+    /// kworker of a processor.
+    Kworker(usize),
     /// vNIC thread of a server.
     Vnic(usize),
     /// vCPU thread of a server.
@@ -148,8 +150,10 @@ enum Timed {
     Cpu(usize, u32),
     /// A queue interrupts; void with another generation.
     Interrupt(usize, u32),
-    /// The client of a server sends.
+    /// The client of a server sends, or its clients begin a call.
     Request(usize),
+    /// The clients send the next requests of a call.
+    CallGoesOn(u32),
     /// A request is in the card.
     Arrives(usize, u32),
 }
@@ -240,6 +244,8 @@ struct Machine<'h, W> {
     dirty: Vec<usize>,
     threads: Vec<Thread>,
     ksoftirqd: Vec<ThreadId>,
+    /// The kworker of each processor, where one injects interrupts, and the VMs that it is to interrupt.
+    kworkers: Vec<(ThreadId, VecDeque<usize>)>,
     /// Poll lists with what serves them: two for each processor, then those of NAPI and vNIC threads.
     lists: Vec<PollList>,
     actions: Vec<Action>,
@@ -252,6 +258,8 @@ struct Machine<'h, W> {
     instances: Vec<Instance>,
     requests: Vec<Request>,
     free: Vec<u32>,
+    calls: Vec<OpenCall>,
+    free_calls: Vec<u32>,
     times: Vec<Times>,
     /// Bytes copied by everybody.
     copied: u64,
@@ -314,6 +322,7 @@ impl<W: Watch> Machine<'_, W> {
             }
             Timed::Cpu(..) | Timed::Interrupt(..) => {}
             Timed::Request(instance) => self.client_sends(instance),
+            Timed::CallGoesOn(call) => self.call_goes_on(call),
             Timed::Arrives(queue, request) => self.request_arrives(queue, request),
         }
     }

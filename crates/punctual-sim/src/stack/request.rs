@@ -2,10 +2,14 @@
 //! waiting. The parts of a request add up to its response time.
 
 use punctual_model::Recorder;
+use punctual_model::host_stack::Load as Traffic;
 use punctual_model::results::{HostPart, Segment};
 use punctual_sched::Duration;
 
 use super::{Event, Machine, Timed, Watch};
+
+/// Sets which requests are of the other kind apart from their distances.
+const OTHERS: u64 = 0x6f74_6865_7273;
 
 /// Number of parts.
 pub(super) const PARTS: usize = HostPart::ALL.len();
@@ -16,11 +20,26 @@ pub(super) struct Request {
     pub(super) instance: usize,
     pub(super) number: u64,
     pub(super) bytes: u32,
+    pub(super) reply_bytes: u32,
+    /// It is in the response times.
+    counts: bool,
+    /// The call that it belongs to.
+    call: Option<u32>,
     /// When it came to the card.
     pub(super) arrived: u64,
     /// Up to here its time is accounted for.
     pub(super) mark: u64,
     pub(super) parts: [u64; PARTS],
+}
+
+/// A call under way.
+#[derive(Clone, Copy)]
+pub(super) struct OpenCall {
+    instance: usize,
+    /// The group that was sent last.
+    group: usize,
+    /// Its requests that are not answered.
+    unanswered: u32,
 }
 
 /// Response times of a server, with their segments and parts.
@@ -88,26 +107,91 @@ impl<W: Watch> Machine<'_, W> {
         request.mark = self.now;
     }
 
-    /// The client of the instance sends a request now, and the next one later.
+    /// The client of the instance sends a request now, or begins a call, and the next one later.
     pub(super) fn client_sends(&mut self, instance: usize) {
+        let one = &self.instances[instance];
+        let Traffic::Requests { gap_min, gap_max, call, .. } = self.stack.servers[one.server].load else {
+            return;
+        };
+        let gap = punctual_jobs::cost_ns(one.seed, one.sent + 1, gap_min.as_ns(), gap_max.as_ns());
+        self.at(self.now + gap, Timed::Request(instance));
+        match call {
+            None => self.sends(instance, None),
+            Some(_) => {
+                let number = self.free_calls.pop().unwrap_or(self.calls.len() as u32);
+                let call = OpenCall { instance, group: 0, unanswered: 0 };
+                match self.calls.get_mut(number as usize) {
+                    Some(place) => *place = call,
+                    None => self.calls.push(call),
+                }
+                self.call_goes_on(number);
+            }
+        }
+    }
+
+    /// The clients send the present group of a call.
+    pub(super) fn call_goes_on(&mut self, call: u32) {
+        let OpenCall { instance, group, .. } = self.calls[call as usize];
+        let count = self.groups(instance).get(group).copied().unwrap_or(0);
+        self.calls[call as usize].unanswered = count;
+        for _ in 0..count {
+            self.sends(instance, Some(call));
+        }
+    }
+
+    fn groups(&self, instance: usize) -> &'static [u32] {
+        match self.stack.servers[self.instances[instance].server].load {
+            Traffic::Requests { call: Some(call), .. } => call.kind.groups(),
+            _ => &[],
+        }
+    }
+
+    /// A request is on the wire.
+    fn sends(&mut self, instance: usize, call: Option<u32>) {
         self.events += 1;
         let one = &mut self.instances[instance];
-        let server = &self.stack.servers[one.server];
-        let punctual_model::host_stack::Load::Requests { gap_min, gap_max, bytes, .. } = server.load else {
+        let Traffic::Requests { bytes, reply_bytes, other, .. } = self.stack.servers[one.server].load else {
             return;
         };
         one.sent += 1;
-        let (number, queue) = (one.sent, one.queue);
-        let gap = punctual_jobs::cost_ns(one.seed, number, gap_min.as_ns(), gap_max.as_ns());
-        let request =
-            Request { instance, number, bytes, arrived: self.now, mark: self.now, parts: [0; PARTS] };
+        let (number, queue, seed) = (one.sent, one.queue, one.seed);
+        let draw = punctual_jobs::uniform_ns(999_999, punctual_jobs::mix(seed ^ OTHERS, number));
+        let other = other.filter(|other| draw < u64::from(other.ppm));
+        let request = Request {
+            instance,
+            number,
+            bytes: other.map_or(bytes, |other| other.bytes),
+            reply_bytes: other.map_or(reply_bytes, |other| other.reply_bytes),
+            counts: other.is_none(),
+            call,
+            arrived: self.now,
+            mark: self.now,
+            parts: [0; PARTS],
+        };
         let slot = self.free.pop().unwrap_or(self.requests.len() as u32);
         match self.requests.get_mut(slot as usize) {
             Some(place) => *place = request,
             None => self.requests.push(request),
         }
         self.at(self.now + self.stack.costs.card.as_ns(), Timed::Arrives(queue, slot));
-        self.at(self.now + gap, Timed::Request(instance));
+    }
+
+    /// A request of a call is answered: after the last one of a group the clients go on.
+    fn call_answered(&mut self, call: u32) {
+        let open = &mut self.calls[call as usize];
+        open.unanswered -= 1;
+        if open.unanswered > 0 {
+            return;
+        }
+        open.group += 1;
+        let OpenCall { instance, group, .. } = *open;
+        match self.stack.servers[self.instances[instance].server].load {
+            Traffic::Requests { call: Some(config), .. } if group < config.kind.groups().len() => {
+                let card = self.stack.costs.card.as_ns();
+                self.at(self.now + card + config.turnaround.as_ns(), Timed::CallGoesOn(call));
+            }
+            _ => self.free_calls.push(call),
+        }
     }
 
     /// The answer is handed to the card, from which it leaves.
@@ -123,12 +207,18 @@ impl<W: Watch> Machine<'_, W> {
         }
         let instance = &mut self.instances[one.instance];
         instance.answered += 1;
+        instance.bytes += u64::from(one.bytes);
         let before = std::mem::replace(&mut instance.last_answer, one.number);
         let server = instance.server;
         if before + 1 != one.number {
             self.violated(|| format!("request {} was answered after {before}", one.number));
         }
-        self.times[server].record(&one, latency);
+        if one.counts {
+            self.times[server].record(&one, latency);
+        }
+        if let Some(call) = one.call {
+            self.call_answered(call);
+        }
         self.free.push(request);
         self.tell(Event::Answered { server: one.instance });
     }

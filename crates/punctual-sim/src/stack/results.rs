@@ -60,13 +60,10 @@ impl<W: Watch> Machine<'_, W> {
         let streams = own().filter_map(|one| one.stream).map(|stream| &self.streams[stream]);
         let unread = streams.map(|stream| u64::from(stream.unread)).sum::<u64>();
         let (kind, packets) = match config.load {
-            Load::Requests { bytes, .. } => {
-                let bytes = answered * u64::from(bytes);
-                (
-                    "request",
-                    PacketCounts { created: sent, delivered: answered, bytes, ..PacketCounts::default() },
-                )
-            }
+            Load::Requests { .. } => (
+                "request",
+                PacketCounts { created: sent, delivered: answered, bytes, ..PacketCounts::default() },
+            ),
             Load::Stream { .. } => {
                 let delivered = bytes / u64::from(FRAME_BYTES);
                 let created = delivered + unread;

@@ -240,7 +240,7 @@ impl<W: Watch> Machine<'_, W> {
             } else if self.instances[packet.server].path != Path::Virtio {
                 self.transmitted(packet.server, self.cpu_of(at));
             }
-            self.received(packet);
+            self.received(packet, self.cpu_of(at));
             return;
         }
         let Some(&sent) = action.sent.get(index) else { return };
@@ -295,7 +295,7 @@ impl<W: Watch> Machine<'_, W> {
     }
 
     /// A packet has gone up the host's stack: to the VM's interface, or to a socket.
-    fn received(&mut self, packet: Packet) {
+    fn received(&mut self, packet: Packet, cpu: usize) {
         let instance = &mut self.instances[packet.server];
         match instance.path {
             Path::Virtio => {
@@ -313,7 +313,7 @@ impl<W: Watch> Machine<'_, W> {
                 let first = instance.socket.is_empty();
                 instance.socket.push_back(packet);
                 match (instance.path, first) {
-                    (Path::Outsourcing, true) => self.interrupt_guest(packet.server),
+                    (Path::Outsourcing, true) => self.signal_guest(packet.server, cpu),
                     (Path::Outsourcing, false) => {}
                     _ => self.notify_guest(packet.server),
                 }

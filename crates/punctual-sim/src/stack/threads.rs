@@ -56,6 +56,8 @@ pub(super) enum Step {
     End,
     VnicReceive(Packet),
     VnicSend(Sent),
+    /// A kworker puts an interrupt into a VM.
+    Inject(usize),
     /// A process takes a packet and serves it.
     Process(Packet),
     /// A process, or the host on behalf of a guest's, sends the answer.
@@ -199,6 +201,10 @@ impl<W: Watch> Machine<'_, W> {
             Who::Irq(..) => self.irq_thread(thread),
             Who::Napi(..) => self.napi_thread(thread),
             Who::Ksoftirqd(cpu) => self.ksoftirqd_thread(thread, cpu),
+            Who::Kworker(cpu) => match self.kworkers[cpu].1.pop_front() {
+                Some(instance) => self.begin(thread, Step::Inject(instance), 0, 0),
+                None => self.sleep(thread),
+            },
             Who::Vnic(instance) => self.vnic_thread(thread, instance),
             Who::Vcpu(instance) => self.vcpu_thread(thread, instance),
             Who::Process(instance) => self.process_thread(thread, instance),
@@ -212,6 +218,7 @@ impl<W: Watch> Machine<'_, W> {
             (Step::None | Step::Softirq, _) => {}
             (Step::End, _) => self.threads[thread.index()].worked = false,
             (Step::Handler, _) => self.handler_done(thread),
+            (Step::Inject(instance), _) => self.interrupt_guest(instance),
             (Step::VnicReceive(packet), _) => self.vnic_received(thread, packet),
             (Step::VnicSend(sent), Who::Vnic(instance)) => self.vnic_sent(thread, instance, sent),
             (Step::Process(packet), Who::Process(instance)) => self.processed(thread, instance, packet),
@@ -350,7 +357,7 @@ impl<W: Watch> Machine<'_, W> {
                     }
                 }
             }
-            Who::Ksoftirqd(_) | Who::Vcpu(_) | Who::Process(_) => {}
+            Who::Ksoftirqd(_) | Who::Kworker(_) | Who::Vcpu(_) | Who::Process(_) => {}
         }
     }
 
@@ -474,7 +481,7 @@ impl<W: Watch> Machine<'_, W> {
         }
         self.copies(packet.server, packet.bytes);
         self.instances[packet.server].guest.ring.push_back(packet);
-        self.interrupt_guest(packet.server);
+        self.signal_guest(packet.server, self.threads[thread.index()].cpu);
     }
 
     /// The packet of the VM is handed to a backlog, and the thread runs the softirq itself (`netif_rx_ni`).
@@ -528,10 +535,7 @@ impl<W: Watch> Machine<'_, W> {
 
     /// The host sends the answer: system call, protocols, driver.
     pub(super) fn begin_answer(&mut self, thread: ThreadId, instance: usize, request: u32) {
-        let reply = match self.stack.servers[self.instances[instance].server].load {
-            Traffic::Requests { reply_bytes, .. } => reply_bytes,
-            Traffic::Stream { .. } => 0,
-        };
+        let reply = self.requests[request as usize].reply_bytes;
         let cost = self.costs.send + self.costs.transmit + self.copy_cost(reply);
         let cost = self.varied(cost);
         let refill = self.refill(instance, Use::Send, self.lines().host_send);

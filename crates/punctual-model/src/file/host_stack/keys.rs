@@ -12,6 +12,11 @@ pub(crate) const PATHS: [&str; 5] = ["virtio", "outsourcing", "rt-outsourcing", 
 /// Spellings of [`crate::host_stack::Load`].
 pub(crate) const LOADS: [&str; 2] = ["requests", "stream"];
 
+/// Spellings of [`crate::host_stack::Injection`].
+pub(crate) const INJECTIONS: [&str; 2] = ["direct", "kworker"];
+/// Spellings of [`crate::host_stack::CallKind`].
+pub(crate) const CALLS: [&str; 1] = ["sip"];
+
 /// Spellings of [`crate::host_stack::SoftirqRest`].
 pub(crate) const RESTS: [&str; 2] = ["ksoftirqd", "thread"];
 
@@ -47,6 +52,12 @@ pub(crate) static HOST_STACK: TableInfo = TableInfo {
             Kind::Word(&RESTS),
             Some("ksoftirqd"),
             "Who goes on when an action in a thread leaves something on its list: `thread` before 2016.",
+        ),
+        key(
+            "injection",
+            Kind::Word(&INJECTIONS),
+            Some("direct"),
+            "Who puts a virtual interrupt into a VM: `direct` for MSI, `kworker` for others (KVM's irqfd).",
         ),
         key("jiffy", SOME_TIME, Some("4ms"), "Distance of two timer ticks."),
         key("costs", Kind::Table(&COSTS), None, "Processor time of each step."),
@@ -223,6 +234,21 @@ static SERVER: TableInfo = TableInfo {
         key("reply_bytes", BYTES, Some("64"), "`requests`: length of an answer."),
         key("service", ANY_TIME, Some("500ns"), "`requests`: what the process does for each."),
         key("lines", LINES_KIND, Some("0"), "`requests`: reads from memory of this, when all is evicted."),
+        key(
+            "call",
+            Kind::Word(&CALLS),
+            None,
+            "`requests` come as calls in the distance above: `sip` is six messages, in turn and in pairs.",
+        ),
+        key("turnaround", ANY_TIME, Some("50us"), "`call`: what its clients take between two messages."),
+        key(
+            "other_share",
+            Kind::Percent { max: WHOLE },
+            None,
+            "So many `requests` are of another kind: served in turn, but not in the response times.",
+        ),
+        key("other_bytes", BYTES, Some("64"), "`other_share`: length of such a request."),
+        key("other_reply_bytes", BYTES, Some("64"), "`other_share`: length of its answer."),
         key("window", SLOTS, Some("2048"), "`stream`: packets on their way or unread at most."),
     ],
     shared: &[],
@@ -232,12 +258,14 @@ static SERVER: TableInfo = TableInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host_stack::{Path, SoftirqRest};
+    use crate::host_stack::{CallKind, Injection, Path, SoftirqRest};
     use punctual_net::host_stack::Method;
 
     #[test]
     fn spellings_are_the_names() {
         assert_eq!(METHODS, Method::ALL.map(Method::name));
+        assert_eq!(INJECTIONS, Injection::ALL.map(Injection::name));
+        assert_eq!(CALLS, CallKind::ALL.map(CallKind::name));
         assert_eq!(RESTS, SoftirqRest::ALL.map(SoftirqRest::name));
         assert_eq!(PATHS, Path::ALL.map(Path::name));
     }

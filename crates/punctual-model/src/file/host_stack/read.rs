@@ -10,7 +10,10 @@ use crate::file::nearest::nearest;
 use crate::file::quantity::{self, WHOLE};
 use crate::file::section::Section;
 use crate::file::tree::Table;
-use crate::host_stack::{Cache, Card, HostStack, Lines, Load, Path, Server, SoftirqRest, StackCosts};
+use crate::host_stack::{
+    Cache, Call, CallKind, Card, HostStack, Injection, Lines, Load, OtherRequests, Path, Server, SoftirqRest,
+    StackCosts,
+};
 
 /// What a host with `[host_stack]` has not: its own Linux has all processors.
 const OTHERS: [&str; 5] = ["pool", "domain", "network", "flow", "chain"];
@@ -27,6 +30,7 @@ pub(crate) fn read(root: Section<'_>, processors: usize, errors: &mut Errors) ->
     let method = section.word("method", errors).unwrap_or(section.default("method"));
     let method = Method::ALL.into_iter().find(|m| m.name() == method)?;
     let rest = section.word("softirq_rest", errors).unwrap_or(section.default("softirq_rest"));
+    let injection = section.word("injection", errors).unwrap_or(section.default("injection"));
     let exclusive = section.get("exclusive").and_then(|e| e.indices(processors, "processors", errors));
     let mut exclusive: Vec<usize> =
         exclusive.map_or(vec![processors - 1], |list| list.into_iter().map(|(n, _)| n).collect());
@@ -45,6 +49,7 @@ pub(crate) fn read(root: Section<'_>, processors: usize, errors: &mut Errors) ->
         rtnet_prio: Priority(section.count_or_default("rtnet_prio", errors) as u8),
         exclusive,
         softirq_rest: SoftirqRest::ALL.into_iter().find(|one| one.name() == rest)?,
+        injection: Injection::ALL.into_iter().find(|one| one.name() == injection)?,
         jiffy: section.duration_or_default("jiffy", errors),
         costs: costs(section, errors),
         cache: section.table("cache", errors).map(|cache| read_cache(cache, errors)),
@@ -74,13 +79,16 @@ fn priority(section: Section<'_>, key: &'static str, errors: &mut Errors) -> Pri
     Priority(section.count_or_default(key, errors) as u8)
 }
 
+fn ppm(share: u64) -> u32 {
+    (share / (WHOLE / 1_000_000)) as u32
+}
+
 fn costs(section: Section<'_>, errors: &mut Errors) -> StackCosts {
     let empty = Table::default();
     let costs = section.table("costs", errors).unwrap_or(Section { table: &empty, info: &COSTS, ..section });
-    let ppm = |share: Option<u64>| (share.unwrap_or(0) / (WHOLE / 1_000_000)) as u32;
-    let jitter_ppm = ppm(costs.percent("jitter", errors));
-    let preempt_rt_ppm = ppm(costs.percent("preempt_rt", errors).or(Some(WHOLE / 100 * 8))).max(1);
-    let late_ppm = ppm(costs.percent("late_share", errors));
+    let jitter_ppm = ppm(costs.percent("jitter", errors).unwrap_or(0));
+    let preempt_rt_ppm = ppm(costs.percent("preempt_rt", errors).unwrap_or(WHOLE / 100 * 8)).max(1);
+    let late_ppm = ppm(costs.percent("late_share", errors).unwrap_or(0));
     let mut cost = |key| costs.duration_or_default(key, errors);
     StackCosts {
         card: cost("card"),
@@ -155,13 +163,18 @@ fn read_card(section: Section<'_>, processors: usize, errors: &mut Errors) -> Ca
 }
 
 /// Keys that only some servers have, and what the value of the other key must be.
-const KEYS_OF_LOADS: [(&str, &str); 7] = [
+const KEYS_OF_LOADS: [(&str, &str); 12] = [
     ("gap_min", "requests"),
     ("gap_max", "requests"),
     ("bytes", "requests"),
     ("reply_bytes", "requests"),
     ("service", "requests"),
     ("lines", "requests"),
+    ("call", "requests"),
+    ("turnaround", "requests"),
+    ("other_share", "requests"),
+    ("other_bytes", "requests"),
+    ("other_reply_bytes", "requests"),
     ("window", "stream"),
 ];
 
@@ -210,7 +223,33 @@ fn requests(section: Section<'_>, errors: &mut Errors) -> Load {
         reply_bytes: section.count_or_default("reply_bytes", errors) as u32,
         service: section.duration_or_default("service", errors),
         lines: section.count_or_default("lines", errors) as u32,
+        call: call(section, errors),
+        other: other_requests(section, errors),
     }
+}
+
+/// Adds an error for each of `keys` that stands where `of`, which they belong to, does not.
+fn belong_to(section: Section<'_>, of: &str, keys: &[&'static str], errors: &mut Errors) {
+    for entry in keys.iter().filter_map(|&key| section.get(key)).filter(|_| section.get(of).is_none()) {
+        let message = format!("`{}` stands without `{of}`", entry.key);
+        errors.add(entry.key_place, message, format!("expected `{of}` beside it"));
+    }
+}
+
+fn call(section: Section<'_>, errors: &mut Errors) -> Option<Call> {
+    belong_to(section, "call", &["turnaround"], errors);
+    let turnaround = section.duration_or_default("turnaround", errors);
+    let name = section.word("call", errors)?;
+    let kind = CallKind::ALL.into_iter().find(|kind| kind.name() == name)?;
+    Some(Call { kind, turnaround })
+}
+
+fn other_requests(section: Section<'_>, errors: &mut Errors) -> Option<OtherRequests> {
+    belong_to(section, "other_share", &["other_bytes", "other_reply_bytes"], errors);
+    let bytes = section.count_or_default("other_bytes", errors) as u32;
+    let reply_bytes = section.count_or_default("other_reply_bytes", errors) as u32;
+    let share = section.percent("other_share", errors)?;
+    Some(OtherRequests { ppm: ppm(share).max(1), bytes, reply_bytes })
 }
 
 fn card_of(section: Section<'_>, cards: &[Card], errors: &mut Errors) -> Option<usize> {

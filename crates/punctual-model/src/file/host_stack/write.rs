@@ -13,6 +13,7 @@ pub(crate) fn table(stack: &HostStack) -> Table {
         ("rtnet_prio", number(stack.rtnet_prio.0)),
         ("exclusive", numbers(stack.exclusive.iter().copied())),
         ("softirq_rest", stack.softirq_rest.name().into()),
+        ("injection", stack.injection.name().into()),
         ("jiffy", time(stack.jiffy)),
     ]);
     out.insert("costs", writer::table(costs(&stack.costs)).into());
@@ -69,7 +70,6 @@ fn costs(costs: &StackCosts) -> Keys {
         ("socket_call", time(costs.socket_call)),
         ("late", time(costs.late)),
     ];
-    let share = |ppm: u32| show_percent(u64::from(ppm) * (WHOLE / 1_000_000));
     keys.push(("preempt_rt", share(costs.preempt_rt_ppm).into()));
     for (key, ppm) in [("jitter", costs.jitter_ppm), ("late_share", costs.late_ppm)] {
         if ppm > 0 {
@@ -77,6 +77,10 @@ fn costs(costs: &StackCosts) -> Keys {
         }
     }
     keys
+}
+
+fn share(ppm: u32) -> String {
+    show_percent(u64::from(ppm) * (WHOLE / 1_000_000))
 }
 
 fn card(card: &Card) -> Keys {
@@ -100,15 +104,27 @@ fn server(stack: &HostStack, server: &Server) -> Keys {
         ("start", time(server.start)),
     ];
     match server.load {
-        Load::Requests { gap_min, gap_max, bytes, reply_bytes, service, lines } => keys.extend([
-            ("load", "requests".into()),
-            ("gap_min", time(gap_min)),
-            ("gap_max", time(gap_max)),
-            ("bytes", number(bytes)),
-            ("reply_bytes", number(reply_bytes)),
-            ("service", time(service)),
-            ("lines", number(lines)),
-        ]),
+        Load::Requests { gap_min, gap_max, bytes, reply_bytes, service, lines, call, other } => {
+            keys.extend([
+                ("load", "requests".into()),
+                ("gap_min", time(gap_min)),
+                ("gap_max", time(gap_max)),
+                ("bytes", number(bytes)),
+                ("reply_bytes", number(reply_bytes)),
+                ("service", time(service)),
+                ("lines", number(lines)),
+            ]);
+            if let Some(call) = call {
+                keys.extend([("call", call.kind.name().into()), ("turnaround", time(call.turnaround))]);
+            }
+            if let Some(other) = other {
+                keys.extend([
+                    ("other_share", share(other.ppm).into()),
+                    ("other_bytes", number(other.bytes)),
+                    ("other_reply_bytes", number(other.reply_bytes)),
+                ]);
+            }
+        }
         Load::Stream { window } => keys.extend([("load", "stream".into()), ("window", number(window))]),
     }
     keys
