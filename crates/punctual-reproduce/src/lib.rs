@@ -71,11 +71,9 @@ pub const NAUTILUS_EXPERIMENTS: [&str; 2] = ["cyclictest", "ping"];
 
 /// The experiments of `reproduce rt-stack`; `cache` and `readings` say what follows from other assumptions,
 /// `table6-6` has what Linux does today beside it.
-pub const RT_STACK_EXPERIMENTS: [&str; 10] = [
+pub const RT_STACK_EXPERIMENTS: [&str; 12] = [
     "table6-3", "table6-4", "table6-5", "table6-6", "cache", "readings", "fig3-14", "fig6-12", "fig6-13",
-    "fig6-14",
-    "fig6-15",
-    "fig6-16",
+    "fig6-14", "fig6-15", "fig6-16",
 ];
 
 impl Options {

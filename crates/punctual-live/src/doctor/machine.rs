@@ -23,6 +23,8 @@ pub(super) struct Machine {
 
 /// A thread with the processors it may run on.
 pub(super) struct Thread {
+    /// The process that it belongs to.
+    pub process: u32,
     pub stat: ThreadStat,
     /// `None` when it cannot be read, for example because the thread is gone.
     pub allowed: Option<Cpus>,
@@ -163,7 +165,7 @@ fn threads(root: &Root) -> Result<Vec<Thread>, ReadError> {
             };
             // Most threads are in the fair class, where it does not matter.
             let allowed = stat.is_real_time().then(|| allowed_cpus(root, &format!("{path}/status")).ok());
-            threads.push(Thread { stat, allowed: allowed.flatten() });
+            threads.push(Thread { process, stat, allowed: allowed.flatten() });
         }
     }
     Ok(threads)

@@ -16,6 +16,7 @@ mod kernel;
 mod limits;
 mod machine;
 mod memory;
+mod packets;
 mod parse;
 mod permissions;
 mod processors;
@@ -42,6 +43,7 @@ pub fn checks() -> impl Iterator<Item = &'static Check> {
         processors::CHECKS,
         interrupts::CHECKS,
         threads::CHECKS,
+        packets::CHECKS,
         kernel::CHECKS,
         memory::CHECKS,
     ]

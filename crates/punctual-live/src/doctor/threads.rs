@@ -4,6 +4,7 @@ use super::check::Check;
 use super::cpus::Cpus;
 use super::finding::{Change, Outcome, Reading};
 use super::machine::{Machine, Thread};
+use super::packets::real_time_programs;
 use super::root::ReadError;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -13,7 +14,8 @@ pub(super) const CHECKS: &[Check] = &[
         why: "A threaded interrupt is as urgent as its thread: above vCPUs it preempts them, below them its \
               device waits for them.",
         source: "rt-stack s.3.2, threaded interrupt handling; Linux, kernel/irq/manage.c (SCHED_FIFO 50)",
-        judged: "Threads irq/* that may run on pool processors: a note with their priorities.",
+        judged: "Threads irq/* that may run on pool processors: a note with their priorities, and whether \
+                 several devices have the same one.",
         examine: irq_threads,
     },
     Check {
@@ -36,7 +38,8 @@ pub(super) const CHECKS: &[Check] = &[
         source: "rt-stack s.3.4 and s.4, priority inversion in softirq handling; Linux, \
                  Documentation/networking/napi.rst, threaded NAPI",
         judged: "/sys/class/net/*/threaded of devices with hardware, and the class of threads napi/*: a note \
-                 when off, a warning when on with threads in the fair class.",
+                 when off, a warning when off with PREEMPT_RT beside real-time threads of programs, and when \
+                 on with threads in the fair class.",
         examine: napi,
     },
     Check {
@@ -72,7 +75,7 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 /// Names and priorities for a sentence; of many threads only the first.
-fn named(threads: &[&Thread]) -> String {
+pub(super) fn named(threads: &[&Thread]) -> String {
     const SHOWN: usize = 6;
     let show = |thread: &&Thread| {
         let stat = &thread.stat;
@@ -99,7 +102,7 @@ fn priorities<'a>(threads: &'a [&Thread]) -> impl Iterator<Item = Reading> + 'a 
 }
 
 /// A shell loop over threads; `$t` is the id of each in turn.
-fn for_each(threads: &[&Thread], command: &str) -> String {
+pub(super) fn for_each(threads: &[&Thread], command: &str) -> String {
     let tids: Vec<String> = threads.iter().map(|thread| thread.stat.tid.to_string()).collect();
     format!("for t in {}; do {command}; done", tids.join(" "))
 }
@@ -112,7 +115,20 @@ fn irq_threads(machine: &Machine) -> Result<Outcome, ReadError> {
     }
     let fix = for_each(&threads, "chrt -f -p 50 $t") + "  # above or below the vCPUs, as is meant";
     let evidence: Vec<_> = priorities(&threads).collect();
-    Ok(Outcome::note(named(&threads)).fix(fix).readings(evidence))
+    let mut summary = named(&threads);
+    let mut devices: Vec<(u32, &str)> = threads.iter().map(|t| (t.stat.rt_priority, device(t))).collect();
+    devices.sort_unstable();
+    devices.dedup();
+    if devices.windows(2).any(|two| two[0].0 == two[1].0) {
+        summary += "; devices of one priority wait for each other";
+    }
+    Ok(Outcome::note(summary).fix(fix).readings(evidence))
+}
+
+/// The device of a thread `irq/NUMBER-DEVICE`, without the number of its queue.
+fn device(thread: &Thread) -> &str {
+    let name = thread.stat.name.split_once('-').map_or("", |(_, device)| device);
+    name.split('-').next().unwrap_or(name)
 }
 
 /// Is it a thread of the kernel that stops a processor for migration and hotplug? These are above everything
@@ -158,7 +174,13 @@ fn napi(machine: &Machine) -> Result<Outcome, ReadError> {
     } else if !off.is_empty() {
         let switch = format!("for d in {}; do echo 1 > {NET}/$d/threaded; done", off.join(" "));
         let then = format!("for t in $(pgrep '^napi/'); do chrt -f -p {INTERRUPT_PRIORITY} $t; done");
-        Outcome::note(format!("off for {}", off.join(", "))).fix(format!("{switch}; {then}"))
+        let programs = real_time_programs(machine)?;
+        let what = format!("off for {}", off.join(", "));
+        let outcome = match machine.is_preempt_rt() && !programs.is_empty() {
+            true => Outcome::warning(format!("{what} beside {}", named(&programs))),
+            false => Outcome::note(what),
+        };
+        outcome.fix(format!("{switch}; {then}"))
     } else {
         Outcome::ok("on, with real-time threads")
     };

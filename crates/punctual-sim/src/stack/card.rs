@@ -238,7 +238,9 @@ impl<W: Watch> Machine<'_, W> {
         let Some(queue) = self.queues.iter().position(of_cpu) else { return };
         let state = &mut self.queues[queue];
         state.sampled += 1;
-        let Some(stream) = self.instances[instance].stream.filter(|_| state.sampled >= sample) else { return };
+        let Some(stream) = self.instances[instance].stream.filter(|_| state.sampled >= sample) else {
+            return;
+        };
         state.sampled = 0;
         self.streams[stream].next_queue = queue;
         let state = &self.streams[stream];

@@ -54,3 +54,79 @@ fn lockup_detectors_count_where_they_look() {
     let soft = desktop().without("/proc/sys/kernel/nmi_watchdog");
     assert_eq!(soft.says("watchdog"), "note: the soft detector is on for 2-3");
 }
+
+/// The desktop with PREEMPT_RT, as of Linux `release`.
+fn real_time(release: &str) -> Tree {
+    let version = format!("Linux version {release} (gcc 12) #1 SMP PREEMPT_RT\n");
+    desktop().with(&[("/proc/version", version.as_str()), ("/proc/sys/kernel/osrelease", release)])
+}
+
+#[test]
+fn the_softirq_lock_is_that_of_preempt_rt_until_a_kernel_does_without() {
+    assert_eq!(desktop().severity("softirq-lock"), Severity::Ok);
+    let old = real_time("6.1.0-18-amd64");
+    assert_eq!(
+        old.says("softirq-lock"),
+        "note: threads wait for the holder of their processor's softirq lock"
+    );
+    let old = old.thread(801, "CPU 0/KVM", 1, 47, "2-3");
+    let says =
+        "warning: threads wait for the holder of their processor's softirq lock, also for CPU 0/KVM (47)";
+    assert_eq!(old.says("softirq-lock"), says);
+    let new = |option: &str| real_time("6.18.2").with(&[("/boot/config-6.18.2", option)]);
+    assert_eq!(new("CONFIG_PREEMPT_RT_NEEDS_BH_LOCK=y\n").severity("softirq-lock"), Severity::Note);
+    let without = new("# CONFIG_PREEMPT_RT_NEEDS_BH_LOCK is not set\n");
+    assert_eq!(without.says("softirq-lock"), "ok: this kernel has none");
+    let unreadable = real_time("6.18.2").find("softirq-lock");
+    assert_eq!(unreadable.severity, Severity::Unknown);
+    assert!(unreadable.summary.contains("/boot/config-6.18.2"), "{}", unreadable.summary);
+}
+
+#[test]
+fn threaded_napi_that_is_off_is_worse_beside_real_time_programs() {
+    let tree = real_time("6.1.0-18-amd64");
+    assert_eq!(tree.says("napi"), "note: off for eth0");
+    let tree = tree.thread(801, "CPU 0/KVM", 1, 47, "2-3");
+    assert_eq!(tree.says("napi"), "warning: off for eth0 beside CPU 0/KVM (47)");
+}
+
+#[test]
+fn packets_passed_to_the_pool_are_counted_by_device() {
+    assert_eq!(desktop().says("rps"), "ok: none are passed to processors of pools (2-3)");
+    let queue = "/sys/class/net/eth0/queues/rx-0/rps_cpus";
+    assert_eq!(desktop().with(&[(queue, "3\n")]).severity("rps"), Severity::Ok);
+    let finding = desktop().with(&[(queue, "f\n")]).find("rps");
+    assert_eq!((finding.severity, finding.summary.as_str()), (Severity::Warning, "those of eth0 are"));
+    let fix = format!("for f in {queue}; do echo 3 > $f; done");
+    assert_eq!(finding.fix.as_deref(), Some(fix.as_str()));
+    assert_eq!(finding.changes.len(), 1);
+    let broken = desktop().with(&[(queue, "four\n")]).find("rps");
+    assert_eq!(broken.severity, Severity::Unknown);
+}
+
+#[test]
+fn vhost_threads_are_held_against_the_vcpus_of_their_own_vm() {
+    let vm = |policy, priority| {
+        desktop()
+            .thread(900, "CPU 0/KVM", 1, 47, "2-3")
+            .thread(950, "CPU 0/KVM", 0, 0, "0-3")
+            .thread(951, "vhost-950", 0, 0, "0-3")
+            .thread(901, "vhost-900", policy, priority, "2-3")
+    };
+    let fair = vm(0, 0).find("vhost");
+    assert_eq!(fair.summary, "in the fair class: vhost-900 beside CPU 0/KVM (47)");
+    assert_eq!(fair.fix.as_deref(), Some("for t in 901; do chrt -f -p 48 $t; done"));
+    assert_eq!(vm(1, 46).says("vhost"), "note: less urgent than a vCPU: vhost-900 beside CPU 0/KVM (47)");
+    assert_eq!(vm(1, 48).says("vhost"), "ok: as urgent as the vCPUs of their VMs");
+    assert_eq!(desktop().says("vhost"), "ok: none belongs to a VM with real-time vCPUs");
+}
+
+#[test]
+fn interrupt_threads_of_one_priority_are_named() {
+    let one = desktop().thread(60, "irq/30-eth0-rx-0", 1, 50, "2").thread(61, "irq/31-eth0-rx-1", 1, 50, "3");
+    assert_eq!(one.says("irq-threads"), "note: irq/30-eth0-rx-0 (50), irq/31-eth0-rx-1 (50)");
+    let two = one.thread(62, "irq/32-eth1", 1, 50, "2-3");
+    let says = "note: irq/30-eth0-rx-0 (50), irq/31-eth0-rx-1 (50), irq/32-eth1 (50); devices of one \
+                priority wait for each other";
+    assert_eq!(two.says("irq-threads"), says);
+}

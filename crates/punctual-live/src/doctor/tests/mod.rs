@@ -45,7 +45,8 @@ impl Tree {
     }
 
     fn thread(self, tid: u32, name: &str, policy: u32, priority: u32, cpus: &str) -> Self {
-        let kernel = if name.contains('/') || name == "watchdogd" { 0x0020_0000 } else { 0 };
+        let of_kernel = (name.contains('/') && !name.ends_with("/KVM")) || name == "watchdogd";
+        let kernel = if of_kernel { 0x0020_0000 } else { 0 };
         let zeros = ["0"; 30].join(" ");
         let stat = format!("{tid} ({name}) S 2 0 0 0 -1 {kernel} {zeros} {priority} {policy} 0 0 0\n");
         let at = format!("/proc/{tid}/task/{tid}");

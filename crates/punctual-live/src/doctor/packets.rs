@@ -1,0 +1,158 @@
+//! Where packets of a less urgent card or VM come before an urgent one's, whatever the priorities of threads.
+
+use super::check::Check;
+use super::cpus::Cpus;
+use super::finding::{Outcome, Reading};
+use super::machine::{Machine, Thread};
+use super::parse;
+use super::root::ReadError;
+use super::threads::{for_each, named};
+
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        id: "softirq-lock",
+        title: "The softirq lock of PREEMPT_RT",
+        why: "A thread with packets of an urgent card waits until another one on its processor has finished \
+              its softirq, and then serves all cards itself: two priority inversions.",
+        source: "rt-stack s.3.4.3, Fig. 3-13; Linux, kernel/softirq.c, __local_bh_disable_ip, and since 6.18 \
+                 CONFIG_PREEMPT_RT_NEEDS_BH_LOCK",
+        judged: "/sys/kernel/realtime or /proc/version, /proc/sys/kernel/osrelease and, from 6.18, the \
+                 kernel's configuration: ok without PREEMPT_RT or without the lock. With it a note, and a \
+                 warning beside real-time threads of programs.",
+        examine: softirq_lock,
+    },
+    Check {
+        id: "rps",
+        title: "Packets passed to pool processors (RPS)",
+        why: "The card's processor passes packets on to another one by an interrupt, whose softirq comes \
+              before any thread, and on that processor all cards share one backlog.",
+        source: "Linux, Documentation/networking/scaling.rst, \"RPS: Receive Packet Steering\"",
+        judged: "/sys/class/net/*/queues/rx-*/rps_cpus: a warning when one has a processor of a pool.",
+        examine: rps,
+    },
+    Check {
+        id: "vhost",
+        title: "Threads of virtual network cards",
+        why: "Each packet to or from a VM passes its vhost thread. When that is less urgent than the VM's \
+              vCPUs, packets wait for everything in between.",
+        source: "rt-stack s.6.1, Table 6.2: vNIC threads above vCPUs; Linux, drivers/vhost/vhost.c",
+        judged: "Threads vhost-PID of processes with real-time vCPU threads (\"CPU N/KVM\"): a warning for \
+                 those in the fair class, a note for those below a vCPU.",
+        examine: vhost,
+    },
+];
+
+/// The first kernel in which PREEMPT_RT can do without the lock.
+const LOCK_IS_OPTIONAL: (u32, u32) = (6, 18);
+const LOCK_OPTION: &str = "CONFIG_PREEMPT_RT_NEEDS_BH_LOCK";
+
+fn softirq_lock(machine: &Machine) -> Result<Outcome, ReadError> {
+    let mut readings = vec![machine.root.reading("/proc/sys/kernel/osrelease")?];
+    if !machine.is_preempt_rt() {
+        return Ok(Outcome::ok("no PREEMPT_RT: softirqs come before all threads instead").readings(readings));
+    }
+    if machine.kernel_version()? >= LOCK_IS_OPTIONAL {
+        let (path, config) = machine.config()?;
+        let value = parse::config_option(config, LOCK_OPTION).unwrap_or("n");
+        readings.push(Reading { path: format!("{path} {LOCK_OPTION}"), value: value.into() });
+        if value == "n" {
+            return Ok(Outcome::ok("this kernel has none").readings(readings));
+        }
+    }
+    let what = "threads wait for the holder of their processor's softirq lock";
+    let programs = real_time_programs(machine)?;
+    let outcome = match programs.is_empty() {
+        true => Outcome::note(what),
+        false => Outcome::warning(format!("{what}, also for {}", named(&programs))),
+    };
+    Ok(outcome.readings(readings))
+}
+
+/// Real-time threads of programs that may run on processors of pools.
+pub(super) fn real_time_programs(machine: &Machine) -> Result<Vec<&Thread>, ReadError> {
+    let own = |thread: &&Thread| thread.stat.kernel || thread.stat.name.starts_with("punctual");
+    Ok(machine.real_time_threads_on_pool()?.filter(|thread| !own(thread)).collect())
+}
+
+/// The directory of network devices.
+const NET: &str = "/sys/class/net";
+
+fn rps(machine: &Machine) -> Result<Outcome, ReadError> {
+    let mut on_pool = Vec::new();
+    for device in machine.root.names(NET)? {
+        let queues = machine.root.names(&format!("{NET}/{device}/queues")).unwrap_or_default();
+        for queue in queues.iter().filter(|queue| queue.starts_with("rx-")) {
+            let path = format!("{NET}/{device}/queues/{queue}/rps_cpus");
+            let mask = |text: &str| Some((text.to_owned(), Cpus::parse_mask(text)?));
+            match machine.root.parse(&path, "a mask of processors", mask) {
+                Ok((text, cpus)) if !cpus.intersection(&machine.pool).is_empty() => {
+                    on_pool.push((device.clone(), Reading { path, value: text }));
+                }
+                Ok(_) => {}
+                Err(error) if error.is_absent() => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    if on_pool.is_empty() {
+        return Ok(Outcome::ok(format!("none are passed to processors of pools ({})", machine.pool)));
+    }
+    let mut devices: Vec<&str> = on_pool.iter().map(|(device, _)| device.as_str()).collect();
+    devices.dedup();
+    let mut outcome = Outcome::warning(format!("those of {} are", devices.join(", ")));
+    // Without another processor for them, the card's own keeps them.
+    let to = if machine.others.is_empty() { "0".to_owned() } else { machine.others.mask() };
+    let paths: Vec<&str> = on_pool.iter().map(|(_, reading)| reading.path.as_str()).collect();
+    outcome = outcome.fix(format!("for f in {}; do echo {to} > $f; done", paths.join(" ")));
+    for (device, reading) in &on_pool {
+        outcome = outcome.set(&reading.path, &to, &reading.value, &format!("packets of {device} keep off"));
+    }
+    Ok(outcome.readings(on_pool.into_iter().map(|(_, reading)| reading)))
+}
+
+fn vhost(machine: &Machine) -> Result<Outcome, ReadError> {
+    let threads = machine.threads()?;
+    let is_vcpu = |thread: &&Thread| {
+        let name = &thread.stat.name;
+        name.starts_with("CPU ") && name.ends_with("/KVM") && thread.stat.is_real_time()
+    };
+    // Of each vhost thread, the most urgent vCPU of its VM. It is a thread of the VM's process, or the
+    // kernel's, called after that process.
+    let urgent = |vhost: &Thread| {
+        let process = vhost.stat.name.strip_prefix("vhost-")?.parse::<u32>().ok()?;
+        let vcpus = threads.iter().filter(is_vcpu).filter(|vcpu| vcpu.process == process);
+        vcpus.max_by_key(|vcpu| vcpu.stat.rt_priority)
+    };
+    let beside: Vec<(&Thread, &Thread)> =
+        threads.iter().filter_map(|thread| Some((thread, urgent(thread)?))).collect();
+    let below = |(vhost, vcpu): &&(&Thread, &Thread)| vhost.stat.rt_priority < vcpu.stat.rt_priority;
+    let below: Vec<(&Thread, &Thread)> = beside.iter().filter(below).copied().collect();
+    let evidence = below.iter().flat_map(|(vhost, vcpu)| [vhost, vcpu]).map(|thread| Reading {
+        path: format!("/proc/{}/task/{}/stat", thread.process, thread.stat.tid),
+        value: format!("{}, priority {}", thread.stat.name, thread.stat.rt_priority),
+    });
+    let evidence: Vec<Reading> = evidence.collect();
+    let (fair, lower): (Vec<_>, Vec<_>) =
+        below.into_iter().partition(|(vhost, _)| !vhost.stat.is_real_time());
+    let show = |all: &[(&Thread, &Thread)]| {
+        let one = |(vhost, vcpu): &(&Thread, &Thread)| {
+            format!("{} beside {} ({})", vhost.stat.name, vcpu.stat.name, vcpu.stat.rt_priority)
+        };
+        all.iter().map(one).collect::<Vec<_>>().join(", ")
+    };
+    let raise = |all: &[(&Thread, &Thread)]| {
+        let greatest = all.iter().map(|(_, vcpu)| vcpu.stat.rt_priority).max().unwrap_or(1);
+        let vhosts: Vec<&Thread> = all.iter().map(|(vhost, _)| *vhost).collect();
+        for_each(&vhosts, &format!("chrt -f -p {} $t", (greatest + 1).min(99)))
+    };
+    let outcome = if !fair.is_empty() {
+        Outcome::warning(format!("in the fair class: {}", show(&fair))).fix(raise(&fair))
+    } else if !lower.is_empty() {
+        Outcome::note(format!("less urgent than a vCPU: {}", show(&lower))).fix(raise(&lower))
+    } else if beside.is_empty() {
+        Outcome::ok("none belongs to a VM with real-time vCPUs")
+    } else {
+        Outcome::ok("as urgent as the vCPUs of their VMs")
+    };
+    Ok(outcome.readings(evidence))
+}
