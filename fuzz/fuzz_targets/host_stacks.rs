@@ -13,7 +13,7 @@ use libfuzzer_sys::arbitrary::{self, Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use punctual_analysis::host_stack::response_bound;
 use punctual_model::file::{Overrides, parse, to_toml};
-use punctual_model::host_stack::{Path, SoftirqRest};
+use punctual_model::host_stack::{Injection, Path, SoftirqRest};
 use punctual_net::host_stack::Method;
 
 const SERVERS_MAX: usize = 5;
@@ -48,12 +48,13 @@ fn host(u: &mut Unstructured, text: &mut String) -> arbitrary::Result<()> {
     let _ = write!(
         text,
         "seed = {}\n[machine]\nprocessors = {}\n[host_stack]\nmethod = '{}'\nrtnet_prio = {}\n\
-         softirq_rest = '{}'\nexclusive = [0]\njiffy = '{}'\n",
+         softirq_rest = '{}'\ninjection = '{}'\nexclusive = [0]\njiffy = '{}'\n",
         u.arbitrary::<u16>()?,
         u.int_in_range(2..=5)?,
         u.choose(&Method::ALL)?.name(),
         u.int_in_range(0..=99)?,
         u.choose(&SoftirqRest::ALL)?.name(),
+        u.choose(&Injection::ALL)?.name(),
         u.choose(&["1us", "1ms", "4ms"])?,
     );
     if u.arbitrary()? {
@@ -86,6 +87,7 @@ fn costs(u: &mut Unstructured, text: &mut String) -> arbitrary::Result<()> {
         "send",
         "transmit",
         "copy_per_kib",
+        "virtio_buffer",
         "vnic_wake",
         "vnic_end",
         "vcpu_wake",
@@ -112,12 +114,13 @@ fn card(u: &mut Unstructured, name: &str, text: &mut String) -> arbitrary::Resul
     let _ = write!(
         text,
         "[host_stack.card.{name}]\npriority = {}\nprocessors = {}\nbandwidth = '{}'\ncoalesce = '{}ns'\n\
-         ring_slots = {}\n",
+         ring_slots = {}\natr_sample = {}\n",
         u.choose(&[0, 0, 47, 50, 99])?,
         u.choose(&["[0, 1]", "[0]", "[1]"])?,
         u.choose(&["10Mbit/s", "10Gbit/s", "400Gbit/s"])?,
         ns(u, 300_000)?,
         u.choose(&[64, 512, 65_536])?,
+        u.choose(&[0, 0, 1, 20])?,
     );
     Ok(())
 }
@@ -137,6 +140,13 @@ fn server(u: &mut Unstructured, number: usize, text: &mut String) -> arbitrary::
     let _ = match u.arbitrary()? {
         true => writeln!(text, "load = 'stream'\nwindow = {}", u.choose(&[64, 2_048, 65_536])?),
         false => {
+            if u.arbitrary()? {
+                let _ = writeln!(text, "call = 'sip'\nturnaround = '{}us'", ns(u, 2_000)?);
+            }
+            if u.arbitrary()? {
+                let share = u.int_in_range(1..=100)?;
+                let _ = writeln!(text, "other_share = '{share}%'\nother_bytes = 1448\nother_reply_bytes = 1");
+            }
             let gap = 10 + ns(u, 2_000)?;
             writeln!(
                 text,

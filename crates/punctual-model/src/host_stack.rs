@@ -31,6 +31,20 @@ pub struct HostStack {
 }
 
 impl HostStack {
+    /// Servers with their counts: the name of each, with a number where there are several.
+    pub fn instances(&self) -> impl Iterator<Item = String> {
+        self.servers.iter().flat_map(|server| {
+            (0..server.count).map(move |number| match server.count {
+                1 => server.name.clone(),
+                _ => format!("{}#{}", server.name, number + 1),
+            })
+        })
+    }
+
+    fn instance_name(&self, instance: usize) -> String {
+        self.instances().nth(instance).unwrap_or_default()
+    }
+
     /// Costs of the host's own steps. With PREEMPT_RT, that is under methods with IRQ threads, its drivers,
     /// protocols and vNIC threads take longer.
     pub fn host_costs(&self) -> StackCosts {
@@ -355,4 +369,39 @@ pub enum Load {
         /// Packets on their way or unread at most: the receiver's window.
         window: u32,
     },
+}
+
+/// A thread of the host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Who {
+    /// IRQ thread of a queue: card and processor.
+    Irq(usize, usize),
+    /// NAPI thread of a queue: card and processor.
+    Napi(usize, usize),
+    /// ksoftirqd of a processor.
+    Ksoftirqd(usize),
+    /// kworker of a processor.
+    Kworker(usize),
+    /// vNIC thread of a server.
+    Vnic(usize),
+    /// vCPU thread of a server.
+    Vcpu(usize),
+    /// A server's process.
+    Process(usize),
+}
+
+impl Who {
+    /// What it is called on `stack`.
+    pub fn name(self, stack: &HostStack) -> String {
+        let card = |card: usize| stack.cards.get(card).map_or("card", |card| card.name.as_str());
+        match self {
+            Who::Irq(of, cpu) => format!("irq {} on cpu {cpu}", card(of)),
+            Who::Napi(of, cpu) => format!("napi {} of cpu {cpu}", card(of)),
+            Who::Ksoftirqd(cpu) => format!("ksoftirqd/{cpu}"),
+            Who::Kworker(cpu) => format!("kworker/{cpu}"),
+            Who::Vnic(instance) => format!("vhost {}", stack.instance_name(instance)),
+            Who::Vcpu(instance) => format!("vcpu {}", stack.instance_name(instance)),
+            Who::Process(instance) => format!("process {}", stack.instance_name(instance)),
+        }
+    }
 }

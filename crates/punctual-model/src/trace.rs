@@ -2,7 +2,9 @@
 
 use punctual_sched::{Duration, Instant};
 
+use crate::host_stack::Who;
 use crate::index::{DomainIx, TaskIx, VcpuIx};
+use crate::results::HostPart;
 
 /// What a processor or a vCPU executes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -123,6 +125,26 @@ pub enum TraceEvent {
         packet: Option<PacketRef>,
         /// When the step began. Until now the vCPU may have been without a processor in between.
         began: Instant,
+    },
+    /// From now on the processor of a Linux host with a network stack runs this thread; `None`: nothing.
+    HostThread {
+        /// The processor.
+        processor: usize,
+        /// The thread.
+        thread: Option<Who>,
+    },
+    /// A request through a Linux host's network stack has spent this time on a part of its way.
+    RequestPart {
+        /// The server's number, counts included.
+        server: usize,
+        /// The request's number among those of this server, from 1.
+        request: u64,
+        /// The part.
+        part: HostPart,
+        /// When it began.
+        began: Instant,
+        /// When it ended; the way from the card onto the wire ends after now.
+        ended: Instant,
     },
 }
 

@@ -20,7 +20,9 @@ use std::io::{self, Write};
 use prost::Message;
 use punctual_model::Host;
 use punctual_model::host::Parent;
+use punctual_model::host_stack::{HostStack, Who};
 use punctual_model::index::{DomainIx, TaskIx, VcpuIx};
+use punctual_model::results::{HostPart, Segment};
 use punctual_model::trace::{Entity, NetworkStep, Occupant, PacketRef, TraceEvent, TraceSink};
 use punctual_sched::{Duration, Instant};
 use serde::Serialize;
@@ -91,6 +93,8 @@ enum Name {
     Packet(NetworkStep, usize),
     Standstill,
     OtherThread,
+    Part(HostPart),
+    Thread(Who),
 }
 
 /// Steps with a packet.
@@ -182,6 +186,19 @@ pub struct PerfettoWriter<'h, W: Write> {
     /// Groups of domains, and their tracks of network work.
     domains: Vec<TrackId>,
     networks: Vec<Option<TrackId>>,
+    /// Of a Linux host with a network stack.
+    stack: StackTracks,
+}
+
+/// Threads and requests of a Linux host's network stack.
+#[derive(Default)]
+struct StackTracks {
+    /// Groups of its servers, counts included.
+    servers: Vec<TrackId>,
+    /// Their requests' segments: tracks, and until when each has a slice.
+    lanes: Vec<[Vec<(TrackId, Instant)>; Segment::HOST.len()]>,
+    /// What each processor runs, and since when.
+    threads: Vec<Option<(Who, Instant)>>,
 }
 
 #[derive(Clone, Copy)]
@@ -248,6 +265,7 @@ impl<'h, W: Write> PerfettoWriter<'h, W> {
             budgets: vec![None; host.vcpus.len() + host.tasks.len()],
             domains: Vec::new(),
             networks: vec![None; host.domains.len()],
+            stack: StackTracks { threads: vec![None; host.processors], ..StackTracks::default() },
         };
         writer.write_header();
         writer.describe_host();
@@ -312,6 +330,11 @@ impl<'h, W: Write> PerfettoWriter<'h, W> {
             self.describe(task.name.clone(), parent, TrackKind::Slices, host.vcpus.len() + rank);
         }
         self.domains = domains;
+        for (rank, name) in host.stack.iter().flat_map(HostStack::instances).enumerate() {
+            let group = self.describe(name, None, TrackKind::Group, 1 + rank);
+            self.stack.servers.push(group);
+            self.stack.lanes.push(Default::default());
+        }
     }
 
     fn describe(&mut self, name: String, parent: Option<TrackId>, kind: TrackKind, rank: usize) -> TrackId {
@@ -568,6 +591,45 @@ impl<'h, W: Write> PerfettoWriter<'h, W> {
         self.end(self.now, track, began, Vec::new());
     }
 
+    /// The processor runs another thread from now on.
+    fn host_thread(&mut self, processor: usize, thread: Option<Who>) {
+        let next = thread.map(|thread| (thread, self.now));
+        let Some((before, since)) = std::mem::replace(&mut self.stack.threads[processor], next) else {
+            return;
+        };
+        if since < self.now {
+            let track = TrackId(self.first.processor + processor);
+            self.begin(since, track, Name::Thread(before), Vec::new());
+            self.end(self.now, track, since, Vec::new());
+        }
+    }
+
+    /// A request was on a part of its way. The slices of a request have a flow of their own, which joins
+    /// them from card to card.
+    fn request_part(&mut self, server: usize, request: u64, part: HostPart, [began, ended]: [Instant; 2]) {
+        let segment = Segment::HOST.into_iter().position(|one| one == part.segment()).unwrap_or(0);
+        let lanes = &self.stack.lanes[server][segment];
+        let lane = lanes.iter().position(|lane| lane.1 <= began).unwrap_or(lanes.len());
+        if lane == lanes.len() {
+            let group = self.stack.servers[server];
+            let name = Segment::HOST[segment].name().to_owned();
+            let track = self.describe(name, Some(group), TrackKind::Slices, segment);
+            self.stack.lanes[server][segment].push((track, Instant::ZERO));
+        }
+        let lane = &mut self.stack.lanes[server][segment][lane];
+        lane.1 = ended;
+        let track = lane.0;
+        let name = Name::Part(part);
+        let event = TrackEvent {
+            r#type: Some(EventType::SliceBegin as i32),
+            category_iids: vec![name.category() as u64],
+            flow_ids: vec![((server as u64 + 1) << 40) + request],
+            ..Default::default()
+        };
+        self.emit(began, track, event, Some(name));
+        self.end(ended, track, began, Vec::new());
+    }
+
     /// Closes what is open at `end`, marks the deadlines up to then of jobs that never finished, and writes
     /// the rest. Returns what is on each track that has events.
     ///
@@ -578,6 +640,7 @@ impl<'h, W: Write> PerfettoWriter<'h, W> {
         self.settle();
         for processor in 0..self.chains.len() {
             self.end_chain(processor, &[]);
+            self.host_thread(processor, None);
         }
         for task in (0..self.tasks.len()).map(TaskIx) {
             for open in std::mem::take(&mut self.tasks[task.0].open) {
@@ -638,6 +701,10 @@ impl<W: Write> TraceSink for PerfettoWriter<'_, W> {
             TraceEvent::Completion { task, job, response, missed } => {
                 self.complete(task, job, response, missed)
             }
+            TraceEvent::HostThread { processor, thread } => self.host_thread(processor, thread),
+            TraceEvent::RequestPart { server, request, part, began, ended } => {
+                self.request_part(server, request, part, [began, ended]);
+            }
             // The execution tracks show what follows from these.
             TraceEvent::Wake { .. } | TraceEvent::Sleep { .. } => {}
         }
@@ -647,8 +714,19 @@ impl<W: Write> TraceSink for PerfettoWriter<'_, W> {
 impl Name {
     /// How many names there may be for `host`.
     fn table_len(host: &Host) -> usize {
+        Name::first_part(host) + HostPart::ALL.len() + Name::threads(host)
+    }
+
+    /// Position of the first name of a request's part.
+    fn first_part(host: &Host) -> usize {
         let owners = host.flows.len() + host.chains.len();
         9 + host.processors + 2 * (host.vcpus.len() + host.tasks.len()) + STEPS.len() * owners
+    }
+
+    /// How many threads a Linux host with a network stack has at most.
+    fn threads(host: &Host) -> usize {
+        let Some(stack) = &host.stack else { return 0 };
+        2 * host.processors * (stack.cards.len() + 1) + 3 * stack.instances().count()
     }
 
     fn position(self, host: &Host) -> usize {
@@ -672,8 +750,24 @@ impl Name {
                 let step = STEPS.iter().position(|(s, _)| *s == step).unwrap_or(0);
                 7 + host.processors + 2 * units + STEPS.len() * owner + step
             }
-            Name::Standstill => Name::table_len(host) - 2,
-            Name::OtherThread => Name::table_len(host) - 1,
+            Name::Standstill => Name::first_part(host) - 2,
+            Name::OtherThread => Name::first_part(host) - 1,
+            Name::Part(part) => Name::first_part(host) + part as usize,
+            Name::Thread(thread) => {
+                let cpus = host.processors;
+                let cards = host.stack.as_ref().map_or(0, |stack| stack.cards.len());
+                let of_server = 2 * cpus * (cards + 1);
+                let thread = match thread {
+                    Who::Irq(card, cpu) => card * cpus + cpu,
+                    Who::Napi(card, cpu) => (cards + card) * cpus + cpu,
+                    Who::Ksoftirqd(cpu) => 2 * cards * cpus + cpu,
+                    Who::Kworker(cpu) => (2 * cards + 1) * cpus + cpu,
+                    Who::Vnic(instance) => of_server + 3 * instance,
+                    Who::Vcpu(instance) => of_server + 3 * instance + 1,
+                    Who::Process(instance) => of_server + 3 * instance + 2,
+                };
+                Name::first_part(host) + HostPart::ALL.len() + thread
+            }
         }
     }
 
@@ -703,6 +797,8 @@ impl Name {
             Name::Processor(i) => format!("cpu {i}"),
             Name::Unit(unit) => entity(unit).clone(),
             Name::IdleFor(unit) => format!("idle for {}", entity(unit)),
+            Name::Part(part) => part.name().into(),
+            Name::Thread(thread) => host.stack.as_ref().map_or(String::new(), |stack| thread.name(stack)),
         }
     }
 
@@ -712,9 +808,9 @@ impl Name {
             Name::Overhead => Category::Overhead,
             Name::Job => Category::Job,
             Name::DeadlineMissed | Name::LateCompletion => Category::Deadline,
-            Name::Processor(_) | Name::Unit(_) => Category::Execution,
+            Name::Processor(_) | Name::Unit(_) | Name::Thread(_) => Category::Execution,
             Name::IdleFor(_) => Category::IdleFor,
-            Name::Network | Name::Event | Name::Packet(..) => Category::Network,
+            Name::Network | Name::Event | Name::Packet(..) | Name::Part(_) => Category::Network,
             Name::Standstill | Name::OtherThread => Category::Away,
         }
     }

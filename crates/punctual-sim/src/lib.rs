@@ -82,6 +82,9 @@ pub fn simulate(host: &Host) -> Result<Results, Error> {
 /// # Errors
 /// As [`simulate`].
 pub fn simulate_traced<T: TraceSink>(host: &Host, trace: &mut T) -> Result<Results, Error> {
+    if host.stack.is_some() {
+        return stack::simulate_stack_traced(host, trace);
+    }
     run(host, Tracer::new(host, trace), |_, policy| policy)
 }
 
@@ -124,7 +127,7 @@ fn run<O: Observer>(
     wrap: impl FnMut(Parent, Box<dyn Policy>) -> Box<dyn Policy>,
 ) -> Result<Results, Error> {
     if host.stack.is_some() {
-        let what = "a host with `host_stack` is simulated without a trace: it has no policies to watch";
+        let what = "a host with `host_stack` has no policies to watch or to replace";
         return Err(Error::Refused(what.into()));
     }
     let mut machine = build::machine(host, (Checker::new(host), observer), wrap)?;

@@ -1,9 +1,12 @@
 //! A Linux host's network stack: the thesis's traces on the machine, conservation, determinism, and what each
 //! method promises.
 
+use std::collections::BTreeMap;
+
 use punctual_model::file::{Overrides, parse};
 use punctual_model::host_stack::SoftirqRest;
 use punctual_model::results::{FlowResult, HostPart, Results, Segment};
+use punctual_model::trace::TraceEvent;
 use punctual_model::{Host, Recorder};
 use punctual_sim::simulate;
 use punctual_sim::stack::{Event, Who, simulate_stack};
@@ -70,7 +73,10 @@ fn trace(method: &str) -> Vec<Event> {
     let mut events = Vec::new();
     let mut host = host(method, "virtio", &one);
     host.duration = punctual_sched::Duration::from_ms(100);
-    simulate_stack(&host, |_, event| events.push(event)).unwrap_or_else(|e| panic!("{e}"));
+    // Who runs and who waits; where requests are follows from it.
+    let scheduling = |event: &Event| !matches!(event, Event::Spent { .. });
+    simulate_stack(&host, |_, event| events.extend(Some(event).filter(scheduling)))
+        .unwrap_or_else(|e| panic!("{e}"));
     let common = Who::Irq(1, 0);
     let mut holds = false;
     for (at, event) in events.iter().enumerate() {
@@ -96,7 +102,8 @@ fn fig_3_13_event_by_event() {
     let (urgent, common, vnic) = (Who::Irq(0, 0), Who::Irq(1, 0), Who::Vnic(0));
     // When the noisy server's vNIC thread sleeps it is woken besides.
     let frames = |event: &Event| matches!(event, Event::Polled { card: 1, .. });
-    let events: Vec<Event> = trace("threaded").into_iter().filter(|event| !frames(event)).collect();
+    let besides = |event: &Event| frames(event) || *event == Event::Wakes { thread: Who::Vnic(1) };
+    let events: Vec<Event> = trace("threaded").into_iter().filter(|event| !besides(event)).collect();
     let run = |who| Event::Runs { cpu: 0, thread: Some(who) };
     assert_eq!(
         events,
@@ -282,9 +289,161 @@ fn an_undisturbed_request_takes_the_sum_of_its_costs() {
 }
 
 #[test]
-fn a_host_without_a_stack_and_a_trace_of_one_are_refused() {
+fn a_host_without_a_stack_and_an_observer_of_one_are_refused() {
     let stack = host("threaded", "virtio", &[]);
-    assert!(punctual_sim::simulate_observed(&stack, ()).unwrap_err().to_string().contains("trace"));
+    assert!(punctual_sim::simulate_observed(&stack, ()).unwrap_err().to_string().contains("no policies"));
     let plain = Host { stack: None, ..stack };
     assert!(simulate_stack(&plain, ()).unwrap_err().to_string().contains("host_stack"));
+}
+
+/// Processors that the noisy servers' card interrupts.
+fn interrupted(set: &[&str]) -> Vec<usize> {
+    let mut seen = Vec::new();
+    let one = ["host_stack.server.noisy.count=1"];
+    simulate_stack(&host("threaded", "virtio", &[&one[..], set].concat()), |_, event| {
+        if let Event::Interrupt { card: 1, cpu } = event
+            && !seen.contains(&cpu)
+        {
+            seen.push(cpu);
+        }
+    })
+    .unwrap_or_else(|e| panic!("{e}"));
+    seen.sort_unstable();
+    seen
+}
+
+#[test]
+fn a_stream_follows_its_acknowledgements_where_the_card_looks_at_them() {
+    assert_eq!(interrupted(&[]), [1], "the second server's queue");
+    assert_eq!(interrupted(&["host_stack.card.common.atr_sample=20"]), [0, 1]);
+    let one = ["host_stack.card.common.atr_sample=20", "host_stack.card.common.processors=[1]"];
+    assert_eq!(interrupted(&one), [1], "it has no other queue");
+}
+
+#[test]
+fn each_further_page_of_a_packet_costs_the_vnic_thread_and_the_guest_a_buffer() {
+    let bytes = |cost: &str| {
+        let cost = format!("host_stack.costs.virtio_buffer={cost}");
+        let results = run(&host("exclusive", "virtio", &[cost.as_str()]));
+        (results.flows[1].packets.bytes, critical(&results).latency.max())
+    };
+    let (without, with) = (bytes("0ns"), bytes("1us"));
+    // A packet of 64 KiB has 16 buffers; 15 on both sides are 30 us more to its 40, shorter ones have fewer.
+    assert!(with.0 * 4 < without.0 * 3, "{with:?} {without:?}");
+    // A request has one.
+    let quiet = |cost: &str| {
+        let set = [cost, "host_stack.server.noisy.start=10s"];
+        run(&host("exclusive", "virtio", &set)).flows[0].latency.max()
+    };
+    assert_eq!(
+        quiet("host_stack.costs.virtio_buffer=0ns"),
+        quiet("host_stack.costs.virtio_buffer=1us"),
+        "requests fit one buffer"
+    );
+}
+
+#[test]
+fn an_interrupt_puts_a_vcpu_out_of_its_vm() {
+    // The service takes so long that another card's interrupts come amid it, and these cost nothing else.
+    let longest = |exit: &str| {
+        let set = [
+            exit,
+            "machine.processors=1",
+            "host_stack.server.critical.service=300us",
+            "host_stack.server.critical.gap_min=2ms",
+            "host_stack.server.critical.gap_max=2ms",
+            "host_stack.costs.jitter=0.001%",
+        ];
+        let results = run(&host("partitioned", "virtio", &set));
+        critical(&results).parts.iter().find(|one| one.part == HostPart::GuestProcess).unwrap().time.max()
+    };
+    let (short, long) = (longest("host_stack.costs.vm_exit=0ns"), longest("host_stack.costs.vm_exit=20us"));
+    // Its own exit to tell the vNIC thread is 20 us, and so is the other card's interrupt. That card's thread
+    // waits for the vCPU, so there is only one.
+    assert!((long.as_ns() - short.as_ns()).abs_diff(40_000) <= 10, "{short} {long}");
+}
+
+#[test]
+fn a_sip_call_has_six_messages_in_four_turns() {
+    let set = [
+        "host_stack.server.critical.call=sip",
+        "host_stack.server.critical.gap_min=5ms",
+        "host_stack.server.critical.gap_max=5ms",
+        "host_stack.server.critical.turnaround=200us",
+        "host_stack.server.critical.service=30us",
+        "host_stack.server.noisy.start=10s",
+        "host_stack.costs.jitter=0.001%",
+        "duration=52ms",
+    ];
+    let mut answers = Vec::new();
+    let host = host("threaded", "process", &set);
+    let results = simulate_stack(&host, |now, event| {
+        if let Event::Answered { .. } = event {
+            answers.push(now);
+        }
+    })
+    .unwrap_or_else(|e| panic!("{e}"));
+    // Calls begin at 5, 10 ... 50 ms.
+    assert_eq!(critical(&results).packets.created, 60);
+    let gaps: Vec<u64> = answers[..6].windows(2).map(|two| two[1] - two[0]).collect();
+    // The second of a pair follows the first; other messages come after the clients' turn.
+    for (gap, turn) in gaps.into_iter().zip([true, false, true, false, true]) {
+        assert!((gap > 200_000) == turn && gap > 30_000 && gap < 300_000, "{gap}");
+    }
+}
+
+#[test]
+fn other_requests_are_served_and_not_timed() {
+    let set = [
+        "host_stack.server.critical.other_share=10%",
+        "host_stack.server.critical.bytes=100",
+        "host_stack.server.critical.other_bytes=1100",
+        "host_stack.server.noisy.start=10s",
+        "duration=2s",
+    ];
+    let results = run(&host("threaded", "process", &set));
+    let flow = critical(&results);
+    let others = flow.packets.delivered - flow.latency.count();
+    let percent = others * 100 / flow.packets.delivered;
+    assert!((8..=12).contains(&percent), "{percent} %");
+    assert_eq!(flow.packets.bytes, flow.latency.count() * 100 + others * 1100);
+}
+
+/// KVM's `irqfd_inject`: an urgent VM's interrupt waits until a thread of the fair class has run.
+#[test]
+fn a_kworker_that_injects_interrupts_waits_for_more_urgent_threads_and_the_vm_for_it() {
+    let injected = |injection: &str, path: &str| {
+        let injection = format!("host_stack.injection={injection}");
+        let mut seen = false;
+        let results = simulate_stack(&host("partitioned", path, &[injection.as_str()]), |_, event| {
+            seen |= matches!(event, Event::Runs { thread: Some(Who::Kworker(_)), .. });
+        });
+        (seen, part_max_ns(critical(&results.unwrap_or_else(|e| panic!("{e}"))), HostPart::VcpuWait))
+    };
+    let (direct, kworker) = (injected("direct", "virtio"), injected("kworker", "virtio"));
+    assert!(!direct.0 && kworker.0 && kworker.1 > direct.1, "{direct:?} {kworker:?}");
+    assert!(!injected("kworker", "rt-outsourcing").0, "it has no interrupts");
+}
+
+#[test]
+fn a_trace_has_every_request_from_card_to_card_without_a_gap() {
+    let host = host("threaded", "virtio", &[]);
+    let mut events: Vec<(punctual_sched::Instant, TraceEvent)> = Vec::new();
+    let results = punctual_sim::simulate_traced(&host, &mut events).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(results, run(&host), "a trace changes nothing");
+    let mut ways: BTreeMap<u64, Vec<(HostPart, [punctual_sched::Instant; 2])>> = BTreeMap::new();
+    for (_, event) in events {
+        if let TraceEvent::RequestPart { server: 0, request, part, began, ended } = event {
+            ways.entry(request).or_default().push((part, [began, ended]));
+        }
+    }
+    let done = |way: &&Vec<(HostPart, [_; 2])>| way.last().is_some_and(|last| last.0 == HostPart::CardSend);
+    let mut longest = punctual_sched::Duration::ZERO;
+    for way in ways.values().filter(done) {
+        assert_eq!(way[0].0, HostPart::CardReceive);
+        assert!(way.windows(2).all(|two| two[0].1[1] == two[1].1[0]), "{way:?}");
+        longest = longest.max(way[way.len() - 1].1[1].since(way[0].1[0]));
+    }
+    assert_eq!(ways.values().filter(done).count() as u64, critical(&results).packets.delivered);
+    assert_eq!(longest, critical(&results).latency.max());
 }

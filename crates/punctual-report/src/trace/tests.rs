@@ -177,3 +177,31 @@ fn a_simulation_leaves_the_same_numbers_in_its_trace_as_in_its_results() {
         }
     }
 }
+
+#[test]
+fn arrows_join_the_parts_of_each_request_of_a_linux_host() {
+    let text = "duration = '20ms'\n[machine]\nprocessors = 2\n[host_stack.card.rt]\npriority = 50\n\
+                [host_stack.server.voice]\npriority = 47\nvnic_priority = 48\ncount = 2\nload = 'requests'\n";
+    let host = punctual_model::file::parse(text, "host.toml", &Default::default()).expect("a valid host");
+    let mut bytes = Vec::new();
+    let mut writer = PerfettoWriter::new(&host, &mut bytes);
+    let results = punctual_sim::simulate_traced(&host, &mut writer).expect("a simulation");
+    let summary = writer.finish(Instant::ZERO + host.duration).expect("a vector takes everything");
+    let text = read_back(&bytes);
+    for track in ["voice#1/card", "voice#1/guest", "voice#2/host receive", "voice#2/host send"] {
+        assert!(text.contains(&format!("{track}: ")), "{track} in {text}");
+    }
+    assert!(text.contains("vcpu voice#1") && text.contains("irq rt on cpu 0"), "{text}");
+    let mut arrows: BTreeMap<u64, u64> = BTreeMap::new();
+    for packet in Trace::decode(&bytes[..]).expect("well-formed").packet {
+        for flow in packet.track_event.into_iter().flat_map(|event| event.flow_ids) {
+            *arrows.entry(flow).or_default() += 1;
+        }
+    }
+    let flow = &results.flows[0];
+    assert!(flow.packets.delivered > 0 && arrows.len() as u64 == flow.packets.created);
+    // Nothing is left out: what the slices last is what the answered requests took, and the others so far.
+    let card = summary.iter().filter(|track| track.track.ends_with("/card"));
+    let slices: u64 = card.map(|track| track.events).sum();
+    assert!(slices >= 2 * flow.packets.delivered, "each passes a card twice");
+}

@@ -28,11 +28,13 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use punctual_jobs::{mix, uniform_ns};
 use punctual_model::host_stack::{HostStack, Path, StackCosts};
+use punctual_model::results::HostPart;
+use punctual_model::trace::{TraceEvent, TraceSink};
 use punctual_model::{Host, Results};
 use punctual_net::host_stack::ThreadId;
 use punctual_net::host_stack::lock::PiLock;
 use punctual_net::host_stack::softnet::{List, PollList};
-use punctual_sched::Duration;
+use punctual_sched::{Duration, Instant};
 
 use crate::Error;
 use card::{Queue, Stream};
@@ -88,6 +90,19 @@ pub enum Event {
         /// Frames taken.
         frames: u32,
     },
+    /// A request has spent this time on a part of its way.
+    Spent {
+        /// The server's number, counts included.
+        server: usize,
+        /// The request's number among those of this server, from 1.
+        request: u64,
+        /// The part.
+        part: HostPart,
+        /// When it began, in ns after the start.
+        began_ns: u64,
+        /// When it ended.
+        ended_ns: u64,
+    },
     /// An answer leaves the host.
     Answered {
         /// The server's number, counts included.
@@ -95,24 +110,7 @@ pub enum Event {
     },
 }
 
-/// A thread of the host.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Who {
-    /// IRQ thread of a queue: card and processor.
-    Irq(usize, usize),
-    /// NAPI thread of a queue: card and processor.
-    Napi(usize, usize),
-    /// ksoftirqd of a processor.
-    Ksoftirqd(usize),
-    /// kworker of a processor.
-    Kworker(usize),
-    /// vNIC thread of a server.
-    Vnic(usize),
-    /// vCPU thread of a server.
-    Vcpu(usize),
-    /// A server's process.
-    Process(usize),
-}
+pub use punctual_model::host_stack::Who;
 
 /// Is told what happens in a host's network stack, in order.
 pub trait Watch {
@@ -128,6 +126,34 @@ impl<F: FnMut(u64, Event)> Watch for F {
     fn event(&mut self, now_ns: u64, event: Event) {
         self(now_ns, event);
     }
+}
+
+/// Tells a trace which thread runs where, and where each request is.
+struct StackTracer<'t, T> {
+    trace: &'t mut T,
+    end_ns: u64,
+}
+
+impl<T: TraceSink> Watch for StackTracer<'_, T> {
+    fn event(&mut self, now_ns: u64, event: Event) {
+        let event = match event {
+            Event::Runs { cpu, thread } => TraceEvent::HostThread { processor: cpu, thread },
+            Event::Spent { server, request, part, began_ns, ended_ns } => TraceEvent::RequestPart {
+                server,
+                request,
+                part,
+                began: Instant::from_ns(began_ns),
+                ended: Instant::from_ns(ended_ns.min(self.end_ns)),
+            },
+            _ => return,
+        };
+        self.trace.event(Instant::from_ns(now_ns), event);
+    }
+}
+
+/// Simulates a host with a network stack and tells `trace` what happens.
+pub(crate) fn simulate_stack_traced<T: TraceSink>(host: &Host, trace: &mut T) -> Result<Results, Error> {
+    simulate_stack(host, StackTracer { trace, end_ns: host.duration.as_ns() })
 }
 
 /// Simulates a host with a network stack and tells `watch` what happens.

@@ -84,15 +84,23 @@ pub(super) struct Stamp {
 impl<W: Watch> Machine<'_, W> {
     /// Everything since the last stamp was `part`.
     pub(super) fn stamp(&mut self, request: u32, part: HostPart) {
-        let request = &mut self.requests[request as usize];
-        request.parts[part as usize] += self.now - request.mark;
-        request.mark = self.now;
+        self.spend(request, part, self.now - self.requests[request as usize].mark);
+    }
+
+    /// The request has spent `ns` on `part` since its mark.
+    fn spend(&mut self, request: u32, part: HostPart, ns: u64) {
+        let one = &mut self.requests[request as usize];
+        one.parts[part as usize] += ns;
+        let (server, number, began_ns) = (one.instance, one.number, one.mark);
+        one.mark += ns;
+        if ns > 0 {
+            self.tell(Event::Spent { server, request: number, part, began_ns, ended_ns: began_ns + ns });
+        }
     }
 
     /// A step of the request's way is over.
     pub(super) fn stamp_step(&mut self, request: u32, stamp: Stamp) {
-        let request = &mut self.requests[request as usize];
-        let passed = self.now - request.mark;
+        let passed = self.now - self.requests[request as usize].mark;
         // A request that came while the step was under way was not there for all of it.
         let refill = stamp.refill.min(passed);
         let cost = stamp.cost.min(passed - refill);
@@ -101,10 +109,9 @@ impl<W: Watch> Machine<'_, W> {
             Segment::HostSend => HostPart::SendRefill,
             _ => HostPart::ReceiveRefill,
         };
-        request.parts[stamp.part as usize] += cost;
-        request.parts[refill_part as usize] += refill;
-        request.parts[stamp.wait as usize] += passed - refill - cost;
-        request.mark = self.now;
+        self.spend(request, stamp.wait, passed - refill - cost);
+        self.spend(request, refill_part, refill);
+        self.spend(request, stamp.part, cost);
     }
 
     /// The client of the instance sends a request now, or begins a call, and the next one later.
@@ -197,9 +204,8 @@ impl<W: Watch> Machine<'_, W> {
     /// The answer is handed to the card, from which it leaves.
     pub(super) fn answered(&mut self, request: u32) {
         let card = self.stack.costs.card.as_ns();
-        let one = &mut self.requests[request as usize];
-        one.parts[HostPart::CardSend as usize] += card;
-        let one = *one;
+        self.spend(request, HostPart::CardSend, card);
+        let one = self.requests[request as usize];
         let latency = self.now + card - one.arrived;
         let sum: u64 = one.parts.iter().sum();
         if sum != latency {
