@@ -89,7 +89,8 @@ impl std::fmt::Display for Inversion {
                 "answers of a virtio VM pass the common softirq lock (paths with `outsourcing` do without)"
             }
             Inversion::Kworker => {
-                "a kworker of the fair class puts its VM's interrupts in (`injection = \"direct\"`, as for MSI)"
+                "a kworker of the fair class puts its VM's interrupts in (`injection = \"direct\"` \
+                 does without, as for MSI)"
             }
             Inversion::SoftirqRest => {
                 "a thread with the common softirq lock goes on until no card brings more (`softirq_rest = \

@@ -192,7 +192,7 @@ static CARD: TableInfo = TableInfo {
             "atr_sample",
             Kind::Count { min: 0, max: 65_535 },
             Some("0"),
-            "Of so many packets that a processor sends, the last one's stream then comes to its queue; 0: none.",
+            "Of so many packets that a processor sends, the last one's stream comes to its queue; 0: none.",
         ),
     ],
     shared: &[],
