@@ -153,10 +153,10 @@ boot_once() {
         -machine q35,memory-backend=memory -accel tcg,thread=multi \
         -object "memory-backend-memfd,id=memory,size=$memory,share=on" -m "$memory" \
         -cpu EPYC-Rome,+svm,+npt -smp "${PROCESSORS:-2}" \
-        -nodefaults -no-user-config -no-reboot -display none -serial stdio -monitor none \
+        -pidfile "$lab/pid-$kernel" -nodefaults -no-user-config -no-reboot -display none -serial stdio -monitor none \
         -kernel "$image" -initrd "$initrd" -append "$boot" -chardev "socket,id=files,path=$socket" \
         -device vhost-user-fs-pci,chardev=files,tag=files,vectors=0 \
-        </dev/null 2>"$console.qemu" | tr -d '\r' | tee "$console" |
+        </dev/null 2>"$console.qemu" | sed -u 's/\r$//' | tee "$console" |
         sed -u '/^host-lab-/d; /SeaBIOS\|Booting from\|reboot: Power down/d' || return "${PIPESTATUS[0]}"
 }
 # A kernel that patches its own code while it boots sometimes dies of it on translated processors (an int3 in
