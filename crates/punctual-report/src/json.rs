@@ -75,7 +75,9 @@ pub fn all_to_json<'a>(results: impl Iterator<Item = &'a Results>) -> String {
 /// When the text is not JSON, or not results of this version.
 pub fn from_json(text: &str, file_name: &str) -> Result<Results, Error> {
     parse::<Header>(text, file_name)?.check(file_name)?;
-    parse(text, file_name)
+    let mut results: Results = parse(text, file_name)?;
+    results.leave_out_unmeasured();
+    Ok(results)
 }
 
 /// Reads what `sim --json` writes: results, or an array of them.
@@ -89,7 +91,9 @@ pub fn all_from_json(text: &str, file_name: &str) -> Result<Vec<Results>, Error>
     for header in parse::<Vec<Header>>(text, file_name)? {
         header.check(file_name)?;
     }
-    parse(text, file_name)
+    let mut all: Vec<Results> = parse(text, file_name)?;
+    all.iter_mut().for_each(Results::leave_out_unmeasured);
+    Ok(all)
 }
 
 /// The JSON schema of results, as checked in at `schema/results.schema.json`.
@@ -316,6 +320,30 @@ mod tests {
           "e": "}"
         }
         "#);
+    }
+
+    #[test]
+    fn what_a_live_run_does_not_measure_has_no_key_and_the_zeros_of_older_files_are_left_out() {
+        let live = disturbed(results("rtds", 0));
+        let written = to_json(&live);
+        for key in ["context_switches", "migrations", "network_ns"] {
+            assert!(!written.contains(&format!("\"{key}\"")), "{key}");
+        }
+        let mut older: Value = serde_json::from_str(&written).expect("JSON");
+        for (list, keys) in [
+            ("tasks", vec!["context_switches", "migrations"]),
+            ("vcpus", vec!["context_switches", "migrations"]),
+            ("domains", vec!["context_switches", "migrations", "decisions", "network_ns"]),
+            ("processors", vec!["context_switches"]),
+            ("pools", vec!["context_switches", "migrations"]),
+        ] {
+            for object in older[list].as_array_mut().expect("a list") {
+                keys.iter().for_each(|key| object[key] = 0.into());
+            }
+        }
+        let older = older.to_string();
+        assert_eq!(from_json(&older, "run.json"), Ok(live.clone()));
+        assert_eq!(all_from_json(&format!("[{older}]"), "run.json"), Ok(vec![live]));
     }
 
     #[test]

@@ -174,6 +174,7 @@ fn cause_prefix(table: &Records, row: &[Value]) -> String {
         Value::Text(text) if text.is_empty() => String::new(),
         Value::Text(text) => format!("{text}."),
         Value::Number(number) => format!("{number}."),
+        Value::Unmeasured => String::new(),
     });
     shown.collect()
 }

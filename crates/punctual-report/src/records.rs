@@ -19,6 +19,8 @@ pub enum Value {
     Text(String),
     /// A count, or a time in ns.
     Number(u64),
+    /// What was not measured: an empty cell.
+    Unmeasured,
 }
 
 impl From<&str> for Value {
@@ -30,6 +32,12 @@ impl From<&str> for Value {
 impl From<u64> for Value {
     fn from(number: u64) -> Self {
         Value::Number(number)
+    }
+}
+
+impl From<Option<u64>> for Value {
+    fn from(number: Option<u64>) -> Self {
+        number.map_or(Value::Unmeasured, Value::Number)
     }
 }
 
@@ -84,6 +92,7 @@ impl Records {
             out.write_record(row.iter().map(|value| match value {
                 Value::Text(text) => csv_cell(text),
                 Value::Number(number) => number.to_string(),
+                Value::Unmeasured => String::new(),
             }))?;
         }
         out.flush()
@@ -113,8 +122,9 @@ const SUMMARY: [(&str, Summary); 8] = [
     ("max", |r| r.max().as_ns()),
 ];
 
+/// What a record says about a distribution: nothing where it counted nothing.
 fn summary(of: &Recorder) -> impl Iterator<Item = Value> {
-    SUMMARY.iter().map(move |(_, number)| Value::Number(number(of)))
+    SUMMARY.iter().map(move |(_, number)| (of.count() > 0).then(|| number(of)).into())
 }
 
 fn jobs(of: &JobStats) -> impl Iterator<Item = Value> {
@@ -290,7 +300,8 @@ fn tasks(columns: &[Column]) -> Records {
             let mut row: Vec<Value> =
                 vec![label.as_str().into(), task.parent.as_str().into(), task.name.as_str().into()];
             row.extend(jobs(&task.jobs));
-            row.extend([task.cpu_time_ns, task.context_switches, task.migrations].map(Value::Number));
+            row.push(task.cpu_time_ns.into());
+            row.extend([task.context_switches, task.migrations].map(Value::from));
             table.rows.push(row);
         }
     }
@@ -471,10 +482,9 @@ fn vcpus(columns: &[Column]) -> Records {
                 vcpu.sleeps,
                 vcpu.exhaustions,
                 vcpu.replenishments,
-                vcpu.context_switches,
-                vcpu.migrations,
             ];
             row.extend(counts.map(Value::Number));
+            row.extend([vcpu.context_switches, vcpu.migrations].map(Value::from));
             row.extend(summary(&vcpu.wake_latency));
             table.rows.push(row);
         }
@@ -492,14 +502,14 @@ fn domains(columns: &[Column]) -> Records {
             let mut row: Vec<Value> = vec![label.as_str().into(), domain.name.as_str().into()];
             row.extend(jobs(&domain.jobs));
             let counts = [
-                domain.cpu_time_ns,
+                Some(domain.cpu_time_ns),
                 domain.decisions,
                 domain.context_switches,
                 domain.migrations,
-                domain.exhaustions,
-                domain.replenishments,
+                Some(domain.exhaustions),
+                Some(domain.replenishments),
             ];
-            row.extend(counts.map(Value::Number));
+            row.extend(counts.map(Value::from));
             table.rows.push(row);
         }
     }
@@ -520,9 +530,9 @@ fn processors(columns: &[Column]) -> Records {
                 processor.idle_ns,
                 processor.overhead_ns,
                 processor.decisions,
-                processor.context_switches,
             ];
             row.extend(counts.map(Value::Number));
+            row.push(processor.context_switches.into());
             table.rows.push(row);
         }
     }
@@ -548,18 +558,11 @@ fn pools(columns: &[Column]) -> Records {
             let mut row: Vec<Value> =
                 vec![label.as_str().into(), pool.name.as_str().into(), pool.policy.as_str().into()];
             row.extend(jobs(&pool.jobs));
-            let counts = [
-                pool.processors as u64,
-                pool.busy_ns,
-                pool.idle_ns,
-                pool.overhead_ns,
-                pool.decisions,
-                pool.context_switches,
-                pool.migrations,
-                pool.exhaustions,
-                pool.replenishments,
-            ];
+            let counts =
+                [pool.processors as u64, pool.busy_ns, pool.idle_ns, pool.overhead_ns, pool.decisions];
             row.extend(counts.map(Value::Number));
+            row.extend([pool.context_switches, pool.migrations].map(Value::from));
+            row.extend([pool.exhaustions, pool.replenishments].map(Value::Number));
             table.rows.push(row);
         }
     }
@@ -704,6 +707,26 @@ mod tests {
         assert!(rows("blame").iter().chain(rows("worst_jobs")).all(|row| row[2] == "task1".into()));
         let unmeasured = records(&[Column { label: "a".into(), results: results("rtds", 24) }]);
         assert!(unmeasured.iter().all(|table| table.name != "blame" || table.rows.is_empty()));
+    }
+
+    #[test]
+    fn what_a_live_run_does_not_measure_is_an_empty_cell() {
+        let simulated = results("rtds", 24);
+        let live = disturbed(simulated.clone());
+        let columns = [("simulated", simulated), ("live", live)]
+            .map(|(label, results)| Column { label: label.into(), results });
+        for table in records(&columns) {
+            for at in 0..table.columns.len() {
+                if matches!(table.columns[at].as_str(), "context_switches" | "migrations") {
+                    let is_live = |row: &Vec<Value>| row[0] == Value::from("live");
+                    assert!(table.rows.iter().all(|row| is_live(row) == (row[at] == Value::Unmeasured)));
+                }
+            }
+        }
+        let mut csv = Vec::new();
+        let pools = records(&columns[1..]).into_iter().find(|table| table.name == "pools").expect("a table");
+        pools.write_csv(&mut csv).expect("a vector takes everything");
+        assert!(String::from_utf8(csv).expect("text").ends_with(",40001,,,1236,3000\n"));
     }
 
     #[test]

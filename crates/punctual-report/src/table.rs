@@ -82,19 +82,20 @@ pub fn side_by_side(columns: &[Column], colour: bool) -> String {
     let mut rows = miss_rows(columns, &names);
     rows.push((String::new(), Vec::new()));
     type Cost = fn(&Results) -> String;
-    // Plain Linux counts none of these, a live run no switches.
+    // Plain Linux counts none of these.
     let unmeasured =
         |r: &Results| r.source == Source::Live && r.pools.iter().all(|p| p.enforcement.is_none());
     let costs: [(&str, Cost); 3] = [
         ("overhead", |r| fmt_share(sum(r, |p| p.overhead_ns), processor_time(r))),
-        ("context switches", |r| fmt_rate(sum(r, |p| p.context_switches), time(r))),
+        ("context switches", |r| {
+            let add = |sum: u64, p: &ProcessorResult| Some(sum.saturating_add(p.context_switches?));
+            r.processors.iter().try_fold(0, add).map_or_else(|| "-".into(), |sum| fmt_rate(sum, time(r)))
+        }),
         ("decisions", |r| fmt_rate(sum(r, |p| p.decisions), time(r))),
     ];
     for (name, cost) in costs {
         let cell = |Column { results, .. }: &Column| {
-            let is_live = results.source == Source::Live;
-            let is_unknown = unmeasured(results) || (is_live && name == "context switches");
-            Value::plain(if is_unknown { "-".into() } else { cost(results) })
+            Value::plain(if unmeasured(results) { "-".into() } else { cost(results) })
         };
         rows.push((name.into(), columns.iter().map(cell).collect()));
     }
@@ -306,7 +307,8 @@ fn domain_detail(results: &Results, colour: bool) -> String {
         let mut row = Vec::from(counts([jobs.due, jobs.missed]));
         row.push(miss_cell(jobs));
         row.push(Value::plain(fmt_share(domain.cpu_time_ns, time(results).as_ns())));
-        row.extend(counts([*decisions, *context_switches, *migrations, *exhaustions, *replenishments]));
+        row.extend(counts([*decisions, *context_switches, *migrations]));
+        row.extend(counts([*exhaustions, *replenishments]));
         (domain.name.clone(), row)
     };
     blocks("domain", &columns, &results.domains.iter().map(row).collect::<Vec<_>>(), colour)
@@ -320,7 +322,8 @@ fn vcpu_table(results: &Results, colour: bool) -> String {
             vcpu;
         let mut row = Vec::from(cpu(results, vcpu.cpu_time_ns));
         row.push(Value::plain(fmt_ns(vcpu.idled_away_ns)));
-        row.extend(counts([*wakes, *sleeps, *exhaustions, *replenishments, *context_switches, *migrations]));
+        row.extend(counts([*wakes, *sleeps, *exhaustions, *replenishments]));
+        row.extend(counts([*context_switches, *migrations]));
         (vcpu.name.clone(), row)
     };
     blocks("vCPU", &columns, &results.vcpus.iter().map(row).collect::<Vec<_>>(), colour)
@@ -348,7 +351,8 @@ fn pool_table(results: &Results, colour: bool) -> String {
         let whole = total([pool.busy_ns, pool.idle_ns, pool.overhead_ns]);
         let mut row = vec![Value::plain(pool.processors.to_string()), miss_cell(&pool.jobs)];
         row.extend([pool.busy_ns, pool.overhead_ns].map(|part| Value::plain(fmt_share(part, whole))));
-        row.extend(counts([*decisions, *context_switches, *migrations, *exhaustions, *replenishments]));
+        row.extend(counts([Some(*decisions), *context_switches, *migrations]));
+        row.extend(counts([*exhaustions, *replenishments]));
         (format!("{} ({})", pool.name, pool.policy), row)
     };
     blocks("pool", &columns, &results.pools.iter().map(row).collect::<Vec<_>>(), colour)

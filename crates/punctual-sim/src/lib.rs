@@ -103,6 +103,11 @@ pub fn simulate_observed<O: Observer>(host: &Host, observer: O) -> Result<Result
 /// As [`simulate_observed`]; [`Error::Violation`] also when the causes of a job do not add up to its response
 /// time.
 pub fn simulate_blamed<O: Observer>(host: &Host, observer: O) -> Result<Results, Error> {
+    if host.stack.is_some() {
+        let what = "a host with `host_stack` has no jobs to explain: where the time of its requests went \
+                    stands in the results without `--blame`, under the segments and parts of its flows";
+        return Err(Error::Refused(what.into()));
+    }
     let mut blamer = Blamer::new(host);
     let mut results = simulate_observed(host, (&mut blamer, observer))?;
     blamer.fill_in(&mut results);

@@ -166,6 +166,7 @@ fn restore_pool(host: &Host, ix: PoolIx, of: &DomainResult, results: &mut Result
     let result = &mut results.pools[ix.0];
     (result.jobs, result.busy_ns) = (jobs, busy_ns);
     (result.exhaustions, result.replenishments) = (sums.0, sums.1);
-    (result.decisions, result.context_switches) = (of.decisions, of.context_switches);
+    result.decisions = of.decisions.unwrap_or_default();
+    result.context_switches = of.context_switches;
     result.migrations = of.migrations;
 }

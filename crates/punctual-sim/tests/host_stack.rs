@@ -8,8 +8,8 @@ use punctual_model::host_stack::SoftirqRest;
 use punctual_model::results::{FlowResult, HostPart, Results, Segment};
 use punctual_model::trace::TraceEvent;
 use punctual_model::{Host, Recorder};
-use punctual_sim::simulate;
 use punctual_sim::stack::{Event, Who, simulate_stack};
+use punctual_sim::{simulate, simulate_blamed};
 
 const METHODS: [&str; 6] =
     ["vanilla", "threaded", "exclusive", "partitioned", "threaded-napi", "threaded-napi-unlocked"];
@@ -91,6 +91,14 @@ fn trace(method: &str) -> Vec<Event> {
         }
     }
     panic!("the urgent card never interrupted the other's softirq");
+}
+
+#[test]
+fn blame_of_a_host_without_jobs_is_refused_and_says_where_the_answer_is() {
+    let host = host("vanilla", "virtio", &[]);
+    let error = simulate_blamed(&host, ()).expect_err("there are no jobs").to_string();
+    assert!(error.contains("segments and parts of its flows"), "{error}");
+    assert!(!critical(&run(&host)).parts.is_empty());
 }
 
 fn runs(event: &Event, who: Who) -> bool {

@@ -14,7 +14,7 @@ use crate::Recorder;
 use crate::host::{Host, Parent, Pool};
 use crate::index::PoolIx;
 
-/// What one task did. Unmeasured numbers are 0.
+/// What one task did. What no live run measures is left out of its results.
 #[derive(Clone, Debug, Default)]
 pub struct TaskTotals {
     /// Its jobs.
@@ -31,7 +31,7 @@ pub struct TaskTotals {
     pub disturbed: Option<DisturbedJobs>,
 }
 
-/// What one vCPU got. Unmeasured numbers are 0.
+/// What one vCPU got. What no live run measures is left out of its results.
 #[derive(Clone, Debug, Default)]
 pub struct VcpuTotals {
     /// Processor time charged to it.
@@ -154,8 +154,8 @@ impl<'h> ResultsBuilder<'h> {
         result.idle_ns = processors.idle.as_ns();
         result.overhead_ns = processors.overhead.as_ns();
         result.decisions = processors.decisions;
-        result.context_switches = processors.context_switches;
-        result.migrations = totals.migrations;
+        result.context_switches = Some(processors.context_switches);
+        result.migrations = Some(totals.migrations);
         result.exhaustions = totals.exhaustions;
         result.replenishments = totals.replenishments;
     }
@@ -178,7 +178,7 @@ impl<'h> ResultsBuilder<'h> {
         result.idle_ns = totals.idle.as_ns();
         result.overhead_ns = totals.overhead.as_ns();
         result.decisions = totals.decisions;
-        result.context_switches = totals.context_switches;
+        result.context_switches = Some(totals.context_switches);
     }
 
     /// What the guest scheduler of each domain did on the domain's vCPUs, in the host's order.
@@ -208,8 +208,8 @@ impl<'h> ResultsBuilder<'h> {
             deadline_ns: task.deadline().map(Duration::as_ns),
             jobs: totals.jobs,
             cpu_time_ns: totals.cpu_time.as_ns(),
-            context_switches: totals.context_switches,
-            migrations: totals.migrations,
+            context_switches: Some(totals.context_switches),
+            migrations: Some(totals.migrations),
             blame: totals.blame,
             disturbed: totals.disturbed,
         });
@@ -230,8 +230,8 @@ impl<'h> ResultsBuilder<'h> {
             sleeps: totals.sleeps,
             exhaustions: totals.exhaustions,
             replenishments: totals.replenishments,
-            context_switches: totals.context_switches,
-            migrations: totals.migrations,
+            context_switches: Some(totals.context_switches),
+            migrations: Some(totals.migrations),
             wake_latency: totals.wake_latency,
             delivery: totals.delivery,
         });
@@ -270,10 +270,10 @@ impl<'h> ResultsBuilder<'h> {
                 name: domain.name.clone(),
                 jobs: JobStats::default(),
                 cpu_time_ns: vcpus.iter().map(|vcpu| vcpu.cpu_time_ns).sum(),
-                network_ns: network_time.as_ns(),
-                decisions: guest.processors.decisions,
-                context_switches: guest.processors.context_switches,
-                migrations: guest.migrations,
+                network_ns: Some(network_time.as_ns()),
+                decisions: Some(guest.processors.decisions),
+                context_switches: Some(guest.processors.context_switches),
+                migrations: Some(guest.migrations),
                 exhaustions: vcpus.iter().map(|vcpu| vcpu.exhaustions).sum(),
                 replenishments: vcpus.iter().map(|vcpu| vcpu.replenishments).sum(),
                 verdict: verdicts.next().flatten(),
@@ -284,6 +284,7 @@ impl<'h> ResultsBuilder<'h> {
                 results.domains[domain.0].jobs.merge(&result.jobs);
             }
         }
+        results.leave_out_unmeasured();
         results
     }
 }
@@ -296,7 +297,7 @@ fn new_processors(host: &Host) -> Vec<ProcessorResult> {
         idle_ns: host.duration.as_ns(),
         overhead_ns: 0,
         decisions: 0,
-        context_switches: 0,
+        context_switches: Some(0),
         host: None,
         disturbance: None,
     };
@@ -319,8 +320,8 @@ fn new_pool(pool: &Pool) -> PoolResult {
         idle_ns: 0,
         overhead_ns: 0,
         decisions: 0,
-        context_switches: 0,
-        migrations: 0,
+        context_switches: Some(0),
+        migrations: Some(0),
         exhaustions: 0,
         replenishments: 0,
         enforcement: None,

@@ -35,7 +35,7 @@ pub const VERSION: u32 = 3;
 pub enum Source {
     /// The deterministic machine.
     Simulation,
-    /// A real host: context switches and migrations are not measured there and 0.
+    /// A real host: context switches, migrations and what guests decide are not measured there.
     Live,
 }
 
@@ -101,10 +101,12 @@ pub struct TaskResult {
     pub jobs: JobStats,
     /// Processor time it executed.
     pub cpu_time_ns: u64,
-    /// How often a vCPU or processor switched to it.
-    pub context_switches: u64,
-    /// How often it resumed on another processor of its scheduler.
-    pub migrations: u64,
+    /// How often a vCPU or processor switched to it; not of a live run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_switches: Option<u64>,
+    /// How often it resumed on another processor of its scheduler; not of a live run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub migrations: Option<u64>,
     /// Why its jobs took as long as they did; only where that was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blame: Option<TaskBlame>,
@@ -130,10 +132,12 @@ pub struct VcpuResult {
     pub exhaustions: u64,
     /// How often budget was added.
     pub replenishments: u64,
-    /// How often a processor switched to it.
-    pub context_switches: u64,
-    /// How often it resumed on another processor.
-    pub migrations: u64,
+    /// How often a processor switched to it; not of a live run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_switches: Option<u64>,
+    /// How often it resumed on another processor; not of a live run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub migrations: Option<u64>,
     /// From wake-up to running.
     pub wake_latency: Recorder,
     /// What it was delivered; only of a live run under a policy.
@@ -181,14 +185,18 @@ pub struct DomainResult {
     pub jobs: JobStats,
     /// Processor time charged to its vCPUs.
     pub cpu_time_ns: u64,
-    /// Of that, network work of its kernel: packets, events and interrupts.
-    pub network_ns: u64,
-    /// Decisions of its guest scheduler.
-    pub decisions: u64,
-    /// Switches between tasks inside the guest.
-    pub context_switches: u64,
-    /// Tasks resumed on another vCPU.
-    pub migrations: u64,
+    /// Of that, network work of its kernel: packets, events and interrupts; not of a live run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_ns: Option<u64>,
+    /// Decisions of its guest scheduler; not of a live run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decisions: Option<u64>,
+    /// Switches between tasks inside the guest; not of a live run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_switches: Option<u64>,
+    /// Tasks resumed on another vCPU; not of a live run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub migrations: Option<u64>,
     /// Budget exhaustions of its vCPUs.
     pub exhaustions: u64,
     /// Replenishments of its vCPUs.
@@ -214,8 +222,9 @@ pub struct ProcessorResult {
     pub overhead_ns: u64,
     /// Scheduling decisions.
     pub decisions: u64,
-    /// Changes of the unit it runs.
-    pub context_switches: u64,
+    /// Changes of the unit it runs; not of a live run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_switches: Option<u64>,
     /// What else it did; only of a live run, where it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostTimes>,
@@ -243,10 +252,12 @@ pub struct PoolResult {
     pub overhead_ns: u64,
     /// Scheduling decisions.
     pub decisions: u64,
-    /// Changes of the unit that a processor runs.
-    pub context_switches: u64,
-    /// Units resumed on another processor.
-    pub migrations: u64,
+    /// Changes of the unit that a processor runs; not of a live run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_switches: Option<u64>,
+    /// Units resumed on another processor; not of a live run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub migrations: Option<u64>,
     /// Budget exhaustions of its units.
     pub exhaustions: u64,
     /// Replenishments of its units.
@@ -282,8 +293,8 @@ impl Results {
         for (a, b) in self.tasks.iter_mut().zip(&other.tasks) {
             a.jobs.merge(&b.jobs);
             a.cpu_time_ns += b.cpu_time_ns;
-            a.context_switches += b.context_switches;
-            a.migrations += b.migrations;
+            a.context_switches = both(a.context_switches, b.context_switches);
+            a.migrations = both(a.migrations, b.migrations);
             match (&mut a.blame, &b.blame) {
                 (Some(a), Some(b)) => a.merge(b, runs_before),
                 // A sum over some of the runs would look like one over all.
@@ -301,8 +312,8 @@ impl Results {
             a.sleeps += b.sleeps;
             a.exhaustions += b.exhaustions;
             a.replenishments += b.replenishments;
-            a.context_switches += b.context_switches;
-            a.migrations += b.migrations;
+            a.context_switches = both(a.context_switches, b.context_switches);
+            a.migrations = both(a.migrations, b.migrations);
             a.wake_latency.merge(&b.wake_latency);
             match (&mut a.delivery, &b.delivery) {
                 (Some(a), Some(b)) => a.merge(b),
@@ -312,10 +323,10 @@ impl Results {
         for (a, b) in self.domains.iter_mut().zip(&other.domains) {
             a.jobs.merge(&b.jobs);
             a.cpu_time_ns += b.cpu_time_ns;
-            a.network_ns += b.network_ns;
-            a.decisions += b.decisions;
-            a.context_switches += b.context_switches;
-            a.migrations += b.migrations;
+            a.network_ns = both(a.network_ns, b.network_ns);
+            a.decisions = both(a.decisions, b.decisions);
+            a.context_switches = both(a.context_switches, b.context_switches);
+            a.migrations = both(a.migrations, b.migrations);
             a.exhaustions += b.exhaustions;
             a.replenishments += b.replenishments;
             a.verdict = a.verdict.take().or_else(|| b.verdict.clone());
@@ -325,7 +336,7 @@ impl Results {
             a.idle_ns += b.idle_ns;
             a.overhead_ns += b.overhead_ns;
             a.decisions += b.decisions;
-            a.context_switches += b.context_switches;
+            a.context_switches = both(a.context_switches, b.context_switches);
             a.host = a.host.zip(b.host).map(|(a, b)| HostTimes {
                 others_ns: a.others_ns + b.others_ns,
                 interrupts_ns: a.interrupts_ns + b.interrupts_ns,
@@ -342,8 +353,8 @@ impl Results {
             a.idle_ns += b.idle_ns;
             a.overhead_ns += b.overhead_ns;
             a.decisions += b.decisions;
-            a.context_switches += b.context_switches;
-            a.migrations += b.migrations;
+            a.context_switches = both(a.context_switches, b.context_switches);
+            a.migrations = both(a.migrations, b.migrations);
             a.exhaustions += b.exhaustions;
             a.replenishments += b.replenishments;
             match (&mut a.enforcement, &b.enforcement) {
@@ -353,6 +364,27 @@ impl Results {
         }
         self.merge_networks(other);
         Ok(())
+    }
+
+    /// Leaves out what a live run does not measure. Older files have 0 there.
+    pub fn leave_out_unmeasured(&mut self) {
+        if self.source != Source::Live {
+            return;
+        }
+        for task in &mut self.tasks {
+            (task.context_switches, task.migrations) = (None, None);
+        }
+        for vcpu in &mut self.vcpus {
+            (vcpu.context_switches, vcpu.migrations) = (None, None);
+        }
+        for domain in &mut self.domains {
+            (domain.context_switches, domain.migrations) = (None, None);
+            (domain.decisions, domain.network_ns) = (None, None);
+        }
+        self.processors.iter_mut().for_each(|processor| processor.context_switches = None);
+        for pool in &mut self.pools {
+            (pool.context_switches, pool.migrations) = (None, None);
+        }
     }
 
     fn merge_networks(&mut self, other: &Results) {
@@ -397,4 +429,9 @@ impl Results {
         }
         Err(Mismatch(format!("{} ({} runs) and {} ({} runs)", self.host, self.runs, other.host, other.runs)))
     }
+}
+
+/// The sum of what was measured in both.
+fn both(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    Some(a? + b?)
 }

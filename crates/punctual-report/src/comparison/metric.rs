@@ -1,6 +1,6 @@
 //! What is compared: metrics of domains, tasks, vCPUs and pools, exact.
 
-use punctual_model::results::{JobStats, Source, TaskResult};
+use punctual_model::results::{JobStats, TaskResult};
 use punctual_model::{Recorder, Results};
 use punctual_sched::Duration;
 use serde::Serialize;
@@ -159,9 +159,7 @@ impl Metric {
             Metric::Cpu => vcpu().map(|vcpu| Value::Share(vcpu.cpu_time_ns, time.as_ns())),
             Metric::Exhaustions => vcpu().map(|vcpu| Value::Rate(vcpu.exhaustions, time)),
             Metric::Decisions => pool().map(|pool| Value::Rate(pool.decisions, time)),
-            Metric::Switches => pool()
-                .filter(|_| results.source == Source::Simulation)
-                .map(|pool| Value::Rate(pool.context_switches, time)),
+            Metric::Switches => pool()?.context_switches.map(|switches| Value::Rate(switches, time)),
             Metric::Enforcers => enforcement().map(|done| Value::Share(done.enforcer_ns, done.session_ns)),
             Metric::Overrun => enforcement().and_then(|done| p99(&done.overrun)),
             Metric::ReplenishedLate => enforcement().and_then(|done| p99(&done.replenishment_lateness)),

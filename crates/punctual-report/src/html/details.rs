@@ -1,8 +1,8 @@
 //! Every metric of every task, vCPU, domain, processor, pool and network, folded away.
 
 use maud::{Markup, html};
-use punctual_model::Results;
 use punctual_model::results::{JobStats, SegmentResult};
+use punctual_model::{Recorder, Results};
 
 use super::markup::{Cell, Section, Table, details};
 use super::page::Page;
@@ -39,8 +39,14 @@ fn of_column(column: &Column, with_heading: bool) -> Markup {
     }
 }
 
-fn count(n: u64) -> Cell {
-    Cell::number(fmt_count(n))
+/// A count, `-` where it was not measured.
+fn count(n: impl Into<Option<u64>>) -> Cell {
+    Cell::number(n.into().map_or_else(|| "-".into(), fmt_count))
+}
+
+/// A property of a distribution, `-` where it counted nothing.
+fn latency(of: &Recorder, ns: u64) -> Cell {
+    if of.count() == 0 { Cell::number("-") } else { duration(ns) }
 }
 
 fn duration(ns: u64) -> Cell {
@@ -48,10 +54,6 @@ fn duration(ns: u64) -> Cell {
 }
 
 fn job_cells(jobs: &JobStats) -> [Cell; 9] {
-    let latency = |of: &punctual_model::Recorder, ns: u64| match of.count() {
-        0 => Cell::number("-"),
-        _ => duration(ns),
-    };
     [
         count(jobs.released),
         count(jobs.completed),
@@ -111,8 +113,8 @@ fn vcpus(results: &Results) -> Table {
             count(vcpu.sleeps),
             count(vcpu.context_switches),
             count(vcpu.migrations),
-            duration(vcpu.wake_latency.quantile_ppm(990_000).as_ns()),
-            duration(vcpu.wake_latency.max().as_ns()),
+            latency(&vcpu.wake_latency, vcpu.wake_latency.quantile_ppm(990_000).as_ns()),
+            latency(&vcpu.wake_latency, vcpu.wake_latency.max().as_ns()),
         ];
         table.row(&vcpu.name, cells);
     }
@@ -197,7 +199,7 @@ fn deliveries(results: &Results) -> Table {
     ];
     let mut table = Table::new("vCPUs: what they were delivered", "vCPU", &columns);
     for (vcpu, of) in results.vcpus.iter().filter_map(|vcpu| Some((vcpu, vcpu.delivery.as_ref()?))) {
-        let wait = |ns: u64| if of.wait.count() == 0 { Cell::number("-") } else { duration(ns) };
+        let wait = |ns: u64| latency(&of.wait, ns);
         let cells = [
             count(of.periods),
             Cell::number(fmt_share(of.delivered, of.periods)),

@@ -16,16 +16,19 @@ pub(super) fn latency(recorder: &Recorder, value: Duration) -> String {
     if recorder.count() == 0 { "-".into() } else { fmt_duration(value) }
 }
 
-pub(super) fn counts<const N: usize>(counts: [u64; N]) -> [Value; N] {
-    counts.map(|count| Value::plain(fmt_count(count)))
+/// Counts, `-` where they were not measured.
+pub(super) fn counts<const N: usize>(counts: [impl Into<Option<u64>>; N]) -> [Value; N] {
+    counts.map(|count| Value::plain(count.into().map_or_else(|| "-".into(), fmt_count)))
 }
 
 pub(super) fn cpu(results: &Results, ns: u64) -> [Value; 2] {
     [fmt_ns(ns), fmt_share(ns, time(results).as_ns())].map(Value::plain)
 }
 
-pub(super) fn count_and_rate(count: u64, time: Duration) -> [Value; 2] {
-    [fmt_count(count), fmt_rate(count, time)].map(Value::plain)
+/// A count and how many that are in a second, `-` where it was not measured.
+pub(super) fn count_and_rate(count: impl Into<Option<u64>>, time: Duration) -> [Value; 2] {
+    let shown = count.into().map(|count| [fmt_count(count), fmt_rate(count, time)]);
+    shown.unwrap_or_else(|| ["-".into(), "-".into()]).map(Value::plain)
 }
 
 /// A row per distribution that is not empty.

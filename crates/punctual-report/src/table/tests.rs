@@ -37,8 +37,8 @@ fn tasks(late: u64) -> Vec<TaskResult> {
             deadline_ns: Some((12 + 30 * d as u64 * t) * MS),
             jobs: jobs(1000 + 500 * t, missed, (12 + 30 * d as u64 * t) * MS + 345_678),
             cpu_time_ns: 1_200 * MS * (t + 1),
-            context_switches: 1_520 * (t + 1),
-            migrations: 37 * t,
+            context_switches: Some(1_520 * (t + 1)),
+            migrations: Some(37 * t),
             blame: None,
             disturbed: None,
         }
@@ -65,6 +65,7 @@ pub(crate) fn with_blame(mut results: Results) -> Results {
 pub(crate) fn disturbed(results: Results) -> Results {
     let mut results = with_blame(results);
     results.source = Source::Live;
+    results.leave_out_unmeasured();
     let interval = |n: u64| DisturbedInterval {
         from_ns: n * 400 * MS,
         until_ns: n * 400 * MS + (n + 3) * MS,
@@ -108,10 +109,10 @@ fn domain(d: usize, tasks: &[TaskResult]) -> DomainResult {
         name: DOMAINS[d].into(),
         jobs,
         cpu_time_ns: 3_600 * MS,
-        network_ns: 0,
-        decisions: 8_120,
-        context_switches: 4_560,
-        migrations: 37,
+        network_ns: Some(0),
+        decisions: Some(8_120),
+        context_switches: Some(4_560),
+        migrations: Some(37),
         exhaustions: 412 * d as u64,
         replenishments: 1_000,
         verdict: None,
@@ -129,8 +130,8 @@ fn vcpu(d: usize, v: u64) -> VcpuResult {
         sleeps: 498,
         exhaustions: 206 * d as u64,
         replenishments: 500,
-        context_switches: 2_280,
-        migrations: 18 + v,
+        context_switches: Some(2_280),
+        migrations: Some(18 + v),
         wake_latency,
         delivery: None,
     }
@@ -144,7 +145,7 @@ fn processor(processor: u64) -> ProcessorResult {
         idle_ns: 4_580 * MS,
         overhead_ns: 20 * MS,
         decisions: 20_000 + processor,
-        context_switches: 15_000,
+        context_switches: Some(15_000),
         host: None,
         disturbance: None,
     }
@@ -165,8 +166,8 @@ pub(crate) fn results(policy: &str, late: u64) -> Results {
         idle_ns: 9_160 * MS,
         overhead_ns: 40 * MS,
         decisions: 40_001,
-        context_switches: 30_000,
-        migrations: 111,
+        context_switches: Some(30_000),
+        migrations: Some(111),
         exhaustions: 1_236,
         replenishments: 3_000,
         enforcement: None,

@@ -118,7 +118,7 @@ fn measure(results: &Results) -> Measured {
         latency.merge(&thread.jobs.start_latency);
         unfinished += thread.jobs.released - thread.jobs.completed;
     }
-    let migrations: u64 = results.pools.iter().map(|p| p.migrations).sum();
+    let migrations: u64 = results.pools.iter().filter_map(|p| p.migrations).sum();
     let migrations_per_s = migrations as f64 * 1e9 / results.duration_ns as f64;
     Measured { latency, unfinished, migrations_per_s }
 }

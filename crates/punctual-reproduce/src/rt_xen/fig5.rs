@@ -129,7 +129,7 @@ fn point(results: &Results, quantum_us: u64) -> Point {
     let loss_ns = results.vcpus[0].cpu_time_ns - results.tasks[0].cpu_time_ns;
     Point {
         miss_percent: miss_percent(&results.domains[0].jobs),
-        switches: results.pools[0].context_switches as f64 / quanta,
+        switches: results.pools[0].context_switches.unwrap_or_default() as f64 / quanta,
         loss_us: loss_ns as f64 / 1_000.0 / (quanta / 2.0),
     }
 }

@@ -80,7 +80,9 @@ impl Metric {
             results.flows.iter().for_each(|flow| jobs.response.merge(&flow.latency));
         }
         let counts = results.pools.iter().fold([0; 4], |sums: [u64; 4], p| {
-            let more = [p.decisions, p.context_switches, p.migrations, p.exhaustions];
+            // Everything is measured in a simulation.
+            let measured = |count: Option<u64>| count.unwrap_or_default();
+            let more = [p.decisions, measured(p.context_switches), measured(p.migrations), p.exhaustions];
             std::array::from_fn(|i| sums[i] + more[i])
         });
         self.value(&jobs, &results.processors, counts)
