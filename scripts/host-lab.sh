@@ -153,7 +153,8 @@ boot_once() {
         -machine q35,memory-backend=memory -accel tcg,thread=multi \
         -object "memory-backend-memfd,id=memory,size=$memory,share=on" -m "$memory" \
         -cpu EPYC-Rome,+svm,+npt -smp "${PROCESSORS:-2}" \
-        -pidfile "$lab/pid-$kernel" -nodefaults -no-user-config -no-reboot -display none -serial stdio -monitor none \
+        -pidfile "$lab/pid-$kernel" \
+        -nodefaults -no-user-config -no-reboot -display none -serial stdio -monitor none \
         -kernel "$image" -initrd "$initrd" -append "$boot" -chardev "socket,id=files,path=$socket" \
         -device vhost-user-fs-pci,chardev=files,tag=files,vectors=0 \
         </dev/null 2>"$console.qemu" | sed -u 's/\r$//' | tee "$console" |

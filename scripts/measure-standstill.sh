@@ -2,7 +2,8 @@
 # Stops the machine below a live run now and then, and compares what the run says of it.
 #
 # usage: scripts/measure-standstill.sh [TIMES]     (12 by default)
-# exit: 0 when at least 95 % of the time was called a standstill, 1 otherwise, 77 skipped: something is missing.
+# exit: 0 when at least 95 % of the time was called a standstill, 1 otherwise, 77 skipped: something is
+#       missing, which it says.
 #
 # A run goes on in the machine of scripts/host-lab.sh. Its QEMU is stopped from outside (SIGSTOP) for 100 ms
 # about every second. The kernel in the machine is told nothing of that, as under a hypervisor without a
@@ -76,7 +77,8 @@ for interval in long:
     called[interval["cause"]] = called.get(interval["cause"], 0) + length(interval)
 named = called.get("standstill", 0)
 print(f"stopped {len(stopped)} times, {sum(stopped) / 1e6:.1f} ms in all")
-print(f"disturbances of 60 ms and more: {len(long)}, " + ", ".join(f"{c} {t / 1e6:.1f} ms" for c, t in called.items()))
+by_cause = ", ".join(f"{cause} {time_ns / 1e6:.1f} ms" for cause, time_ns in called.items())
+print(f"disturbances of 60 ms and more: {len(long)}, {by_cause}")
 others = [f"{length(i) / 1e6:.1f} ms by {i.get('by')}" for i in long if i["cause"] != "standstill"]
 print("  of these not a standstill:", ", ".join(others) or "none")
 shorter = sum(length(interval) for interval in intervals) - sum(map(length, long))
