@@ -9,9 +9,13 @@
 //!   device that may stand on the list, 64 packets each.
 //! - **Hard IRQs** of all queues, as if all were on the same processor.
 //! - **What the same threads do after the request before**: their ends, leaving and entering the VM.
+//! - **Other urgent servers**: all that their requests cost, as if it were on the same processor and came
+//!   first. Of each, one request may be under way and one comes each `gap_min`; and each may preempt what it
+//!   finds at every switch of its own.
 //!
-//! There is a bound only where nothing of the fair class is on the way, the server is the only one with a
-//! priority, and a request is answered before the next one may come.
+//! There is a bound only where nothing of the fair class is on the way, a request is answered before the next
+//! one may come, and both are true of all other servers with a priority: the earliest request that is late
+//! would otherwise find more of them than are counted.
 
 use punctual_model::host_stack::{Card, HostStack, Injection, Load, Path, Server, SoftirqRest, StackCosts};
 use punctual_net::host_stack::Method;
@@ -31,7 +35,7 @@ pub enum NoBound {
     FairServer,
     /// Its VM's interrupts are put in by a kworker, which is of the fair class.
     FairInjection,
-    /// Another server, or another card, has a priority as well.
+    /// Another server with a priority, or a server on a card with one, has no bound itself.
     SeveralUrgent,
     /// The thread that takes a common softirq lock for it goes on until nothing is left on the list.
     SoftirqRest,
@@ -49,7 +53,10 @@ impl std::fmt::Display for NoBound {
             NoBound::FairVnic => "its vNIC thread is of the fair class",
             NoBound::FairServer => "its vCPU thread or process is of the fair class",
             NoBound::FairInjection => "a kworker puts its VM's interrupts in, which is of the fair class",
-            NoBound::SeveralUrgent => "another server or card has a priority as well",
+            NoBound::SeveralUrgent => {
+                "another server with a priority, or on a card with one, has no bound itself, so that nobody \
+                 knows how much of it comes before"
+            }
             NoBound::SoftirqRest => {
                 "a thread that takes the common softirq lock for it then serves all that other cards bring \
                  (`softirq_rest = \"ksoftirqd\"` ends that)"
@@ -145,22 +152,42 @@ const SWITCHES: u64 = 12;
 /// # Errors
 /// Why there is no bound.
 pub fn response_bound(stack: &HostStack, server: &Server) -> Result<Duration, NoBound> {
-    let Load::Requests { gap_min, call, .. } = server.load else { return Err(NoBound::Stream) };
-    if call.is_some() {
-        return Err(NoBound::Overlap);
+    conditions(stack, server)?;
+    let others: Vec<&Server> = stack.servers.iter().filter(|other| is_urgent(stack, other)).collect();
+    if others.iter().any(|other| conditions(stack, other).is_err()) {
+        return Err(NoBound::SeveralUrgent);
     }
-    let card = &stack.cards[server.card];
-    conditions(stack, server, card)?;
-    let way = Way { stack, server, card, costs: stack.host_costs() };
-    if stack.softirq_rest == SoftirqRest::Thread && way.shares_lock() {
-        return Err(NoBound::SoftirqRest);
+    let bound = bound_beside(stack, server, &others)?;
+    match others.iter().all(|other| bound_beside(stack, other, &others).is_ok()) {
+        true => Ok(bound),
+        false => Err(NoBound::SeveralUrgent),
     }
+}
+
+/// Do threads with a priority work for this server?
+fn is_urgent(stack: &HostStack, server: &Server) -> bool {
+    let priorities = [stack.cards[server.card].priority, server.priority, server.vnic_priority];
+    priorities.iter().any(|priority| !priority.is_fair())
+}
+
+/// The bound beside all urgent servers, itself among them, of which each has one.
+fn bound_beside(stack: &HostStack, server: &Server, urgent: &[&Server]) -> Result<Duration, NoBound> {
+    let way = Way::new(stack, server);
+    let gap_min = gap_min(server).as_ns();
     let alone = way.own() + way.before();
+    let of_others = |within: u64| -> u64 {
+        let other = |other: &&Server| {
+            let count = u64::from(other.count) - u64::from(std::ptr::eq(*other, server));
+            count * (requests_within(other, within) + 1) * Way::new(stack, other).before_others(&way)
+        };
+        urgent.iter().map(other).sum()
+    };
     let mut bound = alone;
-    // Each round counts the hard IRQs within the bound so far. It ends: a bound beyond `gap_min` is none.
+    // Each round counts the hard IRQs and requests within the bound so far. It ends: a bound beyond `gap_min`
+    // is none.
     loop {
-        let next = alone + way.interrupts(bound);
-        if next >= gap_min.as_ns() {
+        let next = alone + way.interrupts(bound) + of_others(bound);
+        if next >= gap_min {
             return Err(NoBound::Overlap);
         }
         if next == bound {
@@ -175,11 +202,17 @@ fn is_interrupted(path: Path) -> bool {
     matches!(path, Path::Virtio | Path::Outsourcing)
 }
 
-fn conditions(stack: &HostStack, server: &Server, card: &Card) -> Result<(), NoBound> {
+/// What must be true of every server that is to have a bound, whatever else is urgent.
+fn conditions(stack: &HostStack, server: &Server) -> Result<(), NoBound> {
+    match server.load {
+        Load::Stream { .. } => return Err(NoBound::Stream),
+        Load::Requests { call: Some(_), .. } => return Err(NoBound::Overlap),
+        Load::Requests { call: None, .. } => {}
+    }
     if stack.method == Method::Vanilla {
         return Err(NoBound::Ksoftirqd);
     }
-    if card.priority.is_fair() {
+    if stack.cards[server.card].priority.is_fair() {
         return Err(NoBound::FairCard);
     }
     if server.priority.is_fair() {
@@ -191,12 +224,8 @@ fn conditions(stack: &HostStack, server: &Server, card: &Card) -> Result<(), NoB
     if stack.injection == Injection::Kworker && is_interrupted(server.path) {
         return Err(NoBound::FairInjection);
     }
-    let urgent = |other: &&Server| !other.priority.is_fair() || !other.vnic_priority.is_fair();
-    let servers: u32 = stack.servers.iter().filter(urgent).map(|other| other.count).sum();
-    let cards = stack.cards.iter().filter(|other| !other.priority.is_fair()).count();
-    let shared = stack.servers.iter().filter(|other| other.card == server.card).map(|other| other.count);
-    if servers > 1 || cards > 1 || shared.sum::<u32>() > 1 {
-        return Err(NoBound::SeveralUrgent);
+    if stack.softirq_rest == SoftirqRest::Thread && Way::new(stack, server).shares_lock() {
+        return Err(NoBound::SoftirqRest);
     }
     Ok(())
 }
@@ -210,7 +239,19 @@ struct Way<'s> {
     costs: StackCosts,
 }
 
-impl Way<'_> {
+impl<'s> Way<'s> {
+    fn new(stack: &'s HostStack, server: &'s Server) -> Self {
+        Way { stack, server, card: &stack.cards[server.card], costs: stack.host_costs() }
+    }
+
+    /// How much later a request of `other` is because of one of this server: all that this one costs, a poll
+    /// that finds nothing any more, and what `other` needs each time to go on.
+    fn before_others(&self, other: &Way<'_>) -> u64 {
+        let costs = *self.costs();
+        let goes_on = self.greatest(costs.switch) + other.out_of_vm();
+        self.own() + self.before() + self.sum(&[costs.softirq, costs.frame]) + SWITCHES * goes_on
+    }
+
     fn costs(&self) -> &StackCosts {
         &self.costs
     }
@@ -370,6 +411,14 @@ impl Way<'_> {
         };
         let all: u64 = self.stack.cards.iter().enumerate().map(count).sum();
         all * (self.greatest(costs.hard_irq) + self.out_of_vm())
+    }
+}
+
+/// The least distance of two requests; of a stream, which has none, no time.
+fn gap_min(server: &Server) -> Duration {
+    match server.load {
+        Load::Requests { gap_min, .. } => gap_min,
+        Load::Stream { .. } => Duration::ZERO,
     }
 }
 
