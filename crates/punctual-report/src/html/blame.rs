@@ -96,13 +96,15 @@ fn worst_jobs(tasks: &[(&TaskResult, &TaskBlame)], label: &str, timeline: Option
         if job.causes.len() > why.len() {
             let of_others =
                 job.causes.iter().skip(CAUSES_MAX).fold(0u64, |sum, of| sum.saturating_add(of.time_ns));
-            why.push(format!("{} others {}", job.causes.len() - CAUSES_MAX, fmt_ns(of_others)));
+            let others = job.causes.len() - CAUSES_MAX;
+            let noun = if others == 1 { "other" } else { "others" };
+            why.push(format!("{others} {noun} {}", fmt_ns(of_others)));
         }
         let cells = [
             Cell::number(released(task, job, timeline)),
             Cell::number(fmt_ns(job.response_ns)),
             Cell::text(if job.missed { pill(Tone::Bad, "missed") } else { pill(Tone::Good, "met") }),
-            Cell::text(why.join(", ")),
+            Cell::text(html! { div.sentence { (why.join(", ")) } }),
         ];
         table.row(format!("{}/{} #{}", task.parent, task.name, job.job), cells);
     }
