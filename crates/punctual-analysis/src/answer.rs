@@ -130,6 +130,8 @@ pub enum Test {
     Servers,
     /// The only test of the policy of this name.
     Policy(&'static str),
+    /// No test: a best-effort unit.
+    BestEffort,
     /// Response times in a fixed-priority server.
     DavisBurns,
     /// Fixed priorities in a supply.
@@ -160,6 +162,7 @@ impl fmt::Display for Test {
             Test::BudgetsUpToDeadline => "budgets up to a deadline",
             Test::Servers => "servers",
             Test::Policy(name) => name,
+            Test::BestEffort => "best effort",
             Test::DavisBurns => "Davis & Burns",
             Test::FixedPriorityInSupply => "fixed priority in supply",
             Test::EdfInSupply => "EDF in supply",

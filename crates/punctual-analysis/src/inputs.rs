@@ -34,8 +34,11 @@ impl Units {
 
 /// Which unit belongs to which scheduler. It stays the same whatever parameters the units get.
 pub(crate) struct Index {
+    /// But for the best-effort ones, which no other unit meets.
     in_pool: Vec<Units>,
     in_domain: Vec<Units>,
+    /// Best-effort units of pools.
+    pub(crate) best_effort: Vec<UnitIx>,
 }
 
 impl Index {
@@ -43,8 +46,13 @@ impl Index {
         let mut index = Index {
             in_pool: vec![Units::default(); host.pools.len()],
             in_domain: vec![Units::default(); host.domains.len()],
+            best_effort: Vec::new(),
         };
         for (v, vcpu) in host.vcpus.iter().enumerate() {
+            if vcpu.params.best_effort {
+                index.best_effort.push(UnitIx::Vcpu(VcpuIx(v)));
+                continue;
+            }
             index.units_mut(host.domains[vcpu.domain.0].parent).vcpus.push(VcpuIx(v));
         }
         for (t, task) in host.tasks.iter().enumerate() {

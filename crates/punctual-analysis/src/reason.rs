@@ -85,6 +85,9 @@ pub enum Reason {
     /// A server without a budget.
     #[error("a slice of 0 is best effort")]
     BestEffort,
+    /// A unit below all others.
+    #[error("no guarantee: best effort")]
+    Background,
     /// CBS with scheduling costs.
     #[error("the scheduler's own time is not covered for CBS")]
     CbsDecisions,

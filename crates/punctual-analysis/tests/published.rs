@@ -11,7 +11,7 @@ use punctual_model::Host;
 use punctual_model::guarantees::Verdict;
 use punctual_model::host::Parent;
 use punctual_model::index::PoolIx;
-use punctual_sched::Duration;
+use punctual_sched::{Duration, UnitParams};
 use punctual_sim::simulate;
 use punctual_testkit::hosts::*;
 
@@ -282,6 +282,19 @@ fn a_control_loop_beside_a_busy_vm_is_guaranteed_with_the_costs_of_a_live_enforc
         // Nothing is under way when a period begins: 200 + 20.
         assert_eq!(worst, Some(us(220)), "{name}");
     }
+}
+
+#[test]
+fn best_effort_has_no_guarantee_and_takes_none_away() {
+    let mut host = two_servers("deferrable");
+    let before = analyse(&host);
+    let spare = vm(&mut host, UnitParams { best_effort: true, ..UnitParams::default() });
+    task(&mut host, spare, 1, ms(1), ms(100));
+    hog(&mut host, spare, 2);
+    let after = analyse(&host);
+    assert_eq!((&after.tasks[..2], &after.vcpus), (&before.tasks[..], &before.vcpus));
+    let Verdict::Unknown { why } = &after.tasks[2].verdict else { panic!("{after:?}") };
+    assert_eq!(why, "no guarantee: best effort");
 }
 
 #[test]

@@ -5,8 +5,9 @@
 use punctual_analysis::{Answer, Answers, answers};
 use punctual_model::Host;
 use punctual_model::results::Results;
+use punctual_sched::UnitParams;
 use punctual_sim::simulate;
-use punctual_testkit::hosts::{exact, hog, ms, pooled, server, vm};
+use punctual_testkit::hosts::{exact, hog, ms, pooled, server, task, vm};
 use punctual_testkit::random::*;
 
 /// No response beyond its bound, no miss where none may be. Returns how close the worst response came to its
@@ -57,6 +58,12 @@ fn no_guaranteed_deadline_is_missed_where_decisions_take_much_of_a_budget() {
         let kind = POLICIES.iter().position(|p| *p == name).expect("one of them");
         host.overheads.decision = ns(random.within(0, 30_000));
         host.overheads.context_switch = ns(random.within(0, 10_000));
+        if random.one_in(2) {
+            // Below all others: it may only have a switch under way.
+            let params = UnitParams { best_effort: true, ..UnitParams::default() };
+            let spare = vm(&mut host, params);
+            task(&mut host, spare, 1, ns(random.within(1_000, 500_000)), ms(random.within(1, 3)));
+        }
         let answers = answers(&host);
         refutations_hold(&host, &answers);
         let certain = answers.tasks.values().filter(|t| t.answer.is_guaranteed()).count() as u64;

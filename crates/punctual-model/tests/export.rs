@@ -307,3 +307,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_best_effort_domain_has_no_budget_in_any_target() {
+    let text = "[machine]\nprocessors = 2\n[pool.rt]\nprocessors = [1]\npolicy = 'deferrable'\n\
+                [domain.spare]\nbest_effort = true\n";
+    for policy in ["deferrable", "rtds", "credit", "fixed-priority"] {
+        for keep in [Keep::Budget, Keep::Priority] {
+            let host = with_policy(text, policy);
+            let shown_by = |target| shown(&export(&host, target, keep));
+            let xl = shown_by(Target::Xl);
+            let least = if xl.contains("sched-rtds") { "-p 10000 -b 10 -e 1" } else { "-w 1 -c 0" };
+            assert!(xl.contains(least), "{policy}: {xl}");
+            let linux = [Target::Libvirt, Target::Systemd, Target::Qemu].map(shown_by).concat();
+            let words = ["<vcpu_quota>", "<vcpusched", "CPUQuota=", "chrt --deadline", "chrt --fifo"];
+            assert!(words.iter().all(|word| !linux.contains(word)), "{policy}: {linux}");
+        }
+    }
+}

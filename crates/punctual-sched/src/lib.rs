@@ -10,6 +10,7 @@
 //! - [`servers`]: deferrable, periodic, polling and sporadic server.
 //! - [`fixed_priority`]: fixed priority without budgets.
 //! - [`run_queue`]: what the dynamic-priority policies share.
+//! - [`background`]: units without a reservation, below those of any policy.
 //! - [`utilization`]: sums of shares of a processor, exact.
 //! - [`wrap`]: policies around policies, to record, shift or break them.
 
@@ -19,6 +20,7 @@
 extern crate alloc;
 
 pub mod affinity;
+pub mod background;
 pub mod bitmap;
 pub mod cpuset;
 pub mod heap;

@@ -59,6 +59,9 @@ pub struct UnitParams {
     pub extratime: Option<bool>,
     /// Processors of the pool that the unit may run on; `None` means all.
     pub affinity: Option<CpuSet>,
+    /// Is it a best-effort unit, below all others whatever the policy? Then of the parameters only the
+    /// affinity counts. See [`crate::background`].
+    pub best_effort: bool,
 }
 
 impl UnitParams {
@@ -78,6 +81,8 @@ impl UnitParams {
     pub const EXTRATIME: &str = "extratime";
     /// The name of `affinity`.
     pub const AFFINITY: &str = "affinity";
+    /// The name of `best_effort`.
+    pub const BEST_EFFORT: &str = "best_effort";
 
     /// The affinity must leave at least one of the pool's `cpus` processors.
     ///

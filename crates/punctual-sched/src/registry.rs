@@ -6,10 +6,12 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use crate::background::Background;
 #[cfg(doc)]
 use crate::policy::Account;
 use crate::policy::{Policy, UnitParams};
 use crate::time::Duration;
+use crate::wrap::Wrapped;
 
 /// What kind of value a parameter takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -441,6 +443,24 @@ impl PolicyInfo {
         }
     }
 
+    /// Builds an instance for these `units`: with best-effort ones among them, the policy stands in a
+    /// [`Background`].
+    ///
+    /// # Errors
+    /// Those of [`PolicyInfo::build`].
+    pub fn build_for<'u>(
+        &self,
+        cpus: usize,
+        options: &Options,
+        units: impl IntoIterator<Item = &'u UnitParams>,
+    ) -> Result<Box<dyn Policy>, OptionError> {
+        let policy = (self.build)(cpus, options)?;
+        Ok(match units.into_iter().any(|params| params.best_effort) {
+            true => Box::new(Wrapped::new(Background::new(cpus), policy)),
+            false => policy,
+        })
+    }
+
     /// The unit's parameter called `name`, if the policy reads it.
     pub fn unit_param(&self, name: &str) -> Option<&'static ParamInfo> {
         self.unit_params.iter().find(|param| param.name == name)
@@ -465,15 +485,15 @@ impl PolicyInfo {
     }
 
     /// The unit's budget under this policy: as given, or the default. `None` where the policy reads none, or
-    /// none is given and there is no default.
+    /// none is given and there is no default, and of a best-effort unit.
     pub fn budget(&self, params: &UnitParams) -> Option<Duration> {
-        let info = self.unit_param(UnitParams::BUDGET)?;
+        let info = self.unit_param(UnitParams::BUDGET).filter(|_| !params.best_effort)?;
         params.budget.or(info.default_duration())
     }
 
     /// The unit's period under this policy, as [`PolicyInfo::budget`].
     pub fn period(&self, params: &UnitParams) -> Option<Duration> {
-        let info = self.unit_param(UnitParams::PERIOD)?;
+        let info = self.unit_param(UnitParams::PERIOD).filter(|_| !params.best_effort)?;
         params.period.or(info.default_duration())
     }
 

@@ -17,6 +17,7 @@ fn params() -> impl Strategy<Value = UnitParams> {
     let numbers = (0u32..4, prop::option::of(1u32..1000), prop::option::of(0u32..120));
     let rest = (any::<Option<bool>>(), prop::option::of(1u32..1 << CPUS_MAX));
     (times, numbers, rest).prop_map(|(times, numbers, rest)| UnitParams {
+        best_effort: false,
         budget: Some(half_ms(times.0)),
         period: Some(half_ms(times.0 + times.1)),
         deadline: times.2.map(half_ms),

@@ -2,6 +2,7 @@
 //! takes longer than running the tests. `tests/allocation.rs` counts what is allocated, so it is a program of
 //! its own.
 
+mod background;
 mod cbs;
 mod chaos;
 mod credit;

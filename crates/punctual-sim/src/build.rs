@@ -27,7 +27,9 @@ pub(crate) fn machine<O: Observer>(
             procs[processor] = new_proc(SchedulerIx::new(ix), cpu, ProcessorIx::new(processor), true);
         }
         let members: Box<[_]> = pool.processors.iter().map(|&p| ProcessorIx::new(p)).collect();
-        let policy = wrap(Parent::Pool(PoolIx(ix)), new_policy(&pool.policy, &members, &pool.name)?);
+        let parent = Parent::Pool(PoolIx(ix));
+        let policy = new_policy(host, parent, &pool.policy, &members, &pool.name)?;
+        let policy = wrap(parent, policy);
         scheds.push(new_sched(policy, pool.policy.info.shared_queue, members));
     }
     for (ix, domain) in host.domains.iter().enumerate() {
@@ -35,7 +37,8 @@ pub(crate) fn machine<O: Observer>(
         for cpu in 0..members.len() {
             procs.push(new_proc(SchedulerIx::new(host.pools.len() + ix), cpu, ProcessorIx::NONE, false));
         }
-        let policy = wrap(Parent::Domain(DomainIx(ix)), new_policy(&domain.guest, &members, &domain.name)?);
+        let parent = Parent::Domain(DomainIx(ix));
+        let policy = wrap(parent, new_policy(host, parent, &domain.guest, &members, &domain.name)?);
         scheds.push(new_sched(policy, domain.guest.info.shared_queue, members));
     }
     let mut machine = Machine {
@@ -92,9 +95,16 @@ fn new_proc(sched: SchedulerIx, cpu: usize, root: ProcessorIx, powered: bool) ->
     }
 }
 
-fn new_policy(choice: &PolicyChoice, procs: &[ProcessorIx], owner: &str) -> Result<Box<dyn Policy>, Error> {
-    (choice.info.build)(procs.len(), &choice.options)
-        .map_err(|e| Error::Refused(format!("{owner}: policy {}: {e}", choice.info.name)))
+fn new_policy(
+    host: &Host,
+    parent: Parent,
+    choice: &PolicyChoice,
+    procs: &[ProcessorIx],
+    owner: &str,
+) -> Result<Box<dyn Policy>, Error> {
+    let vcpus = host.vcpus_of(parent).map(|(_, vcpu)| &vcpu.params);
+    let built = choice.info.build_for(procs.len(), &choice.options, vcpus);
+    built.map_err(|e| Error::Refused(format!("{owner}: policy {}: {e}", choice.info.name)))
 }
 
 fn new_sched(policy: Box<dyn Policy>, shared_queue: bool, procs: Box<[ProcessorIx]>) -> Sched {

@@ -286,7 +286,7 @@ impl<'h> Checker<'h> {
                             return self.wrong_budget(processor, unit, budget, account.max);
                         }
                         left = if limited { budget } else { Duration::MAX };
-                    } else if !state.picked {
+                    } else if !state.picked && limited {
                         state.without_budgets = state.promise == WorkConservation::Always;
                     }
                     state.picked = true;

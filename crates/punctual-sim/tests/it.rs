@@ -1,6 +1,7 @@
 //! The simulated machine. One program, because linking one for each file takes longer than running the tests.
 //! `tests/memory.rs` counts what is allocated, so it is a program of its own.
 
+mod best_effort;
 mod blame;
 mod broken_engine;
 mod broken_policies;

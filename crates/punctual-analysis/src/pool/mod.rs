@@ -22,7 +22,9 @@ use crate::reason::Reason;
 
 /// What the tests find out about all pools.
 pub(crate) fn all_pools(inputs: Inputs<'_>) -> Findings {
-    inputs.pools().map(|pool| of_pool(inputs, pool)).fold(Findings::default(), Findings::and)
+    let found = inputs.pools().map(|pool| of_pool(inputs, pool)).fold(Findings::default(), Findings::and);
+    let best_effort = inputs.index.best_effort.iter().copied();
+    found.and(Findings::unknown_below(inputs, best_effort, Reason::Background, Test::BestEffort))
 }
 
 fn of_pool(inputs: Inputs<'_>, pool: PoolIx) -> Findings {

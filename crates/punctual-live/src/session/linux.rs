@@ -48,6 +48,9 @@ impl LinuxScheduler {
         processors: &[usize],
     ) -> Result<(), unit::Error> {
         match self {
+            _ if params.best_effort && self != LinuxScheduler::Cfs => {
+                LinuxScheduler::Cfs.schedule(unit, params, processors)
+            }
             LinuxScheduler::Cfs => {
                 unit.set_affinity(processors)?;
                 unit.set_attributes(&Attributes::other())

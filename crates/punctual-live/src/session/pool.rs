@@ -31,6 +31,8 @@ pub enum PoolScheduler {
 pub(super) struct Pool {
     processors: Vec<usize>,
     units: Units,
+    /// Units of the fair class beside those that are enforced.
+    best_effort: Vec<LiveUnit>,
 }
 
 /// The units of a pool under their scheduler.
@@ -56,7 +58,7 @@ impl Pool {
             }
             PoolScheduler::Linux(scheduler) => Units::Linux { scheduler: *scheduler, units: Vec::new() },
         };
-        Ok(Pool { processors: processors.to_vec(), units })
+        Ok(Pool { processors: processors.to_vec(), units, best_effort: Vec::new() })
     }
 
     /// The enforcement of its units; none under plain Linux.
@@ -68,25 +70,30 @@ impl Pool {
     }
 
     pub fn add(&mut self, unit: LiveUnit, params: &UnitParams) -> Result<(), Error> {
-        match &mut self.units {
+        let (scheduler, units) = match &mut self.units {
+            // The kernel runs its threads when no enforced unit wants to.
+            Units::Enforced(_) if params.best_effort => (LinuxScheduler::Cfs, &mut self.best_effort),
             Units::Enforced(enforcement) => {
                 enforcement.command(Command::Add(Box::new(unit), params.clone()));
+                return Ok(());
             }
-            Units::Linux { scheduler, units } => {
-                scheduler.schedule(&unit, params, &self.processors).map_err(|source| Error::Schedule {
-                    unit: unit.name.clone(),
-                    scheduler: scheduler.name(),
-                    source,
-                })?;
-                unit.counters.set_unmanaged();
-                units.push(unit);
-            }
-        }
+            Units::Linux { scheduler, units } => (*scheduler, units),
+        };
+        scheduler.schedule(&unit, params, &self.processors).map_err(|source| Error::Schedule {
+            unit: unit.name.clone(),
+            scheduler: scheduler.name(),
+            source,
+        })?;
+        unit.counters.set_unmanaged();
+        units.push(unit);
         Ok(())
     }
 
     pub fn remove(&mut self, name: &str) {
         match &mut self.units {
+            Units::Enforced(_) if self.best_effort.iter().any(|unit| unit.name == name) => {
+                self.best_effort.retain(|unit| unit.name != name);
+            }
             Units::Enforced(enforcement) => enforcement.command(Command::Remove(name.to_owned())),
             Units::Linux { units, .. } => units.retain(|unit| unit.name != name),
         }
@@ -107,11 +114,9 @@ impl Pool {
                     return Err(Error::Enforcement(io::Error::other("an enforcer ended")));
                 }
                 notices.extend(enforcement.notices.try_iter());
+                observe(&mut self.best_effort, notices);
             }
-            Units::Linux { units, .. } => {
-                let gone = units.extract_if(.., |unit| unit.observe(Duration::ZERO, false).is_err());
-                notices.extend(gone.map(|unit| Notice::Gone { unit: unit.name }));
-            }
+            Units::Linux { units, .. } => observe(units, notices),
         }
         Ok(())
     }
@@ -144,7 +149,7 @@ impl Pool {
     }
 
     /// Ends enforcement and reports the pool, which is the session's number `index`, and its units.
-    pub fn finish(self, index: usize) -> Result<(PoolReport, Vec<UnitReport>), Error> {
+    pub fn finish(mut self, index: usize) -> Result<(PoolReport, Vec<UnitReport>), Error> {
         match self.units {
             Units::Linux { scheduler, mut units } => {
                 let units = units.iter_mut().map(|unit| linux_unit(index, unit)).collect();
@@ -162,7 +167,8 @@ impl Pool {
             }
             Units::Enforced(enforcement) => {
                 let finished = enforcement.stop().map_err(Error::Enforcement)?;
-                let units = enforced_units(index, &finished);
+                let mut units = enforced_units(index, &finished);
+                units.extend(self.best_effort.iter_mut().map(|unit| linux_unit(index, unit)));
                 let observations = PoolObservations {
                     observations: finished.observations,
                     names: finished.names,
@@ -185,6 +191,12 @@ impl Pool {
             }
         }
     }
+}
+
+/// Reads what units of the kernel's own schedulers ran, and leaves out those that ended.
+fn observe(units: &mut Vec<LiveUnit>, notices: &mut Vec<Notice>) {
+    let gone = units.extract_if(.., |unit| unit.observe(Duration::ZERO, false).is_err());
+    notices.extend(gone.map(|unit| Notice::Gone { unit: unit.name }));
 }
 
 /// Live runs are event driven unless a quantum is asked for (semantics of the servers' option).

@@ -50,6 +50,8 @@ pub(super) struct LinuxPool<'a> {
     /// The pool.
     pub(super) pool: &'a Pool,
     budgets: bool,
+    /// Are they quotas of the fair class?
+    quotas: bool,
     /// The different priorities of the pool's units, the most urgent first; empty if its policy has none.
     levels: Vec<u32>,
     /// Processors of helper threads for which the host file gives none: those of no pool, or the pool's own
@@ -71,12 +73,13 @@ impl<'a> LinuxPool<'a> {
         let priorities = policy.reads(UnitParams::PRIORITY);
         let budgets = policy.reads(UnitParams::BUDGET) && (keep == Keep::Budget || !priorities);
         let mut levels: Vec<u32> = match priorities {
-            true => units(host, ix).map(priority).collect(),
+            true => units(host, ix).filter(|params| !params.best_effort).map(priority).collect(),
             false => Vec::new(),
         };
         levels.sort_unstable();
         levels.dedup();
-        let this = LinuxPool { pool, budgets, levels, free: free(host, pool) };
+        let quotas = budgets && means == BudgetMeans::Quota;
+        let this = LinuxPool { pool, budgets, quotas, levels, free: free(host, pool) };
         this.say(means, losses);
         this
     }
@@ -131,6 +134,13 @@ impl<'a> LinuxPool<'a> {
     /// How Linux schedules a unit of this pool.
     pub(super) fn rule(&self, item: &str, params: &UnitParams, losses: &mut Losses) -> LinuxScheduling {
         let policy = self.pool.policy.info;
+        if params.best_effort {
+            if self.quotas {
+                let why = "it is in the fair class, as are units with quotas, which do not come before it";
+                losses.add(item, UnitParams::BEST_EFFORT, why);
+            }
+            return LinuxScheduling::Fair { weight: None, cap_percent: None };
+        }
         if self.budgets {
             if policy.extratime(params) {
                 losses.add(item, "extratime", "a unit gets its budget and no spare time");

@@ -23,6 +23,10 @@ const FIRST_POOL: &str = "Pool-0";
 const MANAGER: &str = "Domain-0";
 /// Limits of RTDS times, us.
 const RTDS_US: std::ops::RangeInclusive<u64> = 10..=i32::MAX as u64;
+/// Xen's default period (`RTDS_DEFAULT_PERIOD`).
+const BEST_EFFORT_PERIOD_US: u64 = 10_000;
+/// The smallest weight that Xen's Credit takes.
+const WEIGHT_MIN: u32 = 1;
 
 /// The scheduler that a pool's policy becomes.
 fn scheduler(pool: &Pool) -> XenScheduler {
@@ -195,6 +199,13 @@ fn domain_commands(host: &Host, domain: &Domain, pool: &Pool, losses: &mut Losse
                     "Xen has one weight and one cap for all vCPUs: the greatest weight is taken",
                 );
             }
+            if units.iter().any(|params| params.best_effort) {
+                losses.add(
+                    name,
+                    UnitParams::BEST_EFFORT,
+                    "Xen's Credit has no class below: the smallest weight",
+                );
+            }
             let (weight, cap) = weight_and_cap(pool, &units);
             format!("xl sched-credit -d {name} -w {weight} -c {cap}\n")
         }
@@ -213,9 +224,14 @@ fn domain_commands(host: &Host, domain: &Domain, pool: &Pool, losses: &mut Losse
 /// Credit's weight of the domain, and its cap, which is that of all vCPUs together; 0 is none.
 fn weight_and_cap(pool: &Pool, units: &[&UnitParams]) -> (u32, u32) {
     if pool.policy.info.xen != Some(XenScheduler::Credit) {
-        return (WEIGHT_DEFAULT, 0);
+        let is_best_effort = units.iter().all(|params| params.best_effort);
+        return (if is_best_effort { WEIGHT_MIN } else { WEIGHT_DEFAULT }, 0);
     }
-    let weights = units.iter().map(|p| p.weight.unwrap_or(WEIGHT_DEFAULT));
+    let own = |params: &&UnitParams| match params.best_effort {
+        true => WEIGHT_MIN,
+        false => params.weight.unwrap_or(WEIGHT_DEFAULT),
+    };
+    let weights = units.iter().map(own);
     let weight = weights.max().unwrap_or(WEIGHT_DEFAULT);
     let caps = || units.iter().map(|p| p.cap_percent.unwrap_or(0));
     (weight, if caps().all(|cap| cap > 0) { caps().sum() } else { 0 })
@@ -227,7 +243,7 @@ fn rtds_command(domain: &Domain, pool: &Pool, vcpus: &[Vcpu], losses: &mut Losse
         .iter()
         .map(|vcpu| {
             let (period_us, budget_us) = rtds_us(pool, vcpu, losses);
-            let extratime = u8::from(pool.policy.info.extratime(&vcpu.params));
+            let extratime = u8::from(vcpu.params.best_effort || pool.policy.info.extratime(&vcpu.params));
             format!("-p {period_us} -b {budget_us} -e {extratime}")
         })
         .collect();
@@ -243,6 +259,11 @@ fn rtds_command(domain: &Domain, pool: &Pool, vcpus: &[Vcpu], losses: &mut Losse
 
 /// Period and budget in microseconds that Xen takes, no smaller a share than asked for if that can be.
 fn rtds_us(pool: &Pool, vcpu: &Vcpu, losses: &mut Losses) -> (u64, u64) {
+    if vcpu.params.best_effort {
+        let why = "Xen's RTDS has no unit without a budget: the smallest, and what others leave";
+        losses.add(&vcpu.name, UnitParams::BEST_EFFORT, why);
+        return (BEST_EFFORT_PERIOD_US, *RTDS_US.start());
+    }
     let (budget, period) = budget_and_period(pool.policy.info, &vcpu.params);
     let period_us = us_down(period).clamp(*RTDS_US.start(), *RTDS_US.end());
     let budget_us = us_up(budget).clamp(*RTDS_US.start(), period_us);

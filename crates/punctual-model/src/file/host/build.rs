@@ -1,7 +1,7 @@
 //! Puts the parts of a [`Host`] together: generates tasks, ranks them, and has the policies check all units.
 
 use punctual_sched::registry::PolicyInfo;
-use punctual_sched::{Duration, Instant, ParamError};
+use punctual_sched::{Duration, Instant, ParamError, UnitParams};
 
 use super::draft::{DomainDraft, PoolDraft};
 use super::generate::{add_generated, generated};
@@ -140,7 +140,9 @@ fn insert_all(
             Parent::Pool(PoolIx(i)) => &of_pool[i],
             Parent::Domain(DomainIx(i)) => &of_domain[i],
         };
-        let Ok(mut policy) = (chosen.choice.info.build)(*cpus, &chosen.choice.options) else { continue };
+        let params = units.iter().map(|unit| &unit.params);
+        let policy = chosen.choice.info.build_for(*cpus, &chosen.choice.options, params);
+        let Ok(mut policy) = policy else { continue };
         for unit in units {
             if let Err(e) = policy.insert(Instant::ZERO, &unit.params) {
                 refused(chosen.choice.info, unit, &e, errors);
@@ -157,7 +159,11 @@ fn refused(policy: &PolicyInfo, unit: &UnitDraft, error: &ParamError, errors: &m
             let own = matches!(unit.kind, UnitKind::Vcpu) || TASK_OWN.contains(field);
             let in_server = if own { "" } else { " in the task's `server`" };
             let message = format!("`{field}` is missing: policy `{}` needs it", policy.name);
-            errors.add(place, message, format!("expected `{field}`{in_server}: {help}"));
+            let or = match unit.kind {
+                UnitKind::Vcpu if *field == UnitParams::BUDGET => ", or `best_effort = true`",
+                _ => "",
+            };
+            errors.add(place, message, format!("expected `{field}`{in_server}: {help}{or}"));
         }
         ParamError::OutOfRange { field, expected } => {
             let of = match &unit.kind {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use punctual_sched::registry;
+use punctual_sched::{UnitParams, registry};
 
 use super::draft::{DomainDraft, PoolDraft};
 use super::task::tasks;
@@ -159,6 +159,12 @@ fn domain<'t>(
     let common = unit_params(section, above, UnitDraft::new(section.place, UnitKind::Vcpu), errors);
     let mut vcpus = vec![common; count];
     single_vcpus(section, &mut vcpus, above, errors);
+    if matches!(parent, Parent::Domain(_))
+        && let Some(vcpu) = vcpus.iter().find(|vcpu| vcpu.params.best_effort)
+    {
+        let place = vcpu.place_of(UnitParams::BEST_EFFORT);
+        errors.add(place, "a nested domain cannot be best effort", "expected a domain of a pool");
+    }
     let guest = guest(section, errors);
     let tasks = tasks(section, &of_domain(count, "vCPUs of the domain"), errors);
     let guest = guest?;

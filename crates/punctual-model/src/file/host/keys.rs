@@ -139,7 +139,14 @@ static SERVER_KEYS: [KeyInfo; 6] = [
     ),
 ];
 
-static PRIORITY_AND_AFFINITY: [KeyInfo; 2] = [
+static PLACE_OF_VCPU: [KeyInfo; 3] = [
+    key(
+        "best_effort",
+        Kind::Flag,
+        Some("false"),
+        "Below all others, whatever the policy: it runs when none of them wants to. Needs no budget, and of \
+         the policy's parameters only `affinity` counts. For units of a pool.",
+    ),
     key("priority", COUNT_32, None, "Fixed priority; a smaller number is more urgent."),
     key(
         "affinity",
@@ -198,14 +205,14 @@ static DOMAIN: TableInfo = TableInfo {
         key("task", Kind::Named(&TASK), None, "A task inside the guest."),
         key("generate", Kind::Table(&GENERATE), None, "Generated tasks, after the tasks spelled out."),
     ],
-    shared: &[&SERVER_KEYS, &PRIORITY_AND_AFFINITY, &LIVE_KEYS],
+    shared: &[&SERVER_KEYS, &PLACE_OF_VCPU, &LIVE_KEYS],
     options: OptionTables::None,
 };
 
 static VCPU: TableInfo = TableInfo {
     title: "a vCPU",
     keys: &[],
-    shared: &[&SERVER_KEYS, &PRIORITY_AND_AFFINITY],
+    shared: &[&SERVER_KEYS, &PLACE_OF_VCPU],
     options: OptionTables::None,
 };
 

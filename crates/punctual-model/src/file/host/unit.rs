@@ -78,7 +78,9 @@ pub(crate) fn unit_params(
     unit: UnitDraft,
     errors: &mut Errors,
 ) -> UnitDraft {
-    let unit = server_params(section, unit, errors);
+    let mut unit = server_params(section, unit, errors);
+    unit.note_place(section, "best_effort", UnitParams::BEST_EFFORT);
+    unit.params.best_effort = section.flag("best_effort", errors).unwrap_or(unit.params.best_effort);
     placement(section, above, unit, errors)
 }
 

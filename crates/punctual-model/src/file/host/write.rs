@@ -103,6 +103,7 @@ fn guest(policy: &PolicyChoice) -> Value {
 /// The parameters of a unit that are set. Affinity is in the file's numbering of the processors of `parent`.
 pub(crate) fn unit_params(host: &Host, parent: Parent, params: &UnitParams) -> Keys {
     let mut keys = server(params, &UnitParams::default());
+    keys.extend(params.best_effort.then(|| (UnitParams::BEST_EFFORT, true.into())));
     keys.extend(priority_and_affinity(host, parent, params));
     keys
 }
