@@ -162,7 +162,7 @@ impl Enforcement {
                 let _ = ready.send(prepared);
                 if failed { Ok(()) } else { enforce(index, &pool, &shared) }
             };
-            let name = format!("{}{processor}", observer::ENFORCER);
+            let name = format!("{}{processor}", shared::NAME);
             self.enforcers.push(std::thread::Builder::new().name(name).spawn(work)?);
         }
         for _ in processors {

@@ -11,7 +11,7 @@ use std::time::{Duration as StdDuration, Instant as StdInstant};
 use super::history::History;
 use super::now;
 use super::occupants::{Occupants, Reader};
-use super::shared::Shared;
+use super::shared::{NAME, Shared};
 use crate::os::load::{self, Load};
 use crate::os::proc;
 use crate::unit::UnitThreads;
@@ -22,8 +22,6 @@ const INTERVAL: StdDuration = StdDuration::from_millis(20);
 const SAMPLE_INTERVAL: StdDuration = StdDuration::from_millis(100);
 /// See [`SAMPLE_INTERVAL`].
 const SAMPLE_COSTS: u32 = 100;
-/// What the names of enforcers begin with.
-pub(super) const ENFORCER: &str = "enforcer/";
 /// Samples that are kept: an hour, if one takes less than a millisecond.
 const SAMPLES_MAX: usize = 36_000;
 
@@ -150,7 +148,7 @@ impl Sampler {
                 let Some(times) = times_of(process, thread).filter(|_| !units.contains(&thread)) else {
                     continue;
                 };
-                if process == self.own && proc::name(thread).is_ok_and(|name| name.starts_with(ENFORCER)) {
+                if process == self.own && proc::name(thread).is_ok_and(|name| name.starts_with(NAME)) {
                     continue;
                 }
                 seen.insert(thread, times);

@@ -7,8 +7,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::observer::ENFORCER;
-use super::shared::{Shared, UnitMembers};
+use super::shared::{NAME, Shared, UnitMembers};
 use crate::os::switches::{Record, SwitchReader};
 use crate::os::{cgroup, proc, sched};
 use crate::unit::HIGHEST;
@@ -157,7 +156,7 @@ fn kind_of(tid: i32, units: &[UnitMembers], mount: &Path) -> Option<Kind> {
     }
     let group = cgroup::below(mount, &cgroup::group_of(tid).ok()?);
     let name = proc::name(tid).ok()?;
-    let is_known = name.starts_with(ENFORCER) || units.iter().any(|unit| unit.has(tid, &group));
+    let is_known = name.starts_with(NAME) || units.iter().any(|unit| unit.has(tid, &group));
     if is_known {
         return Some(Kind::Known);
     }

@@ -10,6 +10,9 @@ use super::history::{self, Entry};
 use crate::os::cgroup;
 use crate::unit::{LiveUnit, UnitCounters, UnitThreads};
 
+/// What the names of enforcers begin with.
+pub(super) const NAME: &str = "enforcer/";
+
 /// Shared by the threads of one pool.
 pub(super) struct Shared {
     pub stop: AtomicBool,
