@@ -151,6 +151,12 @@ impl Machine {
         };
         Ok(self.threads()?.iter().filter(on_pool))
     }
+
+    /// Those of them that are programs', and not this one's.
+    pub fn real_time_programs_on_pool(&self) -> Result<Vec<&Thread>, ReadError> {
+        let own = |thread: &&Thread| thread.stat.kernel || thread.stat.name.starts_with("punctual");
+        Ok(self.real_time_threads_on_pool()?.filter(|thread| !own(thread)).collect())
+    }
 }
 
 fn threads(root: &Root) -> Result<Vec<Thread>, ReadError> {

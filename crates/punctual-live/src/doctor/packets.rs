@@ -60,18 +60,12 @@ fn softirq_lock(machine: &Machine) -> Result<Outcome, ReadError> {
         }
     }
     let what = "threads wait for the holder of their processor's softirq lock";
-    let programs = real_time_programs(machine)?;
+    let programs = machine.real_time_programs_on_pool()?;
     let outcome = match programs.is_empty() {
         true => Outcome::note(what),
         false => Outcome::warning(format!("{what}, also for {}", named(&programs))),
     };
     Ok(outcome.readings(readings))
-}
-
-/// Real-time threads of programs that may run on processors of pools.
-pub(super) fn real_time_programs(machine: &Machine) -> Result<Vec<&Thread>, ReadError> {
-    let own = |thread: &&Thread| thread.stat.kernel || thread.stat.name.starts_with("punctual");
-    Ok(machine.real_time_threads_on_pool()?.filter(|thread| !own(thread)).collect())
 }
 
 /// The directory of network devices.

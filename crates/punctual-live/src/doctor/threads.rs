@@ -4,7 +4,6 @@ use super::check::Check;
 use super::cpus::Cpus;
 use super::finding::{Change, Outcome, Reading};
 use super::machine::{Machine, Thread};
-use super::packets::real_time_programs;
 use super::root::ReadError;
 
 pub(super) const CHECKS: &[Check] = &[
@@ -174,7 +173,7 @@ fn napi(machine: &Machine) -> Result<Outcome, ReadError> {
     } else if !off.is_empty() {
         let switch = format!("for d in {}; do echo 1 > {NET}/$d/threaded; done", off.join(" "));
         let then = format!("for t in $(pgrep '^napi/'); do chrt -f -p {INTERRUPT_PRIORITY} $t; done");
-        let programs = real_time_programs(machine)?;
+        let programs = machine.real_time_programs_on_pool()?;
         let what = format!("off for {}", off.join(", "));
         let outcome = match machine.is_preempt_rt() && !programs.is_empty() {
             true => Outcome::warning(format!("{what} beside {}", named(&programs))),

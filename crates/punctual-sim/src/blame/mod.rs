@@ -20,6 +20,7 @@
 //! its budget only by having executed, and gets some only from a timer of its policy.
 
 mod history;
+mod log;
 mod open;
 mod parts;
 mod shared;
@@ -35,7 +36,8 @@ use punctual_sched::{CpuId, CpuSet, Duration, Instant, UnitId};
 
 use crate::names;
 use crate::observe::{Event, Observer, Occupant, ProcessorIx, Scheduler, SchedulerIx, UnitIx};
-use history::{History, Sight, State, ViewIx};
+use history::{History, State};
+use log::{Sight, ViewIx};
 use open::OpenJob;
 use parts::{Jobs, Parts};
 

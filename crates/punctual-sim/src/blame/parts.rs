@@ -9,13 +9,9 @@ use punctual_model::results::{
 };
 use punctual_sched::{Duration, Instant};
 
-use super::shared::Span;
+use super::shared::{NAMED_MAX, Span};
 use crate::names;
 use crate::observe::UnitIx;
-
-/// How many others a job names for a cause at most: those with the greatest times. The rest is one entry
-/// without a name.
-pub(super) const NAMED_MAX: usize = 8;
 
 /// The causes that name units.
 const WITH_NAMES: [Cause; 3] = [Cause::PreemptedInGuest, Cause::BudgetUsedBySibling, Cause::PreemptedByUnit];

@@ -7,9 +7,12 @@
 
 use punctual_sched::{Duration, Instant};
 
-use super::history::{Log, Sight, ViewIx};
-use super::parts::NAMED_MAX;
+use super::log::{Log, Sight, ViewIx};
 use crate::observe::UnitIx;
+
+/// How many others a job names for a cause at most: those with the greatest times. The rest is one entry
+/// without a name.
+pub(super) const NAMED_MAX: usize = 8;
 
 /// Sums take at most so many places of 8 bytes, unless eight spans need more.
 const PLACES_MAX: usize = 1 << 21;
