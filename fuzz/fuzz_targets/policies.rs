@@ -95,6 +95,8 @@ fn params(u: &mut Unstructured) -> arbitrary::Result<UnitParams> {
         weight: optional(u, |u| u.arbitrary::<u16>().map(u32::from))?,
         cap_percent: optional(u, |u| u.int_in_range(0..=110))?,
         extratime: u.arbitrary()?,
+        // Policies never hear of best-effort units (`punctual_sched::background`).
+        best_effort: false,
         affinity: if u.arbitrary()? { Some(affinity(u32::from(u.arbitrary::<u8>()?))) } else { None },
     })
 }

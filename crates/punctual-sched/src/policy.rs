@@ -51,9 +51,9 @@ pub struct UnitParams {
     pub priority: Option<u32>,
     /// Relative deadline, for deadline-driven policies whose driver does not set absolute deadlines.
     pub deadline: Option<Duration>,
-    /// Credit's proportional share.
+    /// Proportional share.
     pub weight: Option<u32>,
-    /// Credit's upper limit in percent of one processor; 0 means none.
+    /// Upper limit in percent of one processor; 0 means none.
     pub cap_percent: Option<u32>,
     /// May the unit run on time that no other unit wants after its budget is used up?
     pub extratime: Option<bool>,

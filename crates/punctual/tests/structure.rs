@@ -20,6 +20,30 @@ const OTHER_FACTS: &[(&str, &str, &str)] = &[
 /// `docs/security.md` what for, and writes a `SAFETY` sentence.
 const UNSAFE: usize = 16;
 
+#[test]
+fn every_file_of_tests_is_compiled() {
+    let mut forgotten = Vec::new();
+    for entry in crates().read_dir().expect("a folder").map(|entry| entry.expect("readable").path()) {
+        let text = |name: &str| std::fs::read_to_string(entry.join(name)).unwrap_or_default();
+        let (manifest, list) = (text("Cargo.toml"), text("tests/it.rs"));
+        if !manifest.contains("autotests = false") {
+            continue;
+        }
+        for file in
+            entry.join("tests").read_dir().expect("a folder").map(|file| file.expect("readable").path())
+        {
+            let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            let is_rust = file.extension().is_some_and(|extension| extension == "rs");
+            let is_module = list.lines().any(|line| line == format!("mod {name};"));
+            let is_program = manifest.contains(&format!("name = \"{name}\""));
+            if is_rust && !is_module && !is_program {
+                forgotten.push(file);
+            }
+        }
+    }
+    assert_eq!(forgotten, Vec::<PathBuf>::new(), "no line `mod NAME;` in tests/it.rs");
+}
+
 fn crates() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the crates' folder")
 }

@@ -139,6 +139,12 @@ impl Processor {
                 Record::Switch { at_ns, to } => Some((at_ns, to)),
                 Record::Lost => None,
             };
+            // A switch is told twice.
+            if let (Some((_, tid)), Some((_, to))) = (self.occupant, next)
+                && tid == to
+            {
+                continue;
+            }
             let before = std::mem::replace(&mut self.occupant, next);
             if let (Some((from, tid)), Some((until, _))) = (before, next)
                 && let Some(Kind::Foreign { name, is_above }) = kind_of(tid)

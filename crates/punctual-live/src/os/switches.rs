@@ -59,13 +59,14 @@ impl Iterator for SwitchReader {
     }
 }
 
-/// A record's meaning, if it has one here. A switch is told twice, to the thread that leaves and to the one
-/// that comes; the first has all that is needed: the next thread's process and id, its own, the time.
+/// A record's meaning, if it has one here. A switch is told twice, by the thread that leaves and by the one
+/// that comes: the other's process and id, its own, the time. Either may be missing (seen on Linux 6.18).
 fn parse(kind: u32, misc: u16, body: &[u8]) -> Option<Record> {
     match kind {
         LOST => Some(Record::Lost),
-        SWITCH_CPU_WIDE if misc & SWITCH_OUT != 0 => {
-            let to = i32::from_ne_bytes(body.get(4..8)?.try_into().ok()?);
+        SWITCH_CPU_WIDE => {
+            let next = if misc & SWITCH_OUT != 0 { 4..8 } else { 12..16 };
+            let to = i32::from_ne_bytes(body.get(next)?.try_into().ok()?);
             let at_ns = u64::from_ne_bytes(body.get(16..24)?.try_into().ok()?);
             Some(Record::Switch { at_ns, to })
         }
@@ -78,12 +79,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_switch_is_read_from_the_record_of_the_thread_that_leaves() {
+    fn a_switch_is_read_from_the_record_of_either_thread() {
         let mut body: Vec<u8> = [70i32, 71, 80, 81].iter().flat_map(|id| id.to_ne_bytes()).collect();
         body.extend(123_456_u64.to_ne_bytes());
         let switch = Record::Switch { at_ns: 123_456, to: 71 };
         assert_eq!(parse(SWITCH_CPU_WIDE, SWITCH_OUT, &body), Some(switch));
-        assert_eq!(parse(SWITCH_CPU_WIDE, 0, &body), None);
+        assert_eq!(parse(SWITCH_CPU_WIDE, 0, &body), Some(Record::Switch { at_ns: 123_456, to: 81 }));
         assert_eq!(parse(SWITCH_CPU_WIDE, SWITCH_OUT, &body[..20]), None);
         assert_eq!(parse(LOST, 0, &[]), Some(Record::Lost));
         assert_eq!(parse(9, SWITCH_OUT, &body), None);

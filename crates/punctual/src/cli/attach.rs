@@ -10,7 +10,7 @@ use punctual_report::{Column, disturbance, json, table};
 
 use super::error::Error;
 use super::input::{Changes, HostFile};
-use super::live::{EnforcementArgs, Steps, carry_out, evidence, scheduler_of};
+use super::live::{EnforcementArgs, Steps, carry_out, evidence, scheduler_of, trace};
 use super::output::{OutFile, Ui};
 use super::{exit, report};
 
@@ -70,9 +70,12 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         }
     }
     if let Some(page) = page {
+        let has_trace = args.enforcement.trace.is_some();
+        let timeline = has_trace.then(|| trace::timeline(&host, &outcome)).flatten();
         let label = args.enforcement.label.of(&outcome.results.host, false);
         let columns = [Column { label, results: outcome.results }];
-        report::write(page, &Page { columns: &columns, guarantees: None, timeline: None })?;
+        let timeline = timeline.as_ref().map(|timeline| (columns[0].label.as_str(), timeline));
+        report::write(page, &Page { columns: &columns, guarantees: None, timeline })?;
     }
     Ok(exit::OK)
 }

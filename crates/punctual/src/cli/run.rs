@@ -6,9 +6,8 @@ use punctual_live::run::DefaultBackend;
 use punctual_live::session::LinuxScheduler;
 use punctual_model::{Host, Results};
 use punctual_report::html::Page;
-use punctual_report::timeline::{Timeline, Window};
+use punctual_report::timeline::Timeline;
 use punctual_report::{Column, json, table};
-use punctual_sched::Duration;
 
 use super::error::Error;
 use super::input::{Changes, HostFile, Whose, simulated_only};
@@ -87,9 +86,6 @@ impl From<DefaultBackendArg> for DefaultBackend {
         }
     }
 }
-
-/// Slices, steps of budgets and jobs of a page's timeline.
-const TIMELINE_ITEMS_MAX: usize = 300_000;
 
 /// A host under one of the policies.
 struct Variant<'a> {
@@ -180,9 +176,7 @@ fn measure(
     let Args { enforcement, default_backend, guest_program, .. } = args;
     let outcome = carry_out(host, (*default_backend).into(), guest_program, *linux, enforcement, steps, ui)?;
     if enforcement.trace.is_some() {
-        let length = Duration::from_ns(outcome.results.duration_ns);
-        let window = Window { from_ns: 0, until_ns: u64::MAX, items_max: TIMELINE_ITEMS_MAX };
-        measured.timeline = trace::timeline(host, &outcome.trace, length, window);
+        measured.timeline = trace::timeline(host, &outcome);
     }
     measured.reports.push(evidence(&outcome.report));
     measured.stopped = outcome.stopped;

@@ -86,11 +86,13 @@ impl Overlapping<'_> {
         }
     }
 
-    /// Ends it by a signal; `BOTH` kills its guardian as well.
+    /// Ends it by a signal, which is SIGTERM for `INT` of a bare one; `BOTH` kills its guardian as well.
     fn end(mut self, how: &str, desk: &Desk) {
         let guardian = guardian_of(self.id()).expect("it has one");
         match how {
             "BOTH" => kill_with_guardian(self.id()),
+            // It catches no signal, and what runs in the background of a shell ignores SIGINT.
+            "INT" if matches!(self, Overlapping::Bare(_)) => signal(self.id(), "TERM"),
             "INT" => signal(self.id(), "INT"),
             _ => signal(self.id(), "KILL"),
         }

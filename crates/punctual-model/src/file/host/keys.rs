@@ -124,12 +124,12 @@ static SERVER_KEYS: [KeyInfo; 6] = [
     key("budget", SOME_TIME, None, "Processor time per period."),
     key("period", PERIOD, None, "Replenishment period."),
     key("deadline", SOME_TIME, None, "Relative deadline, for deadline-driven policies."),
-    key("weight", Kind::Count { min: 1, max: 65_535 }, None, "Proportional share, for the Credit policy."),
+    key("weight", Kind::Count { min: 1, max: 65_535 }, None, "Proportional share."),
     key(
         "cap_percent",
         Kind::Count { min: 0, max: 100 * PROCESSORS_MAX },
         None,
-        "Upper limit in percent of one processor, 0 for none, for the Credit policy.",
+        "Upper limit in percent of one processor, 0 for none.",
     ),
     key(
         "extratime",

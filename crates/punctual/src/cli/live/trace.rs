@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use punctual_live::run::Trace;
+use punctual_live::run::{Outcome, Trace};
 use punctual_model::Host;
 use punctual_model::trace::TraceSink;
 use punctual_report::timeline::{Reader, Timeline, Window};
@@ -24,11 +24,16 @@ pub fn write(path: &Path, host: &Host, trace: &Trace, length: Duration) -> Resul
     out.finish()
 }
 
-/// The same as a timeline; nothing where nothing lies in the window.
-pub fn timeline(host: &Host, trace: &Trace, length: Duration, window: Window) -> Option<Timeline> {
+/// Slices, steps of budgets and jobs of a page's timeline.
+const TIMELINE_ITEMS_MAX: usize = 300_000;
+
+/// What happened in a run as the timeline of its page; nothing where nothing is known.
+pub fn timeline(host: &Host, outcome: &Outcome) -> Option<Timeline> {
+    let window = Window { from_ns: 0, until_ns: u64::MAX, items_max: TIMELINE_ITEMS_MAX };
     let mut reader = Reader::new(window);
+    let length = Duration::from_ns(outcome.results.duration_ns);
     // A reader takes every byte.
-    let _ = told(PerfettoWriter::new(host, &mut reader), trace, length);
+    let _ = told(PerfettoWriter::new(host, &mut reader), &outcome.trace, length);
     reader.finish().ok()
 }
 
