@@ -44,6 +44,7 @@ fuzz() {
         -print_final_stats=1 >"$target/$1.log" 2>&1; then
         echo "$1 failed:"
         tail -n 40 "$target/$1.log"
+        grep -m 1 -A 1 panicked "$target/$1.log" >"$target/failed-$1" || echo "see above" >"$target/failed-$1"
         return 1
     fi
     echo "$1: $seconds s"
@@ -51,7 +52,7 @@ fuzz() {
 }
 
 # As many at once as there are processors.
-failed=0
+rm -f "$target"/failed-*
 set -- fuzz/fuzz_targets/*.rs
 while [ $# -gt 0 ]; do
     running=
@@ -62,7 +63,13 @@ while [ $# -gt 0 ]; do
         shift
     done
     for one in $running; do
-        wait "$one" || failed=1
+        wait "$one" || true
     done
 done
-exit $failed
+
+# What failed once more, where a log that was cut has it, too.
+for one in "$target"/failed-*; do
+    [ -e "$one" ] || exit 0
+    echo "check-fuzz: ${one##*/failed-} failed: $(cat "$one")" >&2
+done
+exit 1

@@ -455,3 +455,42 @@ fn a_trace_has_every_request_from_card_to_card_without_a_gap() {
     assert_eq!(ways.values().filter(done).count() as u64, critical(&results).packets.delivered);
     assert_eq!(longest, critical(&results).latency.max());
 }
+
+/// `netif_rx` takes the backlog of the processor on which its caller is: answers of a vNIC thread that has
+/// moved overtake those that wait on the processor before. Fuzzing found the host.
+#[test]
+fn answers_overtake_only_those_in_another_processors_backlog() {
+    let overtaken = |method: &str| {
+        let set = [format!("host_stack.method={method}")];
+        let overrides = Overrides { set: set.into(), ..Overrides::default() };
+        let host = parse(include_str!("overtaken.toml"), "overtaken.toml", &overrides).unwrap();
+        let mut last = BTreeMap::new();
+        let mut overtaken = 0;
+        let results = simulate_stack(&host, |_, event| {
+            if let Event::Spent { server, request, part: HostPart::CardSend, .. } = event {
+                overtaken += u64::from(last.insert(server, request).is_some_and(|before| request < before));
+            }
+        });
+        results.unwrap_or_else(|e| panic!("{e}"));
+        (overtaken, last.into_values().sum::<u64>())
+    };
+    let (overtaken, answers) = (overtaken("partitioned"), overtaken("threaded-napi"));
+    assert!(overtaken.0 > 0 && overtaken.1 > 100, "{overtaken:?}");
+    // With threaded NAPI each vNIC thread has a way of its own.
+    assert!(answers.0 == 0 && answers.1 > 50, "{answers:?}");
+}
+
+/// A vCPU that has halted does not enter its VM for a packet whose interrupt a kworker has yet to put in:
+/// it would halt at once, and again, and never let the kworker run.
+#[test]
+fn a_halted_vcpu_waits_for_the_interrupt_and_not_for_the_packet() {
+    let free = ["vm_exit", "vm_entry", "vcpu_wake", "guest_interrupt", "guest_switch"];
+    let mut set: Vec<String> = free.iter().map(|cost| format!("host_stack.costs.{cost}=0ns")).collect();
+    set.extend(["host_stack.injection=kworker".into(), "host_stack.server.critical.priority=0".into()]);
+    set.extend(["min", "max"].map(|bound| format!("host_stack.server.critical.gap_{bound}=60us")));
+    let set: Vec<&str> = set.iter().map(String::as_str).collect();
+    for path in ["virtio", "outsourcing"] {
+        let results = run(&host("exclusive", path, &set));
+        assert!(critical(&results).packets.delivered > 100, "{path}");
+    }
+}

@@ -141,7 +141,8 @@ impl<'h, W: Watch> Machine<'h, W> {
             seed: punctual_jobs::task_seed(self.host.seed, number),
             sent: 0,
             answered: 0,
-            last_answer: 0,
+            last_handed: 0,
+            handed: VecDeque::new(),
             bytes: 0,
         });
     }

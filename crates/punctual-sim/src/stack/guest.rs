@@ -118,10 +118,11 @@ impl<W: Watch> Machine<'_, W> {
         self.guest_process(thread, instance);
     }
 
+    /// Is there something for which a vCPU that has halted enters its VM? A packet in the guest's memory is
+    /// nothing before its interrupt (`kvm_vcpu_check_block`).
     fn has_work(&self, instance: usize) -> bool {
         let one = &self.instances[instance];
-        let guest = &one.guest;
-        guest.interrupt || !guest.ring.is_empty() || !guest.socket.is_empty() || !one.socket.is_empty()
+        one.guest.interrupt || (one.path == Path::RtOutsourcing && !one.socket.is_empty())
     }
 
     /// The guest's softirq: its next packet. Its process gets a turn after each 64, if it has something to

@@ -249,8 +249,10 @@ struct Instance {
     seed: u64,
     sent: u64,
     answered: u64,
-    /// Number of the last request that was answered.
-    last_answer: u64,
+    /// Number of the last request whose answer it handed to the host's card, or to a backlog.
+    last_handed: u64,
+    /// Answers on their way from there: numbers and backlogs, in the order in which they were handed over.
+    handed: VecDeque<(u64, usize)>,
     bytes: u64,
 }
 

@@ -201,6 +201,31 @@ impl<W: Watch> Machine<'_, W> {
         }
     }
 
+    /// The answer is handed to the card, or to a processor's backlog: in the order of requests.
+    pub(super) fn handed_over(&mut self, request: u32, backlog: usize) {
+        let Request { instance, number, .. } = self.requests[request as usize];
+        let instance = &mut self.instances[instance];
+        instance.handed.push_back((number, backlog));
+        let before = std::mem::replace(&mut instance.last_handed, number);
+        if before + 1 != number {
+            self.violated(|| format!("request {number} was answered after {before}"));
+        }
+    }
+
+    /// The answer leaves for the card: after those that were handed to the same backlog before it. One in
+    /// another processor's backlog it may overtake.
+    fn leaves(&mut self, instance: usize, number: u64) {
+        let handed = &mut self.instances[instance].handed;
+        let Some(at) = handed.iter().position(|one| one.0 == number) else {
+            return self.violated(|| format!("request {number} was answered out of nothing"));
+        };
+        let first = handed.iter().find(|one| one.1 == handed[at].1).map_or(number, |one| one.0);
+        handed.remove(at);
+        if first != number {
+            self.violated(|| format!("request {number} was answered before {first} in the same backlog"));
+        }
+    }
+
     /// The answer is handed to the card, from which it leaves.
     pub(super) fn answered(&mut self, request: u32) {
         let card = self.stack.costs.card.as_ns();
@@ -214,11 +239,8 @@ impl<W: Watch> Machine<'_, W> {
         let instance = &mut self.instances[one.instance];
         instance.answered += 1;
         instance.bytes += u64::from(one.bytes);
-        let before = std::mem::replace(&mut instance.last_answer, one.number);
         let server = instance.server;
-        if before + 1 != one.number {
-            self.violated(|| format!("request {} was answered after {before}", one.number));
-        }
+        self.leaves(one.instance, one.number);
         if one.counts {
             self.times[server].record(&one, latency);
         }

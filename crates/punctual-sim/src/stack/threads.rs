@@ -225,6 +225,7 @@ impl<W: Watch> Machine<'_, W> {
             (Step::Answer(request), who) => {
                 let stamp = self.stamp_of(thread, HostPart::Send, HostPart::SendWait);
                 self.stamp_step(request, stamp);
+                self.handed_over(request, 0);
                 self.answered(request);
                 if let Who::Vcpu(_) = who {
                     let cost = self.varied(self.costs.vm_entry);
@@ -486,16 +487,17 @@ impl<W: Watch> Machine<'_, W> {
 
     /// The packet of the VM is handed to a backlog, and the thread runs the softirq itself (`netif_rx_ni`).
     fn vnic_sent(&mut self, thread: ThreadId, instance: usize, sent: Sent) {
-        if let Sent::Answer { request, .. } = sent {
-            let stamp = self.stamp_of(thread, HostPart::VnicSend, HostPart::VnicSendWait);
-            self.stamp_step(request, stamp);
-        }
         let cpu = self.threads[thread.index()].cpu;
         let lock = list_of(cpu, List::Common);
         // With threaded NAPI: `netif_receive_skb` under the lock, without the poll list (tun_rx_batched).
         let own = self.stack.method.has_napi_threads();
         let backlog = if own { self.cpus.len() + instance } else { cpu };
         let list = if own { 2 * self.cpus.len() + self.queues.len() + instance } else { lock };
+        if let Sent::Answer { request, .. } = sent {
+            let stamp = self.stamp_of(thread, HostPart::VnicSend, HostPart::VnicSendWait);
+            self.stamp_step(request, stamp);
+            self.handed_over(request, backlog);
+        }
         self.backlogs[backlog].push_back(sent);
         let device = self.backlog_device(backlog);
         self.lists[list].schedule(device);
