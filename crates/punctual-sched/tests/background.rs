@@ -3,7 +3,7 @@
 use punctual_sched::background::{Background, TURN};
 use punctual_sched::registry::{Options, WorkConservation, policies};
 use punctual_sched::wrap::Wrapped;
-use punctual_sched::{Account, CpuId, CpuSet, Duration, ParamError, Policy, UnitParams};
+use punctual_sched::{Account, CpuSet, Duration, ParamError, Policy, UnitParams};
 use punctual_testkit::driver::*;
 
 const MS: Duration = Duration::from_ms(1);
@@ -58,12 +58,7 @@ fn best_effort_units_take_turns_and_keep_the_rest_of_one_that_was_cut() {
 #[test]
 fn best_effort_units_spread_over_idle_processors_as_their_affinity_allows() {
     let mut driver = around("rtds", 2);
-    let only = |cpu: u32| {
-        let mut set = CpuSet::new(2);
-        set.insert(CpuId(cpu));
-        UnitParams { affinity: Some(set), ..best_effort() }
-    };
-    let (anywhere, second) = (driver.insert(&best_effort()), driver.insert(&only(1)));
+    let (anywhere, second) = (driver.insert(&best_effort()), driver.insert(&bound(best_effort(), &[1])));
     driver.busy(second, at_ms(1));
     driver.busy(anywhere, at_ms(2));
     driver.run_until(at_ms(4));

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use punctual_sched::registry::{self, OptionValue, Options};
 use punctual_sched::{CpuId, CpuSet, Duration, Instant, Run, UnitId, UnitParams};
-use punctual_testkit::driver::{Driver, at_ms};
+use punctual_testkit::driver::{Driver, at_ms, bound};
 
 const MS: Duration = Duration::from_ms(1);
 
@@ -336,9 +336,7 @@ fn stealing_shares_processors_evenly_and_without_it_homes_decide() {
 #[test]
 fn an_idle_processor_steals_what_waits_elsewhere() {
     let mut driver = credit(2, &orig());
-    let mut zero = CpuSet::new(2);
-    zero.insert(CpuId(0));
-    let pinned = driver.insert(&UnitParams { affinity: Some(zero), ..UnitParams::default() });
+    let pinned = driver.insert(&bound(UnitParams::default(), &[0]));
     let short = driver.insert(&UnitParams::default());
     let third = driver.insert(&UnitParams::default());
     driver.busy(pinned, at_ms(0));
@@ -383,11 +381,7 @@ fn processors_that_become_idle_together_take_all_that_waits() {
 /// idle.
 #[test]
 fn a_processor_that_steals_offers_what_it_leaves_in_its_own_queue() {
-    let on = |cpus: &[u32]| {
-        let mut set = CpuSet::new(3);
-        cpus.iter().for_each(|&cpu| set.insert(CpuId(cpu)));
-        UnitParams { affinity: Some(set), ..UnitParams::default() }
-    };
+    let on = |cpus: &[u32]| bound(UnitParams::default(), cpus);
     let mut driver = credit(3, &by_period(orig()));
     let y = driver.insert(&weight(1));
     busy(&mut driver, &weight(65_535));

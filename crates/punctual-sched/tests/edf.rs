@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use punctual_sched::registry::Options;
-use punctual_sched::{CpuId, CpuSet, Duration, Instant, ParamError, UnitId, UnitParams};
-use punctual_testkit::driver::{Driver, at_ms};
+use punctual_sched::{Duration, Instant, ParamError, UnitId, UnitParams};
+use punctual_testkit::driver::{Driver, at_ms, bound};
 
 const MS: Duration = Duration::from_ms(1);
 
@@ -11,10 +11,8 @@ fn edf(cpus: usize) -> Driver {
     Driver::named("edf", cpus, &Options::new())
 }
 
-fn on(cpus: &[u32]) -> Option<CpuSet> {
-    let mut set = CpuSet::new(8);
-    cpus.iter().for_each(|&cpu| set.insert(CpuId(cpu)));
-    Some(set)
+fn on(cpus: &[u32]) -> UnitParams {
+    bound(UnitParams::default(), cpus)
 }
 
 fn ms(ms: u64) -> Duration {
@@ -112,7 +110,7 @@ fn a_woken_unit_prefers_the_idle_processor_it_ran_on() {
 fn a_unit_that_loses_the_processor_it_tickled_asks_for_another() {
     let mut driver = edf(2);
     let anywhere = driver.insert(&UnitParams::default());
-    let pinned = driver.insert(&UnitParams { affinity: on(&[0]), ..UnitParams::default() });
+    let pinned = driver.insert(&on(&[0]));
     driver.release_due(anywhere, at_ms(1), ms(2), at_ms(20));
     driver.release_due(pinned, at_ms(1), ms(2), at_ms(10));
     driver.run_until(at_ms(4));
@@ -126,7 +124,7 @@ fn a_new_affinity_moves_a_running_unit_at_once() {
     let unit = driver.insert(&UnitParams::default());
     driver.busy(unit, at_ms(0));
     driver.run_until(at_ms(2));
-    driver.adjust(unit, &UnitParams { affinity: on(&[1]), ..UnitParams::default() }).expect("valid");
+    driver.adjust(unit, &on(&[1])).expect("valid");
     driver.run_until(at_ms(4));
     assert_eq!(driver.timeline(0, MS), "0:0-2 -:2-4");
     assert_eq!(driver.timeline(1, MS), "-:0-2 0:2-4");
@@ -135,7 +133,7 @@ fn a_new_affinity_moves_a_running_unit_at_once() {
 #[test]
 fn an_affinity_outside_the_pool_and_a_zero_deadline_are_refused_by_name() {
     let mut driver = edf(2);
-    let outside = driver.try_insert(&UnitParams { affinity: on(&[5]), ..UnitParams::default() });
+    let outside = driver.try_insert(&on(&[5]));
     assert_eq!(
         outside.expect_err("processor 5 of 2").to_string(),
         "`affinity` must be at least one of the pool's processors (0..2)"

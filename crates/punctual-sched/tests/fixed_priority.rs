@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use punctual_sched::registry::Options;
-use punctual_sched::{CpuId, CpuSet, Duration, Instant, Run, UnitId, UnitParams};
-use punctual_testkit::driver::{Driver, at_ms};
+use punctual_sched::{CpuId, Duration, Instant, Run, UnitId, UnitParams};
+use punctual_testkit::driver::{Driver, at_ms, bound};
 
 const MS: Duration = Duration::from_ms(1);
 
@@ -13,12 +13,6 @@ fn pool(cpus: usize) -> Driver {
 
 fn priority(priority: u32) -> UnitParams {
     UnitParams { priority: Some(priority), ..UnitParams::default() }
-}
-
-fn bound(params: UnitParams, cpus: &[u32]) -> UnitParams {
-    let mut set = CpuSet::new(4);
-    cpus.iter().for_each(|&cpu| set.insert(CpuId(cpu)));
-    UnitParams { affinity: Some(set), ..params }
 }
 
 #[test]

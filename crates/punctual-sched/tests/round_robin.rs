@@ -1,8 +1,8 @@
 //! Round robin: exact timelines.
 
 use punctual_sched::registry::{self, OptionValue, Options};
-use punctual_sched::{CpuId, CpuSet, Duration, UnitParams};
-use punctual_testkit::driver::{Driver, at_ms};
+use punctual_sched::{Duration, UnitParams};
+use punctual_testkit::driver::{Driver, at_ms, bound};
 
 const MS: Duration = Duration::from_ms(1);
 
@@ -83,9 +83,7 @@ fn two_processors_share_one_queue() {
 #[test]
 fn a_pinned_unit_waits_for_its_processor() {
     let mut driver = round_robin(2, ms(10));
-    let mut zero = CpuSet::new(2);
-    zero.insert(CpuId(0));
-    let pinned = UnitParams { affinity: Some(zero), ..UnitParams::default() };
+    let pinned = bound(UnitParams::default(), &[0]);
     for params in [&pinned, &pinned, &UnitParams::default()] {
         let unit = driver.insert(params);
         driver.busy(unit, at_ms(0));

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use punctual_sched::registry::Options;
 use punctual_sched::{CpuId, CpuSet, Duration, Instant, ParamError, UnitId, UnitParams};
-use punctual_testkit::driver::{Driver, at_ms};
+use punctual_testkit::driver::{Driver, at_ms, bound};
 
 const MS: Duration = Duration::from_ms(1);
 
@@ -22,12 +22,6 @@ fn plain(budget_ms: u64, period_ms: u64) -> UnitParams {
 
 fn extra(budget_ms: u64, period_ms: u64) -> UnitParams {
     UnitParams { budget: Some(ms(budget_ms)), period: Some(ms(period_ms)), ..UnitParams::default() }
-}
-
-fn pinned(params: UnitParams, cpu: u32) -> UnitParams {
-    let mut set = CpuSet::new(8);
-    set.insert(CpuId(cpu));
-    UnitParams { affinity: Some(set), ..params }
 }
 
 fn busy(driver: &mut Driver, params: &UnitParams) -> UnitId {
@@ -227,7 +221,7 @@ fn the_ranking_lists_units_with_budget_by_deadline_awake_or_not() {
     let spent = busy(&mut driver, &plain(1, 10));
     let asleep = driver.insert(&plain(1, 5));
     let waiting = driver.insert(&plain(1, 8));
-    let elsewhere = driver.insert(&pinned(plain(1, 4), 1));
+    let elsewhere = driver.insert(&bound(plain(1, 4), &[1]));
     driver.run_until(at_ms(2));
     let rank = |cpu: u32| {
         let mut out = Vec::new();
@@ -345,7 +339,7 @@ proptest! {
     fn pinned_units_are_scheduled_as_by_independent_pools(servers in servers(), cpus in 2u32..4) {
         let mut whole = rtds(cpus as usize);
         let units = play(&mut whole, &servers, |i, server| {
-            pinned(extra(server.budget, server.period), i as u32 % cpus)
+            bound(extra(server.budget, server.period), &[i as u32 % cpus])
         });
         for cpu in 0..cpus {
             let here = |i: &usize| *i as u32 % cpus == cpu;

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use punctual_sched::registry::Options;
 use punctual_sched::{CpuId, CpuSet, Duration, Run, UnitId, UnitParams};
-use punctual_testkit::driver::{Driver, at_ms, at_us};
+use punctual_testkit::driver::{Driver, at_ms, at_us, bound};
 
 const MS: Duration = Duration::from_ms(1);
 
@@ -130,9 +130,7 @@ fn a_new_affinity_moves_the_home_and_new_parameters_wait_for_the_next_period() {
     let mut driver = sedf(2);
     let unit = busy(&mut driver, &slice(4, 10));
     driver.run_until(at_ms(1));
-    let mut one = CpuSet::new(2);
-    one.insert(CpuId(1));
-    driver.adjust(unit, &UnitParams { affinity: Some(one), ..slice(1, 5) }).expect("valid");
+    driver.adjust(unit, &bound(slice(1, 5), &[1])).expect("valid");
     driver.run_until(at_ms(16));
     assert_eq!(driver.timeline(0, MS), "0:0-1 -:1-16");
     assert_eq!(driver.timeline(1, MS), "-:0-1 0:1-4 -:4-10 0:10-11 -:11-15 0:15-16");

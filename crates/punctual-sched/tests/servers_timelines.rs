@@ -5,7 +5,7 @@
 
 use punctual_sched::registry::{OptionValue, Options};
 use punctual_sched::{CpuId, CpuSet, Duration, ParamError, Run, UnitId, UnitParams};
-use punctual_testkit::driver::{Driver, at_ms, at_us, server_ms};
+use punctual_testkit::driver::{Driver, at_ms, at_us, bound, server_ms};
 
 const MS: Duration = Duration::from_ms(1);
 
@@ -228,20 +228,16 @@ fn a_sporadic_unit_gets_more_budget_one_period_later_and_loses_it_at_once() {
 #[test]
 fn units_go_to_the_least_utilised_processor_their_affinity_allows() {
     let mut driver = Driver::named("deferrable", 3, &Options::new());
-    let bound = |cpus: &[u32]| {
-        let mut set = CpuSet::new(3);
-        cpus.iter().for_each(|&cpu| set.insert(CpuId(cpu)));
-        Some(set)
-    };
-    let mut home = |budget_ms, affinity| {
-        let params = UnitParams { affinity, ..server_ms(budget_ms, 10, 1) };
+    let mut home = |budget_ms, affinity: Option<&[u32]>| {
+        let params = server_ms(budget_ms, 10, 1);
+        let params = affinity.map_or_else(|| params.clone(), |cpus| bound(params.clone(), cpus));
         let unit = driver.insert(&params);
         driver.policy.account(unit).home
     };
     assert_eq!(home(5, None), Some(CpuId(0)));
     assert_eq!(home(3, None), Some(CpuId(1)));
-    assert_eq!(home(4, bound(&[0, 1])), Some(CpuId(1)));
-    assert_eq!(home(1, bound(&[0])), Some(CpuId(0)));
+    assert_eq!(home(4, Some(&[0, 1])), Some(CpuId(1)));
+    assert_eq!(home(1, Some(&[0])), Some(CpuId(0)));
     assert_eq!(home(2, None), Some(CpuId(2)));
 }
 
@@ -264,10 +260,7 @@ fn a_running_unit_moves_to_another_processor_when_its_new_affinity_asks_for_it()
     let unit = driver.insert(&server_ms(4, 10, 1));
     driver.busy(unit, at_ms(0));
     driver.run_until(at_ms(2));
-    let mut affinity = CpuSet::new(2);
-    affinity.insert(CpuId(1));
-    let params = UnitParams { affinity: Some(affinity), ..server_ms(4, 10, 1) };
-    driver.adjust(unit, &params).expect("valid");
+    driver.adjust(unit, &bound(server_ms(4, 10, 1), &[1])).expect("valid");
     driver.run_until(at_ms(14));
     assert_eq!(driver.timeline(0, MS), "0:0-2 -:2-14");
     assert_eq!(driver.timeline(1, MS), "-:0-2 0:2-4 -:4-10 0:10-14");

@@ -230,15 +230,17 @@ fn a_stream_repairs_what_a_small_ring_of_the_card_loses() {
     assert!(goodput > 10_000 && goodput <= stream.packets.delivered, "{goodput}");
 }
 
+/// A chain from guest to guest, back, and to a task beside.
+const LOOP: &str = "task.compute = { on_packet = true, cost = '200us', deadline = '1ms' }
+    [domain.g1.task.sense]\nperiod = '10ms'\ncost = '100us'
+    [domain.g1.task.act]\non_packet = true\ncost = '300us'\ndeadline = '1ms'
+    [domain.g1.task.log]\non_packet = true\ncost = '10us'\ndeadline = '1ms'
+    [chain.loop]\nsteps = ['g1.sense', 'g2.compute', 'g1.act', 'g1.log']\nbytes = 1000\n\
+    deadline = '1ms'\n";
+
 #[test]
 fn a_chain_takes_its_steps_and_its_packets() {
-    let more = "task.compute = { on_packet = true, cost = '200us', deadline = '1ms' }
-        [domain.g1.task.sense]\nperiod = '10ms'\ncost = '100us'
-        [domain.g1.task.act]\non_packet = true\ncost = '300us'\ndeadline = '1ms'
-        [domain.g1.task.log]\non_packet = true\ncost = '10us'\ndeadline = '1ms'
-        [chain.loop]\nsteps = ['g1.sense', 'g2.compute', 'g1.act', 'g1.log']\nbytes = 1000\n\
-        deadline = '1ms'\n";
-    let results = run(&quiet(2, more));
+    let results = run(&quiet(2, LOOP));
     let chain = &results.chains[0];
     let expected = 610 * US + 2 * LOCAL;
     assert_eq!((chain.jobs.response.min().as_ns(), chain.jobs.response.max().as_ns()), (expected, expected));
@@ -293,13 +295,7 @@ fn a_job_that_a_request_releases_is_blamed_from_the_creation_of_the_packet() {
 
 #[test]
 fn a_step_of_a_chain_is_blamed_from_the_creation_of_its_packet_and_a_local_one_from_its_release() {
-    let more = "task.compute = { on_packet = true, cost = '200us', deadline = '1ms' }
-        [domain.g1.task.sense]\nperiod = '10ms'\ncost = '100us'
-        [domain.g1.task.act]\non_packet = true\ncost = '300us'\ndeadline = '1ms'
-        [domain.g1.task.log]\non_packet = true\ncost = '10us'\ndeadline = '1ms'
-        [chain.loop]\nsteps = ['g1.sense', 'g2.compute', 'g1.act', 'g1.log']\nbytes = 1000\n\
-        deadline = '1ms'\n";
-    let text = quiet(2, more);
+    let text = quiet(2, LOOP);
     let (job, causes) = first_job(&text, "compute");
     assert_eq!((job.release_ns, job.response_ns), (100 * US, LOCAL + 200 * US));
     let mut expected = vec![(Cause::Executing, None, 200 * US)];

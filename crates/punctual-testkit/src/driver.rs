@@ -20,6 +20,9 @@ const ITERATIONS_PER_INSTANT_MAX: usize = 10_000;
 /// The same for picks.
 const PICKS_PER_INSTANT_MAX: u64 = 10_000;
 
+/// The most processors that affinities of tests know of.
+pub const CPUS_MAX: usize = 8;
+
 /// `ms` milliseconds after the origin.
 pub fn at_ms(ms: u64) -> Instant {
     Instant::ZERO + Duration::from_ms(ms)
@@ -28,6 +31,13 @@ pub fn at_ms(ms: u64) -> Instant {
 /// `us` microseconds after the origin.
 pub fn at_us(us: u64) -> Instant {
     Instant::ZERO + Duration::from_us(us)
+}
+
+/// The parameters of a unit that may run on these processors only.
+pub fn bound(params: UnitParams, cpus: &[u32]) -> UnitParams {
+    let mut set = CpuSet::new(CPUS_MAX);
+    cpus.iter().for_each(|&cpu| set.insert(CpuId(cpu)));
+    UnitParams { affinity: Some(set), ..params }
 }
 
 /// Parameters of a server: budget and period in milliseconds, and the priority.

@@ -4,7 +4,7 @@
 use punctual_sched::registry::{OptionValue, Options, ParamKind, PolicyInfo};
 use punctual_sched::{CpuId, CpuSet, Duration, UnitId, UnitParams};
 
-use crate::driver::{Driver, Span};
+use crate::driver::{CPUS_MAX, Driver, Span};
 
 /// What happens; unit and processor numbers are taken modulo those that exist. No time passes but in `Late`
 /// and `Pass`, and processors that were asked to pick do so at the next `Settle`, `Late` or `Pass`.
@@ -52,10 +52,7 @@ pub enum Event {
     },
 }
 
-/// The most processors that [`affinity`] knows of.
-pub const CPUS_MAX: usize = 8;
-
-/// The processors whose bits are set.
+/// The processors whose bits are set, of [`CPUS_MAX`].
 pub fn affinity(bits: u32) -> CpuSet {
     let mut set = CpuSet::new(CPUS_MAX);
     let cpus = (0..CPUS_MAX as u32).filter(|cpu| bits >> cpu & 1 == 1);
