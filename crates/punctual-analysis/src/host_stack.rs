@@ -67,6 +67,66 @@ impl std::fmt::Display for NoBound {
     }
 }
 
+/// What a part of a bound is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BoundPart {
+    /// The request's own steps, with the switches between them.
+    Steps,
+    /// Reading again what its steps use of the cache.
+    Refill,
+    /// Softirq locks: their holders' actions, and those of its own threads.
+    Locks,
+    /// What its threads do for the request before, and leaving and entering the VM for them.
+    Threads,
+    /// Hard IRQs.
+    Interrupts,
+    /// Requests of other urgent servers.
+    Others,
+}
+
+impl BoundPart {
+    /// All, in the order in which they are told.
+    pub const ALL: [BoundPart; 6] = [
+        BoundPart::Steps,
+        BoundPart::Refill,
+        BoundPart::Locks,
+        BoundPart::Threads,
+        BoundPart::Interrupts,
+        BoundPart::Others,
+    ];
+
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            BoundPart::Steps => "own steps",
+            BoundPart::Refill => "cache refills",
+            BoundPart::Locks => "softirq locks",
+            BoundPart::Threads => "its threads before",
+            BoundPart::Interrupts => "hard IRQs",
+            BoundPart::Others => "other urgent servers",
+        }
+    }
+}
+
+/// A response time at most, and what it consists of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ResponseBound {
+    /// By [`BoundPart`], in ns.
+    parts_ns: [u64; BoundPart::ALL.len()],
+}
+
+impl ResponseBound {
+    /// The sum of all parts.
+    pub fn total(&self) -> Duration {
+        Duration::from_ns(self.parts_ns.iter().sum())
+    }
+
+    /// How much of it is for `part`.
+    pub fn part(&self, part: BoundPart) -> Duration {
+        Duration::from_ns(self.parts_ns[part as usize])
+    }
+}
+
 /// A way in which less urgent work comes before a request of an urgent server, whatever the priorities of
 /// threads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -151,7 +211,7 @@ const SWITCHES: u64 = 12;
 ///
 /// # Errors
 /// Why there is no bound.
-pub fn response_bound(stack: &HostStack, server: &Server) -> Result<Duration, NoBound> {
+pub fn response_bound(stack: &HostStack, server: &Server) -> Result<ResponseBound, NoBound> {
     conditions(stack, server)?;
     let others: Vec<&Server> = stack.servers.iter().filter(|other| is_urgent(stack, other)).collect();
     if others.iter().any(|other| conditions(stack, other).is_err()) {
@@ -171,10 +231,9 @@ fn is_urgent(stack: &HostStack, server: &Server) -> bool {
 }
 
 /// The bound beside all urgent servers, itself among them, of which each has one.
-fn bound_beside(stack: &HostStack, server: &Server, urgent: &[&Server]) -> Result<Duration, NoBound> {
+fn bound_beside(stack: &HostStack, server: &Server, urgent: &[&Server]) -> Result<ResponseBound, NoBound> {
     let way = Way::new(stack, server);
-    let gap_min = gap_min(server).as_ns();
-    let alone = way.own() + way.before();
+    let gap_min = gap_min(server);
     let of_others = |within: u64| -> u64 {
         let other = |other: &&Server| {
             let count = u64::from(other.count) - u64::from(std::ptr::eq(*other, server));
@@ -182,18 +241,21 @@ fn bound_beside(stack: &HostStack, server: &Server, urgent: &[&Server]) -> Resul
         };
         urgent.iter().map(other).sum()
     };
-    let mut bound = alone;
+    // In the order of [`BoundPart::ALL`].
+    let mut bound =
+        ResponseBound { parts_ns: [way.steps(), way.own_refill(), way.locks(), way.threads(), 0, 0] };
     // Each round counts the hard IRQs and requests within the bound so far. It ends: a bound beyond `gap_min`
     // is none.
     loop {
-        let next = alone + way.interrupts(bound) + of_others(bound);
-        if next >= gap_min {
+        let before = bound.total();
+        bound.parts_ns[BoundPart::Interrupts as usize] = way.interrupts(before.as_ns());
+        bound.parts_ns[BoundPart::Others as usize] = of_others(before.as_ns());
+        if bound.total() >= gap_min {
             return Err(NoBound::Overlap);
         }
-        if next == bound {
-            return Ok(Duration::from_ns(bound));
+        if bound.total() == before {
+            return Ok(bound);
         }
-        bound = next;
     }
 }
 
@@ -249,7 +311,8 @@ impl<'s> Way<'s> {
     fn before_others(&self, other: &Way<'_>) -> u64 {
         let costs = *self.costs();
         let goes_on = self.greatest(costs.switch) + other.out_of_vm();
-        self.own() + self.before() + self.sum(&[costs.softirq, costs.frame]) + SWITCHES * goes_on
+        let own = self.steps() + self.own_refill() + self.locks() + self.threads();
+        own + self.sum(&[costs.softirq, costs.frame]) + SWITCHES * goes_on
     }
 
     fn costs(&self) -> &StackCosts {
@@ -291,8 +354,8 @@ impl<'s> Way<'s> {
         Duration::from_ns(self.costs().copy_per_kib.as_ns() * u64::from(bytes) / 1024)
     }
 
-    /// The request's own steps.
-    fn own(&self) -> u64 {
+    /// The request's own steps, but for refills of the cache.
+    fn steps(&self) -> u64 {
         let costs = *self.costs();
         let Load::Requests { bytes, reply_bytes, service, other, .. } = self.server.load else { return 0 };
         let bytes = other.map_or(0, |other| other.bytes).max(bytes);
@@ -338,11 +401,11 @@ impl<'s> Way<'s> {
             + path
             + vm
             + switches
-            + self.own_refill()
     }
 
-    /// What comes before: locks, and what the threads did for the request before.
-    fn before(&self) -> u64 {
+    /// What the threads do for the request before, and once more before its vCPU: its IRQ thread and its vNIC
+    /// thread.
+    fn threads(&self) -> u64 {
         let costs = *self.costs();
         let ends = self.sum(&[
             costs.irq_thread_end,
@@ -352,13 +415,16 @@ impl<'s> Way<'s> {
             costs.vm_exit,
             costs.vm_entry,
         ]);
-        // An action of the lock's holder, and the rest of the list in its own.
+        ends + 2 * self.out_of_vm()
+    }
+
+    /// Of each softirq lock on the way: an action of its holder, and the rest of the list in its own.
+    fn locks(&self) -> u64 {
         let locked = if self.stack.method.has_softirq_lock() { 2 * self.action() } else { 0 };
         let inwards =
             if self.stack.method == Method::Partitioned && self.is_partitioned() { 0 } else { locked };
         let outwards = if self.server.path == Path::Virtio { locked } else { 0 };
-        // Its IRQ thread and its vNIC thread may come before its vCPU once more.
-        ends + inwards + outwards + 2 * self.out_of_vm()
+        inwards + outwards
     }
 
     /// Does a thread take, for the request, a lock of a list that other cards use?

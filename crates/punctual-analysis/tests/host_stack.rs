@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
-use punctual_analysis::host_stack::{Inversion, NoBound, inversions, response_bound};
+use punctual_analysis::host_stack::{
+    BoundPart, Inversion, NoBound, ResponseBound, inversions, response_bound,
+};
 use punctual_model::Host;
 use punctual_model::file::{Overrides, parse};
 use punctual_sim::simulate;
@@ -130,7 +132,7 @@ proptest! {
                 Ok(bound) => {
                     // Where there is none, softirqs may starve the server.
                     prop_assert!(flow.packets.delivered > 15);
-                    prop_assert!(worst <= bound, "{}: {worst} of {bound}", server.name);
+                    prop_assert!(worst <= bound.total(), "{}: {worst} of {bound:?}", server.name);
                 }
                 Err(NoBound::Ksoftirqd) => prop_assert_eq!(shape.method, 0),
                 Err(NoBound::SoftirqRest) => prop_assert!(shape.thread_rest),
@@ -143,6 +145,10 @@ proptest! {
 }
 
 fn bound_of(method: &str, set: &[&str]) -> Result<u64, NoBound> {
+    parts_of(method, set).map(|bound| bound.total().as_ns())
+}
+
+fn parts_of(method: &str, set: &[&str]) -> Result<ResponseBound, NoBound> {
     let shape = Shape {
         method: METHODS.iter().position(|m| *m == method).unwrap(),
         paths: [2, 0],
@@ -161,7 +167,29 @@ fn bound_of(method: &str, set: &[&str]) -> Result<u64, NoBound> {
     let overrides = Overrides { set: set.iter().map(|s| (*s).to_string()).collect(), ..Overrides::default() };
     let host = parse(&text, "changed.toml", &overrides).unwrap_or_else(|e| panic!("{e}"));
     let stack = host.stack.as_ref().unwrap();
-    response_bound(stack, &stack.servers[0]).map(|bound| bound.as_ns())
+    response_bound(stack, &stack.servers[0])
+}
+
+#[test]
+fn the_parts_of_a_bound_say_what_it_is_for() {
+    let parts = |method: &str, set: &[&str]| {
+        let bound = parts_of(method, set).unwrap();
+        let parts = BoundPart::ALL.map(|part| bound.part(part).as_ns());
+        assert_eq!(parts.iter().sum::<u64>(), bound.total().as_ns());
+        parts
+    };
+    let [steps, refill, locks, threads, interrupts, others] = parts("partitioned", &[]);
+    assert!(steps > 0 && refill > 0 && threads > 0 && interrupts > 0);
+    // The path of an outsourced server passes no common lock, and it is the only urgent one.
+    assert_eq!((locks, others), (0, 0));
+    let threaded = parts("threaded", &[]);
+    assert!(threaded[2] > 0 && threaded[..2] == [steps, refill], "{threaded:?}");
+    let two = parts("partitioned", &["host_stack.server.critical.count=2"]);
+    assert!(two[5] > 0 && two[..2] == [steps, refill], "{two:?}");
+    // 12.1 us more with 10 % of jitter for each call.
+    let longer = parts("partitioned", &["host_stack.server.critical.service=11us"]);
+    let before = parts("partitioned", &["host_stack.server.critical.service=0ns"]);
+    assert_eq!(longer[0] - before[0], 12_100);
 }
 
 #[test]

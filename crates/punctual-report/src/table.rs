@@ -160,9 +160,9 @@ fn title(results: &Results, colour: bool) -> String {
     };
     let policies: Vec<_> = results.pools.iter().map(|pool| pool.policy.as_str()).collect();
     let title = format!(
-        "{} under {} ({runs}{}, seed {})",
+        "{}{} ({runs}{}, seed {})",
         results.host,
-        if policies.is_empty() { "no policy".into() } else { policies.join(" + ") },
+        if policies.is_empty() { String::new() } else { format!(" under {}", policies.join(" + ")) },
         fmt_ns(results.duration_ns),
         results.seed
     );

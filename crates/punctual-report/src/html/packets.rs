@@ -1,7 +1,7 @@
 //! Where packets spent their time: a bar per flow and chain, their latencies, what was lost.
 
 use maud::{Markup, html};
-use punctual_model::results::{ChainResult, FlowResult, PacketCounts, Segment, SegmentResult};
+use punctual_model::results::{ChainResult, FlowResult, HostPart, PacketCounts, Segment, SegmentResult};
 use punctual_model::{Recorder, Results};
 use punctual_sched::Duration;
 
@@ -9,7 +9,7 @@ use super::latency::{figure, legible};
 use super::markup::{Cell, Section, Table};
 use super::page::Page;
 use super::plot::{self, Line, Quantity};
-use super::processors::{Heads, Part, Stack, stacked};
+use super::processors::{Heads, Part, Stack, bar, stacked};
 use super::verdict::{Tone, chain_name, measured, pill};
 use crate::Column;
 use crate::format::{fmt_bandwidth, fmt_count, fmt_duration, fmt_ns, fmt_share};
@@ -27,6 +27,7 @@ pub fn section(page: &Page<'_>) -> Option<Section> {
     let chains = named(columns, |results| results.chains.iter().map(chain_line).collect());
     let body = html! {
         (segments(columns))
+        (parts(columns))
         (titled("Flows", flow_table(columns)))
         (titled("Chains", chain_table(columns)))
         (figures(columns, ["flow", "flows"], plot::LATENCY, flows))
@@ -178,6 +179,72 @@ fn segments(columns: &[Column]) -> Markup {
         }
         (stacked(&heads, &stacks, show))
     }
+}
+
+/// What `flow`'s requests spent on a part of their way through a Linux host.
+fn time_of<'a>(results: &'a Results, flow: &str, part: HostPart) -> Option<&'a Recorder> {
+    let flow = results.flows.iter().find(|of| of.name == flow)?;
+    flow.parts.iter().find(|of| of.part == part).map(|of| &of.time)
+}
+
+/// A table of the parts of each flow's way through a Linux host: of one result with its distribution, of
+/// several the means side by side.
+fn parts(columns: &[Column]) -> Markup {
+    let mut flows: Vec<&str> = Vec::new();
+    for flow in columns.iter().flat_map(|column| &column.results.flows) {
+        if !flow.parts.is_empty() && !flows.contains(&flow.name.as_str()) {
+            flows.push(&flow.name);
+        }
+    }
+    let mean = |results, flow, part| time_of(results, flow, part).map_or(0, |of| of.mean().as_ns());
+    html! {
+        @for flow in flows {
+            @let whole = columns.iter().flat_map(|column| {
+                HostPart::ALL.map(|part| mean(&column.results, flow, part))
+            }).max().unwrap_or(0);
+            h3 { "Waits and costs of a request to " (flow) }
+            (part_table(columns, flow, whole))
+        }
+    }
+}
+
+fn part_table(columns: &[Column], flow: &str, whole: u64) -> Table {
+    let caption = format!("{flow}: each wait and each cost of a request, in the order of its way");
+    let mut table = Table::new(caption, "Part", &["Segment"]);
+    match columns {
+        [_] => ["Mean time", "Mean", "p99", "Longest"].into_iter().for_each(|name| table.column(name)),
+        _ => columns.iter().for_each(|column| table.column(format!("{}: mean", column.label))),
+    }
+    for part in HostPart::ALL {
+        let times: Vec<_> = columns.iter().map(|column| time_of(&column.results, flow, part)).collect();
+        if times.iter().flatten().all(|time| time.max().is_zero()) {
+            continue;
+        }
+        let figure =
+            |time: Duration| Cell::number(if time.is_zero() { "-".into() } else { fmt_duration(time) });
+        let segment = [Cell::text(part.segment().name())].into_iter();
+        match times.as_slice() {
+            [Some(time)] => {
+                let (mean, p99, max) = (time.mean(), time.quantile_ppm(990_000), time.max());
+                // In the colour of its segment.
+                let sized = |of| Part {
+                    name: String::new(),
+                    size: if of == part.segment() { mean.as_ns() } else { 0 },
+                };
+                let parts = Segment::HOST.map(sized).into();
+                let stack = Stack { name: String::new(), parts, whole, figures: Vec::new() };
+                table.row(
+                    part.name(),
+                    segment.chain([Cell::text(bar(&stack))]).chain([mean, p99, max].map(figure)),
+                );
+            }
+            times => {
+                let means = times.iter().map(|time| figure(time.map_or(Duration::ZERO, Recorder::mean)));
+                table.row(part.name(), segment.chain(means));
+            }
+        }
+    }
+    table
 }
 
 fn dropped(packets: &PacketCounts) -> Cell {

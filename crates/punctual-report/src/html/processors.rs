@@ -70,7 +70,8 @@ pub fn stacked(heads: &Heads<'_>, stacks: &[Stack], show: impl Fn(u64, u64) -> S
     }
 }
 
-fn bar(stack: &Stack) -> Markup {
+/// One bar; what it says stands elsewhere, too.
+pub fn bar(stack: &Stack) -> Markup {
     let is_wide = |size: u64| size.saturating_mul(100) >= stack.whole.saturating_mul(NAMED);
     html! {
         div.stack aria-hidden="true" {

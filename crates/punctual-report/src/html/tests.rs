@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::Column;
+use crate::format::fmt_duration;
 use crate::table::tests::{disturbed, results, with_packets};
 use crate::timeline::{Job, Row, RowKind, Slice, Timeline, Use};
 use punctual_model::guarantees::{CounterExample, TaskGuarantee, Verdict, Warning};
@@ -216,6 +217,45 @@ fn packets_of_several_results_have_one_scale_per_flow() {
     };
     assert!((widths(bar("telemetry: slow</th>")) - 100.0).abs() < 0.5);
     assert!(widths(bar("telemetry: fast</th>")) < 10.0);
+}
+
+/// A Linux host whose requests pass a card, threads and a VM.
+fn linux_host(method: &str) -> Results {
+    let text = format!(
+        "duration = '50ms'\n[machine]\nprocessors = 2\n[host_stack]\nmethod = '{method}'\n\
+         [host_stack.card.rt]\npriority = 50\n\
+         [host_stack.server.voice]\npriority = 47\nvnic_priority = 48\nload = 'requests'\n\
+         [host_stack.server.noisy]\nload = 'stream'\n"
+    );
+    let host = punctual_model::file::parse(&text, "host.toml", &Default::default()).expect("a valid host");
+    punctual_sim::simulate(&host).expect("a simulation")
+}
+
+#[test]
+fn each_wait_and_each_cost_of_a_request_has_a_row_and_those_of_a_segment_stand_together() {
+    let columns = [column("partitioned", linux_host("partitioned"))];
+    assert!(render(&page(&columns)).contains(">Simulated, 50.0 ms, seed "), "no policy, no word of it");
+    let section = packets(&page(&columns));
+    let table = between(&section, "voice: each wait and each cost", "</table>");
+    let flow = &columns[0].results.flows[0];
+    assert!(flow.parts.len() > 10 && !section.contains("noisy: each wait"));
+    let mut rest = table;
+    for part in &flow.parts {
+        let head = format!("{}</th>", part.part.name());
+        let row = between(rest, &head, "</tr>");
+        let figures = [part.time.mean(), part.time.quantile_ppm(990_000), part.time.max()];
+        let figures = figures.map(|time| if time.is_zero() { "-".into() } else { fmt_duration(time) });
+        let told = words(row).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(told.ends_with(&figures.join(" ")), "{told}: {figures:?}");
+        assert!(row.contains(part.part.segment().name()), "{row}");
+        rest = rest.split_once(&head).expect("it was found").1;
+    }
+    let two = [column("a", linux_host("threaded")), column("b", linux_host("partitioned"))];
+    let both = packets(&page(&two));
+    let lock =
+        between(between(&both, "voice: each wait and each cost", "</table>"), "softirq lock</th>", "</tr>");
+    // Partitioned softirqs have a lock of their own: nobody waits for it.
+    assert!(words(lock).trim_end().ends_with('-'), "{lock}");
 }
 
 #[test]

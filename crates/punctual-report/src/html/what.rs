@@ -26,9 +26,14 @@ pub fn subtitle(page: &Page<'_>) -> String {
             let results = &one.results;
             let runs = if results.runs == 1 { String::new() } else { format!("{} runs of ", results.runs) };
             format!(
-                "{} under {}, {runs}{}, seed {}",
+                "{}{}, {runs}{}, seed {}",
                 if results.source == Source::Live { "Measured live" } else { "Simulated" },
-                policies(results),
+                // The host's network stack has no pools.
+                if results.pools.is_empty() {
+                    String::new()
+                } else {
+                    format!(" under {}", policies(results))
+                },
                 fmt_ns(results.duration_ns),
                 results.seed
             )

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use punctual_analysis::host_stack::{inversions, response_bound};
+use punctual_analysis::host_stack::{BoundPart, ResponseBound, inversions, response_bound};
 use punctual_analysis::{FairServer, analyse, enforcement_warnings, fair_server_warnings};
 use punctual_model::Guarantees;
 use punctual_model::guarantees::{Latency, TaskGuarantee, Verdict};
@@ -54,20 +54,35 @@ struct ServerCheck {
     server: String,
     /// The response time at most.
     response_bound_ns: Option<u64>,
+    /// What it consists of.
+    parts: Vec<BoundPartCheck>,
     /// Why there is no bound.
     no_bound: Option<String>,
     /// Less urgent work that comes before its requests.
     inversions: Vec<String>,
 }
 
+/// A part of a bound.
+#[derive(Serialize)]
+struct BoundPartCheck {
+    part: &'static str,
+    time_ns: u64,
+}
+
 /// The response times of a Linux host's servers at most, and the inversions that they meet.
 fn host_stack(stack: &HostStack, args: &Args, ui: &Ui) -> Result<u8, Error> {
     let requests = |server: &&Server| matches!(server.load, Load::Requests { .. });
+    let of = |bound: ResponseBound, part: BoundPart| BoundPartCheck {
+        part: part.name(),
+        time_ns: bound.part(part).as_ns(),
+    };
     let check = |server: &Server| {
         let bound = response_bound(stack, server);
         ServerCheck {
             server: server.name.clone(),
-            response_bound_ns: bound.ok().map(Duration::as_ns),
+            response_bound_ns: bound.ok().map(|bound| bound.total().as_ns()),
+            parts: bound
+                .map_or_else(|_| Vec::new(), |bound| BoundPart::ALL.map(|part| of(bound, part)).into()),
             no_bound: bound.err().map(|reason| reason.to_string()),
             inversions: inversions(stack, server).iter().map(ToString::to_string).collect(),
         }
@@ -90,6 +105,10 @@ fn server_text(check: &ServerCheck) -> String {
             format!("{}: no bound: {}\n", check.server, reason.as_deref().unwrap_or_default())
         }
     };
+    for part in check.parts.iter().filter(|part| part.time_ns > 0) {
+        let time = Duration::from_ns(part.time_ns);
+        text += &format!("  {:<21} {}\n", part.part, fmt_duration(time));
+    }
     check.inversions.iter().for_each(|one| text += &format!("  inversion: {one}\n"));
     text
 }
