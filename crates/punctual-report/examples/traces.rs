@@ -37,7 +37,11 @@ fn main() -> Result<(), Box<dyn Error>> {
             write_simulated(text, Some(policy.name), &path)?;
         }
     }
-    for (name, file) in [("network", "examples/network.toml"), ("rtca", "papers/rtca/example.toml")] {
+    for (name, file) in [
+        ("network", "examples/network.toml"),
+        ("rtca", "papers/rtca/example.toml"),
+        ("kvm-host", "examples/kvm-host.toml"),
+    ] {
         write_simulated(&fs::read_to_string(file)?, None, &directory.join(name).with_extension("pftrace"))?;
     }
     Ok(())
@@ -61,16 +65,22 @@ fn write_simulated(host: &str, policy: Option<&str>, path: &Path) -> Result<(), 
     write_summary(&sink.writer.finish(Instant::ZERO + host.duration)?, arrows, path)
 }
 
-/// Counts the steps of each packet on the way to the writer: arrows join them.
+/// Counts the steps of each packet and request on the way to the writer: arrows join them.
 struct StepsOfPackets<'a> {
     writer: PerfettoWriter<'a, File>,
-    steps: HashMap<u64, u64>,
+    /// By the packet's id, or the request's server and number.
+    steps: HashMap<(usize, u64), u64>,
 }
 
 impl TraceSink for StepsOfPackets<'_> {
     fn event(&mut self, at: Instant, event: TraceEvent) {
-        if let TraceEvent::Network { packet: Some(packet), .. } = event {
-            *self.steps.entry(packet.id).or_default() += 1;
+        let way = match event {
+            TraceEvent::Network { packet: Some(packet), .. } => Some((0, packet.id)),
+            TraceEvent::RequestPart { server, request, .. } => Some((server, request)),
+            _ => None,
+        };
+        if let Some(way) = way {
+            *self.steps.entry(way).or_default() += 1;
         }
         self.writer.event(at, event);
     }
