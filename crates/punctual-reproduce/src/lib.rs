@@ -61,8 +61,8 @@ impl Default for Options {
 
 /// The experiments of `reproduce rt-xen`, in order.
 pub const RT_XEN_EXPERIMENTS: [&str; 5] = ["fig5", "table1", "table2", "table4", "fig6"];
-/// The experiments of `reproduce rtca`.
-pub const RTCA_EXPERIMENTS: [&str; 5] = ["fig3", "fig6", "table1", "fig8", "fig10"];
+/// The experiments of `reproduce rtca`; `readings` says what follows from other assumptions.
+pub const RTCA_EXPERIMENTS: [&str; 6] = ["fig3", "fig6", "table1", "fig8", "fig10", "readings"];
 /// The experiments of `reproduce vmm-io`: the tests of its s.5.2.
 pub const VMM_IO_EXPERIMENTS: [&str; 8] =
     ["test1", "test2", "test3", "test4", "test5", "test6", "test7", "test8"];
@@ -155,6 +155,10 @@ pub fn rtca(options: &Options, progress: Progress<'_>) -> Result<Reproduction, E
     }
     if options.runs("fig10") {
         outcomes.push(rtca::fig10(options, &paper, progress)?);
+    }
+    if options.runs("readings") {
+        outcomes.push(rtca::readings::splits(options, &paper, progress)?);
+        outcomes.push(rtca::readings::demands(options, progress)?);
     }
     Ok(Reproduction::new(options, paper.citation, &claims, outcomes))
 }

@@ -1,6 +1,8 @@
 //! RTCA: round trips, throughput and end-to-end tasks between domains, as shipped and with priorities in
 //! domain 0.
 
+pub mod readings;
+
 use punctual_model::host::Host;
 use punctual_model::results::{FlowResult, Results};
 use punctual_model::{Recorder, results};
