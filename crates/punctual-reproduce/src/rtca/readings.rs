@@ -1,5 +1,5 @@
-//! What other assumptions make of RTCA's figures: where the 70 us of an undisturbed round trip go, and how much
-//! the periodic tasks ask for. The paper prints neither.
+//! What other assumptions make of RTCA's figures: where the 70 us of an undisturbed round trip go, and how
+//! much the periodic tasks ask for. The paper prints neither.
 
 use punctual_model::Recorder;
 use punctual_model::host::Host;
