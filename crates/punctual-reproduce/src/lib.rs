@@ -63,9 +63,9 @@ impl Default for Options {
 pub const RT_XEN_EXPERIMENTS: [&str; 5] = ["fig5", "table1", "table2", "table4", "fig6"];
 /// The experiments of `reproduce rtca`; `readings` says what follows from other assumptions.
 pub const RTCA_EXPERIMENTS: [&str; 6] = ["fig3", "fig6", "table1", "fig8", "fig10", "readings"];
-/// The experiments of `reproduce vmm-io`: the tests of its s.5.2.
-pub const VMM_IO_EXPERIMENTS: [&str; 8] =
-    ["test1", "test2", "test3", "test4", "test5", "test6", "test7", "test8"];
+/// The experiments of `reproduce vmm-io`: the tests of its s.5.2, and what follows from other windows.
+pub const VMM_IO_EXPERIMENTS: [&str; 9] =
+    ["test1", "test2", "test3", "test4", "test5", "test6", "test7", "test8", "windows"];
 /// The experiments of `reproduce nautilus`.
 pub const NAUTILUS_EXPERIMENTS: [&str; 2] = ["cyclictest", "ping"];
 
@@ -170,8 +170,11 @@ pub fn rtca(options: &Options, progress: Progress<'_>) -> Result<Reproduction, E
 pub fn vmm_io(options: &Options, progress: Progress<'_>) -> Result<Reproduction, Error> {
     options.check_only(&VMM_IO_EXPERIMENTS)?;
     let (paper, claims) = papers::vmm_io();
-    let outcome = vmm_io::run(options, &paper, progress)?;
-    Ok(Reproduction::new(options, paper.citation, &claims, vec![outcome]))
+    let mut outcomes = vec![vmm_io::run(options, &paper, progress)?];
+    if options.runs("windows") {
+        outcomes.push(vmm_io::windows(options, progress)?);
+    }
+    Ok(Reproduction::new(options, paper.citation, &claims, outcomes))
 }
 
 /// Reproduces the Nautilus paper: cyclictest under global, partitioned and mixed scheduling, and ping

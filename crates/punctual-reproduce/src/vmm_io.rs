@@ -170,6 +170,41 @@ pub fn run(options: &Options, paper: &VmmIo, progress: Progress<'_>) -> Result<O
     Ok(out)
 }
 
+/// Windows of the streams, in packets; the paper does not print its own.
+const WINDOWS: [u32; 4] = [16, 64, 128, 256];
+
+/// Tests 1 and 2 with other windows.
+///
+/// # Errors
+/// When a simulation stops.
+pub fn windows(options: &Options, progress: Progress<'_>) -> Result<Outcome, Error> {
+    let mut out = Outcome::default();
+    let columns = ["test", "window", "configuration", "streams, Mbit/s", "least", "greatest"];
+    let mut table = Table::new("windows", "Tests 1 and 2 with other windows of the streams", &columns);
+    for test in &TESTS[..2] {
+        for window in WINDOWS {
+            let set = |s: Scenario, stream: &u32| s.set(format!("flow.stream{stream}.window={window}"));
+            let scenario = |c| test.streams.iter().fold(scenario(c, test, options), set);
+            let scenarios: Vec<_> = CONFIGURATIONS.iter().map(scenario).collect();
+            let keep = |_: &Host, results: &Results| measure(test, results).bandwidths;
+            let all = run_all("windows", &scenarios, progress, as_written, keep)?;
+            for (configuration, streams) in CONFIGURATIONS.iter().zip(&all) {
+                let (low, high) = range(streams);
+                let values = [("mean", mean(streams)), ("min", low), ("max", high), ("spread", high - low)];
+                for (name, value) in values {
+                    let prefix = format!("windows.t{}.w{window}.{}", test.number, configuration.id);
+                    out.measures.set_one(format!("{prefix}.{name}"), value);
+                }
+                let mut row = vec![test.number.to_string(), window.to_string(), configuration.id.to_string()];
+                row.extend([mean(streams), low, high].map(number));
+                table.rows.push(row);
+            }
+        }
+    }
+    out.tables.push(table);
+    Ok(out)
+}
+
 /// Adds a test's table, measures and figures.
 fn add_test(out: &mut Outcome, test: &Test, cells: &[Cell], paper: &VmmIo) {
     let title = format!("Test {}, Fig. {}: {}", test.number, test.figure, test.title);
