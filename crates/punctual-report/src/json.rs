@@ -267,7 +267,7 @@ mod tests {
     use crate::Column;
     use crate::html::{self, Page};
     use crate::table;
-    use crate::table::tests::{disturbed, results};
+    use crate::table::tests::{disturbed, results, under_linux};
     use proptest::prelude::*;
 
     fn error(text: &str) -> String {
@@ -344,6 +344,17 @@ mod tests {
         let older = older.to_string();
         assert_eq!(from_json(&older, "run.json"), Ok(live.clone()));
         assert_eq!(all_from_json(&format!("[{older}]"), "run.json"), Ok(vec![live]));
+    }
+
+    #[test]
+    fn plain_linux_counts_nothing_of_budgets() {
+        let live = under_linux(results("rtds", 0));
+        let written = to_json(&live);
+        for key in ["decisions", "idled_away_ns", "wakes", "sleeps", "exhaustions", "replenishments"] {
+            assert!(!written.contains(&format!("\"{key}\"")), "{key}");
+            assert!(to_json(&results("rtds", 0)).contains(&format!("\"{key}\"")), "{key}");
+        }
+        assert_eq!(from_json(&written, "run.json"), Ok(live));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 
 use punctual_model::Recorder;
 use punctual_model::results::{
-    CauseTime, JobStats, PacketCounts, Segment, SegmentResult, Source, TaskBlame, TaskResult,
+    CauseTime, JobStats, PacketCounts, Segment, SegmentResult, Source, TaskBlame, TaskResult, UnitCounts,
 };
 
 use crate::Column;
@@ -475,16 +475,18 @@ fn vcpus(columns: &[Column]) -> Records {
     for Column { label, results } in columns {
         for vcpu in &results.vcpus {
             let mut row: Vec<Value> = vec![label.as_str().into(), vcpu.name.as_str().into()];
+            let of = |count: fn(UnitCounts) -> u64| vcpu.counts.map(count);
             let counts = [
-                vcpu.cpu_time_ns,
-                vcpu.idled_away_ns,
-                vcpu.wakes,
-                vcpu.sleeps,
-                vcpu.exhaustions,
-                vcpu.replenishments,
+                Some(vcpu.cpu_time_ns),
+                of(|counts| counts.idled_away_ns),
+                of(|counts| counts.wakes),
+                of(|counts| counts.sleeps),
+                of(|counts| counts.exhaustions),
+                of(|counts| counts.replenishments),
+                vcpu.context_switches,
+                vcpu.migrations,
             ];
-            row.extend(counts.map(Value::Number));
-            row.extend([vcpu.context_switches, vcpu.migrations].map(Value::from));
+            row.extend(counts.map(Value::from));
             row.extend(summary(&vcpu.wake_latency));
             table.rows.push(row);
         }
@@ -506,8 +508,8 @@ fn domains(columns: &[Column]) -> Records {
                 domain.decisions,
                 domain.context_switches,
                 domain.migrations,
-                Some(domain.exhaustions),
-                Some(domain.replenishments),
+                domain.exhaustions,
+                domain.replenishments,
             ];
             row.extend(counts.map(Value::from));
             table.rows.push(row);
@@ -524,15 +526,10 @@ fn processors(columns: &[Column]) -> Records {
         for processor in &results.processors {
             let mut row: Vec<Value> =
                 vec![label.as_str().into(), processor.pool.as_deref().unwrap_or_default().into()];
-            let counts = [
-                processor.processor as u64,
-                processor.busy_ns,
-                processor.idle_ns,
-                processor.overhead_ns,
-                processor.decisions,
-            ];
+            let counts =
+                [processor.processor as u64, processor.busy_ns, processor.idle_ns, processor.overhead_ns];
             row.extend(counts.map(Value::Number));
-            row.push(processor.context_switches.into());
+            row.extend([processor.decisions, processor.context_switches].map(Value::from));
             table.rows.push(row);
         }
     }
@@ -558,11 +555,16 @@ fn pools(columns: &[Column]) -> Records {
             let mut row: Vec<Value> =
                 vec![label.as_str().into(), pool.name.as_str().into(), pool.policy.as_str().into()];
             row.extend(jobs(&pool.jobs));
-            let counts =
-                [pool.processors as u64, pool.busy_ns, pool.idle_ns, pool.overhead_ns, pool.decisions];
-            row.extend(counts.map(Value::Number));
-            row.extend([pool.context_switches, pool.migrations].map(Value::from));
-            row.extend([pool.exhaustions, pool.replenishments].map(Value::Number));
+            let times = [pool.processors as u64, pool.busy_ns, pool.idle_ns, pool.overhead_ns];
+            row.extend(times.map(Value::Number));
+            let counts = [
+                pool.decisions,
+                pool.context_switches,
+                pool.migrations,
+                pool.exhaustions,
+                pool.replenishments,
+            ];
+            row.extend(counts.map(Value::from));
             table.rows.push(row);
         }
     }
@@ -645,7 +647,7 @@ fn buckets(columns: &[Column]) -> Records {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::tests::{disturbed, results, with_packets};
+    use crate::table::tests::{disturbed, results, under_linux, with_packets};
 
     fn columns() -> Vec<Column> {
         let column =
@@ -727,6 +729,20 @@ mod tests {
         let pools = records(&columns[1..]).into_iter().find(|table| table.name == "pools").expect("a table");
         pools.write_csv(&mut csv).expect("a vector takes everything");
         assert!(String::from_utf8(csv).expect("text").ends_with(",40001,,,1236,3000\n"));
+    }
+
+    #[test]
+    fn what_plain_linux_does_not_count_is_an_empty_cell() {
+        let column = Column { label: "linux".into(), results: under_linux(results("rtds", 24)) };
+        let counted = ["decisions", "idled_away_ns", "wakes", "sleeps", "exhaustions", "replenishments"];
+        let mut seen = 0;
+        for table in records(&[column]) {
+            for at in (0..table.columns.len()).filter(|&at| counted.contains(&table.columns[at].as_str())) {
+                seen += table.rows.len();
+                assert!(table.rows.iter().all(|row| row[at] == Value::Unmeasured), "{}", table.name);
+            }
+        }
+        assert!(seen > 10, "{seen}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ mod flows;
 mod layout;
 
 use punctual_model::results::{
-    DomainResult, JobStats, PoolResult, ProcessorResult, Source, TaskResult, VcpuResult,
+    DomainResult, JobStats, PoolResult, ProcessorResult, TaskResult, UnitCounts, VcpuResult,
 };
 use punctual_model::{Recorder, Results};
 
@@ -81,22 +81,22 @@ pub fn side_by_side(columns: &[Column], colour: bool) -> String {
     let names = domain_names(columns);
     let mut rows = miss_rows(columns, &names);
     rows.push((String::new(), Vec::new()));
-    type Cost = fn(&Results) -> String;
     // Plain Linux counts none of these.
-    let unmeasured =
-        |r: &Results| r.source == Source::Live && r.pools.iter().all(|p| p.enforcement.is_none());
-    let costs: [(&str, Cost); 3] = [
-        ("overhead", |r| fmt_share(sum(r, |p| p.overhead_ns), processor_time(r))),
-        ("context switches", |r| {
-            let add = |sum: u64, p: &ProcessorResult| Some(sum.saturating_add(p.context_switches?));
-            r.processors.iter().try_fold(0, add).map_or_else(|| "-".into(), |sum| fmt_rate(sum, time(r)))
-        }),
-        ("decisions", |r| fmt_rate(sum(r, |p| p.decisions), time(r))),
+    let rate = |r: &Results, of: fn(&ProcessorResult) -> Option<u64>| {
+        let add = |sum: u64, p: &ProcessorResult| Some(sum.saturating_add(of(p)?));
+        r.processors.iter().try_fold(0, add).map_or_else(|| "-".into(), |sum| fmt_rate(sum, time(r)))
+    };
+    let overhead = |r: &Results| match r.has_policy() {
+        true => fmt_share(sum(r, |p| p.overhead_ns), processor_time(r)),
+        false => "-".into(),
+    };
+    let costs: [(&str, &dyn Fn(&Results) -> String); 3] = [
+        ("overhead", &overhead),
+        ("context switches", &|r| rate(r, |p| p.context_switches)),
+        ("decisions", &|r| rate(r, |p| p.decisions)),
     ];
     for (name, cost) in costs {
-        let cell = |Column { results, .. }: &Column| {
-            Value::plain(if unmeasured(results) { "-".into() } else { cost(results) })
-        };
+        let cell = |Column { results, .. }: &Column| Value::plain(cost(results));
         rows.push((name.into(), columns.iter().map(cell).collect()));
     }
     let labels: Vec<&str> = columns.iter().map(|column| column.label.as_str()).collect();
@@ -251,7 +251,7 @@ fn verdicts(columns: &[Column], names: &[String], colour: bool) -> String {
 fn domains(results: &Results, colour: bool) -> String {
     let columns = ["jobs due", "missed", "miss", "p50", "p99", "max", "cpu", "exhaustions"];
     let of_domain = |domain: &DomainResult| {
-        let exhaustions = Value::plain(fmt_count(domain.exhaustions));
+        let [exhaustions] = counts([domain.exhaustions]);
         (domain.name.clone(), domain_row(results, &domain.jobs, domain.cpu_time_ns, exhaustions))
     };
     let of_task = |task: &TaskResult| {
@@ -307,8 +307,7 @@ fn domain_detail(results: &Results, colour: bool) -> String {
         let mut row = Vec::from(counts([jobs.due, jobs.missed]));
         row.push(miss_cell(jobs));
         row.push(Value::plain(fmt_share(domain.cpu_time_ns, time(results).as_ns())));
-        row.extend(counts([*decisions, *context_switches, *migrations]));
-        row.extend(counts([*exhaustions, *replenishments]));
+        row.extend(counts([*decisions, *context_switches, *migrations, *exhaustions, *replenishments]));
         (domain.name.clone(), row)
     };
     blocks("domain", &columns, &results.domains.iter().map(row).collect::<Vec<_>>(), colour)
@@ -318,12 +317,13 @@ fn vcpu_table(results: &Results, colour: bool) -> String {
     let columns =
         ["cpu time", "cpu", "idled", "wakes", "sleeps", "exhausted", "refilled", "switches", "migrated"];
     let row = |vcpu: &VcpuResult| {
-        let VcpuResult { wakes, sleeps, exhaustions, replenishments, context_switches, migrations, .. } =
-            vcpu;
         let mut row = Vec::from(cpu(results, vcpu.cpu_time_ns));
-        row.push(Value::plain(fmt_ns(vcpu.idled_away_ns)));
-        row.extend(counts([*wakes, *sleeps, *exhaustions, *replenishments]));
-        row.extend(counts([*context_switches, *migrations]));
+        let of = |count: fn(UnitCounts) -> u64| vcpu.counts.map(count);
+        let idled_away = of(|counts| counts.idled_away_ns).map_or_else(|| "-".into(), fmt_ns);
+        row.push(Value::plain(idled_away));
+        row.extend(counts([of(|counts| counts.wakes), of(|counts| counts.sleeps)]));
+        row.extend(counts([of(|counts| counts.exhaustions), of(|counts| counts.replenishments)]));
+        row.extend(counts([vcpu.context_switches, vcpu.migrations]));
         (vcpu.name.clone(), row)
     };
     blocks("vCPU", &columns, &results.vcpus.iter().map(row).collect::<Vec<_>>(), colour)
@@ -351,8 +351,7 @@ fn pool_table(results: &Results, colour: bool) -> String {
         let whole = total([pool.busy_ns, pool.idle_ns, pool.overhead_ns]);
         let mut row = vec![Value::plain(pool.processors.to_string()), miss_cell(&pool.jobs)];
         row.extend([pool.busy_ns, pool.overhead_ns].map(|part| Value::plain(fmt_share(part, whole))));
-        row.extend(counts([Some(*decisions), *context_switches, *migrations]));
-        row.extend(counts([*exhaustions, *replenishments]));
+        row.extend(counts([*decisions, *context_switches, *migrations, *exhaustions, *replenishments]));
         (format!("{} ({})", pool.name, pool.policy), row)
     };
     blocks("pool", &columns, &results.pools.iter().map(row).collect::<Vec<_>>(), colour)

@@ -148,10 +148,11 @@ fn restore_pool(host: &Host, ix: PoolIx, of: &DomainResult, results: &mut Result
     let in_pool = |vcpu: &Vcpu| host.domains[vcpu.domain.0].parent == Parent::Pool(ix);
     let mut sums = (0, 0, 0);
     for (_, vcpu) in units().filter(|(vcpu, _)| in_pool(vcpu)) {
-        sums.0 += vcpu.exhaustions;
-        sums.1 += vcpu.replenishments;
+        let counts = vcpu.counts.unwrap_or_default();
+        sums.0 += counts.exhaustions;
+        sums.1 += counts.replenishments;
         // The added vCPU executed while a budget inside it idled away.
-        sums.2 += vcpu.idled_away_ns;
+        sums.2 += counts.idled_away_ns;
     }
     let mut jobs = JobStats::default();
     let of_pool = host.tasks.iter().zip(&results.tasks);
@@ -165,8 +166,8 @@ fn restore_pool(host: &Host, ix: PoolIx, of: &DomainResult, results: &mut Result
         results.processors.iter().filter(|of| numbers.contains(&of.processor)).map(|of| of.busy_ns).sum();
     let result = &mut results.pools[ix.0];
     (result.jobs, result.busy_ns) = (jobs, busy_ns);
-    (result.exhaustions, result.replenishments) = (sums.0, sums.1);
-    result.decisions = of.decisions.unwrap_or_default();
+    (result.exhaustions, result.replenishments) = (Some(sums.0), Some(sums.1));
+    result.decisions = of.decisions;
     result.context_switches = of.context_switches;
     result.migrations = of.migrations;
 }

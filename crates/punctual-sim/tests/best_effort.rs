@@ -44,10 +44,7 @@ fn of_others(results: &Results, alone: &Host) -> String {
     let tasks = &results.tasks[..alone.tasks.len()];
     let vcpus = &results.vcpus[..alone.vcpus.len()];
     let jobs: Vec<_> = tasks.iter().map(|task| (&task.jobs, task.cpu_time_ns)).collect();
-    let vcpus: Vec<_> = vcpus
-        .iter()
-        .map(|vcpu| (vcpu.cpu_time_ns, vcpu.wakes, vcpu.exhaustions, vcpu.replenishments, vcpu.migrations))
-        .collect();
+    let vcpus: Vec<_> = vcpus.iter().map(|vcpu| (vcpu.cpu_time_ns, vcpu.counts, vcpu.migrations)).collect();
     format!("{jobs:?} {vcpus:?}")
 }
 

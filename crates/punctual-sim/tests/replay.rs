@@ -43,7 +43,7 @@ fn a_replay_of_an_undisturbed_run_is_the_simulation_under_every_policy() {
             assert_eq!(replayed.domains.len(), simulated.domains.len());
             let vcpus = |results: &Results| {
                 let of = |vcpu: &punctual_model::results::VcpuResult| {
-                    (vcpu.name.clone(), vcpu.cpu_time_ns, vcpu.exhaustions, vcpu.replenishments)
+                    (vcpu.name.clone(), vcpu.cpu_time_ns, vcpu.counts)
                 };
                 results.vcpus.iter().map(of).collect::<Vec<_>>()
             };
@@ -72,7 +72,7 @@ fn a_job_waits_for_as_long_as_its_processor_was_away_and_its_budget_does_not_pay
     assert_eq!((jobs.due, jobs.missed, jobs.completed), (5, 1, 5));
     assert_eq!((jobs.response.max().as_ns(), jobs.response.min().as_ns()), (7 * MS, 2 * MS));
     assert_eq!(replayed.vcpus[0].cpu_time_ns, 10 * MS);
-    assert_eq!(replayed.vcpus[0].exhaustions, 0);
+    assert_eq!(replayed.vcpus[0].counts.unwrap().exhaustions, 0);
     let processor = &replayed.processors[1];
     assert_eq!((processor.busy_ns, processor.host.map(|host| host.steal_ns)), (10 * MS, Some(12 * MS)));
     assert_eq!(processor.busy_ns + processor.idle_ns + 12 * MS, replayed.duration_ns);

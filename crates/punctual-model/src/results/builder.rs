@@ -8,7 +8,7 @@ use punctual_sched::Duration;
 use super::{
     ChainResult, Delivery, Disturbance, DisturbedJobs, DomainResult, Enforcement, FORMAT, FlowResult,
     GuestVerdict, HostTimes, JobStats, NetworkResult, PoolResult, ProcessorResult, Results, Source,
-    TaskBlame, TaskResult, VERSION, VcpuResult,
+    TaskBlame, TaskResult, UnitCounts, VERSION, VcpuResult,
 };
 use crate::Recorder;
 use crate::host::{Host, Parent, Pool};
@@ -153,11 +153,11 @@ impl<'h> ResultsBuilder<'h> {
         result.busy_ns = processors.busy.as_ns();
         result.idle_ns = processors.idle.as_ns();
         result.overhead_ns = processors.overhead.as_ns();
-        result.decisions = processors.decisions;
+        result.decisions = Some(processors.decisions);
         result.context_switches = Some(processors.context_switches);
         result.migrations = Some(totals.migrations);
-        result.exhaustions = totals.exhaustions;
-        result.replenishments = totals.replenishments;
+        result.exhaustions = Some(totals.exhaustions);
+        result.replenishments = Some(totals.replenishments);
     }
 
     /// What enforcement of a pool did.
@@ -177,7 +177,7 @@ impl<'h> ResultsBuilder<'h> {
         result.busy_ns = totals.busy.as_ns();
         result.idle_ns = totals.idle.as_ns();
         result.overhead_ns = totals.overhead.as_ns();
-        result.decisions = totals.decisions;
+        result.decisions = Some(totals.decisions);
         result.context_switches = Some(totals.context_switches);
     }
 
@@ -225,11 +225,13 @@ impl<'h> ResultsBuilder<'h> {
         let results = self.host.vcpus.iter().zip(totals).map(|(vcpu, totals)| VcpuResult {
             name: vcpu.name.clone(),
             cpu_time_ns: totals.cpu_time.as_ns(),
-            idled_away_ns: totals.idled_away.as_ns(),
-            wakes: totals.wakes,
-            sleeps: totals.sleeps,
-            exhaustions: totals.exhaustions,
-            replenishments: totals.replenishments,
+            counts: Some(UnitCounts {
+                idled_away_ns: totals.idled_away.as_ns(),
+                wakes: totals.wakes,
+                sleeps: totals.sleeps,
+                exhaustions: totals.exhaustions,
+                replenishments: totals.replenishments,
+            }),
             context_switches: Some(totals.context_switches),
             migrations: Some(totals.migrations),
             wake_latency: totals.wake_latency,
@@ -274,8 +276,8 @@ impl<'h> ResultsBuilder<'h> {
                 decisions: Some(guest.processors.decisions),
                 context_switches: Some(guest.processors.context_switches),
                 migrations: Some(guest.migrations),
-                exhaustions: vcpus.iter().map(|vcpu| vcpu.exhaustions).sum(),
-                replenishments: vcpus.iter().map(|vcpu| vcpu.replenishments).sum(),
+                exhaustions: vcpus.iter().map(|vcpu| vcpu.counts.map(|of| of.exhaustions)).sum(),
+                replenishments: vcpus.iter().map(|vcpu| vcpu.counts.map(|of| of.replenishments)).sum(),
                 verdict: verdicts.next().flatten(),
             });
         }
@@ -296,7 +298,7 @@ fn new_processors(host: &Host) -> Vec<ProcessorResult> {
         busy_ns: 0,
         idle_ns: host.duration.as_ns(),
         overhead_ns: 0,
-        decisions: 0,
+        decisions: Some(0),
         context_switches: Some(0),
         host: None,
         disturbance: None,
@@ -319,11 +321,11 @@ fn new_pool(pool: &Pool) -> PoolResult {
         busy_ns: 0,
         idle_ns: 0,
         overhead_ns: 0,
-        decisions: 0,
+        decisions: Some(0),
         context_switches: Some(0),
         migrations: Some(0),
-        exhaustions: 0,
-        replenishments: 0,
+        exhaustions: Some(0),
+        replenishments: Some(0),
         enforcement: None,
     }
 }
@@ -359,7 +361,7 @@ mod tests {
             .iter()
             .map(|d| (d.name.as_str(), d.jobs.completed, d.cpu_time_ns, d.exhaustions))
             .collect();
-        assert_eq!(domains, [("outer", 3, 3_000_000, 3), ("inner", 4, 4_000_000, 4)]);
+        assert_eq!(domains, [("outer", 3, 3_000_000, Some(3)), ("inner", 4, 4_000_000, Some(4))]);
         assert_eq!(results.tasks[1].parent, "inner");
         let idle: Vec<_> = results.processors.iter().map(|p| (p.pool.as_deref(), p.idle_ns)).collect();
         assert_eq!(idle, [(None, results.duration_ns), (Some("p"), results.duration_ns)]);

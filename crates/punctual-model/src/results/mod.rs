@@ -115,13 +115,9 @@ pub struct TaskResult {
     pub disturbed: Option<DisturbedJobs>,
 }
 
-/// What one vCPU got.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct VcpuResult {
-    /// The vCPU's name.
-    pub name: String,
-    /// Processor time charged to it: guest execution and the cost of switching to it.
-    pub cpu_time_ns: u64,
+/// What a policy counted of one of its units.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct UnitCounts {
     /// Budget idled away (periodic server).
     pub idled_away_ns: u64,
     /// How often it got work.
@@ -132,6 +128,31 @@ pub struct VcpuResult {
     pub exhaustions: u64,
     /// How often budget was added.
     pub replenishments: u64,
+}
+
+impl UnitCounts {
+    /// The sum of both.
+    fn plus(self, other: UnitCounts) -> UnitCounts {
+        UnitCounts {
+            idled_away_ns: self.idled_away_ns + other.idled_away_ns,
+            wakes: self.wakes + other.wakes,
+            sleeps: self.sleeps + other.sleeps,
+            exhaustions: self.exhaustions + other.exhaustions,
+            replenishments: self.replenishments + other.replenishments,
+        }
+    }
+}
+
+/// What one vCPU got.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct VcpuResult {
+    /// The vCPU's name.
+    pub name: String,
+    /// Processor time charged to it: guest execution and the cost of switching to it.
+    pub cpu_time_ns: u64,
+    /// What its policy counted; not of a live run under plain Linux.
+    #[serde(flatten)]
+    pub counts: Option<UnitCounts>,
     /// How often a processor switched to it; not of a live run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_switches: Option<u64>,
@@ -197,10 +218,12 @@ pub struct DomainResult {
     /// Tasks resumed on another vCPU; not of a live run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub migrations: Option<u64>,
-    /// Budget exhaustions of its vCPUs.
-    pub exhaustions: u64,
-    /// Replenishments of its vCPUs.
-    pub replenishments: u64,
+    /// Budget exhaustions of its vCPUs; not of a live run under plain Linux.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exhaustions: Option<u64>,
+    /// Replenishments of its vCPUs; not of a live run under plain Linux.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replenishments: Option<u64>,
     /// Why its jobs are not measured; only of a live run, and only where they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<GuestVerdict>,
@@ -220,8 +243,9 @@ pub struct ProcessorResult {
     pub idle_ns: u64,
     /// Time taken by decisions, context switches, migrations and the pool's lock.
     pub overhead_ns: u64,
-    /// Scheduling decisions.
-    pub decisions: u64,
+    /// Scheduling decisions; not of a live run under plain Linux.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decisions: Option<u64>,
     /// Changes of the unit it runs; not of a live run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_switches: Option<u64>,
@@ -250,18 +274,21 @@ pub struct PoolResult {
     pub idle_ns: u64,
     /// Time taken by scheduling itself, summed.
     pub overhead_ns: u64,
-    /// Scheduling decisions.
-    pub decisions: u64,
+    /// Scheduling decisions; not of a live run under plain Linux.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decisions: Option<u64>,
     /// Changes of the unit that a processor runs; not of a live run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context_switches: Option<u64>,
     /// Units resumed on another processor; not of a live run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub migrations: Option<u64>,
-    /// Budget exhaustions of its units.
-    pub exhaustions: u64,
-    /// Replenishments of its units.
-    pub replenishments: u64,
+    /// Budget exhaustions of its units; not of a live run under plain Linux.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exhaustions: Option<u64>,
+    /// Replenishments of its units; not of a live run under plain Linux.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replenishments: Option<u64>,
     /// What enforcement did; only of a live run under a policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enforcement: Option<Enforcement>,
@@ -307,11 +334,7 @@ impl Results {
         }
         for (a, b) in self.vcpus.iter_mut().zip(&other.vcpus) {
             a.cpu_time_ns += b.cpu_time_ns;
-            a.idled_away_ns += b.idled_away_ns;
-            a.wakes += b.wakes;
-            a.sleeps += b.sleeps;
-            a.exhaustions += b.exhaustions;
-            a.replenishments += b.replenishments;
+            a.counts = a.counts.zip(b.counts).map(|(a, b)| a.plus(b));
             a.context_switches = both(a.context_switches, b.context_switches);
             a.migrations = both(a.migrations, b.migrations);
             a.wake_latency.merge(&b.wake_latency);
@@ -327,15 +350,15 @@ impl Results {
             a.decisions = both(a.decisions, b.decisions);
             a.context_switches = both(a.context_switches, b.context_switches);
             a.migrations = both(a.migrations, b.migrations);
-            a.exhaustions += b.exhaustions;
-            a.replenishments += b.replenishments;
+            a.exhaustions = both(a.exhaustions, b.exhaustions);
+            a.replenishments = both(a.replenishments, b.replenishments);
             a.verdict = a.verdict.take().or_else(|| b.verdict.clone());
         }
         for (a, b) in self.processors.iter_mut().zip(&other.processors) {
             a.busy_ns += b.busy_ns;
             a.idle_ns += b.idle_ns;
             a.overhead_ns += b.overhead_ns;
-            a.decisions += b.decisions;
+            a.decisions = both(a.decisions, b.decisions);
             a.context_switches = both(a.context_switches, b.context_switches);
             a.host = a.host.zip(b.host).map(|(a, b)| HostTimes {
                 others_ns: a.others_ns + b.others_ns,
@@ -352,11 +375,11 @@ impl Results {
             a.busy_ns += b.busy_ns;
             a.idle_ns += b.idle_ns;
             a.overhead_ns += b.overhead_ns;
-            a.decisions += b.decisions;
+            a.decisions = both(a.decisions, b.decisions);
             a.context_switches = both(a.context_switches, b.context_switches);
             a.migrations = both(a.migrations, b.migrations);
-            a.exhaustions += b.exhaustions;
-            a.replenishments += b.replenishments;
+            a.exhaustions = both(a.exhaustions, b.exhaustions);
+            a.replenishments = both(a.replenishments, b.replenishments);
             match (&mut a.enforcement, &b.enforcement) {
                 (Some(a), Some(b)) => a.merge(b),
                 (enforcement, _) => *enforcement = None,
@@ -366,24 +389,38 @@ impl Results {
         Ok(())
     }
 
+    /// Was a policy at work? Plain Linux, under which a live run may be instead, counts nothing of budgets.
+    pub fn has_policy(&self) -> bool {
+        self.source != Source::Live || self.pools.iter().any(|pool| pool.enforcement.is_some())
+    }
+
     /// Leaves out what a live run does not measure. Older files have 0 there.
     pub fn leave_out_unmeasured(&mut self) {
         if self.source != Source::Live {
             return;
         }
+        let has_policy = self.has_policy();
         for task in &mut self.tasks {
             (task.context_switches, task.migrations) = (None, None);
         }
         for vcpu in &mut self.vcpus {
             (vcpu.context_switches, vcpu.migrations) = (None, None);
+            vcpu.counts = vcpu.counts.filter(|_| has_policy);
         }
         for domain in &mut self.domains {
             (domain.context_switches, domain.migrations) = (None, None);
             (domain.decisions, domain.network_ns) = (None, None);
+            let budgets = [&mut domain.exhaustions, &mut domain.replenishments];
+            budgets.into_iter().for_each(|count| *count = count.filter(|_| has_policy));
         }
-        self.processors.iter_mut().for_each(|processor| processor.context_switches = None);
+        for processor in &mut self.processors {
+            processor.context_switches = None;
+            processor.decisions = processor.decisions.filter(|_| has_policy);
+        }
         for pool in &mut self.pools {
             (pool.context_switches, pool.migrations) = (None, None);
+            let counts = [&mut pool.decisions, &mut pool.exhaustions, &mut pool.replenishments];
+            counts.into_iter().for_each(|count| *count = count.filter(|_| has_policy));
         }
     }
 

@@ -1,7 +1,7 @@
 //! Every metric of every task, vCPU, domain, processor, pool and network, folded away.
 
 use maud::{Markup, html};
-use punctual_model::results::{JobStats, SegmentResult};
+use punctual_model::results::{JobStats, SegmentResult, UnitCounts};
 use punctual_model::{Recorder, Results};
 
 use super::markup::{Cell, Section, Table, details};
@@ -104,13 +104,14 @@ fn vcpus(results: &Results) -> Table {
     ];
     let mut table = Table::new("vCPUs: all metrics", "vCPU", &columns);
     for vcpu in &results.vcpus {
+        let of = |count: fn(UnitCounts) -> u64| vcpu.counts.map(count);
         let cells = [
             duration(vcpu.cpu_time_ns),
-            duration(vcpu.idled_away_ns),
-            count(vcpu.exhaustions),
-            count(vcpu.replenishments),
-            count(vcpu.wakes),
-            count(vcpu.sleeps),
+            of(|counts| counts.idled_away_ns).map_or_else(|| Cell::number("-"), duration),
+            count(of(|counts| counts.exhaustions)),
+            count(of(|counts| counts.replenishments)),
+            count(of(|counts| counts.wakes)),
+            count(of(|counts| counts.sleeps)),
             count(vcpu.context_switches),
             count(vcpu.migrations),
             latency(&vcpu.wake_latency, vcpu.wake_latency.quantile_ppm(990_000).as_ns()),

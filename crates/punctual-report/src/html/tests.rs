@@ -3,7 +3,7 @@
 use super::*;
 use crate::Column;
 use crate::format::fmt_duration;
-use crate::table::tests::{disturbed, results, with_packets};
+use crate::table::tests::{disturbed, results, under_linux, with_packets};
 use crate::timeline::{Job, Row, RowKind, Slice, Timeline, Use};
 use punctual_model::guarantees::{CounterExample, TaskGuarantee, Verdict, Warning};
 use punctual_model::results::{JobStats, Source};
@@ -256,6 +256,19 @@ fn each_wait_and_each_cost_of_a_request_has_a_row_and_those_of_a_segment_stand_t
         between(between(&both, "voice: each wait and each cost", "</table>"), "softirq lock</th>", "</tr>");
     // Partitioned softirqs have a lock of their own: nobody waits for it.
     assert!(words(lock).trim_end().ends_with('-'), "{lock}");
+}
+
+#[test]
+fn what_plain_linux_does_not_count_is_no_number() {
+    let columns = [column("linux", under_linux(results("rtds", 24)))];
+    let page = render(&page(&columns));
+    let row = |caption: &str, name: &str| words(between(between(&page, caption, "</table>"), name, "</tr>"));
+    for (caption, name, dashes) in
+        [("vCPUs: all metrics", "control.0</th>", 7), ("Pools: all metrics", "main</th>", 5)]
+    {
+        let row = row(caption, name);
+        assert_eq!(row.split_whitespace().filter(|cell| *cell == "-").count(), dashes, "{row}");
+    }
 }
 
 #[test]

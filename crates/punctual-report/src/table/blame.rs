@@ -102,7 +102,7 @@ pub fn deliveries(results: &Results, colour: bool) -> String {
         let cells = [
             fmt_count(*periods),
             fmt_share(*delivered, *periods),
-            fmt_count(vcpu.exhaustions),
+            vcpu.counts.map_or_else(|| "-".into(), |counts| fmt_count(counts.exhaustions)),
             fmt_ns(*longest_without_ns),
             quantile(500_000),
             quantile(990_000),

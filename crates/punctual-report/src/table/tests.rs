@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use punctual_model::results::{
     Cause, ChainResult, Delivery, Disturbance, DisturbedInterval, DisturbedJobs, DropCounts, Enforcement,
     FORMAT, FlowResult, HostTimes, JobBlame, NetworkResult, PacketCounts, Segment, SegmentResult, Source,
-    TaskBlame, VERSION, add_time,
+    TaskBlame, UnitCounts, VERSION, add_time,
 };
 
 use punctual_sched::Duration;
@@ -65,7 +65,6 @@ pub(crate) fn with_blame(mut results: Results) -> Results {
 pub(crate) fn disturbed(results: Results) -> Results {
     let mut results = with_blame(results);
     results.source = Source::Live;
-    results.leave_out_unmeasured();
     let interval = |n: u64| DisturbedInterval {
         from_ns: n * 400 * MS,
         until_ns: n * 400 * MS + (n + 3) * MS,
@@ -99,6 +98,15 @@ pub(crate) fn disturbed(results: Results) -> Results {
         stolen_ns: 12 * MS,
         demotions: 0,
     });
+    results.leave_out_unmeasured();
+    results
+}
+
+/// The same as if it was live under plain Linux.
+pub(crate) fn under_linux(mut results: Results) -> Results {
+    results.source = Source::Live;
+    results.pools.iter_mut().for_each(|pool| pool.policy = "linux-fifo".into());
+    results.leave_out_unmeasured();
     results
 }
 
@@ -113,8 +121,8 @@ fn domain(d: usize, tasks: &[TaskResult]) -> DomainResult {
         decisions: Some(8_120),
         context_switches: Some(4_560),
         migrations: Some(37),
-        exhaustions: 412 * d as u64,
-        replenishments: 1_000,
+        exhaustions: Some(412 * d as u64),
+        replenishments: Some(1_000),
         verdict: None,
     }
 }
@@ -125,11 +133,13 @@ fn vcpu(d: usize, v: u64) -> VcpuResult {
     VcpuResult {
         name: format!("{}.{v}", DOMAINS[d]),
         cpu_time_ns: 1_800 * MS,
-        idled_away_ns: 3 * MS * d as u64,
-        wakes: 499,
-        sleeps: 498,
-        exhaustions: 206 * d as u64,
-        replenishments: 500,
+        counts: Some(UnitCounts {
+            idled_away_ns: 3 * MS * d as u64,
+            wakes: 499,
+            sleeps: 498,
+            exhaustions: 206 * d as u64,
+            replenishments: 500,
+        }),
         context_switches: Some(2_280),
         migrations: Some(18 + v),
         wake_latency,
@@ -144,7 +154,7 @@ fn processor(processor: u64) -> ProcessorResult {
         busy_ns: 5_400 * MS,
         idle_ns: 4_580 * MS,
         overhead_ns: 20 * MS,
-        decisions: 20_000 + processor,
+        decisions: Some(20_000 + processor),
         context_switches: Some(15_000),
         host: None,
         disturbance: None,
@@ -165,11 +175,11 @@ pub(crate) fn results(policy: &str, late: u64) -> Results {
         busy_ns: 10_800 * MS,
         idle_ns: 9_160 * MS,
         overhead_ns: 40 * MS,
-        decisions: 40_001,
+        decisions: Some(40_001),
         context_switches: Some(30_000),
         migrations: Some(111),
-        exhaustions: 1_236,
-        replenishments: 3_000,
+        exhaustions: Some(1_236),
+        replenishments: Some(3_000),
         enforcement: None,
     };
     Results {

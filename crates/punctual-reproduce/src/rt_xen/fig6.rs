@@ -130,7 +130,8 @@ fn simulate(grid: &Grid, start: Start, case: &str, progress: Progress<'_>) -> Re
         format!("{}, {case} share", if start == Start::OneByOne { "Fig. 6" } else { "Fig. 6, together" });
     run_all(&what, &scenarios, progress, as_written, |host, results| {
         let shares = (0..host.domains.len()).map(|d| utilisation_percent(host, Parent::Domain(DomainIx(d))));
-        let idled_ns: u64 = results.vcpus.iter().map(|v| v.idled_away_ns).sum();
+        let idled_ns: u64 =
+            results.vcpus.iter().filter_map(|v| v.counts).map(|counts| counts.idled_away_ns).sum();
         Cell {
             miss_percent: miss_percent(&results.pools[0].jobs),
             asked_percent: shares.sum(),

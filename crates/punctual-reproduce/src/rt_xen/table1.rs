@@ -27,7 +27,7 @@ pub fn run(options: &Options, paper: &Table1, progress: Progress<'_>) -> Result<
     let scenarios: Vec<_> =
         VARIANTS.iter().flat_map(|v| seeds.iter().map(move |&s| scenario(v, s, SECONDS))).collect();
     let counts = run_all("Table 1", &scenarios, progress, as_written, |_, results| Counts {
-        decisions: results.pools[0].decisions as f64,
+        decisions: results.pools[0].decisions.unwrap_or_default() as f64,
         switches: results.pools[0].context_switches.unwrap_or_default() as f64,
     })?;
     let mut out = Outcome::default();

@@ -82,7 +82,7 @@ impl Metric {
         let counts = results.pools.iter().fold([0; 4], |sums: [u64; 4], p| {
             // Everything is measured in a simulation.
             let measured = |count: Option<u64>| count.unwrap_or_default();
-            let more = [p.decisions, measured(p.context_switches), measured(p.migrations), p.exhaustions];
+            let more = [p.decisions, p.context_switches, p.migrations, p.exhaustions].map(measured);
             std::array::from_fn(|i| sums[i] + more[i])
         });
         self.value(&jobs, &results.processors, counts)
