@@ -9,7 +9,8 @@
 
 #![no_main]
 
-use punctual_testkit::events::{CPUS_MAX, Event, affinity, half_ms, options, play};
+use punctual_testkit::driver::CPUS_MAX;
+use punctual_testkit::events::{Event, affinity, half_ms, options, play};
 use libfuzzer_sys::arbitrary::{self, Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use punctual_sched::registry::{self, OptionValue, Options, ParamKind, PolicyInfo};

@@ -90,15 +90,12 @@ pub fn side_by_side(columns: &[Column], colour: bool) -> String {
         true => fmt_share(sum(r, |p| p.overhead_ns), processor_time(r)),
         false => "-".into(),
     };
-    let costs: [(&str, &dyn Fn(&Results) -> String); 3] = [
-        ("overhead", &overhead),
-        ("context switches", &|r| rate(r, |p| p.context_switches)),
-        ("decisions", &|r| rate(r, |p| p.decisions)),
-    ];
-    for (name, cost) in costs {
-        let cell = |Column { results, .. }: &Column| Value::plain(cost(results));
-        rows.push((name.into(), columns.iter().map(cell).collect()));
-    }
+    let mut cost = |name: &str, of: &dyn Fn(&Results) -> String| {
+        rows.push((name.into(), columns.iter().map(|column| Value::plain(of(&column.results))).collect()));
+    };
+    cost("overhead", &overhead);
+    cost("context switches", &|r| rate(r, |p| p.context_switches));
+    cost("decisions", &|r| rate(r, |p| p.decisions));
     let labels: Vec<&str> = columns.iter().map(|column| column.label.as_str()).collect();
     let mut text = blocks("misses", &labels, &rows, colour);
     text.push('\n');
