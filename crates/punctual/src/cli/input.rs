@@ -143,9 +143,14 @@ impl HostFile {
     /// Reads the file; `-` is standard input.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When it cannot be read, or holds JSON, which no host file begins like.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let (name, bytes) = read(path, HOST_BYTES_MAX)?;
+        let mut begins = bytes.iter().filter(|byte| !byte.is_ascii_whitespace());
+        if matches!((begins.next(), begins.next()), (Some(b'{'), _) | (Some(b'['), Some(b'{'))) {
+            let what = "is JSON, not a host file; results are for `punctual report` and `punctual compare`";
+            return Err(Error::Usage(format!("{name} {what}")));
+        }
         Ok(HostFile { name, bytes })
     }
 
