@@ -127,7 +127,7 @@ fn what_is_no_input_of_a_report_is_refused_with_its_name() {
     assert!(report(&["-o", "@a.html", "--timeline-to", "5"]).contains("--timeline-to"));
     assert!(report(&["-o", "@none/a.html"]).contains("none"));
     assert!(desk.refused(&["report", "@empty.json", "-o", "@a.html"]).contains("empty array"));
-    assert!(desk.refused(&["report", "@other", "-o", "@a.html"]).contains("other:1:2"));
+    assert!(desk.refused(&["report", "@other", "-o", "@a.html"]).contains("other:1:1: expected JSON"));
     assert!(!desk.path("a.html").exists(), "a page was left although something was wrong");
 }
 

@@ -143,13 +143,13 @@ impl HostFile {
     /// Reads the file; `-` is standard input.
     ///
     /// # Errors
-    /// When it cannot be read, or holds JSON, which no host file begins like.
+    /// When it cannot be read, or holds JSON.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let (name, bytes) = read(path, HOST_BYTES_MAX)?;
-        let mut begins = bytes.iter().filter(|byte| !byte.is_ascii_whitespace());
-        if matches!((begins.next(), begins.next()), (Some(b'{'), _) | (Some(b'['), Some(b'{'))) {
-            let what = "is JSON, not a host file; results are for `punctual report` and `punctual compare`";
-            return Err(Error::Usage(format!("{name} {what}")));
+        // No table of TOML begins like that.
+        if matches!(begin(&bytes), [Some(b'{'), _] | [Some(b'['), Some(b'{' | b']')]) {
+            let what = "a host file, found JSON; results are for `punctual report` and `punctual compare`";
+            return Err(Error::Usage(format!("{name}:1:1: expected {what}")));
         }
         Ok(HostFile { name, bytes })
     }
@@ -181,12 +181,27 @@ impl HostFile {
     }
 }
 
-/// A file with results or other text, and its name in errors; `-` is standard input.
+/// The first two characters of a text that are no space.
+fn begin(text: &[u8]) -> [Option<u8>; 2] {
+    let mut characters = text.iter().copied().filter(|byte| !byte.is_ascii_whitespace());
+    [characters.next(), characters.next()]
+}
+
+/// A file with what `--json` printed, and its name in errors; `-` is standard input.
 ///
 /// # Errors
-/// When it cannot be read.
+/// When it cannot be read, or holds no JSON.
 pub fn read_text(path: &Path) -> Result<(String, String), Error> {
     let (name, bytes) = read(path, RESULTS_BYTES_MAX)?;
+    // A table of TOML begins with a bracket, too.
+    let is_json = match begin(&bytes) {
+        [Some(b'['), second] => !second.is_some_and(|second| second.is_ascii_alphabetic()),
+        [first, _] => first == Some(b'{'),
+    };
+    if !is_json {
+        let what = "JSON, as commands of Punctual print it with `--json`";
+        return Err(Error::Usage(format!("{name}:1:1: expected {what}")));
+    }
     match String::from_utf8(bytes) {
         Ok(text) => Ok((name, text)),
         Err(_) => Err(Error::Usage(format!("cannot read {name}: it is not UTF-8"))),
