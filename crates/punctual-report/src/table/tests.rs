@@ -318,7 +318,7 @@ fn empty_results_are_shown_without_a_table() {
     let mut empty = results("rtds", 0);
     empty.tasks.clear();
     empty.domains.clear();
-    assert_eq!(summary(&empty, false), "factory under rtds (2 runs of 5.00 s, seed 42)\nNo job was due.\n\n");
+    assert_eq!(summary(&empty, false), "factory under rtds (2 runs of 5.00 s, seed 42)\nNo job was due.\n");
 }
 
 proptest! {
