@@ -92,6 +92,23 @@ pub struct VcpuStatus {
     pub exhaustions: u64,
     /// Replenishments so far.
     pub replenishments: u64,
+    /// What it was delivered since it is under enforcement; `None` where nothing of that is known yet.
+    pub delivery: Option<DeliveryStatus>,
+}
+
+/// What a vCPU was delivered so far, as of the last half second; see [`Delivery`].
+///
+/// [`Delivery`]: punctual_model::results::Delivery
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeliveryStatus {
+    /// Periods of its budget that passed; 0 where it has none.
+    pub periods: u64,
+    /// Those in which it got its whole budget, or did not want more.
+    pub delivered: u64,
+    /// The longest time without the processor while it was ready.
+    pub longest_without_ns: u64,
+    /// 99 % of its waits for the processor were at most that.
+    pub wait_p99_ns: u64,
 }
 
 /// Takes a snapshot of a run of `host`. A vCPU whose thread was replaced is there once, with its present
@@ -142,6 +159,12 @@ fn vcpu_status(host: &Host, unit: &UnitHandle, view: &RunView<'_>) -> VcpuStatus
         cpu_time_ns: read(&counters.cpu_time_ns),
         exhaustions: read(&counters.exhaustions),
         replenishments: read(&counters.replenishments),
+        delivery: (read(&counters.periods) > 0 || read(&counters.waits) > 0).then(|| DeliveryStatus {
+            periods: read(&counters.periods),
+            delivered: read(&counters.delivered),
+            longest_without_ns: read(&counters.longest_without_ns),
+            wait_p99_ns: read(&counters.wait_p99_ns),
+        }),
     }
 }
 
@@ -261,6 +284,7 @@ mod tests {
             cpu_time_ns: 0,
             exhaustions: 0,
             replenishments: 0,
+            delivery: None,
         };
         let vcpus = (0..50).map(vcpu).collect();
         Snapshot { host: "test".into(), elapsed_ns, pools: Vec::new(), vcpus, domains: Vec::new() }

@@ -5,12 +5,15 @@ mod common;
 use std::time::Duration as StdDuration;
 
 use common::live::{Bench, Moves, PROCESSOR, is_translated, needs, undisturbed};
+use common::scopes::Desk;
 use punctual_live::driver::Evidence;
 use punctual_live::notice::Notice;
 use punctual_live::os::proc::{kernel_threads, name};
 use punctual_live::os::sched::{affinity, attributes};
 use punctual_live::session::{LinuxScheduler, PoolScheduler};
+use punctual_live::status::{Snapshot, Standing, VcpuStatus};
 use punctual_live::unit::{HIGHEST, UnitThreads};
+use punctual_model::results::Results;
 use punctual_sched::registry::OptionValue;
 use punctual_sched::{Duration, UnitParams};
 
@@ -274,4 +277,49 @@ fn the_kernels_rcu_threads_stay_off_the_pool_or_above_its_units_for_the_time_of_
         }
     }
     println!("{} threads, {raised} of them raised above the units", threads.len());
+}
+
+/// A control loop with a budget beside a domain without one that never rests.
+const BEST_EFFORT: &str = "[domain.control]\nbudget = \"4ms\"\nperiod = \"10ms\"\npriority = 1\n\
+                           task.loop = { period = \"20ms\", cost = \"4ms\" }\n\
+                           [domain.office]\nbest_effort = true\ntask.busy = { hog = true }\n";
+
+/// The last of the snapshots that `punctual top` shows of a run, and the run's results.
+fn watched(desk: &Desk, host: &str) -> (Snapshot, Results) {
+    let results = format!("{host}.json");
+    let mut run = desk.start(&["run", host, "--as", "process", "--duration", "3s", "--output", &results]);
+    let top = || desk.punctual(&["top", "--json"]).output().expect("top").stdout;
+    let mut lines = Vec::new();
+    while lines.is_empty() && run.process.try_wait().expect("a run").is_none() {
+        lines = top();
+        std::thread::sleep(StdDuration::from_millis(20));
+    }
+    assert_eq!(run.wait(), 0, "{}", run.said());
+    let lines = String::from_utf8(lines).expect("text");
+    let last = lines.lines().last().unwrap_or_else(|| panic!("top shows nothing: {}", run.said()));
+    let results = std::fs::read_to_string(results).expect("results");
+    (serde_json::from_str(last).expect("a snapshot"), serde_json::from_str(&results).expect("results"))
+}
+
+#[test]
+fn a_domain_without_a_budget_gets_what_is_left_and_top_shows_what_the_others_were_delivered() {
+    let Some(_turn) = needs() else { return };
+    undisturbed(|| {
+        let desk = Desk::make("best-effort");
+        let (snapshot, results) = watched(&desk, &desk.host("best-effort", PROCESSOR, BEST_EFFORT));
+        let vcpu = |name: &str| snapshot.vcpus.iter().find(|vcpu| vcpu.name == name).expect("a vCPU");
+        let share = |vcpu: &VcpuStatus| vcpu.cpu_time_ns * 1000 / snapshot.elapsed_ns.max(1);
+        let (control, office) = (vcpu("control.0"), vcpu("office.0"));
+        assert_eq!((office.standing, office.left_ns, office.budget_ns), (Standing::Linux, None, None));
+        assert_eq!(office.delivery, None);
+        // Control needs a fifth.
+        judge!(share(office) > 600, "best effort got {} per mille of the processor", share(office));
+        judge!(share(control) > 180, "control got {} per mille of the processor", share(control));
+        let delivery = control.delivery.expect("it is under enforcement");
+        judge!(delivery.delivered * 100 >= delivery.periods * 95, "{delivery:?}");
+        judge!(delivery.periods > 200, "{delivery:?} of a budget each 10 ms for 3 s");
+        let jobs = &results.tasks[0].jobs;
+        judge!(jobs.due > 100 && jobs.missed * 100 <= jobs.due, "control missed: {jobs:?}");
+        Ok(())
+    });
 }

@@ -4,7 +4,6 @@
 //! of their jobs (`jobs.rs`), and what the observer saw beside them (`scans.rs`). The parts of a job's
 //! response time add up to it; what is not known is called unknown.
 
-mod delivery;
 mod jobs;
 mod scans;
 mod spans;
@@ -16,7 +15,6 @@ use punctual_model::results::{Cause, Disturbance, DisturbedInterval, DisturbedJo
 
 use crate::enforcer::{Observations, Occupants, Sample};
 
-pub use delivery::deliveries;
 pub use jobs::{Guest, Job, Task, Vcpu};
 pub use spans::{Span, Spans};
 pub use supply::{Builder, Piece, Seen, State, Supply, UnitWork};

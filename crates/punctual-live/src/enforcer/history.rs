@@ -17,6 +17,8 @@ const ENTRIES_MAX: usize = 64 * 1024 * 1024 / size_of::<Entry>();
 const WRITTEN_MAX: usize = 32 * 1024;
 /// From this many entries on they are handed over.
 const HANDED_OVER: usize = 512;
+/// Fewer are handed over at the first look that comes so long after the last time.
+const KEPT_MAX: Duration = Duration::from_ms(500);
 
 /// One thing that an enforcer saw or did. The entries of a look end with its [`Entry::Look`], followed by the
 /// orders that changed by it.
@@ -76,11 +78,13 @@ pub(super) fn short(duration: Duration) -> u32 {
 pub(super) struct Writer {
     entries: Vec<Entry>,
     has_lost: bool,
+    /// When entries were handed over the last time.
+    handed_over: Instant,
 }
 
 impl Writer {
     pub fn new() -> Writer {
-        Writer { entries: Vec::with_capacity(WRITTEN_MAX), has_lost: false }
+        Writer { entries: Vec::with_capacity(WRITTEN_MAX), has_lost: false, handed_over: Instant::ZERO }
     }
 
     /// Adds an entry. Where the observer has taken none for long, it is lost.
@@ -97,9 +101,9 @@ impl Writer {
         self.push(Entry::Look { at_ns: at.as_ns(), late_ns, took_ns, cpu });
     }
 
-    /// Hands over what was written, if that is enough and the observer is not at it.
-    pub fn hand_over(&mut self, exchange: &Mutex<Vec<Entry>>) {
-        if self.entries.len() < HANDED_OVER {
+    /// Hands over what was written until `now`, if that is enough and the observer is not at it.
+    pub fn hand_over(&mut self, now: Instant, exchange: &Mutex<Vec<Entry>>) {
+        if self.entries.len() < HANDED_OVER && now.since(self.handed_over) < KEPT_MAX {
             return;
         }
         if let Ok(mut handed) = exchange.try_lock()
@@ -107,6 +111,7 @@ impl Writer {
             && handed.capacity() >= WRITTEN_MAX
         {
             std::mem::swap(&mut *handed, &mut self.entries);
+            self.handed_over = now;
             if std::mem::take(&mut self.has_lost) {
                 self.entries.push(Entry::Lost);
             }
@@ -138,8 +143,14 @@ pub struct History {
 }
 
 impl History {
-    /// Takes what enforcers have handed over; `spare` is an empty vector that they get in exchange.
-    pub(super) fn take(&mut self, exchange: &Mutex<Vec<Entry>>, spare: &mut Vec<Entry>) {
+    /// Takes what enforcers have handed over and tells `each` of it; `spare` is an empty vector that they get
+    /// in exchange. False where there was nothing.
+    pub(super) fn take(
+        &mut self,
+        exchange: &Mutex<Vec<Entry>>,
+        spare: &mut Vec<Entry>,
+        each: impl FnMut(&Entry),
+    ) -> bool {
         let is_worth_it = {
             let mut handed = exchange.lock().unwrap_or_else(PoisonError::into_inner);
             let has_some = !handed.is_empty();
@@ -149,8 +160,10 @@ impl History {
             has_some
         };
         if is_worth_it {
+            spare.iter().for_each(each);
             self.append(spare);
         }
+        is_worth_it
     }
 
     /// Adds entries, which come after all others, and empties `entries`.
@@ -189,20 +202,20 @@ mod tests {
         let count = HANDED_OVER as u64;
         for at in 0..3 * count {
             writer.push(look(at));
-            writer.hand_over(&exchange);
+            writer.hand_over(Instant::from_ns(at), &exchange);
             if at % count == count - 1 {
-                history.take(&exchange, &mut spare);
+                history.take(&exchange, &mut spare, |_| {});
             }
         }
         assert!(history.entries().eq((0..3 * count).map(look)));
         // The observer takes none.
         for at in 0..3 * WRITTEN_MAX as u64 {
             writer.push(look(at));
-            writer.hand_over(&exchange);
+            writer.hand_over(Instant::from_ns(at), &exchange);
         }
-        history.take(&exchange, &mut spare);
-        writer.hand_over(&exchange);
-        history.take(&exchange, &mut spare);
+        history.take(&exchange, &mut spare, |_| {});
+        writer.hand_over(Instant::ZERO, &exchange);
+        history.take(&exchange, &mut spare, |_| {});
         history.append(&mut writer.into_rest());
         assert_eq!(history.entries().filter(|entry| *entry == Entry::Lost).count(), 1);
     }
@@ -212,9 +225,9 @@ mod tests {
         let (mut writer, exchange) = (Writer::new(), exchange());
         let held = exchange.lock().expect("nobody has it");
         (0..2 * HANDED_OVER as u64).for_each(|at| writer.push(look(at)));
-        writer.hand_over(&exchange);
+        writer.hand_over(Instant::ZERO, &exchange);
         drop(held);
-        writer.hand_over(&exchange);
+        writer.hand_over(Instant::ZERO, &exchange);
         assert_eq!(exchange.lock().expect("nobody has it").len(), 2 * HANDED_OVER);
     }
 }

@@ -8,6 +8,7 @@
 //! reason.
 
 mod account;
+mod delivery;
 mod history;
 mod observer;
 mod occupants;
@@ -34,6 +35,7 @@ use occupants::Reader;
 use pool::Pool;
 use shared::Shared;
 
+pub use delivery::Deliveries;
 pub use history::{Entry, History};
 pub use observer::{Foreign, Helper, Observations, Sample};
 pub use occupants::{Occupant, Occupants};
@@ -253,7 +255,7 @@ impl Enforcement {
         };
         let pool = pool.into_inner().unwrap_or_else(PoisonError::into_inner);
         observations.history.append(&mut pool.history.into_rest());
-        let names = self.shared.take_names();
+        let names = self.shared.known().drain(..).map(|known| known.name).collect();
         Ok(Finished { driver: pool.driver, units: pool.units, cost, demotions, observations, names })
     }
 }

@@ -8,6 +8,7 @@ use std::fs;
 use std::sync::atomic::Ordering;
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
+use super::delivery::Deliveries;
 use super::history::History;
 use super::now;
 use super::occupants::{Occupants, Reader};
@@ -81,9 +82,12 @@ pub(super) fn observe(shared: &Shared, processors: &[usize], mut switches: Optio
     let mut spare = super::history::spare();
     let mut sampler = Sampler::new(processors.to_vec());
     let mut next = StdInstant::now();
+    let mut deliveries = Deliveries::within((0, u64::MAX));
     while !shared.is_stopping() {
         std::thread::park_timeout(INTERVAL);
-        observations.history.take(&shared.exchange, &mut spare);
+        if observations.history.take(&shared.exchange, &mut spare, |entry| deliveries.read(*entry)) {
+            publish(shared, &mut deliveries);
+        }
         if let Some(switches) = &mut switches {
             switches.read(shared);
         }
@@ -94,12 +98,24 @@ pub(super) fn observe(shared: &Shared, processors: &[usize], mut switches: Optio
         }
     }
     observations.add(sampler.sample(shared));
-    observations.history.take(&shared.exchange, &mut spare);
+    observations.history.take(&shared.exchange, &mut spare, |_| {});
     if let Some(mut switches) = switches {
         switches.read(shared);
         observations.occupants = switches.into_occupants();
     }
     observations
+}
+
+/// Publishes what units were delivered so far, and learns of budgets for what comes.
+fn publish(shared: &Shared, deliveries: &mut Deliveries) {
+    // Without the lock from here on: enforcers take it.
+    let known = shared.known().clone();
+    for (unit, delivery) in known.iter().zip(deliveries.by_unit()) {
+        unit.counters.set_delivery(delivery);
+    }
+    for (number, unit) in known.iter().enumerate() {
+        deliveries.set_budget(number, unit.budget);
+    }
 }
 
 impl Observations {

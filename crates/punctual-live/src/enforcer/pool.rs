@@ -91,8 +91,9 @@ impl Pool {
                 Command::ResumeFreezing => self.may_freeze = true,
                 Command::Adjust(name, params) => {
                     let Some(number) = self.find(&name) else { continue };
-                    if let Err(error) = self.driver.adjust(now(), number, &params) {
-                        self.notify(Notice::Refused { unit: name, error });
+                    match self.driver.adjust(now(), number, &params) {
+                        Ok(()) => self.shared.adjust_unit(number, &params),
+                        Err(error) => self.notify(Notice::Refused { unit: name, error }),
                     }
                 }
             }
@@ -125,7 +126,7 @@ impl Pool {
         self.must_read[number] = true;
         self.observed.reserve(number + 1);
         self.ranked.iter_mut().for_each(|ranked| ranked.reserve(number + 1));
-        self.shared.add_unit(&unit, number, processors);
+        self.shared.add_unit(&unit, number, params, processors);
         let name = unit.name.clone();
         self.units[number] = Some(unit);
         if let Err(error) = confined {
@@ -226,7 +227,7 @@ impl Pool {
                 self.history.push(Entry::Order { unit: number as u32, order, has_budget });
             }
         }
-        self.history.hand_over(&self.shared.exchange);
+        self.history.hand_over(end, &self.shared.exchange);
     }
 
     /// Does this run queue decide about the unit?

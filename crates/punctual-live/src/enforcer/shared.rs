@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use punctual_sched::UnitParams;
+
 use super::history::{self, Entry};
 use crate::os::cgroup;
 use crate::unit::{LiveUnit, UnitCounters, UnitThreads};
@@ -32,9 +34,23 @@ pub(super) struct Shared {
     pub demotions: AtomicU64,
     /// What enforcers saw, on its way to the observer.
     pub exchange: Mutex<Vec<Entry>>,
-    /// The name of each unit that there was, by its number.
-    names: Mutex<Vec<String>>,
+    /// Each unit that there was, by its number.
+    known: Mutex<Vec<Known>>,
     units: Mutex<Vec<UnitMembers>>,
+}
+
+/// A unit as far as the observer needs it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    pub name: String,
+    /// Its budget and period in ns, where it has both.
+    pub budget: Option<(u64, u64)>,
+    pub counters: Arc<UnitCounters>,
+}
+
+fn budget_of(params: &UnitParams) -> Option<(u64, u64)> {
+    let (budget, period) = params.budget.zip(params.period)?;
+    Some((budget.as_ns(), period.as_ns()))
 }
 
 /// A unit as far as the watchdog needs it.
@@ -64,7 +80,7 @@ impl Shared {
             demoted: AtomicBool::new(false),
             demotions: AtomicU64::new(0),
             exchange: history::exchange(),
-            names: Mutex::new(Vec::new()),
+            known: Mutex::new(Vec::new()),
             units: Mutex::new(Vec::new()),
         })
     }
@@ -86,17 +102,18 @@ impl Shared {
         self.units.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the name of each unit that there was, by its number.
-    pub fn take_names(&self) -> Vec<String> {
-        std::mem::take(&mut self.names.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Each unit that there was, by its number. Held for a moment only: enforcers take it.
+    pub fn known(&self) -> MutexGuard<'_, Vec<Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn add_unit(&self, unit: &LiveUnit, number: usize, processors: &[usize]) {
-        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = names.len().max(number + 1);
-        names.resize(count, String::new());
-        names[number] = unit.name.clone();
-        drop(names);
+    pub fn add_unit(&self, unit: &LiveUnit, number: usize, params: &UnitParams, processors: &[usize]) {
+        let mut known = self.known();
+        let count = known.len().max(number + 1);
+        known.resize_with(count, Known::default);
+        let counters = unit.counters.clone();
+        known[number] = Known { name: unit.name.clone(), budget: budget_of(params), counters };
+        drop(known);
         self.units().push(UnitMembers {
             name: unit.name.clone(),
             threads: unit.threads(),
@@ -104,6 +121,13 @@ impl Shared {
             processors: processors.to_vec(),
             counters: unit.counters.clone(),
         });
+    }
+
+    /// A unit has other parameters from now on.
+    pub fn adjust_unit(&self, number: usize, params: &UnitParams) {
+        if let Some(known) = self.known().get_mut(number) {
+            known.budget = budget_of(params);
+        }
     }
 
     pub fn remove_unit(&self, name: &str) {

@@ -9,7 +9,7 @@ use punctual_model::results::{Delivery, Disturbance};
 
 use super::measure::{Measurement, Told};
 use crate::blame::{self, Job, PoolGuest, Span, Task, TaskExplanation};
-use crate::enforcer::Sample;
+use crate::enforcer::{Deliveries, Sample};
 use crate::os::load::Load;
 use crate::session::PoolReport;
 
@@ -37,9 +37,12 @@ pub(super) fn deliveries(
         let (budget, period) = vcpu.params.budget.zip(vcpu.params.period)?;
         Some((budget.as_ns(), period.as_ns()))
     };
-    let budgets: Vec<_> = observed.names.iter().map(budget).collect();
-    let deliveries = blame::deliveries(observed, &budgets, window);
-    observed.names.iter().cloned().zip(deliveries).collect()
+    let mut deliveries = Deliveries::within(window);
+    for (unit, name) in observed.names.iter().enumerate() {
+        deliveries.set_budget(unit, budget(name));
+    }
+    observed.observations.history.entries().for_each(|entry| deliveries.read(entry));
+    observed.names.iter().cloned().zip(deliveries.by_unit().cloned()).collect()
 }
 
 /// Explains a pool that was under enforcement; `None` of one that was not.

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use punctual_model::results::Delivery;
+
 use crate::driver::Order;
 
 /// What other threads may read of a unit at any time, without a lock.
@@ -20,6 +22,16 @@ pub struct UnitCounters {
     pub order: AtomicU64,
     /// Has it too many threads to be enforced? See [`super::THREADS_MAX`].
     pub is_crowd: AtomicBool,
+    /// Periods of its budget that passed, as of the last half second, like all below.
+    pub periods: AtomicU64,
+    /// See [`Delivery::delivered`].
+    pub delivered: AtomicU64,
+    /// See [`Delivery::longest_without_ns`].
+    pub longest_without_ns: AtomicU64,
+    /// 99 % of [`Delivery::wait`] were at most that.
+    pub wait_p99_ns: AtomicU64,
+    /// How many there were of these.
+    pub waits: AtomicU64,
 }
 
 impl UnitCounters {
@@ -36,6 +48,15 @@ impl UnitCounters {
     pub fn set_unmanaged(&self) {
         self.left_ns.store(u64::MAX, Ordering::Relaxed);
         self.order.store(Self::UNMANAGED, Ordering::Relaxed);
+    }
+
+    /// Publishes what it was delivered.
+    pub fn set_delivery(&self, delivery: &Delivery) {
+        self.periods.store(delivery.periods, Ordering::Relaxed);
+        self.delivered.store(delivery.delivered, Ordering::Relaxed);
+        self.longest_without_ns.store(delivery.longest_without_ns, Ordering::Relaxed);
+        self.wait_p99_ns.store(delivery.wait.quantile_ppm(990_000).as_ns(), Ordering::Relaxed);
+        self.waits.store(delivery.wait.count(), Ordering::Relaxed);
     }
 
     /// Publishes the order; `None` when the unit is gone.

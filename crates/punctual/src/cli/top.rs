@@ -13,9 +13,13 @@ use super::error::Error;
 use super::output::Ui;
 use super::{exit, interrupt};
 
-/// Watch a live run: pools, vCPUs, budgets left, use, state, deadlines missed.
+/// Watch a live run: pools, vCPUs, budgets left and delivered, use, state, deadlines missed.
 ///
-/// Shows the run that is under way on this machine, about every 100 ms, until it ends or Ctrl-C. A guest
+/// Shows the run that is under way on this machine, about every 100 ms, until it ends or Ctrl-C. "delivered"
+/// is the share of periods in which a vCPU got its whole budget or did not want more, "without" the longest
+/// time that it was ready and had no processor, "wait p99" is how long it waited for the processor each time,
+/// all since it is under enforcement and as of the last half second; a guest need not tell anything for that.
+/// A guest
 /// reports its finished jobs about once a second; jobs that are due since then are not told of yet, and
 /// missed only if they are not among the finished ones of a later report.
 #[derive(clap::Args, Debug)]
@@ -98,28 +102,49 @@ fn screen(now: &Snapshot, before: Option<&Snapshot>) -> String {
         let looks = fmt_count(pool.looks);
         let name = &pool.name;
         let _ = writeln!(out, "\n{name}: {} on {cpus}; enforcer {share}, {looks} looks", pool.policy);
-        let _ = writeln!(
-            out,
-            "  {:<16} {:<8} {:>10} {:>10} {:<12} {:>7} {:>7} {:>11}",
-            "vCPU", "state", "left", "budget", "", "use", "share", "exhausted"
-        );
-        for vcpu in now.vcpus.iter().filter(|vcpu| vcpu.pool == index) {
-            let earlier = before.and_then(|before| before.vcpus.iter().find(|other| other.name == vcpu.name));
-            let _ = writeln!(out, "{}", line(vcpu, earlier, elapsed));
-        }
+        let earlier = |vcpu: &VcpuStatus| before?.vcpus.iter().find(|other| other.name == vcpu.name);
+        let of_pool = now.vcpus.iter().filter(|vcpu| vcpu.pool == index);
+        let rows: Vec<_> = of_pool.map(|vcpu| cells(vcpu, earlier(vcpu), elapsed)).collect();
+        out += &table(&COLUMNS.map(String::from), &rows);
     }
     if !now.domains.is_empty() {
-        let _ =
-            writeln!(out, "\n  {:<16} {:>10} {:>10} {:>12}", "domain", "finished", "missed", "not told yet");
-    }
-    for DomainStatus { name, jobs } in &now.domains {
-        let [finished, missed, untold] = [jobs.finished, jobs.missed, jobs.untold].map(fmt_count);
-        let _ = writeln!(out, "  {name:<16} {finished:>10} {missed:>10} {untold:>12}");
+        let row = |DomainStatus { name, jobs }: &DomainStatus| {
+            let [finished, missed, untold] = [jobs.finished, jobs.missed, jobs.untold].map(fmt_count);
+            [name.clone(), finished, missed, untold]
+        };
+        let rows: Vec<_> = now.domains.iter().map(row).collect();
+        let heads = ["domain", "finished", "missed", "not told yet"];
+        let _ = write!(out, "\n{}", table(&heads.map(String::from), &rows));
     }
     out
 }
 
-fn line(vcpu: &VcpuStatus, before: Option<&VcpuStatus>, elapsed_ns: u64) -> String {
+/// What is shown of a vCPU.
+const COLUMNS: [&str; 11] =
+    ["vCPU", "state", "left", "budget", "", "use", "share", "exhausted", "delivered", "without", "wait p99"];
+
+/// Narrower columns would change their width from one snapshot to the next.
+const WIDTH_MIN: usize = 8;
+
+/// Rows below their heads, names at the left.
+fn table<const N: usize>(heads: &[String; N], rows: &[[String; N]]) -> String {
+    let mut out = String::new();
+    let all = || std::iter::once(heads).chain(rows);
+    let width = |column: usize| all().map(|row| row[column].chars().count()).max();
+    let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or(0).max(WIDTH_MIN));
+    for row in all() {
+        for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
+            let _ = match column {
+                0 => write!(out, "  {cell:<width$}"),
+                _ => write!(out, "  {cell:>width$}"),
+            };
+        }
+        out.push('\n');
+    }
+    out
+}
+
+fn cells(vcpu: &VcpuStatus, before: Option<&VcpuStatus>, elapsed_ns: u64) -> [String; COLUMNS.len()] {
     let state = match vcpu.standing {
         Standing::Gone => "gone".into(),
         Standing::Parked => "parked".into(),
@@ -134,21 +159,20 @@ fn line(vcpu: &VcpuStatus, before: Option<&VcpuStatus>, elapsed_ns: u64) -> Stri
         }
         _ => String::new(),
     };
+    let part = |part, whole| if whole > 0 { fmt_share(part, whole) } else { "-".into() };
     let used = before.map_or(0, |before| vcpu.cpu_time_ns.saturating_sub(before.cpu_time_ns));
-    let usage = if elapsed_ns > 0 { fmt_share(used, elapsed_ns) } else { "-".into() };
-    let share = match (vcpu.budget_ns, vcpu.period_ns) {
-        (Some(budget), Some(period)) if period > 0 => fmt_share(budget, period),
-        _ => "-".into(),
-    };
-    format!(
-        "  {:<16} {:<8} {:>10} {:>10} {:<12} {:>7} {:>7} {:>11}",
-        vcpu.name,
+    let delivery = vcpu.delivery;
+    [
+        vcpu.name.clone(),
         state,
         time(vcpu.left_ns),
         time(vcpu.budget_ns),
         bar,
-        usage,
-        share,
-        fmt_count(vcpu.exhaustions)
-    )
+        part(used, elapsed_ns),
+        part(vcpu.budget_ns.unwrap_or(0), vcpu.budget_ns.and(vcpu.period_ns).unwrap_or(0)),
+        fmt_count(vcpu.exhaustions),
+        delivery.map_or("-".into(), |of| part(of.delivered, of.periods)),
+        time(delivery.map(|of| of.longest_without_ns)),
+        time(delivery.map(|of| of.wait_p99_ns)),
+    ]
 }

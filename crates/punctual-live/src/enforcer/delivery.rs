@@ -1,12 +1,12 @@
-//! What each unit of a pool was delivered, whether or not its guest tells anything.
+//! What each unit of a pool was delivered, whether or not its guest tells anything: while a run is under way,
+//! for `punctual top`, and afterwards, for its results.
 
 use punctual_model::results::Delivery;
 use punctual_sched::Duration;
 
-use super::PoolObservations;
-use super::spans::Span;
+use super::history::Entry;
+use crate::blame::Span;
 use crate::driver::Order;
-use crate::enforcer::Entry;
 
 /// A budget counts as delivered when less than this part of it is missing: looks are late by that.
 const MISSING_PARTS: u64 = 50;
@@ -15,7 +15,8 @@ const MISSING_PARTS: u64 = 50;
 #[derive(Clone, Debug, Default)]
 struct Account {
     delivery: Delivery,
-    budget: Option<Span>,
+    /// Its budget and period, in ns.
+    budget: Option<(u64, u64)>,
     /// The period that goes on: when it began, what the unit ran in it, and how long it waited.
     period: Option<(u64, u64, u64)>,
     /// Since when it is parked although it had just run.
@@ -69,57 +70,83 @@ impl Account {
     }
 }
 
-/// By unit of the pool, what it was delivered within `window`; `budgets` has budget and period by unit.
-pub fn deliveries(pool: &PoolObservations, budgets: &[Option<(u64, u64)>], window: Span) -> Vec<Delivery> {
-    let account = |budget: &Option<(u64, u64)>| Account { budget: *budget, ..Account::default() };
-    let mut accounts: Vec<Account> = budgets.iter().map(account).collect();
-    let mut ran: Vec<(u32, u64, u64, u16)> = Vec::new();
-    let (mut is_within, mut look_ns) = (false, 0);
-    for entry in pool.observations.history.entries() {
+/// Reads what enforcers saw, entry by entry, and keeps what each unit was delivered so far.
+#[derive(Debug)]
+pub struct Deliveries {
+    /// What happened before and after it does not count.
+    window: Span,
+    /// By number of a unit.
+    accounts: Vec<Account>,
+    /// What units ran until the look that comes next: unit, time, time of waiting, arrivals.
+    ran: Vec<(u32, u64, u64, u16)>,
+    /// Was the last look within the window?
+    is_within: bool,
+    look_ns: u64,
+}
+
+impl Deliveries {
+    /// Nothing yet, of what happens within `window`.
+    pub fn within(window: Span) -> Deliveries {
+        Deliveries { window, accounts: Vec::new(), ran: Vec::new(), is_within: false, look_ns: 0 }
+    }
+
+    /// The unit with this number has this budget and period from now on, both in ns.
+    pub fn set_budget(&mut self, unit: usize, budget: Option<(u64, u64)>) {
+        self.account(unit).budget = budget;
+    }
+
+    fn account(&mut self, unit: usize) -> &mut Account {
+        if self.accounts.len() <= unit {
+            self.accounts.resize_with(unit + 1, Account::default);
+        }
+        &mut self.accounts[unit]
+    }
+
+    /// Reads what comes after all that was read before.
+    pub fn read(&mut self, entry: Entry) {
         match entry {
             Entry::Ran { unit, ran_ns, waited_ns, arrivals } => {
-                ran.push((unit, ran_ns.into(), waited_ns.into(), arrivals));
+                self.ran.push((unit, ran_ns.into(), waited_ns.into(), arrivals));
             }
-            Entry::Look { at_ns, .. } => {
-                (is_within, look_ns) = ((window.0..=window.1).contains(&at_ns), at_ns);
-                for (unit, ran_ns, waited_ns, arrivals) in ran.drain(..).filter(|_| is_within) {
-                    if let Some(account) = accounts.get_mut(unit as usize) {
-                        account.ran(ran_ns, waited_ns, arrivals);
-                    }
-                }
-                accounts.iter_mut().filter(|_| is_within).for_each(|account| account.look(at_ns));
-            }
+            Entry::Look { at_ns, .. } => self.look(at_ns),
             Entry::Order { unit, order, .. } => {
-                if let Some(account) = accounts.get_mut(unit as usize) {
-                    account.order(order == Order::Parked, if is_within { look_ns } else { window.0 });
-                }
+                let at_ns = if self.is_within { self.look_ns } else { self.window.0 };
+                self.account(unit as usize).order(order == Order::Parked, at_ns);
             }
             Entry::Late { .. } | Entry::Lost => {}
         }
     }
-    accounts.into_iter().map(|account| account.delivery).collect()
+
+    fn look(&mut self, at_ns: u64) {
+        let is_within = (self.window.0..=self.window.1).contains(&at_ns);
+        (self.is_within, self.look_ns) = (is_within, at_ns);
+        let mut ran = std::mem::take(&mut self.ran);
+        for (unit, ran_ns, waited_ns, arrivals) in ran.drain(..).filter(|_| is_within) {
+            self.account(unit as usize).ran(ran_ns, waited_ns, arrivals);
+        }
+        self.ran = ran;
+        if is_within {
+            self.accounts.iter_mut().for_each(|account| account.look(at_ns));
+        }
+    }
+
+    /// By number of a unit, what it was delivered so far.
+    pub fn by_unit(&self) -> impl ExactSizeIterator<Item = &Delivery> {
+        self.accounts.iter().map(|account| &account.delivery)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::enforcer::Observations;
 
     const MS: u64 = 1_000_000;
 
     fn delivered(entries: &[Entry]) -> Delivery {
-        let mut observations = Observations::default();
-        observations.history.append(&mut entries.to_vec());
-        let names = vec!["vm.0".to_owned()];
-        let pool = PoolObservations {
-            observations,
-            names,
-            processors: 1,
-            shared_queue: false,
-            budget_idles_away: false,
-            kernel_knows_stolen: false,
-        };
-        deliveries(&pool, &[Some((2 * MS, 10 * MS))], (0, 100 * MS)).remove(0)
+        let mut deliveries = Deliveries::within((0, 100 * MS));
+        deliveries.set_budget(0, Some((2 * MS, 10 * MS)));
+        entries.iter().for_each(|entry| deliveries.read(*entry));
+        deliveries.by_unit().next().expect("one unit").clone()
     }
 
     fn look(at_ms: u64) -> Entry {
