@@ -20,7 +20,13 @@ const CAUSES_MAX: usize = 4;
 
 /// The section; none where no result has blame.
 pub fn section(page: &Page<'_>) -> Option<Section> {
-    let bodies: Vec<Markup> = page.columns.iter().filter_map(|column| of_column(column, page)).collect();
+    let tasks: Vec<Vec<(&TaskResult, &TaskBlame)>> =
+        page.columns.iter().map(|column| worst_tasks(&column.results)).collect();
+    // A cause has the same colour in all results.
+    let causes = causes_of(tasks.iter().flatten());
+    let columns = page.columns.iter().zip(&tasks).filter(|(_, tasks)| !tasks.is_empty());
+    let bodies: Vec<Markup> =
+        columns.map(|(column, tasks)| of_column(column, tasks, &causes, page)).collect();
     if bodies.is_empty() {
         return None;
     }
@@ -34,25 +40,26 @@ pub fn section(page: &Page<'_>) -> Option<Section> {
     Some(Section::new("blame", "Why late", body))
 }
 
-fn of_column(column: &Column, page: &Page<'_>) -> Option<Markup> {
+fn of_column(
+    column: &Column,
+    tasks: &[(&TaskResult, &TaskBlame)],
+    causes: &[Cause],
+    page: &Page<'_>,
+) -> Markup {
     let timeline = page.timeline.filter(|(label, _)| *label == column.label).map(|(_, timeline)| timeline);
-    let tasks = worst_tasks(&column.results);
-    if tasks.is_empty() {
-        return None;
-    }
     let heads = Heads {
         caption: &format!("Why late: {}", column.label),
         kind: "Task",
         bars: "Parts of the response time",
         figures: &["Jobs", "Response time, mean"],
     };
-    let stacks: Vec<Stack> = stacks(&tasks);
+    let stacks: Vec<Stack> = stacks(tasks, causes);
     let show = |size, whole| format!("{} ({})", fmt_share(size, whole), fmt_ns(size));
-    Some(html! {
+    html! {
         @if page.columns.len() > 1 { h3 { (column.label) } }
         (stacked(&heads, &stacks, show))
-        (worst_jobs(&tasks, &column.label, timeline))
-    })
+        (worst_jobs(tasks, &column.label, timeline))
+    }
 }
 
 /// Those that missed most, then those with the slowest jobs.
@@ -66,15 +73,23 @@ fn worst_tasks(results: &Results) -> Vec<(&TaskResult, &TaskBlame)> {
     tasks
 }
 
-fn stacks(tasks: &[(&TaskResult, &TaskBlame)]) -> Vec<Stack> {
-    let sum =
-        |blame: &'_ TaskBlame| if blame.late.jobs > 0 { blame.late.clone() } else { blame.slowest.clone() };
-    let sums: Vec<BlameSum> = tasks.iter().map(|(_, blame)| sum(blame)).collect();
-    let is_there = |of: Cause| sums.iter().any(|sum| sum.time_ns(of) > 0);
-    let stack = |((task, blame), sum): (&(&TaskResult, &TaskBlame), &BlameSum)| {
+/// The jobs that stand for a task.
+fn sum_of(blame: &TaskBlame) -> &BlameSum {
+    if blame.late.jobs > 0 { &blame.late } else { &blame.slowest }
+}
+
+/// Those that any of the tasks has.
+fn causes_of<'t>(tasks: impl Iterator<Item = &'t (&'t TaskResult, &'t TaskBlame)>) -> Vec<Cause> {
+    let sums: Vec<&BlameSum> = tasks.map(|(_, blame)| sum_of(blame)).collect();
+    Cause::ALL.into_iter().filter(|of| sums.iter().any(|sum| sum.time_ns(*of) > 0)).collect()
+}
+
+fn stacks(tasks: &[(&TaskResult, &TaskBlame)], causes: &[Cause]) -> Vec<Stack> {
+    let stack = |(task, blame): &(&TaskResult, &TaskBlame)| {
+        let sum = sum_of(blame);
         let which = if blame.late.jobs > 0 { "late" } else { "slowest" };
         let mean = sum.response_ns.checked_div(sum.jobs).unwrap_or(0);
-        let parts = by_cause(sum).filter(|(of, _)| is_there(*of));
+        let parts = by_cause(sum).filter(|(of, _)| causes.contains(of));
         Stack {
             name: format!("{}/{}", task.parent, task.name),
             parts: parts.map(|(of, size)| Part { name: of.words().into(), size }).collect(),
@@ -82,7 +97,7 @@ fn stacks(tasks: &[(&TaskResult, &TaskBlame)]) -> Vec<Stack> {
             figures: vec![format!("{} {which}", fmt_count(sum.jobs)), fmt_ns(mean)],
         }
     };
-    tasks.iter().zip(&sums).map(stack).collect()
+    tasks.iter().map(stack).collect()
 }
 
 fn worst_jobs(tasks: &[(&TaskResult, &TaskBlame)], label: &str, timeline: Option<&Timeline>) -> Table {

@@ -6,7 +6,7 @@ use crate::format::fmt_duration;
 use crate::table::tests::{disturbed, results, under_linux, with_packets};
 use crate::timeline::{Job, Row, RowKind, Slice, Timeline, Use};
 use punctual_model::guarantees::{CounterExample, TaskGuarantee, Verdict, Warning};
-use punctual_model::results::{JobStats, Source};
+use punctual_model::results::{Cause, JobStats, Source, TaskBlame};
 use punctual_model::{Guarantees, Results};
 
 fn column(label: &str, results: Results) -> Column {
@@ -440,6 +440,32 @@ fn colours_stay_with_a_result_when_another_one_has_no_jobs() {
     assert!(a != b && b != c);
     columns[1].results.tasks.iter_mut().for_each(|task| task.jobs = JobStats::default());
     assert_eq!(styles(&columns), [Some(a), None, Some(c)]);
+}
+
+#[test]
+fn a_cause_has_the_same_colour_in_all_results() {
+    let mut columns = ["a", "b"].map(|label| column(label, disturbed(results("rtds", 240))));
+    // The second one knows less: of what comes after it, the place would change.
+    for task in &mut columns[1].results.tasks {
+        let Some(blame) = &mut task.blame else { continue };
+        let mut worst = blame.worst.clone();
+        worst.iter_mut().for_each(|job| {
+            job.causes.retain(|cause| cause.cause != Cause::Executing);
+            job.response_ns = job.causes.iter().map(|cause| cause.time_ns).sum();
+        });
+        *blame = TaskBlame::of_jobs(worst);
+    }
+    let html = render(&page(&columns));
+    let section = between(&html, "id=\"blame\"", "</section>").to_owned();
+    let swatch = |legend: &str, of: Cause| {
+        let item = legend.split("<li>").find(|item| item.contains(of.words())).expect("a cause");
+        between(item, "class=\"swatch ", "\"").to_owned()
+    };
+    let legends: Vec<&str> = section.split("<ul class=\"legend\">").skip(1).collect();
+    assert_eq!(legends.len(), 2);
+    for of in [Cause::PreemptedByUnit, Cause::Standstill] {
+        assert_eq!(swatch(legends[0], of), swatch(legends[1], of));
+    }
 }
 
 #[test]
