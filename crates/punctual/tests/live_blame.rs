@@ -2,6 +2,8 @@
 //! enforcer that is stopped, a budget that is too small. Guests are processes on processor 1.
 
 mod common;
+#[path = "blame/helper.rs"]
+mod helper;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -73,9 +73,9 @@ impl Explanations {
             .helpers
             .iter()
             .filter(is_helper)
-            .map(|helper| (helper.name.clone(), helper.waited_ns))
+            .map(|helper| (helper.name.clone(), helper.busy_ns))
             .collect();
-        helpers.sort_by_key(|(_, waited_ns)| core::cmp::Reverse(*waited_ns));
+        helpers.sort_by_key(|(_, busy_ns)| core::cmp::Reverse(*busy_ns));
         let stolen_ns = match stolen {
             0 => 0,
             ns => (ns + TICK_NS).saturating_sub(known(State::Standstill)),
@@ -107,13 +107,15 @@ impl Explanations {
                 Some(name) => Some((Cause::OtherThread, Some(name))),
                 None => self.take_stolen(time_ns).then_some(stolen),
             },
-            State::Asleep if time_ns >= PIECE_MIN_NS => match self.take_stolen(time_ns) {
-                true => Some(stolen),
-                false => {
-                    let name = Explanations::take(&mut self.helpers, time_ns)?;
-                    Some((Cause::HelperThread, Some(name)))
+            State::Asleep if time_ns >= PIECE_MIN_NS => {
+                // Threads have their time to the ns, steal comes in ticks.
+                let has_all = self.helpers.first().is_some_and(|(_, left)| *left >= time_ns);
+                if !has_all && self.take_stolen(time_ns) {
+                    return Some(stolen);
                 }
-            },
+                let name = Explanations::take(&mut self.helpers, time_ns)?;
+                Some((Cause::HelperThread, Some(name)))
+            }
             _ => None,
         }
     }
@@ -154,6 +156,15 @@ fn cut(pieces: &[Piece], occupants: &Occupants) -> (Vec<Piece>, Vec<Option<Wait>
     (cut, waits)
 }
 
+/// The pieces before `end` in which the vCPU slept without a break but for looks, as far as not explained.
+fn asleep_before(vcpu: &Vcpu, end: usize) -> Vec<usize> {
+    let is_asleep = |at: &usize| vcpu.pieces[*at].state == State::Asleep && vcpu.waits[*at].is_none();
+    let goes_on = |at: &usize| vcpu.pieces[*at].state == State::Look || is_asleep(at);
+    let mut asleep: Vec<usize> = (0..end).rev().take_while(goes_on).filter(is_asleep).collect();
+    asleep.reverse();
+    asleep
+}
+
 /// Finds out what the vCPU with this unit's name waited for.
 pub(super) fn explain_waits<'s>(
     vcpu: &mut Vcpu,
@@ -168,6 +179,11 @@ pub(super) fn explain_waits<'s>(
     let mut next = 0;
     for sample in samples {
         let mut explanations = None;
+        // A thread's account has what it waited only when it waits no more, perhaps in this sample.
+        for at in asleep_before(vcpu, next) {
+            let of_sample = explanations.get_or_insert_with(|| Explanations::of(sample, unit, place));
+            vcpu.waits[at] = of_sample.explain(vcpu.pieces[at]);
+        }
         while let Some(piece) = vcpu.pieces.get(next).filter(|piece| piece.span.0 < sample.until_ns) {
             let needs_one = matches!(piece.state, State::OtherThread | State::Waited | State::Asleep);
             if needs_one && vcpu.waits[next].is_none() && piece.span.1 > sample.from_ns {
@@ -254,11 +270,37 @@ mod tests {
         let stolen = Sample { loads: vec![Load { steal_ns: TICK_NS, ..Load::default() }], ..empty.clone() };
         assert_eq!(explained(State::Asleep, &stolen), Some((Cause::Standstill, None)));
         let helper = |unit: &str| Sample {
-            helpers: vec![Helper { units: vec![unit.into()], name: "io".into(), waited_ns: 3 * MS }],
+            helpers: vec![Helper { units: vec![unit.into()], name: "io".into(), busy_ns: 3 * MS }],
             ..empty.clone()
         };
         assert_eq!(explained(State::Asleep, &helper("vm.0")), named(Cause::HelperThread, "io"));
         assert_eq!(explained(State::Asleep, &helper("vm2.0")), None);
         assert_eq!(explained(State::Asleep, &thread(0)), None);
+    }
+
+    #[test]
+    fn a_wait_that_ends_in_a_later_sample_is_explained_by_that() {
+        let sample = |from_ms: u64, busy_ns: u64| Sample {
+            from_ns: from_ms * MS,
+            until_ns: (from_ms + 100) * MS,
+            loads: vec![Load::default()],
+            helpers: vec![Helper { units: vec!["vm.0".into()], name: "io".into(), busy_ns }],
+            ..Sample::default()
+        };
+        let piece = |from_ms: u64, until_ms: u64, state| Piece { span: (from_ms * MS, until_ms * MS), state };
+        let pieces = vec![
+            piece(70, 80, State::Asleep),
+            piece(80, 90, State::Ran),
+            piece(90, 95, State::Asleep),
+            piece(95, 96, State::Look),
+            piece(96, 104, State::Asleep),
+            piece(104, 110, State::Ran),
+            piece(110, 120, State::Asleep),
+        ];
+        let mut vcpu = Vcpu { pieces, ..Vcpu::default() };
+        explain_waits(&mut vcpu, "vm.0", Place::default(), [&sample(0, 0), &sample(100, 13 * MS)]);
+        let by_helper: Vec<bool> = vcpu.waits.iter().map(Option::is_some).collect();
+        // What goes on until the helper's account had it, not what was over before, nor more than it had.
+        assert_eq!(by_helper, [false, false, true, false, true, false, false]);
     }
 }

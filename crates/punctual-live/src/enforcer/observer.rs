@@ -39,15 +39,15 @@ pub struct Foreign {
     pub is_real_time: bool,
 }
 
-/// A thread of a VMM that is no unit and waited for a processor.
+/// A thread of a VMM that is no unit, and ran or waited for a processor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Helper {
     /// The units of its VMM.
     pub units: Vec<String>,
     /// Its name.
     pub name: String,
-    /// How long it waited.
-    pub waited_ns: u64,
+    /// How long it ran, and waited for a processor.
+    pub busy_ns: u64,
 }
 
 /// What happened on the pool's processors from one instant to another.
@@ -183,10 +183,8 @@ impl Sampler {
                 {
                     foreign.push(Foreign { processor, name: name(), ran_ns: ran, is_real_time });
                 }
-                if waited > 0
-                    && let Some(units) = processes.get(&process)
-                {
-                    helpers.push(Helper { units: units.clone(), name: name(), waited_ns: waited });
+                if let Some(units) = processes.get(&process) {
+                    helpers.push(Helper { units: units.clone(), name: name(), busy_ns: ran + waited });
                 }
             }
         }
