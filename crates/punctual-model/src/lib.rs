@@ -18,6 +18,7 @@ pub mod network;
 pub mod recorder;
 pub mod results;
 mod schema;
+pub mod sockets;
 pub mod text;
 pub mod trace;
 

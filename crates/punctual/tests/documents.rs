@@ -32,7 +32,7 @@ fn the_tutorial_shows_its_host_file_whole() {
 }
 
 /// Each crate with the crates of the project that it may depend on, as `docs/architecture.md` says.
-const DIRECTION: [(&str, &[&str]); 13] = [
+const DIRECTION: [(&str, &[&str]); 14] = [
     ("punctual-jobs", &[]),
     ("punctual-sched", &[]),
     ("punctual-net", &["punctual-sched"]),
@@ -42,6 +42,7 @@ const DIRECTION: [(&str, &[&str]); 13] = [
     ("punctual-guest", &["punctual-jobs"]),
     ("punctual-live", &["punctual-jobs", "punctual-sched", "punctual-model", "punctual-guest"]),
     ("punctual-switch", &["punctual-sched", "punctual-net", "punctual-model"]),
+    ("punctual-sockets", &["punctual-sched", "punctual-model"]),
     ("punctual-report", &["punctual-sched", "punctual-model", "punctual-sim"]),
     ("punctual-testkit", &["punctual-jobs", "punctual-sched", "punctual-model"]),
     (
@@ -66,6 +67,7 @@ const DIRECTION: [(&str, &[&str]); 13] = [
             "punctual-live",
             "punctual-guest",
             "punctual-switch",
+            "punctual-sockets",
             "punctual-report",
             "punctual-reproduce",
         ],

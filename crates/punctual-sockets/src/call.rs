@@ -1,0 +1,194 @@
+//! A call: what a guest asks for, read once, and what it is answered.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use crate::layout::{HEADER_BYTES, request, response};
+use crate::queue::{Words, header};
+
+/// Which call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Op {
+    /// A guest begins: all sockets are closed.
+    Hello = 1,
+    /// `socket`; first argument: type.
+    Socket,
+    /// `close`.
+    Close,
+    /// `bind` to the address.
+    Bind,
+    /// `listen`; first argument: backlog.
+    Listen,
+    /// `connect` to the address; without one, the connection of a datagram socket ends.
+    Connect,
+    /// `accept`.
+    Accept,
+    /// `send` of the data, to the address if there is one.
+    Send,
+    /// `recv` into the data.
+    Receive,
+    /// `shutdown`; first argument: how.
+    Shutdown,
+    /// `getsockname`.
+    Name,
+    /// `getpeername`.
+    Peer,
+    /// `setsockopt`; arguments: level, option; the value is the data.
+    SetOption,
+    /// `getsockopt`; the same.
+    GetOption,
+    /// Bytes that can be received (`FIONREAD`).
+    Waiting,
+}
+
+impl Op {
+    /// All of them, in the order of their numbers, from 1.
+    pub const ALL: [Op; 15] = [
+        Op::Hello,
+        Op::Socket,
+        Op::Close,
+        Op::Bind,
+        Op::Listen,
+        Op::Connect,
+        Op::Accept,
+        Op::Send,
+        Op::Receive,
+        Op::Shutdown,
+        Op::Name,
+        Op::Peer,
+        Op::SetOption,
+        Op::GetOption,
+        Op::Waiting,
+    ];
+
+    fn of(number: u32) -> Option<Op> {
+        Op::ALL.get(number.checked_sub(1)? as usize).copied()
+    }
+}
+
+/// Options of level `SOL_SOCKET`, which a guest's kernel keeps and each call carries.
+pub mod options {
+    /// `SO_REUSEADDR`.
+    pub const REUSE_ADDRESS: u32 = 1;
+    /// `SO_REUSEPORT`.
+    pub const REUSE_PORT: u32 = 2;
+    /// `SO_KEEPALIVE`.
+    pub const KEEP_ALIVE: u32 = 4;
+    /// `SO_BROADCAST`.
+    pub const BROADCAST: u32 = 8;
+    /// `SO_LINGER`, with the seconds beside it.
+    pub const LINGER: u32 = 16;
+    /// All of them.
+    pub const ALL: u32 = 31;
+}
+
+/// A call. Each word of it was read once, and none is believed yet but for its type.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    /// Which call; `None`: there is no such.
+    pub op: Option<Op>,
+    /// Which socket.
+    pub socket: u32,
+    /// Flags of `send` and `recv`.
+    pub flags: u32,
+    /// Bytes of data sent, or that may be received.
+    pub length: u32,
+    /// First argument.
+    pub first: u32,
+    /// Second argument.
+    pub second: u32,
+    /// Options of the socket, bits of [`options`].
+    pub options: u32,
+    /// Seconds of `SO_LINGER`.
+    pub linger: u32,
+    /// Address.
+    pub address: Option<SocketAddrV4>,
+}
+
+impl Call {
+    /// Reads the request of a slot.
+    pub fn read<W: Words>(words: &W, slot: u32) -> Call {
+        let word = |at: u32| words.load(header(slot, at));
+        let address = (word(request::ADDRESS) == 4).then(|| {
+            let address = Ipv4Addr::from(word(request::ADDRESS + 2).to_le_bytes());
+            SocketAddrV4::new(address, word(request::ADDRESS + 1) as u16)
+        });
+        Call {
+            op: Op::of(word(request::OP)),
+            socket: word(request::SOCKET),
+            flags: word(request::FLAGS),
+            length: word(request::LENGTH),
+            first: word(request::FIRST),
+            second: word(request::SECOND),
+            options: word(request::OPTIONS),
+            linger: word(request::LINGER),
+            address,
+        }
+    }
+
+    /// Writes it as a request of a slot, as a guest does.
+    pub fn write<W: Words>(&self, words: &W, slot: u32) {
+        let store = |at: u32, value: u32| words.store(header(slot, at), value);
+        store(request::WANT_EVENT, 0);
+        store(request::OP, self.op.map_or(0, |op| op as u32));
+        store(request::SOCKET, self.socket);
+        store(request::FLAGS, self.flags);
+        store(request::LENGTH, self.length);
+        store(request::FIRST, self.first);
+        store(request::SECOND, self.second);
+        store(request::OPTIONS, self.options);
+        store(request::LINGER, self.linger);
+        write_address(words, slot, request::ADDRESS, self.address);
+    }
+}
+
+fn write_address<W: Words>(words: &W, slot: u32, at: u32, address: Option<SocketAddrV4>) {
+    words.store(header(slot, at), if address.is_some() { 4 } else { 0 });
+    let Some(address) = address else { return };
+    words.store(header(slot, at + 1), address.port().into());
+    words.store(header(slot, at + 2), u32::from_le_bytes(address.ip().octets()));
+}
+
+/// What a call is answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// What it returns, or the negated error.
+    pub result: i32,
+    /// Bytes of data in the slot.
+    pub length: u32,
+    /// Flags of a received message.
+    pub flags: u32,
+    /// The new socket.
+    pub socket: u32,
+    /// Address.
+    pub address: Option<SocketAddrV4>,
+}
+
+impl Answer {
+    /// Writes it into a slot.
+    pub fn write<W: Words>(&self, words: &W, slot: u32) {
+        words.store(header(slot, response::RESULT), self.result as u32);
+        words.store(header(slot, response::LENGTH), self.length);
+        words.store(header(slot, response::FLAGS), self.flags);
+        words.store(header(slot, response::SOCKET), self.socket);
+        write_address(words, slot, response::ADDRESS, self.address);
+    }
+
+    /// Reads it from a slot, as a guest does.
+    pub fn read<W: Words>(words: &W, slot: u32) -> Answer {
+        let word = |at: u32| words.load(header(slot, at));
+        let address = (word(response::ADDRESS) == 4).then(|| {
+            let address = Ipv4Addr::from(word(response::ADDRESS + 2).to_le_bytes());
+            SocketAddrV4::new(address, word(response::ADDRESS + 1) as u16)
+        });
+        Answer {
+            result: word(response::RESULT) as i32,
+            length: word(response::LENGTH),
+            flags: word(response::FLAGS),
+            socket: word(response::SOCKET),
+            address,
+        }
+    }
+}
+
+const _: () = assert!((response::ADDRESS + 6) * 4 <= HEADER_BYTES);

@@ -1,0 +1,110 @@
+//! Where everything stands in the memory that guest and host share: version 1 of `docs/vmrpc.md`.
+//!
+//! Everything is made of 32-bit little-endian words; offsets are bytes. Each word has one writer, or is
+//! exchanged atomically. `guest-module/vmrpc.h` says the same in C, and a test compares both.
+
+/// First word: "PVRM".
+pub const MAGIC: u32 = 0x4d52_5650;
+/// Version of the layout.
+pub const VERSION: u32 = 1;
+/// Bytes of the shared memory; a PCI BAR is a power of two.
+pub const BYTES: u32 = 1 << 22;
+/// Calls that may be under way at once.
+pub const SLOTS: u32 = 32;
+/// Bytes of a call's data.
+pub const DATA_BYTES: u32 = 1 << 16;
+/// Sockets of a guest.
+pub const SOCKETS: u32 = 4096;
+/// Words of the ring of submissions: each slot is in it once at most.
+pub const SUBMISSIONS: u32 = SLOTS;
+/// Words of the event queue: each socket and each slot is in it once at most.
+pub const EVENTS: u32 = 8192;
+
+/// Host: [`MAGIC`].
+pub const MAGIC_AT: u32 = 0;
+/// Host: [`VERSION`].
+pub const VERSION_AT: u32 = 4;
+/// Host: what it does, one of the constants `STATUS_`.
+pub const STATUS_AT: u32 = 8;
+/// Host: how many guests said [`Op::Hello`](crate::call::Op::Hello) in this memory.
+pub const EPOCH_AT: u32 = 12;
+/// Host: 1 while it sleeps and wants the doorbell.
+pub const HOST_SLEEPING_AT: u32 = 128;
+/// Host: events that were ever put into the queue.
+pub const EVENT_HEAD_AT: u32 = 192;
+/// Guest: 1 while it wants an interrupt for an event.
+pub const NEED_IRQ_AT: u32 = 4096;
+/// Guest: events that it ever took.
+pub const EVENT_TAIL_AT: u32 = 4160;
+/// Guest: calls that it ever submitted.
+pub const SUBMISSION_HEAD_AT: u32 = 4224;
+/// Guest: the ring of submissions.
+pub const SUBMISSIONS_AT: u32 = 8192;
+/// Host: the event queue.
+pub const EVENTS_AT: u32 = 16384;
+/// Host: what each socket is ready for, in the bits of `poll`.
+pub const READY_AT: u32 = 65536;
+/// Exchanged: each socket's pending error, 0 for none.
+pub const ERROR_AT: u32 = 81920;
+/// Exchanged: 1 while a socket or slot (from [`SOCKETS`] on) is in the event queue.
+pub const QUEUED_AT: u32 = 98304;
+/// The slots' headers.
+pub const HEADERS_AT: u32 = 131_072;
+/// Bytes of a slot's header.
+pub const HEADER_BYTES: u32 = 256;
+/// The slots' data.
+pub const DATA_AT: u32 = 262_144;
+
+/// [`STATUS_AT`]: calls are answered.
+pub const STATUS_SERVING: u32 = 1;
+/// [`STATUS_AT`]: nobody answers any more, and all sockets are closed.
+pub const STATUS_GONE: u32 = 2;
+
+/// A slot's state, its first word: the guest is to fill it in.
+pub const FREE: u32 = 0;
+/// The guest has filled it in.
+pub const SUBMITTED: u32 = 1;
+/// The host has answered.
+pub const DONE: u32 = 2;
+
+/// Words of a slot's header: the guest's, from here.
+pub mod request {
+    /// State of the slot: the guest writes `SUBMITTED`, then the host `DONE`, then the guest `FREE`.
+    pub const STATE: u32 = 0;
+    /// 1: the caller sleeps and wants an event when the call is done.
+    pub const WANT_EVENT: u32 = 1;
+    /// Which call.
+    pub const OP: u32 = 2;
+    /// Which socket.
+    pub const SOCKET: u32 = 3;
+    /// Flags of `send` and `recv`.
+    pub const FLAGS: u32 = 4;
+    /// Bytes of data sent, or that may be received.
+    pub const LENGTH: u32 = 5;
+    /// First argument.
+    pub const FIRST: u32 = 6;
+    /// Second argument.
+    pub const SECOND: u32 = 7;
+    /// Options of level `SOL_SOCKET`, as bits.
+    pub const OPTIONS: u32 = 8;
+    /// Seconds of `SO_LINGER`.
+    pub const LINGER: u32 = 9;
+    /// Address: 0 for none, else 4. Then the port and four words of address.
+    pub const ADDRESS: u32 = 10;
+    /// Words that the host reads.
+    pub const WORDS: usize = 16;
+}
+
+/// Words of a slot's header: the host's.
+pub mod response {
+    /// What the call returns, or the negated error.
+    pub const RESULT: u32 = 32;
+    /// Bytes of data in the slot.
+    pub const LENGTH: u32 = 33;
+    /// Flags of a received message.
+    pub const FLAGS: u32 = 34;
+    /// The new socket.
+    pub const SOCKET: u32 = 35;
+    /// Address, as in a request.
+    pub const ADDRESS: u32 = 36;
+}

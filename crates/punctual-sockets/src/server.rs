@@ -1,0 +1,393 @@
+//! The server of one VM's socket calls: one thread, which waits for nobody.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::JoinHandle;
+
+use punctual_model::sockets::Sockets;
+use punctual_sched::{Duration, Instant};
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+
+use crate::ivshmem;
+use crate::layout;
+use crate::memory::Shared;
+use crate::queue::{Broken, Geometry, HostQueues, Words};
+use crate::rate::Rate;
+use crate::stats::Counts;
+use crate::table::Table;
+
+/// Calls made before sockets are looked at again.
+const BATCH: usize = 32;
+/// Events taken from the kernel at once.
+const EVENTS: usize = 64;
+
+const LISTENER: u64 = 0;
+const MONITOR: u64 = 1;
+const DOORBELL: u64 = 2;
+const STOP: u64 = 3;
+
+/// Why a server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The socket of another server that is at work.
+    #[error("another server listens on {0}")]
+    InUse(PathBuf),
+    /// The socket cannot be made.
+    #[error("cannot listen on {path}")]
+    Socket {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The kernel refuses a thread or events.
+    #[error("cannot start the server's thread")]
+    Start(#[source] io::Error),
+}
+
+/// A server to be started.
+pub struct Config {
+    /// The thread's name.
+    pub name: String,
+    /// The socket on which it listens for the VM's monitor.
+    pub socket: PathBuf,
+    /// What the VM may do.
+    pub policy: Sockets,
+    /// How long it polls before it sleeps.
+    pub poll: Duration,
+    /// Called first in the thread: sets its priority and processor.
+    pub enter: Box<dyn FnOnce() + Send>,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A VM's monitor connected.
+    Connected,
+    /// It left; this many sockets were closed.
+    Left(usize),
+    /// Another monitor wanted to connect meanwhile, and was refused.
+    Refused,
+    /// The memory says what cannot be; the VM's sockets were closed, and it is not served any more.
+    Broken(Broken),
+    /// Nothing works any more.
+    Failed(String),
+}
+
+/// A server at work. It stops when this is dropped.
+#[derive(Debug)]
+pub struct Server {
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<Counts>>,
+    socket: PathBuf,
+}
+
+impl Server {
+    /// Starts it, and tells what happens.
+    ///
+    /// # Errors
+    /// When its socket cannot be made, or the kernel refuses.
+    pub fn start(config: Config) -> Result<(Server, Receiver<Event>), Error> {
+        let socket = config.socket.clone();
+        let listener = listen(&socket)?;
+        let stop = Arc::new(bell().map_err(Error::Start)?);
+        let (sender, receiver) = mpsc::channel();
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::Builder::new().name(config.name.clone());
+        let thread = thread.spawn(move || work(config, listener, &stopped, sender));
+        let thread = thread.map_err(|error| {
+            let _ = std::fs::remove_file(&socket);
+            Error::Start(error)
+        })?;
+        Ok((Server { stop, thread: Some(thread), socket }, receiver))
+    }
+
+    /// Stops it: its VM's sockets are closed, and the guest is told.
+    pub fn stop(mut self) -> Counts {
+        self.end()
+    }
+
+    fn end(&mut self) -> Counts {
+        let Some(thread) = self.thread.take() else { return Counts::default() };
+        ring(&self.stop);
+        let counts = thread.join().unwrap_or_default();
+        let _ = std::fs::remove_file(&self.socket);
+        counts
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn bell() -> io::Result<OwnedFd> {
+    Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
+}
+
+fn ring(bell: &OwnedFd) {
+    // Full means rung.
+    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+}
+
+/// Listens; takes the place of a server that has died.
+fn listen(path: &std::path::Path) -> Result<UnixListener, Error> {
+    let failed = |source| Error::Socket { path: path.into(), source };
+    let listener = match UnixListener::bind(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            if UnixStream::connect(path).is_ok() {
+                return Err(Error::InUse(path.into()));
+            }
+            std::fs::remove_file(path).map_err(failed)?;
+            UnixListener::bind(path).map_err(failed)?
+        }
+        other => other.map_err(failed)?,
+    };
+    listener.set_nonblocking(true).map_err(failed)?;
+    Ok(listener)
+}
+
+fn work(config: Config, listener: UnixListener, stop: &OwnedFd, notices: Sender<Event>) -> Counts {
+    (config.enter)();
+    let epoll = match epoll::create(epoll::CreateFlags::CLOEXEC) {
+        Ok(epoll) => Arc::new(epoll),
+        Err(error) => {
+            let _ = notices.send(Event::Failed(error.to_string()));
+            return Counts::default();
+        }
+    };
+    let start = std::time::Instant::now();
+    let mut server = Worker {
+        policy: config.policy,
+        poll: config.poll,
+        epoll,
+        listener,
+        start,
+        guest: None,
+        counts: Counts::default(),
+        notices,
+    };
+    if let Err(error) = server.run(stop) {
+        server.tell(Event::Failed(error.to_string()));
+    }
+    server.leave();
+    server.counts
+}
+
+/// The thread's state.
+struct Worker {
+    policy: Sockets,
+    poll: Duration,
+    epoll: Arc<OwnedFd>,
+    listener: UnixListener,
+    start: std::time::Instant,
+    guest: Option<Guest>,
+    counts: Counts,
+    notices: Sender<Event>,
+}
+
+/// A VM that is connected.
+struct Guest {
+    monitor: UnixStream,
+    shared: Shared,
+    queues: HostQueues,
+    table: Table,
+    rate: Option<Rate>,
+    doorbell: OwnedFd,
+    interrupt: OwnedFd,
+    is_broken: bool,
+}
+
+/// What is next.
+enum Next {
+    /// There may be more calls.
+    Busy,
+    /// There are none.
+    Idle,
+    /// The limit of calls is reached for so long.
+    HeldUp(Duration),
+}
+
+impl Worker {
+    fn now(&self) -> Instant {
+        Instant::from_ns(self.start.elapsed().as_nanos() as u64)
+    }
+
+    fn tell(&self, event: Event) {
+        // Nobody may listen any more.
+        let _ = self.notices.send(event);
+    }
+
+    fn run(&mut self, stop: &OwnedFd) -> io::Result<()> {
+        let input = epoll::EventFlags::IN;
+        epoll::add(&*self.epoll, &self.listener, epoll::EventData::new_u64(LISTENER), input)?;
+        epoll::add(&*self.epoll, stop, epoll::EventData::new_u64(STOP), input)?;
+        let mut events = Vec::with_capacity(EVENTS);
+        let mut busy_until = self.now();
+        loop {
+            let timeout = match self.calls() {
+                Next::Busy => {
+                    busy_until = self.now();
+                    Some(Duration::ZERO)
+                }
+                Next::HeldUp(time) => Some(time),
+                Next::Idle if !self.poll.is_zero() && self.now().since(busy_until) < self.poll => {
+                    Some(Duration::ZERO)
+                }
+                Next::Idle => self.sleep(),
+            };
+            let timeout = timeout.map(|time| Timespec {
+                tv_sec: (time.as_ns() / 1_000_000_000) as i64,
+                tv_nsec: (time.as_ns() % 1_000_000_000) as i64,
+            });
+            events.clear();
+            match epoll::wait(&*self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            if let Some(guest) = &self.guest {
+                guest.queues.wake(&guest.shared);
+            }
+            for event in &events {
+                match event.data.u64() {
+                    STOP => return Ok(()),
+                    LISTENER => self.connect(),
+                    MONITOR => self.monitor(),
+                    DOORBELL => self.doorbell(),
+                    token => self.happened(token),
+                }
+            }
+        }
+    }
+
+    /// Makes the calls that are submitted, a batch at most.
+    fn calls(&mut self) -> Next {
+        let now = self.now();
+        let Some(guest) = self.guest.as_mut().filter(|guest| !guest.is_broken) else { return Next::Idle };
+        for made in 0..BATCH {
+            if let Some(rate) = &mut guest.rate
+                && let Err(time) = rate.take(now)
+            {
+                self.counts.held_up += 1;
+                return Next::HeldUp(time);
+            }
+            match guest.queues.take(&guest.shared) {
+                Ok(Some(slot)) => {
+                    if guest.table.serve(&guest.shared, &mut guest.queues, slot, &mut self.counts) {
+                        self.counts.interrupts += 1;
+                        ring(&guest.interrupt);
+                    }
+                }
+                Ok(None) => {
+                    if let Some(rate) = &mut guest.rate {
+                        rate.give_back();
+                    }
+                    return if made == 0 { Next::Idle } else { Next::Busy };
+                }
+                Err(broken) => {
+                    guest.is_broken = true;
+                    guest.end();
+                    self.tell(Event::Broken(broken));
+                    return Next::Idle;
+                }
+            }
+        }
+        Next::Busy
+    }
+
+    /// Prepares to sleep; how long at most.
+    fn sleep(&mut self) -> Option<Duration> {
+        let is_asleep = match &self.guest {
+            Some(guest) if !guest.is_broken => guest.queues.sleep(&guest.shared),
+            _ => true,
+        };
+        self.counts.sleeps += u64::from(is_asleep);
+        if is_asleep { None } else { Some(Duration::ZERO) }
+    }
+
+    fn happened(&mut self, token: u64) {
+        let Some(guest) = self.guest.as_mut().filter(|guest| !guest.is_broken) else { return };
+        if guest.table.happened(&guest.shared, &mut guest.queues, token, &mut self.counts) {
+            self.counts.interrupts += 1;
+            ring(&guest.interrupt);
+        }
+    }
+
+    fn doorbell(&mut self) {
+        if let Some(guest) = &self.guest {
+            // Empty means that it was read meanwhile.
+            let _ = rustix::io::read(&guest.doorbell, &mut [0; 8]);
+        }
+    }
+
+    fn connect(&mut self) {
+        let Ok((monitor, _)) = self.listener.accept() else { return };
+        if self.guest.is_some() {
+            return self.tell(Event::Refused);
+        }
+        match self.guest(monitor) {
+            Ok(guest) => {
+                self.guest = Some(guest);
+                self.counts.guests += 1;
+                self.tell(Event::Connected);
+            }
+            Err(error) => self.tell(Event::Failed(error.to_string())),
+        }
+    }
+
+    fn guest(&self, monitor: UnixStream) -> io::Result<Guest> {
+        monitor.set_nonblocking(true)?;
+        let (shared, doorbell, interrupt) = (Shared::new()?, bell()?, bell()?);
+        shared.store(layout::VERSION_AT, layout::VERSION);
+        shared.store(layout::STATUS_AT, layout::STATUS_SERVING);
+        shared.store(layout::MAGIC_AT, layout::MAGIC);
+        ivshmem::greet(&monitor, shared.file(), doorbell.as_fd(), interrupt.as_fd())?;
+        let input = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+        epoll::add(&*self.epoll, &monitor, epoll::EventData::new_u64(MONITOR), input)?;
+        epoll::add(&*self.epoll, &doorbell, epoll::EventData::new_u64(DOORBELL), input)?;
+        Ok(Guest {
+            monitor,
+            shared,
+            queues: HostQueues::new(Geometry::FULL),
+            table: Table::new(self.policy.clone(), Arc::clone(&self.epoll)),
+            rate: self.policy.calls_per_second.map(|calls| Rate::new(calls, self.now())),
+            doorbell,
+            interrupt,
+            is_broken: false,
+        })
+    }
+
+    /// The monitor says nothing that matters; or it left.
+    fn monitor(&mut self) {
+        let Some(guest) = &self.guest else { return };
+        match rustix::io::read(&guest.monitor, &mut [0; 64]) {
+            Ok(0) => self.leave(),
+            Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+            Err(_) => self.leave(),
+        }
+    }
+
+    fn leave(&mut self) {
+        if let Some(mut guest) = self.guest.take() {
+            let closed = guest.end();
+            self.tell(Event::Left(closed));
+        }
+    }
+}
+
+impl Guest {
+    /// Closes the VM's sockets and tells it; how many there were.
+    fn end(&mut self) -> usize {
+        let closed = self.table.len();
+        self.table.clear();
+        self.shared.store(layout::STATUS_AT, layout::STATUS_GONE);
+        ring(&self.interrupt);
+        closed
+    }
+}

@@ -1,0 +1,218 @@
+//! The guest's side, as `guest-module` is it in C: for tests and measurements without a VM.
+
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::net::SocketAddrV4;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
+use crate::call::{Answer, Call, Op};
+use crate::ivshmem;
+use crate::layout::{self, request};
+use crate::memory::Shared;
+use crate::queue::{Geometry, GuestQueues, Words, header};
+
+/// A guest that makes one call at a time, in slot 0.
+#[derive(Debug)]
+pub struct FrontEnd {
+    /// The memory, for those who want to write something wrong into it.
+    pub shared: Shared,
+    queues: GuestQueues,
+    monitor: UnixStream,
+    doorbell: OwnedFd,
+    interrupt: OwnedFd,
+}
+
+/// How long an answer may take.
+const LIMIT: Duration = Duration::from_secs(10);
+
+impl FrontEnd {
+    /// Connects to a server as QEMU does, and says hello as the module does.
+    ///
+    /// # Errors
+    /// When the server refuses.
+    pub fn connect(path: &Path) -> io::Result<FrontEnd> {
+        let monitor = UnixStream::connect(path)?;
+        monitor.set_read_timeout(Some(LIMIT))?;
+        let expected = [ivshmem::VERSION, ivshmem::GUEST, ivshmem::MEMORY, ivshmem::HOST, ivshmem::GUEST];
+        let mut files = Vec::new();
+        for number in expected {
+            let (said, file) = hear(&monitor)?;
+            if said != number {
+                return Err(io::Error::other(format!("{said} instead of {number}")));
+            }
+            files.extend(file);
+        }
+        let [memory, doorbell, interrupt] =
+            <[OwnedFd; 3]>::try_from(files).map_err(|_| io::Error::other("other than three files"))?;
+        let shared = Shared::map(memory)?;
+        if shared.load(layout::MAGIC_AT) != layout::MAGIC
+            || shared.load(layout::VERSION_AT) != layout::VERSION
+        {
+            return Err(io::Error::other("another layout"));
+        }
+        let queues = GuestQueues::new(&shared, Geometry::FULL);
+        let mut guest = FrontEnd { shared, queues, monitor, doorbell, interrupt };
+        guest.call(&request(Op::Hello, 0), &[])?;
+        Ok(guest)
+    }
+
+    /// Makes a call and waits for its answer.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn call(&mut self, call: &Call, data: &[u8]) -> io::Result<(Answer, Vec<u8>)> {
+        if let Some(space) = self.shared.data(0, data.len() as u32) {
+            space.copy_from(data);
+        }
+        call.write(&self.shared, 0);
+        if self.queues.submit(&self.shared, 0) {
+            self.ring()?;
+        }
+        let start = Instant::now();
+        while self.shared.load(header(0, request::STATE)) != layout::DONE {
+            if self.shared.load(layout::STATUS_AT) == layout::STATUS_GONE || start.elapsed() > LIMIT {
+                return Err(io::ErrorKind::ConnectionReset.into());
+            }
+            std::thread::yield_now();
+        }
+        let answer = Answer::read(&self.shared, 0);
+        let mut received = vec![0; answer.length as usize];
+        let space = self.shared.data(0, answer.length).ok_or_else(|| io::Error::other("too much data"))?;
+        space.copy_to(&mut received);
+        Ok((answer, received))
+    }
+
+    /// A call with no more than a socket.
+    ///
+    /// # Errors
+    /// The error that the call returns, or that there was no answer.
+    pub fn simple(&mut self, op: Op, socket: u32, change: impl FnOnce(&mut Call)) -> io::Result<Answer> {
+        let mut call = request(op, socket);
+        change(&mut call);
+        checked(self.call(&call, &[])?.0)
+    }
+
+    /// A new socket.
+    ///
+    /// # Errors
+    /// As [`FrontEnd::simple`], here and below.
+    pub fn socket(&mut self, kind: i32) -> io::Result<u32> {
+        Ok(self.simple(Op::Socket, 0, |call| call.first = kind as u32)?.socket)
+    }
+
+    /// `bind`.
+    pub fn bind(&mut self, socket: u32, address: SocketAddrV4) -> io::Result<()> {
+        self.simple(Op::Bind, socket, |call| call.address = Some(address)).map(drop)
+    }
+
+    /// `send`, to an address or not.
+    pub fn send(&mut self, socket: u32, data: &[u8], to: Option<SocketAddrV4>) -> io::Result<usize> {
+        let call = Call { length: data.len() as u32, address: to, ..request(Op::Send, socket) };
+        Ok(checked(self.call(&call, data)?.0)?.result as usize)
+    }
+
+    /// `recv` of what is there.
+    pub fn receive(&mut self, socket: u32, bytes: u32, flags: i32) -> io::Result<(Vec<u8>, Answer)> {
+        let call = Call { length: bytes, flags: flags as u32, ..request(Op::Receive, socket) };
+        let (answer, data) = self.call(&call, &[])?;
+        Ok((data, checked(answer)?))
+    }
+
+    /// What the socket is ready for.
+    pub fn ready(&self, socket: u32) -> PollFlags {
+        PollFlags::from_bits_retain(self.shared.load(layout::READY_AT + socket * 4) as u16)
+    }
+
+    /// Waits as a guest that halts: for an interrupt, until the socket is ready for one of `flags`. The
+    /// events taken meanwhile are returned.
+    ///
+    /// # Errors
+    /// When that does not happen in time.
+    pub fn wait(&mut self, socket: u32, flags: PollFlags) -> io::Result<Vec<u32>> {
+        let start = Instant::now();
+        let mut events = Vec::new();
+        loop {
+            self.queues.disarm(&self.shared);
+            while let Some(event) = self.queues.next_event(&self.shared) {
+                events.push(event);
+            }
+            if self.ready(socket).intersects(flags) {
+                return Ok(events);
+            }
+            if start.elapsed() > LIMIT {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            if self.queues.arm(&self.shared) {
+                continue;
+            }
+            let limit = Timespec { tv_sec: LIMIT.as_secs() as i64, tv_nsec: 0 };
+            poll(&mut [PollFd::new(&self.interrupt, PollFlags::IN)], Some(&limit))?;
+            // Empty means that it was read meanwhile.
+            let _ = rustix::io::read(&self.interrupt, &mut [0; 8]);
+        }
+    }
+
+    /// Rings the host's doorbell.
+    ///
+    /// # Errors
+    /// When it cannot be rung.
+    pub fn ring(&self) -> io::Result<()> {
+        rustix::io::write(&self.doorbell, &1u64.to_ne_bytes())?;
+        Ok(())
+    }
+
+    /// Waits until the server closes the connection.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn hung_up(&self) -> io::Result<()> {
+        match rustix::io::read(&self.monitor, &mut [0; 8])? {
+            0 => Ok(()),
+            _ => Err(io::Error::other("the server said something")),
+        }
+    }
+}
+
+/// A call without arguments.
+pub fn request(op: Op, socket: u32) -> Call {
+    Call {
+        op: Some(op),
+        socket,
+        flags: 0,
+        length: 0,
+        first: 0,
+        second: 0,
+        options: 0,
+        linger: 0,
+        address: None,
+    }
+}
+
+/// An answer that is no error.
+///
+/// # Errors
+/// The error.
+pub fn checked(answer: Answer) -> io::Result<Answer> {
+    if answer.result < 0 { Err(io::Error::from_raw_os_error(-answer.result)) } else { Ok(answer) }
+}
+
+fn hear(stream: &UnixStream) -> io::Result<(i64, Option<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut bytes = [0; 8];
+    let got = recvmsg(stream, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    if got.bytes != bytes.len() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let file = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut files) => files.next(),
+        _ => None,
+    });
+    Ok((i64::from_le_bytes(bytes), file))
+}

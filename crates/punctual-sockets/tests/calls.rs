@@ -1,0 +1,387 @@
+//! Calls of a guest on real sockets of this machine's loopback: datagrams, streams, policy, limits, and
+//! guests that come, go and lie.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::path::PathBuf;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use punctual_model::sockets::Sockets;
+use punctual_sockets::call::{Op, options};
+use punctual_sockets::layout;
+use punctual_sockets::queue::{Broken, Words};
+use punctual_sockets::testing::{FrontEnd, request};
+use punctual_sockets::{Config, Event, Server};
+use rustix::event::PollFlags;
+
+const STREAM: i32 = libc::SOCK_STREAM;
+const DATAGRAM: i32 = libc::SOCK_DGRAM;
+/// How long what must happen may take on a busy machine.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// A server with a guest.
+struct Lab {
+    _directory: tempfile::TempDir,
+    socket: PathBuf,
+    server: Option<Server>,
+    events: Receiver<Event>,
+    guest: FrontEnd,
+}
+
+fn policy(rules: &[&str]) -> Sockets {
+    Sockets { allow: rules.iter().map(|rule| rule.parse().expect("a rule")).collect(), ..Sockets::default() }
+}
+
+fn lab_with(policy: Sockets) -> Lab {
+    let directory = tempfile::tempdir().expect("a directory");
+    let socket = directory.path().join("vm.sock");
+    let config = Config {
+        name: "sockets of a test".into(),
+        socket: socket.clone(),
+        policy,
+        poll: punctual_sched::Duration::ZERO,
+        enter: Box::new(|| ()),
+    };
+    let (server, events) = Server::start(config).expect("a server");
+    let guest = FrontEnd::connect(&socket).expect("a guest");
+    assert_eq!(events.recv_timeout(LIMIT), Ok(Event::Connected));
+    Lab { _directory: directory, socket, server: Some(server), events, guest }
+}
+
+/// A guest that may do everything with loopback addresses.
+fn lab() -> Lab {
+    lab_with(policy(&[
+        "bind udp 127.0.0.0/8:0-65535",
+        "bind tcp 127.0.0.0/8:0-65535",
+        "connect udp 127.0.0.0/8:0-65535",
+        "connect tcp 127.0.0.0/8:0-65535",
+    ]))
+}
+
+fn loopback(port: u16) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)
+}
+
+impl Lab {
+    /// A socket that is bound to a port that the kernel chose.
+    fn bound(&mut self, kind: i32) -> (u32, SocketAddrV4) {
+        let socket = self.guest.socket(kind).expect("a socket");
+        self.guest.bind(socket, loopback(0)).expect("bound");
+        let name = self.guest.simple(Op::Name, socket, |_| ()).expect("a name").address;
+        (socket, name.expect("an address"))
+    }
+
+    fn listening(&mut self) -> (u32, SocketAddrV4) {
+        let (socket, name) = self.bound(STREAM);
+        self.guest.simple(Op::Listen, socket, |call| call.first = 8).expect("listens");
+        (socket, name)
+    }
+
+    /// A connection, the guest's side and ours.
+    fn connected(&mut self) -> (u32, TcpStream) {
+        let (listener, name) = self.listening();
+        let client = TcpStream::connect(name).expect("connected");
+        client.set_read_timeout(Some(LIMIT)).expect("a limit");
+        self.guest.wait(listener, PollFlags::IN).expect("ready");
+        let accepted = self.guest.simple(Op::Accept, listener, |_| ()).expect("accepted");
+        assert_eq!(accepted.address.map(Into::into), client.local_addr().ok());
+        (accepted.socket, client)
+    }
+}
+
+fn kind<T>(result: std::io::Result<T>) -> ErrorKind {
+    result.err().expect("an error").kind()
+}
+
+fn code<T>(result: std::io::Result<T>) -> i32 {
+    result.err().expect("an error").raw_os_error().expect("of the kernel")
+}
+
+#[test]
+fn a_datagram_comes_with_its_sender_and_its_answer_goes_there() {
+    let mut lab = lab_with(policy(&["bind udp 127.0.0.1:0"]));
+    let (socket, name) = lab.bound(DATAGRAM);
+    let client = UdpSocket::bind(loopback(0)).expect("a client");
+    client.set_read_timeout(Some(LIMIT)).expect("a limit");
+    assert_eq!(kind(lab.guest.receive(socket, 100, 0)), ErrorKind::WouldBlock);
+    client.send_to(b"ping", name).expect("sent");
+    let events = lab.guest.wait(socket, PollFlags::IN).expect("ready");
+    assert_eq!(events, [socket], "one event for one datagram");
+    let (data, answer) = lab.guest.receive(socket, 100, libc::MSG_PEEK).expect("peeked");
+    assert_eq!((&data[..], answer.result), (&b"ping"[..], 4));
+    let (data, answer) = lab.guest.receive(socket, 2, libc::MSG_TRUNC).expect("received");
+    assert_eq!((&data[..], answer.result, answer.flags as i32), (&b"pi"[..], 4, libc::MSG_TRUNC));
+    assert!(!lab.guest.ready(socket).contains(PollFlags::IN), "the last datagram was taken");
+    assert_eq!(lab.guest.send(socket, b"pong", answer.address).expect("answered"), 4);
+    let mut received = [0; 10];
+    let (bytes, from) = client.recv_from(&mut received).expect("an answer");
+    assert_eq!((&received[..bytes], from), (&b"pong"[..], name.into()));
+}
+
+#[test]
+fn nothing_is_allowed_that_no_rule_names() {
+    let mut lab = lab_with(policy(&["bind udp 127.0.0.1:0", "connect tcp 127.0.0.1:1"]));
+    let own = TcpListener::bind(loopback(0)).expect("a listener");
+    let port = own.local_addr().expect("a name").port();
+    let stream = lab.guest.socket(STREAM).expect("a socket");
+    assert_eq!(code(lab.guest.bind(stream, loopback(0))), libc::EACCES);
+    assert_eq!(code(lab.guest.simple(Op::Listen, stream, |call| call.first = 1)), libc::EACCES);
+    let connect = |lab: &mut Lab, to| lab.guest.simple(Op::Connect, stream, |call| call.address = Some(to));
+    assert_eq!(code(connect(&mut lab, loopback(port))), libc::EPERM);
+    let nobody = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
+    assert_eq!(code(connect(&mut lab, nobody)), libc::EPERM, "0.0.0.0 is this host");
+    let datagram = lab.guest.socket(DATAGRAM).expect("a socket");
+    assert_eq!(code(lab.guest.bind(datagram, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))), libc::EACCES);
+    assert_eq!(code(lab.guest.bind(datagram, loopback(9))), libc::EACCES);
+    assert_eq!(code(lab.guest.send(datagram, b"x", Some(loopback(port)))), libc::EPERM);
+    own.set_nonblocking(true).expect("no waiting");
+    assert_eq!(kind(own.accept()), ErrorKind::WouldBlock, "nobody came");
+    let counts = lab.server.take().expect("a server").stop();
+    assert_eq!(counts.refused, 7);
+}
+
+#[test]
+fn a_stranger_is_not_answered() {
+    let mut lab = lab_with(policy(&["bind udp 127.0.0.1:0"]));
+    let (socket, name) = lab.bound(DATAGRAM);
+    let (other, _) = lab.bound(DATAGRAM);
+    let client = UdpSocket::bind(loopback(0)).expect("a client");
+    client.send_to(b"ping", name).expect("sent");
+    lab.guest.wait(socket, PollFlags::IN).expect("ready");
+    let from = lab.guest.receive(socket, 100, 0).expect("received").1.address;
+    assert_eq!(code(lab.guest.send(other, b"x", from)), libc::EPERM, "it wrote to another socket");
+    assert!(lab.guest.send(socket, b"x", from).is_ok());
+}
+
+#[test]
+fn a_server_accepts_echoes_and_sees_the_end() {
+    let mut lab = lab();
+    let (socket, mut client) = lab.connected();
+    client.write_all(b"hello").expect("sent");
+    lab.guest.wait(socket, PollFlags::IN).expect("ready");
+    let (data, _) = lab.guest.receive(socket, 100, 0).expect("received");
+    assert_eq!(lab.guest.send(socket, &data, None).expect("sent"), 5);
+    let mut received = [0; 5];
+    client.read_exact(&mut received).expect("echoed");
+    assert_eq!(&received, b"hello");
+    client.shutdown(std::net::Shutdown::Write).expect("half closed");
+    lab.guest.wait(socket, PollFlags::RDHUP).expect("half closed");
+    assert_eq!(lab.guest.receive(socket, 100, 0).expect("an end").1.result, 0);
+    assert_eq!(lab.guest.send(socket, b"still", None).expect("the other half"), 5);
+    lab.guest.simple(Op::Close, socket, |_| ()).expect("closed");
+    let mut rest = Vec::new();
+    client.read_to_end(&mut rest).expect("the end");
+    assert_eq!(rest, b"still");
+}
+
+#[test]
+fn a_full_stream_becomes_writable_again_by_an_event() {
+    let mut lab = lab();
+    let (socket, mut client) = lab.connected();
+    let block = vec![7; layout::DATA_BYTES as usize];
+    let mut sent = 0;
+    let full = loop {
+        match lab.guest.send(socket, &block, None) {
+            Ok(bytes) => sent += bytes,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(full.kind(), ErrorKind::WouldBlock);
+    assert!(!lab.guest.ready(socket).contains(PollFlags::OUT));
+    let reader = std::thread::spawn(move || {
+        let mut received = vec![0; sent];
+        client.read_exact(&mut received).map(|()| received.iter().all(|byte| *byte == 7))
+    });
+    lab.guest.wait(socket, PollFlags::OUT).expect("writable again");
+    assert!(reader.join().expect("read").expect("everything came"));
+}
+
+#[test]
+fn a_connection_that_does_not_wait_succeeds_or_tells_its_error() {
+    let mut lab = lab();
+    let own = TcpListener::bind(loopback(0)).expect("a listener");
+    let port = own.local_addr().expect("a name").port();
+    let connect = |lab: &mut Lab, port| {
+        let socket = lab.guest.socket(STREAM).expect("a socket");
+        let done = lab.guest.simple(Op::Connect, socket, |call| call.address = Some(loopback(port)));
+        if let Err(error) = done {
+            assert_eq!(error.raw_os_error(), Some(libc::EINPROGRESS));
+        }
+        lab.guest.wait(socket, PollFlags::OUT | PollFlags::HUP).expect("decided");
+        socket
+    };
+    let socket = connect(&mut lab, port);
+    let peer = lab.guest.simple(Op::Peer, socket, |_| ()).expect("a peer").address;
+    assert_eq!(peer, Some(loopback(port)));
+    drop(own);
+    let socket = connect(&mut lab, port);
+    let error = lab.guest.shared.load(layout::ERROR_AT + socket * 4);
+    assert_eq!(error as i32, libc::ECONNREFUSED);
+}
+
+#[test]
+fn options_are_set_where_the_list_has_them() {
+    let mut lab = lab();
+    let socket = lab.guest.socket(STREAM).expect("a socket");
+    let mut set = |level: i32, option: i32, value: i32| {
+        let mut call = request(Op::SetOption, socket);
+        (call.first, call.second, call.length) = (level as u32, option as u32, 4);
+        let answer = lab.guest.call(&call, &value.to_ne_bytes()).expect("answered").0.result;
+        call.op = Some(Op::GetOption);
+        let (read, data) = lab.guest.call(&call, &[]).expect("answered");
+        (answer, read.result, data)
+    };
+    assert_eq!(set(libc::IPPROTO_TCP, libc::TCP_NODELAY, 1), (0, 0, 1i32.to_ne_bytes().to_vec()));
+    let refused = -libc::ENOPROTOOPT;
+    assert_eq!(set(libc::SOL_SOCKET, libc::SO_MARK, 1), (refused, refused, vec![]));
+    assert_eq!(set(libc::SOL_SOCKET, libc::SO_BINDTODEVICE, 1), (refused, refused, vec![]));
+}
+
+#[test]
+fn sockets_that_reuse_a_port_share_it() {
+    let mut lab = lab();
+    let bind = |lab: &mut Lab, port, set| {
+        let socket = lab.guest.socket(DATAGRAM).expect("a socket");
+        let done = lab.guest.simple(Op::Bind, socket, |call| {
+            call.address = Some(loopback(port));
+            call.options = set;
+        });
+        done.map(|_| {
+            let name = lab.guest.simple(Op::Name, socket, |call| call.options = set);
+            name.expect("a name").address.expect("an address").port()
+        })
+    };
+    let port = bind(&mut lab, 0, options::REUSE_PORT).expect("bound");
+    assert_eq!(bind(&mut lab, port, options::REUSE_PORT).expect("bound"), port);
+    assert_eq!(code(bind(&mut lab, port, 0)), libc::EADDRINUSE);
+}
+
+#[test]
+fn a_close_that_lingers_holds_up_nobody() {
+    let mut lab = lab();
+    let (socket, client) = lab.connected();
+    let block = vec![7; layout::DATA_BYTES as usize];
+    while lab.guest.send(socket, &block, None).is_ok() {}
+    let start = Instant::now();
+    let close = |call: &mut punctual_sockets::call::Call| {
+        (call.options, call.linger) = (options::LINGER, 60);
+    };
+    lab.guest.simple(Op::Close, socket, close).expect("closed");
+    assert!(start.elapsed() < LIMIT, "the server waited for a client that does not read");
+    drop(client);
+}
+
+#[test]
+fn there_are_no_more_sockets_than_the_file_says() {
+    let mut lab = lab_with(Sockets { sockets_max: 3, ..policy(&["bind tcp 127.0.0.1:0"]) });
+    let (listener, name) = lab.listening();
+    let others = [lab.guest.socket(DATAGRAM).expect("one"), lab.guest.socket(DATAGRAM).expect("two")];
+    assert_eq!(code(lab.guest.socket(STREAM)), libc::ENFILE);
+    let _client = TcpStream::connect(name).expect("connected");
+    lab.guest.wait(listener, PollFlags::IN).expect("ready");
+    assert_eq!(code(lab.guest.simple(Op::Accept, listener, |_| ())), libc::ENFILE);
+    lab.guest.simple(Op::Close, others[0], |_| ()).expect("closed");
+    assert!(lab.guest.simple(Op::Accept, listener, |_| ()).is_ok(), "the connection waited");
+}
+
+#[test]
+fn calls_are_held_up_at_the_rate_of_the_file() {
+    let mut lab = lab_with(Sockets { calls_per_second: Some(1000), ..policy(&["bind udp 127.0.0.1:0"]) });
+    let socket = lab.guest.socket(DATAGRAM).expect("a socket");
+    let start = Instant::now();
+    for _ in 0..264 {
+        let _ = lab.guest.receive(socket, 1, 0);
+    }
+    assert!(
+        start.elapsed() >= Duration::from_millis(195),
+        "200 calls beyond the burst took {:?}",
+        start.elapsed()
+    );
+    assert!(lab.server.take().expect("a server").stop().held_up > 0);
+}
+
+#[test]
+fn a_guest_that_is_killed_has_no_sockets_left() {
+    let mut lab = lab();
+    let (listener, name) = lab.listening();
+    let mut client = TcpStream::connect(name).expect("connected");
+    client.set_read_timeout(Some(LIMIT)).expect("a limit");
+    lab.guest.wait(listener, PollFlags::IN).expect("ready");
+    lab.guest.simple(Op::Accept, listener, |_| ()).expect("accepted");
+    let Lab { guest, events, socket, _directory, server } = lab;
+    let start = Instant::now();
+    drop(guest);
+    assert_eq!(client.read(&mut [0; 1]).expect("closed"), 0);
+    assert_eq!(events.recv_timeout(LIMIT), Ok(Event::Left(2)));
+    assert!(start.elapsed() < Duration::from_secs(1), "it took {:?}", start.elapsed());
+    assert_eq!(kind(TcpStream::connect(name)), ErrorKind::ConnectionRefused);
+    let mut next = FrontEnd::connect(&socket).expect("the next guest");
+    assert!(next.socket(STREAM).is_ok());
+    drop((server, _directory));
+}
+
+#[test]
+fn a_guest_that_starts_again_has_no_sockets_left() {
+    let mut lab = lab();
+    let (_, name) = lab.listening();
+    lab.guest.call(&request(Op::Hello, 0), &[]).expect("hello");
+    assert_eq!(kind(TcpStream::connect(name)), ErrorKind::ConnectionRefused);
+    assert_eq!(lab.guest.shared.load(layout::EPOCH_AT), 2);
+}
+
+#[test]
+fn a_server_that_ends_says_so_and_closes_everything() {
+    let mut lab = lab();
+    let (_, name) = lab.listening();
+    lab.server.take().expect("a server").stop();
+    assert_eq!(lab.guest.shared.load(layout::STATUS_AT), layout::STATUS_GONE);
+    assert_eq!(kind(lab.guest.call(&request(Op::Hello, 0), &[])), ErrorKind::ConnectionReset);
+    lab.guest.hung_up().expect("the connection is closed");
+    assert_eq!(kind(TcpStream::connect(name)), ErrorKind::ConnectionRefused);
+    assert!(!lab.socket.exists(), "the server's socket is left");
+}
+
+#[test]
+fn one_monitor_at_a_time() {
+    let lab = lab();
+    assert!(FrontEnd::connect(&lab.socket).is_err());
+    assert_eq!(lab.events.recv_timeout(LIMIT), Ok(Event::Refused));
+}
+
+#[test]
+fn a_guest_that_lies_about_its_ring_is_not_served_and_the_next_one_is() {
+    for (head, slot, broken) in [
+        (layout::SLOTS + 2, 0, Broken::Submissions(layout::SLOTS + 1)),
+        (2, layout::SLOTS, Broken::Slot(layout::SLOTS)),
+    ] {
+        let mut lab = lab();
+        let (_, name) = lab.listening();
+        // Say where the ring stands: a hello, a socket, a bind, a name and a listen were submitted.
+        let submitted = lab.guest.shared.load(layout::SUBMISSION_HEAD_AT);
+        let at = layout::SUBMISSIONS_AT + submitted % layout::SUBMISSIONS * 4;
+        lab.guest.shared.store(at, slot);
+        lab.guest.shared.store(layout::SUBMISSION_HEAD_AT, submitted + head - 1);
+        lab.guest.ring().expect("rung");
+        assert_eq!(lab.events.recv_timeout(LIMIT), Ok(Event::Broken(broken)));
+        assert_eq!(kind(TcpStream::connect(name)), ErrorKind::ConnectionRefused);
+        drop(lab.guest);
+        assert_eq!(lab.events.recv_timeout(LIMIT), Ok(Event::Left(0)));
+        assert!(FrontEnd::connect(&lab.socket).is_ok());
+    }
+}
+
+#[test]
+fn ten_thousand_connections_come_and_go() {
+    let mut lab = lab();
+    let (listener, name) = lab.listening();
+    for _ in 0..10_000 {
+        let client = TcpStream::connect(name).expect("connected");
+        // The client resets, so that no port is kept for a minute.
+        rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO)).expect("set");
+        lab.guest.wait(listener, PollFlags::IN).expect("ready");
+        let accepted = lab.guest.simple(Op::Accept, listener, |_| ()).expect("accepted").socket;
+        lab.guest.simple(Op::Close, accepted, |_| ()).expect("closed");
+    }
+    assert!(lab.server.take().expect("a server").stop().sockets_most <= 2);
+}
