@@ -3,6 +3,8 @@
 use std::ops::Deref;
 use std::path::PathBuf;
 
+use crate::sockets::Sockets;
+
 /// What stands for a domain on a real host, and where its helper threads run: a pointer to [`LiveKeys`]. The
 /// default is shared and takes no memory, because large hosts are simulated and most domains give nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -20,10 +22,12 @@ pub struct LiveKeys {
     pub helpers: Helpers,
     /// Threads that the domain may have at once; `None`: as many as it likes.
     pub threads_max: Option<u32>,
+    /// Which sockets of this host its guest may have; `None`: none, and nobody serves them.
+    pub sockets: Option<Sockets>,
 }
 
 static DEFAULT: LiveKeys =
-    LiveKeys { backend: Backend::Default, helpers: Helpers::DEFAULT, threads_max: None };
+    LiveKeys { backend: Backend::Default, helpers: Helpers::DEFAULT, threads_max: None, sockets: None };
 
 impl From<LiveKeys> for Live {
     fn from(keys: LiveKeys) -> Self {

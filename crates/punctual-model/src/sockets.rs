@@ -5,6 +5,8 @@ use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
+use punctual_sched::Duration;
+
 /// What a guest may do with sockets of its host. The default allows nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sockets {
@@ -17,6 +19,12 @@ pub struct Sockets {
     /// What each socket may hold in KiB, for each direction (`SO_SNDBUF` and `SO_RCVBUF`); `None`: what the
     /// host's kernel gives.
     pub buffer_kib: Option<u32>,
+    /// Priority under `SCHED_FIFO` of the thread that makes the calls; `None`: it is in the fair class.
+    pub priority: Option<u8>,
+    /// The processor that it stays on.
+    pub processor: Option<usize>,
+    /// How long it polls before it sleeps.
+    pub poll: Duration,
 }
 
 impl Sockets {
@@ -32,7 +40,15 @@ impl Sockets {
 impl Default for Sockets {
     fn default() -> Self {
         let sockets_max = Sockets::SOCKETS_MAX;
-        Sockets { allow: Vec::new(), sockets_max, calls_per_second: None, buffer_kib: None }
+        Sockets {
+            allow: Vec::new(),
+            sockets_max,
+            calls_per_second: None,
+            buffer_kib: None,
+            priority: None,
+            processor: None,
+            poll: Duration::ZERO,
+        }
     }
 }
 
@@ -81,7 +97,7 @@ fn masked(address: Ipv4Addr, prefix: u8) -> u32 {
 }
 
 /// What a rule is expected to be.
-pub const EXPECTED: &str = "expected `bind` or `connect`, `tcp` or `udp`, and \
+pub const EXPECTED: &str = "`bind` or `connect`, `tcp` or `udp`, and \
      ADDRESS[/BITS]:PORT[-PORT], for example \"bind udp 10.0.0.5:5060\" or \"connect tcp 10.0.0.0/8:80-89\"";
 
 impl FromStr for Rule {

@@ -9,6 +9,7 @@ use punctual_model::live::{
     Accel, Attach, Backend, HelperPolicy, Helpers, Live, Process, Program, Vm, VmNetwork,
 };
 use punctual_model::network::{Endpoint, Traffic};
+use punctual_model::sockets::Sockets;
 use punctual_sched::{CpuId, Duration};
 
 const MINIMAL: &str = "
@@ -304,6 +305,32 @@ fn what_a_run_starts_may_have_a_limit_of_threads_and_what_it_attaches_to_none() 
         MINIMAL.replace("[domain.vm]\n", "[domain.vm]\nattach = { process = 7 }\nthreads_max = 20\n");
     let errors = parse(&attached, "host.toml", &Overrides::default()).expect_err("not somebody else's VM");
     assert!(errors.to_string().contains("both `attach` and `threads_max`"), "{errors}");
+}
+
+#[test]
+fn sockets_of_a_guest_are_read_written_and_checked() {
+    let given = "sockets = { allow = [\"bind udp 127.0.0.1:7\"], priority = 60, poll = \"50us\" }";
+    let sockets = live(given).sockets.clone().expect("sockets");
+    let allow = vec!["bind udp 127.0.0.1:7".parse().expect("a rule")];
+    let poll = Duration::from_us(50);
+    assert_eq!(sockets, Sockets { allow, priority: Some(60), poll, ..Sockets::default() });
+    let text = MINIMAL.replace("[domain.vm]\n", &format!("[domain.vm]\n{given}\n"));
+    assert_eq!(valid(&to_toml(&valid(&text))).domains[0].live.sockets, Some(sockets));
+    assert_eq!(live("sockets = {}").sockets, Some(Sockets::default()), "nothing is allowed by itself");
+    let wrong = [
+        ("allow = [\"bind udp 7\"]", "\"bind udp 7\": no port"),
+        ("allow = \"all\"", "expected a list of rules"),
+        ("processor = 4000", "the machine has"),
+        ("sockets_max = 5000", "sockets_max"),
+    ];
+    for (keys, part) in wrong {
+        let text = MINIMAL.replace("[domain.vm]\n", &format!("[domain.vm]\nsockets = {{ {keys} }}\n"));
+        let errors = parse(&text, "host.toml", &Overrides::default()).expect_err("wrong").to_string();
+        assert!(errors.contains(part), "{errors}");
+    }
+    let text = MINIMAL.replace("[domain.vm]\n", "[domain.vm]\nprocess = {}\nsockets = {}\n");
+    let errors = parse(&text, "host.toml", &Overrides::default()).expect_err("a process has sockets");
+    assert!(errors.to_string().contains("both `process` and `sockets`"), "{errors}");
 }
 
 #[test]

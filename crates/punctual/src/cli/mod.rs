@@ -27,6 +27,7 @@ mod restore;
 mod run;
 mod show;
 mod sim;
+mod sockets;
 mod sweep;
 mod switch;
 mod synthesize;
@@ -114,6 +115,7 @@ enum Command {
     Attach(attach::Args),
     Top(top::Args),
     Switch(switch::Args),
+    Sockets(sockets::Args),
     Restore(restore::Args),
     Compare(compare::Args),
     Doctor(doctor::Args),
@@ -154,6 +156,7 @@ pub fn main() -> ExitCode {
         Command::Attach(args) => attach::run(args, &ui),
         Command::Top(args) => top::run(args, &ui),
         Command::Switch(args) => switch::run(args, &ui),
+        Command::Sockets(args) => sockets::run(args, &ui),
         Command::Restore(args) => restore::run(args, &ui),
         Command::Compare(args) => compare::run(args, &ui),
         Command::Doctor(args) => doctor::run(args, &ui),

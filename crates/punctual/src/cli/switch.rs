@@ -149,7 +149,7 @@ fn directory(args: &Args, network: &Network) -> Result<(PathBuf, bool), Error> {
 }
 
 /// A name as that of a file.
-fn file_name(name: &str) -> Result<&str, Error> {
+pub(super) fn file_name(name: &str) -> Result<&str, Error> {
     match name.contains(['/', '\0']) || name.starts_with('.') {
         true => Err(Error::Usage(format!("{} cannot be the name of a file", printable(name)))),
         false => Ok(name),
@@ -207,12 +207,12 @@ fn thread(args: &Args, plane: usize) -> PlaneThread {
     PlaneThread { name: format!("switch plane {plane}"), enter: Box::new(enter) }
 }
 
-fn with_source(error: &dyn std::error::Error) -> String {
+pub(super) fn with_source(error: &dyn std::error::Error) -> String {
     error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
 }
 
 /// QEMU takes a comma in a value as two.
-fn escaped(value: &str) -> String {
+pub(super) fn escaped(value: &str) -> String {
     value.replace(',', ",,")
 }
 

@@ -1,5 +1,7 @@
 //! Keys of what a domain is on a real host.
 
+use punctual_sched::Duration;
+
 use crate::file::key::{KeyInfo, Kind, OptionTables, TableInfo, key};
 use crate::file::limits::PID_MAX;
 
@@ -10,7 +12,7 @@ const fn table(title: &'static str, keys: &'static [KeyInfo]) -> TableInfo {
 }
 
 /// Keys of a domain that is not nested.
-pub(crate) static LIVE_KEYS: [KeyInfo; 5] = [
+pub(crate) static LIVE_KEYS: [KeyInfo; 6] = [
     key("vm", Kind::Table(&VM), None, "Live: a VM that the run starts under QEMU."),
     key("process", Kind::Table(&PROCESS), None, "Live: a process that the run starts, instead of `vm`."),
     key("attach", Kind::Table(&ATTACH), None, "Live: something that runs already, instead of `vm`."),
@@ -25,6 +27,12 @@ pub(crate) static LIVE_KEYS: [KeyInfo; 5] = [
         PID,
         Some("no limit"),
         "Live: threads that what the run starts may have at once, all of its processes together.",
+    ),
+    key(
+        "sockets",
+        Kind::Table(&SOCKETS),
+        None,
+        "Live: sockets of this host that `punctual sockets` gives the guest.",
     ),
 ];
 
@@ -76,6 +84,45 @@ static ATTACH: TableInfo = table(
         key("firecracker", PID, None, "A Firecracker process, by its id."),
         key("cloud_hypervisor", PID, None, "A Cloud Hypervisor process, by its id."),
         key("threads", Kind::Threads, None, "Threads by their ids, one per vCPU, in the vCPUs' order."),
+    ],
+);
+
+static SOCKETS: TableInfo = table(
+    "a domain's sockets",
+    &[
+        key(
+            "allow",
+            Kind::Texts,
+            Some("nothing"),
+            "What the guest may bind and connect to, for example `bind udp 10.0.0.5:5060` or \
+             `connect tcp 10.0.0.0/8:80-89`.",
+        ),
+        key("sockets_max", Kind::Count { min: 1, max: 4096 }, Some("1024"), "Sockets at once."),
+        key(
+            "calls_per_second",
+            Kind::Count { min: 1, max: 100_000_000 },
+            Some("no limit"),
+            "Calls made for the guest in a second; it waits for more.",
+        ),
+        key(
+            "buffer_kib",
+            Kind::Count { min: 4, max: 65_536 },
+            Some("what the kernel gives"),
+            "What each socket may hold in KiB, for each direction.",
+        ),
+        key(
+            "priority",
+            Kind::Count { min: 1, max: 98 },
+            Some("none: the fair class"),
+            "Priority under SCHED_FIFO of the thread that makes the calls.",
+        ),
+        key("processor", Kind::Count { min: 0, max: 4095 }, Some("any"), "The processor that it stays on."),
+        key(
+            "poll",
+            Kind::Duration { min: Duration::ZERO },
+            Some("0us"),
+            "How long it polls for calls before it sleeps.",
+        ),
     ],
 );
 

@@ -13,6 +13,8 @@ use crate::file::tree::{Entry, Value};
 use crate::live::{
     Accel, Attach, Backend, HelperPolicy, Helpers, Live, LiveKeys, Process, Program, Vm, VmNetwork,
 };
+use crate::sockets::{EXPECTED, Rule, Sockets};
+use crate::text::printable;
 
 /// Keys of which a domain has at most one.
 const BACKENDS: [&str; 3] = ["vm", "process", "attach"];
@@ -40,7 +42,8 @@ pub(crate) fn live(section: Section<'_>, vcpus: usize, processors: usize, errors
     let helpers = section.table("helpers", errors).map(|section| helpers(section, processors, errors));
     let backend = vm.or(process).or(attach).unwrap_or_default();
     let threads_max = threads_max(section, &backend, errors);
-    LiveKeys { backend, helpers: helpers.unwrap_or_default(), threads_max }.into()
+    let sockets = sockets(section, &backend, processors, errors);
+    LiveKeys { backend, helpers: helpers.unwrap_or_default(), threads_max, sockets }.into()
 }
 
 /// Something that runs already may need more threads at any time, and its owner does not expect a limit.
@@ -51,6 +54,45 @@ fn threads_max(section: Section<'_>, backend: &Backend, errors: &mut Errors) -> 
         errors.add(entry.key_place, message, "expected a limit only for what the run starts itself");
     }
     section.count("threads_max", errors).map(|count| count as u32)
+}
+
+/// A process has the host's sockets without anybody's help.
+fn sockets(
+    section: Section<'_>,
+    backend: &Backend,
+    processors: usize,
+    errors: &mut Errors,
+) -> Option<Sockets> {
+    let own = section.table("sockets", errors)?;
+    if let Backend::Process(_) = backend {
+        let message = format!("{} has both `process` and `sockets`", section.header());
+        errors.add(own.place, message, "expected sockets only for a VM");
+    }
+    let texts = texts(own, "allow", &format!("expected a list of rules, each {EXPECTED}"), errors);
+    let mut allow = Vec::new();
+    for (text, place) in texts {
+        match text.parse::<Rule>() {
+            Ok(rule) => allow.push(rule),
+            Err(wrong) => {
+                let message = format!("`allow` has \"{}\": {}", shorten(text), printable(&wrong));
+                errors.add(place, message, format!("expected {EXPECTED}"));
+            }
+        }
+    }
+    let processor = own.count("processor", errors).map(|processor| processor as usize);
+    if let Some(processor) = processor.filter(|processor| *processor >= processors) {
+        let message = format!("`processor` is {processor}, and the machine has {processors}");
+        errors.add(own.place_of("processor"), message, "expected a processor of the machine");
+    }
+    Some(Sockets {
+        allow,
+        sockets_max: own.count_or_default("sockets_max", errors) as u32,
+        calls_per_second: own.count("calls_per_second", errors).map(|calls| calls as u32),
+        buffer_kib: own.count("buffer_kib", errors).map(|kib| kib as u32),
+        priority: own.count("priority", errors).map(|priority| priority as u8),
+        processor,
+        poll: own.duration_or_default("poll", errors),
+    })
 }
 
 /// A nested domain belongs to its outer domain's guest; nothing on this host stands for it.

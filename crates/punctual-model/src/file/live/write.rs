@@ -4,8 +4,9 @@ use std::path::Path;
 
 use toml_edit::{InlineTable, Table, Value};
 
-use crate::file::writer::{Keys, number, numbers, table, texts};
+use crate::file::writer::{Keys, number, numbers, table, texts, time};
 use crate::live::{Accel, Attach, Backend, HelperPolicy, Helpers, Live, Process, Program, Vm, VmNetwork};
+use crate::sockets::Sockets;
 
 /// The tables of a domain that only live runs read. There is a table even for `Process::default()`: it says
 /// that the domain is a process.
@@ -19,7 +20,21 @@ pub(crate) fn live_tables(live: &Live) -> Vec<(&'static str, Table)> {
     if live.helpers != Helpers::default() {
         tables.push(("helpers", table(helpers(&live.helpers))));
     }
+    tables.extend(live.sockets.as_ref().map(|own| ("sockets", table(sockets(own)))));
     tables
+}
+
+fn sockets(sockets: &Sockets) -> Keys {
+    let mut keys = vec![
+        ("allow", texts(sockets.allow.iter().map(ToString::to_string))),
+        ("sockets_max", number(sockets.sockets_max)),
+    ];
+    keys.extend(sockets.calls_per_second.map(|calls| ("calls_per_second", number(calls))));
+    keys.extend(sockets.buffer_kib.map(|kib| ("buffer_kib", number(kib))));
+    keys.extend(sockets.priority.map(|priority| ("priority", number(priority))));
+    keys.extend(sockets.processor.map(|processor| ("processor", number(processor))));
+    keys.push(("poll", time(sockets.poll)));
+    keys
 }
 
 fn vm(vm: &Vm) -> Keys {
