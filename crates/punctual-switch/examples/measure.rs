@@ -9,6 +9,7 @@
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use punctual_model::Recorder;
@@ -16,7 +17,7 @@ use punctual_net::{FlowId, InterfaceId, InterfaceParams, Next, Packet, registry}
 use punctual_sched::registry::{OptionValue, Options};
 use punctual_switch::session::{RECEIVE, SEND};
 use punctual_switch::testing::{self, FrontEnd, frame};
-use punctual_switch::{Config, PlaneThread, Port, Switch};
+use punctual_switch::{Config, End, PlaneThread, Port, Switch};
 use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -86,7 +87,7 @@ fn switch(
 ) -> Outcome<Switch> {
     let port = |port: usize| Port {
         name: format!("port {port}"),
-        socket: socket(folder, port),
+        end: End::Socket(socket(folder, port)),
         params: InterfaceParams {
             priority: Some(if port < 2 { 1 } else { 2 }),
             ..InterfaceParams::default()
@@ -103,7 +104,7 @@ fn switch(
     };
     let plane = |plane: usize| PlaneThread {
         name: format!("plane {plane}"),
-        enter: Box::new(move || enter(planes == 2 && plane == 0)),
+        enter: Arc::new(move || enter(planes == 2 && plane == 0)),
     };
     let config = Config {
         ports: (0..ports).map(port).collect(),

@@ -9,6 +9,7 @@
 //! - [`ring`]: virtio rings and the copy from guest to guest.
 //! - [`protocol`], [`session`], [`connection`]: vhost-user, from bytes to rings.
 //! - [`memory`]: a VM's memory.
+//! - `uplink`, [`wire`]: ports with something else than a VM behind them: a TAP, an interface, programs.
 //! - [`frame`], [`features`], [`table`]: what is read of a frame, and where it goes.
 //! - [`check`]: invariants that ride along.
 //! - `testing`, with the feature of that name: the driver's side of a port.
@@ -21,10 +22,12 @@
 
 pub mod check;
 pub mod connection;
+mod driver;
 pub mod features;
 pub mod frame;
 mod lock;
 pub mod memory;
+pub mod pcap;
 pub mod plane;
 pub mod protocol;
 pub mod ring;
@@ -34,6 +37,8 @@ pub mod switch;
 pub mod table;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod uplink;
+pub mod wire;
 
 pub use plane::{Event, Notice};
-pub use switch::{Config, PlaneThread, Port, Report, Switch};
+pub use switch::{Config, End, PlaneThread, Port, Report, Switch};

@@ -76,6 +76,15 @@ impl Count {
     }
 }
 
+/// What the thread of an uplink did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct UplinkStats {
+    /// Of the frames that the port received, those that nobody beyond it took.
+    pub lost: u64,
+    /// How often the thread woke up.
+    pub wakeups: u64,
+}
+
 /// What a port's VM sent and received.
 #[derive(Clone, Debug, Default)]
 pub struct PortStats {
@@ -89,6 +98,8 @@ pub struct PortStats {
     pub received: Count,
     /// From the switch's first look at a frame that the port's VM sent, until its receiver was told.
     pub latency: Histogram,
+    /// Of an uplink, which has no VM.
+    pub uplink: Option<UplinkStats>,
 }
 
 impl PortStats {

@@ -4,6 +4,7 @@
 //! them. Each plane is a thread of its own. What the control and a plane share of a port is its receive ring,
 //! behind a lock that inherits priorities; a send ring belongs to one plane, and the control asks it.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -26,8 +27,10 @@ use crate::frame::Address;
 use crate::plane::{Command, Event, Mailbox, Notice, Outcome, Plane, Shared, SharedPort, Threads};
 use crate::ring::{Broken, ReceiveRing, SendRing, Setup, ring_bell};
 use crate::session::{RECEIVE, Rings, SEND};
-use crate::stats::{PlaneStats, PortStats};
-use crate::table::Table;
+use crate::stats::{PlaneStats, PortStats, UplinkStats};
+use crate::table::{self, Table};
+use crate::uplink::{Counters, StopUplink, Uplink};
+use crate::wire::Wire;
 
 /// Ports of a switch at most.
 pub const PORTS_MAX: usize = 256;
@@ -74,13 +77,22 @@ pub enum Error {
     Start(#[source] io::Error),
 }
 
+/// What is at a port.
+#[derive(Debug)]
+pub enum End {
+    /// A VM, whose monitor connects to this socket.
+    Socket(PathBuf),
+    /// Something beyond the switch.
+    Uplink(Box<dyn Wire>),
+}
+
 /// A port.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Port {
     /// Its name.
     pub name: String,
-    /// The socket on which it listens for a VM's monitor.
-    pub socket: PathBuf,
+    /// What is at it.
+    pub end: End,
     /// What the discipline is told of it.
     pub params: InterfaceParams,
     /// The plane that serves what its VM sends.
@@ -93,8 +105,8 @@ pub struct Port {
 pub struct PlaneThread {
     /// Its name.
     pub name: String,
-    /// Called first in the thread: sets its priority and processor.
-    pub enter: Box<dyn FnOnce() + Send>,
+    /// Called first in the thread, and in those of the plane's uplinks: sets priority and processor.
+    pub enter: Arc<dyn Fn() + Send + Sync>,
 }
 
 /// A switch to be started.
@@ -131,6 +143,15 @@ pub struct Switch {
     mailboxes: Vec<Arc<Mailbox>>,
     planes: Vec<JoinHandle<Outcome>>,
     control: Option<(JoinHandle<()>, Arc<OwnedFd>)>,
+    uplinks: Vec<RunningUplink>,
+}
+
+/// An uplink at work.
+struct RunningUplink {
+    port: usize,
+    thread: Option<JoinHandle<()>>,
+    stop: StopUplink,
+    counters: Arc<Counters>,
 }
 
 impl std::fmt::Debug for Switch {
@@ -148,17 +169,7 @@ impl Switch {
     pub fn start(config: Config) -> Result<(Switch, Receiver<Notice>), Error> {
         check(&config)?;
         let (notice, notices) = mpsc::channel();
-        let table = Table::new(config.ports.len());
-        for (port, of) in config.ports.iter().enumerate() {
-            if let Some(address) = of.address {
-                table.pin(address, port);
-            }
-        }
-        let shared = Arc::new(Shared {
-            ports: config.ports.iter().map(|_| SharedPort::default()).collect(),
-            table,
-            start: std::time::Instant::now(),
-        });
+        let shared = Arc::new(shared(&config));
         let mailboxes: Result<Vec<_>, _> =
             config.planes.iter().map(|_| Mailbox::new().map(Arc::new)).collect();
         let mailboxes = mailboxes.map_err(Error::Start)?;
@@ -173,19 +184,29 @@ impl Switch {
         }
         let control = Control::new(&config.ports, &shared, &mailboxes, &notice)?;
         let stop = Arc::clone(&control.stop);
-        let mut switch = Switch { ports: config.ports.len(), mailboxes, planes: Vec::new(), control: None };
-        for (plane, thread) in planes.into_iter().zip(config.planes) {
-            let builder = std::thread::Builder::new().name(thread.name);
-            let enter = thread.enter;
-            let started = builder.spawn(move || {
+        let mut switch = Switch {
+            ports: config.ports.len(),
+            mailboxes,
+            planes: Vec::new(),
+            control: None,
+            uplinks: Vec::new(),
+        };
+        for (plane, thread) in planes.into_iter().zip(&config.planes) {
+            let enter = Arc::clone(&thread.enter);
+            let work = move || {
                 enter();
                 plane.run()
-            });
-            switch.planes.push(started.map_err(Error::Start)?);
+            };
+            switch.planes.push(spawn(thread.name.clone(), work)?);
         }
-        let builder = std::thread::Builder::new().name("switch control".into());
-        let started = builder.spawn(move || control.run()).map_err(Error::Start)?;
-        switch.control = Some((started, stop));
+        switch.control = Some((spawn("switch control".into(), move || control.run())?, stop));
+        for (port, of) in config.ports.into_iter().enumerate() {
+            if let End::Uplink(wire) = of.end {
+                let rings = rings(port, of.plane, &shared, &switch.mailboxes, &notice);
+                let enter = Arc::clone(&config.planes[of.plane].enter);
+                switch.uplinks.push(start_uplink(wire, rings, enter).map_err(Error::Start)?);
+            }
+        }
         Ok((switch, notices))
     }
 
@@ -200,7 +221,17 @@ impl Switch {
                 add(&mut report, &ports, plane);
             }
         }
+        self.add_uplinks(&mut report);
         report
+    }
+
+    fn add_uplinks(&self, report: &mut Report) {
+        for RunningUplink { port, counters, .. } in &self.uplinks {
+            report.ports[*port].uplink = Some(UplinkStats {
+                lost: counters.lost.load(Ordering::Relaxed),
+                wakeups: counters.wakeups.load(Ordering::Relaxed),
+            });
+        }
     }
 
     /// Stops: connections are closed, sockets removed. VMs go on when a switch listens again.
@@ -222,6 +253,14 @@ impl Switch {
                 report.checked.extend(outcome.checked);
             }
         }
+        // What the planes delivered goes out before an uplink ends.
+        for uplink in &mut self.uplinks {
+            uplink.stop.stop();
+            if let Some(thread) = uplink.thread.take() {
+                let _ = thread.join();
+            }
+        }
+        self.add_uplinks(&mut report);
         report
     }
 }
@@ -230,6 +269,59 @@ impl Drop for Switch {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+fn spawn<T: Send + 'static>(
+    name: String,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, Error> {
+    std::thread::Builder::new().name(name).spawn(work).map_err(Error::Start)
+}
+
+/// What all threads know at the start.
+fn shared(config: &Config) -> Shared {
+    let most = |port: &Port| match port.end {
+        End::Socket(_) => table::ADDRESSES_MAX,
+        End::Uplink(_) => table::UPLINK_ADDRESSES_MAX,
+    };
+    let table = Table::new(&config.ports.iter().map(most).collect::<Vec<_>>());
+    for (port, of) in config.ports.iter().enumerate() {
+        if let Some(address) = of.address {
+            table.pin(address, port);
+        }
+    }
+    Shared {
+        ports: config.ports.iter().map(|_| SharedPort::default()).collect(),
+        table,
+        start: std::time::Instant::now(),
+    }
+}
+
+/// The thread of an uplink, which starts with its rings.
+fn start_uplink(
+    wire: Box<dyn Wire>,
+    mut rings: PortRings,
+    enter: Arc<dyn Fn() + Send + Sync>,
+) -> io::Result<RunningUplink> {
+    let counters = Arc::<Counters>::default();
+    let uplink = Uplink::new(wire, Arc::clone(&counters))?;
+    let stop = uplink.stopper();
+    let port = rings.port;
+    for (queue, setup) in [RECEIVE, SEND].into_iter().zip(uplink.setups()?) {
+        rings.start(queue, setup).map_err(io::Error::other)?;
+    }
+    let work = move || {
+        enter();
+        if let Err(error) = uplink.run() {
+            for queue in [RECEIVE, SEND] {
+                rings.stop(queue);
+            }
+            rings.shared.table.forget(port);
+            rings.notice(Event::Disconnected(Some(error.to_string())));
+        }
+    };
+    let thread = std::thread::Builder::new().name(format!("switch uplink {port}")).spawn(work)?;
+    Ok(RunningUplink { port, thread: Some(thread), stop, counters })
 }
 
 fn add(report: &mut Report, ports: &[PortStats], plane: PlaneStats) {
@@ -283,6 +375,25 @@ struct PortRings {
     unproven: [Option<Setup>; 2],
     /// Have the rings changed since the control last looked?
     changed: bool,
+}
+
+/// Rings of a port that do not run yet.
+fn rings(
+    port: usize,
+    plane: usize,
+    shared: &Arc<Shared>,
+    mailboxes: &[Arc<Mailbox>],
+    notices: &Sender<Notice>,
+) -> PortRings {
+    PortRings {
+        port,
+        shared: Arc::clone(shared),
+        mailbox: Arc::clone(&mailboxes[plane]),
+        notices: notices.clone(),
+        running: [false; 2],
+        unproven: [None, None],
+        changed: false,
+    }
 }
 
 impl PortRings {
@@ -376,11 +487,21 @@ struct Door {
     heard: Vec<Arc<OwnedFd>>,
 }
 
+impl Door {
+    fn hang_up(&mut self, epoll: &OwnedFd) {
+        let Some(mut connection) = self.connection.take() else { return };
+        let _ = epoll::delete(epoll, connection.as_fd());
+        connection.end(&mut self.rings);
+        self.rings.shared.table.forget(self.rings.port);
+    }
+}
+
 /// The thread that talks with the VMs' monitors.
 struct Control {
     epoll: OwnedFd,
     stop: Arc<OwnedFd>,
-    doors: Vec<Door>,
+    /// By port; uplinks have none.
+    doors: BTreeMap<usize, Door>,
 }
 
 /// What an event of the control's epoll is about: the port in the upper bits, one of these below.
@@ -404,21 +525,14 @@ impl Control {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(started)?;
         let stop = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).map_err(started)?;
         epoll::add(&epoll, &stop, data(0, STOP), epoll::EventFlags::IN).map_err(started)?;
-        let mut control = Control { epoll, stop: Arc::new(stop), doors: Vec::new() };
+        let mut control = Control { epoll, stop: Arc::new(stop), doors: BTreeMap::new() };
         for (port, of) in ports.iter().enumerate() {
-            let listener = listen(&of.socket)?;
+            let End::Socket(path) = &of.end else { continue };
+            let listener = listen(path)?;
             let added = epoll::add(&control.epoll, &listener, data(port, LISTENER), epoll::EventFlags::IN);
-            let rings = PortRings {
-                port,
-                shared: Arc::clone(shared),
-                mailbox: Arc::clone(&mailboxes[of.plane]),
-                notices: notices.clone(),
-                running: [false; 2],
-                unproven: [None, None],
-                changed: false,
-            };
-            let door = Door { path: of.socket.clone(), listener, connection: None, rings, heard: Vec::new() };
-            control.doors.push(door);
+            let rings = rings(port, of.plane, shared, mailboxes, notices);
+            let (path, heard) = (path.clone(), Vec::new());
+            control.doors.insert(port, Door { path, listener, connection: None, rings, heard });
             added.map_err(started)?;
         }
         Ok(control)
@@ -439,7 +553,11 @@ impl Control {
                 match number & 3 {
                     LISTENER => self.accept(port),
                     CONNECTION => self.read(port),
-                    BELL => self.doors[port].rings.rang(),
+                    BELL => {
+                        if let Some(door) = self.doors.get_mut(&port) {
+                            door.rings.rang();
+                        }
+                    }
                     _ => return,
                 }
                 self.follow_bells(port);
@@ -449,7 +567,7 @@ impl Control {
 
     /// A monitor connects. A port has one at a time.
     fn accept(&mut self, port: usize) {
-        let door = &mut self.doors[port];
+        let Some(door) = self.doors.get_mut(&port) else { return };
         let Ok((stream, _)) = door.listener.accept() else { return };
         if door.connection.is_some() {
             return;
@@ -463,28 +581,20 @@ impl Control {
 
     /// A monitor says something, or leaves.
     fn read(&mut self, port: usize) {
-        let door = &mut self.doors[port];
+        let Some(door) = self.doors.get_mut(&port) else { return };
         let Some(connection) = &mut door.connection else { return };
         let Err(error) = connection.read(&mut door.rings) else { return };
         let reason = match error {
             connection::Error::Closed => None,
             error => Some(with_sources(&error)),
         };
-        self.hang_up(port);
-        self.doors[port].rings.notice(Event::Disconnected(reason));
-    }
-
-    fn hang_up(&mut self, port: usize) {
-        let door = &mut self.doors[port];
-        let Some(mut connection) = door.connection.take() else { return };
-        let _ = epoll::delete(&self.epoll, connection.as_fd());
-        connection.end(&mut door.rings);
-        door.rings.shared.table.forget(port);
+        door.hang_up(&self.epoll);
+        door.rings.notice(Event::Disconnected(reason));
     }
 
     /// Hears the bells of rings in which nothing was seen yet, and no others.
     fn follow_bells(&mut self, port: usize) {
-        let door = &mut self.doors[port];
+        let Some(door) = self.doors.get_mut(&port) else { return };
         if !std::mem::take(&mut door.rings.changed) {
             return;
         }
@@ -502,9 +612,9 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        for port in 0..self.doors.len() {
-            self.hang_up(port);
-            let _ = std::fs::remove_file(&self.doors[port].path);
+        for door in self.doors.values_mut() {
+            door.hang_up(&self.epoll);
+            let _ = std::fs::remove_file(&door.path);
         }
     }
 }

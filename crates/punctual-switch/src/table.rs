@@ -4,7 +4,8 @@
 //! - An address belongs to the port that first sent from it, or for which the host file set it aside, until
 //!   the address was silent for [`SILENCE_MAX`] or the port's VM left. Nobody takes it away meanwhile: a
 //!   guest that sends from another's address gets none of its packets.
-//! - A port has at most [`ADDRESSES_MAX`] addresses that it learned. Frames to others go to all ports.
+//! - A VM's port has at most [`ADDRESSES_MAX`] addresses that it learned, an uplink
+//!   [`UPLINK_ADDRESSES_MAX`]. Frames to others go to all ports.
 //!
 //! All planes read and write the table without locks. An entry is one word (address and port); one beside it
 //! says when it was last used. Entries are only taken when they are free or out of date, so two threads that
@@ -16,8 +17,11 @@ use punctual_sched::{Duration, Instant};
 
 use crate::frame::Address;
 
-/// Addresses that a port learns at most.
+/// Addresses that a VM's port learns at most.
 pub const ADDRESSES_MAX: u32 = 32;
+
+/// Addresses that an uplink learns at most: the hosts of a network beyond it.
+pub const UPLINK_ADDRESSES_MAX: u32 = 1_024;
 
 /// An address that sent nothing for so long is forgotten (Linux's bridge: `ageing_time`).
 pub const SILENCE_MAX: Duration = Duration::from_secs(300);
@@ -34,7 +38,8 @@ const PINNED: u32 = u32::MAX;
 #[derive(Debug)]
 pub struct Table {
     entries: Vec<Entry>,
-    learned: Vec<AtomicU32>,
+    /// By port: addresses that it learned, and at most.
+    learned: Vec<(AtomicU32, u32)>,
 }
 
 #[derive(Debug, Default)]
@@ -54,12 +59,12 @@ fn seconds(now: Instant) -> u32 {
 }
 
 impl Table {
-    /// A table for so many ports, fewer than 65,535.
-    pub fn new(ports: usize) -> Self {
-        let capacity = (ports * ADDRESSES_MAX as usize * 4).next_power_of_two();
+    /// A table for fewer than 65,535 ports, each of which learns so many addresses at most.
+    pub fn new(most: &[u32]) -> Self {
+        let capacity = (most.iter().sum::<u32>() as usize * 4).next_power_of_two();
         Table {
             entries: (0..capacity).map(|_| Entry::default()).collect(),
-            learned: (0..ports).map(|_| AtomicU32::new(0)).collect(),
+            learned: most.iter().map(|most| (AtomicU32::new(0), *most)).collect(),
         }
     }
 
@@ -116,7 +121,8 @@ impl Table {
 
     #[cold]
     fn insert(&self, address: Address, port: usize, now_s: u32) {
-        if address.is_group() || self.learned[port].load(Ordering::Relaxed) >= ADDRESSES_MAX {
+        let (learned, most) = &self.learned[port];
+        if address.is_group() || learned.load(Ordering::Relaxed) >= *most {
             return;
         }
         for entry in self.places(address) {
@@ -128,7 +134,7 @@ impl Table {
             let mine = word_of(address, port);
             if entry.word.compare_exchange(word, mine, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                 entry.used_s.store(now_s, Ordering::Relaxed);
-                self.learned[port].fetch_add(1, Ordering::Relaxed);
+                learned.fetch_add(1, Ordering::Relaxed);
                 self.unlearned(word);
                 return;
             }
@@ -139,7 +145,7 @@ impl Table {
     fn unlearned(&self, word: u64) {
         if word != FREE {
             let port = (word & ((1 << PORT_BITS) - 1)) as usize - 1;
-            self.learned[port].fetch_sub(1, Ordering::Relaxed);
+            self.learned[port].0.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -176,7 +182,7 @@ mod tests {
 
     #[test]
     fn an_address_is_found_where_it_was_first_seen() {
-        let table = Table::new(3);
+        let table = Table::new(&[ADDRESSES_MAX; 3]);
         assert_eq!(table.find(address(1)), None);
         table.learn(address(1), 2, at(1));
         table.learn(address(1), 0, at(2));
@@ -187,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_silent_address_may_move_and_a_busy_one_may_not() {
-        let table = Table::new(2);
+        let table = Table::new(&[ADDRESSES_MAX; 2]);
         table.learn(address(1), 0, at(0));
         table.learn(address(1), 0, at(200));
         table.learn(address(1), 1, at(499));
@@ -198,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_port_learns_so_many_addresses_until_its_vm_leaves() {
-        let table = Table::new(2);
+        let table = Table::new(&[ADDRESSES_MAX; 2]);
         for last in 0..200 {
             table.learn(address(last), 0, at(0));
         }
@@ -214,7 +220,7 @@ mod tests {
 
     #[test]
     fn an_address_that_was_set_aside_stays() {
-        let table = Table::new(2);
+        let table = Table::new(&[ADDRESSES_MAX; 2]);
         table.pin(address(1), 0);
         table.learn(address(1), 1, at(5));
         table.forget(0);

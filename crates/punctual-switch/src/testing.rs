@@ -7,15 +7,16 @@ use std::fs::File;
 use std::io::{self, IoSlice, Read};
 use std::mem::MaybeUninit;
 use std::num::Wrapping;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap};
 
+use crate::driver::{self, DESCRIPTOR_BYTES, NEXT, Queue, WRITE};
 use crate::features;
 use crate::frame::{ETHERNET_BYTES, HEADER_BYTES};
 use crate::protocol::HEADER_BYTES as MESSAGE_BYTES;
@@ -40,27 +41,8 @@ impl Default for Options {
     }
 }
 
-const DESCRIPTOR_BYTES: u64 = 16;
-const NEXT: u16 = 1;
-const WRITE: u16 = 2;
-
 /// A file descriptor's place in the monitor's address space.
 const USER_ADDRESS: u64 = 0x7f00_0000_0000;
-
-/// A queue of the driver.
-#[derive(Debug)]
-struct Queue {
-    entries: u16,
-    descriptors: u64,
-    available: u64,
-    used: u64,
-    buffers: u64,
-    next_available: Wrapping<u16>,
-    next_used: Wrapping<u16>,
-    kick: OwnedFd,
-    call: OwnedFd,
-    free: Vec<u16>,
-}
 
 /// A monitor and its VM's driver.
 #[derive(Debug)]
@@ -94,42 +76,8 @@ pub fn number(frame: &[u8]) -> u64 {
     u64::from_le_bytes(bytes.unwrap_or_default())
 }
 
-fn eventfd() -> io::Result<OwnedFd> {
-    use rustix::event::EventfdFlags;
-    Ok(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
-}
-
 fn other(error: impl std::fmt::Display) -> io::Error {
     io::Error::other(error.to_string())
-}
-
-impl Queue {
-    /// A queue whose parts begin at `start`. Returns where they end.
-    fn new(start: u64, options: &Options) -> io::Result<(Queue, u64)> {
-        let entries = u64::from(options.entries);
-        let page = |address: u64| address.next_multiple_of(4096);
-        let available = start + entries * DESCRIPTOR_BYTES;
-        let used = page(available + 6 + 2 * entries);
-        let buffers = page(used + 6 + 8 * entries);
-        let end = page(buffers + entries * u64::from(options.buffer_bytes));
-        let queue = Queue {
-            entries: options.entries,
-            descriptors: start,
-            available,
-            used,
-            buffers,
-            next_available: Wrapping(0),
-            next_used: Wrapping(0),
-            kick: eventfd()?,
-            call: eventfd()?,
-            free: (0..options.entries).rev().collect(),
-        };
-        Ok((queue, end))
-    }
-
-    fn buffer(&self, head: u16, options: &Options) -> u64 {
-        self.buffers + u64::from(head) * u64::from(options.buffer_bytes)
-    }
 }
 
 impl FrontEnd {
@@ -138,8 +86,8 @@ impl FrontEnd {
     /// # Errors
     /// When the kernel gives no memory.
     pub fn new(options: Options) -> io::Result<FrontEnd> {
-        let (receive, end) = Queue::new(0, &options)?;
-        let (send, end) = Queue::new(end, &options)?;
+        let (receive, end) = Queue::new(0, options.entries, options.buffer_bytes)?;
+        let (send, end) = Queue::new(end, options.entries, options.buffer_bytes)?;
         let bytes = end as usize;
         let seals = rustix::fs::MemfdFlags::CLOEXEC | rustix::fs::MemfdFlags::ALLOW_SEALING;
         let file = File::from(rustix::fs::memfd_create("front end", seals)?);
@@ -148,7 +96,7 @@ impl FrontEnd {
         let memory = GuestMemoryMmap::from_ranges_with_files(ranges).map_err(other)?;
         let mut front = FrontEnd { options, stream: None, memory, bytes, queues: [receive, send] };
         for head in 0..options.entries {
-            let address = front.queues[RECEIVE].buffer(head, &options);
+            let address = front.queues[RECEIVE].buffer(head);
             front.describe(RECEIVE, head, address, options.buffer_bytes, WRITE, 0)?;
             front.offer(RECEIVE, head)?;
         }
@@ -288,12 +236,7 @@ impl FrontEnd {
     /// # Errors
     /// When it lies outside of the memory.
     pub fn describe_at(&self, place: u64, address: u64, bytes: u32, flags: u16, next: u16) -> io::Result<()> {
-        let mut descriptor = [0; DESCRIPTOR_BYTES as usize];
-        descriptor[..8].copy_from_slice(&address.to_le_bytes());
-        descriptor[8..12].copy_from_slice(&bytes.to_le_bytes());
-        descriptor[12..14].copy_from_slice(&flags.to_le_bytes());
-        descriptor[14..].copy_from_slice(&next.to_le_bytes());
-        self.memory.write_slice(&descriptor, GuestAddress(place)).map_err(other)
+        driver::describe(&self.memory, place, address, bytes, flags, next)
     }
 
     /// Makes a chain available, and rings if the switch wants to hear.
@@ -301,12 +244,8 @@ impl FrontEnd {
     /// # Errors
     /// When the ring lies outside of the memory.
     pub fn offer(&mut self, queue: usize, head: u16) -> io::Result<()> {
-        let of = &self.queues[queue];
-        let slot = u64::from(of.next_available.0 % of.entries);
-        let place = GuestAddress(of.available + 4 + 2 * slot);
-        self.memory.store(head.to_le(), place, Ordering::Relaxed).map_err(other)?;
-        let index = of.next_available + Wrapping(1);
-        self.show(queue, index.0)
+        let index = self.queues[queue].put(&self.memory, head)?;
+        self.show(queue, index)
     }
 
     /// Sets the index of the available ring, and rings if the switch wants to hear.
@@ -314,20 +253,8 @@ impl FrontEnd {
     /// # Errors
     /// When the ring lies outside of the memory.
     pub fn show(&mut self, queue: usize, index: u16) -> io::Result<()> {
-        let of = &mut self.queues[queue];
-        let before = std::mem::replace(&mut of.next_available, Wrapping(index));
-        let place = GuestAddress(of.available + 2);
-        self.memory.store(index.to_le(), place, Ordering::Release).map_err(other)?;
-        fence(Ordering::SeqCst);
-        let wants = if self.options.features & features::EVENT_IDX == 0 {
-            let flags: u16 = self.memory.load(GuestAddress(of.used), Ordering::Relaxed).map_err(other)?;
-            flags & 1 == 0
-        } else {
-            let place = GuestAddress(of.used + 4 + 8 * u64::from(of.entries));
-            let event: u16 = self.memory.load(place, Ordering::Relaxed).map_err(other)?;
-            Wrapping(index) - Wrapping(event) - Wrapping(1) < Wrapping(index) - before
-        };
-        if wants {
+        let event_idx = self.options.features & features::EVENT_IDX != 0;
+        if self.queues[queue].show(&self.memory, index, event_idx)? {
             self.kick(queue);
         }
         Ok(())
@@ -345,7 +272,7 @@ impl FrontEnd {
 
     /// Where the buffer of a descriptor is.
     pub fn buffer(&self, queue: usize, head: u16) -> u64 {
-        self.queues[queue].buffer(head, &self.options)
+        self.queues[queue].buffer(head)
     }
 
     /// Sends a frame without offloads; `false` when the ring is full.
@@ -408,20 +335,7 @@ impl FrontEnd {
 
     /// The next used entry of a queue.
     fn used(&mut self, queue: usize) -> io::Result<Option<(u16, u32)>> {
-        let of = &mut self.queues[queue];
-        let index: u16 = self.memory.load(GuestAddress(of.used + 2), Ordering::Acquire).map_err(other)?;
-        if index == of.next_used.0 {
-            return Ok(None);
-        }
-        let slot = u64::from(of.next_used.0 % of.entries);
-        of.next_used += Wrapping(1);
-        let mut entry = [0; 8];
-        self.memory.read_slice(&mut entry, GuestAddress(of.used + 4 + 8 * slot)).map_err(other)?;
-        let word = |at: usize| u32::from_le_bytes([entry[at], entry[at + 1], entry[at + 2], entry[at + 3]]);
-        if word(0) >= of.entries.into() {
-            return Err(other("the switch used a descriptor that there is not"));
-        }
-        Ok(Some((word(0) as u16, word(4))))
+        self.queues[queue].take_used(&self.memory)
     }
 
     /// The next frame that was received, if there is one; its buffers are offered again.
@@ -475,14 +389,10 @@ impl FrontEnd {
     /// # Errors
     /// When the kernel does not wait.
     pub fn wait_for_call(&mut self, queue: usize, limit: Duration) -> io::Result<()> {
-        let of = &self.queues[queue];
-        let event = GuestAddress(of.available + 4 + 2 * u64::from(of.entries));
-        self.memory.store(of.next_used.0.to_le(), event, Ordering::Relaxed).map_err(other)?;
-        fence(Ordering::SeqCst);
-        let index: u16 = self.memory.load(GuestAddress(of.used + 2), Ordering::Acquire).map_err(other)?;
-        if index != of.next_used.0 {
+        if self.queues[queue].listen(&self.memory)? {
             return Ok(());
         }
+        let of = &self.queues[queue];
         let timeout = rustix::time::Timespec {
             tv_sec: limit.as_secs() as i64,
             tv_nsec: i64::from(limit.subsec_nanos()),

@@ -6,3 +6,4 @@ mod idle;
 mod priorities;
 mod restart;
 mod traffic;
+mod uplinks;

@@ -3,6 +3,7 @@
 
 pub mod cgroup;
 pub mod load;
+pub mod net;
 pub mod proc;
 pub mod sched;
 pub mod socket;

@@ -1,13 +1,15 @@
 //! A switch in a folder of its own, and VMs on it.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use punctual_net::{InterfaceParams, registry};
 use punctual_sched::registry::{OptionValue, Options};
 use punctual_switch::testing::{self, FrontEnd};
-use punctual_switch::{Config, Event, Notice, PlaneThread, Port, Report, Switch};
+use punctual_switch::wire::Wire;
+use punctual_switch::{Config, End, Event, Notice, PlaneThread, Port, Report, Switch};
 
 /// Long enough for anything that happens.
 pub const LONG: Duration = Duration::from_secs(10);
@@ -31,6 +33,8 @@ pub struct Lab {
     switch: Option<(Switch, Receiver<Notice>)>,
     folder: tempfile::TempDir,
     setting: Setting,
+    /// What is behind the last ports.
+    wires: Vec<Box<dyn Wire>>,
 }
 
 /// What a switch is made of.
@@ -53,8 +57,13 @@ impl Setting {
 
 impl Lab {
     pub fn new(setting: Setting) -> Lab {
+        Lab::with_uplinks(setting, Vec::new())
+    }
+
+    /// A switch whose last ports are uplinks to these.
+    pub fn with_uplinks(setting: Setting, wires: Vec<Box<dyn Wire>>) -> Lab {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut lab = Lab { switch: None, folder, setting };
+        let mut lab = Lab { switch: None, folder, setting, wires };
         lab.start();
         lab
     }
@@ -66,10 +75,13 @@ impl Lab {
     pub fn start(&mut self) {
         let setting = &self.setting;
         let planes = setting.planes.iter().max().map_or(0, |last| last + 1);
-        let plane = |index| PlaneThread { name: format!("plane {index}"), enter: Box::new(|| ()) };
-        let port = |(index, params): (usize, &InterfaceParams)| Port {
+        let plane = |index| PlaneThread { name: format!("plane {index}"), enter: Arc::new(|| ()) };
+        let mut ends: Vec<End> =
+            (0..setting.ports.len() - self.wires.len()).map(|port| End::Socket(self.socket(port))).collect();
+        ends.extend(std::mem::take(&mut self.wires).into_iter().map(End::Uplink));
+        let port = |((index, params), end): ((usize, &InterfaceParams), End)| Port {
             name: format!("port {index}"),
-            socket: self.socket(index),
+            end,
             params: params.clone(),
             plane: setting.planes[index],
             address: None,
@@ -78,7 +90,7 @@ impl Lab {
             .batch
             .map_or_else(Options::new, |batch| Options::new().with("batch", OptionValue::Count(batch)));
         let config = Config {
-            ports: setting.ports.iter().enumerate().map(port).collect(),
+            ports: setting.ports.iter().enumerate().zip(ends).map(port).collect(),
             planes: (0..planes).map(plane).collect(),
             discipline: registry::find(setting.discipline).expect("a discipline"),
             options,

@@ -32,6 +32,7 @@ mod sweep;
 mod switch;
 mod synthesize;
 mod top;
+mod uplink;
 
 use std::process::ExitCode;
 

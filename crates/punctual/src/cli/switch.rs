@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Instant;
 
@@ -13,13 +14,14 @@ use punctual_model::{Host, Recorder};
 use punctual_net::discipline::Preemption;
 use punctual_sched::Duration;
 use punctual_switch::frame::Address;
-use punctual_switch::stats::{Count, Drops, PlaneStats};
-use punctual_switch::{Config, Event, Notice, PlaneThread, Port, Report, Switch};
+use punctual_switch::stats::{Count, Drops, PlaneStats, UplinkStats};
+use punctual_switch::{Config, End, Event, Notice, PlaneThread, Port, Report, Switch};
 use serde::Serialize;
 
 use super::error::Error;
 use super::input::{HostFile, some_time, time};
 use super::output::{Ui, make_directory};
+use super::uplink::{self, Uplink};
 use super::{exit, interrupt};
 
 /// Connect VMs as a network of a host file says, and put urgent packets first.
@@ -27,13 +29,15 @@ use super::{exit, interrupt};
 /// Makes a vhost-user socket for each interface of the network and prints the arguments with which QEMU
 /// connects to it. Packets go in the order of the network's discipline, with the file's priorities, batches
 /// and rate limits. VMs may come, go and come back while it works; it ends with Ctrl-C and removes its
-/// sockets. Hosts beyond the network card are not served. docs/switch.md explains it.
+/// sockets. Hosts beyond the network card are reached by `--uplink`. docs/switch.md explains it.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual switch examples/network.toml                    until Ctrl-C\n  \
     punctual switch host.toml --set network.lan.discipline=preemptive --check\n  \
     punctual switch host.toml --sockets /run/lan --duration 60s --json > packets.json\n  \
-    punctual switch host.toml --urgent 2 --fifo 60 --processor 1     a real-time plane for urgent VMs")]
+    punctual switch host.toml --urgent 2 --fifo 60 --processor 1     a real-time plane for urgent VMs\n  \
+    punctual switch host.toml --uplink tap:tap0              this host is on the network\n  \
+    punctual switch host.toml --uplink lan=interface:eth1,priority=2   a card, with a priority")]
 pub struct Args {
     /// The host file; `-` reads standard input.
     #[arg(value_name = "HOST.toml")]
@@ -47,6 +51,12 @@ pub struct Args {
     /// Make the sockets in this directory instead of one among those of live runs.
     #[arg(long, value_name = "DIRECTORY")]
     sockets: Option<PathBuf>,
+    /// Connect something beyond the network card, as a port of its own: [NETWORK=]KIND:WHAT[,priority=N].
+    /// `tap:NAME` opens a TAP or makes it, `interface:NAME` takes an existing interface over,
+    /// `program:PATH` listens for programs at a socket, `replay:FILE` sends what is in a pcap file, and
+    /// `capture:FILE` writes what arrives to one. Without a priority it is least urgent. Repeat for more.
+    #[arg(long, value_name = "UPLINK")]
+    uplink: Vec<String>,
     /// Interfaces whose priority number is at most this have a thread of their own; by default those with the
     /// smallest number, if the discipline reads priorities.
     #[arg(long, value_name = "PRIORITY", conflicts_with = "one_plane")]
@@ -82,7 +92,13 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let host = HostFile::read(&args.file)?.host(&overrides)?;
     let network = network(&host, args.network.as_deref())?;
     let (directory, is_own) = directory(args, network)?;
-    let (ports, planes) = ports(args, &host, network, &directory)?;
+    let uplinks = uplink::parse_all(&args.uplink, &network.name)?;
+    let (ports, planes) = ports(args, &host, network, &directory, uplinks)?;
+    if let Some(outside) = network.outside.first()
+        && args.uplink.is_empty()
+    {
+        ui.warn(&format!("{} is beyond the network card: without --uplink nothing reaches it", outside.name));
+    }
     let names: Vec<String> = ports.iter().map(|port| port.name.clone()).collect();
     let listing = listing(network, &ports);
     let lines: Vec<Line> = ports.iter().map(Line::of).collect();
@@ -157,8 +173,16 @@ pub(super) fn file_name(name: &str) -> Result<&str, Error> {
 }
 
 /// The ports of a network, and how many planes they are in.
-fn ports(args: &Args, host: &Host, network: &Network, directory: &Path) -> Result<(Vec<Port>, usize), Error> {
-    let priorities = || network.interfaces.iter().map(|interface| interface.params.priority);
+fn ports(
+    args: &Args,
+    host: &Host,
+    network: &Network,
+    directory: &Path,
+    uplinks: Vec<Uplink>,
+) -> Result<(Vec<Port>, usize), Error> {
+    let of_guests = network.interfaces.iter().map(|interface| interface.params.priority);
+    let priorities: Vec<_> = of_guests.chain(uplinks.iter().map(|uplink| uplink.params.priority)).collect();
+    let priorities = || priorities.iter().copied();
     let reads_priorities = network.discipline.info.preemption != Preemption::None;
     let most_urgent = priorities().flatten().min().filter(|_| reads_priorities && !args.one_plane);
     let urgent = args.urgent.or(most_urgent);
@@ -170,10 +194,19 @@ fn ports(args: &Args, host: &Host, network: &Network, directory: &Path) -> Resul
         let socket = directory.join(format!("{}.sock", file_name(&name)?));
         ports.push(Port {
             name,
-            socket,
+            end: End::Socket(socket),
             params: interface.params.clone(),
             plane: usize::from(split && !is_urgent(interface.params.priority)),
             address: Some(address(&network.name, index)),
+        });
+    }
+    for uplink in uplinks {
+        ports.push(Port {
+            end: End::Uplink(uplink.open()?),
+            plane: usize::from(split && !is_urgent(uplink.params.priority)),
+            name: uplink.name,
+            params: uplink.params,
+            address: None,
         });
     }
     Ok((ports, 1 + usize::from(split)))
@@ -204,7 +237,7 @@ fn thread(args: &Args, plane: usize) -> PlaneThread {
             eprintln!("warning: the switch has no real-time priority: {error}");
         }
     };
-    PlaneThread { name: format!("switch plane {plane}"), enter: Box::new(enter) }
+    PlaneThread { name: format!("switch plane {plane}"), enter: Arc::new(enter) }
 }
 
 pub(super) fn with_source(error: &dyn std::error::Error) -> String {
@@ -227,7 +260,11 @@ fn listing(network: &Network, ports: &[Port]) -> String {
     );
     let id = "net0";
     for port in ports {
-        let path = escaped(&port.socket.display().to_string());
+        let End::Socket(socket) = &port.end else {
+            let _ = writeln!(text, "{} is an uplink", printable(&port.name));
+            continue;
+        };
+        let path = escaped(&socket.display().to_string());
         let address = port.address.map_or_else(String::new, |address| format!(",mac={address}"));
         // Writing to a string cannot fail, here and below.
         let _ = writeln!(
@@ -288,7 +325,8 @@ struct Line {
     name: String,
     priority: Option<u32>,
     plane: usize,
-    socket: String,
+    /// Uplinks have none.
+    socket: Option<String>,
     address: Option<String>,
 }
 
@@ -298,7 +336,10 @@ impl Line {
             name: port.name.clone(),
             priority: port.params.priority,
             plane: port.plane,
-            socket: port.socket.display().to_string(),
+            socket: match &port.end {
+                End::Socket(path) => Some(path.display().to_string()),
+                End::Uplink(_) => None,
+            },
             address: port.address.map(|address| address.to_string()),
         }
     }
@@ -314,6 +355,8 @@ struct CountedPort {
     received: Count,
     drops: Drops,
     latency: Recorder,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uplink: Option<UplinkStats>,
 }
 
 /// What was counted of a plane.
@@ -344,6 +387,7 @@ impl Counted {
             received: stats.received,
             drops: stats.drops,
             latency: stats.latency.recorder(),
+            uplink: stats.uplink,
         });
         let planes = report.planes.iter().enumerate().map(|(plane, stats)| CountedPlane {
             stats: *stats,

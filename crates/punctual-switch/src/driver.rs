@@ -1,0 +1,141 @@
+//! The driver's half of a split ring (virtio 1.2, section 2.7): what a guest's driver does. Uplinks, which
+//! stand in for a guest, and tests use it.
+
+use std::io;
+use std::num::Wrapping;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{Ordering, fence};
+
+use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+
+pub(crate) const DESCRIPTOR_BYTES: u64 = 16;
+/// The chain goes on (`VIRTQ_DESC_F_NEXT`).
+#[cfg(feature = "testing")]
+pub(crate) const NEXT: u16 = 1;
+/// The switch writes (`VIRTQ_DESC_F_WRITE`).
+pub(crate) const WRITE: u16 = 2;
+
+/// A queue of a driver: its parts follow each other in memory, and each entry has a buffer.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    pub(crate) entries: u16,
+    pub(crate) descriptors: u64,
+    pub(crate) available: u64,
+    pub(crate) used: u64,
+    buffers: u64,
+    buffer_bytes: u32,
+    pub(crate) next_available: Wrapping<u16>,
+    pub(crate) next_used: Wrapping<u16>,
+    /// The driver rings here.
+    pub(crate) kick: OwnedFd,
+    /// The driver hears here.
+    pub(crate) call: OwnedFd,
+    /// Entries that are not the switch's.
+    pub(crate) free: Vec<u16>,
+}
+
+fn eventfd() -> io::Result<OwnedFd> {
+    use rustix::event::EventfdFlags;
+    Ok(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
+}
+
+fn other(error: impl std::fmt::Display) -> io::Error {
+    io::Error::other(error.to_string())
+}
+
+/// Writes a descriptor at `place`.
+pub(crate) fn describe(
+    memory: &GuestMemoryMmap,
+    place: u64,
+    address: u64,
+    bytes: u32,
+    flags: u16,
+    next: u16,
+) -> io::Result<()> {
+    let mut descriptor = [0; DESCRIPTOR_BYTES as usize];
+    descriptor[..8].copy_from_slice(&address.to_le_bytes());
+    descriptor[8..12].copy_from_slice(&bytes.to_le_bytes());
+    descriptor[12..14].copy_from_slice(&flags.to_le_bytes());
+    descriptor[14..].copy_from_slice(&next.to_le_bytes());
+    memory.write_slice(&descriptor, GuestAddress(place)).map_err(other)
+}
+
+impl Queue {
+    /// A queue whose parts begin at `start`. Returns where they end.
+    pub(crate) fn new(start: u64, entries: u16, buffer_bytes: u32) -> io::Result<(Queue, u64)> {
+        let count = u64::from(entries);
+        let page = |address: u64| address.next_multiple_of(4096);
+        let available = start + count * DESCRIPTOR_BYTES;
+        let used = page(available + 6 + 2 * count);
+        let buffers = page(used + 6 + 8 * count);
+        let end = page(buffers + count * u64::from(buffer_bytes));
+        let queue = Queue {
+            entries,
+            descriptors: start,
+            available,
+            used,
+            buffers,
+            buffer_bytes,
+            next_available: Wrapping(0),
+            next_used: Wrapping(0),
+            kick: eventfd()?,
+            call: eventfd()?,
+            free: (0..entries).rev().collect(),
+        };
+        Ok((queue, end))
+    }
+
+    /// Where an entry's buffer is.
+    pub(crate) fn buffer(&self, head: u16) -> u64 {
+        self.buffers + u64::from(head) * u64::from(self.buffer_bytes)
+    }
+
+    /// Puts a chain into the next available entry, unseen. Returns the index that shows it.
+    pub(crate) fn put(&self, memory: &GuestMemoryMmap, head: u16) -> io::Result<u16> {
+        let slot = u64::from(self.next_available.0 % self.entries);
+        let place = GuestAddress(self.available + 4 + 2 * slot);
+        memory.store(head.to_le(), place, Ordering::Relaxed).map_err(other)?;
+        Ok((self.next_available + Wrapping(1)).0)
+    }
+
+    /// Sets the index of the available ring. Does the switch want to hear?
+    pub(crate) fn show(&mut self, memory: &GuestMemoryMmap, index: u16, event_idx: bool) -> io::Result<bool> {
+        let before = std::mem::replace(&mut self.next_available, Wrapping(index));
+        let place = GuestAddress(self.available + 2);
+        memory.store(index.to_le(), place, Ordering::Release).map_err(other)?;
+        fence(Ordering::SeqCst);
+        if event_idx {
+            let place = GuestAddress(self.used + 4 + 8 * u64::from(self.entries));
+            let event: u16 = memory.load(place, Ordering::Relaxed).map_err(other)?;
+            return Ok(Wrapping(index) - Wrapping(event) - Wrapping(1) < Wrapping(index) - before);
+        }
+        let flags: u16 = memory.load(GuestAddress(self.used), Ordering::Relaxed).map_err(other)?;
+        Ok(flags & 1 == 0)
+    }
+
+    /// The next used entry: head and bytes.
+    pub(crate) fn take_used(&mut self, memory: &GuestMemoryMmap) -> io::Result<Option<(u16, u32)>> {
+        let index: u16 = memory.load(GuestAddress(self.used + 2), Ordering::Acquire).map_err(other)?;
+        if index == self.next_used.0 {
+            return Ok(None);
+        }
+        let slot = u64::from(self.next_used.0 % self.entries);
+        self.next_used += Wrapping(1);
+        let mut entry = [0; 8];
+        memory.read_slice(&mut entry, GuestAddress(self.used + 4 + 8 * slot)).map_err(other)?;
+        let word = |at: usize| u32::from_le_bytes([entry[at], entry[at + 1], entry[at + 2], entry[at + 3]]);
+        if word(0) >= self.entries.into() {
+            return Err(other("the switch used a descriptor that there is not"));
+        }
+        Ok(Some((word(0) as u16, word(4))))
+    }
+
+    /// Asks to hear of the next used entry, at its index. Is it there already?
+    pub(crate) fn listen(&self, memory: &GuestMemoryMmap) -> io::Result<bool> {
+        let event = GuestAddress(self.available + 4 + 2 * u64::from(self.entries));
+        memory.store(self.next_used.0.to_le(), event, Ordering::Relaxed).map_err(other)?;
+        fence(Ordering::SeqCst);
+        let index: u16 = memory.load(GuestAddress(self.used + 2), Ordering::Acquire).map_err(other)?;
+        Ok(index != self.next_used.0)
+    }
+}

@@ -1,0 +1,267 @@
+//! Files of packets as a wire: what is in one is sent at its times, what arrives is written to another.
+//!
+//! The format is that of libpcap (`pcap-savefile(5)`): two headers of fixed size, so it is read and written
+//! here. Link type 1 is Ethernet.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+use vm_memory::VolatileSlice;
+
+use crate::frame::{FRAME_BYTES_MAX, HEADER_BYTES};
+use crate::wire::Wire;
+
+/// Times in microseconds, and in nanoseconds.
+const MAGIC_US: u32 = 0xa1b2_c3d4;
+const MAGIC_NS: u32 = 0xa1b2_3c4d;
+const ETHERNET: u32 = 1;
+const FILE_HEADER_BYTES: usize = 24;
+const PACKET_HEADER_BYTES: usize = 16;
+
+/// Why a file is not replayed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It cannot be read.
+    #[error("cannot read packets")]
+    Read(#[from] io::Error),
+    /// It begins with something else.
+    #[error(
+        "not a pcap file: it begins with {0:#010x}, expected 0xa1b2c3d4 or 0xa1b23c4d (pcapng is not read)"
+    )]
+    Magic(u32),
+    /// Packets without Ethernet headers.
+    #[error("a pcap file of link type {0}; expected 1, Ethernet")]
+    Link(u32),
+}
+
+/// A packet of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// Since the epoch.
+    pub time: Duration,
+    /// Its bytes, as far as they are in the file.
+    pub frame: Vec<u8>,
+}
+
+/// Reads packets.
+#[derive(Debug)]
+pub struct Reader<R> {
+    from: R,
+    is_big: bool,
+    unit_ns: u32,
+}
+
+impl<R: Read> Reader<R> {
+    /// Reads the file's header.
+    ///
+    /// # Errors
+    /// When it is no pcap file of Ethernet packets.
+    pub fn new(mut from: R) -> Result<Self, Error> {
+        let mut header = [0; FILE_HEADER_BYTES];
+        from.read_exact(&mut header)?;
+        let is_magic = |word: u32| word == MAGIC_US || word == MAGIC_NS;
+        let is_big = is_magic(word(&header, 0, true));
+        let magic = word(&header, 0, is_big);
+        if !is_magic(magic) {
+            return Err(Error::Magic(magic));
+        }
+        // The upper bits say how long check sequences are.
+        match word(&header, 20, is_big) & 0xffff {
+            ETHERNET => {}
+            link => return Err(Error::Link(link)),
+        }
+        Ok(Reader { from, is_big, unit_ns: if magic == MAGIC_NS { 1 } else { 1_000 } })
+    }
+
+    /// The next packet; `None` at the end.
+    ///
+    /// # Errors
+    /// When the file ends within a packet, or a packet is longer than any frame.
+    pub fn next_packet(&mut self) -> io::Result<Option<Packet>> {
+        let mut header = [0; PACKET_HEADER_BYTES];
+        match self.from.read(&mut header)? {
+            0 => return Ok(None),
+            read => self.from.read_exact(&mut header[read..])?,
+        }
+        let [seconds, part, bytes] = [0, 4, 8].map(|at| word(&header, at, self.is_big));
+        if bytes > FRAME_BYTES_MAX {
+            return Err(io::Error::other(format!("a packet of {bytes} bytes, at most {FRAME_BYTES_MAX}")));
+        }
+        let mut frame = vec![0; bytes as usize];
+        self.from.read_exact(&mut frame)?;
+        let part = Duration::from_nanos(u64::from(part) * u64::from(self.unit_ns));
+        Ok(Some(Packet { time: Duration::from_secs(seconds.into()) + part, frame }))
+    }
+}
+
+fn word(bytes: &[u8], at: usize, is_big: bool) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&bytes[at..at + 4]);
+    if is_big { u32::from_be_bytes(word) } else { u32::from_le_bytes(word) }
+}
+
+/// Writes packets, with times in nanoseconds.
+#[derive(Debug)]
+pub struct Writer<W>(W);
+
+impl<W: Write> Writer<W> {
+    /// Writes the file's header.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn new(mut to: W) -> io::Result<Self> {
+        // Version 2.4, no time zone.
+        let words = [MAGIC_NS, 4 << 16 | 2, 0, 0, FRAME_BYTES_MAX, ETHERNET];
+        to.write_all(&words.map(u32::to_le_bytes).concat())?;
+        Ok(Writer(to))
+    }
+
+    /// Writes a packet.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&mut self, time: Duration, frame: &[u8]) -> io::Result<()> {
+        let bytes = frame.len() as u32;
+        let words = [time.as_secs() as u32, time.subsec_nanos(), bytes, bytes];
+        self.0.write_all(&words.map(u32::to_le_bytes).concat())?;
+        self.0.write_all(frame)
+    }
+}
+
+/// What is replayed.
+#[derive(Debug)]
+struct Replay {
+    packets: Reader<BufReader<File>>,
+    next: Option<Packet>,
+    /// When the first packet was due, here and in the file.
+    start: Option<(Instant, Duration)>,
+}
+
+/// Files as a wire.
+#[derive(Debug)]
+pub struct Files {
+    replay: Option<Replay>,
+    capture: Option<Writer<BufWriter<File>>>,
+    /// Rings when the next packet is due.
+    timer: OwnedFd,
+    frame: Vec<u8>,
+}
+
+impl Files {
+    /// Replays one file, and writes what arrives to another. Times of the first are those between its
+    /// packets; the first packet goes at once.
+    ///
+    /// # Errors
+    /// When a file is none, or the kernel gives no timer.
+    pub fn new(replay: Option<File>, capture: Option<File>) -> Result<Files, Error> {
+        let replay = match replay {
+            Some(file) => {
+                let mut packets = Reader::new(BufReader::new(file))?;
+                Some(Replay { next: packets.next_packet()?, packets, start: None })
+            }
+            None => None,
+        };
+        let capture = capture.map(|file| Writer::new(BufWriter::new(file))).transpose()?;
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags).map_err(io::Error::from)?;
+        Ok(Files { replay, capture, timer, frame: Vec::new() })
+    }
+
+    /// Rings after this long.
+    fn wake_after(&self, wait: Duration) -> io::Result<()> {
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // Zero would stop the timer.
+        let wait = wait.max(Duration::from_nanos(1));
+        let value = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() };
+        let once = Itimerspec { it_interval: zero, it_value: value };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)?;
+        Ok(())
+    }
+}
+
+impl Wire for Files {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.timer.as_fd()
+    }
+
+    fn receive(&mut self, room: &mut VolatileSlice<'_>) -> io::Result<Option<usize>> {
+        let Some(Replay { packets, next, start }) = &mut self.replay else { return Ok(None) };
+        let Some(packet) = next else { return Ok(None) };
+        let now = Instant::now();
+        let (began, first) = *start.get_or_insert((now, packet.time));
+        // A packet with a time before the first one goes at once.
+        let wait = packet.time.saturating_sub(first).saturating_sub(now.duration_since(began));
+        if !wait.is_zero() {
+            self.wake_after(wait)?;
+            return Ok(None);
+        }
+        room.copy_from(&[0u8; HEADER_BYTES]);
+        let place = room.offset(HEADER_BYTES).map_err(|error| io::Error::other(error.to_string()))?;
+        place.copy_from(&packet.frame);
+        let bytes = HEADER_BYTES + packet.frame.len();
+        *next = packets.next_packet()?;
+        Ok(Some(bytes))
+    }
+
+    fn send(&mut self, frame: &mut VolatileSlice<'_>) -> bool {
+        let Some(capture) = &mut self.capture else { return false };
+        self.frame.resize(frame.len(), 0);
+        frame.copy_to(&mut self.frame[..]);
+        let Some(frame) = self.frame.get(HEADER_BYTES..) else { return false };
+        let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        capture.write(time, frame).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(time_ns: u64, frame: &[u8]) -> Packet {
+        Packet { time: Duration::from_nanos(time_ns), frame: frame.to_vec() }
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let mut bytes = Vec::new();
+        let packets =
+            [packet(1_700_000_000_123_456_789, b"first frame"), packet(1_700_000_001_000_000_000, b"")];
+        let mut writer = Writer::new(&mut bytes).expect("written");
+        for packet in &packets {
+            writer.write(packet.time, &packet.frame).expect("written");
+        }
+        let mut reader = Reader::new(&bytes[..]).expect("a file");
+        for packet in packets {
+            assert_eq!(reader.next_packet().expect("read"), Some(packet));
+        }
+        assert_eq!(reader.next_packet().expect("read"), None);
+    }
+
+    #[test]
+    fn microseconds_and_the_other_byte_order_are_read() {
+        let words = [MAGIC_US, 2 << 16 | 4, 0, 0, 65_535, ETHERNET, 7, 250_000, 3, 60];
+        let bytes = [&words.map(u32::to_be_bytes).concat()[..], b"abc"].concat();
+        let mut reader = Reader::new(&bytes[..]).expect("a file");
+        assert_eq!(reader.next_packet().expect("read"), Some(packet(7_250_000_000, b"abc")));
+    }
+
+    #[test]
+    fn what_is_no_file_of_frames_is_refused_with_what_it_is() {
+        let error = |words: [u32; 6]| {
+            Reader::new(&words.map(u32::to_le_bytes).concat()[..]).expect_err("refused").to_string()
+        };
+        assert!(error([0x0a0d_0d0a, 0, 0, 0, 0, 0]).contains("pcapng is not read"));
+        assert_eq!(error([MAGIC_NS, 0, 0, 0, 0, 113]), "a pcap file of link type 113; expected 1, Ethernet");
+        let words = [MAGIC_NS, 0, 0, 0, 0, ETHERNET, 0, 0, u32::MAX, u32::MAX];
+        let bytes = words.map(u32::to_le_bytes).concat();
+        let mut reader = Reader::new(&bytes[..]).expect("a file");
+        assert!(reader.next_packet().expect_err("too long").to_string().contains("4294967295 bytes"));
+        let mut reader = Reader::new(&bytes[..30]).expect("a file");
+        assert_eq!(reader.next_packet().expect_err("cut off").kind(), io::ErrorKind::UnexpectedEof);
+    }
+}

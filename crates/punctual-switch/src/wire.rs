@@ -1,0 +1,211 @@
+//! What is beyond an uplink: a TAP, an interface, programs, files.
+//!
+//! A wire carries frames with the virtio-net header of 12 bytes in front (virtio 1.2, section 5.1.6), as a
+//! TAP with `IFF_VNET_HDR` does: checksums that are to be completed and segments that are to be cut pass as
+//! they are.
+
+use std::fmt::Debug;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, acceptfrom_with, socket_with};
+use vm_memory::{ReadVolatile, VolatileMemoryError, VolatileSlice, WriteVolatile};
+
+use crate::frame::HEADER_BYTES;
+
+/// Frames come from here and go there. Nothing here waits.
+pub trait Wire: Debug + Send {
+    /// Readable when a frame may be there.
+    fn descriptor(&self) -> BorrowedFd<'_>;
+
+    /// Puts the next frame with its header into `room`. Returns the bytes of both; `None` when nothing is
+    /// there now.
+    ///
+    /// # Errors
+    /// When nothing will ever come any more.
+    fn receive(&mut self, room: &mut VolatileSlice<'_>) -> io::Result<Option<usize>>;
+
+    /// Sends a frame with its header. Was it taken? If not, it is lost.
+    fn send(&mut self, frame: &mut VolatileSlice<'_>) -> bool;
+}
+
+/// The error of the system call below.
+fn io_error(error: VolatileMemoryError) -> io::Error {
+    match error {
+        VolatileMemoryError::IOError(error) => error,
+        error => io::Error::other(error.to_string()),
+    }
+}
+
+/// Nothing now, or an interface that is down.
+fn nothing_now(error: io::Error) -> io::Result<Option<usize>> {
+    let now = [Errno::AGAIN, Errno::INTR, Errno::NETDOWN].map(Errno::raw_os_error);
+    match error.raw_os_error() {
+        Some(code) if now.contains(&code) => Ok(None),
+        _ => Err(error),
+    }
+}
+
+/// How much of the header a device of the kernel has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeaderOf {
+    /// All 12 bytes: a TAP, or a socket of programs.
+    Virtio1,
+    /// 10 bytes, without the count of buffers: packet sockets (`PACKET_VNET_HDR`).
+    Older,
+}
+
+/// A descriptor of which each read is a frame, and each write.
+#[derive(Debug)]
+pub struct Device<F> {
+    descriptor: F,
+    header: HeaderOf,
+}
+
+impl<F: AsFd + Debug + Send> Device<F> {
+    /// The descriptor must not block.
+    pub fn new(descriptor: F, header: HeaderOf) -> Self {
+        Device { descriptor, header }
+    }
+}
+
+impl<F: AsFd + Debug + Send> Wire for Device<F> {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+
+    fn receive(&mut self, room: &mut VolatileSlice<'_>) -> io::Result<Option<usize>> {
+        let missing = if self.header == HeaderOf::Older { 2 } else { 0 };
+        let mut into = room.offset(missing).map_err(io_error)?;
+        let bytes = match self.descriptor.as_fd().read_volatile(&mut into).map_err(io_error) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(bytes) => bytes + missing,
+            Err(error) => return nothing_now(error),
+        };
+        if missing > 0 {
+            let mut header = [0_u8; HEADER_BYTES];
+            let read = &mut header[..HEADER_BYTES - missing];
+            room.subslice(missing, HEADER_BYTES - missing).map_err(io_error)?.copy_to(read);
+            room.copy_from(&header);
+        }
+        Ok(Some(bytes))
+    }
+
+    fn send(&mut self, frame: &mut VolatileSlice<'_>) -> bool {
+        let missing = if self.header == HeaderOf::Older { 2 } else { 0 };
+        if missing > 0 {
+            let mut header = [0_u8; HEADER_BYTES];
+            frame.copy_to(&mut header);
+            let Ok(place) = frame.offset(missing) else { return false };
+            place.copy_from(&header[..HEADER_BYTES - missing]);
+        }
+        let Ok(from) = frame.offset(missing) else { return false };
+        self.descriptor.as_fd().write_volatile(&from).is_ok()
+    }
+}
+
+/// A socket for programs, one at a time. Each message is a frame with its header (`SOCK_SEQPACKET`).
+#[derive(Debug)]
+pub struct Listener {
+    path: PathBuf,
+    listener: OwnedFd,
+    program: Option<Device<OwnedFd>>,
+    /// Readable when one of both is.
+    both: OwnedFd,
+}
+
+impl Listener {
+    /// Listens at `path`.
+    ///
+    /// # Errors
+    /// When there is something at `path` already, or the kernel refuses.
+    pub fn new(path: &Path) -> io::Result<Listener> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        rustix::net::bind(&listener, &SocketAddrUnix::new(path)?)?;
+        // From here on the path is removed with the value.
+        let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let listener = Listener { path: path.to_owned(), listener, program: None, both };
+        rustix::net::listen(&listener.listener, 1)?;
+        epoll::add(&listener.both, &listener.listener, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        Ok(listener)
+    }
+
+    /// A program connects: it replaces one before it that left.
+    fn accept(&mut self) -> Option<&mut Device<OwnedFd>> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (program, _) = acceptfrom_with(&self.listener, flags).ok()?;
+        epoll::add(&self.both, &program, epoll::EventData::new_u64(1), epoll::EventFlags::IN).ok()?;
+        Some(self.program.insert(Device::new(program, HeaderOf::Virtio1)))
+    }
+}
+
+impl Wire for Listener {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.both.as_fd()
+    }
+
+    fn receive(&mut self, room: &mut VolatileSlice<'_>) -> io::Result<Option<usize>> {
+        loop {
+            let received = match &mut self.program {
+                Some(program) => program.receive(room),
+                None => match self.accept() {
+                    Some(program) => program.receive(room),
+                    None => return Ok(None),
+                },
+            };
+            match received {
+                // The program left; another one may wait.
+                Err(_) => self.program = None,
+                received => return received,
+            }
+        }
+    }
+
+    fn send(&mut self, frame: &mut VolatileSlice<'_>) -> bool {
+        self.program.as_mut().is_some_and(|program| program.send(frame))
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A device, and what is at its other end.
+    fn device(header: HeaderOf) -> (Device<OwnedFd>, OwnedFd) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+        let (ours, theirs) = pair.expect("a pair");
+        (Device::new(ours, header), theirs)
+    }
+
+    #[test]
+    fn a_shorter_header_becomes_a_whole_one_and_back() {
+        let (mut device, kernel) = device(HeaderOf::Older);
+        let message = [&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10][..], b"frame"].concat();
+        rustix::io::write(&kernel, &message).expect("written");
+        let mut memory = [0xee; 40];
+        let mut room = VolatileSlice::from(&mut memory[..]);
+        assert_eq!(device.receive(&mut room).expect("open"), Some(17));
+        assert!(device.receive(&mut room).expect("open").is_none());
+        let mut frame = room.subslice(0, 17).expect("inside");
+        let mut bytes = [0_u8; 17];
+        frame.copy_to(&mut bytes);
+        assert_eq!(&bytes, &[&message[..10], &[0, 0], b"frame"].concat()[..]);
+        assert!(device.send(&mut frame));
+        let mut back = [0; 40];
+        let read = rustix::io::read(&kernel, &mut back).expect("a message");
+        assert_eq!(back[..read], message[..]);
+        drop(kernel);
+        assert!(device.receive(&mut room).is_err(), "the other end is closed");
+    }
+}

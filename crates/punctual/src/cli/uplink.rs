@@ -1,0 +1,130 @@
+//! What `punctual switch --uplink` connects.
+
+use std::fs::File;
+use std::path::Path;
+
+use punctual_live::os::net;
+use punctual_net::InterfaceParams;
+use punctual_switch::pcap::Files;
+use punctual_switch::wire::{Device, HeaderOf, Listener, Wire};
+
+use super::error::Error;
+
+/// The forms of an uplink.
+const KINDS: [(&str, Kind); 5] = [
+    ("tap", Kind::Tap),
+    ("interface", Kind::Interface),
+    ("program", Kind::Program),
+    ("replay", Kind::Replay),
+    ("capture", Kind::Capture),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Tap,
+    Interface,
+    Program,
+    Replay,
+    Capture,
+}
+
+/// An uplink that is yet to be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Uplink {
+    /// The port's name: kind and what.
+    pub name: String,
+    /// What the discipline is told.
+    pub params: InterfaceParams,
+    kind: Kind,
+    what: String,
+}
+
+/// The uplinks of the network that is served.
+///
+/// # Errors
+/// The first text that is no uplink, or one of another network.
+pub fn parse_all(texts: &[String], network: &str) -> Result<Vec<Uplink>, Error> {
+    let parse = |text: &String| parse(text, network).map_err(Error::Usage);
+    texts.iter().map(parse).collect()
+}
+
+fn parse(text: &str, network: &str) -> Result<Uplink, String> {
+    let wrong = |what: String| format!("--uplink {text}: {what}");
+    let names = || KINDS.map(|(name, _)| name).join(", ");
+    let expected = || format!("expected [NETWORK=]KIND:WHAT[,priority=N], where KIND is one of {}", names());
+    let (before, after) = text.split_once(':').ok_or_else(|| wrong(expected()))?;
+    let (of, kind_name) = before.rsplit_once('=').unwrap_or((network, before));
+    if of != network {
+        return Err(wrong(format!("the network that is served is {network}")));
+    }
+    let kind = KINDS.iter().find(|(name, _)| *name == kind_name).map(|(_, kind)| *kind);
+    let kind = kind.ok_or_else(|| wrong(format!("no kind of uplink is {kind_name}; {}", expected())))?;
+    let (what, priority) = match after.rsplit_once(",priority=") {
+        Some((what, number)) => {
+            let number = number.parse();
+            (what, Some(number.map_err(|_| wrong("the priority is not a number from 0 on".into()))?))
+        }
+        None => (after, None),
+    };
+    if what.is_empty() {
+        return Err(wrong(expected()));
+    }
+    let params = InterfaceParams { priority, ..InterfaceParams::default() };
+    Ok(Uplink { name: format!("{kind_name}:{what}"), params, kind, what: what.into() })
+}
+
+impl Uplink {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn open(&self) -> Result<Box<dyn Wire>, Error> {
+        let failed = |error: &dyn std::fmt::Display| Error::Usage(format!("uplink {}: {error}", self.name));
+        let path = Path::new(&self.what);
+        Ok(match self.kind {
+            Kind::Tap => {
+                let tap = net::Tap::open(&self.what).map_err(|error| failed(&error))?;
+                Box::new(Device::new(tap, HeaderOf::Virtio1))
+            }
+            Kind::Interface => {
+                let socket = net::open_interface(&self.what).map_err(|error| failed(&error))?;
+                Box::new(Device::new(socket, HeaderOf::Older))
+            }
+            Kind::Program => Box::new(Listener::new(path).map_err(|error| failed(&error))?),
+            Kind::Replay => {
+                let file = File::open(path).map_err(|error| failed(&error))?;
+                Box::new(Files::new(Some(file), None).map_err(|error| failed(&error))?)
+            }
+            Kind::Capture => {
+                let file = File::create(path).map_err(|error| failed(&error))?;
+                Box::new(Files::new(None, Some(file)).map_err(|error| failed(&error))?)
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_uplink_names_kind_and_what_and_may_name_network_and_priority() {
+        let uplink =
+            |text| parse(text, "lan").map(|uplink| (uplink.kind, uplink.what, uplink.params.priority));
+        assert_eq!(uplink("tap:t0").ok(), Some((Kind::Tap, "t0".into(), None)));
+        let card = Some((Kind::Interface, "eth1".into(), Some(2)));
+        assert_eq!(uplink("lan=interface:eth1,priority=2").ok(), card);
+        let file = Some((Kind::Replay, "a=b:c.pcap".into(), None));
+        assert_eq!(uplink("replay:a=b:c.pcap").ok(), file);
+    }
+
+    #[test]
+    fn what_is_wrong_with_an_uplink_is_said() {
+        let error = |text| parse(text, "lan").expect_err("refused");
+        assert_eq!(error("wan=tap:t0"), "--uplink wan=tap:t0: the network that is served is lan");
+        assert!(error("tun:t0").contains("no kind of uplink is tun; expected"), "{}", error("tun:t0"));
+        assert!(error("tap0").contains("[NETWORK=]KIND:WHAT"));
+        assert!(error("tap:").contains("[NETWORK=]KIND:WHAT"));
+        assert!(error("tap:t0,priority=high").contains("not a number"));
+    }
+}

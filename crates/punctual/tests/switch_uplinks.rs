@@ -1,0 +1,291 @@
+//! What is beyond a switch: TAPs and interfaces, in network namespaces that are made here.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+const HOST: &str = "
+duration = '1s'
+[machine]
+processors = 2
+[pool.all]
+policy = 'fixed-priority'
+[domain.dom0]
+priority = 1
+[domain.first]
+priority = 1
+[domain.second]
+priority = 2
+[network.lan]
+driver = 'dom0'
+discipline = 'preemptive'
+[flow.probe]
+kind = 'ping'
+from = 'first'
+to = 'second'
+";
+
+/// How long anything may take.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A process that is killed at the end.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A network namespace, for as long as its process lives.
+struct Namespace(Killed);
+
+impl Namespace {
+    /// `None` where none can be made.
+    fn new() -> Option<Namespace> {
+        let has_tools = ["nsenter", "ip", "busybox"].into_iter().all(|program| {
+            Command::new(program).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+        });
+        let may = has_tools
+            && Path::new("/dev/net/tun").exists()
+            && Command::new("unshare").args(["--net", "true"]).status().is_ok_and(|status| status.success());
+        if !may {
+            let problem = "no network namespaces, TAPs, ip, nsenter or busybox here";
+            assert!(std::env::var_os("PUNCTUAL_NO_SKIP").is_none(), "skipped, {problem}");
+            eprintln!("skipped, {problem}");
+            return None;
+        }
+        let mut command = Command::new("unshare");
+        command.args(["--net", "sh", "-c", "ip link set lo up; echo up; exec sleep 1000"]);
+        let mut child = Killed(command.stdout(Stdio::piped()).spawn().expect("a process"));
+        let mut line = String::new();
+        let stdout = child.0.stdout.take().expect("piped");
+        BufReader::new(stdout).read_line(&mut line).expect("text");
+        assert_eq!(line.trim(), "up");
+        Some(Namespace(child))
+    }
+
+    fn id(&self) -> String {
+        self.0.0.id().to_string()
+    }
+
+    /// A command in the namespace.
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args(["-t", &self.id(), "--net", program]);
+        command
+    }
+
+    fn try_ip(&self, arguments: &str) -> Output {
+        self.command("ip").args(arguments.split(' ')).output().expect("a process")
+    }
+
+    fn ip(&self, arguments: &str) -> String {
+        let output = self.try_ip(arguments);
+        assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    }
+}
+
+/// A switch in a namespace.
+struct Switch {
+    child: Killed,
+    folder: tempfile::TempDir,
+}
+
+impl Switch {
+    fn new(namespace: &Namespace, uplinks: &[&str]) -> Switch {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::write(folder.path().join("host.toml"), HOST).expect("written");
+        let mut command = namespace.command(env!("CARGO_BIN_EXE_punctual"));
+        command.args(["switch", "host.toml", "--check", "--json", "--sockets", "."]);
+        for uplink in uplinks {
+            command.args(["--uplink", uplink]);
+        }
+        command.current_dir(folder.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = Killed(command.spawn().expect("the program"));
+        let mut lines = BufReader::new(child.0.stderr.take().expect("piped")).lines();
+        let mut running = 0;
+        while running < uplinks.len() {
+            let line = lines.next().expect("the switch runs").expect("text");
+            assert!(!line.starts_with("error"), "{line}");
+            running += usize::from(line.ends_with("its driver is there") || line.ends_with("is connected"));
+        }
+        // What it says further on is nobody's business, but somebody must read it.
+        std::thread::spawn(move || lines.for_each(drop));
+        Switch { child, folder }
+    }
+
+    /// Ends the switch by Ctrl-C. Returns what it counted of a port.
+    fn end(mut self) -> serde_json::Value {
+        let pid = rustix::process::Pid::from_child(&self.child.0);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+        let mut text = String::new();
+        self.child.0.stdout.take().expect("piped").read_to_string(&mut text).expect("text");
+        assert!(self.child.0.wait().expect("an end").success(), "an invariant was violated: {text}");
+        serde_json::from_str(&text).expect("JSON")
+    }
+
+    fn program(&self) -> Program {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+        let socket = socket.expect("a socket");
+        let address = SocketAddrUnix::new(self.folder.path().join("program")).expect("a path");
+        rustix::net::connect(&socket, &address).expect("the switch listens");
+        Program(socket)
+    }
+}
+
+fn port<'a>(counted: &'a serde_json::Value, name: &str) -> &'a serde_json::Value {
+    let ports = counted["ports"].as_array().expect("ports");
+    ports.iter().find(|port| port["name"] == name).expect("the port")
+}
+
+/// A host at the switch that is this test.
+struct Program(OwnedFd);
+
+const OURS: [u8; 6] = [0x52, 0x54, 0, 9, 9, 9];
+
+impl Program {
+    fn send(&self, frame: &[&[u8]]) {
+        let message = [&[0; 12], &frame.concat()[..]].concat();
+        rustix::io::write(&self.0, &message).expect("sent");
+    }
+
+    /// The next frame that `wanted` takes, after `again` was done every now and then.
+    fn await_frame(&self, again: impl Fn(), wanted: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+        let (end, mut message) = (Instant::now() + LIMIT, vec![0; 70_000]);
+        while Instant::now() < end {
+            again();
+            for _ in 0..50 {
+                while let Ok(bytes @ 12..) = rustix::io::read(&self.0, &mut message[..]) {
+                    if wanted(&message[12..bytes]) {
+                        return message[12..bytes].to_vec();
+                    }
+                }
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+        panic!("no such frame");
+    }
+
+    /// Pings an IPv4 address from 9 of its network, after asking by ARP for its Ethernet address (RFC 826,
+    /// RFC 792).
+    fn ping(&self, network: [u8; 3]) {
+        let [a, b, c] = network;
+        let (own, other) = ([a, b, c, 9], [a, b, c, 1]);
+        let question = [0, 1, 8, 0, 6, 4, 0, 1];
+        let ask = || self.send(&[&[0xff; 6], &OURS, &[8, 6], &question, &OURS, &own, &[0; 6], &other]);
+        let answers =
+            |frame: &[u8]| frame[12..14] == [8, 6] && frame[20..22] == [0, 2] && frame[28..32] == other;
+        let answer = self.await_frame(ask, answers);
+        let to = &answer[22..28];
+        let payload = b"punctual packets";
+        let mut packet = vec![0x45, 0, 0, 44, 0, 0, 0, 0, 64, 1, 0, 0];
+        packet.extend([own, other].concat());
+        let sum = checksum(&packet).to_be_bytes();
+        packet[10..12].copy_from_slice(&sum);
+        let mut echo = [&[8, 0, 0, 0, 1, 2, 3, 4][..], payload].concat();
+        let sum = checksum(&echo).to_be_bytes();
+        echo[2..4].copy_from_slice(&sum);
+        let ask = || self.send(&[to, &OURS, &[8, 0], &packet, &echo]);
+        let is_reply = |frame: &[u8]| frame.len() >= 58 && frame[12..14] == [8, 0] && frame[34] == 0;
+        let reply = self.await_frame(ask, is_reply);
+        assert_eq!(&reply[..6], &OURS);
+        assert_eq!(&reply[42..58], payload);
+    }
+}
+
+/// The checksum of the Internet (RFC 1071).
+fn checksum(bytes: &[u8]) -> u16 {
+    let words = bytes.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])));
+    let sum = words.fold(0, |sum, word| {
+        let sum = sum + word;
+        (sum & 0xffff) + (sum >> 16)
+    });
+    !(sum as u16)
+}
+
+#[test]
+fn taps_and_interfaces_are_reached_and_left_as_they_were() {
+    let Some(space) = Namespace::new() else { return };
+    // An interface answers for its own addresses only (`ip-sysctl.rst`).
+    let mut only_own = space.command("sh");
+    only_own.args(["-c", "echo 1 >/proc/sys/net/ipv4/conf/all/arp_ignore"]);
+    assert!(only_own.status().expect("a process").success());
+    space.ip("link add v0 type veth peer name v1");
+    space.ip("addr add 10.9.0.1/24 dev v1");
+    space.ip("link set v0 up");
+    space.ip("link set v1 up");
+    space.ip("tuntap add dev kept mode tap");
+    space.ip("addr add 10.7.0.1/24 dev kept");
+    space.ip("link set kept up");
+    let before = space.ip("-details link show dev v0");
+    let switch =
+        Switch::new(&space, &["lan=tap:made,priority=1", "tap:kept", "interface:v0", "program:program"]);
+    space.ip("addr add 10.8.0.1/24 dev made");
+    let program = switch.program();
+    for network in [[10, 8, 0], [10, 7, 0], [10, 9, 0]] {
+        program.ping(network);
+    }
+    let counted = switch.end();
+    for name in ["tap:made", "tap:kept", "interface:v0"] {
+        assert!(port(&counted, name)["received"]["packets"].as_u64() >= Some(2), "{counted:#}");
+    }
+    assert_eq!(
+        (&port(&counted, "tap:made")["plane"], &port(&counted, "tap:kept")["plane"]),
+        (&0.into(), &1.into())
+    );
+    assert!(!space.try_ip("link show dev made").status.success(), "a TAP that was made is gone");
+    space.ip("link show dev kept");
+    assert_eq!(space.ip("-details link show dev v0"), before);
+}
+
+#[test]
+fn segments_of_the_kernel_cross_from_tap_to_tap_as_one() {
+    let (Some(here), Some(there)) = (Namespace::new(), Namespace::new()) else { return };
+    let switch = Switch::new(&here, &["tap:t0", "tap:t1"]);
+    here.ip(&format!("link set t1 netns {}", there.id()));
+    here.ip("addr add 10.8.0.1/24 dev t0");
+    there.ip("addr add 10.8.0.2/24 dev t1");
+    there.ip("link set t1 up");
+    let folder = tempfile::tempdir().expect("a folder");
+    let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+    let bytes: Vec<u8> = (0..16_u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    fs::write(&from, &bytes).expect("written");
+    let mut listen = here.command("busybox");
+    // A standard input that ends would end the connection.
+    listen
+        .args(["nc", "-l", "-p", "5000"])
+        .stdin(Stdio::piped())
+        .stdout(fs::File::create(&to).expect("a file"));
+    let mut listener = Killed(listen.spawn().expect("a process"));
+    let end = Instant::now() + LIMIT;
+    loop {
+        let mut send = there.command("busybox");
+        send.args(["nc", "10.8.0.1", "5000"]).stdin(fs::File::open(&from).expect("a file"));
+        let status = send.stderr(Stdio::null()).status().expect("a process");
+        if status.success() {
+            break;
+        }
+        assert!(Instant::now() < end, "no connection");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // `Child::wait` would close the standard input.
+    while listener.0.try_wait().expect("a process").is_none() {
+        assert!(Instant::now() < end, "the listener does not end");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(fs::read(&to).expect("a file") == bytes, "what arrived is what was sent");
+    let counted = switch.end();
+    let sent = &port(&counted, "tap:t1")["delivered"];
+    let [bytes, packets] = ["bytes", "packets"].map(|key| sent[key].as_u64().expect("a number"));
+    // What TCP puts into a packet of 1,500 bytes with timestamps.
+    assert!(packets < bytes / 1_448, "segments crossed as one: {sent}");
+}
