@@ -32,7 +32,7 @@ fn the_tutorial_shows_its_host_file_whole() {
 }
 
 /// Each crate with the crates of the project that it may depend on, as `docs/architecture.md` says.
-const DIRECTION: [(&str, &[&str]); 14] = [
+const DIRECTION: [(&str, &[&str]); 15] = [
     ("punctual-jobs", &[]),
     ("punctual-sched", &[]),
     ("punctual-net", &["punctual-sched"]),
@@ -43,6 +43,7 @@ const DIRECTION: [(&str, &[&str]); 14] = [
     ("punctual-live", &["punctual-jobs", "punctual-sched", "punctual-model", "punctual-guest"]),
     ("punctual-switch", &["punctual-sched", "punctual-net", "punctual-model"]),
     ("punctual-sockets", &["punctual-sched", "punctual-model"]),
+    ("punctual-xen", &["punctual-sched"]),
     ("punctual-report", &["punctual-sched", "punctual-model", "punctual-sim"]),
     ("punctual-testkit", &["punctual-jobs", "punctual-sched", "punctual-model"]),
     (

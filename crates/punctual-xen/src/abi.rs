@@ -1,0 +1,401 @@
+//! The functions that C calls: `include/punctual.h` is their contract. Every pointer is null or valid for the
+//! call; a null is an error and nothing else.
+
+use alloc::boxed::Box;
+use core::fmt::{self, Write};
+
+use punctual_sched::{CpuId, CpuSet, Duration, Instant, Run, UnitParams, registry};
+
+use crate::config::{CPUS_MAX, Config};
+use crate::pool::{Error, Pool};
+
+/// Changes with the contract.
+pub const VERSION: u32 = 1;
+
+/// It is done.
+pub const OK: i32 = 0;
+/// A pointer is null, or a text no UTF-8.
+pub const INVALID: i32 = -1;
+/// There is no such policy, option or value, or no such size of a pool.
+pub const CONFIG: i32 = -2;
+/// The policy refuses a parameter.
+pub const PARAMETER: i32 = -3;
+/// The pool has as many units as it was made for.
+pub const FULL: i32 = -4;
+/// There is no such unit.
+pub const NO_UNIT: i32 = -5;
+/// There is no such processor.
+pub const NO_PROCESSOR: i32 = -6;
+
+/// A text that ends with a zero, or is as long as it can be but for that.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Text {
+    bytes: [u8; 256],
+}
+
+impl Text {
+    /// Nothing.
+    pub const EMPTY: Text = Text { bytes: [0; 256] };
+
+    /// As a text; `None` when it is no UTF-8.
+    pub fn as_str(&self) -> Option<&str> {
+        let end = self.bytes.iter().position(|byte| *byte == 0).unwrap_or(self.bytes.len());
+        core::str::from_utf8(&self.bytes[..end]).ok()
+    }
+
+    /// This text, cut where it is too long.
+    pub fn of(text: impl fmt::Display) -> Text {
+        let mut made = Text::EMPTY;
+        // What does not fit is cut.
+        let _ = write!(made, "{text}");
+        made
+    }
+}
+
+impl Write for Text {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let used = self.bytes.iter().position(|byte| *byte == 0).unwrap_or(self.bytes.len());
+        let mut end = text.len().min((self.bytes.len() - 1).saturating_sub(used));
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        self.bytes[used..used + end].copy_from_slice(&text.as_bytes()[..end]);
+        if end == text.len() { Ok(()) } else { Err(fmt::Error) }
+    }
+}
+
+/// Processors of a pool, a bit each.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Processors {
+    /// Processor 0 is bit 0 of the first word.
+    pub words: [u64; CPUS_MAX / 64],
+}
+
+impl Processors {
+    /// None.
+    pub const NONE: Processors = Processors { words: [0; CPUS_MAX / 64] };
+
+    fn add(&mut self, cpu: CpuId) {
+        if let Some(word) = self.words.get_mut(cpu.index() / 64) {
+            *word |= 1 << (cpu.index() % 64);
+        }
+    }
+
+    fn set(&self) -> CpuSet {
+        let mut set = CpuSet::new(CPUS_MAX);
+        for cpu in 0..CPUS_MAX {
+            if self.words[cpu / 64] >> (cpu % 64) & 1 == 1 {
+                set.insert(CpuId(cpu as u32));
+            }
+        }
+        set
+    }
+}
+
+/// What follows from a call.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// When `punctual_timer` must be called at the latest; all ones: never.
+    pub next_timer_ns: u64,
+    /// Processors that must pick.
+    pub resched: Processors,
+}
+
+/// Parameters of a unit: those whose bit is in `given`; the others have the policy's defaults.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Params {
+    /// Which are given: bit 0 the budget, then period, deadline, priority, weight, cap, extratime, best
+    /// effort, affinity.
+    pub given: u32,
+    /// Fixed priority; smaller is more urgent.
+    pub priority: u32,
+    /// Processor time per period.
+    pub budget_ns: u64,
+    /// Period.
+    pub period_ns: u64,
+    /// Relative deadline.
+    pub deadline_ns: u64,
+    /// Proportional share.
+    pub weight: u32,
+    /// Upper limit in percent of a processor; 0: none.
+    pub cap_percent: u32,
+    /// Not 0: it may run on time that nobody else wants.
+    pub extratime: u32,
+    /// Not 0: it is below all others.
+    pub best_effort: u32,
+    /// Processors that it may run on.
+    pub affinity: Processors,
+}
+
+impl Params {
+    fn unit_params(&self) -> UnitParams {
+        let is_given = |bit: u32| self.given >> bit & 1 == 1;
+        let duration = |bit, ns| is_given(bit).then(|| Duration::from_ns(ns));
+        UnitParams {
+            budget: duration(0, self.budget_ns),
+            period: duration(1, self.period_ns),
+            deadline: duration(2, self.deadline_ns),
+            priority: is_given(3).then_some(self.priority),
+            weight: is_given(4).then_some(self.weight),
+            cap_percent: is_given(5).then_some(self.cap_percent),
+            extratime: is_given(6).then_some(self.extratime != 0),
+            best_effort: is_given(7) && self.best_effort != 0,
+            affinity: is_given(8).then(|| self.affinity.set()),
+        }
+    }
+}
+
+/// What a processor does.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slice {
+    /// 0: nothing; 1: `unit` runs; 2: nothing, and the budget of `unit` idles away.
+    pub run: u32,
+    /// See `run`.
+    pub unit: u32,
+    /// The processor must pick again then at the latest; all ones: never.
+    pub until_ns: u64,
+}
+
+/// The account of a unit.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// Budget left; all ones: the policy keeps none.
+    pub left_ns: u64,
+    /// Absolute deadline; all ones: none.
+    pub deadline_ns: u64,
+    /// How often the budget reached zero.
+    pub exhaustions: u64,
+    /// How often budget was added.
+    pub replenishments: u64,
+}
+
+/// Tells what follows from a call, and how it ended.
+fn answer(pool: &mut Pool, answer: Option<&mut Answer>, result: Result<(), Error>) -> i32 {
+    let Some(answer) = answer else { return INVALID };
+    *answer = Answer { next_timer_ns: pool.next_timer().as_ns(), resched: Processors::NONE };
+    pool.take_resched().for_each(|cpu| answer.resched.add(cpu));
+    result.map_or_else(|error| code(&error), |()| OK)
+}
+
+fn code(error: &Error) -> i32 {
+    match error {
+        Error::Full { .. } => FULL,
+        Error::NoUnit { .. } => NO_UNIT,
+        Error::NoProcessor { .. } => NO_PROCESSOR,
+        Error::Parameter(_) => PARAMETER,
+    }
+}
+
+fn at(now_ns: u64) -> Instant {
+    Instant::from_ns(now_ns)
+}
+
+/// The version of the contract.
+#[unsafe(no_mangle)]
+pub extern "C" fn punctual_version() -> u32 {
+    VERSION
+}
+
+/// The name of a policy, from 0 on; false when there is none.
+#[unsafe(no_mangle)]
+pub extern "C" fn punctual_policy(index: u32, name: Option<&mut Text>) -> bool {
+    let (Some(info), Some(name)) = (registry::policies().get(index as usize), name) else { return false };
+    *name = Text::of(info.name);
+    true
+}
+
+/// What a pool takes of the memory that was given, at most.
+///
+/// Measured: `tests/memory.rs` compares it with every policy of the registry.
+#[unsafe(no_mangle)]
+pub extern "C" fn punctual_pool_bytes(cpus: u32, units: u32) -> usize {
+    16_384 + 2_048 * cpus as usize + 2_048 * units as usize
+}
+
+/// Gives memory for good.
+#[cfg(target_os = "none")]
+#[unsafe(no_mangle)]
+pub extern "C" fn punctual_give(memory: Option<&'static mut u8>, bytes: usize) {
+    let Some(memory) = memory else { return };
+    // SAFETY: as the contract says, so many bytes from there on are the library's from now on.
+    let memory = unsafe { core::slice::from_raw_parts_mut(core::ptr::from_mut(memory).cast(), bytes) };
+    crate::bare::ARENA.give(memory);
+}
+
+/// Makes a pool; null, with the reason in `why`, when there is no such one.
+#[unsafe(no_mangle)]
+pub extern "C" fn punctual_create(
+    policy: Option<&Text>,
+    options: Option<&Text>,
+    cpus: u32,
+    units: u32,
+    why: Option<&mut Text>,
+) -> Option<Box<Pool>> {
+    let (Some(policy), Some(options)) = (policy?.as_str(), options?.as_str()) else {
+        return refuse(why, "the policy's name or its options are no UTF-8");
+    };
+    let config = Config { policy, options, cpus: cpus as usize, units: units as usize };
+    match config.build() {
+        Ok(pool) => Some(Box::new(pool)),
+        Err(error) => refuse(why, error),
+    }
+}
+
+fn refuse<E: fmt::Display>(why: Option<&mut Text>, error: E) -> Option<Box<Pool>> {
+    if let Some(why) = why {
+        *why = Text::of(error);
+    }
+    None
+}
+
+/// Ends a pool.
+#[unsafe(no_mangle)]
+pub extern "C" fn punctual_destroy(pool: Option<Box<Pool>>) {
+    drop(pool);
+}
+
+/// Adds a unit, asleep; its number is in `unit`, and the reason why not in `why`.
+#[unsafe(no_mangle)]
+pub extern "C" fn punctual_insert(
+    pool: Option<&mut Pool>,
+    now_ns: u64,
+    params: Option<&Params>,
+    unit: Option<&mut u32>,
+    why: Option<&mut Text>,
+    then: Option<&mut Answer>,
+) -> i32 {
+    let (Some(pool), Some(params), Some(unit)) = (pool, params, unit) else { return INVALID };
+    let inserted = pool.insert(at(now_ns), &params.unit_params());
+    explain(why, &inserted);
+    let inserted = inserted.map(|id| *unit = id.0);
+    answer(pool, then, inserted)
+}
+
+fn explain<T>(why: Option<&mut Text>, result: &Result<T, Error>) {
+    if let (Some(why), Err(error)) = (why, result) {
+        *why = Text::of(error);
+    }
+}
+
+/// Removes a unit.
+#[unsafe(no_mangle)]
+pub extern "C" fn punctual_remove(
+    pool: Option<&mut Pool>,
+    now_ns: u64,
+    unit: u32,
+    then: Option<&mut Answer>,
+) -> i32 {
+    let Some(pool) = pool else { return INVALID };
+    let removed = pool.remove(at(now_ns), unit);
+    answer(pool, then, removed)
+}
+
+/// Gives a unit other parameters.
+#[unsafe(no_mangle)]
+pub extern "C" fn punctual_adjust(
+    pool: Option<&mut Pool>,
+    now_ns: u64,
+    unit: u32,
+    params: Option<&Params>,
+    why: Option<&mut Text>,
+    then: Option<&mut Answer>,
+) -> i32 {
+    let (Some(pool), Some(params)) = (pool, params) else { return INVALID };
+    let adjusted = pool.adjust(at(now_ns), unit, &params.unit_params());
+    explain(why, &adjusted);
+    answer(pool, then, adjusted)
+}
+
+/// A unit has work.
+#[unsafe(no_mangle)]
+pub extern "C" fn punctual_wake(
+    pool: Option<&mut Pool>,
+    now_ns: u64,
+    unit: u32,
+    then: Option<&mut Answer>,
+) -> i32 {
+    let Some(pool) = pool else { return INVALID };
+    let woken = pool.wake(at(now_ns), unit);
+    answer(pool, then, woken)
+}
+
+/// A unit has no more work.
+#[unsafe(no_mangle)]
+pub extern "C" fn punctual_sleep(
+    pool: Option<&mut Pool>,
+    now_ns: u64,
+    unit: u32,
+    then: Option<&mut Answer>,
+) -> i32 {
+    let Some(pool) = pool else { return INVALID };
+    let asleep = pool.sleep(at(now_ns), unit);
+    answer(pool, then, asleep)
+}
+
+/// A unit's work is due then.
+#[unsafe(no_mangle)]
+pub extern "C" fn punctual_deadline(
+    pool: Option<&mut Pool>,
+    now_ns: u64,
+    unit: u32,
+    deadline_ns: u64,
+    then: Option<&mut Answer>,
+) -> i32 {
+    let Some(pool) = pool else { return INVALID };
+    let set = pool.set_deadline(at(now_ns), unit, at(deadline_ns));
+    answer(pool, then, set)
+}
+
+/// What a processor does from now on.
+#[unsafe(no_mangle)]
+pub extern "C" fn punctual_pick(
+    pool: Option<&mut Pool>,
+    now_ns: u64,
+    cpu: u32,
+    slice: Option<&mut Slice>,
+    then: Option<&mut Answer>,
+) -> i32 {
+    let (Some(pool), Some(slice)) = (pool, slice) else { return INVALID };
+    let picked = pool.pick(at(now_ns), cpu);
+    let picked = picked.map(|picked| {
+        let (run, unit) = match picked.run {
+            Run::Idle => (0, 0),
+            Run::Unit(unit) => (1, unit.0),
+            Run::IdleFor(unit) => (2, unit.0),
+        };
+        *slice = Slice { run, unit, until_ns: picked.until.as_ns() };
+    });
+    answer(pool, then, picked)
+}
+
+/// The time has come that an answer named.
+#[unsafe(no_mangle)]
+pub extern "C" fn punctual_timer(pool: Option<&mut Pool>, now_ns: u64, then: Option<&mut Answer>) -> i32 {
+    let Some(pool) = pool else { return INVALID };
+    pool.timer(at(now_ns));
+    answer(pool, then, Ok(()))
+}
+
+/// The account of a unit.
+#[unsafe(no_mangle)]
+pub extern "C" fn punctual_account(pool: Option<&Pool>, unit: u32, account: Option<&mut Account>) -> i32 {
+    let (Some(pool), Some(account)) = (pool, account) else { return INVALID };
+    match pool.account(unit) {
+        Ok(known) => {
+            *account = Account {
+                left_ns: known.left.map_or(u64::MAX, Duration::as_ns),
+                deadline_ns: known.deadline.map_or(u64::MAX, Instant::as_ns),
+                exhaustions: known.exhaustions,
+                replenishments: known.replenishments,
+            };
+            OK
+        }
+        Err(error) => code(&error),
+    }
+}

@@ -1,0 +1,263 @@
+//! A pool of processors under a policy, as a hypervisor drives it: it says what happens, and when; what units
+//! ran is reckoned here.
+
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+
+use punctual_sched::{
+    Account, CpuId, CpuSet, Duration, Instant, ParamError, Policy, Run, Slice, UnitId, UnitParams,
+};
+
+/// Why something was refused. Nothing has changed then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The pool has as many units as it was made for.
+    Full {
+        /// How many.
+        units: usize,
+    },
+    /// No unit has this number.
+    NoUnit {
+        /// The number.
+        unit: u32,
+    },
+    /// The pool has no such processor.
+    NoProcessor {
+        /// The number.
+        cpu: u32,
+    },
+    /// The policy refuses a parameter.
+    Parameter(ParamError),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Full { units } => write!(f, "the pool has {units} units already"),
+            Error::NoUnit { unit } => write!(f, "there is no unit {unit}"),
+            Error::NoProcessor { cpu } => write!(f, "there is no processor {cpu}"),
+            Error::Parameter(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<ParamError> for Error {
+    fn from(error: ParamError) -> Self {
+        Error::Parameter(error)
+    }
+}
+
+/// What a processor does.
+#[derive(Clone, Copy)]
+struct Processor {
+    run: Run,
+    /// Until when it was charged.
+    charged: Instant,
+}
+
+/// A pool.
+///
+/// Every call has the time at which it happens; an earlier one than before counts as that. What the policy
+/// does by itself until then is done first, each thing at its own time. The work of a call is bounded by the
+/// policy's own and by the number of replenishments that became due since the call before.
+pub struct Pool {
+    policy: Box<dyn Policy>,
+    now: Instant,
+    processors: Vec<Processor>,
+    /// By number of a unit: is it there?
+    is_there: Vec<bool>,
+    units_max: usize,
+    /// Processors that must pick.
+    resched: CpuSet,
+}
+
+impl Pool {
+    /// A pool of `cpus` processors for at most `units` units at once; memory for that many is taken now.
+    pub fn new(policy: Box<dyn Policy>, cpus: usize, units: usize) -> Pool {
+        Pool {
+            policy,
+            now: Instant::ZERO,
+            processors: vec![Processor { run: Run::Idle, charged: Instant::ZERO }; cpus],
+            is_there: vec![false; units],
+            units_max: units,
+            resched: CpuSet::new(cpus),
+        }
+    }
+
+    /// Processors that must pick, since they were taken last.
+    pub fn take_resched(&mut self) -> impl Iterator<Item = CpuId> + '_ {
+        core::iter::from_fn(|| self.resched.pop())
+    }
+
+    /// When [`Pool::timer`] must be called at the latest.
+    pub fn next_timer(&self) -> Instant {
+        self.policy.next_timer().at
+    }
+
+    /// Adds a unit, asleep.
+    ///
+    /// # Errors
+    /// The pool is full, or the policy refuses a parameter.
+    pub fn insert(&mut self, now: Instant, params: &UnitParams) -> Result<UnitId, Error> {
+        self.settle(now);
+        if self.is_there.iter().filter(|is_there| **is_there).count() == self.units_max {
+            return Err(Error::Full { units: self.units_max });
+        }
+        params.check_affinity(self.processors.len())?;
+        let unit = self.policy.insert(self.now, params)?;
+        if self.is_there.len() <= unit.index() {
+            self.is_there.resize(unit.index() + 1, false);
+        }
+        self.is_there[unit.index()] = true;
+        Ok(unit)
+    }
+
+    /// Removes a unit, wherever it is.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn remove(&mut self, now: Instant, unit: u32) -> Result<(), Error> {
+        self.settle(now);
+        let unit = self.charged(unit)?;
+        self.policy.remove(self.now, unit, &mut self.resched);
+        self.is_there[unit.index()] = false;
+        for processor in self.processors.iter_mut().filter(|processor| processor.run.charged() == Some(unit))
+        {
+            processor.run = Run::Idle;
+        }
+        Ok(())
+    }
+
+    /// Gives a unit other parameters.
+    ///
+    /// # Errors
+    /// There is no such unit, or the policy refuses a parameter.
+    pub fn adjust(&mut self, now: Instant, unit: u32, params: &UnitParams) -> Result<(), Error> {
+        self.settle(now);
+        let unit = self.charged(unit)?;
+        params.check_affinity(self.processors.len())?;
+        Ok(self.policy.adjust(self.now, unit, params, &mut self.resched)?)
+    }
+
+    /// The unit has work.
+    ///
+    /// # Errors
+    /// There is no such unit.
+    pub fn wake(&mut self, now: Instant, unit: u32) -> Result<(), Error> {
+        self.settle(now);
+        let unit = self.known(unit)?;
+        self.policy.wake(self.now, unit, &mut self.resched);
+        Ok(())
+    }
+
+    /// The unit has no more work. What the policy does by itself at this very instant comes after that, as in
+    /// the simulator.
+    ///
+    /// # Errors
+    /// There is no such unit.
+    pub fn sleep(&mut self, now: Instant, unit: u32) -> Result<(), Error> {
+        self.advance(now, |timer, now| timer < now);
+        let unit = self.charged(unit)?;
+        self.policy.sleep(self.now, unit, &mut self.resched);
+        Ok(())
+    }
+
+    /// The unit's work is due then.
+    ///
+    /// # Errors
+    /// There is no such unit.
+    pub fn set_deadline(&mut self, now: Instant, unit: u32, deadline: Instant) -> Result<(), Error> {
+        self.settle(now);
+        let unit = self.known(unit)?;
+        self.policy.set_deadline(self.now, unit, deadline, &mut self.resched);
+        Ok(())
+    }
+
+    /// What the processor does from now on, and until when at most.
+    ///
+    /// # Errors
+    /// There is no such processor.
+    pub fn pick(&mut self, now: Instant, cpu: u32) -> Result<Slice, Error> {
+        self.settle(now);
+        if cpu as usize >= self.processors.len() {
+            return Err(Error::NoProcessor { cpu });
+        }
+        let cpu = CpuId(cpu);
+        self.charge(cpu);
+        let slice = self.policy.pick(self.now, cpu, &mut self.resched);
+        self.processors[cpu.index()].run = slice.run;
+        Ok(slice)
+    }
+
+    /// The time has come that [`Pool::next_timer`] said.
+    pub fn timer(&mut self, now: Instant) {
+        self.settle(now);
+    }
+
+    /// The account of a unit, as of what was charged.
+    ///
+    /// # Errors
+    /// There is no such unit.
+    pub fn account(&self, unit: u32) -> Result<Account, Error> {
+        Ok(self.policy.account(self.known(unit)?))
+    }
+
+    /// Time goes on until `now`; what the policy does by itself and `is_due` is done before, at its own time.
+    fn advance(&mut self, now: Instant, is_due: fn(Instant, Instant) -> bool) {
+        let now = now.max(self.now);
+        loop {
+            let timer = self.policy.next_timer();
+            if !is_due(timer.at, now) {
+                break;
+            }
+            self.now = timer.at.max(self.now);
+            if let Some(cpu) = timer.charge {
+                self.charge(cpu);
+            }
+            self.policy.on_timer(self.now, &mut self.resched);
+        }
+        self.now = now;
+    }
+
+    /// Charges what the processor did until now.
+    fn charge(&mut self, cpu: CpuId) {
+        let Processor { run, charged } = &mut self.processors[cpu.index()];
+        let ran = self.now.since(core::mem::replace(charged, self.now));
+        if let Some(unit) = run.charged()
+            && ran > Duration::ZERO
+        {
+            self.policy.charge(self.now, cpu, unit, ran);
+        }
+    }
+
+    /// All that is due at `now` has happened.
+    fn settle(&mut self, now: Instant) {
+        self.advance(now, |timer, now| timer <= now);
+    }
+
+    fn known(&self, unit: u32) -> Result<UnitId, Error> {
+        match self.is_there.get(unit as usize) {
+            Some(true) => Ok(UnitId(unit)),
+            _ => Err(Error::NoUnit { unit }),
+        }
+    }
+
+    /// The unit, charged for what it ran until now.
+    fn charged(&mut self, unit: u32) -> Result<UnitId, Error> {
+        let unit = self.known(unit)?;
+        for cpu in 0..self.processors.len() {
+            if self.processors[cpu].run.charged() == Some(unit) {
+                self.charge(CpuId(cpu as u32));
+            }
+        }
+        Ok(unit)
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("now", &self.now).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * The static library as C sees it, without an operating system below it: what the header says is what the
+ * library does. scripts/check-xen-lib.sh builds and runs it.
+ */
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../include/punctual.h"
+
+/* As a hypervisor has them. */
+__asm__(".globl __x86_indirect_thunk_r11\n__x86_indirect_thunk_r11: endbr64; jmp *%r11\n"
+        ".globl __x86_return_thunk\n__x86_return_thunk: endbr64; ret\n");
+
+static jmp_buf way_out;
+static struct punctual_text last_words;
+
+void punctual_panicked(const struct punctual_text *why)
+{
+    last_words = *why;
+    longjmp(way_out, 1);
+}
+
+#define CHECK(holds) do { \
+    if ( !(holds) ) { \
+        fprintf(stderr, "%s:%d: %s does not hold\n", __FILE__, __LINE__, #holds); \
+        exit(1); \
+    } \
+} while ( 0 )
+
+static struct punctual_text text(const char *of)
+{
+    struct punctual_text made = { "" };
+
+    strncpy(made.bytes, of, sizeof(made.bytes) - 1);
+    return made;
+}
+
+static struct punctual_params server(uint64_t budget_ns, uint64_t period_ns)
+{
+    struct punctual_params params = { .given = PUNCTUAL_BUDGET | PUNCTUAL_PERIOD | PUNCTUAL_PRIORITY |
+                                               PUNCTUAL_EXTRATIME | PUNCTUAL_AFFINITY };
+
+    params.budget_ns = budget_ns;
+    params.period_ns = period_ns;
+    params.priority = period_ns / 1000;
+    params.affinity.words[0] = 1;
+    return params;
+}
+
+/* Two units that never rest, for a second on one processor; what each ran, in ns. */
+static void share(struct punctual_pool *pool, uint64_t ran_ns[2])
+{
+    const struct punctual_params params[2] = { server(4000000, 10000000), server(3000000, 10000000) };
+    struct punctual_answer then;
+    struct punctual_slice slice;
+    uint64_t now_ns = 0, next_ns;
+    uint32_t unit;
+
+    for ( int i = 0; i < 2; i++ )
+    {
+        CHECK(punctual_insert(pool, 0, &params[i], &unit, &last_words, &then) == PUNCTUAL_OK);
+        CHECK(unit == (uint32_t)i);
+        CHECK(punctual_wake(pool, 0, unit, &then) == PUNCTUAL_OK);
+    }
+    ran_ns[0] = ran_ns[1] = 0;
+    while ( now_ns < 1000000000 )
+    {
+        CHECK(punctual_timer(pool, now_ns, &then) == PUNCTUAL_OK);
+        CHECK(punctual_pick(pool, now_ns, 0, &slice, &then) == PUNCTUAL_OK);
+        next_ns = slice.until_ns < then.next_timer_ns ? slice.until_ns : then.next_timer_ns;
+        if ( next_ns > 1000000000 )
+            next_ns = 1000000000;
+        CHECK(next_ns > now_ns);
+        if ( slice.run == PUNCTUAL_UNIT )
+            ran_ns[slice.unit] += next_ns - now_ns;
+        now_ns = next_ns;
+    }
+}
+
+int main(void)
+{
+    size_t bytes = punctual_pool_bytes(2, 8);
+    struct punctual_text name, options = text(""), why;
+    struct punctual_pool *volatile pool = NULL;
+    struct punctual_account account;
+    uint64_t ran_ns[2];
+    void *memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
+
+    CHECK(punctual_version() == PUNCTUAL_VERSION);
+
+    /* Without memory: the library says so and leaves. */
+    name = text("rtds");
+    if ( setjmp(way_out) == 0 )
+    {
+        pool = punctual_create(&name, &options, 2, 8, &why);
+        CHECK(!"it returned");
+    }
+    CHECK(strstr(last_words.bytes, "memory") != NULL);
+
+    punctual_give(memory, bytes);
+    name = text("nothing");
+    CHECK(punctual_create(&name, &options, 2, 8, &why) == NULL);
+    CHECK(strncmp(why.bytes, "no policy is called `nothing`", 29) == 0);
+
+    for ( uint32_t i = 0; punctual_policy(i, &name); i++ )
+    {
+        pool = punctual_create(&name, &options, 2, 8, &why);
+        CHECK(pool != NULL);
+        share(pool, ran_ns);
+        CHECK(punctual_account(pool, 0, &account) == PUNCTUAL_OK);
+        printf("%-16s %5.1f %% %5.1f %%, %llu replenishments\n", name.bytes, ran_ns[0] / 1e7, ran_ns[1] / 1e7,
+               (unsigned long long)account.replenishments);
+        if ( account.left_ns != PUNCTUAL_NEVER && account.replenishments >= 99 )
+            CHECK(ran_ns[0] == 400000000 && ran_ns[1] == 300000000);
+        CHECK(ran_ns[0] >= 300000000 && ran_ns[0] + ran_ns[1] <= 1000000000);
+        /* What it took is there for the next. */
+        punctual_destroy(pool);
+    }
+    return 0;
+}

@@ -1,0 +1,270 @@
+//! Through the interface every policy decides as the reference driver of policies sees it decide: the same
+//! units on the same processors at the same times.
+
+use proptest::prelude::*;
+use punctual_sched::registry::{self, Options};
+use punctual_sched::{CpuId, Duration, Instant, Run, UnitId, UnitParams};
+use punctual_testkit::driver::{Driver, Span};
+use punctual_xen::abi::*;
+
+/// A unit and the jobs that it has: released then, for so long, in us.
+#[derive(Clone, Debug)]
+struct Unit {
+    budget_us: u64,
+    period_us: u64,
+    priority: u32,
+    jobs: Vec<(u64, u64)>,
+}
+
+fn units() -> impl Strategy<Value = Vec<Unit>> {
+    let unit = (1u64..8, 8u64..40, 0u32..4, prop::collection::vec((0u64..100, 1u64..12), 0..6));
+    let unit = unit.prop_map(|(budget, period, priority, mut jobs)| {
+        jobs.sort_unstable();
+        let jobs = jobs.into_iter().map(|(at, long)| (at * 1_000, long * 500)).collect();
+        Unit { budget_us: budget * 500, period_us: period * 500, priority, jobs }
+    });
+    prop::collection::vec(unit, 1..6)
+}
+
+const END_US: u64 = 120_000;
+
+/// Who ran, on which processor, from when until when.
+type Ran = Vec<(u32, u32, u64, u64)>;
+
+/// As the reference driver has it.
+fn reference(name: &str, cpus: usize, units: &[Unit]) -> Ran {
+    let mut driver = Driver::named(name, cpus, &Options::new());
+    for unit in units {
+        let params = UnitParams {
+            budget: Some(Duration::from_us(unit.budget_us)),
+            period: Some(Duration::from_us(unit.period_us)),
+            priority: Some(unit.priority),
+            ..UnitParams::default()
+        };
+        let id = driver.insert(&params);
+        for &(at_us, long_us) in &unit.jobs {
+            driver.release(id, Instant::ZERO + Duration::from_us(at_us), Duration::from_us(long_us));
+        }
+    }
+    driver.run_until(Instant::ZERO + Duration::from_us(END_US));
+    let ran = |span: &Span| match span.run {
+        Run::Unit(UnitId(unit)) => Some((unit, span.cpu.0, span.from.as_ns(), span.to.as_ns())),
+        _ => None,
+    };
+    joined(driver.gantt.iter().filter_map(ran).collect())
+}
+
+/// Spans in order of processor and time, without the places at which one goes on as before.
+fn joined(mut ran: Ran) -> Ran {
+    ran.retain(|span| span.2 < span.3);
+    ran.sort_unstable_by_key(|span| (span.1, span.2));
+    let mut all: Ran = Vec::new();
+    for span in ran {
+        match all.last_mut() {
+            Some(last) if (last.0, last.1, last.3) == (span.0, span.1, span.2) => last.3 = span.3,
+            _ => all.push(span),
+        }
+    }
+    all
+}
+
+/// A machine that knows of the pool what C knows.
+struct Machine {
+    pool: Box<punctual_xen::Pool>,
+    now_ns: u64,
+    /// By processor: what it does.
+    slices: Vec<Slice>,
+    resched: u64,
+    timer_ns: u64,
+    /// By unit: what is left of each job that was released.
+    work_ns: Vec<std::collections::VecDeque<u64>>,
+    ran: Ran,
+}
+
+impl Machine {
+    fn then(&mut self, code: i32, then: &Answer) {
+        assert_eq!(code, OK);
+        self.resched |= then.resched.words[0];
+        self.timer_ns = then.next_timer_ns;
+    }
+
+    fn wake(&mut self, unit: u32) {
+        let mut then = Answer { next_timer_ns: 0, resched: Processors::NONE };
+        let code = punctual_wake(Some(&mut self.pool), self.now_ns, unit, Some(&mut then));
+        self.then(code, &then);
+    }
+
+    fn sleep(&mut self, unit: u32) {
+        let mut then = Answer { next_timer_ns: 0, resched: Processors::NONE };
+        let code = punctual_sleep(Some(&mut self.pool), self.now_ns, unit, Some(&mut then));
+        self.then(code, &then);
+    }
+
+    fn timer(&mut self) {
+        let mut then = Answer { next_timer_ns: 0, resched: Processors::NONE };
+        let code = punctual_timer(Some(&mut self.pool), self.now_ns, Some(&mut then));
+        self.then(code, &then);
+    }
+
+    fn pick(&mut self, cpu: usize) {
+        let mut then = Answer { next_timer_ns: 0, resched: Processors::NONE };
+        let mut slice = Slice { run: 0, unit: 0, until_ns: 0 };
+        let code =
+            punctual_pick(Some(&mut self.pool), self.now_ns, cpu as u32, Some(&mut slice), Some(&mut then));
+        self.then(code, &then);
+        assert!(slice.until_ns > self.now_ns);
+        self.slices[cpu] = slice;
+    }
+
+    /// Time goes on until the next thing that happens, or `until_ns`; units execute.
+    fn go_on(&mut self, until_ns: u64) {
+        let mut next = until_ns.min(self.timer_ns.max(self.now_ns));
+        for slice in &self.slices {
+            next = next.min(slice.until_ns);
+            if slice.run == 1 {
+                next =
+                    next.min(self.now_ns + self.work_ns[slice.unit as usize].front().copied().unwrap_or(0));
+            }
+        }
+        let long = next - self.now_ns;
+        for (cpu, slice) in self.slices.iter().enumerate().filter(|(_, slice)| slice.run == 1) {
+            let front = self.work_ns[slice.unit as usize].front_mut();
+            *front.expect("only units with work run") -= long;
+            self.ran.push((slice.unit, cpu as u32, self.now_ns, next));
+        }
+        self.now_ns = next;
+    }
+
+    /// All that happens at this instant, in the order of the reference driver.
+    fn settle(&mut self, released: &mut dyn Iterator<Item = (u32, u64)>) {
+        for cpu in 0..self.slices.len() {
+            let Slice { run, unit, .. } = self.slices[cpu];
+            if run == 1 && self.work_ns[unit as usize].front() == Some(&0) {
+                self.work_ns[unit as usize].pop_front();
+                if self.work_ns[unit as usize].is_empty() {
+                    self.sleep(unit);
+                }
+            }
+        }
+        if self.timer_ns <= self.now_ns {
+            self.timer();
+        }
+        for (unit, long_ns) in released {
+            self.work_ns[unit as usize].push_back(long_ns);
+            if self.work_ns[unit as usize].len() == 1 {
+                self.wake(unit);
+            }
+        }
+        for cpu in 0..self.slices.len() {
+            if self.slices[cpu].until_ns <= self.now_ns {
+                self.resched |= 1 << cpu;
+            }
+        }
+        while self.resched != 0 {
+            let cpu = self.resched.trailing_zeros() as usize;
+            self.resched &= self.resched - 1;
+            self.pick(cpu);
+        }
+    }
+}
+
+/// As it goes through the interface.
+fn through_c(name: &str, cpus: usize, units: &[Unit]) -> Ran {
+    let pool = punctual_create(Some(&Text::of(name)), Some(&Text::EMPTY), cpus as u32, 8, None);
+    let idle = Slice { run: 0, unit: 0, until_ns: u64::MAX };
+    let mut machine = Machine {
+        pool: pool.expect("a pool"),
+        now_ns: 0,
+        slices: vec![idle; cpus],
+        resched: (1 << cpus) - 1,
+        timer_ns: u64::MAX,
+        work_ns: Vec::new(),
+        ran: Vec::new(),
+    };
+    let mut releases = Vec::new();
+    for unit in units {
+        let params = Params {
+            given: 0b1011,
+            priority: unit.priority,
+            budget_ns: unit.budget_us * 1_000,
+            period_ns: unit.period_us * 1_000,
+            deadline_ns: 0,
+            weight: 0,
+            cap_percent: 0,
+            extratime: 0,
+            best_effort: 0,
+            affinity: Processors::NONE,
+        };
+        let (mut number, mut then) = (0, Answer { next_timer_ns: 0, resched: Processors::NONE });
+        let code = punctual_insert(
+            Some(&mut machine.pool),
+            0,
+            Some(&params),
+            Some(&mut number),
+            None,
+            Some(&mut then),
+        );
+        machine.then(code, &then);
+        machine.work_ns.push(std::collections::VecDeque::new());
+        releases.extend(unit.jobs.iter().map(|&(at, long)| (at * 1_000, number, long * 1_000)));
+    }
+    releases.sort_by_key(|release| release.0);
+    let mut next = 0;
+    while machine.now_ns < END_US * 1_000 {
+        loop {
+            let due = releases[next..].iter().take_while(|release| release.0 <= machine.now_ns).count();
+            let mut released = releases[next..next + due].iter().map(|&(_, unit, long)| (unit, long));
+            next += due;
+            machine.settle(&mut released);
+            let is_done = machine.timer_ns > machine.now_ns
+                && machine.work_ns.iter().all(|work| work.front() != Some(&0));
+            if is_done {
+                break;
+            }
+        }
+        let until = releases.get(next).map_or(u64::MAX, |release| release.0).min(END_US * 1_000);
+        machine.go_on(until);
+    }
+    joined(machine.ran)
+}
+
+proptest! {
+    #[test]
+    fn every_policy_decides_as_without_the_interface(units in units(), cpus in 1usize..4) {
+        for info in registry::policies() {
+            let (known, found) = (reference(info.name, cpus, &units), through_c(info.name, cpus, &units));
+            prop_assert_eq!(&found, &known, "{} on {}", info.name, cpus);
+        }
+    }
+}
+
+#[test]
+fn a_processor_that_is_out_of_the_affinity_is_given_nothing() {
+    let pool = &mut punctual_create(Some(&Text::of("rtds")), Some(&Text::EMPTY), 4, 1, None).expect("a pool");
+    let mut affinity = Processors::NONE;
+    affinity.words[0] = 0b0100;
+    let params = Params {
+        given: 0b1_0000_0011,
+        priority: 0,
+        budget_ns: 1_000_000,
+        period_ns: 2_000_000,
+        deadline_ns: 0,
+        weight: 0,
+        cap_percent: 0,
+        extratime: 0,
+        best_effort: 0,
+        affinity,
+    };
+    let (mut unit, mut then) = (0, Answer { next_timer_ns: 0, resched: Processors::NONE });
+    let code = punctual_insert(Some(pool), 0, Some(&params), Some(&mut unit), None, Some(&mut then));
+    assert_eq!(code, OK);
+    assert_eq!(punctual_wake(Some(pool), 0, unit, Some(&mut then)), OK);
+    assert_eq!(then.resched.words[0], 0b0100);
+    let mut slice = Slice { run: 0, unit: 0, until_ns: 0 };
+    let mut given = Vec::new();
+    for cpu in 0..4 {
+        assert_eq!(punctual_pick(Some(pool), 0, cpu, Some(&mut slice), Some(&mut then)), OK);
+        given.push(slice.run);
+    }
+    assert_eq!((given, CpuId(unit).index()), (vec![0, 0, 1, 0], 0));
+}

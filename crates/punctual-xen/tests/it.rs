@@ -1,0 +1,5 @@
+//! The C interface, called from Rust.
+
+mod contract;
+mod decisions;
+mod late;
