@@ -22,6 +22,7 @@
 
 #include <asm/ioctls.h>
 
+#include "idle.h"
 #include "transport.h"
 #include "vmrpc.h"
 
@@ -333,6 +334,9 @@ static int own_connect(struct socket *sock, struct sockaddr *address, int length
 		if (error && error != -EINPROGRESS)
 			return error;
 		sock->state = SS_CONNECTING;
+		/* As the native stack, which tells how it ended by SO_ERROR or the next call. */
+		if (error && !timeout)
+			return error;
 	}
 	error = wait_ready(sk, POLLOUT | POLLHUP, &timeout);
 	if (error)
@@ -706,8 +710,10 @@ static int __init start(void)
 	inet_register_protosw(&stream);
 	inet_register_protosw(&datagram);
 	error = register_kprobe(&create_probe);
-	if (!error)
+	if (!error) {
+		idle_start();
 		return 0;
+	}
 	inet_unregister_protosw(&datagram);
 	inet_unregister_protosw(&stream);
 	vmrpc_stop();
@@ -719,6 +725,7 @@ unregister:
 /* No socket is left: each holds the module. */
 static void __exit stop(void)
 {
+	idle_stop();
 	unregister_kprobe(&create_probe);
 	inet_unregister_protosw(&datagram);
 	inet_unregister_protosw(&stream);

@@ -44,6 +44,8 @@ static struct {
 	/* Also guards the table of sockets in sockets.c. */
 	spinlock_t event_lock;
 	u32 event_tail;
+	/* Idle processors that look for events themselves. */
+	u32 lookers;
 
 	spinlock_t slot_lock;
 	unsigned long free_slots;
@@ -257,24 +259,57 @@ static void drain(void)
 	}
 }
 
-static irqreturn_t on_interrupt(int irq, void *unused)
+bool vmrpc_has_event(void)
 {
-	unsigned long flags;
+	return READ_ONCE(*word_at(VMRPC_EVENT_HEAD_AT)) != READ_ONCE(vm.event_tail) && !vm.is_gone;
+}
 
-	spin_lock_irqsave(&vm.event_lock, flags);
-	interrupts++;
+/* Takes all events, and wants an interrupt for the next one unless somebody looks. The caller holds the lock. */
+static void take_events(void)
+{
 	if (READ_ONCE(*word_at(VMRPC_STATUS_AT)) == VMRPC_STATUS_GONE)
 		set_gone("the host has gone");
 	while (!vm.is_gone) {
 		WRITE_ONCE(*word_at(VMRPC_NEED_IRQ_AT), 0);
 		drain();
-		WRITE_ONCE(*word_at(VMRPC_NEED_IRQ_AT), 1);
+		WRITE_ONCE(*word_at(VMRPC_NEED_IRQ_AT), !vm.lookers);
 		/* Either the host sees that we want an interrupt, or we see its event. */
 		smp_mb();
-		if (READ_ONCE(*word_at(VMRPC_EVENT_HEAD_AT)) == vm.event_tail)
+		if (!vmrpc_has_event())
 			break;
 	}
-	spin_unlock_irqrestore(&vm.event_lock, flags);
+}
+
+void vmrpc_take_events(void)
+{
+	unsigned long flags = vmrpc_lock_events();
+
+	take_events();
+	vmrpc_unlock_events(flags);
+}
+
+void vmrpc_look(void)
+{
+	unsigned long flags = vmrpc_lock_events();
+
+	vm.lookers++;
+	WRITE_ONCE(*word_at(VMRPC_NEED_IRQ_AT), 0);
+	vmrpc_unlock_events(flags);
+}
+
+void vmrpc_look_away(void)
+{
+	unsigned long flags = vmrpc_lock_events();
+
+	vm.lookers--;
+	take_events();
+	vmrpc_unlock_events(flags);
+}
+
+static irqreturn_t on_interrupt(int irq, void *unused)
+{
+	interrupts++;
+	vmrpc_take_events();
 	return IRQ_HANDLED;
 }
 

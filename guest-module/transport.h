@@ -44,6 +44,12 @@ void vmrpc_on_gone(void);
 unsigned long vmrpc_lock_events(void);
 void vmrpc_unlock_events(unsigned long flags);
 
+/* An idle processor looks for events itself until it looks away; no interrupt is needed meanwhile. */
+void vmrpc_look(void);
+void vmrpc_look_away(void);
+bool vmrpc_has_event(void);
+void vmrpc_take_events(void);
+
 int vmrpc_start(void);
 void vmrpc_stop(void);
 
