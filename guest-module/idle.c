@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The extended idle process: a processor without work looks at the event queue itself before it halts, so that a
- * message that comes meanwhile needs no interrupt (O. F. Garcia Alvarado, University of Tsukuba 2019, section 5.3.3,
- * which patches the idle process of both kernels).
+ * The extended idle process: a processor without work looks at the event queue itself before it halts, so
+ * that a message that comes meanwhile needs no interrupt (O. F. Garcia Alvarado, University of Tsukuba 2019,
+ * section 5.3.3, which patches the guest's idle process and the host's halt).
  *
  * A stock host wakes a processor that has halted by an interrupt alone, so this one polls for a while first.
  * It is a driver of cpuidle, which a VM has none of where nothing else than halting is offered.
@@ -18,7 +18,7 @@
 
 static uint idle_poll_us;
 module_param(idle_poll_us, uint, 0444);
-MODULE_PARM_DESC(idle_poll_us, "microseconds that an idle processor looks for events before it halts; 0: none");
+MODULE_PARM_DESC(idle_poll_us, "microseconds that an idle processor looks for events before it halts");
 
 static ulong idle_events;
 module_param(idle_events, ulong, 0444);

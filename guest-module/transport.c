@@ -264,7 +264,7 @@ bool vmrpc_has_event(void)
 	return READ_ONCE(*word_at(VMRPC_EVENT_HEAD_AT)) != READ_ONCE(vm.event_tail) && !vm.is_gone;
 }
 
-/* Takes all events, and wants an interrupt for the next one unless somebody looks. The caller holds the lock. */
+/* Takes all events, and wants an interrupt for the next one unless somebody looks. Called with the lock. */
 static void take_events(void)
 {
 	if (READ_ONCE(*word_at(VMRPC_STATUS_AT)) == VMRPC_STATUS_GONE)

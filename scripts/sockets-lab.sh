@@ -9,7 +9,8 @@
 #
 # Kernel, headers and programs are Debian packages, unpacked and never installed. All sockets are in a network
 # namespace of this script's own. The processor of the VM is translated: its times are no times of KVM.
-# environment: POLL (0us: how long the server polls before it sleeps), GAP_US (1000, between questions),
+# environment: POLL (0us: how long the server polls before it sleeps), PRIORITY (none: of the server under
+#   SCHED_FIFO), GAP_US (1000, between questions),
 #   MODULE_OPTIONS (of the module in the guest), VCPUS (2), TIMEOUT_S (300)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -50,7 +51,8 @@ fetch() {
     for package in "$lab"/debs/*.deb; do dpkg -x "$package" "$lab/kernel"; done
     for package in "$apt"/cache/archives/*.deb; do dpkg -x "$package" "$lab/root"; done
     # Debian's headers name the place where they would be installed.
-    sed -i "s|^include /usr/src|include $lab/kernel/usr/src|" "$lab/kernel/usr/src/linux-headers-$version/Makefile"
+    sed -i "s|^include /usr/src|include $lab/kernel/usr/src|" \
+        "$lab/kernel/usr/src/linux-headers-$version/Makefile"
     echo "$version" >"$lab/version"
 }
 
@@ -80,8 +82,8 @@ pack() {
     }
     mkdir -p "$lab/guest"/{proc,sys,dev,run,tmp,modules,lab}
     cp -r "$lab/root/." "$lab/guest/"
-    rm -rf "$lab"/guest/usr/share/{doc,man,locale,perl,info,zoneinfo,prometheus*} "$lab"/guest/usr/lib/python3.11/test \
-        "$lab"/guest/usr/lib/x86_64-linux-gnu/{perl*,gconv} "$lab"/guest/{usr/lib/x86_64-linux-gnu/libperl*,boot}
+    rm -rf "$lab"/guest/usr/share/{doc,man,locale,perl,info,zoneinfo} "$lab/guest/usr/lib/python3.11/test" \
+        "$lab"/guest/usr/lib/x86_64-linux-gnu/{perl*,gconv,libperl*}
     modules virtio_pci virtio_net
     cp "$lab/module/punctual_sockets.ko" "$lab/guest/modules/"
     cp scripts/sockets-lab/{semantics.py,udp-echo.py,tcp-echo.py,nginx.conf} "$lab/guest/lab/"
@@ -128,8 +130,12 @@ processors = 1
 policy = "rtds"
 [domain.vm]
 [domain.vm.sockets]
-allow = ["bind udp 127.0.0.1:0-65535", "bind tcp 127.0.0.1:0-65535", "connect udp 127.0.0.1:0-65535", "connect tcp 127.0.0.1:0-65535"]
+allow = [
+    "bind udp 127.0.0.1:0-65535", "bind tcp 127.0.0.1:0-65535",
+    "connect udp 127.0.0.1:0-65535", "connect tcp 127.0.0.1:0-65535",
+]
 poll = "${POLL:-0us}"
+${PRIORITY:+priority = $PRIORITY}
 [domain.vm.task.t]
 period = "10ms"
 cost = "1ms"
@@ -140,8 +146,8 @@ server=$!
 started+=("$server")
 while [ ! -S "$scratch/vm.sock" ]; do sleep 0.1; done
 mkfifo "$scratch/input"
-timeout "${TIMEOUT_S:-300}" qemu-system-x86_64 -accel tcg,thread=multi -smp "${VCPUS:-2}" -m 768 -cpu max -nodefaults -no-reboot \
-    -nographic -serial stdio -monitor none \
+timeout "${TIMEOUT_S:-300}" qemu-system-x86_64 -accel tcg,thread=multi -smp "${VCPUS:-2}" -m 768 -cpu max \
+    -nodefaults -no-reboot -nographic -serial stdio -monitor none \
     -chardev "socket,id=sockets0,path=$scratch/vm.sock" -device ivshmem-doorbell,chardev=sockets0,vectors=1 \
     -netdev tap,id=net0,ifname=tap0,script=no,downscript=no -device virtio-net-pci,netdev=net0,romfile= \
     -kernel "$lab"/kernel/boot/vmlinuz-* -initrd "$lab/initrd" \
@@ -155,7 +161,10 @@ said() { tr -d '\r' <"$scratch/console" | sed -n "s/^LAB $1 \?//p"; }
 # Waits until the guest says something.
 wait_for() {
     until grep -q "^LAB $1" "$scratch/console"; do
-        kill -0 "$vm" 2>/dev/null || { tail -n 20 "$scratch/console" "$scratch/qemu" "$scratch/told"; exit 1; }
+        kill -0 "$vm" 2>/dev/null || {
+            tail -n 20 "$scratch/console" "$scratch/qemu" "$scratch/told"
+            exit 1
+        }
         sleep 0.2
     done
 }
@@ -166,9 +175,8 @@ case $mode in
     programs)
         wait_for ready
         root=$lab/root
-        iperf=("$root/lib64/ld-linux-x86-64.so.2" --library-path "$root/usr/lib/x86_64-linux-gnu:$root/lib/x86_64-linux-gnu"
-            "$root/usr/bin/iperf3")
-        [ -e "${iperf[0]}" ] || iperf=(iperf3)
+        libraries=$root/usr/lib/x86_64-linux-gnu:$root/lib/x86_64-linux-gnu
+        iperf=("$root/lib64/ld-linux-x86-64.so.2" --library-path "$libraries" "$root/usr/bin/iperf3")
         mkfifo "$scratch/killed"
         python3 scripts/sockets-lab/clients.py "${iperf[@]}" <"$scratch/killed" >"$scratch/table" &
         clients=$!
@@ -209,6 +217,6 @@ wait "$server" || status=1
 python3 -c "
 import json, sys
 counts = json.load(open(sys.argv[1]))['domains'][0]
-print('server: ' + ', '.join(f'{name} {value}' for name, value in counts.items() if name not in ('name', 'socket')))
+print('server: ' + ', '.join(f'{name} {counts[name]}' for name in counts if name not in ('name', 'socket')))
 " "$scratch/counted"
 exit "$status"

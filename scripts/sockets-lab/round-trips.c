@@ -93,7 +93,8 @@ static struct target target(char *text, int count)
 	int is_tcp = protocol && !strcmp(protocol, "tcp"), on = 1;
 	struct timeval limit = { .tv_sec = 5 };
 	struct sockaddr_in to = at(address ? address : "", strtok(NULL, ":"));
-	struct target result = { name, socket(AF_INET, is_tcp ? SOCK_STREAM : SOCK_DGRAM, 0), calloc(count, sizeof(double)) };
+	int fd = socket(AF_INET, is_tcp ? SOCK_STREAM : SOCK_DGRAM, 0);
+	struct target result = { name, fd, calloc(count, sizeof(double)) };
 
 	if (connect(result.fd, (void *)&to, sizeof(to)))
 		die(name);

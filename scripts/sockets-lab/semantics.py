@@ -1,4 +1,4 @@
-"""What a program can see of sockets, one line for each check: the same in a guest's own stack and on the host's.
+"""What a program can see of sockets, one line for each check: the same on a guest's own stack and the host's.
 
 usage: semantics.py FIRST-PORT     on 127.0.0.1, some twenty ports from there
 """
@@ -366,7 +366,7 @@ def a_descriptor_is_passed():
     server.close()
     passed = socket.socket(fileno=socket.recv_fds(two, 1, 1)[1][0])
     client.sendall(b"hi")
-    return passed.recv(10)
+    return ready(passed, select.POLLIN), passed.recv(10)
 
 
 @check
