@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
 # Unmodified programs in a stock Debian 12 guest, under stock QEMU, on sockets of the host.
 #
-# usage: scripts/sockets-lab.sh [programs|semantics|measure [COUNT]]
+# usage: scripts/sockets-lab.sh [programs|semantics|outlive|measure [COUNT]]
 #   programs   (the default) starts servers in the guest, asks them from the host, and kills the VM
 #   semantics  compares what a program sees of its sockets with the guest's own network stack
+#   outlive    ends the server: what a program in the guest sees, and that new sockets are the guest's own
 #   measure    round trips of 64 bytes, in turn through the module and through virtio-net with TAP
 # exit: 0 when everything ran; 1 when something did not; 77 skipped: something is missing, which it says.
 #
 # Kernel, headers and programs are Debian packages, unpacked and never installed. All sockets are in a network
 # namespace of this script's own. The processor of the VM is translated: its times are no times of KVM.
-# environment: POLL (0us: how long the server polls before it sleeps), PRIORITY (none: of the server under
-#   SCHED_FIFO), GAP_US (1000, between questions),
+# environment: PUNCTUAL (the program; by default it is built), POLL (0us: how long the server polls before it
+#   sleeps), PRIORITY (none: of the server under SCHED_FIFO), GAP_US (1000, between questions),
 #   MODULE_OPTIONS (of the module in the guest), VCPUS (2), TIMEOUT_S (300)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -20,8 +21,8 @@ skip() {
 }
 mode=${1:-programs}
 case $mode in
-    programs | semantics | measure) ;;
-    *) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    programs | semantics | outlive | measure) ;;
+    *) sed -n '2,18s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 lab=$PWD/target/lab/sockets
 packages=(busybox-static python3-minimal libpython3-stdlib memcached iperf3 redis-server nginx-light
@@ -86,7 +87,7 @@ pack() {
         "$lab"/guest/usr/lib/x86_64-linux-gnu/{perl*,gconv,libperl*}
     modules virtio_pci virtio_net
     cp "$lab/module/punctual_sockets.ko" "$lab/guest/modules/"
-    cp scripts/sockets-lab/{semantics.py,udp-echo.py,tcp-echo.py,nginx.conf} "$lab/guest/lab/"
+    cp scripts/sockets-lab/{semantics.py,outlive.py,udp-echo.py,tcp-echo.py,nginx.conf} "$lab/guest/lab/"
     install -m 755 scripts/sockets-lab/init "$lab/guest/init"
     cc -O2 -static -o "$lab/round-trips" scripts/sockets-lab/round-trips.c -lm
     cp "$lab/round-trips" "$lab/guest/lab/host-echo"
@@ -105,7 +106,7 @@ if [ "${SOCKETS_LAB_INSIDE:-}" != yes ]; then
     [ -c /dev/net/tun ] || skip "/dev/net/tun is missing"
     mkdir -p "$lab"
     [ -s "$lab/version" ] || fetch || skip "Debian's packages cannot be had"
-    cargo build --quiet --locked --release -p punctual
+    [ -n "${PUNCTUAL:-}" ] || cargo build --quiet --locked --release -p punctual
     pack
     SOCKETS_LAB_INSIDE=yes exec unshare --net "$0" "$@"
 fi
@@ -140,7 +141,7 @@ ${PRIORITY:+priority = $PRIORITY}
 period = "10ms"
 cost = "1ms"
 TOML
-target/release/punctual sockets "$scratch/host.toml" --directory "$scratch" --json >"$scratch/counted" \
+"${PUNCTUAL:-target/release/punctual}" sockets "$scratch/host.toml" --directory "$scratch" --json >"$scratch/counted" \
     2>"$scratch/told" &
 server=$!
 started+=("$server")
@@ -198,6 +199,14 @@ case $mode in
         if [ "$status" = 0 ]; then echo "no difference"; else cat "$scratch/differences"; fi
         said counted
         ;;
+    outlive)
+        wait_for ready
+        kill -INT "$server"
+        wait_for "done"
+        said saw
+        expected=$'ECONNRESET\nECONNRESET\nECONNRESET\nown\nthe module unloaded'
+        [ "$(said saw)" = "$expected" ] || status=1
+        ;;
     measure)
         wait_for ready
         "$lab/round-trips" ask "${2:-1000}" "${GAP_US:-1000}" sockets-udp:udp:127.0.0.1:7000 \
@@ -212,7 +221,7 @@ if [ -s "$scratch/complaints" ]; then
     cat "$scratch/complaints"
     status=1
 fi
-kill -INT "$server"
+kill -INT "$server" 2>/dev/null || true
 wait "$server" || status=1
 python3 -c "
 import json, sys
