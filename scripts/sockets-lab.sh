@@ -141,8 +141,8 @@ ${PRIORITY:+priority = $PRIORITY}
 period = "10ms"
 cost = "1ms"
 TOML
-"${PUNCTUAL:-target/release/punctual}" sockets "$scratch/host.toml" --directory "$scratch" --json >"$scratch/counted" \
-    2>"$scratch/told" &
+"${PUNCTUAL:-target/release/punctual}" sockets "$scratch/host.toml" --directory "$scratch" --json \
+    >"$scratch/counted" 2>"$scratch/told" &
 server=$!
 started+=("$server")
 while [ ! -S "$scratch/vm.sock" ]; do sleep 0.1; done
