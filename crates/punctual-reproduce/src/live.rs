@@ -92,6 +92,7 @@ fn carry_out(
         program: options.program.clone(),
         default_backend: options.default_backend,
         guest_programs: &[],
+        interfaces: Vec::new(),
         linux,
         starve: false,
         silence: StdDuration::from_secs(2),

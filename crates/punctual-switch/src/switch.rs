@@ -82,6 +82,8 @@ pub enum Error {
 pub enum End {
     /// A VM, whose monitor connects to this socket.
     Socket(PathBuf),
+    /// A VM, whose monitor connects here.
+    Listener(UnixListener),
     /// Something beyond the switch.
     Uplink(Box<dyn Wire>),
 }
@@ -281,7 +283,7 @@ fn spawn<T: Send + 'static>(
 /// What all threads know at the start.
 fn shared(config: &Config) -> Shared {
     let most = |port: &Port| match port.end {
-        End::Socket(_) => table::ADDRESSES_MAX,
+        End::Socket(_) | End::Listener(_) => table::ADDRESSES_MAX,
         End::Uplink(_) => table::UPLINK_ADDRESSES_MAX,
     };
     let table = Table::new(&config.ports.iter().map(most).collect::<Vec<_>>());
@@ -479,7 +481,8 @@ impl Rings for PortRings {
 
 /// A port as the control sees it.
 struct Door {
-    path: PathBuf,
+    /// The socket's file, if it is removed at the end.
+    path: Option<PathBuf>,
     listener: UnixListener,
     connection: Option<Connection>,
     rings: PortRings,
@@ -488,6 +491,10 @@ struct Door {
 }
 
 impl Door {
+    fn new(path: Option<PathBuf>, listener: UnixListener, rings: PortRings) -> Self {
+        Door { path, listener, connection: None, rings, heard: Vec::new() }
+    }
+
     fn hang_up(&mut self, epoll: &OwnedFd) {
         let Some(mut connection) = self.connection.take() else { return };
         let _ = epoll::delete(epoll, connection.as_fd());
@@ -527,12 +534,23 @@ impl Control {
         epoll::add(&epoll, &stop, data(0, STOP), epoll::EventFlags::IN).map_err(started)?;
         let mut control = Control { epoll, stop: Arc::new(stop), doors: BTreeMap::new() };
         for (port, of) in ports.iter().enumerate() {
-            let End::Socket(path) = &of.end else { continue };
-            let listener = listen(path)?;
-            let added = epoll::add(&control.epoll, &listener, data(port, LISTENER), epoll::EventFlags::IN);
-            let rings = rings(port, of.plane, shared, mailboxes, notices);
-            let (path, heard) = (path.clone(), Vec::new());
-            control.doors.insert(port, Door { path, listener, connection: None, rings, heard });
+            let rings = || rings(port, of.plane, shared, mailboxes, notices);
+            let flags = epoll::EventFlags::IN;
+            let (door, added) = match &of.end {
+                End::Uplink(_) => continue,
+                End::Socket(path) => {
+                    let listener = listen(path)?;
+                    let added = epoll::add(&control.epoll, &listener, data(port, LISTENER), flags);
+                    (Door::new(Some(path.clone()), listener, rings()), added)
+                }
+                End::Listener(listener) => {
+                    let listener = listener.try_clone().map_err(Error::Start)?;
+                    listener.set_nonblocking(true).map_err(Error::Start)?;
+                    let added = epoll::add(&control.epoll, &listener, data(port, LISTENER), flags);
+                    (Door::new(None, listener, rings()), added)
+                }
+            };
+            control.doors.insert(port, door);
             added.map_err(started)?;
         }
         Ok(control)
@@ -614,7 +632,9 @@ impl Drop for Control {
     fn drop(&mut self) {
         for door in self.doors.values_mut() {
             door.hang_up(&self.epoll);
-            let _ = std::fs::remove_file(&door.path);
+            if let Some(path) = &door.path {
+                let _ = std::fs::remove_file(path);
+            }
         }
     }
 }

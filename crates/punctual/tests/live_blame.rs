@@ -54,6 +54,7 @@ fn run_disturbed(budget: &str, disturb: impl FnOnce(&AtomicBool) + Send) -> Resu
             default_backend: DefaultBackend::Process,
             linux: None,
             guest_programs: &[],
+            interfaces: Vec::new(),
             starve: false,
             silence: Duration::from_secs(2),
             boot: Duration::from_secs(60),

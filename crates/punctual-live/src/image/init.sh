@@ -7,6 +7,14 @@ busybox mount -t devtmpfs dev /dev
 for module in /modules/*; do
     busybox insmod "$module" || echo "insmod $module failed"
 done
+# The address in a network that a switch serves.
+for word in $(busybox cat /proc/cmdline); do
+    case $word in
+        punctual.address=*)
+            busybox ip address add "${word#*=}" dev eth0 && busybox ip link set eth0 up || echo "no eth0"
+            ;;
+    esac
+done
 # Real-time tasks may use all of the virtual processor: that is what is measured.
 echo -1 >/proc/sys/kernel/sched_rt_runtime_us
 punctual-guest fifo --port org.punctual.guest

@@ -31,5 +31,5 @@ mod vm;
 
 pub use error::{Error, LastWords};
 pub use qmp::{Qmp, QmpError};
-pub use spec::{Accelerator, Disk, Network, PROGRAM, VmSpec};
+pub use spec::{Accelerator, Disk, Network, PROGRAM, SwitchPort, VmSpec};
 pub use vm::Vm;

@@ -1,6 +1,13 @@
 //! The description of a VM, and QEMU's command line for it.
 
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustix::fs::OFlags;
 
 use super::error::Error;
 use crate::image::{Image, PORT};
@@ -43,7 +50,48 @@ pub enum Network {
         /// Does the kernel move the packets (vhost), or QEMU?
         vhost: bool,
     },
+    /// A port of Punctual's switch (vhost-user).
+    Switch {
+        /// The socket of the port.
+        port: SwitchPort,
+        /// The Ethernet address.
+        ethernet: String,
+    },
 }
+
+/// A socket without a name, on which a switch listens. Only who has the descriptor can connect to it.
+#[derive(Clone, Debug)]
+pub struct SwitchPort(Arc<OwnedFd>);
+
+impl SwitchPort {
+    /// A socket, and the end at which a switch listens. Nothing of it stays in the file system.
+    ///
+    /// # Errors
+    /// When no socket can be made.
+    pub fn new() -> io::Result<(SwitchPort, UnixListener)> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("port");
+        let listener = UnixListener::bind(&path)?;
+        // QEMU may be another user, and reaches the socket by its descriptor (`PATH`) alone.
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666))?;
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let socket = rustix::fs::open(&path, flags, rustix::fs::Mode::empty())?;
+        Ok((SwitchPort(Arc::new(socket)), listener))
+    }
+
+    /// A descriptor for QEMU.
+    pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
+        self.0.try_clone()
+    }
+}
+
+impl PartialEq for SwitchPort {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for SwitchPort {}
 
 /// A disk image.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,15 +155,21 @@ impl VmSpec {
     }
 
     /// QEMU's arguments; `channels` are the descriptors of QMP, the serial console and the guest program's
-    /// port, `tsc_khz` is the rate of this machine's time-stamp counter.
-    pub(super) fn arguments(&self, channels: [i32; 3], tsc_khz: Option<u64>) -> Vec<String> {
+    /// port, `switch` that of its socket at a switch, `tsc_khz` is the rate of this machine's time-stamp
+    /// counter.
+    pub(super) fn arguments(
+        &self,
+        channels: [i32; 3],
+        switch: Option<i32>,
+        tsc_khz: Option<u64>,
+    ) -> Vec<String> {
         let mut arguments: Vec<String> =
             ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"].map(str::to_owned).into();
         if self.sandbox && self.extra.iter().all(|argument| !argument.ends_with("-sandbox")) {
             arguments.extend(["-sandbox", SANDBOX].map(str::to_owned));
         }
         let options = self.machine().into_iter().chain(channel_devices(channels));
-        let options = options.chain(self.boot(tsc_khz)).chain(self.disk()).chain(self.network());
+        let options = options.chain(self.boot(tsc_khz)).chain(self.disk()).chain(self.network(switch));
         for (name, value) in options {
             arguments.extend([format!("-{name}"), value]);
         }
@@ -129,14 +183,21 @@ impl VmSpec {
             // A thread for each vCPU, by whose name and id it can be scheduled.
             Accelerator::Tcg => ("tcg,thread=multi", "max"),
         };
-        vec![
+        let memory = format!("memory-backend-memfd,id=memory,size={}M,share=on", self.memory_mib);
+        let (shared, machine) = match self.network {
+            Network::Switch { .. } => (Some(("object", memory)), "q35,memory-backend=memory"),
+            _ => (None, "q35"),
+        };
+        let mut options = Vec::from_iter(shared);
+        options.extend([
             ("name", format!("guest={},debug-threads=on", escape(&self.name))),
-            ("machine", "q35".into()),
+            ("machine", machine.into()),
             ("accel", accelerator.into()),
             ("cpu", cpu.into()),
             ("smp", self.vcpus.to_string()),
             ("m", format!("{}M", self.memory_mib)),
-        ]
+        ]);
+        options
     }
 
     fn boot(&self, tsc_khz: Option<u64>) -> Vec<QemuOption> {
@@ -165,9 +226,18 @@ impl VmSpec {
         Some(("drive", format!("file={path},format={},if=virtio", escape(format))))
     }
 
-    fn network(&self) -> Vec<QemuOption> {
+    fn network(&self, switch: Option<i32>) -> Vec<QemuOption> {
         let backend = match &self.network {
             Network::None => return Vec::new(),
+            Network::Switch { ethernet, .. } => {
+                // Under translation QEMU 7.2 crashes when it masks interrupts (MSI-X) of vhost-user.
+                let vectors = if self.accelerator == Accelerator::Tcg { ",vectors=0" } else { "" };
+                let device = format!("virtio-net-pci,netdev=net0,romfile=,mac={ethernet}{vectors}");
+                // QEMU passes descriptors over sockets only that it opened by a path.
+                let socket = format!("socket,id=switch,path=/proc/self/fd/{}", switch.unwrap_or(-1));
+                let backend = "vhost-user,id=net0,chardev=switch".into();
+                return vec![("chardev", socket), ("netdev", backend), ("device", device)];
+            }
             Network::User => "user,id=net0".into(),
             Network::Tap { interface, vhost } => {
                 let vhost = if *vhost { "on" } else { "off" };
@@ -248,11 +318,11 @@ mod tests {
     #[test]
     fn qemu_filters_its_system_calls_unless_the_user_says_how() {
         let mut spec = spec();
-        assert_eq!(values(&spec.arguments([3, 4, 5], None), "-sandbox"), [SANDBOX]);
+        assert_eq!(values(&spec.arguments([3, 4, 5], None, None), "-sandbox"), [SANDBOX]);
         spec.extra = vec!["-sandbox".into(), "off".into()];
-        assert_eq!(values(&spec.arguments([3, 4, 5], None), "-sandbox"), ["off"]);
+        assert_eq!(values(&spec.arguments([3, 4, 5], None, None), "-sandbox"), ["off"]);
         (spec.extra, spec.sandbox) = (Vec::new(), false);
-        assert!(values(&spec.arguments([3, 4, 5], None), "-sandbox").is_empty());
+        assert!(values(&spec.arguments([3, 4, 5], None, None), "-sandbox").is_empty());
     }
 
     #[test]
@@ -260,7 +330,7 @@ mod tests {
         let mut spec = spec();
         spec.name = "a,process=b".into();
         spec.disk = Some(Disk { path: "/d,if=none".into(), format: "raw".into() });
-        let arguments = spec.arguments([3, 4, 5], None);
+        let arguments = spec.arguments([3, 4, 5], None, None);
         assert_eq!(values(&arguments, "-name"), ["guest=a,,process=b,debug-threads=on"]);
         assert_eq!(values(&arguments, "-drive"), ["file=/d,,if=none,format=raw,if=virtio"]);
     }
@@ -268,9 +338,9 @@ mod tests {
     #[test]
     fn networks_differ_in_backend_and_addresses_in_the_name_of_the_vm() {
         let mut spec = spec();
-        assert!(values(&spec.arguments([3, 4, 5], None), "-netdev").is_empty());
+        assert!(values(&spec.arguments([3, 4, 5], None, None), "-netdev").is_empty());
         spec.network = Network::Tap { interface: "tap0".into(), vhost: true };
-        let arguments = spec.arguments([3, 4, 5], None);
+        let arguments = spec.arguments([3, 4, 5], None, None);
         assert_eq!(
             values(&arguments, "-netdev"),
             ["tap,id=net0,ifname=tap0,script=no,downscript=no,vhost=on"]
@@ -282,14 +352,31 @@ mod tests {
     }
 
     #[test]
+    fn a_port_of_a_switch_needs_memory_that_the_switch_sees() {
+        let (port, _) = SwitchPort::new().expect("a socket");
+        let network = Network::Switch { port, ethernet: "52:54:00:10:00:01".into() };
+        let mut spec = VmSpec { network, ..spec() };
+        let arguments = spec.arguments([3, 4, 5], Some(9), None);
+        assert_eq!(values(&arguments, "-machine"), ["q35,memory-backend=memory"]);
+        assert_eq!(values(&arguments, "-object"), ["memory-backend-memfd,id=memory,size=256M,share=on"]);
+        assert!(values(&arguments, "-chardev").contains(&"socket,id=switch,path=/proc/self/fd/9"));
+        let device =
+            |arguments: &[String]| values(arguments, "-device").last().map(|text| (*text).to_owned());
+        assert!(device(&arguments).is_some_and(|text| text.ends_with("mac=52:54:00:10:00:01,vectors=0")));
+        spec.accelerator = Accelerator::Kvm;
+        let arguments = spec.arguments([3, 4, 5], Some(9), None);
+        assert!(device(&arguments).is_some_and(|text| text.ends_with("mac=52:54:00:10:00:01")));
+    }
+
+    #[test]
     fn translated_guests_are_told_how_fast_the_counter_counts() {
         let mut spec = spec();
         assert_eq!(
-            values(&spec.arguments([3, 4, 5], Some(2_600_000)), "-append"),
+            values(&spec.arguments([3, 4, 5], None, Some(2_600_000)), "-append"),
             ["tsc_early_khz=2600000 quiet"]
         );
         spec.accelerator = Accelerator::Kvm;
-        assert_eq!(values(&spec.arguments([3, 4, 5], Some(2_600_000)), "-append"), ["quiet"]);
+        assert_eq!(values(&spec.arguments([3, 4, 5], None, Some(2_600_000)), "-append"), ["quiet"]);
     }
 
     #[test]

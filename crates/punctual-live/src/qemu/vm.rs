@@ -12,7 +12,7 @@ use super::confine;
 use super::console::Console;
 use super::error::{Error, LastWords};
 use super::qmp::Qmp;
-use super::spec::VmSpec;
+use super::spec::{Network, VmSpec};
 use crate::channel::Stop;
 use crate::child;
 use crate::os;
@@ -202,7 +202,13 @@ fn spawn(spec: &VmSpec, ends: [OwnedFd; 3]) -> Result<(Child, Vec<String>), Erro
         }
         Err(why) => weaknesses.push(format!("QEMU runs as root: {why}")),
     }
-    command.args(spec_inside.arguments(channels, os::tsc::khz()));
+    let mut switch = None;
+    if let Network::Switch { port, .. } = &spec.network {
+        let end = port.descriptor().map_err(failed)?;
+        switch = Some(end.as_raw_fd());
+        inherited.push(end);
+    }
+    command.args(spec_inside.arguments(channels, switch, os::tsc::khz()));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     Ok((child::spawn(command, inherited).map_err(failed)?, weaknesses))
 }

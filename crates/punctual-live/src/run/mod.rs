@@ -44,6 +44,7 @@ use punctual_sched::Duration;
 use crate::channel::Stop;
 use crate::journal::Restored;
 use crate::notice::Notice;
+use crate::qemu::SwitchPort;
 use crate::session::{LinuxScheduler, Report, Session, UnitHandle};
 use crate::{doctor, driver, preflight, workload};
 use domain::RunningDomain;
@@ -75,6 +76,8 @@ pub struct RunOptions<'a> {
     /// By the name of a domain whose guest is a process: another program in place of the guest program. Tests
     /// put hostile ones there.
     pub guest_programs: &'a [(String, PathBuf)],
+    /// Ports of switches for VMs that the host file gives no other network.
+    pub interfaces: Vec<Interface>,
     /// Start even if no processor is left for the host.
     pub starve: bool,
     /// How long enforcers may be silent.
@@ -98,6 +101,19 @@ pub struct RunOptions<'a> {
     pub restored: Arc<OnceLock<Restored>>,
     /// Called about twenty times a second while tasks run.
     pub watch: &'a mut dyn FnMut(&RunView<'_>),
+}
+
+/// A VM's interface in a network that a switch serves.
+#[derive(Debug)]
+pub struct Interface {
+    /// The domain's name.
+    pub domain: String,
+    /// The socket of its port.
+    pub port: SwitchPort,
+    /// The Ethernet address.
+    pub ethernet: String,
+    /// The IPv4 address with the length of its prefix; the project's guest takes it.
+    pub address: String,
 }
 
 /// A run at one instant.

@@ -9,7 +9,7 @@ use punctual_model::index::{DomainIx, PoolIx, TaskIx};
 use punctual_model::live::{Accel, Attach, Backend, Process, Program, Vm, VmNetwork};
 
 use super::error::Error;
-use super::{DefaultBackend, RunOptions, processors};
+use super::{DefaultBackend, Interface, RunOptions, processors};
 use crate::cache::Cache;
 use crate::image::{self, Image};
 use crate::qemu::{self, Accelerator, Network, VmSpec};
@@ -52,13 +52,28 @@ pub(super) enum Start<'a> {
 impl<'a> Prepared<'a> {
     /// # Errors
     /// What the host asks for cannot be done, or not here; or the image of its VMs cannot be made.
-    pub fn new(host: &'a Host, options: RunOptions<'a>) -> Result<Prepared<'a>, Error> {
+    pub fn new(host: &'a Host, mut options: RunOptions<'a>) -> Result<Prepared<'a>, Error> {
         let pools = pools_in_use(host)?;
         preflight::processors(&processors(host, &pools), options.starve)?;
         preflight::real_time()?;
         preflight::parking()?;
-        let domains = prepare_domains(host, &options)?;
+        let mut domains = prepare_domains(host, &options)?;
+        let interfaces = std::mem::take(&mut options.interfaces);
+        for interface in interfaces {
+            let same = host.domains.iter().position(|domain| domain.name == interface.domain);
+            if let Some(Start::Vm(spec)) = same.map(|index| &mut domains[index].start) {
+                connect(spec, interface);
+            }
+        }
         Ok(Prepared { host, options, pools, domains })
+    }
+}
+
+/// Gives a VM without a network an interface of a switch.
+fn connect(spec: &mut VmSpec, interface: Interface) {
+    if spec.network == Network::None {
+        spec.append = format!("{} punctual.address={}", spec.append, interface.address);
+        spec.network = Network::Switch { port: interface.port, ethernet: interface.ethernet };
     }
 }
 

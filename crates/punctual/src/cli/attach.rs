@@ -57,7 +57,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     }
     let page = args.enforcement.report.as_deref().map(OutFile::create).transpose()?;
     let steps = Steps::new(args.enforcement.progress);
-    let outcome = carry_out(&host, DefaultBackend::Process, &[], linux, &args.enforcement, &steps, ui)?;
+    let (outcome, _) = carry_out(&host, DefaultBackend::Process, &[], linux, &args.enforcement, &steps, ui)?;
     match args.enforcement.json {
         true => ui.print(json::to_json(&outcome.results))?,
         false => {

@@ -16,6 +16,7 @@ use super::error::Error;
 use super::interrupt;
 
 /// How to talk to the user.
+#[derive(Clone, Copy)]
 pub struct Ui {
     choice: ColorChoice,
 }

@@ -174,11 +174,12 @@ fn measure(
     ui: &Ui,
 ) -> Result<(), Error> {
     let Args { enforcement, default_backend, guest_program, .. } = args;
-    let outcome = carry_out(host, (*default_backend).into(), guest_program, *linux, enforcement, steps, ui)?;
+    let (outcome, switches) =
+        carry_out(host, (*default_backend).into(), guest_program, *linux, enforcement, steps, ui)?;
     if enforcement.trace.is_some() {
         measured.timeline = trace::timeline(host, &outcome);
     }
-    measured.reports.push(evidence(&outcome.report));
+    measured.reports.push(evidence(&outcome.report) + &switches);
     measured.stopped = outcome.stopped;
     let label = enforcement.label.of(name.unwrap_or("file's policy"), has_others);
     let mut column = Column { label, results: outcome.results };

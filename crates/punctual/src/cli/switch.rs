@@ -182,12 +182,7 @@ fn ports(
 ) -> Result<(Vec<Port>, usize), Error> {
     let of_guests = network.interfaces.iter().map(|interface| interface.params.priority);
     let priorities: Vec<_> = of_guests.chain(uplinks.iter().map(|uplink| uplink.params.priority)).collect();
-    let priorities = || priorities.iter().copied();
-    let reads_priorities = network.discipline.info.preemption != Preemption::None;
-    let most_urgent = priorities().flatten().min().filter(|_| reads_priorities && !args.one_plane);
-    let urgent = args.urgent.or(most_urgent);
-    let is_urgent = |priority: Option<u32>| priority.zip(urgent).is_some_and(|(own, most)| own <= most);
-    let split = priorities().any(is_urgent) && !priorities().all(is_urgent);
+    let planes = Planes::new(network, &priorities, args.urgent, args.one_plane);
     let mut ports = Vec::new();
     for (index, interface) in network.interfaces.iter().enumerate() {
         let name = host.domains[interface.domain.0].name.clone();
@@ -196,24 +191,54 @@ fn ports(
             name,
             end: End::Socket(socket),
             params: interface.params.clone(),
-            plane: usize::from(split && !is_urgent(interface.params.priority)),
+            plane: planes.of(interface.params.priority),
             address: Some(address(&network.name, index)),
         });
     }
     for uplink in uplinks {
         ports.push(Port {
             end: End::Uplink(uplink.open()?),
-            plane: usize::from(split && !is_urgent(uplink.params.priority)),
+            plane: planes.of(uplink.params.priority),
             name: uplink.name,
             params: uplink.params,
             address: None,
         });
     }
-    Ok((ports, 1 + usize::from(split)))
+    Ok((ports, planes.count()))
+}
+
+/// Which interfaces have a plane of their own.
+pub struct Planes {
+    /// The largest number of a priority that counts as urgent, where there are two planes.
+    most: Option<u32>,
+}
+
+impl Planes {
+    /// The planes of a network with interfaces of these priorities: those up to `urgent` have one of their
+    /// own, by default the most urgent ones, if the discipline reads priorities.
+    pub fn new(network: &Network, priorities: &[Option<u32>], urgent: Option<u32>, one: bool) -> Self {
+        let reads_priorities = network.discipline.info.preemption != Preemption::None;
+        let most_urgent = priorities.iter().flatten().min().filter(|_| reads_priorities && !one);
+        let urgent = Planes { most: urgent.or(most_urgent.copied()) };
+        let is_urgent = |priority: &Option<u32>| urgent.of(*priority) == 0;
+        let splits = priorities.iter().any(is_urgent) && !priorities.iter().all(is_urgent);
+        if splits { urgent } else { Planes { most: None } }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        1 + usize::from(self.most.is_some())
+    }
+
+    /// The plane of an interface.
+    pub fn of(&self, priority: Option<u32>) -> usize {
+        let Some(most) = self.most else { return 0 };
+        usize::from(priority.is_none_or(|own| own > most))
+    }
 }
 
 /// The address of an interface, in the range that QEMU uses: the same in every run.
-fn address(network: &str, index: usize) -> Address {
+pub fn address(network: &str, index: usize) -> Address {
     // FNV-1a, so that networks of one host differ.
     let hash = network
         .bytes()
@@ -240,7 +265,7 @@ fn thread(args: &Args, plane: usize) -> PlaneThread {
     PlaneThread { name: format!("switch plane {plane}"), enter: Arc::new(enter) }
 }
 
-pub(super) fn with_source(error: &dyn std::error::Error) -> String {
+pub fn with_source(error: &dyn std::error::Error) -> String {
     error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
 }
 
@@ -304,7 +329,7 @@ fn wait(args: &Args, notices: Receiver<Notice>, names: &[String], ui: &Ui) {
     }
 }
 
-fn tell(port: &str, event: &Event, ui: &Ui) {
+pub fn tell(port: &str, event: &Event, ui: &Ui) {
     let port = printable(port);
     match event {
         Event::Connected => eprintln!("{port}: connected"),
@@ -321,7 +346,7 @@ fn tell(port: &str, event: &Event, ui: &Ui) {
 
 /// What is known of a port beforehand.
 #[derive(Serialize)]
-struct Line {
+pub struct Line {
     name: String,
     priority: Option<u32>,
     plane: usize,
@@ -331,14 +356,15 @@ struct Line {
 }
 
 impl Line {
-    fn of(port: &Port) -> Self {
+    /// What is known of `port`.
+    pub fn of(port: &Port) -> Self {
         Line {
             name: port.name.clone(),
             priority: port.params.priority,
             plane: port.plane,
             socket: match &port.end {
                 End::Socket(path) => Some(path.display().to_string()),
-                End::Uplink(_) => None,
+                End::Listener(_) | End::Uplink(_) => None,
             },
             address: port.address.map(|address| address.to_string()),
         }
@@ -370,7 +396,7 @@ struct CountedPlane {
 
 /// What was counted.
 #[derive(Serialize)]
-struct Counted {
+pub struct Counted {
     network: String,
     discipline: &'static str,
     duration_ns: u64,
@@ -379,7 +405,8 @@ struct Counted {
 }
 
 impl Counted {
-    fn of(network: &Network, lines: Vec<Line>, report: &Report, elapsed: Duration) -> Self {
+    /// What `report` counted of the ports of `lines`.
+    pub fn of(network: &Network, lines: Vec<Line>, report: &Report, elapsed: Duration) -> Self {
         let ports = lines.into_iter().zip(&report.ports).map(|(line, stats)| CountedPort {
             line,
             sent: stats.sent,
@@ -403,7 +430,7 @@ impl Counted {
     }
 
     /// A line for each port; the latency is that inside the switch.
-    fn table(&self) -> String {
+    pub fn table(&self) -> String {
         let mut text = String::from(
             "port              sent  delivered    dropped   received   latency p50        p99        max\n",
         );

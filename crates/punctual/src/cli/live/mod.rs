@@ -2,6 +2,7 @@
 //! happened.
 
 mod evidence;
+mod network;
 mod replay;
 mod steps;
 pub mod trace;
@@ -27,6 +28,7 @@ use super::error::Error;
 use super::input::Label;
 use super::interrupt;
 use super::output::{OutFile, Ui};
+use network::LiveNetwork;
 
 pub use evidence::{evidence, restored};
 pub use replay::{replay, text as replay_text};
@@ -106,7 +108,8 @@ pub fn scheduler_of(name: Option<&str>) -> (Option<LinuxScheduler>, Option<Strin
     }
 }
 
-/// Runs a host on this machine, and says on the way what happens to it.
+/// Runs a host on this machine, and says on the way what happens to it. Returns also what the switches of its
+/// networks counted, as text.
 pub fn carry_out(
     host: &Host,
     default_backend: DefaultBackend,
@@ -115,7 +118,7 @@ pub fn carry_out(
     args: &EnforcementArgs,
     steps: &Steps,
     ui: &Ui,
-) -> Result<Outcome, Error> {
+) -> Result<(Outcome, String), Error> {
     interrupt::install();
     interrupt::be_graceful();
     undo_abandoned(ui)?;
@@ -125,12 +128,14 @@ pub fn carry_out(
     if linux.is_none() && !args.apply {
         beside_fair_server(host, Path::new("/"))?.iter().for_each(|text| ui.warn(text));
     }
+    let (networks, interfaces) = network::start(host, default_backend, ui)?;
     let restored = Arc::<OnceLock<Restored>>::default();
     let mut publisher = None;
     let options = RunOptions {
         program,
         default_backend,
         guest_programs,
+        interfaces,
         linux,
         starve: args.starve,
         silence: StdDuration::from_millis(args.silence_ms),
@@ -154,6 +159,7 @@ pub fn carry_out(
         },
     };
     let mut outcome = run::run(host, options).map_err(|error| ended_early(error, restored.get(), ui))?;
+    let switches = networks.into_iter().map(LiveNetwork::end).collect();
     outcome.results.label.clone_from(&args.label.name);
     warn(&outcome, ui);
     if let Some(path) = &args.trace {
@@ -165,7 +171,7 @@ pub fn carry_out(
         out.finish()?;
     }
     check_restored([&outcome.report.restored], Vec::new())?;
-    Ok(outcome)
+    Ok((outcome, switches))
 }
 
 /// The error of a run that did not come to its end; says what was put back.
