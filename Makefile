@@ -1,8 +1,9 @@
-.PHONY: help demo test
+.PHONY: help demo test xen
 
 help:
 	@echo "make demo   five virtual machines, one misbehaves: simulated, then real ones (as root), side by side"
 	@echo "make test   everything that must hold"
+	@echo "make xen    the policies inside a real Xen, in QEMU (as root on Debian 12)"
 
 need-rust = scripts/set-up.sh cc=build-essential; command -v cc >/dev/null || exit 1; \
 	command -v cargo >/dev/null || { echo "Rust is missing; install it with: curl --proto =https --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y && . ~/.cargo/env"; exit 1; }
@@ -16,3 +17,9 @@ test:
 	@scripts/set-up.sh c++=build-essential python3=python3-venv npm=npm chromium=chromium \
 		qemu-system-x86_64=qemu-system-x86
 	@scripts/test.sh
+
+xen:
+	@$(need-rust)
+	@scripts/set-up.sh cc=build-essential python3=python3 qemu-system-x86_64=qemu-system-x86 cpio=cpio \
+		busybox=busybox-static
+	@scripts/xen.sh
