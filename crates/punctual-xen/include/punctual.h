@@ -13,7 +13,8 @@
  *   `next_timer_ns` at the latest.
  * - A unit that a processor picked may still be executing on another one, which must pick as well: it is the
  *   caller's part to wait for that.
- * - Stack: at most 1 KiB for a call. Work: that of the policy, and of replenishments due since the last call.
+ * - Stack: at most 1 KiB for a decision (wake, sleep, pick, timer), 4 KiB for other calls; tests/contract.c
+ *   measures it. Work: that of the policy, and of replenishments due since the last call.
  * - The library calls `punctual_panicked` alone, if memory is used up or something in it is wrong. It must not
  *   return; the pool of the call, and no other, must not be used any more, nor ended.
  */

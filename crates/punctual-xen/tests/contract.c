@@ -30,6 +30,37 @@ void punctual_panicked(const struct punctual_text *why)
     } \
 } while ( 0 )
 
+/* How much stack calls take: it is painted before, and looked at after them. */
+static size_t stack_decision, stack_most;
+static uintptr_t stack_end;
+
+static __attribute__((__noinline__)) void paint(void)
+{
+    volatile unsigned char area[16384];
+
+    stack_end = (uintptr_t)area + sizeof(area);
+    for ( size_t i = 0; i < sizeof(area); i++ )
+        area[i] = 0xa5;
+}
+
+static __attribute__((__noinline__)) void look(size_t *most)
+{
+    uintptr_t at = stack_end - 16384;
+
+    while ( at < stack_end && *(const volatile unsigned char *)at == 0xa5 )
+        at++;
+    if ( stack_end - at > *most )
+        *most = stack_end - at;
+}
+
+#define MEASURED(most, call) ({ \
+    __typeof__(call) result_; \
+    paint(); \
+    result_ = (call); \
+    look(&(most)); \
+    result_; \
+})
+
 static struct punctual_text text(const char *of)
 {
     struct punctual_text made = { "" };
@@ -61,15 +92,16 @@ static void share(struct punctual_pool *pool, uint64_t ran_ns[2])
 
     for ( int i = 0; i < 2; i++ )
     {
-        CHECK(punctual_insert(pool, 0, &params[i], &unit, &last_words, &then) == PUNCTUAL_OK);
+        CHECK(MEASURED(stack_most, punctual_insert(pool, 0, &params[i], &unit, &last_words, &then)) ==
+              PUNCTUAL_OK);
         CHECK(unit == (uint32_t)i);
-        CHECK(punctual_wake(pool, 0, unit, &then) == PUNCTUAL_OK);
+        CHECK(MEASURED(stack_decision, punctual_wake(pool, 0, unit, &then)) == PUNCTUAL_OK);
     }
     ran_ns[0] = ran_ns[1] = 0;
     while ( now_ns < 1000000000 )
     {
-        CHECK(punctual_timer(pool, now_ns, &then) == PUNCTUAL_OK);
-        CHECK(punctual_pick(pool, now_ns, 0, &slice, &then) == PUNCTUAL_OK);
+        CHECK(MEASURED(stack_decision, punctual_timer(pool, now_ns, &then)) == PUNCTUAL_OK);
+        CHECK(MEASURED(stack_decision, punctual_pick(pool, now_ns, 0, &slice, &then)) == PUNCTUAL_OK);
         next_ns = slice.until_ns < then.next_timer_ns ? slice.until_ns : then.next_timer_ns;
         if ( next_ns > 1000000000 )
             next_ns = 1000000000;
@@ -78,6 +110,18 @@ static void share(struct punctual_pool *pool, uint64_t ran_ns[2])
             ran_ns[slice.unit] += next_ns - now_ns;
         now_ns = next_ns;
     }
+}
+
+/* What is refused has a text for its reason. */
+static void refuse(struct punctual_pool *pool)
+{
+    struct punctual_params wrong = server(3, 2);
+    struct punctual_answer then;
+    uint32_t unit;
+
+    MEASURED(stack_most, punctual_insert(pool, 1000000000, &wrong, &unit, &last_words, &then));
+    MEASURED(stack_most, punctual_adjust(pool, 1000000000, 0, &wrong, &last_words, &then));
+    CHECK(MEASURED(stack_decision, punctual_sleep(pool, 1000000000, 0, &then)) == PUNCTUAL_OK);
 }
 
 int main(void)
@@ -107,9 +151,10 @@ int main(void)
 
     for ( uint32_t i = 0; punctual_policy(i, &name); i++ )
     {
-        pool = punctual_create(&name, &options, 2, 8, &why);
+        pool = MEASURED(stack_most, punctual_create(&name, &options, 2, 8, &why));
         CHECK(pool != NULL);
         share(pool, ran_ns);
+        refuse(pool);
         CHECK(punctual_account(pool, 0, &account) == PUNCTUAL_OK);
         printf("%-16s %5.1f %% %5.1f %%, %llu replenishments\n", name.bytes, ran_ns[0] / 1e7, ran_ns[1] / 1e7,
                (unsigned long long)account.replenishments);
@@ -119,5 +164,7 @@ int main(void)
         /* What it took is there for the next. */
         punctual_destroy(pool);
     }
+    printf("stack: %zu bytes for a decision, %zu for anything\n", stack_decision, stack_most);
+    CHECK(stack_decision <= 1024 && stack_most <= 4096);
     return 0;
 }
