@@ -40,6 +40,8 @@ budgets() {
     xl sched-rtds -d one -v all -p "$1" -b "$2" -e 0 && xl sched-rtds -d two -v all -p "$3" -b "$4" -e 0
 }
 
+# Enough for the tools, and little to idle away under the periodic server.
+xl sched-rtds -d Domain-0 -v all -p 10000 -b 500 -e 1
 budgets 10000 4000 10000 3000 && measure first
 budgets 20000 2000 10000 8000 && measure second
 xl debug-keys r
