@@ -72,9 +72,13 @@ build() {
         cd "$tree/xen"
         export PATH=$lab/root/usr/bin:$PATH BISON_PKGDATADIR=$lab/root/usr/share/bison
         export M4=$lab/root/usr/bin/m4 PYTHON=/usr/bin/python3 XEN_CONFIG_EXPERT=y
-        make defconfig
-        printf 'CONFIG_%s\n' EXPERT=y UNSUPPORTED=y "SCHED_RTDS=$rtds" >> .config
-        make olddefconfig
+        # Once: what is configured anew is built anew.
+        if [ ! -e "$tree/configured" ]; then
+            make defconfig
+            printf 'CONFIG_%s\n' EXPERT=y UNSUPPORTED=y "SCHED_RTDS=$rtds" >> .config
+            make olddefconfig
+            touch "$tree/configured"
+        fi
         make -j"$(nproc)" CONFIG_PUNCTUAL=$ours
     ) > "$lab/$1.log" 2>&1 || { tail -30 "$lab/$1.log"; echo "xen: it cannot be built" >&2; exit 1; }
 }
