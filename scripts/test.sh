@@ -6,7 +6,7 @@
 #
 # Every scripts/check-*.sh is a step of its own: it exits with 0 (passed), 77 (skipped: something it needs is
 # missing here, which it says) or anything else (failed). With PUNCTUAL_NO_SKIP=1 a skipped step is a failed
-# one.
+# one, but for the one that PUNCTUAL_MAY_SKIP names.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -23,7 +23,7 @@ step() {
     "$@" || code=$?
     case $code in
         0) verdict=passed ;;
-        77) verdict=skipped ;;
+        77) [ "$name" = "${PUNCTUAL_MAY_SKIP:-}" ] && verdict=missing || verdict=skipped ;;
         *) verdict=FAILED ;;
     esac
     printf '%-8s %5d s  %s\n' "$verdict" $((SECONDS - start)) "$name" >>"$work/summary"
