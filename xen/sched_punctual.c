@@ -6,8 +6,13 @@
  * with the same number; where units may run is said by their affinity, which is cut to the cpupool's.
  *
  * The scheduler has the number of RTDS, so that `xl sched-rtds` sets budget, period and extratime; units with
- * a shorter period are more urgent. `sched=punctual sched_punctual=POLICY[,option=value...]` on Xen's command
- * line chooses it and the policy; without the latter it is RTDS.
+ * a shorter period are more urgent unless their priority is set. `sched=punctual
+ * sched_punctual=POLICY[,option=value...]` on Xen's command line chooses it and the policy that a cpupool
+ * begins with; without the latter it is RTDS. Policies of cpupools and all parameters of units are set by
+ * punctual_op.h.
+ *
+ * While Xen traces, every call of the library is a record (see `record`): what the policy was told and what
+ * it said, complete, so that it can be replayed.
  *
  * If the library panics, the pool goes on in round robin, with slices of 10 ms, and says so.
  */
@@ -22,10 +27,11 @@
 #include <xen/softirq.h>
 #include <xen/time.h>
 #include <xen/timer.h>
+#include <xen/trace.h>
 #include <xen/xmalloc.h>
 
 #include "private.h"
-#include "punctual.h"
+#include "punctual_op.h"
 
 #define DEFAULT_PERIOD MILLISECS(10)
 #define DEFAULT_BUDGET MILLISECS(4)
@@ -40,11 +46,18 @@ static unsigned int __read_mostly opt_units = 256;
 integer_param("sched_punctual_units", opt_units);
 
 /* The policy and its options, as the command line has them. */
-static struct punctual_text policy_name, policy_options;
+static struct punctual_text first_policy, first_options;
+
+/* Pools that take of the library's memory, and those that it was given memory for. */
+static unsigned int pools, paid;
 
 struct punctual_private {
     spinlock_t lock;
+    struct punctual_text policy, options;
     struct punctual_pool *pool;
+    /* In traces: which pool, and its next record. */
+    uint8_t id;
+    uint32_t sequence;
     /* The pool panicked: round robin. */
     bool parked;
     /* Processors of the cpupool; changed: units must be told. */
@@ -67,8 +80,8 @@ struct punctual_unit {
     struct sched_unit *unit;
     /* NO_UNIT: the policy does not know it. */
     uint32_t number;
-    s_time_t budget, period;
-    bool extratime;
+    /* As they were set: the affinity is the unit's own, and without a priority the period says it. */
+    struct punctual_params params;
     /* The processor that picked it while another one was not done with it; -1: none. */
     int wanted_by;
 };
@@ -88,6 +101,49 @@ static inline struct punctual_private *private_of(const struct scheduler *ops)
 static inline struct punctual_unit *punctual_unit(const struct sched_unit *unit)
 {
     return unit->priv;
+}
+
+/* ---- traces ------------------------------------------------------------------------------------------ */
+
+/*
+ * Records of a trace, of the scheduler class and of number 7, which no scheduler of Xen has. Each is seven
+ * words: the record's number in its pool, the time of the call in ns (two words, the low one first), the pool
+ * (8 bits) and a unit or processor (24 bits), a value (two words) and another one. But for TEXT: chunk, pool
+ * and unit or processor, and 20 bytes of the policy's name and options as on the command line.
+ * crates/punctual-xen/src/record.rs reads them.
+ */
+enum record {
+    RECORD_POOL = 1,    /* a pool begins; processors and, in the upper word, units at most */
+    RECORD_TEXT = 2,
+    RECORD_PARAM = 3,   /* before a unit's: bit of `given`, its value, for the affinity the word's index */
+    RECORD_INSERT = 4,  /* the timer then; domain (16 bits) and vCPU */
+    RECORD_ADJUST = 5,  /* the timer then; 1: it was refused */
+    RECORD_REMOVE = 6,  /* this and those below: the timer then; the first 32 processors to decide */
+    RECORD_WAKE = 7,
+    RECORD_SLEEP = 8,
+    RECORD_TIMER = 9,
+    RECORD_PICK = 10,   /* until when; 2 bits of what runs, 30 bits of the unit */
+    RECORD_PARKED = 11,
+};
+#define TRC_PUNCTUAL(event) (TRC_SCHED_CLASS | (7 << TRC_SCHED_ID_SHIFT) | (event))
+
+static void noinline write_record(struct punctual_private *prv, enum record event, s_time_t now, uint32_t who,
+                                  uint64_t value, uint32_t more)
+{
+    uint32_t words[] = {
+        prv->sequence++, now, (uint64_t)now >> 32, ((uint32_t)prv->id << 24) | (who & 0xffffff), value,
+        value >> 32, more,
+    };
+
+    BUILD_BUG_ON(sizeof(words) > TRACE_EXTRA_MAX * sizeof(uint32_t));
+    __trace_var(TRC_PUNCTUAL(event), true, sizeof(words), words);
+}
+
+static inline void record(struct punctual_private *prv, enum record event, s_time_t now, uint32_t who,
+                          uint64_t value, uint32_t more)
+{
+    if ( unlikely(tb_init_done) )
+        write_record(prv, event, now, who, value, more);
 }
 
 /* ---- the library ------------------------------------------------------------------------------------- */
@@ -130,6 +186,8 @@ static void noinline park(struct punctual_private *prv)
 
     printk(XENLOG_ERR "punctual: the pool is parked, round robin from now on\n");
     prv->parked = true;
+    if ( unlikely(tb_init_done) )
+        write_record(prv, RECORD_PARKED, NOW(), 0, 0, 0);
     for_each_cpu ( cpu, &prv->cpus )
         cpu_raise_softirq(cpu, SCHEDULE_SOFTIRQ);
 }
@@ -160,12 +218,74 @@ static void follow(struct punctual_private *prv, const struct punctual_answer *t
         set_timer(&prv->timer, then->next_timer_ns);
 }
 
+static inline void record_call(struct punctual_private *prv, enum record event, s_time_t now, uint32_t who,
+                               const struct punctual_answer *then)
+{
+    record(prv, event, now, who, then->next_timer_ns, then->resched.words[0]);
+}
+
+static void record_text(struct punctual_private *prv, const char *text)
+{
+    struct {
+        uint32_t chunk, who;
+        char bytes[20];
+    } words = { .who = (uint32_t)prv->id << 24 };
+
+    BUILD_BUG_ON(sizeof(words) > TRACE_EXTRA_MAX * sizeof(uint32_t));
+    for ( ; *text; words.chunk++ )
+    {
+        memset(words.bytes, 0, sizeof(words.bytes));
+        memcpy(words.bytes, text, strnlen(text, sizeof(words.bytes)));
+        text += strnlen(text, sizeof(words.bytes));
+        __trace_var(TRC_PUNCTUAL(RECORD_TEXT), true, sizeof(words), &words);
+    }
+}
+
+static void record_pool(struct punctual_private *prv)
+{
+    if ( likely(!tb_init_done) )
+        return;
+    record(prv, RECORD_POOL, NOW(), 0, nr_cpu_ids | ((uint64_t)prv->numbers << 32), 0);
+    record_text(prv, prv->policy.bytes);
+    if ( prv->options.bytes[0] )
+    {
+        record_text(prv, ",");
+        record_text(prv, prv->options.bytes);
+    }
+}
+
+static void record_params(struct punctual_private *prv, s_time_t now, const struct punctual_params *params)
+{
+    const uint64_t values[] = {
+        params->budget_ns, params->period_ns, params->deadline_ns, params->priority, params->weight,
+        params->cap_percent, params->extratime, params->best_effort,
+    };
+    unsigned int i;
+
+    if ( likely(!tb_init_done) )
+        return;
+    for ( i = 0; i < ARRAY_SIZE(values); i++ )
+        if ( params->given & (1U << i) )
+            record(prv, RECORD_PARAM, now, i, values[i], 0);
+    for ( i = 0; i < ARRAY_SIZE(params->affinity.words); i++ )
+        if ( params->affinity.words[i] )
+            record(prv, RECORD_PARAM, now, 8, params->affinity.words[i], i);
+}
+
+/* As the function of the library; 1: the pool panicked. */
 static int noinline call_insert(struct punctual_private *prv, const struct punctual_params *params,
-                                uint32_t *number, struct punctual_text *why, struct punctual_answer *then)
+                                const struct sched_unit *unit, uint32_t *number, struct punctual_text *why,
+                                struct punctual_answer *then)
 {
     volatile int rc = -1;
+    s_time_t now = NOW();
 
-    return CALL(prv, rc = punctual_insert(prv->pool, NOW(), params, number, why, then)) ? rc : 1;
+    record_params(prv, now, params);
+    if ( !CALL(prv, rc = punctual_insert(prv->pool, now, params, number, why, then)) )
+        return 1;
+    record(prv, RECORD_INSERT, now, rc ? NO_UNIT : *number, then->next_timer_ns,
+           ((uint32_t)unit->domain->domain_id << 16) | unit->unit_id);
+    return rc;
 }
 
 static int noinline call_adjust(struct punctual_private *prv, uint32_t number,
@@ -173,32 +293,46 @@ static int noinline call_adjust(struct punctual_private *prv, uint32_t number,
                                 struct punctual_answer *then)
 {
     volatile int rc = -1;
+    s_time_t now = NOW();
 
-    return CALL(prv, rc = punctual_adjust(prv->pool, NOW(), number, params, why, then)) ? rc : 1;
+    record_params(prv, now, params);
+    if ( !CALL(prv, rc = punctual_adjust(prv->pool, now, number, params, why, then)) )
+        return 1;
+    record(prv, RECORD_ADJUST, now, number, then->next_timer_ns, rc != 0);
+    return rc;
 }
 
 static void noinline call_remove(struct punctual_private *prv, uint32_t number)
 {
     struct punctual_answer then;
+    s_time_t now = NOW();
 
-    if ( CALL(prv, punctual_remove(prv->pool, NOW(), number, &then)) )
-        follow(prv, &then);
+    if ( !CALL(prv, punctual_remove(prv->pool, now, number, &then)) )
+        return;
+    record_call(prv, RECORD_REMOVE, now, number, &then);
+    follow(prv, &then);
 }
 
 static void noinline call_wake(struct punctual_private *prv, uint32_t number)
 {
     struct punctual_answer then;
+    s_time_t now = NOW();
 
-    if ( CALL(prv, punctual_wake(prv->pool, NOW(), number, &then)) )
-        follow(prv, &then);
+    if ( !CALL(prv, punctual_wake(prv->pool, now, number, &then)) )
+        return;
+    record_call(prv, RECORD_WAKE, now, number, &then);
+    follow(prv, &then);
 }
 
 static void noinline call_sleep(struct punctual_private *prv, uint32_t number)
 {
     struct punctual_answer then;
+    s_time_t now = NOW();
 
-    if ( CALL(prv, punctual_sleep(prv->pool, NOW(), number, &then)) )
-        follow(prv, &then);
+    if ( !CALL(prv, punctual_sleep(prv->pool, now, number, &then)) )
+        return;
+    record_call(prv, RECORD_SLEEP, now, number, &then);
+    follow(prv, &then);
 }
 
 static bool noinline call_pick(struct punctual_private *prv, unsigned int cpu, s_time_t now,
@@ -208,6 +342,7 @@ static bool noinline call_pick(struct punctual_private *prv, unsigned int cpu, s
 
     if ( !CALL(prv, punctual_pick(prv->pool, now, cpu, slice, &then)) )
         return false;
+    record(prv, RECORD_PICK, now, cpu, slice->until_ns, (slice->run << 30) | slice->unit);
     follow(prv, &then);
     return true;
 }
@@ -215,9 +350,12 @@ static bool noinline call_pick(struct punctual_private *prv, unsigned int cpu, s
 static void noinline call_timer(struct punctual_private *prv)
 {
     struct punctual_answer then;
+    s_time_t now = NOW();
 
-    if ( CALL(prv, punctual_timer(prv->pool, NOW(), &then)) )
-        follow(prv, &then);
+    if ( !CALL(prv, punctual_timer(prv->pool, now, &then)) )
+        return;
+    record_call(prv, RECORD_TIMER, now, 0, &then);
+    follow(prv, &then);
 }
 
 /* ---- parameters -------------------------------------------------------------------------------------- */
@@ -245,35 +383,39 @@ static void affinity_of(const struct punctual_private *prv, const cpumask_t *har
 static void params_of(const struct punctual_private *prv, const struct punctual_unit *svc,
                       const cpumask_t *hard, struct punctual_params *params)
 {
-    memset(params, 0, sizeof(*params));
-    params->given = PUNCTUAL_BUDGET | PUNCTUAL_PERIOD | PUNCTUAL_PRIORITY | PUNCTUAL_EXTRATIME |
-                    PUNCTUAL_AFFINITY;
-    params->budget_ns = svc->budget;
-    params->period_ns = svc->period;
-    /* Rate monotonic. */
-    params->priority = min_t(s_time_t, svc->period / MICROSECS(1), INT_MAX);
-    params->extratime = svc->extratime;
+    *params = svc->params;
+    params->given |= PUNCTUAL_PRIORITY | PUNCTUAL_AFFINITY;
+    if ( !(svc->params.given & PUNCTUAL_PRIORITY) )
+        /* Rate monotonic. */
+        params->priority = min_t(uint64_t, svc->params.period_ns / MICROSECS(1), INT_MAX);
     affinity_of(prv, hard, &params->affinity);
 }
 
-/* Under the lock. Not 0: the policy refused them, and the unit has those that it had. */
-static int tell(struct punctual_private *prv, struct punctual_unit *svc, const cpumask_t *hard)
+/* Under the lock. Not 0: the policy refused them, says why, and the unit has those that it had. */
+static int tell(struct punctual_private *prv, struct punctual_unit *svc, const cpumask_t *hard,
+                struct punctual_text *why)
 {
     struct punctual_params params;
     struct punctual_answer then;
-    struct punctual_text why;
     int rc;
 
     if ( svc->number == NO_UNIT || prv->parked )
         return 0;
     params_of(prv, svc, hard, &params);
-    rc = call_adjust(prv, svc->number, &params, &why, &then);
+    rc = call_adjust(prv, svc->number, &params, why, &then);
     if ( rc > 0 )
         return 0;
-    if ( rc < 0 )
-        printk(XENLOG_WARNING "punctual: %pv: %s\n", svc->unit->vcpu_list, why.bytes);
     follow(prv, &then);
     return rc;
+}
+
+/* The same, for a change that is none of domain 0's wishes. */
+static void tell_or_warn(struct punctual_private *prv, struct punctual_unit *svc, const cpumask_t *hard)
+{
+    struct punctual_text why;
+
+    if ( tell(prv, svc, hard, &why) )
+        printk(XENLOG_WARNING "punctual: %pv: %s\n", svc->unit->vcpu_list, why.bytes);
 }
 
 /* Under the lock: tells the policy of processors that came or went. */
@@ -289,7 +431,7 @@ static void refresh(struct punctual_private *prv)
     if ( cpumask_empty(&prv->cpus) )
         return;
     list_for_each_entry ( svc, &prv->units, list )
-        tell(prv, svc, svc->unit->cpu_hard_affinity);
+        tell_or_warn(prv, svc, svc->unit->cpu_hard_affinity);
     for ( cpu = 0; cpu < nr_cpu_ids; cpu++ )
         if ( !cpumask_test_cpu(cpu, &prv->cpus) )
             call_pick(prv, cpu, NOW(), &slice);
@@ -333,75 +475,94 @@ static int cf_check punctual_global_init(void)
     if ( comma )
     {
         *comma = 0;
-        strlcpy(policy_options.bytes, comma + 1, sizeof(policy_options.bytes));
+        strlcpy(first_options.bytes, comma + 1, sizeof(first_options.bytes));
     }
-    strlcpy(policy_name.bytes, opt_policy, sizeof(policy_name.bytes));
+    strlcpy(first_policy.bytes, opt_policy, sizeof(first_policy.bytes));
     return punctual_version() == PUNCTUAL_VERSION ? 0 : -EINVAL;
 }
 
-static struct punctual_pool *noinline create(struct punctual_private *prv)
+static void give_back(struct punctual_private *prv)
 {
-    static unsigned int pools, paid;
-    struct punctual_pool *volatile pool = NULL;
-    struct punctual_text why = { };
     unsigned long flags;
-    size_t bytes = punctual_pool_bytes(nr_cpu_ids, opt_units);
-
-    if ( pools++ >= paid )
-    {
-        unsigned int order = get_order_from_bytes(bytes);
-        void *memory = alloc_xenheap_pages(order, 0);
-
-        if ( !memory )
-            return NULL;
-        paid++;
-        local_irq_save(flags);
-        punctual_give(memory, PAGE_SIZE << order);
-        local_irq_restore(flags);
-    }
-    local_irq_save(flags);
-    (void)CALL(prv, pool = punctual_create(&policy_name, &policy_options, nr_cpu_ids, opt_units, &why));
-    local_irq_restore(flags);
-    if ( !pool )
-        printk(XENLOG_ERR "punctual: %s\n", why.bytes);
-    return pool;
-}
-
-static int cf_check punctual_init(struct scheduler *ops)
-{
-    struct punctual_private *prv = xzalloc(struct punctual_private);
 
     if ( !prv )
-        return -ENOMEM;
+        return;
+    local_irq_save(flags);
+    /* What panicked keeps its memory. */
+    if ( prv->pool && !prv->parked )
+    {
+        punctual_destroy(prv->pool);
+        pools--;
+    }
+    local_irq_restore(flags);
+    xfree(prv->by_number);
+    xfree(prv);
+}
+
+/* A pool without units and processors; null: `why` it cannot be. */
+static struct punctual_private *noinline create(const struct punctual_text *policy,
+                                                const struct punctual_text *options,
+                                                struct punctual_text *why)
+{
+    static uint8_t id;
+    struct punctual_private *prv = xzalloc(struct punctual_private);
+    size_t bytes = punctual_pool_bytes(nr_cpu_ids, opt_units);
+    void *memory = NULL;
+    unsigned long flags;
+
+    strlcpy(why->bytes, "no memory", sizeof(why->bytes));
+    if ( !prv || !(prv->by_number = xzalloc_array(struct punctual_unit *, opt_units)) )
+        goto fail;
+    if ( pools >= paid )
+    {
+        memory = alloc_xenheap_pages(get_order_from_bytes(bytes), 0);
+        if ( !memory )
+            goto fail;
+        paid++;
+    }
     spin_lock_init(&prv->lock);
     INIT_LIST_HEAD(&prv->units);
     prv->timer_ns = PUNCTUAL_NEVER;
     prv->numbers = opt_units;
-    prv->by_number = xzalloc_array(struct punctual_unit *, prv->numbers);
-    prv->pool = prv->by_number ? create(prv) : NULL;
+    prv->id = id++;
+    prv->policy = *policy;
+    prv->options = *options;
+    local_irq_save(flags);
+    if ( memory )
+        punctual_give(memory, PAGE_SIZE << get_order_from_bytes(bytes));
+    (void)CALL(prv, prv->pool = punctual_create(policy, options, nr_cpu_ids, opt_units, why));
+    local_irq_restore(flags);
     if ( !prv->pool )
+        goto fail;
+    pools++;
+    why->bytes[0] = 0;
+    return prv;
+
+ fail:
+    give_back(prv);
+    return NULL;
+}
+
+static int cf_check punctual_init(struct scheduler *ops)
+{
+    struct punctual_text why;
+    struct punctual_private *prv = create(&first_policy, &first_options, &why);
+
+    if ( !prv )
     {
-        xfree(prv->by_number);
-        xfree(prv);
+        printk(XENLOG_ERR "punctual: %s\n", why.bytes);
         return -EINVAL;
     }
-    printk("punctual: policy %s %s, at most %u units\n", policy_name.bytes, policy_options.bytes, opt_units);
+    record_pool(prv);
+    printk("punctual: policy %s %s, at most %u units\n", prv->policy.bytes, prv->options.bytes, opt_units);
     ops->sched_data = prv;
     return 0;
 }
 
 static void cf_check punctual_deinit(struct scheduler *ops)
 {
-    struct punctual_private *prv = private_of(ops);
-    unsigned long flags;
-
+    give_back(private_of(ops));
     ops->sched_data = NULL;
-    local_irq_save(flags);
-    if ( !prv->parked )
-        punctual_destroy(prv->pool);
-    local_irq_restore(flags);
-    xfree(prv->by_number);
-    xfree(prv);
 }
 
 static spinlock_t *cf_check punctual_switch_sched(struct scheduler *ops, unsigned int cpu, void *pdata,
@@ -468,9 +629,10 @@ static void *cf_check punctual_alloc_udata(const struct scheduler *ops, struct s
     INIT_LIST_HEAD(&svc->list);
     svc->unit = unit;
     svc->number = NO_UNIT;
-    svc->budget = DEFAULT_BUDGET;
-    svc->period = DEFAULT_PERIOD;
-    svc->extratime = true;
+    svc->params.given = PUNCTUAL_BUDGET | PUNCTUAL_PERIOD | PUNCTUAL_EXTRATIME;
+    svc->params.budget_ns = DEFAULT_BUDGET;
+    svc->params.period_ns = DEFAULT_PERIOD;
+    svc->params.extratime = true;
     svc->wanted_by = -1;
     return svc;
 }
@@ -516,18 +678,19 @@ static void cf_check punctual_insert_unit(const struct scheduler *ops, struct sc
     refresh(prv);
     list_add_tail(&svc->list, &prv->units);
     params_of(prv, svc, unit->cpu_hard_affinity, &params);
-    rc = call_insert(prv, &params, &svc->number, &why, &then);
+    rc = call_insert(prv, &params, unit, &svc->number, &why, &then);
     if ( rc < 0 )
     {
         /* Below all others, rather than not at all. */
         printk(XENLOG_WARNING "punctual: %pv is below all others: %s\n", unit->vcpu_list, why.bytes);
         params.given |= PUNCTUAL_BEST_EFFORT;
         params.best_effort = 1;
-        rc = call_insert(prv, &params, &svc->number, &why, &then);
+        rc = call_insert(prv, &params, unit, &svc->number, &why, &then);
     }
     if ( rc < 0 || (rc == 0 && svc->number >= prv->numbers) )
     {
-        printk(XENLOG_ERR "punctual: %pv: %s\n", unit->vcpu_list, why.bytes);
+        printk(XENLOG_ERR "punctual: %pv: %s\n", unit->vcpu_list,
+               rc < 0 ? why.bytes : "a number beyond all others");
         svc->number = NO_UNIT;
         park(prv);
     }
@@ -674,46 +837,62 @@ static void cf_check punctual_adjust_affinity(const struct scheduler *ops, struc
                                               const cpumask_t *hard, const cpumask_t *soft)
 {
     if ( hard )
-        tell(private_of(ops), punctual_unit(unit), hard);
+        tell_or_warn(private_of(ops), punctual_unit(unit), hard);
 }
 
 /* Under the lock: gives a unit other parameters, or leaves it as it is. */
-static int set_params(struct punctual_private *prv, struct punctual_unit *svc, s_time_t budget,
-                      s_time_t period, bool extratime)
+static int set_params(struct punctual_private *prv, struct punctual_unit *svc,
+                      const struct punctual_params *params, struct punctual_text *why)
 {
-    struct punctual_unit before = *svc;
+    struct punctual_params before = svc->params;
 
-    svc->budget = budget;
-    svc->period = period;
-    svc->extratime = extratime;
-    if ( tell(prv, svc, svc->unit->cpu_hard_affinity) == 0 )
+    svc->params = *params;
+    if ( tell(prv, svc, svc->unit->cpu_hard_affinity, why) == 0 )
         return 0;
-    svc->budget = before.budget;
-    svc->period = before.period;
-    svc->extratime = before.extratime;
+    svc->params = before;
     return -EINVAL;
+}
+
+static int set_rtds(struct punctual_private *prv, struct punctual_unit *svc,
+                    const struct xen_domctl_sched_rtds *rtds, bool extratime)
+{
+    struct punctual_params params = svc->params;
+    struct punctual_text why;
+    int rc;
+
+    params.given |= PUNCTUAL_BUDGET | PUNCTUAL_PERIOD | PUNCTUAL_EXTRATIME;
+    params.budget_ns = MICROSECS((uint64_t)rtds->budget);
+    params.period_ns = MICROSECS((uint64_t)rtds->period);
+    params.extratime = extratime;
+    rc = set_params(prv, svc, &params, &why);
+    if ( rc )
+        printk(XENLOG_WARNING "punctual: %pv: %s\n", svc->unit->vcpu_list, why.bytes);
+    return rc;
+}
+
+static struct punctual_unit *unit_of(const struct domain *d, uint32_t vcpu)
+{
+    return vcpu < d->max_vcpus && d->vcpu[vcpu] ? punctual_unit(d->vcpu[vcpu]->sched_unit) : NULL;
 }
 
 static int adjust_vcpu(struct punctual_private *prv, struct domain *d, uint32_t cmd,
                        struct xen_domctl_schedparam_vcpu *vcpu)
 {
-    struct punctual_unit *svc;
+    struct punctual_unit *svc = unit_of(d, vcpu->vcpuid);
     unsigned long flags;
     int rc = 0;
 
-    if ( vcpu->vcpuid >= d->max_vcpus || !d->vcpu[vcpu->vcpuid] )
+    if ( !svc )
         return -EINVAL;
-    svc = punctual_unit(d->vcpu[vcpu->vcpuid]->sched_unit);
     spin_lock_irqsave(&prv->lock, flags);
     if ( cmd == XEN_DOMCTL_SCHEDOP_getvcpuinfo )
     {
-        vcpu->u.rtds.budget = svc->budget / MICROSECS(1);
-        vcpu->u.rtds.period = svc->period / MICROSECS(1);
-        vcpu->u.rtds.flags = svc->extratime ? XEN_DOMCTL_SCHEDRT_extra : 0;
+        vcpu->u.rtds.budget = svc->params.budget_ns / MICROSECS(1);
+        vcpu->u.rtds.period = svc->params.period_ns / MICROSECS(1);
+        vcpu->u.rtds.flags = svc->params.extratime ? XEN_DOMCTL_SCHEDRT_extra : 0;
     }
     else
-        rc = set_params(prv, svc, MICROSECS(vcpu->u.rtds.budget), MICROSECS(vcpu->u.rtds.period),
-                        vcpu->u.rtds.flags & XEN_DOMCTL_SCHEDRT_extra);
+        rc = set_rtds(prv, svc, &vcpu->u.rtds, vcpu->u.rtds.flags & XEN_DOMCTL_SCHEDRT_extra);
     spin_unlock_irqrestore(&prv->lock, flags);
     return rc;
 }
@@ -738,8 +917,7 @@ static int cf_check punctual_adjust_domain(const struct scheduler *ops, struct d
     case XEN_DOMCTL_SCHEDOP_putinfo:
         spin_lock_irqsave(&prv->lock, flags);
         for_each_sched_unit ( d, unit )
-            rc = rc ?: set_params(prv, punctual_unit(unit), MICROSECS(op->u.rtds.budget),
-                                  MICROSECS(op->u.rtds.period), punctual_unit(unit)->extratime);
+            rc = rc ?: set_rtds(prv, punctual_unit(unit), &op->u.rtds, punctual_unit(unit)->params.extratime);
         spin_unlock_irqrestore(&prv->lock, flags);
         break;
     case XEN_DOMCTL_SCHEDOP_getvcpuinfo:
@@ -763,6 +941,217 @@ static int cf_check punctual_adjust_domain(const struct scheduler *ops, struct d
     return rc;
 }
 
+/* ---- punctual_op.h ----------------------------------------------------------------------------------- */
+
+typedef struct punctual_op punctual_op_t;
+DEFINE_XEN_GUEST_HANDLE(punctual_op_t);
+
+/* Under prv's lock: all units of `prv` come into `fresh`, with the parameters that they have. */
+static int move_units(struct punctual_private *prv, struct punctual_private *fresh, struct punctual_text *why)
+{
+    struct punctual_unit *svc;
+    struct punctual_params params;
+    struct punctual_answer then;
+    struct punctual_text refused;
+    uint32_t number;
+    int rc;
+
+    record_pool(fresh);
+    list_for_each_entry ( svc, &prv->units, list )
+    {
+        params_of(prv, svc, svc->unit->cpu_hard_affinity, &params);
+        rc = call_insert(fresh, &params, svc->unit, &number, &refused, &then);
+        if ( rc == 0 && number < fresh->numbers )
+        {
+            fresh->by_number[number] = svc;
+            continue;
+        }
+        snprintf(why->bytes, sizeof(why->bytes), "%pv: %s", svc->unit->vcpu_list,
+                 rc < 0 ? refused.bytes : "the policy failed");
+        return -EINVAL;
+    }
+    return 0;
+}
+
+/* Under prv's lock: it has the policy of `fresh` from now on, and `fresh` what it had. */
+static void exchange(struct punctual_private *prv, struct punctual_private *fresh)
+{
+    struct punctual_unit *svc;
+    unsigned int number, cpu;
+
+#define EXCHANGE(field) do {                    \
+        typeof(prv->field) had_ = prv->field;   \
+        prv->field = fresh->field;              \
+        fresh->field = had_;                    \
+    } while ( 0 )
+    EXCHANGE(policy);
+    EXCHANGE(options);
+    EXCHANGE(pool);
+    EXCHANGE(id);
+    EXCHANGE(sequence);
+    EXCHANGE(parked);
+    EXCHANGE(by_number);
+#undef EXCHANGE
+    list_for_each_entry ( svc, &prv->units, list )
+        svc->number = NO_UNIT;
+    for ( number = 0; number < prv->numbers; number++ )
+        if ( (svc = prv->by_number[number]) != NULL )
+        {
+            svc->number = number;
+            if ( unit_runnable(svc->unit) )
+                call_wake(prv, number);
+        }
+    /* What the policy has to do by itself, and when. */
+    call_timer(prv);
+    for_each_cpu ( cpu, &prv->cpus )
+        cpu_raise_softirq(cpu, SCHEDULE_SOFTIRQ);
+}
+
+static int set_pool(struct punctual_private *prv, struct punctual_op *op)
+{
+    struct punctual_private *fresh;
+    unsigned long flags;
+    int rc;
+
+    op->policy.bytes[sizeof(op->policy.bytes) - 1] = 0;
+    op->options.bytes[sizeof(op->options.bytes) - 1] = 0;
+    fresh = create(&op->policy, &op->options, &op->why);
+    if ( !fresh )
+        return -EINVAL;
+    spin_lock_irqsave(&prv->lock, flags);
+    rc = move_units(prv, fresh, &op->why);
+    if ( rc == 0 )
+        exchange(prv, fresh);
+    spin_unlock_irqrestore(&prv->lock, flags);
+    give_back(fresh);
+    return rc;
+}
+
+static void get_unit(struct punctual_private *prv, struct punctual_unit *svc, struct punctual_op *op)
+{
+    params_of(prv, svc, svc->unit->cpu_hard_affinity, &op->params);
+    memset(&op->account, 0xff, sizeof(op->account));
+    if ( !prv->parked && svc->number != NO_UNIT )
+        punctual_account(prv->pool, svc->number, &op->account);
+}
+
+/* `set` with what is given in `wish`. */
+static void merge(struct punctual_params *set, const struct punctual_params *wish)
+{
+#define MERGE(bit, field) do { if ( wish->given & (bit) ) set->field = wish->field; } while ( 0 )
+    MERGE(PUNCTUAL_BUDGET, budget_ns);
+    MERGE(PUNCTUAL_PERIOD, period_ns);
+    MERGE(PUNCTUAL_DEADLINE, deadline_ns);
+    MERGE(PUNCTUAL_PRIORITY, priority);
+    MERGE(PUNCTUAL_WEIGHT, weight);
+    MERGE(PUNCTUAL_CAP, cap_percent);
+    MERGE(PUNCTUAL_EXTRATIME, extratime);
+    MERGE(PUNCTUAL_BEST_EFFORT, best_effort);
+#undef MERGE
+    set->given |= wish->given & ~PUNCTUAL_AFFINITY;
+}
+
+static int unit_op(struct punctual_private *prv, struct punctual_op *op)
+{
+    struct domain *d = rcu_lock_domain_by_id(op->domain);
+    struct punctual_params params;
+    struct punctual_unit *svc;
+    unsigned long flags;
+    int rc = -ESRCH;
+
+    strlcpy(op->why.bytes, "no such vCPU in this cpupool", sizeof(op->why.bytes));
+    if ( !d )
+        return rc;
+    svc = d->cpupool && private_of(d->cpupool->sched) == prv ? unit_of(d, op->vcpu) : NULL;
+    if ( svc )
+    {
+        rc = 0;
+        spin_lock_irqsave(&prv->lock, flags);
+        if ( op->what == PUNCTUAL_OP_SET_UNIT )
+        {
+            params = svc->params;
+            merge(&params, &op->params);
+            rc = set_params(prv, svc, &params, &op->why);
+        }
+        if ( rc == 0 )
+            get_unit(prv, svc, op);
+        spin_unlock_irqrestore(&prv->lock, flags);
+    }
+    rcu_unlock_domain(d);
+    return rc;
+}
+
+static int break_pool(struct punctual_private *prv, struct punctual_op *op)
+{
+    unsigned long flags;
+
+    if ( !IS_ENABLED(CONFIG_DEBUG) )
+    {
+        strlcpy(op->why.bytes, "in debug builds alone", sizeof(op->why.bytes));
+        return -EOPNOTSUPP;
+    }
+    spin_lock_irqsave(&prv->lock, flags);
+    if ( !prv->parked )
+        punctual_break(prv->pool);
+    spin_unlock_irqrestore(&prv->lock, flags);
+    return 0;
+}
+
+static int do_op(struct punctual_private *prv, struct punctual_op *op)
+{
+    struct punctual_unit *svc;
+    unsigned long flags;
+
+    memset(&op->why, 0, sizeof(op->why));
+    if ( op->version != PUNCTUAL_OP_VERSION )
+    {
+        snprintf(op->why.bytes, sizeof(op->why.bytes), "version %d is spoken", PUNCTUAL_OP_VERSION);
+        return -EACCES;
+    }
+    switch ( op->what )
+    {
+    case PUNCTUAL_OP_GET_POOL:
+        spin_lock_irqsave(&prv->lock, flags);
+        op->policy = prv->policy;
+        op->options = prv->options;
+        op->parked = prv->parked;
+        op->units = 0;
+        list_for_each_entry ( svc, &prv->units, list )
+            op->units++;
+        spin_unlock_irqrestore(&prv->lock, flags);
+        return 0;
+    case PUNCTUAL_OP_SET_POOL:
+        return set_pool(prv, op);
+    case PUNCTUAL_OP_GET_UNIT:
+    case PUNCTUAL_OP_SET_UNIT:
+        return unit_op(prv, op);
+    case PUNCTUAL_OP_BREAK:
+        return break_pool(prv, op);
+    }
+    strlcpy(op->why.bytes, "there is no such operation", sizeof(op->why.bytes));
+    return -EOPNOTSUPP;
+}
+
+static int cf_check punctual_adjust_global(const struct scheduler *ops,
+                                           struct xen_sysctl_scheduler_op *sysctl)
+{
+    XEN_GUEST_HANDLE_PARAM(punctual_op_t) from =
+        guest_handle_from_ptr(sysctl->u.sched_arinc653.schedule.p, punctual_op_t);
+    struct punctual_op *op = xzalloc(struct punctual_op);
+    int rc = -EFAULT;
+
+    if ( !op )
+        return -ENOMEM;
+    if ( copy_from_guest(op, from, 1) == 0 )
+    {
+        rc = do_op(private_of(ops), op);
+        if ( copy_to_guest(from, op, 1) )
+            rc = -EFAULT;
+    }
+    xfree(op);
+    return rc;
+}
+
 static void cf_check punctual_dump(const struct scheduler *ops)
 {
     struct punctual_private *prv = private_of(ops);
@@ -772,12 +1161,13 @@ static void cf_check punctual_dump(const struct scheduler *ops)
 
     spin_lock_irqsave(&prv->lock, flags);
     printk("punctual: %s %s%s, %"PRIu64" picks, %"PRIu64" waits for a processor to leave a unit, "
-           "the clock went back by %"PRI_stime" ns at most\n", policy_name.bytes, policy_options.bytes,
+           "the clock went back by %"PRI_stime" ns at most\n", prv->policy.bytes, prv->options.bytes,
            prv->parked ? ", parked" : "", prv->picks, prv->waits, prv->step_back);
     list_for_each_entry ( svc, &prv->units, list )
     {
-        printk("  %pv on %u: budget %"PRI_stime" period %"PRI_stime"%s", svc->unit->vcpu_list,
-               sched_unit_master(svc->unit), svc->budget, svc->period, svc->extratime ? " extra" : "");
+        printk("  %pv on %u: budget %"PRIu64" period %"PRIu64"%s", svc->unit->vcpu_list,
+               sched_unit_master(svc->unit), svc->params.budget_ns, svc->params.period_ns,
+               svc->params.extratime ? " extra" : "");
         if ( !prv->parked && svc->number != NO_UNIT &&
              punctual_account(prv->pool, svc->number, &account) == PUNCTUAL_OK )
             printk(" left %"PRIu64" exhaustions %"PRIu64" replenishments %"PRIu64, account.left_ns,
@@ -808,6 +1198,7 @@ static const struct scheduler sched_punctual_def = {
     .do_schedule = punctual_do_schedule,
     .adjust = punctual_adjust_domain,
     .adjust_affinity = punctual_adjust_affinity,
+    .adjust_global = punctual_adjust_global,
     .dump_settings = punctual_dump,
 };
 

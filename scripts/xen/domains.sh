@@ -55,12 +55,14 @@ for tool in xl xenstored xenconsoled xen-init-dom0; do
     program "$work/dom0" "$tools/$tool" "usr/lib/xen-4.17/bin/$tool"
     ln -sf "/usr/lib/xen-4.17/bin/$tool" "$work/dom0/bin/$tool"
 done
+for tool in xentrace xen-hptool; do program "$work/dom0" "$tools/$tool" "bin/$tool"; done
 program "$work/dom0" "$root/usr/bin/xenstore" usr/bin/xenstore
 ln -s /usr/bin/xenstore "$work/dom0/bin/xenstore-ls"
 cp -L /lib/x86_64-linux-gnu/libgcc_s.so.1 "$work/dom0/lib64/"
 for module in xen-evtchn xen-privcmd xen-gntdev xen-gntalloc xenfs/xenfs; do
     cp "$root"/lib/modules/*/kernel/drivers/xen/$module.ko "$work/dom0/modules/"
 done
+cp "$root"/lib/modules/*/kernel/drivers/net/ethernet/intel/e1000/e1000.ko "$work/dom0/modules/"
 echo 'autoballoon="0"' > "$work/dom0/etc/xen/xl.conf"
 cp "$lab/vmlinux" "$lab/guest.cpio" "$work/dom0/"
 cp "$parts/dom0.sh" "$work/dom0/init"

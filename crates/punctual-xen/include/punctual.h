@@ -139,6 +139,9 @@ int punctual_pick(struct punctual_pool *pool, uint64_t now_ns, uint32_t cpu, str
 int punctual_timer(struct punctual_pool *pool, uint64_t now_ns, struct punctual_answer *then);
 int punctual_account(const struct punctual_pool *pool, uint32_t unit, struct punctual_account *account);
 
+/* The policy panics at its next decision: to see what a caller does then. */
+void punctual_break(struct punctual_pool *pool);
+
 /* The caller's. */
 void punctual_panicked(const struct punctual_text *why) __attribute__((__noreturn__));
 

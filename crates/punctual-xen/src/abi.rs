@@ -132,7 +132,8 @@ pub struct Params {
 }
 
 impl Params {
-    fn unit_params(&self) -> UnitParams {
+    /// As a policy takes them.
+    pub fn unit_params(&self) -> UnitParams {
         let is_given = |bit: u32| self.given >> bit & 1 == 1;
         let duration = |bit, ns| is_given(bit).then(|| Duration::from_ns(ns));
         UnitParams {
@@ -397,5 +398,13 @@ pub extern "C" fn punctual_account(pool: Option<&Pool>, unit: u32, account: Opti
             OK
         }
         Err(error) => code(&error),
+    }
+}
+
+/// The policy panics at its next decision: to see what a caller does then.
+#[unsafe(no_mangle)]
+pub extern "C" fn punctual_break(pool: Option<&mut Pool>) {
+    if let Some(pool) = pool {
+        pool.break_policy();
     }
 }

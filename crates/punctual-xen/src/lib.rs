@@ -8,6 +8,8 @@
 //! - [`config`]: a policy by its name, with options as text.
 //! - [`abi`]: the functions that C calls.
 //! - [`arena`]: the memory.
+//! - [`xentrace`], [`record`], [`replay`]: a trace of Xen, the calls of a pool in it, and whether a pool here
+//!   decides the same when it is called like that.
 //!
 //! On a machine without an operating system this is a static library (`scripts/check-xen-lib.sh`); elsewhere
 //! it is a library of Rust, for its tests.
@@ -22,6 +24,12 @@ pub mod arena;
 mod bare;
 pub mod config;
 pub mod pool;
+#[cfg(not(target_os = "none"))]
+pub mod record;
+#[cfg(not(target_os = "none"))]
+pub mod replay;
+#[cfg(not(target_os = "none"))]
+pub mod xentrace;
 
 pub use config::Config;
 pub use pool::{Error, Pool};

@@ -69,6 +69,8 @@ pub struct Pool {
     /// By number of a unit: is it there?
     is_there: Vec<bool>,
     units_max: usize,
+    /// See [`Pool::break_policy`].
+    is_broken: bool,
     /// Processors that must pick.
     resched: CpuSet,
 }
@@ -82,6 +84,7 @@ impl Pool {
             processors: vec![Processor { run: Run::Idle, charged: Instant::ZERO }; cpus],
             is_there: vec![false; units],
             units_max: units,
+            is_broken: false,
             resched: CpuSet::new(cpus),
         }
     }
@@ -179,7 +182,11 @@ impl Pool {
     ///
     /// # Errors
     /// There is no such processor.
+    ///
+    /// # Panics
+    /// If [`Pool::break_policy`] was called.
     pub fn pick(&mut self, now: Instant, cpu: u32) -> Result<Slice, Error> {
+        assert!(!self.is_broken, "the policy was broken on purpose");
         self.settle(now);
         if cpu as usize >= self.processors.len() {
             return Err(Error::NoProcessor { cpu });
@@ -202,6 +209,11 @@ impl Pool {
     /// There is no such unit.
     pub fn account(&self, unit: u32) -> Result<Account, Error> {
         Ok(self.policy.account(self.known(unit)?))
+    }
+
+    /// The policy panics at its next decision: to see what a caller does then.
+    pub fn break_policy(&mut self) {
+        self.is_broken = true;
     }
 
     /// Time goes on until `now`; what the policy does by itself and `is_due` is done before, at its own time.

@@ -1,0 +1,237 @@
+//! The calls of a pool in a trace, as `xen/sched_punctual.c` writes them (its `enum record` is the format).
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::abi::{Params, Processors};
+use crate::xentrace;
+
+/// Records of the scheduler class with number 7, which no scheduler of Xen has.
+const CLASS: u32 = 0x0002_2000 | 7 << 9;
+const CLASS_MASK: u32 = 0x0fff_fe00;
+const TEXT: u32 = 2;
+const PARAM: u32 = 3;
+/// The unit of a call that was refused.
+pub const NO_UNIT: u32 = 0x00ff_ffff;
+
+/// A call, and what it answered.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The pool: its number in the trace.
+    pub pool: u8,
+    /// Its number in the pool, from the first record on.
+    pub sequence: u32,
+    /// When, by Xen's clock.
+    pub now_ns: u64,
+    /// What was called, and what it answered.
+    pub what: What,
+}
+
+/// What was called.
+#[derive(Clone, Debug)]
+pub enum What {
+    /// A pool begins.
+    Pool {
+        /// Its processors.
+        cpus: u32,
+        /// Its units at most.
+        units: u32,
+        /// The policy and its options, as on Xen's command line.
+        policy: String,
+    },
+    /// A unit comes.
+    Insert {
+        /// Its parameters.
+        params: Params,
+        /// The number that it got; [`NO_UNIT`]: it was refused.
+        unit: u32,
+        /// The domain, and the vCPU's number there.
+        vcpu: (u16, u16),
+        /// The timer then.
+        timer_ns: u64,
+    },
+    /// It gets other parameters.
+    Adjust {
+        /// Which.
+        unit: u32,
+        /// The parameters.
+        params: Params,
+        /// They were refused.
+        refused: bool,
+        /// The timer then.
+        timer_ns: u64,
+    },
+    /// It goes, gets work or has no more, or the timer is due (whose unit is 0).
+    Tell {
+        /// Which of these.
+        told: Told,
+        /// Which unit.
+        unit: u32,
+        /// The timer then.
+        timer_ns: u64,
+        /// Those of the first 32 processors that must decide.
+        resched: u32,
+    },
+    /// A processor decides.
+    Pick {
+        /// Which.
+        cpu: u32,
+        /// As in [`Slice`](crate::abi::Slice).
+        run: u32,
+        /// As there.
+        unit: u32,
+        /// As there.
+        until_ns: u64,
+    },
+    /// The pool panicked: it decides no more.
+    Parked,
+}
+
+/// Calls that have a unit and nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// It goes.
+    Remove,
+    /// It has work.
+    Wake,
+    /// It has no more.
+    Sleep,
+    /// The pool's timer is due.
+    Timer,
+}
+
+/// Calls of a trace.
+#[derive(Clone, Debug, Default)]
+pub struct Calls {
+    /// By pool, and in each in the order in which they were made.
+    pub calls: Vec<Call>,
+    /// Records that lack between others of their pool, or that are no calls.
+    pub lost: u64,
+}
+
+/// A record of ours, in words.
+#[derive(Clone, Copy)]
+struct Raw {
+    kind: u32,
+    sequence: u32,
+    now_ns: u64,
+    pool: u8,
+    who: u32,
+    value: u64,
+    more: u32,
+}
+
+/// The calls of all pools in a trace. What went before a pool's first record is not there; a pool that the
+/// trace does not see begin has no calls.
+pub fn calls(trace: &xentrace::Trace) -> Calls {
+    let mut raws = Vec::new();
+    let mut texts = Vec::new();
+    for record in trace.records.iter().filter(|record| record.event & CLASS_MASK == CLASS) {
+        match (record.event & !CLASS_MASK, record.words()) {
+            (TEXT, [chunk, who, bytes @ ..]) => texts.push(((who >> 24) as u8, *chunk, text(bytes))),
+            (kind, &[sequence, low, high, who, value_low, value_high, more]) => raws.push(Raw {
+                kind,
+                sequence,
+                now_ns: u64::from(high) << 32 | u64::from(low),
+                pool: (who >> 24) as u8,
+                who: who & NO_UNIT,
+                value: u64::from(value_high) << 32 | u64::from(value_low),
+                more,
+            }),
+            _ => {}
+        }
+    }
+    raws.sort_by_key(|raw| (raw.pool, raw.sequence));
+    let mut calls = Calls::default();
+    let mut params = NONE_GIVEN;
+    let mut before: Option<Raw> = None;
+    for raw in raws {
+        match before {
+            Some(before) if before.pool == raw.pool => {
+                calls.lost += u64::from(raw.sequence.wrapping_sub(before.sequence).wrapping_sub(1));
+            }
+            // Without its beginning a pool says nothing.
+            _ if raw.kind != 1 => continue,
+            _ => {}
+        }
+        before = Some(raw);
+        if raw.kind == PARAM {
+            set(&mut params, &raw);
+            continue;
+        }
+        let what = what(&raw, &texts, core::mem::replace(&mut params, NONE_GIVEN));
+        match what {
+            Some(what) => {
+                calls.calls.push(Call { pool: raw.pool, sequence: raw.sequence, now_ns: raw.now_ns, what });
+            }
+            None => calls.lost += 1,
+        }
+    }
+    calls
+}
+
+const NONE_GIVEN: Params = Params {
+    given: 0,
+    priority: 0,
+    budget_ns: 0,
+    period_ns: 0,
+    deadline_ns: 0,
+    weight: 0,
+    cap_percent: 0,
+    extratime: 0,
+    best_effort: 0,
+    affinity: Processors::NONE,
+};
+
+/// Sets the parameter that the record has.
+fn set(params: &mut Params, raw: &Raw) {
+    let word = raw.value as u32;
+    match raw.who {
+        0 => params.budget_ns = raw.value,
+        1 => params.period_ns = raw.value,
+        2 => params.deadline_ns = raw.value,
+        3 => params.priority = word,
+        4 => params.weight = word,
+        5 => params.cap_percent = word,
+        6 => params.extratime = word,
+        7 => params.best_effort = word,
+        8 => {
+            if let Some(place) = params.affinity.words.get_mut(raw.more as usize) {
+                *place = raw.value;
+            }
+        }
+        _ => return,
+    }
+    params.given |= 1 << raw.who;
+}
+
+fn what(raw: &Raw, texts: &[(u8, u32, String)], params: Params) -> Option<What> {
+    let Raw { who: unit, value: timer_ns, more, .. } = *raw;
+    let tell = |told| Some(What::Tell { told, unit, timer_ns, resched: more });
+    match raw.kind {
+        1 => {
+            let of_pool = texts.iter().filter(|(pool, ..)| *pool == raw.pool);
+            let policy = of_pool.map(|(_, _, text)| text.as_str()).collect();
+            Some(What::Pool { cpus: raw.value as u32, units: (raw.value >> 32) as u32, policy })
+        }
+        4 => Some(What::Insert { params, unit, vcpu: ((more >> 16) as u16, more as u16), timer_ns }),
+        5 => Some(What::Adjust { unit, params, refused: more != 0, timer_ns }),
+        6 => tell(Told::Remove),
+        7 => tell(Told::Wake),
+        8 => tell(Told::Sleep),
+        9 => tell(Told::Timer),
+        10 => {
+            let Raw { who: cpu, value: until_ns, .. } = *raw;
+            Some(What::Pick { cpu, run: more >> 30, unit: more & 0x3fff_ffff, until_ns })
+        }
+        11 => Some(What::Parked),
+        _ => None,
+    }
+}
+
+/// Bytes up to the first zero.
+fn text(words: &[u32]) -> String {
+    let bytes = words.iter().flat_map(|word| word.to_le_bytes());
+    let bytes: Vec<u8> = bytes.take_while(|byte| *byte != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}

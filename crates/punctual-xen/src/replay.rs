@@ -1,0 +1,169 @@
+//! Calls that a hypervisor made, made again here: do the policies decide the same?
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use punctual_sched::Instant;
+
+use crate::abi::{self, Answer, Processors, Slice, Text};
+use crate::config::Config;
+use crate::pool::Pool;
+use crate::record::{Call, Calls, NO_UNIT, Told, What};
+
+/// A pool of the trace, made and called again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replayed {
+    /// Its number in the trace.
+    pub pool: u8,
+    /// Its policy and options.
+    pub policy: String,
+    /// Calls that were made again.
+    pub calls: u64,
+    /// Those of them that decided what a processor does.
+    pub picks: u64,
+    /// Answers that were another one than in the trace.
+    pub different: u64,
+    /// The first of these.
+    pub first: Option<Difference>,
+    /// There is no such pool here: why. Nothing was called then.
+    pub refused: Option<String>,
+    /// The pool panicked in the hypervisor, at its last call.
+    pub parked: bool,
+    /// From the first to the last call.
+    pub span_ns: u64,
+}
+
+/// An answer that was another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The record.
+    pub sequence: u32,
+    /// When, by Xen's clock.
+    pub now_ns: u64,
+    /// The call and its answer in the trace.
+    pub recorded: String,
+    /// The answer here.
+    pub here: String,
+}
+
+/// Makes the calls of each pool again, on a pool made here.
+pub fn replay(calls: &Calls) -> Vec<Replayed> {
+    let mut replayed: Vec<Replayed> = Vec::new();
+    let mut pool = None;
+    for call in &calls.calls {
+        if let What::Pool { cpus, units, policy } = &call.what {
+            let (made, refused) = match make(policy, *cpus, *units) {
+                Ok(pool) => (Some(pool), None),
+                Err(why) => (None, Some(why)),
+            };
+            pool = made;
+            replayed.push(Replayed {
+                pool: call.pool,
+                policy: policy.clone(),
+                calls: 0,
+                picks: 0,
+                different: 0,
+                first: None,
+                refused,
+                parked: false,
+                span_ns: 0,
+            });
+            continue;
+        }
+        let (Some(pool), Some(into)) = (&mut pool, replayed.last_mut()) else { continue };
+        if into.calls == 0 {
+            into.span_ns = call.now_ns;
+        }
+        into.note(call, again(pool, call));
+    }
+    for replayed in &mut replayed {
+        let last = calls.calls.iter().rfind(|call| call.pool == replayed.pool);
+        replayed.span_ns = last.map_or(0, |last| last.now_ns.saturating_sub(replayed.span_ns));
+    }
+    replayed
+}
+
+fn make(policy: &str, cpus: u32, units: u32) -> Result<Pool, String> {
+    let (name, options) = policy.split_once(',').unwrap_or((policy, ""));
+    let config = Config { policy: name, options, cpus: cpus as usize, units: units as usize };
+    config.build().map_err(|error| alloc::format!("{error}"))
+}
+
+impl Replayed {
+    fn note(&mut self, call: &Call, answers: Option<(String, String)>) {
+        self.calls += 1;
+        match call.what {
+            What::Pick { .. } => self.picks += 1,
+            What::Parked => self.parked = true,
+            _ => {}
+        }
+        let Some((recorded, here)) = answers else { return };
+        self.different += 1;
+        self.first.get_or_insert(Difference { sequence: call.sequence, now_ns: call.now_ns, recorded, here });
+    }
+}
+
+/// Makes the call; `None`: it answers the same, otherwise both answers.
+fn again(pool: &mut Pool, call: &Call) -> Option<(String, String)> {
+    let now_ns = call.now_ns;
+    let mut then = Answer { next_timer_ns: 0, resched: Processors::NONE };
+    match &call.what {
+        What::Pool { .. } | What::Parked => None,
+        What::Insert { params, unit, timer_ns, .. } => {
+            let (mut got, mut why) = (NO_UNIT, Text::EMPTY);
+            abi::punctual_insert(
+                Some(pool),
+                now_ns,
+                Some(params),
+                Some(&mut got),
+                Some(&mut why),
+                Some(&mut then),
+            );
+            differs("insert", (*unit, *timer_ns), (got, then.next_timer_ns))
+        }
+        What::Adjust { unit, params, refused, timer_ns } => {
+            let mut why = Text::EMPTY;
+            let code = abi::punctual_adjust(
+                Some(pool),
+                now_ns,
+                *unit,
+                Some(params),
+                Some(&mut why),
+                Some(&mut then),
+            );
+            differs("adjust", (*refused, *timer_ns), (code != abi::OK, then.next_timer_ns))
+        }
+        What::Tell { told, unit, timer_ns, resched } => {
+            let (name, _) = match told {
+                Told::Remove => ("remove", abi::punctual_remove(Some(pool), now_ns, *unit, Some(&mut then))),
+                Told::Wake => ("wake", abi::punctual_wake(Some(pool), now_ns, *unit, Some(&mut then))),
+                Told::Sleep => ("sleep", abi::punctual_sleep(Some(pool), now_ns, *unit, Some(&mut then))),
+                Told::Timer => ("timer", abi::punctual_timer(Some(pool), now_ns, Some(&mut then))),
+            };
+            let here = (then.next_timer_ns, then.resched.words[0] as u32);
+            differs(name, (*timer_ns, *resched), here)
+        }
+        What::Pick { cpu, run, unit, until_ns } => {
+            let mut slice = Slice { run: 0, unit: 0, until_ns: 0 };
+            abi::punctual_pick(Some(pool), now_ns, *cpu, Some(&mut slice), Some(&mut then));
+            differs("pick", (*run, *unit, *until_ns), (slice.run, slice.unit, slice.until_ns))
+        }
+    }
+}
+
+fn differs<T: PartialEq + core::fmt::Debug>(name: &str, recorded: T, here: T) -> Option<(String, String)> {
+    let show = |answer: &T| alloc::format!("{name} {answer:?}");
+    (recorded != here).then(|| (show(&recorded), show(&here)))
+}
+
+impl Replayed {
+    /// Every answer was that of the trace, and there were some.
+    pub fn is_same(&self) -> bool {
+        self.refused.is_none() && self.different == 0 && self.calls > 0
+    }
+
+    /// How long the pool was recorded.
+    pub fn recorded(&self) -> punctual_sched::Duration {
+        Instant::from_ns(self.span_ns).since(Instant::ZERO)
+    }
+}
