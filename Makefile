@@ -1,4 +1,4 @@
-.PHONY: help demo test xen
+.PHONY: help demo test xen xen-replay xen-cost xen-stress
 
 help:
 	@echo "make demo   five virtual machines, one misbehaves: simulated, then real ones (as root), side by side"
@@ -23,3 +23,10 @@ xen:
 	@scripts/set-up.sh cc=build-essential python3=python3 qemu-system-x86_64=qemu-system-x86 cpio=cpio \
 		busybox=busybox-static
 	@scripts/xen.sh
+
+# Recorded decisions made again, what decisions cost, and a debug build under random changes.
+xen-replay xen-cost xen-stress:
+	@$(need-rust)
+	@scripts/set-up.sh cc=build-essential python3=python3 qemu-system-x86_64=qemu-system-x86 cpio=cpio \
+		busybox=busybox-static
+	@scripts/$@.sh

@@ -60,6 +60,8 @@ struct punctual_private {
     uint32_t sequence;
     /* The pool panicked: round robin. */
     bool parked;
+    /* The processor that is about to decide, and need not be asked to; NO_UNIT: none. */
+    unsigned int deciding;
     /* Processors of the cpupool; changed: units must be told. */
     cpumask_t cpus;
     bool cpus_changed;
@@ -192,12 +194,15 @@ static void noinline park(struct punctual_private *prv)
         cpu_raise_softirq(cpu, SCHEDULE_SOFTIRQ);
 }
 
-/* Does what an answer asks for. */
+/*
+ * Does what an answer asks for. A timer that is set too early stays: it does nothing when it comes, and
+ * costs less than to set it anew at each sleep and wake-up.
+ */
 static void follow(struct punctual_private *prv, const struct punctual_answer *then)
 {
     unsigned int word, cpu;
 
-    for ( word = 0; word < ARRAY_SIZE(then->resched.words); word++ )
+    for ( word = 0; word <= (nr_cpu_ids - 1) / 64; word++ )
     {
         uint64_t left = then->resched.words[word];
 
@@ -205,17 +210,15 @@ static void follow(struct punctual_private *prv, const struct punctual_answer *t
         {
             cpu = word * 64 + __builtin_ctzll(left);
             left &= left - 1;
-            if ( cpu < nr_cpu_ids && cpumask_test_cpu(cpu, &prv->cpus) )
+            if ( cpu != prv->deciding && cpu < nr_cpu_ids && cpumask_test_cpu(cpu, &prv->cpus) )
                 cpu_raise_softirq(cpu, SCHEDULE_SOFTIRQ);
         }
     }
-    if ( then->next_timer_ns == prv->timer_ns || !prv->has_timer )
-        return;
-    prv->timer_ns = then->next_timer_ns;
-    if ( then->next_timer_ns == PUNCTUAL_NEVER )
-        stop_timer(&prv->timer);
-    else
+    if ( then->next_timer_ns < prv->timer_ns && prv->has_timer )
+    {
+        prv->timer_ns = then->next_timer_ns;
         set_timer(&prv->timer, then->next_timer_ns);
+    }
 }
 
 static inline void record_call(struct punctual_private *prv, enum record event, s_time_t now, uint32_t who,
@@ -523,6 +526,7 @@ static struct punctual_private *noinline create(const struct punctual_text *poli
     spin_lock_init(&prv->lock);
     INIT_LIST_HEAD(&prv->units);
     prv->timer_ns = PUNCTUAL_NEVER;
+    prv->deciding = NO_UNIT;
     prv->numbers = opt_units;
     prv->id = id++;
     prv->policy = *policy;
@@ -593,6 +597,7 @@ static void leave_timer(struct punctual_private *prv, unsigned int cpu, const cp
     {
         kill_timer(&prv->timer);
         prv->has_timer = false;
+        prv->timer_ns = PUNCTUAL_NEVER;
     }
 }
 
@@ -775,6 +780,7 @@ static struct sched_unit *decide(struct punctual_private *prv, unsigned int cpu,
 
     for ( ; ; )
     {
+        prv->deciding = NO_UNIT;
         if ( !call_pick(prv, cpu, now, &slice) )
             return NULL;
         prv->picks++;
@@ -793,6 +799,7 @@ static struct sched_unit *decide(struct punctual_private *prv, unsigned int cpu,
         }
         if ( unit_runnable_state(svc->unit) )
             return svc->unit;
+        prv->deciding = cpu;
         call_sleep(prv, svc->number);
     }
 }
@@ -807,12 +814,14 @@ static void cf_check punctual_do_schedule(const struct scheduler *ops, struct sc
 
     prv->step_back = max(prv->step_back, prv->last_pick - now);
     prv->last_pick = now;
+    prv->deciding = cpu;
     refresh(prv);
     if ( !is_idle_unit(current_unit) && punctual_unit(current_unit)->number != NO_UNIT &&
          !unit_runnable_state(current_unit) )
         call_sleep(prv, punctual_unit(current_unit)->number);
     if ( !prv->parked )
         next = decide(prv, cpu, now, current_unit, &length);
+    prv->deciding = NO_UNIT;
     if ( !next )
     {
         next = next_in_turn(prv, cpu, current_unit);

@@ -13,17 +13,21 @@ for module in xen-evtchn xen-privcmd xen-gntdev xen-gntalloc xenfs; do insmod "/
 mkdir -p /run/xen /run/xenstored /run/lock/xl /var/log/xen /var/lib/xen
 mount -t xenfs xenfs /proc/xen
 xenstored --pid-file /run/xen/xenstored.pid
-until xenstore-ls / > /dev/null 2>&1; do sleep 0.1; done
+tries=0
+until xenstore-ls / > /dev/null 2>&1; do
+    tries=$((tries + 1))
+    [ $tries -lt 100 ] || poweroff -f
+    sleep 0.1
+done
 xen-init-dom0
 xenconsoled --log=guest --log-dir=/var/log/xen --pid-file=/run/xen/xenconsoled.pid
 
-# burner NAME [LINE...]: a guest that never rests, with more lines of its configuration; returns when it runs
+# burner NAME [OPTION]: a guest that never rests (see burn.c for an option); returns when it runs
 burner() {
     burner_name=$1
-    shift
     printf '%s\n' "name=\"$burner_name\"" 'type="pv"' 'kernel="/vmlinux"' 'ramdisk="/guest.cpio"' \
-        'memory=160' 'extra="console=hvc0 quiet loglevel=3 nokaslr mitigations=off"' 'tsc_mode="native"' \
-        "$@" > "/$burner_name.cfg"
+        'memory=160' 'tsc_mode="native"' \
+        "extra=\"console=hvc0 quiet loglevel=3 nokaslr mitigations=off $2\"" > "/$burner_name.cfg"
     xl create -q "/$burner_name.cfg" || return 1
     until grep -q BURNS "/var/log/xen/guest-$burner_name.log" 2> /dev/null; do sleep 0.2; done
 }

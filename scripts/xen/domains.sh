@@ -57,8 +57,8 @@ for tool in xl xenstored xenconsoled xen-init-dom0; do
 done
 for tool in xentrace xen-hptool; do program "$work/dom0" "$tools/$tool" "bin/$tool"; done
 program "$work/dom0" "$root/usr/bin/xenstore" usr/bin/xenstore
-ln -s /usr/bin/xenstore "$work/dom0/bin/xenstore-ls"
-cp -L /lib/x86_64-linux-gnu/libgcc_s.so.1 "$work/dom0/lib64/"
+for tool in xenstore-ls xenstore-read; do ln -s /usr/bin/xenstore "$work/dom0/bin/$tool"; done
+cp -L /lib/x86_64-linux-gnu/{libgcc_s.so.1,libm.so.6} "$work/dom0/lib64/"
 for module in xen-evtchn xen-privcmd xen-gntdev xen-gntalloc xenfs/xenfs; do
     cp "$root"/lib/modules/*/kernel/drivers/xen/$module.ko "$work/dom0/modules/"
 done

@@ -2,11 +2,12 @@
 # shellcheck shell=bash
 #
 # prepare BUILD...  fetches packages, builds the policies, each BUILD of Xen, and domain 0:
-#                   `own` has Xen's RTDS, `ours` our scheduler in its place, `debug` ours with assertions
+#                   `own` has Xen's RTDS, `ours` our scheduler in its place, `debug` ours with assertions,
+#                   `count-own` and `count-ours` count what their scheduler takes (count.py)
 # boot BUILD NAME OPTIONS JOB [FILE...]
 #                   boots it in QEMU with OPTIONS of Xen. Domain 0 runs the shell script JOB beside copies of
 #                   the FILEs, with functions of dom0.sh; what it prints is in $lab/NAME.log, what it sends in
-#                   $lab/NAME.out. $machine and $dom0 are other options of QEMU, and of Xen for domain 0.
+#                   $lab/NAME.out. $machine, $memory and $dom0 are other options of QEMU and Xen.
 lab=$PWD/target/xen-lab
 parts=$PWD/scripts/xen
 xen_version=4.17
@@ -15,6 +16,7 @@ xen_version=4.17
 counted=(-accel "tcg,thread=single" -icount "shift=2,sleep=off,align=off" -seed 1 -smp 1)
 machine=("${counted[@]}")
 dom0="dom0_mem=512M,max:512M dom0_max_vcpus=1"
+memory=1536
 
 skip() {
     echo "$(basename "$0" .sh): skipped: $1" >&2
@@ -49,7 +51,7 @@ fetch() {
 build() {
     local tree=$lab/$1 rtds=n ours=y debug=n
     case $1 in
-        own) rtds=y ours=n ;;
+        own | count-own) rtds=y ours=n ;;
         debug) debug=y ;;
     esac
     if [ ! -d "$tree" ]; then
@@ -60,6 +62,7 @@ build() {
     if [ "$ours" = y ]; then
         cp xen/sched_punctual.c crates/punctual-xen/include/*.h "$policies" "$tree/xen/common/sched/"
     fi
+    case $1 in count-*) python3 "$parts/count.py" "$tree/xen/common/sched" ;; esac
     (
         cd "$tree/xen"
         export PATH=$lab/root/usr/bin:$PATH BISON_PKGDATADIR=$lab/root/usr/share/bison
@@ -101,13 +104,15 @@ boot() {
     mkdir "$job/job"
     cp "$4" "$job/job/run"
     [ $# -lt 5 ] || cp "${@:5}" "$job/job/"
+    # Domain 0 has it in memory, twice while it starts.
+    [ ! -e "$job/job/punctual" ] || strip "$job/job/punctual"
     (cd "$job" && find job | cpio --create --format=newc --quiet > "$lab/$name.cpio")
     # Two archives are one.
     cat "$lab/dom0.cpio" "$lab/$name.cpio" > "$lab/$name.initrd"
     rm -rf "$job" "$lab/$name.cpio"
     timeout "${seconds_max:-600}" qemu-system-x86_64 -M pc -cpu qemu64 "${machine[@]}" \
-        -rtc base=2026-01-01T00:00:00,clock=vm -m 1536 -display none -vga none -nodefaults -no-user-config \
-        -monitor none -serial "file:$lab/$name.log" -no-reboot \
+        -rtc base=2026-01-01T00:00:00,clock=vm -m "$memory" -display none -vga none -nodefaults \
+        -no-user-config -monitor none -serial "file:$lab/$name.log" -no-reboot \
         -chardev "file,id=out,path=$lab/$name.out" -device e1000,netdev=net \
         -netdev user,id=net,restrict=on,guestfwd=tcp:10.0.2.100:9-chardev:out \
         -kernel "$lab/$build/xen/xen" -append "com1=115200,8n1 console=com1 $dom0 loglvl=info spec-ctrl=no \

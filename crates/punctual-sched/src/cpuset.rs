@@ -117,7 +117,18 @@ impl CpuSet {
     }
 
     /// The first processor in both sets, searched upwards from `start` and then from 0.
+    #[inline]
     pub fn first_common(&self, other: &CpuSet, start: CpuId) -> Option<CpuId> {
+        if self.high.is_empty() || other.high.is_empty() {
+            // Rotated, the search goes upwards only.
+            let from = if start.0 < 64 { start.0 } else { 0 };
+            let common = (self.low & other.low).rotate_right(from);
+            return (common != 0).then(|| CpuId((common.trailing_zeros() + from) % 64));
+        }
+        self.first_common_of_many(other, start)
+    }
+
+    fn first_common_of_many(&self, other: &CpuSet, start: CpuId) -> Option<CpuId> {
         let common = |i: usize| self.word(i) & other.word(i);
         let words = self.word_count().min(other.word_count());
         let (first, bit) = (start.index() / 64, start.index() % 64);

@@ -132,6 +132,20 @@ pub struct Params {
 }
 
 impl Params {
+    /// None is given.
+    pub const NONE_GIVEN: Params = Params {
+        given: 0,
+        priority: 0,
+        budget_ns: 0,
+        period_ns: 0,
+        deadline_ns: 0,
+        weight: 0,
+        cap_percent: 0,
+        extratime: 0,
+        best_effort: 0,
+        affinity: Processors::NONE,
+    };
+
     /// As a policy takes them.
     pub fn unit_params(&self) -> UnitParams {
         let is_given = |bit: u32| self.given >> bit & 1 == 1;
@@ -177,6 +191,7 @@ pub struct Account {
 }
 
 /// Tells what follows from a call, and how it ended.
+#[inline]
 fn answer(pool: &mut Pool, answer: Option<&mut Answer>, result: Result<(), Error>) -> i32 {
     let Some(answer) = answer else { return INVALID };
     *answer = Answer { next_timer_ns: pool.next_timer().as_ns(), resched: Processors::NONE };

@@ -10,6 +10,7 @@
 //! - [`arena`]: the memory.
 //! - [`xentrace`], [`record`], [`replay`]: a trace of Xen, the calls of a pool in it, and whether a pool here
 //!   decides the same when it is called like that.
+//! - [`op`]: what domain 0 asks of a cpupool's scheduler.
 //!
 //! On a machine without an operating system this is a static library (`scripts/check-xen-lib.sh`); elsewhere
 //! it is a library of Rust, for its tests.
@@ -23,6 +24,8 @@ pub mod arena;
 #[cfg(target_os = "none")]
 mod bare;
 pub mod config;
+#[cfg(not(target_os = "none"))]
+pub mod op;
 pub mod pool;
 #[cfg(not(target_os = "none"))]
 pub mod record;

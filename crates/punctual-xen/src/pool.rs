@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use punctual_sched::{
-    Account, CpuId, CpuSet, Duration, Instant, ParamError, Policy, Run, Slice, UnitId, UnitParams,
+    Account, CpuId, CpuSet, Duration, Instant, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams,
 };
 
 /// Why something was refused. Nothing has changed then.
@@ -65,6 +65,8 @@ struct Processor {
 pub struct Pool {
     policy: Box<dyn Policy>,
     now: Instant,
+    /// The policy's own, as of the last call of this pool.
+    timer: Timer,
     processors: Vec<Processor>,
     /// By number of a unit: is it there?
     is_there: Vec<bool>,
@@ -79,6 +81,7 @@ impl Pool {
     /// A pool of `cpus` processors for at most `units` units at once; memory for that many is taken now.
     pub fn new(policy: Box<dyn Policy>, cpus: usize, units: usize) -> Pool {
         Pool {
+            timer: policy.next_timer(),
             policy,
             now: Instant::ZERO,
             processors: vec![Processor { run: Run::Idle, charged: Instant::ZERO }; cpus],
@@ -96,7 +99,7 @@ impl Pool {
 
     /// When [`Pool::timer`] must be called at the latest.
     pub fn next_timer(&self) -> Instant {
-        self.policy.next_timer().at
+        self.timer.at
     }
 
     /// Adds a unit, asleep.
@@ -109,7 +112,9 @@ impl Pool {
             return Err(Error::Full { units: self.units_max });
         }
         params.check_affinity(self.processors.len())?;
-        let unit = self.policy.insert(self.now, params)?;
+        let inserted = self.policy.insert(self.now, params);
+        self.timer = self.policy.next_timer();
+        let unit = inserted?;
         if self.is_there.len() <= unit.index() {
             self.is_there.resize(unit.index() + 1, false);
         }
@@ -125,6 +130,7 @@ impl Pool {
         self.settle(now);
         let unit = self.charged(unit)?;
         self.policy.remove(self.now, unit, &mut self.resched);
+        self.timer = self.policy.next_timer();
         self.is_there[unit.index()] = false;
         for processor in self.processors.iter_mut().filter(|processor| processor.run.charged() == Some(unit))
         {
@@ -140,8 +146,10 @@ impl Pool {
     pub fn adjust(&mut self, now: Instant, unit: u32, params: &UnitParams) -> Result<(), Error> {
         self.settle(now);
         let unit = self.charged(unit)?;
-        params.check_affinity(self.processors.len())?;
-        Ok(self.policy.adjust(self.now, unit, params, &mut self.resched)?)
+        let checked = params.check_affinity(self.processors.len());
+        let adjusted = checked.and_then(|()| self.policy.adjust(self.now, unit, params, &mut self.resched));
+        self.timer = self.policy.next_timer();
+        Ok(adjusted?)
     }
 
     /// The unit has work.
@@ -152,6 +160,7 @@ impl Pool {
         self.settle(now);
         let unit = self.known(unit)?;
         self.policy.wake(self.now, unit, &mut self.resched);
+        self.timer = self.policy.next_timer();
         Ok(())
     }
 
@@ -164,6 +173,7 @@ impl Pool {
         self.advance(now, |timer, now| timer < now);
         let unit = self.charged(unit)?;
         self.policy.sleep(self.now, unit, &mut self.resched);
+        self.timer = self.policy.next_timer();
         Ok(())
     }
 
@@ -175,6 +185,7 @@ impl Pool {
         self.settle(now);
         let unit = self.known(unit)?;
         self.policy.set_deadline(self.now, unit, deadline, &mut self.resched);
+        self.timer = self.policy.next_timer();
         Ok(())
     }
 
@@ -194,6 +205,7 @@ impl Pool {
         let cpu = CpuId(cpu);
         self.charge(cpu);
         let slice = self.policy.pick(self.now, cpu, &mut self.resched);
+        self.timer = self.policy.next_timer();
         self.processors[cpu.index()].run = slice.run;
         Ok(slice)
     }
@@ -217,18 +229,15 @@ impl Pool {
     }
 
     /// Time goes on until `now`; what the policy does by itself and `is_due` is done before, at its own time.
-    fn advance(&mut self, now: Instant, is_due: fn(Instant, Instant) -> bool) {
+    fn advance(&mut self, now: Instant, is_due: impl Fn(Instant, Instant) -> bool) {
         let now = now.max(self.now);
-        loop {
-            let timer = self.policy.next_timer();
-            if !is_due(timer.at, now) {
-                break;
-            }
-            self.now = timer.at.max(self.now);
-            if let Some(cpu) = timer.charge {
+        while is_due(self.timer.at, now) {
+            self.now = self.timer.at.max(self.now);
+            if let Some(cpu) = self.timer.charge {
                 self.charge(cpu);
             }
             self.policy.on_timer(self.now, &mut self.resched);
+            self.timer = self.policy.next_timer();
         }
         self.now = now;
     }

@@ -3,7 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::abi::{Params, Processors};
+use crate::abi::Params;
 use crate::xentrace;
 
 /// Records of the scheduler class with number 7, which no scheduler of Xen has.
@@ -143,7 +143,7 @@ pub fn calls(trace: &xentrace::Trace) -> Calls {
     }
     raws.sort_by_key(|raw| (raw.pool, raw.sequence));
     let mut calls = Calls::default();
-    let mut params = NONE_GIVEN;
+    let mut params = Params::NONE_GIVEN;
     let mut before: Option<Raw> = None;
     for raw in raws {
         match before {
@@ -159,7 +159,7 @@ pub fn calls(trace: &xentrace::Trace) -> Calls {
             set(&mut params, &raw);
             continue;
         }
-        let what = what(&raw, &texts, core::mem::replace(&mut params, NONE_GIVEN));
+        let what = what(&raw, &texts, core::mem::replace(&mut params, Params::NONE_GIVEN));
         match what {
             Some(what) => {
                 calls.calls.push(Call { pool: raw.pool, sequence: raw.sequence, now_ns: raw.now_ns, what });
@@ -169,19 +169,6 @@ pub fn calls(trace: &xentrace::Trace) -> Calls {
     }
     calls
 }
-
-const NONE_GIVEN: Params = Params {
-    given: 0,
-    priority: 0,
-    budget_ns: 0,
-    period_ns: 0,
-    deadline_ns: 0,
-    weight: 0,
-    cap_percent: 0,
-    extratime: 0,
-    best_effort: 0,
-    affinity: Processors::NONE,
-};
 
 /// Sets the parameter that the record has.
 fn set(params: &mut Params, raw: &Raw) {

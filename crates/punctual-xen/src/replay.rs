@@ -3,8 +3,6 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use punctual_sched::Instant;
-
 use crate::abi::{self, Answer, Processors, Slice, Text};
 use crate::config::Config;
 use crate::pool::Pool;
@@ -29,8 +27,10 @@ pub struct Replayed {
     pub refused: Option<String>,
     /// The pool panicked in the hypervisor, at its last call.
     pub parked: bool,
-    /// From the first to the last call.
-    pub span_ns: u64,
+    /// When the first call was made, by Xen's clock.
+    pub from_ns: u64,
+    /// When the last one was made.
+    pub until_ns: u64,
 }
 
 /// An answer that was another one.
@@ -46,8 +46,8 @@ pub struct Difference {
     pub here: String,
 }
 
-/// Makes the calls of each pool again, on a pool made here.
-pub fn replay(calls: &Calls) -> Vec<Replayed> {
+/// Makes the calls of each pool again, on a pool made here; `observe` sees each call, and the pool after it.
+pub fn replay(calls: &Calls, mut observe: impl FnMut(&Call, &Pool)) -> Vec<Replayed> {
     let mut replayed: Vec<Replayed> = Vec::new();
     let mut pool = None;
     for call in &calls.calls {
@@ -66,19 +66,14 @@ pub fn replay(calls: &Calls) -> Vec<Replayed> {
                 first: None,
                 refused,
                 parked: false,
-                span_ns: 0,
+                from_ns: call.now_ns,
+                until_ns: call.now_ns,
             });
             continue;
         }
         let (Some(pool), Some(into)) = (&mut pool, replayed.last_mut()) else { continue };
-        if into.calls == 0 {
-            into.span_ns = call.now_ns;
-        }
         into.note(call, again(pool, call));
-    }
-    for replayed in &mut replayed {
-        let last = calls.calls.iter().rfind(|call| call.pool == replayed.pool);
-        replayed.span_ns = last.map_or(0, |last| last.now_ns.saturating_sub(replayed.span_ns));
+        observe(call, pool);
     }
     replayed
 }
@@ -90,8 +85,14 @@ fn make(policy: &str, cpus: u32, units: u32) -> Result<Pool, String> {
 }
 
 impl Replayed {
+    /// Every answer was that of the trace, and there were some.
+    pub fn is_same(&self) -> bool {
+        self.refused.is_none() && self.different == 0 && self.calls > 0
+    }
+
     fn note(&mut self, call: &Call, answers: Option<(String, String)>) {
         self.calls += 1;
+        self.until_ns = call.now_ns;
         match call.what {
             What::Pick { .. } => self.picks += 1,
             What::Parked => self.parked = true,
@@ -154,16 +155,4 @@ fn again(pool: &mut Pool, call: &Call) -> Option<(String, String)> {
 fn differs<T: PartialEq + core::fmt::Debug>(name: &str, recorded: T, here: T) -> Option<(String, String)> {
     let show = |answer: &T| alloc::format!("{name} {answer:?}");
     (recorded != here).then(|| (show(&recorded), show(&here)))
-}
-
-impl Replayed {
-    /// Every answer was that of the trace, and there were some.
-    pub fn is_same(&self) -> bool {
-        self.refused.is_none() && self.different == 0 && self.calls > 0
-    }
-
-    /// How long the pool was recorded.
-    pub fn recorded(&self) -> punctual_sched::Duration {
-        Instant::from_ns(self.span_ns).since(Instant::ZERO)
-    }
 }

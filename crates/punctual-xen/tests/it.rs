@@ -3,3 +3,4 @@
 mod contract;
 mod decisions;
 mod late;
+mod replay;

@@ -69,6 +69,7 @@ const DIRECTION: [(&str, &[&str]); 15] = [
             "punctual-guest",
             "punctual-switch",
             "punctual-sockets",
+            "punctual-xen",
             "punctual-report",
             "punctual-reproduce",
         ],

@@ -2,6 +2,7 @@
 //! pure functions.
 
 pub mod cgroup;
+pub mod hypercall;
 pub mod load;
 pub mod net;
 pub mod proc;

@@ -3,7 +3,7 @@
 /// It ran.
 pub const OK: u8 = 0;
 /// It ran, and what `--fail-on-miss`, `--strict` or `--tolerance` looks for happened, `check` or
-/// `synthesize` found no guarantee, or `doctor` found a threat to latency.
+/// `synthesize` found no guarantee, `doctor` found a threat to latency, or `xen replay` another answer.
 pub const MISSED: u8 = 1;
 /// The command line or a file is wrong, or an output cannot be written.
 pub const USAGE: u8 = 2;

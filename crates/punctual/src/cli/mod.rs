@@ -33,6 +33,7 @@ mod switch;
 mod synthesize;
 mod top;
 mod uplink;
+mod xen;
 
 use std::process::ExitCode;
 
@@ -46,7 +47,8 @@ Exit codes:
   0    it ran
   1    it ran, and a deadline was missed (with --fail-on-miss), a verdict is not the recorded one
        (with --strict), a deadline is not guaranteed (check), no budgets suffice (synthesize), a
-       difference is beyond the tolerance (compare), or something threatens latency (doctor)
+       difference is beyond the tolerance (compare), something threatens latency (doctor), or an
+       answer is another one (xen replay)
   2    the command line or a file is wrong, an output cannot be written, or this machine does not permit
        a live run
   3    the simulator found an invariant violated (please report it)
@@ -117,6 +119,7 @@ enum Command {
     Top(top::Args),
     Switch(switch::Args),
     Sockets(sockets::Args),
+    Xen(xen::Args),
     Restore(restore::Args),
     Compare(compare::Args),
     Doctor(doctor::Args),
@@ -158,6 +161,7 @@ pub fn main() -> ExitCode {
         Command::Top(args) => top::run(args, &ui),
         Command::Switch(args) => switch::run(args, &ui),
         Command::Sockets(args) => sockets::run(args, &ui),
+        Command::Xen(args) => xen::run(args, &ui),
         Command::Restore(args) => restore::run(args, &ui),
         Command::Compare(args) => compare::run(args, &ui),
         Command::Doctor(args) => doctor::run(args, &ui),

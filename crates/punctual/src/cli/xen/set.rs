@@ -1,0 +1,124 @@
+//! `punctual xen set`: parameters of vCPUs.
+
+use clap::ArgAction;
+use punctual_model::text::printable;
+use punctual_sched::Duration;
+use punctual_xen::op::{Op, What};
+
+use super::super::error::Error;
+use super::super::exit;
+use super::super::input::{some_time, time};
+use super::super::output::Ui;
+use super::hypervisor::{Domain, Xen, domains};
+
+/// Set parameters of a domain's vCPUs.
+///
+/// Those that are not given stay as they are. Without a priority, a shorter period is more urgent. Affinity
+/// is set by `xl vcpu-pin`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    punctual xen set video --budget 4ms --period 10ms\n  \
+    punctual xen set control/0 --priority 1 --extratime false\n  \
+    punctual xen set batch --weight 512 --cap 50")]
+pub struct Args {
+    /// The domain's name or number, for all its vCPUs, or one of them: `video/1`.
+    #[arg(value_name = "DOMAIN[/VCPU]")]
+    unit: String,
+    /// Processor time in each period.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    budget: Option<Duration>,
+    /// The period.
+    #[arg(long, value_name = "TIME", value_parser = some_time)]
+    period: Option<Duration>,
+    /// The deadline after the beginning of a period.
+    #[arg(long, value_name = "TIME", value_parser = some_time)]
+    deadline: Option<Duration>,
+    /// Smaller is more urgent.
+    #[arg(long, value_name = "N")]
+    priority: Option<u32>,
+    /// A share among others.
+    #[arg(long, value_name = "N")]
+    weight: Option<u32>,
+    /// At most so much of a processor, in percent; 0: no limit.
+    #[arg(long, value_name = "PERCENT")]
+    cap: Option<u32>,
+    /// May it run on time that nobody else wants?
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set)]
+    extratime: Option<bool>,
+}
+
+/// Runs `punctual xen set`.
+pub fn run(args: &Args, _ui: &Ui) -> Result<u8, Error> {
+    let (name, vcpu) = match args.unit.rsplit_once('/') {
+        Some((name, vcpu)) => (name, Some(vcpu)),
+        None => (args.unit.as_str(), None),
+    };
+    let mut op = asked(args);
+    if op.params.given == 0 {
+        return Err(Error::Usage("nothing is to be set: --budget, --period, --priority or others".into()));
+    }
+    let domain = find(name)?;
+    let vcpus = match vcpu {
+        Some(vcpu) => {
+            let index = vcpu.parse::<u32>().ok().filter(|index| *index < domain.vcpus);
+            let none = || Error::Usage(format!("{} has vCPUs 0 to {}", printable(name), domain.vcpus - 1));
+            let index = index.ok_or_else(none)?;
+            index..index + 1
+        }
+        None => 0..domain.vcpus,
+    };
+    let mut xen = Xen::open()?;
+    let pools = xen.cpupools()?;
+    let (wish, mut refused) = (op.params, None);
+    // Whose pool it is in is not in what xl lists: each is asked.
+    for vcpu in vcpus {
+        (op.domain, op.vcpu) = (domain.id, vcpu);
+        let mut done = false;
+        for pool in &pools {
+            op.params = wish;
+            match xen.ask(pool, &mut op) {
+                Ok(()) => done = true,
+                Err(error) if op.why != "no such vCPU in this cpupool" => refused = Some(error),
+                Err(_) => {}
+            }
+        }
+        if !done {
+            let nowhere = || Error::Usage(format!("no cpupool of Punctual has {}", printable(name)));
+            return Err(refused.unwrap_or_else(nowhere));
+        }
+    }
+    Ok(exit::OK)
+}
+
+fn find(name: &str) -> Result<Domain, Error> {
+    let all = domains()?;
+    let found = all.iter().find(|domain| domain.name == name || domain.id.to_string() == name);
+    found.cloned().ok_or_else(|| {
+        let names: Vec<&str> = all.iter().map(|domain| domain.name.as_str()).collect();
+        Error::Usage(format!("no domain is called `{}`; there are {}", printable(name), names.join(", ")))
+    })
+}
+
+fn asked(args: &Args) -> Op {
+    let mut op = Op::new(What::SetUnit);
+    let params = &mut op.params;
+    let ns = |time: Option<Duration>| time.map_or(0, Duration::as_ns);
+    params.budget_ns = ns(args.budget);
+    params.period_ns = ns(args.period);
+    params.deadline_ns = ns(args.deadline);
+    params.priority = args.priority.unwrap_or(0);
+    params.weight = args.weight.unwrap_or(0);
+    params.cap_percent = args.cap.unwrap_or(0);
+    params.extratime = args.extratime.unwrap_or(false).into();
+    let given = [
+        args.budget.is_some(),
+        args.period.is_some(),
+        args.deadline.is_some(),
+        args.priority.is_some(),
+        args.weight.is_some(),
+        args.cap.is_some(),
+        args.extratime.is_some(),
+    ];
+    params.given = given.iter().enumerate().map(|(bit, given)| u32::from(*given) << bit).sum();
+    op
+}

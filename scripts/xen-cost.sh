@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# What the scheduler costs in a real Xen, in counted instructions: Punctual's RTDS beside Xen's own on the
+# same work, and other policies beside them.
+#
+# usage: scripts/xen-cost.sh [POLICY[,OPTION=VALUE...]|own]...
+# exit: 0 it was measured, 1 not; 77 skipped: something is missing here.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/xen/lab.sh
+. scripts/xen/lab.sh
+
+[ $# -gt 0 ] || set -- own rtds deferrable periodic polling sporadic sedf
+prepare count-own count-ours
+for choice; do
+    name=cost-${choice//[^a-z0-9]/-}
+    case $choice in
+        own) boot count-own "$name" "sched=rtds" "$parts/cost.sh" ;;
+        *) boot count-ours "$name" "sched=punctual sched_punctual=$choice" "$parts/cost.sh" ;;
+    esac
+    python3 "$parts/cost.py" "$choice" "$lab/$name.log"
+done
