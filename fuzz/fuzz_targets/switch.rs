@@ -156,12 +156,13 @@ fn rings(input: RingInput) {
             Ok(Taken::Nothing) | Err(_) => break,
             Ok(Taken::Unfit) => {}
             Ok(Taken::Frame { .. }) => {
-                if receive.free().is_err() || receive.deliver(&send, &chain).is_err() {
+                let delivered = receive.deliver(&send, &chain);
+                if receive.free().is_err() || delivered.is_err() || receive.tell().is_err() {
                     break;
                 }
             }
         }
-        if send.give_back(&chain).is_err() || send.listen().is_err() {
+        if send.give_back(&chain).is_err() || send.tell().is_err() || send.listen().is_err() {
             break;
         }
     }

@@ -10,7 +10,6 @@ use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
 pub(crate) const DESCRIPTOR_BYTES: u64 = 16;
 /// The chain goes on (`VIRTQ_DESC_F_NEXT`).
-#[cfg(feature = "testing")]
 pub(crate) const NEXT: u16 = 1;
 /// The switch writes (`VIRTQ_DESC_F_WRITE`).
 pub(crate) const WRITE: u16 = 2;

@@ -2,11 +2,15 @@
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU16;
 
 use rustix::fs::SealFlags;
+use vm_memory::volatile_memory::{VolatileMemory, VolatileSlice};
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
 
 use crate::protocol::Region;
+use crate::ring::Broken;
 
 /// Why memory cannot be mapped.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +38,8 @@ pub enum Error {
 #[derive(Debug)]
 pub struct Memory {
     pub(crate) guest: GuestMemoryMmap,
+    /// For each region: the guest's address, and the mapping.
+    maps: Vec<(u64, Arc<MmapRegion>)>,
     /// For each region: the monitor's address, bytes, the guest's address.
     places: Vec<(u64, u64, u64)>,
 }
@@ -64,8 +70,48 @@ impl Memory {
             mapped.push(map.ok_or(Error::Layout)?);
         }
         mapped.sort_by_key(vm_memory::GuestMemoryRegion::start_addr);
+        let map = |region: &GuestRegionMmap| {
+            (vm_memory::GuestMemoryRegion::start_addr(region).0, GuestRegionMmap::get_mmap(region))
+        };
+        let maps = mapped.iter().map(map).collect();
         let guest = GuestMemoryMmap::from_regions(mapped).map_err(|_| Error::Layout)?;
-        Ok(Memory { guest, places })
+        Ok(Memory { guest, maps, places })
+    }
+
+    /// The mapping with the guest's `address`, and where in it that is.
+    #[inline]
+    fn find(&self, address: u64) -> Result<(&Arc<MmapRegion>, usize), Broken> {
+        // A VM has two or three regions.
+        for (start, map) in &self.maps {
+            let offset = address.wrapping_sub(*start);
+            if offset < map.size() as u64 {
+                return Ok((map, offset as usize));
+            }
+        }
+        Err(Broken::Address)
+    }
+
+    /// As much of `bytes` bytes from the guest's `address` on as one region holds, which is not nothing
+    /// unless `bytes` is 0.
+    ///
+    /// # Errors
+    /// When no region has the address.
+    #[inline]
+    pub(crate) fn slice(&self, address: u64, bytes: usize) -> Result<VolatileSlice<'_>, Broken> {
+        let (map, at) = self.find(address)?;
+        map.get_slice(at, bytes.min(map.size() - at)).map_err(|_| Broken::Address)
+    }
+
+    /// `bytes` bytes from the guest's `address` on, resolved once.
+    ///
+    /// # Errors
+    /// When no region has all of them.
+    pub(crate) fn part(&self, address: u64, bytes: usize) -> Result<Part, Broken> {
+        let (map, at) = self.find(address)?;
+        if bytes > map.size() - at {
+            return Err(Broken::Place);
+        }
+        Ok(Part { map: Arc::clone(map), at })
     }
 
     /// The guest's address of what the monitor sees at `user`.
@@ -74,5 +120,44 @@ impl Memory {
             let offset = user.checked_sub(start)?;
             (offset < bytes).then(|| guest + offset)
         })
+    }
+}
+
+/// A part of a VM's memory whose place is known, as a ring is.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    map: Arc<MmapRegion>,
+    at: usize,
+}
+
+impl Part {
+    /// The number at `offset`, which both sides read and write.
+    ///
+    /// # Errors
+    /// When it is not in memory, or not aligned there.
+    #[inline]
+    pub(crate) fn index(&self, offset: usize) -> Result<&AtomicU16, Broken> {
+        self.map.get_atomic_ref(self.at + offset).map_err(|_| Broken::Address)
+    }
+
+    /// Reads 8 bytes at `offset`.
+    ///
+    /// # Errors
+    /// When they are not in memory.
+    #[inline]
+    pub(crate) fn word(&self, offset: usize) -> Result<u64, Broken> {
+        let word = self.map.get_ref::<u64>(self.at + offset).map_err(|_| Broken::Address)?;
+        Ok(u64::from_le(word.load()))
+    }
+
+    /// Writes 8 bytes at `offset`.
+    ///
+    /// # Errors
+    /// When they are not in memory.
+    #[inline]
+    pub(crate) fn set_word(&self, offset: usize, value: u64) -> Result<(), Broken> {
+        let word = self.map.get_ref::<u64>(self.at + offset).map_err(|_| Broken::Address)?;
+        word.store(value.to_le());
+        Ok(())
     }
 }

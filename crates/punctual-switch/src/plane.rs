@@ -8,7 +8,9 @@
 //!   its sender's memory. A port has at most [`WINDOW`] packets before the TX stage; the others wait in the
 //!   guest's ring, so a rate limit delays and never drops.
 //! - **TX** hands it over, **softnet** asks how many buffers the receiver has, **RX** copies it from guest to
-//!   guest, gives the sender its buffers back and tells both, if they want to hear.
+//!   guest, and gives the sender its buffers back.
+//! - **Telling** both, if they want to hear, costs more than a stage. Deliveries in a row are told together,
+//!   [`TOLD_MAX`] at most; before something less urgent is carried, and before the plane waits.
 //!
 //! # Bounds
 //! Before each decision the plane takes in at most one frame from each port it looks at. Nothing else happens
@@ -34,6 +36,7 @@ use crate::check::{Checker, Violation};
 use crate::frame;
 use crate::lock::Gate;
 use crate::ring::{Broken, Chain, Culprit, Delivery, ReceiveRing, SendRing, Taken, ring_bell};
+use crate::session::{RECEIVE, SEND};
 use crate::stats::{PlaneStats, PortStats};
 use crate::table::Table;
 
@@ -46,8 +49,14 @@ pub const IN_FLIGHT_MAX: usize = 256;
 /// Steps between two looks at the mailbox.
 const TURN: usize = 64;
 
-/// Steps other than RX between two looks at the clock.
+/// Steps between two looks at the clock, but for [`LONG_BYTES`] that are copied.
 const STEPS_PER_LOOK_AT_CLOCK: u32 = 8;
+
+/// Deliveries of which VMs are told together, at most.
+const TOLD_MAX: usize = 8;
+
+/// A frame of so many bytes is told at once: its copy takes longer than telling.
+const LONG_BYTES: u32 = 4096;
 
 /// Ports that are looked at before every decision; of the others, those of [`ROTATION`].
 const ALWAYS_MAX: usize = 8;
@@ -105,13 +114,17 @@ impl Shared {
     }
 
     /// A port's receive ring is there, or gone.
-    pub(crate) fn set_receive(&self, port: usize, ring: Option<ReceiveRing>) -> Option<u16> {
-        let free = ring.as_ref().and_then(|ring| ring.free().ok()).unwrap_or_default();
+    pub(crate) fn set_receive(&self, port: usize, mut ring: Option<ReceiveRing>) -> Option<u16> {
+        let free = ring.as_mut().and_then(|ring| ring.free().ok()).unwrap_or_default();
         let old = self.ports[port].receive.with(|place| {
             self.ports[port].free.store(free.into(), Ordering::Relaxed);
             std::mem::replace(place, ring.map(Box::new))
         });
-        old.map(|ring| ring.base())
+        old.map(|mut ring| {
+            // A broken ring's driver resets it.
+            let _ = ring.tell();
+            ring.base()
+        })
     }
 }
 
@@ -165,14 +178,15 @@ impl Mailbox {
     }
 }
 
-/// A frame in the switch.
+/// A frame in the switch. Its chain is the last: its beginning is used, and its end is not.
 #[derive(Clone, Debug, Default)]
+#[repr(C)]
 struct Slot {
-    chain: Chain,
-    /// Receivers that it has not reached yet.
-    copies: u32,
     /// When it was taken in.
     came: Instant,
+    /// Receivers that it has not reached yet.
+    copies: u32,
+    chain: Chain,
 }
 
 /// A port as its plane knows it.
@@ -189,12 +203,16 @@ struct Local {
     /// Slots of its receive ring by the discipline's account.
     ring_slots: u32,
     floods: TokenBucket,
+    /// The order of its priority, most urgent first.
+    rank: usize,
+    /// Has its driver to hear of frames that it sent, of frames that it received?
+    untold: [bool; 2],
     stats: PortStats,
 }
 
 impl Local {
     /// Only a port that the plane serves has frames in it.
-    fn new(ring_slots: Option<u32>, is_served: bool) -> Self {
+    fn new(ring_slots: Option<u32>, rank: usize, is_served: bool) -> Self {
         let frames = if is_served { IN_FLIGHT_MAX } else { 0 };
         let ring_slots = ring_slots.unwrap_or(RING_SLOTS_DEFAULT);
         Local {
@@ -206,6 +224,8 @@ impl Local {
             window: WINDOW.min(ring_slots),
             ring_slots,
             floods: TokenBucket::new(Instant::ZERO, FLOODS),
+            rank,
+            untold: [false; 2],
             stats: PortStats::default(),
         }
     }
@@ -226,9 +246,9 @@ impl Local {
 
     /// A copy of the frame is where it belongs, or dropped.
     #[inline]
-    fn finish(&mut self, number: u32) -> Result<(), Broken> {
+    fn finish(&mut self, number: u32) -> Result<bool, Broken> {
         if self.slot(number).is_none() {
-            return Ok(());
+            return Ok(false);
         }
         let slot = &mut self.slots[number as usize % IN_FLIGHT_MAX];
         slot.copies = slot.copies.saturating_sub(1);
@@ -236,10 +256,11 @@ impl Local {
     }
 
     /// Gives the driver what is finished, in order: a driver that goes on where the used ring ends then sends
-    /// nothing twice.
+    /// nothing twice. Was there anything?
     #[inline]
-    fn give_back(&mut self) -> Result<(), Broken> {
-        let Some(send) = &mut self.send else { return Ok(()) };
+    fn give_back(&mut self) -> Result<bool, Broken> {
+        let Some(send) = &mut self.send else { return Ok(false) };
+        let first = self.first;
         while self.first != self.next {
             let slot = &self.slots[self.first as usize % IN_FLIGHT_MAX];
             if slot.copies > 0 {
@@ -248,7 +269,7 @@ impl Local {
             self.first = self.first.wrapping_add(1);
             send.give_back(&slot.chain)?;
         }
-        Ok(())
+        Ok(first != self.first)
     }
 }
 
@@ -276,7 +297,26 @@ pub(crate) struct Plane {
     turn: usize,
     now: Instant,
     steps: u32,
+    untold: Untold,
     stats: PlaneStats,
+}
+
+/// Of what VMs were not told yet.
+#[derive(Debug)]
+struct Untold {
+    /// Ports that sent, and ports that received.
+    ports: [Vec<usize>; 2],
+    /// Deliveries: the sender, and when the frame came.
+    deliveries: Vec<(usize, Instant)>,
+    /// The most urgent of them has this rank.
+    rank: usize,
+}
+
+impl Untold {
+    fn new(ports: usize) -> Self {
+        let none = || Vec::with_capacity(ports);
+        Untold { ports: [none(), none()], deliveries: Vec::with_capacity(TOLD_MAX), rank: usize::MAX }
+    }
 }
 
 /// What a plane leaves behind.
@@ -302,13 +342,13 @@ fn number_of(packet: &Packet) -> u32 {
 
 impl Plane {
     /// A plane of the ports `own`, most urgent first; the first `most_urgent` of them have the same priority.
-    /// All ports are attached to the discipline, and `ring_slots` has those of each.
+    /// All ports are attached to the discipline; `ring_slots` has those of each, and its rank by priority.
     pub(crate) fn new(
         threads: Threads,
         discipline: Box<dyn Discipline>,
         own: Vec<usize>,
         most_urgent: usize,
-        ring_slots: &[Option<u32>],
+        ring_slots: &[(Option<u32>, usize)],
     ) -> std::io::Result<Self> {
         let Threads { shared, mailbox, notices } = threads;
         let ports = ring_slots.iter().enumerate();
@@ -323,12 +363,15 @@ impl Plane {
             checker: None,
             poll: Duration::ZERO,
             epoll,
-            ports: ports.map(|(port, slots)| Local::new(*slots, own.contains(&port))).collect(),
+            ports: ports
+                .map(|(port, (slots, rank))| Local::new(*slots, *rank, own.contains(&port)))
+                .collect(),
             always: if own.len() <= ALWAYS_MAX { own.len() } else { most_urgent.min(ALWAYS_MAX) },
             own,
             turn: 0,
             now: Instant::ZERO,
             steps: 0,
+            untold: Untold::new(ring_slots.len()),
             stats: PlaneStats::default(),
         })
     }
@@ -385,7 +428,8 @@ impl Plane {
     /// still has it.
     fn stop(&mut self, port: usize) -> Option<u16> {
         let local = &mut self.ports[port];
-        let ring = local.send.take()?;
+        let mut ring = local.send.take()?;
+        let _ = ring.tell();
         let _ = epoll::delete(&self.epoll, ring.kick.as_fd());
         local.first = local.next;
         Some(ring.base())
@@ -393,15 +437,57 @@ impl Plane {
 
     /// Carries packets for a turn. Returns until when there is nothing to do, if there is not.
     fn work(&mut self) -> Option<Option<Instant>> {
+        let mut rest = None;
         for _ in 0..TURN {
             self.look();
             match self.discipline.next(self.now) {
                 Next::Process(step) => self.carry(&step),
-                Next::WaitUntil(until) => return Some(Some(until)),
-                Next::Idle => return Some(None),
+                Next::WaitUntil(until) => rest = Some(Some(until)),
+                Next::Idle => rest = Some(None),
+            }
+            if rest.is_some() {
+                break;
             }
         }
-        None
+        self.tell();
+        rest
+    }
+
+    /// Tells VMs of what they sent and received, if they want to hear.
+    fn tell(&mut self) {
+        for at in 0..self.untold.ports[RECEIVE].len() {
+            let port = self.untold.ports[RECEIVE][at];
+            self.ports[port].untold[RECEIVE] = false;
+            let shared = &self.shared.ports[port];
+            let told = shared.receive.with(|ring| ring.as_mut().map_or(Ok(()), |ring| ring.tell()));
+            if let Err(broken) = told {
+                self.broke(port, broken);
+            }
+        }
+        for at in 0..self.untold.ports[SEND].len() {
+            let port = self.untold.ports[SEND][at];
+            self.ports[port].untold[SEND] = false;
+            if let Some(Err(broken)) = self.ports[port].send.as_mut().map(|send| send.tell()) {
+                self.broke(port, broken);
+            }
+        }
+        if !self.untold.deliveries.is_empty() {
+            self.now = self.shared.now();
+            for &(port, came) in &self.untold.deliveries {
+                self.ports[port].stats.latency.record(self.now.since(came));
+            }
+        }
+        self.untold.ports.iter_mut().for_each(Vec::clear);
+        self.untold.deliveries.clear();
+        self.untold.rank = usize::MAX;
+    }
+
+    /// A port's VM has to hear of frames that it sent, or received.
+    #[inline]
+    fn tell_later(&mut self, port: usize, queue: usize) {
+        if !std::mem::replace(&mut self.ports[port].untold[queue], true) {
+            self.untold.ports[queue].push(port);
+        }
     }
 
     /// Takes frames in: one from each port that is looked at now.
@@ -519,10 +605,14 @@ impl Plane {
     /// Does what a stage takes.
     #[inline]
     fn carry(&mut self, step: &Step) {
+        let port = step.packet.source.index();
+        if self.ports[port].rank > self.untold.rank {
+            // What is more urgent does not wait.
+            self.tell();
+        }
         if let Some(checker) = &mut self.checker {
             checker.starts(step);
         }
-        let port = step.packet.source.index();
         let mut arrived = false;
         match step.stage {
             Stage::Tx => self.ports[port].in_tx -= 1,
@@ -530,7 +620,8 @@ impl Plane {
             Stage::Rx => arrived = self.deliver(&step.packet),
         }
         self.steps += 1;
-        if step.stage == Stage::Rx || self.steps >= STEPS_PER_LOOK_AT_CLOCK {
+        let is_long = step.stage == Stage::Rx && step.packet.bytes >= LONG_BYTES;
+        if is_long || self.steps >= STEPS_PER_LOOK_AT_CLOCK {
             self.steps = 0;
             self.now = self.shared.now();
         }
@@ -558,7 +649,7 @@ impl Plane {
         let mut free = port.free.load(Ordering::Relaxed);
         if free as usize <= self.discipline.waiting(Stage::Rx) {
             // The driver may have added some, of which it does not tell.
-            let counted = port.receive.with(|ring| ring.as_ref().map_or(Ok(0), |ring| ring.free()));
+            let counted = port.receive.with(|ring| ring.as_mut().map_or(Ok(0), |ring| ring.free()));
             free = counted.unwrap_or(0).into();
             port.free.store(free, Ordering::Relaxed);
         }
@@ -584,13 +675,14 @@ impl Plane {
                 port.free.store(0, Ordering::Relaxed);
                 return Err(Culprit::Receiver(broken));
             }
-            port.free.store(ring.free().unwrap_or(0).into(), Ordering::Relaxed);
+            port.free.store(ring.free_at_least().into(), Ordering::Relaxed);
             done
         });
         match done {
             Ok(Delivery::Done { .. }) => {
                 local.stats.delivered.add(packet.bytes);
                 self.ports[receiver].stats.received.add(packet.bytes);
+                self.tell_later(receiver, RECEIVE);
                 return true;
             }
             Ok(Delivery::NoRoom) => local.stats.drops.destination_ring += 1,
@@ -614,16 +706,23 @@ impl Plane {
         let local = &mut self.ports[port];
         let number = number_of(packet);
         if arrived && let Some(came) = local.slot(number).map(|slot| slot.came) {
-            local.stats.latency.record(self.now.since(came));
+            self.untold.rank = self.untold.rank.min(local.rank);
+            self.untold.deliveries.push((port, came));
         }
         let given = local.finish(number);
         self.note(port, given);
+        if self.untold.deliveries.len() >= TOLD_MAX || packet.bytes >= LONG_BYTES {
+            self.tell();
+        }
     }
 
+    /// Frames were given back to a port's driver, or its ring is broken.
     #[inline]
-    fn note(&mut self, port: usize, done: Result<(), Broken>) {
-        if let Err(broken) = done {
-            self.broke(port, broken);
+    fn note(&mut self, port: usize, given: Result<bool, Broken>) {
+        match given {
+            Ok(true) => self.tell_later(port, SEND),
+            Ok(false) => {}
+            Err(broken) => self.broke(port, broken),
         }
     }
 
@@ -660,8 +759,9 @@ impl Plane {
         self.stats.wakeups += 1;
         for at in 0..self.own.len() {
             let port = self.own[at];
-            let ignored = self.ports[port].send.as_mut().map_or(Ok(()), |send| send.ignore());
-            self.note(port, ignored);
+            if let Some(Err(broken)) = self.ports[port].send.as_mut().map(|send| send.ignore()) {
+                self.broke(port, broken);
+            }
         }
     }
 

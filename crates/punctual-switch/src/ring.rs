@@ -15,13 +15,12 @@ use std::sync::atomic::{Ordering, fence};
 
 use virtio_queue::desc::split::Descriptor;
 use virtio_queue::{Queue, QueueOwnedT, QueueT};
-use vm_memory::{
-    Address as _, Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion, VolatileSlice,
-};
+use vm_memory::{Address as _, GuestAddress, VolatileSlice};
 
+use crate::driver::{NEXT, WRITE};
 use crate::features;
 use crate::frame::{self, FRAME_BYTES_MAX, HEADER_BYTES};
-use crate::memory::Memory;
+use crate::memory::{Memory, Part};
 
 /// Entries of a ring at most.
 pub const ENTRIES_MAX: u16 = 1024;
@@ -34,6 +33,9 @@ const BUFFERS_MAX: usize = 64;
 
 /// Descriptors of these buffers at most.
 const BUFFER_PIECES_MAX: usize = 128;
+
+/// The descriptor is a table of others (`VIRTQ_DESC_F_INDIRECT`).
+const INDIRECT: u16 = 4;
 
 /// The driver wants no interrupts (`VIRTQ_AVAIL_F_NO_INTERRUPT`).
 const NO_INTERRUPT: u16 = 1;
@@ -67,12 +69,6 @@ impl From<virtio_queue::Error> for Broken {
             virtio_queue::Error::InvalidAvailRingIndex => Broken::Index,
             _ => Broken::Address,
         }
-    }
-}
-
-impl From<vm_memory::GuestMemoryError> for Broken {
-    fn from(_: vm_memory::GuestMemoryError) -> Self {
-        Broken::Address
     }
 }
 
@@ -113,12 +109,25 @@ pub(crate) struct Piece {
 struct Ring {
     memory: Arc<Memory>,
     queue: Queue,
+    descriptors: Part,
+    available: Part,
+    used_ring: Part,
     event_idx: bool,
+    /// The available ring's index as it was read last.
+    seen: u16,
     /// Index of the next used entry.
     used: Wrapping<u16>,
     /// The index when the driver was last told, or spared.
     told: Wrapping<u16>,
     call: Option<Arc<OwnedFd>>,
+}
+
+/// A chain that was taken: its head, bytes and pieces, and whether there are more pieces than fit.
+struct Found {
+    head: u16,
+    bytes: u32,
+    count: usize,
+    more: bool,
 }
 
 impl Ring {
@@ -137,33 +146,93 @@ impl Ring {
         }
         let used = queue.used_idx(&setup.memory.guest, Ordering::Acquire)?;
         queue.set_next_used(used.0);
+        let entries = usize::from(setup.entries);
         Ok(Ring {
             memory: Arc::clone(&setup.memory),
+            descriptors: setup.memory.part(setup.descriptors, 16 * entries)?,
+            available: setup.memory.part(setup.available, 6 + 2 * entries)?,
+            used_ring: setup.memory.part(setup.used, 6 + 8 * entries)?,
             event_idx: queue.event_idx_enabled(),
             queue,
+            seen: setup.base,
             used,
             told: used,
             call: setup.call.clone(),
         })
     }
 
+    /// Where an entry is in a ring of this many.
+    #[inline]
+    fn at(&self, index: u16) -> usize {
+        usize::from(index & (self.queue.size() - 1))
+    }
+
+    /// Reads the index of the available ring: how many chains are there?
+    #[inline]
+    fn look(&mut self) -> Result<u16, Broken> {
+        let index = u16::from_le(self.available.index(2)?.load(Ordering::Acquire));
+        let count = index.wrapping_sub(self.queue.next_avail());
+        if count > self.queue.size() {
+            return Err(Broken::Index);
+        }
+        self.seen = index;
+        Ok(count)
+    }
+
+    /// Takes the next chain, and puts its pieces into `pieces`.
+    #[inline]
+    fn take(&mut self, writable: bool, pieces: &mut [Piece]) -> Result<Option<Found>, Broken> {
+        let next = self.queue.next_avail();
+        if next == self.seen && self.look()? == 0 {
+            return Ok(None);
+        }
+        let head = u16::from_le(self.available.index(4 + 2 * self.at(next))?.load(Ordering::Relaxed));
+        if head >= self.queue.size() {
+            return Err(Broken::Chain);
+        }
+        let place = usize::from(head) * 16;
+        let (address, rest) = (self.descriptors.word(place)?, self.descriptors.word(place + 8)?);
+        let (bytes, flags) = (rest as u32, (rest >> 32) as u16);
+        if flags & (NEXT | INDIRECT) != 0 || bytes == 0 {
+            return self.take_long(writable, pieces).map(Some);
+        }
+        if (flags & WRITE != 0) != writable {
+            return Err(Broken::Chain);
+        }
+        self.queue.set_next_avail(next.wrapping_add(1));
+        let Some(piece) = pieces.first_mut() else {
+            return Ok(Some(Found { head, bytes, count: 0, more: true }));
+        };
+        *piece = Piece { address, bytes };
+        Ok(Some(Found { head, bytes, count: 1, more: false }))
+    }
+
+    /// Takes the next chain, which is not a single descriptor.
+    fn take_long(&mut self, writable: bool, pieces: &mut [Piece]) -> Result<Found, Broken> {
+        let mut available = self.queue.iter(&self.memory.guest)?;
+        // The index went back.
+        let descriptors = available.next().ok_or(Broken::Index)?;
+        let head = descriptors.head_index();
+        if head >= self.queue.size() {
+            return Err(Broken::Chain);
+        }
+        let (bytes, count, more) = read_chain(descriptors, writable, pieces)?;
+        Ok(Found { head, bytes, count, more })
+    }
+
     /// Writes the used entry that is `after` entries behind the next one; nobody sees it yet.
     #[inline]
     fn write_used(&self, after: u16, head: u16, bytes: u32) -> Result<(), Broken> {
-        let at = u64::from((self.used.0.wrapping_add(after)) & (self.queue.size() - 1));
-        let mut entry = [0; 8];
-        entry[..4].copy_from_slice(&u32::from(head).to_le_bytes());
-        entry[4..].copy_from_slice(&bytes.to_le_bytes());
-        let place = GuestAddress(self.queue.used_ring()).checked_add(4 + at * 8).ok_or(Broken::Address)?;
-        Ok(self.memory.guest.write_obj(u64::from_ne_bytes(entry), place)?)
+        let at = self.at(self.used.0.wrapping_add(after));
+        self.used_ring.set_word(4 + at * 8, u64::from(bytes) << 32 | u64::from(head))
     }
 
     /// Shows the driver `count` more used entries.
     #[inline]
     fn show_used(&mut self, count: u16) -> Result<(), Broken> {
         self.used += Wrapping(count);
-        let place = GuestAddress(self.queue.used_ring()).checked_add(2).ok_or(Broken::Address)?;
-        Ok(self.memory.guest.store(self.used.0.to_le(), place, Ordering::Release)?)
+        self.used_ring.index(2)?.store(self.used.0.to_le(), Ordering::Release);
+        Ok(())
     }
 
     /// Does the driver want to hear of what was shown since the last time?
@@ -172,22 +241,19 @@ impl Ring {
         // What was shown must be visible before the driver's wish is read.
         fence(Ordering::SeqCst);
         let before = std::mem::replace(&mut self.told, self.used);
-        let ring = GuestAddress(self.queue.avail_ring());
         if self.event_idx {
-            let offset = 4 + 2 * u64::from(self.queue.size());
-            let place = ring.checked_add(offset).ok_or(Broken::Address)?;
-            let event: u16 = self.memory.guest.load(place, Ordering::Relaxed)?;
-            let event = Wrapping(u16::from_le(event));
+            let event = self.available.index(4 + 2 * usize::from(self.queue.size()))?;
+            let event = Wrapping(u16::from_le(event.load(Ordering::Relaxed)));
             return Ok(self.used - event - Wrapping(1) < self.used - before);
         }
-        let flags: u16 = self.memory.guest.load(ring, Ordering::Relaxed)?;
+        let flags = self.available.index(0)?.load(Ordering::Relaxed);
         Ok(u16::from_le(flags) & NO_INTERRUPT == 0)
     }
 
-    /// Tells the driver, if it wants to hear.
-    #[inline]
+    /// Tells the driver of what was shown, if it wants to hear.
     fn tell(&mut self) -> Result<(), Broken> {
-        if self.wants_call()?
+        if self.used != self.told
+            && self.wants_call()?
             && let Some(call) = &self.call
         {
             ring_bell(call);
@@ -201,8 +267,9 @@ pub(crate) fn ring_bell(event: &OwnedFd) {
     let _ = rustix::io::write(event, &1u64.to_ne_bytes());
 }
 
-/// A frame that a driver sends, where it is.
+/// A frame that a driver sends, where it is. What every frame needs comes first.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub struct Chain {
     /// The head of its descriptors.
     head: u16,
@@ -211,12 +278,21 @@ pub struct Chain {
     count: usize,
     /// Bytes with the virtio-net header.
     bytes: u32,
+    /// The virtio-net header.
+    header: [u8; HEADER_BYTES],
     pieces: [Piece; PIECES_MAX],
 }
 
 impl Default for Chain {
     fn default() -> Self {
-        Chain { head: 0, unfit: false, count: 0, bytes: 0, pieces: [Piece::default(); PIECES_MAX] }
+        Chain {
+            head: 0,
+            unfit: false,
+            count: 0,
+            bytes: 0,
+            header: [0; HEADER_BYTES],
+            pieces: [Piece::default(); PIECES_MAX],
+        }
     }
 }
 
@@ -307,43 +383,42 @@ impl SendRing {
     /// When the ring is broken.
     #[inline]
     pub fn take(&mut self, chain: &mut Chain) -> Result<Taken, Broken> {
-        let memory = &self.ring.memory.guest;
-        let mut available = self.ring.queue.iter(memory)?;
-        let Some(descriptors) = available.next() else {
+        let Some(found) = self.ring.take(false, &mut chain.pieces)? else {
             return Ok(Taken::Nothing);
         };
-        chain.head = descriptors.head_index();
-        if chain.head >= self.ring.queue.size() {
-            return Err(Broken::Chain);
-        }
-        let (bytes, count, more) = read_chain(descriptors, false, &mut chain.pieces)?;
-        (chain.bytes, chain.count) = (bytes, count);
+        let bytes = found.bytes;
+        (chain.head, chain.bytes, chain.count) = (found.head, bytes, found.count);
         let shortest = (self.header_bytes + frame::ETHERNET_BYTES) as u32;
-        chain.unfit = more || bytes < shortest || bytes > FRAME_BYTES_MAX + HEADER_BYTES as u32;
+        chain.unfit = found.more || bytes < shortest || bytes > FRAME_BYTES_MAX + HEADER_BYTES as u32;
         if chain.unfit {
             return Ok(Taken::Unfit);
         }
-        let mut start = [0; frame::ETHERNET_BYTES];
-        read(memory, chain.pieces(), self.header_bytes as u32, &mut start)?;
+        let mut front = [0; HEADER_BYTES + frame::ETHERNET_BYTES];
+        let front = &mut front[..self.header_bytes + frame::ETHERNET_BYTES];
+        read(&self.ring.memory, chain.pieces(), front)?;
+        let (header, start) = front.split_at(self.header_bytes);
+        chain.header = [0; HEADER_BYTES];
+        chain.header[..self.header_bytes].copy_from_slice(header);
+        let start = start.try_into().map_err(|_| Broken::Chain)?;
         Ok(Taken::Frame { bytes: bytes - self.header_bytes as u32, start })
     }
 
-    /// The virtio-net header of a frame that was taken.
-    #[inline]
-    fn header(&self, chain: &Chain) -> Result<[u8; HEADER_BYTES], Broken> {
-        let mut header = [0; HEADER_BYTES];
-        read(&self.ring.memory.guest, chain.pieces(), 0, &mut header[..self.header_bytes])?;
-        Ok(header)
-    }
-
-    /// Gives the buffers of a frame back to the driver.
+    /// Gives the buffers of a frame back to the driver, which [`SendRing::tell`] tells of it.
     ///
     /// # Errors
     /// When the ring is broken.
     #[inline]
     pub fn give_back(&mut self, chain: &Chain) -> Result<(), Broken> {
         self.ring.write_used(0, chain.head, 0)?;
-        self.ring.show_used(1)?;
+        self.ring.show_used(1)
+    }
+
+    /// Tells the driver of what it got back, if it wants to hear.
+    ///
+    /// # Errors
+    /// When the ring is broken.
+    #[inline]
+    pub fn tell(&mut self) -> Result<(), Broken> {
         self.ring.tell()
     }
 
@@ -353,8 +428,8 @@ impl SendRing {
     /// When the ring is broken.
     #[inline]
     pub fn has_more(&self) -> Result<bool, Broken> {
-        let index = self.ring.queue.avail_idx(&self.ring.memory.guest, Ordering::Acquire)?;
-        Ok(index.0 != self.ring.queue.next_avail())
+        let index = u16::from_le(self.ring.available.index(2)?.load(Ordering::Acquire));
+        Ok(index != self.ring.queue.next_avail())
     }
 
     /// Asks the driver to ring from now on. Is something available already?
@@ -430,25 +505,29 @@ impl ReceiveRing {
         })
     }
 
-    /// Buffers that wait for frames.
+    /// Buffers that wait for frames, as the ring says now.
     ///
     /// # Errors
     /// When the ring is broken.
     #[inline]
-    pub fn free(&self) -> Result<u16, Broken> {
-        let index = self.ring.queue.avail_idx(&self.ring.memory.guest, Ordering::Relaxed)?;
-        let free = index.0.wrapping_sub(self.ring.queue.next_avail());
-        if free > self.ring.queue.size() { Err(Broken::Index) } else { Ok(free) }
+    pub fn free(&mut self) -> Result<u16, Broken> {
+        self.ring.look()
     }
 
-    /// Copies a frame from its sender's memory into buffers of this ring, and tells the driver.
+    /// Buffers that wait for frames, and maybe more: the ring is not read for it.
+    #[inline]
+    pub fn free_at_least(&self) -> u16 {
+        self.ring.seen.wrapping_sub(self.ring.queue.next_avail())
+    }
+
+    /// Copies a frame from its sender's memory into buffers of this ring. [`ReceiveRing::tell`] tells the
+    /// driver.
     ///
     /// # Errors
     /// Whose ring is broken.
     #[inline]
     pub fn deliver(&mut self, sender: &SendRing, chain: &Chain) -> Result<Delivery, Culprit> {
-        let sent = sender.header(chain).map_err(Culprit::Sender)?;
-        let Some(mut header) = frame::header_for(&sent, self.features) else {
+        let Some(mut header) = frame::header_for(&chain.header, self.features) else {
             return Ok(Delivery::Offload);
         };
         let frame_bytes = chain.bytes - sender.header_bytes as u32;
@@ -459,42 +538,44 @@ impl ReceiveRing {
             return Ok(Delivery::NoRoom);
         };
         header[10..].copy_from_slice(&(buffers as u16).to_le_bytes());
-        let (memory, into) = (&self.ring.memory.guest, &self.pieces[..pieces]);
-        write(memory, into, &header[..self.header_bytes]).map_err(Culprit::Receiver)?;
-        copy(
-            Place { memory: &sender.ring.memory.guest, pieces: chain.pieces(), skip: sender.header_bytes },
-            Place { memory, pieces: into, skip: self.header_bytes },
-            frame_bytes,
-        )?;
+        let header = &header[..self.header_bytes];
+        let from = Place { memory: &sender.ring.memory, pieces: chain.pieces(), skip: sender.header_bytes };
+        let to = Place { memory: &self.ring.memory, pieces: &self.pieces[..pieces], skip: 0 };
+        let mut to = Rest::of(to).ok_or(Culprit::Receiver(Broken::Chain))?;
+        write(&mut to, header).map_err(Culprit::Receiver)?;
+        copy(from, to, frame_bytes)?;
         self.use_buffers(buffers, wanted).map_err(Culprit::Receiver)?;
         Ok(Delivery::Done { buffers: buffers as u16 })
+    }
+
+    /// Tells the driver of what it received, if it wants to hear.
+    ///
+    /// # Errors
+    /// When the ring is broken.
+    #[inline]
+    pub fn tell(&mut self) -> Result<(), Broken> {
+        self.ring.tell()
     }
 
     /// Takes buffers for so many bytes: their number and that of their pieces; `None` when there are not
     /// enough, or when a single one must do and does not.
     #[inline]
     fn take_buffers(&mut self, wanted: u32) -> Result<Option<(usize, usize)>, Broken> {
-        let memory = &self.ring.memory.guest;
-        let entries = self.ring.queue.size();
-        let mut available = self.ring.queue.iter(memory)?;
+        // Read for each frame, so that a wrong index is noticed before all buffers are used.
+        self.ring.look()?;
         let most = if self.features & features::MRG_RXBUF == 0 { 1 } else { BUFFERS_MAX };
         let (mut room, mut pieces) = (0u32, 0);
         for (buffer, place) in self.buffers[..most].iter_mut().enumerate() {
-            let Some(descriptors) = available.next() else { return Ok(None) };
-            let head = descriptors.head_index();
-            if head >= entries {
-                return Err(Broken::Chain);
-            }
-            let (bytes, count, more) = read_chain(descriptors, true, &mut self.pieces[pieces..])?;
-            if more {
+            let Some(found) = self.ring.take(true, &mut self.pieces[pieces..])? else { return Ok(None) };
+            if found.more {
                 return Ok(None);
             }
-            if buffer == 0 && bytes < HEADER_BYTES as u32 {
+            if buffer == 0 && found.bytes < HEADER_BYTES as u32 {
                 return Err(Broken::Chain);
             }
-            *place = (head, bytes);
-            pieces += count;
-            room = room.saturating_add(bytes);
+            *place = (found.head, found.bytes);
+            pieces += found.count;
+            room = room.saturating_add(found.bytes);
             if room >= wanted {
                 return Ok(Some((buffer + 1, pieces)));
             }
@@ -511,8 +592,7 @@ impl ReceiveRing {
             left -= filled;
             self.ring.write_used(after as u16, head, filled)?;
         }
-        self.ring.show_used(buffers as u16)?;
-        self.ring.tell()
+        self.ring.show_used(buffers as u16)
     }
 
     /// Where the ring goes on when it is stopped now.
@@ -521,52 +601,10 @@ impl ReceiveRing {
     }
 }
 
-/// As much of `bytes` bytes from `address` on as one region holds.
-#[inline]
-fn slice(memory: &GuestMemoryMmap, address: u64, bytes: usize) -> Result<VolatileSlice<'_>, Broken> {
-    let (region, at) = memory.to_region_addr(GuestAddress(address)).ok_or(Broken::Address)?;
-    let room = usize::try_from(region.len() - at.raw_value()).unwrap_or(usize::MAX);
-    region.get_slice(at, bytes.min(room)).map_err(|_| Broken::Address)
-}
-
-/// Fills `into` from the pieces, `skip` bytes after their beginning.
-#[inline]
-fn read(memory: &GuestMemoryMmap, pieces: &[Piece], skip: u32, into: &mut [u8]) -> Result<(), Broken> {
-    let (mut skip, mut filled) = (skip, 0);
-    for piece in pieces {
-        if skip >= piece.bytes {
-            skip -= piece.bytes;
-            continue;
-        }
-        let wanted = (into.len() - filled).min((piece.bytes - skip) as usize);
-        let address = piece.address.checked_add(skip.into()).ok_or(Broken::Address)?;
-        memory.read_slice(&mut into[filled..filled + wanted], GuestAddress(address))?;
-        (skip, filled) = (0, filled + wanted);
-        if filled == into.len() {
-            return Ok(());
-        }
-    }
-    Err(Broken::Chain)
-}
-
-/// Writes to the beginning of the pieces.
-#[inline]
-fn write(memory: &GuestMemoryMmap, pieces: &[Piece], mut from: &[u8]) -> Result<(), Broken> {
-    for piece in pieces {
-        let (now, later) = from.split_at(from.len().min(piece.bytes as usize));
-        memory.write_slice(now, GuestAddress(piece.address))?;
-        from = later;
-        if from.is_empty() {
-            return Ok(());
-        }
-    }
-    Err(Broken::Chain)
-}
-
 /// Pieces of a memory, from some byte on.
 #[derive(Clone, Copy)]
 struct Place<'a> {
-    memory: &'a GuestMemoryMmap,
+    memory: &'a Memory,
     pieces: &'a [Piece],
     skip: usize,
 }
@@ -597,7 +635,7 @@ impl<'a> Rest<'a> {
     fn front(&self, most: u32) -> Result<VolatileSlice<'a>, Broken> {
         let [first, ..] = self.place.pieces else { return Err(Broken::Chain) };
         let address = first.address.checked_add(self.done.into()).ok_or(Broken::Address)?;
-        slice(self.place.memory, address, (first.bytes - self.done).min(most) as usize)
+        self.place.memory.slice(address, (first.bytes - self.done).min(most) as usize)
     }
 
     #[inline]
@@ -612,11 +650,35 @@ impl<'a> Rest<'a> {
     }
 }
 
+/// Fills `into` from the beginning of the pieces.
+#[inline]
+fn read(memory: &Memory, pieces: &[Piece], mut into: &mut [u8]) -> Result<(), Broken> {
+    let mut from = Rest::of(Place { memory, pieces, skip: 0 }).ok_or(Broken::Chain)?;
+    while !into.is_empty() {
+        let copied = from.front(into.len() as u32)?.copy_to(into);
+        from.advance(copied as u32);
+        into = &mut into[copied..];
+    }
+    Ok(())
+}
+
+/// Writes to the beginning of the rest.
+#[inline]
+fn write(to: &mut Rest<'_>, mut from: &[u8]) -> Result<(), Broken> {
+    while !from.is_empty() {
+        let target = to.front(from.len() as u32)?;
+        let (now, later) = from.split_at(target.len());
+        target.copy_from(now);
+        to.advance(now.len() as u32);
+        from = later;
+    }
+    Ok(())
+}
+
 /// Copies `bytes` bytes.
 #[inline]
-fn copy(from: Place<'_>, to: Place<'_>, bytes: u32) -> Result<(), Culprit> {
+fn copy(from: Place<'_>, mut to: Rest<'_>, bytes: u32) -> Result<(), Culprit> {
     let mut from = Rest::of(from).ok_or(Culprit::Sender(Broken::Chain))?;
-    let mut to = Rest::of(to).ok_or(Culprit::Receiver(Broken::Chain))?;
     let mut left = bytes;
     while left > 0 {
         let source = from.front(left).map_err(Culprit::Sender)?;

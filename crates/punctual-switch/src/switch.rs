@@ -356,7 +356,11 @@ fn plane(config: &Config, index: usize, threads: Threads) -> Result<Plane, Error
     let mut own: Vec<usize> = (0..params.len()).filter(|port| config.ports[*port].plane == index).collect();
     own.sort_by_key(urgency);
     let most_urgent = own.iter().take_while(|port| urgency(port) == urgency(&own[0])).count();
-    let slots: Vec<Option<u32>> = params.iter().map(|params| params.ring_slots).collect();
+    let mut ranks: Vec<u64> = (0..params.len()).map(|port| urgency(&port)).collect();
+    ranks.sort_unstable();
+    ranks.dedup();
+    let rank = |port: usize| ranks.partition_point(|other| *other < urgency(&port));
+    let slots: Vec<_> = params.iter().enumerate().map(|(port, of)| (of.ring_slots, rank(port))).collect();
     let mut plane = Plane::new(threads, discipline, own, most_urgent, &slots).map_err(Error::Start)?;
     plane.poll = config.poll;
     if config.check {
