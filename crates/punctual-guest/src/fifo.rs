@@ -4,6 +4,9 @@
 //! them so), work that is calibrated iterations, a late job runs on and later ones queue up, times are kept
 //! in locked memory. Releases are absolute sleeps. Nothing is printed or allocated during the run.
 //!
+//! Flows have a thread above all tasks: what a guest's kernel does for packets, the simulator does ahead of
+//! tasks too. With a storm that begins here that thread is in the fair class, because it always has work.
+//!
 //! Busy loops that are less urgent than every task with jobs run in the fair class, so that the guest's
 //! kernel gets some processor time. A busy loop that is more urgent than a task with jobs is under
 //! `SCHED_FIFO`.
@@ -16,17 +19,22 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use punctual_jobs::JobStream;
+use punctual_jobs::{Job, JobStream, cost_ns};
 
 use crate::disturb::{self, STACK_BYTES, STOP_CHECK_ITERATIONS};
+use crate::flows::engine::Engine;
+use crate::flows::mailbox::Mailbox;
+use crate::flows::{self, Done, Link, Teller};
 use crate::log::{JobCounts, TaskLog};
 use crate::os;
-use crate::protocol::{Run, Task, TaskProgress, Work};
+use crate::protocol::{FlowReport, Network, Run, Task, TaskProgress, Traffic, Work};
 use crate::run::{self, Executed};
 use crate::work;
 
 /// The priority of the thread that ends the run: above every task.
 const CONTROL_PRIORITY: i32 = 99;
+/// The priority of the thread that sends and answers flows.
+const FLOWS_PRIORITY: i32 = 95;
 /// The priority of the most urgent task. Each less urgent task has the next lower one, down to 1, which the
 /// rest share.
 const TASK_PRIORITY_MAX: i32 = 90;
@@ -52,6 +60,8 @@ pub enum Error {
         /// What the system says.
         error: io::Error,
     },
+    /// The interface, or the thread of flows, is not to be had.
+    Flows(io::Error),
     /// A task's thread ended before the run.
     TaskEnded {
         /// The task's place in the request.
@@ -73,6 +83,7 @@ impl fmt::Display for Error {
             }
             Error::ProgressThread(error) => write!(f, "no thread to tell how far the run is: {error}"),
             Error::TaskThread { task, error } => write!(f, "no thread for task {task}: {error}"),
+            Error::Flows(error) => write!(f, "no packets can be sent: {error}"),
             Error::TaskEnded { task } => write!(f, "the thread of task {task} died"),
             Error::TaskPanicked => write!(f, "a task's thread panicked"),
         }
@@ -85,6 +96,7 @@ impl std::error::Error for Error {
             Error::LockMemory(error)
             | Error::Priority { error, .. }
             | Error::ProgressThread(error)
+            | Error::Flows(error)
             | Error::TaskThread { error, .. } => Some(error),
             Error::TaskEnded { .. } | Error::TaskPanicked => None,
         }
@@ -93,6 +105,8 @@ impl std::error::Error for Error {
 
 /// A task's thread, ready to start.
 struct TaskThread {
+    /// Jobs that packets release.
+    released: Arc<Mailbox<Job>>,
     /// Gets the run's start. Without one the thread ends.
     start: mpsc::Sender<u64>,
     thread: JoinHandle<TaskLog>,
@@ -102,6 +116,12 @@ struct TaskThread {
 /// What a task's thread knows.
 struct Context {
     work: Work,
+    /// The task's place.
+    task: usize,
+    /// Jobs that packets released.
+    released: Arc<Mailbox<Job>>,
+    /// Wants to know of jobs that are done.
+    teller: Option<Teller>,
     duration_ns: u64,
     iterations_per_ms: u64,
     stop: Arc<AtomicBool>,
@@ -115,7 +135,11 @@ struct Context {
 /// then.
 pub fn execute(run: &Run, progress: &mut (impl FnMut(Vec<TaskProgress>) + Send)) -> Result<Executed, Error> {
     let stop = Arc::new(AtomicBool::new(false));
-    let tasks = create_threads(run, &stop)?;
+    let (teller, told) = flows::way().map_err(Error::Flows)?;
+    let teller: &dyn Fn() -> io::Result<Teller> = &teller;
+    let (tasks, releases) = create_threads(run, &stop, run.network.as_ref().map(|_| teller))?;
+    let flows = run.network.as_ref().map(|network| FlowsThread::create(run, network, told, releases, &stop));
+    let flows = flows.transpose()?;
     let counts: Vec<Arc<JobCounts>> = tasks.iter().map(|task| Arc::clone(&task.counts)).collect();
     thread::scope(|scope| {
         let (end, ended) = mpsc::channel::<()>();
@@ -129,37 +153,92 @@ pub fn execute(run: &Run, progress: &mut (impl FnMut(Vec<TaskProgress>) + Send))
         // about 10 ms.
         let reporter = thread::Builder::new().name("progress".into()).stack_size(STACK_BYTES);
         reporter.spawn_scoped(scope, report).map_err(Error::ProgressThread)?;
-        let executed = run_tasks(run, tasks, &stop);
+        let executed = run_tasks(run, tasks, flows, &stop);
         drop(end);
         executed
     })
 }
 
 /// Runs the tasks to the end of the run. Ends their threads and unlocks memory whatever happens.
-fn run_tasks(run: &Run, tasks: Vec<TaskThread>, stop: &AtomicBool) -> Result<Executed, Error> {
-    let started = start_and_wait(run, &tasks);
+fn run_tasks(
+    run: &Run,
+    tasks: Vec<TaskThread>,
+    flows: Option<FlowsThread>,
+    stop: &AtomicBool,
+) -> Result<Executed, Error> {
+    let started = start_and_wait(run, &tasks, flows.as_ref());
     stop.store(true, Ordering::Relaxed);
+    // First: tasks that packets release end with it.
+    let flows = flows.map_or(Ok(Vec::new()), FlowsThread::join);
     let logs = tasks.into_iter().map(TaskThread::join).collect::<Result<Vec<TaskLog>, Error>>();
     let back = set_priority(0);
     os::unlock_memory();
     let start_ns = started?;
     let ended_ns = os::now_ns() - start_ns;
     back?;
-    Ok(Executed { logs: logs?, ended_ns })
+    Ok(Executed { logs: logs?, flows: flows?, ended_ns })
 }
 
 /// Starts the tasks and sleeps until the end of the run. Returns when the run started.
-fn start_and_wait(run: &Run, tasks: &[TaskThread]) -> Result<u64, Error> {
+fn start_and_wait(run: &Run, tasks: &[TaskThread], flows: Option<&FlowsThread>) -> Result<u64, Error> {
     // The threads and the memory for their logs exist by now.
     os::lock_memory().map_err(Error::LockMemory)?;
     set_priority(CONTROL_PRIORITY)?;
     let start_ns = run::start_ns(run);
+    if let Some(flows) = flows {
+        let _ = flows.start.send(start_ns);
+    }
     for task in tasks {
         // `TaskThread::join` finds a thread that has died.
         let _ = task.start.send(start_ns);
     }
     os::sleep_until(start_ns + run.duration_ns);
     Ok(start_ns)
+}
+
+/// The thread of flows, ready to start.
+struct FlowsThread {
+    /// Gets the run's start. Without one the thread ends.
+    start: mpsc::Sender<u64>,
+    thread: JoinHandle<Engine>,
+}
+
+impl FlowsThread {
+    fn create(
+        run: &Run,
+        network: &Network,
+        told: flows::Told,
+        releases: Vec<Arc<Mailbox<Job>>>,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<FlowsThread, Error> {
+        let engine = Engine::new(network, run.tasks.len(), run.duration_ns);
+        let link = Link::of_interface(network.ethernet).map_err(Error::Flows)?;
+        let has_storm = |network: &Network| {
+            network.flows.iter().any(|flow| flow.begins && matches!(flow.traffic, Traffic::Storm { .. }))
+        };
+        let priority = if has_storm(network) { 0 } else { FLOWS_PRIORITY };
+        let (start, started) = mpsc::channel();
+        let (ready, is_ready) = mpsc::channel();
+        let (ethernet, duration_ns, stop) = (network.ethernet, run.duration_ns, Arc::clone(stop));
+        let body = move || {
+            let _ = ready.send(set_priority(priority));
+            let Ok(start_ns) = started.recv() else { return engine };
+            let mut release = |task: usize, job| {
+                releases.get(task).into_iter().for_each(|task| task.put(job));
+            };
+            let when = (start_ns, duration_ns);
+            flows::run(engine, &link, ethernet, &told, when, &stop, &mut release)
+        };
+        let thread = thread::Builder::new().name("flows".into()).stack_size(STACK_BYTES);
+        let thread = thread.spawn(body).map_err(Error::Flows)?;
+        is_ready.recv().unwrap_or(Err(Error::TaskPanicked))?;
+        Ok(FlowsThread { start, thread })
+    }
+
+    fn join(self) -> Result<Vec<FlowReport>, Error> {
+        drop(self.start);
+        self.thread.join().map(Engine::into_reports).map_err(|_| Error::TaskPanicked)
+    }
 }
 
 fn set_priority(priority: i32) -> Result<(), Error> {
@@ -180,27 +259,37 @@ fn priorities(run: &Run) -> Vec<i32> {
     priorities
 }
 
-/// Creates the tasks' threads, in the request's order; they wait to be told when the run starts.
-fn create_threads(run: &Run, stop: &Arc<AtomicBool>) -> Result<Vec<TaskThread>, Error> {
-    let tasks = run.tasks.iter().zip(priorities(run)).enumerate();
-    tasks.map(|(index, (task, priority))| TaskThread::create(run, index, task, priority, stop)).collect()
-}
+/// Threads in the request's order, and where each gets jobs that packets release.
+type Created = (Vec<TaskThread>, Vec<Arc<Mailbox<Job>>>);
 
-impl TaskThread {
-    fn create(
-        run: &Run,
-        index: usize,
-        task: &Task,
-        priority: i32,
-        stop: &Arc<AtomicBool>,
-    ) -> Result<TaskThread, Error> {
+/// Creates the tasks' threads; they wait to be told when the run starts.
+fn create_threads(
+    run: &Run,
+    stop: &Arc<AtomicBool>,
+    teller: Option<&dyn Fn() -> io::Result<Teller>>,
+) -> Result<Created, Error> {
+    let (mut tasks, mut releases) = (Vec::new(), Vec::new());
+    for (index, priority) in priorities(run).into_iter().enumerate() {
+        let released = Arc::<Mailbox<Job>>::default();
         let context = Context {
-            work: task.work,
+            work: run.tasks[index].work,
+            task: index,
+            released: Arc::clone(&released),
+            teller: teller.map(|teller| teller()).transpose().map_err(Error::Flows)?,
             duration_ns: run.duration_ns,
             iterations_per_ms: run.iterations_per_ms,
             stop: Arc::clone(stop),
         };
-        let log = TaskLog::new(task, run.duration_ns);
+        tasks.push(TaskThread::create(run, index, priority, context)?);
+        releases.push(released);
+    }
+    Ok((tasks, releases))
+}
+
+impl TaskThread {
+    fn create(run: &Run, index: usize, priority: i32, context: Context) -> Result<TaskThread, Error> {
+        let released = Arc::clone(&context.released);
+        let log = TaskLog::new(&run.tasks[index], run.duration_ns);
         let counts = log.counts();
         let (start, started) = mpsc::channel::<u64>();
         let (ready, is_ready) = mpsc::channel();
@@ -214,11 +303,12 @@ impl TaskThread {
         let thread = thread::Builder::new().name(format!("task {index}")).stack_size(STACK_BYTES);
         let thread = thread.spawn(body).map_err(|error| Error::TaskThread { task: index, error })?;
         is_ready.recv().unwrap_or(Err(Error::TaskEnded { task: index }))?;
-        Ok(TaskThread { start, thread, counts })
+        Ok(TaskThread { released, start, thread, counts })
     }
 
     fn join(self) -> Result<TaskLog, Error> {
         drop(self.start);
+        self.released.close();
         self.thread.join().map_err(|_| Error::TaskPanicked)
     }
 }
@@ -227,6 +317,16 @@ impl Context {
     fn run(&self, mut log: TaskLog, start_ns: u64) -> TaskLog {
         match self.work {
             Work::Jobs(stream) => self.jobs(&mut log, stream, start_ns),
+            Work::Served { cost_min_ns, cost_max_ns, seed } => {
+                let cost_ns = |job: Job| cost_ns(seed, job.number, cost_min_ns, cost_max_ns);
+                while let Some(job) = self.released.wait() {
+                    if self.stop.load(Ordering::Relaxed) {
+                        log.never_started(job);
+                    } else {
+                        self.job(&mut log, job, cost_ns(job), start_ns);
+                    }
+                }
+            }
             Work::Hog { start_ns: at } => {
                 self.sleep_until(start_ns, at);
                 log.worked(disturb::busy_loop(&self.stop));
@@ -257,19 +357,31 @@ impl Context {
             if self.stop.load(Ordering::Relaxed) {
                 return;
             }
-            log.started(job, os::now_ns() - start_ns);
-            let mut left = work::iterations_of(stream.cost_ns(job), self.iterations_per_ms);
-            while left > 0 {
-                let chunk = left.min(STOP_CHECK_ITERATIONS);
-                work::burn(chunk);
-                log.worked(chunk);
-                left -= chunk;
-                if self.stop.load(Ordering::Relaxed) {
-                    return;
-                }
+            if !self.job(log, job, stream.cost_ns(job), start_ns) {
+                return;
             }
-            log.finished(os::now_ns() - start_ns);
         }
+    }
+
+    /// Does a job's work. False: the run ended before it was done.
+    fn job(&self, log: &mut TaskLog, job: Job, cost_ns: u64, start_ns: u64) -> bool {
+        log.started(job, os::now_ns() - start_ns);
+        let mut left = work::iterations_of(cost_ns, self.iterations_per_ms);
+        while left > 0 {
+            let chunk = left.min(STOP_CHECK_ITERATIONS);
+            work::burn(chunk);
+            log.worked(chunk);
+            left -= chunk;
+            if self.stop.load(Ordering::Relaxed) {
+                return false;
+            }
+        }
+        let at_ns = os::now_ns() - start_ns;
+        log.finished(at_ns);
+        if let Some(teller) = &self.teller {
+            teller.tell(Done { task: self.task, release_ns: job.release_ns, at_ns });
+        }
+        true
     }
 }
 
@@ -288,7 +400,7 @@ mod tests {
     }
 
     fn run(tasks: Vec<Task>) -> Run {
-        Run { start_at_ns: 0, duration_ns: 1, iterations_per_ms: 1, tasks }
+        Run { start_at_ns: 0, duration_ns: 1, iterations_per_ms: 1, tasks, network: None }
     }
 
     #[test]

@@ -16,6 +16,7 @@
 pub mod cyclictest;
 mod disturb;
 pub mod fifo;
+pub mod flows;
 pub mod log;
 pub mod os;
 pub mod protocol;

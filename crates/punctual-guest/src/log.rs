@@ -38,7 +38,10 @@ pub struct TaskLog {
 impl TaskLog {
     /// A log with room for all jobs of `task` within `duration_ns`.
     pub fn new(task: &Task, duration_ns: u64) -> Self {
-        let count = task.work.job_stream().map_or(0, |stream| stream.jobs_before(duration_ns).count());
+        let count = match task.work.job_stream() {
+            Some(stream) => stream.jobs_before(duration_ns).count(),
+            None => task.work.jobs_max(duration_ns) as usize,
+        };
         let mut jobs = vec![JobTimes { release_ns: 0, start_ns: None, finish_ns: None }; count];
         jobs.clear();
         let deadline_ns = task.deadline_ns.unwrap_or(u64::MAX);
@@ -51,6 +54,13 @@ impl TaskLog {
         if self.jobs.len() < self.jobs.capacity() {
             let start_ns = Some(at_ns.max(job.release_ns));
             self.jobs.push(JobTimes { release_ns: job.release_ns, start_ns, finish_ns: None });
+        }
+    }
+
+    /// A job was released by a packet and never started.
+    pub fn never_started(&mut self, job: Job) {
+        if self.jobs.len() < self.jobs.capacity() {
+            self.jobs.push(JobTimes { release_ns: job.release_ns, start_ns: None, finish_ns: None });
         }
     }
 

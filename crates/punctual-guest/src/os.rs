@@ -1,6 +1,7 @@
 //! The system calls that the standard library does not have.
 
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// The monotonic clock.
 pub fn now_ns() -> u64 {
@@ -66,4 +67,49 @@ pub fn set_timer_slack_min() {
 
 fn checked(result: libc::c_int) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Opens a socket for frames of one type on the interface with that number. It does not block.
+///
+/// # Errors
+/// What Linux says; `EPERM` without `CAP_NET_RAW`.
+pub fn packet_socket(interface: i32, ethertype: u16) -> io::Result<OwnedFd> {
+    let flags = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    let protocol = ethertype.to_be();
+    // SAFETY: takes numbers only.
+    let socket = unsafe { libc::socket(libc::AF_PACKET, flags, protocol.into()) };
+    checked(socket.min(0))?;
+    // SAFETY: the descriptor is open, and nobody else has it.
+    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+    let address = libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: protocol,
+        sll_ifindex: interface,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: `address` is a valid address of that length.
+    checked(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) })?;
+    Ok(socket)
+}
+
+/// Waits until one of the descriptors is readable, the first one writable too if asked for, or `limit_ns` is
+/// over.
+pub fn wait(descriptors: [BorrowedFd<'_>; 2], first_is_to_write: bool, limit_ns: u64) {
+    let write = if first_is_to_write { libc::POLLOUT } else { 0 };
+    let mut polled = [(descriptors[0], write), (descriptors[1], 0)].map(|(descriptor, write)| libc::pollfd {
+        fd: descriptor.as_raw_fd(),
+        events: libc::POLLIN | write,
+        revents: 0,
+    });
+    let limit = libc::timespec {
+        tv_sec: (limit_ns / 1_000_000_000) as libc::time_t,
+        tv_nsec: (limit_ns % 1_000_000_000) as libc::c_long,
+    };
+    // SAFETY: two valid entries, a valid time, and no change of the signal mask. An error means that the
+    // caller looks again at once.
+    unsafe { libc::ppoll(polled.as_mut_ptr(), 2, &limit, std::ptr::null()) };
 }

@@ -3,13 +3,15 @@
 
 use crate::log::TaskLog;
 use crate::os;
-use crate::protocol::Run;
+use crate::protocol::{FlowReport, Run};
 
 /// What an execution hands back.
 #[derive(Debug)]
 pub struct Executed {
     /// A log for each task, in the request's order.
     pub logs: Vec<TaskLog>,
+    /// What flows and chains did.
+    pub flows: Vec<FlowReport>,
     /// When everything had stopped, since the run's start.
     pub ended_ns: u64,
 }

@@ -107,6 +107,9 @@ fn send_results(run: &Run, executed: Executed, reply: &mut impl FnMut(&Reply) ->
             reply(&Reply::Jobs { task, jobs: jobs.to_vec() })?;
         }
     }
+    for report in executed.flows {
+        reply(&Reply::Flow(report))?;
+    }
     let overrun_ns = executed.ended_ns.saturating_sub(run.duration_ns);
     reply(&Reply::Result(RunResult { overrun_ns, tasks }))
 }

@@ -33,6 +33,8 @@ struct GuestTask {
 }
 
 enum State {
+    /// Never has work.
+    Idle,
     Jobs {
         stream: JobStream,
         /// The job that is being served, or the next one.
@@ -58,6 +60,7 @@ impl GuestTask {
     /// When it has work next.
     fn next_work_ns(&self) -> u64 {
         match self.state {
+            State::Idle => u64::MAX,
             State::Jobs { job, .. } => job.release_ns,
             State::Hog { start_ns } => start_ns,
             State::ForkBomb { exploded: true, .. } => u64::MAX,
@@ -98,7 +101,7 @@ pub fn execute(run: &Run, progress: &mut impl FnMut(Vec<TaskProgress>)) -> Execu
     let ended_ns = os::now_ns() - start_ns;
     os::unlock_memory();
     tasks.sort_by_key(|task| task.place);
-    Executed { logs: tasks.into_iter().map(|task| task.log).collect(), ended_ns }
+    Executed { logs: tasks.into_iter().map(|task| task.log).collect(), flows: Vec::new(), ended_ns }
 }
 
 /// The tasks from most to least urgent.
@@ -106,6 +109,8 @@ fn guest_tasks(run: &Run) -> Vec<GuestTask> {
     let guest_task = |place: usize| {
         let state = match run.tasks[place].work {
             Work::Jobs(stream) => State::Jobs { stream, job: stream.first(), left: 0 },
+            // A process has no interface: nothing releases them.
+            Work::Served { .. } => State::Idle,
             Work::Hog { start_ns } => State::Hog { start_ns },
             Work::ForkBomb { start_ns, threads } => State::ForkBomb { start_ns, threads, exploded: false },
             Work::WakeFlood { start_ns, interval_ns } => State::WakeFlood { next_ns: start_ns, interval_ns },
@@ -182,6 +187,7 @@ impl VirtualCpu {
     /// Lets a task that has work run for a chunk. `clock` reads the time at the chunk's end.
     fn advance(&mut self, task: &mut GuestTask, now_ns: u64, clock: impl Fn() -> u64) {
         match &mut task.state {
+            State::Idle => {}
             State::Jobs { stream, job, left } => {
                 if *left == 0 {
                     task.log.started(*job, now_ns);
@@ -225,7 +231,8 @@ mod tests {
 
     /// Executes for 40 ms with a machine so fast that work takes next to no time.
     fn executed(tasks: Vec<Task>) -> (Run, Executed) {
-        let run = Run { start_at_ns: 0, duration_ns: 40_000_000, iterations_per_ms: 1000, tasks };
+        let run =
+            Run { start_at_ns: 0, duration_ns: 40_000_000, iterations_per_ms: 1000, tasks, network: None };
         run.check().expect("a good run");
         let executed = execute(&run, &mut |_| ());
         (run, executed)

@@ -54,6 +54,7 @@ fn a_virtual_cpu_announces_itself_calibrates_runs_and_ends() {
             Task { priority: 1, deadline_ns: None, work: jobs },
             Task { priority: 2, deadline_ns: None, work: Work::Hog { start_ns: 1_000_000 } },
         ],
+        network: None,
     };
     // 2000 jobs: more than fit a line.
     let (mut reply, mut told) = (guest.ask(&Request::Run(run)), Vec::new());
@@ -86,7 +87,7 @@ fn a_guest_that_could_not_begin_in_time_has_late_jobs_and_no_later_start() {
     let jobs = Work::Jobs(JobStream { arrival, cost_min_ns: 1, cost_max_ns: 1, seed: 5 });
     let tasks = vec![Task { priority: 1, deadline_ns: None, work: jobs }];
     // Over since the machine was started.
-    let run = Run { start_at_ns: 1, duration_ns: 5_000_000, iterations_per_ms: 1000, tasks };
+    let run = Run { start_at_ns: 1, duration_ns: 5_000_000, iterations_per_ms: 1000, tasks, network: None };
     let Reply::Jobs { task: 0, jobs } = guest.ask(&Request::Run(run)) else { panic!("no jobs") };
     assert_eq!(jobs.len(), 5);
     assert!(jobs.iter().all(|job| job.start_ns.is_none() && job.finish_ns.is_none()), "{jobs:?}");

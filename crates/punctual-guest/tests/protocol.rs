@@ -46,6 +46,7 @@ fn run() -> impl Strategy<Value = Run> {
         duration_ns: numbers[1],
         iterations_per_ms: numbers[2],
         tasks,
+        network: None,
     })
 }
 
@@ -141,11 +142,31 @@ fn the_largest_messages_fit_a_line() {
             seed: u64::MAX,
         }),
     };
+    let traffic = Traffic::Stream {
+        bytes: FRAME_BYTES_MAX,
+        ack_bytes: FRAME_BYTES_MAX,
+        window: 1_000_000,
+        ack_every: 1_000_000,
+        timeout_ns: TIME_MAX_NS,
+    };
+    let end = FlowEnd {
+        owner: u16::MAX,
+        peer: [255; 6],
+        begins: false,
+        traffic,
+        start_ns: TIME_MAX_NS,
+        count: Some(u64::MAX),
+        seed: u64::MAX,
+        server: None,
+        turnaround_ns: TIME_MAX_NS,
+    };
+    let network = Network { ethernet: [255; 6], flows: vec![end; ENDS_MAX], steps: Vec::new() };
     let run = Run {
         start_at_ns: u64::MAX / 2,
         duration_ns: TIME_MAX_NS,
         iterations_per_ms: 1,
         tasks: vec![task; TASKS_MAX],
+        network: Some(network),
     };
     run.check().expect("allowed");
     let job = JobTimes { release_ns: TIME_MAX_NS, start_ns: Some(TIME_MAX_NS), finish_ns: Some(TIME_MAX_NS) };
@@ -157,6 +178,12 @@ fn the_largest_messages_fit_a_line() {
     assert!(length(&Request::Run(run)) < LINE_BYTES_MAX);
     assert!(length(&Reply::Jobs { task: TASKS_MAX, jobs: vec![job; JOBS_PER_LINE] }) < LINE_BYTES_MAX);
     assert!(length(&Reply::Cyclictest(latencies)) < LINE_BYTES_MAX);
+    let mut histogram = punctual_jobs::histogram::Histogram::default();
+    (0..40 * 200).for_each(|n| histogram.record((1 << (n / 200)) | (((n % 200) << (n / 200)) / 200)));
+    let times = Times::from(&histogram);
+    assert!(times.buckets.len() > 1000 && times.buckets.len() <= BUCKETS_MAX, "{}", times.buckets.len());
+    let report = FlowReport { latency: times.clone(), tardiness: times, ..FlowReport::default() };
+    assert!(length(&Reply::Flow(report)) < LINE_BYTES_MAX);
     let result = RunResult { overrun_ns: u64::MAX, tasks: vec![totals; TASKS_MAX] };
     assert!(length(&Reply::Result(result)) < LINE_BYTES_MAX);
 }
@@ -186,7 +213,7 @@ fn numbers_that_cannot_be_run_are_refused_by_name() {
     });
     let refusal = |work: Work, duration_ns: u64| {
         let tasks = vec![Task { priority: 1, deadline_ns: None, work }];
-        let run = Run { start_at_ns: 0, duration_ns, iterations_per_ms: 1000, tasks };
+        let run = Run { start_at_ns: 0, duration_ns, iterations_per_ms: 1000, tasks, network: None };
         run.check().unwrap_err().to_string()
     };
     let day = TIME_MAX_NS;

@@ -1,4 +1,4 @@
-//! When the jobs of a task are released and what they cost.
+//! When the jobs of a task are released and what they cost, and when flows send.
 //!
 //! The simulator and the guest program of real hosts draw from this one law, so a live task has the very jobs
 //! of the simulated one. Everything random is a pure function of the task's seed and the job's number: how a
@@ -9,6 +9,12 @@
 
 #![no_std]
 #![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod flow;
+pub mod histogram;
+pub mod stream;
 
 /// The jobs of one task that are released by time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -49,7 +49,7 @@ fn guest(bytes: &[u8]) -> Client {
 /// What the host makes of a guest that reports a run like this.
 fn reported(bytes: &[u8]) -> Result<GuestMeasurement, ClientError> {
     let mut client = guest(bytes);
-    client.begin(&tasks(), 1000, (0, 0), DURATION_NS)?;
+    client.begin(&tasks(), None, 1000, (0, 0), DURATION_NS)?;
     client.finish(Duration::from_nanos(DURATION_NS))
 }
 
@@ -148,7 +148,7 @@ fn every_lie_about_jobs_is_seen() {
 #[test]
 fn a_run_is_not_over_before_its_time() {
     let mut client = guest(&lines(&honest()[1..]));
-    client.begin(&tasks(), 1000, (0, 0), 60_000_000_000).expect("begun");
+    client.begin(&tasks(), None, 1000, (0, 0), 60_000_000_000).expect("begun");
     let error = client.finish(Duration::from_secs(60)).unwrap_err();
     assert!(matches!(error, ClientError::Protocol(ProtocolError::Early)), "{error}");
 }
@@ -248,7 +248,7 @@ proptest! {
         if let Ok(calibration) = client.calibrate(Duration::ZERO) {
             let (offset_ns, _) = client.clock_offset_ns().expect("told");
             // A start that no clock shows is refused.
-            let _ = client.begin(&tasks(), calibration.iterations_per_ms, (1, offset_ns), DURATION_NS);
+            let _ = client.begin(&tasks(), None, calibration.iterations_per_ms, (1, offset_ns), DURATION_NS);
         }
     }
 }

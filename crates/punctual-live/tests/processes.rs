@@ -48,7 +48,7 @@ deadline = "15ms"
 #[test]
 fn two_processes_run_a_domain_from_the_same_instant_and_are_gone_afterwards() {
     let host = punctual_model::file::parse(HOST, "test.toml", &Default::default()).expect("a host");
-    let set = tasks::of_domain(&host, DomainIx(0)).expect("tasks");
+    let set = tasks::of_domain(&host, DomainIx(0), false).expect("tasks");
     let requests: Vec<_> = set.iter().map(|(_, task)| task.clone()).collect();
     let mut processes = [cache(), cache()].map(|cache| Process::start_in(&cache, || false).expect("started"));
     let speed =
@@ -59,7 +59,7 @@ fn two_processes_run_a_domain_from_the_same_instant_and_are_gone_afterwards() {
     for process in &mut processes {
         let (offset_ns, error_ns) = client(process).clock_offset_ns().expect("a clock");
         assert!(offset_ns.unsigned_abs() <= error_ns, "a process has our clock: {offset_ns} {error_ns}");
-        client(process).begin(&requests, speed, (start_ns, 0), duration_ns).expect("begun");
+        client(process).begin(&requests, None, speed, (start_ns, 0), duration_ns).expect("begun");
     }
     for process in &mut processes {
         let measured = client(process).finish(Duration::from_nanos(duration_ns)).expect("finished");
@@ -88,7 +88,7 @@ fn a_process_that_is_killed_is_an_error_of_its_channel() {
     assert_eq!(tid, 1, "the virtual CPU is the only thread");
     let hog = punctual_guest::protocol::Work::Hog { start_ns: 0 };
     let tasks = [punctual_guest::protocol::Task { priority: 1, deadline_ns: None, work: hog }];
-    client(&mut process).begin(&tasks, 1000, (0, 0), 60_000_000_000).expect("begun");
+    client(&mut process).begin(&tasks, None, 1000, (0, 0), 60_000_000_000).expect("begun");
     let killed = std::process::Command::new("kill").args(["-9", &process.pid().to_string()]).status();
     assert!(killed.expect("kill").success());
     let error = client(&mut process).finish(Duration::from_secs(60)).unwrap_err();

@@ -57,7 +57,7 @@ fn releases_costs_and_statistics_equal_those_of_the_simulator() {
     }
     let duration_ns = host.duration.as_ns();
     for domain in 0..3 {
-        let set = tasks::of_domain(&host, DomainIx(domain)).expect("tasks");
+        let set = tasks::of_domain(&host, DomainIx(domain), false).expect("tasks");
         let [(index, task)] = &set[..] else { panic!("one task") };
         let stream = task.work.job_stream().expect("jobs");
         let mut jobs = Vec::new();
@@ -79,8 +79,8 @@ fn releases_costs_and_statistics_equal_those_of_the_simulator() {
 fn a_guest_that_does_not_schedule_by_fixed_priorities_is_refused_by_name() {
     let text = HOST.replace("[domain.b]", "[domain.b]\nguest = \"edf\"");
     let host = punctual_model::file::parse(&text, "same-jobs.toml", &Default::default()).expect("a host");
-    assert!(tasks::of_domain(&host, DomainIx(0)).is_ok());
-    let error = tasks::of_domain(&host, DomainIx(1)).unwrap_err().to_string();
+    assert!(tasks::of_domain(&host, DomainIx(0), false).is_ok());
+    let error = tasks::of_domain(&host, DomainIx(1), false).unwrap_err().to_string();
     assert!(error.contains("domain `b`") && error.contains("`edf`"), "{error}");
-    assert!(tasks::of_domain(&host, DomainIx(3)).is_err());
+    assert!(tasks::of_domain(&host, DomainIx(3), false).is_err());
 }

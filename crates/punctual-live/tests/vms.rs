@@ -71,7 +71,9 @@ fn a_vm_boots_runs_a_task_set_and_cyclictest_and_leaves_nothing() {
         Task { priority: 4, deadline_ns: None, work: Work::Hog { start_ns: 0 } },
     ];
     let duration_ns = 1_000_000_000;
-    client.begin(&tasks, calibration.iterations_per_ms, (start_ns, offset_ns), duration_ns).expect("begun");
+    client
+        .begin(&tasks, None, calibration.iterations_per_ms, (start_ns, offset_ns), duration_ns)
+        .expect("begun");
     let measured = client.finish(Duration::from_nanos(duration_ns)).unwrap_or_else(|error| panic!("{error}"));
     let counts: Vec<usize> = measured.tasks.iter().map(|task| task.jobs.len()).collect();
     assert_eq!(counts, [50, 20, 0, 0]);

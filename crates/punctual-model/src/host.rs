@@ -228,6 +228,11 @@ impl Host {
         punctual_jobs::task_seed(self.seed, task.0)
     }
 
+    /// The seed of everything random about the `flow`-th flow.
+    pub fn flow_seed(&self, flow: usize) -> u64 {
+        punctual_jobs::flow::seed(self.seed, flow)
+    }
+
     /// The tasks whose unit belongs to `parent`, with their indices.
     pub fn tasks_of(&self, parent: Parent) -> impl Iterator<Item = (TaskIx, &Task)> {
         self.tasks.iter().enumerate().filter(move |(_, t)| t.parent == parent).map(|(i, t)| (TaskIx(i), t))

@@ -8,10 +8,9 @@
 //! Recording appends; the entries are sorted and added up only when there is no room left, because a search
 //! for the bucket would touch several cache lines of a recorder that was not used for long.
 
+use punctual_jobs::histogram::{bounds_of, bucket_of};
 use punctual_sched::Duration;
 use serde::{Deserialize, Serialize};
-
-const SUB_BITS: u32 = 7;
 
 /// An entry holds the bucket in its upper bits and a count of at most this in the lower ones. Buckets of all
 /// 64-bit values need 13 bits.
@@ -55,20 +54,6 @@ fn settle(entries: &mut Vec<u32>) {
         }
     }
     entries.truncate(kept);
-}
-
-/// The bucket that a value falls into.
-#[inline]
-fn bucket_of(ns: u64) -> usize {
-    let octave = (63 - (ns | ((1 << (SUB_BITS + 1)) - 1)).leading_zeros()) - SUB_BITS;
-    ((octave as usize) << SUB_BITS) + (ns >> octave) as usize
-}
-
-/// The least and greatest value that fall into a bucket.
-fn bounds_of(bucket: usize) -> (u64, u64) {
-    let octave = (bucket >> SUB_BITS).saturating_sub(1) as u32;
-    let low = ((bucket - ((octave as usize) << SUB_BITS)) as u64) << octave;
-    (low, low + ((1u64 << octave) - 1))
 }
 
 impl Recorder {
@@ -123,6 +108,28 @@ impl Recorder {
         if capacity - len < 4 + capacity / 5 {
             self.entries.reserve_exact(4 + len / 3);
         }
+    }
+
+    /// From counts of buckets, each by its least value and ascending, and what is known exactly of all
+    /// values: the least, the greatest and the sum. The standard deviation follows from the buckets.
+    ///
+    /// # Errors
+    /// When the numbers do not belong together.
+    pub fn from_buckets(
+        buckets: &[(u64, u32)],
+        (min_ns, max_ns): (u64, u64),
+        sum_ns: u64,
+    ) -> Result<Recorder, String> {
+        let mut recorder = Recorder::new();
+        for &(low_ns, count) in buckets {
+            recorder.record_n(Duration::from_ns(low_ns), count);
+        }
+        if recorder.count == 0 {
+            return Ok(recorder);
+        }
+        (recorder.min_ns, recorder.max_ns, recorder.sum_ns) = (min_ns, max_ns, sum_ns.into());
+        let saved = Saved::from(recorder.clone());
+        saved.check(sum_ns.into()).map(|()| recorder)
     }
 
     /// Adds everything that `other` counted.

@@ -133,20 +133,21 @@ fn jobs(of: &JobStats) -> impl Iterator<Item = Value> {
     counts.into_iter().chain(distributions.into_iter().flat_map(summary))
 }
 
-const PACKETS: [&str; 8] = [
+const PACKETS: [&str; 9] = [
     "created",
     "delivered",
     "dropped_send_queue",
     "dropped_nic",
     "dropped_softnet",
     "dropped_destination_ring",
+    "dropped_unknown",
     "in_flight",
     "bytes",
 ];
 
 fn packets(of: &PacketCounts) -> impl Iterator<Item = Value> {
     let dropped = of.dropped;
-    let drops = [dropped.send_queue, dropped.nic, dropped.softnet, dropped.destination_ring];
+    let drops = [dropped.send_queue, dropped.nic, dropped.softnet, dropped.destination_ring, dropped.unknown];
     let counts = [of.created, of.delivered].into_iter().chain(drops).chain([of.in_flight, of.bytes]);
     counts.map(Value::Number)
 }

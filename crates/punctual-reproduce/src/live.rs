@@ -93,6 +93,7 @@ fn carry_out(
         default_backend: options.default_backend,
         guest_programs: &[],
         interfaces: Vec::new(),
+        outside: Vec::new(),
         linux,
         starve: false,
         silence: StdDuration::from_secs(2),

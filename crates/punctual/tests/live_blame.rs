@@ -55,6 +55,7 @@ fn run_disturbed(budget: &str, disturb: impl FnOnce(&AtomicBool) + Send) -> Resu
             linux: None,
             guest_programs: &[],
             interfaces: Vec::new(),
+            outside: Vec::new(),
             starve: false,
             silence: Duration::from_secs(2),
             boot: Duration::from_secs(60),

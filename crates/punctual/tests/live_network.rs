@@ -3,10 +3,15 @@
 mod common;
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use common::live::needs;
 use punctual_live::image;
+use punctual_model::Results;
+use punctual_model::file::{self, Overrides};
+use punctual_report::json;
+use punctual_sched::Duration;
 
 const HOST: &str = "
 duration = '1s'
@@ -31,10 +36,54 @@ priority = 2
 [network.lan]
 driver = 'dom0'
 discipline = 'preemptive'
+[network.lan.outside.monitor]
+turnaround = '50us'
+[domain.first.task.read]
+period = '20ms'
+cost = '200us'
+[domain.first.task.act]
+on_packet = true
+cost = '200us'
+deadline = '20ms'
+[domain.second.task.serve]
+on_packet = true
+cost = '300us'
+deadline = '20ms'
+[domain.second.task.compute]
+on_packet = true
+cost = '200us'
+deadline = '20ms'
 [flow.probe]
 kind = 'ping'
 from = 'first'
 to = 'second'
+pause = '20ms'
+[flow.watch]
+kind = 'ping'
+from = 'monitor'
+to = 'first'
+pause = '20ms'
+[flow.telemetry]
+kind = 'periodic'
+from = 'first'
+to = 'second'
+period = '10ms'
+slack_mean = '2ms'
+[flow.ask]
+kind = 'request'
+from = 'first'
+to = 'second'
+server = 'second.serve'
+period = '50ms'
+[flow.backup]
+kind = 'stream'
+from = 'second'
+to = 'monitor'
+bytes = 1000
+window = 4
+[chain.loop]
+steps = ['first.read', 'second.compute', 'first.act']
+deadline = '20ms'
 ";
 
 /// Are VMs to be had? If not, this says why.
@@ -51,6 +100,35 @@ fn has_vms() -> bool {
     false
 }
 
+/// The flows and chains of a run's results: all of the host file's, with times that can be.
+fn flows_are_those_of_the_host_file(path: &Path) {
+    let live = json::from_json(&fs::read_to_string(path).expect("results"), "live.json").expect("results");
+    let host = file::parse(HOST, "host.toml", &Overrides::default()).expect("a host");
+    let names: Vec<&str> = live.flows.iter().map(|flow| flow.name.as_str()).collect();
+    assert_eq!(names, ["probe", "watch", "telemetry", "ask", "backup"]);
+    for flow in &live.flows {
+        let packets = flow.packets;
+        assert_eq!(packets.created, packets.delivered + packets.dropped.total(), "{}", flow.name);
+        assert!(flow.segments.is_empty(), "where time went is not known");
+        assert!(flow.latency.count() > 0, "{}: {packets:?}", flow.name);
+        // A guest without budget answers when it has some again.
+        assert!(flow.latency.max() < Duration::from_ms(500), "{}: {:?}", flow.name, flow.latency.max());
+    }
+    // Same seed, same releases: as many packets as the simulator sends.
+    let simulated = punctual_sim::simulate(&host).expect("simulated");
+    let created = |results: &Results, name: &str| {
+        let flow = results.flows.iter().find(|flow| flow.name == name).expect("the flow");
+        flow.packets.created
+    };
+    assert_eq!(created(&live, "telemetry"), created(&simulated, "telemetry"));
+    assert!(created(&live, "ask").abs_diff(created(&simulated, "ask")) <= 2);
+    let [chain] = &live.chains[..] else { panic!("one chain: {:?}", live.chains) };
+    assert_eq!((chain.jobs.released, chain.jobs.due), (50, simulated.chains[0].jobs.due));
+    assert!(chain.jobs.completed >= 45 && chain.jobs.response.min() >= Duration::from_us(600), "{chain:?}");
+    let jobs = |name: &str| live.tasks.iter().find(|task| task.name == name).map(|task| task.jobs.completed);
+    assert_eq!(jobs("act"), Some(chain.jobs.completed));
+}
+
 #[test]
 fn vms_of_a_run_are_on_the_network_of_the_host_file() {
     let Some(_turn) = needs() else { return };
@@ -60,7 +138,7 @@ fn vms_of_a_run_are_on_the_network_of_the_host_file() {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("host.toml"), HOST).expect("written");
     let output = Command::new(env!("CARGO_BIN_EXE_punctual"))
-        .args(["run", "host.toml"])
+        .args(["run", "host.toml", "--output", "live.json"])
         .current_dir(folder.path())
         .env("TMPDIR", folder.path())
         .output()
@@ -74,6 +152,7 @@ fn vms_of_a_run_are_on_the_network_of_the_host_file() {
         let counts: Vec<u64> = line.split_whitespace().skip(1).take(4).flat_map(str::parse).collect();
         assert!(counts[1] > 0 && counts[3] > 0, "{switch}");
     }
+    flows_are_those_of_the_host_file(&folder.path().join("live.json"));
     let left: Vec<_> = fs::read_dir(folder.path()).expect("readable").flatten().collect();
-    assert_eq!(left.len(), 1, "no socket is left: {left:?}");
+    assert_eq!(left.len(), 2, "no socket is left: {left:?}");
 }

@@ -18,6 +18,8 @@ pub const TIME_MAX_NS: u64 = 24 * 3600 * 1_000_000_000;
 pub const DISTANCE_MIN_NS: u64 = 1000;
 /// Most threads of a fork bomb.
 pub const THREADS_MAX: u32 = 1024;
+/// Most jobs of a task that packets release; later packets release none.
+pub const SERVED_JOBS_MAX: u64 = 50_000;
 /// Shortest distance of a flood's wake-ups.
 pub const FLOOD_INTERVAL_MIN_NS: u64 = 1000;
 /// Most buckets, of 1 us each, of cyclictest's histogram.
@@ -91,7 +93,7 @@ impl std::error::Error for LimitError {
 }
 
 /// Is `value` from `min` to `max`?
-fn within(what: &'static str, value: u64, min: u64, max: u64) -> Result<(), LimitError> {
+pub(super) fn within(what: &'static str, value: u64, min: u64, max: u64) -> Result<(), LimitError> {
     match (min..=max).contains(&value) {
         true => Ok(()),
         false => Err(LimitError::Range { what, value, min, max }),
@@ -134,6 +136,9 @@ impl Run {
             task.work.check().map_err(of_task)?;
             most += task.work.jobs_max(self.duration_ns);
         }
+        if let Some(network) = &self.network {
+            network.check(&self.tasks)?;
+        }
         if most > JOBS_MAX { Err(LimitError::Jobs { most }) } else { Ok(()) }
     }
 }
@@ -151,15 +156,18 @@ impl Work {
                 within("interval_ns", interval_ns, FLOOD_INTERVAL_MIN_NS, TIME_MAX_NS)
             }
             Work::Jobs(JobStream { arrival, cost_min_ns, cost_max_ns, .. }) => {
-                within("cost_max_ns", cost_max_ns, 1, TIME_MAX_NS)?;
-                within("cost_min_ns", cost_min_ns, 0, cost_max_ns)?;
+                check_cost(cost_min_ns, cost_max_ns)?;
                 check_arrival(arrival)
             }
+            Work::Served { cost_min_ns, cost_max_ns, .. } => check_cost(cost_min_ns, cost_max_ns),
         }
     }
 
     /// The most jobs that it releases within `duration_ns`.
     pub fn jobs_max(&self, duration_ns: u64) -> u64 {
+        if let Work::Served { .. } = self {
+            return SERVED_JOBS_MAX;
+        }
         let (distance_ns, offset_ns) = match self.job_stream().map(|stream| stream.arrival) {
             None => return 0,
             Some(Arrival::Periodic { period_ns, offset_ns }) => (period_ns, offset_ns),
@@ -167,6 +175,11 @@ impl Work {
         };
         duration_ns.saturating_sub(offset_ns).div_ceil(distance_ns)
     }
+}
+
+fn check_cost(min_ns: u64, max_ns: u64) -> Result<(), LimitError> {
+    within("cost_max_ns", max_ns, 1, TIME_MAX_NS)?;
+    within("cost_min_ns", min_ns, 0, max_ns)
 }
 
 fn check_arrival(arrival: Arrival) -> Result<(), LimitError> {

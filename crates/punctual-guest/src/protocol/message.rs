@@ -3,6 +3,8 @@
 use punctual_jobs::JobStream;
 use serde::{Deserialize, Serialize};
 
+use super::network::{FlowReport, Network};
+
 /// What the host asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -36,6 +38,9 @@ pub struct Run {
     pub iterations_per_ms: u64,
     /// The tasks.
     pub tasks: Vec<Task>,
+    /// What the guest sends and answers meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Network>,
 }
 
 /// A task of a run.
@@ -56,6 +61,15 @@ pub struct Task {
 pub enum Work {
     /// Releases jobs; one that misses its deadline runs on, and later ones queue up behind it.
     Jobs(JobStream),
+    /// Its jobs are released by packets: a step of a chain, or the server of a flow's requests.
+    Served {
+        /// Least processor time of a job.
+        cost_min_ns: u64,
+        /// Most processor time of a job.
+        cost_max_ns: u64,
+        /// What the costs follow from; see [`punctual_jobs::cost_ns`].
+        seed: u64,
+    },
     /// A busy loop.
     Hog {
         /// When it starts.
@@ -111,6 +125,8 @@ pub enum Reply {
         /// The jobs.
         jobs: Vec<JobTimes>,
     },
+    /// What one end of a flow, or a domain's part of a chain, did. All come before [`Reply::Result`].
+    Flow(FlowReport),
     /// How far a run is: about once a second while it goes on, or halfway through a shorter one.
     Progress {
         /// By task, in the request's order.
@@ -251,7 +267,7 @@ impl Work {
     pub fn job_stream(&self) -> Option<JobStream> {
         match *self {
             Work::Jobs(stream) => Some(stream),
-            Work::Hog { .. } | Work::ForkBomb { .. } | Work::WakeFlood { .. } => None,
+            Work::Served { .. } | Work::Hog { .. } | Work::ForkBomb { .. } | Work::WakeFlood { .. } => None,
         }
     }
 }

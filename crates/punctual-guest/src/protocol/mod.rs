@@ -6,7 +6,7 @@
 //! never a panic.
 //!
 //! ```text
-//! guest  {"ready":{"protocol":2,"mode":"vcpu","processors":1,"cyclictest":false}}
+//! guest  {"ready":{"protocol":3,"mode":"vcpu","processors":1,"cyclictest":false}}
 //! host   {"calibrate":{"duration_ns":200000000}}
 //! guest  {"calibrated":{"iterations_per_ms":471034,"samples":1893,"spread_ppm":2120}}
 //! host   {"run":{"start_at_ns":81000000000,"duration_ns":20000000,"iterations_per_ms":471034,"tasks":[...]}}
@@ -18,10 +18,12 @@
 mod limits;
 mod line;
 mod message;
+mod network;
 
 pub use limits::*;
 pub use line::*;
 pub use message::*;
+pub use network::*;
 
 /// The version of the protocol; both sides must have the same.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;

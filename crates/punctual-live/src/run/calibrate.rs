@@ -115,7 +115,7 @@ fn measure(
     let first = client.calibrate(CALIBRATION).map_err(&guest_error)?.iterations_per_ms;
     if !warm_up.is_empty() {
         schedule(&Attributes::other())?;
-        client.begin(warm_up, first, (0, 0), WARM_UP.as_ns()).map_err(&guest_error)?;
+        client.begin(warm_up, None, first, (0, 0), WARM_UP.as_ns()).map_err(&guest_error)?;
         client.finish(StdDuration::from_nanos(WARM_UP.as_ns())).map_err(&guest_error)?;
     }
     schedule(&alone)?;

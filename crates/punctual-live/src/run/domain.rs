@@ -18,6 +18,8 @@ pub(super) struct RunningDomain {
     pub vcpus: Vec<Option<UnitThreads>>,
     /// What its guest program is to run; nothing where there is none.
     pub tasks: Vec<(TaskIx, protocol::Task)>,
+    /// What it sends and answers, if it is on a network.
+    pub network: Option<protocol::Network>,
     /// Why its guest is no longer asked, once that is so. The domain goes on as a unit of its pool.
     pub failed: Option<ClientError>,
 }
@@ -25,7 +27,7 @@ pub(super) struct RunningDomain {
 /// What runs for a domain. Dropping it ends it and waits for that.
 pub(super) enum DomainProcess {
     Vm(Box<Vm>),
-    Guest(workload::Process),
+    Guest(Box<workload::Process>),
     /// A program of the user's, which the session ends, or something attached to, which is not ended. It has
     /// no guest program of ours.
     External,

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration as StdDuration;
 
-use punctual_guest::protocol;
+use punctual_guest::protocol::{self, FlowReport};
 use punctual_model::Host;
 use punctual_model::host::{Vcpu, Work};
 use punctual_model::index::{DomainIx, PoolIx, TaskIx};
@@ -16,6 +16,7 @@ use super::domain::{DomainProcess, RunningDomain};
 use super::enforce::Enforced;
 use super::error::Error;
 use super::follow::FollowedDomain;
+use super::outside::Outside;
 use super::reports::{Arrived, BegunGuest, GuestReport, Reports};
 use super::{ENDLESS, LiveRun, RunOptions, RunView};
 use crate::enforcer::now;
@@ -53,6 +54,8 @@ pub(super) struct Measurement {
     pub cpu_time: Vec<(String, Duration)>,
     /// What guests told of their tasks.
     pub told: Vec<Told>,
+    /// What ends of flows and parts of chains did.
+    pub flows: Vec<FlowReport>,
     /// When the tasks started.
     pub start: Instant,
     pub notices: Vec<Notice>,
@@ -91,8 +94,10 @@ impl<'a> Enforced<'a> {
     pub fn measure(self) -> Result<Measured<'a>, Error> {
         let Enforced { mut run, guests, units, followed } = self;
         let left = run.processors_left();
-        let LiveRun { host, options, pools, session, domains, .. } = &mut run;
+        let LiveRun { host, options, pools, session, domains, ends, .. } = &mut run;
+        let outside = Outside::of(host, ends, std::mem::take(&mut options.outside))?;
         let window = Window::from_now(host, domains);
+        let outside = outside.start(window.start, host.duration).map_err(Error::NoThread)?;
         let has_programs = domains.iter().any(|domain| matches!(domain.process, DomainProcess::External));
         let mut begun = Vec::new();
         for (running, guest) in domains.iter_mut().zip(guests) {
@@ -138,7 +143,9 @@ impl<'a> Enforced<'a> {
                 end => Ok(watch.into_measurement(reports.join()?, end == WatchEnd::Stopped)),
             }
         });
+        let told = outside.end();
         let (mut measurement, failures) = result?;
+        measurement.flows.extend(told);
         for (ix, failed) in failures {
             run.domains[ix.0].failed.get_or_insert(failed);
         }
@@ -279,6 +286,7 @@ impl Watch<'_, '_> {
             verdicts: vec![None; host.domains.len()],
             cpu_time: self.cpu_time(),
             told: Vec::new(),
+            flows: Vec::new(),
             start: self.window.start,
             notices: std::mem::take(&mut self.notices),
             length: self.length,
@@ -338,7 +346,7 @@ impl Measurement {
     ) {
         let GuestReport { measurement, clock_ppm } = report;
         for ((task, _), done) in tasks.iter().zip(&measurement.tasks) {
-            if let Work::Jobs { deadline, .. } = host.tasks[task.0].work {
+            if let Work::Jobs { deadline, .. } | Work::Served { deadline, .. } = host.tasks[task.0].work {
                 self.jobs[task.0] =
                     workload::tasks::job_stats(&done.jobs, deadline.as_ns(), host.duration.as_ns());
             }
@@ -352,6 +360,7 @@ impl Measurement {
             let reason = format!("it left out {} jobs that were due", measurement.untold);
             self.add_verdict(ix, domain, GuestFault::StoppedTelling, reason, "");
         }
+        self.flows.extend(measurement.flows);
         self.told.push(Told { domain: ix, tasks: tasks.to_vec(), jobs: measurement.tasks });
     }
 

@@ -8,7 +8,7 @@
 //! Started     start.rs      a session; domains that were started, or found by attach.rs
 //! Calibrated  calibrate.rs  the speed of each guest's processor, and its clock (clock.rs)
 //! Enforced    enforce.rs    pools under their schedulers, with the vCPUs in them; helpers.rs
-//! Measured    measure.rs    the tasks have run; reports.rs of guests, follow.rs for new threads
+//! Measured    measure.rs    the tasks have run; reports.rs of guests, outside.rs, follow.rs for new threads
 //! Outcome     results.rs    everything is put back
 //! ```
 //!
@@ -24,6 +24,7 @@ mod error;
 mod follow;
 mod helpers;
 mod measure;
+mod outside;
 mod prepare;
 mod reports;
 mod results;
@@ -31,13 +32,14 @@ mod start;
 mod trace;
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::thread::ScopedJoinHandle;
 use std::time::Duration as StdDuration;
 
 use punctual_model::host::Parent;
-use punctual_model::index::PoolIx;
+use punctual_model::index::{NetworkIx, PoolIx};
 use punctual_model::{Host, Results};
 use punctual_sched::Duration;
 
@@ -46,6 +48,7 @@ use crate::journal::Restored;
 use crate::notice::Notice;
 use crate::qemu::SwitchPort;
 use crate::session::{LinuxScheduler, Report, Session, UnitHandle};
+use crate::workload::flows::Ends;
 use crate::{doctor, driver, preflight, workload};
 use domain::RunningDomain;
 use prepare::Prepared;
@@ -78,6 +81,8 @@ pub struct RunOptions<'a> {
     pub guest_programs: &'a [(String, PathBuf)],
     /// Ports of switches for VMs that the host file gives no other network.
     pub interfaces: Vec<Interface>,
+    /// Hosts outside these networks.
+    pub outside: Vec<OutsideHost>,
     /// Start even if no processor is left for the host.
     pub starve: bool,
     /// How long enforcers may be silent.
@@ -110,10 +115,25 @@ pub struct Interface {
     pub domain: String,
     /// The socket of its port.
     pub port: SwitchPort,
+    /// The network.
+    pub network: NetworkIx,
     /// The Ethernet address.
-    pub ethernet: String,
+    pub ethernet: [u8; 6],
     /// The IPv4 address with the length of its prefix; the project's guest takes it.
     pub address: String,
+}
+
+/// A host outside a network, which this process stands for.
+#[derive(Debug)]
+pub struct OutsideHost {
+    /// The network.
+    pub network: NetworkIx,
+    /// Which of the network's hosts outside.
+    pub host: usize,
+    /// Its Ethernet address.
+    pub ethernet: [u8; 6],
+    /// Its frames, each with a header of virtio-net in front.
+    pub socket: OwnedFd,
 }
 
 /// A run at one instant.
@@ -179,6 +199,8 @@ struct LiveRun<'a> {
     session: Session,
     /// As many as the host has, in the host's order.
     domains: Vec<RunningDomain>,
+    /// The ends of flows that there are.
+    ends: Ends,
     unchanged: Vec<ChangeError>,
 }
 

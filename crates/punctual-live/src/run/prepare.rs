@@ -7,12 +7,15 @@ use punctual_model::Host;
 use punctual_model::host::{Domain, Parent};
 use punctual_model::index::{DomainIx, PoolIx, TaskIx};
 use punctual_model::live::{Accel, Attach, Backend, Process, Program, Vm, VmNetwork};
+use punctual_model::network::Endpoint;
 
 use super::error::Error;
 use super::{DefaultBackend, Interface, RunOptions, processors};
 use crate::cache::Cache;
 use crate::image::{self, Image};
 use crate::qemu::{self, Accelerator, Network, VmSpec};
+use crate::workload::TasksError;
+use crate::workload::flows::Ends;
 use crate::{preflight, workload};
 
 /// A host that can be run here.
@@ -23,6 +26,8 @@ pub(super) struct Prepared<'a> {
     pub pools: Vec<PoolIx>,
     /// In the host's order.
     pub domains: Vec<PreparedDomain<'a>>,
+    /// The ends of flows that there are.
+    pub ends: Ends,
 }
 
 /// How a domain is to be started.
@@ -30,6 +35,8 @@ pub(super) struct PreparedDomain<'a> {
     pub start: Start<'a>,
     /// What its guest program is to run; nothing where there is none.
     pub tasks: Vec<(TaskIx, protocol::Task)>,
+    /// What it sends and answers, if it is on a network.
+    pub network: Option<protocol::Network>,
 }
 
 /// What is started for a domain.
@@ -57,7 +64,8 @@ impl<'a> Prepared<'a> {
         preflight::processors(&processors(host, &pools), options.starve)?;
         preflight::real_time()?;
         preflight::parking()?;
-        let mut domains = prepare_domains(host, &options)?;
+        let ends = ends(host, &options);
+        let mut domains = prepare_domains(host, &options, &ends)?;
         let interfaces = std::mem::take(&mut options.interfaces);
         for interface in interfaces {
             let same = host.domains.iter().position(|domain| domain.name == interface.domain);
@@ -65,7 +73,11 @@ impl<'a> Prepared<'a> {
                 connect(spec, interface);
             }
         }
-        Ok(Prepared { host, options, pools, domains })
+        if let missing @ [_, ..] = &ends.missing(host)[..] {
+            let missing = missing.join(", ");
+            (options.progress)(&format!("without an end on a switch of this run, and not live: {missing}"));
+        }
+        Ok(Prepared { host, options, pools, domains, ends })
     }
 }
 
@@ -73,7 +85,8 @@ impl<'a> Prepared<'a> {
 fn connect(spec: &mut VmSpec, interface: Interface) {
     if spec.network == Network::None {
         spec.append = format!("{} punctual.address={}", spec.append, interface.address);
-        spec.network = Network::Switch { port: interface.port, ethernet: interface.ethernet };
+        let ethernet = interface.ethernet.map(|byte| format!("{byte:02x}")).join(":");
+        spec.network = Network::Switch { port: interface.port, ethernet };
     }
 }
 
@@ -92,7 +105,43 @@ fn pools_in_use(host: &Host) -> Result<Vec<PoolIx>, Error> {
     if pools.is_empty() { Err(Error::NoDomain) } else { Ok(pools) }
 }
 
-fn prepare_domains<'a>(host: &'a Host, options: &RunOptions<'a>) -> Result<Vec<PreparedDomain<'a>>, Error> {
+/// The ends of flows: VMs on a switch, and hosts outside that this process stands for. A VM has one
+/// interface.
+fn ends(host: &Host, options: &RunOptions<'_>) -> Ends {
+    let mut ends = Ends::default();
+    for interface in &options.interfaces {
+        let same = host.domains.iter().position(|domain| domain.name == interface.domain);
+        if let Some(domain) = same.map(DomainIx).filter(|domain| !ends.has_domain(*domain)) {
+            ends.add(interface.network, Endpoint::Guest(domain), interface.ethernet);
+        }
+    }
+    for outside in &options.outside {
+        ends.add(outside.network, Endpoint::Outside(outside.host), outside.ethernet);
+    }
+    ends
+}
+
+/// What an end of flows sends and answers, in a run with `ends`.
+pub(super) fn network_of(
+    host: &Host,
+    ends: &Ends,
+    end: Endpoint,
+    name: &str,
+    tasks: &[(TaskIx, protocol::Task)],
+) -> Result<Option<protocol::Network>, TasksError> {
+    let (places, requests): (Vec<TaskIx>, Vec<protocol::Task>) = tasks.iter().cloned().unzip();
+    let Some(network) = ends.network_of(host, end, &places) else { return Ok(None) };
+    let checked = network.check(&requests);
+    checked.map_err(|source| TasksError::Flows { end: name.to_owned(), source })?;
+    let has_part = !network.flows.is_empty() || !network.steps.is_empty();
+    Ok(has_part.then_some(network))
+}
+
+fn prepare_domains<'a>(
+    host: &'a Host,
+    options: &RunOptions<'a>,
+    ends: &Ends,
+) -> Result<Vec<PreparedDomain<'a>>, Error> {
     let mut boot: Option<Boot> = None;
     let mut domains = Vec::new();
     for (index, domain) in host.domains.iter().enumerate() {
@@ -110,11 +159,17 @@ fn prepare_domains<'a>(host: &'a Host, options: &RunOptions<'a>) -> Result<Vec<P
             (Backend::Process(process), _) => start_process(process, program),
             (Backend::Attach(attach), _) => Start::Attach(attach),
         };
+        let ix = DomainIx(index);
+        let on_switch = ends.has_domain(ix) && matches!(start, Start::Vm(_));
         let tasks = match start {
-            Start::Vm(_) | Start::Guest { .. } => workload::tasks::of_domain(host, DomainIx(index))?,
+            Start::Vm(_) | Start::Guest { .. } => workload::tasks::of_domain(host, ix, on_switch)?,
             Start::Command { .. } | Start::Attach(_) => Vec::new(),
         };
-        domains.push(PreparedDomain { start, tasks });
+        let network = match on_switch {
+            true => network_of(host, ends, Endpoint::Guest(ix), &domain.name, &tasks)?,
+            false => None,
+        };
+        domains.push(PreparedDomain { start, tasks, network });
     }
     Ok(domains)
 }

@@ -34,15 +34,19 @@ impl<'d> BegunGuest<'d> {
         start: Instant,
         length: Duration,
     ) -> Result<Option<BegunGuest<'d>>, Error> {
-        let RunningDomain { ix, process, tasks, failed, .. } = running;
+        let RunningDomain { ix, process, tasks, network, failed, .. } = running;
         let domain = host.domains[ix.0].name.as_str();
-        let Some(Guest { iterations_per_ms, clock }) = guest.filter(|_| !tasks.is_empty()) else {
+        let Some(Guest { iterations_per_ms, clock }) =
+            guest.filter(|_| !tasks.is_empty() || network.is_some())
+        else {
             return Ok(None);
         };
         let Some(client) = process.client()? else { return Ok(None) };
         let requests: Vec<protocol::Task> = tasks.iter().map(|(_, task)| task.clone()).collect();
         let start = (start.as_ns(), clock.ahead_ns);
-        if let Err(error) = client.begin(&requests, iterations_per_ms, start, length.as_ns()) {
+        if let Err(error) =
+            client.begin(&requests, network.as_ref(), iterations_per_ms, start, length.as_ns())
+        {
             *failed = Some(error);
             return Ok(None);
         }

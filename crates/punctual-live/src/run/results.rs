@@ -15,18 +15,19 @@ use super::{LiveRun, Outcome, trace};
 use crate::machine;
 use crate::os::load::Load;
 use crate::session::{LinuxScheduler, PoolReport, Report};
+use crate::workload::flows::{self, Ends};
 
 impl Measured<'_> {
     /// Ends the session and reports.
     pub fn finish(self) -> Result<Outcome, Error> {
         let Measured { run, measurement } = self;
-        let LiveRun { host, options, pools, session, domains, unchanged } = run;
+        let LiveRun { host, options, pools, session, domains, ends, unchanged } = run;
         let report = session.finish()?;
         // The session has ended their processes; this waits for them.
         drop(domains);
         // A run that was stopped is as long as it was.
         let host = Host { duration: measurement.length, ..host.clone() };
-        let results = results(&host, options.linux, &pools, &report, &measurement);
+        let results = results(&host, options.linux, &pools, &report, &measurement, &ends);
         let trace = match options.trace {
             true => trace::trace(&host, &pools, &report, &measurement),
             false => trace::Trace::new(),
@@ -42,6 +43,7 @@ fn results(
     pools: &[PoolIx],
     report: &Report,
     measurement: &Measurement,
+    ends: &Ends,
 ) -> Results {
     let mut results = ResultsBuilder::new(host, Source::Live);
     results.machine(machine::description());
@@ -94,6 +96,9 @@ fn results(
         }
     }
     results.vcpus(vcpus);
+    let flows = flows::flow_results(host, ends, &measurement.flows);
+    let chains = flows::chain_results(host, ends, &measurement.flows, &measurement.jobs);
+    results.networks(Vec::new(), flows, chains);
     results.build()
 }
 

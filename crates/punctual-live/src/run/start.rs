@@ -28,7 +28,7 @@ pub(super) struct Started<'a> {
 impl<'a> Prepared<'a> {
     /// Starts a session and the domains; waits until their guests have announced themselves.
     pub fn start(self) -> Result<Started<'a>, Error> {
-        let Prepared { host, mut options, pools, domains } = self;
+        let Prepared { host, mut options, pools, domains, ends } = self;
         let mut session = Session::start(Setup {
             name: host.name.clone(),
             program: options.program.clone(),
@@ -42,7 +42,7 @@ impl<'a> Prepared<'a> {
             reads_switches: options.trace,
         })?;
         let unchanged = apply_changes(&mut session, &mut options);
-        let mut run = LiveRun { host, options, pools, session, domains: Vec::new(), unchanged };
+        let mut run = LiveRun { host, options, pools, session, domains: Vec::new(), ends, unchanged };
         for (index, domain) in domains.into_iter().enumerate() {
             if (run.options.stop)() {
                 return Err(Error::Stopped);
@@ -93,7 +93,7 @@ impl LiveRun<'_> {
                 };
                 self.session.record_child(process.pid() as i32, name)?;
                 let vcpu = vcpu_thread(name, process.pid())?;
-                (DomainProcess::Guest(process), vec![Some(vcpu)])
+                (DomainProcess::Guest(Box::new(process)), vec![Some(vcpu)])
             }
             Start::Command { command, environment, directory } => {
                 progress(&format!("starting {name}"));
@@ -107,7 +107,14 @@ impl LiveRun<'_> {
                 (DomainProcess::External, vcpus)
             }
         };
-        self.domains.push(RunningDomain { ix, process, vcpus, tasks: domain.tasks, failed: None });
+        self.domains.push(RunningDomain {
+            ix,
+            process,
+            vcpus,
+            tasks: domain.tasks,
+            network: domain.network,
+            failed: None,
+        });
         Ok(())
     }
 

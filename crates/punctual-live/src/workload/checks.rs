@@ -3,10 +3,11 @@
 //! The host draws the same jobs as the guest, so a guest cannot invent one, leave one out in silence, or tell
 //! of one before its release.
 
-use punctual_guest::protocol::{JobTimes, RunResult, Task, TaskProgress};
+use punctual_guest::protocol::{FlowReport, JobTimes, RunResult, SERVED_JOBS_MAX, Task, TaskProgress, Work};
 use punctual_jobs::{Job, JobStream};
 
 use super::error::ProtocolError;
+use super::flows;
 
 /// A guest's clock may be wrong by this part of the time, and by [`EARLY_NS`]: more than a clock that a
 /// warning tells of, and too little to tell of jobs that are far in the future.
@@ -30,6 +31,9 @@ pub struct TaskJobs {
 pub(super) struct RunChecks {
     duration_ns: u64,
     tasks: Vec<TaskChecks>,
+    /// Flows and chains that it is yet to tell of.
+    owners: Vec<u16>,
+    flows: Vec<FlowReport>,
 }
 
 /// The checks of a task, and what its guest told.
@@ -44,14 +48,14 @@ struct TaskChecks {
 }
 
 impl RunChecks {
-    /// Of a run of these tasks.
-    pub fn new(tasks: &[Task], duration_ns: u64) -> RunChecks {
+    /// Of a run of these tasks, with parts of these flows and chains.
+    pub fn new(tasks: &[Task], owners: Vec<u16>, duration_ns: u64) -> RunChecks {
         let checks = |task: &Task| {
             let first = task.work.job_stream().map(|stream| (stream, stream.first()));
             let told = TaskProgress::default();
             TaskChecks { task: task.clone(), next: first, unreleased: first, told, jobs: Vec::new() }
         };
-        RunChecks { duration_ns, tasks: tasks.iter().map(checks).collect() }
+        RunChecks { duration_ns, tasks: tasks.iter().map(checks).collect(), owners, flows: Vec::new() }
     }
 
     /// A report on the way, `elapsed_ns` after the run's start by our clock.
@@ -83,13 +87,28 @@ impl RunChecks {
         jobs.iter().try_for_each(|job| checks.add(task, *job, duration_ns))
     }
 
-    /// The end of the report: what every task did. Jobs that were not told of are there, and were never
-    /// started; their number.
+    /// What the guest tells of a flow or chain, each once; see [`RunChecks::jobs`].
+    pub fn flow(&mut self, report: FlowReport, elapsed_ns: u64) -> Result<(), ProtocolError> {
+        self.is_over(elapsed_ns)?;
+        let owner = report.owner;
+        let Some(at) = self.owners.iter().position(|known| *known == owner) else {
+            return Err(ProtocolError::UnknownFlow { owner });
+        };
+        self.owners.remove(at);
+        for times in [&report.latency, &report.tardiness] {
+            flows::recorder(times).map_err(|reason| ProtocolError::Flow { owner, reason })?;
+        }
+        self.flows.push(report);
+        Ok(())
+    }
+
+    /// The end of the report: what every task and flow did. Jobs that were not told of are there, and were
+    /// never started; their number.
     pub fn finish(
         mut self,
         result: &RunResult,
         elapsed_ns: u64,
-    ) -> Result<(Vec<TaskJobs>, u64), ProtocolError> {
+    ) -> Result<(Vec<TaskJobs>, Vec<FlowReport>, u64), ProtocolError> {
         self.is_over(elapsed_ns)?;
         if !result.tasks.iter().map(|task| task.jobs).eq(self.tasks.iter().map(|task| task.jobs.len() as u64))
         {
@@ -106,7 +125,7 @@ impl RunChecks {
         let jobs = self.tasks.into_iter().zip(&result.tasks);
         let tasks =
             jobs.map(|(checks, totals)| TaskJobs { jobs: checks.jobs, executed_ns: totals.executed_ns });
-        Ok((tasks.collect(), untold))
+        Ok((tasks.collect(), self.flows, untold))
     }
 
     /// May the run be over?
@@ -126,6 +145,10 @@ fn latest_ns(elapsed_ns: u64) -> u64 {
 impl TaskChecks {
     /// How many jobs are released before `until_ns`, which must not go back.
     fn released(&mut self, until_ns: u64) -> u64 {
+        if let Work::Served { .. } = self.task.work {
+            // Packets release them, which only the guest sees.
+            return u64::MAX;
+        }
         let Some((stream, job)) = &mut self.unreleased else { return 0 };
         while job.release_ns < until_ns {
             *job = stream.after(*job);
@@ -134,11 +157,25 @@ impl TaskChecks {
     }
 
     fn add(&mut self, task: usize, job: JobTimes, duration_ns: u64) -> Result<(), ProtocolError> {
+        if let Work::Served { .. } = self.task.work {
+            let is_later = self.jobs.last().is_none_or(|before| before.release_ns <= job.release_ns);
+            let has_room = (self.jobs.len() as u64) < SERVED_JOBS_MAX;
+            if !is_later || !has_room {
+                return Err(ProtocolError::Disorder { task });
+            }
+            return self.keep(task, job, duration_ns);
+        }
         let expected = self.next.as_mut().filter(|(_, next)| next.release_ns < duration_ns);
         let Some((stream, next)) = expected else { return Err(ProtocolError::NotReleased { task }) };
         if job.release_ns != next.release_ns {
             return Err(ProtocolError::Release { task, told_ns: job.release_ns, is_ns: next.release_ns });
         }
+        *next = stream.after(*next);
+        self.keep(task, job, duration_ns)
+    }
+
+    /// Adds a job that is released as it should be.
+    fn keep(&mut self, task: usize, job: JobTimes, duration_ns: u64) -> Result<(), ProtocolError> {
         job.check(duration_ns).map_err(ProtocolError::Job)?;
         // A task works on one job after the other.
         let is_in_order = match (self.jobs.last(), job.start_ns) {
@@ -148,7 +185,6 @@ impl TaskChecks {
         if !is_in_order {
             return Err(ProtocolError::Disorder { task });
         }
-        *next = stream.after(*next);
         self.jobs.push(job);
         Ok(())
     }

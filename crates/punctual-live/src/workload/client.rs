@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use punctual_guest::os::now_ns;
 use punctual_guest::protocol::{
-    self, Calibration, Cyclictest, Latencies, Ready, ReceiveError, Reply, Request, Run, Task, TaskProgress,
+    self, Calibration, Cyclictest, FlowReport, Latencies, Network, Ready, ReceiveError, Reply, Request, Run,
+    Task, TaskProgress,
 };
 
 use super::checks::{RunChecks, TaskJobs};
@@ -38,6 +39,8 @@ pub struct GuestMeasurement {
     /// Jobs that were due and that the guest did not tell of. They are among the tasks' jobs, as ones that
     /// never started.
     pub untold: u64,
+    /// What it sent and answered.
+    pub flows: Vec<FlowReport>,
 }
 
 /// How far the tasks of a run are by the guest's last report; readable while another thread waits for the
@@ -102,6 +105,8 @@ struct Begun {
     start_ns: u64,
     duration_ns: u64,
     tasks: Vec<Task>,
+    /// The numbers of flows and chains that it has an end or a step of.
+    owners: Vec<u16>,
 }
 
 impl Client {
@@ -166,9 +171,9 @@ impl Client {
         Ok(best)
     }
 
-    /// Sends a task set that starts when *our* monotonic clock says `start_at_ns` (see
-    /// [`punctual_guest::os::now_ns`]) and goes on for `duration_ns`. The call returns at once, so that other
-    /// guests can begin at the same instant; [`Client::finish`] waits for the end.
+    /// Sends a task set, and what to send and answer meanwhile. Both start when *our* monotonic clock says
+    /// `start_at_ns` (see [`punctual_guest::os::now_ns`]) and go on for `duration_ns`. The call returns at
+    /// once, so that other guests can begin at the same instant; [`Client::finish`] waits for the end.
     ///
     /// `offset_ns` is what [`Client::clock_offset_ns`] found.
     ///
@@ -177,19 +182,27 @@ impl Client {
     pub fn begin(
         &mut self,
         tasks: &[Task],
+        network: Option<&Network>,
         iterations_per_ms: u64,
         (start_at_ns, offset_ns): (u64, i64),
         duration_ns: u64,
     ) -> Result<(), ClientError> {
         let guest_start_ns = start_at_ns.saturating_add_signed(offset_ns);
-        let run = Run { start_at_ns: guest_start_ns, duration_ns, iterations_per_ms, tasks: tasks.to_vec() };
+        let run = Run {
+            start_at_ns: guest_start_ns,
+            duration_ns,
+            iterations_per_ms,
+            tasks: tasks.to_vec(),
+            network: network.cloned(),
+        };
         run.check()?;
         if self.begun.is_some() {
             return Err(ProtocolError::Unfinished.into());
         }
         self.send(&Request::Run(run), "to run a task set")?;
         let start_ns = if start_at_ns == 0 { now_ns() } else { start_at_ns };
-        self.begun = Some(Begun { start_ns, duration_ns, tasks: tasks.to_vec() });
+        let owners = network.map_or(Vec::new(), owners);
+        self.begun = Some(Begun { start_ns, duration_ns, tasks: tasks.to_vec(), owners });
         self.progress = Progress::new(tasks.len());
         Ok(())
     }
@@ -207,12 +220,12 @@ impl Client {
     /// tasks release.
     pub fn finish(&mut self, limit: Duration) -> Result<GuestMeasurement, ClientError> {
         const DOING: &str = "to run a task set";
-        let Some(Begun { start_ns, duration_ns, tasks: begun }) = self.begun.take() else {
+        let Some(Begun { start_ns, duration_ns, tasks: begun, owners }) = self.begun.take() else {
             return Err(ProtocolError::NotBegun.into());
         };
         let limit = limit + GRACE;
-        self.channel.get_mut().allow(limit, run_bytes_max(&begun, duration_ns));
-        let mut checks = RunChecks::new(&begun, duration_ns);
+        self.channel.get_mut().allow(limit, run_bytes_max(&begun, owners.len(), duration_ns));
+        let mut checks = RunChecks::new(&begun, owners, duration_ns);
         loop {
             let reply = read(&mut self.channel, DOING, limit)?;
             let elapsed_ns = now_ns().saturating_sub(start_ns);
@@ -222,9 +235,10 @@ impl Client {
                     self.progress.set(&tasks, elapsed_ns);
                 }
                 Reply::Jobs { task, jobs } => checks.jobs(task, &jobs, elapsed_ns)?,
+                Reply::Flow(report) => checks.flow(report, elapsed_ns)?,
                 Reply::Result(result) => {
-                    let (tasks, untold) = checks.finish(&result, elapsed_ns)?;
-                    return Ok(GuestMeasurement { overrun_ns: result.overrun_ns, tasks, untold });
+                    let (tasks, flows, untold) = checks.finish(&result, elapsed_ns)?;
+                    return Ok(GuestMeasurement { overrun_ns: result.overrun_ns, tasks, untold, flows });
                 }
                 other => return Err(unexpected(DOING, &other)),
             }
@@ -289,9 +303,18 @@ fn unexpected(doing: &'static str, reply: &Reply) -> ClientError {
     ProtocolError::Unexpected { doing, reply: start }.into()
 }
 
+/// The numbers of the flows and chains of a guest, once each.
+fn owners(network: &Network) -> Vec<u16> {
+    let steps = network.steps.iter().map(|step| step.owner);
+    let mut owners: Vec<u16> = network.flows.iter().map(|flow| flow.owner).chain(steps).collect();
+    owners.sort_unstable();
+    owners.dedup();
+    owners
+}
+
 /// The most bytes that a guest needs to report a run of these tasks: a line a second on the way, then its
 /// jobs.
-fn run_bytes_max(tasks: &[Task], duration_ns: u64) -> u64 {
+fn run_bytes_max(tasks: &[Task], ends: usize, duration_ns: u64) -> u64 {
     /// Three numbers of at most 20 digits, brackets and commas.
     const JOB: u64 = 66;
     /// What stands around numbers in a line.
@@ -301,5 +324,9 @@ fn run_bytes_max(tasks: &[Task], duration_ns: u64) -> u64 {
     let count = tasks.len() as u64;
     let jobs: u64 = tasks.iter().map(|task| task.work.jobs_max(duration_ns)).sum();
     let lines = duration_ns / 1_000_000_000 + 60;
-    jobs * JOB + (jobs / protocol::JOBS_PER_LINE as u64 + count) * LINE + lines * (LINE + count * TASK)
+    let flows = ends as u64 * protocol::LINE_BYTES_MAX as u64;
+    flows
+        + jobs * JOB
+        + (jobs / protocol::JOBS_PER_LINE as u64 + count) * LINE
+        + lines * (LINE + count * TASK)
 }

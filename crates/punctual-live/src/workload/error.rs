@@ -121,6 +121,20 @@ pub enum ProtocolError {
         /// The task.
         task: usize,
     },
+    /// It tells of a flow or chain that it has no part of, or twice.
+    #[error("the guest tells of flow number {owner}, which it has no part of, or of which it has told")]
+    UnknownFlow {
+        /// The number.
+        owner: u16,
+    },
+    /// What it tells of a flow or chain contradicts itself.
+    #[error("the guest's latencies of flow number {owner} are wrong: {reason}")]
+    Flow {
+        /// The number.
+        owner: u16,
+        /// What is wrong.
+        reason: String,
+    },
     /// It tells of another release than the job has.
     #[error(
         "the guest tells of a job of task {task} that was released at {told_ns} ns; it is released at \
@@ -204,16 +218,24 @@ pub enum TasksError {
         /// Its guest's policy.
         policy: &'static str,
     },
-    /// Only the simulator has packets that release jobs.
+    /// The domain gets no packets that could release jobs.
     #[error(
-        "task `{task}` of domain `{domain}` is released by packets (`on_packet`); such tasks are simulated \
-         only"
+        "task `{task}` of domain `{domain}` is released by packets (`on_packet`), and the domain is no \
+         VM on a switch of this run"
     )]
     Served {
         /// The domain.
         domain: String,
         /// The task.
         task: String,
+    },
+    /// A guest does not take its flows.
+    #[error("the flows of `{end}` cannot be live: {source}")]
+    Flows {
+        /// The domain, or the host outside.
+        end: String,
+        /// What is wrong with them.
+        source: LimitError,
     },
     /// There are more tasks than a guest program takes.
     #[error("domain `{domain}` has {tasks} tasks; a real guest may have {TASKS_MAX}")]

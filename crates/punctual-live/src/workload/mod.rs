@@ -10,6 +10,7 @@
 mod checks;
 mod client;
 mod error;
+pub mod flows;
 mod job_counter;
 mod process;
 pub mod tasks;

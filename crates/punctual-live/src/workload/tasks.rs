@@ -13,8 +13,13 @@ use super::error::TasksError;
 /// simulator would release: same releases, same costs.
 ///
 /// # Errors
-/// When the guest does not schedule by fixed priorities, has too many tasks, or tasks that packets release.
-pub fn of_domain(host: &Host, domain: DomainIx) -> Result<Vec<(TaskIx, protocol::Task)>, TasksError> {
+/// When the guest does not schedule by fixed priorities, has too many tasks, or tasks that packets release
+/// though it is not `on_switch`.
+pub fn of_domain(
+    host: &Host,
+    domain: DomainIx,
+    on_switch: bool,
+) -> Result<Vec<(TaskIx, protocol::Task)>, TasksError> {
     let Some(described) = host.domains.get(domain.0) else {
         return Err(TasksError::NoDomain(domain.0));
     };
@@ -23,12 +28,12 @@ pub fn of_domain(host: &Host, domain: DomainIx) -> Result<Vec<(TaskIx, protocol:
         return Err(TasksError::Policy { domain: name(), policy: described.guest.info.name });
     }
     let mut all = host.tasks_of(Parent::Domain(domain));
-    if let Some((_, task)) = all.find(|(_, task)| matches!(task.work, Work::Served { .. })) {
+    if !on_switch && let Some((_, task)) = all.find(|(_, task)| matches!(task.work, Work::Served { .. })) {
         return Err(TasksError::Served { domain: name(), task: task.name.clone() });
     }
     let tasks: Vec<_> = host
         .tasks_of(Parent::Domain(domain))
-        .filter_map(|(index, task)| {
+        .map(|(index, task)| {
             let priority = task.params.priority.unwrap_or(u32::MAX);
             let (work, deadline_ns) = match task.work {
                 Work::Jobs { arrival, cost, deadline } => {
@@ -36,9 +41,13 @@ pub fn of_domain(host: &Host, domain: DomainIx) -> Result<Vec<(TaskIx, protocol:
                     (protocol::Work::Jobs(jobs), Some(deadline.as_ns()))
                 }
                 Work::Hog { start } => (protocol::Work::Hog { start_ns: start.as_ns() }, None),
-                Work::Served { .. } => return None,
+                Work::Served { cost, deadline } => {
+                    let (cost_min_ns, cost_max_ns) = (cost.min.as_ns(), cost.max.as_ns());
+                    let seed = host.task_seed(index);
+                    (protocol::Work::Served { cost_min_ns, cost_max_ns, seed }, Some(deadline.as_ns()))
+                }
             };
-            Some((index, protocol::Task { priority, deadline_ns, work }))
+            (index, protocol::Task { priority, deadline_ns, work })
         })
         .collect();
     if tasks.len() > TASKS_MAX {

@@ -252,13 +252,22 @@ pub struct DropCounts {
     pub softnet: u64,
     /// The receiving guest's RX ring was full.
     pub destination_ring: u64,
+    /// Live: packets of which no guest knows more than that they were sent: lost on their way (the ports of
+    /// the switch say why), or on their way when the run ended.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unknown: u64,
+}
+
+/// Left out of JSON?
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl DropCounts {
     /// All reasons together.
     pub fn total(&self) -> u64 {
         // A file may say anything.
-        let rest = [self.nic, self.softnet, self.destination_ring];
+        let rest = [self.nic, self.softnet, self.destination_ring, self.unknown];
         rest.into_iter().fold(self.send_queue, u64::saturating_add)
     }
 
@@ -268,6 +277,7 @@ impl DropCounts {
         self.nic += other.nic;
         self.softnet += other.softnet;
         self.destination_ring += other.destination_ring;
+        self.unknown += other.unknown;
     }
 }
 

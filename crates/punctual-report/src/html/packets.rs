@@ -254,6 +254,7 @@ fn dropped(packets: &PacketCounts) -> Cell {
         ("at the network card", dropped.nic),
         ("in softnet", dropped.softnet),
         ("at the receiver", dropped.destination_ring),
+        ("unknown", dropped.unknown),
     ];
     let reasons: Vec<String> = by_reason
         .iter()

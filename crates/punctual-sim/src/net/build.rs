@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use punctual_jobs::mix;
+use punctual_jobs::stream::{Receiver, Sender};
 use punctual_model::Host;
 use punctual_model::host::Parent;
 use punctual_model::index::{DomainIx, TaskIx};
@@ -13,7 +14,6 @@ use punctual_net::{Discipline, InterfaceId, InterfaceKind, InterfaceParams};
 use punctual_sched::{Duration, Instant};
 
 use super::clock::Timed;
-use super::stream::{Receiver, Sender};
 use super::{
     Bridge, ChainState, ChainStep, End, FlowState, Interface, Kernel, Lane, Net, State, Tally, Work,
 };
@@ -206,7 +206,7 @@ fn flow(net: &mut Net, host: &Host, ix: usize) {
         number: 0,
         count: flow.count.unwrap_or(u64::MAX),
         waiting: VecDeque::new(),
-        seed: mix(host.seed ^ 0x666c_6f77, ix as u64),
+        seed: host.flow_seed(ix),
         sender,
         receiver,
         silence_at: Instant::NEVER,

@@ -1,12 +1,13 @@
 //! What follows when a step of a kernel is over, and the way over links.
 
+use punctual_jobs::flow::SEND_QUEUE_MAX;
 use punctual_model::results::Segment;
 use punctual_net::event_channel::Port;
 use punctual_net::{DropReason, Fate, FlowId, Stage, Step};
 use punctual_sched::{Duration, Instant};
 
 use super::clock::Timed;
-use super::{End, Lost, SEND_QUEUE_MAX, State, Work};
+use super::{End, Lost, State, Work};
 use crate::index::KernelIx;
 use crate::machine::Machine;
 use crate::observe::{Event, Observer, PacketEvent};

@@ -1,20 +1,22 @@
 //! What flows and chains send, and what follows when a packet has arrived.
 
-use punctual_jobs::{exponential_ns, mix};
+use punctual_jobs::flow::{STORM_RETRY_NS, burst_gap_ns};
+use punctual_jobs::stream::ACK_DELAY_NS;
 use punctual_model::index::TaskIx;
 use punctual_model::network::Traffic;
 use punctual_model::results::Segment;
 use punctual_sched::{Duration, Instant};
 
 use super::clock::Timed;
-use super::stream::ACK_DELAY;
 use super::{ChainStep, End, Lost, Packet, Role, SEGMENTS, Served};
 use crate::arrivals::Job;
 use crate::machine::Machine;
 use crate::observe::{Event, Observer, PacketEvent};
 
 /// A storm that finds the queue in front of the ring full tries again after this.
-const STORM_RETRY: Duration = Duration::from_ms(1);
+const STORM_RETRY: Duration = Duration::from_ns(STORM_RETRY_NS);
+/// How long a packet of a stream waits for its acknowledgement at most.
+const ACK_DELAY: Duration = Duration::from_ns(ACK_DELAY_NS);
 
 impl<O: Observer> Machine<'_, O> {
     /// A packet comes into being at the beginning of its lane.
@@ -104,11 +106,8 @@ impl<O: Observer> Machine<'_, O> {
             Traffic::Periodic { bytes, period, slack_mean, burst } => {
                 let number = state.number;
                 state.number += 1;
-                let slack = match slack_mean {
-                    Duration::ZERO => Duration::ZERO,
-                    mean => Duration::from_ns(exponential_ns(mean.as_ns(), mix(state.seed, number))),
-                };
-                self.net.clock.set(now + period + slack, Timed::Next { flow });
+                let gap_ns = burst_gap_ns(state.seed, number, period.as_ns(), slack_mean.as_ns());
+                self.net.clock.set(now + Duration::from_ns(gap_ns), Timed::Next { flow });
                 for _ in 0..burst {
                     let packet = self.create(forth, Role::Plain, bytes);
                     self.set_out(packet, false);
@@ -281,7 +280,7 @@ impl<O: Observer> Machine<'_, O> {
             state.silence_at = Instant::NEVER;
             return;
         }
-        state.silence_at = now + sender.patience(timeout);
+        state.silence_at = now + Duration::from_ns(sender.patience_ns(timeout.as_ns()));
         if !std::mem::replace(&mut state.silence_set, true) {
             let at = state.silence_at;
             self.net.clock.set(at, Timed::Silence { flow });

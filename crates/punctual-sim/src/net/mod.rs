@@ -30,10 +30,10 @@ mod clock;
 mod flows;
 mod kernel;
 mod results;
-mod stream;
 
 use std::collections::VecDeque;
 
+use punctual_jobs::stream::{Receiver, Sender};
 use punctual_jobs::{mix, uniform_ns};
 use punctual_model::Recorder;
 use punctual_model::index::TaskIx;
@@ -45,7 +45,6 @@ use punctual_sched::{Duration, Instant};
 
 use crate::index::{KernelIx, ProcessorIx, UnitIx, indexes};
 use clock::Clock;
-use stream::{Receiver, Sender};
 
 pub(crate) use build::build;
 
@@ -187,9 +186,6 @@ struct Interface {
     /// Has that event's handling still to be paid for?
     interrupt: bool,
 }
-
-/// Packets in the stack in front of a TX ring at most (Linux `txqueuelen`).
-const SEND_QUEUE_MAX: usize = 1000;
 
 /// An end of a lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -128,14 +128,15 @@ pub fn carry_out(
     if linux.is_none() && !args.apply {
         beside_fair_server(host, Path::new("/"))?.iter().for_each(|text| ui.warn(text));
     }
-    let (networks, interfaces) = network::start(host, default_backend, ui)?;
+    let (networks, ends) = network::start(host, default_backend, ui)?;
     let restored = Arc::<OnceLock<Restored>>::default();
     let mut publisher = None;
     let options = RunOptions {
         program,
         default_backend,
         guest_programs,
-        interfaces,
+        interfaces: ends.interfaces,
+        outside: ends.outside,
         linux,
         starve: args.starve,
         silence: StdDuration::from_millis(args.silence_ms),

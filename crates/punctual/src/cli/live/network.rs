@@ -1,17 +1,23 @@
 //! The networks of a host file whose VMs are run: a switch for each, for as long as the run lasts.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
 use punctual_live::os::sched;
 use punctual_live::preflight;
 use punctual_live::qemu::SwitchPort;
-use punctual_live::run::{DefaultBackend, Interface};
+use punctual_live::run::{DefaultBackend, Interface, OutsideHost};
 use punctual_model::Host;
+use punctual_model::index::NetworkIx;
 use punctual_model::live::{Backend, VmNetwork};
 use punctual_model::network::Network;
+use punctual_net::InterfaceParams;
 use punctual_sched::Duration;
+use punctual_switch::wire::{Device, HeaderOf};
 use punctual_switch::{Config, End, Event, PlaneThread, Port, Switch};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::super::error::Error;
 use super::super::output::Ui;
@@ -23,10 +29,22 @@ pub struct LiveNetwork<'a> {
     lines: Vec<Line>,
     switch: Switch,
     start: Instant,
+    /// The switch sees no end of hosts outside before its own.
+    _outside: Vec<OwnedFd>,
 }
 
-/// Starts a switch for each network that has VMs which the file gives no network of their own. Nothing of it
-/// is left when the process ends, however it ends: sockets have no names, and no device is made.
+/// What is at the ports of a network.
+#[derive(Default)]
+pub struct Ends {
+    /// Of VMs.
+    pub interfaces: Vec<Interface>,
+    /// Of hosts outside.
+    pub outside: Vec<OutsideHost>,
+}
+
+/// Starts a switch for each network that has VMs, or a VM and a host outside, which the file gives no network
+/// of their own. Nothing of it is left when the process ends, however it ends: sockets have no names, and no
+/// device is made.
 ///
 /// # Errors
 /// When a switch cannot start.
@@ -34,17 +52,25 @@ pub fn start<'a>(
     host: &'a Host,
     default: DefaultBackend,
     ui: &'a Ui,
-) -> Result<(Vec<LiveNetwork<'a>>, Vec<Interface>), Error> {
-    let (mut networks, mut interfaces) = (Vec::new(), Vec::new());
+) -> Result<(Vec<LiveNetwork<'a>>, Ends), Error> {
+    let (mut networks, mut all) = (Vec::new(), Ends::default());
     for (number, network) in host.networks.iter().enumerate() {
-        let (ports, count, ends) = ports(host, network, number, default)?;
-        if ports.len() < 2 {
+        let (mut ports, planes, ends) = ports(host, network, number, default)?;
+        if ports.is_empty() || ports.len() + network.outside.len() < 2 {
             continue;
         }
-        interfaces.extend(ends);
-        networks.push(LiveNetwork::start(host, network, ports, count, ui)?);
+        let (mut outside, mut kept) = (Vec::new(), Vec::new());
+        for index in 0..network.outside.len() {
+            let (port, end) = outside_port(network, number, index, planes.of(None))?;
+            kept.push(end.socket.try_clone().map_err(|error| no_socket(&error))?);
+            ports.push(port);
+            outside.push(end);
+        }
+        all.interfaces.extend(ends);
+        all.outside.extend(outside);
+        networks.push(LiveNetwork::start(host, network, ports, planes.count(), kept, ui)?);
     }
-    Ok((networks, interfaces))
+    Ok((networks, all))
 }
 
 /// Is the domain a VM on the network of the host file?
@@ -62,7 +88,7 @@ fn ports(
     network: &Network,
     number: usize,
     default: DefaultBackend,
-) -> Result<(Vec<Port>, usize, Vec<Interface>), Error> {
+) -> Result<(Vec<Port>, Planes, Vec<Interface>), Error> {
     let of_vms = network
         .interfaces
         .iter()
@@ -74,13 +100,14 @@ fn ports(
     let (mut ports, mut interfaces) = (Vec::new(), Vec::new());
     for (index, interface) in of_vms {
         let socket = SwitchPort::new();
-        let (port, listener) = socket.map_err(|error| Error::Usage(format!("no socket: {error}")))?;
+        let (port, listener) = socket.map_err(|error| no_socket(&error))?;
         let domain = host.domains[interface.domain.0].name.clone();
         let ethernet = address(&network.name, index);
         interfaces.push(Interface {
             domain: domain.clone(),
             port,
-            ethernet: ethernet.to_string(),
+            network: NetworkIx(number),
+            ethernet: ethernet.0,
             address: format!("10.{}.{}.{}/16", number % 256, (index + 1) / 256, (index + 1) % 256),
         });
         ports.push(Port {
@@ -91,7 +118,33 @@ fn ports(
             address: Some(ethernet),
         });
     }
-    Ok((ports, planes.count(), interfaces))
+    Ok((ports, planes, interfaces))
+}
+
+/// The port of a host outside, behind which this process itself stands.
+fn outside_port(
+    network: &Network,
+    number: usize,
+    index: usize,
+    plane: usize,
+) -> Result<(Port, OutsideHost), Error> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+    let (own, other) = pair.map_err(|error| no_socket(&error.into()))?;
+    let ethernet = address(&network.name, network.interfaces.len() + index);
+    let port = Port {
+        name: network.outside[index].name.clone(),
+        end: End::Uplink(Box::new(Device::new(own, HeaderOf::Virtio1))),
+        params: InterfaceParams::default(),
+        plane,
+        address: Some(ethernet),
+    };
+    let network = NetworkIx(number);
+    Ok((port, OutsideHost { network, host: index, ethernet: ethernet.0, socket: other }))
+}
+
+fn no_socket(error: &std::io::Error) -> Error {
+    Error::Usage(format!("no socket: {error}"))
 }
 
 /// Keeps a thread on the processors that no pool has.
@@ -109,6 +162,7 @@ impl<'a> LiveNetwork<'a> {
         network: &'a Network,
         ports: Vec<Port>,
         planes: usize,
+        outside: Vec<OwnedFd>,
         ui: &Ui,
     ) -> Result<Self, Error> {
         let taken: Vec<usize> = host.pools.iter().flat_map(|pool| pool.processors.clone()).collect();
@@ -135,7 +189,7 @@ impl<'a> LiveNetwork<'a> {
                 tell(&names[notice.port], &notice.event, &ui);
             }
         });
-        Ok(LiveNetwork { network, lines, switch, start: Instant::now() })
+        Ok(LiveNetwork { network, lines, switch, start: Instant::now(), _outside: outside })
     }
 
     /// Ends the switch. Returns what it counted, as text.

@@ -13,14 +13,12 @@
 //!   unacknowledged is sent again; the timeout doubles until something is acknowledged, up to [`BACKOFF_MAX`]
 //!   times.
 //! - **Receiver.** Acknowledges every `ack_every` packets, every packet that leaves or fills a gap at once,
-//!   and a remaining packet after [`ACK_DELAY`]. Packets beyond a gap are kept.
+//!   and a remaining packet after [`ACK_DELAY_NS`]. Packets beyond a gap are kept.
 
-use std::collections::VecDeque;
-
-use punctual_sched::Duration;
+use alloc::collections::VecDeque;
 
 /// How long a packet waits for its acknowledgement at most (Linux `TCP_DELACK_MIN`).
-pub(crate) const ACK_DELAY: Duration = Duration::from_ms(40);
+pub const ACK_DELAY_NS: u64 = 40_000_000;
 /// Doublings of the timeout at most.
 const BACKOFF_MAX: u32 = 6;
 const INITIAL_WINDOW: u32 = 2;
@@ -28,7 +26,7 @@ const DUPLICATES: u32 = 3;
 
 /// The sending end.
 #[derive(Clone, Debug)]
-pub(crate) struct Sender {
+pub struct Sender {
     window: u32,
     /// First packet not acknowledged.
     acknowledged: u64,
@@ -47,7 +45,8 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    pub(crate) fn new(window: u32) -> Self {
+    /// A sender with at most `window` packets on their way.
+    pub fn new(window: u32) -> Self {
         Sender {
             window,
             acknowledged: 0,
@@ -63,7 +62,7 @@ impl Sender {
     }
 
     /// The next packet, if the window allows one; it counts as sent. True: it was sent before.
-    pub(crate) fn send(&mut self) -> Option<(u64, bool)> {
+    pub fn send(&mut self) -> Option<(u64, bool)> {
         let allowed = u64::from(self.congestion.min(self.window));
         if self.next >= self.acknowledged + allowed {
             return None;
@@ -75,14 +74,19 @@ impl Sender {
         Some((packet, again))
     }
 
+    /// One beyond the greatest packet ever sent.
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
     /// Is anything on its way?
-    pub(crate) fn waits(&self) -> bool {
+    pub fn waits(&self) -> bool {
         self.acknowledged < self.next
     }
 
     /// How long silence may last.
-    pub(crate) fn patience(&self, timeout: Duration) -> Duration {
-        timeout * (1 << self.backoff)
+    pub fn patience_ns(&self, timeout_ns: u64) -> u64 {
+        timeout_ns.saturating_mul(1 << self.backoff)
     }
 
     fn halve(&mut self) {
@@ -91,7 +95,7 @@ impl Sender {
     }
 
     /// Everything before `up_to` has arrived. Returns a packet to send again at once.
-    pub(crate) fn acknowledge(&mut self, up_to: u64) -> Option<u64> {
+    pub fn acknowledge(&mut self, up_to: u64) -> Option<u64> {
         if up_to <= self.acknowledged {
             self.duplicates += u32::from(up_to == self.acknowledged && self.waits());
             if self.duplicates == DUPLICATES && self.recover.is_none() {
@@ -130,7 +134,7 @@ impl Sender {
     }
 
     /// Silence lasted too long.
-    pub(crate) fn give_up(&mut self) {
+    pub fn give_up(&mut self) {
         self.halve();
         self.congestion = 1;
         self.grown = 0;
@@ -143,16 +147,16 @@ impl Sender {
 
 /// What the receiver does about a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Received {
+pub struct Received {
     /// Packets that are now complete in order.
-    pub(crate) in_order: u64,
+    pub in_order: u64,
     /// Acknowledge now; otherwise the packet waits for another one or the delay.
-    pub(crate) acknowledge: bool,
+    pub acknowledge: bool,
 }
 
 /// The receiving end.
 #[derive(Clone, Debug)]
-pub(crate) struct Receiver {
+pub struct Receiver {
     ack_every: u32,
     /// First packet that is missing.
     missing: u64,
@@ -162,26 +166,28 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    pub(crate) fn new(ack_every: u32) -> Self {
+    /// A receiver that acknowledges every `ack_every` packets.
+    pub fn new(ack_every: u32) -> Self {
         Receiver { ack_every, missing: 0, beyond: VecDeque::new(), unacknowledged: 0 }
     }
 
     /// What an acknowledgement says: everything before this packet is here.
-    pub(crate) fn up_to(&self) -> u64 {
+    pub fn up_to(&self) -> u64 {
         self.missing
     }
 
     /// Is a packet waiting to be acknowledged?
-    pub(crate) fn owes(&self) -> bool {
+    pub fn owes(&self) -> bool {
         self.unacknowledged > 0
     }
 
     /// An acknowledgement is sent.
-    pub(crate) fn acknowledged(&mut self) {
+    pub fn acknowledged(&mut self) {
         self.unacknowledged = 0;
     }
 
-    pub(crate) fn receive(&mut self, packet: u64) -> Received {
+    /// A packet arrives.
+    pub fn receive(&mut self, packet: u64) -> Received {
         if packet != self.missing {
             // A gap, or known already: say at once where the stream stands.
             if packet > self.missing {
@@ -206,11 +212,13 @@ impl Receiver {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use super::*;
 
     /// All that the window allows.
     fn burst(sender: &mut Sender) -> Vec<u64> {
-        std::iter::from_fn(|| sender.send().map(|(packet, _)| packet)).collect()
+        core::iter::from_fn(|| sender.send().map(|(packet, _)| packet)).collect()
     }
 
     #[test]
@@ -247,11 +255,11 @@ mod tests {
         let mut sender = Sender::new(16);
         burst(&mut sender);
         sender.give_up();
-        assert_eq!(sender.patience(Duration::from_ms(200)), Duration::from_ms(400));
+        assert_eq!(sender.patience_ns(200), 400);
         assert_eq!(sender.send(), Some((0, true)));
         assert_eq!(sender.send(), None);
         sender.acknowledge(1);
-        assert_eq!(sender.patience(Duration::from_ms(200)), Duration::from_ms(200));
+        assert_eq!(sender.patience_ns(200), 200);
         assert_eq!(sender.send(), Some((1, true)));
         assert_eq!(sender.send(), Some((2, false)));
     }

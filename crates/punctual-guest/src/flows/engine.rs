@@ -1,0 +1,562 @@
+//! What flows and chains send, and what follows when a packet has arrived: the simulator's rules
+//! (`punctual_sim::net`) for one guest. It reads no clock and knows no socket; times are ns since the run's
+//! start.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use punctual_jobs::Job;
+use punctual_jobs::flow::{SEND_QUEUE_MAX, STORM_RETRY_NS, burst_gap_ns};
+use punctual_jobs::histogram::Histogram;
+use punctual_jobs::stream::{ACK_DELAY_NS, Receiver, Sender};
+
+use super::frame::{Packet, Role};
+use crate::protocol::{ChainStep, FlowEnd, FlowReport, Network, Next, SERVED_JOBS_MAX, Times, Traffic};
+
+/// Answers and packets of streams that wait at most: more than any window.
+const SOFT_QUEUE_MAX: usize = 100_000;
+/// Requests without an answer yet that are remembered.
+const WAITING_MAX: usize = 100_000;
+
+/// A packet to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outgoing {
+    /// The Ethernet address of the receiver.
+    pub to: [u8; 6],
+    /// The packet.
+    pub packet: Packet,
+    /// Length of the frame.
+    pub bytes: u32,
+    /// The place of its flow; `None` for chains.
+    flow: Option<usize>,
+}
+
+/// A job that a packet, or the step before, released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Release {
+    /// The place of the task.
+    pub task: usize,
+    /// The job.
+    pub job: Job,
+}
+
+/// Something that happens at its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    /// The next packets of a flow are due.
+    Next(usize),
+    /// An answer is given up, unless it came.
+    Timeout(usize),
+    /// A stream has been silent too long, unless it was not.
+    Silence(usize),
+    /// A packet of a stream waits for its acknowledgement since long enough.
+    AckDelay(usize),
+    /// An answer of a host that takes its time.
+    Answer(usize, u64, u64),
+}
+
+/// An end of a flow at work.
+struct Flow {
+    end: FlowEnd,
+    /// Requests, bursts or packets so far.
+    number: u64,
+    /// Requests without an answer yet, and when they are given up.
+    waiting: VecDeque<(u64, u64)>,
+    sender: Sender,
+    receiver: Receiver,
+    silence_at_ns: u64,
+    silence_set: bool,
+    ack_at_ns: u64,
+    ack_set: bool,
+    tally: Tally,
+}
+
+/// What is counted of a flow's end or a chain.
+#[derive(Default)]
+struct Tally {
+    report: FlowReport,
+    latency: Histogram,
+    tardiness: Histogram,
+}
+
+/// A job of a task that packets release.
+#[derive(Clone, Copy)]
+struct ServedJob {
+    /// Of a chain: the release of its first step.
+    origin_ns: u64,
+    /// The request to answer: the flow's place, its number and when it was created.
+    request: Option<(usize, u64, u64)>,
+}
+
+/// The jobs of a task that packets release.
+#[derive(Default)]
+struct Served {
+    released: u64,
+    waiting: VecDeque<ServedJob>,
+}
+
+/// A guest's flows and chains at work.
+pub struct Engine {
+    duration_ns: u64,
+    flows: Vec<Flow>,
+    steps: Vec<ChainStep>,
+    /// By owner, once each: what is counted of chains.
+    chains: Vec<Tally>,
+    /// By place of a task.
+    served: Vec<Served>,
+    timers: BinaryHeap<Reverse<(u64, u64, Timer)>>,
+    /// How many timers were set: of one instant, the first goes first.
+    timers_set: u64,
+    /// Answers and acknowledgements, which go first, and everything else.
+    soft: VecDeque<Outgoing>,
+    sends: VecDeque<Outgoing>,
+    releases: VecDeque<Release>,
+}
+
+impl Engine {
+    /// The flows of a network that [`Network::check`] accepted, of a guest with `tasks` tasks, in a run of
+    /// `duration_ns`.
+    pub fn new(network: &Network, tasks: usize, duration_ns: u64) -> Engine {
+        let mut engine = Engine {
+            duration_ns,
+            flows: network.flows.iter().map(Flow::new).collect(),
+            steps: network.steps.clone(),
+            chains: Vec::new(),
+            served: (0..tasks).map(|_| Served::default()).collect(),
+            timers: BinaryHeap::with_capacity(4 * network.flows.len() + 64),
+            timers_set: 0,
+            soft: VecDeque::with_capacity(SEND_QUEUE_MAX),
+            sends: VecDeque::with_capacity(SEND_QUEUE_MAX),
+            releases: VecDeque::with_capacity(64),
+        };
+        for step in &engine.steps {
+            if engine.chains.iter().all(|chain| chain.report.owner != step.owner) {
+                engine.chains.push(Tally::of(step.owner));
+            }
+        }
+        for place in 0..engine.flows.len() {
+            let end = &engine.flows[place].end;
+            if end.begins {
+                engine.set(end.start_ns, Timer::Next(place));
+            }
+        }
+        engine
+    }
+
+    /// When [`Engine::advance`] is to be called again.
+    pub fn next_ns(&self) -> u64 {
+        self.timers.peek().map_or(u64::MAX, |Reverse((at_ns, _, _))| *at_ns)
+    }
+
+    /// Does what is due.
+    pub fn advance(&mut self, now_ns: u64) {
+        while let Some(&Reverse((at_ns, _, timer))) = self.timers.peek()
+            && at_ns <= now_ns
+        {
+            self.timers.pop();
+            match timer {
+                Timer::Next(flow) => self.flow_next(flow, at_ns, now_ns),
+                Timer::Timeout(flow) => self.request_timeout(flow, now_ns),
+                Timer::Silence(flow) => self.stream_silence(flow, now_ns),
+                Timer::AckDelay(flow) => self.stream_ack_delay(flow, now_ns),
+                Timer::Answer(flow, number, origin_ns) => self.answer(flow, number, origin_ns),
+            }
+        }
+    }
+
+    /// The packet to send next, if there is one: [`Engine::sent`] says that it was.
+    pub fn to_send(&self) -> Option<&Outgoing> {
+        self.soft.front().or_else(|| self.sends.front())
+    }
+
+    /// The packet of [`Engine::to_send`] was sent.
+    pub fn sent(&mut self, now_ns: u64) {
+        let packet = match self.soft.pop_front() {
+            None => self.sends.pop_front(),
+            soft => soft,
+        };
+        if let Some(flow) = packet.and_then(|packet| packet.flow) {
+            self.storm_goes_on(flow, now_ns, 0);
+        }
+    }
+
+    /// A job that has been released since.
+    pub fn next_release(&mut self) -> Option<Release> {
+        self.releases.pop_front()
+    }
+
+    /// What was counted, at the end of the run.
+    pub fn into_reports(mut self) -> Vec<FlowReport> {
+        // What was released while the guest had no processor was created all the same.
+        self.advance(self.duration_ns.saturating_sub(1));
+        for place in 0..self.flows.len() {
+            self.flows[place].expire(self.duration_ns);
+        }
+        let flows = self.flows.into_iter().map(|flow| flow.tally);
+        flows.chain(self.chains).map(Tally::into_report).collect()
+    }
+
+    fn set(&mut self, at_ns: u64, timer: Timer) {
+        if at_ns < self.duration_ns {
+            self.timers_set += 1;
+            self.timers.push(Reverse((at_ns, self.timers_set, timer)));
+        }
+    }
+
+    /// Creates a packet of a flow. False: there was no place for it.
+    fn create(&mut self, flow: usize, packet: (Role, u64, u64), bytes: u32, is_soft: bool) -> bool {
+        let Flow { end, tally, .. } = &mut self.flows[flow];
+        let (role, number, origin_ns) = packet;
+        let packet = Packet { owner: end.owner, role, number, origin_ns };
+        let outgoing = Outgoing { to: end.peer, packet, bytes, flow: Some(flow) };
+        tally.report.created += 1;
+        let (queue, most) = match is_soft {
+            true => (&mut self.soft, SOFT_QUEUE_MAX),
+            false => (&mut self.sends, SEND_QUEUE_MAX),
+        };
+        let has_place = queue.len() < most;
+        match has_place {
+            true => queue.push_back(outgoing),
+            false => tally.report.send_queue += 1,
+        }
+        has_place
+    }
+
+    // ---- what flows send ----------------------------------------------------------------------------
+
+    /// A flow's next packets were due at `due_ns`.
+    fn flow_next(&mut self, place: usize, due_ns: u64, now_ns: u64) {
+        let flow = &mut self.flows[place];
+        if flow.number >= flow.end.count.unwrap_or(u64::MAX) {
+            return;
+        }
+        let (seed, number) = (flow.end.seed, flow.number);
+        match flow.end.traffic {
+            Traffic::Ping { bytes, timeout_ns, .. } => {
+                self.send_request(place, now_ns, bytes, timeout_ns, true);
+            }
+            Traffic::Request { bytes, timeout_ns, period_ns, .. } => {
+                if let Some(period_ns) = period_ns {
+                    self.set(due_ns + period_ns, Timer::Next(place));
+                }
+                self.send_request(place, now_ns, bytes, timeout_ns, period_ns.is_none());
+            }
+            Traffic::Periodic { bytes, period_ns, slack_mean_ns, burst } => {
+                flow.number += 1;
+                let gap_ns = burst_gap_ns(seed, number, period_ns, slack_mean_ns);
+                self.set(due_ns.saturating_add(gap_ns), Timer::Next(place));
+                for packet in 0..u64::from(burst) {
+                    // Latencies count from the release, as of jobs: a guest that is late is late.
+                    let packet = (Role::Plain, number.saturating_mul(burst.into()) + packet, due_ns);
+                    self.create(place, packet, bytes, false);
+                }
+            }
+            Traffic::Storm { bytes, .. } => {
+                flow.number += 1;
+                if !self.create(place, (Role::Plain, number, now_ns), bytes, false) {
+                    self.storm_goes_on(place, now_ns, STORM_RETRY_NS);
+                }
+            }
+            Traffic::Stream { .. } => self.stream_sends(place, now_ns),
+        }
+    }
+
+    fn storm_goes_on(&mut self, flow: usize, now_ns: u64, least_ns: u64) {
+        if let Traffic::Storm { interval_ns, .. } = self.flows[flow].end.traffic {
+            self.set(now_ns + interval_ns.max(least_ns), Timer::Next(flow));
+        }
+    }
+
+    // ---- requests and answers -----------------------------------------------------------------------
+
+    fn send_request(&mut self, place: usize, now_ns: u64, bytes: u32, timeout_ns: u64, one_by_one: bool) {
+        let flow = &mut self.flows[place];
+        flow.expire(now_ns);
+        let number = flow.number;
+        flow.number += 1;
+        if flow.waiting.len() < WAITING_MAX {
+            flow.waiting.push_back((number, now_ns.saturating_add(timeout_ns)));
+        }
+        if one_by_one && !std::mem::replace(&mut flow.silence_set, true) {
+            self.set(now_ns.saturating_add(timeout_ns), Timer::Timeout(place));
+        }
+        self.create(place, (Role::Request, number, now_ns), bytes, false);
+    }
+
+    /// For requests one by one: gives up the one that is overdue and goes on with the next.
+    fn request_timeout(&mut self, place: usize, now_ns: u64) {
+        let flow = &mut self.flows[place];
+        flow.silence_set = false;
+        match flow.waiting.front() {
+            Some(&(_, until_ns)) if until_ns <= now_ns => {
+                flow.expire(now_ns);
+                self.flow_next(place, now_ns, now_ns);
+            }
+            Some(&(_, until_ns)) => {
+                flow.silence_set = true;
+                self.set(until_ns, Timer::Timeout(place));
+            }
+            None => {}
+        }
+    }
+
+    fn answer(&mut self, place: usize, number: u64, origin_ns: u64) {
+        let bytes = match self.flows[place].end.traffic {
+            Traffic::Request { reply_bytes, .. } => reply_bytes,
+            Traffic::Ping { bytes, .. } => bytes,
+            _ => return,
+        };
+        self.create(place, (Role::Reply, number, origin_ns), bytes, true);
+    }
+
+    // ---- streams ------------------------------------------------------------------------------------
+
+    /// Sends what the window allows.
+    fn stream_sends(&mut self, place: usize, now_ns: u64) {
+        let Traffic::Stream { bytes, timeout_ns, .. } = self.flows[place].end.traffic else { return };
+        while let Some((number, again)) = self.flows[place].sender.send() {
+            self.flows[place].tally.report.retransmissions += u64::from(again);
+            self.create(place, (Role::Data, number, now_ns), bytes, true);
+        }
+        let flow = &mut self.flows[place];
+        if !flow.sender.waits() {
+            flow.silence_at_ns = u64::MAX;
+            return;
+        }
+        flow.silence_at_ns = now_ns.saturating_add(flow.sender.patience_ns(timeout_ns));
+        let at_ns = flow.silence_at_ns;
+        if !std::mem::replace(&mut flow.silence_set, true) {
+            self.set(at_ns, Timer::Silence(place));
+        }
+    }
+
+    fn stream_silence(&mut self, place: usize, now_ns: u64) {
+        let flow = &mut self.flows[place];
+        flow.silence_set = false;
+        if flow.silence_at_ns > now_ns {
+            let at_ns = flow.silence_at_ns;
+            flow.silence_set = at_ns != u64::MAX;
+            return self.set(at_ns, Timer::Silence(place));
+        }
+        flow.tally.report.timeouts += 1;
+        flow.sender.give_up();
+        self.stream_sends(place, now_ns);
+    }
+
+    fn stream_acknowledges(&mut self, place: usize, now_ns: u64) {
+        let flow = &mut self.flows[place];
+        let Traffic::Stream { ack_bytes, .. } = flow.end.traffic else { return };
+        flow.receiver.acknowledged();
+        let up_to = flow.receiver.up_to();
+        self.create(place, (Role::Ack, up_to, now_ns), ack_bytes, true);
+    }
+
+    fn stream_ack_delay(&mut self, place: usize, now_ns: u64) {
+        let flow = &mut self.flows[place];
+        flow.ack_set = false;
+        if !flow.receiver.owes() {
+            return;
+        }
+        if flow.ack_at_ns <= now_ns {
+            self.stream_acknowledges(place, now_ns);
+        } else {
+            flow.ack_set = true;
+            let at_ns = flow.ack_at_ns;
+            self.set(at_ns, Timer::AckDelay(place));
+        }
+    }
+
+    // ---- arrivals -----------------------------------------------------------------------------------
+
+    /// A packet of `bytes` has arrived from `from`. What fits no flow or chain of this guest is ignored.
+    pub fn received(&mut self, from: [u8; 6], packet: &Packet, bytes: u64, now_ns: u64) {
+        if let Role::Hop(step) = packet.role {
+            return self.hop_arrived(packet, step, bytes, now_ns);
+        }
+        let fits = |flow: &Flow| {
+            let is_for_the_beginner = matches!(packet.role, Role::Reply | Role::Ack);
+            let end = &flow.end;
+            end.owner == packet.owner && end.peer == from && end.begins == is_for_the_beginner
+        };
+        let Some(place) = self.flows.iter().position(fits) else { return };
+        let flow = &mut self.flows[place];
+        let tally = &mut flow.tally;
+        tally.report.delivered += 1;
+        match packet.role {
+            Role::Request => self.request_arrived(place, packet, bytes, now_ns),
+            Role::Reply => self.reply_arrived(place, packet, now_ns),
+            Role::Plain => {
+                tally.report.bytes += bytes;
+                tally.latency.record(now_ns.saturating_sub(packet.origin_ns));
+            }
+            Role::Data => self.data_arrived(place, packet, bytes, now_ns),
+            Role::Ack => self.ack_arrived(place, packet, now_ns),
+            Role::Hop(_) => {}
+        }
+    }
+
+    fn request_arrived(&mut self, place: usize, packet: &Packet, bytes: u64, now_ns: u64) {
+        let flow = &mut self.flows[place];
+        flow.tally.report.bytes += bytes;
+        let request = (place, packet.number, packet.origin_ns);
+        match (flow.end.server, flow.end.turnaround_ns) {
+            (Some(task), _) => self.release(task, now_ns, now_ns, Some(request)),
+            (None, 0) => self.answer(place, packet.number, packet.origin_ns),
+            (None, pause_ns) => {
+                self.set(now_ns + pause_ns, Timer::Answer(place, packet.number, packet.origin_ns));
+            }
+        }
+    }
+
+    fn reply_arrived(&mut self, place: usize, packet: &Packet, now_ns: u64) {
+        let flow = &mut self.flows[place];
+        flow.expire(now_ns);
+        // Absent: it was given up.
+        let Ok(at) = flow.waiting.binary_search_by_key(&packet.number, |&(number, _)| number) else { return };
+        flow.waiting.remove(at);
+        flow.tally.latency.record(now_ns.saturating_sub(packet.origin_ns));
+        match flow.end.traffic {
+            Traffic::Ping { pause_ns, .. } => self.set(now_ns + pause_ns, Timer::Next(place)),
+            Traffic::Request { period_ns: None, .. } => self.set(now_ns, Timer::Next(place)),
+            _ => {}
+        }
+    }
+
+    fn data_arrived(&mut self, place: usize, packet: &Packet, bytes: u64, now_ns: u64) {
+        let Flow { end, receiver, tally, ack_at_ns, ack_set, .. } = &mut self.flows[place];
+        let Traffic::Stream { window, .. } = end.traffic else { return };
+        // A sender keeps to its window: numbers far beyond it are nobody's.
+        if packet.number >= receiver.up_to().saturating_add(u64::from(window)) {
+            return;
+        }
+        let owed = receiver.owes();
+        let received = receiver.receive(packet.number);
+        let owes = receiver.owes();
+        tally.report.bytes += received.in_order * bytes;
+        tally.latency.record(now_ns.saturating_sub(packet.origin_ns));
+        if received.acknowledge {
+            self.stream_acknowledges(place, now_ns);
+        } else if owes && !owed {
+            *ack_at_ns = now_ns + ACK_DELAY_NS;
+            if !std::mem::replace(ack_set, true) {
+                self.set(now_ns + ACK_DELAY_NS, Timer::AckDelay(place));
+            }
+        }
+    }
+
+    fn ack_arrived(&mut self, place: usize, packet: &Packet, now_ns: u64) {
+        let flow = &mut self.flows[place];
+        let Traffic::Stream { bytes, .. } = flow.end.traffic else { return };
+        // Nothing is acknowledged that was not sent.
+        if packet.number > flow.sender.sent() {
+            return;
+        }
+        if let Some(number) = flow.sender.acknowledge(packet.number) {
+            flow.tally.report.retransmissions += 1;
+            self.create(place, (Role::Data, number, now_ns), bytes, true);
+        }
+        self.stream_sends(place, now_ns);
+    }
+
+    // ---- chains and servers -------------------------------------------------------------------------
+
+    /// Releases a job of a task that packets release.
+    fn release(&mut self, task: usize, now_ns: u64, origin_ns: u64, request: Option<(usize, u64, u64)>) {
+        let Some(served) = self.served.get_mut(task) else { return };
+        if served.released >= SERVED_JOBS_MAX || now_ns >= self.duration_ns {
+            return;
+        }
+        let job = Job { number: served.released, release_ns: now_ns };
+        served.released += 1;
+        served.waiting.push_back(ServedJob { origin_ns, request });
+        self.releases.push_back(Release { task, job });
+    }
+
+    /// A job of the task is done; it was released at `release_ns`.
+    pub fn job_done(&mut self, task: usize, release_ns: u64, now_ns: u64) {
+        let served = self.served.get_mut(task).and_then(|served| served.waiting.pop_front());
+        let step = self.steps.iter().find(|step| step.task == task).copied();
+        if let Some(step) = step {
+            return self.step_done(step, served.map_or(release_ns, |served| served.origin_ns), now_ns);
+        }
+        if let Some((place, number, origin_ns)) = served.and_then(|served| served.request) {
+            self.answer(place, number, origin_ns);
+        }
+    }
+
+    fn step_done(&mut self, step: ChainStep, origin_ns: u64, now_ns: u64) {
+        let Some(chain) = self.chains.iter_mut().find(|chain| chain.report.owner == step.owner) else {
+            return;
+        };
+        match step.next {
+            Next::Here(task) => self.release(task, now_ns, origin_ns, None),
+            Next::There(to) => {
+                let number = chain.report.created;
+                chain.report.created += 1;
+                if self.sends.len() >= SEND_QUEUE_MAX {
+                    chain.report.send_queue += 1;
+                    return;
+                }
+                let role = Role::Hop(step.step.wrapping_add(1));
+                let packet = Packet { owner: step.owner, role, number, origin_ns };
+                self.sends.push_back(Outgoing { to, packet, bytes: step.bytes, flow: None });
+            }
+            Next::End => {
+                let due_ns = origin_ns.saturating_add(step.deadline_ns);
+                chain.latency.record(now_ns.saturating_sub(origin_ns));
+                chain.tardiness.record(now_ns.saturating_sub(due_ns));
+                chain.report.in_time += u64::from(now_ns <= due_ns && due_ns <= self.duration_ns);
+            }
+        }
+    }
+
+    fn hop_arrived(&mut self, packet: &Packet, step: u8, bytes: u64, now_ns: u64) {
+        let own = self.steps.iter().find(|own| own.owner == packet.owner && own.step == step).copied();
+        let Some(own) = own else { return };
+        if let Some(chain) = self.chains.iter_mut().find(|chain| chain.report.owner == packet.owner) {
+            chain.report.delivered += 1;
+            chain.report.bytes += bytes;
+        }
+        self.release(own.task, now_ns, packet.origin_ns, None);
+    }
+}
+
+impl Flow {
+    fn new(end: &FlowEnd) -> Flow {
+        let (window, ack_every) = match end.traffic {
+            Traffic::Stream { window, ack_every, .. } => (window, ack_every),
+            _ => (1, 1),
+        };
+        Flow {
+            end: end.clone(),
+            number: 0,
+            waiting: VecDeque::with_capacity(64),
+            sender: Sender::new(window),
+            receiver: Receiver::new(ack_every),
+            silence_at_ns: u64::MAX,
+            silence_set: false,
+            ack_at_ns: u64::MAX,
+            ack_set: false,
+            tally: Tally::of(end.owner),
+        }
+    }
+
+    /// Counts requests whose answer did not come in time.
+    fn expire(&mut self, now_ns: u64) {
+        while self.waiting.front().is_some_and(|&(_, until_ns)| until_ns <= now_ns) {
+            self.waiting.pop_front();
+            self.tally.report.timeouts += 1;
+        }
+    }
+}
+
+impl Tally {
+    fn of(owner: u16) -> Tally {
+        Tally { report: FlowReport { owner, ..FlowReport::default() }, ..Tally::default() }
+    }
+
+    fn into_report(self) -> FlowReport {
+        let (latency, tardiness) = (Times::from(&self.latency), Times::from(&self.tardiness));
+        FlowReport { latency, tardiness, ..self.report }
+    }
+}

@@ -1,0 +1,107 @@
+//! Frames of flows: an Ethernet header of the type for local experiments (IEEE Std 802), what a packet is to
+//! its flow, and zeros up to the length that the host file says.
+
+/// The type of frames (IEEE 802 local experimental EtherType 1).
+pub const ETHERTYPE: u16 = 0x88b5;
+/// Bytes that every frame has.
+const HEADER_BYTES: usize = 42;
+
+/// What a packet is to its flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// To be answered.
+    Request,
+    /// An answer.
+    Reply,
+    /// Nothing follows from it.
+    Plain,
+    /// A packet of a stream.
+    Data,
+    /// Everything of a stream before its number is there.
+    Ack,
+    /// Releases a job of this step of its chain.
+    Hop(u8),
+}
+
+/// What a frame says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// The flow or chain.
+    pub owner: u16,
+    /// What it is to that.
+    pub role: Role,
+    /// Of its flow and role, from 0.
+    pub number: u64,
+    /// When it was created, since the run's start; of an answer, when the request was. Of a hop, when the
+    /// chain's first step was released.
+    pub origin_ns: u64,
+}
+
+impl Packet {
+    /// Writes the frame, at least as long as its header, into `frame`.
+    pub fn write(&self, from: [u8; 6], to: [u8; 6], bytes: u32, frame: &mut Vec<u8>) {
+        let (role, step) = match self.role {
+            Role::Request => (0, 0),
+            Role::Reply => (1, 0),
+            Role::Plain => (2, 0),
+            Role::Data => (3, 0),
+            Role::Ack => (4, 0),
+            Role::Hop(step) => (5, step),
+        };
+        frame.clear();
+        frame.extend(to);
+        frame.extend(from);
+        frame.extend(ETHERTYPE.to_be_bytes());
+        frame.extend([role, step]);
+        frame.extend(self.owner.to_be_bytes());
+        frame.extend(self.number.to_be_bytes());
+        frame.extend(self.origin_ns.to_be_bytes());
+        frame.resize((bytes as usize).max(HEADER_BYTES), 0);
+    }
+
+    /// Reads a frame; with it comes who sent it. `None`: it is none of ours.
+    pub fn read(frame: &[u8]) -> Option<([u8; 6], Packet)> {
+        let frame: &[u8; HEADER_BYTES] = frame.first_chunk()?;
+        let number = |at: usize| frame[at..at + 8].iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+        if frame[12..14] != ETHERTYPE.to_be_bytes() {
+            return None;
+        }
+        let role = match frame[14] {
+            0 => Role::Request,
+            1 => Role::Reply,
+            2 => Role::Plain,
+            3 => Role::Data,
+            4 => Role::Ack,
+            5 => Role::Hop(frame[15]),
+            _ => return None,
+        };
+        let owner = u16::from_be_bytes([frame[16], frame[17]]);
+        let from = [frame[6], frame[7], frame[8], frame[9], frame[10], frame[11]];
+        Some((from, Packet { owner, role, number: number(18), origin_ns: number(26) }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_packet_is_what_was_written() {
+        let roles = [Role::Request, Role::Reply, Role::Plain, Role::Data, Role::Ack, Role::Hop(7)];
+        for (number, role) in roles.into_iter().enumerate() {
+            let packet = Packet { owner: 300, role, number: number as u64, origin_ns: u64::MAX - 1 };
+            let mut frame = vec![9; 4000];
+            packet.write([1; 6], [2; 6], 98, &mut frame);
+            assert_eq!((frame.len(), Packet::read(&frame)), (98, Some(([1; 6], packet))));
+            assert_eq!(frame[..6], [2; 6]);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_a_panic(bytes: Vec<u8>) {
+            let _ = Packet::read(&bytes);
+        }
+    }
+}
