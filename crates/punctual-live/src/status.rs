@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use punctual_model::Host;
 use punctual_model::index::PoolIx;
+use punctual_model::results::PortDrops;
 use punctual_sched::Duration;
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +31,32 @@ pub struct Snapshot {
     pub vcpus: Vec<VcpuStatus>,
     /// By domain that has deadlines.
     pub domains: Vec<DomainStatus>,
+    /// By port of the run's switches, as of the last half second.
+    #[serde(default)]
+    pub ports: Vec<PortStatus>,
+}
+
+/// A port of a switch so far.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortStatus {
+    /// Its network.
+    pub network: String,
+    /// Its name.
+    pub name: String,
+    /// Frames that it sent.
+    pub sent: u64,
+    /// Those that were delivered; one to several ports counts for each.
+    pub delivered: u64,
+    /// Frames that it received.
+    pub received: u64,
+    /// Frames that it sent in a second, by the last half.
+    pub sent_per_s: u64,
+    /// Frames that it received in a second, by the last half.
+    pub received_per_s: u64,
+    /// Those of it that were dropped.
+    pub dropped: PortDrops,
+    /// 99 % of its frames were at most so long inside the switch.
+    pub latency_p99_ns: u64,
 }
 
 /// Deadlines of a domain so far.
@@ -124,6 +151,7 @@ pub fn snapshot(host: &Host, policy: Option<&str>, view: &RunView<'_>) -> Snapsh
         pools: (0..host.pools.len()).map(|pool| pool_status(host, PoolIx(pool), policy, view)).collect(),
         vcpus: present.map(|(_, unit)| vcpu_status(host, unit, view)).collect(),
         domains: view.jobs.iter().map(domain).collect(),
+        ports: Vec::new(),
     }
 }
 
@@ -287,7 +315,14 @@ mod tests {
             delivery: None,
         };
         let vcpus = (0..50).map(vcpu).collect();
-        Snapshot { host: "test".into(), elapsed_ns, pools: Vec::new(), vcpus, domains: Vec::new() }
+        Snapshot {
+            host: "test".into(),
+            elapsed_ns,
+            pools: Vec::new(),
+            vcpus,
+            domains: Vec::new(),
+            ports: Vec::new(),
+        }
     }
 
     #[test]

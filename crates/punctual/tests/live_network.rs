@@ -24,7 +24,6 @@ policy = 'deferrable'
 budget = '1ms'
 period = '10ms'
 priority = 3
-process = {}
 [domain.first]
 budget = '3ms'
 period = '10ms'
@@ -122,6 +121,14 @@ fn flows_are_those_of_the_host_file(path: &Path) {
     };
     assert_eq!(created(&live, "telemetry"), created(&simulated, "telemetry"));
     assert!(created(&live, "ask").abs_diff(created(&simulated, "ask")) <= 2);
+    let [switch] = &live.switches[..] else { panic!("one switch: {:?}", live.switches) };
+    assert_eq!(
+        (switch.network.as_str(), switch.discipline.as_str(), switch.planes.len()),
+        ("lan", "preemptive", 2)
+    );
+    assert!(switch.planes.iter().all(|plane| plane.less_urgent_ahead_max.is_some()), "checked");
+    let ports: Vec<_> = switch.ports.iter().map(|port| (port.name.as_str(), port.sent.packets > 0)).collect();
+    assert_eq!(ports, [("first", true), ("second", true), ("monitor", true)]);
     let [chain] = &live.chains[..] else { panic!("one chain: {:?}", live.chains) };
     assert_eq!((chain.jobs.released, chain.jobs.due), (50, simulated.chains[0].jobs.due));
     assert!(chain.jobs.completed >= 45 && chain.jobs.response.min() >= Duration::from_us(600), "{chain:?}");
@@ -138,7 +145,7 @@ fn vms_of_a_run_are_on_the_network_of_the_host_file() {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("host.toml"), HOST).expect("written");
     let output = Command::new(env!("CARGO_BIN_EXE_punctual"))
-        .args(["run", "host.toml", "--output", "live.json"])
+        .args(["run", "host.toml", "--check", "--output", "live.json"])
         .current_dir(folder.path())
         .env("TMPDIR", folder.path())
         .output()

@@ -31,6 +31,8 @@ pub(super) enum DomainProcess {
     /// A program of the user's, which the session ends, or something attached to, which is not ended. It has
     /// no guest program of ours.
     External,
+    /// The driver domain of a network whose switch the caller runs: no process of its own.
+    Switch,
 }
 
 impl DomainProcess {
@@ -43,7 +45,7 @@ impl DomainProcess {
         match self {
             DomainProcess::Vm(vm) => Ok(vm.connect(Duration::ZERO).map(Some)?),
             DomainProcess::Guest(process) => Ok(process.connect(Duration::ZERO).map(Some)?),
-            DomainProcess::External => Ok(None),
+            DomainProcess::External | DomainProcess::Switch => Ok(None),
         }
     }
 
@@ -52,7 +54,7 @@ impl DomainProcess {
         let announced = match self {
             DomainProcess::Vm(vm) => vm.connect(limit).map(|_| ()).map_err(Error::Vm),
             DomainProcess::Guest(process) => process.connect(limit).map(|_| ()).map_err(Error::Process),
-            DomainProcess::External => Ok(()),
+            DomainProcess::External | DomainProcess::Switch => Ok(()),
         };
         match announced {
             Ok(()) => Ok(None),
@@ -67,7 +69,7 @@ impl DomainProcess {
         match self {
             DomainProcess::Vm(vm) => vm.last_words().to_string(),
             DomainProcess::Guest(process) => process.last_words(),
-            DomainProcess::External => String::new(),
+            DomainProcess::External | DomainProcess::Switch => String::new(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The fourth stage: pools are under their schedulers, and the vCPUs are their units.
 
 use super::calibrate::{Calibrated, Guest};
-use super::domain::RunningDomain;
+use super::domain::{DomainProcess, RunningDomain};
 use super::error::Error;
 use super::follow::FollowedDomain;
 use super::{LiveRun, helpers};
@@ -29,6 +29,9 @@ impl<'a> Calibrated<'a> {
         }
         let (host, stop) = (run.host, run.options.stop);
         let follow = |domain: &RunningDomain| {
+            if let DomainProcess::Switch = domain.process {
+                return None;
+            }
             let pool = run.session_pool(host.domains[domain.ix.0].parent);
             FollowedDomain::new(host, domain, pool, stop)
         };
@@ -53,6 +56,9 @@ impl LiveRun<'_> {
     /// Adds the vCPUs of a domain to its pool and gives its helper threads their place.
     fn add_domain(&mut self, index: usize, left: &[usize]) -> Result<Vec<UnitHandle>, Error> {
         let described = &self.host.domains[self.domains[index].ix.0];
+        if let DomainProcess::Switch = self.domains[index].process {
+            return Ok(Vec::new());
+        }
         let pool = self.session_pool(described.parent);
         let mut units = Vec::new();
         let mut adopted: Vec<UnitThreads> = Vec::new();

@@ -54,13 +54,15 @@ pub(super) enum Start<'a> {
     },
     /// Nothing: it runs already.
     Attach(&'a Attach),
+    /// Nothing: the switch does its work.
+    Switch,
 }
 
 impl<'a> Prepared<'a> {
     /// # Errors
     /// What the host asks for cannot be done, or not here; or the image of its VMs cannot be made.
     pub fn new(host: &'a Host, mut options: RunOptions<'a>) -> Result<Prepared<'a>, Error> {
-        let pools = pools_in_use(host)?;
+        let pools = pools_in_use(host, &options)?;
         preflight::processors(&processors(host, &pools), options.starve)?;
         preflight::real_time()?;
         preflight::parking()?;
@@ -90,8 +92,16 @@ fn connect(spec: &mut VmSpec, interface: Interface) {
     }
 }
 
+/// Is the domain the driver of a network with a switch, and nothing else? Then the switch does its work.
+fn is_switch(host: &Host, options: &RunOptions<'_>, ix: DomainIx) -> bool {
+    let mut interfaces = options.interfaces.iter();
+    matches!(host.domains[ix.0].live.backend, Backend::Default)
+        && host.tasks_of(Parent::Domain(ix)).next().is_none()
+        && interfaces.any(|interface| host.networks[interface.network.0].driver == ix)
+}
+
 /// The pools that have units. Tasks of a pool itself have no threads on a real host.
-fn pools_in_use(host: &Host) -> Result<Vec<PoolIx>, Error> {
+fn pools_in_use(host: &Host, options: &RunOptions<'_>) -> Result<Vec<PoolIx>, Error> {
     let nested = host.domains.iter().find(|domain| matches!(domain.parent, Parent::Domain(_)));
     if let Some(domain) = nested {
         return Err(Error::Nested { domain: domain.name.clone() });
@@ -100,7 +110,12 @@ fn pools_in_use(host: &Host) -> Result<Vec<PoolIx>, Error> {
     if let Some(task) = of_pool {
         return Err(Error::PoolTask { task: task.name.clone() });
     }
-    let is_used = |pool: &PoolIx| host.domains.iter().any(|domain| host.pool_of(domain.parent) == *pool);
+    let is_used = |pool: &PoolIx| {
+        let mut domains = host.domains.iter().enumerate();
+        domains.any(|(ix, domain)| {
+            host.pool_of(domain.parent) == *pool && !is_switch(host, options, DomainIx(ix))
+        })
+    };
     let pools: Vec<PoolIx> = (0..host.pools.len()).map(PoolIx).filter(is_used).collect();
     if pools.is_empty() { Err(Error::NoDomain) } else { Ok(pools) }
 }
@@ -148,6 +163,7 @@ fn prepare_domains<'a>(
         let mut programs = options.guest_programs.iter();
         let program = programs.find(|(name, _)| *name == domain.name).map(|(_, program)| program.as_path());
         let start = match (&domain.live.backend, options.default_backend) {
+            _ if is_switch(host, options, DomainIx(index)) => Start::Switch,
             (Backend::Vm(_), _) | (Backend::Default, DefaultBackend::Vm) => {
                 let boot = match &boot {
                     Some(boot) => boot,
@@ -163,7 +179,7 @@ fn prepare_domains<'a>(
         let on_switch = ends.has_domain(ix) && matches!(start, Start::Vm(_));
         let tasks = match start {
             Start::Vm(_) | Start::Guest { .. } => workload::tasks::of_domain(host, ix, on_switch)?,
-            Start::Command { .. } | Start::Attach(_) => Vec::new(),
+            Start::Command { .. } | Start::Attach(_) | Start::Switch => Vec::new(),
         };
         let network = match on_switch {
             true => network_of(host, ends, Endpoint::Guest(ix), &domain.name, &tasks)?,

@@ -100,6 +100,7 @@ impl LiveRun<'_> {
                 let process = self.session.launch(name, &command, environment, directory)?;
                 (DomainProcess::External, vec![Some(UnitThreads::ProcessTree(process))])
             }
+            Start::Switch => (DomainProcess::Switch, vec![None; described.vcpus.len()]),
             Start::Attach(attach) => {
                 let vcpus = attach::vcpus(name, attach, described.vcpus.len(), self.options.stop)?;
                 // Before other domains are started, which takes long.
@@ -127,7 +128,7 @@ impl LiveRun<'_> {
         let mut began = Instant::now();
         for domain in domains.iter_mut() {
             let RunningDomain { ix, process, failed, .. } = domain;
-            if let DomainProcess::External = process {
+            if let DomainProcess::External | DomainProcess::Switch = process {
                 continue;
             }
             let name = &host.domains[ix.0].name;
@@ -143,7 +144,10 @@ impl LiveRun<'_> {
                 Some(why) => (options.progress)(&format!("{name} did not start: {why}")),
             }
         }
-        if domains.iter().any(|domain| domain.failed.is_none()) {
+        let is_there = |domain: &RunningDomain| {
+            domain.failed.is_none() && !matches!(domain.process, DomainProcess::Switch)
+        };
+        if domains.iter().any(is_there) {
             return Ok(());
         }
         let silent = domains.iter_mut().find_map(|domain| Some((domain.failed.take()?, domain)));

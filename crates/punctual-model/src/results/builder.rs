@@ -126,6 +126,7 @@ impl<'h> ResultsBuilder<'h> {
             vcpus: Vec::new(),
             tasks: Vec::new(),
             networks: Vec::new(),
+            switches: Vec::new(),
             flows: Vec::new(),
             chains: Vec::new(),
         };

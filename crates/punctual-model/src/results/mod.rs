@@ -13,6 +13,7 @@ mod builder;
 mod jobs;
 mod machine;
 mod network;
+mod switch;
 
 pub use blame::{BlameSum, Cause, CauseTime, JobBlame, TaskBlame, WORST_MAX, add_time, sort_causes};
 pub use builder::{ProcessorTotals, ResultsBuilder, SchedulerTotals, TaskTotals, VcpuTotals};
@@ -22,6 +23,7 @@ pub use network::{
     ChainResult, DropCounts, FlowResult, HostPart, HostPartResult, NetworkResult, PacketCounts, Segment,
     SegmentResult,
 };
+pub use switch::{FrameCounts, PlaneResult, PortDrops, PortResult, SwitchResult};
 
 /// The value of [`Results::format`].
 pub const FORMAT: &str = "punctual-results";
@@ -85,6 +87,9 @@ pub struct Results {
     pub flows: Vec<FlowResult>,
     /// By chain.
     pub chains: Vec<ChainResult>,
+    /// The switches of a live run; runs that are put together keep none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub switches: Vec<SwitchResult>,
 }
 
 /// What one task did.
@@ -425,6 +430,7 @@ impl Results {
     }
 
     fn merge_networks(&mut self, other: &Results) {
+        self.switches.clear();
         for (a, b) in self.networks.iter_mut().zip(&other.networks) {
             a.tx += b.tx;
             a.softnet += b.softnet;

@@ -202,6 +202,7 @@ pub(crate) fn results(policy: &str, late: u64) -> Results {
         networks: vec![],
         flows: vec![],
         chains: vec![],
+        switches: vec![],
     }
 }
 

@@ -10,7 +10,9 @@ use punctual_report::{Column, disturbance, json, table};
 
 use super::error::Error;
 use super::input::{Changes, HostFile};
-use super::live::{EnforcementArgs, Steps, carry_out, evidence, scheduler_of, trace};
+use super::live::{
+    Backends, EnforcementArgs, Steps, SwitchOptions, carry_out, evidence, scheduler_of, trace,
+};
 use super::output::{OutFile, Ui};
 use super::{exit, report};
 
@@ -57,7 +59,9 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     }
     let page = args.enforcement.report.as_deref().map(OutFile::create).transpose()?;
     let steps = Steps::new(args.enforcement.progress);
-    let (outcome, _) = carry_out(&host, DefaultBackend::Process, &[], linux, &args.enforcement, &steps, ui)?;
+    let switches = SwitchOptions::default();
+    let backends = Backends { default_backend: DefaultBackend::Process, guest_programs: &[], switches };
+    let (outcome, _) = carry_out(&host, backends, linux, &args.enforcement, &steps, ui)?;
     match args.enforcement.json {
         true => ui.print(json::to_json(&outcome.results))?,
         false => {

@@ -11,7 +11,10 @@ use punctual_report::{Column, json, table};
 
 use super::error::Error;
 use super::input::{Changes, HostFile, Whose, simulated_only};
-use super::live::{EnforcementArgs, Steps, carry_out, evidence, replay, replay_text, scheduler_of, trace};
+use super::live::{
+    Backends, EnforcementArgs, Steps, SwitchOptions, carry_out, evidence, replay, replay_text, scheduler_of,
+    trace,
+};
 use super::output::{OutFile, Ui};
 use super::{exit, report};
 
@@ -58,6 +61,13 @@ pub struct Args {
     /// show live and replayed results side by side. Plain Linux is not replayed.
     #[arg(long)]
     replay: bool,
+    /// Connect something beyond a network's card to its switch: [NETWORK=]KIND:WHAT[,priority=N], as
+    /// `punctual switch` does. Repeat for more.
+    #[arg(long, value_name = "UPLINK")]
+    uplink: Vec<String>,
+    /// Check the invariants of switches all the time; exit code 3 says that one was violated.
+    #[arg(long)]
+    check: bool,
     /// Another program in place of the guest program, for a domain that is a process: what a hostile guest
     /// can do is tested with it.
     #[arg(long, value_name = "DOMAIN=PROGRAM", hide = true, value_parser = guest_program)]
@@ -173,9 +183,11 @@ fn measure(
     measured: &mut Measured,
     ui: &Ui,
 ) -> Result<(), Error> {
-    let Args { enforcement, default_backend, guest_program, .. } = args;
-    let (outcome, switches) =
-        carry_out(host, (*default_backend).into(), guest_program, *linux, enforcement, steps, ui)?;
+    let Args { enforcement, default_backend, guest_program, uplink, check, .. } = args;
+    let switches = SwitchOptions { uplinks: uplink, check: *check };
+    let default_backend = (*default_backend).into();
+    let backends = Backends { default_backend, guest_programs: guest_program, switches };
+    let (outcome, switches) = carry_out(host, backends, *linux, enforcement, steps, ui)?;
     if enforcement.trace.is_some() {
         measured.timeline = trace::timeline(host, &outcome);
     }

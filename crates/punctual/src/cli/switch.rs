@@ -9,12 +9,13 @@ use std::time::Instant;
 use punctual_live::os::sched::{self, Attributes};
 use punctual_model::file::Overrides;
 use punctual_model::network::Network;
+use punctual_model::results::{FrameCounts, PlaneResult, PortDrops, PortResult, SwitchResult};
 use punctual_model::text::printable;
 use punctual_model::{Host, Recorder};
 use punctual_net::discipline::Preemption;
 use punctual_sched::Duration;
 use punctual_switch::frame::Address;
-use punctual_switch::stats::{Count, Drops, PlaneStats, UplinkStats};
+use punctual_switch::stats::{Count, Drops, PlaneStats, PortStats, UplinkStats};
 use punctual_switch::{Config, End, Event, Notice, PlaneThread, Port, Report, Switch};
 use serde::Serialize;
 
@@ -345,7 +346,7 @@ pub fn tell(port: &str, event: &Event, ui: &Ui) {
 }
 
 /// What is known of a port beforehand.
-#[derive(Serialize)]
+#[derive(Clone, Serialize)]
 pub struct Line {
     name: String,
     priority: Option<u32>,
@@ -356,6 +357,11 @@ pub struct Line {
 }
 
 impl Line {
+    /// The port's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// What is known of `port`.
     pub fn of(port: &Port) -> Self {
         Line {
@@ -402,6 +408,48 @@ pub struct Counted {
     duration_ns: u64,
     ports: Vec<CountedPort>,
     planes: Vec<CountedPlane>,
+}
+
+/// What was counted, as part of a run's results.
+pub fn result(network: &Network, ports: &[Line], report: &Report) -> SwitchResult {
+    let counts = |of: Count| FrameCounts { packets: of.packets, bytes: of.bytes };
+    let port = |(line, stats): (&Line, &PortStats)| PortResult {
+        name: line.name.clone(),
+        priority: line.priority,
+        plane: line.plane as u64,
+        sent: counts(stats.sent),
+        delivered: counts(stats.delivered),
+        received: counts(stats.received),
+        dropped: dropped(stats),
+        latency: stats.latency.recorder(),
+    };
+    let plane = |(plane, stats): (usize, &PlaneStats)| {
+        let [tx, softnet, rx] = stats.carried;
+        let checked = report.checked.get(plane).and_then(|checked| checked.clone().ok());
+        PlaneResult { tx, softnet, rx, wakeups: stats.wakeups, less_urgent_ahead_max: checked }
+    };
+    SwitchResult {
+        network: network.name.clone(),
+        discipline: network.discipline.info.name.into(),
+        planes: report.planes.iter().enumerate().map(plane).collect(),
+        ports: ports.iter().zip(&report.ports).map(port).collect(),
+    }
+}
+
+/// What of a port was dropped.
+pub fn dropped(of: &PortStats) -> PortDrops {
+    let drops = of.drops;
+    PortDrops {
+        source_ring: drops.source_ring,
+        softnet: drops.softnet,
+        destination_ring: drops.destination_ring,
+        offload: drops.offload,
+        malformed: drops.malformed,
+        flood: drops.flood,
+        no_receiver: drops.no_receiver,
+        stopped: drops.stopped,
+        lost: of.uplink.map_or(0, |uplink| uplink.lost),
+    }
 }
 
 impl Counted {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
 use std::path::PathBuf;
 
-use punctual_live::status::{DomainStatus, Snapshot, Standing, VcpuStatus, follow, running};
+use punctual_live::status::{DomainStatus, PortStatus, Snapshot, Standing, VcpuStatus, follow, running};
 use punctual_model::text::printable_lines;
 use punctual_report::format::{fmt_count, fmt_duration, fmt_share};
 use punctual_sched::Duration;
@@ -116,7 +116,29 @@ fn screen(now: &Snapshot, before: Option<&Snapshot>) -> String {
         let heads = ["domain", "finished", "missed", "not told yet"];
         let _ = write!(out, "\n{}", table(&heads.map(String::from), &rows));
     }
+    if !now.ports.is_empty() {
+        let rows: Vec<_> = now.ports.iter().map(port_cells).collect();
+        let _ = write!(out, "\n{}", table(&PORT_COLUMNS.map(String::from), &rows));
+    }
     out
+}
+
+/// What is shown of a port.
+const PORT_COLUMNS: [&str; 7] = ["port", "network", "sent", "sent/s", "received/s", "p99", "dropped"];
+
+fn port_cells(port: &PortStatus) -> [String; PORT_COLUMNS.len()] {
+    let reasons = port.dropped.by_reason().into_iter().filter(|(_, count)| *count > 0);
+    let reasons: Vec<String> =
+        reasons.map(|(reason, count)| format!("{reason} {}", fmt_count(count))).collect();
+    [
+        port.name.clone(),
+        port.network.clone(),
+        fmt_count(port.sent),
+        fmt_count(port.sent_per_s),
+        fmt_count(port.received_per_s),
+        fmt_duration(Duration::from_ns(port.latency_p99_ns)),
+        if reasons.is_empty() { "0".into() } else { reasons.join(", ") },
+    ]
 }
 
 /// What is shown of a vCPU.

@@ -39,6 +39,30 @@ pub struct Uplink {
     what: String,
 }
 
+/// The uplinks of one of several networks: each names its network, unless there is one only.
+///
+/// # Errors
+/// A text that is no uplink, or one of no network.
+pub fn parse_of(texts: &[String], network: &str, all: &[&str]) -> Result<Vec<Uplink>, Error> {
+    let of = |text: &str| {
+        let before = text.split_once(':').map_or(text, |(before, _)| before);
+        before.rsplit_once('=').map(|(of, _)| of.to_owned())
+    };
+    let mut uplinks = Vec::new();
+    for text in texts {
+        match of(text) {
+            Some(of) if of != network && all.contains(&of.as_str()) => {}
+            None if all.len() > 1 => {
+                let names = all.join(", ");
+                let message = format!("--uplink {text}: say which NETWORK= it is of: {names}");
+                return Err(Error::Usage(message));
+            }
+            _ => uplinks.push(parse(text, network).map_err(Error::Usage)?),
+        }
+    }
+    Ok(uplinks)
+}
+
 /// The uplinks of the network that is served.
 ///
 /// # Errors

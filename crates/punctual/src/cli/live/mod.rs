@@ -18,7 +18,7 @@ use punctual_live::driver::{LateOverrun, Settings};
 use punctual_live::journal::{self, Restored};
 use punctual_live::run::{self, DefaultBackend, Outcome, RunOptions};
 use punctual_live::session::LinuxScheduler;
-use punctual_live::status::{Publisher, snapshot};
+use punctual_live::status::{Publisher, Snapshot, snapshot};
 use punctual_model::host::Host;
 use punctual_report::format::fmt_duration;
 use punctual_report::json;
@@ -29,6 +29,7 @@ use super::input::Label;
 use super::interrupt;
 use super::output::{OutFile, Ui};
 use network::LiveNetwork;
+pub use network::SwitchOptions;
 
 pub use evidence::{evidence, restored};
 pub use replay::{replay, text as replay_text};
@@ -108,17 +109,28 @@ pub fn scheduler_of(name: Option<&str>) -> (Option<LinuxScheduler>, Option<Strin
     }
 }
 
+/// What stands for domains and networks of a host file.
+#[derive(Clone, Copy)]
+pub struct Backends<'a> {
+    /// For domains that do not say.
+    pub default_backend: DefaultBackend,
+    /// Other programs in place of the guest program, by domain.
+    pub guest_programs: &'a [(String, PathBuf)],
+    /// For networks.
+    pub switches: SwitchOptions<'a>,
+}
+
 /// Runs a host on this machine, and says on the way what happens to it. Returns also what the switches of its
 /// networks counted, as text.
 pub fn carry_out(
     host: &Host,
-    default_backend: DefaultBackend,
-    guest_programs: &[(String, PathBuf)],
+    backends: Backends<'_>,
     linux: Option<LinuxScheduler>,
     args: &EnforcementArgs,
     steps: &Steps,
     ui: &Ui,
 ) -> Result<(Outcome, String), Error> {
+    let Backends { default_backend, guest_programs, switches } = backends;
     interrupt::install();
     interrupt::be_graceful();
     undo_abandoned(ui)?;
@@ -128,7 +140,7 @@ pub fn carry_out(
     if linux.is_none() && !args.apply {
         beside_fair_server(host, Path::new("/"))?.iter().for_each(|text| ui.warn(text));
     }
-    let (networks, ends) = network::start(host, default_backend, ui)?;
+    let (networks, ends) = network::start(host, default_backend, switches, ui)?;
     let restored = Arc::<OnceLock<Restored>>::default();
     let mut publisher = None;
     let options = RunOptions {
@@ -155,12 +167,17 @@ pub fn carry_out(
         watch: &mut |view| {
             // Opened once there is a guardian, which removes the socket of a run that is killed.
             if let Some(publisher) = publisher.get_or_insert_with(|| Publisher::open().ok()) {
-                publisher.publish(&snapshot(host, linux.map(LinuxScheduler::name), view));
+                let ports = networks.iter().flat_map(LiveNetwork::ports).collect();
+                let snapshot = snapshot(host, linux.map(LinuxScheduler::name), view);
+                publisher.publish(&Snapshot { ports, ..snapshot });
             }
         },
     };
     let mut outcome = run::run(host, options).map_err(|error| ended_early(error, restored.get(), ui))?;
-    let switches = networks.into_iter().map(LiveNetwork::end).collect();
+    let ended: Vec<network::Ended> = networks.into_iter().map(LiveNetwork::end).collect();
+    let violation = ended.iter().find_map(|switch| switch.violation.clone());
+    let switches = ended.iter().map(|switch| switch.text.as_str()).collect();
+    outcome.results.switches = ended.into_iter().map(|switch| switch.result).collect();
     outcome.results.label.clone_from(&args.label.name);
     warn(&outcome, ui);
     if let Some(path) = &args.trace {
@@ -172,7 +189,10 @@ pub fn carry_out(
         out.finish()?;
     }
     check_restored([&outcome.report.restored], Vec::new())?;
-    Ok((outcome, switches))
+    match violation {
+        Some(violation) => Err(Error::Violation(violation)),
+        None => Ok((outcome, switches)),
+    }
 }
 
 /// The error of a run that did not come to its end; says what was put back.

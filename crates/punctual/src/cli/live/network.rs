@@ -1,34 +1,57 @@
 //! The networks of a host file whose VMs are run: a switch for each, for as long as the run lasts.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
 use std::time::Instant;
 
-use punctual_live::os::sched;
+use punctual_live::os::sched::{self, Attributes};
 use punctual_live::preflight;
 use punctual_live::qemu::SwitchPort;
 use punctual_live::run::{DefaultBackend, Interface, OutsideHost};
+use punctual_live::status::PortStatus;
 use punctual_model::Host;
 use punctual_model::index::NetworkIx;
 use punctual_model::live::{Backend, VmNetwork};
 use punctual_model::network::Network;
+use punctual_model::results::SwitchResult;
 use punctual_net::InterfaceParams;
 use punctual_sched::Duration;
+use punctual_switch::stats::PortStats;
 use punctual_switch::wire::{Device, HeaderOf};
-use punctual_switch::{Config, End, Event, PlaneThread, Port, Switch};
+use punctual_switch::{Config, End, Event, PlaneThread, Port, Report, Switch};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::super::error::Error;
 use super::super::output::Ui;
-use super::super::switch::{Counted, Line, Planes, address, tell, with_source};
+use super::super::switch::{Counted, Line, Planes, address, dropped, result, tell, with_source};
+use super::super::uplink::{self, Uplink};
+
+/// What the user wants of the switches of a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SwitchOptions<'a> {
+    /// Ports beyond the network cards, see [`uplink`].
+    pub uplinks: &'a [String],
+    /// Are invariants checked?
+    pub check: bool,
+}
+
+/// How often a switch is asked what it has counted.
+const INTERVAL: std::time::Duration = std::time::Duration::from_millis(500);
+/// The real-time priority of planes that have processors of their own: above what is ordinary there.
+const PLANE_PRIORITY: u32 = 50;
 
 /// A switch at work.
 pub struct LiveNetwork<'a> {
     network: &'a Network,
     lines: Vec<Line>,
-    switch: Switch,
+    switch: Arc<Switch>,
     start: Instant,
+    /// What its ports had counted a moment ago.
+    ports: Arc<Mutex<Vec<PortStatus>>>,
+    /// Ends with its sender.
+    observer: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
     /// The switch sees no end of hosts outside before its own.
     _outside: Vec<OwnedFd>,
 }
@@ -51,12 +74,15 @@ pub struct Ends {
 pub fn start<'a>(
     host: &'a Host,
     default: DefaultBackend,
+    options: SwitchOptions<'_>,
     ui: &'a Ui,
 ) -> Result<(Vec<LiveNetwork<'a>>, Ends), Error> {
     let (mut networks, mut all) = (Vec::new(), Ends::default());
+    let names: Vec<&str> = host.networks.iter().map(|network| network.name.as_str()).collect();
     for (number, network) in host.networks.iter().enumerate() {
-        let (mut ports, planes, ends) = ports(host, network, number, default)?;
-        if ports.is_empty() || ports.len() + network.outside.len() < 2 {
+        let uplinks = uplink::parse_of(options.uplinks, &network.name, &names)?;
+        let (mut ports, planes, ends) = ports(host, network, number, default, &uplinks)?;
+        if ports.is_empty() || ports.len() + network.outside.len() + uplinks.len() < 2 {
             continue;
         }
         let (mut outside, mut kept) = (Vec::new(), Vec::new());
@@ -66,9 +92,18 @@ pub fn start<'a>(
             ports.push(port);
             outside.push(end);
         }
+        for uplink in uplinks {
+            ports.push(Port {
+                end: End::Uplink(uplink.open()?),
+                plane: planes.of(uplink.params.priority),
+                name: uplink.name,
+                params: uplink.params,
+                address: None,
+            });
+        }
         all.interfaces.extend(ends);
         all.outside.extend(outside);
-        networks.push(LiveNetwork::start(host, network, ports, planes.count(), kept, ui)?);
+        networks.push(LiveNetwork::start(host, network, (ports, planes.count()), kept, options.check, ui)?);
     }
     Ok((networks, all))
 }
@@ -88,6 +123,7 @@ fn ports(
     network: &Network,
     number: usize,
     default: DefaultBackend,
+    uplinks: &[Uplink],
 ) -> Result<(Vec<Port>, Planes, Vec<Interface>), Error> {
     let of_vms = network
         .interfaces
@@ -95,7 +131,8 @@ fn ports(
         .enumerate()
         .filter(|(_, interface)| is_on_switch(&host.domains[interface.domain.0].live.backend, default));
     let of_vms: Vec<_> = of_vms.collect();
-    let priorities: Vec<_> = of_vms.iter().map(|(_, interface)| interface.params.priority).collect();
+    let priorities = of_vms.iter().map(|(_, interface)| interface.params.priority);
+    let priorities: Vec<_> = priorities.chain(uplinks.iter().map(|uplink| uplink.params.priority)).collect();
     let planes = Planes::new(network, &priorities, None, false);
     let (mut ports, mut interfaces) = (Vec::new(), Vec::new());
     for (index, interface) in of_vms {
@@ -147,37 +184,71 @@ fn no_socket(error: &std::io::Error) -> Error {
     Error::Usage(format!("no socket: {error}"))
 }
 
-/// Keeps a thread on the processors that no pool has.
-fn stay_on(processors: &[usize]) {
+/// Where the planes of a network run: the processors of the driver domain's pool if no other domain is in
+/// that pool, else those that no pool has. On processors of their own they have a real-time priority, unless
+/// that would leave the host none without.
+fn place(host: &Host, network: &Network) -> (Vec<usize>, bool) {
+    let pool = host.pool_of(host.domains[network.driver.0].parent);
+    let is_driver = |ix: usize| host.networks.iter().any(|network| network.driver.0 == ix);
+    let others = |ix: usize| host.pool_of(host.domains[ix].parent) == pool && !is_driver(ix);
+    let taken: Vec<usize> = host.pools.iter().flat_map(|pool| pool.processors.clone()).collect();
+    let left: Vec<usize> = preflight::online().into_iter().filter(|cpu| !taken.contains(cpu)).collect();
+    match (0..host.domains.len()).any(others) {
+        true => (left, false),
+        false => (host.pools[pool.0].processors.clone(), !left.is_empty()),
+    }
+}
+
+/// Gives a thread its place.
+fn take_place(processors: &[usize], is_real_time: bool) {
     if !processors.is_empty()
         && let Err(error) = sched::set_affinity(0, processors)
     {
         eprintln!("warning: the switch does not stay on processors {processors:?}: {error}");
     }
+    if is_real_time && let Err(error) = sched::set_attributes(0, &Attributes::fifo(PLANE_PRIORITY)) {
+        eprintln!("warning: the switch has no real-time priority: {error}");
+    }
+}
+
+/// What the ports of a switch have counted, [`INTERVAL`] after `before`.
+fn status(network: &str, lines: &[Line], report: &Report, before: &[PortStatus]) -> Vec<PortStatus> {
+    let per_s = |now: u64, before: u64| now.saturating_sub(before) * 1000 / INTERVAL.as_millis() as u64;
+    let port = |(at, (line, stats)): (usize, (&Line, &PortStats))| PortStatus {
+        sent_per_s: per_s(stats.sent.packets, before.get(at).map_or(0, |port| port.sent)),
+        received_per_s: per_s(stats.received.packets, before.get(at).map_or(0, |port| port.received)),
+        network: network.to_owned(),
+        name: line.name().to_owned(),
+        sent: stats.sent.packets,
+        delivered: stats.delivered.packets,
+        received: stats.received.packets,
+        dropped: dropped(stats),
+        latency_p99_ns: stats.latency.recorder().quantile_ppm(990_000).as_ns(),
+    };
+    lines.iter().zip(&report.ports).enumerate().map(port).collect()
 }
 
 impl<'a> LiveNetwork<'a> {
     fn start(
         host: &Host,
         network: &'a Network,
-        ports: Vec<Port>,
-        planes: usize,
+        (ports, planes): (Vec<Port>, usize),
         outside: Vec<OwnedFd>,
+        check: bool,
         ui: &Ui,
     ) -> Result<Self, Error> {
-        let taken: Vec<usize> = host.pools.iter().flat_map(|pool| pool.processors.clone()).collect();
-        let left: Vec<usize> = preflight::online().into_iter().filter(|cpu| !taken.contains(cpu)).collect();
-        let enter: Arc<dyn Fn() + Send + Sync> = Arc::new(move || stay_on(&left));
+        let (processors, is_real_time) = place(host, network);
+        let enter: Arc<dyn Fn() + Send + Sync> = Arc::new(move || take_place(&processors, is_real_time));
         let thread = |plane| PlaneThread { name: format!("switch plane {plane}"), enter: Arc::clone(&enter) };
         let names: Vec<String> = ports.iter().map(|port| port.name.clone()).collect();
-        let lines = ports.iter().map(Line::of).collect();
+        let lines: Vec<Line> = ports.iter().map(Line::of).collect();
         let config = Config {
             ports,
             planes: (0..planes).map(thread).collect(),
             discipline: network.discipline.info,
             options: network.discipline.options.clone(),
             poll: Duration::ZERO,
-            check: false,
+            check,
         };
         let started = Switch::start(config).map_err(|error| Error::Usage(with_source(&error)))?;
         let (switch, notices) = started;
@@ -189,19 +260,67 @@ impl<'a> LiveNetwork<'a> {
                 tell(&names[notice.port], &notice.event, &ui);
             }
         });
-        Ok(LiveNetwork { network, lines, switch, start: Instant::now(), _outside: outside })
+        let (switch, ports) = (Arc::new(switch), Arc::<Mutex<Vec<PortStatus>>>::default());
+        let mut network = LiveNetwork {
+            network,
+            lines,
+            switch,
+            start: Instant::now(),
+            ports,
+            observer: None,
+            _outside: outside,
+        };
+        network.observe();
+        Ok(network)
     }
 
-    /// Ends the switch. Returns what it counted, as text.
-    pub fn end(self) -> String {
-        let elapsed = Duration::from_ns(self.start.elapsed().as_nanos() as u64);
-        let report = self.switch.stop();
-        let counted = Counted::of(self.network, self.lines, &report, elapsed);
-        format!(
-            "\nswitch of {}, {}\n{}",
-            self.network.name,
-            self.network.discipline.info.name,
-            counted.table()
-        )
+    /// Asks the switch from time to time, in a thread of its own: planes may be slow to answer.
+    fn observe(&mut self) {
+        let (stop, stopped) = mpsc::channel::<()>();
+        let (switch, ports) = (Arc::clone(&self.switch), Arc::clone(&self.ports));
+        let (name, lines) = (self.network.name.clone(), self.lines.clone());
+        let observer = std::thread::spawn(move || {
+            while stopped.recv_timeout(INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
+                let report = switch.count();
+                let mut ports = ports.lock().unwrap_or_else(PoisonError::into_inner);
+                *ports = status(&name, &lines, &report, &ports);
+            }
+        });
+        self.observer = Some((stop, observer));
     }
+
+    /// What its ports had counted a moment ago.
+    pub fn ports(&self) -> Vec<PortStatus> {
+        self.ports.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Ends the switch. Returns what it counted, also as text, and the invariant that broke, if one did.
+    pub fn end(mut self) -> Ended {
+        let elapsed = Duration::from_ns(self.start.elapsed().as_nanos() as u64);
+        if let Some((stop, observer)) = self.observer.take() {
+            drop(stop);
+            let _ = observer.join();
+        }
+        // The observer had the only other reference.
+        let report = match Arc::try_unwrap(self.switch) {
+            Ok(switch) => switch.stop(),
+            Err(switch) => switch.count(),
+        };
+        let result = result(self.network, &self.lines, &report);
+        let counted = Counted::of(self.network, self.lines, &report, elapsed);
+        let discipline = self.network.discipline.info.name;
+        let text = format!("\nswitch of {}, {discipline}\n{}", self.network.name, counted.table());
+        let violation = report.checked.into_iter().find_map(Result::err);
+        Ended { text, result, violation: violation.map(|violation| violation.to_string()) }
+    }
+}
+
+/// What is left of a switch.
+pub struct Ended {
+    /// For people.
+    pub text: String,
+    /// For results.
+    pub result: SwitchResult,
+    /// The invariant that broke.
+    pub violation: Option<String>,
 }

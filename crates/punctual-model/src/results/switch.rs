@@ -1,0 +1,106 @@
+//! What the switch of a live run counted.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::recorder::Recorder;
+
+/// The switch that was a network's driver domain in a live run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SwitchResult {
+    /// The network's name.
+    pub network: String,
+    /// The discipline's name.
+    pub discipline: String,
+    /// Its planes: threads that carry packets.
+    pub planes: Vec<PlaneResult>,
+    /// Its ports: VMs, hosts outside, uplinks.
+    pub ports: Vec<PortResult>,
+}
+
+/// What one thread of a switch did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PlaneResult {
+    /// Packets processed in the TX stage.
+    pub tx: u64,
+    /// Packets processed in the softnet stage.
+    pub softnet: u64,
+    /// Packets processed in the RX stage.
+    pub rx: u64,
+    /// How often it woke up.
+    pub wakeups: u64,
+    /// With `--check`: the most less urgent packets that went before a waiting one in TX, softnet, RX.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub less_urgent_ahead_max: Option<[u64; 3]>,
+}
+
+/// Frames and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct FrameCounts {
+    /// Frames.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// What passed one port of a switch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PortResult {
+    /// The domain, the host outside, or the uplink.
+    pub name: String,
+    /// Its priority in the discipline; without one it is least urgent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u32>,
+    /// The plane that serves what it sends.
+    pub plane: u64,
+    /// Frames that it sent.
+    pub sent: FrameCounts,
+    /// Frames of it that were delivered; one to several ports counts for each.
+    pub delivered: FrameCounts,
+    /// Frames that it received.
+    pub received: FrameCounts,
+    /// Frames of it that were dropped.
+    pub dropped: PortDrops,
+    /// How long its frames were inside the switch.
+    pub latency: Recorder,
+}
+
+/// Frames of a port that were dropped, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PortDrops {
+    /// The port's part of the TX stage was full.
+    pub source_ring: u64,
+    /// The softnet queue was full.
+    pub softnet: u64,
+    /// The receiver had no buffer left, or no VM.
+    pub destination_ring: u64,
+    /// The receiver's driver did not agree to segments or checksums like these.
+    pub offload: u64,
+    /// No frame: too short, too long, or in too many pieces.
+    pub malformed: u64,
+    /// Beyond the budget of frames to all ports.
+    pub flood: u64,
+    /// To the port it came from, or to no port at all.
+    pub no_receiver: u64,
+    /// The sender's rings stopped.
+    pub stopped: u64,
+    /// Of an uplink: what is beyond it did not take the frame.
+    pub lost: u64,
+}
+
+impl PortDrops {
+    /// The reasons and their counts.
+    pub fn by_reason(&self) -> [(&'static str, u64); 9] {
+        [
+            ("source_ring", self.source_ring),
+            ("softnet", self.softnet),
+            ("destination_ring", self.destination_ring),
+            ("offload", self.offload),
+            ("malformed", self.malformed),
+            ("flood", self.flood),
+            ("no_receiver", self.no_receiver),
+            ("stopped", self.stopped),
+            ("lost", self.lost),
+        ]
+    }
+}
