@@ -1,4 +1,4 @@
-.PHONY: help demo test xen xen-replay xen-cost xen-stress
+.PHONY: help demo test xen xen-replay xen-cost xen-fail xen-stress
 
 help:
 	@echo "make demo   five virtual machines, one misbehaves: simulated, then real ones (as root), side by side"
@@ -25,7 +25,7 @@ xen:
 	@scripts/xen.sh
 
 # Recorded decisions made again, what decisions cost, and a debug build under random changes.
-xen-replay xen-cost xen-stress:
+xen-replay xen-cost xen-fail xen-stress:
 	@$(need-rust)
 	@scripts/set-up.sh cc=build-essential python3=python3 qemu-system-x86_64=qemu-system-x86 cpio=cpio \
 		busybox=busybox-static

@@ -40,7 +40,7 @@ now() { awk '{ printf "%d", $1 * 1000 }' /proc/uptime; }
 send() {
     insmod /modules/e1000.ko
     ifconfig eth0 10.0.2.15 up
-    nc 10.0.2.100 9 < "$1"
+    nc -w 5 10.0.2.100 9 < "$1"
 }
 
 cd /job || poweroff -f

@@ -3,6 +3,8 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use punctual_sched::Instant;
+
 use crate::abi::{self, Answer, Processors, Slice, Text};
 use crate::config::Config;
 use crate::pool::Pool;
@@ -23,7 +25,7 @@ pub struct Replayed {
     pub different: u64,
     /// The first of these.
     pub first: Option<Difference>,
-    /// There is no such pool here: why. Nothing was called then.
+    /// No more calls were made here: why. There is no such policy, or a record cannot be right.
     pub refused: Option<String>,
     /// The pool panicked in the hypervisor, at its last call.
     pub parked: bool,
@@ -45,6 +47,10 @@ pub struct Difference {
     /// The answer here.
     pub here: String,
 }
+
+/// Calls of a pool that are further apart, while its timer is set, are no record of anything: the policy would
+/// do for years what it does each period.
+const APART_MAX_NS: u64 = 60_000_000_000;
 
 /// Makes the calls of each pool again, on a pool made here; `observe` sees each call, and the pool after it.
 pub fn replay(calls: &Calls, mut observe: impl FnMut(&Call, &Pool)) -> Vec<Replayed> {
@@ -71,9 +77,15 @@ pub fn replay(calls: &Calls, mut observe: impl FnMut(&Call, &Pool)) -> Vec<Repla
             });
             continue;
         }
-        let (Some(pool), Some(into)) = (&mut pool, replayed.last_mut()) else { continue };
-        into.note(call, again(pool, call));
-        observe(call, pool);
+        let (Some(made), Some(into)) = (&mut pool, replayed.last_mut()) else { continue };
+        let is_apart = call.now_ns.saturating_sub(into.until_ns) > APART_MAX_NS;
+        if is_apart && made.next_timer() != Instant::NEVER {
+            into.refused = Some(alloc::format!("record {} leaps in time", call.sequence));
+            pool = None;
+            continue;
+        }
+        into.note(call, again(made, call));
+        observe(call, made);
     }
     replayed
 }

@@ -119,6 +119,22 @@ proptest! {
     }
 
     #[test]
+    fn records_that_nobody_wrote_do_no_harm(
+        policy in 0..registry::policies().len(),
+        records in prop::collection::vec((0u32..13, 0u32..9, any::<bool>(), any::<[u32; 6]>()), 0..60),
+    ) {
+        let mut writer = Writer::default();
+        writer.pool(registry::policies()[policy].name, 3);
+        for (kind, who, is_small, words) in records {
+            let value = |word: u32| if is_small { word % 1_000 } else { word };
+            let now = u64::from(words[0]) << if is_small { 4 } else { 32 };
+            let long = u64::from(value(words[1])) | u64::from(value(words[2])) << if is_small { 0 } else { 32 };
+            writer.record(kind, now, who, long, value(words[3]));
+        }
+        replayed(&writer.bytes);
+    }
+
+    #[test]
     fn bytes_that_nobody_wrote_do_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         if let Ok(trace) = xentrace::read(&bytes) {
             replay::replay(&record::calls(&trace), |_, _| {});

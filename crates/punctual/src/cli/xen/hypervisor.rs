@@ -12,7 +12,7 @@ use super::super::error::Error;
 
 /// `XEN_SYSCTL_cpupool_op`, and its INFO.
 const CPUPOOL_OP: u32 = 18;
-const CPUPOOL_INFO: u32 = 4;
+const CPUPOOL_INFO: u32 = 3;
 /// `XEN_SYSCTL_scheduler_op`, and its putinfo.
 const SCHEDULER_OP: u32 = 19;
 const PUT_INFO: u32 = 0;

@@ -113,7 +113,7 @@ fn text(answer: &Answer<'_>) -> String {
             fmt_count(pool.picks)
         );
         let _ = match (pool.refused, pool.different) {
-            (Some(why), _) => writeln!(text, "none made here: {}", printable(why)),
+            (Some(why), _) => writeln!(text, "no more made here: {}", printable(why)),
             (None, 0) => writeln!(text, "all answers the same"),
             (None, different) => writeln!(text, "{} answers differ", fmt_count(different)),
         };
