@@ -58,13 +58,18 @@ fn a_ring_that_is_stopped_goes_on_where_it_was() {
     lab.stop();
 }
 
-/// Restarts in the middle of traffic: frames may be lost, but none comes twice or out of order.
+/// Restarts in the middle of traffic, in random order: frames may be lost, none comes twice or out of order.
+/// `PUNCTUAL_RESTARTS` says how many, and `PUNCTUAL_SEED` in which order.
 #[test]
 fn restarts_of_switch_and_vms_duplicate_and_reorder_nothing() {
     let mut lab = Lab::new(Setting::plain("rtca", 2));
     let [mut a, mut b] = [0, 1].map(|port| lab.vm(port, Options::default()));
     let (mut number, mut last, mut arrived) = (1, 0, 0);
-    for round in 0..100u64 {
+    let number_of = |name, otherwise| std::env::var(name).map_or(otherwise, |text| text.parse().expect(name));
+    let mut random: u64 = number_of("PUNCTUAL_SEED", 1);
+    for round in 0..number_of("PUNCTUAL_RESTARTS", 100) {
+        // Knuth's MMIX; the upper bits are the random ones.
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         for _ in 0..20 + round % 40 {
             number += u64::from(a.send(&frame(0, 1, number)).expect("sent"));
         }
@@ -72,7 +77,7 @@ fn restarts_of_switch_and_vms_duplicate_and_reorder_nothing() {
         for _ in 0..round % 7 * 100 {
             std::hint::spin_loop();
         }
-        match round % 4 {
+        match random >> 62 {
             0 => {
                 lab.stop();
                 lab.start();
