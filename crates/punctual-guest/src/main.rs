@@ -14,10 +14,11 @@ use punctual_guest::serve::serve;
 const USAGE: &str = "\
 Runs task sets that a host orders, and reports when each job was released, started and finished.
 
-usage: punctual-guest fifo|vcpu [--port NAME]
+usage: punctual-guest fifo|vcpu [--port NAME|--console]
   fifo         a thread for each task under SCHED_FIFO: inside a VM
   vcpu         one thread that is a virtual CPU: a process of the host
   --port NAME  talk over the virtio port of that name; without it over standard input and output
+  --console    these are a terminal, which is to pass bytes as they are: the console of a guest of Xen
 example: echo '{\"calibrate\":{\"duration_ns\":100000000}}' | punctual-guest vcpu";
 
 /// How long a port may take to appear: its driver may not be ready yet.
@@ -28,14 +29,17 @@ struct Arguments<'a> {
     mode: Mode,
     /// The name of a virtio port.
     port: Option<&'a str>,
+    /// Is standard input a terminal?
+    is_console: bool,
 }
 
 impl<'a> Arguments<'a> {
     /// `None` when they make no sense.
     fn parse(arguments: &[&'a str]) -> Option<Arguments<'a>> {
-        let (mode, port) = match *arguments {
-            [mode] => (mode, None),
-            [mode, "--port", name] => (mode, Some(name)),
+        let (mode, port, is_console) = match *arguments {
+            [mode] => (mode, None, false),
+            [mode, "--console"] => (mode, None, true),
+            [mode, "--port", name] => (mode, Some(name), false),
             _ => return None,
         };
         let mode = match mode {
@@ -43,7 +47,7 @@ impl<'a> Arguments<'a> {
             "vcpu" => Mode::Vcpu,
             _ => return None,
         };
-        Some(Arguments { mode, port })
+        Some(Arguments { mode, port, is_console })
     }
 }
 
@@ -54,6 +58,8 @@ enum Error {
     NoPort(String),
     /// The port cannot be opened.
     OpenPort { path: PathBuf, error: io::Error },
+    /// The terminal does not pass bytes as they are.
+    Console(io::Error),
     /// The channel to the host failed.
     Channel(ReceiveError),
 }
@@ -63,6 +69,7 @@ impl fmt::Display for Error {
         match self {
             Error::NoPort(name) => write!(f, "this machine has no virtio port called {name}"),
             Error::OpenPort { path, error } => write!(f, "{}: {error}", path.display()),
+            Error::Console(error) => write!(f, "the console: {error}"),
             Error::Channel(error) => error.fmt(f),
         }
     }
@@ -89,6 +96,9 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments<'_>) -> Result<(), Error> {
+    if arguments.is_console {
+        punctual_guest::os::set_raw(0).map_err(Error::Console)?;
+    }
     let served = match arguments.port {
         None => serve(arguments.mode, &mut io::stdin().lock(), &mut io::stdout()),
         Some(name) => {

@@ -28,6 +28,20 @@ pub fn sleep_until(at_ns: u64) {
     }
 }
 
+/// Makes the terminal at `descriptor` pass bytes as they are: no lines, no echo, no signals.
+///
+/// # Errors
+/// What Linux says; `ENOTTY` where there is no terminal.
+pub fn set_raw(descriptor: i32) -> io::Result<()> {
+    // SAFETY: an all-zero termios is a valid one, and each call takes it as its own.
+    unsafe {
+        let mut how: libc::termios = std::mem::zeroed();
+        checked(libc::tcgetattr(descriptor, &mut how))?;
+        libc::cfmakeraw(&mut how);
+        checked(libc::tcsetattr(descriptor, libc::TCSANOW, &how))
+    }
+}
+
 /// Puts the calling thread under `SCHED_FIFO` with that priority (1 to 99, greater is more urgent), or, for
 /// 0, back into the fair class.
 ///

@@ -22,5 +22,6 @@ pub mod status;
 pub mod unit;
 pub mod vmm;
 pub mod workload;
+pub mod xen;
 
 pub use channel::Stop;

@@ -132,6 +132,33 @@ pub struct Params {
 }
 
 impl Params {
+    /// What of `params` is there, but for the affinity.
+    pub fn of(params: &UnitParams) -> Params {
+        let ns = |time: Option<Duration>| time.map_or(0, Duration::as_ns);
+        let given = [
+            params.budget.is_some(),
+            params.period.is_some(),
+            params.deadline.is_some(),
+            params.priority.is_some(),
+            params.weight.is_some(),
+            params.cap_percent.is_some(),
+            params.extratime.is_some(),
+            params.best_effort,
+        ];
+        Params {
+            given: given.iter().enumerate().map(|(bit, given)| u32::from(*given) << bit).sum(),
+            priority: params.priority.unwrap_or(0),
+            budget_ns: ns(params.budget),
+            period_ns: ns(params.period),
+            deadline_ns: ns(params.deadline),
+            weight: params.weight.unwrap_or(0),
+            cap_percent: params.cap_percent.unwrap_or(0),
+            extratime: params.extratime.unwrap_or(false).into(),
+            best_effort: params.best_effort.into(),
+            ..Params::NONE_GIVEN
+        }
+    }
+
     /// None is given.
     pub const NONE_GIVEN: Params = Params {
         given: 0,

@@ -4,7 +4,7 @@
 //! keeps the image in the cache, under a name that follows from what the image was made of. The first call
 //! downloads about 35 MB; later calls find the files in the cache.
 
-mod cpio;
+pub(crate) mod cpio;
 mod error;
 mod modules;
 mod packages;

@@ -10,6 +10,10 @@ use memmap2::{MmapMut, MmapOptions};
 const HYPERCALL: libc::c_ulong = 0x0030_5000;
 /// `__HYPERVISOR_sysctl` (Xen `xen/include/public/xen.h`).
 const SYSCTL: u64 = 35;
+/// `__HYPERVISOR_domctl`, and `XEN_DOMCTL_getvcpuinfo` (Xen `xen/include/public/domctl.h`), whose versions go
+/// with those of sysctls.
+const DOMCTL: u64 = 36;
+const GET_VCPU: u32 = 14;
 /// Versions of the interface to try (`XEN_SYSCTL_INTERFACE_VERSION`): Xen 4.17 has 0x15.
 const VERSIONS: [u32; 3] = [0x15, 0x16, 0x14];
 /// Bytes of `struct xen_sysctl`: command, version, and a union.
@@ -73,7 +77,7 @@ impl Hypervisor {
             self.page[4..8].copy_from_slice(&version.to_le_bytes());
             self.page[8..SYSCTL_BYTES][..union.len()].copy_from_slice(union);
             self.page[PAYLOAD..][..payload.len()].copy_from_slice(payload);
-            done = self.call();
+            done = self.call(SYSCTL);
             if !matches!(&done, Err(error) if error.raw_os_error() == Some(libc::EACCES)) {
                 self.version = version;
                 break;
@@ -84,10 +88,33 @@ impl Hypervisor {
         done
     }
 
-    fn call(&mut self) -> io::Result<()> {
-        let mut call = PrivcmdHypercall { op: SYSCTL, arg: [self.page.as_mut_ptr() as u64, 0, 0, 0, 0] };
+    /// How long a vCPU has run, in ns.
+    ///
+    /// # Errors
+    /// That of Xen; `ESRCH` where there is no such domain or vCPU.
+    pub fn vcpu_time_ns(&mut self, domain: u32, vcpu: u32) -> io::Result<u64> {
+        let Ok(domain) = u16::try_from(domain) else { return Err(io::ErrorKind::NotFound.into()) };
+        let mut done = Ok(());
+        for version in VERSIONS {
+            // Command, version, domain; then vCPU, three flags, the time.
+            self.page[..SYSCTL_BYTES].fill(0);
+            self.page[..4].copy_from_slice(&GET_VCPU.to_le_bytes());
+            self.page[4..8].copy_from_slice(&version.to_le_bytes());
+            self.page[8..10].copy_from_slice(&domain.to_le_bytes());
+            self.page[16..20].copy_from_slice(&vcpu.to_le_bytes());
+            done = self.call(DOMCTL);
+            if !matches!(&done, Err(error) if error.raw_os_error() == Some(libc::EACCES)) {
+                break;
+            }
+        }
+        done.map(|()| u64::from_le_bytes(std::array::from_fn(|index| self.page[24 + index])))
+    }
+
+    /// Makes the call whose structure begins the page.
+    fn call(&mut self, number: u64) -> io::Result<()> {
+        let mut call = PrivcmdHypercall { op: number, arg: [self.page.as_mut_ptr() as u64, 0, 0, 0, 0] };
         // SAFETY: the argument is the structure that this ioctl takes, and lives until it returns. Xen writes
-        // to nothing but the structure of the sysctl and its payload, which are in the page.
+        // to nothing but the structure of the call and its payload, which are in the page.
         let done = unsafe { libc::ioctl(self.privcmd.as_raw_fd(), HYPERCALL, &raw mut call) };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }

@@ -101,6 +101,15 @@ impl Xen {
         Ok(pool.clone())
     }
 
+    /// How long a vCPU has run, in ns.
+    ///
+    /// # Errors
+    /// Why Xen does not say.
+    pub fn vcpu_time_ns(&mut self, domain: u32, vcpu: u32) -> Result<u64, String> {
+        let time = self.0.vcpu_time_ns(domain, vcpu);
+        time.map_err(|error| format!("Xen does not say how long vCPU {vcpu} of domain {domain} ran: {error}"))
+    }
+
     /// Asks the scheduler of a cpupool.
     ///
     /// # Errors

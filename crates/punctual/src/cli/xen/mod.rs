@@ -3,6 +3,7 @@
 mod hypervisor;
 mod pool;
 mod replay;
+mod run;
 mod set;
 mod show;
 mod timeline;
@@ -20,6 +21,7 @@ use super::output::Ui;
     punctual xen pool Pool-0 --policy deferrable --option quantum=1ms\n  \
     punctual xen set video --budget 4ms --period 10ms --priority 1\n  \
     punctual xen set control/0 --budget 1ms --period 5ms --extratime false\n  \
+    punctual xen run host.toml --json > xen.json             its domains as guests of Xen\n  \
     xentrace -D -e 0x22000 trace & punctual xen pool Pool-0 --policy rtds; sleep 60; kill %1\n  \
     punctual xen replay trace --trace xen.pftrace            the same decisions here?")]
 pub struct Args {
@@ -32,6 +34,7 @@ enum Command {
     Show(show::Args),
     Pool(pool::Args),
     Set(set::Args),
+    Run(run::Args),
     Replay(replay::Args),
 }
 
@@ -41,6 +44,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         Command::Show(args) => show::run(args, ui),
         Command::Pool(args) => pool::run(args, ui),
         Command::Set(args) => set::run(args, ui),
+        Command::Run(args) => run::run(args, ui),
         Command::Replay(args) => replay::run(args, ui),
     }
 }

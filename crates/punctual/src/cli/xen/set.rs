@@ -2,7 +2,8 @@
 
 use clap::ArgAction;
 use punctual_model::text::printable;
-use punctual_sched::Duration;
+use punctual_sched::{Duration, UnitParams};
+use punctual_xen::abi::Params;
 use punctual_xen::op::{Op, What};
 
 use super::super::error::Error;
@@ -100,25 +101,15 @@ fn find(name: &str) -> Result<Domain, Error> {
 }
 
 fn asked(args: &Args) -> Op {
-    let mut op = Op::new(What::SetUnit);
-    let params = &mut op.params;
-    let ns = |time: Option<Duration>| time.map_or(0, Duration::as_ns);
-    params.budget_ns = ns(args.budget);
-    params.period_ns = ns(args.period);
-    params.deadline_ns = ns(args.deadline);
-    params.priority = args.priority.unwrap_or(0);
-    params.weight = args.weight.unwrap_or(0);
-    params.cap_percent = args.cap.unwrap_or(0);
-    params.extratime = args.extratime.unwrap_or(false).into();
-    let given = [
-        args.budget.is_some(),
-        args.period.is_some(),
-        args.deadline.is_some(),
-        args.priority.is_some(),
-        args.weight.is_some(),
-        args.cap.is_some(),
-        args.extratime.is_some(),
-    ];
-    params.given = given.iter().enumerate().map(|(bit, given)| u32::from(*given) << bit).sum();
-    op
+    let params = Params::of(&UnitParams {
+        budget: args.budget,
+        period: args.period,
+        deadline: args.deadline,
+        priority: args.priority,
+        weight: args.weight,
+        cap_percent: args.cap,
+        extratime: args.extratime,
+        ..UnitParams::default()
+    });
+    Op { params, ..Op::new(What::SetUnit) }
 }

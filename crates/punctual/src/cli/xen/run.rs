@@ -1,0 +1,115 @@
+//! `punctual xen run`: a host file in guests of Xen.
+
+use std::path::PathBuf;
+
+use punctual_live::xen::run::{RunOptions, run as run_host};
+use punctual_live::xen::{self, Control};
+use punctual_report::{Column, json, table};
+use punctual_sched::UnitParams;
+use punctual_xen::abi::Params;
+use punctual_xen::op::{Op, What};
+
+use super::super::error::Error;
+use super::super::input::{Changes, HostFile, Label, PolicyName};
+use super::super::output::Ui;
+use super::super::{exit, interrupt};
+use super::hypervisor::Xen;
+
+/// Run a host file in guests of Xen, and put everything back.
+///
+/// Its pools become cpupools, its domains PV guests with the project's guest program. A domain called
+/// `Domain-0` is domain 0 itself, and its pool the first cpupool: it says what domain 0 may have meanwhile.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    punctual xen run examples/xen.toml --kernel /boot/vmlinux\n  \
+    punctual xen run host.toml --policy rtds --duration 20s --json > xen.json")]
+pub struct Args {
+    /// The host file; `-` reads standard input.
+    #[arg(value_name = "HOST.toml")]
+    file: PathBuf,
+    /// Schedule every pool by this policy instead of the file's.
+    #[arg(long, value_name = "POLICY", value_parser = PolicyName { or_all: false })]
+    policy: Option<String>,
+    #[command(flatten)]
+    changes: Changes,
+    /// The Linux kernel of the guests: uncompressed, or as xl takes it.
+    #[arg(long, value_name = "FILE", default_value = "/vmlinux")]
+    kernel: PathBuf,
+    /// Memory of each guest.
+    #[arg(long, value_name = "MIB", default_value_t = 128)]
+    memory: u32,
+    /// Print results as JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    label: Label,
+}
+
+/// Runs `punctual xen run`.
+pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
+    interrupt::install();
+    let host = HostFile::read(&args.file)?.host(&args.changes.overrides(args.policy.clone()))?;
+    let xen = Xen::open()?;
+    interrupt::be_graceful();
+    let options = RunOptions {
+        kernel: &args.kernel,
+        memory_mib: args.memory,
+        progress: &|text| eprintln!("{text}"),
+        stop: interrupt::stopped,
+    };
+    let results = match run_host(&host, &mut Asked(xen), &options) {
+        Ok(results) => results,
+        Err(xen::Error::Stopped) => return Err(Error::Interrupted),
+        Err(_) if interrupt::stopped() => return Err(Error::Interrupted),
+        Err(error) => return Err(Error::usage(error)),
+    };
+    let label = args.label.of("Xen", false);
+    let mut column = Column { label, results };
+    args.label.keep(&mut column);
+    match args.json {
+        true => ui.print(json::to_json(&column.results))?,
+        false => ui.print(table::summary(&column.results, ui.stdout_has_colour()))?,
+    }
+    Ok(exit::OK)
+}
+
+/// The scheduler as a run asks it.
+struct Asked(Xen);
+
+impl Asked {
+    fn ask(&mut self, pool: &str, op: &mut Op) -> Result<(), String> {
+        let asked = self.0.cpupool(pool).and_then(|pool| self.0.ask(&pool, op));
+        asked.map_err(|error| match error {
+            Error::Usage(text) => text,
+            other => format!("{other:?}"),
+        })
+    }
+}
+
+impl Control for Asked {
+    fn policy(&mut self, pool: &str) -> Result<(String, String), String> {
+        let mut op = Op::new(What::GetPool);
+        self.ask(pool, &mut op)?;
+        Ok((op.policy, op.options))
+    }
+
+    fn set_policy(&mut self, pool: &str, policy: &str, options: &str) -> Result<(), String> {
+        let mut op = Op { policy: policy.into(), options: options.into(), ..Op::new(What::SetPool) };
+        self.ask(pool, &mut op)
+    }
+
+    fn unit(&mut self, pool: &str, domain: u32, vcpu: u32) -> Result<(UnitParams, u64, u64), String> {
+        let mut op = Op { domain, vcpu, ..Op::new(What::GetUnit) };
+        self.ask(pool, &mut op)?;
+        Ok((op.params.unit_params(), op.account.exhaustions, op.account.replenishments))
+    }
+
+    fn set_unit(&mut self, pool: &str, domain: u32, vcpu: u32, params: &UnitParams) -> Result<(), String> {
+        let params = Params::of(params);
+        self.ask(pool, &mut Op { domain, vcpu, params, ..Op::new(What::SetUnit) })
+    }
+
+    fn vcpu_time_ns(&mut self, domain: u32, vcpu: u32) -> Result<u64, String> {
+        self.0.vcpu_time_ns(domain, vcpu)
+    }
+}

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# A host file on a real Xen: boots Xen with xen/sched_punctual.c in QEMU, runs the file there in guests under
+# each policy, and prints what was simulated and what Xen did beside each other.
+#
+# usage: scripts/xen-run.sh [HOST.toml [POLICY]...]
+# example: scripts/xen-run.sh host.toml deferrable rtds
+# exit: 0 it ran, 1 it did not; 77 skipped: something is missing here, which it says.
+#
+# Without a file it is scripts/xen/host.toml, without a policy deferrable, periodic, sporadic and rtds. The
+# results stay in target/xen-lab.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/xen/lab.sh
+. scripts/xen/lab.sh
+
+host=${1:-$parts/host.toml}
+[ $# -eq 0 ] || shift
+[ $# -gt 0 ] || set -- deferrable periodic sporadic rtds
+prepare ours
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cp "$host" "$work/host.toml"
+printf '%s\n' "$@" > "$work/policies"
+strip -o "$work/punctual" "$punctual"
+seconds_max=$((300 + 400 * $#))
+boot ours host "sched=punctual" "$parts/host.sh" "$work/host.toml" "$work/policies" "$work/punctual"
+status=0
+for policy; do
+    if ! grep -F "\"xen-$policy\"" "$lab/host.out" > "$lab/host-$policy.json"; then
+        echo "xen-run: $policy: no result; see $lab/host.log" >&2
+        status=1
+        continue
+    fi
+    "$punctual" sim "$host" --policy "$policy" --label "simulated-$policy" --json > "$work/sim.json"
+    "$punctual" compare "$work/sim.json" "$lab/host-$policy.json" || [ $? -eq 1 ]
+done
+exit $status
