@@ -9,6 +9,7 @@ pub mod doctor;
 pub mod driver;
 pub mod enforcer;
 pub mod guardian;
+pub mod host_stack;
 pub mod image;
 pub mod journal;
 mod machine;

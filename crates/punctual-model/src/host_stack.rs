@@ -41,6 +41,20 @@ impl HostStack {
         })
     }
 
+    /// The processors of something with this priority, which is given its `own` ones, on a machine with so
+    /// many `processors`: under [`Method::Exclusive`] only those that are set aside for it, or the others.
+    pub fn processors_for(&self, priority: Priority, own: &[usize], processors: usize) -> Vec<usize> {
+        if self.method != Method::Exclusive {
+            return own.to_vec();
+        }
+        let fits = |cpu: &usize| self.exclusive.contains(cpu) != priority.is_fair();
+        let fitting: Vec<usize> = own.iter().copied().filter(fits).collect();
+        match fitting.is_empty() {
+            true => (0..processors).filter(fits).collect(),
+            false => fitting,
+        }
+    }
+
     fn instance_name(&self, instance: usize) -> String {
         self.instances().nth(instance).unwrap_or_default()
     }
@@ -221,6 +235,8 @@ pub struct Lines {
 pub struct Card {
     /// Name.
     pub name: String,
+    /// Live: the network device that it stands for.
+    pub device: String,
     /// Priority of its IRQ threads and NAPI threads.
     pub priority: Priority,
     /// Processors that it interrupts, a queue each, ascending.

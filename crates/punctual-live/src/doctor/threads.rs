@@ -42,6 +42,18 @@ pub(super) const CHECKS: &[Check] = &[
         examine: napi,
     },
     Check {
+        id: "backlog",
+        title: "Backlog threads",
+        why: "Packets between devices without hardware (a VM's tap, a veth, loopback) and those that RPS \
+              passes on go through a processor's backlog. Where a thread polls it, they wait for every \
+              real-time thread above it.",
+        source: "Linux 6.10, net/core/dev.c, backlog_napi_setup: threads under PREEMPT_RT, or with \
+                 thread_backlog_napi",
+        judged: "The class of threads backlog_napi/N of pool processors: a warning in the fair class beside \
+                 real-time threads of programs, else a note.",
+        examine: backlog,
+    },
+    Check {
         id: "ksoftirqd",
         title: "Priority of softirq threads",
         why: "When softirq work takes too long, the kernel leaves the rest to ksoftirqd, an ordinary thread. \
@@ -223,6 +235,26 @@ fn raise_napi_threads(fair: &[&Thread]) -> Outcome {
 
 fn device_of(path: &str) -> &str {
     path.rsplit('/').nth(1).unwrap_or(path)
+}
+
+fn backlog(machine: &Machine) -> Result<Outcome, ReadError> {
+    let names: Vec<String> = machine.each("backlog_napi/{}").map(|(_, name)| name).collect();
+    let is_one = |thread: &&Thread| names.contains(&thread.stat.name);
+    let threads: Vec<&Thread> = machine.threads()?.iter().filter(is_one).collect();
+    let evidence: Vec<_> = priorities(&threads).collect();
+    let fair: Vec<&Thread> = threads.iter().filter(|thread| !thread.stat.is_real_time()).copied().collect();
+    if fair.is_empty() {
+        let summary = if threads.is_empty() { "no threads poll it" } else { "polled by real-time threads" };
+        return Ok(Outcome::ok(summary).readings(evidence));
+    }
+    let names: Vec<&str> = fair.iter().map(|thread| thread.stat.name.as_str()).collect();
+    let summary = format!("in the fair class: {}", names.join(", "));
+    let programs = machine.real_time_programs_on_pool()?;
+    let outcome = match programs.is_empty() {
+        true => Outcome::note(summary),
+        false => Outcome::warning(format!("{summary}, beside {}", named(&programs))),
+    };
+    Ok(outcome.fix(for_each(&fair, &format!("chrt -f -p {INTERRUPT_PRIORITY} $t"))).readings(evidence))
 }
 
 fn ksoftirqd(machine: &Machine) -> Result<Outcome, ReadError> {

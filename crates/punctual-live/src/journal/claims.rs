@@ -23,6 +23,13 @@ pub enum Resource {
     Processor(usize),
     /// A process that a run attaches to, a VM for example, with all its threads.
     Process(Identity),
+    /// A network device.
+    Device {
+        /// Its name.
+        name: String,
+        /// Its network namespace ([`super::devices`]).
+        namespace: u64,
+    },
 }
 
 impl fmt::Display for Resource {
@@ -30,6 +37,7 @@ impl fmt::Display for Resource {
         match self {
             Resource::Processor(number) => write!(f, "processor {number}"),
             Resource::Process(process) => write!(f, "process {}", process.id),
+            Resource::Device { name, .. } => write!(f, "network device {}", name.escape_debug()),
         }
     }
 }
@@ -170,7 +178,7 @@ pub fn claimed_processors() -> io::Result<Vec<usize>> {
     for other in others(Path::new(""))? {
         processors.extend(claims(&other).filter_map(|resource| match resource {
             Resource::Processor(number) => Some(*number),
-            Resource::Process(_) => None,
+            Resource::Process(_) | Resource::Device { .. } => None,
         }));
     }
     Ok(processors)
@@ -184,7 +192,7 @@ pub(super) fn others(own: &Path) -> io::Result<Vec<Contents>> {
     Ok(others.filter_map(|path| read(&path).ok()).filter(|other| !other.is_of_earlier_boot()).collect())
 }
 
-fn claims(contents: &Contents) -> impl Iterator<Item = &Resource> {
+pub(super) fn claims(contents: &Contents) -> impl Iterator<Item = &Resource> {
     contents.changes.iter().filter_map(|change| match change {
         Change::Claim { resource } => Some(resource),
         _ => None,

@@ -11,6 +11,7 @@
 mod before;
 mod claims;
 mod contents;
+mod devices;
 mod directory;
 mod homes;
 mod identity;

@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path};
 
+use super::devices;
+
 /// Below these are the parameters of the kernel that a run changes: the real-time limit, and what the
 /// doctor's checks propose.
 const PARAMETERS: [&str; 9] = [
@@ -24,7 +26,8 @@ const PARAMETERS: [&str; 9] = [
 /// # Errors
 /// It is not.
 pub(super) fn check_parameter(path: &Path) -> io::Result<()> {
-    if is_plain(path) && PARAMETERS.iter().any(|known| path.starts_with(known)) {
+    let is_known = PARAMETERS.iter().any(|known| path.starts_with(known)) || devices::is_parameter(path);
+    if is_plain(path) && is_known {
         return Ok(());
     }
     Err(io::Error::new(io::ErrorKind::InvalidInput, "no run changes this file"))
@@ -72,7 +75,13 @@ mod tests {
 
     #[test]
     fn only_parameters_that_runs_change_are_written() {
-        for path in ["/proc/sys/kernel/sched_rt_runtime_us", "/proc/irq/7/smp_affinity_list"] {
+        for path in [
+            "/proc/sys/kernel/sched_rt_runtime_us",
+            "/proc/irq/7/smp_affinity_list",
+            "/sys/class/net/eth0/threaded",
+            "/sys/class/net/eth0/queues/rx-0/rps_cpus",
+            "/sys/class/net/eth0/queues/tx-11/xps_cpus",
+        ] {
             check_parameter(Path::new(path)).expect("runs change it");
         }
         for path in [
@@ -83,6 +92,12 @@ mod tests {
             "/proc/irq/../sys/kernel/core_pattern",
             "proc/irq/7/smp_affinity_list",
             "/sys/kernel/mm/../uevent_helper",
+            "/sys/class/net/eth0/mtu",
+            "/sys/class/net/eth0/device/remove",
+            "/sys/class/net/eth0/device/threaded",
+            "/sys/class/net/../threaded",
+            "/sys/class/net/eth0/queues/../rps_cpus",
+            "/sys/class/net/eth0/queues/rx-0/../../threaded",
         ] {
             assert!(check_parameter(Path::new(path)).is_err(), "{path}");
         }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::before::{Scheduling, ThreadsBefore, put_back};
 use super::claims::{file_before, kernel_thread_before, others};
+use super::devices::elsewhere;
 use super::directory::DirectoryLock;
 use super::{Change, Contents, HeldJournal, Identity, paths};
 use crate::os::sched::{self, Attributes};
@@ -270,7 +271,10 @@ impl<'a> Undo<'a> {
                     files.push(path);
                     match others.iter().any(|other| file_before(other, path).is_some()) {
                         true => self.restored.left_to_others += 1,
-                        false => self.restore_file(path, before),
+                        false => match elsewhere(contents, path) {
+                            Some(failure) => self.fail(failure),
+                            None => self.restore_file(path, before),
+                        },
                     }
                 }
                 Change::KernelThread { thread, attributes, affinity } if !threads.contains(thread) => {

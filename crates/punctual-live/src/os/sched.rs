@@ -65,6 +65,11 @@ impl Attributes {
         }
     }
 
+    /// Have both the same policy and, in it, the same priority?
+    pub fn is_same_class(&self, other: &Attributes) -> bool {
+        (self.policy, self.priority) == (other.policy, other.priority)
+    }
+
     /// The policy's name as in `chrt(1)`.
     pub fn policy_name(&self) -> &'static str {
         match self.policy {

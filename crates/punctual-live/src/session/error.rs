@@ -81,6 +81,28 @@ pub enum Error {
         /// What the system says.
         source: io::Error,
     },
+    /// A network card is not handled as the host file says.
+    #[error("{} cannot be set to {value:?}: {source}", path.display())]
+    Card {
+        /// The file.
+        path: PathBuf,
+        /// What was written to it.
+        value: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A device has nothing that a thread could poll.
+    #[error(
+        "{device} has no thread that polls it: its driver does not use NAPI\n  (a veth does with GRO: ethtool \
+         -K {device} gro on)"
+    )]
+    NoNapi {
+        /// The device.
+        device: String,
+    },
+    /// The threads of the kernel cannot be listed.
+    #[error("the threads of the kernel cannot be read: {0}")]
+    Threads(#[source] io::Error),
     /// A pool's enforcers do not start.
     #[error("enforcers cannot be started: {0}")]
     NoEnforcers(#[source] io::Error),

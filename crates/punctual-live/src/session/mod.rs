@@ -3,6 +3,7 @@
 //! Every change of the machine goes through a session, which writes it down before it makes it. However the
 //! session ends, everything is put back.
 
+mod cards;
 mod error;
 mod groups;
 mod heartbeat;
@@ -37,6 +38,7 @@ use pool::Pool;
 use processes::Processes;
 use restoration::Restoration;
 
+pub use cards::{CardChanged, CardSession};
 pub use error::Error;
 pub use linux::LinuxScheduler;
 pub use pool::PoolScheduler;

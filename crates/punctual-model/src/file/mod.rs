@@ -28,6 +28,7 @@ pub use error::{ErrorRecord, Errors};
 pub use host::write::to_toml;
 pub use limits::{GENERATED_MAX, NESTING_MAX, PERIOD_MIN, PROCESSORS_MAX, UNITS_MAX};
 pub use load::{load, parse, parse_bytes, says_duration};
+pub use nearest::nearest;
 pub use overrides::Overrides;
 pub use reference::update_reference;
 pub use schema::schema;

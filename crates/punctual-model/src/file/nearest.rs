@@ -15,7 +15,7 @@ const SYNONYMS: [(&str, &str); 8] = [
 /// The name among `valid` that `given` was probably meant to be: few typing errors away (insertions,
 /// deletions, replacements, swaps; at most a third of its length), a part of it, or another tool's word for
 /// it.
-pub(crate) fn nearest<'a>(given: &str, valid: impl IntoIterator<Item = &'a str>) -> Option<String> {
+pub fn nearest<'a>(given: &str, valid: impl IntoIterator<Item = &'a str>) -> Option<String> {
     // Longer texts are not names; comparing them would cost the square of their length.
     if given.len() > 64 {
         return None;

@@ -6,7 +6,7 @@ use punctual_model::Host;
 use punctual_model::host_stack::{HostStack, Injection, Load, Server};
 use punctual_net::host_stack::lock::PiLock;
 use punctual_net::host_stack::softnet::PollList;
-use punctual_net::host_stack::{Method, Priority, ThreadId};
+use punctual_net::host_stack::{Priority, ThreadId};
 
 use super::card::{Queue, Stream, spacing_ns};
 use super::cpu::Cpu;
@@ -25,15 +25,7 @@ struct Processors<'h> {
 impl Processors<'_> {
     /// Those for something of this priority among `own`.
     fn for_priority(&self, priority: Priority, own: &[usize]) -> Vec<usize> {
-        if self.stack.method != Method::Exclusive {
-            return own.to_vec();
-        }
-        let fits = |cpu: &usize| self.stack.exclusive.contains(cpu) != priority.is_fair();
-        let fitting: Vec<usize> = own.iter().copied().filter(fits).collect();
-        match fitting.is_empty() {
-            true => self.all.iter().copied().filter(fits).collect(),
-            false => fitting,
-        }
+        self.stack.processors_for(priority, own, self.all.len())
     }
 }
 

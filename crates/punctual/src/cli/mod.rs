@@ -14,6 +14,7 @@ pub mod exit;
 mod export;
 mod grid;
 mod guardian;
+mod host_stack;
 mod import;
 mod input;
 mod interrupt;
@@ -120,6 +121,7 @@ enum Command {
     Switch(switch::Args),
     Sockets(sockets::Args),
     Xen(xen::Args),
+    HostStack(host_stack::Args),
     Restore(restore::Args),
     Compare(compare::Args),
     Doctor(doctor::Args),
@@ -162,6 +164,7 @@ pub fn main() -> ExitCode {
         Command::Switch(args) => switch::run(args, &ui),
         Command::Sockets(args) => sockets::run(args, &ui),
         Command::Xen(args) => xen::run(args, &ui),
+        Command::HostStack(args) => host_stack::run(args, &ui),
         Command::Restore(args) => restore::run(args, &ui),
         Command::Compare(args) => compare::run(args, &ui),
         Command::Doctor(args) => doctor::run(args, &ui),

@@ -45,6 +45,18 @@ fn threaded_napi_in_the_fair_class_is_worse_than_none() {
 }
 
 #[test]
+fn backlog_threads_in_the_fair_class_wait_for_real_time_programs() {
+    assert_eq!(desktop().says("backlog"), "ok: no threads poll it");
+    let fair = || desktop().thread(41, "backlog_napi/2", 0, 0, "2").thread(42, "backlog_napi/0", 0, 0, "0");
+    assert_eq!(fair().says("backlog"), "note: in the fair class: backlog_napi/2");
+    let beside = fair().thread(801, "CPU 0/KVM", 1, 47, "2-3");
+    let says = "warning: in the fair class: backlog_napi/2, beside CPU 0/KVM (47)";
+    assert_eq!(beside.says("backlog"), says);
+    let raised = desktop().thread(41, "backlog_napi/2", 1, 50, "2");
+    assert_eq!(raised.says("backlog"), "ok: polled by real-time threads");
+}
+
+#[test]
 fn lockup_detectors_count_where_they_look() {
     assert_eq!(desktop().says("watchdog"), "note: the soft and the hard detector are on for 2-3");
     let elsewhere = desktop().with(&[("/proc/sys/kernel/watchdog_cpumask", "0-1")]);

@@ -173,6 +173,7 @@ pub(crate) static LINES: TableInfo = TableInfo {
 static CARD: TableInfo = TableInfo {
     title: "[host_stack.card.NAME]",
     keys: &[
+        key("device", Kind::Text, Some("the card's name"), "Live: the network device that it stands for."),
         key(
             "priority",
             PRIORITY,

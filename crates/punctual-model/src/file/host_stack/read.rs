@@ -153,6 +153,7 @@ fn read_card(section: Section<'_>, processors: usize, errors: &mut Errors) -> Ca
     let default = || quantity::bandwidth(section.default("bandwidth")).expect("the default is a bandwidth");
     Card {
         name: section.name.into(),
+        device: section.text("device", errors).unwrap_or(section.name).into(),
         priority: priority(section, "priority", errors),
         processors: own,
         bandwidth_bps: section.bandwidth("bandwidth", errors).unwrap_or_else(default),

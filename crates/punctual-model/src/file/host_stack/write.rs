@@ -85,6 +85,7 @@ fn share(ppm: u32) -> String {
 
 fn card(card: &Card) -> Keys {
     vec![
+        ("device", card.device.as_str().into()),
         ("priority", number(card.priority.0)),
         ("processors", numbers(card.processors.iter().copied())),
         ("bandwidth", show_bandwidth(card.bandwidth_bps).into()),

@@ -264,7 +264,7 @@ pub fn beside_fair_server(host: &Host, root: &Path) -> Result<Vec<String>, Error
 }
 
 /// A run must not build on what a dead one left.
-fn undo_abandoned(ui: &Ui) -> Result<(), Error> {
+pub fn undo_abandoned(ui: &Ui) -> Result<(), Error> {
     for path in abandoned()? {
         if let Some(done) = undo(&path).map_err(Error::Usage)? {
             ui.warn(&format!("an earlier run ended together with its guardian; {}", restored(&done)));
