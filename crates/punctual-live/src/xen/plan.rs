@@ -62,7 +62,7 @@ impl Plan {
                                                 `process` or `attach`",
                 ));
             }
-            guests.push((ix, workload::tasks::of_domain(host, ix)?));
+            guests.push((ix, workload::tasks::of_domain(host, ix, false)?));
         }
         if guests.is_empty() {
             return Err(error(&host.name, "there is no domain to run"));

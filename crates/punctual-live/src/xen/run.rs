@@ -215,8 +215,13 @@ impl<'a> Setup<'a> {
         let (start_ns, end_ns) = (now_ns() + LEAD_NS, now_ns() + LEAD_NS + duration_ns);
         for guest in guests.iter_mut() {
             let tasks: Vec<_> = guest.tasks.iter().map(|(_, task)| task.clone()).collect();
-            let begun =
-                guest.client.begin(&tasks, guest.iterations_per_ms, (start_ns, guest.ahead_ns), duration_ns);
+            let begun = guest.client.begin(
+                &tasks,
+                None,
+                guest.iterations_per_ms,
+                (start_ns, guest.ahead_ns),
+                duration_ns,
+            );
             begun.map_err(|source| named(host, guest.ix, source))?;
         }
         (self.options.progress)("running");
@@ -330,7 +335,7 @@ fn calibrate(
     let first = client.calibrate(CALIBRATION)?.iterations_per_ms;
     let warm_up: Vec<_> = tasks.iter().map(|(_, task)| task.clone()).collect();
     if !warm_up.is_empty() {
-        client.begin(&warm_up, first, (0, 0), WARM_UP_NS)?;
+        client.begin(&warm_up, None, first, (0, 0), WARM_UP_NS)?;
         client.finish(StdDuration::from_nanos(WARM_UP_NS))?;
     }
     let second = client.calibrate(CALIBRATION)?.iterations_per_ms;
