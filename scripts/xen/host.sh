@@ -5,7 +5,8 @@ chmod +x punctual
 ./punctual xen pool Pool-0 --policy deferrable --option quantum=1ms && ./punctual xen show
 ./punctual xen set Domain-0 --priority 0 && ./punctual xen pool Pool-0 --policy rtds
 while read -r policy; do
-    ./punctual xen run host.toml --policy "$policy" --label "xen-$policy" --json > "result-$policy" || continue
+    ./punctual xen run host.toml --policy "$policy" --label "xen-$policy" --json > "result-$policy" ||
+        continue
     tr '\n' ' ' < "result-$policy" >> results
     echo >> results
 done < policies

@@ -2,7 +2,8 @@
 //!
 //! `docs/host-stack.md` has the rules. Costs are processor time of the thread or interrupt that takes a step.
 
-use punctual_net::host_stack::{Method, Priority};
+pub use punctual_net::host_stack::Method;
+use punctual_net::host_stack::Priority;
 use punctual_sched::Duration;
 
 /// A host whose processors are all scheduled by its own Linux.

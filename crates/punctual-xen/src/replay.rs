@@ -48,8 +48,8 @@ pub struct Difference {
     pub here: String,
 }
 
-/// Calls of a pool that are further apart, while its timer is set, are no record of anything: the policy would
-/// do for years what it does each period.
+/// Calls of a pool that are further apart, while its timer is set, are no record of anything: the policy
+/// would do for years what it does each period.
 const APART_MAX_NS: u64 = 60_000_000_000;
 
 /// Makes the calls of each pool again, on a pool made here; `observe` sees each call, and the pool after it.

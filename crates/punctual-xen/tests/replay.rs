@@ -128,7 +128,8 @@ proptest! {
         for (kind, who, is_small, words) in records {
             let value = |word: u32| if is_small { word % 1_000 } else { word };
             let now = u64::from(words[0]) << if is_small { 4 } else { 32 };
-            let long = u64::from(value(words[1])) | u64::from(value(words[2])) << if is_small { 0 } else { 32 };
+            let shift = if is_small { 0 } else { 32 };
+            let long = u64::from(value(words[1])) | u64::from(value(words[2])) << shift;
             writer.record(kind, now, who, long, value(words[3]));
         }
         replayed(&writer.bytes);

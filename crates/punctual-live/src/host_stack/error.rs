@@ -24,7 +24,10 @@ pub enum Error {
         devices: Vec<String>,
     },
     /// The machine has no such processor.
-    #[error("card `{}`: processor {processor} is not online\n  expected some of: {online}", .card.escape_debug())]
+    #[error(
+        "card `{}`: processor {processor} is not online\n  expected some of: {online}",
+        .card.escape_debug()
+    )]
     NoProcessor {
         /// The card.
         card: String,
@@ -35,8 +38,8 @@ pub enum Error {
     },
     /// The device has fewer queues than it is to interrupt processors.
     #[error(
-        "card `{}`: {device} has {queues} receive queues for processors {processors}\n  expected one for each: \
-         `processors = [{enough}]`, or more queues (ethtool -L)",
+        "card `{}`: {device} has {queues} receive queues for processors {processors}\n  expected one for \
+         each: `processors = [{enough}]`, or more queues (ethtool -L)",
         .card.escape_debug()
     )]
     NoQueue {
@@ -53,14 +56,14 @@ pub enum Error {
     },
     /// No stock kernel has a second softirq lock.
     #[error(
-        "method `partitioned` needs a patched kernel (rt-stack s.4.1)\n  expected a method that a stock kernel \
-         has: vanilla, threaded, exclusive, threaded-napi or threaded-napi-unlocked"
+        "method `partitioned` needs a patched kernel (rt-stack s.4.1)\n  expected a method that a stock \
+         kernel has: vanilla, threaded, exclusive, threaded-napi or threaded-napi-unlocked"
     )]
     Partitioned,
     /// Interrupts are handled in threads, and the method says otherwise.
     #[error(
-        "{device}: this kernel handles interrupts in threads, method `{method}` has none\n  expected `threaded`, \
-         `exclusive` or `threaded-napi`"
+        "{device}: this kernel handles interrupts in threads, method `{method}` has none\n  expected \
+         `threaded`, `exclusive` or `threaded-napi`"
     )]
     HasThreads {
         /// The device.
@@ -70,8 +73,8 @@ pub enum Error {
     },
     /// Interrupts are not handled in threads, and the method says they are.
     #[error(
-        "{device}: this kernel handles its interrupts without threads, method `{method}` needs them\n  expected \
-         PREEMPT_RT, or `threadirqs` on the kernel's command line; or `threaded-napi`"
+        "{device}: this kernel handles its interrupts without threads, method `{method}` needs them\n  \
+         expected PREEMPT_RT, or `threadirqs` on the kernel's command line; or `threaded-napi`"
     )]
     NoThreads {
         /// The device.

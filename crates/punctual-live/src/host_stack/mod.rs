@@ -13,8 +13,8 @@ use std::io;
 
 use punctual_model::Host;
 use punctual_model::file::nearest;
-use punctual_model::host_stack::{Card, HostStack};
-use punctual_net::host_stack::Method;
+use punctual_model::host_stack::{Card, HostStack, Method};
+
 use serde::Serialize;
 
 use crate::doctor::{Cpus, ReadError, Root};

@@ -93,8 +93,8 @@ pub enum Error {
     },
     /// A device has nothing that a thread could poll.
     #[error(
-        "{device} has no thread that polls it: its driver does not use NAPI\n  (a veth does with GRO: ethtool \
-         -K {device} gro on)"
+        "{device} has no thread that polls it: its driver does not use NAPI\n  (a veth does with GRO: \
+         ethtool -K {device} gro on)"
     )]
     NoNapi {
         /// The device.

@@ -1,5 +1,5 @@
-//! Host files in guests of Xen, from domain 0: cpupools, guests with the guest program, and what they measure.
-//! The scheduler itself is asked through [`Control`].
+//! Host files in guests of Xen, from domain 0: cpupools, guests with the guest program, and what they
+//! measure. The scheduler itself is asked through [`Control`].
 
 mod guest;
 mod plan;

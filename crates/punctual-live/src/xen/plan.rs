@@ -108,7 +108,7 @@ mod tests {
     fn what_xen_cannot_do_is_said() {
         let error = plan(&format!("{POOL}{ONE}")).expect_err("domain 0 has no processor");
         assert!(error.starts_with("h: domain 0 needs a processor"), "{error}");
-        let process = format!("{POOL}{ZERO}{ONE}process = true\n");
+        let process = format!("{POOL}{ZERO}{ONE}process = {{ command = [\"sleep\"] }}\n");
         assert!(plan(&process).is_err_and(|error| error.starts_with("one: in Xen a domain is a guest")));
         let hog = ZERO.replace("{ period = \"1s\", cost = \"1us\" }", "{ hog = true }");
         assert!(
