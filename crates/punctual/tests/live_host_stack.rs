@@ -42,7 +42,7 @@ impl Lab {
         let (namespace, device) = (lab.name.clone(), lab.device.clone());
         let make = format!(
             "ip netns add {namespace} && ip -n {namespace} link add {device} type vxlan id 7 dstport 4790 \
-             dev lo && ip -n {namespace} link set {device} up && ip -n {namespace} link add bare type dummy"
+             dev lo && ip -n {namespace} link set {device} up && ip -n {namespace} link add bare type bridge"
         );
         let made = Command::new("sh").args(["-c", &make]).output().expect("a shell");
         if !made.status.success() {
@@ -174,7 +174,8 @@ fn a_device_without_napi_is_refused_and_nothing_stays_changed() {
     let refused = lab.punctual(&["host-stack", path.to_str().expect("a path")]);
     let why = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(2), "{why}");
-    assert!(why.contains("bare"), "{why}");
+    assert!(why.contains("bare cannot be polled in threads"), "{why}");
+    assert!(why.contains("ethtool -K bare gro on"), "{why}");
     assert!(!lab.has_journal());
     let missing = lab.punctual(&["host-stack", &lab.host(), "--set", "host_stack.card.urgent.device=bara"]);
     let why = String::from_utf8_lossy(&missing.stderr).into_owned();

@@ -56,10 +56,12 @@ impl CardSession {
     fn write_files(&mut self, index: usize) -> Result<(), Error> {
         for write in &self.plan[index].writes {
             let path = PathBuf::from(&write.path);
-            self.restoration.journal.set_file(&path, &write.value).map_err(|source| Error::Card {
-                path,
-                value: write.value.clone(),
-                source,
+            self.restoration.journal.set_file(&path, &write.value).map_err(|source| {
+                // Linux refuses the switch of threaded NAPI where there is none (`netif_set_threaded`).
+                if path.ends_with("threaded") && source.raw_os_error() == Some(libc::EOPNOTSUPP) {
+                    return Error::NoNapi { device: self.plan[index].device.clone() };
+                }
+                Error::Card { path, value: write.value.clone(), source }
             })?;
         }
         Ok(())
