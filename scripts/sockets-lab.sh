@@ -15,87 +15,47 @@
 #   MODULE_OPTIONS (of the module in the guest), VCPUS (2), TIMEOUT_S (300)
 set -euo pipefail
 cd "$(dirname "$0")/.."
-skip() {
-    echo "skipped: $*"
-    exit 77
-}
 mode=${1:-programs}
 case $mode in
     programs | semantics | outlive | measure) ;;
     *) sed -n '2,18s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 lab=$PWD/target/lab/sockets
+# shellcheck source=scripts/debian-lab.sh
+. scripts/debian-lab.sh
 packages=(busybox-static python3-minimal libpython3-stdlib memcached iperf3 redis-server nginx-light
     prometheus-node-exporter)
 
-# Downloads packages with everything that they depend on, from the mirror that this machine's Debian uses.
-fetch() {
-    local apt=$lab/apt mirror version image key=/usr/share/keyrings/debian-archive-keyring.gpg
-    mkdir -p "$apt"/{lists/partial,cache/archives/partial}
-    # shellcheck disable=SC2016  # The word is for APT.
-    mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | grep debian | grep -v security |
-        head -1)
-    : >"$apt/status"
-    echo "deb [signed-by=$key] $mirror bookworm main" >"$apt/sources.list"
-    local options=(-qq -o "Dir::Etc::sourcelist=$apt/sources.list" -o Dir::Etc::sourceparts=/dev/null
-        -o "Dir::State::lists=$apt/lists" -o "Dir::State::status=$apt/status" -o "Dir::Cache=$apt/cache"
-        -o APT::Sandbox::User=root -o APT::Install-Recommends=false -o Dir::Etc::preferencesparts=/dev/null)
-    apt-get "${options[@]}" update || return 1
-    apt-get "${options[@]}" --yes --download-only install "${packages[@]}" >/dev/null || return 1
-    image=$(apt-cache "${options[@]}" depends linux-image-cloud-amd64 |
-        awk '/Depends: linux-image-[0-9]/ { print $2 }')
-    version=${image#linux-image-}
-    rm -rf "$lab/kernel" "$lab/root" "$lab/debs"
-    mkdir -p "$lab/kernel" "$lab/root" "$lab/debs"
-    (cd "$lab/debs" && apt-get "${options[@]}" download "$image" "linux-headers-$version" \
-        "linux-headers-${version%-cloud-amd64}-common" linux-kbuild-6.1 linux-compiler-gcc-12-x86) || return 1
-    for package in "$lab"/debs/*.deb; do dpkg -x "$package" "$lab/kernel"; done
-    for package in "$apt"/cache/archives/*.deb; do dpkg -x "$package" "$lab/root"; done
+# Kernel, programs, and what a module is built with.
+fetch_all() {
+    fetch "${packages[@]}" || return 1
+    fetch_kernel "linux-headers-$version" "linux-headers-${version%-cloud-amd64}-common" linux-kbuild-6.1 \
+        linux-compiler-gcc-12-x86 || return 1
     # Debian's headers name the place where they would be installed.
     sed -i "s|^include /usr/src|include $lab/kernel/usr/src|" \
         "$lab/kernel/usr/src/linux-headers-$version/Makefile"
     echo "$version" >"$lab/version"
 }
 
-# Copies modules with what they depend on, and says in which order they are loaded.
-modules() {
-    local name file
-    for name in "$@"; do
-        file=$(find "$lab/kernel/lib/modules" -name "$name.ko" -o -name "${name//_/-}.ko" | head -1)
-        if [ -z "$file" ] || [ -e "$lab/guest/modules/$name.ko" ]; then continue; fi
-        # shellcheck disable=SC2046  # One word for each module.
-        modules $(modinfo -F depends "$file" | tr ',' ' ')
-        cp "$file" "$lab/guest/modules/$name.ko"
-        echo "$name" >>"$lab/guest/modules/order"
-    done
-}
-
 # The guest's files: Debian's programs, the module, and what it runs.
 pack() {
     local version kernel
     version=$(cat "$lab/version")
-    rm -rf "$lab/module" "$lab/guest"
+    rm -rf "$lab/module"
     cp -r guest-module "$lab/module"
     kernel=$lab/kernel/usr/src/linux-headers-$version
     make -C "$lab/module" "KERNEL=$kernel" >"$lab/module.log" 2>&1 || {
         cat "$lab/module.log"
         return 1
     }
-    mkdir -p "$lab/guest"/{proc,sys,dev,run,tmp,modules,lab}
-    cp -r "$lab/root/." "$lab/guest/"
-    rm -rf "$lab"/guest/usr/share/{doc,man,locale,perl,info,zoneinfo} "$lab/guest/usr/lib/python3.11/test" \
-        "$lab"/guest/usr/lib/x86_64-linux-gnu/{perl*,gconv,libperl*}
-    modules virtio_pci virtio_net
+    guest_files scripts/sockets-lab/init
     cp "$lab/module/punctual_sockets.ko" "$lab/guest/modules/"
     cp scripts/sockets-lab/{semantics.py,outlive.py,udp-echo.py,tcp-echo.py,nginx.conf} "$lab/guest/lab/"
-    install -m 755 scripts/sockets-lab/init "$lab/guest/init"
     cc -O2 -static -o "$lab/round-trips" scripts/sockets-lab/round-trips.c -lm
     cp "$lab/round-trips" "$lab/guest/lab/host-echo"
     cp "$lab/round-trips" "$lab/guest/lab/own-echo"
     sed -i "s/commands=\\\$commands/& ${MODULE_OPTIONS:-}/" "$lab/guest/init"
-    echo 'root:x:0:0::/root:/bin/sh' >"$lab/guest/etc/passwd"
-    echo 'root:x:0:' >"$lab/guest/etc/group"
-    (cd "$lab/guest" && find . | cpio --quiet -o -H newc | gzip -1) >"$lab/initrd"
+    pack_guest
 }
 
 if [ "${SOCKETS_LAB_INSIDE:-}" != yes ]; then
@@ -105,7 +65,7 @@ if [ "${SOCKETS_LAB_INSIDE:-}" != yes ]; then
     [ "$(id -u)" = 0 ] || skip "root is needed, for a network namespace with a TAP interface"
     [ -c /dev/net/tun ] || skip "/dev/net/tun is missing"
     mkdir -p "$lab"
-    [ -s "$lab/version" ] || fetch || skip "Debian's packages cannot be had"
+    [ -s "$lab/version" ] || fetch_all || skip "Debian's packages cannot be had"
     [ -n "${PUNCTUAL:-}" ] || cargo build --quiet --locked --release -p punctual
     pack
     SOCKETS_LAB_INSIDE=yes exec unshare --net "$0" "$@"

@@ -93,8 +93,8 @@ pub enum Error {
     },
     /// A device has nothing that a thread could poll.
     #[error(
-        "{device} cannot be polled in threads: its driver uses no NAPI\n  expected the network card below it as \
-         `device`; or of a veth, NAPI through GRO: ethtool -K {device} gro on; or another `method`"
+        "{device} cannot be polled in threads: its driver uses no NAPI\n  expected the network card below it \
+         as `device`; or of a veth, NAPI through GRO:\n  ethtool -K {device} gro on; or another `method`"
     )]
     NoNapi {
         /// The device.

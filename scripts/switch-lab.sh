@@ -1,0 +1,140 @@
+#!/usr/bin/env bash
+# Two stock Debian 12 guests, under stock QEMU, on `punctual switch`; the switch beside Linux's bridge.
+#
+# usage: scripts/switch-lab.sh [programs|measure-host [ROUNDS]]
+#   programs   (the default) ping and iperf3 between the guests and from a guest to the host by a TAP uplink;
+#              Debian's tcpdump reads what a capture uplink wrote
+#   measure-host  no guest: frames of 64 bytes a second through a Linux bridge, between two TAPs and between
+#              packet sockets of two veth pairs, in turn with the switch under its own load generator
+# exit: 0 when everything ran and no ping was lost; 1 when not; 77 skipped: something is missing, it says what
+#
+# Kernel and programs are Debian packages, unpacked and never installed. All interfaces are in a network
+# namespace of this script's own, and go with it. The processors of guests are translated:
+# their times are no times of KVM.
+# environment: PUNCTUAL (the program; by default it is built), MEASURE (the example of
+#   punctual-switch, likewise), TIMEOUT_S (300)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+lab=$PWD/target/lab/switch
+# shellcheck source=scripts/debian-lab.sh
+. scripts/debian-lab.sh
+mode=${1:-programs}
+case $mode in
+    programs | measure-host) ;;
+    *) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit 2 ;;
+esac
+
+if [ "${SWITCH_LAB_INSIDE:-}" != yes ]; then
+    tools=(ip unshare cargo cc python3)
+    [ "$mode" = measure-host ] || tools+=(qemu-system-x86_64 apt-get dpkg cpio modinfo)
+    for tool in "${tools[@]}"; do command -v "$tool" >/dev/null || skip "$tool is missing"; done
+    [ "$(id -u)" = 0 ] || skip "root is needed, for a network namespace with a TAP interface"
+    [ -c /dev/net/tun ] || skip "/dev/net/tun is missing"
+    mkdir -p "$lab"
+    if [ "$mode" = measure-host ]; then
+        cc -O2 -Wall -pthread -o "$lab/frames" scripts/switch-lab/frames.c
+        [ -n "${MEASURE:-}" ] || cargo build --quiet --locked --release -p punctual-switch --example measure
+    else
+        if [ ! -s "$lab/version" ]; then
+            fetch busybox-static iputils-ping iperf3 tcpdump || skip "Debian's packages cannot be had"
+            echo "$version" >"$lab/version"
+        fi
+        [ -n "${PUNCTUAL:-}" ] || cargo build --quiet --locked --release -p punctual
+        guest_files scripts/switch-lab/init
+        pack_guest
+    fi
+    SWITCH_LAB_INSIDE=yes exec unshare --net "$0" "$@"
+fi
+
+# From here on in the namespace.
+ip link set lo up
+
+# The bridge of the namespace, with two TAPs and two pairs of veth, in turn with the switch.
+measure_host() {
+    local end round
+    ip link add bridge0 type bridge || skip "the kernel has no bridge"
+    ip link set bridge0 up
+    for end in a b; do
+        ip tuntap add "tap-$end" mode tap
+        ip link add "veth-$end" type veth peer name "far-$end"
+        ip link set "tap-$end" master bridge0 up
+        ip link set "veth-$end" master bridge0 up
+        ip link set "far-$end" up
+    done
+    # Nobody answers from these addresses, so the bridge is told where they are.
+    bridge fdb add 02:00:00:00:00:02 dev tap-b master static
+    bridge fdb add 02:00:00:00:00:03 dev veth-b master static
+    for ((round = 0; round < ${1:-4}; round++)); do
+        echo "bridge, TAP  $("$lab/frames" tap tap-a tap-b 02:00:00:00:00:02 2) packets/s"
+        echo "bridge, veth  $("$lab/frames" packet far-a far-b 02:00:00:00:00:03 2) packets/s"
+        "${MEASURE:-target/release/examples/measure}" throughput
+    done | tee /dev/stderr | python3 scripts/switch-lab/host-table.py
+}
+if [ "$mode" = measure-host ]; then
+    measure_host "${2:-4}"
+    exit
+fi
+scratch=$(mktemp -d)
+started=()
+# shellcheck disable=SC2317  # The trap calls it.
+finish() {
+    for process in "${started[@]}"; do kill "$process" 2>/dev/null || true; done
+    wait
+    rm -rf "$scratch"
+}
+trap finish EXIT
+
+# guest NAME NUMBER MODE: starts one; its console is $scratch/NAME.
+guest() {
+    local mac
+    mac=52:54:00:10:00:0$2
+    timeout "${TIMEOUT_S:-300}" qemu-system-x86_64 -accel tcg,thread=multi -smp 1 -m 512 -cpu max \
+        -nodefaults -no-reboot -nographic -serial stdio -monitor none -machine memory-backend=memory \
+        -object memory-backend-memfd,id=memory,size=512M,share=on \
+        -chardev "socket,id=net0,path=$scratch/$1.sock,reconnect=1" -netdev vhost-user,id=net0,chardev=net0 \
+        -device "virtio-net-pci,netdev=net0,mac=$mac,vectors=0,romfile=" \
+        -kernel "$lab"/kernel/boot/vmlinuz-* -initrd "$lab/initrd" \
+        -append "console=ttyS0 panic=-1 quiet tsc=reliable lab=$3 number=$2" </dev/null >"$scratch/$1" \
+        2>"$scratch/$1.qemu" &
+    started+=("$!")
+}
+said() { tr -d '\r' <"$scratch/$1" | sed -n "s/^LAB $2 \?//p"; }
+
+"${PUNCTUAL:-target/release/punctual}" switch scripts/switch-lab/host.toml --sockets "$scratch" --check \
+    --json --uplink tap:lab0 --uplink "capture:$scratch/frames.pcap" >"$scratch/counted" 2>"$scratch/told" &
+switch=$!
+started+=("$switch")
+until ip link show lab0 >/dev/null 2>&1 && [ -S "$scratch/b.sock" ]; do
+    kill -0 "$switch" 2>/dev/null || { cat "$scratch/told"; exit 1; }
+    sleep 0.1
+done
+ip address add 10.78.0.254/24 dev lab0
+in_root usr/bin/iperf3 -s >/dev/null &
+started+=("$!")
+guest b 2 serve
+guest a 1 ask
+asking=${started[-1]}
+wait "$asking" || true
+status=0
+if ! grep -q '^LAB done' "$scratch/a"; then
+    tail -n 20 "$scratch/a" "$scratch/b" "$scratch"/*.qemu "$scratch/told"
+    exit 1
+fi
+kill -INT "$switch"
+# Exit code 3 says that an invariant of the switch broke.
+wait "$switch" || { cat "$scratch/told"; status=1; }
+echo "guests: Linux $(said a kernel | head -1), unmodified; $(qemu-system-x86_64 --version | head -1)"
+frames() { in_root usr/bin/tcpdump -Z root -nn -r "$scratch/frames.pcap" "$@" 2>"$scratch/complaints"; }
+frames >"$scratch/all" || status=1
+grep -v '^reading from file' "$scratch/complaints" && status=1
+echo "tcpdump: $(in_root usr/bin/tcpdump --version 2>&1 | head -1)"
+frames 'icmp[icmptype] = icmp-echo and ip dst 10.78.0.255' >"$scratch/broadcasts" || status=1
+python3 scripts/switch-lab/check.py "$scratch/a" "$scratch/counted" \
+    "$(wc -l <"$scratch/all")" "$(wc -l <"$scratch/broadcasts")" || status=1
+said a 'kernel says' >"$scratch/complaints"
+said b 'kernel says' >>"$scratch/complaints"
+if [ -s "$scratch/complaints" ]; then
+    cat "$scratch/complaints"
+    status=1
+fi
+exit "$status"
