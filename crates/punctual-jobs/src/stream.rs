@@ -10,7 +10,7 @@
 //!   is on its way (at least 2), the first packet is sent again, and so is the next missing one on every
 //!   partial acknowledgement, until all that was on its way is acknowledged.
 //! - **Silence.** Nothing acknowledged for the timeout: threshold as above, window 1, everything
-//!   unacknowledged is sent again; the timeout doubles until something is acknowledged, up to [`BACKOFF_MAX`]
+//!   unacknowledged is sent again; the timeout doubles until something is acknowledged, up to `BACKOFF_MAX`
 //!   times.
 //! - **Receiver.** Acknowledges every `ack_every` packets, every packet that leaves or fills a gap at once,
 //!   and a remaining packet after [`ACK_DELAY_NS`]. Packets beyond a gap are kept.

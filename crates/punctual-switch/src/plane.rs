@@ -10,7 +10,7 @@
 //! - **TX** hands it over, **softnet** asks how many buffers the receiver has, **RX** copies it from guest to
 //!   guest, and gives the sender its buffers back.
 //! - **Telling** both, if they want to hear, costs more than a stage. Deliveries in a row are told together,
-//!   [`TOLD_MAX`] at most; before something less urgent is carried, and before the plane waits.
+//!   `TOLD_MAX` at most; before something less urgent is carried, and before the plane waits.
 //!
 //! # Bounds
 //! Before each decision the plane takes in at most one frame from each port it looks at. Nothing else happens

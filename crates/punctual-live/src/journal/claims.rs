@@ -27,7 +27,7 @@ pub enum Resource {
     Device {
         /// Its name.
         name: String,
-        /// Its network namespace ([`super::devices`]).
+        /// Its network namespace (`journal::devices`).
         namespace: u64,
     },
 }
