@@ -129,6 +129,32 @@ fn what_a_target_cannot_express_is_said() {
 }
 
 #[test]
+fn a_xen_with_punctuals_scheduler_gets_every_policy_and_parameter() {
+    let text = "[machine]\nprocessors = 3\n[pool.p]\nprocessors = [1, 2]\npolicy = 'rtds'\n\
+                deferrable = { quantum = '500us' }\n[domain.a]\nvcpus = 2\nbudget = '2ms'\nperiod = '8ms'\n\
+                priority = 1\nweight = 512\nvcpu.1 = { budget = '1500us' }\n[domain.b]\nbest_effort = true\n";
+    for policy in punctual_sched::registry::policies() {
+        let made = export(&with_policy(text, policy.name), Target::Xen, Keep::Budget);
+        assert_eq!(made.losses, [], "{}", policy.name);
+        let script = made.files.last().map(|file| file.text.as_str()).unwrap_or_default();
+        let line = format!("punctual xen pool p --policy {}", policy.name);
+        assert!(script.contains(&line), "{script}");
+        assert!(script.contains("punctual xen set --best-effort true b\n"), "{script}");
+    }
+    let made = export(&host(&text.replace("'rtds'", "'deferrable'")), Target::Xen, Keep::Budget);
+    let script = &made.files.last().expect("a script").text;
+    let lines = [
+        "punctual xen pool p --policy deferrable --option quantum=500us",
+        "punctual xen set --budget 2ms --period 8ms --priority 1 a/0",
+        "punctual xen set --budget 1500us --period 8ms --priority 1 a/1",
+        "xl vcpu-pin a all 1-2",
+    ];
+    for line in lines {
+        assert!(script.lines().any(|known| known == line), "{line}: {script}");
+    }
+}
+
+#[test]
 fn every_policy_has_its_words_for_every_target() {
     for policy in punctual_sched::registry::policies() {
         let text = HOST

@@ -54,6 +54,9 @@ pub enum Error {
     /// A live run failed or was refused; the machine is as it was.
     #[error(transparent)]
     Live(punctual_live::run::Error),
+    /// A run in Xen failed or was refused; Xen is as it was.
+    #[error(transparent)]
+    Xen(punctual_live::xen::Error),
     /// A guest did not tell what it measured, or not the truth.
     #[error("domain `{domain}`: {}: {}", verdict.fault.words(), verdict.reason)]
     Guest {

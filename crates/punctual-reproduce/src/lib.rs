@@ -8,7 +8,8 @@
 //! Same options, same result, except for what [`Options::native`] measures on this machine. What a paper
 //! itself prints is in [`papers`].
 //!
-//! [`rt_xen_live`] carries experiments of RT-Xen out on this machine instead.
+//! [`rt_xen_live`] carries experiments of RT-Xen out on this machine instead, [`rt_xen_in_xen`] in a real
+//! Xen.
 
 #![forbid(unsafe_code)]
 
@@ -29,6 +30,7 @@ mod rt_xen;
 mod rtca;
 mod scenario;
 mod vmm_io;
+pub mod xen;
 
 pub use error::Error;
 pub use measures::Measures;
@@ -129,6 +131,17 @@ pub fn rt_xen(options: &Options, progress: Progress<'_>) -> Result<Reproduction,
 pub fn rt_xen_live(options: &live::LiveOptions<'_>) -> Result<Reproduction, Error> {
     let (paper, _) = papers::rt_xen();
     let outcome = live::rt_xen(options)?;
+    let shown = Options { quick: options.quick, task_sets: Some(1), ..Options::default() };
+    Ok(Reproduction::new(&shown, paper.citation, &[], vec![outcome]))
+}
+
+/// As [`rt_xen_live`], in guests of Xen.
+///
+/// # Errors
+/// As [`xen::rt_xen`].
+pub fn rt_xen_in_xen(options: &mut xen::XenOptions<'_>) -> Result<Reproduction, Error> {
+    let (paper, _) = papers::rt_xen();
+    let outcome = xen::rt_xen(options)?;
     let shown = Options { quick: options.quick, task_sets: Some(1), ..Options::default() };
     Ok(Reproduction::new(&shown, paper.citation, &[], vec![outcome]))
 }

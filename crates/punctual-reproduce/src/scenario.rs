@@ -51,6 +51,8 @@ pub struct Scenario {
     pub policy: Option<&'static str>,
     /// `path=value`, as for `punctual sim --set`.
     pub set: Vec<String>,
+    /// What the host file has besides.
+    pub more: &'static str,
     /// Seed, if changed.
     pub seed: Option<u64>,
     /// Duration, if changed.
@@ -76,6 +78,13 @@ impl Scenario {
     #[must_use]
     pub fn set(mut self, assignment: impl Into<String>) -> Self {
         self.set.push(assignment.into());
+        self
+    }
+
+    /// With more in the host file.
+    #[must_use]
+    pub fn append(mut self, more: &'static str) -> Self {
+        self.more = more;
         self
     }
 
@@ -113,7 +122,7 @@ impl Scenario {
             seed: self.seed,
             duration: self.duration.map(|d| d.to_string()),
         };
-        file::parse(text, &self.file, &overrides).map_err(Error::Host)
+        file::parse(&format!("{text}{}", self.more), &self.file, &overrides).map_err(Error::Host)
     }
 
     /// Simulates `host`, which is that of the scenario or what an experiment made of it.

@@ -159,6 +159,14 @@ impl Params {
         }
     }
 
+    /// Those, and whether the unit is a best-effort one.
+    #[must_use]
+    pub fn with_best_effort(mut self, best_effort: bool) -> Params {
+        self.given |= 1 << 7;
+        self.best_effort = best_effort.into();
+        self
+    }
+
     /// None is given.
     pub const NONE_GIVEN: Params = Params {
         given: 0,

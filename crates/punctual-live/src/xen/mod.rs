@@ -13,7 +13,16 @@ use punctual_sched::registry::Options;
 
 use crate::workload;
 
-/// Punctual's scheduler in Xen, as a run needs it. Cpupools go by their names, domains by their numbers.
+/// What happened to a vCPU's budget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// How often it was used up.
+    pub exhaustions: u64,
+    /// How often it was replenished.
+    pub replenishments: u64,
+}
+
+/// The scheduler in Xen, as a run needs it. Cpupools go by their names, domains by their numbers.
 /// Errors say why Xen or the policy refuses.
 pub trait Control {
     /// A cpupool's policy, and its options as `name=value,...`.
@@ -28,11 +37,11 @@ pub trait Control {
     /// As [`Control::policy`]; the policy's words, if it refuses.
     fn set_policy(&mut self, pool: &str, policy: &str, options: &str) -> Result<(), String>;
 
-    /// Parameters of a vCPU, how often its budget was used up, and how often replenished.
+    /// Parameters of a vCPU, and its counts where the scheduler has any.
     ///
     /// # Errors
     /// The vCPU is not in this pool.
-    fn unit(&mut self, pool: &str, domain: u32, vcpu: u32) -> Result<(UnitParams, u64, u64), String>;
+    fn unit(&mut self, pool: &str, domain: u32, vcpu: u32) -> Result<(UnitParams, Option<Counts>), String>;
 
     /// Sets those parameters that are given, but for the affinity.
     ///

@@ -21,7 +21,7 @@ use punctual_model::{Host, Results};
 use punctual_sched::{Duration, UnitParams};
 
 use super::plan::{FIRST_POOL, MANAGER, Plan};
-use super::{Control, Error, guest, options_text, tools};
+use super::{Control, Counts, Error, guest, options_text, tools};
 use crate::channel::Stop;
 use crate::machine;
 use crate::workload::{self, Client, GuestMeasurement};
@@ -59,11 +59,10 @@ pub fn run(host: &Host, control: &mut dyn Control, options: &RunOptions<'_>) -> 
     let mut setup = Setup::new(host, &plan, control, options)?;
     let mut guests = setup.guests(host, &plan)?;
     setup.parameters(host, &plan)?;
-    let (spent, reports) = setup.measure(host, &mut guests)?;
-    let counts = setup.counts(host, &plan)?;
+    let (vcpus, reports) = setup.measure(host, &plan, &mut guests)?;
     drop(guests);
     drop(setup);
-    Ok(results(host, &plan, &spent, &counts, reports))
+    Ok(results(host, &plan, &vcpus, reports))
 }
 
 /// A domain with its program.
@@ -194,7 +193,7 @@ impl<'a> Setup<'a> {
             for (number, vcpu) in (0..).zip(&host.vcpus[domain.vcpus.clone()]) {
                 let id = self.domains[ix.0];
                 if Some(ix) == plan.manager {
-                    let (before, ..) = self.control.unit(pool, id, number).map_err(Error::Refused)?;
+                    let (before, _) = self.control.unit(pool, id, number).map_err(Error::Refused)?;
                     let step = Step::Unit { pool: pool.clone(), vcpu: number, params: Box::new(before) };
                     self.done.push(step);
                 }
@@ -204,13 +203,14 @@ impl<'a> Setup<'a> {
         Ok(())
     }
 
-    /// Lets all guests run their tasks from one instant on; what each vCPU ran meanwhile, in ns, and what the
-    /// guests tell.
+    /// Lets all guests run their tasks from one instant on; what happened to each vCPU meanwhile, and what
+    /// the guests tell.
     fn measure(
         &mut self,
         host: &Host,
+        plan: &Plan,
         guests: &mut [Guest],
-    ) -> Result<(Vec<u64>, Vec<GuestMeasurement>), Error> {
+    ) -> Result<(Vec<VcpuTotals>, Vec<GuestMeasurement>), Error> {
         let duration_ns = host.duration.as_ns();
         let (start_ns, end_ns) = (now_ns() + LEAD_NS, now_ns() + LEAD_NS + duration_ns);
         for guest in guests.iter_mut() {
@@ -232,9 +232,11 @@ impl<'a> Setup<'a> {
                 .map(|guest| (guest.ix, scope.spawn(move || guest.client.finish(limit))))
                 .collect();
             self.wait_until(start_ns)?;
+            self.begin_periods(host)?;
             let before = self.times(host)?;
             self.wait_until(end_ns)?;
             let after = self.times(host)?;
+            let counts = self.counts(host, plan)?;
             // Reports need domain 0, and are no part of the run.
             self.put_back(|step| matches!(step, Step::Unit { .. }));
             let mut reports = Vec::new();
@@ -243,8 +245,24 @@ impl<'a> Setup<'a> {
                 reports.push(report.map_err(|source| named(host, ix, source))?);
             }
             let spent = before.iter().zip(&after).map(|(before, after)| after.saturating_sub(*before));
-            Ok((spent.collect(), reports))
+            let vcpus = spent.zip(counts).map(|(ns, counts)| VcpuTotals {
+                cpu_time: Duration::from_ns(ns),
+                exhaustions: counts.exhaustions,
+                replenishments: counts.replenishments,
+                ..VcpuTotals::default()
+            });
+            Ok((vcpus.collect(), reports))
         })
+    }
+
+    /// Makes each pool anew, with the policy that it has: budgets are full, and the periods of all servers
+    /// begin now, when tasks begin too, as in simulation. Counts begin at zero.
+    fn begin_periods(&mut self, host: &Host) -> Result<(), Error> {
+        for (name, pool) in self.pools.iter().zip(&host.pools) {
+            let text = options_text(&pool.policy.options);
+            self.control.set_policy(name, pool.policy.info.name, &text).map_err(Error::Refused)?;
+        }
+        Ok(())
     }
 
     fn wait_until(&self, at_ns: u64) -> Result<(), Error> {
@@ -270,15 +288,16 @@ impl<'a> Setup<'a> {
         Ok(times)
     }
 
-    /// How often each vCPU's budget was used up and replenished since its policy was set.
-    fn counts(&mut self, host: &Host, plan: &Plan) -> Result<Vec<(u64, u64)>, Error> {
-        let mut counts = vec![(0, 0); host.vcpus.len()];
+    /// How often each vCPU's budget was used up and replenished since the tasks began.
+    fn counts(&mut self, host: &Host, plan: &Plan) -> Result<Vec<Counts>, Error> {
+        let mut counts = vec![Counts::default(); host.vcpus.len()];
         for (ix, _) in &plan.guests {
             let domain = &host.domains[ix.0];
             let pool = &self.pools[host.pool_of(domain.parent).0];
             for (number, at) in (0..).zip(domain.vcpus.clone()) {
-                let unit = self.control.unit(pool, self.domains[ix.0], number).map_err(Error::Refused)?;
-                counts[at] = (unit.1, unit.2);
+                let (_, counted) =
+                    self.control.unit(pool, self.domains[ix.0], number).map_err(Error::Refused)?;
+                counts[at] = counted.unwrap_or_default();
             }
         }
         Ok(counts)
@@ -344,13 +363,7 @@ fn calibrate(
     Ok((first.max(second), ahead_ns))
 }
 
-fn results(
-    host: &Host,
-    plan: &Plan,
-    spent: &[u64],
-    counts: &[(u64, u64)],
-    reports: Vec<GuestMeasurement>,
-) -> Results {
+fn results(host: &Host, plan: &Plan, vcpus: &[VcpuTotals], reports: Vec<GuestMeasurement>) -> Results {
     let mut results = ResultsBuilder::new(host, Source::Live);
     results.machine(format!("Xen, {}", machine::description()));
     let mut tasks = vec![TaskTotals::default(); host.tasks.len()];
@@ -364,20 +377,14 @@ fn results(
         }
     }
     results.tasks(tasks);
-    results.vcpus(spent.iter().zip(counts).map(|(&ns, &(exhaustions, replenishments))| VcpuTotals {
-        cpu_time: Duration::from_ns(ns),
-        exhaustions,
-        replenishments,
-        ..VcpuTotals::default()
-    }));
+    results.vcpus(vcpus.iter().cloned());
     for (index, pool) in host.pools.iter().enumerate() {
         let is_in = |ix: DomainIx| host.pool_of(host.domains[ix.0].parent) == PoolIx(index);
-        let of_pool = host.vcpus.iter().zip(spent.iter().zip(counts)).filter(|(vcpu, _)| is_in(vcpu.domain));
         let mut sums = SchedulerTotals::default();
-        for (_, (ns, (exhaustions, replenishments))) in of_pool {
-            sums.processors.busy += Duration::from_ns(*ns);
-            sums.exhaustions += exhaustions;
-            sums.replenishments += replenishments;
+        for (_, ran) in host.vcpus.iter().zip(vcpus).filter(|(vcpu, _)| is_in(vcpu.domain)) {
+            sums.processors.busy += ran.cpu_time;
+            sums.exhaustions += ran.exhaustions;
+            sums.replenishments += ran.replenishments;
         }
         let processors = pool.processors.len() as u64;
         sums.processors.idle = (host.duration * processors).saturating_sub(sums.processors.busy);

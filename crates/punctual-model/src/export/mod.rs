@@ -39,7 +39,8 @@ pub struct Export {
 pub fn export(host: &Host, target: Target, keep: Keep) -> Export {
     let mut losses = Losses::default();
     let files = match target {
-        Target::Xl => xl::files(host, &mut losses),
+        Target::Xl => xl::files(host, xl::Schedulers::Own, &mut losses),
+        Target::Xen => xl::files(host, xl::Schedulers::Punctual, &mut losses),
         Target::Libvirt => libvirt::files(host, keep, &mut losses),
         Target::Systemd => systemd::files(host, keep, &mut losses),
         Target::Qemu => qemu::files(host, keep, &mut losses),

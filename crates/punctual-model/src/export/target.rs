@@ -9,6 +9,9 @@ pub enum Target {
     /// Xen's toolstack `xl`: cpupool and domain configuration, and the commands for what runs (xl(1),
     /// xl.cfg(5)).
     Xl,
+    /// The same with Punctual's scheduler in Xen, which has every policy and parameter: `xl` for cpupools and
+    /// affinity, `punctual xen` for the rest.
+    Xen,
     /// Parts of libvirt's domain XML (<https://libvirt.org/formatdomain.html>).
     Libvirt,
     /// Drop-ins for service units (systemd.exec(5), systemd.resource-control(5)).
@@ -19,12 +22,13 @@ pub enum Target {
 
 impl Target {
     /// All targets, in the order in which they are shown to users.
-    pub const ALL: [Target; 4] = [Target::Xl, Target::Libvirt, Target::Systemd, Target::Qemu];
+    pub const ALL: [Target; 5] = [Target::Xl, Target::Xen, Target::Libvirt, Target::Systemd, Target::Qemu];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Target::Xl => "xl",
+            Target::Xen => "xen",
             Target::Libvirt => "libvirt",
             Target::Systemd => "systemd",
             Target::Qemu => "qemu",

@@ -1,12 +1,13 @@
-//! Xen: configuration of cpupools and domains, and one script for what already runs.
+//! Xen: configuration of cpupools and domains, and one script for what already runs; with Xen's own
+//! schedulers or with Punctual's.
 //!
 //! Commands: xl(1), xl.cfg(5), xlcpupool.cfg(5). Times of `sched-rtds` are microseconds, from 10 (Xen:
 //! `xen/common/sched/rt.c`, RTDS_MIN_PERIOD and RTDS_MIN_BUDGET) to what a C `int` holds
 //! (`tools/xl/xl_sched.c`).
 
-use punctual_sched::UnitParams;
 use punctual_sched::credit::{self, WEIGHT_DEFAULT};
-use punctual_sched::registry::{OptionValue, XenScheduler};
+use punctual_sched::registry::{OptionValue, PolicyInfo, XenScheduler};
+use punctual_sched::{Duration, UnitParams};
 
 use super::linux::budget_and_period;
 use super::loss::{Loss, Losses};
@@ -28,24 +29,36 @@ const BEST_EFFORT_PERIOD_US: u64 = 10_000;
 /// The smallest weight that Xen's Credit takes.
 const WEIGHT_MIN: u32 = 1;
 
-/// The scheduler that a pool's policy becomes.
+/// Whose schedulers Xen has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Schedulers {
+    /// Its own: RTDS and Credit.
+    Own,
+    /// Punctual's in place of RTDS, which `punctual xen` asks (docs/xen.md).
+    Punctual,
+}
+
+/// The scheduler of Xen's own that a pool's policy becomes.
 fn scheduler(pool: &Pool) -> XenScheduler {
     let info = pool.policy.info;
     let nearest = if info.reads(UnitParams::BUDGET) { XenScheduler::Rtds } else { XenScheduler::Credit };
     info.xen.unwrap_or(nearest)
 }
 
-pub(super) fn files(host: &Host, losses: &mut Losses) -> Vec<ExportFile> {
+pub(super) fn files(host: &Host, whose: Schedulers, losses: &mut Losses) -> Vec<ExportFile> {
     for pool in &host.pools {
-        policy_losses(host, pool, losses);
+        if whose == Schedulers::Own {
+            policy_losses(pool, losses);
+        }
+        place_losses(host, pool, losses);
     }
     losses.add_tasks(host, "Xen schedules vCPUs only: a task belongs into a domain");
     losses.add_nested(host);
     let mut script = String::new();
     let mut files = Vec::new();
     for pool in &host.pools {
-        script += &pool_commands(pool);
-        files.extend((pool.name != FIRST_POOL).then(|| pool_file(host, pool, losses)));
+        script += &pool_commands(pool, whose);
+        files.extend((pool.name != FIRST_POOL).then(|| pool_file(host, pool, whose, losses)));
     }
     let mut domain_files = Vec::new();
     for (domain, pool) in domains(host) {
@@ -53,23 +66,28 @@ pub(super) fn files(host: &Host, losses: &mut Losses) -> Vec<ExportFile> {
         if domain.live.helpers != Helpers::default() {
             losses.add(&domain.name, "helpers", "under Xen helper threads are processes of domain 0");
         }
-        script += &domain_commands(host, domain, pool, losses);
-        domain_files.extend((domain.name != MANAGER).then(|| domain_file(host, domain, pool, losses)));
+        script += &domain_commands(host, domain, (pool, whose), losses);
+        let own = domain.name != MANAGER;
+        domain_files.extend(own.then(|| domain_file(host, domain, (pool, whose), losses)));
     }
     files.extend(domain_files);
     let usage = [
         "usage: sh apply.sh   in domain 0, as root, in the directory of the .pool.cfg files".into(),
         "It makes the cpupools and sets the domains that run; new ones take the lines of their .cfg file,"
             .into(),
-        "which has no place for RTDS's parameters: run this again then.".into(),
+        "which has no place for the scheduler's parameters: run this again then.".into(),
     ];
-    let head = header(host, "Scheduling for Xen", &usage, losses.list.iter());
+    let what = match whose {
+        Schedulers::Own => "Scheduling for Xen",
+        Schedulers::Punctual => "Scheduling for Xen with sched=punctual",
+    };
+    let head = header(host, what, &usage, losses.list.iter());
     let text = format!("#!/bin/sh\n{head}set -eu\n{script}");
     files.push(ExportFile { name: "apply.sh".into(), text });
     files
 }
 
-fn policy_losses(host: &Host, pool: &Pool, losses: &mut Losses) {
+fn policy_losses(pool: &Pool, losses: &mut Losses) {
     let policy = &pool.policy;
     let serves =
         "becomes RTDS, Xen's only scheduler with budgets: a deferrable server, the earliest deadline first";
@@ -103,7 +121,11 @@ fn policy_losses(host: &Host, pool: &Pool, losses: &mut Losses) {
             "policy",
             format!("its scheduler is chosen at boot: sched={boot} for the hypervisor"),
         );
-    } else if !host.pools.iter().any(|p| p.name == FIRST_POOL) && pools_take_all(host) {
+    }
+}
+
+fn place_losses(host: &Host, pool: &Pool, losses: &mut Losses) {
+    if pool.name != FIRST_POOL && !host.pools.iter().any(|p| p.name == FIRST_POOL) && pools_take_all(host) {
         let why = "Pool-0 with domain 0 needs a processor: leave one out of every pool";
         losses.add(&pool.name, "processors", why);
     }
@@ -128,21 +150,33 @@ fn pools_take_all(host: &Host) -> bool {
     host.pools.iter().map(|pool| pool.processors.len()).sum::<usize>() >= host.processors
 }
 
-fn pool_file(host: &Host, pool: &Pool, losses: &Losses) -> ExportFile {
+fn pool_file(host: &Host, pool: &Pool, whose: Schedulers, losses: &Losses) -> ExportFile {
     let own = |loss: &&Loss| loss.item == pool.name;
     let head = header(host, &format!("Cpupool {}", pool.name), &[], losses.list.iter().filter(own));
     let cpus: Vec<String> = pool.processors.iter().map(|n| format!("\"{n}\"")).collect();
-    let (scheduler, cpus) = (scheduler(pool).name(), cpus.join(", "));
+    // Punctual's has RTDS's number, and so its name.
+    let scheduler = match whose {
+        Schedulers::Own => scheduler(pool),
+        Schedulers::Punctual => XenScheduler::Rtds,
+    };
+    let (scheduler, cpus) = (scheduler.name(), cpus.join(", "));
     let text = format!("{head}name = \"{}\"\nsched = \"{scheduler}\"\ncpus = [{cpus}]\n", pool.name);
     ExportFile { name: format!("{}.pool.cfg", pool.name), text }
 }
 
-fn pool_commands(pool: &Pool) -> String {
+fn pool_commands(pool: &Pool, whose: Schedulers) -> String {
     let name = &pool.name;
     let mut out = format!("\n# pool {name}\n");
     if name != FIRST_POOL {
         let cpus = cpu_list(&pool.processors);
         out += &format!("xl cpupool-cpu-remove {FIRST_POOL} {cpus}\nxl cpupool-create {name}.pool.cfg\n");
+    }
+    if whose == Schedulers::Punctual {
+        out += &format!("punctual xen pool {name} --policy {}", pool.policy.info.name);
+        for (option, value) in pool.policy.options.iter() {
+            out += &format!(" --option {option}={value}");
+        }
+        return out + "\n";
     }
     if pool.policy.info.xen == Some(XenScheduler::Credit) {
         let options = &pool.policy.options;
@@ -158,7 +192,12 @@ fn pool_commands(pool: &Pool) -> String {
 }
 
 /// The lines of a domain's configuration.
-fn domain_file(host: &Host, domain: &Domain, pool: &Pool, losses: &Losses) -> ExportFile {
+fn domain_file(
+    host: &Host,
+    domain: &Domain,
+    (pool, whose): (&Pool, Schedulers),
+    losses: &Losses,
+) -> ExportFile {
     let units: Vec<&UnitParams> = host.vcpus[domain.vcpus.clone()].iter().map(|v| &v.params).collect();
     let usage = ["Merge into the domain's own configuration.".to_string()];
     let what = format!("Domain {}", domain.name);
@@ -170,14 +209,19 @@ fn domain_file(host: &Host, domain: &Domain, pool: &Pool, losses: &Losses) -> Ex
         true => format!("cpus = {}\n", lists[0]),
         false => format!("cpus = [{}]\n", lists.join(", ")),
     };
-    if scheduler(pool) == XenScheduler::Credit {
+    if whose == Schedulers::Own && scheduler(pool) == XenScheduler::Credit {
         let (weight, cap) = weight_and_cap(pool, &units);
         text += &format!("cpu_weight = {weight}\ncap = {cap}\n");
     }
     ExportFile { name: format!("{}.cfg", domain.name), text }
 }
 
-fn domain_commands(host: &Host, domain: &Domain, pool: &Pool, losses: &mut Losses) -> String {
+fn domain_commands(
+    host: &Host,
+    domain: &Domain,
+    (pool, whose): (&Pool, Schedulers),
+    losses: &mut Losses,
+) -> String {
     let vcpus = &host.vcpus[domain.vcpus.clone()];
     let units: Vec<&UnitParams> = vcpus.iter().map(|v| &v.params).collect();
     let name = &domain.name;
@@ -189,26 +233,10 @@ fn domain_commands(host: &Host, domain: &Domain, pool: &Pool, losses: &mut Losse
     if name != MANAGER && pool.name != FIRST_POOL {
         out += &format!("xl cpupool-migrate {} {}\n", argument(name), pool.name);
     }
-    out += &match scheduler(pool) {
-        XenScheduler::Rtds => rtds_command(domain, pool, vcpus, losses),
-        XenScheduler::Credit => {
-            if !common(&units, |p| (p.weight, p.cap_percent)) {
-                losses.add(
-                    name,
-                    "weight",
-                    "Xen has one weight and one cap for all vCPUs: the greatest weight is taken",
-                );
-            }
-            if units.iter().any(|params| params.best_effort) {
-                losses.add(
-                    name,
-                    UnitParams::BEST_EFFORT,
-                    "Xen's Credit has no class below: the smallest weight",
-                );
-            }
-            let (weight, cap) = weight_and_cap(pool, &units);
-            format!("xl sched-credit -d {name} -w {weight} -c {cap}\n")
-        }
+    out += &match (whose, scheduler(pool)) {
+        (Schedulers::Punctual, _) => set_commands(domain, pool, vcpus),
+        (Schedulers::Own, XenScheduler::Rtds) => rtds_command(domain, pool, vcpus, losses),
+        (Schedulers::Own, XenScheduler::Credit) => credit_command(domain, pool, &units, losses),
     };
     if common(&units, |p| p.affinity.clone()) {
         let list = cpu_list(&processors(pool, units[0].affinity.as_ref()));
@@ -219,6 +247,57 @@ fn domain_commands(host: &Host, domain: &Domain, pool: &Pool, losses: &mut Losse
         out += &format!("xl vcpu-pin {} {n} {list}\n", argument(name));
     }
     out
+}
+
+/// `punctual xen set` for all vCPUs, or for each.
+fn set_commands(domain: &Domain, pool: &Pool, vcpus: &[Vcpu]) -> String {
+    let info = pool.policy.info;
+    let flags: Vec<String> = vcpus.iter().map(|vcpu| set_flags(info, &vcpu.params)).collect();
+    let line = |unit: &str, flags: &str| match flags {
+        "" => String::new(),
+        flags => format!("punctual xen set{flags} {}\n", argument(unit)),
+    };
+    if flags.iter().all(|of| *of == flags[0]) {
+        return line(&domain.name, &flags[0]);
+    }
+    (0..).zip(&flags).map(|(n, flags): (usize, _)| line(&format!("{}/{n}", domain.name), flags)).collect()
+}
+
+/// Those parameters that the policy reads.
+fn set_flags(info: &PolicyInfo, params: &UnitParams) -> String {
+    if params.best_effort {
+        return " --best-effort true".into();
+    }
+    let time = |time: Option<Duration>| time.map(|time| time.to_string());
+    let number = |number: Option<u32>| number.map(|number| number.to_string());
+    [
+        (UnitParams::BUDGET, "budget", time(params.budget)),
+        (UnitParams::PERIOD, "period", time(params.period)),
+        (UnitParams::DEADLINE, "deadline", time(params.deadline)),
+        (UnitParams::PRIORITY, "priority", number(params.priority)),
+        (UnitParams::WEIGHT, "weight", number(params.weight)),
+        (UnitParams::CAP_PERCENT, "cap", number(params.cap_percent)),
+        (UnitParams::EXTRATIME, "extratime", params.extratime.map(|extra| extra.to_string())),
+    ]
+    .into_iter()
+    .filter(|(key, ..)| info.reads(key))
+    .filter_map(|(_, flag, value)| Some(format!(" --{flag} {}", value?)))
+    .collect()
+}
+
+/// `xl sched-credit` for the domain.
+fn credit_command(domain: &Domain, pool: &Pool, units: &[&UnitParams], losses: &mut Losses) -> String {
+    let name = &domain.name;
+    if !common(units, |p| (p.weight, p.cap_percent)) {
+        let why = "Xen has one weight and one cap for all vCPUs: the greatest weight is taken";
+        losses.add(name, UnitParams::WEIGHT, why);
+    }
+    if units.iter().any(|params| params.best_effort) {
+        let why = "Xen's Credit has no class below: the smallest weight";
+        losses.add(name, UnitParams::BEST_EFFORT, why);
+    }
+    let (weight, cap) = weight_and_cap(pool, units);
+    format!("xl sched-credit -d {name} -w {weight} -c {cap}\n")
 }
 
 /// Credit's weight of the domain, and its cap, which is that of all vCPUs together; 0 is none.

@@ -19,6 +19,7 @@ use super::output::{OutFile, Ui, make_directory};
 #[command(after_help = "Examples:\n  \
     punctual export examples/mixed-pools.toml --to xl                     look at it\n  \
     punctual export examples/mixed-pools.toml --to xl --output settings   a file each\n  \
+    punctual export host.toml --to xen                       Xen with sched=punctual: nothing is lost\n  \
     punctual export host.toml --to libvirt --keep priority                SCHED_FIFO instead of quotas\n  \
     punctual export host.toml --to systemd --json | jq '.losses[]'        what is left out")]
 pub struct Args {
@@ -51,6 +52,8 @@ pub struct Args {
 enum TargetName {
     /// Xen: cpupool and domain configuration, a script of xl commands.
     Xl,
+    /// The same for a Xen with Punctual's scheduler, with every policy and parameter.
+    Xen,
     /// Domain XML: vcpu and cputune.
     Libvirt,
     /// Drop-ins of service units, also for tasks.
@@ -73,6 +76,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     simulated_only(&host, "exported")?;
     let target = match args.to {
         TargetName::Xl => Target::Xl,
+        TargetName::Xen => Target::Xen,
         TargetName::Libvirt => Target::Libvirt,
         TargetName::Systemd => Target::Systemd,
         TargetName::Qemu => Target::Qemu,

@@ -11,6 +11,9 @@ use super::error::Error;
 use super::output::{OutFile, Ui, make_directory};
 use super::{exit, interrupt};
 
+/// Memory of a guest of Xen.
+const GUEST_MEMORY_MIB: u32 = 128;
+
 /// Carry out the experiments of a published paper and judge its claims.
 ///
 /// Everything is simulated from the host files in papers/, on all cores, except for the cost of decisions
@@ -23,7 +26,8 @@ use super::{exit, interrupt};
     punctual reproduce rt-xen --only fig6 --out fig6   one experiment, with CSV, JSON and SVG files\n  \
     punctual reproduce rtca --quick --out rtca         with all plots on one page, rtca/index.html\n  \
     punctual reproduce nautilus\n  \
-    punctual reproduce rt-xen --live --as process      on this machine")]
+    punctual reproduce rt-xen --live --as process      on this machine\n  \
+    punctual reproduce rt-xen --xen --quick            in guests of Xen, from its domain 0")]
 pub struct Args {
     /// Which paper.
     #[arg(value_name = "PAPER")]
@@ -50,6 +54,13 @@ pub struct Args {
     /// With --live: what stands for a domain.
     #[arg(long = "as", value_name = "FORM", default_value = "vm", requires = "live")]
     default_backend: super::run::DefaultBackendArg,
+    /// Carry out rt-xen in guests of the Xen below this domain 0 instead (fig5, table2, fig6), beside
+    /// simulation and paper. As `punctual xen run`, it needs Punctual's scheduler there (docs/xen.md).
+    #[arg(long, conflicts_with_all = ["task_sets", "strict", "no_native", "live"])]
+    xen: bool,
+    /// With --xen: the Linux kernel of the guests, uncompressed or as xl takes it.
+    #[arg(long, value_name = "FILE", default_value = "/vmlinux", requires = "xen")]
+    kernel: PathBuf,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -96,6 +107,8 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     };
     let done = match args.paper {
         Paper::RtXen if args.live => live(args),
+        Paper::RtXen if args.xen => in_xen(args),
+        _ if args.xen => return Err(Error::Usage("only rt-xen can be carried out in Xen".into())),
         _ if args.live => return Err(Error::Usage("only rt-xen can be carried out live".into())),
         Paper::RtXen => reproduce::rt_xen(&options, &progress).map_err(Error::from),
         Paper::Rtca => reproduce::rtca(&options, &progress).map_err(Error::from),
@@ -120,20 +133,36 @@ fn live(args: &Args) -> Result<Reproduction, Error> {
     interrupt::be_graceful();
     let program = std::env::current_exe()
         .map_err(|error| Error::Usage(format!("the program's own file is not known: {error}")))?;
-    let show = std::io::stderr().is_terminal();
     Ok(reproduce::rt_xen_live(&reproduce::live::LiveOptions {
         default_backend: args.default_backend.into(),
         quick: args.quick,
         only: args.only.clone(),
         program,
-        progress: &|line| {
-            if show {
-                eprintln!("{line}");
-            }
-        },
+        progress: &say,
         stop: interrupt::stopped,
         end: interrupt::end_for_guardian,
     })?)
+}
+
+fn in_xen(args: &Args) -> Result<Reproduction, Error> {
+    interrupt::be_graceful();
+    let mut control = super::xen::control()?;
+    Ok(reproduce::rt_xen_in_xen(&mut reproduce::xen::XenOptions {
+        control: &mut control,
+        kernel: &args.kernel,
+        memory_mib: GUEST_MEMORY_MIB,
+        quick: args.quick,
+        only: args.only.clone(),
+        progress: &say,
+        stop: interrupt::stopped,
+    })?)
+}
+
+/// What is going on, on a terminal.
+fn say(line: &str) {
+    if std::io::stderr().is_terminal() {
+        eprintln!("{line}");
+    }
 }
 
 impl From<reproduce::Error> for Error {

@@ -9,6 +9,7 @@ use punctual_xen::op::{self, Op};
 use serde::Serialize;
 
 use super::super::error::Error;
+use super::own::OwnScheduler;
 
 /// `XEN_SYSCTL_cpupool_op`, and its INFO.
 const CPUPOOL_OP: u32 = 18;
@@ -99,6 +100,20 @@ impl Xen {
             )));
         };
         Ok(pool.clone())
+    }
+
+    /// The scheduler of Xen's own that a cpupool has; `None`: Punctual's has it.
+    ///
+    /// # Errors
+    /// There is no such pool, or its scheduler is neither Punctual's nor RTDS nor Credit.
+    pub fn own_scheduler(&mut self, name: &str) -> Result<Option<OwnScheduler>, Error> {
+        let pool = self.cpupool(name)?;
+        let asked = self.ask(&pool, &mut Op::new(op::What::GetPool));
+        match (asked, OwnScheduler::of_number(pool.scheduler)) {
+            (Ok(()), _) => Ok(None),
+            (Err(_), Some(own)) => Ok(Some(own)),
+            (Err(error), None) => Err(error),
+        }
     }
 
     /// How long a vCPU has run, in ns.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use punctual_live::xen::run::{RunOptions, run as run_host};
-use punctual_live::xen::{self, Control};
+use punctual_live::xen::{self, Control, Counts};
 use punctual_report::{Column, json, table};
 use punctual_sched::UnitParams;
 use punctual_xen::abi::Params;
@@ -14,6 +14,7 @@ use super::super::input::{Changes, HostFile, Label, PolicyName};
 use super::super::output::Ui;
 use super::super::{exit, interrupt};
 use super::hypervisor::Xen;
+use super::own::OwnScheduler;
 
 /// Run a host file in guests of Xen, and put everything back.
 ///
@@ -49,7 +50,7 @@ pub struct Args {
 pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     interrupt::install();
     let host = HostFile::read(&args.file)?.host(&args.changes.overrides(args.policy.clone()))?;
-    let xen = Xen::open()?;
+    let mut xen = Asked(Xen::open()?);
     interrupt::be_graceful();
     let options = RunOptions {
         kernel: &args.kernel,
@@ -57,7 +58,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         progress: &|text| eprintln!("{text}"),
         stop: interrupt::stopped,
     };
-    let results = match run_host(&host, &mut Asked(xen), &options) {
+    let results = match run_host(&host, &mut xen, &options) {
         Ok(results) => results,
         Err(xen::Error::Stopped) => return Err(Error::Interrupted),
         Err(_) if interrupt::stopped() => return Err(Error::Interrupted),
@@ -74,37 +75,59 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
 }
 
 /// The scheduler as a run asks it.
-struct Asked(Xen);
+pub(super) struct Asked(pub(super) Xen);
 
 impl Asked {
+    /// Xen's own scheduler, if the cpupool has one; `None`: Punctual's has it.
+    fn own(&mut self, pool: &str) -> Result<Option<OwnScheduler>, String> {
+        self.0.own_scheduler(pool).map_err(words)
+    }
+
     fn ask(&mut self, pool: &str, op: &mut Op) -> Result<(), String> {
-        let asked = self.0.cpupool(pool).and_then(|pool| self.0.ask(&pool, op));
-        asked.map_err(|error| match error {
-            Error::Usage(text) => text,
-            other => format!("{other:?}"),
-        })
+        self.0.cpupool(pool).and_then(|pool| self.0.ask(&pool, op)).map_err(words)
+    }
+}
+
+fn words(error: Error) -> String {
+    match error {
+        Error::Usage(text) => text,
+        other => format!("{other:?}"),
     }
 }
 
 impl Control for Asked {
     fn policy(&mut self, pool: &str) -> Result<(String, String), String> {
+        if let Some(own) = self.own(pool)? {
+            return own.options(pool);
+        }
         let mut op = Op::new(What::GetPool);
         self.ask(pool, &mut op)?;
         Ok((op.policy, op.options))
     }
 
     fn set_policy(&mut self, pool: &str, policy: &str, options: &str) -> Result<(), String> {
+        if let Some(own) = self.own(pool)? {
+            return own.set_options(pool, policy, options);
+        }
         let mut op = Op { policy: policy.into(), options: options.into(), ..Op::new(What::SetPool) };
         self.ask(pool, &mut op)
     }
 
-    fn unit(&mut self, pool: &str, domain: u32, vcpu: u32) -> Result<(UnitParams, u64, u64), String> {
+    fn unit(&mut self, pool: &str, domain: u32, vcpu: u32) -> Result<(UnitParams, Option<Counts>), String> {
+        if let Some(own) = self.own(pool)? {
+            return own.unit(domain, vcpu).map(|params| (params, None));
+        }
         let mut op = Op { domain, vcpu, ..Op::new(What::GetUnit) };
         self.ask(pool, &mut op)?;
-        Ok((op.params.unit_params(), op.account.exhaustions, op.account.replenishments))
+        let counts =
+            Counts { exhaustions: op.account.exhaustions, replenishments: op.account.replenishments };
+        Ok((op.params.unit_params(), Some(counts)))
     }
 
     fn set_unit(&mut self, pool: &str, domain: u32, vcpu: u32, params: &UnitParams) -> Result<(), String> {
+        if let Some(own) = self.own(pool)? {
+            return own.set_unit(domain, vcpu, params);
+        }
         let params = Params::of(params);
         self.ask(pool, &mut Op { domain, vcpu, params, ..Op::new(What::SetUnit) })
     }

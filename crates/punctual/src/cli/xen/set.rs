@@ -20,7 +20,8 @@ use super::hypervisor::{Domain, Xen, domains};
 #[command(after_help = "Examples:\n  \
     punctual xen set video --budget 4ms --period 10ms\n  \
     punctual xen set control/0 --priority 1 --extratime false\n  \
-    punctual xen set batch --weight 512 --cap 50")]
+    punctual xen set batch --weight 512 --cap 50\n  \
+    punctual xen set spare --best-effort true")]
 pub struct Args {
     /// The domain's name or number, for all its vCPUs, or one of them: `video/1`.
     #[arg(value_name = "DOMAIN[/VCPU]")]
@@ -46,6 +47,9 @@ pub struct Args {
     /// May it run on time that nobody else wants?
     #[arg(long, value_name = "BOOL", action = ArgAction::Set)]
     extratime: Option<bool>,
+    /// Is it below all others, with what they leave? Then no other parameter counts.
+    #[arg(long, value_name = "BOOL", action = ArgAction::Set)]
+    best_effort: Option<bool>,
 }
 
 /// Runs `punctual xen set`.
@@ -111,5 +115,6 @@ fn asked(args: &Args) -> Op {
         extratime: args.extratime,
         ..UnitParams::default()
     });
+    let params = args.best_effort.map_or(params, |best_effort| params.with_best_effort(best_effort));
     Op { params, ..Op::new(What::SetUnit) }
 }

@@ -1,0 +1,98 @@
+//! Experiments in guests of a real Xen with Punctual's scheduler, from its domain 0.
+
+use std::path::Path;
+
+use punctual_live::Stop;
+use punctual_live::session::LinuxScheduler;
+use punctual_live::xen::run::RunOptions;
+use punctual_live::xen::{self, Control};
+use punctual_model::Host;
+use punctual_model::Results;
+
+use crate::live::{Experiments, Place};
+use crate::scenario::Scenario;
+use crate::{Error, Outcome};
+
+/// The domain that carries the experiments out.
+pub(crate) const MANAGER: &str = "Domain-0";
+/// What it may have of the processor: above all others, for it has none of its own here.
+const MANAGER_MAY: &str = r#"
+[domain.Domain-0]
+pool = "guests"
+budget = "500us"
+period = "10ms"
+priority = 0
+weight = 4096
+cap_percent = 0
+extratime = false
+
+[domain.Domain-0.task.tools]
+period = "1s"
+cost = "1us"
+"#;
+
+/// How to carry the experiments out.
+pub struct XenOptions<'a> {
+    /// The scheduler in Xen.
+    pub control: &'a mut dyn Control,
+    /// The Linux kernel of the guests.
+    pub kernel: &'a Path,
+    /// Memory of a guest.
+    pub memory_mib: u32,
+    /// Shorter runs, fewer points.
+    pub quick: bool,
+    /// Only these experiments, by name ([`crate::live::EXPERIMENTS`]); empty means all.
+    pub only: Vec<String>,
+    /// Told what is going on.
+    pub progress: &'a dyn Fn(&str),
+    /// Should everything end?
+    pub stop: Stop,
+}
+
+/// Runs RT-Xen's experiments.
+///
+/// # Errors
+/// An unknown experiment, or a run that failed or was refused; Xen is as it was.
+pub fn rt_xen(options: &mut XenOptions<'_>) -> Result<Outcome, Error> {
+    let (quick, only, progress) = (options.quick, options.only.clone(), options.progress);
+    let mut outcome = Experiments { quick, only: &only, progress, place: &mut InXen { options } }.run()?;
+    for table in &mut outcome.tables {
+        table.notes.push(
+            "Domain 0 shares the processor with the guests (0.5 ms every 10 ms at most, above all others); \
+             the paper gave it one of its own."
+                .into(),
+        );
+    }
+    Ok(outcome)
+}
+
+struct InXen<'a, 'b> {
+    options: &'a mut XenOptions<'b>,
+}
+
+impl Place for InXen<'_, '_> {
+    fn column(&self) -> &'static str {
+        "in Xen"
+    }
+
+    fn fit(&self, scenario: Scenario) -> Scenario {
+        scenario.set("machine.processors=1").set("pool.guests.processors=[0]").append(MANAGER_MAY)
+    }
+
+    fn linux(&self) -> Vec<(&'static str, LinuxScheduler)> {
+        Vec::new()
+    }
+
+    fn carry_out(&mut self, host: &Host, _linux: Option<LinuxScheduler>) -> Result<Results, Error> {
+        let options = RunOptions {
+            kernel: self.options.kernel,
+            memory_mib: self.options.memory_mib,
+            progress: &|_| {},
+            stop: self.options.stop,
+        };
+        xen::run::run(host, self.options.control, &options).map_err(|error| match error {
+            xen::Error::Stopped => Error::Interrupted,
+            other => Error::Xen(other),
+        })
+    }
+}
