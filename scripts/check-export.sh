@@ -77,7 +77,8 @@ for host in examples/*.toml; do
                 fail "$drop_in: $(cat "$work/said")"
             if grep -F "$unit" "$work/said" >&2; then fail "$drop_in: systemd complains"; fi
         done
-        shellcheck --severity=style "$out"/{xl,xen}/apply.sh "$out"/qemu/*.sh ||
+        shellcheck --severity=style "$out"/xl/apply.sh "$out"/xen/apply.sh \
+            "$out"/qemu/*.sh ||
             fail "$out: shellcheck complains"
     done
 done
