@@ -1,7 +1,7 @@
 //! Which sockets of its host a guest may have: the addresses and limits of a domain's `sockets`.
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
@@ -25,14 +25,18 @@ pub struct Sockets {
     pub processor: Option<usize>,
     /// How long it polls before it sleeps.
     pub poll: Duration,
+    /// The network namespace of the sockets, a name in `/run/netns`; `None`: that of the program.
+    pub netns: Option<String>,
 }
 
 impl Sockets {
     /// Sockets that a guest may have at once where nothing is said.
     pub const SOCKETS_MAX: u32 = 1024;
 
-    /// Is there a rule for this?
-    pub fn allows(&self, action: Action, protocol: Protocol, address: Ipv4Addr, port: u16) -> bool {
+    /// Is there a rule for this? An IPv4 address that an IPv6 socket names (`::ffff:10.0.0.5`) is that IPv4
+    /// address.
+    pub fn allows(&self, action: Action, protocol: Protocol, address: IpAddr, port: u16) -> bool {
+        let address = address.to_canonical();
         self.allow.iter().any(|rule| rule.allows(action, protocol, address, port))
     }
 }
@@ -48,6 +52,7 @@ impl Default for Sockets {
             priority: None,
             processor: None,
             poll: Duration::ZERO,
+            netns: None,
         }
     }
 }
@@ -70,35 +75,62 @@ pub enum Protocol {
     Udp,
 }
 
-/// One thing that is allowed, for example `bind udp 10.0.0.5:5060` or `connect tcp 10.0.0.0/8:80-89`.
+/// One thing that is allowed, for example `bind udp 10.0.0.5:5060`, `connect tcp 10.0.0.0/8:80-89` or
+/// `connect tcp [2001:db8::]/32:443`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     action: Action,
     protocol: Protocol,
-    network: Ipv4Addr,
+    network: IpAddr,
     prefix: u8,
     ports: RangeInclusive<u16>,
 }
 
 impl Rule {
-    /// Does this rule allow that?
-    pub fn allows(&self, action: Action, protocol: Protocol, address: Ipv4Addr, port: u16) -> bool {
+    /// Does this rule allow that? A rule for IPv4 allows nothing of IPv6, and the other way round.
+    fn allows(&self, action: Action, protocol: Protocol, address: IpAddr, port: u16) -> bool {
         action == self.action
             && protocol == self.protocol
             && self.ports.contains(&port)
-            && masked(address, self.prefix) == self.network.to_bits()
+            && masked(address, self.prefix) == self.network
     }
 }
 
+/// How many bits an address has.
+fn bits(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
 /// The first `prefix` bits of an address.
-fn masked(address: Ipv4Addr, prefix: u8) -> u32 {
-    let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
-    address.to_bits() & mask
+fn masked(address: IpAddr, prefix: u8) -> IpAddr {
+    let beyond = u32::from(bits(address).saturating_sub(prefix));
+    match address {
+        IpAddr::V4(address) => {
+            IpAddr::V4((address.to_bits() & u32::MAX.checked_shl(beyond).unwrap_or(0)).into())
+        }
+        IpAddr::V6(address) => {
+            IpAddr::V6((address.to_bits() & u128::MAX.checked_shl(beyond).unwrap_or(0)).into())
+        }
+    }
+}
+
+/// An address of IPv4, or one of IPv6 in brackets, as text before `/BITS`.
+fn address(text: &str) -> Result<IpAddr, String> {
+    let wrong = || format!("the address `{text}`");
+    let Some(inner) = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) else {
+        return text.parse().map(IpAddr::V4).map_err(|_| wrong());
+    };
+    let address = inner.parse().map(IpAddr::V6).map_err(|_| wrong())?;
+    match address.to_canonical() {
+        IpAddr::V4(plain) => Err(format!("the address `{text}`, which is {plain}")),
+        IpAddr::V6(_) => Ok(address),
+    }
 }
 
 /// What a rule is expected to be.
 pub const EXPECTED: &str = "`bind` or `connect`, `tcp` or `udp`, and \
-     ADDRESS[/BITS]:PORT[-PORT], for example \"bind udp 10.0.0.5:5060\" or \"connect tcp 10.0.0.0/8:80-89\"";
+     ADDRESS[/BITS]:PORT[-PORT], for example \"bind udp 10.0.0.5:5060\", \"connect tcp 10.0.0.0/8:80-89\" or \
+     \"bind tcp [::1]:80\"";
 
 impl FromStr for Rule {
     /// What is wrong.
@@ -119,12 +151,18 @@ impl FromStr for Rule {
             "udp" => Protocol::Udp,
             other => return Err(format!("`{other}`")),
         };
-        let (addresses, ports) = place.rsplit_once(':').ok_or("no port")?;
-        let (address, bits) = addresses.split_once('/').unwrap_or((addresses, "32"));
-        let network: Ipv4Addr = address.parse().map_err(|_| format!("the address `{address}`"))?;
-        let prefix = bits.parse().ok().filter(|bits| *bits <= 32);
-        let prefix = prefix.ok_or_else(|| format!("`/{bits}`"))?;
-        if masked(network, prefix) != network.to_bits() {
+        let split = place.rsplit_once(':').filter(|(_, ports)| !ports.ends_with(']'));
+        let (addresses, ports) = split.ok_or("no port")?;
+        let (network, length) = match addresses.split_once('/') {
+            Some((network, length)) => (address(network)?, Some(length)),
+            None => (address(addresses)?, None),
+        };
+        let prefix = match length {
+            Some(length) => length.parse().ok().filter(|prefix| *prefix <= bits(network)),
+            None => Some(bits(network)),
+        };
+        let prefix = prefix.ok_or_else(|| format!("`/{}`", length.unwrap_or_default()))?;
+        if masked(network, prefix) != network {
             return Err(format!("`{addresses}`, which has bits beyond /{prefix}"));
         }
         let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
@@ -147,8 +185,11 @@ impl fmt::Display for Rule {
             Protocol::Tcp => "tcp",
             Protocol::Udp => "udp",
         };
-        write!(f, "{action} {protocol} {}", self.network)?;
-        if self.prefix != 32 {
+        match self.network {
+            IpAddr::V4(network) => write!(f, "{action} {protocol} {network}")?,
+            IpAddr::V6(network) => write!(f, "{action} {protocol} [{network}]")?,
+        }
+        if self.prefix != bits(self.network) {
             write!(f, "/{}", self.prefix)?;
         }
         write!(f, ":{}", self.ports.start())?;
@@ -189,9 +230,35 @@ mod tests {
         assert!(rule("bind udp 0.0.0.0:7").allows(Action::Bind, Protocol::Udp, [0; 4].into(), 7));
     }
 
+    fn allows(rules: &[&str], address: &str) -> bool {
+        let own = Sockets { allow: rules.iter().map(|text| rule(text)).collect(), ..Sockets::default() };
+        own.allows(Action::Connect, Protocol::Tcp, address.parse().expect("an address"), 80)
+    }
+
+    #[test]
+    fn rules_of_ipv6_are_networks_too() {
+        let rules = ["connect tcp [2001:db8::]/32:80", "connect tcp [::1]:80"];
+        assert!(allows(&rules, "2001:db8:ffff::1") && allows(&rules, "::1"));
+        assert!(!allows(&rules, "2001:db9::1") && !allows(&rules, "::") && !allows(&rules, "::2"));
+        assert!(allows(&["connect tcp [::]/0:80"], "fe80::1"));
+    }
+
+    #[test]
+    fn an_ipv4_address_in_an_ipv6_one_is_judged_by_the_rules_of_ipv4() {
+        let rules = ["connect tcp 10.0.0.0/8:80"];
+        assert!(allows(&rules, "::ffff:10.1.2.3") && !allows(&rules, "::ffff:127.0.0.1"));
+        assert!(!allows(&["connect tcp [::]/0:80"], "::ffff:127.0.0.1"), "all of IPv6 is nothing of IPv4");
+        assert!(
+            !allows(&["connect tcp [::]/0:80"], "127.0.0.1") && !allows(&["connect tcp 0.0.0.0/0:80"], "::1")
+        );
+        assert!(!allows(&["connect tcp 127.0.0.1:80"], "::127.0.0.1"), "an address of IPv6");
+    }
+
     #[test]
     fn rules_are_written_as_they_are_read() {
-        for text in ["bind udp 0.0.0.0/0:0-65535", "connect tcp 10.0.0.0/8:80", "bind tcp 127.0.0.1:1-2"] {
+        let ipv4 = ["bind udp 0.0.0.0/0:0-65535", "connect tcp 10.0.0.0/8:80", "bind tcp 127.0.0.1:1-2"];
+        let ipv6 = ["connect tcp [2001:db8::]/32:80", "bind udp [::1]:7", "bind tcp [::]/0:1-2"];
+        for text in ipv4.into_iter().chain(ipv6) {
             assert_eq!(rule(text).to_string(), text);
         }
     }
@@ -205,6 +272,12 @@ mod tests {
             ("bind tcp 1.2.3.4", "no port"),
             ("bind tcp 1.2.3:5", "the address `1.2.3`"),
             ("bind tcp ::1:5", "the address `::1`"),
+            ("bind tcp [::1]", "no port"),
+            ("bind tcp [1.2.3.4]:5", "the address `[1.2.3.4]`"),
+            ("bind tcp [::ffff:1.2.3.4]:5", "the address `[::ffff:1.2.3.4]`, which is 1.2.3.4"),
+            ("bind tcp [fe80::1%eth0]:5", "the address `[fe80::1%eth0]`"),
+            ("bind tcp [::1]/129:5", "`/129`"),
+            ("bind tcp [::1]/64:5", "`[::1]/64`, which has bits beyond /64"),
             ("bind tcp 1.2.3.4/33:5", "`/33`"),
             ("bind tcp 1.2.3.4/24:5", "`1.2.3.4/24`, which has bits beyond /24"),
             ("bind tcp 1.2.3.4:65536", "the port `65536`"),

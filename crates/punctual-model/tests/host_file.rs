@@ -309,11 +309,12 @@ fn what_a_run_starts_may_have_a_limit_of_threads_and_what_it_attaches_to_none() 
 
 #[test]
 fn sockets_of_a_guest_are_read_written_and_checked() {
-    let given = "sockets = { allow = [\"bind udp 127.0.0.1:7\"], priority = 60, poll = \"50us\" }";
+    let given =
+        "sockets = { allow = [\"bind udp 127.0.0.1:7\"], priority = 60, poll = \"50us\", netns = \"lan\" }";
     let sockets = live(given).sockets.clone().expect("sockets");
     let allow = vec!["bind udp 127.0.0.1:7".parse().expect("a rule")];
-    let poll = Duration::from_us(50);
-    assert_eq!(sockets, Sockets { allow, priority: Some(60), poll, ..Sockets::default() });
+    let (poll, netns) = (Duration::from_us(50), Some("lan".to_string()));
+    assert_eq!(sockets, Sockets { allow, priority: Some(60), poll, netns, ..Sockets::default() });
     let text = MINIMAL.replace("[domain.vm]\n", &format!("[domain.vm]\n{given}\n"));
     assert_eq!(valid(&to_toml(&valid(&text))).domains[0].live.sockets, Some(sockets));
     assert_eq!(live("sockets = {}").sockets, Some(Sockets::default()), "nothing is allowed by itself");
@@ -322,6 +323,7 @@ fn sockets_of_a_guest_are_read_written_and_checked() {
         ("allow = \"all\"", "expected a list of rules"),
         ("processor = 4000", "the machine has"),
         ("sockets_max = 5000", "sockets_max"),
+        ("netns = \"../lan\"", "`netns` is \"../lan\""),
     ];
     for (keys, part) in wrong {
         let text = MINIMAL.replace("[domain.vm]\n", &format!("[domain.vm]\nsockets = {{ {keys} }}\n"));

@@ -1,6 +1,6 @@
 //! A call: what a guest asks for, read once, and what it is answered.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::layout::{HEADER_BYTES, request, response};
 use crate::queue::{Words, header};
@@ -11,7 +11,7 @@ use crate::queue::{Words, header};
 pub enum Op {
     /// A guest begins: all sockets are closed.
     Hello = 1,
-    /// `socket`; first argument: type.
+    /// `socket`; arguments: type, and 6 for IPv6, else 4.
     Socket,
     /// `close`.
     Close,
@@ -102,17 +102,13 @@ pub struct Call {
     /// Seconds of `SO_LINGER`.
     pub linger: u32,
     /// Address.
-    pub address: Option<SocketAddrV4>,
+    pub address: Option<SocketAddr>,
 }
 
 impl Call {
     /// Reads the request of a slot.
     pub fn read<W: Words>(words: &W, slot: u32) -> Call {
         let word = |at: u32| words.load(header(slot, at));
-        let address = (word(request::ADDRESS) == 4).then(|| {
-            let address = Ipv4Addr::from(word(request::ADDRESS + 2).to_le_bytes());
-            SocketAddrV4::new(address, word(request::ADDRESS + 1) as u16)
-        });
         Call {
             op: Op::of(word(request::OP)),
             socket: word(request::SOCKET),
@@ -122,7 +118,7 @@ impl Call {
             second: word(request::SECOND),
             options: word(request::OPTIONS),
             linger: word(request::LINGER),
-            address,
+            address: read_address(words, slot, request::ADDRESS),
         }
     }
 
@@ -142,11 +138,40 @@ impl Call {
     }
 }
 
-fn write_address<W: Words>(words: &W, slot: u32, at: u32, address: Option<SocketAddrV4>) {
-    words.store(header(slot, at), if address.is_some() { 4 } else { 0 });
-    let Some(address) = address else { return };
-    words.store(header(slot, at + 1), address.port().into());
-    words.store(header(slot, at + 2), u32::from_le_bytes(address.ip().octets()));
+fn read_address<W: Words>(words: &W, slot: u32, at: u32) -> Option<SocketAddr> {
+    let word = |index: u32| words.load(header(slot, at + index));
+    let ip: IpAddr = match word(0) {
+        4 => Ipv4Addr::from(word(2).to_le_bytes()).into(),
+        6 => {
+            let mut octets = [0; 16];
+            for (four, index) in octets.chunks_exact_mut(4).zip(2..) {
+                four.copy_from_slice(&word(index).to_le_bytes());
+            }
+            Ipv6Addr::from(octets).into()
+        }
+        _ => return None,
+    };
+    Some(SocketAddr::new(ip, word(1) as u16))
+}
+
+fn write_address<W: Words>(words: &W, slot: u32, at: u32, address: Option<SocketAddr>) {
+    let store = |index: u32, value: u32| words.store(header(slot, at + index), value);
+    let Some(address) = address else { return store(0, 0) };
+    store(1, address.port().into());
+    let mut octets = [0; 16];
+    match address.ip() {
+        IpAddr::V4(ip) => {
+            store(0, 4);
+            octets[..4].copy_from_slice(&ip.octets());
+        }
+        IpAddr::V6(ip) => {
+            store(0, 6);
+            octets = ip.octets();
+        }
+    }
+    for (four, index) in octets.chunks_exact(4).zip(2..) {
+        store(index, u32::from_le_bytes([four[0], four[1], four[2], four[3]]));
+    }
 }
 
 /// What a call is answered.
@@ -161,7 +186,7 @@ pub struct Answer {
     /// The new socket.
     pub socket: u32,
     /// Address.
-    pub address: Option<SocketAddrV4>,
+    pub address: Option<SocketAddr>,
 }
 
 impl Answer {
@@ -177,16 +202,12 @@ impl Answer {
     /// Reads it from a slot, as a guest does.
     pub fn read<W: Words>(words: &W, slot: u32) -> Answer {
         let word = |at: u32| words.load(header(slot, at));
-        let address = (word(response::ADDRESS) == 4).then(|| {
-            let address = Ipv4Addr::from(word(response::ADDRESS + 2).to_le_bytes());
-            SocketAddrV4::new(address, word(response::ADDRESS + 1) as u16)
-        });
         Answer {
             result: word(response::RESULT) as i32,
             length: word(response::LENGTH),
             flags: word(response::FLAGS),
             socket: word(response::SOCKET),
-            address,
+            address: read_address(words, slot, response::ADDRESS),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Where everything stands in the memory that guest and host share: version 1 of `docs/vmrpc.md`.
+//! Where everything stands in the memory that guest and host share: version 2 of `docs/vmrpc.md`.
 //!
 //! Everything is made of 32-bit little-endian words; offsets are bytes. Each word has one writer, or is
 //! exchanged atomically. `guest-module/vmrpc.h` says the same in C, and a test compares both.
@@ -6,7 +6,7 @@
 /// First word: "PVRM".
 pub const MAGIC: u32 = 0x4d52_5650;
 /// Version of the layout.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes of the shared memory; a PCI BAR is a power of two.
 pub const BYTES: u32 = 1 << 22;
 /// Calls that may be under way at once.
@@ -28,6 +28,8 @@ pub const VERSION_AT: u32 = 4;
 pub const STATUS_AT: u32 = 8;
 /// Host: how many guests said [`Op::Hello`](crate::call::Op::Hello) in this memory.
 pub const EPOCH_AT: u32 = 12;
+/// Host: servers that began in this memory; another number means that all sockets are gone.
+pub const INCARNATION_AT: u32 = 16;
 /// Host: 1 while it sleeps and wants the doorbell.
 pub const HOST_SLEEPING_AT: u32 = 128;
 /// Host: events that were ever put into the queue.
@@ -89,7 +91,7 @@ pub mod request {
     pub const OPTIONS: u32 = 8;
     /// Seconds of `SO_LINGER`.
     pub const LINGER: u32 = 9;
-    /// Address: 0 for none, else 4. Then the port and four words of address.
+    /// Address: 0 for none, else 4 or 6. Then the port and four words of address.
     pub const ADDRESS: u32 = 10;
     /// Words that the host reads.
     pub const WORDS: usize = 16;

@@ -13,6 +13,7 @@
 //! - [`table`]: a guest's sockets, and what it may do.
 //! - [`rate`]: calls in a second.
 //! - [`ivshmem`]: how QEMU learns of the memory.
+//! - [`resume`]: VMs that outlive their server.
 //! - [`server`]: the thread.
 //! - `testing`, with the feature of that name: the guest's side.
 //!
@@ -29,6 +30,7 @@ pub mod layout;
 pub mod memory;
 pub mod queue;
 pub mod rate;
+pub mod resume;
 pub mod server;
 pub mod stats;
 mod sys;

@@ -64,6 +64,17 @@ impl HostQueues {
         HostQueues { geometry, event_head: 0, submission_tail: 0 }
     }
 
+    /// Goes on in memory that a server before used: nothing that was submitted or queued counts.
+    pub fn resume<W: Words>(words: &W, geometry: Geometry) -> Self {
+        let submission_tail = words.load(layout::SUBMISSION_HEAD_AT);
+        let event_head = words.load(layout::EVENT_TAIL_AT);
+        words.store(layout::EVENT_HEAD_AT, event_head);
+        for index in 0..geometry.sockets + geometry.slots {
+            words.swap(layout::QUEUED_AT + index * 4, 0);
+        }
+        HostQueues { geometry, event_head, submission_tail }
+    }
+
     /// The next slot that the guest submitted.
     ///
     /// # Errors

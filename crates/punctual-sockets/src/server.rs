@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
@@ -17,6 +17,7 @@ use crate::layout;
 use crate::memory::Shared;
 use crate::queue::{Broken, Geometry, HostQueues, Words};
 use crate::rate::Rate;
+use crate::resume::{Found, Record};
 use crate::stats::Counts;
 use crate::table::Table;
 
@@ -45,6 +46,15 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// The network namespace of the host file.
+    #[error("cannot use the network namespace {name}")]
+    Namespace {
+        /// Its name.
+        name: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// The kernel refuses a thread or events.
     #[error("cannot start the server's thread")]
     Start(#[source] io::Error),
@@ -69,6 +79,10 @@ pub struct Config {
 pub enum Event {
     /// A VM's monitor connected.
     Connected,
+    /// A VM of a server before this one is served again.
+    Resumed,
+    /// A VM of a server before this one is there, and cannot be served again.
+    NotResumed(String),
     /// It left; this many sockets were closed.
     Left(usize),
     /// Another monitor wanted to connect meanwhile, and was refused.
@@ -93,18 +107,45 @@ impl Server {
     /// # Errors
     /// When its socket cannot be made, or the kernel refuses.
     pub fn start(config: Config) -> Result<(Server, Receiver<Event>), Error> {
+        Server::start_resuming(config, None)
+    }
+
+    /// The same; and notes in a file where the VM's files are, to serve the VM of a server before this one.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub fn start_resuming(
+        config: Config,
+        record: Option<PathBuf>,
+    ) -> Result<(Server, Receiver<Event>), Error> {
         let socket = config.socket.clone();
         let listener = listen(&socket)?;
         let stop = Arc::new(bell().map_err(Error::Start)?);
         let (sender, receiver) = mpsc::channel();
+        let (entered, result) = mpsc::channel();
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name(config.name.clone());
-        let thread = thread.spawn(move || work(config, listener, &stopped, sender));
-        let thread = thread.map_err(|error| {
-            let _ = std::fs::remove_file(&socket);
-            Error::Start(error)
-        })?;
-        Ok((Server { stop, thread: Some(thread), socket }, receiver))
+        let thread = thread.spawn(move || match enter_namespace(config.policy.netns.as_deref()) {
+            Ok(()) => {
+                drop(entered);
+                work(config, listener, record, &stopped, sender)
+            }
+            Err(error) => {
+                let _ = entered.send(error);
+                Counts::default()
+            }
+        });
+        let thread = thread.map_err(Error::Start).and_then(|thread| match result.recv() {
+            Ok(error) => Err(error),
+            Err(_) => Ok(thread),
+        });
+        match thread {
+            Ok(thread) => Ok((Server { stop, thread: Some(thread), socket }, receiver)),
+            Err(error) => {
+                remove(&socket);
+                Err(error)
+            }
+        }
     }
 
     /// Stops it: its VM's sockets are closed, and the guest is told.
@@ -136,8 +177,31 @@ fn ring(bell: &OwnedFd) {
     let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
 }
 
+/// Moves this thread into the network namespace in which sockets are to be.
+fn enter_namespace(name: Option<&str>) -> Result<(), Error> {
+    let Some(name) = name else { return Ok(()) };
+    let enter = || {
+        let file = std::fs::File::open(Path::new("/run/netns").join(name))?;
+        Ok(rustix::thread::move_into_link_name_space(
+            file.as_fd(),
+            Some(rustix::thread::LinkNameSpaceType::Network),
+        )?)
+    };
+    enter().map_err(|source| Error::Namespace { name: name.into(), source })
+}
+
+/// Has the process ended that a record is about?
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
+}
+
+fn remove(path: &Path) {
+    // It may be gone.
+    let _ = std::fs::remove_file(path);
+}
+
 /// Listens; takes the place of a server that has died.
-fn listen(path: &std::path::Path) -> Result<UnixListener, Error> {
+fn listen(path: &Path) -> Result<UnixListener, Error> {
     let failed = |source| Error::Socket { path: path.into(), source };
     let listener = match UnixListener::bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -153,7 +217,13 @@ fn listen(path: &std::path::Path) -> Result<UnixListener, Error> {
     Ok(listener)
 }
 
-fn work(config: Config, listener: UnixListener, stop: &OwnedFd, notices: Sender<Event>) -> Counts {
+fn work(
+    config: Config,
+    listener: UnixListener,
+    record: Option<PathBuf>,
+    stop: &OwnedFd,
+    notices: Sender<Event>,
+) -> Counts {
     (config.enter)();
     let epoll = match epoll::create(epoll::CreateFlags::CLOEXEC) {
         Ok(epoll) => Arc::new(epoll),
@@ -168,6 +238,7 @@ fn work(config: Config, listener: UnixListener, stop: &OwnedFd, notices: Sender<
         poll: config.poll,
         epoll,
         listener,
+        record,
         start,
         guest: None,
         counts: Counts::default(),
@@ -186,6 +257,7 @@ struct Worker {
     poll: Duration,
     epoll: Arc<OwnedFd>,
     listener: UnixListener,
+    record: Option<PathBuf>,
     start: std::time::Instant,
     guest: Option<Guest>,
     counts: Counts,
@@ -194,7 +266,7 @@ struct Worker {
 
 /// A VM that is connected.
 struct Guest {
-    monitor: UnixStream,
+    monitor: Monitor,
     shared: Shared,
     queues: HostQueues,
     table: Table,
@@ -202,6 +274,12 @@ struct Guest {
     doorbell: OwnedFd,
     interrupt: OwnedFd,
     is_broken: bool,
+}
+
+/// How the end of a VM's monitor is noticed.
+enum Monitor {
+    Connection(UnixStream),
+    Process(OwnedFd),
 }
 
 /// What is next.
@@ -228,6 +306,7 @@ impl Worker {
         let input = epoll::EventFlags::IN;
         epoll::add(&*self.epoll, &self.listener, epoll::EventData::new_u64(LISTENER), input)?;
         epoll::add(&*self.epoll, stop, epoll::EventData::new_u64(STOP), input)?;
+        self.resume();
         let mut events = Vec::with_capacity(EVENTS);
         let mut busy_until = self.now();
         loop {
@@ -341,20 +420,41 @@ impl Worker {
         }
     }
 
+    /// New memory for a monitor that has connected.
     fn guest(&self, monitor: UnixStream) -> io::Result<Guest> {
         monitor.set_nonblocking(true)?;
         let (shared, doorbell, interrupt) = (Shared::new()?, bell()?, bell()?);
         shared.store(layout::VERSION_AT, layout::VERSION);
         shared.store(layout::STATUS_AT, layout::STATUS_SERVING);
+        shared.store(layout::INCARNATION_AT, 1);
         shared.store(layout::MAGIC_AT, layout::MAGIC);
         ivshmem::greet(&monitor, shared.file(), doorbell.as_fd(), interrupt.as_fd())?;
+        if let Some(path) = &self.record {
+            Record::of(&monitor, &shared, &doorbell, &interrupt)?.write(path)?;
+        }
+        let queues = HostQueues::new(Geometry::FULL);
+        self.serve(Monitor::Connection(monitor), shared, queues, doorbell, interrupt)
+    }
+
+    fn serve(
+        &self,
+        monitor: Monitor,
+        shared: Shared,
+        queues: HostQueues,
+        doorbell: OwnedFd,
+        interrupt: OwnedFd,
+    ) -> io::Result<Guest> {
         let input = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
-        epoll::add(&*self.epoll, &monitor, epoll::EventData::new_u64(MONITOR), input)?;
+        let file = match &monitor {
+            Monitor::Connection(connection) => connection.as_fd(),
+            Monitor::Process(process) => process.as_fd(),
+        };
+        epoll::add(&*self.epoll, file, epoll::EventData::new_u64(MONITOR), input)?;
         epoll::add(&*self.epoll, &doorbell, epoll::EventData::new_u64(DOORBELL), input)?;
         Ok(Guest {
             monitor,
             shared,
-            queues: HostQueues::new(Geometry::FULL),
+            queues,
             table: Table::new(self.policy.clone(), Arc::clone(&self.epoll)),
             rate: self.policy.calls_per_second.map(|calls| Rate::new(calls, self.now())),
             doorbell,
@@ -363,13 +463,52 @@ impl Worker {
         })
     }
 
+    /// Serves the VM of a server before this one, if there is one: its sockets are gone, new ones work.
+    fn resume(&mut self) {
+        let Some((path, record)) = self.record.as_deref().and_then(|path| Some((path, Record::read(path)?)))
+        else {
+            return;
+        };
+        match record.open().and_then(|found| self.found(found)) {
+            Ok(guest) => {
+                ring(&guest.interrupt);
+                self.guest = Some(guest);
+                self.counts.guests += 1;
+                self.tell(Event::Resumed);
+            }
+            Err(error) if is_gone(&error) => remove(path),
+            Err(error) => self.tell(Event::NotResumed(error.to_string())),
+        }
+    }
+
+    fn found(&self, found: Found) -> io::Result<Guest> {
+        let Found { process, shared, doorbell, interrupt } = found;
+        let queues = HostQueues::resume(&shared, Geometry::FULL);
+        for id in 0..layout::SOCKETS {
+            shared.store(layout::READY_AT + id * 4, 0);
+            shared.swap(layout::ERROR_AT + id * 4, 0);
+        }
+        shared.store(layout::HOST_SLEEPING_AT, 0);
+        shared.store(layout::STATUS_AT, layout::STATUS_SERVING);
+        let incarnation = shared.load(layout::INCARNATION_AT).wrapping_add(1);
+        shared.store(layout::INCARNATION_AT, incarnation);
+        self.serve(Monitor::Process(process), shared, queues, doorbell, interrupt)
+    }
+
     /// The monitor says nothing that matters; or it left.
     fn monitor(&mut self) {
-        let Some(guest) = &self.guest else { return };
-        match rustix::io::read(&guest.monitor, &mut [0; 64]) {
-            Ok(0) => self.leave(),
-            Ok(_) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
-            Err(_) => self.leave(),
+        let has_left = match self.guest.as_ref().map(|guest| &guest.monitor) {
+            None => return,
+            // A process is ready when it has ended.
+            Some(Monitor::Process(_)) => true,
+            Some(Monitor::Connection(connection)) => match rustix::io::read(connection, &mut [0; 64]) {
+                Ok(bytes) => bytes == 0,
+                Err(error) => !matches!(error, rustix::io::Errno::AGAIN | rustix::io::Errno::INTR),
+            },
+        };
+        if has_left {
+            self.leave();
+            self.record.as_deref().into_iter().for_each(remove);
         }
     }
 

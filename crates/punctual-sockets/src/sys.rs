@@ -6,11 +6,13 @@
 
 use std::ffi::c_void;
 use std::io;
-use std::mem::{size_of, zeroed};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::mem::{MaybeUninit, size_of, zeroed};
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use libc::{iovec, msghdr, sockaddr_in};
+use libc::{iovec, msghdr, sockaddr_storage};
+use rustix::net::SocketAddrAny;
+use rustix::net::addr::{SocketAddrArg, SocketAddrStorage};
 use vm_memory::VolatileSlice;
 
 /// A message that was received.
@@ -21,7 +23,7 @@ pub struct Received {
     /// `MSG_TRUNC` and others.
     pub flags: i32,
     /// Who sent it.
-    pub from: Option<SocketAddrV4>,
+    pub from: Option<SocketAddr>,
 }
 
 /// `sendmsg` of `data`, to `to` if given.
@@ -32,19 +34,20 @@ pub fn send(
     socket: BorrowedFd<'_>,
     data: &VolatileSlice<'_>,
     flags: i32,
-    to: Option<SocketAddrV4>,
+    to: Option<SocketAddr>,
 ) -> io::Result<usize> {
-    let mut name = to.map(sockaddr);
     let guard = data.ptr_guard();
     let mut part = iovec { iov_base: guard.as_ptr().cast_mut().cast(), iov_len: data.len() };
-    // SAFETY: `msghdr` is plain data; all zero is a valid one. The pointers that are put into it live until
-    // `sendmsg` returns: `name` and `part` are locals, and `guard` keeps `data` mapped. `sendmsg` only reads
-    // through them, `iov_len` bytes of the slice at most.
+    let mut name = MaybeUninit::<SocketAddrStorage>::uninit();
+    // SAFETY: `msghdr` is plain data; all zero is a valid one. `write_sockaddr` writes no more than a storage
+    // has, and says how much. The pointers live until `sendmsg` returns: `name` and `part` are locals, and
+    // `guard` keeps `data` mapped. `sendmsg` only reads through them, what was written of `name` and
+    // `iov_len` bytes of the slice at most.
     let sent = unsafe {
         let mut message: msghdr = zeroed();
-        if let Some(name) = &mut name {
-            message.msg_name = std::ptr::from_mut(name).cast();
-            message.msg_namelen = size_of::<sockaddr_in>() as u32;
+        if let Some(to) = &to {
+            message.msg_namelen = to.write_sockaddr(name.as_mut_ptr());
+            message.msg_name = name.as_mut_ptr().cast();
         }
         message.msg_iov = &mut part;
         message.msg_iovlen = 1;
@@ -60,24 +63,25 @@ pub fn send(
 pub fn receive(socket: BorrowedFd<'_>, data: &VolatileSlice<'_>, flags: i32) -> io::Result<Received> {
     let guard = data.ptr_guard_mut();
     let mut part = iovec { iov_base: guard.as_ptr().cast(), iov_len: data.len() };
-    // SAFETY: `msghdr` and `sockaddr_in` are plain data; all zero is a valid one. The pointers live until
-    // `recvmsg` returns: `name` and `part` are locals, and `guard` keeps `data` mapped. `recvmsg` writes
-    // `msg_namelen` bytes of `name` at most, and `iov_len` of the slice, to which nothing has a reference.
-    let (received, message, name) = unsafe {
-        let mut name: sockaddr_in = zeroed();
+    // SAFETY: `msghdr` and `sockaddr_storage` are plain data; all zero is a valid one. The pointers live
+    // until `recvmsg` returns: `name` and `part` are locals, and `guard` keeps `data` mapped. `recvmsg`
+    // writes `msg_namelen` bytes of `name` at most, and `iov_len` of the slice, to which nothing has a
+    // reference. No more than all of `name` is read, which is initialized.
+    let (received, message, from) = unsafe {
+        let mut name: sockaddr_storage = zeroed();
         let mut message: msghdr = zeroed();
         message.msg_name = std::ptr::from_mut(&mut name).cast();
-        message.msg_namelen = size_of::<sockaddr_in>() as u32;
+        message.msg_namelen = size_of::<sockaddr_storage>() as u32;
         message.msg_iov = &mut part;
         message.msg_iovlen = 1;
-        (libc::recvmsg(socket.as_raw_fd(), &mut message, flags), message, name)
+        let received = libc::recvmsg(socket.as_raw_fd(), &mut message, flags);
+        let length = message.msg_namelen.min(size_of::<sockaddr_storage>() as u32);
+        let is_named = length as usize >= size_of::<libc::sa_family_t>();
+        let from = is_named.then(|| SocketAddrAny::read(std::ptr::from_ref(&name).cast(), length));
+        (received, message, from)
     };
     let bytes = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
-    let is_internet = message.msg_namelen as usize >= size_of::<sockaddr_in>()
-        && i32::from(name.sin_family) == libc::AF_INET;
-    let from = is_internet.then(|| {
-        SocketAddrV4::new(Ipv4Addr::from(name.sin_addr.s_addr.to_ne_bytes()), u16::from_be(name.sin_port))
-    });
+    let from = from.and_then(|from| SocketAddr::try_from(from).ok());
     Ok(Received { bytes, flags: message.msg_flags, from })
 }
 
@@ -103,13 +107,4 @@ pub fn option(socket: BorrowedFd<'_>, level: i32, option: i32, value: &mut [u8])
         libc::getsockopt(socket.as_raw_fd(), level, option, value.as_mut_ptr().cast(), &mut length)
     };
     if done == 0 { Ok(value.len().min(length as usize)) } else { Err(io::Error::last_os_error()) }
-}
-
-fn sockaddr(address: SocketAddrV4) -> sockaddr_in {
-    sockaddr_in {
-        sin_family: libc::AF_INET as u16,
-        sin_port: address.port().to_be(),
-        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(address.ip().octets()) },
-        sin_zero: [0; 8],
-    }
 }

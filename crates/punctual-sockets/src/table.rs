@@ -1,7 +1,7 @@
 //! A guest's sockets on the host, and the calls that are made for them.
 
 use std::collections::{HashSet, VecDeque};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ const PEERS_MAX: usize = 1024;
 const OPTION_BYTES: usize = 256;
 
 /// Options that a guest may set and read.
-const OPTIONS: [(i32, i32); 13] = [
+const OPTIONS: [(i32, i32); 18] = [
     (libc::IPPROTO_TCP, libc::TCP_NODELAY),
     (libc::IPPROTO_TCP, libc::TCP_CORK),
     (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE),
@@ -42,25 +42,32 @@ const OPTIONS: [(i32, i32); 13] = [
     (libc::IPPROTO_IP, libc::IP_TOS),
     (libc::IPPROTO_IP, libc::IP_TTL),
     (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER),
+    (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY),
+    (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+    (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
+    (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER),
+    (libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG),
     (libc::SOL_SOCKET, libc::SO_RCVLOWAT),
 ];
 /// Options that a guest may only read.
-const READ_ONLY: [(i32, i32); 4] = [
+const READ_ONLY: [(i32, i32); 5] = [
     (libc::IPPROTO_TCP, libc::TCP_INFO),
     (libc::IPPROTO_TCP, libc::TCP_CONGESTION),
     (libc::SOL_SOCKET, libc::SO_ERROR),
     (libc::IPPROTO_IP, libc::IP_MTU),
+    (libc::IPPROTO_IPV6, libc::IPV6_MTU),
 ];
 
 /// Peers that wrote to a datagram socket.
 #[derive(Debug, Default)]
 struct Peers {
-    order: VecDeque<SocketAddrV4>,
-    set: HashSet<SocketAddrV4>,
+    order: VecDeque<SocketAddr>,
+    set: HashSet<SocketAddr>,
 }
 
 impl Peers {
-    fn insert(&mut self, peer: SocketAddrV4) {
+    fn insert(&mut self, peer: SocketAddr) {
+        let peer = canonical(peer);
         if !self.set.insert(peer) {
             return;
         }
@@ -78,6 +85,7 @@ impl Peers {
 struct Socket {
     fd: OwnedFd,
     protocol: Protocol,
+    is_ipv6: bool,
     /// What was set of [`options`].
     options: u32,
     is_bound: bool,
@@ -96,6 +104,8 @@ pub struct Table {
     sockets: Vec<Option<Socket>>,
     free: Vec<u32>,
     generation: u32,
+    /// Has the guest said hello?
+    is_greeted: bool,
 }
 
 type Done = Result<Answer, Errno>;
@@ -104,7 +114,7 @@ fn result(value: usize) -> Answer {
     Answer { result: i32::try_from(value).unwrap_or(i32::MAX), ..Answer::default() }
 }
 
-fn named(address: SocketAddrV4) -> Answer {
+fn named(address: SocketAddr) -> Answer {
     Answer { address: Some(address), ..Answer::default() }
 }
 
@@ -112,17 +122,13 @@ fn errno(error: &std::io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error)
 }
 
-fn of_any(address: SocketAddrAny) -> Result<SocketAddrV4, Errno> {
-    SocketAddrV4::try_from(address).map_err(|_| Errno::AFNOSUPPORT)
+fn of_any(address: SocketAddrAny) -> Result<SocketAddr, Errno> {
+    SocketAddr::try_from(address).map_err(|_| Errno::AFNOSUPPORT)
 }
 
-/// To Linux, nobody's address is this host when somebody connects to it.
-fn destination(address: SocketAddrV4) -> SocketAddrV4 {
-    if address.ip().is_unspecified() {
-        SocketAddrV4::new(Ipv4Addr::LOCALHOST, address.port())
-    } else {
-        address
-    }
+/// An IPv4 address that an IPv6 socket names is that IPv4 address.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 impl Table {
@@ -130,7 +136,7 @@ impl Table {
     pub fn new(policy: Sockets, epoll: Arc<OwnedFd>) -> Self {
         let count = policy.sockets_max.min(layout::SOCKETS);
         let sockets = (0..count).map(|_| None).collect();
-        Table { policy, epoll, sockets, free: (0..count).rev().collect(), generation: 0 }
+        Table { policy, epoll, sockets, free: (0..count).rev().collect(), generation: 0, is_greeted: false }
     }
 
     /// Closes all sockets.
@@ -170,6 +176,8 @@ impl Table {
             self.refresh(shared, queues, call.socket);
         }
         if matches!(call.op, Some(Op::Socket | Op::Accept)) && answer.result >= 0 {
+            // Of the one that had this number before.
+            shared.store(layout::ERROR_AT + answer.socket * 4, 0);
             self.refresh(shared, queues, answer.socket);
             counts.sockets_most = counts.sockets_most.max(self.len() as u64);
         }
@@ -205,8 +213,11 @@ impl Table {
     fn make(&mut self, call: &Call, shared: &Shared, slot: u32, counts: &mut Counts) -> Done {
         let op = call.op.ok_or(Errno::NOSYS)?;
         match op {
+            // It is about sockets of a server before this one.
+            _ if !self.is_greeted && op != Op::Hello => return Err(Errno::CONNRESET),
             Op::Hello => {
                 self.clear();
+                self.is_greeted = true;
                 let epoch = shared.load(layout::EPOCH_AT).wrapping_add(1);
                 shared.store(layout::EPOCH_AT, epoch);
                 return Ok(Answer::default());
@@ -245,24 +256,26 @@ impl Table {
         if self.free.is_empty() {
             return Err(Errno::NFILE);
         }
-        let fd =
-            net::socket_with(AddressFamily::INET, kind, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)?;
+        let is_ipv6 = call.second == 6;
+        let family = if is_ipv6 { AddressFamily::INET6 } else { AddressFamily::INET };
+        let fd = net::socket_with(family, kind, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)?;
         if let Some(kib) = self.policy.buffer_kib {
             // The kernel doubles it, for its own accounts.
             let bytes = kib as usize * 512;
             net::sockopt::set_socket_send_buffer_size(&fd, bytes)?;
             net::sockopt::set_socket_recv_buffer_size(&fd, bytes)?;
         }
-        self.insert(fd, protocol, 0)
+        self.insert(fd, protocol, is_ipv6, 0)
     }
 
     /// A new socket, in the smallest free number.
-    fn insert(&mut self, fd: OwnedFd, protocol: Protocol, options: u32) -> Done {
+    fn insert(&mut self, fd: OwnedFd, protocol: Protocol, is_ipv6: bool, options: u32) -> Done {
         let id = self.free.pop().ok_or(Errno::NFILE)?;
         self.generation = self.generation.wrapping_add(1).max(1);
         let socket = Socket {
             fd,
             protocol,
+            is_ipv6,
             options,
             is_bound: false,
             wants_output: false,
@@ -312,17 +325,32 @@ impl Table {
         Ok(())
     }
 
-    fn allow(&self, action: Action, protocol: Protocol, address: SocketAddrV4) -> Result<(), Errno> {
-        match (self.policy.allows(action, protocol, *address.ip(), address.port()), action) {
+    fn allow(&self, action: Action, protocol: Protocol, address: SocketAddr) -> Result<(), Errno> {
+        match (self.policy.allows(action, protocol, address.ip(), address.port()), action) {
             (true, _) => Ok(()),
             (false, Action::Bind) => Err(Errno::ACCESS),
             (false, Action::Connect) => Err(Errno::PERM),
         }
     }
 
+    /// All addresses of IPv6 are all of IPv4 too, unless the socket is for IPv6 only.
+    fn may_bind(&self, socket: &Socket, address: SocketAddr) -> Result<(), Errno> {
+        self.allow(Action::Bind, socket.protocol, address)?;
+        let is_all = address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+        if is_all && !net::sockopt::ipv6_v6only(&socket.fd)? {
+            let ipv4 = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), address.port());
+            self.allow(Action::Bind, socket.protocol, ipv4)?;
+        }
+        Ok(())
+    }
+
     fn bind(&mut self, call: &Call) -> Done {
         let address = call.address.ok_or(Errno::INVAL)?;
-        self.allow(Action::Bind, self.get(call.socket)?.protocol, address)?;
+        let socket = self.get(call.socket)?;
+        if address.is_ipv6() != socket.is_ipv6 {
+            return Err(Errno::AFNOSUPPORT);
+        }
+        self.may_bind(socket, address)?;
         let socket = self.get_mut(call.socket)?;
         net::bind(&socket.fd, &address)?;
         socket.is_bound = true;
@@ -332,7 +360,9 @@ impl Table {
     fn listen(&self, call: &Call) -> Done {
         let socket = self.get(call.socket)?;
         if !socket.is_bound {
-            self.allow(Action::Bind, socket.protocol, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))?;
+            let any: IpAddr =
+                if socket.is_ipv6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+            self.may_bind(socket, SocketAddr::new(any, 0))?;
         }
         net::listen(&socket.fd, call.first.min(BACKLOG_MAX) as i32)?;
         Ok(Answer::default())
@@ -340,17 +370,24 @@ impl Table {
 
     fn connect(&self, call: &Call) -> Done {
         let socket = self.get(call.socket)?;
-        let Some(address) = call.address.map(destination) else {
+        let Some(address) = call.address else {
             if socket.protocol == Protocol::Tcp {
                 return Err(Errno::AFNOSUPPORT);
             }
             net::connect_unspec(&socket.fd)?;
             return Ok(Answer::default());
         };
-        self.allow(Action::Connect, socket.protocol, address)
-            .or_else(|error| socket.may_answer(address, error))?;
+        let address = self.reachable(socket, address)?;
         net::connect(&socket.fd, &address)?;
         Ok(Answer::default())
+    }
+
+    /// Where a socket may connect or send to, as the kernel is told it.
+    fn reachable(&self, socket: &Socket, address: SocketAddr) -> Result<SocketAddr, Errno> {
+        let address = socket.destination(address)?;
+        self.allow(Action::Connect, socket.protocol, address)
+            .or_else(|error| socket.may_answer(address, error))?;
+        Ok(address)
     }
 
     fn accept(&mut self, call: &Call) -> Done {
@@ -358,24 +395,19 @@ impl Table {
         if self.free.is_empty() {
             return Err(Errno::NFILE);
         }
-        let (protocol, set) = (socket.protocol, socket.options);
+        let (protocol, is_ipv6, set) = (socket.protocol, socket.is_ipv6, socket.options);
         let (fd, peer) = net::acceptfrom_with(&socket.fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
         let peer = peer.map(of_any).transpose()?;
         // Linux hands these options down from the socket that listens.
-        let answer = self.insert(fd, protocol, set & !options::LINGER)?;
+        let answer = self.insert(fd, protocol, is_ipv6, set & !options::LINGER)?;
         Ok(Answer { address: peer, ..answer })
     }
 
     fn send(&self, call: &Call, shared: &Shared, slot: u32, counts: &mut Counts) -> Done {
         let socket = self.get(call.socket)?;
         let data = shared.data(slot, call.length).ok_or(Errno::MSGSIZE)?;
-        let to = match socket.protocol {
-            Protocol::Tcp => None,
-            Protocol::Udp => call.address.map(destination),
-        };
-        if let Some(to) = to {
-            self.allow(Action::Connect, Protocol::Udp, to).or_else(|error| socket.may_answer(to, error))?;
-        }
+        let to = call.address.filter(|_| socket.protocol == Protocol::Udp);
+        let to = to.map(|address| self.reachable(socket, address)).transpose()?;
         let flags = call.flags as i32 & SEND_FLAGS | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         let sent = sys::send(socket.fd.as_fd(), &data, flags, to).map_err(|error| errno(&error))?;
         counts.sent_bytes += sent as u64;
@@ -478,9 +510,33 @@ impl Table {
 
 impl Socket {
     /// Who wrote to this socket may be answered.
-    fn may_answer(&self, peer: SocketAddrV4, error: Errno) -> Result<(), Errno> {
-        let is_peer = self.protocol == Protocol::Udp && self.peers.set.contains(&peer);
+    fn may_answer(&self, peer: SocketAddr, error: Errno) -> Result<(), Errno> {
+        let is_peer = self.protocol == Protocol::Udp && self.peers.set.contains(&canonical(peer));
         if is_peer { Ok(()) } else { Err(error) }
+    }
+
+    /// An address as the kernel is told it: of the socket's family, and never nobody's. To Linux (`route.c`
+    /// and `tcp_ipv6.c`), nobody's address is that of the socket or of this host, and which one it is must
+    /// be decided before it is judged.
+    fn destination(&self, address: SocketAddr) -> Result<SocketAddr, Errno> {
+        let is_other = address.is_ipv6() != self.is_ipv6;
+        if is_other && (address.is_ipv6() || self.protocol == Protocol::Tcp) {
+            return Err(Errno::AFNOSUPPORT);
+        }
+        let mut ip = address.ip().to_canonical();
+        if ip.is_unspecified() {
+            let own = of_any(net::getsockname(&self.fd)?)?.ip().to_canonical();
+            ip = match (ip, own) {
+                (IpAddr::V4(_), IpAddr::V4(own)) if !own.is_unspecified() => own.into(),
+                (IpAddr::V6(_), IpAddr::V6(_)) => Ipv6Addr::LOCALHOST.into(),
+                _ => Ipv4Addr::LOCALHOST.into(),
+            };
+        }
+        let ip = match ip {
+            IpAddr::V4(ip) if self.is_ipv6 => ip.to_ipv6_mapped().into(),
+            ip => ip,
+        };
+        Ok(SocketAddr::new(ip, address.port()))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -107,12 +107,12 @@ impl FrontEnd {
     }
 
     /// `bind`.
-    pub fn bind(&mut self, socket: u32, address: SocketAddrV4) -> io::Result<()> {
-        self.simple(Op::Bind, socket, |call| call.address = Some(address)).map(drop)
+    pub fn bind(&mut self, socket: u32, address: impl Into<SocketAddr>) -> io::Result<()> {
+        self.simple(Op::Bind, socket, |call| call.address = Some(address.into())).map(drop)
     }
 
     /// `send`, to an address or not.
-    pub fn send(&mut self, socket: u32, data: &[u8], to: Option<SocketAddrV4>) -> io::Result<usize> {
+    pub fn send(&mut self, socket: u32, data: &[u8], to: Option<SocketAddr>) -> io::Result<usize> {
         let call = Call { length: data.len() as u32, address: to, ..request(Op::Send, socket) };
         Ok(checked(self.call(&call, data)?.0)?.result as usize)
     }

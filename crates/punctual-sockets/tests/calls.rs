@@ -2,8 +2,9 @@
 //! guests that come, go and lie.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
-use std::path::PathBuf;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
@@ -33,17 +34,20 @@ fn policy(rules: &[&str]) -> Sockets {
     Sockets { allow: rules.iter().map(|rule| rule.parse().expect("a rule")).collect(), ..Sockets::default() }
 }
 
-fn lab_with(policy: Sockets) -> Lab {
-    let directory = tempfile::tempdir().expect("a directory");
-    let socket = directory.path().join("vm.sock");
-    let config = Config {
+fn config(socket: &Path, policy: Sockets) -> Config {
+    Config {
         name: "sockets of a test".into(),
-        socket: socket.clone(),
+        socket: socket.into(),
         policy,
         poll: punctual_sched::Duration::ZERO,
         enter: Box::new(|| ()),
-    };
-    let (server, events) = Server::start(config).expect("a server");
+    }
+}
+
+fn lab_with(policy: Sockets) -> Lab {
+    let directory = tempfile::tempdir().expect("a directory");
+    let socket = directory.path().join("vm.sock");
+    let (server, events) = Server::start(config(&socket, policy)).expect("a server");
     let guest = FrontEnd::connect(&socket).expect("a guest");
     assert_eq!(events.recv_timeout(LIMIT), Ok(Event::Connected));
     Lab { _directory: directory, socket, server: Some(server), events, guest }
@@ -59,20 +63,24 @@ fn lab() -> Lab {
     ]))
 }
 
-fn loopback(port: u16) -> SocketAddrV4 {
-    SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)
+fn loopback(port: u16) -> SocketAddr {
+    at(Ipv4Addr::LOCALHOST, port)
+}
+
+fn at(ip: impl Into<IpAddr>, port: u16) -> SocketAddr {
+    SocketAddr::new(ip.into(), port)
 }
 
 impl Lab {
     /// A socket that is bound to a port that the kernel chose.
-    fn bound(&mut self, kind: i32) -> (u32, SocketAddrV4) {
+    fn bound(&mut self, kind: i32) -> (u32, SocketAddr) {
         let socket = self.guest.socket(kind).expect("a socket");
         self.guest.bind(socket, loopback(0)).expect("bound");
         let name = self.guest.simple(Op::Name, socket, |_| ()).expect("a name").address;
         (socket, name.expect("an address"))
     }
 
-    fn listening(&mut self) -> (u32, SocketAddrV4) {
+    fn listening(&mut self) -> (u32, SocketAddr) {
         let (socket, name) = self.bound(STREAM);
         self.guest.simple(Op::Listen, socket, |call| call.first = 8).expect("listens");
         (socket, name)
@@ -85,7 +93,7 @@ impl Lab {
         client.set_read_timeout(Some(LIMIT)).expect("a limit");
         self.guest.wait(listener, PollFlags::IN).expect("ready");
         let accepted = self.guest.simple(Op::Accept, listener, |_| ()).expect("accepted");
-        assert_eq!(accepted.address.map(Into::into), client.local_addr().ok());
+        assert_eq!(accepted.address, client.local_addr().ok());
         (accepted.socket, client)
     }
 }
@@ -116,7 +124,7 @@ fn a_datagram_comes_with_its_sender_and_its_answer_goes_there() {
     assert_eq!(lab.guest.send(socket, b"pong", answer.address).expect("answered"), 4);
     let mut received = [0; 10];
     let (bytes, from) = client.recv_from(&mut received).expect("an answer");
-    assert_eq!((&received[..bytes], from), (&b"pong"[..], name.into()));
+    assert_eq!((&received[..bytes], from), (&b"pong"[..], name));
 }
 
 #[test]
@@ -129,16 +137,108 @@ fn nothing_is_allowed_that_no_rule_names() {
     assert_eq!(code(lab.guest.simple(Op::Listen, stream, |call| call.first = 1)), libc::EACCES);
     let connect = |lab: &mut Lab, to| lab.guest.simple(Op::Connect, stream, |call| call.address = Some(to));
     assert_eq!(code(connect(&mut lab, loopback(port))), libc::EPERM);
-    let nobody = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
+    let nobody = at(Ipv4Addr::UNSPECIFIED, port);
     assert_eq!(code(connect(&mut lab, nobody)), libc::EPERM, "0.0.0.0 is this host");
     let datagram = lab.guest.socket(DATAGRAM).expect("a socket");
-    assert_eq!(code(lab.guest.bind(datagram, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))), libc::EACCES);
+    assert_eq!(code(lab.guest.bind(datagram, at(Ipv4Addr::UNSPECIFIED, 0))), libc::EACCES);
     assert_eq!(code(lab.guest.bind(datagram, loopback(9))), libc::EACCES);
     assert_eq!(code(lab.guest.send(datagram, b"x", Some(loopback(port)))), libc::EPERM);
     own.set_nonblocking(true).expect("no waiting");
     assert_eq!(kind(own.accept()), ErrorKind::WouldBlock, "nobody came");
     let counts = lab.server.take().expect("a server").stop();
     assert_eq!(counts.refused, 7);
+}
+
+/// A new socket of IPv6.
+fn ipv6(lab: &mut Lab, kind: i32) -> u32 {
+    let made = lab.guest.simple(Op::Socket, 0, |call| (call.first, call.second) = (kind as u32, 6));
+    made.expect("a socket").socket
+}
+
+fn connect(lab: &mut Lab, socket: u32, to: SocketAddr) -> std::io::Result<()> {
+    lab.guest.simple(Op::Connect, socket, |call| call.address = Some(to)).map(drop)
+}
+
+#[test]
+fn datagrams_of_ipv6_have_their_addresses() {
+    let mut lab = lab_with(policy(&["bind udp [::1]:0"]));
+    let socket = ipv6(&mut lab, DATAGRAM);
+    lab.guest.bind(socket, at(Ipv6Addr::LOCALHOST, 0)).expect("bound");
+    let name = lab.guest.simple(Op::Name, socket, |_| ()).expect("a name").address.expect("an address");
+    assert_eq!(name.ip(), IpAddr::from(Ipv6Addr::LOCALHOST));
+    let client = UdpSocket::bind(at(Ipv6Addr::LOCALHOST, 0)).expect("a client");
+    client.set_read_timeout(Some(LIMIT)).expect("a limit");
+    client.send_to(b"ping", name).expect("sent");
+    lab.guest.wait(socket, PollFlags::IN).expect("ready");
+    let from = lab.guest.receive(socket, 100, 0).expect("received").1.address;
+    assert_eq!(from, client.local_addr().ok());
+    lab.guest.send(socket, b"pong", from).expect("answered");
+    assert_eq!(client.recv_from(&mut [0; 9]).expect("an answer"), (4, name));
+    assert_eq!(code(lab.guest.send(socket, b"x", Some(at(Ipv6Addr::LOCALHOST, 9)))), libc::EPERM);
+}
+
+#[test]
+fn a_socket_of_both_families_serves_both_and_needs_a_rule_for_each() {
+    let any = at(Ipv6Addr::UNSPECIFIED, 0);
+    let mut lab = lab_with(policy(&["bind tcp [::]:0", "bind udp [::]:0", "bind udp 0.0.0.0:0"]));
+    let stream = ipv6(&mut lab, STREAM);
+    assert_eq!(code(lab.guest.bind(stream, any)), libc::EACCES, "it would take IPv4 connections");
+    assert_eq!(code(lab.guest.simple(Op::Listen, stream, |call| call.first = 1)), libc::EACCES);
+    let mut only = request(Op::SetOption, stream);
+    (only.first, only.second, only.length) = (libc::IPPROTO_IPV6 as u32, libc::IPV6_V6ONLY as u32, 4);
+    assert_eq!(lab.guest.call(&only, &1i32.to_ne_bytes()).expect("answered").0.result, 0);
+    lab.guest.bind(stream, any).expect("IPv6 alone is allowed");
+    let both = ipv6(&mut lab, DATAGRAM);
+    lab.guest.bind(both, any).expect("bound");
+    let name = lab.guest.simple(Op::Name, both, |_| ()).expect("a name").address.expect("an address");
+    let client = UdpSocket::bind(loopback(0)).expect("a client");
+    client.send_to(b"ping", loopback(name.port())).expect("sent");
+    lab.guest.wait(both, PollFlags::IN).expect("ready");
+    let from = lab.guest.receive(both, 100, 0).expect("received").1.address.expect("an address");
+    let mapped = Ipv4Addr::LOCALHOST.to_ipv6_mapped();
+    assert_eq!(from, at(mapped, client.local_addr().expect("a name").port()));
+    lab.guest.send(both, b"pong", Some(from)).expect("answered");
+}
+
+#[test]
+fn no_family_reaches_what_the_rules_of_the_other_do_not_name() {
+    let own = TcpListener::bind(loopback(0)).expect("a listener");
+    let port = own.local_addr().expect("a name").port();
+    let (mapped, nobody) = (Ipv4Addr::LOCALHOST.to_ipv6_mapped(), Ipv4Addr::UNSPECIFIED.to_ipv6_mapped());
+    let mut lab = lab_with(policy(&[
+        "connect tcp [::]/0:0-65535",
+        "connect udp [::]/0:0-65535",
+        "bind tcp [::]/0:0",
+        "bind tcp 127.0.0.2:0",
+        "bind udp 127.0.0.2:0",
+    ]));
+    let stream = ipv6(&mut lab, STREAM);
+    for ip in [mapped, nobody] {
+        assert_eq!(code(connect(&mut lab, stream, at(ip, port))), libc::EPERM);
+        assert_eq!(code(lab.guest.bind(stream, at(ip, 0))), libc::EACCES);
+    }
+    let datagram = ipv6(&mut lab, DATAGRAM);
+    for ip in [mapped.into(), nobody.into(), IpAddr::from(Ipv4Addr::LOCALHOST)] {
+        assert_eq!(code(connect(&mut lab, datagram, at(ip, port))), libc::EPERM);
+        assert_eq!(code(lab.guest.send(datagram, b"x", Some(at(ip, port)))), libc::EPERM);
+    }
+    // Nobody's address of IPv6 is this host by IPv4, to a socket that is bound to an IPv4 address.
+    let bound = ipv6(&mut lab, STREAM);
+    lab.guest.bind(bound, at(Ipv4Addr::new(127, 0, 0, 2).to_ipv6_mapped(), 0)).expect("bound");
+    assert_eq!(code(connect(&mut lab, bound, at(Ipv6Addr::UNSPECIFIED, port))), libc::EPERM);
+    assert_eq!(code(connect(&mut lab, stream, loopback(port))), libc::EAFNOSUPPORT, "as natively");
+    own.set_nonblocking(true).expect("no waiting");
+    assert_eq!(kind(own.accept()), ErrorKind::WouldBlock, "nobody came");
+}
+
+#[test]
+fn nobodys_address_is_the_one_of_a_socket_that_is_bound() {
+    let own = TcpListener::bind(at(Ipv4Addr::new(127, 0, 0, 2), 0)).expect("a listener");
+    let port = own.local_addr().expect("a name").port();
+    let mut lab = lab_with(policy(&["bind tcp 127.0.0.2:0", "connect tcp 127.0.0.1:0-65535"]));
+    let stream = lab.guest.socket(STREAM).expect("a socket");
+    lab.guest.bind(stream, at(Ipv4Addr::new(127, 0, 0, 2), 0)).expect("bound");
+    assert_eq!(code(connect(&mut lab, stream, at(Ipv4Addr::UNSPECIFIED, port))), libc::EPERM);
 }
 
 #[test]
@@ -340,6 +440,95 @@ fn a_server_that_ends_says_so_and_closes_everything() {
     lab.guest.hung_up().expect("the connection is closed");
     assert_eq!(kind(TcpStream::connect(name)), ErrorKind::ConnectionRefused);
     assert!(!lab.socket.exists(), "the server's socket is left");
+}
+
+#[test]
+fn the_next_server_serves_the_same_vm_whose_sockets_before_are_gone() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (socket, record) = (directory.path().join("vm.sock"), directory.path().join("vm.vm"));
+    let start = || {
+        let config = config(&socket, policy(&["bind udp 127.0.0.1:0"]));
+        Server::start_resuming(config, Some(record.clone())).expect("a server")
+    };
+    let (server, events) = start();
+    let mut guest = FrontEnd::connect(&socket).expect("a guest");
+    assert_eq!(events.recv_timeout(LIMIT), Ok(Event::Connected));
+    let lost = guest.socket(DATAGRAM).expect("a socket");
+    guest.bind(lost, loopback(0)).expect("bound");
+    server.stop();
+    let (_server, events) = start();
+    assert_eq!(events.recv_timeout(LIMIT), Ok(Event::Resumed));
+    assert_eq!(guest.shared.load(layout::STATUS_AT), layout::STATUS_SERVING);
+    assert_eq!(guest.shared.load(layout::INCARNATION_AT), 2);
+    assert_eq!(code(guest.receive(lost, 1, 0)), libc::ECONNRESET, "no hello yet");
+    guest.call(&request(Op::Hello, 0), &[]).expect("hello");
+    assert_eq!(code(guest.receive(lost, 1, 0)), libc::EBADF);
+    let own = guest.socket(DATAGRAM).expect("a socket");
+    guest.bind(own, loopback(0)).expect("bound");
+    let name = guest.simple(Op::Name, own, |_| ()).expect("a name").address.expect("an address");
+    UdpSocket::bind(loopback(0)).expect("a client").send_to(b"ping", name).expect("sent");
+    guest.wait(own, PollFlags::IN).expect("ready, by the interrupt of the server before");
+    assert_eq!(guest.receive(own, 100, 0).expect("received").0, b"ping");
+}
+
+#[test]
+fn a_record_of_a_vm_that_has_ended_is_forgotten() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (socket, record) = (directory.path().join("vm.sock"), directory.path().join("vm.vm"));
+    for text in ["1 1 1 1 1\n", "4194304 5 6 7 8\n", "nonsense", ""] {
+        std::fs::write(&record, text).expect("written");
+        let config = config(&socket, Sockets::default());
+        let (server, events) = Server::start_resuming(config, Some(record.clone())).expect("a server");
+        let guest = FrontEnd::connect(&socket).expect("a guest");
+        assert_eq!(events.recv_timeout(LIMIT), Ok(Event::Connected), "{text}");
+        drop(guest);
+        assert!(matches!(events.recv_timeout(LIMIT), Ok(Event::Left(0))));
+        server.stop();
+        assert!(!record.exists(), "{text}");
+    }
+}
+
+#[test]
+fn a_network_namespace_that_is_not_there_is_an_error() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let policy = Sockets { netns: Some("there is none".into()), ..Sockets::default() };
+    let socket = directory.path().join("vm.sock");
+    let error = Server::start(config(&socket, policy)).expect_err("an error");
+    assert_eq!(error.to_string(), "cannot use the network namespace there is none");
+    assert!(!socket.exists());
+}
+
+/// A network namespace that goes with this value.
+struct Namespace(String);
+
+impl Namespace {
+    /// `None` where none can be made.
+    fn new() -> Option<Self> {
+        let name = format!("punctual-test-{}", std::process::id());
+        let made = Command::new("ip").args(["netns", "add", &name]).stderr(Stdio::null()).status();
+        made.is_ok_and(|status| status.success()).then_some(Namespace(name))
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // What is left of it is seen by whoever looks.
+        let _ = Command::new("ip").args(["netns", "delete", &self.0]).status();
+    }
+}
+
+#[test]
+fn sockets_are_in_the_network_namespace_of_the_file() {
+    let Some(namespace) = Namespace::new() else {
+        eprintln!("skipped: no network namespace can be made here");
+        return;
+    };
+    let own = TcpListener::bind(loopback(0)).expect("a listener");
+    let rules = policy(&["connect tcp 127.0.0.1:0-65535"]);
+    let mut lab = lab_with(Sockets { netns: Some(namespace.0.clone()), ..rules });
+    let stream = lab.guest.socket(STREAM).expect("a socket");
+    let to = own.local_addr().expect("a name");
+    assert_eq!(code(connect(&mut lab, stream, to)), libc::ENETUNREACH, "nothing is up in a new namespace");
 }
 
 #[test]

@@ -28,7 +28,8 @@ macro_rules! constants {
 #[test]
 fn the_header_of_the_guest_is_the_layout() {
     let mut all = constants!("", layout, MAGIC VERSION BYTES SLOTS DATA_BYTES SOCKETS SUBMISSIONS EVENTS);
-    all.extend(constants!("", layout, MAGIC_AT VERSION_AT STATUS_AT EPOCH_AT HOST_SLEEPING_AT EVENT_HEAD_AT));
+    all.extend(constants!("", layout, MAGIC_AT VERSION_AT STATUS_AT EPOCH_AT INCARNATION_AT));
+    all.extend(constants!("", layout, HOST_SLEEPING_AT EVENT_HEAD_AT));
     all.extend(constants!("", layout, NEED_IRQ_AT EVENT_TAIL_AT SUBMISSION_HEAD_AT SUBMISSIONS_AT EVENTS_AT));
     all.extend(constants!("", layout, READY_AT ERROR_AT QUEUED_AT HEADERS_AT HEADER_BYTES DATA_AT));
     all.extend(constants!("", layout, STATUS_SERVING STATUS_GONE FREE SUBMITTED DONE));

@@ -72,7 +72,8 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let (messages, receiver) = mpsc::channel();
     let mut servers = Vec::new();
     for (index, domain) in served.iter().enumerate() {
-        let (server, events) = Server::start(config(domain))
+        let record = domain.socket.with_extension("vm");
+        let (server, events) = Server::start_resuming(config(domain), Some(record))
             .map_err(|error| Error::Usage(format!("{}: {}", printable(&domain.name), with_source(&error))))?;
         servers.push(server);
         let messages = messages.clone();
@@ -202,6 +203,11 @@ fn tell(name: &str, event: &Event, ui: &Ui) {
     let name = printable(name);
     match event {
         Event::Connected => eprintln!("{name}: connected"),
+        Event::Resumed => eprintln!("{name}: served again; its sockets before are gone"),
+        Event::NotResumed(error) => ui.warn(&format!(
+            "{name}: a VM of an earlier server cannot be served before it is started again: {}",
+            printable(error)
+        )),
         Event::Left(sockets) => eprintln!("{name}: left; {sockets} sockets were closed"),
         Event::Refused => ui.warn(&format!("{name}: a second VM was refused")),
         Event::Broken(broken) => ui.warn(&format!("{name}: out of use until it is started again: {broken}")),

@@ -123,6 +123,12 @@ static SOCKETS: TableInfo = table(
             Some("0us"),
             "How long it polls for calls before it sleeps.",
         ),
+        key(
+            "netns",
+            Kind::Line,
+            Some("that of the program"),
+            "Network namespace of the sockets, by its name in `/run/netns` (`ip netns add`).",
+        ),
     ],
 );
 

@@ -84,6 +84,11 @@ fn sockets(
         let message = format!("`processor` is {processor}, and the machine has {processors}");
         errors.add(own.place_of("processor"), message, "expected a processor of the machine");
     }
+    let netns = own.text("netns", errors);
+    if let Some(netns) = netns.filter(|name| !is_netns(name)) {
+        let message = format!("`netns` is \"{}\"", shorten(netns));
+        errors.add(own.place_of("netns"), message, "expected a name in /run/netns");
+    }
     Some(Sockets {
         allow,
         sockets_max: own.count_or_default("sockets_max", errors) as u32,
@@ -92,7 +97,13 @@ fn sockets(
         priority: own.count("priority", errors).map(|priority| priority as u8),
         processor,
         poll: own.duration_or_default("poll", errors),
+        netns: netns.map(Into::into),
     })
+}
+
+/// Can a network namespace have this name? It is a file's.
+fn is_netns(name: &str) -> bool {
+    !matches!(name, "" | "." | "..") && !name.contains(['/', '\0'])
 }
 
 /// A nested domain belongs to its outer domain's guest; nothing on this host stands for it.

@@ -34,6 +34,7 @@ fn sockets(sockets: &Sockets) -> Keys {
     keys.extend(sockets.priority.map(|priority| ("priority", number(priority))));
     keys.extend(sockets.processor.map(|processor| ("processor", number(processor))));
     keys.push(("poll", time(sockets.poll)));
+    keys.extend(sockets.netns.as_deref().map(|netns| ("netns", netns.into())));
     keys
 }
 
