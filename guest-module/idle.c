@@ -4,6 +4,10 @@
  * that a message that comes meanwhile needs no interrupt (O. F. Garcia Alvarado, University of Tsukuba 2019,
  * section 5.3.3, which patches the guest's idle process and the host's halt).
  *
+ * A program that serves a request is not interrupted by the next one: while no processor has halted, an event
+ * raises no interrupt, and waits for the program's next call, for an idle processor, or for a tick (section
+ * 5.2: first in, first out).
+ *
  * A stock host wakes a processor that has halted by an interrupt alone, so this one polls for a while first.
  * It is a driver of cpuidle, which a VM has none of where nothing else than halting is offered.
  */
@@ -12,9 +16,18 @@
 #include <linux/module.h>
 #include <linux/sched/clock.h>
 #include <linux/sched/idle.h>
+#include <linux/version.h>
 
 #include "idle.h"
 #include "transport.h"
+
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)
+#define idle_enter ct_cpuidle_enter
+#define idle_exit ct_cpuidle_exit
+#else
+#define idle_enter ct_idle_enter
+#define idle_exit ct_idle_exit
+#endif
 
 static uint idle_poll_us;
 module_param(idle_poll_us, uint, 0444);
@@ -48,13 +61,17 @@ static __cpuidle int enter(struct cpuidle_device *device, struct cpuidle_driver 
 		look();
 	local_irq_disable();
 	current_clr_polling();
+	if (need_resched())
+		return index;
+	/* RCU watches but for the halt, because waking a program needs it. */
+	vmrpc_halt();
 	if (!need_resched()) {
-		/* Until here RCU watches, because waking a program needs it. */
-		ct_idle_enter();
+		idle_enter();
 		raw_safe_halt();
 		raw_local_irq_disable();
-		ct_idle_exit();
+		idle_exit();
 	}
+	vmrpc_resume();
 	return index;
 }
 
@@ -76,17 +93,21 @@ void idle_start(void)
 {
 	int error;
 
-	if (!idle_poll_us)
+	if (!idle_poll_us || vmrpc_is_conventional())
 		return;
 	error = cpuidle_register(&driver, NULL);
 	is_registered = !error;
-	if (error)
+	if (is_registered)
+		vmrpc_idle_looks(true);
+	else
 		pr_warn("punctual_sockets: idle processors do not look for events: error %d of cpuidle\n", -error);
 }
 
 /* Afterwards no processor is in enter(). */
 void idle_stop(void)
 {
-	if (is_registered)
-		cpuidle_unregister(&driver);
+	if (!is_registered)
+		return;
+	vmrpc_idle_looks(false);
+	cpuidle_unregister(&driver);
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * IPv4 sockets of chosen programs, whose calls the host makes.
+ * Sockets of chosen programs, IPv4 and IPv6, whose calls the host makes.
  *
- * A probe of inet_create() gives sockets of these programs a protocol of ours; everything else stays on the
- * guest's own stack. A call never waits in the host: what has to wait waits here, for an event of the socket.
- * From O. F. Garcia Alvarado, Research on real-time network stacks of commodity hosted virtual machine
- * environments, University of Tsukuba 2019, sections 5.1 to 5.3.
+ * A probe of inet_create() and inet6_create() gives sockets of these programs a protocol of ours; everything
+ * else stays on the guest's own stack. A call never waits in the host: what has to wait waits here, for an
+ * event of the socket. From O. F. Garcia Alvarado, Research on real-time network stacks of commodity hosted
+ * virtual machine environments, University of Tsukuba 2019, sections 5.1 to 5.3.
  */
 #include <linux/inet.h>
 #include <linux/kprobes.h>
@@ -17,6 +17,7 @@
 #include <linux/version.h>
 #include <net/inet_common.h>
 #include <net/ip.h>
+#include <net/ipv6.h>
 #include <net/protocol.h>
 #include <net/sock.h>
 
@@ -26,15 +27,20 @@
 #include "transport.h"
 #include "vmrpc.h"
 
-#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 1, 0) || LINUX_VERSION_CODE >= KERNEL_VERSION(6, 2, 0)
-#error "This module is for Linux 6.1, the kernel of Debian 12."
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 1, 0)
+#error "This module is for Linux 6.1 and newer."
+#endif
+
+/* Operations were given addresses as other types, and accept() other arguments, in other versions. */
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 19, 0)
+typedef struct sockaddr_unsized given_address;
+#else
+typedef struct sockaddr given_address;
 #endif
 
 /* The protocol of our sockets where the kernel chooses one; for experiments by RFC 3692. */
 #define OWN_PROTOCOL 253
 #define OPTION_BYTES 256
-/* Bytes of the largest datagram of UDP over IPv4. */
-#define DATAGRAM_MAX 65507
 #define ENDED (EPOLLHUP | EPOLLRDHUP)
 
 static char *commands = "";
@@ -49,12 +55,18 @@ struct outsourced {
 	} core;
 	u32 id;
 	bool has_id;
+	/* Of the server that has it. */
+	u32 generation;
 	/* Of a connection that was accepted. */
-	struct sockaddr_in peer;
+	union vmrpc_address peer;
 };
 
-static struct proto own_proto;
-static const struct proto_ops own_ops;
+struct outsourced6 {
+	struct outsourced own;
+	struct ipv6_pinfo inet6;
+};
+/* Before Linux 6.5, core code takes the last bytes for it, which padding may move from where it stands. */
+#define INET6_AT (sizeof(struct outsourced6) - sizeof(struct ipv6_pinfo))
 
 /* Sockets by their numbers; guarded by the lock of events. */
 static struct sock *sockets[VMRPC_SOCKETS];
@@ -74,7 +86,7 @@ static u32 options_of(struct sock *sk)
 
 static int begin(struct vmrpc_call *call, u32 op, struct sock *sk)
 {
-	int error = vmrpc_begin(call, op, of_sk(sk)->id);
+	int error = vmrpc_begin(call, op, of_sk(sk)->id, of_sk(sk)->generation);
 
 	if (error)
 		return error;
@@ -96,7 +108,7 @@ static int simple(struct vmrpc_call *call, u32 op, struct sock *sk, u32 first)
 	return error;
 }
 
-static int with_address(u32 op, struct sock *sk, const struct sockaddr_in *address)
+static int with_address(u32 op, struct sock *sk, const given_address *address)
 {
 	struct vmrpc_call call;
 	int error = begin(&call, op, sk);
@@ -104,16 +116,21 @@ static int with_address(u32 op, struct sock *sk, const struct sockaddr_in *addre
 	if (error)
 		return error;
 	if (address)
-		vmrpc_put_address(&call, address);
+		vmrpc_put_address(&call, (const union vmrpc_address *)address);
 	error = vmrpc_call(&call);
 	vmrpc_end(&call);
 	return error;
 }
 
+static bool is_alive(struct sock *sk)
+{
+	return vmrpc_alive() && of_sk(sk)->generation == vmrpc_generation();
+}
+
 /* Takes over the error that the host noted. */
 static void take_error(struct sock *sk)
 {
-	int error = vmrpc_take_error(of_sk(sk)->id);
+	int error = is_alive(sk) ? vmrpc_take_error(of_sk(sk)->id) : 0;
 
 	if (error)
 		WRITE_ONCE(sk->sk_err, error);
@@ -121,12 +138,12 @@ static void take_error(struct sock *sk)
 
 static bool has_ended(struct sock *sk)
 {
-	return READ_ONCE(sk->sk_err) || !vmrpc_alive();
+	return READ_ONCE(sk->sk_err) || !is_alive(sk);
 }
 
 static u32 ready_of(struct sock *sk)
 {
-	return vmrpc_ready(of_sk(sk)->id);
+	return is_alive(sk) ? vmrpc_ready(of_sk(sk)->id) : 0;
 }
 
 static __poll_t mask_of(struct sock *sk)
@@ -140,7 +157,7 @@ static __poll_t mask_of(struct sock *sk)
 		mask |= EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND;
 	if (READ_ONCE(sk->sk_err))
 		mask |= EPOLLERR;
-	if (!vmrpc_alive())
+	if (!is_alive(sk))
 		mask |= EPOLLERR | EPOLLHUP | EPOLLRDHUP | EPOLLIN | EPOLLRDNORM | EPOLLOUT | EPOLLWRNORM;
 	return mask;
 }
@@ -176,6 +193,8 @@ void vmrpc_on_gone(void)
 			continue;
 		WRITE_ONCE(sockets[id]->sk_err, ECONNRESET);
 		wake(sockets[id]);
+		/* The next server may give the number to another. */
+		sockets[id] = NULL;
 	}
 }
 
@@ -184,6 +203,9 @@ static int wait_ready(struct sock *sk, u32 mask, long *timeout)
 {
 	long left;
 
+	/* Who asks looks for the others, too: no interrupt may tell of their events while this one works. */
+	if (vmrpc_has_event())
+		vmrpc_take_events();
 	if (ready_of(sk) & mask || has_ended(sk))
 		return 0;
 	if (!*timeout)
@@ -197,16 +219,19 @@ static int wait_ready(struct sock *sk, u32 mask, long *timeout)
 }
 
 /* Takes the number that the host gave. It closed nothing yet, so the number must be free. */
-static int take_number(struct sock *sk, u32 id)
+static int take_number(struct sock *sk, u32 id, u32 generation)
 {
 	unsigned long flags = vmrpc_lock_events();
 	int error = 0;
 
-	if (id >= VMRPC_SOCKETS || sockets[id]) {
+	if (generation != vmrpc_generation() || !vmrpc_alive()) {
+		error = -ECONNRESET;
+	} else if (id >= VMRPC_SOCKETS || sockets[id]) {
 		error = -EIO;
 	} else {
 		sockets[id] = sk;
 		of_sk(sk)->id = id;
+		of_sk(sk)->generation = generation;
 		of_sk(sk)->has_id = true;
 	}
 	vmrpc_unlock_events(flags);
@@ -221,15 +246,17 @@ static void set_protocol(struct sock *sk)
 static int own_init(struct sock *sk)
 {
 	struct vmrpc_call call;
-	int error = vmrpc_begin(&call, VMRPC_SOCKET, 0);
+	u32 generation = vmrpc_generation();
+	int error = vmrpc_begin(&call, VMRPC_SOCKET, 0, generation);
 
 	if (error)
 		return error;
 	set_protocol(sk);
 	vmrpc_put(&call, VMRPC_REQUEST_FIRST, sk->sk_type);
+	vmrpc_put(&call, VMRPC_REQUEST_SECOND, sk->sk_family == AF_INET6 ? 6 : 4);
 	error = vmrpc_call(&call);
 	vmrpc_end(&call);
-	return error < 0 ? error : take_number(sk, call.socket);
+	return error < 0 ? error : take_number(sk, call.socket, generation);
 }
 
 /* inet_create() calls it for a socket that could not be made. */
@@ -245,7 +272,8 @@ static void own_close(struct sock *sk)
 	if (!of_sk(sk)->has_id)
 		return;
 	flags = vmrpc_lock_events();
-	sockets[of_sk(sk)->id] = NULL;
+	if (sockets[of_sk(sk)->id] == sk)
+		sockets[of_sk(sk)->id] = NULL;
 	vmrpc_unlock_events(flags);
 	simple(&call, VMRPC_CLOSE, sk, 0);
 	of_sk(sk)->has_id = false;
@@ -265,26 +293,39 @@ static int own_release(struct socket *sock)
 	return 0;
 }
 
-static int check_address(const struct sockaddr *address, int length)
+/* Is it an address of the socket's family? The errors and their order are those of af_inet.c, af_inet6.c. */
+static int check_address(struct sock *sk, const given_address *address, int length)
 {
-	if (length < sizeof(struct sockaddr_in))
+	if (sk->sk_family == AF_INET6 && length >= SIN6_LEN_RFC2133 && address->sa_family == AF_INET6)
+		return 0;
+	if (length < (sk->sk_family == AF_INET6 ? SIN6_LEN_RFC2133 : (int)sizeof(struct sockaddr_in)))
 		return -EINVAL;
-	return address->sa_family == AF_INET ? 0 : -EAFNOSUPPORT;
+	return address->sa_family == sk->sk_family ? 0 : -EAFNOSUPPORT;
 }
 
-static int own_bind(struct socket *sock, struct sockaddr *address, int length)
+/* The same for where something is sent to: datagrams of IPv6 sockets go to IPv4 addresses too. */
+static int check_destination(struct sock *sk, const given_address *address, int length)
+{
+	if (sk->sk_family == AF_INET6 && sk->sk_type == SOCK_DGRAM && length >= sizeof(struct sockaddr_in) &&
+	    address->sa_family == AF_INET)
+		return 0;
+	return check_address(sk, address, length);
+}
+
+static int own_bind(struct socket *sock, given_address *address, int length)
 {
 	struct sock *sk = sock->sk;
 	u16 port;
-	int error = check_address(address, length);
+	int error = check_address(sk, address, length);
 
 	if (error)
 		return error;
+	/* It stands at the same place in both families. */
 	port = ntohs(((struct sockaddr_in *)address)->sin_port);
 	if (port && inet_port_requires_bind_service(sock_net(sk), port) &&
 	    !ns_capable(sock_net(sk)->user_ns, CAP_NET_BIND_SERVICE))
 		return -EACCES;
-	return with_address(VMRPC_BIND, sk, (struct sockaddr_in *)address);
+	return with_address(VMRPC_BIND, sk, address);
 }
 
 static int own_listen(struct socket *sock, int backlog)
@@ -306,12 +347,12 @@ static int connected(struct socket *sock)
 	int error;
 
 	take_error(sock->sk);
-	error = vmrpc_alive() ? sock_error(sock->sk) : -ECONNRESET;
+	error = is_alive(sock->sk) ? sock_error(sock->sk) : -ECONNRESET;
 	sock->state = error ? SS_UNCONNECTED : SS_CONNECTED;
 	return error;
 }
 
-static int own_connect(struct socket *sock, struct sockaddr *address, int length, int flags)
+static int own_connect(struct socket *sock, given_address *address, int length, int flags)
 {
 	struct sock *sk = sock->sk;
 	long timeout = sock_sndtimeo(sk, flags & O_NONBLOCK);
@@ -319,18 +360,18 @@ static int own_connect(struct socket *sock, struct sockaddr *address, int length
 
 	if (length >= sizeof(address->sa_family) && address->sa_family == AF_UNSPEC)
 		return with_address(VMRPC_CONNECT, sk, NULL);
-	error = check_address(address, length);
+	error = check_destination(sk, address, length);
 	if (error)
 		return error;
 	if (sock->type != SOCK_STREAM)
-		return with_address(VMRPC_CONNECT, sk, (struct sockaddr_in *)address);
+		return with_address(VMRPC_CONNECT, sk, address);
 	if (sock->state == SS_CONNECTED)
 		return -EISCONN;
 	if (sock->state == SS_CONNECTING) {
 		if (!timeout && !(ready_of(sk) & (POLLOUT | POLLHUP)) && !has_ended(sk))
 			return -EALREADY;
 	} else {
-		error = with_address(VMRPC_CONNECT, sk, (struct sockaddr_in *)address);
+		error = with_address(VMRPC_CONNECT, sk, address);
 		if (error && error != -EINPROGRESS)
 			return error;
 		sock->state = SS_CONNECTING;
@@ -344,29 +385,47 @@ static int own_connect(struct socket *sock, struct sockaddr *address, int length
 	return connected(sock);
 }
 
-static int own_accept(struct socket *sock, struct socket *new, int flags, bool kern)
+/* Waits for a connection and takes it. */
+static int await_connection(struct sock *sk, long timeout, struct vmrpc_call *call)
+{
+	int error;
+
+	do {
+		error = wait_ready(sk, POLLIN, &timeout);
+		if (!error && !is_alive(sk))
+			error = -ECONNRESET;
+		if (error)
+			break;
+		error = simple(call, VMRPC_ACCEPT, sk, 0);
+	} while (error == -EAGAIN);
+	return error;
+}
+
+/* A socket as inet_create() or inet6_create() would make it. */
+static struct sock *alloc_like(struct sock *sk, bool kern)
+{
+	struct sock *own = sk_alloc(sock_net(sk), sk->sk_family, GFP_KERNEL, sk->sk_prot, kern);
+
+	if (own && sk->sk_family == AF_INET6)
+		inet_sk(own)->pinet6 = (void *)own + INET6_AT;
+	return own;
+}
+
+static int accept_flags(struct socket *sock, struct socket *new, int flags, bool kern)
 {
 	struct sock *sk = sock->sk, *own;
-	long timeout = sock_rcvtimeo(sk, flags & O_NONBLOCK);
 	struct vmrpc_call call;
 	int error;
 
 	if (sk->sk_state != TCP_LISTEN)
 		return -EINVAL;
 	/* First, because a connection that is accepted must not be lost for want of memory. */
-	own = sk_alloc(sock_net(sk), PF_INET, GFP_KERNEL, &own_proto, kern);
+	own = alloc_like(sk, kern);
 	if (!own)
 		return -ENOMEM;
-	do {
-		error = wait_ready(sk, POLLIN, &timeout);
-		if (!error && !vmrpc_alive())
-			error = -ECONNRESET;
-		if (error)
-			break;
-		error = simple(&call, VMRPC_ACCEPT, sk, 0);
-	} while (error == -EAGAIN);
+	error = await_connection(sk, sock_rcvtimeo(sk, flags & O_NONBLOCK), &call);
 	sock_init_data(new, own);
-	own->sk_destruct = inet_sock_destruct;
+	own->sk_destruct = sk->sk_destruct;
 	own->sk_reuse = sk->sk_reuse;
 	own->sk_reuseport = sk->sk_reuseport;
 	own->sk_rcvtimeo = sk->sk_rcvtimeo;
@@ -374,7 +433,7 @@ static int own_accept(struct socket *sock, struct socket *new, int flags, bool k
 	sock_valbool_flag(own, SOCK_KEEPOPEN, sock_flag(sk, SOCK_KEEPOPEN));
 	set_protocol(own);
 	if (!error)
-		error = take_number(own, call.socket);
+		error = take_number(own, call.socket, of_sk(sk)->generation);
 	if (error) {
 		sock_orphan(own);
 		new->sk = NULL;
@@ -386,22 +445,35 @@ static int own_accept(struct socket *sock, struct socket *new, int flags, bool k
 	return 0;
 }
 
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0)
+static int own_accept(struct socket *sock, struct socket *new, struct proto_accept_arg *arg)
+{
+	return accept_flags(sock, new, arg->flags, arg->kern);
+}
+#else
+static int own_accept(struct socket *sock, struct socket *new, int flags, bool kern)
+{
+	return accept_flags(sock, new, flags, kern);
+}
+#endif
+
 static int own_getname(struct socket *sock, struct sockaddr *address, int peer)
 {
-	struct outsourced *own = of_sk(sock->sk);
+	union vmrpc_address *known = &of_sk(sock->sk)->peer;
 	struct vmrpc_call call;
 	int error;
 
-	if (peer && own->peer.sin_family) {
-		memcpy(address, &own->peer, sizeof(own->peer));
-		return sizeof(own->peer);
+	if (peer && known->family) {
+		memcpy(address, known, vmrpc_address_bytes(known));
+		return vmrpc_address_bytes(known);
 	}
 	error = simple(&call, peer ? VMRPC_PEER : VMRPC_NAME, sock->sk, 0);
 	if (error)
 		return error;
-	call.address.sin_family = AF_INET;
-	memcpy(address, &call.address, sizeof(call.address));
-	return sizeof(call.address);
+	if (call.address.family != sock->sk->sk_family)
+		return -EIO;
+	memcpy(address, &call.address, vmrpc_address_bytes(&call.address));
+	return vmrpc_address_bytes(&call.address);
 }
 
 static __poll_t own_poll(struct file *file, struct socket *sock, poll_table *table)
@@ -417,7 +489,8 @@ static int own_ioctl(struct socket *sock, unsigned int command, unsigned long ar
 	int bytes;
 
 	if (command != SIOCINQ)
-		return inet_ioctl(sock, command, argument);
+		return sock->sk->sk_family == AF_INET6 ? inet6_ioctl(sock, command, argument) :
+							 inet_ioctl(sock, command, argument);
 	bytes = simple(&call, VMRPC_WAITING, sock->sk, 0);
 	return bytes < 0 ? bytes : put_user(bytes, (int __user *)argument);
 }
@@ -482,7 +555,7 @@ static int own_getsockopt(struct socket *sock, int level, int option, char __use
 }
 
 /* Sends what one call can carry. */
-static int send_part(struct sock *sk, struct msghdr *message, size_t length, struct sockaddr_in *to)
+static int send_part(struct sock *sk, struct msghdr *message, size_t length, union vmrpc_address *to)
 {
 	struct vmrpc_call call;
 	int sent = begin(&call, VMRPC_SEND, sk);
@@ -529,7 +602,7 @@ static int send_stream(struct sock *sk, struct msghdr *message, size_t length)
 static int own_sendmsg(struct socket *sock, struct msghdr *message, size_t length)
 {
 	struct sock *sk = sock->sk;
-	struct sockaddr_in *to = message->msg_name;
+	union vmrpc_address *to = message->msg_name;
 	long timeout;
 	int sent;
 
@@ -537,9 +610,10 @@ static int own_sendmsg(struct socket *sock, struct msghdr *message, size_t lengt
 		return -EOPNOTSUPP;
 	if (sock->type == SOCK_STREAM)
 		return send_stream(sk, message, length);
-	if (length > DATAGRAM_MAX)
+	/* The host knows what else is too long. */
+	if (length > VMRPC_DATA_BYTES)
 		return -EMSGSIZE;
-	sent = to ? check_address(message->msg_name, message->msg_namelen) : 0;
+	sent = to ? check_destination(sk, message->msg_name, message->msg_namelen) : 0;
 	timeout = sock_sndtimeo(sk, message->msg_flags & MSG_DONTWAIT);
 	while (!sent) {
 		sent = wait_ready(sk, POLLOUT, &timeout);
@@ -558,7 +632,6 @@ static int own_sendmsg(struct socket *sock, struct msghdr *message, size_t lengt
 /* Receives what one call can carry. */
 static int receive_part(struct sock *sk, struct msghdr *message, size_t length, int flags)
 {
-	DECLARE_SOCKADDR(struct sockaddr_in *, from, message->msg_name);
 	struct vmrpc_call call;
 	int result = begin(&call, VMRPC_RECEIVE, sk);
 
@@ -579,9 +652,10 @@ static int receive_part(struct sock *sk, struct msghdr *message, size_t length, 
 	if (sk->sk_type == SOCK_STREAM)
 		return length;
 	message->msg_flags |= call.flags & MSG_TRUNC;
-	if (from && call.address.sin_family) {
-		memcpy(from, &call.address, sizeof(*from));
-		message->msg_namelen = sizeof(*from);
+	/* Who calls has room for an address of any family. */
+	if (message->msg_name && call.address.family == sk->sk_family) {
+		message->msg_namelen = vmrpc_address_bytes(&call.address);
+		memcpy(message->msg_name, &call.address, message->msg_namelen);
 	}
 	return flags & MSG_TRUNC ? result : length;
 }
@@ -625,41 +699,54 @@ static struct proto own_proto = {
 	.unhash = own_unhash,
 };
 
-static const struct proto_ops own_ops = {
-	.family = PF_INET,
+static struct proto own_proto6 = {
+	.name = "punctual6",
 	.owner = THIS_MODULE,
-	.release = own_release,
-	.bind = own_bind,
-	.connect = own_connect,
-	.socketpair = sock_no_socketpair,
-	.accept = own_accept,
-	.getname = own_getname,
-	.poll = own_poll,
-	.ioctl = own_ioctl,
-	.gettstamp = sock_gettstamp,
-	.listen = own_listen,
-	.shutdown = own_shutdown,
-	.setsockopt = own_setsockopt,
-	.getsockopt = own_getsockopt,
-	.sendmsg = own_sendmsg,
-	.recvmsg = own_recvmsg,
-	.mmap = sock_no_mmap,
-	.sendpage = sock_no_sendpage,
+	.obj_size = sizeof(struct outsourced6),
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 5, 0)
+	.ipv6_pinfo_offset = INET6_AT,
+#endif
+	.init = own_init,
+	.unhash = own_unhash,
 };
 
-static struct inet_protosw stream = {
-	.type = SOCK_STREAM,
-	.protocol = OWN_PROTOCOL,
-	.prot = &own_proto,
-	.ops = &own_ops,
-};
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 5, 0)
+#define NO_SENDPAGE .sendpage = sock_no_sendpage,
+#else
+#define NO_SENDPAGE
+#endif
 
-static struct inet_protosw datagram = {
-	.type = SOCK_DGRAM,
-	.protocol = OWN_PROTOCOL,
-	.prot = &own_proto,
-	.ops = &own_ops,
-};
+#define OWN_OPS(FAMILY) { \
+	.family = FAMILY, \
+	.owner = THIS_MODULE, \
+	.release = own_release, \
+	.bind = own_bind, \
+	.connect = own_connect, \
+	.socketpair = sock_no_socketpair, \
+	.accept = own_accept, \
+	.getname = own_getname, \
+	.poll = own_poll, \
+	.ioctl = own_ioctl, \
+	.gettstamp = sock_gettstamp, \
+	.listen = own_listen, \
+	.shutdown = own_shutdown, \
+	.setsockopt = own_setsockopt, \
+	.getsockopt = own_getsockopt, \
+	.sendmsg = own_sendmsg, \
+	.recvmsg = own_recvmsg, \
+	.mmap = sock_no_mmap, \
+	NO_SENDPAGE \
+}
+
+static const struct proto_ops own_ops = OWN_OPS(PF_INET);
+static const struct proto_ops own_ops6 = OWN_OPS(PF_INET6);
+
+#define OWN_SWITCH(TYPE, PROTO, OPS) { .type = TYPE, .protocol = OWN_PROTOCOL, .prot = &PROTO, .ops = &OPS }
+
+static struct inet_protosw stream = OWN_SWITCH(SOCK_STREAM, own_proto, own_ops);
+static struct inet_protosw datagram = OWN_SWITCH(SOCK_DGRAM, own_proto, own_ops);
+static struct inet_protosw stream6 = OWN_SWITCH(SOCK_STREAM, own_proto6, own_ops6);
+static struct inet_protosw datagram6 = OWN_SWITCH(SOCK_DGRAM, own_proto6, own_ops6);
 
 /* Is the program that runs one of those named? */
 static bool is_wanted(void)
@@ -678,7 +765,7 @@ static bool is_wanted(void)
 	return false;
 }
 
-/* inet_create(net, sock, protocol, kern) */
+/* inet_create(net, sock, protocol, kern), and the same of IPv6 */
 static int before_create(struct kprobe *probe, struct pt_regs *regs)
 {
 	struct net *net = (struct net *)regs_get_kernel_argument(regs, 0);
@@ -698,25 +785,61 @@ static struct kprobe create_probe = {
 	.pre_handler = before_create,
 };
 
+static struct kprobe create_probe6 = {
+	.symbol_name = "inet6_create",
+	.pre_handler = before_create,
+};
+
+/* Whom new sockets belong to is decided from here on. */
+static int take_over(void)
+{
+	int error;
+
+	inet_register_protosw(&stream);
+	inet_register_protosw(&datagram);
+	error = inet6_register_protosw(&stream6);
+	if (error)
+		goto ipv4;
+	error = inet6_register_protosw(&datagram6);
+	if (error)
+		goto stream6;
+	error = register_kprobe(&create_probe);
+	if (error)
+		goto ipv6;
+	error = register_kprobe(&create_probe6);
+	if (!error)
+		return 0;
+	unregister_kprobe(&create_probe);
+ipv6:
+	inet6_unregister_protosw(&datagram6);
+stream6:
+	inet6_unregister_protosw(&stream6);
+ipv4:
+	inet_unregister_protosw(&datagram);
+	inet_unregister_protosw(&stream);
+	return error;
+}
+
 static int __init start(void)
 {
 	int error = proto_register(&own_proto, 1);
 
 	if (error)
 		return error;
-	error = vmrpc_start();
+	error = proto_register(&own_proto6, 1);
 	if (error)
 		goto unregister;
-	inet_register_protosw(&stream);
-	inet_register_protosw(&datagram);
-	error = register_kprobe(&create_probe);
+	error = vmrpc_start();
+	if (error)
+		goto unregister6;
+	error = take_over();
 	if (!error) {
 		idle_start();
 		return 0;
 	}
-	inet_unregister_protosw(&datagram);
-	inet_unregister_protosw(&stream);
 	vmrpc_stop();
+unregister6:
+	proto_unregister(&own_proto6);
 unregister:
 	proto_unregister(&own_proto);
 	return error;
@@ -726,14 +849,18 @@ unregister:
 static void __exit stop(void)
 {
 	idle_stop();
+	unregister_kprobe(&create_probe6);
 	unregister_kprobe(&create_probe);
+	inet6_unregister_protosw(&datagram6);
+	inet6_unregister_protosw(&stream6);
 	inet_unregister_protosw(&datagram);
 	inet_unregister_protosw(&stream);
 	vmrpc_stop();
+	proto_unregister(&own_proto6);
 	proto_unregister(&own_proto);
 }
 
 module_init(start);
 module_exit(stop);
 MODULE_LICENSE("GPL");
-MODULE_DESCRIPTION("IPv4 sockets of chosen programs on the host's network stack");
+MODULE_DESCRIPTION("Sockets of chosen programs on the host's network stack");

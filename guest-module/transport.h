@@ -4,7 +4,15 @@
 #define PUNCTUAL_TRANSPORT_H
 
 #include <linux/in.h>
+#include <linux/in6.h>
 #include <linux/types.h>
+
+/* An address of IPv4 or IPv6; family 0 for none. */
+union vmrpc_address {
+	sa_family_t family;
+	struct sockaddr_in v4;
+	struct sockaddr_in6 v6;
+};
 
 /* A call that is being made: a slot of the shared memory. */
 struct vmrpc_call {
@@ -14,14 +22,16 @@ struct vmrpc_call {
 	u32 length;
 	u32 flags;
 	u32 socket;
-	struct sockaddr_in address;
+	union vmrpc_address address;
 };
 
 /* Takes a slot, waiting for one if need be, and empties its request. */
-int vmrpc_begin(struct vmrpc_call *call, u32 op, u32 socket);
+int vmrpc_begin(struct vmrpc_call *call, u32 op, u32 socket, u32 generation);
 /* Writes a word of the request. */
 void vmrpc_put(struct vmrpc_call *call, u32 word, u32 value);
-void vmrpc_put_address(struct vmrpc_call *call, const struct sockaddr_in *address);
+void vmrpc_put_address(struct vmrpc_call *call, const union vmrpc_address *address);
+/* Bytes of an address. */
+int vmrpc_address_bytes(const union vmrpc_address *address);
 /* The slot's data, VMRPC_DATA_BYTES. */
 void *vmrpc_data(struct vmrpc_call *call);
 /* Submits the slot and waits for the answer; its result, or the negated error. */
@@ -31,6 +41,8 @@ void vmrpc_end(struct vmrpc_call *call);
 
 /* Does anybody answer? */
 bool vmrpc_alive(void);
+/* Which server it is that answers: sockets of one that has gone are nothing to the next. */
+u32 vmrpc_generation(void);
 /* What a socket is ready for, in the bits of poll(). */
 u32 vmrpc_ready(u32 socket);
 /* A socket's pending error, which is taken. */
@@ -44,11 +56,20 @@ void vmrpc_on_gone(void);
 unsigned long vmrpc_lock_events(void);
 void vmrpc_unlock_events(unsigned long flags);
 
-/* An idle processor looks for events itself until it looks away; no interrupt is needed meanwhile. */
+/*
+ * Idle processors look for events themselves from here on: an event needs an interrupt only while one of
+ * them has halted. Processors at work look when they are idle, at their ticks, and when programs ask.
+ */
+void vmrpc_idle_looks(bool does);
+/* An idle processor looks until it looks away, or halts until it resumes. Interrupts are off but in look. */
 void vmrpc_look(void);
 void vmrpc_look_away(void);
+void vmrpc_halt(void);
+void vmrpc_resume(void);
 bool vmrpc_has_event(void);
 void vmrpc_take_events(void);
+/* Is each event to have its interrupt, as a card's? */
+bool vmrpc_is_conventional(void);
 
 int vmrpc_start(void);
 void vmrpc_stop(void);

@@ -1,13 +1,13 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Where everything stands in the memory that guest and host share: version 1 of docs/vmrpc.md.
+ * Where everything stands in the memory that guest and host share: version 2 of docs/vmrpc.md.
  * crates/punctual-sockets/src/layout.rs says the same, and a test there compares both.
  */
 #ifndef PUNCTUAL_VMRPC_H
 #define PUNCTUAL_VMRPC_H
 
 #define VMRPC_MAGIC 0x4d525650
-#define VMRPC_VERSION 1
+#define VMRPC_VERSION 2
 #define VMRPC_BYTES 0x400000
 #define VMRPC_SLOTS 32
 #define VMRPC_DATA_BYTES 0x10000
@@ -19,6 +19,7 @@
 #define VMRPC_VERSION_AT 4
 #define VMRPC_STATUS_AT 8
 #define VMRPC_EPOCH_AT 12
+#define VMRPC_INCARNATION_AT 16
 #define VMRPC_HOST_SLEEPING_AT 128
 #define VMRPC_EVENT_HEAD_AT 192
 #define VMRPC_NEED_IRQ_AT 4096
