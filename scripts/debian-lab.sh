@@ -1,10 +1,12 @@
-# Stock Debian 12 for guests of QEMU: what the labs share. Sourced in the project's folder, with $lab set.
+# Stock Debian for guests of QEMU: what the labs share. Sourced in the project's folder, with $lab set.
 # shellcheck shell=bash disable=SC2154
 #
-# fetch PACKAGE...   downloads packages with what they depend on and the distribution's kernel, and unpacks
-#                    them into $lab/root and $lab/kernel; $version is the kernel's
-# fetch_kernel NAME...  downloads further packages of the kernel, and unpacks them into $lab/kernel
-# modules NAME...    copies modules with what they depend on to $lab/guest/modules
+# fetch PACKAGE...   downloads packages of Debian 12 with what they depend on and the distribution's kernel,
+#                    and unpacks them into $lab/root and $lab/kernel; $version is the kernel's
+# fetch_kernel SUITE DIRECTORY   downloads a suite's kernel into a directory; $version is the kernel's
+# fetch_builder SUITE DIRECTORY  makes a directory a root with compiler, headers of the kernel and DKMS
+# in_builder DIRECTORY COMMAND...  runs a command in it
+# modules NAME...    copies modules with what they depend on from $kernel ($lab/kernel) to $lab/guest/modules
 # guest_files INIT   starts $lab/guest with the packages and INIT as first process
 # pack_guest         packs it as $lab/initrd
 # in_root PROGRAM [ARGUMENT...]  runs a program of the packages on the host
@@ -14,50 +16,97 @@ skip() {
     exit 77
 }
 
-# The mirror is the one that this machine's Debian uses; its own state is not touched.
-fetch() {
-    local apt=$lab/apt mirror image key=/usr/share/keyrings/debian-archive-keyring.gpg
+# Takes packages from a suite from here on. The mirror is the one that this machine's Debian uses; its own
+# state is not touched.
+use_suite() {
+    local apt=$lab/apt-$1 mirror key=/usr/share/keyrings/debian-archive-keyring.gpg
     mkdir -p "$apt"/{lists/partial,cache/archives/partial}
     # shellcheck disable=SC2016  # The word is for APT.
     mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | grep debian | grep -v security |
         head -1)
     : >"$apt/status"
-    echo "deb [signed-by=$key] $mirror bookworm main" >"$apt/sources.list"
+    echo "deb [signed-by=$key] $mirror $1 main" >"$apt/sources.list"
+    archives=$apt/cache/archives
     apt_options=(-qq -o "Dir::Etc::sourcelist=$apt/sources.list" -o Dir::Etc::sourceparts=/dev/null
         -o "Dir::State::lists=$apt/lists" -o "Dir::State::status=$apt/status" -o "Dir::Cache=$apt/cache"
         -o APT::Sandbox::User=root -o APT::Install-Recommends=false -o Dir::Etc::preferencesparts=/dev/null)
-    apt-get "${apt_options[@]}" update || return 1
-    apt-get "${apt_options[@]}" --yes --download-only install "$@" >/dev/null || return 1
-    image=$(apt-cache "${apt_options[@]}" depends linux-image-cloud-amd64 |
-        awk '/Depends: linux-image-[0-9]/ { print $2 }')
-    # shellcheck disable=SC2034  # For who calls.
-    version=${image#linux-image-}
-    rm -rf "$lab/kernel" "$lab/root" "$lab/debs"
-    mkdir -p "$lab/kernel" "$lab/root" "$lab/debs"
-    for package in "$apt"/cache/archives/*.deb; do dpkg -x "$package" "$lab/root"; done
-    fetch_kernel "$image"
+    apt-get "${apt_options[@]}" update
 }
 
+# Downloads packages and what they depend on, and unpacks them all into a directory.
+unpack() {
+    local root=$1 package
+    shift
+    rm -f "$archives"/*.deb
+    apt-get "${apt_options[@]}" --yes --download-only install "$@" >/dev/null || return 1
+    rm -rf "$root"
+    mkdir -p "$root"
+    for package in "$archives"/*.deb; do dpkg -x "$package" "$root"; done
+}
+
+fetch() {
+    use_suite bookworm && unpack "$lab/root" "$@" && fetch_kernel bookworm "$lab/kernel"
+}
+
+# Newer suites have the kernel's files in packages of their own.
 fetch_kernel() {
-    local package
-    rm -f "$lab"/debs/*.deb
-    (cd "$lab/debs" && apt-get "${apt_options[@]}" download "$@") || return 1
-    for package in "$lab"/debs/*.deb; do dpkg -x "$package" "$lab/kernel"; done
+    local package packages
+    use_suite "$1" || return 1
+    version=$(apt-cache "${apt_options[@]}" depends linux-image-cloud-amd64 |
+        sed -n 's/.*Depends: linux-image-\([0-9].*\)/\1/p')
+    packages=("linux-image-$version")
+    if apt-cache "${apt_options[@]}" show "linux-binary-$version" >/dev/null 2>&1; then
+        packages=("linux-binary-$version" "linux-modules-$version")
+    fi
+    rm -rf "$2" "$lab/debs"
+    mkdir -p "$2" "$lab/debs"
+    (cd "$lab/debs" && apt-get "${apt_options[@]}" download "${packages[@]}") || return 1
+    for package in "$lab"/debs/*.deb; do dpkg -x "$package" "$2"; done
+    cp "$(find "$2" -name 'vmlinuz*' -type f | head -1)" "$2/vmlinuz"
+    echo "$version" >"$2/version"
+}
+
+fetch_builder() {
+    local root=$2 directory
+    use_suite "$1" || return 1
+    unpack "$root" linux-headers-cloud-amd64 dkms bash coreutils findutils grep mawk sed || return 1
+    # Packages of Debian 12 are unpacked into /bin and others beside /usr.
+    for directory in bin sbin lib lib64; do
+        [ ! -L "$root/$directory" ] || continue
+        mkdir -p "$root/usr/$directory"
+        [ ! -d "$root/$directory" ] || cp -a "$root/$directory/." "$root/usr/$directory/"
+        rm -rf "${root:?}/$directory"
+        ln -s "usr/$directory" "$root/$directory"
+    done
+    # What the packages' own scripts would make.
+    [ -e "$root/bin/sh" ] || ln -s bash "$root/bin/sh"
+    [ -e "$root/bin/awk" ] || ln -s mawk "$root/bin/awk"
+    mknod -m 666 "$root/dev/null" c 1 3
+    ln -s /proc/self/fd "$root/dev/fd"
+}
+
+in_builder() {
+    # shellcheck disable=SC2016  # The words are the inner shell's.
+    unshare --mount sh -c 'mount -t proc proc "$1/proc" && exec chroot "$@"' in_builder "$1" \
+        /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin "${@:2}"
 }
 
 # Says in $lab/guest/modules/order in which order they are loaded.
 modules() {
     local name file
     for name in "$@"; do
-        file=$(find "$lab/kernel/lib/modules" -name "$name.ko" -o -name "${name//_/-}.ko" | head -1)
-        if [ -z "$file" ] || [ -e "$lab/guest/modules/$name.ko" ]; then continue; fi
+        [ ! -e "$lab/guest/modules/$name.ko" ] || continue
+        file=$(find "${kernel:-$lab/kernel}" -name "$name.ko*" -o -name "${name//_/-}.ko*" | head -1)
+        case $file in
+            '') continue ;;
+            *.xz) xz -dc "$file" >"$lab/guest/modules/$name.ko" ;;
+            *) cp "$file" "$lab/guest/modules/$name.ko" ;;
+        esac
         # shellcheck disable=SC2046  # One word for each module.
-        modules $(modinfo -F depends "$file" | tr ',' ' ')
-        cp "$file" "$lab/guest/modules/$name.ko"
+        modules $(modinfo -F depends "$lab/guest/modules/$name.ko" | tr ',' ' ')
         echo "$name" >>"$lab/guest/modules/order"
     done
 }
-
 guest_files() {
     rm -rf "$lab/guest"
     mkdir -p "$lab/guest"/{proc,sys,dev,run,tmp,modules,lab}

@@ -1,74 +1,123 @@
 #!/usr/bin/env bash
-# Unmodified programs in a stock Debian 12 guest, under stock QEMU, on sockets of the host.
+# Unmodified programs in a stock Debian guest, under stock QEMU, on sockets of the host.
 #
-# usage: scripts/sockets-lab.sh [programs|semantics|outlive|measure [COUNT]]
+# usage: scripts/sockets-lab.sh [--suite bookworm|forky] MODE [COUNT]
+#   --suite    whose kernel the guest has: Debian 12's (the default, Linux 6.1) or the next one's (Linux 7)
+#   MODE is one of
 #   programs   (the default) starts servers in the guest, asks them from the host, and kills the VM
 #   semantics  compares what a program sees of its sockets with the guest's own network stack
 #   outlive    ends the server: what a program in the guest sees, and that new sockets are the guest's own
+#   fifo       how often the guest is interrupted while a program serves a request and others arrive, with
+#              extended idle and with an interrupt for each event
+#   preload    the same programs, one after the other, by the preloaded library instead of the module
+#   selftests  tests of sockets from the kernel's source (tools/testing/selftests/net), on both stacks
 #   measure    round trips of 64 bytes, in turn through the module and through virtio-net with TAP
 # exit: 0 when everything ran; 1 when something did not; 77 skipped: something is missing, which it says.
 #
-# Kernel, headers and programs are Debian packages, unpacked and never installed. All sockets are in a network
-# namespace of this script's own. The processor of the VM is translated: its times are no times of KVM.
+# Kernel, headers, compiler and programs are Debian packages, unpacked and never installed; DKMS builds the
+# module in a root of them. All sockets are in a network namespace of this script's own. The processor of the
+# VM is translated: its times are no times of KVM.
 # environment: PUNCTUAL (the program; by default it is built), POLL (0us: how long the server polls before it
 #   sleeps), PRIORITY (none: of the server under SCHED_FIFO), GAP_US (1000, between questions),
-#   MODULE_OPTIONS (of the module in the guest), VCPUS (2), TIMEOUT_S (300)
+#   PIN (yes: processor 1 for the guest, 0 for all else; the server, QEMU and who asks are FIFO there, in this
+#   order), LOAD (yes: receivers of other streams beside it), MODULE_OPTIONS (of the module in the guest),
+#   VCPUS (2), ACCEL (of QEMU: tcg,thread=multi), TIMEOUT_S (300)
 set -euo pipefail
 cd "$(dirname "$0")/.."
+suite=bookworm
+if [ "${1:-}" = --suite ]; then
+    suite=${2:-}
+    shift 2
+fi
 mode=${1:-programs}
-case $mode in
-    programs | semantics | outlive | measure) ;;
-    *) sed -n '2,18s/^# \{0,1\}//p' "$0"; exit 2 ;;
+count=${2:-1000}
+case $suite:$mode in
+    bookworm:* | forky:*) ;;&
+    *:programs | *:semantics | *:outlive | *:fifo | *:preload | *:selftests | *:measure) ;;
+    *) sed -n '2,28s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 lab=$PWD/target/lab/sockets
+kernel=$lab/kernel-$suite
 # shellcheck source=scripts/debian-lab.sh
 . scripts/debian-lab.sh
 packages=(busybox-static python3-minimal libpython3-stdlib memcached iperf3 redis-server nginx-light
     prometheus-node-exporter)
 
-# Kernel, programs, and what a module is built with.
+# Programs, kernel, and what a module is built with.
 fetch_all() {
-    fetch "${packages[@]}" || return 1
-    fetch_kernel "linux-headers-$version" "linux-headers-${version%-cloud-amd64}-common" linux-kbuild-6.1 \
-        linux-compiler-gcc-12-x86 || return 1
-    # Debian's headers name the place where they would be installed.
-    sed -i "s|^include /usr/src|include $lab/kernel/usr/src|" \
-        "$lab/kernel/usr/src/linux-headers-$version/Makefile"
-    echo "$version" >"$lab/version"
+    [ -s "$lab/root/usr/bin/redis-server" ] || fetch "${packages[@]}" || return 1
+    fetch_builder "$suite" "$lab/builder-$suite" && fetch_kernel "$suite" "$kernel"
+}
+
+# Tests of the kernel's source that are about plain sockets, with their arguments.
+selftests=(socket reuseaddr_conflict reuseaddr_ports_exhausted reuseport_addr_any reuseport_dualstack
+    sk_bind_sendto_listen sk_connect_zero_addr 'stress_reuseport_listen 3 8' 'bind_bhash 4430 ::1 127.0.0.1'
+    'tcp_inq -4' 'tcp_inq -6' so_netns_cookie 'udpgso -4 -C' ipv6_flowlabel)
+
+# Builds them; they are numbered from 1, for a name of a program has 15 characters at most.
+build_selftests() {
+    local from=linux-source-6.1/tools/testing/selftests archive number=0 test
+    if [ ! -d "$lab/$from" ]; then
+        use_suite bookworm
+        (cd "$lab/debs" && rm -f linux-source* && apt-get "${apt_options[@]}" download linux-source-6.1)
+        archive=$(echo "$lab"/debs/linux-source-6.1_*.deb)
+        dpkg-deb --fsys-tarfile "$archive" | tar xO ./usr/src/linux-source-6.1.tar.xz | xz -dc |
+            tar x -C "$lab" --wildcards "$from/*.h" "$from/net/*.c" "$from/net/*.h"
+        rm "$archive"
+    fi
+    mkdir -p "$lab/guest/lab/selftests"
+    for test in "${selftests[@]}"; do
+        number=$((number + 1))
+        cc -O2 -static -w -I "$lab/$from" -o "$lab/guest/lab/selftests/host-$number" \
+            "$lab/$from/net/${test%% *}.c" -lpthread
+        cp "$lab/guest/lab/selftests/host-$number" "$lab/guest/lab/selftests/own-$number"
+        echo "$number $test" >>"$lab/guest/lab/selftests/list"
+    done
+}
+
+# Builds the module as DKMS does where it is installed.
+build_module() {
+    local builder=$lab/builder-$suite version source
+    version=$(cat "$kernel/version")
+    source=usr/src/punctual-sockets-$(sed -n 's/^PACKAGE_VERSION="\(.*\)"/\1/p' guest-module/dkms.conf)
+    rm -rf "${builder:?}/$source" "$builder"/var/lib/dkms/punctual-sockets
+    cp -r guest-module "$builder/$source"
+    in_builder "$builder" dkms install "/$source" -k "$version" >"$lab/module.log" 2>&1 || {
+        cat "$lab/module.log" "$builder"/var/lib/dkms/punctual-sockets/*/build/make.log
+        return 1
+    }
+    cp "$builder/lib/modules/$version"/updates/dkms/punctual_sockets.ko* "$lab/"
+    rm -f "$lab/guest/modules/punctual_sockets.ko"
+    if [ -e "$lab/punctual_sockets.ko.xz" ]; then xz -df "$lab/punctual_sockets.ko.xz"; fi
+    cp "$lab/punctual_sockets.ko" "$lab/guest/modules/"
 }
 
 # The guest's files: Debian's programs, the module, and what it runs.
 pack() {
-    local version kernel
-    version=$(cat "$lab/version")
-    rm -rf "$lab/module"
-    cp -r guest-module "$lab/module"
-    kernel=$lab/kernel/usr/src/linux-headers-$version
-    make -C "$lab/module" "KERNEL=$kernel" >"$lab/module.log" 2>&1 || {
-        cat "$lab/module.log"
-        return 1
-    }
     guest_files scripts/sockets-lab/init
-    cp "$lab/module/punctual_sockets.ko" "$lab/guest/modules/"
-    cp scripts/sockets-lab/{semantics.py,outlive.py,udp-echo.py,tcp-echo.py,nginx.conf} "$lab/guest/lab/"
+    build_module
+    cp scripts/sockets-lab/*.py scripts/sockets-lab/nginx.conf "$lab/guest/lab/"
     cc -O2 -static -o "$lab/round-trips" scripts/sockets-lab/round-trips.c -lm
     cp "$lab/round-trips" "$lab/guest/lab/host-echo"
     cp "$lab/round-trips" "$lab/guest/lab/own-echo"
-    sed -i "s/commands=\\\$commands/& ${MODULE_OPTIONS:-}/" "$lab/guest/init"
+    make --quiet -C guest-module/preload BUILD="$lab"
+    cp "$lab/punctual-preload.so" "$lab/guest/lab/preload.so"
+    [ "$mode" != selftests ] || build_selftests
+    echo "${MODULE_OPTIONS:-}" >"$lab/guest/lab/module-options"
     pack_guest
 }
 
 if [ "${SOCKETS_LAB_INSIDE:-}" != yes ]; then
-    for tool in qemu-system-x86_64 apt-get dpkg cpio make cc gcc-12 python3 modinfo ip unshare cargo; do
+    for tool in qemu-system-x86_64 apt-get dpkg cpio xz cc python3 modinfo ip unshare chroot cargo; do
         command -v "$tool" >/dev/null || skip "$tool is missing"
     done
     [ "$(id -u)" = 0 ] || skip "root is needed, for a network namespace with a TAP interface"
     [ -c /dev/net/tun ] || skip "/dev/net/tun is missing"
     mkdir -p "$lab"
-    [ -s "$lab/version" ] || fetch_all || skip "Debian's packages cannot be had"
+    [ -s "$kernel/version" ] || fetch_all || skip "Debian's packages cannot be had"
     [ -n "${PUNCTUAL:-}" ] || cargo build --quiet --locked --release -p punctual
     pack
-    SOCKETS_LAB_INSIDE=yes exec unshare --net "$0" "$@"
+    SOCKETS_LAB_INSIDE=yes exec unshare --net "$0" --suite "$suite" "$@"
 fi
 
 # From here on in the namespace.
@@ -92,8 +141,10 @@ policy = "rtds"
 [domain.vm]
 [domain.vm.sockets]
 allow = [
-    "bind udp 127.0.0.1:0-65535", "bind tcp 127.0.0.1:0-65535",
-    "connect udp 127.0.0.1:0-65535", "connect tcp 127.0.0.1:0-65535",
+    "bind udp 0.0.0.0/0:0-65535", "bind tcp 0.0.0.0/0:0-65535",
+    "connect udp 0.0.0.0/0:0-65535", "connect tcp 0.0.0.0/0:0-65535",
+    "bind udp [::]/0:0-65535", "bind tcp [::]/0:0-65535",
+    "connect udp [::]/0:0-65535", "connect tcp [::]/0:0-65535",
 ]
 poll = "${POLL:-0us}"
 ${PRIORITY:+priority = $PRIORITY}
@@ -101,22 +152,45 @@ ${PRIORITY:+priority = $PRIORITY}
 period = "10ms"
 cost = "1ms"
 TOML
-"${PUNCTUAL:-target/release/punctual}" sockets "$scratch/host.toml" --directory "$scratch" --json \
-    >"$scratch/counted" 2>"$scratch/told" &
-server=$!
-started+=("$server")
-while [ ! -S "$scratch/vm.sock" ]; do sleep 0.1; done
+# Starts the server; the last one's counts are those that are told.
+serve() {
+    "${PUNCTUAL:-target/release/punctual}" sockets "$scratch/host.toml" --directory "$scratch" --json \
+        >"$scratch/counted" 2>>"$scratch/told" &
+    server=$!
+    started+=("$server")
+    until grep -q 'QEMU connects' "$scratch/told" && [ -S "$scratch/vm.sock" ]; do sleep 0.1; done
+}
+serve
 mkfifo "$scratch/input"
-timeout "${TIMEOUT_S:-300}" qemu-system-x86_64 -accel tcg,thread=multi -smp "${VCPUS:-2}" -m 768 -cpu max \
-    -nodefaults -no-reboot -nographic -serial stdio -monitor none \
+timeout "${TIMEOUT_S:-300}" qemu-system-x86_64 -accel "${ACCEL:-tcg,thread=multi}" -smp "${VCPUS:-2}" -m 768 \
+    -cpu max -name vm,debug-threads=on -nodefaults -no-reboot -nographic -serial stdio -monitor none \
     -chardev "socket,id=sockets0,path=$scratch/vm.sock" -device ivshmem-doorbell,chardev=sockets0,vectors=1 \
     -netdev tap,id=net0,ifname=tap0,script=no,downscript=no -device virtio-net-pci,netdev=net0,romfile= \
-    -kernel "$lab"/kernel/boot/vmlinuz-* -initrd "$lab/initrd" \
+    -kernel "$kernel/vmlinuz" -initrd "$lab/initrd" \
     -append "console=ttyS0 panic=-1 quiet tsc=reliable lab=$mode" <"$scratch/input" >"$scratch/console" \
     2>"$scratch/qemu" &
 vm=$!
 started+=("$vm")
 exec 7>"$scratch/input"
+
+# The guest's processor has one of the machine's to itself; all else shares the other one, by priority.
+pin() {
+    local qemu task
+    qemu=$(pgrep -P "$vm")
+    taskset --all-tasks --cpu-list --pid 0 "$server" >/dev/null
+    for task in /proc/"$qemu"/task/*; do
+        if grep -q '^CPU' "$task/comm"; then
+            taskset --cpu-list --pid 1 "${task##*/}" >/dev/null
+        else
+            taskset --cpu-list --pid 0 "${task##*/}" >/dev/null
+            chrt --fifo --pid 40 "${task##*/}"
+        fi
+    done
+}
+# Receivers beside it: two streams over the namespace's loopback for so long; the last line is their sum.
+beside() {
+    exec taskset --cpu-list 0 python3 scripts/sockets-lab/receivers.py "$1"
+}
 
 said() { tr -d '\r' <"$scratch/console" | sed -n "s/^LAB $1 \?//p"; }
 # Waits until the guest says something.
@@ -151,6 +225,12 @@ case $mode in
         cat "$scratch/table"
         ;;
     semantics)
+        wait_for checked
+        # The programs have ended, the VM has not: nothing of theirs may be left.
+        left=$(awk '$4 == "08"' /proc/net/tcp /proc/net/tcp6 | wc -l)
+        echo "connections in CLOSE-WAIT after the programs ended: $left"
+        [ "$left" = 0 ] || status=1
+        echo >&7
         wait_for "done"
         diff <(said own) <(said host) >"$scratch/differences" || status=1
         diff <(said own) <(said again) >>"$scratch/differences" || status=1
@@ -161,16 +241,91 @@ case $mode in
         ;;
     outlive)
         wait_for ready
+        # The first server ends as it should, the second one is killed, the third one is the next.
         kill -INT "$server"
+        wait_for without
+        wait "$server" || status=1
+        serve
+        until grep -q 'served again' "$scratch/told"; do sleep 0.1; done
+        kill -KILL "$server"
+        wait "$server" 2>/dev/null || true
+        serve
+        wait_for again
+        said_back=$(python3 -c "
+import socket
+client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+client.settimeout(20)
+client.sendto(b'host', ('127.0.0.1', 7000))
+print(client.recv(10).decode())") || status=1
+        echo "after two other servers: $said_back"
         wait_for "done"
         said saw
-        expected=$'ECONNRESET\nECONNRESET\nECONNRESET\nown\nthe module unloaded'
+        expected=$'ECONNRESET\nECONNRESET\nECONNRESET\nown\nECONNRESET\nhost\nthe module unloaded'
         [ "$(said saw)" = "$expected" ] || status=1
+        ;;
+    fifo)
+        for kind in idle each; do
+            wait_for "ready $kind"
+            python3 scripts/sockets-lab/fifo.py ask "$kind" | tee -a "$scratch/fifo"
+            echo >&7
+        done
+        wait_for "done"
+        grep -q '^idle.* 0 interrupts' "$scratch/fifo" && ! grep -q '^each.* 0 interrupts' "$scratch/fifo" ||
+            status=1
+        ;;
+    preload)
+        for name in udp tcp memcached redis; do
+            wait_for "ready $name"
+            case $name in
+                udp) server_name="Python, UDP echo" ;;
+                tcp) server_name="Python asyncio, TCP echo" ;;
+                *) server_name=$name ;;
+            esac
+            python3 scripts/sockets-lab/clients.py only "$server_name" || status=1
+            echo >&7
+        done
+        wait_for "done"
+        diff <(said own) <(said host) >"$scratch/differences" || status=1
+        echo "$(said host | wc -l) checks by the library"
+        if [ -s "$scratch/differences" ]; then cat "$scratch/differences"; else echo "no difference"; fi
+        ;;
+    selftests)
+        wait_for "done"
+        echo "test (exit on the guest's own stack, on the host's)"
+        join -t: <(said own | sort) <(said host | sort) | sort -n | tr : ' '
+        said output
         ;;
     measure)
         wait_for ready
-        "$lab/round-trips" ask "${2:-1000}" "${GAP_US:-1000}" sockets-udp:udp:127.0.0.1:7000 \
-            virtio-udp:udp:10.77.0.2:7000 sockets-tcp:tcp:127.0.0.1:7000 virtio-tcp:tcp:10.77.0.2:7000
+        run=()
+        if [ "${PIN:-}" = yes ]; then
+            pin
+            run=(taskset --cpu-list 0 chrt --fifo 30)
+        fi
+        paths=(sockets-udp:udp:127.0.0.1:7000 virtio-udp:udp:10.77.0.2:7000
+            sockets-tcp:tcp:127.0.0.1:7000 virtio-tcp:tcp:10.77.0.2:7000)
+        ask() { "${run[@]}" "$lab/round-trips" ask "$count" "${GAP_US:-1000}" "$@"; }
+        if [ "${LOAD:-}" = yes ]; then
+            beside 3600 >/dev/null &
+            load=$!
+            sleep 1
+        fi
+        ask "${paths[@]}"
+        if [ "${LOAD:-}" = yes ]; then
+            pkill -P "$load" || true
+            wait "$load" || true
+            # What the receivers beside it get while questions go one way alone.
+            for path in "${paths[@]:0:2}"; do
+                beside 8 >"$scratch/receivers" &
+                load=$!
+                count=1000000 ask "$path" >/dev/null &
+                asking=$!
+                wait "$load"
+                pkill -P "$asking" || true
+                wait "$asking" 2>/dev/null || true
+                echo "receivers beside ${path%%:*}: $(tail -1 "$scratch/receivers")"
+            done
+        fi
         echo >&7
         wait_for "done"
         said counted

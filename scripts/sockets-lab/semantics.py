@@ -1,8 +1,9 @@
 """What a program can see of sockets, one line for each check: the same on a guest's own stack and the host's.
 
-usage: semantics.py FIRST-PORT     on 127.0.0.1, some twenty ports from there
+usage: semantics.py FIRST-PORT [ADDRESS]     some twenty ports from there, of 127.0.0.1 or ADDRESS
 """
 
+import ctypes
 import errno
 import os
 import select
@@ -14,7 +15,10 @@ import threading
 import time
 
 PORT = int(sys.argv[1])
-HOST = "127.0.0.1"
+HOST = sys.argv[2] if len(sys.argv) > 2 else "127.0.0.1"
+FAMILY = socket.AF_INET6 if ":" in HOST else socket.AF_INET
+# The largest payload of UDP: IPv6 does not count its header.
+LARGEST = 65527 if FAMILY == socket.AF_INET6 else 65507
 STREAM, DATAGRAM = socket.SOCK_STREAM, socket.SOCK_DGRAM
 CHECKS = []
 
@@ -43,7 +47,7 @@ def now(waited, flags=0):
 
 
 def own(kind, port=None):
-    new = socket.socket(socket.AF_INET, kind)
+    new = socket.socket(FAMILY, kind)
     new.settimeout(10)
     if port is not None:
         new.bind((HOST, port))
@@ -62,6 +66,13 @@ def pair(port):
         accepted.settimeout(10)
         assert address == client.getsockname()
         return client, accepted
+
+
+def raw_error(call, each, name):
+    """What bind or connect with these bytes as address fails with."""
+    library = ctypes.CDLL(None, use_errno=True)
+    outcome = getattr(library, call)(each.fileno(), name, len(name))
+    return errno.errorcode[ctypes.get_errno()] if outcome < 0 else outcome
 
 
 def ready(waited, mask, limit=5000):
@@ -129,8 +140,8 @@ def scattered_and_gathered():
 @check
 def largest_datagram():
     with own(DATAGRAM, PORT) as one, own(DATAGRAM) as two:
-        sent = two.sendto(b"x" * 65507, (HOST, PORT))
-        return sent, len(one.recv(70000)), error(two.sendto, b"x" * 65508, (HOST, PORT))
+        sent = two.sendto(b"x" * LARGEST, (HOST, PORT))
+        return sent, len(one.recv(70000)), error(two.sendto, b"x" * (LARGEST + 1), (HOST, PORT))
 
 
 @check
@@ -147,7 +158,7 @@ def refused_datagram():
     with own(DATAGRAM) as one:
         one.connect((HOST, PORT + 9))
         one.send(b"nobody")
-        return error(one.recv, 10), error(one.getpeername) == (HOST, PORT + 9)
+        return error(one.recv, 10), error(one.getpeername)[:2] == (HOST, PORT + 9)
 
 
 @check
@@ -428,6 +439,94 @@ def a_thousand_connections():
             listener.accept()[0].close()
             client.close()
     return True
+
+
+IPV6, V6ONLY = socket.IPPROTO_IPV6, socket.IPV6_V6ONLY
+
+
+def both(kind, only=0):
+    """A socket of IPv6 that takes IPv4 too, unless it is for IPv6 only."""
+    new = socket.socket(socket.AF_INET6, kind)
+    new.settimeout(10)
+    new.setsockopt(IPV6, V6ONLY, only)
+    return new
+
+
+def ipv6_check(function):
+    if FAMILY == socket.AF_INET6:
+        CHECKS.append(function)
+    return function
+
+
+@ipv6_check
+def connections_of_both_families():
+    with both(STREAM) as listener, socket.socket() as ipv4, own(STREAM) as ipv6:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("::", PORT + 5))
+        listener.listen()
+        ipv4.connect(("127.0.0.1", PORT + 5))
+        ipv6.connect(("::1", PORT + 5))
+        accepted = [listener.accept() for _ in range(2)]
+        names = [(each.getsockname(), each.getpeername() == peer, peer[0]) for each, peer in accepted]
+        accepted[0][0].sendall(b"hi")
+        return names, ipv4.getpeername(), ipv4.recv(10), listener.getsockopt(IPV6, V6ONLY)
+
+
+@ipv6_check
+def ipv6_only_leaves_the_port_to_ipv4():
+    with both(STREAM, 1) as one, socket.socket() as two, both(STREAM) as three:
+        for each in (one, two, three):
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        one.bind(("::", PORT + 6))
+        two.bind(("0.0.0.0", PORT + 6))
+        one.listen()
+        two.listen()
+        late = error(one.setsockopt, IPV6, V6ONLY, 0)
+        return late, error(three.bind, ("::", PORT + 6)), one.getsockname(), two.getsockname()
+
+
+@ipv6_check
+def datagrams_of_both_families():
+    with both(DATAGRAM) as one, socket.socket(socket.AF_INET, DATAGRAM) as two, both(DATAGRAM, 1) as only:
+        two.settimeout(10)
+        one.bind(("::", PORT + 7))
+        two.bind(("127.0.0.1", 0))
+        two.sendto(b"ping", ("127.0.0.1", PORT + 7))
+        data, peer = one.recvfrom(10)
+        one.sendto(b"pong", peer)
+        only_error = error(only.sendto, b"x", ("::ffff:127.0.0.1", PORT + 7))
+        return data, peer[0], two.recv(10), only_error
+
+
+@ipv6_check
+def a_connection_to_a_mapped_address():
+    with socket.socket() as listener, both(STREAM) as client, both(STREAM, 1) as only:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        mapped = ("::ffff:127.0.0.1", listener.getsockname()[1])
+        client.connect(mapped)
+        return client.getpeername()[0], client.getsockname()[0], error(only.connect, mapped)
+
+
+@ipv6_check
+def wrong_families():
+    with own(STREAM) as ipv6, own(DATAGRAM) as datagram, socket.socket() as ipv4:
+        errors = []
+        for each, name in ((ipv6, b"\2\0\0\7\x7f\0\0\1" + b"\0" * 20), (ipv4, b"\12\0\0\7" + b"\0" * 24)):
+            for call in ("bind", "connect"):
+                errors.append(raw_error(call, each, name))
+        errors.append(raw_error("bind", ipv6, b"\12\0\0\7"))
+        errors.append(raw_error("connect", datagram, b"\2\0\0\7\x7f\0\0\1" + b"\0" * 8))
+        return errors
+
+
+@ipv6_check
+def options_of_ipv6():
+    with own(STREAM) as one:
+        one.setsockopt(IPV6, socket.IPV6_UNICAST_HOPS, 9)
+        one.setsockopt(IPV6, socket.IPV6_TCLASS, 16)
+        wanted = (socket.IPV6_UNICAST_HOPS, socket.IPV6_TCLASS, V6ONLY)
+        return [one.getsockopt(IPV6, option) for option in wanted], error(one.getsockopt, IPV6, 9999)
 
 
 for function in CHECKS:
