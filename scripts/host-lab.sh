@@ -8,7 +8,8 @@
 # cloud (the default) has real KVM, nested in the translated processor; rt has PREEMPT_RT and no KVM. Both
 # have cgroup version 2 alone. The machine sees this machine's files, read only; what the command writes is
 # lost with it. The processor is translated: its times say nothing about a real machine.
-# environment: SUITE (Debian suite of the kernel: forky), PROCESSORS (2), MEMORY_MIB (2048), TIMEOUT_S (600)
+# environment: SUITE (Debian suite of the kernel: forky), PROCESSORS (2), MEMORY_MIB (2048), TIMEOUT_S (600),
+#   MODULES (further ones to load), DEVICES (further arguments of QEMU)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -90,6 +91,7 @@ add_module() {
 }
 : >"$root/modules/order"
 for module in virtio_pci virtiofs overlay; do add_module "$module"; done
+for module in ${MODULES:-}; do add_module "$module"; done
 if [ "$kernel" = cloud ]; then
     for module in kvm_amd vhost_net tun bridge; do add_module "$module"; done
 fi
@@ -140,6 +142,7 @@ socket=$root/files
 memory=${MEMORY_MIB:-2048}M
 # The machine takes interrupts of its files on processor 0, as one line and not as messages, which the kernel
 # would spread: processes that end would wait for the processor on which live tests spin.
+read -ra devices <<<"${DEVICES:-}"
 boot="console=ttyS0 panic=-1 quiet tsc=reliable irqaffinity=0"
 # Boots the machine, which runs the command; 124 when time was up.
 boot_once() {
@@ -156,7 +159,7 @@ boot_once() {
         -pidfile "$lab/pid-$kernel" \
         -nodefaults -no-user-config -no-reboot -display none -serial stdio -monitor none \
         -kernel "$image" -initrd "$initrd" -append "$boot" -chardev "socket,id=files,path=$socket" \
-        -device vhost-user-fs-pci,chardev=files,tag=files,vectors=0 \
+        -device vhost-user-fs-pci,chardev=files,tag=files,vectors=0 "${devices[@]}" \
         </dev/null 2>"$console.qemu" | sed -u 's/\r$//' | tee "$console" |
         sed -u '/^host-lab-/d; /SeaBIOS\|Booting from\|reboot: Power down/d' || return "${PIPESTATUS[0]}"
 }

@@ -8,6 +8,21 @@
 use std::path::Path;
 use std::process::Command;
 
+/// Writes the source of the guest's module for sockets of its host as a list of names and contents.
+fn embed_guest_module(folder: &Path, out: &Path) {
+    let is_source = |name: &str| name == "Makefile" || name.ends_with(".c") || name.ends_with(".h");
+    let entries = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    // What a build in that folder left is none of the source.
+    let mut names: Vec<String> = names.filter(|name| is_source(name) && !name.ends_with(".mod.c")).collect();
+    names.sort();
+    let path = |name: &String| folder.join(name).canonicalize().expect("it was listed").display().to_string();
+    let entry = |name: &String| format!("({name:?}, include_bytes!({:?}) as &[u8]),\n", path(name));
+    let list: String = names.iter().map(entry).collect();
+    println!("cargo::rerun-if-changed={}", folder.display());
+    std::fs::write(out, format!("&[\n{list}]")).unwrap_or_else(|error| panic!("{}: {error}", out.display()));
+}
+
 fn main() {
     let variable = |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("Cargo sets {name}"));
     let guest = Path::new(&variable("CARGO_MANIFEST_DIR")).join("../punctual-guest");
@@ -16,6 +31,7 @@ fn main() {
         println!("cargo::rerun-if-changed={}", guest.join(input).display());
     }
     let (out, target) = (variable("OUT_DIR"), variable("TARGET"));
+    embed_guest_module(&guest.join("../../guest-module"), &Path::new(&out).join("guest_module.rs"));
     let copy = Path::new(&out).join("punctual-guest");
     if std::env::var_os("CARGO_CFG_FUZZING").is_some() {
         // Fuzz targets start no guest, and their flags would have it built once more.

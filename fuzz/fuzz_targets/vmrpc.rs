@@ -11,7 +11,7 @@ use std::sync::Arc;
 use libfuzzer_sys::arbitrary::{self, Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use punctual_model::sockets::Sockets;
-use punctual_sockets::Counts;
+use punctual_sockets::{Counts, Segments};
 use punctual_sockets::call::{Answer, Call, Op};
 use punctual_sockets::layout;
 use punctual_sockets::memory::Shared;
@@ -95,9 +95,9 @@ fuzz_target!(|steps: Vec<Step>| {
     let shared = Shared::new().expect("memory");
     let (mut table, mut host) = (Table::new(policy, epoll), HostQueues::new(Geometry::FULL));
     let mut guest = GuestQueues::new(&shared, Geometry::FULL);
-    let mut counts = Counts::default();
+    let (mut counts, mut segments) = (Counts::default(), Segments::default());
     request(Op::Hello, 0).write(&shared, 0);
-    table.serve(&shared, &mut host, 0, &mut counts);
+    table.serve(&shared, &mut host, 0, (&mut counts, &mut segments));
     for step in steps.into_iter().take(200) {
         match step {
             Step::Write { at, value } => shared.store(at, value),
@@ -110,7 +110,7 @@ fuzz_target!(|steps: Vec<Step>| {
         loop {
             match host.take(&shared) {
                 Ok(Some(slot)) => {
-                    table.serve(&shared, &mut host, slot, &mut counts);
+                    table.serve(&shared, &mut host, slot, (&mut counts, &mut segments));
                     let answer = Answer::read(&shared, slot);
                     if answer.result == 0 && Call::read(&shared, slot).op == Some(Op::Peer) {
                         let peer = answer.address.expect("an address");

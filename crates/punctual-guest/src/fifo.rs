@@ -212,7 +212,11 @@ impl FlowsThread {
         stop: &Arc<AtomicBool>,
     ) -> Result<FlowsThread, Error> {
         let engine = Engine::new(network, run.tasks.len(), run.duration_ns);
-        let link = Link::of_interface(network.ethernet).map_err(Error::Flows)?;
+        let link = match network.datagrams {
+            false => Link::of_interface(network.ethernet),
+            true => Link::of_host_socket(network.ethernet),
+        };
+        let link = link.map_err(Error::Flows)?;
         let has_storm = |network: &Network| {
             network.flows.iter().any(|flow| flow.begins && matches!(flow.traffic, Traffic::Storm { .. }))
         };

@@ -13,6 +13,7 @@
 //! Work is counted in iterations of a loop, calibrated when the host asks for it ([`work`]). No clock in a VM
 //! shows the processor time that a task really got, because a guest does not see when its vCPU does not run.
 
+pub mod bench;
 pub mod cyclictest;
 mod disturb;
 pub mod fifo;

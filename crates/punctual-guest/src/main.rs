@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use punctual_guest::bench;
 use punctual_guest::protocol::{Mode, ReceiveError};
 use punctual_guest::serve::serve;
 
@@ -15,8 +16,11 @@ const USAGE: &str = "\
 Runs task sets that a host orders, and reports when each job was released, started and finished.
 
 usage: punctual-guest fifo|vcpu [--port NAME|--console]
+       punctual-guest echo|sink ADDRESS:PORT
   fifo         a thread for each task under SCHED_FIFO: inside a VM
   vcpu         one thread that is a virtual CPU: a process of the host
+  echo         answers each datagram to the address with itself
+  sink         accepts connections to the address and throws away what they bring
   --port NAME  talk over the virtio port of that name; without it over standard input and output
   --console    these are a terminal, which is to pass bytes as they are: the console of a guest of Xen
 example: echo '{\"calibrate\":{\"duration_ns\":100000000}}' | punctual-guest vcpu";
@@ -62,6 +66,8 @@ enum Error {
     Console(io::Error),
     /// The channel to the host failed.
     Channel(ReceiveError),
+    /// A server for measurements cannot go on.
+    Server(io::Error),
 }
 
 impl fmt::Display for Error {
@@ -71,6 +77,7 @@ impl fmt::Display for Error {
             Error::OpenPort { path, error } => write!(f, "{}: {error}", path.display()),
             Error::Console(error) => write!(f, "the console: {error}"),
             Error::Channel(error) => error.fmt(f),
+            Error::Server(error) => write!(f, "the server: {error}"),
         }
     }
 }
@@ -82,17 +89,32 @@ fn main() -> ExitCode {
         println!("{USAGE}");
         return ExitCode::SUCCESS;
     }
-    let Some(arguments) = Arguments::parse(&arguments) else {
-        eprintln!("{USAGE}");
-        return ExitCode::from(2);
+    let done = match (server(&arguments), Arguments::parse(&arguments)) {
+        (Some(served), _) => served,
+        (None, Some(arguments)) => run(&arguments),
+        (None, None) => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
     };
-    match run(&arguments) {
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("punctual-guest: {error}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// Runs a server for measurements, if the command line asks for one.
+fn server(arguments: &[&str]) -> Option<Result<(), Error>> {
+    let [kind, address] = *arguments else { return None };
+    let serve = match kind {
+        "echo" => bench::echo,
+        "sink" => bench::sink,
+        _ => return None,
+    };
+    Some(serve(address.parse().ok()?).map_err(Error::Server))
 }
 
 fn run(arguments: &Arguments<'_>) -> Result<(), Error> {

@@ -44,7 +44,12 @@ struct World<F> {
 impl<F: FnMut(&Packet) -> bool> World<F> {
     fn new(networks: &[(Vec<FlowEnd>, Vec<ChainStep>)], tasks: usize, is_lost: F) -> Self {
         let engine = |(guest, (flows, steps)): (usize, &(Vec<FlowEnd>, Vec<ChainStep>))| {
-            let network = Network { ethernet: address(guest), flows: flows.clone(), steps: steps.clone() };
+            let network = Network {
+                ethernet: address(guest),
+                datagrams: false,
+                flows: flows.clone(),
+                steps: steps.clone(),
+            };
             Engine::new(&network, tasks, SECOND)
         };
         let engines = networks.iter().enumerate().map(engine).collect();

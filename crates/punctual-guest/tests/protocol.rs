@@ -160,7 +160,8 @@ fn the_largest_messages_fit_a_line() {
         server: None,
         turnaround_ns: TIME_MAX_NS,
     };
-    let network = Network { ethernet: [255; 6], flows: vec![end; ENDS_MAX], steps: Vec::new() };
+    let network =
+        Network { ethernet: [255; 6], datagrams: false, flows: vec![end; ENDS_MAX], steps: Vec::new() };
     let run = Run {
         start_at_ns: u64::MAX / 2,
         duration_ns: TIME_MAX_NS,

@@ -4,7 +4,7 @@ pub mod blame;
 pub mod cache;
 pub mod calibrate;
 mod channel;
-mod child;
+pub mod child;
 pub mod doctor;
 pub mod driver;
 pub mod enforcer;

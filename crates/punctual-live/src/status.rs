@@ -34,6 +34,30 @@ pub struct Snapshot {
     /// By port of the run's switches, as of the last half second.
     #[serde(default)]
     pub ports: Vec<PortStatus>,
+    /// By domain whose guest has sockets of this host.
+    #[serde(default)]
+    pub sockets: Vec<SocketsStatus>,
+}
+
+/// A guest's sockets of this host so far.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SocketsStatus {
+    /// The domain's name.
+    pub name: String,
+    /// Most sockets at once.
+    pub sockets_most: u64,
+    /// Calls that were made.
+    pub calls: u64,
+    /// Those of the last half second, for a second.
+    pub calls_per_s: u64,
+    /// Calls refused because the file does not allow the address.
+    pub refused: u64,
+    /// Bytes that the guest sent.
+    pub sent_bytes: u64,
+    /// Bytes that it received.
+    pub received_bytes: u64,
+    /// Interrupts raised.
+    pub interrupts: u64,
 }
 
 /// A port of a switch so far.
@@ -152,6 +176,7 @@ pub fn snapshot(host: &Host, policy: Option<&str>, view: &RunView<'_>) -> Snapsh
         vcpus: present.map(|(_, unit)| vcpu_status(host, unit, view)).collect(),
         domains: view.jobs.iter().map(domain).collect(),
         ports: Vec::new(),
+        sockets: Vec::new(),
     }
 }
 
@@ -322,6 +347,7 @@ mod tests {
             vcpus,
             domains: Vec::new(),
             ports: Vec::new(),
+            sockets: Vec::new(),
         }
     }
 

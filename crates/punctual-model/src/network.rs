@@ -24,6 +24,8 @@ pub struct Network {
     pub name: String,
     /// The domain that does the network's work, on its first vCPU. A domain drives one network at most.
     pub driver: DomainIx,
+    /// What carries packets to guests on a real host.
+    pub transport: Transport,
     /// Which packet is processed next in the driver domain.
     pub discipline: DisciplineChoice,
     /// Which pending event the driver domain handles next.
@@ -38,6 +40,17 @@ pub struct Network {
     pub interfaces: Vec<Interface>,
     /// Hosts beyond the network card.
     pub outside: Vec<OutsideHost>,
+}
+
+/// What carries packets to guests on a real host. The simulator's steps are the same; their costs are not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Transport {
+    /// A switch, and a network card in each guest; the driver domain stands for the switch.
+    #[default]
+    Frames,
+    /// Datagrams, which each guest has from a socket of the host ([`crate::sockets`]); the driver domain
+    /// stands for the threads that make the guests' calls.
+    Sockets,
 }
 
 /// A packet discipline with its options.

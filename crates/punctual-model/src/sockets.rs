@@ -1,7 +1,7 @@
 //! Which sockets of its host a guest may have: the addresses and limits of a domain's `sockets`.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddrV4};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
@@ -27,11 +27,31 @@ pub struct Sockets {
     pub poll: Duration,
     /// The network namespace of the sockets, a name in `/run/netns`; `None`: that of the program.
     pub netns: Option<String>,
+    /// How long an idle processor of the project's guest looks for messages of the host before it halts;
+    /// nothing: each message takes an interrupt.
+    pub idle_poll: Duration,
+    /// Names of the guest's programs whose sockets are the host's, in a VM that a run starts with the
+    /// project's guest image; empty: all.
+    pub commands: Vec<String>,
 }
 
 impl Sockets {
     /// Sockets that a guest may have at once where nothing is said.
     pub const SOCKETS_MAX: u32 = 1024;
+
+    /// The first address with one port for datagrams that the guest may bind.
+    pub fn datagram_address(&self) -> Option<SocketAddrV4> {
+        self.allow.iter().find_map(|rule| {
+            let is_one =
+                rule.prefix == 32 && rule.ports.start() == rule.ports.end() && *rule.ports.start() != 0;
+            (is_one && (rule.action, rule.protocol) == (Action::Bind, Protocol::Udp))
+                .then_some(rule.network)
+                .and_then(|network| match network {
+                    IpAddr::V4(ip) => Some(SocketAddrV4::new(ip, *rule.ports.start())),
+                    IpAddr::V6(_) => None,
+                })
+        })
+    }
 
     /// Is there a rule for this? An IPv4 address that an IPv6 socket names (`::ffff:10.0.0.5`) is that IPv4
     /// address.
@@ -53,6 +73,8 @@ impl Default for Sockets {
             processor: None,
             poll: Duration::ZERO,
             netns: None,
+            idle_poll: Duration::ZERO,
+            commands: Vec::new(),
         }
     }
 }

@@ -39,6 +39,7 @@ pub fn summary(results: &Results, colour: bool) -> String {
         flows::flows(results, colour),
         flows::segments(results, colour),
         flows::parts(results, colour),
+        flows::sockets(results, colour),
     ];
     for part in parts {
         if !part.is_empty() {
@@ -70,6 +71,7 @@ pub fn detail(results: &Results, colour: bool) -> String {
         section("Latency of flows", &flows::latencies(results, colour), colour),
         section("Where the time of packets went", &flows::segment_detail(results, colour), colour),
         section("Networks", &flows::networks(results, colour), colour),
+        section("Sockets of guests", &flows::sockets(results, colour), colour),
     ];
     sections.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("\n")
 }

@@ -54,6 +54,9 @@ pub enum Error {
     /// A live run failed or was refused; the machine is as it was.
     #[error(transparent)]
     Live(punctual_live::run::Error),
+    /// A measurement cannot be carried out here; the machine is as it was.
+    #[error("{0}")]
+    Lab(String),
     /// A run in Xen failed or was refused; Xen is as it was.
     #[error(transparent)]
     Xen(punctual_live::xen::Error),

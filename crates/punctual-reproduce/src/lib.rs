@@ -9,7 +9,7 @@
 //! itself prints is in [`papers`].
 //!
 //! [`rt_xen_live`] carries experiments of RT-Xen out on this machine instead, [`rt_xen_in_xen`] in a real
-//! Xen.
+//! Xen. [`rt_stack_live()`] measures rt-stack's request/response on this machine.
 
 #![forbid(unsafe_code)]
 
@@ -26,6 +26,7 @@ mod ranges;
 pub mod render;
 mod reproduction;
 mod rt_stack;
+pub mod rt_stack_live;
 mod rt_xen;
 mod rtca;
 mod scenario;
@@ -188,6 +189,18 @@ pub fn vmm_io(options: &Options, progress: Progress<'_>) -> Result<Reproduction,
         outcomes.push(vmm_io::windows(options, progress)?);
     }
     Ok(Reproduction::new(options, paper.citation, &claims, outcomes))
+}
+
+/// Measures rt-stack's request/response on this machine, beside the model and the thesis. Nothing is judged:
+/// machine and kernel are others.
+///
+/// # Errors
+/// As [`rt_stack_live::rt_stack`].
+pub fn rt_stack_live(options: &live::LiveOptions<'_>) -> Result<Reproduction, Error> {
+    let (paper, _) = papers::rt_stack();
+    let outcome = rt_stack_live::rt_stack(options)?;
+    let shown = Options { quick: options.quick, task_sets: Some(1), ..Options::default() };
+    Ok(Reproduction::new(&shown, paper.citation, &[], vec![outcome]))
 }
 
 /// Reproduces the Nautilus paper: cyclictest under global, partitioned and mixed scheduling, and ping

@@ -156,6 +156,7 @@ impl Place for ThisMachine<'_> {
             guest_programs: &[],
             interfaces: Vec::new(),
             outside: Vec::new(),
+            sockets: Vec::new(),
             linux,
             starve: false,
             silence: StdDuration::from_secs(2),

@@ -127,6 +127,38 @@ impl Run {
     }
 }
 
+/// Mean, 99 % quantile and deviation in us of the thesis's request/response with a vanilla kernel, beside two
+/// heavy receivers, by each path: what live measurements stand beside.
+///
+/// # Errors
+/// When a simulation stops.
+pub(crate) fn predict(paths: &[&'static str], quick: bool) -> Result<Vec<[f64; 3]>, Error> {
+    let setups: Vec<Setup> = paths.iter().map(|path| setup(path, path, "vanilla", path)).collect();
+    predicted(&setups, quick, |scenario| scenario)
+}
+
+/// The same of so many RT VMs, on four processors without heavy receivers.
+///
+/// # Errors
+/// As [`predict`].
+pub(crate) fn predict_many(path: &'static str, count: usize, quick: bool) -> Result<[f64; 3], Error> {
+    let of = predicted(&[setup(path, path, "vanilla", path)], quick, |scenario| {
+        alone(scenario).set("machine.processors=4").set(format!("host_stack.server.critical.count={count}"))
+    })?;
+    Ok(of.first().copied().unwrap_or([f64::NAN; 3]))
+}
+
+fn predicted(
+    setups: &[Setup],
+    quick: bool,
+    change: impl Fn(Scenario) -> Scenario,
+) -> Result<Vec<[f64; 3]>, Error> {
+    let options = Options { quick, ..Options::default() };
+    let change = |scenario| shorter(&options, change(scenario));
+    let runs = run("prediction", setups, &options, &|_, _, _| (), change)?;
+    Ok(runs.iter().map(Run::statistics).collect())
+}
+
 /// Runs the setups, each changed by `change`.
 fn run(
     what: &str,

@@ -12,6 +12,7 @@
 //! - [`call`]: a call and its answer.
 //! - [`table`]: a guest's sockets, and what it may do.
 //! - [`rate`]: calls in a second.
+//! - [`segments`]: where the time of requests goes.
 //! - [`ivshmem`]: how QEMU learns of the memory.
 //! - [`resume`]: VMs that outlive their server.
 //! - [`server`]: the thread.
@@ -31,6 +32,7 @@ pub mod memory;
 pub mod queue;
 pub mod rate;
 pub mod resume;
+pub mod segments;
 pub mod server;
 pub mod stats;
 mod sys;
@@ -38,5 +40,6 @@ pub mod table;
 #[cfg(feature = "testing")]
 pub mod testing;
 
+pub use segments::Segments;
 pub use server::{Config, Event, Server};
 pub use stats::Counts;

@@ -4,8 +4,8 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use punctual_model::sockets::Sockets;
@@ -18,6 +18,7 @@ use crate::memory::Shared;
 use crate::queue::{Broken, Geometry, HostQueues, Words};
 use crate::rate::Rate;
 use crate::resume::{Found, Record};
+use crate::segments::Segments;
 use crate::stats::Counts;
 use crate::table::Table;
 
@@ -97,8 +98,11 @@ pub enum Event {
 #[derive(Debug)]
 pub struct Server {
     stop: Arc<OwnedFd>,
-    thread: Option<JoinHandle<Counts>>,
-    socket: PathBuf,
+    thread: Option<JoinHandle<(Counts, Segments)>>,
+    /// What was counted a moment ago.
+    counts: Arc<Mutex<Counts>>,
+    /// The socket to remove.
+    socket: Option<PathBuf>,
 }
 
 impl Server {
@@ -120,6 +124,33 @@ impl Server {
     ) -> Result<(Server, Receiver<Event>), Error> {
         let socket = config.socket.clone();
         let listener = listen(&socket)?;
+        match Server::begin(listener, record, config) {
+            Ok((mut server, events)) => {
+                server.socket = Some(socket);
+                Ok((server, events))
+            }
+            Err(error) => {
+                remove(&socket);
+                Err(error)
+            }
+        }
+    }
+
+    /// Starts it on a socket that listens already and does not block; that of `config` is not looked at.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn start_on(listener: UnixListener, config: Config) -> Result<(Server, Receiver<Event>), Error> {
+        Server::begin(listener, None, config)
+    }
+
+    fn begin(
+        listener: UnixListener,
+        record: Option<PathBuf>,
+        config: Config,
+    ) -> Result<(Server, Receiver<Event>), Error> {
+        let counts = Arc::<Mutex<Counts>>::default();
+        let published = Arc::clone(&counts);
         let stop = Arc::new(bell().map_err(Error::Start)?);
         let (sender, receiver) = mpsc::channel();
         let (entered, result) = mpsc::channel();
@@ -128,37 +159,43 @@ impl Server {
         let thread = thread.spawn(move || match enter_namespace(config.policy.netns.as_deref()) {
             Ok(()) => {
                 drop(entered);
-                work(config, listener, record, &stopped, sender)
+                work(config, listener, record, &stopped, (sender, published))
             }
             Err(error) => {
                 let _ = entered.send(error);
-                Counts::default()
+                Default::default()
             }
         });
         let thread = thread.map_err(Error::Start).and_then(|thread| match result.recv() {
             Ok(error) => Err(error),
             Err(_) => Ok(thread),
-        });
-        match thread {
-            Ok(thread) => Ok((Server { stop, thread: Some(thread), socket }, receiver)),
-            Err(error) => {
-                remove(&socket);
-                Err(error)
-            }
-        }
+        })?;
+        Ok((Server { stop, thread: Some(thread), counts, socket: None }, receiver))
+    }
+
+    /// What was counted a moment ago.
+    pub fn counts(&self) -> Counts {
+        *self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Stops it: its VM's sockets are closed, and the guest is told.
-    pub fn stop(mut self) -> Counts {
+    pub fn stop(self) -> Counts {
+        self.finish().0
+    }
+
+    /// As [`Server::stop`], with where the time of its requests went.
+    pub fn finish(mut self) -> (Counts, Segments) {
         self.end()
     }
 
-    fn end(&mut self) -> Counts {
-        let Some(thread) = self.thread.take() else { return Counts::default() };
+    fn end(&mut self) -> (Counts, Segments) {
+        let Some(thread) = self.thread.take() else { return Default::default() };
         ring(&self.stop);
-        let counts = thread.join().unwrap_or_default();
-        let _ = std::fs::remove_file(&self.socket);
-        counts
+        let done = thread.join().unwrap_or_default();
+        if let Some(socket) = &self.socket {
+            remove(socket);
+        }
+        done
     }
 }
 
@@ -222,14 +259,14 @@ fn work(
     listener: UnixListener,
     record: Option<PathBuf>,
     stop: &OwnedFd,
-    notices: Sender<Event>,
-) -> Counts {
+    (notices, published): (Sender<Event>, Arc<Mutex<Counts>>),
+) -> (Counts, Segments) {
     (config.enter)();
     let epoll = match epoll::create(epoll::CreateFlags::CLOEXEC) {
         Ok(epoll) => Arc::new(epoll),
         Err(error) => {
             let _ = notices.send(Event::Failed(error.to_string()));
-            return Counts::default();
+            return Default::default();
         }
     };
     let start = std::time::Instant::now();
@@ -242,13 +279,15 @@ fn work(
         start,
         guest: None,
         counts: Counts::default(),
+        published,
+        segments: Segments::default(),
         notices,
     };
     if let Err(error) = server.run(stop) {
         server.tell(Event::Failed(error.to_string()));
     }
     server.leave();
-    server.counts
+    (server.counts, server.segments)
 }
 
 /// The thread's state.
@@ -261,6 +300,8 @@ struct Worker {
     start: std::time::Instant,
     guest: Option<Guest>,
     counts: Counts,
+    published: Arc<Mutex<Counts>>,
+    segments: Segments,
     notices: Sender<Event>,
 }
 
@@ -326,6 +367,7 @@ impl Worker {
                 tv_nsec: (time.as_ns() % 1_000_000_000) as i64,
             });
             events.clear();
+            self.publish();
             match epoll::wait(&*self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -345,6 +387,13 @@ impl Worker {
         }
     }
 
+    /// Whoever reads what was counted keeps nobody waiting: then it is told later.
+    fn publish(&self) {
+        if let Ok(mut published) = self.published.try_lock() {
+            *published = self.counts;
+        }
+    }
+
     /// Makes the calls that are submitted, a batch at most.
     fn calls(&mut self) -> Next {
         let now = self.now();
@@ -358,7 +407,12 @@ impl Worker {
             }
             match guest.queues.take(&guest.shared) {
                 Ok(Some(slot)) => {
-                    if guest.table.serve(&guest.shared, &mut guest.queues, slot, &mut self.counts) {
+                    if guest.table.serve(
+                        &guest.shared,
+                        &mut guest.queues,
+                        slot,
+                        (&mut self.counts, &mut self.segments),
+                    ) {
                         self.counts.interrupts += 1;
                         ring(&guest.interrupt);
                     }

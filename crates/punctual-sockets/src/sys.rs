@@ -9,11 +9,16 @@ use std::io;
 use std::mem::{MaybeUninit, size_of, zeroed};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use libc::{iovec, msghdr, sockaddr_storage};
+use punctual_sched::Duration;
 use rustix::net::SocketAddrAny;
 use rustix::net::addr::{SocketAddrArg, SocketAddrStorage};
 use vm_memory::VolatileSlice;
+
+/// `SIOCGSTAMPNS_OLD` (Linux, include/uapi/asm-generic/sockios.h).
+const SIOCGSTAMPNS: libc::Ioctl = 0x8907;
 
 /// A message that was received.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +88,20 @@ pub fn receive(socket: BorrowedFd<'_>, data: &VolatileSlice<'_>, flags: i32) -> 
     let bytes = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
     let from = from.and_then(|from| SocketAddr::try_from(from).ok());
     Ok(Received { bytes, flags: message.msg_flags, from })
+}
+
+/// How long ago the datagram that was last received from `socket` came into the host's network stack; `None`
+/// for the first one, with which the kernel begins to stamp them.
+pub fn age(socket: BorrowedFd<'_>) -> Option<Duration> {
+    let mut stamp = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes a timespec at `stamp` (SIOCGSTAMPNS of 64-bit programs, socket(7)).
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCGSTAMPNS, &mut stamp) };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok().filter(|_| done == 0)?;
+    let stamp =
+        std::time::Duration::new(u64::try_from(stamp.tv_sec).ok()?, u32::try_from(stamp.tv_nsec).ok()?);
+    // A clock that was set meanwhile.
+    let age = now.checked_sub(stamp)?;
+    Some(Duration::from_ns(u64::try_from(age.as_nanos()).ok()?))
 }
 
 /// `setsockopt`.

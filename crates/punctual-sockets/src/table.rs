@@ -4,6 +4,7 @@ use std::collections::{HashSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Instant;
 
 use punctual_model::sockets::{Action, Protocol, Sockets};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
@@ -14,6 +15,7 @@ use crate::call::{Answer, Call, Op, options};
 use crate::layout;
 use crate::memory::Shared;
 use crate::queue::{HostQueues, Words};
+use crate::segments::{Open, Segments};
 use crate::stats::Counts;
 use crate::sys;
 
@@ -106,6 +108,8 @@ pub struct Table {
     generation: u32,
     /// Has the guest said hello?
     is_greeted: bool,
+    /// Requests that the guest has not answered yet.
+    open: Open,
 }
 
 type Done = Result<Answer, Errno>;
@@ -136,7 +140,15 @@ impl Table {
     pub fn new(policy: Sockets, epoll: Arc<OwnedFd>) -> Self {
         let count = policy.sockets_max.min(layout::SOCKETS);
         let sockets = (0..count).map(|_| None).collect();
-        Table { policy, epoll, sockets, free: (0..count).rev().collect(), generation: 0, is_greeted: false }
+        Table {
+            policy,
+            epoll,
+            sockets,
+            free: (0..count).rev().collect(),
+            generation: 0,
+            is_greeted: false,
+            open: Open::default(),
+        }
     }
 
     /// Closes all sockets.
@@ -162,8 +174,9 @@ impl Table {
         shared: &Shared,
         queues: &mut HostQueues,
         slot: u32,
-        counts: &mut Counts,
+        (counts, segments): (&mut Counts, &mut Segments),
     ) -> bool {
+        let taken = Instant::now();
         let call = Call::read(shared, slot);
         counts.calls += 1;
         let answer = self.make(&call, shared, slot, counts).unwrap_or_else(|error| {
@@ -182,7 +195,25 @@ impl Table {
             counts.sockets_most = counts.sockets_most.max(self.len() as u64);
         }
         answer.write(shared, slot);
-        queues.complete(shared, slot)
+        let wants_interrupt = queues.complete(shared, slot);
+        self.stamp(&call, &answer, taken, segments);
+        wants_interrupt
+    }
+
+    /// Notes when a datagram went to the guest, and when its answer was sent.
+    fn stamp(&mut self, call: &Call, answer: &Answer, taken: Instant, segments: &mut Segments) {
+        let of_datagrams = |socket: &&Socket| socket.protocol == Protocol::Udp && answer.result >= 0;
+        let Some(socket) = self.get(call.socket).ok().filter(of_datagrams) else { return };
+        match (call.op, answer.address, call.address) {
+            (Some(Op::Receive), Some(from), _) if call.flags as i32 & libc::MSG_PEEK == 0 => {
+                let waited = sys::age(socket.fd.as_fd());
+                segments.received(&mut self.open, call.socket, from, waited);
+            }
+            (Some(Op::Send), _, Some(to)) => {
+                segments.sent(&mut self.open, call.socket, to, taken);
+            }
+            _ => {}
+        }
     }
 
     /// Something happened to the socket that `epoll` calls `token`. True: the guest wants an interrupt.

@@ -50,10 +50,13 @@ const DIRECTION: [(&str, &[&str]); 15] = [
         "punctual-reproduce",
         &[
             "punctual-sched",
+            "punctual-net",
             "punctual-model",
             "punctual-analysis",
             "punctual-sim",
             "punctual-live",
+            "punctual-switch",
+            "punctual-sockets",
             "punctual-report",
         ],
     ),

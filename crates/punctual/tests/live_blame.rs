@@ -56,6 +56,7 @@ fn run_disturbed(budget: &str, disturb: impl FnOnce(&AtomicBool) + Send) -> Resu
             guest_programs: &[],
             interfaces: Vec::new(),
             outside: Vec::new(),
+            sockets: Vec::new(),
             starve: false,
             silence: Duration::from_secs(2),
             boot: Duration::from_secs(60),

@@ -13,8 +13,10 @@ pub mod mailbox;
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -34,10 +36,33 @@ const RETRY_NS: u64 = 1_000_000;
 /// A socket for frames.
 #[derive(Debug)]
 pub struct Link {
-    /// Reading and writing it is one frame each, and does not block.
-    socket: File,
+    socket: Socket,
     /// Bytes in front of each frame: a header of virtio-net, all zeros in what is sent.
     header: usize,
+}
+
+/// What carries frames. No call on it blocks.
+#[derive(Debug)]
+enum Socket {
+    /// Reading and writing it is one frame each.
+    Frames(File),
+    /// Frames are what datagrams of UDP carry. An end's address of six bytes is that of its socket: four of
+    /// IPv4 and two of the port.
+    Datagrams(UdpSocket),
+}
+
+/// Where the module for sockets of the host is, in a guest that has loaded it.
+const SOCKETS_MODULE: &str = "/sys/module/punctual_sockets";
+
+/// The six bytes that stand for the address of a socket.
+pub fn bytes_of(address: SocketAddrV4) -> [u8; 6] {
+    let ([a, b, c, d], [high, low]) = (address.ip().octets(), address.port().to_be_bytes());
+    [a, b, c, d, high, low]
+}
+
+/// The address of a socket for which these bytes stand.
+pub fn address_of([a, b, c, d, high, low]: [u8; 6]) -> SocketAddrV4 {
+    SocketAddrV4::new([a, b, c, d].into(), u16::from_be_bytes([high, low]))
 }
 
 impl Link {
@@ -55,13 +80,60 @@ impl Link {
         let found = found.ok_or_else(|| io::Error::other(format!("no interface has the address {text}")))?;
         let number = fs::read_to_string(found.join("ifindex"))?;
         let number = number.trim().parse().map_err(|_| io::Error::other("an interface has no number"))?;
-        Ok(Link { socket: os::packet_socket(number, frame::ETHERTYPE)?.into(), header: 0 })
+        let socket = os::packet_socket(number, frame::ETHERTYPE)?.into();
+        Ok(Link { socket: Socket::Frames(socket), header: 0 })
+    }
+
+    /// Over a socket of the host with that address, from inside a guest.
+    ///
+    /// # Errors
+    /// The guest has no module for such sockets, or the host refuses the address.
+    pub fn of_host_socket(address: [u8; 6]) -> io::Result<Link> {
+        if !Path::new(SOCKETS_MODULE).exists() {
+            return Err(io::Error::other("the module for sockets of the host is not loaded"));
+        }
+        let socket = UdpSocket::bind(address_of(address))?;
+        socket.set_nonblocking(true)?;
+        Ok(Link::of_datagrams(socket))
+    }
+
+    /// Over a socket of UDP that does not block.
+    pub fn of_datagrams(socket: UdpSocket) -> Link {
+        Link { socket: Socket::Datagrams(socket), header: 0 }
     }
 
     /// Over a socket that does not block and keeps the bounds of messages, each of which begins with `header`
     /// bytes of virtio-net.
     pub fn of_program(socket: OwnedFd, header: usize) -> Link {
-        Link { socket: socket.into(), header }
+        Link { socket: Socket::Frames(socket.into()), header }
+    }
+
+    fn receive(&self, buffer: &mut [u8]) -> io::Result<(usize, Option<[u8; 6]>)> {
+        match &self.socket {
+            Socket::Frames(socket) => Ok(((&*socket).read(buffer)?, None)),
+            Socket::Datagrams(socket) => {
+                let (received, from) = socket.recv_from(buffer)?;
+                let from = match from {
+                    SocketAddr::V4(from) => bytes_of(from),
+                    SocketAddr::V6(_) => [0; 6],
+                };
+                Ok((received, Some(from)))
+            }
+        }
+    }
+
+    fn send(&self, to: [u8; 6], message: &[u8]) -> io::Result<usize> {
+        match &self.socket {
+            Socket::Frames(socket) => (&*socket).write(message),
+            Socket::Datagrams(socket) => socket.send_to(message, address_of(to)),
+        }
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        match &self.socket {
+            Socket::Frames(socket) => socket.as_fd(),
+            Socket::Datagrams(socket) => socket.as_fd(),
+        }
     }
 }
 
@@ -175,11 +247,14 @@ impl Carrier<'_> {
     /// The next frame: who sent it, what it is if it is a flow's, and its length.
     fn receive(&mut self) -> Option<([u8; 6], Option<Packet>, u64)> {
         // Nothing is there now, or nobody at the other end any more.
-        let received = (&self.link.socket).read(self.buffer).ok().filter(|received| *received > 0)?;
+        let received = self.link.receive(self.buffer).ok();
+        let (received, sender) = received.filter(|(received, _)| *received > 0)?;
         let frame = self.buffer.get(self.link.header..received).unwrap_or_default();
         let is_ours = frame.first_chunk() == Some(&self.ethernet);
         let read = Packet::read(frame).filter(|_| is_ours);
-        Some((read.map_or([0; 6], |(from, _)| from), read.map(|(_, packet)| packet), frame.len() as u64))
+        // Who sent a datagram is what the host says, not what it says itself.
+        let from = read.map_or([0; 6], |(from, _)| sender.unwrap_or(from));
+        Some((from, read.map(|(_, packet)| packet), frame.len() as u64))
     }
 
     /// Sends some of what is there to send. Is the socket full?
@@ -194,7 +269,7 @@ impl Carrier<'_> {
             let is_full = |error: io::Error| {
                 error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(libc::ENOBUFS)
             };
-            if (&self.link.socket).write(self.message).is_err_and(is_full) {
+            if self.link.send(outgoing.to, self.message).is_err_and(is_full) {
                 return true;
             }
             *is_busy = true;
@@ -207,7 +282,7 @@ impl Carrier<'_> {
 
     /// Waits for a packet, a done job, room in the socket, or the time.
     fn wait(&self, bell: &UnixStream, is_full: bool, limit_ns: u64) {
-        os::wait([self.link.socket.as_fd(), bell.as_fd()], is_full, limit_ns);
+        os::wait([self.link.descriptor(), bell.as_fd()], is_full, limit_ns);
         let mut rings = [0; 64];
         while matches!((&*bell).read(&mut rings), Ok(1..)) {}
     }

@@ -18,8 +18,11 @@ pub const FRAME_BYTES_MAX: u32 = 1514;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Network {
-    /// The Ethernet address of the interface.
+    /// The Ethernet address of the interface; with `datagrams` that of a socket, four bytes of IPv4 and two
+    /// of the port.
     pub ethernet: [u8; 6],
+    /// Do packets come as datagrams, over a socket that the guest's host has?
+    pub datagrams: bool,
     /// Ends of flows.
     pub flows: Vec<FlowEnd>,
     /// Steps of chains.

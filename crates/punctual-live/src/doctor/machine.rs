@@ -201,10 +201,15 @@ fn configuration(root: &Root) -> Result<(String, String), ReadError> {
             return Ok((packed.into(), text));
         }
     }
-    let path = format!("/boot/config-{}", root.text("/proc/sys/kernel/osrelease")?);
-    match root.text(&path) {
-        Ok(text) => Ok((path, text)),
-        Err(error) if error.is_absent() => Err(ReadError { path: format!("{packed} or {path}"), ..error }),
-        Err(error) => Err(error),
+    let release = root.text("/proc/sys/kernel/osrelease")?;
+    // The second is where Debian has it from Linux 7 on.
+    let paths = [format!("/boot/config-{release}"), format!("/usr/lib/modules/{release}/config")];
+    let [first, second] = paths.map(|path| (root.text(&path), path));
+    match (first, second) {
+        ((Ok(text), path), _) | ((Err(_), _), (Ok(text), path)) => Ok((path, text)),
+        ((Err(error), path), _) if error.is_absent() => {
+            Err(ReadError { path: format!("{packed} or {path}"), ..error })
+        }
+        ((Err(error), _), _) => Err(error),
     }
 }

@@ -40,6 +40,16 @@ pub(super) const CHECKS: &[Check] = &[
                  those in the fair class, a note for those below a vCPU.",
         examine: vhost,
     },
+    Check {
+        id: "sockets",
+        title: "Threads that make socket calls of guests",
+        why: "A guest whose sockets are the host's waits for the thread that makes its calls. In the fair \
+              class the thread waits for every vCPU of its processor, and beside a more urgent one for that.",
+        source: "rt-stack s.5.2, RT socket outsourcing: the thread's priority is above the vCPU's",
+        judged: "Threads called `sockets NAME`: a warning for those in the fair class, a note for those that \
+                 share a pool's processor with a more urgent thread of a program.",
+        examine: sockets,
+    },
 ];
 
 /// The first kernel in which PREEMPT_RT can do without the lock.
@@ -147,6 +157,47 @@ fn vhost(machine: &Machine) -> Result<Outcome, ReadError> {
         Outcome::ok("none belongs to a VM with real-time vCPUs")
     } else {
         Outcome::ok("as urgent as the vCPUs of their VMs")
+    };
+    Ok(outcome.readings(evidence))
+}
+
+fn sockets(machine: &Machine) -> Result<Outcome, ReadError> {
+    let servers: Vec<&Thread> =
+        machine.threads()?.iter().filter(|thread| thread.stat.name.starts_with("sockets ")).collect();
+    if servers.is_empty() {
+        return Ok(Outcome::ok("no guest has sockets of this host"));
+    }
+    let evidence = servers.iter().map(|thread| Reading {
+        path: format!("/proc/{}/task/{}/stat", thread.process, thread.stat.tid),
+        value: format!("{}, priority {}", thread.stat.name, thread.stat.rt_priority),
+    });
+    let evidence: Vec<Reading> = evidence.collect();
+    let (urgent, fair): (Vec<&Thread>, Vec<&Thread>) =
+        servers.into_iter().partition(|thread| thread.stat.is_real_time());
+    let programs = machine.real_time_programs_on_pool()?;
+    let is_above = |program: &&&Thread, server: &Thread| {
+        let shared = |a: &Cpus, b: &Cpus| !a.intersection(b).is_empty();
+        program.stat.rt_priority > server.stat.rt_priority
+            && program.allowed.as_ref().zip(server.allowed.as_ref()).is_none_or(|(a, b)| shared(a, b))
+    };
+    let below = urgent.into_iter().filter_map(|server| {
+        let above = programs.iter().find(|program| is_above(program, server))?;
+        Some((server, *above))
+    });
+    let below: Vec<(&Thread, &Thread)> = below.collect();
+    let outcome = if !fair.is_empty() {
+        let cure = for_each(&fair, "chrt -f -p 60 $t") + "  # or `priority` in the domain's `sockets`";
+        let names: Vec<&str> = fair.iter().map(|thread| thread.stat.name.as_str()).collect();
+        Outcome::warning(format!("in the fair class: {}", names.join(", "))).fix(cure)
+    } else if let [(server, above), ..] = below[..] {
+        let (server, above) = (&server.stat, &above.stat);
+        let what = format!("{} ({})", server.name, server.rt_priority);
+        let text = format!("{what} may wait for {} ({})", above.name, above.rt_priority);
+        let servers: Vec<&Thread> = below.iter().map(|(server, _)| *server).collect();
+        let most = below.iter().map(|(_, above)| above.stat.rt_priority).max().unwrap_or(1);
+        Outcome::note(text).fix(for_each(&servers, &format!("chrt -f -p {} $t", (most + 1).min(99))))
+    } else {
+        Outcome::ok("nothing on their processors is more urgent")
     };
     Ok(outcome.readings(evidence))
 }

@@ -35,6 +35,9 @@ pub enum Error {
     /// A file is not where Debian's packages had it so far.
     #[error("the Debian packages hold no {0}: this release packs it differently, please report it")]
     Missing(String),
+    /// The compiler of the kernel's modules is not installed.
+    #[error("there is no {0} here, with which the guest's module for sockets is built: apt install {0}")]
+    NoCompiler(String),
     /// A kernel module is damaged.
     #[error("{} cannot be decompressed", .0.display())]
     Decompress(PathBuf),

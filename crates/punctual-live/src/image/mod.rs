@@ -8,6 +8,8 @@ pub(crate) mod cpio;
 mod error;
 mod modules;
 mod packages;
+pub mod programs;
+pub mod sockets;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -83,6 +85,30 @@ pub fn prepare_in(cache: &Cache, progress: &dyn Fn(&str), stop: Stop) -> Result<
         append: APPEND.into(),
         packages: versions.lines().map(str::to_owned).collect(),
     })
+}
+
+/// Writes the initramfs `base` with further files behind it to `to`, for anyone to read. A file is named by
+/// its path from the root; all but the last part of it are directories that are made.
+///
+/// # Errors
+/// When a file cannot be read or written.
+pub fn append(base: &Path, files: &[(&str, &[u8])], to: &Path) -> Result<(), FileError> {
+    let mut bytes = fs::read(base).map_err(FileError::of("read", base))?;
+    // The kernel unpacks one archive after the other; each begins at a multiple of four bytes.
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    let mut archive = cpio::Archive::default();
+    let mut made: Vec<&str> = Vec::new();
+    for (path, contents) in files {
+        for (at, _) in path.match_indices('/') {
+            if !made.contains(&&path[..at]) {
+                archive.directory(&path[..at]);
+                made.push(&path[..at]);
+            }
+        }
+        archive.file(path, contents);
+    }
+    bytes.extend(archive.finish());
+    fs::write(to, bytes).map_err(FileError::of("write", to))
 }
 
 /// The archive of a guest whose files from packages are under `root`.

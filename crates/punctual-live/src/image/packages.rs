@@ -59,9 +59,7 @@ pub(super) fn fetch(draft: &Draft, progress: &dyn Fn(&str), stop: Stop) -> Resul
     let mut versions = String::new();
     for package in files_ending(&draft.path, ".deb")? {
         let tree = package.with_extension("tree");
-        let mut command = Command::new("dpkg-deb");
-        command.arg("-x").arg(&package).arg(&tree);
-        run(&mut command, "dpkg-deb", "apt install dpkg", stop)?;
+        unpack(&package, &tree, stop)?;
         versions.push_str(&package.file_stem().unwrap_or_default().to_string_lossy());
         versions.push('\n');
         trees.push(tree);
@@ -74,6 +72,13 @@ pub(super) fn fetch(draft: &Draft, progress: &dyn Fn(&str), stop: Stop) -> Resul
     copy_modules(&files, &root)?;
     let list = parts.join("packages");
     Ok(fs::write(&list, versions).map_err(FileError::of("write", &list))?)
+}
+
+/// Unpacks a package into the directory `tree`.
+pub(super) fn unpack(package: &Path, tree: &Path, stop: Stop) -> Result<(), Error> {
+    let mut command = Command::new("dpkg-deb");
+    command.arg("-x").arg(package).arg(tree);
+    run(&mut command, "dpkg-deb", "apt install dpkg", stop).map(|_| ())
 }
 
 /// Downloads the packages into `directory`.
@@ -95,7 +100,7 @@ fn concrete_kernel(depends: &str) -> Result<String, Error> {
 }
 
 /// Runs a program of APT in `directory`; returns what it prints.
-fn apt(program: &str, arguments: &[&str], directory: &Path, stop: Stop) -> Result<String, Error> {
+pub(super) fn apt(program: &str, arguments: &[&str], directory: &Path, stop: Stop) -> Result<String, Error> {
     let cure = "guest images are made of Debian packages; elsewhere name `kernel` and `initrd` of your own";
     let mut command = Command::new(program);
     command.args(arguments).current_dir(directory).env("LC_ALL", "C");
@@ -106,7 +111,12 @@ fn apt(program: &str, arguments: &[&str], directory: &Path, stop: Stop) -> Resul
 }
 
 /// Runs a program that `cure` installs; returns what it prints. It is killed if the user wants an end.
-fn run(command: &mut Command, program: &str, cure: &'static str, stop: Stop) -> Result<String, Error> {
+pub(super) fn run(
+    command: &mut Command,
+    program: &str,
+    cure: &'static str,
+    stop: Stop,
+) -> Result<String, Error> {
     let program = program.to_owned();
     let output = match child::output(command, stop) {
         Ok(output) => output.ok_or(Error::Stopped)?,
@@ -122,17 +132,17 @@ fn run(command: &mut Command, program: &str, cure: &'static str, stop: Stop) -> 
     Err(ProgramError::Failed { program, status: output.status, message }.into())
 }
 
-fn make_directory(path: &Path) -> Result<(), FileError> {
+pub(super) fn make_directory(path: &Path) -> Result<(), FileError> {
     fs::create_dir_all(path).map_err(FileError::of("create", path))
 }
 
-fn copy(from: &Path, to: &Path) -> Result<(), FileError> {
+pub(super) fn copy(from: &Path, to: &Path) -> Result<(), FileError> {
     make_directory(to.parent().unwrap_or(Path::new("/")))?;
     fs::copy(from, to).map(|_| ()).map_err(FileError::of("write", to))
 }
 
 /// Files of a directory whose name ends so, sorted.
-fn files_ending(directory: &Path, end: &str) -> Result<Vec<PathBuf>, FileError> {
+pub(super) fn files_ending(directory: &Path, end: &str) -> Result<Vec<PathBuf>, FileError> {
     let entries = fs::read_dir(directory).map_err(FileError::of("read", directory))?;
     let paths = entries.flatten().map(|entry| entry.path());
     let mut files: Vec<PathBuf> = paths.filter(|path| path.to_string_lossy().ends_with(end)).collect();
@@ -141,7 +151,7 @@ fn files_ending(directory: &Path, end: &str) -> Result<Vec<PathBuf>, FileError> 
 }
 
 /// All files under the directories, links excepted, sorted.
-fn walk(roots: &[PathBuf]) -> Result<Vec<PathBuf>, FileError> {
+pub(super) fn walk(roots: &[PathBuf]) -> Result<Vec<PathBuf>, FileError> {
     let mut files = Vec::new();
     let mut directories = roots.to_vec();
     while let Some(directory) = directories.pop() {
@@ -159,7 +169,7 @@ fn walk(roots: &[PathBuf]) -> Result<Vec<PathBuf>, FileError> {
 
 /// The program or library of that name. The name of a library may be a link to a file with the full version
 /// in its name; then that file is found.
-fn find(files: &[PathBuf], name: &str) -> Result<PathBuf, Error> {
+pub(super) fn find(files: &[PathBuf], name: &str) -> Result<PathBuf, Error> {
     let versioned = format!("{name}.");
     let named = |path: &&PathBuf| {
         let file = path.file_name().unwrap_or_default().to_string_lossy();

@@ -59,7 +59,8 @@ pub enum Network {
     },
 }
 
-/// A socket without a name, on which a switch listens. Only who has the descriptor can connect to it.
+/// A socket without a name, on which a switch or a server of sockets listens. Only who has the descriptor
+/// can connect to it.
 #[derive(Clone, Debug)]
 pub struct SwitchPort(Arc<OwnedFd>);
 
@@ -125,10 +126,21 @@ pub struct VmSpec {
     pub vcpus: u32,
     /// Network.
     pub network: Network,
+    /// Where the server of its sockets of the host listens.
+    pub sockets: Option<SwitchPort>,
     /// Further arguments for QEMU, as they are.
     pub extra: Vec<String>,
     /// Is QEMU to filter its own system calls? An own `-sandbox` among the further arguments goes first.
     pub sandbox: bool,
+}
+
+/// Descriptors of the sockets at which a VM's devices connect.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ports {
+    /// At a switch.
+    pub switch: Option<i32>,
+    /// At the server of its sockets.
+    pub sockets: Option<i32>,
 }
 
 /// QEMU's program.
@@ -149,27 +161,24 @@ impl VmSpec {
             memory_mib: 256,
             vcpus: 1,
             network: Network::None,
+            sockets: None,
             extra: Vec::new(),
             sandbox: true,
         }
     }
 
     /// QEMU's arguments; `channels` are the descriptors of QMP, the serial console and the guest program's
-    /// port, `switch` that of its socket at a switch, `tsc_khz` is the rate of this machine's time-stamp
+    /// port, `ports` those of its devices' sockets, `tsc_khz` is the rate of this machine's time-stamp
     /// counter.
-    pub(super) fn arguments(
-        &self,
-        channels: [i32; 3],
-        switch: Option<i32>,
-        tsc_khz: Option<u64>,
-    ) -> Vec<String> {
+    pub(super) fn arguments(&self, channels: [i32; 3], ports: Ports, tsc_khz: Option<u64>) -> Vec<String> {
         let mut arguments: Vec<String> =
             ["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"].map(str::to_owned).into();
         if self.sandbox && self.extra.iter().all(|argument| !argument.ends_with("-sandbox")) {
             arguments.extend(["-sandbox", SANDBOX].map(str::to_owned));
         }
         let options = self.machine().into_iter().chain(channel_devices(channels));
-        let options = options.chain(self.boot(tsc_khz)).chain(self.disk()).chain(self.network(switch));
+        let options = options.chain(self.boot(tsc_khz)).chain(self.disk()).chain(self.network(ports.switch));
+        let options = options.chain(ports.sockets.into_iter().flat_map(sockets_device));
         for (name, value) in options {
             arguments.extend([format!("-{name}"), value]);
         }
@@ -295,6 +304,14 @@ fn channel_devices([qmp, console, port]: [i32; 3]) -> [QemuOption; 7] {
     ]
 }
 
+/// The memory and the doorbells over which a guest makes calls to its host.
+fn sockets_device(descriptor: i32) -> [QemuOption; 2] {
+    [
+        ("chardev", format!("socket,id=sockets,path=/proc/self/fd/{descriptor}")),
+        ("device", "ivshmem-doorbell,chardev=sockets,vectors=1".into()),
+    ]
+}
+
 /// QEMU's way to have a comma in a value.
 fn escape(value: &str) -> String {
     value.replace(',', ",,")
@@ -318,11 +335,11 @@ mod tests {
     #[test]
     fn qemu_filters_its_system_calls_unless_the_user_says_how() {
         let mut spec = spec();
-        assert_eq!(values(&spec.arguments([3, 4, 5], None, None), "-sandbox"), [SANDBOX]);
+        assert_eq!(values(&spec.arguments([3, 4, 5], Ports::default(), None), "-sandbox"), [SANDBOX]);
         spec.extra = vec!["-sandbox".into(), "off".into()];
-        assert_eq!(values(&spec.arguments([3, 4, 5], None, None), "-sandbox"), ["off"]);
+        assert_eq!(values(&spec.arguments([3, 4, 5], Ports::default(), None), "-sandbox"), ["off"]);
         (spec.extra, spec.sandbox) = (Vec::new(), false);
-        assert!(values(&spec.arguments([3, 4, 5], None, None), "-sandbox").is_empty());
+        assert!(values(&spec.arguments([3, 4, 5], Ports::default(), None), "-sandbox").is_empty());
     }
 
     #[test]
@@ -330,7 +347,7 @@ mod tests {
         let mut spec = spec();
         spec.name = "a,process=b".into();
         spec.disk = Some(Disk { path: "/d,if=none".into(), format: "raw".into() });
-        let arguments = spec.arguments([3, 4, 5], None, None);
+        let arguments = spec.arguments([3, 4, 5], Ports::default(), None);
         assert_eq!(values(&arguments, "-name"), ["guest=a,,process=b,debug-threads=on"]);
         assert_eq!(values(&arguments, "-drive"), ["file=/d,,if=none,format=raw,if=virtio"]);
     }
@@ -338,9 +355,9 @@ mod tests {
     #[test]
     fn networks_differ_in_backend_and_addresses_in_the_name_of_the_vm() {
         let mut spec = spec();
-        assert!(values(&spec.arguments([3, 4, 5], None, None), "-netdev").is_empty());
+        assert!(values(&spec.arguments([3, 4, 5], Ports::default(), None), "-netdev").is_empty());
         spec.network = Network::Tap { interface: "tap0".into(), vhost: true };
-        let arguments = spec.arguments([3, 4, 5], None, None);
+        let arguments = spec.arguments([3, 4, 5], Ports::default(), None);
         assert_eq!(
             values(&arguments, "-netdev"),
             ["tap,id=net0,ifname=tap0,script=no,downscript=no,vhost=on"]
@@ -356,7 +373,7 @@ mod tests {
         let (port, _) = SwitchPort::new().expect("a socket");
         let network = Network::Switch { port, ethernet: "52:54:00:10:00:01".into() };
         let mut spec = VmSpec { network, ..spec() };
-        let arguments = spec.arguments([3, 4, 5], Some(9), None);
+        let arguments = spec.arguments([3, 4, 5], Ports { switch: Some(9), sockets: None }, None);
         assert_eq!(values(&arguments, "-machine"), ["q35,memory-backend=memory"]);
         assert_eq!(values(&arguments, "-object"), ["memory-backend-memfd,id=memory,size=256M,share=on"]);
         assert!(values(&arguments, "-chardev").contains(&"socket,id=switch,path=/proc/self/fd/9"));
@@ -364,7 +381,7 @@ mod tests {
             |arguments: &[String]| values(arguments, "-device").last().map(|text| (*text).to_owned());
         assert!(device(&arguments).is_some_and(|text| text.ends_with("mac=52:54:00:10:00:01,vectors=0")));
         spec.accelerator = Accelerator::Kvm;
-        let arguments = spec.arguments([3, 4, 5], Some(9), None);
+        let arguments = spec.arguments([3, 4, 5], Ports { switch: Some(9), sockets: None }, None);
         assert!(device(&arguments).is_some_and(|text| text.ends_with("mac=52:54:00:10:00:01")));
     }
 
@@ -372,11 +389,14 @@ mod tests {
     fn translated_guests_are_told_how_fast_the_counter_counts() {
         let mut spec = spec();
         assert_eq!(
-            values(&spec.arguments([3, 4, 5], None, Some(2_600_000)), "-append"),
+            values(&spec.arguments([3, 4, 5], Ports::default(), Some(2_600_000)), "-append"),
             ["tsc_early_khz=2600000 quiet"]
         );
         spec.accelerator = Accelerator::Kvm;
-        assert_eq!(values(&spec.arguments([3, 4, 5], None, Some(2_600_000)), "-append"), ["quiet"]);
+        assert_eq!(
+            values(&spec.arguments([3, 4, 5], Ports::default(), Some(2_600_000)), "-append"),
+            ["quiet"]
+        );
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::confine;
 use super::console::Console;
 use super::error::{Error, LastWords};
 use super::qmp::Qmp;
-use super::spec::{Network, VmSpec};
+use super::spec::{Network, Ports, SwitchPort, VmSpec};
 use crate::channel::Stop;
 use crate::child;
 use crate::os;
@@ -202,13 +202,19 @@ fn spawn(spec: &VmSpec, ends: [OwnedFd; 3]) -> Result<(Child, Vec<String>), Erro
         }
         Err(why) => weaknesses.push(format!("QEMU runs as root: {why}")),
     }
-    let mut switch = None;
-    if let Network::Switch { port, .. } = &spec.network {
+    let switch = match &spec.network {
+        Network::Switch { port, .. } => Some(port),
+        _ => None,
+    };
+    let mut connect = |port: Option<&SwitchPort>| -> Result<Option<i32>, Error> {
+        let Some(port) = port else { return Ok(None) };
         let end = port.descriptor().map_err(failed)?;
-        switch = Some(end.as_raw_fd());
+        let number = end.as_raw_fd();
         inherited.push(end);
-    }
-    command.args(spec_inside.arguments(channels, switch, os::tsc::khz()));
+        Ok(Some(number))
+    };
+    let ports = Ports { switch: connect(switch)?, sockets: connect(spec.sockets.as_ref())? };
+    command.args(spec_inside.arguments(channels, ports, os::tsc::khz()));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     Ok((child::spawn(command, inherited).map_err(failed)?, weaknesses))
 }

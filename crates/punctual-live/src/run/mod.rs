@@ -32,6 +32,7 @@ mod start;
 mod trace;
 
 use std::io;
+use std::net::UdpSocket;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -81,6 +82,8 @@ pub struct RunOptions<'a> {
     pub guest_programs: &'a [(String, PathBuf)],
     /// Ports of switches for VMs that the host file gives no other network.
     pub interfaces: Vec<Interface>,
+    /// VMs whose guests have sockets of this host.
+    pub sockets: Vec<SocketsGuest>,
     /// Hosts outside these networks.
     pub outside: Vec<OutsideHost>,
     /// Start even if no processor is left for the host.
@@ -123,6 +126,17 @@ pub struct Interface {
     pub address: String,
 }
 
+/// A VM whose guest has sockets of this host.
+#[derive(Debug)]
+pub struct SocketsGuest {
+    /// The domain's name.
+    pub domain: String,
+    /// Where the server of its sockets listens.
+    pub port: SwitchPort,
+    /// The network of datagrams that it is an end of, and its own address there as bytes.
+    pub network: Option<(NetworkIx, [u8; 6])>,
+}
+
 /// A host outside a network, which this process stands for.
 #[derive(Debug)]
 pub struct OutsideHost {
@@ -130,10 +144,19 @@ pub struct OutsideHost {
     pub network: NetworkIx,
     /// Which of the network's hosts outside.
     pub host: usize,
-    /// Its Ethernet address.
+    /// Its Ethernet address; of datagrams that of its socket.
     pub ethernet: [u8; 6],
-    /// Its frames, each with a header of virtio-net in front.
-    pub socket: OwnedFd,
+    /// What it sends and receives over.
+    pub socket: OutsideSocket,
+}
+
+/// What a host outside sends and receives over.
+#[derive(Debug)]
+pub enum OutsideSocket {
+    /// Frames, each with a header of virtio-net in front.
+    Frames(OwnedFd),
+    /// Datagrams, over a socket that does not block.
+    Datagrams(UdpSocket),
 }
 
 /// A run at one instant.

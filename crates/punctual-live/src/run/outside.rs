@@ -13,9 +13,9 @@ use punctual_model::Host;
 use punctual_model::network::Endpoint;
 use punctual_sched::{Duration, Instant};
 
-use super::OutsideHost;
 use super::error::Error;
 use super::prepare::network_of;
+use super::{OutsideHost, OutsideSocket};
 use crate::workload::flows::Ends;
 
 /// Bytes of virtio-net in front of each frame.
@@ -63,7 +63,10 @@ impl Outside {
             let when = (start.as_ns(), duration.as_ns());
             let body = move || {
                 let engine = Engine::new(&network, 0, duration.as_ns());
-                let link = Link::of_program(outside.socket, HEADER_BYTES);
+                let link = match outside.socket {
+                    OutsideSocket::Frames(socket) => Link::of_program(socket, HEADER_BYTES),
+                    OutsideSocket::Datagrams(socket) => Link::of_datagrams(socket),
+                };
                 flows::run(engine, &link, network.ethernet, &told, when, &stop, &mut |_, _| ())
             };
             running.threads.push(Builder::new().name("outside".into()).spawn(body)?);

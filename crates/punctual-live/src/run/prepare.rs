@@ -8,6 +8,7 @@ use punctual_model::host::{Domain, Parent};
 use punctual_model::index::{DomainIx, PoolIx, TaskIx};
 use punctual_model::live::{Accel, Attach, Backend, Process, Program, Vm, VmNetwork};
 use punctual_model::network::Endpoint;
+use punctual_model::sockets::Sockets;
 
 use super::error::Error;
 use super::{DefaultBackend, Interface, RunOptions, processors};
@@ -68,6 +69,12 @@ impl<'a> Prepared<'a> {
         preflight::parking()?;
         let ends = ends(host, &options);
         let mut domains = prepare_domains(host, &options, &ends)?;
+        for guest in std::mem::take(&mut options.sockets) {
+            let same = host.domains.iter().position(|domain| domain.name == guest.domain);
+            if let Some(Start::Vm(spec)) = same.map(|index| &mut domains[index].start) {
+                spec.sockets = Some(guest.port);
+            }
+        }
         let interfaces = std::mem::take(&mut options.interfaces);
         for interface in interfaces {
             let same = host.domains.iter().position(|domain| domain.name == interface.domain);
@@ -92,12 +99,14 @@ fn connect(spec: &mut VmSpec, interface: Interface) {
     }
 }
 
-/// Is the domain the driver of a network with a switch, and nothing else? Then the switch does its work.
+/// Is the domain the driver of a network that the run carries itself, and nothing else? Then the switch, or
+/// the servers of sockets, do its work.
 fn is_switch(host: &Host, options: &RunOptions<'_>, ix: DomainIx) -> bool {
-    let mut interfaces = options.interfaces.iter();
+    let of_switches = options.interfaces.iter().map(|interface| interface.network);
+    let of_sockets = options.sockets.iter().filter_map(|guest| guest.network).map(|(network, _)| network);
     matches!(host.domains[ix.0].live.backend, Backend::Default)
         && host.tasks_of(Parent::Domain(ix)).next().is_none()
-        && interfaces.any(|interface| host.networks[interface.network.0].driver == ix)
+        && of_switches.chain(of_sockets).any(|network| host.networks[network.0].driver == ix)
 }
 
 /// The pools that have units. Tasks of a pool itself have no threads on a real host.
@@ -120,14 +129,19 @@ fn pools_in_use(host: &Host, options: &RunOptions<'_>) -> Result<Vec<PoolIx>, Er
     if pools.is_empty() { Err(Error::NoDomain) } else { Ok(pools) }
 }
 
-/// The ends of flows: VMs on a switch, and hosts outside that this process stands for. A VM has one
-/// interface.
+/// The ends of flows: VMs on a switch or with sockets, and hosts outside that this process stands for. A VM
+/// has one interface.
 fn ends(host: &Host, options: &RunOptions<'_>) -> Ends {
     let mut ends = Ends::default();
-    for interface in &options.interfaces {
-        let same = host.domains.iter().position(|domain| domain.name == interface.domain);
+    let of_switches = options.interfaces.iter();
+    let of_switches = of_switches.map(|interface| (&interface.domain, interface.network, interface.ethernet));
+    let of_sockets = options.sockets.iter();
+    let of_sockets =
+        of_sockets.filter_map(|guest| guest.network.map(|(network, own)| (&guest.domain, network, own)));
+    for (name, network, address) in of_switches.chain(of_sockets) {
+        let same = host.domains.iter().position(|domain| domain.name == *name);
         if let Some(domain) = same.map(DomainIx).filter(|domain| !ends.has_domain(*domain)) {
-            ends.add(interface.network, Endpoint::Guest(domain), interface.ethernet);
+            ends.add(network, Endpoint::Guest(domain), address);
         }
     }
     for outside in &options.outside {
@@ -204,37 +218,58 @@ fn start_process<'a>(process: &'a Process, program: Option<&'a Path>) -> Start<'
 /// What VMs boot from and how they are executed, where their domains do not say.
 struct Boot {
     image: Image,
+    /// With the module for sockets of this host, where a VM has them.
+    with_sockets: Option<Image>,
     accelerator: Accelerator,
 }
 
 impl Boot {
     fn prepare(host: &Host, options: &RunOptions<'_>) -> Result<Boot, Error> {
         let image = image::prepare(options.progress, options.stop)?;
+        let with_sockets = match options.sockets.is_empty() {
+            true => None,
+            false => Some(image::sockets::with_module(&image, options.progress, options.stop)?),
+        };
         let chooses = |domain: &Domain| match &domain.live.backend {
             Backend::Default => options.default_backend == DefaultBackend::Vm,
             Backend::Vm(vm) => vm.accel == Accel::Auto,
             Backend::Process(_) | Backend::Attach(_) => false,
         };
         if !host.domains.iter().any(chooses) {
-            return Ok(Boot { image, accelerator: Accelerator::Tcg });
+            return Ok(Boot { image, with_sockets, accelerator: Accelerator::Tcg });
         }
         let cache = Cache::of_user()?;
         let (accelerator, why) = qemu::accel::choose(&cache, &image, options.progress, options.stop)?;
         if let Some(why) = why {
             (options.progress)(&why);
         }
-        Ok(Boot { image, accelerator })
+        Ok(Boot { image, with_sockets, accelerator })
     }
 
     /// The VM of a domain.
     fn spec(&self, domain: &Domain) -> VmSpec {
-        let mut spec = VmSpec::new(&domain.name, &self.image, self.accelerator);
+        let sockets = domain.live.sockets.as_ref();
+        let image = self.with_sockets.as_ref().filter(|_| sockets.is_some()).unwrap_or(&self.image);
+        let mut spec = VmSpec::new(&domain.name, image, self.accelerator);
+        if let Some(sockets) = sockets {
+            spec.append = format!("{} {}", spec.append, module_words(sockets));
+        }
         spec.vcpus = domain.vcpus.len() as u32;
         if let Backend::Vm(vm) = &domain.live.backend {
             apply_keys(&mut spec, vm);
         }
         spec
     }
+}
+
+/// What the project's guest is told of its module for sockets of this host.
+fn module_words(sockets: &Sockets) -> String {
+    let commands = match sockets.commands.join(",") {
+        none if none.is_empty() => "all".to_owned(),
+        commands => commands,
+    };
+    let idle_poll_us = sockets.idle_poll.as_ns() / 1000;
+    format!("punctual.sockets={commands} punctual.idle_poll_us={idle_poll_us}")
 }
 
 /// Sets what the host file says of a VM.

@@ -3,7 +3,7 @@
 use punctual_guest::protocol::{self, FlowEnd, FlowReport, Next, Times};
 use punctual_model::host::{Parent, Work};
 use punctual_model::index::{DomainIx, NetworkIx, TaskIx};
-use punctual_model::network::{Chain, Endpoint, Flow, Traffic};
+use punctual_model::network::{Chain, Endpoint, Flow, Traffic, Transport};
 use punctual_model::results::{ChainResult, DropCounts, FlowResult, JobStats, PacketCounts};
 use punctual_model::{Host, Recorder};
 use punctual_sched::Duration;
@@ -65,7 +65,8 @@ impl Ends {
         }
         let steps = host.chains.iter().enumerate().filter(|(_, chain)| self.has_chain(host, chain));
         let steps = steps.flat_map(|(ix, chain)| self.steps_of(host, ix, chain, &place)).collect();
-        Some(protocol::Network { ethernet: *ethernet, flows, steps })
+        let datagrams = host.networks[network.0].transport == Transport::Sockets;
+        Some(protocol::Network { ethernet: *ethernet, datagrams, flows, steps })
     }
 
     /// The steps of a chain whose tasks have a place in the guest.

@@ -20,6 +20,7 @@ pub use client::{Client, GuestMeasurement, Progress};
 pub use error::{ChannelError, ClientError, ProcessError, ProtocolError, TasksError};
 pub use job_counter::{JobCounter, JobCounts};
 pub use process::Process;
+pub use punctual_guest::flows::bytes_of;
 
 /// The guest program: a static executable, for VMs and for processes of the host.
 pub static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/punctual-guest"));

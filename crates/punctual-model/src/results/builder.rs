@@ -127,6 +127,7 @@ impl<'h> ResultsBuilder<'h> {
             tasks: Vec::new(),
             networks: Vec::new(),
             switches: Vec::new(),
+            sockets: Vec::new(),
             flows: Vec::new(),
             chains: Vec::new(),
         };

@@ -13,6 +13,7 @@ mod builder;
 mod jobs;
 mod machine;
 mod network;
+mod sockets;
 mod switch;
 
 pub use blame::{BlameSum, Cause, CauseTime, JobBlame, TaskBlame, WORST_MAX, add_time, sort_causes};
@@ -23,6 +24,7 @@ pub use network::{
     ChainResult, DropCounts, FlowResult, HostPart, HostPartResult, NetworkResult, PacketCounts, Segment,
     SegmentResult,
 };
+pub use sockets::SocketsResult;
 pub use switch::{FrameCounts, PlaneResult, PortDrops, PortResult, SwitchResult};
 
 /// The value of [`Results::format`].
@@ -90,6 +92,9 @@ pub struct Results {
     /// The switches of a live run; runs that are put together keep none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub switches: Vec<SwitchResult>,
+    /// The servers of guests' sockets in a live run; runs that are put together keep none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sockets: Vec<SocketsResult>,
 }
 
 /// What one task did.
@@ -431,6 +436,7 @@ impl Results {
 
     fn merge_networks(&mut self, other: &Results) {
         self.switches.clear();
+        self.sockets.clear();
         for (a, b) in self.networks.iter_mut().zip(&other.networks) {
             a.tx += b.tx;
             a.softnet += b.softnet;

@@ -1,6 +1,6 @@
 //! Flows, chains and networks: what arrived, how late, and where the time went.
 
-use punctual_model::results::{FlowResult, HostPart, PacketCounts, Segment, SegmentResult};
+use punctual_model::results::{FlowResult, HostPart, PacketCounts, Segment, SegmentResult, SocketsResult};
 use punctual_model::{Recorder, Results};
 
 use super::cells::{counts, latency, miss_cell, recorders, time};
@@ -104,6 +104,23 @@ pub(super) fn segment_detail(results: &Results, colour: bool) -> String {
     let all: Vec<(String, Recorder)> =
         flows.chain(results.chains.iter().flat_map(|chain| of(&chain.name, &chain.segments))).collect();
     recorders("segment", all.iter().map(|(name, time)| (name.clone(), time)), colour)
+}
+
+/// A row for each guest with sockets of its host.
+pub(super) fn sockets(results: &Results, colour: bool) -> String {
+    let row = |of: &SocketsResult| {
+        let mut row = Vec::from(counts([of.calls]));
+        row.push(Value { text: fmt_count(of.refused), bad: of.refused > 0 });
+        row.extend(counts([of.interrupts]));
+        for (_, time) in of.segments() {
+            row.push(Value::plain(latency(time, time.mean())));
+            row.push(Value::plain(latency(time, time.quantile_ppm(990_000))));
+        }
+        (of.domain.clone(), row)
+    };
+    let columns =
+        ["calls", "refused", "interrupts", "host receive", "p99", "guest", "p99", "host send", "p99"];
+    blocks("sockets of", &columns, &results.sockets.iter().map(row).collect::<Vec<_>>(), colour)
 }
 
 pub(super) fn networks(results: &Results, colour: bool) -> String {

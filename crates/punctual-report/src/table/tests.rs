@@ -203,6 +203,7 @@ pub(crate) fn results(policy: &str, late: u64) -> Results {
         flows: vec![],
         chains: vec![],
         switches: vec![],
+        sockets: vec![],
     }
 }
 

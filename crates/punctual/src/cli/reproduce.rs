@@ -27,6 +27,7 @@ const GUEST_MEMORY_MIB: u32 = 128;
     punctual reproduce rtca --quick --out rtca         with all plots on one page, rtca/index.html\n  \
     punctual reproduce nautilus\n  \
     punctual reproduce rt-xen --live --as process      on this machine\n  \
+    punctual reproduce rt-stack --live --only requests --quick\n  \
     punctual reproduce rt-xen --xen --quick            in guests of Xen, from its domain 0")]
 pub struct Args {
     /// Which paper.
@@ -47,8 +48,9 @@ pub struct Args {
     #[arg(long)]
     no_native: bool,
     /// Carry out rt-xen on this machine instead, shortened to minutes: real VMs under every server, Credit,
-    /// SEDF and plain Linux, beside simulation and paper (fig5, table2, fig6). As `punctual run`, it needs
-    /// root.
+    /// SEDF and plain Linux, beside simulation and paper (fig5, table2, fig6). Or rt-stack: requests over
+    /// virtio, sockets of the host, a container, a process, beside heavy receivers (requests, memcached,
+    /// scale). As `punctual run`, it needs root.
     #[arg(long, conflicts_with_all = ["task_sets", "strict", "no_native"])]
     live: bool,
     /// With --live: what stands for a domain.
@@ -106,10 +108,13 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         bar.set_message(what.to_string());
     };
     let done = match args.paper {
-        Paper::RtXen if args.live => live(args),
+        Paper::RtXen if args.live => live(args, reproduce::rt_xen_live),
+        Paper::RtStack if args.live => live(args, reproduce::rt_stack_live),
         Paper::RtXen if args.xen => in_xen(args),
         _ if args.xen => return Err(Error::Usage("only rt-xen can be carried out in Xen".into())),
-        _ if args.live => return Err(Error::Usage("only rt-xen can be carried out live".into())),
+        _ if args.live => {
+            return Err(Error::Usage("only rt-xen and rt-stack can be carried out live".into()));
+        }
         Paper::RtXen => reproduce::rt_xen(&options, &progress).map_err(Error::from),
         Paper::Rtca => reproduce::rtca(&options, &progress).map_err(Error::from),
         Paper::VmmIo => reproduce::vmm_io(&options, &progress).map_err(Error::from),
@@ -129,11 +134,14 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     Ok(if surprised { exit::MISSED } else { exit::OK })
 }
 
-fn live(args: &Args) -> Result<Reproduction, Error> {
+/// How a paper is reproduced live.
+type Live = fn(&reproduce::live::LiveOptions<'_>) -> Result<Reproduction, reproduce::Error>;
+
+fn live(args: &Args, carry_out: Live) -> Result<Reproduction, Error> {
     interrupt::be_graceful();
     let program = std::env::current_exe()
         .map_err(|error| Error::Usage(format!("the program's own file is not known: {error}")))?;
-    Ok(reproduce::rt_xen_live(&reproduce::live::LiveOptions {
+    Ok(carry_out(&reproduce::live::LiveOptions {
         default_backend: args.default_backend.into(),
         quick: args.quick,
         only: args.only.clone(),

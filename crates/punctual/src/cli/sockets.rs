@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Instant;
 
-use punctual_live::os::sched::{self, Attributes};
 use punctual_model::Host;
 use punctual_model::file::Overrides;
 use punctual_model::sockets::Sockets;
@@ -16,6 +15,7 @@ use serde::Serialize;
 
 use super::error::Error;
 use super::input::{HostFile, some_time};
+use super::live;
 use super::output::{Ui, make_directory};
 use super::switch::{escaped, file_name, with_source};
 use super::{exit, interrupt};
@@ -140,19 +140,7 @@ fn directory(args: &Args) -> Result<(PathBuf, bool), Error> {
 fn config(domain: &Served) -> Config {
     let (priority, processor) = (domain.policy.priority, domain.policy.processor);
     let name = domain.name.clone();
-    let enter = move || {
-        let name = printable(&name);
-        if let Some(processor) = processor
-            && let Err(error) = sched::set_affinity(0, &[processor])
-        {
-            eprintln!("warning: {name}: its calls are not made on processor {processor} alone: {error}");
-        }
-        if let Some(priority) = priority
-            && let Err(error) = sched::set_attributes(0, &Attributes::fifo(priority.into()))
-        {
-            eprintln!("warning: {name}: its calls are made without a real-time priority: {error}");
-        }
-    };
+    let enter = move || live::take_place(&name, processor.as_slice(), priority);
     Config {
         name: format!("sockets {}", domain.name),
         socket: domain.socket.clone(),
@@ -199,7 +187,8 @@ fn wait(args: &Args, receiver: &Receiver<Message>, served: &[Served], ui: &Ui) {
     }
 }
 
-fn tell(name: &str, event: &Event, ui: &Ui) {
+/// Says what happened to a guest.
+pub fn tell(name: &str, event: &Event, ui: &Ui) {
     let name = printable(name);
     match event {
         Event::Connected => eprintln!("{name}: connected"),

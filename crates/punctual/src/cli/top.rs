@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
 use std::path::PathBuf;
 
-use punctual_live::status::{DomainStatus, PortStatus, Snapshot, Standing, VcpuStatus, follow, running};
+use punctual_live::status::{
+    DomainStatus, PortStatus, Snapshot, SocketsStatus, Standing, VcpuStatus, follow, running,
+};
 use punctual_model::text::printable_lines;
 use punctual_report::format::{fmt_count, fmt_duration, fmt_share};
 use punctual_sched::Duration;
@@ -120,6 +122,10 @@ fn screen(now: &Snapshot, before: Option<&Snapshot>) -> String {
         let rows: Vec<_> = now.ports.iter().map(port_cells).collect();
         let _ = write!(out, "\n{}", table(&PORT_COLUMNS.map(String::from), &rows));
     }
+    if !now.sockets.is_empty() {
+        let rows: Vec<_> = now.sockets.iter().map(sockets_cells).collect();
+        let _ = write!(out, "\n{}", table(&SOCKETS_COLUMNS.map(String::from), &rows));
+    }
     out
 }
 
@@ -139,6 +145,28 @@ fn port_cells(port: &PortStatus) -> [String; PORT_COLUMNS.len()] {
         fmt_duration(Duration::from_ns(port.latency_p99_ns)),
         if reasons.is_empty() { "0".into() } else { reasons.join(", ") },
     ]
+}
+
+/// What is shown of a guest's sockets.
+const SOCKETS_COLUMNS: [&str; 8] =
+    ["sockets of", "most", "calls", "calls/s", "sent KiB", "received KiB", "interrupts", "refused"];
+
+fn sockets_cells(sockets: &SocketsStatus) -> [String; SOCKETS_COLUMNS.len()] {
+    let counts = [
+        sockets.sockets_most,
+        sockets.calls,
+        sockets.calls_per_s,
+        sockets.sent_bytes / 1024,
+        sockets.received_bytes / 1024,
+        sockets.interrupts,
+        sockets.refused,
+    ];
+    let mut cells = std::array::from_fn(|_| String::new());
+    cells[0] = sockets.name.clone();
+    for (cell, count) in cells[1..].iter_mut().zip(counts) {
+        *cell = fmt_count(count);
+    }
+    cells
 }
 
 /// What is shown of a vCPU.

@@ -134,6 +134,27 @@ fn vhost_threads_are_held_against_the_vcpus_of_their_own_vm() {
 }
 
 #[test]
+fn threads_that_make_socket_calls_are_held_against_what_is_more_urgent_beside_them() {
+    let with = |policy, priority, cpus: &str| {
+        desktop().thread(900, "CPU 0/KVM", 1, 47, "2-3").thread(901, "sockets relay", policy, priority, cpus)
+    };
+    let fair = with(0, 0, "0-3").find("sockets");
+    assert_eq!(
+        (fair.severity, fair.summary.as_str()),
+        (Severity::Warning, "in the fair class: sockets relay")
+    );
+    assert!(
+        fair.fix.as_deref().is_some_and(|fix| fix.starts_with("for t in 901; do chrt -f -p 60 $t; done"))
+    );
+    let below = with(1, 46, "2").find("sockets");
+    assert_eq!(below.summary, "sockets relay (46) may wait for CPU 0/KVM (47)");
+    assert_eq!(below.fix.as_deref(), Some("for t in 901; do chrt -f -p 48 $t; done"));
+    assert_eq!(with(1, 46, "1").says("sockets"), "ok: nothing on their processors is more urgent");
+    assert_eq!(with(1, 48, "2").says("sockets"), "ok: nothing on their processors is more urgent");
+    assert_eq!(desktop().says("sockets"), "ok: no guest has sockets of this host");
+}
+
+#[test]
 fn interrupt_threads_of_one_priority_are_named() {
     let one = desktop().thread(60, "irq/30-eth0-rx-0", 1, 50, "2").thread(61, "irq/31-eth0-rx-1", 1, 50, "3");
     assert_eq!(one.says("irq-threads"), "note: irq/30-eth0-rx-0 (50), irq/31-eth0-rx-1 (50)");

@@ -129,6 +129,18 @@ static SOCKETS: TableInfo = table(
             Some("that of the program"),
             "Network namespace of the sockets, by its name in `/run/netns` (`ip netns add`).",
         ),
+        key(
+            "idle_poll",
+            Kind::Duration { min: Duration::ZERO },
+            Some("0us"),
+            "How long an idle processor of the project's guest looks for messages before it halts.",
+        ),
+        key(
+            "commands",
+            Kind::Texts,
+            Some("all"),
+            "Programs of the project's guest whose sockets are the host's, by their names.",
+        ),
     ],
 );
 

@@ -20,6 +20,8 @@ use crate::text::printable;
 const BACKENDS: [&str; 3] = ["vm", "process", "attach"];
 /// Bytes of a Unix socket's path: `sun_path` less its NUL (Linux, include/uapi/linux/un.h).
 const SOCKET_PATH_MAX: usize = 107;
+/// Characters of a program's name, as the kernel keeps it: `TASK_COMM_LEN` less its NUL.
+const COMMAND_MAX: usize = 15;
 /// Bytes of an interface's name: `IFNAMSIZ` less its NUL (Linux, include/uapi/linux/if.h).
 const INTERFACE_MAX: usize = 15;
 
@@ -79,6 +81,7 @@ fn sockets(
             }
         }
     }
+    let commands = commands(own, errors);
     let processor = own.count("processor", errors).map(|processor| processor as usize);
     if let Some(processor) = processor.filter(|processor| *processor >= processors) {
         let message = format!("`processor` is {processor}, and the machine has {processors}");
@@ -98,12 +101,31 @@ fn sockets(
         processor,
         poll: own.duration_or_default("poll", errors),
         netns: netns.map(Into::into),
+        idle_poll: own.duration_or_default("idle_poll", errors),
+        commands,
     })
 }
 
 /// Can a network namespace have this name? It is a file's.
 fn is_netns(name: &str) -> bool {
     !matches!(name, "" | "." | "..") && !name.contains(['/', '\0'])
+}
+
+/// Names of programs, which stand on the command line of the guest's kernel.
+fn commands(section: Section<'_>, errors: &mut Errors) -> Vec<String> {
+    let fits = |name: &str| {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "._+-".contains(c);
+        (1..=COMMAND_MAX).contains(&name.len()) && name.chars().all(is_plain)
+    };
+    let expected = format!(
+        "expected names of programs, for example [\"memcached\"], of at most {COMMAND_MAX} \
+                            letters, digits, `.`, `_`, `+` and `-`"
+    );
+    let given = texts(section, "commands", &expected, errors);
+    for (name, place) in given.iter().filter(|(name, _)| !fits(name)) {
+        errors.add(*place, format!("`commands` has \"{}\"", shorten(name)), expected.clone());
+    }
+    given.into_iter().map(|(name, _)| name.to_owned()).collect()
 }
 
 /// A nested domain belongs to its outer domain's guest; nothing on this host stands for it.

@@ -35,6 +35,10 @@ fn sockets(sockets: &Sockets) -> Keys {
     keys.extend(sockets.processor.map(|processor| ("processor", number(processor))));
     keys.push(("poll", time(sockets.poll)));
     keys.extend(sockets.netns.as_deref().map(|netns| ("netns", netns.into())));
+    keys.push(("idle_poll", time(sockets.idle_poll)));
+    if !sockets.commands.is_empty() {
+        keys.push(("commands", texts(sockets.commands.iter().cloned())));
+    }
     keys
 }
 

@@ -5,7 +5,7 @@ use punctual_net::event_channel::Scan;
 use punctual_sched::Duration;
 
 use crate::file::source::{Place, Places};
-use crate::network::{DisciplineChoice, EventHandling, NetworkCosts, Nic, OutsideHost, Traffic};
+use crate::network::{DisciplineChoice, EventHandling, NetworkCosts, Nic, OutsideHost, Traffic, Transport};
 
 /// A name and where it was written.
 #[derive(Clone)]
@@ -24,6 +24,7 @@ pub(crate) struct Drafts {
 pub(crate) struct NetworkDraft {
     pub(crate) name: Name,
     pub(crate) driver: Name,
+    pub(crate) transport: (Transport, Place),
     pub(crate) discipline: DisciplineDraft,
     pub(crate) scan: Scan,
     pub(crate) events: EventHandling,

@@ -15,6 +15,8 @@ const GUEST_COST: Kind = Kind::Duration { min: GUEST_COST_MIN };
 pub(crate) const SCANS: [&str; 3] = ["resume", "first", "word"];
 /// Spellings of [`crate::network::EventHandling`].
 pub(crate) const EVENTS: [&str; 2] = ["first", "one-by-one"];
+/// Spellings of [`crate::network::Transport`].
+pub(crate) const TRANSPORTS: [&str; 2] = ["frames", "sockets"];
 /// Spellings of [`crate::network::Traffic`].
 pub(crate) const KINDS: [&str; 5] = ["ping", "request", "periodic", "stream", "storm"];
 
@@ -26,6 +28,13 @@ pub(crate) static NETWORK: TableInfo = TableInfo {
             "driver",
             Kind::NameOf("domain"),
             "The driver domain: it does the network's work on its first vCPU, ahead of its own tasks.",
+        ),
+        key(
+            "transport",
+            Kind::Word(&TRANSPORTS),
+            Some("frames"),
+            "Live: a switch and network cards, or datagrams that guests have from sockets of the host; then \
+             the driver domain stands for the threads that make the guests' calls.",
         ),
         key(
             "discipline",

@@ -15,7 +15,7 @@ use crate::file::quantity::{self, WHOLE};
 use crate::file::section::Section;
 use crate::file::source::Places;
 use crate::file::tree::Table;
-use crate::network::{DisciplineChoice, EventHandling, NetworkCosts, Nic, OutsideHost};
+use crate::network::{DisciplineChoice, EventHandling, NetworkCosts, Nic, OutsideHost, Transport};
 
 /// Reads the tables of networks, flows and chains.
 pub(crate) fn read(root: Section<'_>, errors: &mut Errors) -> Drafts {
@@ -42,6 +42,11 @@ pub(crate) fn read(root: Section<'_>, errors: &mut Errors) -> Drafts {
 
 fn network(section: Section<'_>, errors: &mut Errors) -> Option<NetworkDraft> {
     let driver = name_under(section, "driver", errors);
+    let transport = match section.word("transport", errors) {
+        Some("sockets") => Transport::Sockets,
+        _ => Transport::Frames,
+    };
+    let place = section.get("transport").map_or(section.place, |entry| entry.place());
     let discipline = discipline(section, errors);
     let scan = match section.word("scan", errors) {
         Some("first") => Scan::First,
@@ -75,6 +80,7 @@ fn network(section: Section<'_>, errors: &mut Errors) -> Option<NetworkDraft> {
     Some(NetworkDraft {
         name: own_name(section),
         driver: driver?,
+        transport: (transport, place),
         discipline: discipline?,
         scan,
         events,

@@ -12,7 +12,8 @@ use crate::file::nearest::nearest;
 use crate::file::source::{Place, Places};
 use crate::host::{Host, Parent, Work};
 use crate::index::{DomainIx, NetworkIx, TaskIx};
-use crate::network::{Chain, Endpoint, Flow, Interface, Network, OutsideHost, Traffic};
+use crate::network::{Chain, Endpoint, Flow, Interface, Network, OutsideHost, Traffic, Transport};
+use crate::sockets::Sockets;
 
 /// Adds networks, flows and chains to the host, whose domains and tasks are complete.
 pub(crate) fn resolve(drafts: Drafts, host: &mut Host, errors: &mut Errors) {
@@ -46,6 +47,9 @@ pub(crate) fn resolve(drafts: Drafts, host: &mut Host, errors: &mut Errors) {
         return;
     }
     check_served(host, errors);
+    for (network, places) in host.networks.iter().zip(&places) {
+        check_transport(host, network, places.transport, errors);
+    }
     for (i, places) in places.iter().enumerate() {
         finish_interfaces(host, i, places, errors);
     }
@@ -54,6 +58,7 @@ pub(crate) fn resolve(drafts: Drafts, host: &mut Host, errors: &mut Errors) {
 /// Where a network's parts stand, for errors that are found when the host is complete.
 struct NetworkPlaces {
     network: Place,
+    transport: Place,
     discipline: Place,
     options: Places,
     interfaces: Vec<(DomainIx, Place, Places)>,
@@ -77,6 +82,7 @@ fn domain_or_error(host: &Host, Name { text: name, place }: &Name, errors: &mut 
 fn add_network(draft: NetworkDraft, host: &mut Host, errors: &mut Errors) -> NetworkPlaces {
     let mut places = NetworkPlaces {
         network: draft.name.place,
+        transport: draft.transport.1,
         discipline: draft.discipline.name_place,
         options: draft.discipline.option_places,
         interfaces: Vec::new(),
@@ -104,6 +110,7 @@ fn add_network(draft: NetworkDraft, host: &mut Host, errors: &mut Errors) -> Net
     host.networks.push(Network {
         name: draft.name.text,
         driver,
+        transport: draft.transport.0,
         discipline: draft.discipline.choice,
         scan: draft.scan,
         events: draft.events,
@@ -326,6 +333,36 @@ fn check_served(host: &Host, errors: &mut Errors) {
             }
             _ => {}
         }
+    }
+}
+
+/// Checks that what is sent over a network of sockets fits: datagrams between a host outside and a guest that
+/// may bind an address.
+fn check_transport(host: &Host, network: &Network, place: Place, errors: &mut Errors) {
+    if network.transport != Transport::Sockets {
+        return;
+    }
+    for interface in &network.interfaces {
+        let domain = &host.domains[interface.domain.0];
+        if domain.live.sockets.as_ref().and_then(Sockets::datagram_address).is_none() {
+            let message = format!("`{}` has no address in network `{}`", domain.name, network.name);
+            let expected = "expected `sockets` that may bind one address and port, for example \
+                            sockets = { allow = [\"bind udp 127.0.0.1:5060\"] }";
+            errors.add(place, message, expected);
+        }
+    }
+    let of_this = |ix: NetworkIx| host.networks[ix.0].name == network.name;
+    for flow in host.flows.iter().filter(|flow| of_this(flow.network)) {
+        let between_guests = matches!((flow.from, flow.to), (Endpoint::Guest(_), Endpoint::Guest(_)));
+        if between_guests || matches!(flow.traffic, Traffic::Stream { .. }) {
+            let message = format!("flow `{}` does not go over sockets", flow.name);
+            let expected = "expected datagrams (not a `stream`) between a host outside and a guest";
+            errors.add(place, message, expected);
+        }
+    }
+    for chain in host.chains.iter().filter(|chain| of_this(chain.network)) {
+        let message = format!("chain `{}` does not go over sockets", chain.name);
+        errors.add(place, message, "expected its steps in one domain, or a network of frames");
     }
 }
 

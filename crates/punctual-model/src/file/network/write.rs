@@ -8,7 +8,7 @@ use crate::file::writer::{Keys, inline, named, number, options, table, texts, ti
 use crate::host::{Host, Parent};
 use crate::index::TaskIx;
 use crate::network::{
-    Chain, EventHandling, Flow, Interface, Network, NetworkCosts, Nic, OutsideHost, Traffic,
+    Chain, EventHandling, Flow, Interface, Network, NetworkCosts, Nic, OutsideHost, Traffic, Transport,
 };
 
 pub(crate) fn network(host: &Host, network: &Network) -> Table {
@@ -21,8 +21,13 @@ pub(crate) fn network(host: &Host, network: &Network) -> Table {
         EventHandling::First => "first",
         EventHandling::OneByOne => "one-by-one",
     };
+    let transport = match network.transport {
+        Transport::Frames => "frames",
+        Transport::Sockets => "sockets",
+    };
     let mut keys = vec![
         ("driver", host.domains[network.driver.0].name.as_str().into()),
+        ("transport", transport.into()),
         ("discipline", network.discipline.info.name.into()),
     ];
     let given = options(&network.discipline.options);

@@ -4,6 +4,7 @@
 mod evidence;
 mod network;
 mod replay;
+mod sockets;
 mod steps;
 pub mod trace;
 
@@ -30,9 +31,11 @@ use super::interrupt;
 use super::output::{OutFile, Ui};
 use network::LiveNetwork;
 pub use network::SwitchOptions;
+use sockets::LiveSockets;
 
 pub use evidence::{evidence, restored};
 pub use replay::{replay, text as replay_text};
+pub use sockets::take_place;
 pub use steps::Steps;
 
 /// Options of enforcement that `run` and `attach` share.
@@ -140,7 +143,9 @@ pub fn carry_out(
     if linux.is_none() && !args.apply {
         beside_fair_server(host, Path::new("/"))?.iter().for_each(|text| ui.warn(text));
     }
-    let (networks, ends) = network::start(host, default_backend, switches, ui)?;
+    let (networks, mut ends) = network::start(host, default_backend, switches, ui)?;
+    let (servers, sockets) = sockets::start(host, default_backend, ui)?;
+    ends.outside.extend(sockets.outside);
     let restored = Arc::<OnceLock<Restored>>::default();
     let mut publisher = None;
     let options = RunOptions {
@@ -149,6 +154,7 @@ pub fn carry_out(
         guest_programs,
         interfaces: ends.interfaces,
         outside: ends.outside,
+        sockets: sockets.guests,
         linux,
         starve: args.starve,
         silence: StdDuration::from_millis(args.silence_ms),
@@ -169,7 +175,8 @@ pub fn carry_out(
             if let Some(publisher) = publisher.get_or_insert_with(|| Publisher::open().ok()) {
                 let ports = networks.iter().flat_map(LiveNetwork::ports).collect();
                 let snapshot = snapshot(host, linux.map(LinuxScheduler::name), view);
-                publisher.publish(&Snapshot { ports, ..snapshot });
+                let sockets = servers.iter().map(LiveSockets::status).collect();
+                publisher.publish(&Snapshot { ports, sockets, ..snapshot });
             }
         },
     };
@@ -178,6 +185,7 @@ pub fn carry_out(
     let violation = ended.iter().find_map(|switch| switch.violation.clone());
     let switches = ended.iter().map(|switch| switch.text.as_str()).collect();
     outcome.results.switches = ended.into_iter().map(|switch| switch.result).collect();
+    outcome.results.sockets = servers.into_iter().map(LiveSockets::end).collect();
     outcome.results.label.clone_from(&args.label.name);
     warn(&outcome, ui);
     if let Some(path) = &args.trace {

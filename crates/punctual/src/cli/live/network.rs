@@ -8,12 +8,12 @@ use std::time::Instant;
 use punctual_live::os::sched::{self, Attributes};
 use punctual_live::preflight;
 use punctual_live::qemu::SwitchPort;
-use punctual_live::run::{DefaultBackend, Interface, OutsideHost};
+use punctual_live::run::{DefaultBackend, Interface, OutsideHost, OutsideSocket};
 use punctual_live::status::PortStatus;
 use punctual_model::Host;
 use punctual_model::index::NetworkIx;
 use punctual_model::live::{Backend, VmNetwork};
-use punctual_model::network::Network;
+use punctual_model::network::{Network, Transport};
 use punctual_model::results::SwitchResult;
 use punctual_net::InterfaceParams;
 use punctual_sched::Duration;
@@ -79,7 +79,9 @@ pub fn start<'a>(
 ) -> Result<(Vec<LiveNetwork<'a>>, Ends), Error> {
     let (mut networks, mut all) = (Vec::new(), Ends::default());
     let names: Vec<&str> = host.networks.iter().map(|network| network.name.as_str()).collect();
-    for (number, network) in host.networks.iter().enumerate() {
+    let of_frames = |network: &&Network| network.transport == Transport::Frames;
+    let networks_of_frames = host.networks.iter().enumerate().filter(|(_, network)| of_frames(network));
+    for (number, network) in networks_of_frames {
         let uplinks = uplink::parse_of(options.uplinks, &network.name, &names)?;
         let (mut ports, planes, ends) = ports(host, network, number, default, &uplinks)?;
         if ports.is_empty() || ports.len() + network.outside.len() + uplinks.len() < 2 {
@@ -88,7 +90,9 @@ pub fn start<'a>(
         let (mut outside, mut kept) = (Vec::new(), Vec::new());
         for index in 0..network.outside.len() {
             let (port, end) = outside_port(network, number, index, planes.of(None))?;
-            kept.push(end.socket.try_clone().map_err(|error| no_socket(&error))?);
+            if let OutsideSocket::Frames(socket) = &end.socket {
+                kept.push(socket.try_clone().map_err(|error| no_socket(&error))?);
+            }
             ports.push(port);
             outside.push(end);
         }
@@ -177,7 +181,8 @@ fn outside_port(
         address: Some(ethernet),
     };
     let network = NetworkIx(number);
-    Ok((port, OutsideHost { network, host: index, ethernet: ethernet.0, socket: other }))
+    let socket = OutsideSocket::Frames(other);
+    Ok((port, OutsideHost { network, host: index, ethernet: ethernet.0, socket }))
 }
 
 fn no_socket(error: &std::io::Error) -> Error {
@@ -187,7 +192,7 @@ fn no_socket(error: &std::io::Error) -> Error {
 /// Where the planes of a network run: the processors of the driver domain's pool if no other domain is in
 /// that pool, else those that no pool has. On processors of their own they have a real-time priority, unless
 /// that would leave the host none without.
-fn place(host: &Host, network: &Network) -> (Vec<usize>, bool) {
+pub fn place(host: &Host, network: &Network) -> (Vec<usize>, bool) {
     let pool = host.pool_of(host.domains[network.driver.0].parent);
     let is_driver = |ix: usize| host.networks.iter().any(|network| network.driver.0 == ix);
     let others = |ix: usize| host.pool_of(host.domains[ix].parent) == pool && !is_driver(ix);

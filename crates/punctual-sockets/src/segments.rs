@@ -1,0 +1,90 @@
+//! Where the time of requests goes, as far as their host sees it: datagrams to a guest, and its answers.
+//!
+//! The segments are those of O. F. Garcia Alvarado, *Research on real-time network stacks of commodity hosted
+//! virtual machine environments*, University of Tsukuba 2019, section 3.4.2.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use punctual_model::Recorder;
+use punctual_sched::Duration;
+
+/// Requests of one guest that wait for an answer and are remembered.
+const OPEN_MAX: usize = 256;
+
+/// How long requests spent where.
+#[derive(Clone, Debug, Default)]
+pub struct Segments {
+    /// From the host's network stack, which stamps a datagram when it comes in, until the guest has it.
+    pub host_receive: Recorder,
+    /// From then until the guest's call that answers was taken up.
+    pub guest: Recorder,
+    /// Until the answer was sent.
+    pub host_send: Recorder,
+}
+
+/// Requests without an answer: the socket's number, who sent it, and when the guest had it.
+#[derive(Debug, Default)]
+pub(crate) struct Open(VecDeque<(u32, SocketAddr, Instant)>);
+
+impl Segments {
+    /// A guest has got a datagram of `from`, which had come in `waited` ago.
+    pub(crate) fn received(
+        &mut self,
+        open: &mut Open,
+        socket: u32,
+        from: SocketAddr,
+        waited: Option<Duration>,
+    ) {
+        if let Some(waited) = waited {
+            self.host_receive.record(waited);
+        }
+        if open.0.len() == OPEN_MAX {
+            open.0.pop_front();
+        }
+        open.0.push_back((socket, from, Instant::now()));
+    }
+
+    /// A guest has sent a datagram to `to`, by a call that was taken up at `taken`.
+    pub(crate) fn sent(&mut self, open: &mut Open, socket: u32, to: SocketAddr, taken: Instant) {
+        let Some(at) = open.0.iter().position(|(own, from, _)| (*own, *from) == (socket, to)) else { return };
+        let Some((.., had)) = open.0.remove(at) else { return };
+        self.guest.record(ns(taken.saturating_duration_since(had)));
+        self.host_send.record(ns(taken.elapsed()));
+    }
+}
+
+fn ns(time: std::time::Duration) -> Duration {
+    Duration::from_ns(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_belongs_to_the_first_request_of_its_peer_on_its_socket() {
+        let (mut segments, mut open) = (Segments::default(), Open::default());
+        let peers = [1, 2].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        for (socket, peer) in [(1, peers[0]), (1, peers[1]), (2, peers[0])] {
+            segments.received(&mut open, socket, peer, Some(Duration::from_us(3)));
+        }
+        segments.sent(&mut open, 2, peers[1], Instant::now());
+        assert_eq!(segments.guest.count(), 0, "nobody asked that");
+        segments.sent(&mut open, 2, peers[0], Instant::now());
+        segments.sent(&mut open, 2, peers[0], Instant::now());
+        segments.sent(&mut open, 1, peers[1], Instant::now());
+        let counts = [&segments.host_receive, &segments.guest, &segments.host_send].map(Recorder::count);
+        assert_eq!(counts, [3, 2, 2]);
+    }
+
+    #[test]
+    fn requests_that_are_never_answered_are_forgotten() {
+        let (mut segments, mut open) = (Segments::default(), Open::default());
+        for port in 0..1000 {
+            segments.received(&mut open, 1, ([127, 0, 0, 1], port).into(), None);
+        }
+        assert_eq!(open.0.len(), OPEN_MAX);
+    }
+}
