@@ -96,8 +96,6 @@ fn outside(host: &Host, network: NetworkIx, number: usize) -> Result<OutsideHost
         (end, Endpoint::Guest(guest)) | (Endpoint::Guest(guest), end) if end == own => Some(guest),
         _ => None,
     });
-    let mut addresses = guests
-        .filter_map(|guest| host.domains[guest.0].live.sockets.as_ref().and_then(Sockets::datagram_address));
     let elsewhere = guests.clone().any(|guest| {
         host.domains[guest.0].live.sockets.as_ref().is_some_and(|sockets| sockets.netns.is_some())
     });
@@ -109,8 +107,9 @@ fn outside(host: &Host, network: NetworkIx, number: usize) -> Result<OutsideHost
             printable(name)
         )));
     }
+    let mut addresses = guests
+        .filter_map(|guest| host.domains[guest.0].live.sockets.as_ref().and_then(Sockets::datagram_address));
     let ip = addresses.next().map_or(std::net::Ipv4Addr::LOCALHOST, |address| *address.ip());
-    let name = &host.networks[network.0].outside[number].name;
     let refused = |error: std::io::Error| {
         Error::Usage(format!("no socket with the address {ip} for {}: {error}", printable(name)))
     };
