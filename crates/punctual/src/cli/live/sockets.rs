@@ -148,9 +148,8 @@ impl LiveSockets {
         // It ends with its server.
         std::thread::spawn(move || {
             for event in events {
-                match event {
-                    Event::Connected | Event::Left(_) | Event::Refused => {}
-                    Event::Broken(_) | Event::Failed(_) => super::super::sockets::tell(&name, &event, &ui),
+                if let Event::Broken(_) | Event::Failed(_) = event {
+                    super::super::sockets::tell(&name, &event, &ui);
                 }
             }
         });
