@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Two stock Debian 12 guests, under stock QEMU, on `punctual switch`; the switch beside Linux's bridge.
 #
-# usage: scripts/switch-lab.sh [programs|measure-host [ROUNDS]]
+# usage: scripts/switch-lab.sh [programs|libvirt|measure-host [ROUNDS]]
 #   programs   (the default) ping and iperf3 between the guests and from a guest to the host by a TAP uplink;
 #              Debian's tcpdump reads what a capture uplink wrote
+#   libvirt    one of the guests is a domain of libvirt, made of what `punctual switch --libvirt` prints, in
+#              VLAN 10 and with an MTU of 1,400; it pings the other. libvirtd is this script's own
 #   measure-host  no guest: frames of 64 bytes a second through a Linux bridge, between two TAPs and between
 #              packet sockets of two veth pairs, in turn with the switch under its own load generator
 # exit: 0 when everything ran and no ping was lost; 1 when not; 77 skipped: something is missing, it says what
@@ -12,21 +14,26 @@
 # namespace of this script's own, and go with it. The processors of guests are translated:
 # their times are no times of KVM.
 # environment: PUNCTUAL (the program; by default it is built), MEASURE (the example of
-#   punctual-switch, likewise), TIMEOUT_S (300)
+#   punctual-switch, likewise), TIMEOUT_S (300), QEMU_SUITE (the Debian suite whose QEMU is taken, from
+#   packages that are unpacked; by default the installed one)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 lab=$PWD/target/lab/switch
 # shellcheck source=scripts/debian-lab.sh
 . scripts/debian-lab.sh
+# shellcheck source=scripts/switch-lab/qemu.sh
+. scripts/switch-lab/qemu.sh
+qemu=(qemu-system-x86_64)
 mode=${1:-programs}
 case $mode in
-    programs | measure-host) ;;
-    *) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    programs | libvirt | measure-host) ;;
+    *) sed -n '2,21s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 
 if [ "${SWITCH_LAB_INSIDE:-}" != yes ]; then
     tools=(ip unshare cargo cc python3)
     [ "$mode" = measure-host ] || tools+=(qemu-system-x86_64 apt-get dpkg cpio modinfo)
+    [ "$mode" != libvirt ] || tools+=(libvirtd virsh xmllint)
     for tool in "${tools[@]}"; do command -v "$tool" >/dev/null || skip "$tool is missing"; done
     [ "$(id -u)" = 0 ] || skip "root is needed, for a network namespace with a TAP interface"
     [ -c /dev/net/tun ] || skip "/dev/net/tun is missing"
@@ -40,10 +47,13 @@ if [ "${SWITCH_LAB_INSIDE:-}" != yes ]; then
             echo "$version" >"$lab/version"
         fi
         [ -n "${PUNCTUAL:-}" ] || cargo build --quiet --locked --release -p punctual
+        if [ -n "${QEMU_SUITE:-}" ]; then
+            fetch_qemu "$QEMU_SUITE" || skip "QEMU of Debian $QEMU_SUITE cannot be had"
+        fi
         guest_files scripts/switch-lab/init
         pack_guest
     fi
-    SWITCH_LAB_INSIDE=yes exec unshare --net "$0" "$@"
+    SWITCH_LAB_INSIDE=yes exec unshare --net --mount "$0" "$@"
 fi
 
 # From here on in the namespace.
@@ -74,6 +84,7 @@ if [ "$mode" = measure-host ]; then
     measure_host "${2:-4}"
     exit
 fi
+if [ -n "${QEMU_SUITE:-}" ]; then fetch_qemu "$QEMU_SUITE"; fi
 scratch=$(mktemp -d)
 started=()
 # shellcheck disable=SC2317  # The trap calls it.
@@ -88,7 +99,7 @@ trap finish EXIT
 guest() {
     local mac
     mac=52:54:00:10:00:0$2
-    timeout "${TIMEOUT_S:-300}" qemu-system-x86_64 -accel tcg,thread=multi -smp 1 -m 512 -cpu max \
+    timeout "${TIMEOUT_S:-300}" "${qemu[@]}" -accel tcg,thread=multi -smp 1 -m 512 -cpu max \
         -nodefaults -no-reboot -nographic -serial stdio -monitor none -machine memory-backend=memory \
         -object memory-backend-memfd,id=memory,size=512M,share=on \
         -chardev "socket,id=net0,path=$scratch/$1.sock,reconnect=1" -netdev vhost-user,id=net0,chardev=net0 \
@@ -98,7 +109,37 @@ guest() {
         2>"$scratch/$1.qemu" &
     started+=("$!")
 }
+# A domain of libvirt and a VM of QEMU.
+through_libvirt() {
+    start_libvirt
+    "${PUNCTUAL:-target/release/punctual}" switch scripts/switch-lab/vlan.toml --sockets "$scratch" --check \
+        --json --libvirt >"$scratch/counted" 2>"$scratch/told" &
+    switch=$!
+    started+=("$switch")
+    until [ -S "$scratch/b.sock" ] && [ -s "$scratch/told" ]; do
+        kill -0 "$switch" 2>/dev/null || { cat "$scratch/told"; return 1; }
+        sleep 0.1
+    done
+    guest b 2 answer
+    define a "$scratch/told" ping 1 "$scratch/a" || { cat "$scratch/libvirtd"; return 1; }
+    virsh -c qemu:///system list
+    for _ in $(seq "${TIMEOUT_S:-300}"); do
+        ! grep -q '^LAB done' "$scratch/a" || break
+        sleep 1
+    done
+    kill -INT "$switch"
+    wait "$switch" || { cat "$scratch/told"; return 1; }
+    echo "libvirt $(libvirtd --version | sed 's/.* //'); $("${qemu[@]}" --version | head -1)"
+    said a 'ping said' | grep -E 'packet loss|rtt' || { tail -n 20 "$scratch"/{a,b,told}; return 1; }
+    said a 'mtu'
+    said a 'ping said' | grep -q ', 0% packet loss'
+}
 said() { tr -d '\r' <"$scratch/$1" | sed -n "s/^LAB $2 \?//p"; }
+
+if [ "$mode" = libvirt ]; then
+    through_libvirt
+    exit
+fi
 
 "${PUNCTUAL:-target/release/punctual}" switch scripts/switch-lab/host.toml --sockets "$scratch" --check \
     --json --uplink tap:lab0 --uplink "capture:$scratch/frames.pcap" >"$scratch/counted" 2>"$scratch/told" &
@@ -123,7 +164,7 @@ fi
 kill -INT "$switch"
 # Exit code 3 says that an invariant of the switch broke.
 wait "$switch" || { cat "$scratch/told"; status=1; }
-echo "guests: Linux $(said a kernel | head -1), unmodified; $(qemu-system-x86_64 --version | head -1)"
+echo "guests: Linux $(said a kernel | head -1), unmodified; $("${qemu[@]}" --version | head -1)"
 frames() { in_root usr/bin/tcpdump -Z root -nn -r "$scratch/frames.pcap" "$@" 2>"$scratch/complaints"; }
 frames >"$scratch/all" || status=1
 grep -v '^reading from file' "$scratch/complaints" && status=1

@@ -9,11 +9,14 @@ use std::sync::Arc;
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
+use punctual_model::network::Vlans;
 use punctual_switch::features;
+use punctual_switch::frame::TAGGED;
 use punctual_switch::memory::Memory;
 use punctual_switch::protocol::{HEADER_BYTES, Header, Region, Request};
 use punctual_switch::ring::{Broken, Chain, ReceiveRing, SendRing, Setup, Taken};
 use punctual_switch::session::{Rings, Session};
+use punctual_switch::vlan::{Filter, Start};
 
 const MEMORY_BYTES: u64 = 0x1_0000;
 
@@ -111,7 +114,7 @@ fn file() -> OwnedFd {
 }
 
 fn messages(messages: Vec<Message>) {
-    let (mut session, mut stub) = (Session::new(), Stub::default());
+    let (mut session, mut stub) = (Session::new(features::OFFERED | features::MTU), Stub::default());
     for message in messages.into_iter().take(40) {
         let body: Vec<u8> = message.body.iter().take(65).flat_map(|word| word.to_ne_bytes()).collect();
         let flags = if message.is_header_wrong { message.flags } else { 1 | message.flags & 8 };
@@ -126,6 +129,12 @@ fn messages(messages: Vec<Message>) {
         }
     }
     session.end(&mut stub);
+}
+
+/// A port that is in VLAN 7 without a tag and in 8 with one, and one the other way round.
+fn filter() -> Filter {
+    let vlans = |untagged, tagged| Vlans { untagged: Some(untagged), tagged: vec![tagged] };
+    Filter::new(&[vlans(7, 8), vlans(8, 7)]).expect("few VLANs").expect("VLANs")
 }
 
 fn rings(input: RingInput) {
@@ -151,12 +160,18 @@ fn rings(input: RingInput) {
         return;
     };
     let mut chain = Chain::default();
+    let filter = filter();
     for _ in 0..32 {
         match send.take(&mut chain) {
             Ok(Taken::Nothing) | Err(_) => break,
             Ok(Taken::Unfit) => {}
-            Ok(Taken::Frame { .. }) => {
-                let delivered = receive.deliver(&send, &chain);
+            Ok(Taken::Frame { start, bytes }) => {
+                let is_tagged = start.ends_with(&TAGGED) && bytes >= 18;
+                let tag = if is_tagged { send.tag(&chain).ok() } else { None };
+                let vlan = filter.of(0, tag);
+                let start = Start { bytes: start, tag };
+                let front = vlan.and_then(|vlan| filter.front(bytes as usize % 2, vlan, &start));
+                let delivered = receive.deliver(&send, &chain, front.as_ref());
                 if receive.free().is_err() || delivered.is_err() || receive.tell().is_err() {
                     break;
                 }

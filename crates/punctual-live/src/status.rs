@@ -37,6 +37,9 @@ pub struct Snapshot {
     /// By domain whose guest has sockets of this host.
     #[serde(default)]
     pub sockets: Vec<SocketsStatus>,
+    /// By plane of these switches.
+    #[serde(default)]
+    pub planes: Vec<PlaneStatus>,
 }
 
 /// A guest's sockets of this host so far.
@@ -58,6 +61,27 @@ pub struct SocketsStatus {
     pub received_bytes: u64,
     /// Interrupts raised.
     pub interrupts: u64,
+}
+
+/// A plane of a switch so far.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlaneStatus {
+    /// Its network.
+    pub network: String,
+    /// Its name.
+    pub name: String,
+    /// Packets that it brought to their receivers.
+    pub packets: u64,
+    /// Processor time of it and of its uplinks' threads.
+    pub processor_ns: u64,
+    /// Of that, what it took in a second, by the last half.
+    pub processor_ns_per_s: u64,
+    /// What they may take together in each period, if that is limited.
+    pub budget_ns: Option<u64>,
+    /// See `budget_ns`.
+    pub period_ns: Option<u64>,
+    /// How often the budget was used up.
+    pub exhaustions: u64,
 }
 
 /// A port of a switch so far.
@@ -177,6 +201,7 @@ pub fn snapshot(host: &Host, policy: Option<&str>, view: &RunView<'_>) -> Snapsh
         domains: view.jobs.iter().map(domain).collect(),
         ports: Vec::new(),
         sockets: Vec::new(),
+        planes: Vec::new(),
     }
 }
 
@@ -348,6 +373,7 @@ mod tests {
             domains: Vec::new(),
             ports: Vec::new(),
             sockets: Vec::new(),
+            planes: Vec::new(),
         }
     }
 

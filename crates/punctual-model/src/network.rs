@@ -12,8 +12,8 @@ use core::ops::Range;
 use punctual_net::InterfaceParams;
 use punctual_net::discipline::DisciplineInfo;
 use punctual_net::event_channel::Scan;
-use punctual_sched::Duration;
-use punctual_sched::registry::Options;
+use punctual_sched::registry::{Options, PolicyInfo};
+use punctual_sched::{Duration, UnitParams};
 
 use crate::index::{DomainIx, NetworkIx, TaskIx};
 
@@ -40,6 +40,10 @@ pub struct Network {
     pub interfaces: Vec<Interface>,
     /// Hosts beyond the network card.
     pub outside: Vec<OutsideHost>,
+    /// Live: the planes of the switch, most urgent first; none: the switch's own choice.
+    pub planes: Vec<Plane>,
+    /// Live: the most bytes after a frame's addresses, type and VLAN tag.
+    pub mtu: Option<u32>,
 }
 
 /// What carries packets to guests on a real host. The simulator's steps are the same; their costs are not.
@@ -121,6 +125,8 @@ pub struct Interface {
     pub domain: DomainIx,
     /// Its parameters under the discipline. The priority is the domain's where the file gives none.
     pub params: InterfaceParams,
+    /// Live: its VLANs.
+    pub vlans: Vlans,
 }
 
 /// A host beyond the network card; it is never short of processor time.
@@ -132,6 +138,54 @@ pub struct OutsideHost {
     pub delay: Duration,
     /// How long it takes to answer a packet.
     pub turnaround: Duration,
+    /// Live: its VLANs.
+    pub vlans: Vlans,
+}
+
+/// The VLAN of interfaces for which a file says nothing, on a network with VLANs (Linux's bridge:
+/// `default_pvid`).
+pub const DEFAULT_VLAN: u16 = 1;
+
+/// The VLANs of an interface (IEEE 802.1Q).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Vlans {
+    /// That of frames without a tag.
+    pub untagged: Option<u16>,
+    /// Those whose frames have a tag.
+    pub tagged: Vec<u16>,
+}
+
+impl Vlans {
+    /// Does the file say anything?
+    pub fn are_given(&self) -> bool {
+        self.untagged.is_some() || !self.tagged.is_empty()
+    }
+}
+
+/// A thread of the live switch, which serves what the interfaces of some priorities send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plane {
+    /// Name.
+    pub name: String,
+    /// Interfaces with a priority number up to this are in it, unless a plane before has them; `None`: all.
+    pub up_to: Option<u32>,
+    /// Processors of its threads; none: as the run decides.
+    pub processors: Vec<usize>,
+    /// Priority of its threads under SCHED_FIFO; `None`: as the run decides.
+    pub fifo: Option<u32>,
+    /// How long it polls before it sleeps.
+    pub poll: Duration,
+    /// Processor time of its threads, if that is limited.
+    pub budget: Option<PlaneBudget>,
+}
+
+/// The budget of a plane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlaneBudget {
+    /// The policy by whose rules it comes back.
+    pub policy: &'static PolicyInfo,
+    /// Budget and period.
+    pub params: UnitParams,
 }
 
 /// An end of a flow.
@@ -223,6 +277,17 @@ pub enum Traffic {
 }
 
 impl Traffic {
+    /// The longest packet that is sent, in bytes.
+    pub fn bytes_max(&self) -> u32 {
+        match *self {
+            Traffic::Ping { bytes, .. } | Traffic::Periodic { bytes, .. } | Traffic::Storm { bytes, .. } => {
+                bytes
+            }
+            Traffic::Request { bytes, reply_bytes, .. } => bytes.max(reply_bytes),
+            Traffic::Stream { bytes, ack_bytes, .. } => bytes.max(ack_bytes),
+        }
+    }
+
     /// Its name in host files and results.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -255,6 +320,12 @@ pub struct Chain {
 pub const BYTES: Range<u32> = 64..65_537;
 
 impl Network {
+    /// Does an interface or a host outside have VLANs?
+    pub fn has_vlans(&self) -> bool {
+        let interfaces = self.interfaces.iter().map(|one| &one.vlans);
+        interfaces.chain(self.outside.iter().map(|one| &one.vlans)).any(Vlans::are_given)
+    }
+
     /// The interface of `domain`.
     pub fn interface_of(&self, domain: DomainIx) -> Option<usize> {
         self.interfaces.iter().position(|interface| interface.domain == domain)

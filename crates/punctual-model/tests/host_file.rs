@@ -619,8 +619,12 @@ scan = 'word'
 events = 'one-by-one'
 costs = { tx = '3us', jitter = '5%' }
 nic.bandwidth = '100Mbit/s'
-outside.client = { turnaround = '5us' }
-interface.a = { priority = 1, ring_slots = 64, credit_bytes = 10_000 }
+mtu = 9000
+outside.client = { turnaround = '5us', vlan = 5 }
+interface.a = { priority = 1, ring_slots = 64, credit_bytes = 10_000, vlan = 5, trunk = [7, 6] }
+interface.b = { vlan = 5 }
+plane.rest = { budget = '2ms', period = '10ms', processors = [0] }
+plane.urgent = { up_to = 3, fifo = 50, poll = '20us' }
 [flow.ping]
 kind = 'ping'
 from = 'client'
@@ -663,6 +667,30 @@ fn a_network_has_its_guests_in_the_order_of_the_domains_with_their_priorities() 
     assert_eq!(guests, [(0, Some(7)), (2, Some(1))]);
     assert_eq!((lan.nic.bandwidth_bps, lan.costs.jitter_ppm), (100_000_000, 50_000));
     assert_eq!((lan.costs.tx, lan.costs.rx), (Duration::from_us(3), Duration::from_us(2)));
+}
+
+#[test]
+fn planes_are_in_the_order_of_their_urgency_with_their_budgets() {
+    let host = valid(NETWORK);
+    let [urgent, rest] = &host.networks[0].planes[..] else { panic!("two planes") };
+    assert_eq!((urgent.name.as_str(), urgent.up_to, urgent.fifo), ("urgent", Some(3), Some(50)));
+    assert_eq!((urgent.poll, &urgent.budget), (Duration::from_us(20), &None));
+    let budget = rest.budget.as_ref().expect("a budget");
+    assert_eq!((rest.up_to, rest.processors.as_slice(), budget.policy.name), (None, &[0][..], "deferrable"));
+    assert_eq!(budget.params.budget, Some(Duration::from_ms(2)));
+    let unlimited = changed(NETWORK, &set(&["network.lan.plane.rest.policy=rtds"]));
+    let unlimited = unlimited.unwrap_or_else(|e| panic!("{e}"));
+    let budget = unlimited.networks[0].planes[1].budget.as_ref().expect("a budget");
+    assert_eq!(budget.params.extratime, Some(false), "time that nobody wants is not the plane's");
+}
+
+#[test]
+fn interfaces_and_hosts_outside_have_vlans() {
+    let host = valid(NETWORK);
+    let lan = &host.networks[0];
+    let own: Vec<_> = lan.interfaces.iter().map(|i| (i.vlans.untagged, i.vlans.tagged.clone())).collect();
+    assert_eq!(own, [(Some(5), vec![]), (Some(5), vec![7, 6])]);
+    assert_eq!((lan.outside[0].vlans.untagged, lan.mtu), (Some(5), Some(9_000)));
 }
 
 #[test]

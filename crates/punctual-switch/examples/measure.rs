@@ -1,7 +1,8 @@
 //! Measures the switch with the driver's side of its ports in this process: packets a second, round trips of
 //! urgent VMs alone and beside floods, wake-ups while idle, memory for each port.
 //!
-//! usage: cargo run --release -p punctual-switch --example measure [throughput]
+//! usage: cargo run --release -p punctual-switch --example measure [throughput|polling|budget]
+//!        ... --example measure sockets A B    another vhost-user switch that listens on these two sockets
 //!
 //! The planes' threads are on processor 1, the drivers on processor 0. Planes of urgent ports run under
 //! SCHED_FIFO where there are two planes (`chrt`; without the right to it, under the fair class).
@@ -14,7 +15,11 @@ use std::time::{Duration, Instant};
 
 use punctual_model::Recorder;
 use punctual_net::{FlowId, InterfaceId, InterfaceParams, Next, Packet, registry};
+use punctual_sched::UnitParams;
 use punctual_sched::registry::{OptionValue, Options};
+use punctual_switch::budget::Budget;
+use punctual_switch::features;
+use punctual_switch::protocol::F_PROTOCOL_FEATURES;
 use punctual_switch::session::{RECEIVE, SEND};
 use punctual_switch::testing::{self, FrontEnd, frame};
 use punctual_switch::{Config, End, PlaneThread, Port, Switch};
@@ -33,6 +38,12 @@ const BLOCKS: usize = 8;
 fn main() -> Outcome<()> {
     stay_on(0);
     let folder = tempfile::tempdir()?;
+    match std::env::args().nth(1).as_deref() {
+        Some("polling") => return polling(folder.path()),
+        Some("budget") => return budget(folder.path()),
+        Some("sockets") => return sockets(),
+        _ => {}
+    }
     println!("packets of 64 bytes from one VM to another, all stages, one processor");
     for kind in KINDS {
         throughput(folder.path(), kind)?;
@@ -85,6 +96,18 @@ fn switch(
     planes: usize,
     poll_us: u64,
 ) -> Outcome<Switch> {
+    switch_with(folder, kind, ports, planes, poll_us, None)
+}
+
+/// The same, with a budget for the last plane.
+fn switch_with(
+    folder: &Path,
+    kind: (&str, Option<u64>),
+    ports: usize,
+    planes: usize,
+    poll_us: u64,
+    budget: Option<Budget>,
+) -> Outcome<Switch> {
     let port = |port: usize| Port {
         name: format!("port {port}"),
         end: End::Socket(socket(folder, port)),
@@ -94,6 +117,7 @@ fn switch(
         },
         plane: usize::from(planes == 2 && port >= 2),
         address: Some(punctual_switch::frame::Address(address(port))),
+        vlans: punctual_model::network::Vlans::default(),
     };
     let enter = move |urgent: bool| {
         stay_on(1);
@@ -105,13 +129,15 @@ fn switch(
     let plane = |plane: usize| PlaneThread {
         name: format!("plane {plane}"),
         enter: Arc::new(move || enter(planes == 2 && plane == 0)),
+        poll: punctual_sched::Duration::from_us(poll_us),
+        budget: budget.clone().filter(|_| plane + 1 == planes),
     };
     let config = Config {
         ports: (0..ports).map(port).collect(),
         planes: (0..planes).map(plane).collect(),
         discipline: registry::find(kind.0).ok_or("no such discipline")?,
         options: options(kind),
-        poll: punctual_sched::Duration::from_us(poll_us),
+        mtu: None,
         check: false,
     };
     Ok(Switch::start(config)?.0)
@@ -152,6 +178,57 @@ fn throughput(folder: &Path, kind: (&str, Option<u64>)) -> Outcome<()> {
     if drops.total() > 0 {
         println!("    dropped: {drops:?}");
     }
+    Ok(())
+}
+
+/// Packets of 64 bytes a second from one socket of any vhost-user back end to another, and round trips.
+fn sockets() -> Outcome<()> {
+    let paths: Vec<PathBuf> = std::env::args().skip(2).map(PathBuf::from).collect();
+    let [a, b] = &paths[..] else { return Err("expected two sockets".into()) };
+    // Without offloads, which not every switch has.
+    let features = features::VERSION_1 | features::MRG_RXBUF | features::EVENT_IDX | F_PROTOCOL_FEATURES;
+    let vm = |path: &Path| FrontEnd::connected(path, testing::Options { features, ..Default::default() });
+    let (mut a, mut b) = (vm(a)?, vm(b)?);
+    let (ping, pong) = (frame(address(1), address(0), 0, 64), frame(address(0), address(1), 0, 64));
+    // The switch learns where both are.
+    for (vm, frame) in [(&mut a, &ping), (&mut b, &pong)] {
+        vm.send(frame)?;
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    while a.receive()?.is_some() || b.receive()?.is_some() {}
+    let mut times = Recorder::new();
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(1) {
+        let sent = Instant::now();
+        a.send(&ping)?;
+        while b.receive()?.is_none() {}
+        b.send(&pong)?;
+        while a.receive()?.is_none() {}
+        times.record(punctual_sched::Duration::from_ns(sent.elapsed().as_nanos() as u64));
+    }
+    a.reclaim()?;
+    b.reclaim()?;
+    a.flood_with(&ping)?;
+    let mut rates = Vec::new();
+    for _ in 0..8 {
+        let (start, mut received) = (Instant::now(), 0);
+        while start.elapsed() < BLOCK {
+            for _ in 0..64 {
+                a.refill(SEND, 64)?;
+                received += u64::from(b.refill(RECEIVE, 64)?);
+            }
+        }
+        rates.push((received as f64 / start.elapsed().as_secs_f64()) as u64);
+    }
+    rates.sort_unstable();
+    let us = |ppm| times.quantile_ppm(ppm).as_ns() as f64 / 1_000.0;
+    println!(
+        "  {} packets/s (median of 8; most {}); round trips p50 {:.1} us, p99 {:.1} us",
+        rates[rates.len() / 2],
+        rates.last().copied().unwrap_or_default(),
+        us(500_000),
+        us(990_000),
+    );
     Ok(())
 }
 
@@ -239,6 +316,96 @@ fn round_trips(folder: &Path, kind: (&str, Option<u64>), planes: usize, poll_us:
         (flooded as f64 / (BLOCKS as f64 * BLOCK.as_secs_f64())) as u64,
     );
     drop(switch);
+    Ok(())
+}
+
+/// Round trips at some rates, event driven and polling: how long they take, and what share of its processor
+/// the plane takes.
+fn polling(folder: &Path) -> Outcome<()> {
+    println!("round trips of 64 bytes, one plane: p50, p99 (us), processor, wake-ups a second");
+    for interval_us in [10_000, 1_000, 200, 50] {
+        for poll_us in [0, 20, 50, 200] {
+            let switch = switch(folder, ("rtca", Some(1)), 2, 1, poll_us)?;
+            let (mut a, mut b) = (vm(folder, 0)?, vm(folder, 1)?);
+            let (ping, pong) = (frame(address(1), address(0), 0, 64), frame(address(0), address(1), 0, 64));
+            let mut times = Recorder::new();
+            let before = switch.count().planes[0];
+            let start = Instant::now();
+            let mut next = start;
+            while start.elapsed() < Duration::from_millis(1_000) {
+                while Instant::now() < next {
+                    std::hint::spin_loop();
+                }
+                next += Duration::from_micros(interval_us);
+                let sent = Instant::now();
+                a.send(&ping)?;
+                while b.receive()?.is_none() {}
+                b.send(&pong)?;
+                while a.receive()?.is_none() {}
+                times.record(punctual_sched::Duration::from_ns(sent.elapsed().as_nanos() as u64));
+            }
+            let (after, took) = (switch.count().planes[0], start.elapsed().as_secs_f64());
+            let us = |ppm| times.quantile_ppm(ppm).as_ns() as f64 / 1_000.0;
+            println!(
+                "  every {interval_us:>5} us, poll {poll_us:>3} us: {:>5.1} {:>6.1}  {:>5.1} %  {:>6.0}",
+                us(500_000),
+                us(990_000),
+                (after.processor_ns - before.processor_ns) as f64 / took / 1e7,
+                (after.wakeups - before.wakeups) as f64 / took,
+            );
+        }
+    }
+    Ok(())
+}
+
+/// A flood in a plane without and with a budget of 20 %, beside round trips of an urgent plane on the same
+/// processor.
+fn budget(folder: &Path) -> Outcome<()> {
+    println!("urgent round trips beside a flood (p50, p99, most in us), the flood's plane");
+    for (name, of_flood) in [("none", None), ("2 ms each 10 ms", Some(2)), ("none", None), ("again", Some(2))]
+    {
+        let params = |budget_ms| UnitParams {
+            budget: Some(punctual_sched::Duration::from_ms(budget_ms)),
+            period: Some(punctual_sched::Duration::from_ms(10)),
+            extratime: Some(false),
+            ..UnitParams::default()
+        };
+        let policy = punctual_sched::registry::find("deferrable").ok_or("no such policy")?;
+        let of_flood = of_flood.map(|ms| Budget { policy, options: Options::new(), params: params(ms) });
+        let switch = switch_with(folder, ("rtca", Some(1)), 4, 2, 0, of_flood)?;
+        let [mut a, mut b, mut c, mut d] = [vm(folder, 0)?, vm(folder, 1)?, vm(folder, 2)?, vm(folder, 3)?];
+        c.flood_with(&frame(address(3), address(2), 0, 64))?;
+        let (ping, pong) = (frame(address(1), address(0), 0, 64), frame(address(0), address(1), 0, 64));
+        let (mut times, mut flooded) = (Recorder::new(), 0_u64);
+        let before = switch.count().planes[1];
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(3) {
+            let sent = Instant::now();
+            a.send(&ping)?;
+            loop {
+                flooded += u64::from(c.refill(SEND, 64)?);
+                d.refill(RECEIVE, 64)?;
+                if b.receive()?.is_some() {
+                    b.send(&pong)?;
+                }
+                if a.receive()?.is_some() {
+                    break;
+                }
+            }
+            times.record(punctual_sched::Duration::from_ns(sent.elapsed().as_nanos() as u64));
+        }
+        let (after, took) = (switch.count().planes[1], start.elapsed().as_secs_f64());
+        let us = |time: punctual_sched::Duration| time.as_ns() as f64 / 1_000.0;
+        println!(
+            "  budget {name:<16}: {:.1}, {:.1}, {:.0} us; the flood's plane {:.2} % of its processor, \
+             {:.0} packets/s",
+            us(times.quantile_ppm(500_000)),
+            us(times.quantile_ppm(990_000)),
+            us(times.max()),
+            (after.processor_ns - before.processor_ns) as f64 / took / 1e7,
+            flooded as f64 / took,
+        );
+    }
     Ok(())
 }
 

@@ -50,14 +50,14 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// A connection over `stream`, in which nothing was said.
+    /// A connection over `stream`, in which nothing was said, with a port that offers these features.
     ///
     /// # Errors
     /// When the stream cannot be told not to wait.
-    pub fn new(stream: UnixStream) -> std::io::Result<Self> {
+    pub fn new(stream: UnixStream, offered: u64) -> std::io::Result<Self> {
         stream.set_nonblocking(true)?;
         let bytes = [0; HEADER_BYTES + BODY_BYTES_MAX];
-        Ok(Connection { stream, session: Session::new(), bytes, have: 0, files: Vec::new() })
+        Ok(Connection { stream, session: Session::new(offered), bytes, have: 0, files: Vec::new() })
     }
 
     /// Reads what is there, up to the end of a message, and does what it says.

@@ -9,6 +9,8 @@ use crate::protocol::F_PROTOCOL_FEATURES;
 pub const CSUM: u64 = 1;
 /// The driver does.
 pub const GUEST_CSUM: u64 = 1 << 1;
+/// The device says its MTU.
+pub const MTU: u64 = 1 << 3;
 /// The driver takes TCP segments over IPv4.
 pub const GUEST_TSO4: u64 = 1 << 7;
 /// The driver takes TCP segments over IPv6.
@@ -32,7 +34,7 @@ pub const EVENT_IDX: u64 = 1 << 29;
 /// Virtio 1.
 pub const VERSION_1: u64 = 1 << 32;
 
-/// What a port offers.
+/// What a port offers; that of a network with an MTU offers [`MTU`], too.
 pub const OFFERED: u64 = CSUM
     | GUEST_CSUM
     | GUEST_TSO4

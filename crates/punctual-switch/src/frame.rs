@@ -8,6 +8,12 @@ pub const HEADER_BYTES: usize = 12;
 /// Bytes of the two addresses and the type.
 pub const ETHERNET_BYTES: usize = 14;
 
+/// The type of a frame with a VLAN tag (IEEE 802.1Q).
+pub const TAGGED: [u8; 2] = [0x81, 0];
+
+/// Bytes of a VLAN tag with its type.
+pub const TAG_BYTES: usize = 4;
+
 /// The longest frame: a segment of 64 KiB with addresses and two VLAN tags.
 pub const FRAME_BYTES_MAX: u32 = 65_536 + 22;
 
@@ -44,6 +50,32 @@ pub fn header_for(sent: &[u8; HEADER_BYTES], features: u64) -> Option<[u8; HEADE
     header[..10].copy_from_slice(&sent[..10]);
     header[0] = flags;
     Some(header)
+}
+
+/// Is a frame of so many bytes, which begins with `start`, longer than `mtu` permits? Of a segment the frames
+/// count that it becomes: each has at least the headers of IP and TCP.
+#[inline]
+pub fn exceeds(mtu: u32, header: &[u8; HEADER_BYTES], start: &[u8; ETHERNET_BYTES], bytes: u32) -> bool {
+    let payload = match header[1] & !GSO_ECN {
+        0 => {
+            let tag = if start.ends_with(&TAGGED) { TAG_BYTES } else { 0 };
+            bytes.saturating_sub((ETHERNET_BYTES + tag) as u32)
+        }
+        kind => u32::from(u16::from_le_bytes([header[4], header[5]])) + if kind == 4 { 60 } else { 40 },
+    };
+    payload > mtu
+}
+
+/// Moves what a virtio-net header says about places in the frame, whose front became longer or shorter.
+#[inline]
+pub fn move_places(header: &mut [u8; HEADER_BYTES], growth: i16) {
+    let mut shift = |at: usize| {
+        let place = u16::from_le_bytes([header[at], header[at + 1]]).saturating_add_signed(growth);
+        header[at..at + 2].copy_from_slice(&place.to_le_bytes());
+    };
+    // The length of all headers, and where the checksum begins.
+    shift(2);
+    shift(6);
 }
 
 /// An Ethernet address.
@@ -110,6 +142,33 @@ mod tests {
         assert_eq!(header_for(&header(0, 0x81), ALL & !features::GUEST_ECN), None);
         assert_eq!(header_for(&header(0, 3), ALL), None, "UDP fragments are not offered");
         assert!(header_for(&header(0, 0), 0).is_some());
+    }
+
+    #[test]
+    fn an_mtu_counts_what_is_behind_addresses_type_and_tag() {
+        let plain = [8; ETHERNET_BYTES];
+        let mut tagged = plain;
+        tagged[12..].copy_from_slice(&TAGGED);
+        let exceeds = |start, bytes| super::exceeds(1_500, &header(0, 0), start, bytes);
+        assert!(!exceeds(&plain, 1_514) && exceeds(&plain, 1_515));
+        assert!(!exceeds(&tagged, 1_518) && exceeds(&tagged, 1_519));
+    }
+
+    #[test]
+    fn an_mtu_counts_the_frames_that_a_segment_becomes() {
+        // 0x05a8 = 1,448 bytes of each.
+        let exceeds = |kind, mtu| super::exceeds(mtu, &header(1, kind), &[0; ETHERNET_BYTES], 65_000);
+        assert!(!exceeds(1, 1_500) && !exceeds(0x81, 1_488) && exceeds(1, 1_487));
+        assert!(!exceeds(4, 1_508) && exceeds(4, 1_507));
+    }
+
+    #[test]
+    fn places_move_with_the_front() {
+        let mut moved = header(1, 1);
+        move_places(&mut moved, 4);
+        assert_eq!(moved, [1, 1, 70, 0, 0xa8, 5, 38, 0, 16, 0, 9, 9]);
+        move_places(&mut moved, -4);
+        assert_eq!(moved, header(1, 1));
     }
 
     #[test]

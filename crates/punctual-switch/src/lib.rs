@@ -6,11 +6,13 @@
 //!
 //! - [`switch`]: a switch with its ports, sockets and threads.
 //! - [`plane`]: the thread that carries packets, with its bounds.
+//! - [`budget`]: how much processor time a plane may take.
 //! - [`ring`]: virtio rings and the copy from guest to guest.
 //! - [`protocol`], [`session`], [`connection`]: vhost-user, from bytes to rings.
 //! - [`memory`]: a VM's memory.
 //! - `uplink`, [`wire`]: ports with something else than a VM behind them: a TAP, an interface, programs.
 //! - [`frame`], [`features`], [`table`]: what is read of a frame, and where it goes.
+//! - [`vlan`]: which ports a frame may reach, and with which tag.
 //! - [`check`]: invariants that ride along.
 //! - `testing`, with the feature of that name: the driver's side of a port.
 //!
@@ -20,6 +22,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod budget;
 pub mod check;
 pub mod connection;
 mod driver;
@@ -38,6 +41,7 @@ pub mod table;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod uplink;
+pub mod vlan;
 pub mod wire;
 
 pub use plane::{Event, Notice};

@@ -37,6 +37,11 @@ pub struct Gate<T> {
 }
 
 impl<T> Gate<T> {
+    /// A lock around `value`.
+    pub fn new(value: T) -> Self {
+        Gate { word: AtomicU32::new(FREE), value: Mutex::new(value) }
+    }
+
     /// Does something with the value, which nobody else touches meanwhile. It does not nest.
     #[inline]
     pub fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {

@@ -1,7 +1,9 @@
 //! Files of packets as a wire: what is in one is sent at its times, what arrives is written to another.
 //!
 //! The format is that of libpcap (`pcap-savefile(5)`): two headers of fixed size, so it is read and written
-//! here. Link type 1 is Ethernet.
+//! here. Link type 1 is Ethernet. The crate `pcap-file` 2.0 refuses files whose packets were cut (`tcpdump -s`,
+//! original length above the file's limit); 3.0, of which there are release candidates only, refuses packets
+//! above that limit and link types with the length of a check sequence, which libpcap reads. Tests have both.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -248,6 +250,20 @@ mod tests {
         let bytes = [&words.map(u32::to_be_bytes).concat()[..], b"abc"].concat();
         let mut reader = Reader::new(&bytes[..]).expect("a file");
         assert_eq!(reader.next_packet().expect("read"), Some(packet(7_250_000_000, b"abc")));
+    }
+
+    #[test]
+    fn packets_that_were_cut_are_read() {
+        // At most 2 bytes of each; the second one has more all the same.
+        let header = [MAGIC_US, 4 << 16 | 2, 0, 0, 2, 4 << 28 | 1 << 26 | ETHERNET];
+        let packets = [&[1, 2, 2, 60][..], &[1, 3, 3, 3]];
+        let bytes = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+        let file = [&bytes(&header)[..], &bytes(packets[0]), b"ab", &bytes(packets[1]), b"cde"].concat();
+        let mut reader = Reader::new(&file[..]).expect("a file");
+        for (us, frame) in [(2, &b"ab"[..]), (3, b"cde")] {
+            let wanted = packet(1_000_000_000 + us * 1_000, frame);
+            assert_eq!(reader.next_packet().expect("read"), Some(wanted));
+        }
     }
 
     #[test]

@@ -32,6 +32,7 @@ use punctual_net::{Discipline, Fate, FlowId, InterfaceId, Next, Packet, Rate, St
 use punctual_sched::{Duration, Instant};
 use rustix::event::epoll;
 
+use crate::budget::{Account, Meter, processor_time};
 use crate::check::{Checker, Violation};
 use crate::frame;
 use crate::lock::Gate;
@@ -39,6 +40,7 @@ use crate::ring::{Broken, Chain, Culprit, Delivery, ReceiveRing, SendRing, Taken
 use crate::session::{RECEIVE, SEND};
 use crate::stats::{PlaneStats, PortStats};
 use crate::table::Table;
+use crate::vlan::{Filter, Start, Vlan};
 
 /// Packets of a port that wait for the TX stage at most.
 pub const WINDOW: u32 = 8;
@@ -105,12 +107,22 @@ pub(crate) struct SharedPort {
 pub(crate) struct Shared {
     pub(crate) ports: Vec<SharedPort>,
     pub(crate) table: Table,
+    /// Where the network has VLANs.
+    pub(crate) vlans: Option<Filter>,
+    /// The most bytes behind a frame's addresses, type and tag.
+    pub(crate) mtu: u32,
     pub(crate) start: std::time::Instant,
 }
 
 impl Shared {
     pub(crate) fn now(&self) -> Instant {
         Instant::from_ns(self.start.elapsed().as_nanos() as u64)
+    }
+
+    /// Is a port in a VLAN? Without VLANs all are in the only one.
+    #[inline]
+    fn is_in(&self, port: usize, vlan: Vlan) -> bool {
+        self.vlans.as_ref().is_none_or(|filter| filter.has(port, vlan))
     }
 
     /// A port's receive ring is there, or gone.
@@ -189,11 +201,20 @@ struct Slot {
     chain: Chain,
 }
 
+/// The VLAN of a frame in the switch, and what was read of it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tag {
+    vlan: Vlan,
+    start: Start,
+}
+
 /// A port as its plane knows it.
 #[derive(Debug)]
 struct Local {
     send: Option<Box<SendRing>>,
     slots: Box<[Slot]>,
+    /// By slot; none where there are no VLANs.
+    tags: Box<[Tag]>,
     /// Numbers of the oldest frame in the switch, and of the next one.
     first: u32,
     next: u32,
@@ -212,12 +233,14 @@ struct Local {
 
 impl Local {
     /// Only a port that the plane serves has frames in it.
-    fn new(ring_slots: Option<u32>, rank: usize, is_served: bool) -> Self {
+    fn new(ring_slots: Option<u32>, rank: usize, is_served: bool, has_vlans: bool) -> Self {
         let frames = if is_served { IN_FLIGHT_MAX } else { 0 };
+        let tags = if has_vlans { frames } else { 0 };
         let ring_slots = ring_slots.unwrap_or(RING_SLOTS_DEFAULT);
         Local {
             send: None,
             slots: vec![Slot::default(); frames].into_boxed_slice(),
+            tags: vec![Tag::default(); tags].into_boxed_slice(),
             first: 0,
             next: 0,
             in_tx: 0,
@@ -278,6 +301,8 @@ pub(crate) struct Threads {
     pub(crate) shared: Arc<Shared>,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) notices: Sender<Notice>,
+    /// The processor time that the plane may take, if that is limited.
+    pub(crate) account: Option<Arc<Account>>,
 }
 
 /// A plane; see the module.
@@ -285,11 +310,16 @@ pub(crate) struct Plane {
     shared: Arc<Shared>,
     mailbox: Arc<Mailbox>,
     notices: Sender<Notice>,
+    account: Option<Arc<Account>>,
+    /// This thread's part in the account.
+    meter: Option<Meter>,
     discipline: Box<dyn Discipline>,
     pub(crate) checker: Option<Checker>,
     /// How long it polls before it sleeps.
     pub(crate) poll: Duration,
     epoll: OwnedFd,
+    /// Hears the mailbox alone.
+    bell: OwnedFd,
     ports: Vec<Local>,
     /// Its own ports, most urgent first; so many of them are looked at before every decision.
     own: Vec<usize>,
@@ -317,6 +347,21 @@ impl Untold {
         let none = || Vec::with_capacity(ports);
         Untold { ports: [none(), none()], deliveries: Vec::with_capacity(TOLD_MAX), rank: usize::MAX }
     }
+}
+
+/// What a plane waits for.
+#[derive(Clone, Copy, Debug)]
+enum Wait {
+    /// Frames and commands.
+    Anything,
+    /// Commands.
+    Bell,
+}
+
+/// How long a wait takes, for the kernel.
+pub(crate) fn timespec(time: Duration) -> rustix::time::Timespec {
+    let ns = time.as_ns();
+    rustix::time::Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
 }
 
 /// What a plane leaves behind.
@@ -350,21 +395,28 @@ impl Plane {
         most_urgent: usize,
         ring_slots: &[(Option<u32>, usize)],
     ) -> std::io::Result<Self> {
-        let Threads { shared, mailbox, notices } = threads;
+        let Threads { shared, mailbox, notices, account } = threads;
         let ports = ring_slots.iter().enumerate();
+        let has_vlans = shared.vlans.is_some();
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&epoll, &mailbox.wake, epoll::EventData::new_u64(MAILBOX), flags)?;
+        let bell = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for hears in [&epoll, &bell] {
+            epoll::add(hears, &mailbox.wake, epoll::EventData::new_u64(MAILBOX), flags)?;
+        }
         Ok(Plane {
             shared,
             mailbox,
             notices,
+            account,
+            meter: None,
             discipline,
             checker: None,
             poll: Duration::ZERO,
             epoll,
+            bell,
             ports: ports
-                .map(|(port, (slots, rank))| Local::new(*slots, *rank, own.contains(&port)))
+                .map(|(port, (slots, rank))| Local::new(*slots, *rank, own.contains(&port), has_vlans))
                 .collect(),
             always: if own.len() <= ALWAYS_MAX { own.len() } else { most_urgent.min(ALWAYS_MAX) },
             own,
@@ -378,6 +430,7 @@ impl Plane {
 
     /// Works until it is told to end.
     pub(crate) fn run(mut self) -> Outcome {
+        self.meter = self.account.clone().map(|account| Meter::new(account, self.shared.now()));
         loop {
             while let Some(command) = self.mailbox.take() {
                 if matches!(command, Command::End) {
@@ -386,6 +439,9 @@ impl Plane {
                 self.command(command);
             }
             self.now = self.shared.now();
+            if self.waits_for_budget() {
+                continue;
+            }
             if let Some(until) = self.work() {
                 self.rest(until);
             }
@@ -399,8 +455,26 @@ impl Plane {
             self.stop(port);
         }
         let checked = self.checker.as_mut().map(|checker| checker.finish(left as u64));
+        let stats = self.stats();
         let ports = self.ports.into_iter().map(|port| port.stats).collect();
-        Outcome { ports, stats: self.stats, checked }
+        Outcome { ports, stats, checked }
+    }
+
+    /// What was counted so far.
+    fn stats(&self) -> PlaneStats {
+        PlaneStats {
+            processor_ns: processor_time().as_ns(),
+            exhaustions: self.account.as_ref().map_or(0, |account| account.exhaustions()),
+            ..self.stats
+        }
+    }
+
+    /// Is the budget used up? Then this waits until there is some, or a command.
+    fn waits_for_budget(&mut self) -> bool {
+        let Some(meter) = self.meter.as_mut().filter(|meter| meter.is_due(self.now)) else { return false };
+        let Some(until) = meter.settle(self.now) else { return false };
+        self.wait(Wait::Bell, Some(until));
+        true
     }
 
     fn command(&mut self, command: Command) {
@@ -418,7 +492,7 @@ impl Plane {
             Command::Stop { port, reply } => drop(reply.try_send(self.stop(port))),
             Command::Count { reply } => {
                 let ports = self.ports.iter().map(|port| port.stats.clone()).collect();
-                drop(reply.try_send((ports, self.stats)));
+                drop(reply.try_send((ports, self.stats())));
             }
             Command::End => {}
         }
@@ -439,6 +513,9 @@ impl Plane {
     fn work(&mut self) -> Option<Option<Instant>> {
         let mut rest = None;
         for _ in 0..TURN {
+            if self.meter.as_ref().is_some_and(|meter| meter.is_due(self.now)) {
+                break;
+            }
             self.look();
             match self.discipline.next(self.now) {
                 Next::Process(step) => self.carry(&step),
@@ -523,14 +600,21 @@ impl Plane {
             Ok(Taken::Frame { bytes, start }) => {
                 (slot.copies, slot.came) = (0, self.now);
                 local.next = number.wrapping_add(1);
-                self.forward(port, number, bytes, &start);
+                if frame::exceeds(self.shared.mtu, slot.chain.header(), &start, bytes) {
+                    self.refuse(port, bytes, |drops| &mut drops.mtu);
+                } else if self.shared.vlans.is_some() {
+                    self.forward_tagged(port, number, bytes, &start);
+                } else {
+                    self.forward(port, number, bytes, &start, Vlan::default());
+                }
+                let given = self.ports[port].give_back();
+                self.note(port, given);
             }
             Ok(Taken::Unfit) => {
                 slot.copies = 0;
                 local.next = number.wrapping_add(1);
-                local.stats.sent.add(0);
-                local.stats.drops.malformed += 1;
-                let given = local.give_back();
+                self.refuse(port, 0, |drops| &mut drops.malformed);
+                let given = self.ports[port].give_back();
                 self.note(port, given);
             }
             Err(broken) => self.broke(port, broken),
@@ -539,28 +623,58 @@ impl Plane {
 
     /// Gives a frame's packets to the discipline: one for each receiver.
     #[inline]
-    fn forward(&mut self, port: usize, number: u32, bytes: u32, start: &[u8; frame::ETHERNET_BYTES]) {
+    fn forward(
+        &mut self,
+        port: usize,
+        number: u32,
+        bytes: u32,
+        start: &[u8; frame::ETHERNET_BYTES],
+        vlan: Vlan,
+    ) {
         let (to, from) = frame::addresses(start);
-        self.shared.table.learn(from, port, self.now);
-        let receiver = if to.is_group() { None } else { self.shared.table.find(to) };
+        self.shared.table.learn(from, vlan, port, self.now);
+        let receiver = if to.is_group() { None } else { self.shared.table.find(to, vlan) };
         match receiver {
-            Some(receiver) if receiver != port => self.arrive(port, number, receiver, bytes),
-            Some(_) => self.refuse(port, bytes, |drops| &mut drops.no_receiver),
-            None => self.flood(port, number, bytes),
+            Some(receiver) if receiver == port => self.refuse(port, bytes, |drops| &mut drops.no_receiver),
+            Some(receiver) if !self.shared.is_in(receiver, vlan) => {
+                self.refuse(port, bytes, |drops| &mut drops.vlan);
+            }
+            Some(receiver) => self.arrive(port, number, receiver, bytes),
+            None => self.flood(port, number, bytes, vlan),
         }
-        let given = self.ports[port].give_back();
-        self.note(port, given);
+    }
+
+    /// As [`Plane::forward`], where there are VLANs.
+    fn forward_tagged(&mut self, port: usize, number: u32, bytes: u32, start: &[u8; frame::ETHERNET_BYTES]) {
+        let local = &self.ports[port];
+        let Some(send) = &local.send else { return };
+        let at = number as usize % IN_FLIGHT_MAX;
+        let tag = match start.ends_with(&frame::TAGGED) {
+            true if (bytes as usize) < frame::ETHERNET_BYTES + frame::TAG_BYTES => {
+                return self.refuse(port, bytes, |drops| &mut drops.malformed);
+            }
+            true => send.tag(&local.slots[at].chain).map(Some),
+            false => Ok(None),
+        };
+        let tag = match tag {
+            Ok(tag) => tag,
+            Err(broken) => return self.broke(port, broken),
+        };
+        let vlan = self.shared.vlans.as_ref().and_then(|filter| filter.of(port, tag));
+        let Some(vlan) = vlan else { return self.refuse(port, bytes, |drops| &mut drops.vlan) };
+        self.ports[port].tags[at] = Tag { vlan, start: Start { bytes: *start, tag } };
+        self.forward(port, number, bytes, start, vlan);
     }
 
     /// A frame to all ports that have a VM.
-    fn flood(&mut self, port: usize, number: u32, bytes: u32) {
+    fn flood(&mut self, port: usize, number: u32, bytes: u32, vlan: Vlan) {
         let local = &mut self.ports[port];
         if local.floods.check(self.now, 1).is_err() {
             return self.refuse(port, bytes, |drops| &mut drops.flood);
         }
         local.floods.consume(1);
         let shared = Arc::clone(&self.shared);
-        let others = (0..shared.ports.len()).filter(|other| *other != port);
+        let others = (0..shared.ports.len()).filter(|other| *other != port && shared.is_in(*other, vlan));
         let mut reached = false;
         for receiver in others.filter(|other| shared.ports[*other].receive.with(|ring| ring.is_some())) {
             reached = true;
@@ -666,10 +780,14 @@ impl Plane {
             local.stats.drops.stopped += 1;
             return false;
         };
+        let front = self.shared.vlans.as_ref().and_then(|filter| {
+            let tag = local.tags.get(number_of(packet) as usize % IN_FLIGHT_MAX)?;
+            filter.front(receiver, tag.vlan, &tag.start)
+        });
         let port = &self.shared.ports[receiver];
         let done = port.receive.with(|place| {
             let Some(ring) = place else { return Ok(Delivery::NoRoom) };
-            let done = ring.deliver(send, &slot.chain);
+            let done = ring.deliver(send, &slot.chain, front.as_ref());
             if let Err(Culprit::Receiver(broken)) = done {
                 *place = None;
                 port.free.store(0, Ordering::Relaxed);
@@ -748,15 +866,13 @@ impl Plane {
         if self.listen() {
             return;
         }
-        let timeout = until.map(|until| until.as_ns().saturating_sub(self.shared.now().as_ns()));
-        let timeout = timeout.map(|ns| rustix::time::Timespec {
-            tv_sec: (ns / 1_000_000_000) as i64,
-            tv_nsec: (ns % 1_000_000_000) as i64,
-        });
-        let mut events = [const { std::mem::MaybeUninit::uninit() }; 16];
-        // An interrupted wait is as good as any.
-        let _ = epoll::wait(&self.epoll, &mut events[..], timeout.as_ref());
-        self.stats.wakeups += 1;
+        if let Some(meter) = &mut self.meter {
+            meter.sleep(self.shared.now());
+        }
+        self.wait(Wait::Anything, until);
+        if let Some(meter) = &mut self.meter {
+            meter.wake(self.shared.now());
+        }
         for at in 0..self.own.len() {
             let port = self.own[at];
             if let Some(Err(broken)) = self.ports[port].send.as_mut().map(|send| send.ignore()) {
@@ -765,18 +881,37 @@ impl Plane {
         }
     }
 
+    /// Sleeps until something happens, or until then.
+    fn wait(&mut self, what: Wait, until: Option<Instant>) {
+        let now = self.shared.now();
+        let timeout = until.filter(|until| *until != Instant::NEVER).map(|until| timespec(until.since(now)));
+        let epoll = match what {
+            Wait::Anything => &self.epoll,
+            Wait::Bell => &self.bell,
+        };
+        let mut events = [const { std::mem::MaybeUninit::uninit() }; 16];
+        // An interrupted wait is as good as any.
+        let _ = epoll::wait(epoll, &mut events[..], timeout.as_ref());
+        self.stats.wakeups += 1;
+    }
+
     /// Looks at the rings for as long as it pays. Is there anything?
     fn poll_rings(&mut self, until: Option<Instant>) -> bool {
         let mut end = self.shared.now() + self.poll;
         if let Some(until) = until {
             end = end.min(until);
         }
+        let look_at = self.meter.as_ref().map_or(Instant::NEVER, Meter::look_at);
         loop {
             if self.mailbox.waiting.load(Ordering::Relaxed) || self.any_more() {
                 return true;
             }
-            if self.shared.now() >= end {
+            let now = self.shared.now();
+            if now >= end {
                 return until == Some(end);
+            }
+            if now >= look_at {
+                return true;
             }
             std::hint::spin_loop();
         }

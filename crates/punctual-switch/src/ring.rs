@@ -21,6 +21,7 @@ use crate::driver::{NEXT, WRITE};
 use crate::features;
 use crate::frame::{self, FRAME_BYTES_MAX, HEADER_BYTES};
 use crate::memory::{Memory, Part};
+use crate::vlan::Front;
 
 /// Entries of a ring at most.
 pub const ENTRIES_MAX: u16 = 1024;
@@ -297,6 +298,11 @@ impl Default for Chain {
 }
 
 impl Chain {
+    /// The virtio-net header.
+    pub(crate) fn header(&self) -> &[u8; HEADER_BYTES] {
+        &self.header
+    }
+
     fn pieces(&self) -> &[Piece] {
         &self.pieces[..self.count]
     }
@@ -395,12 +401,23 @@ impl SendRing {
         }
         let mut front = [0; HEADER_BYTES + frame::ETHERNET_BYTES];
         let front = &mut front[..self.header_bytes + frame::ETHERNET_BYTES];
-        read(&self.ring.memory, chain.pieces(), front)?;
+        read(&self.ring.memory, chain.pieces(), 0, front)?;
         let (header, start) = front.split_at(self.header_bytes);
         chain.header = [0; HEADER_BYTES];
         chain.header[..self.header_bytes].copy_from_slice(header);
         let start = start.try_into().map_err(|_| Broken::Chain)?;
         Ok(Taken::Frame { bytes: bytes - self.header_bytes as u32, start })
+    }
+
+    /// The VLAN tag of a frame that was taken, whose type says that it has one and which is long enough.
+    ///
+    /// # Errors
+    /// When the ring is broken.
+    pub fn tag(&self, chain: &Chain) -> Result<u16, Broken> {
+        let skip = self.header_bytes + frame::ETHERNET_BYTES;
+        let mut tag = [0; 2];
+        read(&self.ring.memory, chain.pieces(), skip, &mut tag)?;
+        Ok(u16::from_be_bytes(tag))
     }
 
     /// Gives the buffers of a frame back to the driver, which [`SendRing::tell`] tells of it.
@@ -520,29 +537,43 @@ impl ReceiveRing {
         self.ring.seen.wrapping_sub(self.ring.queue.next_avail())
     }
 
-    /// Copies a frame from its sender's memory into buffers of this ring. [`ReceiveRing::tell`] tells the
-    /// driver.
+    /// Copies a frame from its sender's memory into buffers of this ring, with another front if one is given.
+    /// [`ReceiveRing::tell`] tells the driver.
     ///
     /// # Errors
     /// Whose ring is broken.
     #[inline]
-    pub fn deliver(&mut self, sender: &SendRing, chain: &Chain) -> Result<Delivery, Culprit> {
+    pub fn deliver(
+        &mut self,
+        sender: &SendRing,
+        chain: &Chain,
+        front: Option<&Front>,
+    ) -> Result<Delivery, Culprit> {
         let Some(mut header) = frame::header_for(&chain.header, self.features) else {
             return Ok(Delivery::Offload);
         };
-        let frame_bytes = chain.bytes - sender.header_bytes as u32;
+        let replaced = front.map_or(0, |front| front.replaces);
+        let skip = sender.header_bytes + replaced;
+        // A front replaces bytes that were read when the frame was taken in.
+        let frame_bytes = chain.bytes.saturating_sub(skip as u32);
+        let mut front_bytes = &[][..];
+        if let Some(front) = front {
+            frame::move_places(&mut header, front.growth());
+            front_bytes = front.bytes();
+        }
         let start = self.ring.queue.next_avail();
-        let wanted = frame_bytes + self.header_bytes as u32;
+        let wanted = frame_bytes + (self.header_bytes + front_bytes.len()) as u32;
         let Some((buffers, pieces)) = self.take_buffers(wanted).map_err(Culprit::Receiver)? else {
             self.ring.queue.set_next_avail(start);
             return Ok(Delivery::NoRoom);
         };
         header[10..].copy_from_slice(&(buffers as u16).to_le_bytes());
         let header = &header[..self.header_bytes];
-        let from = Place { memory: &sender.ring.memory, pieces: chain.pieces(), skip: sender.header_bytes };
+        let from = Place { memory: &sender.ring.memory, pieces: chain.pieces(), skip };
         let to = Place { memory: &self.ring.memory, pieces: &self.pieces[..pieces], skip: 0 };
         let mut to = Rest::of(to).ok_or(Culprit::Receiver(Broken::Chain))?;
         write(&mut to, header).map_err(Culprit::Receiver)?;
+        write(&mut to, front_bytes).map_err(Culprit::Receiver)?;
         copy(from, to, frame_bytes)?;
         self.use_buffers(buffers, wanted).map_err(Culprit::Receiver)?;
         Ok(Delivery::Done { buffers: buffers as u16 })
@@ -650,10 +681,10 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// Fills `into` from the beginning of the pieces.
+/// Fills `into` from the pieces, without their first `skip` bytes.
 #[inline]
-fn read(memory: &Memory, pieces: &[Piece], mut into: &mut [u8]) -> Result<(), Broken> {
-    let mut from = Rest::of(Place { memory, pieces, skip: 0 }).ok_or(Broken::Chain)?;
+fn read(memory: &Memory, pieces: &[Piece], skip: usize, mut into: &mut [u8]) -> Result<(), Broken> {
+    let mut from = Rest::of(Place { memory, pieces, skip }).ok_or(Broken::Chain)?;
     while !into.is_empty() {
         let copied = from.front(into.len() as u32)?.copy_to(into);
         from.advance(copied as u32);
@@ -678,8 +709,12 @@ fn write(to: &mut Rest<'_>, mut from: &[u8]) -> Result<(), Broken> {
 /// Copies `bytes` bytes.
 #[inline]
 fn copy(from: Place<'_>, mut to: Rest<'_>, bytes: u32) -> Result<(), Culprit> {
-    let mut from = Rest::of(from).ok_or(Culprit::Sender(Broken::Chain))?;
     let mut left = bytes;
+    if left == 0 {
+        // A frame that was all front.
+        return Ok(());
+    }
+    let mut from = Rest::of(from).ok_or(Culprit::Sender(Broken::Chain))?;
     while left > 0 {
         let source = from.front(left).map_err(Culprit::Sender)?;
         let target = to.front(left).map_err(Culprit::Receiver)?;

@@ -7,7 +7,6 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use crate::features;
 use crate::memory::{self, Memory};
 use crate::protocol::{self, QUEUES, Request, RingAddresses};
 use crate::ring::{Broken, ENTRIES_MAX, Setup};
@@ -73,8 +72,9 @@ struct Ring {
 }
 
 /// The state of an agreement; see the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Session {
+    offered: u64,
     features: Option<u64>,
     protocol_features: u64,
     memory: Option<Arc<Memory>>,
@@ -82,9 +82,10 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session in which nothing was said.
-    pub fn new() -> Self {
-        Session::default()
+    /// A session in which nothing was said, at a port that offers these features.
+    pub fn new(offered: u64) -> Self {
+        let (features, protocol_features, memory, rings) = Default::default();
+        Session { offered, features, protocol_features, memory, rings }
     }
 
     /// Does the monitor get an acknowledgement of a request that asks for it?
@@ -98,7 +99,7 @@ impl Session {
     /// When it cannot be done: the connection ends.
     pub fn handle(&mut self, request: Request<OwnedFd>, rings: &mut dyn Rings) -> Result<Option<u64>, Error> {
         match request {
-            Request::GetFeatures => return Ok(Some(features::OFFERED)),
+            Request::GetFeatures => return Ok(Some(self.offered)),
             Request::GetProtocolFeatures => return Ok(Some(PROTOCOL_FEATURES)),
             Request::GetQueueCount => return Ok(Some(1)),
             Request::SetProtocolFeatures(chosen) => self.protocol_features = chosen & PROTOCOL_FEATURES,
@@ -124,7 +125,7 @@ impl Session {
     }
 
     fn set_features(&mut self, chosen: u64, rings: &mut dyn Rings) -> Result<(), Error> {
-        if chosen & !features::OFFERED != 0 {
+        if chosen & !self.offered != 0 {
             return Err(Error::Features(chosen));
         }
         self.stop_all(rings);

@@ -22,6 +22,10 @@ pub struct Drops {
     pub flood: u64,
     /// To the port it came from, or to no port at all.
     pub no_receiver: u64,
+    /// In no VLAN of its port, or to an address that is not in its VLAN.
+    pub vlan: u64,
+    /// Longer than the network's MTU.
+    pub mtu: u64,
     /// The sender's rings stopped; it sends the frame again if it goes on.
     pub stopped: u64,
 }
@@ -39,7 +43,8 @@ impl Drops {
     /// All reasons together.
     pub fn total(&self) -> u64 {
         let of_discipline = self.source_ring + self.softnet + self.destination_ring;
-        of_discipline + self.offload + self.malformed + self.flood + self.no_receiver + self.stopped
+        let of_frames = self.offload + self.malformed + self.vlan + self.mtu;
+        of_discipline + of_frames + self.flood + self.no_receiver + self.stopped
     }
 
     fn merge(&mut self, other: &Drops) {
@@ -50,6 +55,8 @@ impl Drops {
         self.malformed += other.malformed;
         self.flood += other.flood;
         self.no_receiver += other.no_receiver;
+        self.vlan += other.vlan;
+        self.mtu += other.mtu;
         self.stopped += other.stopped;
     }
 }
@@ -83,6 +90,8 @@ pub struct UplinkStats {
     pub lost: u64,
     /// How often the thread woke up.
     pub wakeups: u64,
+    /// Processor time that the thread took, as of its last sleep.
+    pub processor_ns: u64,
 }
 
 /// What a port's VM sent and received.
@@ -177,6 +186,10 @@ pub struct PlaneStats {
     pub carried: [u64; 3],
     /// How often it woke up.
     pub wakeups: u64,
+    /// Processor time that the thread took.
+    pub processor_ns: u64,
+    /// How often its budget was used up.
+    pub exhaustions: u64,
 }
 
 #[cfg(test)]

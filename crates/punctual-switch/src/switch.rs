@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 
+use punctual_model::network::Vlans;
 use punctual_net::InterfaceParams;
 use punctual_net::discipline::DisciplineInfo;
 use punctual_sched::registry::Options;
@@ -21,8 +22,10 @@ use punctual_sched::{Duration, Instant};
 use rustix::event::epoll;
 use vm_memory::{Bytes, GuestAddress};
 
+use crate::budget::{self, Account, Budget};
 use crate::check::{Checker, Violation};
 use crate::connection::{self, Connection};
+use crate::features;
 use crate::frame::Address;
 use crate::plane::{Command, Event, Mailbox, Notice, Outcome, Plane, Shared, SharedPort, Threads};
 use crate::ring::{Broken, ReceiveRing, SendRing, Setup, ring_bell};
@@ -30,6 +33,7 @@ use crate::session::{RECEIVE, Rings, SEND};
 use crate::stats::{PlaneStats, PortStats, UplinkStats};
 use crate::table::{self, Table};
 use crate::uplink::{Counters, StopUplink, Uplink};
+use crate::vlan::{Filter, TooMany};
 use crate::wire::Wire;
 
 /// Ports of a switch at most.
@@ -60,6 +64,18 @@ pub enum Error {
     /// The discipline refuses its options.
     #[error("{0}")]
     Discipline(String),
+    /// A budget that cannot be kept.
+    #[error("plane {plane}: {source}")]
+    Budget {
+        /// The plane's name.
+        plane: String,
+        /// Why.
+        #[source]
+        source: budget::Error,
+    },
+    /// Too many VLANs.
+    #[error(transparent)]
+    Vlans(#[from] TooMany),
     /// The socket of another switch that is at work.
     #[error("another switch listens on {0}")]
     InUse(PathBuf),
@@ -101,6 +117,8 @@ pub struct Port {
     pub plane: usize,
     /// The address that is set aside for its VM.
     pub address: Option<Address>,
+    /// Its VLANs.
+    pub vlans: Vlans,
 }
 
 /// A plane's thread.
@@ -109,6 +127,10 @@ pub struct PlaneThread {
     pub name: String,
     /// Called first in the thread, and in those of the plane's uplinks: sets priority and processor.
     pub enter: Arc<dyn Fn() + Send + Sync>,
+    /// How long it polls before it sleeps.
+    pub poll: Duration,
+    /// Processor time that it may take together with its uplinks, if that is limited.
+    pub budget: Option<Budget>,
 }
 
 /// A switch to be started.
@@ -121,8 +143,8 @@ pub struct Config {
     pub discipline: &'static DisciplineInfo,
     /// The discipline's options.
     pub options: Options,
-    /// How long a plane polls before it sleeps.
-    pub poll: Duration,
+    /// The most bytes behind a frame's addresses, type and tag, if that is limited.
+    pub mtu: Option<u32>,
     /// Are the invariants checked?
     pub check: bool,
 }
@@ -171,20 +193,22 @@ impl Switch {
     pub fn start(config: Config) -> Result<(Switch, Receiver<Notice>), Error> {
         check(&config)?;
         let (notice, notices) = mpsc::channel();
-        let shared = Arc::new(shared(&config));
+        let shared = Arc::new(shared(&config)?);
         let mailboxes: Result<Vec<_>, _> =
             config.planes.iter().map(|_| Mailbox::new().map(Arc::new)).collect();
         let mailboxes = mailboxes.map_err(Error::Start)?;
         let mut planes = Vec::new();
-        for (index, mailbox) in mailboxes.iter().enumerate() {
+        let accounts = config.planes.iter().map(account).collect::<Result<Vec<_>, _>>()?;
+        for (index, (mailbox, account)) in mailboxes.iter().zip(&accounts).enumerate() {
             let threads = Threads {
                 shared: Arc::clone(&shared),
                 mailbox: Arc::clone(mailbox),
                 notices: notice.clone(),
+                account: account.clone(),
             };
             planes.push(plane(&config, index, threads)?);
         }
-        let control = Control::new(&config.ports, &shared, &mailboxes, &notice)?;
+        let control = Control::new(&config, &shared, &mailboxes, &notice)?;
         let stop = Arc::clone(&control.stop);
         let mut switch = Switch {
             ports: config.ports.len(),
@@ -206,7 +230,8 @@ impl Switch {
             if let End::Uplink(wire) = of.end {
                 let rings = rings(port, of.plane, &shared, &switch.mailboxes, &notice);
                 let enter = Arc::clone(&config.planes[of.plane].enter);
-                switch.uplinks.push(start_uplink(wire, rings, enter).map_err(Error::Start)?);
+                let account = accounts[of.plane].clone();
+                switch.uplinks.push(start_uplink(wire, rings, enter, account).map_err(Error::Start)?);
             }
         }
         Ok((switch, notices))
@@ -232,6 +257,7 @@ impl Switch {
             report.ports[*port].uplink = Some(UplinkStats {
                 lost: counters.lost.load(Ordering::Relaxed),
                 wakeups: counters.wakeups.load(Ordering::Relaxed),
+                processor_ns: counters.processor_ns.load(Ordering::Relaxed),
             });
         }
     }
@@ -280,8 +306,16 @@ fn spawn<T: Send + 'static>(
     std::thread::Builder::new().name(name).spawn(work).map_err(Error::Start)
 }
 
+/// The account of a plane with a budget.
+fn account(plane: &PlaneThread) -> Result<Option<Arc<Account>>, Error> {
+    let Some(budget) = &plane.budget else { return Ok(None) };
+    let account = Account::new(budget);
+    let account = account.map_err(|source| Error::Budget { plane: plane.name.clone(), source })?;
+    Ok(Some(Arc::new(account)))
+}
+
 /// What all threads know at the start.
-fn shared(config: &Config) -> Shared {
+fn shared(config: &Config) -> Result<Shared, Error> {
     let most = |port: &Port| match port.end {
         End::Socket(_) | End::Listener(_) => table::ADDRESSES_MAX,
         End::Uplink(_) => table::UPLINK_ADDRESSES_MAX,
@@ -292,11 +326,14 @@ fn shared(config: &Config) -> Shared {
             table.pin(address, port);
         }
     }
-    Shared {
+    let vlans: Vec<Vlans> = config.ports.iter().map(|port| port.vlans.clone()).collect();
+    Ok(Shared {
         ports: config.ports.iter().map(|_| SharedPort::default()).collect(),
         table,
+        vlans: Filter::new(&vlans)?,
+        mtu: config.mtu.unwrap_or(u32::MAX),
         start: std::time::Instant::now(),
-    }
+    })
 }
 
 /// The thread of an uplink, which starts with its rings.
@@ -304,6 +341,7 @@ fn start_uplink(
     wire: Box<dyn Wire>,
     mut rings: PortRings,
     enter: Arc<dyn Fn() + Send + Sync>,
+    account: Option<Arc<Account>>,
 ) -> io::Result<RunningUplink> {
     let counters = Arc::<Counters>::default();
     let uplink = Uplink::new(wire, Arc::clone(&counters))?;
@@ -314,7 +352,7 @@ fn start_uplink(
     }
     let work = move || {
         enter();
-        if let Err(error) = uplink.run() {
+        if let Err(error) = uplink.run(account, rings.shared.start) {
             for queue in [RECEIVE, SEND] {
                 rings.stop(queue);
             }
@@ -362,7 +400,7 @@ fn plane(config: &Config, index: usize, threads: Threads) -> Result<Plane, Error
     let rank = |port: usize| ranks.partition_point(|other| *other < urgency(&port));
     let slots: Vec<_> = params.iter().enumerate().map(|(port, of)| (of.ring_slots, rank(port))).collect();
     let mut plane = Plane::new(threads, discipline, own, most_urgent, &slots).map_err(Error::Start)?;
-    plane.poll = config.poll;
+    plane.poll = config.planes[index].poll;
     if config.check {
         plane.checker = Some(Checker::new(config.discipline, &config.options, &params));
     }
@@ -513,6 +551,8 @@ struct Control {
     stop: Arc<OwnedFd>,
     /// By port; uplinks have none.
     doors: BTreeMap<usize, Door>,
+    /// Features.
+    offered: u64,
 }
 
 /// What an event of the control's epoll is about: the port in the upper bits, one of these below.
@@ -527,7 +567,7 @@ fn data(port: usize, what: u64) -> epoll::EventData {
 
 impl Control {
     fn new(
-        ports: &[Port],
+        config: &Config,
         shared: &Arc<Shared>,
         mailboxes: &[Arc<Mailbox>],
         notices: &Sender<Notice>,
@@ -536,8 +576,9 @@ impl Control {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(started)?;
         let stop = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).map_err(started)?;
         epoll::add(&epoll, &stop, data(0, STOP), epoll::EventFlags::IN).map_err(started)?;
-        let mut control = Control { epoll, stop: Arc::new(stop), doors: BTreeMap::new() };
-        for (port, of) in ports.iter().enumerate() {
+        let offered = features::OFFERED | config.mtu.map_or(0, |_| features::MTU);
+        let mut control = Control { epoll, stop: Arc::new(stop), doors: BTreeMap::new(), offered };
+        for (port, of) in config.ports.iter().enumerate() {
             let rings = || rings(port, of.plane, shared, mailboxes, notices);
             let flags = epoll::EventFlags::IN;
             let (door, added) = match &of.end {
@@ -594,7 +635,7 @@ impl Control {
         if door.connection.is_some() {
             return;
         }
-        let Ok(connection) = Connection::new(stream) else { return };
+        let Ok(connection) = Connection::new(stream, self.offered) else { return };
         if epoll::add(&self.epoll, &connection, data(port, CONNECTION), epoll::EventFlags::IN).is_ok() {
             door.connection = Some(connection);
             door.rings.notice(Event::Connected);

@@ -4,11 +4,12 @@
 //! - An address belongs to the port that first sent from it, or for which the host file set it aside, until
 //!   the address was silent for [`SILENCE_MAX`] or the port's VM left. Nobody takes it away meanwhile: a
 //!   guest that sends from another's address gets none of its packets.
+//! - A learned address holds in the VLAN in which it was seen, one that was set aside in all.
 //! - A VM's port has at most [`ADDRESSES_MAX`] addresses that it learned, an uplink
 //!   [`UPLINK_ADDRESSES_MAX`]. Frames to others go to all ports.
 //!
-//! All planes read and write the table without locks. An entry is one word (address and port); one beside it
-//! says when it was last used. Entries are only taken when they are free or out of date, so two threads that
+//! All planes read and write the table without locks. An entry is one word (address, VLAN and port); one
+//! beside it says when it was last used. Entries are only taken when they are free or out of date, so two threads that
 //! learn at once either take two entries or agree on one.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -16,6 +17,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use punctual_sched::{Duration, Instant};
 
 use crate::frame::Address;
+use crate::vlan::Vlan;
 
 /// Addresses that a VM's port learns at most.
 pub const ADDRESSES_MAX: u32 = 32;
@@ -29,7 +31,11 @@ pub const SILENCE_MAX: Duration = Duration::from_secs(300);
 /// Entries that are looked at for an address.
 const PROBES: usize = 16;
 
-const PORT_BITS: u32 = 16;
+/// Below the address a word has 9 bits for the port and one, and 7 for the VLAN.
+const PLACE_BITS: u32 = 16;
+const VLAN_BITS: u32 = 7;
+/// All VLANs.
+const ALL: Vlan = Vlan((1 << VLAN_BITS) - 1);
 const FREE: u64 = 0;
 /// The time of an entry that never becomes old.
 const PINNED: u32 = u32::MAX;
@@ -44,14 +50,26 @@ pub struct Table {
 
 #[derive(Debug, Default)]
 struct Entry {
-    /// The address and, in the lower bits, the port and one.
+    /// The address and, in the lower bits, the port and one, and the VLAN.
     word: AtomicU64,
     /// Seconds.
     used_s: AtomicU32,
 }
 
-fn word_of(address: Address, port: usize) -> u64 {
-    address.number() << PORT_BITS | (port as u64 + 1)
+fn word_of(address: Address, port: usize, vlan: Vlan) -> u64 {
+    address.number() << PLACE_BITS | (port as u64 + 1) << VLAN_BITS | u64::from(vlan.0)
+}
+
+/// The port of an entry that is not free.
+fn port_of(word: u64) -> usize {
+    (word >> VLAN_BITS & ((1 << (PLACE_BITS - VLAN_BITS)) - 1)) as usize - 1
+}
+
+/// Does an entry say where this address is in this VLAN?
+#[inline]
+fn is_about(word: u64, address: u64, vlan: Vlan) -> bool {
+    let of = Vlan((word & ((1 << VLAN_BITS) - 1)) as u8);
+    word != FREE && word >> PLACE_BITS == address && (of == vlan || of == ALL)
 }
 
 fn seconds(now: Instant) -> u32 {
@@ -59,7 +77,7 @@ fn seconds(now: Instant) -> u32 {
 }
 
 impl Table {
-    /// A table for fewer than 65,535 ports, each of which learns so many addresses at most.
+    /// A table for up to 511 ports, each of which learns so many addresses at most.
     pub fn new(most: &[u32]) -> Self {
         let capacity = (most.iter().sum::<u32>() as usize * 4).next_power_of_two();
         Table {
@@ -76,35 +94,35 @@ impl Table {
         (0..PROBES).map(move |probe| &self.entries[(hash as usize + probe) & (self.entries.len() - 1)])
     }
 
-    /// The port of an address.
+    /// The port of an address in a VLAN.
     #[inline]
-    pub fn find(&self, address: Address) -> Option<usize> {
+    pub fn find(&self, address: Address, vlan: Vlan) -> Option<usize> {
         let wanted = address.number();
         let word = self
             .places(address)
             .map(|entry| entry.word.load(Ordering::Relaxed))
-            .find(|word| *word != FREE && word >> PORT_BITS == wanted)?;
-        Some((word & ((1 << PORT_BITS) - 1)) as usize - 1)
+            .find(|word| is_about(*word, wanted, vlan))?;
+        Some(port_of(word))
     }
 
-    /// Sets an address aside for a port for good.
+    /// Sets an address aside for a port for good, in all VLANs.
     pub fn pin(&self, address: Address, port: usize) {
         if let Some(entry) = self.places(address).find(|entry| entry.word.load(Ordering::Relaxed) == FREE) {
             entry.used_s.store(PINNED, Ordering::Relaxed);
-            entry.word.store(word_of(address, port), Ordering::Relaxed);
+            entry.word.store(word_of(address, port, ALL), Ordering::Relaxed);
         }
     }
 
-    /// A frame from `address` came in at `port`.
+    /// A frame of `vlan` from `address` came in at `port`.
     #[inline]
-    pub fn learn(&self, address: Address, port: usize, now: Instant) {
+    pub fn learn(&self, address: Address, vlan: Vlan, port: usize, now: Instant) {
         let wanted = address.number();
         let now_s = seconds(now);
         for entry in self.places(address) {
             let word = entry.word.load(Ordering::Relaxed);
-            if word != FREE && word >> PORT_BITS == wanted {
+            if is_about(word, wanted, vlan) {
                 let used_s = entry.used_s.load(Ordering::Relaxed);
-                if word == word_of(address, port) {
+                if port_of(word) == port {
                     if used_s < now_s {
                         entry.used_s.store(now_s, Ordering::Relaxed);
                     }
@@ -116,11 +134,11 @@ impl Table {
                 break;
             }
         }
-        self.insert(address, port, now_s);
+        self.insert(address, vlan, port, now_s);
     }
 
     #[cold]
-    fn insert(&self, address: Address, port: usize, now_s: u32) {
+    fn insert(&self, address: Address, vlan: Vlan, port: usize, now_s: u32) {
         let (learned, most) = &self.learned[port];
         if address.is_group() || learned.load(Ordering::Relaxed) >= *most {
             return;
@@ -131,7 +149,7 @@ impl Table {
             if word != FREE && !old {
                 continue;
             }
-            let mine = word_of(address, port);
+            let mine = word_of(address, port, vlan);
             if entry.word.compare_exchange(word, mine, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                 entry.used_s.store(now_s, Ordering::Relaxed);
                 learned.fetch_add(1, Ordering::Relaxed);
@@ -144,8 +162,7 @@ impl Table {
     /// What stood in an entry is forgotten.
     fn unlearned(&self, word: u64) {
         if word != FREE {
-            let port = (word & ((1 << PORT_BITS) - 1)) as usize - 1;
-            self.learned[port].0.fetch_sub(1, Ordering::Relaxed);
+            self.learned[port_of(word)].0.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -153,8 +170,8 @@ impl Table {
     pub fn forget(&self, port: usize) {
         for entry in &self.entries {
             let word = entry.word.load(Ordering::Relaxed);
-            let is_ports = word != FREE && (word & ((1 << PORT_BITS) - 1)) as usize == port + 1;
-            if is_ports
+            if word != FREE
+                && port_of(word) == port
                 && entry.used_s.load(Ordering::Relaxed) != PINNED
                 && entry.word.compare_exchange(word, FREE, Ordering::Relaxed, Ordering::Relaxed).is_ok()
             {
@@ -172,6 +189,8 @@ fn is_old(used_s: u32, now_s: u32) -> bool {
 mod tests {
     use super::*;
 
+    const NONE: Vlan = Vlan(0);
+
     fn at(s: u64) -> Instant {
         Instant::ZERO + Duration::from_secs(s)
     }
@@ -183,48 +202,60 @@ mod tests {
     #[test]
     fn an_address_is_found_where_it_was_first_seen() {
         let table = Table::new(&[ADDRESSES_MAX; 3]);
-        assert_eq!(table.find(address(1)), None);
-        table.learn(address(1), 2, at(1));
-        table.learn(address(1), 0, at(2));
-        assert_eq!(table.find(address(1)), Some(2), "an address cannot be taken away");
-        table.learn(Address([1, 0, 0, 0, 0, 1]), 0, at(2));
-        assert_eq!(table.find(Address([1, 0, 0, 0, 0, 1])), None, "nobody is a group");
+        assert_eq!(table.find(address(1), NONE), None);
+        table.learn(address(1), NONE, 2, at(1));
+        table.learn(address(1), NONE, 0, at(2));
+        assert_eq!(table.find(address(1), NONE), Some(2), "an address cannot be taken away");
+        table.learn(Address([1, 0, 0, 0, 0, 1]), NONE, 0, at(2));
+        assert_eq!(table.find(Address([1, 0, 0, 0, 0, 1]), NONE), None, "nobody is a group");
     }
 
     #[test]
     fn a_silent_address_may_move_and_a_busy_one_may_not() {
         let table = Table::new(&[ADDRESSES_MAX; 2]);
-        table.learn(address(1), 0, at(0));
-        table.learn(address(1), 0, at(200));
-        table.learn(address(1), 1, at(499));
-        assert_eq!(table.find(address(1)), Some(0));
-        table.learn(address(1), 1, at(500));
-        assert_eq!(table.find(address(1)), Some(1));
+        table.learn(address(1), NONE, 0, at(0));
+        table.learn(address(1), NONE, 0, at(200));
+        table.learn(address(1), NONE, 1, at(499));
+        assert_eq!(table.find(address(1), NONE), Some(0));
+        table.learn(address(1), NONE, 1, at(500));
+        assert_eq!(table.find(address(1), NONE), Some(1));
     }
 
     #[test]
     fn a_port_learns_so_many_addresses_until_its_vm_leaves() {
         let table = Table::new(&[ADDRESSES_MAX; 2]);
         for last in 0..200 {
-            table.learn(address(last), 0, at(0));
+            table.learn(address(last), NONE, 0, at(0));
         }
-        let found = || (0..200).filter(|&last| table.find(address(last)).is_some()).count();
+        let found = || (0..200).filter(|&last| table.find(address(last), NONE).is_some()).count();
         assert_eq!(found(), ADDRESSES_MAX as usize);
-        table.learn(address(250), 1, at(0));
-        assert_eq!(table.find(address(250)), Some(1));
+        table.learn(address(250), NONE, 1, at(0));
+        assert_eq!(table.find(address(250), NONE), Some(1));
         table.forget(0);
         assert_eq!(found(), 0);
-        table.learn(address(7), 0, at(1));
-        assert_eq!(table.find(address(7)), Some(0));
+        table.learn(address(7), NONE, 0, at(1));
+        assert_eq!(table.find(address(7), NONE), Some(0));
     }
 
     #[test]
     fn an_address_that_was_set_aside_stays() {
         let table = Table::new(&[ADDRESSES_MAX; 2]);
         table.pin(address(1), 0);
-        table.learn(address(1), 1, at(5));
+        table.learn(address(1), NONE, 1, at(5));
         table.forget(0);
-        table.learn(address(1), 1, at(4_000_000));
-        assert_eq!(table.find(address(1)), Some(0));
+        table.learn(address(1), NONE, 1, at(4_000_000));
+        assert_eq!(table.find(address(1), NONE), Some(0));
+    }
+
+    #[test]
+    fn an_address_is_learned_in_each_vlan_by_itself() {
+        let table = Table::new(&[ADDRESSES_MAX; 3]);
+        table.pin(address(9), 2);
+        table.learn(address(1), Vlan(3), 0, at(1));
+        table.learn(address(1), Vlan(4), 1, at(1));
+        table.learn(address(9), Vlan(4), 1, at(1));
+        let found = |last, vlan| table.find(address(last), Vlan(vlan));
+        assert_eq!([found(1, 3), found(1, 4), found(1, 5)], [Some(0), Some(1), None]);
+        assert_eq!([found(9, 3), found(9, 4)], [Some(2), Some(2)], "what was set aside is so everywhere");
     }
 }

@@ -20,13 +20,16 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use rustix::event::epoll;
+use punctual_sched::Instant;
+use rustix::event::{PollFd, PollFlags, epoll, poll};
 use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryRegion, MemoryRegionAddress, VolatileSlice};
 
+use crate::budget::{Account, Meter, processor_time};
 use crate::driver::{self, DESCRIPTOR_BYTES, Queue, WRITE};
 use crate::features;
 use crate::frame::{FRAME_BYTES_MAX, HEADER_BYTES};
 use crate::memory::Memory;
+use crate::plane::timespec;
 use crate::protocol::Region;
 use crate::ring::{Setup, ring_bell};
 use crate::wire::Wire;
@@ -50,6 +53,8 @@ pub(crate) struct Counters {
     pub(crate) lost: AtomicU64,
     /// How often the thread woke up.
     pub(crate) wakeups: AtomicU64,
+    /// Processor time that it took, as of its last sleep.
+    pub(crate) processor_ns: AtomicU64,
 }
 
 /// The rings of an uplink and its wire; see the module.
@@ -65,6 +70,9 @@ pub(crate) struct Uplink {
     counters: Arc<Counters>,
     /// Is the wire read?
     reads: bool,
+    /// This thread's part in its plane's budget.
+    meter: Option<Meter>,
+    start: std::time::Instant,
 }
 
 /// How to end an uplink's thread.
@@ -128,6 +136,8 @@ impl Uplink {
             stopped: Arc::default(),
             counters,
             reads: true,
+            meter: None,
+            start: std::time::Instant::now(),
         })
     }
 
@@ -158,25 +168,67 @@ impl Uplink {
         Ok([setup(&self.receive)?, setup(&self.send)?])
     }
 
-    /// Moves frames until it is told to end.
+    /// Moves frames until it is told to end, within the budget of its plane, whose clock began at `start`.
     ///
     /// # Errors
     /// When the wire is gone.
-    pub(crate) fn run(mut self) -> io::Result<()> {
+    pub(crate) fn run(mut self, account: Option<Arc<Account>>, start: std::time::Instant) -> io::Result<()> {
+        self.start = start;
+        self.meter = account.map(|account| Meter::new(account, self.now()));
         while !self.stopped.load(Ordering::Acquire) {
+            if self.waits_for_budget() {
+                continue;
+            }
             let (came, went) = (self.come()?, self.go()?);
             if came == Turn::Idle && went == Turn::Idle && !self.listen()? {
-                let mut events = [const { std::mem::MaybeUninit::uninit() }; 4];
-                // An interrupted wait is as good as any.
-                let _ = epoll::wait(&self.epoll, &mut events[..], None);
-                self.counters.wakeups.fetch_add(1, Ordering::Relaxed);
+                self.sleep();
             }
         }
+        // The end is not the flood's.
+        self.meter = None;
         // What was delivered before the end.
         for _ in 0..=usize::from(ENTRIES) / TURN {
             self.go()?;
         }
         Ok(())
+    }
+
+    fn now(&self) -> Instant {
+        Instant::from_ns(self.start.elapsed().as_nanos() as u64)
+    }
+
+    /// Has the budget to be looked at?
+    fn is_due(&self) -> bool {
+        self.meter.as_ref().is_some_and(|meter| meter.is_due(self.now()))
+    }
+
+    /// Is the budget used up? Then this waits until there is some, or the end.
+    fn waits_for_budget(&mut self) -> bool {
+        let now = self.now();
+        let Some(meter) = self.meter.as_mut().filter(|meter| meter.is_due(now)) else { return false };
+        let Some(until) = meter.settle(now) else { return false };
+        let timeout = (until != Instant::NEVER).then(|| timespec(until.since(now)));
+        // Nobody reads this bell, so it is heard whenever it rang.
+        let _ = poll(&mut [PollFd::new(&self.stop, PollFlags::IN)], timeout.as_ref());
+        true
+    }
+
+    /// Sleeps until something happens.
+    fn sleep(&mut self) {
+        let took = processor_time().as_ns();
+        self.counters.processor_ns.store(took, Ordering::Relaxed);
+        let now = self.now();
+        if let Some(meter) = &mut self.meter {
+            meter.sleep(now);
+        }
+        let mut events = [const { std::mem::MaybeUninit::uninit() }; 4];
+        // An interrupted wait is as good as any.
+        let _ = epoll::wait(&self.epoll, &mut events[..], None);
+        self.counters.wakeups.fetch_add(1, Ordering::Relaxed);
+        let now = self.now();
+        if let Some(meter) = &mut self.meter {
+            meter.wake(now);
+        }
     }
 
     /// An entry's buffer.
@@ -191,6 +243,9 @@ impl Uplink {
     /// Frames from the wire to the switch.
     fn come(&mut self) -> io::Result<Turn> {
         for _ in 0..TURN {
+            if self.is_due() {
+                return Ok(Turn::Busy);
+            }
             while let Some((head, _)) = self.send.take_used(&self.memory.guest)? {
                 self.send.free.push(head);
             }
@@ -215,6 +270,9 @@ impl Uplink {
     /// Frames from the switch to the wire.
     fn go(&mut self) -> io::Result<Turn> {
         for _ in 0..TURN {
+            if self.is_due() {
+                return Ok(Turn::Busy);
+            }
             let Some((head, bytes)) = self.receive.take_used(&self.memory.guest)? else {
                 return Ok(Turn::Idle);
             };

@@ -1,5 +1,6 @@
 //! Switches at work, with the driver's side of their ports in this process.
 
+mod budget;
 mod common;
 mod hostile;
 mod idle;
@@ -7,3 +8,4 @@ mod priorities;
 mod restart;
 mod traffic;
 mod uplinks;
+mod vlans;

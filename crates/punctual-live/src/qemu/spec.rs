@@ -56,6 +56,8 @@ pub enum Network {
         port: SwitchPort,
         /// The Ethernet address.
         ethernet: String,
+        /// The MTU of which the guest is told.
+        mtu: Option<u32>,
     },
 }
 
@@ -238,10 +240,11 @@ impl VmSpec {
     fn network(&self, switch: Option<i32>) -> Vec<QemuOption> {
         let backend = match &self.network {
             Network::None => return Vec::new(),
-            Network::Switch { ethernet, .. } => {
+            Network::Switch { ethernet, mtu, .. } => {
                 // Under translation QEMU 7.2 crashes when it masks interrupts (MSI-X) of vhost-user.
                 let vectors = if self.accelerator == Accelerator::Tcg { ",vectors=0" } else { "" };
-                let device = format!("virtio-net-pci,netdev=net0,romfile=,mac={ethernet}{vectors}");
+                let mtu = mtu.map_or_else(String::new, |bytes| format!(",host_mtu={bytes}"));
+                let device = format!("virtio-net-pci,netdev=net0,romfile=,mac={ethernet}{mtu}{vectors}");
                 // QEMU passes descriptors over sockets only that it opened by a path.
                 let socket = format!("socket,id=switch,path=/proc/self/fd/{}", switch.unwrap_or(-1));
                 let backend = "vhost-user,id=net0,chardev=switch".into();
@@ -371,7 +374,7 @@ mod tests {
     #[test]
     fn a_port_of_a_switch_needs_memory_that_the_switch_sees() {
         let (port, _) = SwitchPort::new().expect("a socket");
-        let network = Network::Switch { port, ethernet: "52:54:00:10:00:01".into() };
+        let network = Network::Switch { port, ethernet: "52:54:00:10:00:01".into(), mtu: Some(1_400) };
         let mut spec = VmSpec { network, ..spec() };
         let arguments = spec.arguments([3, 4, 5], Ports { switch: Some(9), sockets: None }, None);
         assert_eq!(values(&arguments, "-machine"), ["q35,memory-backend=memory"]);
@@ -379,10 +382,13 @@ mod tests {
         assert!(values(&arguments, "-chardev").contains(&"socket,id=switch,path=/proc/self/fd/9"));
         let device =
             |arguments: &[String]| values(arguments, "-device").last().map(|text| (*text).to_owned());
-        assert!(device(&arguments).is_some_and(|text| text.ends_with("mac=52:54:00:10:00:01,vectors=0")));
+        assert!(
+            device(&arguments)
+                .is_some_and(|text| text.ends_with("mac=52:54:00:10:00:01,host_mtu=1400,vectors=0"))
+        );
         spec.accelerator = Accelerator::Kvm;
         let arguments = spec.arguments([3, 4, 5], Ports { switch: Some(9), sockets: None }, None);
-        assert!(device(&arguments).is_some_and(|text| text.ends_with("mac=52:54:00:10:00:01")));
+        assert!(device(&arguments).is_some_and(|text| text.ends_with("mac=52:54:00:10:00:01,host_mtu=1400")));
     }
 
     #[test]

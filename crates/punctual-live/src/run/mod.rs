@@ -124,6 +124,8 @@ pub struct Interface {
     pub ethernet: [u8; 6],
     /// The IPv4 address with the length of its prefix; the project's guest takes it.
     pub address: String,
+    /// The network's MTU, of which the guest is told.
+    pub mtu: Option<u32>,
 }
 
 /// A VM whose guest has sockets of this host.

@@ -95,7 +95,7 @@ fn connect(spec: &mut VmSpec, interface: Interface) {
     if spec.network == Network::None {
         spec.append = format!("{} punctual.address={}", spec.append, interface.address);
         let ethernet = interface.ethernet.map(|byte| format!("{byte:02x}")).join(":");
-        spec.network = Network::Switch { port: interface.port, ethernet };
+        spec.network = Network::Switch { port: interface.port, ethernet, mtu: interface.mtu };
     }
 }
 

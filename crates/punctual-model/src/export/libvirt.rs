@@ -77,6 +77,36 @@ fn file(host: &Host, domain: &Domain, pool: &LinuxPool, losses: &mut Losses) -> 
     ExportFile { name: format!("{}.xml", domain.name), text }
 }
 
+/// A port of a vhost-user switch, to which a domain of libvirt connects.
+#[derive(Clone, Debug)]
+pub struct VhostUserPort<'a> {
+    /// The domain's name.
+    pub domain: &'a str,
+    /// The port's socket.
+    pub socket: &'a str,
+    /// The address of the domain's card.
+    pub address: Option<String>,
+    /// The network's MTU.
+    pub mtu: Option<u32>,
+}
+
+/// What a domain's XML says about its card at the port, and about memory that the switch can see
+/// (<https://libvirt.org/formatdomain.html>, "vhost-user interface" and "Memory Backing").
+pub fn vhost_user(port: &VhostUserPort<'_>) -> String {
+    let address = port.address.as_ref().map(|mac| format!("      <mac address='{mac}'/>\n"));
+    let mtu = port.mtu.map(|bytes| format!("      <mtu size='{bytes}'/>\n"));
+    format!(
+        "<domain type='kvm'>\n  <name>{}</name>\n  <memoryBacking>\n    <source type='memfd'/>\n    \
+         <access mode='shared'/>\n  </memoryBacking>\n  <devices>\n    <interface type='vhostuser'>\n{}      \
+         <source type='unix' path='{}' mode='client'>\n        <reconnect enabled='yes' timeout='1'/>\n      \
+         </source>\n      <model type='virtio'/>\n{}    </interface>\n  </devices>\n</domain>\n",
+        xml(port.domain),
+        address.unwrap_or_default(),
+        xml(port.socket),
+        mtu.unwrap_or_default(),
+    )
+}
+
 /// One number for the domain: weights of single vCPUs do not exist.
 fn shares(domain: &Domain, rules: &[LinuxScheduling], losses: &mut Losses) -> Option<u32> {
     let weights: Vec<u32> = rules

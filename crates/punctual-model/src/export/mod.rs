@@ -19,6 +19,7 @@ use serde::Serialize;
 
 use crate::host::Host;
 
+pub use libvirt::{VhostUserPort, vhost_user};
 pub use loss::Loss;
 pub use target::{ExportFile, Keep, Target};
 

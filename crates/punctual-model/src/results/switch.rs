@@ -21,6 +21,9 @@ pub struct SwitchResult {
 /// What one thread of a switch did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlaneResult {
+    /// Its name.
+    #[serde(default)]
+    pub name: String,
     /// Packets processed in the TX stage.
     pub tx: u64,
     /// Packets processed in the softnet stage.
@@ -29,6 +32,18 @@ pub struct PlaneResult {
     pub rx: u64,
     /// How often it woke up.
     pub wakeups: u64,
+    /// Processor time of it and of its uplinks' threads.
+    #[serde(default)]
+    pub processor_ns: u64,
+    /// The processor time that they may take together in each period, if that is limited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_ns: Option<u64>,
+    /// The period of the budget.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub period_ns: Option<u64>,
+    /// How often the budget was used up.
+    #[serde(default)]
+    pub exhaustions: u64,
     /// With `--check`: the most less urgent packets that went before a waiting one in TX, softnet, RX.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub less_urgent_ahead_max: Option<[u64; 3]>,
@@ -82,6 +97,12 @@ pub struct PortDrops {
     pub flood: u64,
     /// To the port it came from, or to no port at all.
     pub no_receiver: u64,
+    /// In no VLAN of its port, or to an address that is not in its VLAN.
+    #[serde(default)]
+    pub vlan: u64,
+    /// Longer than the network's MTU.
+    #[serde(default)]
+    pub mtu: u64,
     /// The sender's rings stopped.
     pub stopped: u64,
     /// Of an uplink: what is beyond it did not take the frame.
@@ -90,7 +111,7 @@ pub struct PortDrops {
 
 impl PortDrops {
     /// The reasons and their counts.
-    pub fn by_reason(&self) -> [(&'static str, u64); 9] {
+    pub fn by_reason(&self) -> [(&'static str, u64); 11] {
         [
             ("source_ring", self.source_ring),
             ("softnet", self.softnet),
@@ -99,6 +120,8 @@ impl PortDrops {
             ("malformed", self.malformed),
             ("flood", self.flood),
             ("no_receiver", self.no_receiver),
+            ("vlan", self.vlan),
+            ("mtu", self.mtu),
             ("stopped", self.stopped),
             ("lost", self.lost),
         ]

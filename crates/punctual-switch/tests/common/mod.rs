@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
+use punctual_model::network::Vlans;
 use punctual_net::{InterfaceParams, registry};
 use punctual_sched::registry::{OptionValue, Options};
+use punctual_switch::budget::Budget;
 use punctual_switch::testing::{self, FrontEnd};
 use punctual_switch::wire::Wire;
 use punctual_switch::{Config, End, Event, Notice, PlaneThread, Port, Report, Switch};
@@ -45,13 +47,26 @@ pub struct Setting {
     pub ports: Vec<InterfaceParams>,
     /// By port.
     pub planes: Vec<usize>,
+    /// By plane.
+    pub budgets: Vec<Option<Budget>>,
+    /// By port.
+    pub vlans: Vec<Vlans>,
+    pub mtu: Option<u32>,
 }
 
 impl Setting {
     /// So many ports of one priority in one plane.
     pub fn plain(discipline: &'static str, ports: usize) -> Self {
         let params = InterfaceParams { priority: Some(1), ..InterfaceParams::default() };
-        Setting { discipline, batch: None, ports: vec![params; ports], planes: vec![0; ports] }
+        Setting {
+            discipline,
+            batch: None,
+            ports: vec![params; ports],
+            planes: vec![0; ports],
+            budgets: Vec::new(),
+            vlans: Vec::new(),
+            mtu: None,
+        }
     }
 }
 
@@ -75,7 +90,12 @@ impl Lab {
     pub fn start(&mut self) {
         let setting = &self.setting;
         let planes = setting.planes.iter().max().map_or(0, |last| last + 1);
-        let plane = |index| PlaneThread { name: format!("plane {index}"), enter: Arc::new(|| ()) };
+        let plane = |index: usize| PlaneThread {
+            name: format!("plane {index}"),
+            enter: Arc::new(|| ()),
+            poll: punctual_sched::Duration::ZERO,
+            budget: setting.budgets.get(index).cloned().flatten(),
+        };
         let mut ends: Vec<End> =
             (0..setting.ports.len() - self.wires.len()).map(|port| End::Socket(self.socket(port))).collect();
         ends.extend(std::mem::take(&mut self.wires).into_iter().map(End::Uplink));
@@ -85,6 +105,7 @@ impl Lab {
             params: params.clone(),
             plane: setting.planes[index],
             address: None,
+            vlans: setting.vlans.get(index).cloned().unwrap_or_default(),
         };
         let options = setting
             .batch
@@ -94,7 +115,7 @@ impl Lab {
             planes: (0..planes).map(plane).collect(),
             discipline: registry::find(setting.discipline).expect("a discipline"),
             options,
-            poll: punctual_sched::Duration::ZERO,
+            mtu: setting.mtu,
             check: true,
         };
         self.switch = Some(Switch::start(config).expect("a switch"));

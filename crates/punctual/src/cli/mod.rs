@@ -21,6 +21,7 @@ mod interrupt;
 mod live;
 mod metric;
 mod output;
+mod planes;
 mod policies;
 mod report;
 mod reproduce;

@@ -2,26 +2,25 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Instant;
 
-use punctual_live::os::sched::{self, Attributes};
+use punctual_model::export::{VhostUserPort, vhost_user};
 use punctual_model::file::Overrides;
 use punctual_model::network::Network;
 use punctual_model::results::{FrameCounts, PlaneResult, PortDrops, PortResult, SwitchResult};
 use punctual_model::text::printable;
 use punctual_model::{Host, Recorder};
-use punctual_net::discipline::Preemption;
 use punctual_sched::Duration;
 use punctual_switch::frame::Address;
 use punctual_switch::stats::{Count, Drops, PlaneStats, PortStats, UplinkStats};
-use punctual_switch::{Config, End, Event, Notice, PlaneThread, Port, Report, Switch};
+use punctual_switch::{Config, End, Event, Notice, Port, Report, Switch};
 use serde::Serialize;
 
 use super::error::Error;
 use super::input::{HostFile, some_time, time};
 use super::output::{Ui, make_directory};
+use super::planes::{Place, PlaneLine, Planes, Wishes};
 use super::uplink::{self, Uplink};
 use super::{exit, interrupt};
 
@@ -37,6 +36,7 @@ use super::{exit, interrupt};
     punctual switch host.toml --set network.lan.discipline=preemptive --check\n  \
     punctual switch host.toml --sockets /run/lan --duration 60s --json > packets.json\n  \
     punctual switch host.toml --urgent 2 --fifo 60 --processor 1     a real-time plane for urgent VMs\n  \
+    punctual switch host.toml --libvirt                      what libvirt's domains need to connect\n  \
     punctual switch host.toml --uplink tap:tap0              this host is on the network\n  \
     punctual switch host.toml --uplink lan=interface:eth1,priority=2   a card, with a priority")]
 pub struct Args {
@@ -58,8 +58,8 @@ pub struct Args {
     /// `capture:FILE` writes what arrives to one. Without a priority it is least urgent. Repeat for more.
     #[arg(long, value_name = "UPLINK")]
     uplink: Vec<String>,
-    /// Interfaces whose priority number is at most this have a thread of their own; by default those with the
-    /// smallest number, if the discipline reads priorities.
+    /// Interfaces whose priority number is at most this have a thread of their own. By default the file's
+    /// planes hold, else those with the smallest number have one, if the discipline reads priorities.
     #[arg(long, value_name = "PRIORITY", conflicts_with = "one_plane")]
     urgent: Option<u32>,
     /// Serve all interfaces in one thread.
@@ -71,9 +71,9 @@ pub struct Args {
     /// Keep the first thread on this processor.
     #[arg(long, value_name = "N")]
     processor: Option<usize>,
-    /// Poll for so long before sleeping when there are no packets.
-    #[arg(long, value_name = "TIME", value_parser = time, default_value = "0us")]
-    poll: Duration,
+    /// Poll for so long before sleeping when there are no packets; by default as the file's planes say.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    poll: Option<Duration>,
     /// End after this long.
     #[arg(long, value_name = "TIME", value_parser = some_time)]
     duration: Option<Duration>,
@@ -81,6 +81,9 @@ pub struct Args {
     /// urgent packets. Exit code 3 says that one was violated.
     #[arg(long)]
     check: bool,
+    /// Print what libvirt's domains need to connect, instead of arguments of QEMU.
+    #[arg(long)]
+    libvirt: bool,
     /// Print what was counted as JSON.
     #[arg(long)]
     json: bool,
@@ -101,14 +104,14 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         ui.warn(&format!("{} is beyond the network card: without --uplink nothing reaches it", outside.name));
     }
     let names: Vec<String> = ports.iter().map(|port| port.name.clone()).collect();
-    let listing = listing(network, &ports);
-    let lines: Vec<Line> = ports.iter().map(Line::of).collect();
+    let listing = if args.libvirt { libvirt_listing(network, &ports) } else { listing(network, &ports) };
+    let lines = Lines::of(&ports, &planes);
     let config = Config {
         ports,
-        planes: (0..planes).map(|plane| thread(args, plane)).collect(),
+        planes: planes.threads(&Place::default()),
         discipline: network.discipline.info,
         options: network.discipline.options.clone(),
-        poll: args.poll,
+        mtu: network.mtu,
         check: args.check,
     };
     let (switch, notices) = Switch::start(config).map_err(|error| Error::Usage(with_source(&error)))?;
@@ -125,7 +128,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         // Somebody may have put something into it.
         let _ = std::fs::remove_dir(&directory);
     }
-    let results = Counted::of(network, lines, &report, elapsed);
+    let results = Counted::of(network, &lines, &report, elapsed);
     if args.json {
         ui.print_json(&results)?
     } else {
@@ -173,17 +176,19 @@ pub(super) fn file_name(name: &str) -> Result<&str, Error> {
     }
 }
 
-/// The ports of a network, and how many planes they are in.
+/// The ports of a network, and the planes they are in.
 fn ports(
     args: &Args,
     host: &Host,
     network: &Network,
     directory: &Path,
     uplinks: Vec<Uplink>,
-) -> Result<(Vec<Port>, usize), Error> {
+) -> Result<(Vec<Port>, Planes), Error> {
     let of_guests = network.interfaces.iter().map(|interface| interface.params.priority);
     let priorities: Vec<_> = of_guests.chain(uplinks.iter().map(|uplink| uplink.params.priority)).collect();
-    let planes = Planes::new(network, &priorities, args.urgent, args.one_plane);
+    let Args { urgent, one_plane: one, fifo, processor, poll, .. } = *args;
+    let wishes = Wishes { urgent, one, fifo, processor, poll };
+    let planes = Planes::new(network, &priorities, &wishes);
     let mut ports = Vec::new();
     for (index, interface) in network.interfaces.iter().enumerate() {
         let name = host.domains[interface.domain.0].name.clone();
@@ -194,6 +199,7 @@ fn ports(
             params: interface.params.clone(),
             plane: planes.of(interface.params.priority),
             address: Some(address(&network.name, index)),
+            vlans: interface.vlans.clone(),
         });
     }
     for uplink in uplinks {
@@ -203,39 +209,10 @@ fn ports(
             name: uplink.name,
             params: uplink.params,
             address: None,
+            vlans: uplink.vlans,
         });
     }
-    Ok((ports, planes.count()))
-}
-
-/// Which interfaces have a plane of their own.
-pub struct Planes {
-    /// The largest number of a priority that counts as urgent, where there are two planes.
-    most: Option<u32>,
-}
-
-impl Planes {
-    /// The planes of a network with interfaces of these priorities: those up to `urgent` have one of their
-    /// own, by default the most urgent ones, if the discipline reads priorities.
-    pub fn new(network: &Network, priorities: &[Option<u32>], urgent: Option<u32>, one: bool) -> Self {
-        let reads_priorities = network.discipline.info.preemption != Preemption::None;
-        let most_urgent = priorities.iter().flatten().min().filter(|_| reads_priorities && !one);
-        let urgent = Planes { most: urgent.or(most_urgent.copied()) };
-        let is_urgent = |priority: &Option<u32>| urgent.of(*priority) == 0;
-        let splits = priorities.iter().any(is_urgent) && !priorities.iter().all(is_urgent);
-        if splits { urgent } else { Planes { most: None } }
-    }
-
-    /// How many there are.
-    pub fn count(&self) -> usize {
-        1 + usize::from(self.most.is_some())
-    }
-
-    /// The plane of an interface.
-    pub fn of(&self, priority: Option<u32>) -> usize {
-        let Some(most) = self.most else { return 0 };
-        usize::from(priority.is_none_or(|own| own > most))
-    }
+    Ok((ports, planes))
 }
 
 /// The address of an interface, in the range that QEMU uses: the same in every run.
@@ -246,24 +223,6 @@ pub fn address(network: &str, index: usize) -> Address {
         .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     let [high, low] = (index as u16 + 1).to_be_bytes();
     Address([0x52, 0x54, 0, hash as u8, high, low])
-}
-
-/// The thread of a plane. The first one gets what the user wants for it.
-fn thread(args: &Args, plane: usize) -> PlaneThread {
-    let (fifo, processor) = if plane == 0 { (args.fifo, args.processor) } else { (None, None) };
-    let enter = move || {
-        if let Some(processor) = processor
-            && let Err(error) = sched::set_affinity(0, &[processor])
-        {
-            eprintln!("warning: the switch does not stay on processor {processor}: {error}");
-        }
-        if let Some(priority) = fifo
-            && let Err(error) = sched::set_attributes(0, &Attributes::fifo(priority))
-        {
-            eprintln!("warning: the switch has no real-time priority: {error}");
-        }
-    };
-    PlaneThread { name: format!("switch plane {plane}"), enter: Arc::new(enter) }
 }
 
 pub fn with_source(error: &dyn std::error::Error) -> String {
@@ -285,6 +244,7 @@ fn listing(network: &Network, ports: &[Port]) -> String {
         ports.len()
     );
     let id = "net0";
+    let mtu = network.mtu.map_or_else(String::new, |bytes| format!(",host_mtu={bytes}"));
     for port in ports {
         let End::Socket(socket) = &port.end else {
             let _ = writeln!(text, "{} is an uplink", printable(&port.name));
@@ -296,9 +256,25 @@ fn listing(network: &Network, ports: &[Port]) -> String {
         let _ = writeln!(
             text,
             "{}:\n  -chardev socket,id={id},path={path},reconnect=1 -netdev \
-             vhost-user,id={id},chardev={id} -device virtio-net-pci,netdev={id}{address}",
+             vhost-user,id={id},chardev={id} -device virtio-net-pci,netdev={id}{address}{mtu}",
             printable(&port.name)
         );
+    }
+    text
+}
+
+/// The sockets, and how libvirt connects to each.
+fn libvirt_listing(network: &Network, ports: &[Port]) -> String {
+    let mut text =
+        String::from("<!-- Merge memoryBacking and interface into each domain's own XML: virsh edit. -->\n");
+    for port in ports {
+        let End::Socket(socket) = &port.end else { continue };
+        text += &vhost_user(&VhostUserPort {
+            domain: &port.name,
+            socket: &socket.display().to_string(),
+            address: port.address.map(|address| address.to_string()),
+            mtu: network.mtu,
+        });
     }
     text
 }
@@ -342,6 +318,29 @@ pub fn tell(port: &str, event: &Event, ui: &Ui) {
         Event::Broken(broken) => {
             ui.warn(&format!("{port}: out of use until its driver resets it: {broken}"));
         }
+    }
+}
+
+/// What is known of a switch beforehand.
+#[derive(Clone)]
+pub struct Lines {
+    /// By port.
+    pub ports: Vec<Line>,
+    /// By plane.
+    pub planes: Vec<PlaneLine>,
+}
+
+impl Lines {
+    /// What is known of these ports and planes.
+    pub fn of(ports: &[Port], planes: &Planes) -> Self {
+        Lines { ports: ports.iter().map(Line::of).collect(), planes: planes.lines() }
+    }
+
+    /// The processor time of a plane and of its uplinks, in ns.
+    pub fn processor_ns(&self, plane: usize, report: &Report) -> u64 {
+        let of_plane = self.ports.iter().zip(&report.ports).filter(|(line, _)| line.plane == plane);
+        let uplinks = of_plane.filter_map(|(_, stats)| stats.uplink).map(|uplink| uplink.processor_ns);
+        report.planes.get(plane).map_or(0, |stats| stats.processor_ns) + uplinks.sum::<u64>()
     }
 }
 
@@ -395,7 +394,11 @@ struct CountedPort {
 #[derive(Serialize)]
 struct CountedPlane {
     #[serde(flatten)]
+    line: PlaneLine,
+    #[serde(flatten)]
     stats: PlaneStats,
+    /// Its uplinks included.
+    processor_with_uplinks_ns: u64,
     /// With `--check`: the most less urgent packets that went before a waiting one in TX, softnet, RX.
     less_urgent_ahead_max: Option<[u64; 3]>,
 }
@@ -411,7 +414,7 @@ pub struct Counted {
 }
 
 /// What was counted, as part of a run's results.
-pub fn result(network: &Network, ports: &[Line], report: &Report) -> SwitchResult {
+pub fn result(network: &Network, lines: &Lines, report: &Report) -> SwitchResult {
     let counts = |of: Count| FrameCounts { packets: of.packets, bytes: of.bytes };
     let port = |(line, stats): (&Line, &PortStats)| PortResult {
         name: line.name.clone(),
@@ -426,13 +429,25 @@ pub fn result(network: &Network, ports: &[Line], report: &Report) -> SwitchResul
     let plane = |(plane, stats): (usize, &PlaneStats)| {
         let [tx, softnet, rx] = stats.carried;
         let checked = report.checked.get(plane).and_then(|checked| checked.clone().ok());
-        PlaneResult { tx, softnet, rx, wakeups: stats.wakeups, less_urgent_ahead_max: checked }
+        let line = &lines.planes[plane];
+        PlaneResult {
+            name: line.name.clone(),
+            tx,
+            softnet,
+            rx,
+            wakeups: stats.wakeups,
+            processor_ns: lines.processor_ns(plane, report),
+            budget_ns: line.budget_ns,
+            period_ns: line.period_ns,
+            exhaustions: stats.exhaustions,
+            less_urgent_ahead_max: checked,
+        }
     };
     SwitchResult {
         network: network.name.clone(),
         discipline: network.discipline.info.name.into(),
         planes: report.planes.iter().enumerate().map(plane).collect(),
-        ports: ports.iter().zip(&report.ports).map(port).collect(),
+        ports: lines.ports.iter().zip(&report.ports).map(port).collect(),
     }
 }
 
@@ -447,6 +462,8 @@ pub fn dropped(of: &PortStats) -> PortDrops {
         malformed: drops.malformed,
         flood: drops.flood,
         no_receiver: drops.no_receiver,
+        vlan: drops.vlan,
+        mtu: drops.mtu,
         stopped: drops.stopped,
         lost: of.uplink.map_or(0, |uplink| uplink.lost),
     }
@@ -454,8 +471,8 @@ pub fn dropped(of: &PortStats) -> PortDrops {
 
 impl Counted {
     /// What `report` counted of the ports of `lines`.
-    pub fn of(network: &Network, lines: Vec<Line>, report: &Report, elapsed: Duration) -> Self {
-        let ports = lines.into_iter().zip(&report.ports).map(|(line, stats)| CountedPort {
+    pub fn of(network: &Network, lines: &Lines, report: &Report, elapsed: Duration) -> Self {
+        let ports = lines.ports.iter().cloned().zip(&report.ports).map(|(line, stats)| CountedPort {
             line,
             sent: stats.sent,
             delivered: stats.delivered,
@@ -465,7 +482,9 @@ impl Counted {
             uplink: stats.uplink,
         });
         let planes = report.planes.iter().enumerate().map(|(plane, stats)| CountedPlane {
+            line: lines.planes[plane].clone(),
             stats: *stats,
+            processor_with_uplinks_ns: lines.processor_ns(plane, report),
             less_urgent_ahead_max: report.checked.get(plane).and_then(|checked| checked.clone().ok()),
         });
         Counted {
@@ -477,7 +496,7 @@ impl Counted {
         }
     }
 
-    /// A line for each port; the latency is that inside the switch.
+    /// A line for each port and each plane; the latency is that inside the switch.
     pub fn table(&self) -> String {
         let mut text = String::from(
             "port              sent  delivered    dropped   received   latency p50        p99        max\n",
@@ -498,6 +517,28 @@ impl Counted {
                 us(latency.max()),
             );
         }
+        self.add_planes(&mut text);
         text
+    }
+
+    fn add_planes(&self, text: &mut String) {
+        text.push_str("plane          packets  processor   wake-ups     budget    used up\n");
+        for plane in &self.planes {
+            let share = |part: u64, whole: u64| {
+                let per_mille = u128::from(part) * 1_000 / u128::from(whole.max(1));
+                format!("{}.{} %", per_mille / 10, per_mille % 10)
+            };
+            let budget = plane.line.budget_ns.zip(plane.line.period_ns);
+            let _ = writeln!(
+                text,
+                "{:<12} {:>9} {:>10} {:>10} {:>10} {:>10}",
+                printable(&plane.line.name),
+                plane.stats.carried[2],
+                share(plane.processor_with_uplinks_ns, self.duration_ns),
+                plane.stats.wakeups,
+                budget.map_or("-".into(), |(budget, period)| share(budget, period)),
+                plane.stats.exhaustions,
+            );
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write as _};
 use std::path::PathBuf;
 
 use punctual_live::status::{
-    DomainStatus, PortStatus, Snapshot, SocketsStatus, Standing, VcpuStatus, follow, running,
+    DomainStatus, PlaneStatus, PortStatus, Snapshot, SocketsStatus, Standing, VcpuStatus, follow, running,
 };
 use punctual_model::text::printable_lines;
 use punctual_report::format::{fmt_count, fmt_duration, fmt_share};
@@ -126,6 +126,10 @@ fn screen(now: &Snapshot, before: Option<&Snapshot>) -> String {
         let rows: Vec<_> = now.sockets.iter().map(sockets_cells).collect();
         let _ = write!(out, "\n{}", table(&SOCKETS_COLUMNS.map(String::from), &rows));
     }
+    if !now.planes.is_empty() {
+        let rows: Vec<_> = now.planes.iter().map(plane_cells).collect();
+        let _ = write!(out, "\n{}", table(&PLANE_COLUMNS.map(String::from), &rows));
+    }
     out
 }
 
@@ -167,6 +171,21 @@ fn sockets_cells(sockets: &SocketsStatus) -> [String; SOCKETS_COLUMNS.len()] {
         *cell = fmt_count(count);
     }
     cells
+}
+
+/// What is shown of a plane.
+const PLANE_COLUMNS: [&str; 6] = ["plane", "network", "packets", "use", "share", "exhausted"];
+
+fn plane_cells(plane: &PlaneStatus) -> [String; PLANE_COLUMNS.len()] {
+    let share = plane.budget_ns.zip(plane.period_ns).filter(|(_, period)| *period > 0);
+    [
+        plane.name.clone(),
+        plane.network.clone(),
+        fmt_count(plane.packets),
+        fmt_share(plane.processor_ns_per_s, 1_000_000_000),
+        share.map_or("-".into(), |(budget, period)| fmt_share(budget, period)),
+        fmt_count(plane.exhaustions),
+    ]
 }
 
 /// What is shown of a vCPU.

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::path::Path;
 
 use punctual_live::os::net;
+use punctual_model::network::Vlans;
 use punctual_net::InterfaceParams;
 use punctual_switch::pcap::Files;
 use punctual_switch::wire::{Device, HeaderOf, Listener, Wire};
@@ -35,6 +36,8 @@ pub struct Uplink {
     pub name: String,
     /// What the discipline is told.
     pub params: InterfaceParams,
+    /// Its VLANs.
+    pub vlans: Vlans,
     kind: Kind,
     what: String,
 }
@@ -75,7 +78,12 @@ pub fn parse_all(texts: &[String], network: &str) -> Result<Vec<Uplink>, Error> 
 fn parse(text: &str, network: &str) -> Result<Uplink, String> {
     let wrong = |what: String| format!("--uplink {text}: {what}");
     let names = || KINDS.map(|(name, _)| name).join(", ");
-    let expected = || format!("expected [NETWORK=]KIND:WHAT[,priority=N], where KIND is one of {}", names());
+    let expected = || {
+        format!(
+            "expected [NETWORK=]KIND:WHAT[,priority=N][,vlan=N][,trunk=N+N], where KIND is one of {}",
+            names()
+        )
+    };
     let (before, after) = text.split_once(':').ok_or_else(|| wrong(expected()))?;
     let (of, kind_name) = before.rsplit_once('=').unwrap_or((network, before));
     if of != network {
@@ -83,21 +91,50 @@ fn parse(text: &str, network: &str) -> Result<Uplink, String> {
     }
     let kind = KINDS.iter().find(|(name, _)| *name == kind_name).map(|(_, kind)| *kind);
     let kind = kind.ok_or_else(|| wrong(format!("no kind of uplink is {kind_name}; {}", expected())))?;
-    let (what, priority) = match after.rsplit_once(",priority=") {
-        Some((what, number)) => {
-            let number = number.parse();
-            (what, Some(number.map_err(|_| wrong("the priority is not a number from 0 on".into()))?))
-        }
-        None => (after, None),
+    let mut uplink = Uplink {
+        name: String::new(),
+        params: InterfaceParams::default(),
+        vlans: Vlans::default(),
+        kind,
+        what: String::new(),
     };
+    let mut what = after;
+    // A path may have commas of its own.
+    while let Some((rest, option)) = what.rsplit_once(',')
+        && let Some((key, value)) = option.split_once('=')
+        && OPTIONS.contains(&key)
+    {
+        uplink.set(key, value).map_err(wrong)?;
+        what = rest;
+    }
     if what.is_empty() {
         return Err(wrong(expected()));
     }
-    let params = InterfaceParams { priority, ..InterfaceParams::default() };
-    Ok(Uplink { name: format!("{kind_name}:{what}"), params, kind, what: what.into() })
+    Ok(Uplink { name: format!("{kind_name}:{what}"), what: what.into(), ..uplink })
 }
 
+/// What may stand behind an uplink.
+const OPTIONS: [&str; 3] = ["priority", "vlan", "trunk"];
+
 impl Uplink {
+    /// Sets one of [`OPTIONS`].
+    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        let vlan = |text: &str| {
+            let number = text.parse().ok().filter(|number| (1..=4094).contains(number));
+            number.ok_or_else(|| format!("{key}: {text} is no VLAN; expected a number from 1 to 4094"))
+        };
+        match key {
+            "vlan" => self.vlans.untagged = Some(vlan(value)?),
+            "trunk" => self.vlans.tagged = value.split('+').map(vlan).collect::<Result<_, _>>()?,
+            _ => {
+                let priority = value.parse();
+                self.params.priority =
+                    Some(priority.map_err(|_| "the priority is not a number from 0 on".to_string())?);
+            }
+        }
+        Ok(())
+    }
+
     /// Opens it.
     ///
     /// # Errors
@@ -138,6 +175,8 @@ mod tests {
         assert_eq!(uplink("tap:t0").ok(), Some((Kind::Tap, "t0".into(), None)));
         let card = Some((Kind::Interface, "eth1".into(), Some(2)));
         assert_eq!(uplink("lan=interface:eth1,priority=2").ok(), card);
+        let vlans = parse("tap:t0,vlan=7,trunk=8+9,priority=2", "lan").map(|uplink| uplink.vlans);
+        assert_eq!(vlans.ok(), Some(Vlans { untagged: Some(7), tagged: vec![8, 9] }));
         let file = Some((Kind::Replay, "a=b:c.pcap".into(), None));
         assert_eq!(uplink("replay:a=b:c.pcap").ok(), file);
     }
@@ -150,5 +189,6 @@ mod tests {
         assert!(error("tap0").contains("[NETWORK=]KIND:WHAT"));
         assert!(error("tap:").contains("[NETWORK=]KIND:WHAT"));
         assert!(error("tap:t0,priority=high").contains("not a number"));
+        assert!(error("tap:t0,trunk=1+9999").contains("9999 is no VLAN"));
     }
 }

@@ -4,8 +4,11 @@ use punctual_net::InterfaceParams;
 use punctual_net::event_channel::Scan;
 use punctual_sched::Duration;
 
+use super::switch::PlaneDraft;
 use crate::file::source::{Place, Places};
-use crate::network::{DisciplineChoice, EventHandling, NetworkCosts, Nic, OutsideHost, Traffic, Transport};
+use crate::network::{
+    DisciplineChoice, EventHandling, NetworkCosts, Nic, OutsideHost, Traffic, Transport, Vlans,
+};
 
 /// A name and where it was written.
 #[derive(Clone)]
@@ -31,6 +34,8 @@ pub(crate) struct NetworkDraft {
     pub(crate) costs: NetworkCosts,
     pub(crate) nic: Nic,
     pub(crate) outside: Vec<(OutsideHost, Place)>,
+    pub(crate) planes: Vec<PlaneDraft>,
+    pub(crate) mtu: Option<u32>,
     pub(crate) interfaces: Vec<InterfaceDraft>,
 }
 
@@ -44,6 +49,7 @@ pub(crate) struct DisciplineDraft {
 pub(crate) struct InterfaceDraft {
     pub(crate) domain: Name,
     pub(crate) params: InterfaceParams,
+    pub(crate) vlans: Vlans,
     pub(crate) places: Places,
 }
 

@@ -2,7 +2,7 @@
 
 use punctual_net::discipline::{COUNT_MAX, RING_SLOTS_DEFAULT};
 
-use crate::file::key::{ANY_TIME, Kind, OptionTables, PERIOD, SOME_TIME, TableInfo, key, required};
+use crate::file::key::{ANY_TIME, KeyInfo, Kind, OptionTables, PERIOD, SOME_TIME, TableInfo, key, required};
 use crate::file::limits::GUEST_COST_MIN;
 use crate::file::quantity::WHOLE;
 use crate::network::BYTES;
@@ -57,6 +57,19 @@ pub(crate) static NETWORK: TableInfo = TableInfo {
             Some("first"),
             "All pending events before the next packet (Linux 3.x), or one by one with the packets that each \
              brought (Linux 2.6.18).",
+        ),
+        key(
+            "mtu",
+            Kind::Count { min: MTU_MIN, max: MTU_MAX },
+            Some("no limit"),
+            "Live: the most bytes after a frame's addresses, type and VLAN tag. Guests are told of it, and longer \
+             frames are dropped.",
+        ),
+        key(
+            "plane",
+            Kind::Named(&PLANE),
+            Some("`urgent` and `rest`"),
+            "Live: a thread of the switch for interfaces of some priorities.",
         ),
         key("costs", Kind::Table(&COSTS), None, "Processor time of each step."),
         key("nic", Kind::Table(&NIC), None, "The network card and its link."),
@@ -137,6 +150,8 @@ static OUTSIDE: TableInfo = TableInfo {
     keys: &[
         key("delay", ANY_TIME, Some("0ns"), "One way, beyond the network card's link."),
         key("turnaround", ANY_TIME, Some("20us"), "How long the host takes to answer a packet."),
+        VLAN,
+        TRUNK,
     ],
     shared: &[],
     options: OptionTables::None,
@@ -177,6 +192,63 @@ static INTERFACE: TableInfo = TableInfo {
             Some("credit_bytes"),
             "Credit that an idle guest saves up at most.",
         ),
+        VLAN,
+        TRUNK,
+    ],
+    shared: &[],
+    options: OptionTables::None,
+};
+
+/// The least MTU of virtio-net (virtio 1.2, section 5.1.4.1), and what fits into the longest frame.
+const MTU_MIN: u64 = 68;
+const MTU_MAX: u64 = 65_535;
+
+/// The greatest number of a VLAN (IEEE 802.1Q).
+pub(crate) const VLAN_MAX: u64 = 4094;
+
+/// VLANs of a network at most.
+pub(crate) const VLANS_MAX: usize = 126;
+
+/// Planes of a network at most.
+pub(crate) const PLANES_MAX: usize = 8;
+
+const VLAN: KeyInfo = key(
+    "vlan",
+    Kind::Count { min: 1, max: VLAN_MAX },
+    Some("1 if the network has VLANs"),
+    "Live: the VLAN of frames without a tag.",
+);
+
+const TRUNK: KeyInfo =
+    key("trunk", Kind::Numbers, None, "Live: VLANs whose frames the interface sends and gets with a tag.");
+
+/// A plane of the live switch.
+static PLANE: TableInfo = TableInfo {
+    title: "[network.NET.plane.NAME]",
+    keys: &[
+        key(
+            "up_to",
+            Kind::Count { min: 0, max: u32::MAX as u64 },
+            Some("all others"),
+            "Interfaces with a priority number up to this are in the plane, if no more urgent plane has them. \
+             One plane has no `up_to` and serves the rest.",
+        ),
+        key("processors", Kind::Numbers, Some("as of the run"), "Processors of its threads."),
+        key(
+            "fifo",
+            Kind::Count { min: 1, max: 98 },
+            Some("as of the run"),
+            "Priority of its threads under SCHED_FIFO.",
+        ),
+        key("poll", ANY_TIME, Some("0ns"), "How long it polls before it sleeps when there are no packets."),
+        key(
+            "budget",
+            SOME_TIME,
+            Some("no limit"),
+            "Processor time that its threads may take together in each `period`.",
+        ),
+        key("period", PERIOD, None, "When the budget comes back."),
+        key("policy", Kind::Policy, Some("deferrable"), "The server policy by whose rules it comes back."),
     ],
     shared: &[],
     options: OptionTables::None,

@@ -5,4 +5,5 @@ mod flow;
 pub(super) mod keys;
 pub(super) mod read;
 pub(super) mod resolve;
+mod switch;
 pub(super) mod write;

@@ -7,6 +7,7 @@ use punctual_net::{InterfaceKind, InterfaceParams, Rate};
 use super::draft::{DisciplineDraft, Drafts, InterfaceDraft, NetworkDraft};
 use super::flow::{chain, flow, name_under, own_name};
 use super::keys::{COSTS, NIC};
+use super::switch;
 use crate::file::error::Errors;
 use crate::file::key::OptionOwner;
 use crate::file::limits::{FLOWS_MAX, NETWORKS_MAX};
@@ -66,7 +67,9 @@ fn network(section: Section<'_>, errors: &mut Errors) -> Option<NetworkDraft> {
     for section in section.named("outside", errors) {
         let (delay, turnaround) =
             (section.duration_or_default("delay", errors), section.duration_or_default("turnaround", errors));
-        outside.push((OutsideHost { name: section.name.into(), delay, turnaround }, section.place));
+        let vlans = switch::vlans(section, errors);
+        let host = OutsideHost { name: section.name.into(), delay, turnaround, vlans };
+        outside.push((host, section.place));
     }
     if outside.len() > NETWORKS_MAX {
         errors.add(
@@ -87,6 +90,8 @@ fn network(section: Section<'_>, errors: &mut Errors) -> Option<NetworkDraft> {
         costs,
         nic,
         outside,
+        planes: switch::planes(section, errors),
+        mtu: section.count("mtu", errors).map(|bytes| bytes as u32),
         interfaces,
     })
 }
@@ -176,5 +181,6 @@ fn interface(section: Section<'_>, errors: &mut Errors) -> InterfaceDraft {
             }
         }
     }
-    InterfaceDraft { domain: own_name(section), params, places }
+    let vlans = switch::vlans(section, errors);
+    InterfaceDraft { domain: own_name(section), params, vlans, places }
 }

@@ -6,13 +6,14 @@ use punctual_net::event_channel::PORTS;
 use punctual_sched::{Duration, Instant};
 
 use super::draft::{ChainDraft, Drafts, FlowDraft, Name, NetworkDraft};
+use super::switch;
 use crate::file::entry::{expected_names, shorten};
 use crate::file::error::Errors;
 use crate::file::nearest::nearest;
 use crate::file::source::{Place, Places};
 use crate::host::{Host, Parent, Work};
 use crate::index::{DomainIx, NetworkIx, TaskIx};
-use crate::network::{Chain, Endpoint, Flow, Interface, Network, OutsideHost, Traffic, Transport};
+use crate::network::{Chain, Endpoint, Flow, Interface, Network, OutsideHost, Traffic, Transport, Vlans};
 use crate::sockets::Sockets;
 
 /// Adds networks, flows and chains to the host, whose domains and tasks are complete.
@@ -21,6 +22,8 @@ pub(crate) fn resolve(drafts: Drafts, host: &mut Host, errors: &mut Errors) {
     let mut outside = Vec::new();
     let mut places = Vec::new();
     for mut draft in drafts.networks {
+        switch::check_processors(&draft.planes, host.processors, errors);
+        switch::check_vlans(&draft.name, &draft.interfaces, &draft.outside, errors);
         outside.push(std::mem::take(&mut draft.outside));
         places.push(add_network(draft, host, errors));
     }
@@ -105,7 +108,7 @@ fn add_network(draft: NetworkDraft, host: &mut Host, errors: &mut Errors) -> Net
             continue;
         }
         places.interfaces.push((domain, interface.domain.place, interface.places));
-        interfaces.push(Interface { domain, params: interface.params });
+        interfaces.push(Interface { domain, params: interface.params, vlans: interface.vlans });
     }
     host.networks.push(Network {
         name: draft.name.text,
@@ -118,6 +121,8 @@ fn add_network(draft: NetworkDraft, host: &mut Host, errors: &mut Errors) -> Net
         nic: draft.nic,
         interfaces,
         outside: Vec::new(),
+        planes: draft.planes.into_iter().map(|draft| draft.plane).collect(),
+        mtu: draft.mtu,
     });
     places
 }
@@ -210,6 +215,8 @@ fn flow(draft: FlowDraft, host: &Host, errors: &mut Errors) -> Option<Flow> {
         }
         *server = Some(task);
     }
+    let ends = [(from, &draft.from), (to, &draft.to)];
+    switch::check_way(&host.networks[network.0], ends, traffic.bytes_max(), errors);
     Some(Flow { name: draft.name.text, network, from, to, start: draft.start, count: draft.count, traffic })
 }
 
@@ -265,6 +272,13 @@ fn chain(draft: ChainDraft, host: &Host, errors: &mut Errors) -> Option<Chain> {
             let message = format!("`{}` is a step of chain `{other}` already", named.text);
             errors.add(named.place, message, "expected each task in one step at most");
         }
+        if let Some(before) = i.checked_sub(1).map(|before| &draft.steps[before])
+            && let Some((_, earlier)) = task_called(host, before, errors)
+            && earlier != domain
+        {
+            let ends = [(Endpoint::Guest(earlier), before), (Endpoint::Guest(domain), named)];
+            switch::check_way(&host.networks[network.0], ends, draft.bytes, errors);
+        }
         steps.push(task);
     }
     (steps.len() == draft.steps.len()).then_some(Chain {
@@ -290,7 +304,8 @@ fn first_step(host: &Host, named: &Name, errors: &mut Errors) -> Option<(TaskIx,
 fn attach(network: NetworkIx, domain: DomainIx, host: &mut Host) {
     let network = &mut host.networks[network.0];
     if network.interface_of(domain).is_none() {
-        network.interfaces.push(Interface { domain, params: InterfaceParams::default() });
+        let (params, vlans) = (InterfaceParams::default(), Vlans::default());
+        network.interfaces.push(Interface { domain, params, vlans });
     }
 }
 

@@ -4,11 +4,12 @@ use punctual_net::event_channel::Scan;
 use toml_edit::Table;
 
 use crate::file::quantity::{WHOLE, show_bandwidth, show_percent};
-use crate::file::writer::{Keys, inline, named, number, options, table, texts, time};
+use crate::file::writer::{Keys, inline, named, number, numbers, options, table, texts, time};
 use crate::host::{Host, Parent};
 use crate::index::TaskIx;
 use crate::network::{
-    Chain, EventHandling, Flow, Interface, Network, NetworkCosts, Nic, OutsideHost, Traffic, Transport,
+    Chain, EventHandling, Flow, Interface, Network, NetworkCosts, Nic, OutsideHost, Plane, Traffic,
+    Transport, Vlans,
 };
 
 pub(crate) fn network(host: &Host, network: &Network) -> Table {
@@ -36,6 +37,11 @@ pub(crate) fn network(host: &Host, network: &Network) -> Table {
     }
     keys.extend([("scan", scan.into()), ("events", events.into())]);
     let mut out = table(keys);
+    if let Some(mtu) = network.mtu {
+        out.insert("mtu", number(mtu).into());
+    }
+    let planes = network.planes.iter().map(|one| (one.name.clone(), table(plane(one))));
+    out.insert("plane", named(planes));
     out.insert("costs", table(costs(&network.costs)).into());
     out.insert("nic", table(nic(&network.nic)).into());
     let outside = network.outside.iter().map(|one| (one.name.clone(), table(outside_host(one))));
@@ -76,7 +82,35 @@ fn nic(nic: &Nic) -> Keys {
 }
 
 fn outside_host(host: &OutsideHost) -> Keys {
-    vec![("delay", time(host.delay)), ("turnaround", time(host.turnaround))]
+    let mut keys = vec![("delay", time(host.delay)), ("turnaround", time(host.turnaround))];
+    keys.extend(vlans(&host.vlans));
+    keys
+}
+
+fn vlans(vlans: &Vlans) -> Keys {
+    let mut keys = Keys::new();
+    keys.extend(vlans.untagged.map(|vlan| ("vlan", number(vlan))));
+    if !vlans.tagged.is_empty() {
+        keys.push(("trunk", numbers(vlans.tagged.iter().map(|vlan| usize::from(*vlan)))));
+    }
+    keys
+}
+
+fn plane(plane: &Plane) -> Keys {
+    let mut keys = Keys::new();
+    keys.extend(plane.up_to.map(|priority| ("up_to", number(priority))));
+    if !plane.processors.is_empty() {
+        keys.push(("processors", numbers(plane.processors.iter().copied())));
+    }
+    keys.extend(plane.fifo.map(|priority| ("fifo", number(priority))));
+    keys.push(("poll", time(plane.poll)));
+    if let Some(budget) = &plane.budget {
+        let params = &budget.params;
+        keys.extend(params.budget.map(|budget| ("budget", time(budget))));
+        keys.extend(params.period.map(|period| ("period", time(period))));
+        keys.push(("policy", budget.policy.name.into()));
+    }
+    keys
 }
 
 fn interface(interface: &Interface) -> Keys {
@@ -96,6 +130,7 @@ fn interface(interface: &Interface) -> Keys {
             ("burst_bytes", number(rate.burst_bytes)),
         ]);
     }
+    keys.extend(vlans(&interface.vlans));
     keys
 }
 

@@ -29,8 +29,8 @@ use super::error::Error;
 use super::input::Label;
 use super::interrupt;
 use super::output::{OutFile, Ui};
-use network::LiveNetwork;
 pub use network::SwitchOptions;
+use network::{LiveNetwork, Status};
 use sockets::LiveSockets;
 
 pub use evidence::{evidence, restored};
@@ -173,10 +173,14 @@ pub fn carry_out(
         watch: &mut |view| {
             // Opened once there is a guardian, which removes the socket of a run that is killed.
             if let Some(publisher) = publisher.get_or_insert_with(|| Publisher::open().ok()) {
-                let ports = networks.iter().flat_map(LiveNetwork::ports).collect();
+                let mut of = Status::default();
+                for status in networks.iter().map(LiveNetwork::status) {
+                    of.ports.extend(status.ports);
+                    of.planes.extend(status.planes);
+                }
                 let snapshot = snapshot(host, linux.map(LinuxScheduler::name), view);
                 let sockets = servers.iter().map(LiveSockets::status).collect();
-                publisher.publish(&Snapshot { ports, sockets, ..snapshot });
+                publisher.publish(&Snapshot { ports: of.ports, planes: of.planes, sockets, ..snapshot });
             }
         },
     };

@@ -5,11 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use punctual_live::os::sched::{self, Attributes};
 use punctual_live::preflight;
 use punctual_live::qemu::SwitchPort;
 use punctual_live::run::{DefaultBackend, Interface, OutsideHost, OutsideSocket};
-use punctual_live::status::PortStatus;
+use punctual_live::status::{PlaneStatus, PortStatus};
 use punctual_model::Host;
 use punctual_model::index::NetworkIx;
 use punctual_model::live::{Backend, VmNetwork};
@@ -17,15 +16,16 @@ use punctual_model::network::{Network, Transport};
 use punctual_model::results::SwitchResult;
 use punctual_net::InterfaceParams;
 use punctual_sched::Duration;
-use punctual_switch::stats::PortStats;
+use punctual_switch::stats::{PlaneStats, PortStats};
 use punctual_switch::wire::{Device, HeaderOf};
-use punctual_switch::{Config, End, Event, PlaneThread, Port, Report, Switch};
+use punctual_switch::{Config, End, Event, Port, Report, Switch};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::super::error::Error;
 use super::super::output::Ui;
-use super::super::switch::{Counted, Line, Planes, address, dropped, result, tell, with_source};
+use super::super::planes::{Place, PlaneLine, Planes, Wishes};
+use super::super::switch::{Counted, Line, Lines, address, dropped, result, tell, with_source};
 use super::super::uplink::{self, Uplink};
 
 /// What the user wants of the switches of a run.
@@ -45,11 +45,11 @@ const PLANE_PRIORITY: u32 = 50;
 /// A switch at work.
 pub struct LiveNetwork<'a> {
     network: &'a Network,
-    lines: Vec<Line>,
+    lines: Lines,
     switch: Arc<Switch>,
     start: Instant,
-    /// What its ports had counted a moment ago.
-    ports: Arc<Mutex<Vec<PortStatus>>>,
+    /// What it had counted a moment ago.
+    status: Arc<Mutex<Status>>,
     /// Ends with its sender.
     observer: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
     /// The switch sees no end of hosts outside before its own.
@@ -103,11 +103,12 @@ pub fn start<'a>(
                 name: uplink.name,
                 params: uplink.params,
                 address: None,
+                vlans: uplink.vlans,
             });
         }
         all.interfaces.extend(ends);
         all.outside.extend(outside);
-        networks.push(LiveNetwork::start(host, network, (ports, planes.count()), kept, options.check, ui)?);
+        networks.push(LiveNetwork::start(host, network, (ports, planes), kept, options.check, ui)?);
     }
     Ok((networks, all))
 }
@@ -121,7 +122,7 @@ fn is_on_switch(backend: &Backend, default: DefaultBackend) -> bool {
     }
 }
 
-/// The ports of a network's VMs, in how many planes they are, and what their VMs get.
+/// The ports of a network's VMs, the planes they are in, and what their VMs get.
 fn ports(
     host: &Host,
     network: &Network,
@@ -137,7 +138,7 @@ fn ports(
     let of_vms: Vec<_> = of_vms.collect();
     let priorities = of_vms.iter().map(|(_, interface)| interface.params.priority);
     let priorities: Vec<_> = priorities.chain(uplinks.iter().map(|uplink| uplink.params.priority)).collect();
-    let planes = Planes::new(network, &priorities, None, false);
+    let planes = Planes::new(network, &priorities, &Wishes::default());
     let (mut ports, mut interfaces) = (Vec::new(), Vec::new());
     for (index, interface) in of_vms {
         let socket = SwitchPort::new();
@@ -150,6 +151,7 @@ fn ports(
             network: NetworkIx(number),
             ethernet: ethernet.0,
             address: format!("10.{}.{}.{}/16", number % 256, (index + 1) / 256, (index + 1) % 256),
+            mtu: network.mtu,
         });
         ports.push(Port {
             name: domain,
@@ -157,6 +159,7 @@ fn ports(
             params: interface.params.clone(),
             plane: planes.of(interface.params.priority),
             address: Some(ethernet),
+            vlans: network.interfaces[index].vlans.clone(),
         });
     }
     Ok((ports, planes, interfaces))
@@ -179,6 +182,7 @@ fn outside_port(
         params: InterfaceParams::default(),
         plane,
         address: Some(ethernet),
+        vlans: network.outside[index].vlans.clone(),
     };
     let network = NetworkIx(number);
     let socket = OutsideSocket::Frames(other);
@@ -192,67 +196,88 @@ fn no_socket(error: &std::io::Error) -> Error {
 /// Where the planes of a network run: the processors of the driver domain's pool if no other domain is in
 /// that pool, else those that no pool has. On processors of their own they have a real-time priority, unless
 /// that would leave the host none without.
-pub fn place(host: &Host, network: &Network) -> (Vec<usize>, bool) {
+pub fn place(host: &Host, network: &Network) -> Place {
     let pool = host.pool_of(host.domains[network.driver.0].parent);
     let is_driver = |ix: usize| host.networks.iter().any(|network| network.driver.0 == ix);
     let others = |ix: usize| host.pool_of(host.domains[ix].parent) == pool && !is_driver(ix);
     let taken: Vec<usize> = host.pools.iter().flat_map(|pool| pool.processors.clone()).collect();
     let left: Vec<usize> = preflight::online().into_iter().filter(|cpu| !taken.contains(cpu)).collect();
     match (0..host.domains.len()).any(others) {
-        true => (left, false),
-        false => (host.pools[pool.0].processors.clone(), !left.is_empty()),
+        true => Place { processors: left, fifo: None },
+        false => {
+            let fifo = (!left.is_empty()).then_some(PLANE_PRIORITY);
+            Place { processors: host.pools[pool.0].processors.clone(), fifo }
+        }
     }
 }
 
-/// Gives a thread its place.
-fn take_place(processors: &[usize], is_real_time: bool) {
-    if !processors.is_empty()
-        && let Err(error) = sched::set_affinity(0, processors)
-    {
-        eprintln!("warning: the switch does not stay on processors {processors:?}: {error}");
-    }
-    if is_real_time && let Err(error) = sched::set_attributes(0, &Attributes::fifo(PLANE_PRIORITY)) {
-        eprintln!("warning: the switch has no real-time priority: {error}");
-    }
+/// What a switch has counted.
+#[derive(Clone, Debug, Default)]
+pub struct Status {
+    /// By port.
+    pub ports: Vec<PortStatus>,
+    /// By plane.
+    pub planes: Vec<PlaneStatus>,
 }
 
-/// What the ports of a switch have counted, [`INTERVAL`] after `before`.
-fn status(network: &str, lines: &[Line], report: &Report, before: &[PortStatus]) -> Vec<PortStatus> {
-    let per_s = |now: u64, before: u64| now.saturating_sub(before) * 1000 / INTERVAL.as_millis() as u64;
-    let port = |(at, (line, stats)): (usize, (&Line, &PortStats))| PortStatus {
-        sent_per_s: per_s(stats.sent.packets, before.get(at).map_or(0, |port| port.sent)),
-        received_per_s: per_s(stats.received.packets, before.get(at).map_or(0, |port| port.received)),
-        network: network.to_owned(),
-        name: line.name().to_owned(),
-        sent: stats.sent.packets,
-        delivered: stats.delivered.packets,
-        received: stats.received.packets,
-        dropped: dropped(stats),
-        latency_p99_ns: stats.latency.recorder().quantile_ppm(990_000).as_ns(),
-    };
-    lines.iter().zip(&report.ports).enumerate().map(port).collect()
+impl Status {
+    /// [`INTERVAL`] after `before`.
+    fn of(network: &str, lines: &Lines, report: &Report, before: &Status) -> Status {
+        let per_s = |now: u64, before: u64| now.saturating_sub(before) * 1000 / INTERVAL.as_millis() as u64;
+        let port = |(at, (line, stats)): (usize, (&Line, &PortStats))| {
+            let earlier = before.ports.get(at);
+            PortStatus {
+                sent_per_s: per_s(stats.sent.packets, earlier.map_or(0, |port| port.sent)),
+                received_per_s: per_s(stats.received.packets, earlier.map_or(0, |port| port.received)),
+                network: network.to_owned(),
+                name: line.name().to_owned(),
+                sent: stats.sent.packets,
+                delivered: stats.delivered.packets,
+                received: stats.received.packets,
+                dropped: dropped(stats),
+                latency_p99_ns: stats.latency.recorder().quantile_ppm(990_000).as_ns(),
+            }
+        };
+        let plane = |(at, (line, stats)): (usize, (&PlaneLine, &PlaneStats))| {
+            let processor_ns = lines.processor_ns(at, report);
+            PlaneStatus {
+                network: network.to_owned(),
+                name: line.name.clone(),
+                packets: stats.carried[2],
+                processor_ns,
+                processor_ns_per_s: per_s(
+                    processor_ns,
+                    before.planes.get(at).map_or(0, |of| of.processor_ns),
+                ),
+                budget_ns: line.budget_ns,
+                period_ns: line.period_ns,
+                exhaustions: stats.exhaustions,
+            }
+        };
+        Status {
+            ports: lines.ports.iter().zip(&report.ports).enumerate().map(port).collect(),
+            planes: lines.planes.iter().zip(&report.planes).enumerate().map(plane).collect(),
+        }
+    }
 }
 
 impl<'a> LiveNetwork<'a> {
     fn start(
         host: &Host,
         network: &'a Network,
-        (ports, planes): (Vec<Port>, usize),
+        (ports, planes): (Vec<Port>, Planes),
         outside: Vec<OwnedFd>,
         check: bool,
         ui: &Ui,
     ) -> Result<Self, Error> {
-        let (processors, is_real_time) = place(host, network);
-        let enter: Arc<dyn Fn() + Send + Sync> = Arc::new(move || take_place(&processors, is_real_time));
-        let thread = |plane| PlaneThread { name: format!("switch plane {plane}"), enter: Arc::clone(&enter) };
         let names: Vec<String> = ports.iter().map(|port| port.name.clone()).collect();
-        let lines: Vec<Line> = ports.iter().map(Line::of).collect();
+        let lines = Lines::of(&ports, &planes);
         let config = Config {
             ports,
-            planes: (0..planes).map(thread).collect(),
+            planes: planes.threads(&place(host, network)),
             discipline: network.discipline.info,
             options: network.discipline.options.clone(),
-            poll: Duration::ZERO,
+            mtu: network.mtu,
             check,
         };
         let started = Switch::start(config).map_err(|error| Error::Usage(with_source(&error)))?;
@@ -265,13 +290,13 @@ impl<'a> LiveNetwork<'a> {
                 tell(&names[notice.port], &notice.event, &ui);
             }
         });
-        let (switch, ports) = (Arc::new(switch), Arc::<Mutex<Vec<PortStatus>>>::default());
+        let (switch, status) = (Arc::new(switch), Arc::<Mutex<Status>>::default());
         let mut network = LiveNetwork {
             network,
             lines,
             switch,
             start: Instant::now(),
-            ports,
+            status,
             observer: None,
             _outside: outside,
         };
@@ -282,21 +307,21 @@ impl<'a> LiveNetwork<'a> {
     /// Asks the switch from time to time, in a thread of its own: planes may be slow to answer.
     fn observe(&mut self) {
         let (stop, stopped) = mpsc::channel::<()>();
-        let (switch, ports) = (Arc::clone(&self.switch), Arc::clone(&self.ports));
+        let (switch, status) = (Arc::clone(&self.switch), Arc::clone(&self.status));
         let (name, lines) = (self.network.name.clone(), self.lines.clone());
         let observer = std::thread::spawn(move || {
             while stopped.recv_timeout(INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
                 let report = switch.count();
-                let mut ports = ports.lock().unwrap_or_else(PoisonError::into_inner);
-                *ports = status(&name, &lines, &report, &ports);
+                let mut status = status.lock().unwrap_or_else(PoisonError::into_inner);
+                *status = Status::of(&name, &lines, &report, &status);
             }
         });
         self.observer = Some((stop, observer));
     }
 
-    /// What its ports had counted a moment ago.
-    pub fn ports(&self) -> Vec<PortStatus> {
-        self.ports.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// What it had counted a moment ago.
+    pub fn status(&self) -> Status {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Ends the switch. Returns what it counted, also as text, and the invariant that broke, if one did.
@@ -312,7 +337,7 @@ impl<'a> LiveNetwork<'a> {
             Err(switch) => switch.count(),
         };
         let result = result(self.network, &self.lines, &report);
-        let counted = Counted::of(self.network, self.lines, &report, elapsed);
+        let counted = Counted::of(self.network, &self.lines, &report, elapsed);
         let discipline = self.network.discipline.info.name;
         let text = format!("\nswitch of {}, {discipline}\n{}", self.network.name, counted.table());
         let violation = report.checked.into_iter().find_map(Result::err);

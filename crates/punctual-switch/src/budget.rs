@@ -1,0 +1,382 @@
+//! A plane's budget: how much processor time its threads may take, by the rules of a server policy.
+//!
+//! The policy is an object of `punctual-sched` with a single unit: the plane and its uplinks together. Each
+//! of their threads reads its own processor time and says what it took; a thread that may not go on sleeps
+//! until the policy lets it. A plane sleeps between two packets, never with a lock.
+//!
+//! # How exact
+//! Processor time never passes faster than time. So a thread that has `left` of its budget cannot exceed it
+//! before `left` is over, and only then reads its account, which is a system call. Where several threads are
+//! awake each one takes its part of what is left. A plane reads its clock every few packets and after each
+//! long one; what a thread took too much until then is charged to the next budget.
+
+use std::sync::Arc;
+
+use punctual_sched::policy::{Policy, Run, Slice, Timer};
+use punctual_sched::registry::{Options, PolicyInfo};
+use punctual_sched::{CpuId, CpuSet, Duration, Instant, ParamError, UnitId, UnitParams};
+
+use crate::lock::Gate;
+
+/// The policy's only processor. It stands for whichever one a thread is on.
+const CPU: CpuId = CpuId(0);
+
+/// A thread does not look at its account more often than this, when almost nothing is left.
+const LOOK_MIN: Duration = Duration::from_us(5);
+
+/// A plane that slept for so many periods begins anew, so that catching up takes bounded time.
+const PERIODS_MAX: u64 = 32;
+
+/// A budget to be kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// The server policy.
+    pub policy: &'static PolicyInfo,
+    /// Its options.
+    pub options: Options,
+    /// Budget and period, and what else the policy reads.
+    pub params: UnitParams,
+}
+
+/// Why a budget cannot be kept.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The policy refuses an option.
+    #[error("policy {policy} refuses `{option}`")]
+    Option {
+        /// Its name.
+        policy: &'static str,
+        /// The option's name.
+        option: &'static str,
+    },
+    /// The policy refuses budget or period.
+    #[error("policy {policy}: {source}")]
+    Params {
+        /// Its name.
+        policy: &'static str,
+        /// Why.
+        #[source]
+        source: ParamError,
+    },
+}
+
+/// What the threads of a plane took, and may take.
+#[derive(Debug)]
+pub(crate) struct Account(Gate<Server>);
+
+impl Account {
+    /// The account of a plane whose threads are all awake at the start.
+    pub(crate) fn new(budget: &Budget) -> Result<Account, Error> {
+        Ok(Account(Gate::new(Server::new(budget.clone())?)))
+    }
+
+    /// How often the budget was used up.
+    pub(crate) fn exhaustions(&self) -> u64 {
+        self.0.with(|server| server.exhaustions())
+    }
+}
+
+/// The policy with its unit, and what drives it.
+struct Server {
+    budget: Budget,
+    policy: Box<dyn Policy>,
+    unit: UnitId,
+    slice: Slice,
+    resched: CpuSet,
+    /// Until when the policy knows everything.
+    now: Instant,
+    /// Threads that are not asleep.
+    awake: u64,
+    /// Processor time that was taken and not charged yet.
+    owed: Duration,
+    /// Exhaustions before the last beginning.
+    exhaustions: u64,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Server({}, {} awake)", self.budget.policy.name, self.awake)
+    }
+}
+
+impl Server {
+    fn new(budget: Budget) -> Result<Server, Error> {
+        let policy = budget.policy.name;
+        let built = (budget.policy.build)(1, &budget.options);
+        let mut built = built.map_err(|error| Error::Option { policy, option: error.option })?;
+        let unit = built.insert(Instant::ZERO, &budget.params);
+        let unit = unit.map_err(|source| Error::Params { policy, source })?;
+        let mut resched = CpuSet::new(1);
+        let slice = built.pick(Instant::ZERO, CPU, &mut resched);
+        let (now, owed) = (Instant::ZERO, Duration::ZERO);
+        Ok(Server { budget, policy: built, unit, slice, resched, now, awake: 0, owed, exhaustions: 0 })
+    }
+
+    fn exhaustions(&self) -> u64 {
+        self.exhaustions + self.policy.account(self.unit).exhaustions
+    }
+
+    /// Time passed until `now`, with nothing between that the policy had to decide.
+    fn pass(&mut self, now: Instant) {
+        let passed = now.since(self.now);
+        match self.slice.run {
+            Run::Unit(unit) => {
+                // A policy forgives what exceeds the budget. What is owed from before counts as well.
+                let left = self.policy.account(unit).left.unwrap_or(Duration::MAX);
+                let ran = self.owed.min(left);
+                self.owed -= ran;
+                self.policy.charge(now, CPU, unit, ran);
+            }
+            Run::IdleFor(unit) => self.policy.charge(now, CPU, unit, passed),
+            Run::Idle => {}
+        }
+        self.now = now;
+    }
+
+    fn pick(&mut self) {
+        self.slice = self.policy.pick(self.now, CPU, &mut self.resched);
+    }
+
+    /// Tells the policy of everything until `now`.
+    fn advance(&mut self, now: Instant) {
+        let now = now.max(self.now);
+        let period = self.budget.params.period.unwrap_or(Duration::MAX);
+        if now.since(self.now).as_ns() / PERIODS_MAX > period.as_ns() {
+            self.begin_anew(now);
+        }
+        loop {
+            let Timer { at, .. } = self.policy.next_timer();
+            let next = self.slice.until.min(at);
+            if next > now {
+                break;
+            }
+            // A late timer has its own time.
+            self.pass(next.max(self.now));
+            if at == next {
+                self.policy.on_timer(self.now, &mut self.resched);
+            }
+            self.pick();
+        }
+        self.pass(now);
+        self.pick();
+    }
+
+    /// As at the start, after a long sleep.
+    fn begin_anew(&mut self, now: Instant) {
+        self.exhaustions = self.exhaustions();
+        self.policy.remove(now, self.unit, &mut self.resched);
+        self.now = now;
+        // The policy took these parameters before.
+        if let Ok(unit) = self.policy.insert(now, &self.budget.params) {
+            self.unit = unit;
+        }
+        if self.awake > 0 {
+            self.policy.wake(now, self.unit, &mut self.resched);
+        }
+        self.pick();
+    }
+
+    fn wake(&mut self, now: Instant) {
+        self.advance(now);
+        self.awake += 1;
+        if self.awake == 1 {
+            self.policy.wake(self.now, self.unit, &mut self.resched);
+            self.pick();
+        }
+    }
+
+    fn sleep(&mut self, now: Instant) {
+        self.advance(now);
+        self.awake = self.awake.saturating_sub(1);
+        if self.awake == 0 {
+            self.policy.sleep(self.now, self.unit, &mut self.resched);
+            self.pick();
+        }
+    }
+
+    /// What a thread does from now on.
+    fn verdict(&self) -> Verdict {
+        let until = self.slice.until.min(self.policy.next_timer().at);
+        match self.slice.run {
+            Run::Unit(_) => {
+                let part = Duration::from_ns(until.since(self.now).as_ns() / self.awake.max(1));
+                Verdict::GoOn { look_at: self.now + part.max(LOOK_MIN) }
+            }
+            Run::Idle | Run::IdleFor(_) => Verdict::Wait { until },
+        }
+    }
+}
+
+/// What a thread may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Go on until then, and ask again.
+    GoOn { look_at: Instant },
+    /// Nothing until then.
+    Wait { until: Instant },
+}
+
+/// The processor time of this thread.
+pub(crate) fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::from_ns(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+/// A thread's part in its plane's account. It belongs to the thread in which it was made.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    account: Arc<Account>,
+    told: Duration,
+    look_at: Instant,
+}
+
+impl Meter {
+    /// For this thread, which is awake.
+    pub(crate) fn new(account: Arc<Account>, now: Instant) -> Meter {
+        let told = processor_time();
+        account.0.with(|server| server.wake(now));
+        Meter { account, told, look_at: now }
+    }
+
+    /// Has the account to be looked at?
+    #[inline]
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        now >= self.look_at
+    }
+
+    /// When the account has to be looked at.
+    pub(crate) fn look_at(&self) -> Instant {
+        self.look_at
+    }
+
+    /// Says what this thread took. Until when has it to wait, if it has to?
+    pub(crate) fn settle(&mut self, now: Instant) -> Option<Instant> {
+        let ran = self.ran();
+        let verdict = self.account.0.with(|server| {
+            server.owed = server.owed + ran;
+            server.advance(now);
+            server.verdict()
+        });
+        match verdict {
+            Verdict::GoOn { look_at } => {
+                self.look_at = look_at;
+                None
+            }
+            Verdict::Wait { until } => Some(until),
+        }
+    }
+
+    /// The thread sleeps from now on.
+    pub(crate) fn sleep(&mut self, now: Instant) {
+        let ran = self.ran();
+        self.account.0.with(|server| {
+            server.owed = server.owed + ran;
+            server.sleep(now);
+        });
+    }
+
+    /// The thread has work again. It has to look at its account.
+    pub(crate) fn wake(&mut self, now: Instant) {
+        self.account.0.with(|server| server.wake(now));
+        self.look_at = now;
+    }
+
+    fn ran(&mut self) -> Duration {
+        let before = std::mem::replace(&mut self.told, processor_time());
+        self.told.saturating_sub(before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn server(policy: &str) -> Server {
+        let params = UnitParams {
+            budget: Some(Duration::from_ms(2)),
+            period: Some(Duration::from_ms(10)),
+            extratime: Some(false),
+            ..UnitParams::default()
+        };
+        let policy = punctual_sched::registry::find(policy).expect("a policy");
+        Server::new(Budget { policy, options: Options::new(), params }).expect("a server")
+    }
+
+    /// A thread that always wants to run, with looks that are late by what `late_ns` says: what it took of
+    /// `ns`.
+    fn greedy(server: &mut Server, ns: u64, late_ns: impl Fn(u64) -> u64) -> u64 {
+        let (mut now, mut took) = (server.now.as_ns(), 0);
+        let end = now + ns;
+        server.wake(Instant::from_ns(now));
+        for look in 0.. {
+            if now >= end {
+                break;
+            }
+            server.advance(Instant::from_ns(now));
+            match server.verdict() {
+                Verdict::GoOn { look_at } => {
+                    let until = look_at.as_ns() + late_ns(look);
+                    took += until - now;
+                    server.owed = server.owed + Duration::from_ns(until - now);
+                    now = until;
+                }
+                Verdict::Wait { until } => now = until.as_ns(),
+            }
+        }
+        server.sleep(Instant::from_ns(now));
+        took
+    }
+
+    #[test]
+    fn who_always_wants_the_processor_gets_the_budget_in_each_period() {
+        for policy in ["deferrable", "sporadic", "periodic", "polling", "cbs", "rtds"] {
+            let took = greedy(&mut server(policy), 1_000 * MS, |_| 0);
+            assert!((196 * MS..=202 * MS).contains(&took), "{policy}: {took} ns of a second");
+        }
+    }
+
+    #[test]
+    fn what_a_late_look_took_is_charged_to_the_next_budget() {
+        for late_us in [1, 100, 1_500] {
+            let took = greedy(&mut server("deferrable"), 1_000 * MS, |look| look % 7 * late_us * 1_000 / 7);
+            assert!(took <= 204 * MS, "looks late by up to {late_us} us: {took} ns of a second");
+        }
+    }
+
+    #[test]
+    fn a_pause_gives_no_more_than_the_rule() {
+        // Bursts with pauses of every length: no more than a budget a period, and one that was kept.
+        for pause_ms in [1, 5, 9, 11, 33, 95, 321, 900] {
+            let mut server = server("deferrable");
+            let mut took = 0;
+            while server.now < Instant::from_ns(10_000 * MS) {
+                took += greedy(&mut server, 4 * MS, |_| 0);
+                let next = server.now + Duration::from_ms(pause_ms);
+                server.advance(next);
+            }
+            let periods = server.now.as_ns() / (10 * MS) + 2;
+            assert!(took <= periods * 2 * MS + 100_000, "pauses of {pause_ms} ms: {took} ns in {periods}");
+        }
+    }
+
+    #[test]
+    fn a_long_sleep_takes_no_time_to_catch_up_with() {
+        let mut server = server("periodic");
+        let before = std::time::Instant::now();
+        server.wake(Instant::from_ns(3_600_000 * MS));
+        assert!(before.elapsed() < std::time::Duration::from_millis(100));
+        assert!(matches!(server.verdict(), Verdict::GoOn { .. }));
+    }
+
+    #[test]
+    fn threads_share_what_is_left() {
+        let mut server = server("deferrable");
+        server.wake(Instant::ZERO);
+        server.wake(Instant::ZERO);
+        let Verdict::GoOn { look_at } = server.verdict() else { panic!("a budget is there") };
+        // The default quantum of 1 ms ends a slice.
+        assert_eq!(look_at, Instant::from_ns(MS / 2));
+    }
+}

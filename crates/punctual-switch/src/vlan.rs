@@ -1,0 +1,283 @@
+//! VLANs (IEEE 802.1Q): in which one a frame is, and with which tag it leaves.
+//!
+//! # Rules
+//! - A frame without a tag, or with one of VLAN 0, is in the port's own VLAN (`vlan`); a frame with a tag is
+//!   in the VLAN that it names, if the port has that one in its trunk. Others are dropped.
+//! - A frame leaves through ports of its VLAN only: without a tag where it is the port's own, else with one.
+//! - The address that is set aside for a VM is its own in each VLAN; learned ones hold in their VLAN.
+//! - What is written to the receiver in front of the rest is what was read when the frame was taken in. A
+//!   guest that changes its frame meanwhile does not change its VLAN.
+//!
+//! A switch none of whose ports has VLANs passes tags as they are.
+
+use punctual_model::network::{DEFAULT_VLAN, Vlans};
+
+use crate::frame::{ETHERNET_BYTES, TAG_BYTES, TAGGED};
+
+/// VLANs of a switch at most: entries of the table of addresses have 7 bits for them, and one is for all.
+pub const VLANS_MAX: usize = 126;
+
+/// Of a tag, the bits that number the VLAN.
+const NUMBER: u16 = 0x0fff;
+
+/// A VLAN by its place among those of the switch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Vlan(pub(crate) u8);
+
+/// More VLANs than the switch tells apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} VLANs; a switch has at most {VLANS_MAX}")]
+pub struct TooMany(pub usize);
+
+/// Which ports are in which VLANs.
+#[derive(Debug)]
+pub struct Filter {
+    /// By place.
+    numbers: Vec<u16>,
+    /// By number.
+    places: Box<[Option<Vlan>]>,
+    ports: Vec<Member>,
+}
+
+/// The VLANs of a port.
+#[derive(Clone, Copy, Debug)]
+struct Member {
+    untagged: Option<Vlan>,
+    /// A bit for each place.
+    tagged: u128,
+}
+
+impl Filter {
+    /// The filter of ports with these VLANs; `None` where none of them has any.
+    ///
+    /// # Errors
+    /// When there are too many VLANs.
+    pub fn new(ports: &[Vlans]) -> Result<Option<Filter>, TooMany> {
+        if !ports.iter().any(Vlans::are_given) {
+            return Ok(None);
+        }
+        let default = Vlans { untagged: Some(DEFAULT_VLAN), tagged: Vec::new() };
+        let ports = || ports.iter().map(|vlans| if vlans.are_given() { vlans } else { &default });
+        let mut numbers: Vec<u16> =
+            ports().flat_map(|vlans| vlans.untagged.iter().chain(&vlans.tagged)).copied().collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        if numbers.len() > VLANS_MAX {
+            return Err(TooMany(numbers.len()));
+        }
+        let mut places = vec![None; usize::from(NUMBER) + 1].into_boxed_slice();
+        for (place, number) in numbers.iter().enumerate() {
+            places[usize::from(number & NUMBER)] = Some(Vlan(place as u8));
+        }
+        let of = |number: &u16| places[usize::from(number & NUMBER)];
+        let member = |vlans: &Vlans| Member {
+            untagged: vlans.untagged.as_ref().and_then(of),
+            tagged: vlans.tagged.iter().filter_map(of).fold(0, |all, vlan| all | 1 << vlan.0),
+        };
+        let ports = ports().map(member).collect();
+        Ok(Some(Filter { numbers, places, ports }))
+    }
+
+    /// The VLAN of a frame with this tag that came in at `port`; `None` when it may not be there.
+    #[inline]
+    pub fn of(&self, port: usize, tag: Option<u16>) -> Option<Vlan> {
+        let member = &self.ports[port];
+        match tag.map(|tag| tag & NUMBER) {
+            None | Some(0) => member.untagged,
+            Some(number) => self.places[usize::from(number)].filter(|vlan| member.tagged & 1 << vlan.0 != 0),
+        }
+    }
+
+    /// The front of a frame of `vlan` that leaves through `port`; `None` when it may not leave there.
+    #[inline]
+    pub fn front(&self, port: usize, vlan: Vlan, start: &Start) -> Option<Front> {
+        let member = &self.ports[port];
+        if member.untagged == Some(vlan) {
+            return Some(Front::untagged(start));
+        }
+        // The tag's other bits, the priority, stay as they came.
+        let number = *self.numbers.get(usize::from(vlan.0)).filter(|_| member.tagged & 1 << vlan.0 != 0)?;
+        Some(Front::tagged(start, start.tag.unwrap_or_default() & !NUMBER | number))
+    }
+
+    /// May frames of `vlan` leave through `port`?
+    #[inline]
+    pub fn has(&self, port: usize, vlan: Vlan) -> bool {
+        let member = &self.ports[port];
+        member.untagged == Some(vlan) || member.tagged & 1 << vlan.0 != 0
+    }
+}
+
+/// What was read of a frame when it was taken in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Start {
+    /// Addresses and type.
+    pub bytes: [u8; ETHERNET_BYTES],
+    /// The tag, if it has one.
+    pub tag: Option<u16>,
+}
+
+const ADDRESSES: usize = ETHERNET_BYTES - 2;
+
+/// What its receiver gets in place of the first bytes of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Front {
+    bytes: [u8; ETHERNET_BYTES + TAG_BYTES],
+    length: usize,
+    /// So many bytes of the sender's frame are replaced.
+    pub(crate) replaces: usize,
+}
+
+impl Front {
+    fn new(parts: &[&[u8]], replaces: usize) -> Front {
+        let mut front = Front { bytes: [0; ETHERNET_BYTES + TAG_BYTES], length: 0, replaces };
+        for part in parts {
+            front.bytes[front.length..front.length + part.len()].copy_from_slice(part);
+            front.length += part.len();
+        }
+        front
+    }
+
+    /// Without a tag. The type behind a tag is not looked at, and stays where it is.
+    fn untagged(start: &Start) -> Front {
+        match start.tag {
+            None => Front::new(&[&start.bytes], ETHERNET_BYTES),
+            Some(_) => Front::new(&[&start.bytes[..ADDRESSES]], ADDRESSES + TAG_BYTES),
+        }
+    }
+
+    fn tagged(start: &Start, tag: u16) -> Front {
+        let (addresses, kind) = start.bytes.split_at(ADDRESSES);
+        let tag = tag.to_be_bytes();
+        match start.tag {
+            None => Front::new(&[addresses, &TAGGED, &tag, kind], ETHERNET_BYTES),
+            Some(_) => Front::new(&[addresses, &TAGGED, &tag], ADDRESSES + TAG_BYTES),
+        }
+    }
+
+    /// The bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    /// By so many bytes the frame becomes longer, or shorter.
+    pub(crate) fn growth(&self) -> i16 {
+        self.length as i16 - self.replaces as i16
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn vlans(untagged: Option<u16>, tagged: &[u16]) -> Vlans {
+        Vlans { untagged, tagged: tagged.to_vec() }
+    }
+
+    fn filter(ports: &[Vlans]) -> Filter {
+        Filter::new(ports).expect("few VLANs").expect("VLANs")
+    }
+
+    #[test]
+    fn nobody_has_vlans_unless_somebody_says_so() {
+        assert!(Filter::new(&[Vlans::default(), Vlans::default()]).expect("few").is_none());
+        let filter = filter(&[Vlans::default(), vlans(Some(7), &[])]);
+        assert_ne!(filter.of(0, None), filter.of(1, None));
+        assert_eq!(filter.of(0, None), filter.places[1], "the default is VLAN 1");
+    }
+
+    #[test]
+    fn a_frame_is_in_the_ports_vlan_or_in_one_of_its_trunk() {
+        let filter = filter(&[vlans(Some(7), &[8, 9]), vlans(None, &[8])]);
+        let place = |number: usize| filter.places[number];
+        assert_eq!(filter.of(0, None), place(7));
+        assert_eq!(filter.of(0, Some(0xe000)), place(7), "a tag with a priority alone");
+        assert_eq!(filter.of(0, Some(0xe009)), place(9));
+        for (port, tag) in [(0, Some(7)), (0, Some(4)), (0, Some(0xfff)), (1, None), (1, Some(9))] {
+            assert_eq!(filter.of(port, tag), None, "{port} {tag:?}");
+        }
+    }
+
+    #[test]
+    fn more_vlans_than_an_entry_has_room_for_are_refused() {
+        let all: Vec<u16> = (1..=127).collect();
+        assert_eq!(Filter::new(&[vlans(None, &all)]).expect_err("too many"), TooMany(127));
+        assert!(Filter::new(&[vlans(None, &all[1..])]).is_ok());
+    }
+
+    /// What the receiver gets of a frame.
+    fn rewritten(front: &Front, frame: &[u8]) -> Vec<u8> {
+        [front.bytes(), &frame[front.replaces..]].concat()
+    }
+
+    proptest! {
+        #[test]
+        fn tags_come_and_go_and_the_rest_stays(
+            addresses in any::<[u8; 12]>(),
+            rest in proptest::collection::vec(any::<u8>(), 2..64),
+            tag in proptest::option::of(0u16..=u16::MAX),
+            number in 1u16..=4094,
+            leaves_tagged in any::<bool>(),
+        ) {
+            let tag = tag.map(|tag| tag & !NUMBER | number);
+            prop_assume!(!rest.starts_with(&TAGGED));
+            let bare = [&addresses[..], &rest].concat();
+            let with = |tag: u16| [&addresses[..], &TAGGED, &tag.to_be_bytes(), &rest].concat();
+            let frame = tag.map_or(bare.clone(), with);
+            let of = |tagged: bool| match tagged {
+                true => vlans(None, &[number]),
+                false => vlans(Some(number), &[]),
+            };
+            let filter = filter(&[of(tag.is_some()), of(leaves_tagged)]);
+            let start = Start { bytes: *frame.first_chunk().expect("long enough"), tag };
+            let vlan = filter.of(0, tag).expect("a member");
+            prop_assert!(filter.has(1, vlan));
+            let front = filter.front(1, vlan, &start).expect("a member");
+            let wanted = match leaves_tagged {
+                true => with(tag.unwrap_or_default() & !NUMBER | number),
+                false => bare,
+            };
+            prop_assert_eq!(rewritten(&front, &frame), wanted);
+            prop_assert_eq!(front.growth() as i64, i64::from(leaves_tagged) * 4 - i64::from(tag.is_some()) * 4);
+        }
+
+        #[test]
+        fn a_frame_leaves_only_where_its_vlan_is(
+            own in proptest::collection::vec(memberships(), 2..6),
+            port in 0usize..2,
+            tag in proptest::option::of(0u16..22),
+        ) {
+            let ports = own;
+            let Some(filter) = Filter::new(&ports).expect("few VLANs") else { return Ok(()) };
+            let known = |vlans: &Vlans| if vlans.are_given() { vlans.clone() } else { vlans_of_default() };
+            let number = match tag {
+                None | Some(0) => known(&ports[port]).untagged,
+                Some(number) => known(&ports[port]).tagged.contains(&number).then_some(number),
+            };
+            let vlan = filter.of(port, tag);
+            prop_assert_eq!(vlan.is_some(), number.is_some());
+            let (Some(vlan), Some(number)) = (vlan, number) else { return Ok(()) };
+            for (other, of) in ports.iter().enumerate() {
+                let of = known(of);
+                let is_member = of.untagged == Some(number) || of.tagged.contains(&number);
+                let front = filter.front(other, vlan, &Start { tag, ..Start::default() });
+                prop_assert_eq!(front.is_some(), is_member);
+                prop_assert_eq!(filter.has(other, vlan), is_member);
+            }
+        }
+    }
+
+    fn vlans_of_default() -> Vlans {
+        vlans(Some(DEFAULT_VLAN), &[])
+    }
+
+    fn memberships() -> impl Strategy<Value = Vlans> {
+        let parts = (proptest::option::of(1u16..20), proptest::collection::btree_set(1u16..20, 0..5));
+        parts.prop_map(|(untagged, tagged)| {
+            let tagged = tagged.into_iter().filter(|number| Some(*number) != untagged).collect();
+            Vlans { untagged, tagged }
+        })
+    }
+}

@@ -1,0 +1,139 @@
+//! The planes of a switch: those of the host file, or a plane of its own for the most urgent interfaces.
+
+use std::sync::Arc;
+
+use punctual_live::os::sched::{self, Attributes};
+use punctual_model::network::{Network, Plane};
+use punctual_net::discipline::Preemption;
+use punctual_sched::Duration;
+use punctual_sched::registry::Options;
+use punctual_switch::PlaneThread;
+use punctual_switch::budget::Budget;
+use serde::Serialize;
+
+/// What a command line says about planes, above the host file.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wishes {
+    /// Two planes, of which the first has the interfaces with a priority number up to this.
+    pub urgent: Option<u32>,
+    /// One plane for all.
+    pub one: bool,
+    /// The priority of the first plane's threads under SCHED_FIFO.
+    pub fifo: Option<u32>,
+    /// The processor of the first plane's threads.
+    pub processor: Option<usize>,
+    /// How long each plane polls.
+    pub poll: Option<Duration>,
+}
+
+/// Where a plane is for which neither the file nor the command line says anything.
+#[derive(Clone, Debug, Default)]
+pub struct Place {
+    /// Processors; none: all.
+    pub processors: Vec<usize>,
+    /// The priority under SCHED_FIFO.
+    pub fifo: Option<u32>,
+}
+
+/// What is known of a plane beforehand.
+#[derive(Clone, Debug, Serialize)]
+pub struct PlaneLine {
+    /// Its name.
+    pub name: String,
+    /// Processor time that its threads may take together in each period.
+    pub budget_ns: Option<u64>,
+    /// The period of the budget.
+    pub period_ns: Option<u64>,
+}
+
+/// The planes of a network, most urgent first.
+pub struct Planes(Vec<Plane>);
+
+impl Planes {
+    /// The planes of a network whose ports have these priorities.
+    pub fn new(network: &Network, priorities: &[Option<u32>], wishes: &Wishes) -> Self {
+        let own_choice = wishes.one || wishes.urgent.is_some();
+        let mut planes = match &network.planes[..] {
+            planes if !planes.is_empty() && !own_choice => planes.to_vec(),
+            _ => default(network, priorities, wishes),
+        };
+        if let Some(first) = planes.first_mut() {
+            first.fifo = wishes.fifo.or(first.fifo);
+            first.processors = wishes.processor.map_or(std::mem::take(&mut first.processors), |n| vec![n]);
+        }
+        for plane in &mut planes {
+            plane.poll = wishes.poll.unwrap_or(plane.poll);
+        }
+        Planes(planes)
+    }
+
+    /// The plane of an interface.
+    pub fn of(&self, priority: Option<u32>) -> usize {
+        let takes = |plane: &Plane| plane.up_to.is_none_or(|most| priority.is_some_and(|own| own <= most));
+        self.0.iter().position(takes).unwrap_or_default()
+    }
+
+    /// What is known of each beforehand.
+    pub fn lines(&self) -> Vec<PlaneLine> {
+        let ns = |time: Option<Duration>| time.map(Duration::as_ns);
+        let line = |plane: &Plane| {
+            let params = plane.budget.as_ref().map(|budget| &budget.params);
+            PlaneLine {
+                name: plane.name.clone(),
+                budget_ns: params.and_then(|params| ns(params.budget)),
+                period_ns: params.and_then(|params| ns(params.period)),
+            }
+        };
+        self.0.iter().map(line).collect()
+    }
+
+    /// Their threads, at `place` unless the file or the command line gives them another.
+    pub fn threads(&self, place: &Place) -> Vec<PlaneThread> {
+        self.0.iter().map(|plane| thread(plane, place)).collect()
+    }
+}
+
+/// A plane of their own for the interfaces that are urgent: if the discipline reads priorities, and not all
+/// are.
+fn default(network: &Network, priorities: &[Option<u32>], wishes: &Wishes) -> Vec<Plane> {
+    let reads_priorities = network.discipline.info.preemption != Preemption::None;
+    let most_urgent = priorities.iter().flatten().min().filter(|_| reads_priorities && !wishes.one);
+    let most = wishes.urgent.or(most_urgent.copied());
+    let is_urgent = |priority: &Option<u32>| most.is_some_and(|most| priority.is_some_and(|own| own <= most));
+    let plane = |name: &str, up_to| Plane {
+        name: name.into(),
+        up_to,
+        processors: Vec::new(),
+        fifo: None,
+        poll: Duration::ZERO,
+        budget: None,
+    };
+    match priorities.iter().any(is_urgent) && !priorities.iter().all(is_urgent) {
+        true => vec![plane("urgent", most), plane("rest", None)],
+        false => vec![plane("all", None)],
+    }
+}
+
+fn thread(plane: &Plane, place: &Place) -> PlaneThread {
+    let processors = if plane.processors.is_empty() { &place.processors } else { &plane.processors };
+    let (processors, fifo) = (processors.clone(), plane.fifo.or(place.fifo));
+    let name = plane.name.clone();
+    let enter = move || {
+        if !processors.is_empty()
+            && let Err(error) = sched::set_affinity(0, &processors)
+        {
+            eprintln!("warning: plane {name} does not stay on processors {processors:?}: {error}");
+        }
+        if let Some(priority) = fifo
+            && let Err(error) = sched::set_attributes(0, &Attributes::fifo(priority))
+        {
+            eprintln!("warning: plane {name} has no real-time priority: {error}");
+        }
+    };
+    let budget = plane.budget.as_ref().map(|budget| Budget {
+        policy: budget.policy,
+        options: Options::new(),
+        params: budget.params.clone(),
+    });
+    PlaneThread { name: format!("plane/{}", plane.name), enter: Arc::new(enter), poll: plane.poll, budget }
+}
