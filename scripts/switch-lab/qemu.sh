@@ -7,7 +7,8 @@
 #                    printed for it
 
 fetch_qemu() {
-    local suite=$1 root=$lab/qemu-$1 apt=$lab/apt-$1 mirror loader key=/usr/share/keyrings/debian-archive-keyring.gpg
+    local suite=$1 root=$lab/qemu-$1 apt=$lab/apt-$1 mirror loader
+    local key=/usr/share/keyrings/debian-archive-keyring.gpg
     if [ ! -s "$root/complete" ]; then
         mkdir -p "$apt"/{lists/partial,cache/archives/partial} "$root"
         # shellcheck disable=SC2016  # The word is for APT.
@@ -17,7 +18,8 @@ fetch_qemu() {
         echo "deb [signed-by=$key] $mirror $suite main" >"$apt/sources.list"
         local options=(-qq -o "Dir::Etc::sourcelist=$apt/sources.list" -o Dir::Etc::sourceparts=/dev/null
             -o "Dir::State::lists=$apt/lists" -o "Dir::State::status=$apt/status" -o "Dir::Cache=$apt/cache"
-            -o APT::Sandbox::User=root -o APT::Install-Recommends=false -o Dir::Etc::preferencesparts=/dev/null)
+            -o APT::Sandbox::User=root -o APT::Install-Recommends=false
+            -o Dir::Etc::preferencesparts=/dev/null)
         apt-get "${options[@]}" update || return 1
         apt-get "${options[@]}" --yes --download-only install qemu-system-x86 >/dev/null || return 1
         for package in "$apt"/cache/archives/*.deb; do dpkg -x "$package" "$root" || return 1; done

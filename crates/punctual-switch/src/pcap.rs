@@ -1,9 +1,10 @@
 //! Files of packets as a wire: what is in one is sent at its times, what arrives is written to another.
 //!
 //! The format is that of libpcap (`pcap-savefile(5)`): two headers of fixed size, so it is read and written
-//! here. Link type 1 is Ethernet. The crate `pcap-file` 2.0 refuses files whose packets were cut (`tcpdump -s`,
-//! original length above the file's limit); 3.0, of which there are release candidates only, refuses packets
-//! above that limit and link types with the length of a check sequence, which libpcap reads. Tests have both.
+//! here. Link type 1 is Ethernet. The crate `pcap-file` 2.0 refuses files whose packets were cut (`tcpdump
+//! -s`, original length above the file's limit); 3.0, of which there are release candidates only, refuses
+//! packets above that limit and link types with the length of a check sequence, which libpcap reads. Tests
+//! have both.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};

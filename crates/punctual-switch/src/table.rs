@@ -9,8 +9,8 @@
 //!   [`UPLINK_ADDRESSES_MAX`]. Frames to others go to all ports.
 //!
 //! All planes read and write the table without locks. An entry is one word (address, VLAN and port); one
-//! beside it says when it was last used. Entries are only taken when they are free or out of date, so two threads that
-//! learn at once either take two entries or agree on one.
+//! beside it says when it was last used. Entries are only taken when they are free or out of date, so two
+//! threads that learn at once either take two entries or agree on one.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

@@ -62,8 +62,8 @@ pub(crate) static NETWORK: TableInfo = TableInfo {
             "mtu",
             Kind::Count { min: MTU_MIN, max: MTU_MAX },
             Some("no limit"),
-            "Live: the most bytes after a frame's addresses, type and VLAN tag. Guests are told of it, and longer \
-             frames are dropped.",
+            "Live: the most bytes after a frame's addresses, type and VLAN tag. Guests are told of it, and \
+             longer frames are dropped.",
         ),
         key(
             "plane",
@@ -230,8 +230,8 @@ static PLANE: TableInfo = TableInfo {
             "up_to",
             Kind::Count { min: 0, max: u32::MAX as u64 },
             Some("all others"),
-            "Interfaces with a priority number up to this are in the plane, if no more urgent plane has them. \
-             One plane has no `up_to` and serves the rest.",
+            "Interfaces with a priority number up to this are in the plane, if no more urgent plane has \
+             them. One plane has no `up_to` and serves the rest.",
         ),
         key("processors", Kind::Numbers, Some("as of the run"), "Processors of its threads."),
         key(
