@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Two stock Debian 12 guests, under stock QEMU, on `punctual switch`; the switch beside Linux's bridge.
 #
-# usage: scripts/switch-lab.sh [programs|libvirt|measure-host [ROUNDS]]
+# usage: scripts/switch-lab.sh [programs|libvirt|measure-guests [ROUNDS]|measure-host [ROUNDS]]
 #   programs   (the default) ping and iperf3 between the guests and from a guest to the host by a TAP uplink;
 #              Debian's tcpdump reads what a capture uplink wrote
 #   libvirt    one of the guests is a domain of libvirt, made of what `punctual switch --libvirt` prints, in
 #              VLAN 10 and with an MTU of 1,400; it pings the other. libvirtd is this script's own
+#   measure-guests  two guests on the switch, and on a Linux bridge with TAPs and QEMU's own virtio-net, in
+#              turn: 500 pings, and UDP in frames of 64 bytes for 5 s
 #   measure-host  no guest: frames of 64 bytes a second through a Linux bridge, between two TAPs and between
 #              packet sockets of two veth pairs, in turn with the switch under its own load generator
 # exit: 0 when everything ran and no ping was lost; 1 when not; 77 skipped: something is missing, it says what
@@ -26,8 +28,8 @@ lab=$PWD/target/lab/switch
 qemu=(qemu-system-x86_64)
 mode=${1:-programs}
 case $mode in
-    programs | libvirt | measure-host) ;;
-    *) sed -n '2,21s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    programs | libvirt | measure-guests | measure-host) ;;
+    *) sed -n '2,23s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 
 if [ "${SWITCH_LAB_INSIDE:-}" != yes ]; then
@@ -95,20 +97,62 @@ finish() {
 }
 trap finish EXIT
 
-# guest NAME NUMBER MODE: starts one; its console is $scratch/NAME.
+# guest NAME NUMBER MODE: starts one; its console is $scratch/NAME. It is on the switch, or on the bridge.
+network=switch
 guest() {
-    local mac
+    local mac card
+    case $network in
+        switch)
+            # shellcheck disable=SC2054  # The commas are for QEMU.
+            card=(-chardev "socket,id=net0,path=$scratch/$1.sock,reconnect=1"
+                -netdev vhost-user,id=net0,chardev=net0) ;;
+        bridge) card=(-netdev "tap,id=net0,ifname=tap-$1,script=no,downscript=no,vhost=off") ;;
+    esac
     mac=52:54:00:10:00:0$2
     timeout "${TIMEOUT_S:-300}" "${qemu[@]}" -accel tcg,thread=multi -smp 1 -m 512 -cpu max \
         -nodefaults -no-reboot -nographic -serial stdio -monitor none -machine memory-backend=memory \
         -object memory-backend-memfd,id=memory,size=512M,share=on \
-        -chardev "socket,id=net0,path=$scratch/$1.sock,reconnect=1" -netdev vhost-user,id=net0,chardev=net0 \
+        "${card[@]}" \
         -device "virtio-net-pci,netdev=net0,mac=$mac,vectors=0,romfile=" \
         -kernel "$lab"/kernel/boot/vmlinuz-* -initrd "$lab/initrd" \
         -append "console=ttyS0 panic=-1 quiet tsc=reliable lab=$3 number=$2" </dev/null >"$scratch/$1" \
         2>"$scratch/$1.qemu" &
     started+=("$!")
 }
+# Two guests on the network $network: what one of them measures.
+measure_round() {
+    local from=${#started[@]} asking
+    rm -f "$scratch"/{a,b}
+    if [ "$network" = switch ]; then
+        "${PUNCTUAL:-target/release/punctual}" switch scripts/switch-lab/host.toml --sockets "$scratch" \
+            >/dev/null 2>"$scratch/told" &
+        started+=("$!")
+        until [ -S "$scratch/b.sock" ]; do sleep 0.1; done
+    fi
+    guest b 2 serve
+    guest a 1 measure
+    asking=${started[-1]}
+    wait "$asking" || true
+    kill -INT "${started[@]:from}" 2>/dev/null || true
+    wait "${started[@]:from}" || true
+    grep -q '^LAB done' "$scratch/a" || { tail -n 20 "$scratch"/{a,a.qemu}; return 1; }
+    said a 'ping said' | sed "s/^/$network ping /"
+    said a 'udp-small said' | sed "s/^/$network udp /"
+}
+
+measure_guests() {
+    local round end
+    ip link add bridge0 type bridge || skip "the kernel has no bridge"
+    ip link set bridge0 up
+    for end in a b; do
+        ip tuntap add "tap-$end" mode tap
+        ip link set "tap-$end" master bridge0 up
+    done
+    for ((round = 0; round < ${1:-2}; round++)); do
+        for network in switch bridge; do measure_round; done
+    done | python3 scripts/switch-lab/guests-table.py
+}
+
 # A domain of libvirt and a VM of QEMU.
 through_libvirt() {
     start_libvirt
@@ -136,6 +180,10 @@ through_libvirt() {
 }
 said() { tr -d '\r' <"$scratch/$1" | sed -n "s/^LAB $2 \?//p"; }
 
+if [ "$mode" = measure-guests ]; then
+    measure_guests "${2:-2}"
+    exit
+fi
 if [ "$mode" = libvirt ]; then
     through_libvirt
     exit

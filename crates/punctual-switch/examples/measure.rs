@@ -2,7 +2,8 @@
 //! urgent VMs alone and beside floods, wake-ups while idle, memory for each port.
 //!
 //! usage: cargo run --release -p punctual-switch --example measure [throughput|polling|budget]
-//!        ... --example measure sockets A B    another vhost-user switch that listens on these two sockets
+//!        ... --example measure sockets A B   any vhost-user switch that listens on these two sockets
+//!        ... --example measure serve FOLDER  such a switch: FOLDER/0.sock and 1.sock, until input ends
 //!
 //! The planes' threads are on processor 1, the drivers on processor 0. Planes of urgent ports run under
 //! SCHED_FIFO where there are two planes (`chrt`; without the right to it, under the fair class).
@@ -42,6 +43,7 @@ fn main() -> Outcome<()> {
         Some("polling") => return polling(folder.path()),
         Some("budget") => return budget(folder.path()),
         Some("sockets") => return sockets(),
+        Some("serve") => return serve(),
         _ => {}
     }
     println!("packets of 64 bytes from one VM to another, all stages, one processor");
@@ -178,6 +180,14 @@ fn throughput(folder: &Path, kind: (&str, Option<u64>)) -> Outcome<()> {
     if drops.total() > 0 {
         println!("    dropped: {drops:?}");
     }
+    Ok(())
+}
+
+/// A switch of two ports under RTCA, which polls as other switches of user space do.
+fn serve() -> Outcome<()> {
+    let folder = std::env::args().nth(2).ok_or("expected a folder")?;
+    let _switch = switch(Path::new(&folder), ("rtca", Some(1)), 2, 1, 1_000)?;
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
     Ok(())
 }
 

@@ -9,8 +9,9 @@
 //!   guest's ring, so a rate limit delays and never drops.
 //! - **TX** hands it over, **softnet** asks how many buffers the receiver has, **RX** copies it from guest to
 //!   guest, and gives the sender its buffers back.
-//! - **Telling** both, if they want to hear, costs more than a stage. Deliveries in a row are told together,
-//!   `TOLD_MAX` at most; before something less urgent is carried, and before the plane waits.
+//! - **Telling** both, in their rings and, if they want to hear, by an event, costs more than a stage.
+//!   Deliveries in a row are told together, `TOLD_MAX` at most; before something less urgent is carried, and
+//!   before the plane waits.
 //!
 //! # Bounds
 //! Before each decision the plane takes in at most one frame from each port it looks at. Nothing else happens
@@ -530,8 +531,15 @@ impl Plane {
         rest
     }
 
-    /// Tells VMs of what they sent and received, if they want to hear.
+    /// Shows VMs what they sent and received, and tells those that want to hear.
     fn tell(&mut self) {
+        // Senders first: if the switch dies here, frames are lost rather than sent again by the next one.
+        for at in 0..self.untold.ports[SEND].len() {
+            let port = self.untold.ports[SEND][at];
+            if let Some(Err(broken)) = self.ports[port].send.as_mut().map(|send| send.show()) {
+                self.broke(port, broken);
+            }
+        }
         for at in 0..self.untold.ports[RECEIVE].len() {
             let port = self.untold.ports[RECEIVE][at];
             self.ports[port].untold[RECEIVE] = false;

@@ -116,8 +116,9 @@ struct Ring {
     event_idx: bool,
     /// The available ring's index as it was read last.
     seen: u16,
-    /// Index of the next used entry.
+    /// Index of the next used entry, and as the driver sees it.
     used: Wrapping<u16>,
+    shown: Wrapping<u16>,
     /// The index when the driver was last told, or spared.
     told: Wrapping<u16>,
     call: Option<Arc<OwnedFd>>,
@@ -157,6 +158,7 @@ impl Ring {
             queue,
             seen: setup.base,
             used,
+            shown: used,
             told: used,
             call: setup.call.clone(),
         })
@@ -228,11 +230,14 @@ impl Ring {
         self.used_ring.set_word(4 + at * 8, u64::from(bytes) << 32 | u64::from(head))
     }
 
-    /// Shows the driver `count` more used entries.
+    /// Shows the driver what was used. Its processor has the line that this writes, so it is done once for
+    /// several frames.
     #[inline]
-    fn show_used(&mut self, count: u16) -> Result<(), Broken> {
-        self.used += Wrapping(count);
-        self.used_ring.index(2)?.store(self.used.0.to_le(), Ordering::Release);
+    fn show_used(&mut self) -> Result<(), Broken> {
+        if self.used != self.shown {
+            self.used_ring.index(2)?.store(self.used.0.to_le(), Ordering::Release);
+            self.shown = self.used;
+        }
         Ok(())
     }
 
@@ -251,8 +256,9 @@ impl Ring {
         Ok(u16::from_le(flags) & NO_INTERRUPT == 0)
     }
 
-    /// Tells the driver of what was shown, if it wants to hear.
+    /// Shows the driver what was used, and tells it if it wants to hear.
     fn tell(&mut self) -> Result<(), Broken> {
+        self.show_used()?;
         if self.used != self.told
             && self.wants_call()?
             && let Some(call) = &self.call
@@ -420,17 +426,28 @@ impl SendRing {
         Ok(u16::from_be_bytes(tag))
     }
 
-    /// Gives the buffers of a frame back to the driver, which [`SendRing::tell`] tells of it.
+    /// Gives the buffers of a frame back to the driver, which sees them after [`SendRing::show`] or
+    /// [`SendRing::tell`].
     ///
     /// # Errors
     /// When the ring is broken.
     #[inline]
     pub fn give_back(&mut self, chain: &Chain) -> Result<(), Broken> {
         self.ring.write_used(0, chain.head, 0)?;
-        self.ring.show_used(1)
+        self.ring.used += 1;
+        Ok(())
     }
 
-    /// Tells the driver of what it got back, if it wants to hear.
+    /// Shows the driver what it got back.
+    ///
+    /// # Errors
+    /// When the ring is broken.
+    #[inline]
+    pub fn show(&mut self) -> Result<(), Broken> {
+        self.ring.show_used()
+    }
+
+    /// Shows the driver what it got back, and tells it if it wants to hear.
     ///
     /// # Errors
     /// When the ring is broken.
@@ -538,7 +555,7 @@ impl ReceiveRing {
     }
 
     /// Copies a frame from its sender's memory into buffers of this ring, with another front if one is given.
-    /// [`ReceiveRing::tell`] tells the driver.
+    /// The driver sees it after [`ReceiveRing::tell`].
     ///
     /// # Errors
     /// Whose ring is broken.
@@ -579,7 +596,7 @@ impl ReceiveRing {
         Ok(Delivery::Done { buffers: buffers as u16 })
     }
 
-    /// Tells the driver of what it received, if it wants to hear.
+    /// Shows the driver what it received, and tells it if it wants to hear.
     ///
     /// # Errors
     /// When the ring is broken.
@@ -614,7 +631,7 @@ impl ReceiveRing {
         Ok(None)
     }
 
-    /// Gives the first `buffers` of those taken to the driver with so many bytes in them.
+    /// Uses the first `buffers` of those taken, with so many bytes in them.
     #[inline]
     fn use_buffers(&mut self, buffers: usize, bytes: u32) -> Result<(), Broken> {
         let mut left = bytes;
@@ -623,7 +640,8 @@ impl ReceiveRing {
             left -= filled;
             self.ring.write_used(after as u16, head, filled)?;
         }
-        self.ring.show_used(buffers as u16)
+        self.ring.used += Wrapping(buffers as u16);
+        Ok(())
     }
 
     /// Where the ring goes on when it is stopped now.

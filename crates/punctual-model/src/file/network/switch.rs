@@ -88,7 +88,10 @@ fn budget(section: Section<'_>, errors: &mut Errors) -> Option<PlaneBudget> {
         ..UnitParams::default()
     };
     if let Err((key, expected)) = accepts(policy, &params) {
-        let message = format!("policy `{}` refuses the plane's `{key}`", policy.name);
+        let message = match key {
+            "policy" => format!("policy `{}` cannot keep a plane's budget", policy.name),
+            key => format!("policy `{}` refuses the plane's `{key}`", policy.name),
+        };
         let place = section.table.get(key).map_or(section.place, |entry| entry.node.place);
         errors.add(place, message, format!("expected {expected}"));
         return None;
