@@ -17,5 +17,5 @@ for network, own in times.items():
     own.sort()
     place = lambda share: own[min(len(own) - 1, int(share * len(own)))]
     frames = ", ".join(f"{sent:.0f} sent, {got:.0f} arrived" for sent, got in rates.get(network, []))
-    print(f"{network}: {len(own)} pings, p50 {place(.5):.2f} ms, p99 {place(.99):.2f} ms, most {own[-1]:.2f} ms; "
-          f"frames of 64 bytes a second: {frames}")
+    print(f"{network}: {len(own)} pings, p50 {place(.5):.2f} ms, p99 {place(.99):.2f} ms, "
+          f"most {own[-1]:.2f} ms; frames of 64 bytes a second: {frames}")

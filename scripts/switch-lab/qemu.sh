@@ -44,7 +44,8 @@ start_libvirt() {
         cp "/etc/$place" "$scratch/$place"
         grep -q '^libvirt-qemu:' "/etc/$place" || echo 'libvirt-qemu:x:64055:' >>"$scratch/$place"
     done
-    sed -i 's|^libvirt-qemu:x:64055:$|libvirt-qemu:x:64055:64055::/nonexistent:/usr/sbin/nologin|' "$scratch/passwd"
+    sed -i 's|^libvirt-qemu:x:64055:$|libvirt-qemu:x:64055:64055::/nonexistent:/usr/sbin/nologin|' \
+        "$scratch/passwd"
     for place in passwd group; do mount --bind "$scratch/$place" "/etc/$place"; done
     cat >/etc/libvirt/qemu.conf <<'CONFIGURATION'
 user = "root"

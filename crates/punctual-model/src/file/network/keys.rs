@@ -1,6 +1,7 @@
 //! Keys of networks, flows and chains.
 
 use punctual_net::discipline::{COUNT_MAX, RING_SLOTS_DEFAULT};
+use punctual_sched::servers::deferrable;
 
 use crate::file::key::{ANY_TIME, KeyInfo, Kind, OptionTables, PERIOD, SOME_TIME, TableInfo, key, required};
 use crate::file::limits::GUEST_COST_MIN;
@@ -248,7 +249,12 @@ static PLANE: TableInfo = TableInfo {
             "Processor time that its threads may take together in each `period`.",
         ),
         key("period", PERIOD, None, "When the budget comes back."),
-        key("policy", Kind::Policy, Some("deferrable"), "The server policy by whose rules it comes back."),
+        key(
+            "policy",
+            Kind::Policy,
+            Some(deferrable::NAME),
+            "The server policy by whose rules it comes back.",
+        ),
     ],
     shared: &[],
     options: OptionTables::None,

@@ -102,7 +102,8 @@ fn budget(section: Section<'_>, errors: &mut Errors) -> Option<PlaneBudget> {
 /// Does the policy keep a budget with these parameters? Else which key it refuses, and what it expects.
 fn accepts(policy: &PolicyInfo, params: &UnitParams) -> Result<(), (&'static str, String)> {
     if policy.budgets.min().is_none() {
-        return Err(("policy", "a policy that keeps budgets, for example \"deferrable\"".into()));
+        let example = punctual_sched::servers::deferrable::NAME;
+        return Err(("policy", format!("a policy that keeps budgets, for example \"{example}\"")));
     }
     let built = (policy.build)(1, &Options::new());
     let mut built = built.map_err(|error| ("policy", error.expected.to_string()))?;
