@@ -14,6 +14,7 @@ use punctual_live::os::sched::{self, Attributes};
 use punctual_live::os::{net, proc};
 use punctual_live::qemu::{self, Accelerator, Network, SwitchPort, Vm, VmSpec};
 use punctual_live::workload;
+use punctual_model::network::Vlans;
 use punctual_model::sockets::Sockets;
 use punctual_net::InterfaceParams;
 use punctual_net::registry;
@@ -215,7 +216,7 @@ impl<'a> Lab<'a> {
             spec.network = Network::Tap { interface: self.tap(host)?, vhost: false };
         } else {
             let (port, switch) = self.switch(host)?;
-            spec.network = Network::Switch { port, ethernet: "52:54:00:18:00:02".into() };
+            spec.network = Network::Switch { port, ethernet: "52:54:00:18:00:02".into(), mtu: None };
             parts._switch = Some(switch);
         }
         spec.append = format!("{} punctual.address={guest}/24", spec.append);
@@ -238,6 +239,7 @@ impl<'a> Lab<'a> {
             params: InterfaceParams { priority: Some(1), ..InterfaceParams::default() },
             plane: 0,
             address: None,
+            vlans: Vlans::default(),
         };
         let enter = || {
             // Without rights it is in the fair class, and the results show it.
@@ -250,10 +252,15 @@ impl<'a> Lab<'a> {
         let discipline = registry::find("preemptive").ok_or_else(|| failed(&"no such discipline"))?;
         let config = punctual_switch::Config {
             ports,
-            planes: vec![PlaneThread { name: "switch".into(), enter: Arc::new(enter) }],
+            planes: vec![PlaneThread {
+                name: "switch".into(),
+                enter: Arc::new(enter),
+                poll: Duration::ZERO,
+                budget: None,
+            }],
             discipline,
             options: Options::default(),
-            poll: Duration::ZERO,
+            mtu: None,
             check: false,
         };
         let (switch, _) = Switch::start(config).map_err(|error| failed(&error))?;

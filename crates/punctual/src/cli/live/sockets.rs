@@ -66,7 +66,7 @@ pub fn start(host: &Host, default: DefaultBackend, ui: &Ui) -> Result<(Vec<LiveS
         let network = host.networks.iter().position(of_domain);
         let processors = match (policy.processor, network) {
             (Some(processor), _) => vec![processor],
-            (None, Some(network)) => place(host, &host.networks[network]).0,
+            (None, Some(network)) => place(host, &host.networks[network]).processors,
             (None, None) => Vec::new(),
         };
         let (port, server) = LiveSockets::start(&domain.name, policy, processors, ui)?;
