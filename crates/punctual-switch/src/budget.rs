@@ -253,7 +253,7 @@ impl Meter {
     pub(crate) fn settle(&mut self, now: Instant) -> Option<Instant> {
         let ran = self.ran();
         let verdict = self.account.0.with(|server| {
-            server.owed = server.owed + ran;
+            server.owed += ran;
             server.advance(now);
             server.verdict()
         });
@@ -270,7 +270,7 @@ impl Meter {
     pub(crate) fn sleep(&mut self, now: Instant) {
         let ran = self.ran();
         self.account.0.with(|server| {
-            server.owed = server.owed + ran;
+            server.owed += ran;
             server.sleep(now);
         });
     }
@@ -319,7 +319,7 @@ mod tests {
                 Verdict::GoOn { look_at } => {
                     let until = look_at.as_ns() + late_ns(look);
                     took += until - now;
-                    server.owed = server.owed + Duration::from_ns(until - now);
+                    server.owed += Duration::from_ns(until - now);
                     now = until;
                 }
                 Verdict::Wait { until } => now = until.as_ns(),
