@@ -139,38 +139,72 @@ static uint64_t deadline(uint64_t limit_us)
 	return limit_us == FOREVER ? FOREVER : now_us() + limit_us;
 }
 
-/* Waits a little; -EINTR when a signal's handler ran. */
-static int nap(uint64_t began, uint64_t end)
+/*
+ * Signals are held back while a call waits, but for its naps: one that came between a look and a nap would
+ * not end the wait, as it ends a system call.
+ */
+static void hold_signals(sigset_t *before)
 {
-	uint64_t now = now_us();
-	struct timespec time = { 0, NAP_US * 1000 };
+	sigset_t all;
 
-	if (now - began < spin_us) {
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, before);
+}
+
+static void release_signals(const sigset_t *before)
+{
+	int error = errno;
+
+	pthread_sigmask(SIG_SETMASK, before, NULL);
+	errno = error;
+}
+
+/* How long the next nap is: none at first. */
+static struct timespec next_nap(uint64_t began, uint64_t end)
+{
+	uint64_t now = now_us(), us = now - began < spin_us ? 0 : NAP_US;
+
+	if (end <= now)
+		us = 0;
+	else if (end != FOREVER && end - now < us)
+		us = end - now;
+	return (struct timespec){ 0, us * 1000 };
+}
+
+/* Waits a little; -EINTR when a signal's handler ran. */
+static int nap(uint64_t began, uint64_t end, const sigset_t *mask)
+{
+	struct timespec time = next_nap(began, end);
+
+	if (!time.tv_nsec) {
 		__builtin_ia32_pause();
 		return 0;
 	}
-	if (end != FOREVER && end > now && end - now < NAP_US)
-		time.tv_nsec = (end - now) * 1000;
-	return nanosleep(&time, NULL) ? -errno : 0;
+	return REAL(ppoll)(NULL, 0, &time, mask) < 0 ? -errno : 0;
+}
+
+/* Is there nothing to wait for? */
+static bool is_decided(struct own *own, uint32_t mask)
+{
+	return !vmrpc_alive() || vmrpc_ready(own->id, NULL) & mask || vmrpc_has_error(own->id);
 }
 
 /* Waits until the socket is ready for one of mask, or has an error. */
 static int wait_ready(int fd, struct own *own, uint32_t mask, int flags, uint64_t end)
 {
 	uint64_t began = now_us();
-	int error;
+	sigset_t before;
+	int error = 0;
 
-	for (;;) {
-		if (!vmrpc_alive())
-			return -ECONNRESET;
-		if (vmrpc_ready(own->id, NULL) & mask || vmrpc_has_error(own->id))
-			return 0;
-		if (!does_wait(fd, flags) || now_us() >= end)
+	if (!is_decided(own, mask)) {
+		if (!does_wait(fd, flags))
 			return -EAGAIN;
-		error = nap(began, end);
-		if (error)
-			return error;
+		hold_signals(&before);
+		while (!error && !is_decided(own, mask))
+			error = now_us() >= end ? -EAGAIN : nap(began, end, &before);
+		release_signals(&before);
 	}
+	return error ?: vmrpc_alive() ? 0 : -ECONNRESET;
 }
 
 /* A descriptor for a socket of the host's that has been made. */
@@ -886,24 +920,25 @@ static int poll_own(struct pollfd *polled, nfds_t count)
 static int poll_both(struct pollfd *polled, struct pollfd *others, nfds_t count, uint64_t end)
 {
 	uint64_t began = now_us();
+	sigset_t before;
+	int own, native;
 
-	for (;;) {
-		int own = poll_own(polled, count), wait = 0;
+	hold_signals(&before);
+	do {
+		struct timespec time = { 0 };
 
+		own = poll_own(polled, count);
 		/* The others' wait is the nap. */
-		if (!own && now_us() - began >= spin_us && now_us() < end)
-			wait = 1;
-		int native = REAL(poll)(others, count, wait);
-
-		if (native < 0)
-			return -1;
+		if (!own)
+			time = next_nap(began, end);
+		native = REAL(ppoll)(others, count, &time, &before);
 		for (nfds_t at = 0; at < count; at++) {
 			if (!own_of(polled[at].fd))
 				polled[at].revents = others[at].revents;
 		}
-		if (own + native || now_us() >= end)
-			return own + native;
-	}
+	} while (native >= 0 && !(own + native) && now_us() < end);
+	release_signals(&before);
+	return native < 0 ? -1 : own + native;
 }
 
 static uint64_t deadline_ms(int timeout)
@@ -1066,21 +1101,24 @@ static int report_own(int epoll, struct epoll_event *events, int most)
 int epoll_wait(int epoll, struct epoll_event *events, int most, int timeout)
 {
 	uint64_t began = now_us(), end = deadline_ms(timeout);
+	sigset_t before;
+	int own, native;
 
 	if (epoll < 0 || epoll >= FILES || epoll > watched_most || most <= 0)
 		return REAL(epoll_wait)(epoll, events, most, timeout);
-	for (;;) {
-		int own = report_own(epoll, events, most), native = 0, wait = 0;
+	hold_signals(&before);
+	do {
+		int wait = 0;
 
-		if (!own && now_us() - began >= spin_us && now_us() < end)
-			wait = 1;
+		own = report_own(epoll, events, most);
+		native = 0;
+		if (!own)
+			wait = next_nap(began, end).tv_nsec > 0;
 		if (own < most)
-			native = REAL(epoll_wait)(epoll, events + own, most - own, wait);
-		if (native < 0)
-			return own ? own : -1;
-		if (own + native || now_us() >= end)
-			return own + native;
-	}
+			native = REAL(epoll_pwait)(epoll, events + own, most - own, wait, &before);
+	} while (native >= 0 && !(own + native) && now_us() < end);
+	release_signals(&before);
+	return native < 0 && !own ? -1 : own + (native < 0 ? 0 : native);
 }
 
 int epoll_pwait(int epoll, struct epoll_event *events, int most, int timeout, const sigset_t *mask)
