@@ -111,10 +111,11 @@ impl Record {
             let take = || pidfd_getfd(process.as_fd(), number, PidfdGetfdFlags::empty());
             match link.to_str() {
                 Some("anon_inode:[eventfd]") => {
-                    let event = event_number(&directory.join("fdinfo").join(&name))?;
-                    if event == self.doorbell {
+                    // One that has been closed meanwhile is none of ours.
+                    let event = event_number(&directory.join("fdinfo").join(&name)).ok();
+                    if event == Some(self.doorbell) {
                         doorbell = Some(take()?);
-                    } else if event == self.interrupt {
+                    } else if event == Some(self.interrupt) {
                         interrupt = Some(take()?);
                     }
                 }
