@@ -91,6 +91,8 @@ scratch=$(mktemp -d)
 started=()
 # shellcheck disable=SC2317  # The trap calls it.
 finish() {
+    # Its machines outlive libvirtd.
+    [ "$mode" != libvirt ] || virsh --quiet -c qemu:///system destroy a >/dev/null 2>&1 || true
     for process in "${started[@]}"; do kill "$process" 2>/dev/null || true; done
     wait
     rm -rf "$scratch"
