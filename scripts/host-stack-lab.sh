@@ -59,9 +59,10 @@ measure() {
     shift
     python3 scripts/host-stack-lab/outside.py "$lab" "$count" "${GAP_US:-2000}" "${FLOOD:-8000}" \
         "target/lab/pid-$kernel" "$lab/$kernel.json" &
-    local outside=$!
+    local outside=$! config
+    config=$(echo target/lab/*-"$kernel"/usr/lib/modules/*/config)
     MODULES=virtio_net DEVICES=$devices scripts/host-lab.sh --kernel "$kernel" \
-        scripts/host-stack-lab/inside.sh "$punctual" "$lab" target/lab/*-"$kernel"/usr/lib/modules/*/config "$@" || {
+        scripts/host-stack-lab/inside.sh "$punctual" "$lab" "$config" "$@" || {
         kill "$outside" 2>/dev/null || true
         return 1
     }

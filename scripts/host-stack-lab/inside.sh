@@ -2,7 +2,8 @@
 # What the machine of scripts/host-stack-lab.sh does: a server on each card, and the cards handled by one
 # method after the other, each until the other side says that it has asked enough.
 #
-# usage: scripts/host-stack-lab/inside.sh PUNCTUAL TOOLS CONFIG METHOD...     CONFIG is the kernel's configuration
+# usage: scripts/host-stack-lab/inside.sh PUNCTUAL TOOLS CONFIG METHOD...
+#   CONFIG is the kernel's configuration.
 set -euo pipefail
 punctual=$1
 tools=$2
@@ -36,7 +37,9 @@ echo "kernel $(uname -rv); its configuration: $lock" >&3
 for method in "$@"; do
     "$punctual" host-stack "$host" --set "host_stack.method=$method" >/tmp/told 2>&1 &
     host_stack=$!
-    until grep -q 'Inversions that remain' /tmp/told || ! kill -0 "$host_stack" 2>/dev/null; do sleep 0.2; done
+    until grep -q 'Inversions that remain' /tmp/told || ! kill -0 "$host_stack" 2>/dev/null; do
+        sleep 0.2
+    done
     sleep 1
     if ! kill -0 "$host_stack" 2>/dev/null; then
         echo "refused $method: $(tail -1 /tmp/told)" >&3

@@ -17,7 +17,8 @@ FLOOD_BYTES = 1000
 
 def ask(tools, count, gap_us):
     """A round trip's mean, deviation, median and p99 in us."""
-    question = ["chrt", "-f", "60", f"{tools}/round-trips", "ask", str(count), str(gap_us), "urgent:udp:10.78.0.2:7000"]
+    server = "urgent:udp:10.78.0.2:7000"
+    question = ["chrt", "-f", "60", f"{tools}/round-trips", "ask", str(count), str(gap_us), server]
     lines = subprocess.run(question, stdout=subprocess.PIPE, text=True, check=True).stdout.splitlines()
     words = lines[-1].split()
     return words[1:]
