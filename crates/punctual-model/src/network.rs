@@ -85,6 +85,9 @@ pub struct NetworkCosts {
     pub guest_send: Duration,
     /// A guest receives a packet: netfront and its stack.
     pub guest_receive: Duration,
+    /// Added to the first packet that a guest sends or receives after its kernel had nothing to do: its
+    /// processor leaves the idle state, a thread is scheduled.
+    pub guest_wake: Duration,
     /// Sending an event to another domain (a hypercall).
     pub event: Duration,
     /// Handling an event or an interrupt that arrived.

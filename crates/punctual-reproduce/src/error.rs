@@ -52,8 +52,8 @@ pub enum Error {
     #[error("interrupted; the machine is as it was")]
     Interrupted,
     /// A live run failed or was refused; the machine is as it was.
-    #[error(transparent)]
-    Live(punctual_live::run::Error),
+    #[error("{0}")]
+    Live(String),
     /// A measurement cannot be carried out here; the machine is as it was.
     #[error("{0}")]
     Lab(String),
@@ -68,13 +68,4 @@ pub enum Error {
         /// What was wrong.
         verdict: GuestVerdict,
     },
-}
-
-impl From<punctual_live::run::Error> for Error {
-    fn from(error: punctual_live::run::Error) -> Self {
-        match error {
-            punctual_live::run::Error::Stopped => Error::Interrupted,
-            other => Error::Live(other),
-        }
-    }
 }

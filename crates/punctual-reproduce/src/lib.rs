@@ -8,8 +8,8 @@
 //! Same options, same result, except for what [`Options::native`] measures on this machine. What a paper
 //! itself prints is in [`papers`].
 //!
-//! [`rt_xen_live`] carries experiments of RT-Xen out on this machine instead, [`rt_xen_in_xen`] in a real
-//! Xen. [`rt_stack_live()`] measures rt-stack's request/response on this machine.
+//! [`rt_xen_live`], [`rtca_live`] and [`vmm_io_live`] carry experiments out on this machine instead,
+//! [`rt_xen_in_xen`] in a real Xen. [`rt_stack_live()`] measures rt-stack's request/response on this machine.
 
 #![forbid(unsafe_code)]
 
@@ -132,6 +132,30 @@ pub fn rt_xen(options: &Options, progress: Progress<'_>) -> Result<Reproduction,
 pub fn rt_xen_live(options: &live::LiveOptions<'_>) -> Result<Reproduction, Error> {
     let (paper, _) = papers::rt_xen();
     let outcome = live::rt_xen(options)?;
+    let shown = Options { quick: options.quick, task_sets: Some(1), ..Options::default() };
+    Ok(Reproduction::new(&shown, paper.citation, &[], vec![outcome]))
+}
+
+/// Reproduces RTCA with real VMs on the project's switch: Table I, Fig. 10 and Table II, real beside simulated.
+/// Nothing is judged.
+///
+/// # Errors
+/// As [`live::rtca::run`].
+pub fn rtca_live(options: &live::LiveOptions<'_>) -> Result<Reproduction, Error> {
+    let (paper, _) = papers::rtca();
+    let outcome = live::rtca::run(options)?;
+    let shown = Options { quick: options.quick, task_sets: Some(1), ..Options::default() };
+    Ok(Reproduction::new(&shown, paper.citation, &[], vec![outcome]))
+}
+
+/// Reproduces what applies of vmm-io with real VMs: pings beside burning guests and streams, under Credit's
+/// options and SEDF. Nothing is judged.
+///
+/// # Errors
+/// As [`live::vmm_io::run`].
+pub fn vmm_io_live(options: &live::LiveOptions<'_>) -> Result<Reproduction, Error> {
+    let (paper, _) = papers::vmm_io();
+    let outcome = live::vmm_io::run(options)?;
     let shown = Options { quick: options.quick, task_sets: Some(1), ..Options::default() };
     Ok(Reproduction::new(&shown, paper.citation, &[], vec![outcome]))
 }

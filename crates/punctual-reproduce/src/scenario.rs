@@ -22,7 +22,7 @@ macro_rules! files {
 }
 
 /// Host files by their path in the repository.
-const FILES: [(&str, &str); 17] = files![
+const FILES: [(&str, &str); 19] = files![
     "papers/rt-xen/decreasing.toml",
     "papers/rt-xen/even.toml",
     "papers/rt-xen/increasing.toml",
@@ -38,7 +38,9 @@ const FILES: [(&str, &str); 17] = files![
     "papers/rtca/same-core.toml",
     "papers/rtca/other-cores.toml",
     "papers/rtca/end-to-end.toml",
+    "papers/rtca/live.toml",
     "papers/vmm-io/guests.toml",
+    "papers/vmm-io/live.toml",
     "papers/rt-stack/host.toml",
 ];
 
@@ -52,7 +54,7 @@ pub struct Scenario {
     /// `path=value`, as for `punctual sim --set`.
     pub set: Vec<String>,
     /// What the host file has besides.
-    pub more: &'static str,
+    pub more: String,
     /// Seed, if changed.
     pub seed: Option<u64>,
     /// Duration, if changed.
@@ -83,8 +85,8 @@ impl Scenario {
 
     /// With more in the host file.
     #[must_use]
-    pub fn append(mut self, more: &'static str) -> Self {
-        self.more = more;
+    pub fn append(mut self, more: impl Into<String>) -> Self {
+        self.more = more.into();
         self
     }
 

@@ -14,14 +14,14 @@ use crate::scenario::{Scenario, as_written, run_all};
 use crate::{Error, Options, Outcome, Progress, RangeFigure, Table};
 
 /// A row of the paper's Table 1.
-struct Configuration {
-    id: &'static str,
-    policy: &'static str,
+pub(crate) struct Configuration {
+    pub id: &'static str,
+    pub policy: &'static str,
     /// With the event-channel fix?
-    patched: bool,
-    tickle: bool,
-    boost: bool,
-    sort: bool,
+    pub patched: bool,
+    pub tickle: bool,
+    pub boost: bool,
+    pub sort: bool,
 }
 
 const fn credit(id: &'static str, patched: bool, tickle: bool, boost: bool, sort: bool) -> Configuration {
@@ -32,7 +32,7 @@ const fn sedf(id: &'static str, patched: bool) -> Configuration {
     Configuration { id, policy: sedf::NAME, patched, tickle: true, boost: false, sort: false }
 }
 
-const CONFIGURATIONS: [Configuration; 11] = [
+pub(crate) const CONFIGURATIONS: [Configuration; 11] = [
     credit("orig", false, true, true, false),
     credit("all-off", true, false, false, false),
     credit("t", true, true, false, false),

@@ -96,6 +96,24 @@ fn a_ping_between_guests_takes_both_ways_and_the_next_follows_the_answer() {
 }
 
 #[test]
+fn a_guest_without_packets_wakes_for_the_first_one_and_not_for_the_next() {
+    let woken = |flow: &str| quiet(2, flow).replace("guest_send =", "guest_wake = '50us'\nguest_send =");
+    let ping = "[flow.ping]\nkind = 'ping'\nfrom = 'g1'\nto = 'g2'\nbytes = 1000\npause = '1ms'\n";
+    let results = run(&woken(ping));
+    // To send, to receive and answer, to receive.
+    let latency = &flow(&results, "ping").latency;
+    let most = 2 * LOCAL + 150 * US;
+    assert_eq!((latency.min().as_ns(), latency.max().as_ns()), (most, most));
+    let pair =
+        "[flow.pair]\nkind = 'periodic'\nfrom = 'g1'\nto = 'g2'\nperiod = '1ms'\nbytes = 1000\nburst = 2\n";
+    let results = run(&woken(pair));
+    let g1 = results.domains.iter().find(|d| d.name == "g1").unwrap();
+    // The second packet finds the driver domain at work, or tells it again.
+    let each = g1.network_ns.unwrap() / 1000;
+    assert!((52_100..=52_200).contains(&each), "{each}");
+}
+
+#[test]
 fn a_ping_from_outside_adds_links_and_both_directions_of_the_card() {
     let results =
         run(&quiet(1, "[flow.ping]\nkind = 'ping'\nfrom = 'client'\nto = 'g1'\nbytes = 1000\ncount = 3\n"));

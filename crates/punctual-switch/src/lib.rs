@@ -14,6 +14,7 @@
 //! - [`frame`], [`features`], [`table`]: what is read of a frame, and where it goes.
 //! - [`vlan`]: which ports a frame may reach, and with which tag.
 //! - [`check`]: invariants that ride along.
+//! - [`costs`]: what its steps cost on a machine.
 //! - `testing`, with the feature of that name: the driver's side of a port.
 //!
 //! # Trust
@@ -25,6 +26,7 @@
 pub mod budget;
 pub mod check;
 pub mod connection;
+pub mod costs;
 mod driver;
 pub mod features;
 pub mod frame;

@@ -22,6 +22,8 @@
 //! Without packets a plane polls for as long as it was told to, then asks all drivers to ring and sleeps
 //! until one does. It has no timer of its own.
 
+pub(crate) mod timed;
+
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

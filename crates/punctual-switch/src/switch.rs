@@ -171,11 +171,24 @@ pub struct Switch {
 }
 
 /// An uplink at work.
-struct RunningUplink {
+pub(crate) struct RunningUplink {
     port: usize,
     thread: Option<JoinHandle<()>>,
     stop: StopUplink,
     counters: Arc<Counters>,
+}
+
+impl RunningUplink {
+    pub(crate) fn end(mut self) {
+        self.stop_and_wait();
+    }
+
+    fn stop_and_wait(&mut self) {
+        self.stop.stop();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
 }
 
 impl std::fmt::Debug for Switch {
@@ -282,12 +295,7 @@ impl Switch {
             }
         }
         // What the planes delivered goes out before an uplink ends.
-        for uplink in &mut self.uplinks {
-            uplink.stop.stop();
-            if let Some(thread) = uplink.thread.take() {
-                let _ = thread.join();
-            }
-        }
+        self.uplinks.iter_mut().for_each(RunningUplink::stop_and_wait);
         self.add_uplinks(&mut report);
         report
     }
@@ -299,7 +307,7 @@ impl Drop for Switch {
     }
 }
 
-fn spawn<T: Send + 'static>(
+pub(crate) fn spawn<T: Send + 'static>(
     name: String,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, Error> {
@@ -315,7 +323,7 @@ fn account(plane: &PlaneThread) -> Result<Option<Arc<Account>>, Error> {
 }
 
 /// What all threads know at the start.
-fn shared(config: &Config) -> Result<Shared, Error> {
+pub(crate) fn shared(config: &Config) -> Result<Shared, Error> {
     let most = |port: &Port| match port.end {
         End::Socket(_) | End::Listener(_) => table::ADDRESSES_MAX,
         End::Uplink(_) => table::UPLINK_ADDRESSES_MAX,
@@ -337,7 +345,7 @@ fn shared(config: &Config) -> Result<Shared, Error> {
 }
 
 /// The thread of an uplink, which starts with its rings.
-fn start_uplink(
+pub(crate) fn start_uplink(
     wire: Box<dyn Wire>,
     mut rings: PortRings,
     enter: Arc<dyn Fn() + Send + Sync>,
@@ -382,7 +390,7 @@ fn check(config: &Config) -> Result<(), Error> {
 }
 
 /// The plane `index` with a discipline of its own.
-fn plane(config: &Config, index: usize, threads: Threads) -> Result<Plane, Error> {
+pub(crate) fn plane(config: &Config, index: usize, threads: Threads) -> Result<Plane, Error> {
     let discipline = (config.discipline.build)(&config.options);
     let mut discipline = discipline.map_err(|error| Error::Discipline(error.to_string()))?;
     let params: Vec<InterfaceParams> = config.ports.iter().map(|port| port.params.clone()).collect();
@@ -408,7 +416,7 @@ fn plane(config: &Config, index: usize, threads: Threads) -> Result<Plane, Error
 }
 
 /// The rings of a port, as its session starts and stops them.
-struct PortRings {
+pub(crate) struct PortRings {
     port: usize,
     shared: Arc<Shared>,
     mailbox: Arc<Mailbox>,
@@ -422,7 +430,7 @@ struct PortRings {
 }
 
 /// Rings of a port that do not run yet.
-fn rings(
+pub(crate) fn rings(
     port: usize,
     plane: usize,
     shared: &Arc<Shared>,

@@ -2,6 +2,7 @@
 
 mod budget;
 mod common;
+mod costs;
 mod hostile;
 mod idle;
 mod priorities;

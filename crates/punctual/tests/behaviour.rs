@@ -475,6 +475,23 @@ fn calibration_writes_medians_into_a_host_file_and_leaves_its_comments() {
     let switch = written["overheads_ns"]["context_switch"].as_u64();
     assert_eq!(Some(host.overheads.context_switch.as_ns()), switch);
     assert_ne!(switch, Some(0));
+    assert_eq!(written["switches"][0]["network"], serde_json::Value::Null);
+
+    let network = directory.path().join("network.toml");
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/network.toml");
+    fs::copy(example, &network).expect("a copy");
+    let written = json(&["calibrate", "--seconds", "1", "--json", "--write", text(&network)]);
+    let host = punctual_model::file::load(&network, &punctual_model::file::Overrides::default());
+    let costs = host.expect("a host file").networks[0].costs;
+    let measured = &written["switches"][0];
+    assert_eq!(
+        (measured["network"].as_str(), measured["discipline"].as_str()),
+        (Some("lan"), Some("netback"))
+    );
+    let measured = |key: &str| measured["costs_ns"][key].as_u64();
+    assert_eq!(measured("interrupt"), Some(costs.interrupt.as_ns()));
+    assert_eq!(measured("rx"), Some(costs.rx.as_ns()));
+    assert!(costs.interrupt > costs.tx && costs.rx.as_ns() > 0, "{costs:?}");
 
     let missing = run(&["calibrate", "--write", "/nowhere/host.toml"]);
     assert_eq!(missing.status.code(), Some(2));

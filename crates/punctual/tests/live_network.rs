@@ -163,3 +163,56 @@ fn vms_of_a_run_are_on_the_network_of_the_host_file() {
     let left: Vec<_> = fs::read_dir(folder.path()).expect("readable").flatten().collect();
     assert_eq!(left.len(), 2, "no socket is left: {left:?}");
 }
+
+/// Runs the program, which must succeed.
+fn succeeds(args: &[&str], folder: &Path) -> String {
+    let program = Command::new(env!("CARGO_BIN_EXE_punctual")).args(args).current_dir(folder).output();
+    let output = program.expect("the program");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn what_packets_cost_guests_is_measured_and_written() {
+    let Some(_turn) = needs() else { return };
+    if !has_vms() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("host.toml");
+    fs::write(&path, HOST).expect("written");
+    let args = ["calibrate", "--guests", "--seconds", "2", "--json", "--write", "host.toml"];
+    let text = succeeds(&args, folder.path());
+    let measured: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let costs = file::load(&path, &Overrides::default()).expect("a host").networks[0].costs;
+    assert_eq!(measured["guests"]["receive_ns"].as_u64(), Some(costs.guest_receive.as_ns()));
+    assert!(measured["guests"]["round_trips"].as_u64() > Some(10), "{measured}");
+    // Wherever a guest runs, waking up takes longer than a packet among many.
+    assert!(costs.guest_wake > costs.guest_send && costs.guest_send > Duration::from_us(1), "{costs:?}");
+    assert!(costs.interrupt > costs.tx && costs.tx > Duration::ZERO, "{costs:?}");
+}
+
+#[test]
+fn urgent_packets_beside_floods_are_compared_with_simulation_and_paper() {
+    let Some(_turn) = needs() else { return };
+    if !has_vms() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let args = ["reproduce", "rtca", "--live", "--quick", "--only", "table1", "--json"];
+    let text = succeeds(&args, folder.path());
+    let reproduced: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let rows = reproduced["tables"][0]["rows"].as_array().expect("rows");
+    let cell = |row: &serde_json::Value, column: usize| row[column].as_str().expect("a cell").to_owned();
+    let levels: Vec<String> = rows.iter().map(|row| cell(row, 0) + " " + &cell(row, 1)).collect();
+    let kernels = ["original", "rtca-1", "preemptive, 2 planes"];
+    let expected =
+        kernels.iter().flat_map(|kernel| ["base", "heavy", "outside"].map(|l| format!("{kernel} {l}")));
+    assert_eq!(levels, expected.collect::<Vec<_>>());
+    for row in rows {
+        let number = |column: usize| cell(row, column).parse::<f64>().expect("a number");
+        let (live_us, simulated_us) = (number(2), number(8));
+        assert!((10.0..1e6).contains(&live_us) && (10.0..1e6).contains(&simulated_us), "{row}");
+        assert_eq!(number(7) > 100.0, cell(row, 1) != "base", "floods: {row}");
+    }
+}

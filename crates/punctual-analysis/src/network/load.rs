@@ -38,13 +38,15 @@ fn kernels(routes: &Routes<'_>, state: &State) -> BTreeMap<VcpuIx, Vec<KernelWor
         let network = routes.network(leg);
         let costs = &network.costs;
         if let Some(from) = guest(leg.from) {
-            let cost = most(network, costs.guest_send) + most(network, costs.event);
+            // Each packet may be the first one after a rest.
+            let cost = most(network, costs.guest_send + costs.guest_wake) + most(network, costs.event);
             let sent = progress.created.filter(|_| progress.has_room);
             add(from, sent.unwrap_or_else(|| leg.posted_at_most(network)), cost, 1);
         }
         if let Some(to) = guest(leg.to) {
             let ringed = progress.ringed.unwrap_or_else(|| leg.ringed_at_most(network));
-            add(to, ringed, most(network, costs.guest_receive + costs.interrupt), 1);
+            let cost = costs.guest_receive + costs.interrupt + costs.guest_wake;
+            add(to, ringed, most(network, cost), 1);
         }
         let posted = progress.posted.unwrap_or_else(|| leg.posted_at_most(network));
         let path = leg.in_path(network, posted);

@@ -233,20 +233,19 @@ impl Engine {
         let (seed, number) = (flow.end.seed, flow.number);
         match flow.end.traffic {
             Traffic::Ping { bytes, timeout_ns, .. } => {
-                self.send_request(place, now_ns, bytes, timeout_ns, true);
+                self.send_request(place, (due_ns, now_ns), bytes, timeout_ns, true);
             }
             Traffic::Request { bytes, timeout_ns, period_ns, .. } => {
                 if let Some(period_ns) = period_ns {
                     self.set(due_ns + period_ns, Timer::Next(place));
                 }
-                self.send_request(place, now_ns, bytes, timeout_ns, period_ns.is_none());
+                self.send_request(place, (due_ns, now_ns), bytes, timeout_ns, period_ns.is_none());
             }
             Traffic::Periodic { bytes, period_ns, slack_mean_ns, burst } => {
                 flow.number += 1;
                 let gap_ns = burst_gap_ns(seed, number, period_ns, slack_mean_ns);
                 self.set(due_ns.saturating_add(gap_ns), Timer::Next(place));
                 for packet in 0..u64::from(burst) {
-                    // Latencies count from the release, as of jobs: a guest that is late is late.
                     let packet = (Role::Plain, number.saturating_mul(burst.into()) + packet, due_ns);
                     self.create(place, packet, bytes, false);
                 }
@@ -269,7 +268,15 @@ impl Engine {
 
     // ---- requests and answers -----------------------------------------------------------------------
 
-    fn send_request(&mut self, place: usize, now_ns: u64, bytes: u32, timeout_ns: u64, one_by_one: bool) {
+    /// A request was due at `due_ns`, from where its latency counts: a guest that is late is late.
+    fn send_request(
+        &mut self,
+        place: usize,
+        (due_ns, now_ns): (u64, u64),
+        bytes: u32,
+        timeout_ns: u64,
+        one_by_one: bool,
+    ) {
         let flow = &mut self.flows[place];
         flow.expire(now_ns);
         let number = flow.number;
@@ -280,7 +287,7 @@ impl Engine {
         if one_by_one && !std::mem::replace(&mut flow.silence_set, true) {
             self.set(now_ns.saturating_add(timeout_ns), Timer::Timeout(place));
         }
-        self.create(place, (Role::Request, number, now_ns), bytes, false);
+        self.create(place, (Role::Request, number, due_ns), bytes, false);
     }
 
     /// For requests one by one: gives up the one that is overdue and goes on with the next.

@@ -53,16 +53,33 @@ fn has_deadlines(domain: &dyn TableLike) -> bool {
 /// The file with these values in `[machine.overheads]`, by their keys. `None` when `text` is no TOML or its
 /// `machine` no table.
 pub fn with_overheads(text: &str, overheads: &[(&str, Duration)]) -> Option<String> {
+    with_durations(text, &["machine", "overheads"], overheads)
+}
+
+/// The file with these values in `[network.NAME.costs]`, by their keys. `None` when `text` is no TOML or
+/// something on the way is no table.
+pub fn with_network_costs(text: &str, network: &str, costs: &[(&str, Duration)]) -> Option<String> {
+    with_durations(text, &["network", network, "costs"], costs)
+}
+
+fn with_durations(text: &str, path: &[&str], values: &[(&str, Duration)]) -> Option<String> {
     let mut document: DocumentMut = text.parse().ok()?;
-    let machine = document.entry("machine").or_insert_with(toml_edit::table);
-    // A table in braces cannot have a table with a header of its own in it.
-    let new = match machine.is_inline_table() {
-        true => Item::Value(InlineTable::new().into()),
-        false => Item::Table(Table::new()),
-    };
-    let costs = machine.as_table_like_mut()?.entry("overheads").or_insert(new).as_table_like_mut()?;
-    for (key, time) in overheads {
-        set(costs, key, time.to_string().into());
+    let mut table: &mut dyn TableLike = document.as_table_mut();
+    let mut is_inline = false;
+    for (depth, name) in path.iter().enumerate() {
+        // A table in braces cannot have a table with a header of its own in it; a table that holds only
+        // other tables needs no header.
+        let new = match is_inline {
+            true => Item::Value(InlineTable::new().into()),
+            false if depth + 1 < path.len() => toml_edit::table(),
+            false => Item::Table(Table::new()),
+        };
+        let item = table.entry(name).or_insert(new);
+        is_inline = item.is_inline_table();
+        table = item.as_table_like_mut()?;
+    }
+    for (key, time) in values {
+        set(table, key, time.to_string().into());
     }
     Some(document.to_string())
 }
@@ -318,6 +335,23 @@ task.t = { period = \"20ms\", cost = \"1ms\" }
         let costs = "[machine.overheads]\ndecision = \"850ns\"\ncontext_switch = \"3us\"\n";
         assert!(added.contains(costs), "{added}");
         assert!(added.starts_with("[machine]\nprocessors = 2\n"), "{added}");
+    }
+
+    #[test]
+    fn costs_of_a_network_are_set_and_comments_stay() {
+        let costs = [("tx", Duration::from_ns(300)), ("rx", Duration::from_ns(400))];
+        let set = |text: &str| with_network_costs(text, "lan", &costs).expect("tables");
+        let text =
+            "[network.lan]\ndriver = \"d\" # who\n\n[network.lan.costs]\ntx = \"2us\" # old\n\n[flow.f]\n";
+        let expected = text.replace("\"2us\" # old\n", "\"300ns\" # old\nrx = \"400ns\"\n");
+        assert_eq!(set(text), expected);
+        let without = "[network.lan]\ndriver = \"d\"\n\n[flow.f]\n";
+        let added = set(without);
+        assert!(added.contains("\n[network.lan.costs]\ntx = \"300ns\"\nrx = \"400ns\"\n"), "{added}");
+        assert!(added.starts_with("[network.lan]\ndriver = \"d\"\n"), "{added}");
+        let inline = set("network = { lan = { driver = \"d\" } }\n");
+        let document: DocumentMut = inline.parse().expect("TOML still");
+        assert_eq!(document["network"]["lan"]["costs"]["rx"].as_str(), Some("400ns"), "{inline}");
     }
 
     #[test]

@@ -20,8 +20,8 @@ pub const LEVELS: [&str; 4] = ["base", "light", "medium", "heavy"];
 
 /// A packet discipline of domain 0.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Kernel {
-    id: &'static str,
+pub(crate) struct Kernel {
+    pub id: &'static str,
     discipline: &'static str,
     batch: Option<u32>,
 }
@@ -30,10 +30,10 @@ const fn kernel(id: &'static str, discipline: &'static str, batch: Option<u32>) 
     Kernel { id, discipline, batch }
 }
 
-const ORIGINAL: Kernel = kernel("original", "netback", None);
-const RTCA: Kernel = kernel("rtca-1", "rtca", Some(1));
+pub(crate) const ORIGINAL: Kernel = kernel("original", "netback", None);
+pub(crate) const RTCA: Kernel = kernel("rtca-1", "rtca", Some(1));
 /// As the paper's tables order them, and the third discipline, which is not the paper's.
-const KERNELS: [Kernel; 5] = [
+pub(crate) const KERNELS: [Kernel; 5] = [
     ORIGINAL,
     RTCA,
     kernel("rtca-64", "rtca", Some(64)),
@@ -48,7 +48,7 @@ const END_TO_END_DEADLINE_NS: f64 = 10e6;
 const POLICIES: [(&str, &str); 2] = [("rt-xen", deferrable::NAME), (credit::NAME, credit::NAME)];
 
 impl Kernel {
-    fn set(self, scenario: Scenario) -> Scenario {
+    pub fn set(self, scenario: Scenario) -> Scenario {
         let scenario = scenario.set(format!("network.lan.discipline={}", self.discipline));
         match self.batch {
             Some(batch) => scenario.set(format!("network.lan.{}.batch={batch}", self.discipline)),

@@ -59,6 +59,7 @@ fn kernel(net: &mut Net, host: &Host, kernel_of: &mut [Option<KernelIx>], domain
             from: Instant::ZERO,
             spent: Duration::ZERO,
             work: Work::None,
+            woke: false,
             began: Instant::ZERO,
             event_part: Duration::ZERO,
             bridge: None,

@@ -103,7 +103,8 @@ impl<O: Observer> Machine<'_, O> {
                 self.net.choosers.push(kernel);
             }
         }
-        self.net.kernels[kernel].state = State::Choosing;
+        let k = &mut self.net.kernels[kernel];
+        (k.state, k.woke) = (State::Choosing, true);
         if !self.units[vcpu].awake {
             self.wake(vcpu);
         }
@@ -180,7 +181,9 @@ impl<O: Observer> Machine<'_, O> {
 
     /// What the kernel does from now on, how long that takes, and how much of it is for sending an event.
     fn choose(&mut self, kernel: KernelIx) -> Option<(Work, Duration, Duration)> {
-        self.choose_driver(kernel).or_else(|| self.choose_guest(kernel))
+        let chosen = self.choose_driver(kernel).or_else(|| self.choose_guest(kernel));
+        self.net.kernels[kernel].woke &= chosen.is_none();
+        chosen
     }
 
     fn choose_driver(&mut self, kernel: KernelIx) -> Option<(Work, Duration, Duration)> {
@@ -254,9 +257,16 @@ impl<O: Observer> Machine<'_, O> {
             for i in 0..count {
                 let at = (turn + i) % count;
                 let interface = self.net.kernels[kernel].interfaces[at];
-                if let Some(chosen) = self.choose_interface(interface, round) {
-                    self.net.kernels[kernel].turn = (at + 1) % count;
-                    return Some(chosen);
+                if let Some((work, cost, event)) = self.choose_interface(interface, round) {
+                    let k = &mut self.net.kernels[kernel];
+                    k.turn = (at + 1) % count;
+                    let bridge = self.net.interfaces[interface as usize].bridge as usize;
+                    let bridge = &mut self.net.bridges[bridge];
+                    let wake = match bridge.costs.guest_wake {
+                        wake if k.woke && wake > Duration::ZERO => bridge.vary(wake),
+                        _ => Duration::ZERO,
+                    };
+                    return Some((work, cost + wake, event));
                 }
             }
         }

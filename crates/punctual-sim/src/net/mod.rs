@@ -115,6 +115,8 @@ pub(crate) struct Kernel {
     pub(crate) from: Instant,
     /// Time spent so far.
     pub(crate) spent: Duration,
+    /// Has it just found something to do after it had nothing?
+    woke: bool,
     work: Work,
     /// When the step began.
     began: Instant,

@@ -5,10 +5,15 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use indicatif::ProgressStyle;
+use punctual_model::Host;
+use punctual_reproduce::live::LiveOptions;
 use punctual_reproduce::{self as reproduce, Options, Reproduction, render};
 
+use super::calibrate;
 use super::error::Error;
+use super::live::{How, SwitchOptions, measured};
 use super::output::{OutFile, Ui, make_directory};
+use super::run::DefaultBackendArg;
 use super::{exit, interrupt};
 
 /// Memory of a guest of Xen.
@@ -28,6 +33,7 @@ const GUEST_MEMORY_MIB: u32 = 128;
     punctual reproduce nautilus\n  \
     punctual reproduce rt-xen --live --as process      on this machine\n  \
     punctual reproduce rt-stack --live --only requests --quick\n  \
+    punctual reproduce rtca --live --quick             urgent packets of VMs beside VMs that flood\n  \
     punctual reproduce rt-xen --xen --quick            in guests of Xen, from its domain 0")]
 pub struct Args {
     /// Which paper.
@@ -47,15 +53,16 @@ pub struct Args {
     /// Measure nothing on this machine: the output is then the same everywhere.
     #[arg(long)]
     no_native: bool,
-    /// Carry out rt-xen on this machine instead, shortened to minutes: real VMs under every server, Credit,
-    /// SEDF and plain Linux, beside simulation and paper (fig5, table2, fig6). Or rt-stack: requests over
-    /// virtio, sockets of the host, a container, a process, beside heavy receivers (requests, memcached,
-    /// scale). As `punctual run`, it needs root.
+    /// Carry out experiments on this machine instead, shortened to minutes, beside simulation and paper:
+    /// rt-xen (fig5, table2, fig6), real VMs under every server, Credit, SEDF and plain Linux; rtca (table1,
+    /// fig10) and vmm-io (ping), packets of VMs through the switch; rt-stack (requests, memcached, scale),
+    /// requests over virtio, sockets of the host, a container, a process, beside heavy receivers. As
+    /// `punctual run`, it needs root.
     #[arg(long, conflicts_with_all = ["task_sets", "strict", "no_native"])]
     live: bool,
     /// With --live: what stands for a domain.
     #[arg(long = "as", value_name = "FORM", default_value = "vm", requires = "live")]
-    default_backend: super::run::DefaultBackendArg,
+    default_backend: DefaultBackendArg,
     /// Carry out rt-xen in guests of the Xen below this domain 0 instead (fig5, table2, fig6), beside
     /// simulation and paper. As `punctual xen run`, it needs Punctual's scheduler there (docs/xen.md).
     #[arg(long, conflicts_with_all = ["task_sets", "strict", "no_native", "live"])]
@@ -108,12 +115,17 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         bar.set_message(what.to_string());
     };
     let done = match args.paper {
-        Paper::RtXen if args.live => live(args, reproduce::rt_xen_live),
-        Paper::RtStack if args.live => live(args, reproduce::rt_stack_live),
+        Paper::RtXen if args.live => live(args, reproduce::rt_xen_live, ui),
+        Paper::RtStack if args.live => live(args, reproduce::rt_stack_live, ui),
         Paper::RtXen if args.xen => in_xen(args),
         _ if args.xen => return Err(Error::Usage("only rt-xen can be carried out in Xen".into())),
+        Paper::Rtca | Paper::VmmIo if args.live && args.default_backend == DefaultBackendArg::Process => {
+            return Err(Error::Usage("only VMs have packets: --as process is for rt-xen".into()));
+        }
+        Paper::Rtca if args.live => live(args, reproduce::rtca_live, ui),
+        Paper::VmmIo if args.live => live(args, reproduce::vmm_io_live, ui),
         _ if args.live => {
-            return Err(Error::Usage("only rt-xen and rt-stack can be carried out live".into()));
+            return Err(Error::Usage("only rt-xen, rtca, vmm-io and rt-stack can be carried out live".into()));
         }
         Paper::RtXen => reproduce::rt_xen(&options, &progress).map_err(Error::from),
         Paper::Rtca => reproduce::rtca(&options, &progress).map_err(Error::from),
@@ -134,22 +146,37 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     Ok(if surprised { exit::MISSED } else { exit::OK })
 }
 
-/// How a paper is reproduced live.
-type Live = fn(&reproduce::live::LiveOptions<'_>) -> Result<Reproduction, reproduce::Error>;
+/// Which experiments to carry out on this machine.
+type Live = fn(&LiveOptions<'_>) -> Result<Reproduction, reproduce::Error>;
 
-fn live(args: &Args, carry_out: Live) -> Result<Reproduction, Error> {
+fn live(args: &Args, paper: Live, ui: &Ui) -> Result<Reproduction, Error> {
     interrupt::be_graceful();
-    let program = std::env::current_exe()
-        .map_err(|error| Error::Usage(format!("the program's own file is not known: {error}")))?;
-    Ok(carry_out(&reproduce::live::LiveOptions {
-        default_backend: args.default_backend.into(),
+    let default_backend = args.default_backend.into();
+    let carry_out = |host: &Host, how: reproduce::live::How| {
+        let switches = SwitchOptions { one_plane: how.one_plane, ..SwitchOptions::default() };
+        let how = How { default_backend, linux: how.linux, switches, say: &|_| () };
+        measured(host, how, ui).map_err(of_run)
+    };
+    let seconds = if args.quick { 2 } else { 5 };
+    let calibrate = |network: &str| calibrate::settings(network, seconds, &say, ui).map_err(of_run);
+    Ok(paper(&LiveOptions {
+        carry_out: &carry_out,
+        calibrate: &calibrate,
+        stop: interrupt::stopped,
         quick: args.quick,
         only: args.only.clone(),
-        program,
         progress: &say,
-        stop: interrupt::stopped,
-        end: interrupt::end_for_guardian,
     })?)
+}
+
+/// The error of a run as one of an experiment.
+fn of_run(error: Error) -> reproduce::Error {
+    match error {
+        Error::Interrupted => reproduce::Error::Interrupted,
+        Error::Usage(text) | Error::Import(text) | Error::Violation(text) => reproduce::Error::Live(text),
+        Error::Host(errors) => reproduce::Error::Host(errors),
+        Error::BrokenPipe => reproduce::Error::Live("standard output was closed".into()),
+    }
 }
 
 fn in_xen(args: &Args) -> Result<Reproduction, Error> {

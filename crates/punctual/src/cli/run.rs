@@ -184,7 +184,7 @@ fn measure(
     ui: &Ui,
 ) -> Result<(), Error> {
     let Args { enforcement, default_backend, guest_program, uplink, check, .. } = args;
-    let switches = SwitchOptions { uplinks: uplink, check: *check };
+    let switches = SwitchOptions { uplinks: uplink, check: *check, ..SwitchOptions::default() };
     let default_backend = (*default_backend).into();
     let backends = Backends { default_backend, guest_programs: guest_program, switches };
     let (outcome, switches) = carry_out(host, backends, *linux, enforcement, steps, ui)?;

@@ -98,6 +98,13 @@ pub(crate) static COSTS: TableInfo = TableInfo {
             Some("3us"),
             "A guest receives a packet: netfront and its network stack.",
         ),
+        key(
+            "guest_wake",
+            ANY_TIME,
+            Some("0ns"),
+            "Added to the first packet that a guest sends or receives after it had no packets to carry: its \
+             processor leaves the idle state, a thread is scheduled.",
+        ),
         key("event", ANY_TIME, Some("1us"), "Sending an event to another domain."),
         key("interrupt", ANY_TIME, Some("1us"), "Handling an event or interrupt that arrived."),
         key("tx", ANY_TIME, Some("2us"), "The TX stage, a packet."),

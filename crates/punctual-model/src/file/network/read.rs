@@ -130,6 +130,7 @@ fn network_costs(section: Section<'_>, errors: &mut Errors) -> NetworkCosts {
     NetworkCosts {
         guest_send: cost("guest_send"),
         guest_receive: cost("guest_receive"),
+        guest_wake: cost("guest_wake"),
         event: cost("event"),
         interrupt: cost("interrupt"),
         tx: cost("tx"),

@@ -56,6 +56,7 @@ fn costs(costs: &NetworkCosts) -> Keys {
     let mut keys = vec![
         ("guest_send", time(costs.guest_send)),
         ("guest_receive", time(costs.guest_receive)),
+        ("guest_wake", time(costs.guest_wake)),
         ("event", time(costs.event)),
         ("interrupt", time(costs.interrupt)),
         ("tx", time(costs.tx)),

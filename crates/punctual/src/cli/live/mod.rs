@@ -2,6 +2,7 @@
 //! happened.
 
 mod evidence;
+mod measured;
 mod network;
 mod replay;
 mod sockets;
@@ -34,6 +35,7 @@ use network::{LiveNetwork, Status};
 use sockets::LiveSockets;
 
 pub use evidence::{evidence, restored};
+pub use measured::{How, measured};
 pub use replay::{replay, text as replay_text};
 pub use sockets::take_place;
 pub use steps::Steps;

@@ -35,6 +35,8 @@ pub struct SwitchOptions<'a> {
     pub uplinks: &'a [String],
     /// Are invariants checked?
     pub check: bool,
+    /// Do urgent interfaces share a plane with the others?
+    pub one_plane: bool,
 }
 
 /// How often a switch is asked what it has counted.
@@ -83,7 +85,7 @@ pub fn start<'a>(
     let networks_of_frames = host.networks.iter().enumerate().filter(|(_, network)| of_frames(network));
     for (number, network) in networks_of_frames {
         let uplinks = uplink::parse_of(options.uplinks, &network.name, &names)?;
-        let (mut ports, planes, ends) = ports(host, network, number, default, &uplinks)?;
+        let (mut ports, planes, ends) = ports(host, network, number, default, (&uplinks, options.one_plane))?;
         if ports.is_empty() || ports.len() + network.outside.len() + uplinks.len() < 2 {
             continue;
         }
@@ -128,7 +130,7 @@ fn ports(
     network: &Network,
     number: usize,
     default: DefaultBackend,
-    uplinks: &[Uplink],
+    (uplinks, one_plane): (&[Uplink], bool),
 ) -> Result<(Vec<Port>, Planes, Vec<Interface>), Error> {
     let of_vms = network
         .interfaces
@@ -138,7 +140,8 @@ fn ports(
     let of_vms: Vec<_> = of_vms.collect();
     let priorities = of_vms.iter().map(|(_, interface)| interface.params.priority);
     let priorities: Vec<_> = priorities.chain(uplinks.iter().map(|uplink| uplink.params.priority)).collect();
-    let planes = Planes::new(network, &priorities, &Wishes::default());
+    let wishes = Wishes { one: one_plane, ..Wishes::default() };
+    let planes = Planes::new(network, &priorities, &wishes);
     let (mut ports, mut interfaces) = (Vec::new(), Vec::new());
     for (index, interface) in of_vms {
         let socket = SwitchPort::new();
