@@ -125,7 +125,9 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         Paper::Rtca if args.live => live(args, reproduce::rtca_live, ui),
         Paper::VmmIo if args.live => live(args, reproduce::vmm_io_live, ui),
         _ if args.live => {
-            return Err(Error::Usage("only rt-xen, rtca, vmm-io and rt-stack can be carried out live".into()));
+            return Err(Error::Usage(
+                "only rt-xen, rtca, vmm-io and rt-stack can be carried out live".into(),
+            ));
         }
         Paper::RtXen => reproduce::rt_xen(&options, &progress).map_err(Error::from),
         Paper::Rtca => reproduce::rtca(&options, &progress).map_err(Error::from),
