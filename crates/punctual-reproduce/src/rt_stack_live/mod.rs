@@ -1,7 +1,7 @@
 //! rt-stack on this machine: questions to one server over each path to it, alone and beside heavy receivers,
 //! with the model's prediction and the thesis's figures beside them.
 //!
-//! Everything is in a network namespace of this process's own ([`lab`]). Servers that are not asked stand
+//! Everything is in a network namespace of this process's own (`lab.rs`). Servers that are not asked stand
 //! still, and paths take turns, so what else happens on the machine meets all of them. Guests may be
 //! translated, and processors be few: only ratios to `virtio` are comparable with the thesis.
 
