@@ -10,12 +10,12 @@ cd "$(dirname "$0")/.."
 . scripts/xen/lab.sh
 
 [ $# -gt 0 ] || set -- own rtds deferrable periodic polling sporadic sedf
-prepare count-own count-ours
+prepare count
 for choice; do
     name=cost-${choice//[^a-z0-9]/-}
     case $choice in
-        own) boot count-own "$name" "sched=rtds" "$parts/cost.sh" ;;
-        *) boot count-ours "$name" "sched=punctual sched_punctual=$choice" "$parts/cost.sh" ;;
+        own) boot count "$name" "$own=rtds" "$parts/cost.sh" ;;
+        *) boot count "$name" "sched=punctual sched_punctual=$choice" "$parts/cost.sh" ;;
     esac
     python3 "$parts/cost.py" "$choice" "$lab/$name.log"
 done

@@ -10,8 +10,8 @@ cd "$(dirname "$0")/.."
 # shellcheck source=scripts/xen/lab.sh
 . scripts/xen/lab.sh
 
-prepare ours
+prepare release
 # shellcheck disable=SC2034 # for boot
 seconds_max=1200 memory=2048 dom0="dom0_mem=1024M,max:1024M dom0_max_vcpus=1"
-boot ours replay "sched=punctual" "$parts/replay.sh" "$punctual"
+boot release replay "sched=punctual" "$parts/replay.sh" "$punctual"
 "$punctual" xen replay "$lab/replay.out" --trace "$lab/replay.pftrace"

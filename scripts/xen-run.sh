@@ -6,27 +6,27 @@
 # example: scripts/xen-run.sh host.toml deferrable rtds
 # exit: 0 it ran, 1 it did not; 77 skipped: something is missing here, which it says.
 #
-# Without a file it is scripts/xen/host.toml, without a policy deferrable, periodic, sporadic and rtds. The
-# results stay in target/xen-lab.
+# Without a file it is scripts/xen/hosts/three.toml, without a policy deferrable, periodic, sporadic and rtds.
+# The results stay in target/xen-lab.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/xen/lab.sh
 . scripts/xen/lab.sh
 
-host=${1:-$parts/host.toml}
+host=${1:-$parts/hosts/three.toml}
 [ $# -eq 0 ] || shift
 [ $# -gt 0 ] || set -- deferrable periodic sporadic rtds
-prepare ours
+prepare release
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp "$host" "$work/host.toml"
-printf '%s\n' "$@" > "$work/policies"
+for policy; do echo "xen-$policy host.toml --policy $policy"; done > "$work/runs"
 strip -o "$work/punctual" "$punctual"
 seconds_max=$((300 + 400 * $#))
-boot ours host "sched=punctual" "$parts/host.sh" "$work/host.toml" "$work/policies" "$work/punctual"
+boot release host "sched=punctual" "$parts/host.sh" "$work/host.toml" "$work/runs" "$work/punctual"
 status=0
 for policy; do
-    if ! grep -F "\"xen-$policy\"" "$lab/host.out" > "$lab/host-$policy.json"; then
+    if ! result host "xen-$policy" > "$lab/host-$policy.json"; then
         echo "xen-run: $policy: no result; see $lab/host.log" >&2
         status=1
         continue

@@ -34,17 +34,15 @@ print(*(round(d["cpu_time_ns"] / results["duration_ns"] * 100, 1) for d in resul
 }
 
 [ $# -gt 0 ] || set -- deferrable periodic polling sporadic rtds sedf own
-builds=(ours)
-case " $* " in *" own "*) builds+=(own) ;; esac
-prepare "${builds[@]}"
+prepare release
 
 status=0
 printf '%-24s %-14s %-14s %-14s %s\n' "shares in %" "4/10, 3/10 ms" simulated "2/20, 8/10 ms" simulated
 for choice; do
     name=${choice//[^a-z0-9]/-}
     case $choice in
-        own) policy=rtds; boot own "$name" "sched=rtds" "$parts/shares.sh" ;;
-        *) policy=$choice; boot ours "$name" "sched=punctual sched_punctual=$choice" "$parts/shares.sh" ;;
+        own) policy=rtds; boot release "$name" "$own=rtds" "$parts/shares.sh" ;;
+        *) policy=$choice; boot release "$name" "sched=punctual sched_punctual=$choice" "$parts/shares.sh" ;;
     esac
     expected="$(simulated "$policy" 4ms 10ms 3ms 10ms) $(simulated "$policy" 2ms 20ms 8ms 10ms)"
     python3 "$parts/table.py" "$choice" "$lab/$name.log" "$expected" || status=1

@@ -8,8 +8,8 @@
  * The scheduler has the number of RTDS, so that `xl sched-rtds` sets budget, period and extratime; units with
  * a shorter period are more urgent unless their priority is set. `sched=punctual
  * sched_punctual=POLICY[,option=value...]` on Xen's command line chooses it and the policy that a cpupool
- * begins with; without the latter it is RTDS. Policies of cpupools and all parameters of units are set by
- * punctual_op.h.
+ * begins with; without the latter it is RTDS, and `off` leaves RTDS's number to Xen's own. Policies of
+ * cpupools and all parameters of units are set by punctual_op.h.
  *
  * While Xen traces, every call of the library is a record (see `record`): what the policy was told and what
  * it said, complete, so that it can be replayed.
@@ -129,6 +129,13 @@ enum record {
 };
 #define TRC_PUNCTUAL(event) (TRC_SCHED_CLASS | (7 << TRC_SCHED_ID_SHIFT) | (event))
 
+/* Xen renamed it with 4.19. */
+#ifdef TRACE_TIME
+#define trace_with_time(event, bytes, data) trace_time(event, bytes, data)
+#else
+#define trace_with_time(event, bytes, data) __trace_var(event, true, bytes, data)
+#endif
+
 static void noinline write_record(struct punctual_private *prv, enum record event, s_time_t now, uint32_t who,
                                   uint64_t value, uint32_t more)
 {
@@ -138,7 +145,7 @@ static void noinline write_record(struct punctual_private *prv, enum record even
     };
 
     BUILD_BUG_ON(sizeof(words) > TRACE_EXTRA_MAX * sizeof(uint32_t));
-    __trace_var(TRC_PUNCTUAL(event), true, sizeof(words), words);
+    trace_with_time(TRC_PUNCTUAL(event), sizeof(words), words);
 }
 
 static inline void record(struct punctual_private *prv, enum record event, s_time_t now, uint32_t who,
@@ -240,7 +247,7 @@ static void record_text(struct punctual_private *prv, const char *text)
         memset(words.bytes, 0, sizeof(words.bytes));
         memcpy(words.bytes, text, strnlen(text, sizeof(words.bytes)));
         text += strnlen(text, sizeof(words.bytes));
-        __trace_var(TRC_PUNCTUAL(RECORD_TEXT), true, sizeof(words), &words);
+        trace_with_time(TRC_PUNCTUAL(RECORD_TEXT), sizeof(words), &words);
     }
 }
 
@@ -475,6 +482,9 @@ static int cf_check punctual_global_init(void)
 {
     char *comma = strchr(opt_policy, ',');
 
+    /* Xen goes on without this scheduler. */
+    if ( !strcmp(opt_policy, "off") )
+        return -ENODEV;
     if ( comma )
     {
         *comma = 0;
@@ -1167,8 +1177,11 @@ static void cf_check punctual_dump(const struct scheduler *ops)
     struct punctual_account account;
     struct punctual_unit *svc;
     unsigned long flags;
+    size_t given, used;
 
     spin_lock_irqsave(&prv->lock, flags);
+    punctual_memory(&given, &used);
+    printk("punctual: all pools have %zu of %zu bytes\n", used, given);
     printk("punctual: %s %s%s, %"PRIu64" picks, %"PRIu64" waits for a processor to leave a unit, "
            "the clock went back by %"PRI_stime" ns at most\n", prv->policy.bytes, prv->options.bytes,
            prv->parked ? ", parked" : "", prv->picks, prv->waits, prv->step_back);

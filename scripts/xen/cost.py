@@ -6,23 +6,31 @@ An instruction takes 4 ns there, and the time stamp counter counts ns.
 import re
 import sys
 
-name, log = sys.argv[1:]
-dumps, dump = [], None
-for line in open(log, errors="replace"):
-    if "COST-" in line:
-        dump = {}
-        dumps.append(dump)
-    elif found := re.search(r"COUNT (\w+) (\d+) (\d+)", line):
-        if dump is not None:
-            dump[found[1]] = (int(found[2]), int(found[3]) / 4)
-if len(dumps) != 2 or not all(dumps):
-    sys.exit(f"{name:<24} was not measured: see {log}")
-row, total, decisions = [], 0, 0
-for kind in dumps[0]:
-    calls = dumps[1][kind][0] - dumps[0][kind][0]
-    instructions = dumps[1][kind][1] - dumps[0][kind][1]
-    total += instructions
-    if kind == "do_schedule":
-        decisions = calls
-    row.append(f"{kind} {calls} x {instructions / max(calls, 1):.0f}")
-print(f"{name:<24} {total / decisions:6.0f} for each of {decisions} decisions: " + ", ".join(row), flush=True)
+INSTRUCTION_NS = 4
+# What no scheduler of Xen decides: it is shown, and not added.
+SWITCH = "switch"
+
+
+def counted(log):
+    """Calls and instructions of each kind between the dumps of a log."""
+    dumps, dump = [], None
+    for line in open(log, errors="replace"):
+        if "COST-" in line:
+            dump = {}
+            dumps.append(dump)
+        elif found := re.search(r"COUNT (\w+) (\d+) (\d+)", line):
+            if dump is not None:
+                dump[found[1]] = (int(found[2]), int(found[3]) / INSTRUCTION_NS)
+    if len(dumps) != 2 or not all(dumps):
+        sys.exit(f"nothing was measured: see {log}")
+    return {kind: tuple(b - a for a, b in zip(dumps[0][kind], dumps[1][kind])) for kind in dumps[0]}
+
+
+if __name__ == "__main__":
+    name, log = sys.argv[1:]
+    counts = counted(log)
+    decisions = counts["do_schedule"][0]
+    total = sum(instructions for kind, (_, instructions) in counts.items() if kind != SWITCH)
+    row = [f"{kind} {calls} x {spent / max(calls, 1):.0f}" for kind, (calls, spent) in counts.items()]
+    each = f"{total / decisions:6.0f} for each of {decisions} decisions"
+    print(f"{name:<24} {each}: " + ", ".join(row), flush=True)

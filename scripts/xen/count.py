@@ -1,5 +1,6 @@
 """Makes a copy of Xen's source count what its scheduler takes: calls, and ticks of the time stamp counter, of
-do_schedule, wake, sleep, context_saved and the scheduler's own timer. `xl debug-keys r` prints them.
+do_schedule, wake, sleep, context_saved and the scheduler's own timer; and switches from one vCPU to another.
+`xl debug-keys r` prints them.
 
 usage: count.py XEN/common/sched
 """
@@ -7,7 +8,7 @@ import pathlib
 import sys
 
 folder = pathlib.Path(sys.argv[1])
-KINDS = ["do_schedule", "wake", "sleep", "context_saved", "timer"]
+KINDS = ["do_schedule", "wake", "sleep", "context_saved", "timer", "switch"]
 
 
 def change(name, *changes):
@@ -30,6 +31,8 @@ def counted(kind, call):
 
 declared = f"extern uint64_t count_calls[{len(KINDS)}], count_ticks[{len(KINDS)}];"
 call = "sched->do_schedule(sched, prev, now, sched_tasklet_check(cpu))"
+switched = "void sched_context_switched(struct vcpu *vprev, struct vcpu *vnext)"
+number = KINDS.index("switch")
 shown = " ".join(
     f'printk("COUNT {kind} %lu %lu\\n", count_calls[{number}], count_ticks[{number}]);'
     for number, kind in enumerate(KINDS)
@@ -40,6 +43,13 @@ change(
     ("    if ( c != NULL )\n    {\n        sched = c->sched;", f"    {shown}\n    if ( c != NULL )\n    {{\n"
      "        sched = c->sched;"),
     ("void schedule_dump(", f"{declared.replace('extern ', '')}\n\nvoid schedule_dump("),
+    # From there until the next vCPU is there; one processor.
+    ("    context_switch(vprev, vnext);\n",
+     "    switch_from = rdtsc();\n    context_switch(vprev, vnext);\n"),
+    (f"{switched}\n{{\n    struct sched_unit *next = vnext->sched_unit;\n    struct sched_resource *sr;\n",
+     f"static uint64_t switch_from;\n\n{switched}\n{{\n    struct sched_unit *next = vnext->sched_unit;\n"
+     f"    struct sched_resource *sr;\n\n    if ( switch_from )\n    {{\n        count_calls[{number}]++;\n"
+     f"        count_ticks[{number}] += rdtsc() - switch_from;\n        switch_from = 0;\n    }}\n"),
 )
 change(
     "private.h",

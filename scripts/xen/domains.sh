@@ -2,11 +2,12 @@
 # Makes what scripts/xen.sh boots of the packages in LAB/root: LAB/vmlinux for all domains, LAB/guest.cpio and
 # LAB/dom0.cpio.
 #
-# usage: scripts/xen/domains.sh LAB
+# usage: scripts/xen/domains.sh LAB XEN-VERSION
 set -euo pipefail
 parts=$(cd "$(dirname "$0")" && pwd)
 lab=$1
 root=$lab/root
+libraries=$root/usr/lib/x86_64-linux-gnu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -28,11 +29,14 @@ skeleton() {
     for applet in $(busybox --list); do [ -e "$1/bin/$applet" ] || ln -s busybox "$1/bin/$applet"; done
 }
 
-# A program of a package with the libraries that it loads.
+# A program of a package with the libraries that it loads: those of the packages before this machine's, the
+# C library too if there is one.
 program() {
-    local library
+    local library loader=/lib64/ld-linux-x86-64.so.2
+    [ ! -e "$root/usr$loader" ] || loader=$root/usr$loader
     install -D "$2" "$1/$3"
-    for library in $(LD_LIBRARY_PATH=$root/usr/lib/x86_64-linux-gnu ldd "$2" | grep -oE '/[^ ]+\.so[^ ]*'); do
+    for library in "$loader" $("$loader" --library-path "$libraries" --list "$2" |
+        sed -n 's/.* => \([^ ]*\) (.*/\1/p'); do
         [ -e "$1/lib64/$(basename "$library")" ] || cp -L "$library" "$1/lib64/"
     done
 }
@@ -49,16 +53,20 @@ chmod +x "$work/guest/init"
 pack "$work/guest" > "$lab/guest.cpio"
 
 skeleton "$work/dom0"
-tools=$root/usr/lib/xen-4.17/bin
+own=usr/lib/xen-$2/bin
+tools=$root/$own
 for tool in xl xenstored xenconsoled xen-init-dom0; do
     # The tools look for each other where the package has them.
-    program "$work/dom0" "$tools/$tool" "usr/lib/xen-4.17/bin/$tool"
-    ln -sf "/usr/lib/xen-4.17/bin/$tool" "$work/dom0/bin/$tool"
+    program "$work/dom0" "$tools/$tool" "$own/$tool"
+    ln -sf "/$own/$tool" "$work/dom0/bin/$tool"
 done
 for tool in xentrace xen-hptool; do program "$work/dom0" "$tools/$tool" "bin/$tool"; done
 program "$work/dom0" "$root/usr/bin/xenstore" usr/bin/xenstore
 for tool in xenstore-ls xenstore-read; do ln -s /usr/bin/xenstore "$work/dom0/bin/$tool"; done
-cp -L /lib/x86_64-linux-gnu/{libgcc_s.so.1,libm.so.6} "$work/dom0/lib64/"
+for library in libgcc_s.so.1 libm.so.6; do
+    cp -L "$libraries/$library" "$work/dom0/lib64/" 2> /dev/null ||
+        cp -L "/lib/x86_64-linux-gnu/$library" "$work/dom0/lib64/"
+done
 for module in xen-evtchn xen-privcmd xen-gntdev xen-gntalloc xenfs/xenfs; do
     cp "$root"/lib/modules/*/kernel/drivers/xen/$module.ko "$work/dom0/modules/"
 done

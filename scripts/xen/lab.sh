@@ -1,20 +1,36 @@
 # What the scripts with a real Xen share: packages, builds, booting. Sourced in the project's folder.
 # shellcheck shell=bash
 #
-# prepare BUILD...  fetches packages, builds the policies, each BUILD of Xen, and domain 0:
-#                   `own` has Xen's RTDS, `ours` our scheduler in its place, `debug` ours with assertions,
-#                   `count-own` and `count-ours` count what their scheduler takes (count.py)
+# prepare BUILD...  fetches packages, builds the policies, each BUILD of Xen, and domain 0: `release`, `debug`
+#                   with assertions, `count` counts what a scheduler takes (count.py), and `poll` is for
+#                   several processors (see `several`). All of them have Punctual's scheduler and Xen's own:
+#                   $own is the option without which Punctual's stands for RTDS
+# several N [US]    the machines that follow have N processors, which take turns every US (50) of its time
 # boot BUILD NAME OPTIONS JOB [FILE...]
 #                   boots it in QEMU with OPTIONS of Xen. Domain 0 runs the shell script JOB beside copies of
 #                   the FILEs, with functions of dom0.sh; what it prints is in $lab/NAME.log, what it sends in
 #                   $lab/NAME.out. $machine, $memory and $dom0 are other options of QEMU and Xen.
-lab=$PWD/target/xen-lab
+# $XEN_VERSION is the Xen: 4.17 (Debian 12's, the default) or 4.20 (Debian 13's). Its tools come with it, and
+# everything else is this machine's Debian 12: compiler, kernel of all domains, busybox.
 parts=$PWD/scripts/xen
-xen_version=4.17
+xen_version=${XEN_VERSION:-4.17}
+lab=$PWD/target/xen-lab
+[ "$xen_version" = 4.17 ] || lab+=-$xen_version
 
 # One instruction takes 4 ns of the machine's time, and one processor runs at a time: the same every time.
-counted=(-accel "tcg,thread=single" -icount "shift=2,sleep=off,align=off" -seed 1 -smp 1)
-machine=("${counted[@]}")
+counted=(-accel "tcg,thread=single" -icount "shift=2,sleep=off,align=off" -seed 1)
+machine=("${counted[@]}" -smp 1)
+# shellcheck disable=SC2034 # for who boots Xen's own schedulers
+own="sched_punctual=off sched"
+
+# QEMU, counting, lets a processor execute until the next timer of the machine is due, and only then the next
+# one: a network filter has a timer of its own, which makes that short. A processor that halts leaves its time
+# to the others, so that they would be faster while it idles: the build `poll` does not halt.
+# shellcheck disable=SC2034 # for boot
+several() {
+    machine=("${counted[@]}" -smp "$1" -object "filter-buffer,id=turns,netdev=net,interval=${2:-50}")
+}
+
 dom0="dom0_mem=512M,max:512M dom0_max_vcpus=1"
 memory=1536
 
@@ -23,46 +39,69 @@ skip() {
     exit 77
 }
 
-# Downloads packages into $lab/packages, unpacks them into $lab/root, and Xen's source into $lab/source.
-fetch() {
-    local apt=$lab/apt kernel flags package version
-    mkdir -p "$lab/packages" "$lab/root" "$apt"/{etc,state/lists/partial,cache/archives/partial}
-    sed 's/^Types: .*/Types: deb deb-src/' /etc/apt/sources.list.d/debian.sources > "$apt/etc/all.sources" ||
+# apt_of SUITE: $flags are those for a state of apt's own, with Debian's packages of SUITE.
+apt_of() {
+    local apt=$lab/apt-$1
+    mkdir -p "$apt"/{etc,state/lists/partial,cache/archives/partial}
+    sed "s/^Types: .*/Types: deb deb-src/; /^Suites:/s/bookworm/$1/g" \
+        /etc/apt/sources.list.d/debian.sources > "$apt/etc/all.sources" ||
         skip "no list of Debian's packages is here"
     flags=(-qq -oDir::Etc::sourcelist=/dev/null -oDir::Etc::sourceparts="$apt/etc"
         -oDir::State::lists="$apt/state/lists" -oDir::Cache="$apt/cache" -oAPT::Sandbox::User=root)
     apt-get "${flags[@]}" update || skip "no package can be had"
-    kernel=$(apt-cache "${flags[@]}" depends linux-image-amd64 | awk '/Depends: linux-image/ { print $2 }')
-    (cd "$lab/packages" && apt-get "${flags[@]}" download "$kernel" "xen-utils-$xen_version" \
-        xen-utils-common xenstore-utils libxencall1 libxendevicemodel1 libxenevtchn1 libxenforeignmemory1 \
-        libxengnttab1 libxenhypfs1 libxenmisc$xen_version libxenstore4 libxentoolcore1 libxentoollog1 \
-        libyajl2 libfdt1 libnl-3-200 libnl-route-3-200 bison flex m4)
-    for package in "$lab"/packages/*.deb; do dpkg -x "$package" "$lab/root"; done
+}
+
+# fetch_source: Xen's source into $lab/source.
+fetch_source() {
+    local version apt=$lab/source-package
+    mkdir -p "$apt"
     # The newest version may be listed and missing.
     for version in $(apt-cache "${flags[@]}" showsrc xen |
         sed -n "s/^Version: \($xen_version.*\)/\1/p" | sort -Vru); do
         (cd "$apt" && apt-get "${flags[@]}" source --download-only "xen=$version") && break
     done
+    ls "$apt"/xen_*.dsc > /dev/null 2>&1 || skip "the source of Xen $xen_version cannot be had"
     dpkg-source -x "$apt"/xen_*.dsc "$lab/source" > /dev/null
+}
+
+# Downloads packages into $lab/packages and unpacks them into $lab/root.
+fetch() {
+    local flags kernel package more=()
+    mkdir -p "$lab/packages" "$lab/root"
+    apt_of bookworm
+    kernel=$(apt-cache "${flags[@]}" depends linux-image-amd64 | awk '/Depends: linux-image/ { print $2 }')
+    (cd "$lab/packages" && apt-get "${flags[@]}" download "$kernel" bison flex m4)
+    if [ "$xen_version" != 4.17 ]; then
+        more=(libc6)
+        apt_of trixie
+    fi
+    (cd "$lab/packages" && apt-get "${flags[@]}" download "xen-utils-$xen_version" "${more[@]}" \
+        xen-utils-common xenstore-utils libxencall1 libxendevicemodel1 libxenevtchn1 libxenforeignmemory1 \
+        libxengnttab1 libxenhypfs1 "libxenmisc$xen_version" libxenstore4 libxentoolcore1 libxentoollog1 \
+        libyajl2 libfdt1 libnl-3-200 libnl-route-3-200)
+    for package in "$lab"/packages/*.deb; do dpkg -x "$package" "$lab/root"; done
+    [ -d "$lab/source" ] || fetch_source
     touch "$lab/fetched"
 }
 
 # Builds Xen into $lab/$1.
 build() {
-    local tree=$lab/$1 rtds=n ours=y debug=n
-    case $1 in
-        own | count-own) rtds=y ours=n ;;
-        debug) debug=y ;;
-    esac
+    local tree=$lab/$1 debug=n
+    [ "$1" != debug ] || debug=y
     if [ ! -d "$tree" ]; then
-        cp -a "$lab/source" "$tree"
-        echo "obj-\$(CONFIG_PUNCTUAL) += sched_punctual.o punctual-policies.o" \
-            >> "$tree/xen/common/sched/Makefile"
+        # What is there already is built from that on.
+        cp -a "$(if [ "$1" != debug ] && [ -e "$lab/release/xen/xen" ]; then echo "$lab/release"
+            else echo "$lab/source"; fi)" "$tree"
+        # New cpupools get the first scheduler with RTDS's number.
+        grep -q '^obj-y += sched_punctual' "$tree/xen/common/sched/Makefile" ||
+            sed -i '1i obj-y += sched_punctual.o punctual-policies.o' "$tree/xen/common/sched/Makefile"
     fi
-    if [ "$ours" = y ]; then
-        cp xen/sched_punctual.c crates/punctual-xen/include/*.h "$policies" "$tree/xen/common/sched/"
-    fi
-    case $1 in count-*) python3 "$parts/count.py" "$tree/xen/common/sched" ;; esac
+    cp xen/sched_punctual.c crates/punctual-xen/include/*.h "$policies" "$tree/xen/common/sched/"
+    case $1 in
+        count) python3 "$parts/count.py" "$tree/xen/common/sched" ;;
+        poll) sed -i '/cf_check default_idle/,/^}/s/safe_halt();/local_irq_enable();/' \
+            "$tree/xen/arch/x86/domain.c" ;;
+    esac
     (
         cd "$tree/xen"
         export PATH=$lab/root/usr/bin:$PATH BISON_PKGDATADIR=$lab/root/usr/share/bison
@@ -70,19 +109,24 @@ build() {
         # Once: what is configured anew is built anew.
         if [ ! -e "$tree/configured" ]; then
             make defconfig
-            printf 'CONFIG_%s\n' EXPERT=y UNSUPPORTED=y "SCHED_RTDS=$rtds" "DEBUG=$debug" >> .config
+            printf 'CONFIG_%s\n' EXPERT=y UNSUPPORTED=y SCHED_RTDS=y "DEBUG=$debug" >> .config
             make olddefconfig
             touch "$tree/configured"
         fi
-        make -j"$(nproc)" CONFIG_PUNCTUAL=$ours
+        make -j"$(nproc)"
     ) > "$lab/$1.build" 2>&1 || { tail -30 "$lab/$1.build"; echo "xen: it cannot be built" >&2; exit 1; }
+}
+
+# result NAME LABEL: the results of that run of host.sh in the boot NAME.
+result() {
+    sed -n 's/^HOST-RESULT //p' "$lab/$1.log" | tr -d '\r' | grep -F "\"$2\""
 }
 
 prepare() {
     local tool name built
     # shellcheck source=/dev/null
     . /etc/os-release
-    [ "${VERSION_ID:-}" = 12 ] || skip "Debian 12 is needed, whose Xen is $xen_version"
+    [ "${VERSION_ID:-}" = 12 ] || skip "Debian 12 is needed"
     for tool in apt-get dpkg-source qemu-system-x86_64 busybox cc make python3 cpio objcopy; do
         command -v "$tool" >/dev/null || skip "$tool is missing"
     done
@@ -95,7 +139,7 @@ prepare() {
     built=$(scripts/check-xen-lib.sh) || exit $?
     policies=$(realpath "$(tail -1 <<< "$built")")
     for name; do build "$name"; done
-    "$parts/domains.sh" "$lab"
+    "$parts/domains.sh" "$lab" "$xen_version"
 }
 
 boot() {

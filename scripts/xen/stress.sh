@@ -96,6 +96,14 @@ clear_all() {
 
 free_mib() { xl info | awk '$1 == "free_memory" { print $3 }'; }
 
+# Xen's console says what memory is free, and what pools of the scheduler have.
+memory() {
+    echo "STRESS-MEMORY $1"
+    xl debug-keys m
+    xl debug-keys r
+    sleep 1
+}
+
 done_=0 refused=0
 run_until() {
     while [ "$(cut -d. -f1 /proc/uptime)" -lt "$1" ]; do
@@ -108,7 +116,7 @@ run_until() {
 begin=$(cut -d. -f1 /proc/uptime)
 run_until $((begin + 60))
 before=$(free_mib)
+memory before
 run_until $((begin + minutes * 60))
-xl debug-keys r
-sleep 1
+memory after
 echo "STRESS $done_ done, $refused refused, free MiB $before $(free_mib)"

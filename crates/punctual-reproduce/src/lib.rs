@@ -9,7 +9,8 @@
 //! itself prints is in [`papers`].
 //!
 //! [`rt_xen_live`], [`rtca_live`] and [`vmm_io_live`] carry experiments out on this machine instead,
-//! [`rt_xen_in_xen`] in a real Xen. [`rt_stack_live()`] measures rt-stack's request/response on this machine.
+//! [`rt_xen_in_xen`] and [`nautilus_in_xen`] in a real Xen. [`rt_stack_live()`] measures rt-stack's
+//! request/response on this machine.
 
 #![forbid(unsafe_code)]
 
@@ -167,6 +168,17 @@ pub fn vmm_io_live(options: &live::LiveOptions<'_>) -> Result<Reproduction, Erro
 pub fn rt_xen_in_xen(options: &mut xen::XenOptions<'_>) -> Result<Reproduction, Error> {
     let (paper, _) = papers::rt_xen();
     let outcome = xen::rt_xen(options)?;
+    let shown = Options { quick: options.quick, task_sets: Some(1), ..Options::default() };
+    Ok(Reproduction::new(&shown, paper.citation, &[], vec![outcome]))
+}
+
+/// Reproduces Nautilus in guests of Xen: cyclictest. Nothing is judged, as in [`rt_xen_live`].
+///
+/// # Errors
+/// As [`xen::nautilus`].
+pub fn nautilus_in_xen(options: &mut xen::XenOptions<'_>) -> Result<Reproduction, Error> {
+    let (paper, _) = papers::nautilus();
+    let outcome = xen::nautilus(options)?;
     let shown = Options { quick: options.quick, task_sets: Some(1), ..Options::default() };
     Ok(Reproduction::new(&shown, paper.citation, &[], vec![outcome]))
 }

@@ -10,6 +10,8 @@ use punctual_model::Host;
 use punctual_model::Results;
 
 use crate::live::{Experiments, Place};
+use crate::nautilus::cyclictest;
+use crate::papers;
 use crate::scenario::Scenario;
 use crate::{Error, Outcome};
 
@@ -25,6 +27,22 @@ priority = 0
 weight = 4096
 cap_percent = 0
 extratime = false
+
+[domain.Domain-0.task.tools]
+period = "1s"
+cost = "1us"
+"#;
+
+/// What it may have beside the domains of Nautilus.
+const MANAGER_OF_NAUTILUS: &str = r#"
+[domain.Domain-0]
+pool = "pool-0"
+budget = "500us"
+period = "10ms"
+weight = 4096
+cap_percent = 0
+extratime = false
+affinity = [0]
 
 [domain.Domain-0.task.tools]
 period = "1s"
@@ -64,6 +82,20 @@ pub fn rt_xen(options: &mut XenOptions<'_>) -> Result<Outcome, Error> {
         );
     }
     Ok(outcome)
+}
+
+/// Runs cyclictest in the domains of Nautilus.
+///
+/// # Errors
+/// As [`rt_xen`].
+pub fn nautilus(options: &mut XenOptions<'_>) -> Result<Outcome, Error> {
+    const EXPERIMENTS: [&str; 1] = ["cyclictest"];
+    if let Some(other) = options.only.iter().find(|name| !EXPERIMENTS.contains(&name.as_str())) {
+        return Err(Error::UnknownLiveExperiment { name: other.clone(), known: &EXPERIMENTS });
+    }
+    let (paper, _) = papers::nautilus();
+    let (quick, progress) = (options.quick, options.progress);
+    cyclictest::run_in_xen(&mut InXen { options }, MANAGER_OF_NAUTILUS, quick, &paper, progress)
 }
 
 struct InXen<'a, 'b> {

@@ -114,6 +114,9 @@ bool punctual_policy(uint32_t index, struct punctual_text *name);
 size_t punctual_pool_bytes(uint32_t cpus, uint32_t units);
 void punctual_give(void *memory, size_t bytes);
 
+/* Bytes that were given, and bytes of those that pools have now. */
+void punctual_memory(size_t *given, size_t *used);
+
 /* `options` is "name=value,name=value" or empty. Null, with the reason in `why`, if there is no such pool. */
 struct punctual_pool *punctual_create(const struct punctual_text *policy, const struct punctual_text *options,
                                       uint32_t cpus, uint32_t units, struct punctual_text *why);

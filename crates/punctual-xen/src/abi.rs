@@ -279,6 +279,14 @@ pub extern "C" fn punctual_give(memory: Option<&'static mut u8>, bytes: usize) {
     crate::bare::ARENA.give(memory);
 }
 
+/// Memory that was given, and how much of it pools have now.
+#[cfg(target_os = "none")]
+#[unsafe(no_mangle)]
+pub extern "C" fn punctual_memory(given: Option<&mut usize>, used: Option<&mut usize>) {
+    let (Some(given), Some(used)) = (given, used) else { return };
+    (*given, *used) = crate::bare::ARENA.account();
+}
+
 /// Makes a pool; null, with the reason in `why`, when there is no such one.
 #[unsafe(no_mangle)]
 pub extern "C" fn punctual_create(

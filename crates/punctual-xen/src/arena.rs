@@ -7,6 +7,7 @@
 use core::alloc::{GlobalAlloc, Layout};
 use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use rlsf::Tlsf;
 use spin::Mutex;
@@ -18,17 +19,25 @@ type Blocks = Tlsf<'static, u32, u16, 20, 16>;
 /// may run that takes it, so interrupts are off.
 pub struct Arena {
     blocks: Mutex<Blocks>,
+    given: AtomicUsize,
+    used: AtomicUsize,
 }
 
 impl Arena {
     /// Without memory.
     pub const fn new() -> Arena {
-        Arena { blocks: Mutex::new(Blocks::new()) }
+        Arena { blocks: Mutex::new(Blocks::new()), given: AtomicUsize::new(0), used: AtomicUsize::new(0) }
     }
 
     /// Takes memory for good.
     pub fn give(&self, memory: &'static mut [MaybeUninit<u8>]) {
+        self.given.fetch_add(memory.len(), Ordering::Relaxed);
         self.blocks.lock().insert_free_block(memory);
+    }
+
+    /// Bytes that were given, and bytes of those that somebody has now.
+    pub fn account(&self) -> (usize, usize) {
+        (self.given.load(Ordering::Relaxed), self.used.load(Ordering::Relaxed))
     }
 }
 
@@ -43,12 +52,15 @@ impl Default for Arena {
 unsafe impl GlobalAlloc for Arena {
     // SAFETY: the caller's layout is not of size 0, which is all that `alloc` asks for.
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        self.blocks.lock().allocate(layout).map_or(ptr::null_mut(), NonNull::as_ptr)
+        let Some(block) = self.blocks.lock().allocate(layout) else { return ptr::null_mut() };
+        self.used.fetch_add(layout.size(), Ordering::Relaxed);
+        block.as_ptr()
     }
 
     // SAFETY: as the caller says, the block is one that `alloc` gave out with this layout.
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         if let Some(block) = NonNull::new(block) {
+            self.used.fetch_sub(layout.size(), Ordering::Relaxed);
             // SAFETY: see above; the alignment is that of its allocation.
             unsafe { self.blocks.lock().deallocate(block, layout.align()) }
         }

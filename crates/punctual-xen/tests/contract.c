@@ -139,6 +139,7 @@ int main(void)
     struct punctual_pool *volatile pool = NULL;
     struct punctual_account account;
     uint64_t ran_ns[2];
+    size_t given, used;
     void *memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
 
     CHECK(punctual_version() == PUNCTUAL_VERSION);
@@ -170,7 +171,11 @@ int main(void)
             CHECK(ran_ns[0] == 400000000 && ran_ns[1] == 300000000);
         CHECK(ran_ns[0] >= 300000000 && ran_ns[0] + ran_ns[1] <= 1000000000);
         /* What it took is there for the next. */
+        punctual_memory(&given, &used);
+        CHECK(given == bytes && used > 0 && used <= punctual_pool_bytes(2, 8));
         punctual_destroy(pool);
+        punctual_memory(&given, &used);
+        CHECK(used == 0);
     }
     printf("stack: %zu bytes for a decision, %zu for anything\n", stack_decision, stack_most);
     CHECK(stack_decision <= 1024 && stack_most <= 4096);

@@ -10,12 +10,13 @@ use memmap2::{MmapMut, MmapOptions};
 const HYPERCALL: libc::c_ulong = 0x0030_5000;
 /// `__HYPERVISOR_sysctl` (Xen `xen/include/public/xen.h`).
 const SYSCTL: u64 = 35;
-/// `__HYPERVISOR_domctl`, and `XEN_DOMCTL_getvcpuinfo` (Xen `xen/include/public/domctl.h`), whose versions go
-/// with those of sysctls.
+/// `__HYPERVISOR_domctl`, and `XEN_DOMCTL_getvcpuinfo` (Xen `xen/include/public/domctl.h`).
 const DOMCTL: u64 = 36;
 const GET_VCPU: u32 = 14;
-/// Versions of the interface to try (`XEN_SYSCTL_INTERFACE_VERSION`): Xen 4.17 has 0x15.
-const VERSIONS: [u32; 3] = [0x15, 0x16, 0x14];
+/// Versions of sysctls to try (`XEN_SYSCTL_INTERFACE_VERSION`): Xen 4.17 to 4.20 have 0x15, 4.21 has 0x16.
+const SYSCTL_VERSIONS: [u32; 3] = [0x15, 0x16, 0x14];
+/// Versions of domctls to try (`XEN_DOMCTL_INTERFACE_VERSION`): Xen 4.17, 4.18, and 4.19 to 4.21.
+const DOMCTL_VERSIONS: [u32; 3] = [0x15, 0x16, 0x17];
 /// Bytes of `struct xen_sysctl`: command, version, and a union.
 const SYSCTL_BYTES: usize = 136;
 /// Where in the page what a sysctl points to is.
@@ -49,7 +50,7 @@ impl Hypervisor {
         let memory = open("/dev/xen/hypercall")?;
         // SAFETY: the device gives anonymous memory of its own to each mapping; nobody else has this one.
         let page = unsafe { MmapOptions::new().len(PAGE).map_mut(&memory) }?;
-        Ok(Hypervisor { privcmd, page, version: VERSIONS[0] })
+        Ok(Hypervisor { privcmd, page, version: SYSCTL_VERSIONS[0] })
     }
 
     /// Makes a sysctl. `union` is what follows command and version, and is what it was changed to afterwards;
@@ -67,7 +68,7 @@ impl Hypervisor {
         handle_at: usize,
         payload: &mut [u8],
     ) -> io::Result<()> {
-        let tries = [self.version].into_iter().chain(VERSIONS);
+        let tries = [self.version].into_iter().chain(SYSCTL_VERSIONS);
         let mut done = Ok(());
         for version in tries {
             let address = self.page.as_ptr() as u64 + PAYLOAD as u64;
@@ -95,7 +96,7 @@ impl Hypervisor {
     pub fn vcpu_time_ns(&mut self, domain: u32, vcpu: u32) -> io::Result<u64> {
         let Ok(domain) = u16::try_from(domain) else { return Err(io::ErrorKind::NotFound.into()) };
         let mut done = Ok(());
-        for version in VERSIONS {
+        for version in DOMCTL_VERSIONS {
             // Command, version, domain; then vCPU, three flags, the time.
             self.page[..SYSCTL_BYTES].fill(0);
             self.page[..4].copy_from_slice(&GET_VCPU.to_le_bytes());

@@ -31,6 +31,12 @@ pub trait Control {
     /// There is no such pool, or its scheduler is another one.
     fn policy(&mut self, pool: &str) -> Result<(String, String), String>;
 
+    /// The scheduler, as xl names it, of a new cpupool with this policy.
+    ///
+    /// # Errors
+    /// Xen has none for it.
+    fn scheduler(&mut self, policy: &str) -> Result<&'static str, String>;
+
     /// Gives a cpupool another policy.
     ///
     /// # Errors

@@ -5,7 +5,6 @@ use punctual_model::Host;
 use punctual_model::host::{Parent, Work};
 use punctual_model::index::{DomainIx, PoolIx, TaskIx};
 use punctual_model::live::Backend;
-use punctual_sched::UnitParams;
 
 use super::Error;
 use crate::workload;
@@ -42,10 +41,6 @@ impl Plan {
             let ix = DomainIx(index);
             if matches!(domain.parent, Parent::Domain(_)) {
                 return Err(error(&domain.name, "a domain inside another one is simulated only"));
-            }
-            let is_pinned = |params: &UnitParams| params.affinity.is_some();
-            if host.vcpus[domain.vcpus.clone()].iter().any(|vcpu| is_pinned(&vcpu.params)) {
-                return Err(error(&domain.name, "`affinity` is not set in Xen: use pools"));
             }
             if domain.name == MANAGER {
                 let tasks = || host.tasks_of(Parent::Domain(ix));

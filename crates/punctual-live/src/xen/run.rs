@@ -18,7 +18,7 @@ use punctual_model::results::{
     ProcessorTotals, ResultsBuilder, SchedulerTotals, Source, TaskTotals, VcpuTotals,
 };
 use punctual_model::{Host, Results};
-use punctual_sched::{Duration, UnitParams};
+use punctual_sched::{CpuId, CpuSet, Duration, UnitParams};
 
 use super::plan::{FIRST_POOL, MANAGER, Plan};
 use super::{Control, Counts, Error, guest, options_text, tools};
@@ -91,6 +91,11 @@ enum Step {
         vcpu: u32,
         params: Box<UnitParams>,
     },
+    /// Of domain 0, as `xl vcpu-pin` takes it.
+    Affinity {
+        vcpu: u32,
+        processors: String,
+    },
 }
 
 /// Cpupools and guests of a run.
@@ -125,7 +130,7 @@ impl<'a> Setup<'a> {
         for (index, pool) in host.pools.iter().enumerate() {
             let name = match plan.first == Some(PoolIx(index)) {
                 true => FIRST_POOL,
-                false => setup.create_pool(&pool.name, &pool.processors)?,
+                false => setup.create_pool(&pool.name, &pool.processors, pool.policy.info.name)?,
             };
             let (policy, before) = setup.control.policy(name).map_err(Error::Refused)?;
             setup.done.push(Step::Policy { pool: name.into(), policy, options: before });
@@ -133,21 +138,41 @@ impl<'a> Setup<'a> {
             setup.control.set_policy(name, pool.policy.info.name, &text).map_err(Error::Refused)?;
             setup.pools.push(name.into());
         }
+        if let Some(first) = plan.first {
+            setup.shrink_first_pool(&host.pools[first.0].processors)?;
+        }
         Ok(setup)
     }
 
-    fn create_pool<'p>(&mut self, name: &'p str, processors: &[usize]) -> Result<&'p str, Error> {
-        for cpu in processors {
-            tools::tool("xl", &["cpupool-cpu-remove", FIRST_POOL, &cpu.to_string()])?;
-            self.done.push(Step::Processor(*cpu));
-        }
+    fn create_pool<'p>(
+        &mut self,
+        name: &'p str,
+        processors: &[usize],
+        policy: &str,
+    ) -> Result<&'p str, Error> {
+        let scheduler = self.control.scheduler(policy).map_err(Error::Refused)?;
+        processors.iter().try_for_each(|cpu| self.take_from_first_pool(*cpu))?;
         let cpus: Vec<String> = processors.iter().map(|cpu| format!("\"{cpu}\"")).collect();
-        // Punctual's scheduler has RTDS's number, and so its name.
-        let text = format!("name = \"{name}\"\nsched = \"rtds\"\ncpus = [{}]\n", cpus.join(", "));
+        let text = format!("name = \"{name}\"\nsched = \"{scheduler}\"\ncpus = [{}]\n", cpus.join(", "));
         let file = self.write(&format!("{name}.pool.cfg"), text.as_bytes())?;
         tools::tool("xl", &["cpupool-create", &file.display().to_string()])?;
         self.done.push(Step::Pool(name.into()));
         Ok(name)
+    }
+
+    fn take_from_first_pool(&mut self, cpu: usize) -> Result<(), Error> {
+        tools::tool("xl", &["cpupool-cpu-remove", FIRST_POOL, &cpu.to_string()])?;
+        self.done.push(Step::Processor(cpu));
+        Ok(())
+    }
+
+    /// Leaves it the processors that the host file says.
+    fn shrink_first_pool(&mut self, processors: &[usize]) -> Result<(), Error> {
+        let has = tools::processors(FIRST_POOL)?;
+        if let Some(cpu) = processors.iter().find(|cpu| !has.contains(cpu)) {
+            return Err(Error::Refused(format!("{FIRST_POOL} has no processor {cpu}, it has {has:?}")));
+        }
+        has.iter().filter(|cpu| !processors.contains(cpu)).try_for_each(|cpu| self.take_from_first_pool(*cpu))
     }
 
     fn write(&self, name: &str, bytes: &[u8]) -> Result<PathBuf, Error> {
@@ -189,18 +214,39 @@ impl<'a> Setup<'a> {
         let all = plan.guests.iter().map(|(ix, _)| *ix).chain(plan.manager);
         for ix in all {
             let domain = &host.domains[ix.0];
-            let pool = &self.pools[host.pool_of(domain.parent).0];
+            let pool = self.pools[host.pool_of(domain.parent).0].clone();
             for (number, vcpu) in (0..).zip(&host.vcpus[domain.vcpus.clone()]) {
                 let id = self.domains[ix.0];
                 if Some(ix) == plan.manager {
-                    let (before, _) = self.control.unit(pool, id, number).map_err(Error::Refused)?;
+                    let (before, _) = self.control.unit(&pool, id, number).map_err(Error::Refused)?;
                     let step = Step::Unit { pool: pool.clone(), vcpu: number, params: Box::new(before) };
                     self.done.push(step);
                 }
-                self.control.set_unit(pool, id, number, &vcpu.params).map_err(Error::Refused)?;
+                if let Some(affinity) = &vcpu.params.affinity {
+                    let pool = &host.pools[host.pool_of(domain.parent).0];
+                    self.set_affinity(id, number, affinity, &pool.processors)?;
+                }
+                self.control.set_unit(&pool, id, number, &vcpu.params).map_err(Error::Refused)?;
             }
         }
         Ok(())
+    }
+
+    /// `affinity` counts the `processors` of the pool.
+    fn set_affinity(
+        &mut self,
+        domain: u32,
+        vcpu: u32,
+        affinity: &CpuSet,
+        processors: &[usize],
+    ) -> Result<(), Error> {
+        if domain == 0 {
+            let processors = tools::affinity(vcpu)?;
+            self.done.push(Step::Affinity { vcpu, processors });
+        }
+        let may = |at: &usize| affinity.contains(CpuId(*at as u32));
+        let may_use = (0..processors.len()).filter(may).map(|at| processors[at].to_string());
+        pin(domain, vcpu, &may_use.collect::<Vec<_>>().join(","))
     }
 
     /// Lets all guests run their tasks from one instant on; what happened to each vCPU meanwhile, and what
@@ -330,6 +376,7 @@ impl<'a> Setup<'a> {
             Step::Unit { pool, vcpu, params } => {
                 self.control.set_unit(pool, 0, *vcpu, params).map_err(Error::Refused)
             }
+            Step::Affinity { vcpu, processors } => pin(0, *vcpu, processors),
         }
     }
 }
@@ -340,6 +387,11 @@ impl Drop for Setup<'_> {
         self.put_back(|step| matches!(step, Step::Unit { .. }));
         self.put_back(|_| true);
     }
+}
+
+/// Sets the hard affinity of a vCPU.
+fn pin(domain: u32, vcpu: u32, processors: &str) -> Result<(), Error> {
+    tools::tool("xl", &["vcpu-pin", &domain.to_string(), &vcpu.to_string(), processors]).map(drop)
 }
 
 fn named(host: &Host, ix: DomainIx, source: workload::ClientError) -> Error {

@@ -46,9 +46,55 @@ pub(super) fn console(domain: u32) -> Result<String, Error> {
         .ok_or(Error::NoConsole)
 }
 
+/// The processors of a cpupool.
+///
+/// # Errors
+/// As [`tool`], or there is no such pool.
+pub(super) fn processors(pool: &str) -> Result<Vec<usize>, Error> {
+    let line = format!("xl cpupool-list -c {pool}");
+    let said = tool("xl", &["cpupool-list", "-c", pool])?;
+    of_pool(&said, pool).ok_or(Error::Tool { line, said })
+}
+
+/// Of `xl cpupool-list -c`: name and processors, `0,1,2`.
+fn of_pool(listing: &str, pool: &str) -> Option<Vec<usize>> {
+    let line = listing.lines().find_map(|line| line.strip_prefix(pool)?.strip_prefix(' '))?;
+    line.trim().split(',').map(|cpu| cpu.trim().parse().ok()).collect()
+}
+
+/// The hard affinity of a vCPU of domain 0, as `xl vcpu-pin` takes it.
+///
+/// # Errors
+/// As [`tool`], or there is no such vCPU.
+pub(super) fn affinity(vcpu: u32) -> Result<String, Error> {
+    let said = tool("xl", &["vcpu-list", "0"])?;
+    hard_affinity(&said, vcpu).ok_or(Error::Tool { line: "xl vcpu-list 0".into(), said })
+}
+
+/// Of `xl vcpu-list`: name, number of the domain and of the vCPU, ..., hard and soft affinity.
+fn hard_affinity(listing: &str, vcpu: u32) -> Option<String> {
+    let line = listing.lines().find(|line| line.split_whitespace().nth(2) == Some(&vcpu.to_string()))?;
+    let (before, _soft) = line.rsplit_once('/')?;
+    before.split_whitespace().next_back().map(str::to_owned)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pools_and_affinities_are_read_from_what_xl_prints() {
+        let pools = "Name               CPU list\nPool-0             0,1\nrt                 2\n";
+        assert_eq!(of_pool(pools, "Pool-0"), Some(vec![0, 1]));
+        assert_eq!(of_pool(pools, "rt"), Some(vec![2]));
+        assert_eq!(of_pool(pools, "Pool"), None);
+        let vcpus = "Name            ID  VCPU   CPU State   Time(s) Affinity (Hard / Soft)\n\
+                     Domain-0         0     0    0   r--       7.2  all / all\n\
+                     Domain-0         0     1    1   -b-       2.5  0,2 / all\n";
+        assert_eq!(hard_affinity(vcpus, 0).as_deref(), Some("all"));
+        assert_eq!(hard_affinity(vcpus, 1).as_deref(), Some("0,2"));
+        assert_eq!(hard_affinity(vcpus, 2), None);
+    }
 
     #[test]
     fn a_domain_is_found_in_what_xl_prints() {

@@ -34,7 +34,8 @@ const GUEST_MEMORY_MIB: u32 = 128;
     punctual reproduce rt-xen --live --as process      on this machine\n  \
     punctual reproduce rt-stack --live --only requests --quick\n  \
     punctual reproduce rtca --live --quick             urgent packets of VMs beside VMs that flood\n  \
-    punctual reproduce rt-xen --xen --quick            in guests of Xen, from its domain 0")]
+    punctual reproduce rt-xen --xen --quick            in guests of Xen, from its domain 0\n  \
+    punctual reproduce nautilus --xen")]
 pub struct Args {
     /// Which paper.
     #[arg(value_name = "PAPER")]
@@ -63,8 +64,9 @@ pub struct Args {
     /// With --live: what stands for a domain.
     #[arg(long = "as", value_name = "FORM", default_value = "vm", requires = "live")]
     default_backend: DefaultBackendArg,
-    /// Carry out rt-xen in guests of the Xen below this domain 0 instead (fig5, table2, fig6), beside
-    /// simulation and paper. As `punctual xen run`, it needs Punctual's scheduler there (docs/xen.md).
+    /// Carry out rt-xen (fig5, table2, fig6) or nautilus (cyclictest) in guests of the Xen below this domain
+    /// 0 instead, beside simulation and paper. As `punctual xen run`, it needs Punctual's scheduler there, or
+    /// for nautilus Xen's own RTDS (docs/xen.md).
     #[arg(long, conflicts_with_all = ["task_sets", "strict", "no_native", "live"])]
     xen: bool,
     /// With --xen: the Linux kernel of the guests, uncompressed or as xl takes it.
@@ -117,8 +119,9 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let done = match args.paper {
         Paper::RtXen if args.live => live(args, reproduce::rt_xen_live, ui),
         Paper::RtStack if args.live => live(args, reproduce::rt_stack_live, ui),
-        Paper::RtXen if args.xen => in_xen(args),
-        _ if args.xen => return Err(Error::Usage("only rt-xen can be carried out in Xen".into())),
+        Paper::RtXen if args.xen => in_xen(args, reproduce::rt_xen_in_xen),
+        Paper::Nautilus if args.xen => in_xen(args, reproduce::nautilus_in_xen),
+        _ if args.xen => return Err(Error::Usage("only rt-xen and nautilus run in Xen".into())),
         Paper::Rtca | Paper::VmmIo if args.live && args.default_backend == DefaultBackendArg::Process => {
             return Err(Error::Usage("only VMs have packets: --as process is for rt-xen".into()));
         }
@@ -181,10 +184,12 @@ fn of_run(error: Error) -> reproduce::Error {
     }
 }
 
-fn in_xen(args: &Args) -> Result<Reproduction, Error> {
+type InXen = fn(&mut reproduce::xen::XenOptions<'_>) -> Result<Reproduction, reproduce::Error>;
+
+fn in_xen(args: &Args, experiments: InXen) -> Result<Reproduction, Error> {
     interrupt::be_graceful();
     let mut control = super::xen::control()?;
-    Ok(reproduce::rt_xen_in_xen(&mut reproduce::xen::XenOptions {
+    Ok(experiments(&mut reproduce::xen::XenOptions {
         control: &mut control,
         kernel: &args.kernel,
         memory_mib: GUEST_MEMORY_MIB,

@@ -8,6 +8,18 @@ use punctual_sched::{Duration, UnitParams, credit, rtds};
 
 use super::super::input::time;
 
+/// Options of our Credit that say what Xen's always does.
+const CREDIT_IS: [&str; 8] = [
+    "refill=period",
+    "charge=exact",
+    "ticks=drifting",
+    "credits_kept=half",
+    "boost=true",
+    "tickle=true",
+    "sort=false",
+    "steal=true",
+];
+
 /// A scheduler of Xen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnScheduler {
@@ -27,6 +39,18 @@ impl OwnScheduler {
         }
     }
 
+    /// Its name for xl, if one of Xen's own is this policy.
+    ///
+    /// # Errors
+    /// None is.
+    pub fn for_policy(policy: &str) -> Result<&'static str, String> {
+        match policy {
+            rtds::NAME => Ok(rtds::NAME),
+            credit::NAME => Ok(credit::NAME),
+            _ => Err(format!("Xen has no `{policy}` of its own: boot it with sched=punctual (docs/xen.md)")),
+        }
+    }
+
     fn policy(self) -> &'static str {
         match self {
             OwnScheduler::Rtds => rtds::NAME,
@@ -43,8 +67,7 @@ impl OwnScheduler {
             OwnScheduler::Rtds => String::new(),
             OwnScheduler::Credit => {
                 let said = xl(&["sched-credit", "-s", "-p", pool])?;
-                let slice = slice_ms(&said).ok_or_else(|| odd("sched-credit", &said))?;
-                format!("slice={slice}ms")
+                credit_options(&said).ok_or_else(|| odd("sched-credit", &said))?
             }
         };
         Ok((self.policy().into(), options))
@@ -62,19 +85,26 @@ impl OwnScheduler {
                 self.policy()
             ));
         }
+        let credit = self == OwnScheduler::Credit;
         for option in options.split(',').filter(|option| !option.is_empty()) {
-            let slice = option.strip_prefix("slice=").filter(|_| self == OwnScheduler::Credit);
-            let slice = slice.and_then(|text| time(text).ok());
-            let Some(slice) = slice else {
-                return Err(format!(
-                    "{}: Xen's own {} has no `{}`",
-                    printable(pool),
-                    self.policy(),
-                    printable(option)
-                ));
+            if credit && CREDIT_IS.contains(&option) {
+                continue;
+            }
+            let given = option.split_once('=').filter(|_| credit);
+            let given = given.and_then(|(name, text)| Some((name, time(text).ok()?.as_ns())));
+            let (flag, value) = match given {
+                Some((name, ns)) if name == credit::SLICE.name => ("-t", ns / 1_000_000),
+                Some((name, ns)) if name == credit::RATELIMIT.name => ("-r", ns / 1_000),
+                _ => {
+                    return Err(format!(
+                        "{}: Xen's own {} has no `{}`",
+                        printable(pool),
+                        self.policy(),
+                        printable(option)
+                    ));
+                }
             };
-            let ms = slice.as_ns() / 1_000_000;
-            xl(&["sched-credit", "-s", "-p", pool, "-t", &ms.to_string()])?;
+            xl(&["sched-credit", "-s", "-p", pool, flag, &value.to_string()])?;
         }
         Ok(())
     }
@@ -144,9 +174,12 @@ fn odd(command: &str, said: &str) -> String {
 }
 
 /// `Cpupool Pool-0: tslice=30ms ratelimit=1000us migration-delay=0us`.
-fn slice_ms(said: &str) -> Option<u64> {
-    let (_, rest) = said.split_once("tslice=")?;
-    rest.split_once("ms")?.0.parse().ok()
+fn credit_options(said: &str) -> Option<String> {
+    let number = |name: &str, unit: &str| {
+        let (_, rest) = said.split_once(name)?;
+        rest.split_once(unit)?.0.parse::<u64>().ok()
+    };
+    Some(format!("slice={}ms,ratelimit={}us", number("tslice=", "ms")?, number("ratelimit=", "us")?))
 }
 
 /// Name, domain, vCPU, period and budget in us, and whether it has extratime; the name may have blanks.
@@ -188,7 +221,8 @@ mod tests {
         assert!(rtds_params(said, 2).is_none() && rtds_params("odd", 0).is_none());
         let said = "Name                                ID Weight  Cap\nDomain-0    0    256    0\n";
         assert_eq!(credit_params(said).unwrap().weight, Some(256));
-        assert_eq!(slice_ms("Cpupool Pool-0: tslice=30ms ratelimit=1000us migration-delay=0us"), Some(30));
+        let said = "Cpupool Pool-0: tslice=30ms ratelimit=1000us migration-delay=0us";
+        assert_eq!(credit_options(said).as_deref(), Some("slice=30ms,ratelimit=1000us"));
     }
 
     #[test]
@@ -197,6 +231,8 @@ mod tests {
         assert!(why.contains("sched=punctual"), "{why}");
         let why = OwnScheduler::Credit.set_options("Pool-0", "credit", "tick=1ms").unwrap_err();
         assert_eq!(why, "Pool-0: Xen's own credit has no `tick=1ms`");
+        assert!(OwnScheduler::Credit.set_options("Pool-0", "credit", "refill=negative-sum").is_err());
+        assert!(OwnScheduler::Credit.set_options("Pool-0", "credit", "refill=period,boost=true").is_ok());
         assert!(OwnScheduler::Rtds.set_options("Pool-0", "rtds", "").is_ok());
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use punctual_live::xen::run::{RunOptions, run as run_host};
 use punctual_live::xen::{self, Control, Counts};
 use punctual_report::{Column, json, table};
-use punctual_sched::UnitParams;
+use punctual_sched::{UnitParams, rtds};
 use punctual_xen::abi::Params;
 use punctual_xen::op::{Op, What};
 
@@ -22,7 +22,7 @@ use super::own::OwnScheduler;
 /// `Domain-0` is domain 0 itself, and its pool the first cpupool: it says what domain 0 may have meanwhile.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    punctual xen run scripts/xen/host.toml --kernel /boot/vmlinux\n  \
+    punctual xen run scripts/xen/hosts/three.toml --kernel /boot/vmlinux\n  \
     punctual xen run host.toml --policy rtds --duration 20s --json > xen.json")]
 pub struct Args {
     /// The host file; `-` reads standard input.
@@ -74,6 +74,9 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     Ok(exit::OK)
 }
 
+/// The cpupool that Xen makes: its scheduler is the one of Xen's command line.
+const FIRST_POOL: &str = "Pool-0";
+
 /// The scheduler as a run asks it.
 pub(super) struct Asked(pub(super) Xen);
 
@@ -103,6 +106,14 @@ impl Control for Asked {
         let mut op = Op::new(What::GetPool);
         self.ask(pool, &mut op)?;
         Ok((op.policy, op.options))
+    }
+
+    /// Punctual's scheduler has RTDS's number, and so its name.
+    fn scheduler(&mut self, policy: &str) -> Result<&'static str, String> {
+        match self.own(FIRST_POOL)? {
+            None => Ok(rtds::NAME),
+            Some(_) => OwnScheduler::for_policy(policy),
+        }
     }
 
     fn set_policy(&mut self, pool: &str, policy: &str, options: &str) -> Result<(), String> {

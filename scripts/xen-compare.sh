@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# Does Xen do what the simulator says? Host files in guests of a real Xen in QEMU, under every policy and
+# under Xen's own RTDS and Credit: shares of the processor and response times, simulated and in Xen.
+#
+# usage: scripts/xen-compare.sh [CASE[:POLICY,...]]...
+# example: scripts/xen-compare.sh short:rtds,own-rtds pools
+# exit: 0 each share is within a point of the simulator's; 1 one is not, or a run failed; 77 skipped:
+# something is missing here, which it says.
+#
+# A case is a file of scripts/xen/hosts, or `three-late`: three.toml with all jobs later. Without one all of
+# them are run. `own-rtds` and `own-credit` are Xen's. The tables are Markdown; the results stay in
+# target/xen-lab.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/xen/lab.sh
+. scripts/xen/lab.sh
+
+policies=deferrable,periodic,polling,sporadic,sedf,rtds,own-rtds,credit,own-credit
+[ $# -gt 0 ] || set -- three three-late short five two-processors four pools
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# As words of a command line: the case's file and what is changed in it.
+case_of() {
+    case $1 in
+        three-late) echo "three.toml --set domain.control.task.loop.offset=4ms" \
+            "--set domain.video.task.frame.offset=15ms" ;;
+        *) echo "$1.toml" ;;
+    esac
+}
+
+file_of() { echo "$parts/hosts/$(case_of "$1" | cut -d' ' -f1)"; }
+
+# boot_for SCHEDULER CASE POLICY...: one boot, one run for each policy.
+boot_for() {
+    local scheduler=$1 case=$2 options="sched=punctual" policy name=compare-$2-$1
+    shift 2
+    case $scheduler in
+        own-*) options="$own=${scheduler#own-}" ;;
+    esac
+    for policy; do echo "xen-$policy $(case_of "$case") --policy ${policy#own-}"; done > "$work/runs"
+    # shellcheck disable=SC2034 # for boot
+    seconds_max=$((300 + 600 * $#))
+    boot "$build" "$name" "$options" "$parts/host.sh" "$(file_of "$case")" "$work/runs" \
+        "$work/punctual"
+    for policy; do
+        result "$name" "xen-$policy" > "$lab/compare-$case-$policy.json" || {
+            echo "xen-compare: $case under $policy: no result; see $lab/$name.log" >&2
+            rm "$lab/compare-$case-$policy.json"
+            status=1
+        }
+    done
+}
+
+compare() {
+    local case=$1 policy ours=() all args=() build=release
+    IFS=, read -ra all <<< "$2"
+    # shellcheck disable=SC2034 # for boot
+    machine=("${counted[@]}" -smp 1)
+    if grep -q '^processors = 2$' "$(file_of "$case")"; then
+        several 2
+        build=poll
+    fi
+    for policy in "${all[@]}"; do
+        case $policy in
+            own-*) boot_for "$policy" "$case" "$policy" ;;
+            *) ours+=("$policy") ;;
+        esac
+    done
+    [ ${#ours[@]} -eq 0 ] || boot_for ours "$case" "${ours[@]}"
+    for policy in "${all[@]}"; do
+        [ -e "$lab/compare-$case-$policy.json" ] || continue
+        # shellcheck disable=SC2046 # words
+        (cd "$parts/hosts" && "$punctual" sim $(case_of "$case") --policy "${policy#own-}" --json) \
+            > "$work/$policy.json"
+        args+=("$policy" "$work/$policy.json" "$lab/compare-$case-$policy.json")
+    done
+    python3 "$parts/compare.py" "$case" "${args[@]}" || status=1
+}
+
+builds=()
+for choice; do
+    case ${choice%%:*} in
+        two-processors | four | pools) builds+=(poll) ;;
+        *) builds+=(release) ;;
+    esac
+done
+mapfile -t builds < <(printf '%s\n' "${builds[@]}" | sort -u)
+prepare "${builds[@]}"
+strip -o "$work/punctual" "$punctual"
+# shellcheck disable=SC2034 # for boot
+memory=2048
+status=0
+for choice; do
+    chosen=$policies
+    [ "$choice" = "${choice#*:}" ] || chosen=${choice#*:}
+    compare "${choice%%:*}" "$chosen"
+done
+exit $status
