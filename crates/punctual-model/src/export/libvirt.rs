@@ -86,24 +86,21 @@ pub struct VhostUserPort<'a> {
     pub socket: &'a str,
     /// The address of the domain's card.
     pub address: Option<String>,
-    /// The network's MTU.
-    pub mtu: Option<u32>,
 }
 
 /// What a domain's XML says about its card at the port, and about memory that the switch can see
-/// (<https://libvirt.org/formatdomain.html>, "vhost-user interface" and "Memory Backing").
+/// (<https://libvirt.org/formatdomain.html>, "vhost-user interface" and "Memory Backing"). An MTU is not
+/// among it: libvirt 9.0 sets one on a device of the host, and such a card has none.
 pub fn vhost_user(port: &VhostUserPort<'_>) -> String {
     let address = port.address.as_ref().map(|mac| format!("      <mac address='{mac}'/>\n"));
-    let mtu = port.mtu.map(|bytes| format!("      <mtu size='{bytes}'/>\n"));
     format!(
         "<domain type='kvm'>\n  <name>{}</name>\n  <memoryBacking>\n    <source type='memfd'/>\n    \
          <access mode='shared'/>\n  </memoryBacking>\n  <devices>\n    <interface type='vhostuser'>\n{}      \
          <source type='unix' path='{}' mode='client'>\n        <reconnect enabled='yes' timeout='1'/>\n      \
-         </source>\n      <model type='virtio'/>\n{}    </interface>\n  </devices>\n</domain>\n",
+         </source>\n      <model type='virtio'/>\n    </interface>\n  </devices>\n</domain>\n",
         xml(port.domain),
         address.unwrap_or_default(),
         xml(port.socket),
-        mtu.unwrap_or_default(),
     )
 }
 

@@ -104,7 +104,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         ui.warn(&format!("{} is beyond the network card: without --uplink nothing reaches it", outside.name));
     }
     let names: Vec<String> = ports.iter().map(|port| port.name.clone()).collect();
-    let listing = if args.libvirt { libvirt_listing(network, &ports) } else { listing(network, &ports) };
+    let listing = if args.libvirt { libvirt_listing(&ports) } else { listing(network, &ports) };
     let lines = Lines::of(&ports, &planes);
     let config = Config {
         ports,
@@ -264,7 +264,7 @@ fn listing(network: &Network, ports: &[Port]) -> String {
 }
 
 /// The sockets, and how libvirt connects to each.
-fn libvirt_listing(network: &Network, ports: &[Port]) -> String {
+fn libvirt_listing(ports: &[Port]) -> String {
     let mut text =
         String::from("<!-- Merge memoryBacking and interface into each domain's own XML: virsh edit. -->\n");
     for port in ports {
@@ -273,7 +273,6 @@ fn libvirt_listing(network: &Network, ports: &[Port]) -> String {
             domain: &port.name,
             socket: &socket.display().to_string(),
             address: port.address.map(|address| address.to_string()),
-            mtu: network.mtu,
         });
     }
     text
