@@ -137,8 +137,8 @@ pub fn rt_xen_live(options: &live::LiveOptions<'_>) -> Result<Reproduction, Erro
     Ok(Reproduction::new(&shown, paper.citation, &[], vec![outcome]))
 }
 
-/// Reproduces RTCA with real VMs on the project's switch: Table I, Fig. 10 and Table II, real beside simulated.
-/// Nothing is judged.
+/// Reproduces RTCA with real VMs on the project's switch: Table I, Fig. 10 and Table II, real beside
+/// simulated. Nothing is judged.
 ///
 /// # Errors
 /// As [`live::rtca::run`].

@@ -1,8 +1,8 @@
 //! What the steps of a switch cost on this machine, for the simulator's costs of a network.
 //!
-//! Two ports in this process send through a plane as VMs do. Their drivers ([`crate::uplink`]) are threads on
+//! Two ports in this process send through a plane as VMs do. Their drivers (`uplink.rs`) are threads on
 //! another processor: they write frames into rings and ring, and all that follows is what happens between
-//! VMs. They send a burst of [`BURST`] frames and the next one when the last frame has arrived, so every
+//! VMs. They send a burst of four frames and the next one when the last frame has arrived, so every
 //! thread sleeps in between and nothing here keeps a processor for long.
 
 use std::io;

@@ -1,6 +1,6 @@
-//! Experiments on real machines (real VMs or processes under the live policies, guests of Xen), the same hosts
-//! simulated, and the paper's figures, side by side. Shortened to minutes; what is measured there varies from
-//! run to run. Here are RT-Xen's, beside them those with packets: [`rtca`], [`vmm_io`].
+//! Experiments on real machines (real VMs or processes under the live policies, guests of Xen), the same
+//! hosts simulated, and the paper's figures, side by side. Shortened to minutes; what is measured there
+//! varies from run to run. Here are RT-Xen's, beside them those with packets: [`rtca`], [`vmm_io`].
 
 pub mod rtca;
 pub mod vmm_io;

@@ -86,7 +86,8 @@ impl Blocks {
                 for noisy in 1..=level.min(NOISY) {
                     let count = self.block_ms - DRAIN_MS;
                     text += &format!(
-                        "\n[flow.flood{noisy}-{level}-{round}]\n{}start = \"{start_ms}ms\"\ncount = {count}\n",
+                        "\n[flow.flood{noisy}-{level}-{round}]\n{}\
+                         start = \"{start_ms}ms\"\ncount = {count}\n",
                         flood(noisy, level == OUTSIDE)
                     );
                 }
@@ -105,7 +106,8 @@ fn flood(noisy: usize, outside: bool) -> String {
         false => (format!("n{noisy}"), noisy % NOISY + 1, 1514),
     };
     format!(
-        "kind = \"periodic\"\nfrom = \"{from}\"\nto = \"n{to}\"\nperiod = \"1ms\"\nburst = {BURST}\nbytes = {bytes}\n"
+        "kind = \"periodic\"\nfrom = \"{from}\"\nto = \"n{to}\"\nperiod = \"1ms\"\nburst = {BURST}\n\
+         bytes = {bytes}\n"
     )
 }
 
@@ -282,8 +284,9 @@ fn end_to_end(
         }
     }
     ratios.notes = vec![format!(
-        "Times are twice the paper's, because both domains share a processor: steps of 2 ms and tasks of 1 ms \
-         every 20 ms, which is the chain's deadline. {seconds} s each. The paper's curves are in its Fig. 10."
+        "Periods are twice the paper's, because both domains share a processor: steps of 2 ms and tasks of \
+         1 ms every 20 ms, which is the chain's deadline. {seconds} s each. The paper's curves are in its \
+         Fig. 10."
     )];
     for mut table in [ratios, misses] {
         table.native = true;

@@ -100,8 +100,8 @@ fn scenario(configuration: &Configuration, step_ms: u64) -> Scenario {
         let start_ms = step * step_ms + SETTLE_MS;
         let count = (step_ms - SETTLE_MS - DRAIN_MS) / PING_MS;
         text += &format!(
-            "\n[flow.ping{step}]\nkind = \"request\"\nfrom = \"client\"\nto = \"g1\"\nperiod = \"{PING_MS}ms\"\n\
-             start = \"{start_ms}ms\"\ncount = {count}\ntimeout = \"10s\"\n"
+            "\n[flow.ping{step}]\nkind = \"request\"\nfrom = \"client\"\nto = \"g1\"\n\
+             period = \"{PING_MS}ms\"\nstart = \"{start_ms}ms\"\ncount = {count}\ntimeout = \"10s\"\n"
         );
     }
     for guest in [2, 3] {
@@ -174,9 +174,9 @@ fn notes(step_ms: u64, costs: &[String]) -> Vec<String> {
          streams), and their driver domain shares the processor. Its 12.3 s of test 4 as shipped come from \
          there."
             .into(),
-        "Not here: orig and sedf without the event-channel fix, for the switch has no event channels; tests 1, \
-         5 and 6, streams without burning guests, in which translated guests and not the scheduler are the \
-         limit; test 3, which is test 4 with the pinged guest booted last."
+        "Not here: orig and sedf without the event-channel fix, for the switch has no event channels; \
+         tests 1, 5 and 6, streams without burning guests, in which translated guests and not the \
+         scheduler are the limit; test 3, which is test 4 with the pinged guest booted last."
             .into(),
         format!("The simulator's costs, measured without load just before: {}.", costs.join(", ")),
     ]

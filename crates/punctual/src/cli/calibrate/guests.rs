@@ -11,7 +11,8 @@ use punctual_model::Results;
 use punctual_model::file::edit::{with_network_costs, with_overheads};
 use punctual_model::file::{Overrides, parse};
 use punctual_model::results::FlowResult;
-use punctual_sched::Duration;
+use punctual_sched::servers::deferrable;
+use punctual_sched::{Duration, fixed_priority};
 use serde::Serialize;
 
 use super::super::error::Error;
@@ -27,11 +28,11 @@ processors = 2
 
 [pool.driver]
 processors = [0]
-policy = "fixed-priority"
+policy = "DRIVER"
 
 [pool.guests]
 processors = [1]
-policy = "deferrable"
+policy = "GUESTS"
 
 [domain.switch]
 pool = "driver"
@@ -52,6 +53,12 @@ priority = 1
 [network.lan]
 driver = "switch"
 "#;
+
+/// The host with these flows, as text.
+fn host(seconds: u32, flows: &str) -> String {
+    let host = HOST.replace("DRIVER", fixed_priority::NAME).replace("GUESTS", deferrable::NAME);
+    format!("duration = \"{seconds}s\"\n{host}{flows}")
+}
 
 /// As fast as the sender can.
 const STORM: &str = r#"
@@ -140,8 +147,7 @@ pub fn measure(
             switches: SwitchOptions { one_plane: true, ..SwitchOptions::default() },
             say,
         };
-        let host =
-            parse(&format!("duration = \"{seconds}s\"\n{HOST}{flow}"), "guests", &Overrides::default())?;
+        let host = parse(&host(seconds, flow), "guests", &Overrides::default())?;
         measured(&host, how, ui)
     };
     let storm = run(STORM)?;
@@ -170,8 +176,7 @@ pub fn measure(
     };
     let keys = guests.keys();
     let own = [keys[0], keys[1]];
-    let text = format!("duration = \"{seconds}s\"\n{HOST}{PING}");
-    let text = with_overheads(&text, overheads);
+    let text = with_overheads(&host(seconds, PING), overheads);
     let text = text.and_then(|text| with_network_costs(&text, "lan", costs));
     let text = text.and_then(|text| with_network_costs(&text, "lan", &own)).unwrap_or_default();
     let simulated = punctual_sim::simulate(&parse(&text, "guests", &Overrides::default())?)?;

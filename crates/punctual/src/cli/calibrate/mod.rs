@@ -27,9 +27,9 @@ use super::{exit, interrupt};
 ///
 /// Decisions, context switches, migrations and the lock of a shared run queue, each as a distribution; the
 /// medians are the values of [machine.overheads] in a host file. Then the steps of a switch: wake-ups, its
-/// three stages, telling a VM; their medians are the values of [network.NAME.costs]. Threads that measure sleep and wake in turn
-/// and never hold a processor; SCHED_FIFO is used where it is permitted. Measure on a quiet machine: whatever
-/// else runs is part of the result. docs/calibrate.md explains the methods.
+/// three stages, telling a VM; their medians are the values of [network.NAME.costs]. Threads that measure
+/// sleep and wake in turn and never hold a processor; SCHED_FIFO is used where it is permitted. Measure on a
+/// quiet machine: whatever else runs is part of the result. docs/calibrate.md explains the methods.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual calibrate                        about 5 s\n  \

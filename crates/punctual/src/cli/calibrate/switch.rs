@@ -99,8 +99,8 @@ impl SwitchCosts {
             (
                 "wake-up",
                 &self.times.wake,
-                "From before a driver on another processor rings until the plane's thread, which slept, is at \
-                 work.",
+                "From before a driver on another processor rings until the plane's thread, which slept, is \
+                 at work.",
             ),
             (
                 "TX",
