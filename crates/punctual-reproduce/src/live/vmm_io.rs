@@ -1,7 +1,7 @@
 //! What applies of vmm-io with real VMs: a guest that is pinged from outside beside guests that burn and
 //! receive streams, under every option of Credit and under SEDF.
 //!
-//! Each configuration is one run in which load is added step by step ([`STEPS`]). The paper's driver domain
+//! Each configuration is one run in which load is added step by step (`STEPS`). The paper's driver domain
 //! is the switch here, on a processor of its own: nothing of it waits behind the guests, and there is no
 //! event channel whose ports could be scanned in the wrong order, so the fix is no configuration.
 
