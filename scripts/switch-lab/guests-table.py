@@ -5,7 +5,7 @@ import sys
 
 times, rates = {}, {}
 for line in sys.stdin:
-    network, program, said = line.rstrip().split(" ", 2)
+    network, program, said = (line.rstrip().split(" ", 2) + ["", ""])[:3]
     if program == "ping" and (found := re.search(r"time=([0-9.]+) ms", said)):
         times.setdefault(network, []).append(float(found[1]))
     # [  5]   0.00-5.00   sec   824 KBytes  1.35 Mbits/sec  0.2 ms  21000/45765 (46%)  receiver
