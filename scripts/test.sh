@@ -15,12 +15,12 @@ trap 'rm -rf "$work"' EXIT
 # What runs beside other steps does not hear of Ctrl-C by itself.
 trap 'trap - INT TERM; kill -TERM 0' INT TERM
 
-# Runs a step; its verdict is a line of the summary.
+# Runs a step; its verdict is a line of the summary. A step that hangs is ended after LIMIT_S seconds.
 step() {
     local name=$1 code=0 start=$SECONDS verdict
     shift
     printf '\n== %s\n' "$name"
-    "$@" || code=$?
+    scripts/limit.py "${LIMIT_S:-900}" "$@" || code=$?
     case $code in
         0) verdict=passed ;;
         77) [ "$name" = "${PUNCTUAL_MAY_SKIP:-}" ] && verdict=missing || verdict=skipped ;;
@@ -41,8 +41,12 @@ step format scripts/format.sh --check
 step clippy cargo clippy --workspace --all-features --all-targets --locked --quiet -- -D warnings
 step documentation env RUSTDOCFLAGS="-D warnings" \
     cargo doc --workspace --all-features --no-deps --locked --quiet
-# The tests of live runs judge times: nothing else runs beside them.
-step tests cargo test --workspace --all-features --locked --quiet --no-fail-fast
+# The tests of live runs judge times: nothing else runs beside them. Each test program has a limit of its own,
+# far above what it needs.
+host="$(rustc -vV | sed -n 's/^host: //p')"
+runner="CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$host")_RUNNER"
+LIMIT_S=1500 step tests env TIMES="$work/times" "$runner=$PWD/scripts/limit.py 400" \
+    cargo test --workspace --all-features --locked --quiet --no-fail-fast
 # Most checks wait for a browser, Python or a download and take one processor at most; builds go on beside.
 for check in scripts/check-*.sh; do
     case $check in
@@ -56,6 +60,8 @@ step_beside "building check-fuzz" scripts/check-fuzz.sh --build
 wait "$beside"
 step check-fuzz scripts/check-fuzz.sh
 
+printf '\nThe test programs that took longest:\n'
+sort -rn "$work/times" | head -n 12
 printf '\n'
 cat "$work/summary"
 failures=(FAILED)

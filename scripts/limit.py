@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""Runs a command that must end within a time: a step of scripts/test.sh, or one test program for cargo.
+
+usage: scripts/limit.py SECONDS COMMAND [ARGUMENT...]
+exit: that of the command; 124 when it had not ended in time. What its processes were waiting for is printed
+then, and they are ended, 5 seconds later by force.
+environment: TIMES: a file that gets a line for each command, its seconds and its name
+"""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+
+def read(path):
+    try:
+        return pathlib.Path(path).read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return "?"
+
+
+def tree(pid):
+    """The process and all below it, parents first."""
+    found = [pid]
+    for process in found:
+        for children in pathlib.Path(f"/proc/{process}/task").glob("*/children"):
+            found += [int(child) for child in read(children).split() if child.isdigit()]
+    return found
+
+
+def tell(processes):
+    for pid in processes:
+        print(f"  {pid} {read(f'/proc/{pid}/cmdline')[:300]}", file=sys.stderr)
+        for task in pathlib.Path(f"/proc/{pid}/task").glob("*"):
+            state = read(task / "stat").rpartition(")")[2].split()[:1]
+            print(f"    {read(task / 'comm')}: {''.join(state)} {read(task / 'wchan')}", file=sys.stderr)
+
+
+def end(running, processes):
+    """Ends them, and by force what is left then."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for pid in processes:
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                pass
+        try:
+            running.wait(5)
+        except subprocess.TimeoutExpired:
+            pass
+
+
+def main():
+    limit, command = float(sys.argv[1]), sys.argv[2:]
+    start = time.monotonic()
+    running = subprocess.Popen(command)
+    # Ctrl-C and the end of the gate reach the command, too: it decides.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: running.terminate())
+    try:
+        code = running.wait(limit)
+    except subprocess.TimeoutExpired:
+        print(f"{' '.join(command)[:300]} has not ended after {limit:.0f} s:", file=sys.stderr)
+        processes = tree(running.pid)
+        tell(processes)
+        end(running, processes)
+        code = 124
+    if times := os.environ.get("TIMES"):
+        with open(times, "a", encoding="utf-8") as file:
+            file.write(f"{time.monotonic() - start:7.1f} s  {os.path.basename(command[0])}\n")
+    return code if code >= 0 else 128 - code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
