@@ -40,7 +40,14 @@ def tell(processes):
 
 
 def end(running, processes):
-    """Ends them, and by force what is left then."""
+    """Ends them, and by force what is left then: a thread of real time may spin in the kernel before one that
+    is to end on its processor, until it loses its priority."""
+    for pid in processes:
+        for task in pathlib.Path(f"/proc/{pid}/task").glob("*"):
+            try:
+                os.sched_setscheduler(int(task.name), os.SCHED_OTHER, os.sched_param(0))
+            except OSError:
+                pass
     for number in (signal.SIGTERM, signal.SIGKILL):
         for pid in processes:
             try:

@@ -237,6 +237,8 @@ fn end(run: Identity, out: &mut impl Write) {
         std::thread::sleep(Duration::from_millis(5));
     }
     if run.is_alive() {
+        // A thread of it that spins in the kernel for a less urgent one dies only when that one may run.
+        sched::demote_process(run.id);
         let _ = kill_process(pid, Signal::KILL);
     }
 }

@@ -280,6 +280,7 @@ fn enforce(index: usize, pool: &Mutex<Pool>, shared: &Shared) -> io::Result<()> 
     let mut drain = [0u8; 8];
     let mut account = Account::open();
     let mut used_ns = sched::usage().ran_ns;
+    shared.threads[index].store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Relaxed);
     while !shared.is_stopping() {
         let next = {
             let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
@@ -288,6 +289,9 @@ fn enforce(index: usize, pool: &Mutex<Pool>, shared: &Shared) -> io::Result<()> 
             pool.look(cpu, &mut account)
         };
         shared.look_began_ns[index].store(0, Ordering::Relaxed);
+        if shared.has_lost_priority[index].swap(false, Ordering::Relaxed) {
+            sched::set_attributes(0, &Attributes::fifo(ENFORCER))?;
+        }
         shared.looks[index].fetch_add(1, Ordering::Relaxed);
         let usage = sched::usage();
         shared.cost_ns[index].store(usage.ran_ns, Ordering::Relaxed);

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use punctual_sched::UnitParams;
@@ -28,6 +28,10 @@ pub(super) struct Shared {
     pub cost_ns: Vec<AtomicU64>,
     /// By enforcer: when the look began that it is in, in ns; 0 between looks.
     pub look_began_ns: Vec<AtomicU64>,
+    /// By enforcer: its thread; 0 before it runs.
+    pub threads: Vec<AtomicI32>,
+    /// By enforcer: has the watchdog taken its own priority away?
+    pub has_lost_priority: Vec<AtomicBool>,
     /// Has the watchdog taken the units' priorities away since the last look?
     pub demoted: AtomicBool,
     /// How often it did.
@@ -70,13 +74,16 @@ impl Shared {
             .map(|_| rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK))
             .collect::<Result<Vec<OwnedFd>, _>>()?;
         let counters = || (0..enforcers).map(|_| AtomicU64::new(0)).collect();
+        let flags = || (0..enforcers).map(|_| AtomicBool::new(false)).collect();
         Ok(Shared {
             stop: AtomicBool::new(false),
             wake,
             looks: counters(),
-            has_ended: (0..enforcers).map(|_| AtomicBool::new(false)).collect(),
+            has_ended: flags(),
             cost_ns: counters(),
             look_began_ns: counters(),
+            threads: (0..enforcers).map(|_| AtomicI32::new(0)).collect(),
+            has_lost_priority: flags(),
             demoted: AtomicBool::new(false),
             demotions: AtomicU64::new(0),
             exchange: history::exchange(),

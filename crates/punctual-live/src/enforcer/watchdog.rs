@@ -5,6 +5,10 @@
 //! pool's processor, or a kernel worker of that processor, beside another program that moves a process.
 //! Real-time units would keep that thread from running for ever; in the fair class they do not.
 //!
+//! Where that does not help, the enforcer itself loses its priority until its look is over. It spins in the
+//! kernel then, before a thread that no list has any more: one that ends, in real time and on its processor
+//! (docs/live.md, "Locks of the kernel").
+//!
 //! The same thread puts the threads of a crowd ([`crate::unit::THREADS_MAX`]) into the class for idle time,
 //! which takes an enforcer too long.
 
@@ -25,16 +29,51 @@ const INTERVAL: StdDuration = StdDuration::from_millis(10);
 /// (up to 14 ms, see [`super::Enforcement::without_freezer`]).
 pub const STUCK: Duration = Duration::from_ms(20);
 
+/// A look that takes longer than this is stuck although the units have no priorities.
+const HOPELESS: Duration = Duration::from_ms(60);
+
+/// What was done for an enforcer last.
+#[derive(Clone, Copy, Default)]
+struct Handled {
+    /// For the look that began then, in ns.
+    began_ns: u64,
+    /// The enforcer lost its own priority.
+    itself: bool,
+}
+
+/// What a stuck enforcer needs next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    UnitsDemoted,
+    ItselfDemoted,
+}
+
+/// What is to be done for an enforcer at `now`, whose look began at `began_ns` (0: it sleeps).
+fn need(handled: &mut Handled, began_ns: u64, now: Instant) -> Option<Need> {
+    if began_ns == 0 {
+        return None;
+    }
+    let took = now.since(Instant::from_ns(began_ns));
+    if handled.began_ns != began_ns && took > STUCK {
+        *handled = Handled { began_ns, itself: false };
+        return Some(Need::UnitsDemoted);
+    }
+    if handled.began_ns == began_ns && !handled.itself && took > HOPELESS {
+        handled.itself = true;
+        return Some(Need::ItselfDemoted);
+    }
+    None
+}
+
 /// Watches until the pool's threads are to stop.
 pub(super) fn watch(shared: &Shared) {
     // Without the priority it is later on a busy machine, and no less right.
     let _ = sched::set_attributes(0, &Attributes::fifo(ENFORCER));
-    let mut handled_ns = vec![0; shared.look_began_ns.len()];
+    let mut handled = vec![Handled::default(); shared.look_began_ns.len()];
     let mut set_aside: Vec<String> = Vec::new();
     while !shared.is_stopping() {
         std::thread::park_timeout(INTERVAL);
-        if is_newly_stuck(shared, &mut handled_ns) {
-            demote_units(shared);
+        if help(shared, &mut handled) {
             set_aside.clear();
         } else {
             set_crowds_aside(shared, &mut set_aside);
@@ -81,18 +120,33 @@ fn is_idle(crowd: &UnitMembers) -> bool {
     is_idle
 }
 
-/// Is an enforcer stuck in a look for which nothing was done yet? `handled_ns` holds, by enforcer, the look
-/// for which something was done last.
-fn is_newly_stuck(shared: &Shared, handled_ns: &mut [u64]) -> bool {
+/// Does what stuck enforcers need; false when none is stuck.
+fn help(shared: &Shared, handled: &mut [Handled]) -> bool {
+    let mut units = false;
     let mut is_stuck = false;
-    for (began, handled_ns) in shared.look_began_ns.iter().zip(handled_ns) {
-        let began_ns = began.load(Ordering::Relaxed);
-        if began_ns != 0 && began_ns != *handled_ns && now().since(Instant::from_ns(began_ns)) > STUCK {
-            *handled_ns = began_ns;
-            is_stuck = true;
+    for (index, handled) in handled.iter_mut().enumerate() {
+        match need(handled, shared.look_began_ns[index].load(Ordering::Relaxed), now()) {
+            None => continue,
+            Some(Need::UnitsDemoted) => units = true,
+            Some(Need::ItselfDemoted) => demote_enforcer(shared, index),
         }
+        is_stuck = true;
+    }
+    if units {
+        demote_units(shared);
     }
     is_stuck
+}
+
+/// Puts an enforcer into the fair class until its look is over.
+fn demote_enforcer(shared: &Shared, index: usize) {
+    let thread = shared.threads[index].load(Ordering::Relaxed);
+    if thread > 0 {
+        // It runs as long as the pool does.
+        let _ = sched::set_attributes(thread, &Attributes::other());
+    }
+    // Last: if the look has ended meanwhile, the end of the next one gives the priority back.
+    shared.has_lost_priority[index].store(true, Ordering::Relaxed);
 }
 
 /// Puts every thread of every unit into the fair class.
@@ -107,4 +161,23 @@ fn demote_units(shared: &Shared) {
     // Last: a priority that the enforcer gave meanwhile would otherwise be lost unnoticed.
     shared.demoted.store(true, Ordering::Relaxed);
     shared.wake_enforcers();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_that_goes_on_costs_first_the_units_and_then_the_enforcer_its_priority_once_each() {
+        let mut handled = Handled::default();
+        let mut at = |began_ns: u64, ms: u64| need(&mut handled, began_ns, Instant::from_ns(ms * 1_000_000));
+        assert_eq!(at(0, 500), None, "it sleeps");
+        let began = 500_000_000;
+        assert_eq!(at(began, 520), None);
+        assert_eq!(at(began, 521), Some(Need::UnitsDemoted));
+        assert_eq!(at(began, 560), None);
+        assert_eq!(at(began, 561), Some(Need::ItselfDemoted));
+        assert_eq!(at(began, 2_000), None);
+        assert_eq!(at(2_100_000_000, 2_200), Some(Need::UnitsDemoted), "another look");
+    }
 }

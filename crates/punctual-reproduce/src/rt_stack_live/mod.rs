@@ -12,7 +12,6 @@ mod memcached;
 use std::time::Instant;
 
 use punctual_live::os::load::{Load, loads};
-use punctual_live::os::sched::{self, Attributes};
 use punctual_live::preflight;
 use punctual_model::Recorder;
 use punctual_sched::Duration;
@@ -27,9 +26,6 @@ use lab::{Lab, Server};
 
 /// The experiments, in order.
 pub const EXPERIMENTS: [&str; 3] = ["requests", "memcached", "scale"];
-
-/// The priority of who asks, who is never short of processor time (s.6.1).
-const CLIENT_PRIORITY: u32 = 50;
 
 /// A way of packets to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,28 +108,19 @@ pub fn rt_stack(options: &LiveOptions<'_>) -> Result<Outcome, Error> {
     let mut lab = Lab::new(options)?;
     let cache = if wants("memcached") { Some(memcached::fetch(options)?) } else { None };
     lab.enter_namespace()?;
-    let before = sched::attributes(0);
-    // Without rights the namespace was refused already.
-    let _ = sched::set_attributes(0, &Attributes::fifo(CLIENT_PRIORITY));
     let mut out = Outcome::default();
-    let done = (|| {
-        if wants("requests") {
-            requests(&mut lab, options, &paper, &mut out)?;
-        }
-        if wants("memcached") {
-            lab.set_extra(cache);
-            cache_requests(&mut lab, options, &mut out)?;
-            lab.set_extra(None);
-        }
-        if wants("scale") {
-            scale(&mut lab, options, &mut out)?;
-        }
-        Ok(())
-    })();
-    if let Ok(before) = before {
-        let _ = sched::restore_attributes(0, &before);
+    if wants("requests") {
+        requests(&mut lab, options, &paper, &mut out)?;
     }
-    done.map(|()| out)
+    if wants("memcached") {
+        lab.set_extra(cache);
+        cache_requests(&mut lab, options, &mut out)?;
+        lab.set_extra(None);
+    }
+    if wants("scale") {
+        scale(&mut lab, options, &mut out)?;
+    }
+    Ok(out)
 }
 
 /// How many questions in a turn, and how many turns each path has.
