@@ -4,9 +4,9 @@
  * that a message that comes meanwhile needs no interrupt (O. F. Garcia Alvarado, University of Tsukuba 2019,
  * section 5.3.3, which patches the guest's idle process and the host's halt).
  *
- * A program that serves a request is not interrupted by the next one: while no processor has halted, an event
- * raises no interrupt, and waits for the program's next call, for an idle processor, or for a tick (section
- * 5.2: first in, first out).
+ * A program that serves a request is not interrupted by the next one: while its processor works, an event
+ * raises no interrupt, and waits for the program's next call, for the processor to be idle, or for its tick
+ * (section 5.2: first in, first out). This holds for each processor, whatever the others do.
  *
  * A stock host wakes a processor that has halted by an interrupt alone, so this one polls for a while first.
  * It is a driver of cpuidle, which a VM has none of where nothing else than halting is offered.
@@ -33,9 +33,6 @@ static uint idle_poll_us;
 module_param(idle_poll_us, uint, 0444);
 MODULE_PARM_DESC(idle_poll_us, "microseconds that an idle processor looks for events before it halts");
 
-static ulong idle_events;
-module_param(idle_events, ulong, 0444);
-
 static bool is_registered;
 
 /* Looks until there is other work, or time is up. Interrupts are on. */
@@ -45,10 +42,7 @@ static void look(void)
 
 	vmrpc_look();
 	while (!need_resched() && local_clock() < end) {
-		if (vmrpc_has_event()) {
-			idle_events++;
-			vmrpc_take_events();
-		}
+		vmrpc_look_again();
 		cpu_relax();
 	}
 	vmrpc_look_away();
@@ -96,10 +90,13 @@ void idle_start(void)
 	if (!idle_poll_us || vmrpc_is_conventional())
 		return;
 	error = cpuidle_register(&driver, NULL);
+	if (!error) {
+		error = vmrpc_idle_looks(true);
+		if (error)
+			cpuidle_unregister(&driver);
+	}
 	is_registered = !error;
-	if (is_registered)
-		vmrpc_idle_looks(true);
-	else
+	if (error)
 		pr_warn("punctual_sockets: idle processors do not look for events: error %d of cpuidle\n", -error);
 }
 

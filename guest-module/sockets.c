@@ -68,8 +68,15 @@ struct outsourced6 {
 /* Before Linux 6.5, core code takes the last bytes for it, which padding may move from where it stands. */
 #define INET6_AT (sizeof(struct outsourced6) - sizeof(struct ipv6_pinfo))
 
-/* Sockets by their numbers; guarded by the lock of events. */
+/* Sockets by their numbers. A lock guards each number that falls on it; it is taken with interrupts off. */
+#define LOCKS 64
 static struct sock *sockets[VMRPC_SOCKETS];
+static spinlock_t locks[LOCKS];
+
+static spinlock_t *lock_of(u32 id)
+{
+	return &locks[id % LOCKS];
+}
 
 static struct outsourced *of_sk(struct sock *sk)
 {
@@ -176,25 +183,32 @@ static void wake(struct sock *sk)
 
 void vmrpc_on_event(u32 id)
 {
-	struct sock *sk = sockets[id];
+	struct sock *sk;
+	unsigned long flags;
 
-	if (!sk)
-		return;
-	take_error(sk);
-	wake(sk);
+	spin_lock_irqsave(lock_of(id), flags);
+	sk = sockets[id];
+	if (sk) {
+		take_error(sk);
+		wake(sk);
+	}
+	spin_unlock_irqrestore(lock_of(id), flags);
 }
 
 void vmrpc_on_gone(void)
 {
+	unsigned long flags;
 	u32 id;
 
 	for (id = 0; id < VMRPC_SOCKETS; id++) {
-		if (!sockets[id])
-			continue;
-		WRITE_ONCE(sockets[id]->sk_err, ECONNRESET);
-		wake(sockets[id]);
+		spin_lock_irqsave(lock_of(id), flags);
+		if (sockets[id]) {
+			WRITE_ONCE(sockets[id]->sk_err, ECONNRESET);
+			wake(sockets[id]);
+		}
 		/* The next server may give the number to another. */
 		sockets[id] = NULL;
+		spin_unlock_irqrestore(lock_of(id), flags);
 	}
 }
 
@@ -210,6 +224,7 @@ static int wait_ready(struct sock *sk, u32 mask, long *timeout)
 		return 0;
 	if (!*timeout)
 		return -EAGAIN;
+	vmrpc_wait_here(of_sk(sk)->id);
 	left = wait_event_interruptible_timeout(*sk_sleep(sk), ready_of(sk) & mask || has_ended(sk), *timeout);
 	if (left < 0)
 		return sock_intr_errno(*timeout);
@@ -221,12 +236,15 @@ static int wait_ready(struct sock *sk, u32 mask, long *timeout)
 /* Takes the number that the host gave. It closed nothing yet, so the number must be free. */
 static int take_number(struct sock *sk, u32 id, u32 generation)
 {
-	unsigned long flags = vmrpc_lock_events();
+	unsigned long flags;
 	int error = 0;
 
+	if (id >= VMRPC_SOCKETS)
+		return -EIO;
+	spin_lock_irqsave(lock_of(id), flags);
 	if (generation != vmrpc_generation() || !vmrpc_alive()) {
 		error = -ECONNRESET;
-	} else if (id >= VMRPC_SOCKETS || sockets[id]) {
+	} else if (sockets[id]) {
 		error = -EIO;
 	} else {
 		sockets[id] = sk;
@@ -234,7 +252,7 @@ static int take_number(struct sock *sk, u32 id, u32 generation)
 		of_sk(sk)->generation = generation;
 		of_sk(sk)->has_id = true;
 	}
-	vmrpc_unlock_events(flags);
+	spin_unlock_irqrestore(lock_of(id), flags);
 	return error;
 }
 
@@ -271,10 +289,10 @@ static void own_close(struct sock *sk)
 
 	if (!of_sk(sk)->has_id)
 		return;
-	flags = vmrpc_lock_events();
+	spin_lock_irqsave(lock_of(of_sk(sk)->id), flags);
 	if (sockets[of_sk(sk)->id] == sk)
 		sockets[of_sk(sk)->id] = NULL;
-	vmrpc_unlock_events(flags);
+	spin_unlock_irqrestore(lock_of(of_sk(sk)->id), flags);
 	simple(&call, VMRPC_CLOSE, sk, 0);
 	of_sk(sk)->has_id = false;
 }
@@ -479,6 +497,7 @@ static int own_getname(struct socket *sock, struct sockaddr *address, int peer)
 static __poll_t own_poll(struct file *file, struct socket *sock, poll_table *table)
 {
 	sock_poll_wait(file, sock, table);
+	vmrpc_wait_here(of_sk(sock->sk)->id);
 	take_error(sock->sk);
 	return mask_of(sock->sk);
 }
@@ -822,8 +841,11 @@ ipv4:
 
 static int __init start(void)
 {
-	int error = proto_register(&own_proto, 1);
+	int error, lock;
 
+	for (lock = 0; lock < LOCKS; lock++)
+		spin_lock_init(&locks[lock]);
+	error = proto_register(&own_proto, 1);
 	if (error)
 		return error;
 	error = proto_register(&own_proto6, 1);
@@ -863,4 +885,6 @@ static void __exit stop(void)
 module_init(start);
 module_exit(stop);
 MODULE_LICENSE("GPL");
+/* As in dkms.conf, which keeps a module of the same version. */
+MODULE_VERSION("0.2.0");
 MODULE_DESCRIPTION("Sockets of chosen programs on the host's network stack");

@@ -43,26 +43,27 @@ void vmrpc_end(struct vmrpc_call *call);
 bool vmrpc_alive(void);
 /* Which server it is that answers: sockets of one that has gone are nothing to the next. */
 u32 vmrpc_generation(void);
+/* The processor that runs this waits for events of a socket. What the socket is ready for is read after. */
+void vmrpc_wait_here(u32 socket);
 /* What a socket is ready for, in the bits of poll(). */
 u32 vmrpc_ready(u32 socket);
 /* A socket's pending error, which is taken. */
 int vmrpc_take_error(u32 socket);
 
-/* What the user of the transport does about an event of a socket; called with the lock of events. */
+/* What the user of the transport does about an event of a socket; called with interrupts off. */
 void vmrpc_on_event(u32 socket);
 /* The host has gone; the same. */
 void vmrpc_on_gone(void);
-/* The lock of events, with interrupts off. */
-unsigned long vmrpc_lock_events(void);
-void vmrpc_unlock_events(unsigned long flags);
 
 /*
- * Idle processors look for events themselves from here on: an event needs an interrupt only while one of
- * them has halted. Processors at work look when they are idle, at their ticks, and when programs ask.
+ * Idle processors look for events of their own queues themselves from here on: an event needs an interrupt
+ * only while the processor has halted. Processors at work look when they are idle, at their ticks, and when
+ * programs ask. Each function below is about the processor that runs it.
  */
-void vmrpc_idle_looks(bool does);
-/* An idle processor looks until it looks away, or halts until it resumes. Interrupts are off but in look. */
+int vmrpc_idle_looks(bool does);
+/* An idle processor looks, again and again, until it looks away; or halts until it resumes. */
 void vmrpc_look(void);
+void vmrpc_look_again(void);
 void vmrpc_look_away(void);
 void vmrpc_halt(void);
 void vmrpc_resume(void);

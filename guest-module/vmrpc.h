@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Where everything stands in the memory that guest and host share: version 2 of docs/vmrpc.md.
+ * Where everything stands in the memory that guest and host share: version 3 of docs/vmrpc.md.
  * crates/punctual-sockets/src/layout.rs says the same, and a test there compares both.
  */
 #ifndef PUNCTUAL_VMRPC_H
 #define PUNCTUAL_VMRPC_H
 
 #define VMRPC_MAGIC 0x4d525650
-#define VMRPC_VERSION 2
-#define VMRPC_BYTES 0x400000
-#define VMRPC_SLOTS 32
+#define VMRPC_VERSION 3
+#define VMRPC_BYTES 0x800000
+#define VMRPC_QUEUES 8
+#define VMRPC_QUEUE_SLOTS 8
+#define VMRPC_SLOTS 64
 #define VMRPC_DATA_BYTES 0x10000
 #define VMRPC_SOCKETS 4096
-#define VMRPC_SUBMISSIONS 32
 #define VMRPC_EVENTS 8192
 
 #define VMRPC_MAGIC_AT 0
@@ -20,19 +21,25 @@
 #define VMRPC_STATUS_AT 8
 #define VMRPC_EPOCH_AT 12
 #define VMRPC_INCARNATION_AT 16
+#define VMRPC_GUEST_VERSION_AT 64
 #define VMRPC_HOST_SLEEPING_AT 128
-#define VMRPC_EVENT_HEAD_AT 192
-#define VMRPC_NEED_IRQ_AT 4096
-#define VMRPC_EVENT_TAIL_AT 4160
-#define VMRPC_SUBMISSION_HEAD_AT 4224
-#define VMRPC_SUBMISSIONS_AT 8192
-#define VMRPC_EVENTS_AT 16384
-#define VMRPC_READY_AT 65536
-#define VMRPC_ERROR_AT 81920
-#define VMRPC_QUEUED_AT 98304
-#define VMRPC_HEADERS_AT 131072
+#define VMRPC_QUEUES_AT 0x10000
+#define VMRPC_QUEUE_BYTES 0x10000
+#define VMRPC_READY_AT 0x90000
+#define VMRPC_ERROR_AT 0x94000
+#define VMRPC_QUEUED_AT 0x98000
+#define VMRPC_HOME_AT 0xa0000
+#define VMRPC_HEADERS_AT 0xa4000
 #define VMRPC_HEADER_BYTES 256
-#define VMRPC_DATA_AT 262144
+#define VMRPC_DATA_AT 0x100000
+
+/* Places in a queue. */
+#define VMRPC_QUEUE_EVENT_HEAD 0
+#define VMRPC_QUEUE_NEED_IRQ 4096
+#define VMRPC_QUEUE_EVENT_TAIL 4160
+#define VMRPC_QUEUE_SUBMISSION_HEAD 4224
+#define VMRPC_QUEUE_SUBMISSIONS 8192
+#define VMRPC_QUEUE_EVENTS 16384
 
 #define VMRPC_STATUS_SERVING 1
 #define VMRPC_STATUS_GONE 2

@@ -8,7 +8,7 @@
 #   semantics  compares what a program sees of its sockets with the guest's own network stack
 #   outlive    ends the server: what a program in the guest sees, and that new sockets are the guest's own
 #   fifo       how often the guest is interrupted while a program serves a request and others arrive, with
-#              extended idle and with an interrupt for each event
+#              extended idle and with an interrupt for each event; a second processor serves short requests
 #   preload    the same programs, one after the other, by the preloaded library instead of the module
 #   selftests  tests of sockets from the kernel's source (tools/testing/selftests/net), on both stacks
 #   measure    round trips of 64 bytes, in turn through the module and through virtio-net with TAP
@@ -80,7 +80,9 @@ build_module() {
     local builder=$lab/builder-$suite version source
     version=$(cat "$kernel/version")
     source=usr/src/punctual-sockets-$(sed -n 's/^PACKAGE_VERSION="\(.*\)"/\1/p' guest-module/dkms.conf)
-    rm -rf "${builder:?}/$source" "$builder"/var/lib/dkms/punctual-sockets
+    # DKMS keeps a module of the same version.
+    rm -rf "${builder:?}/$source" "$builder"/var/lib/dkms/punctual-sockets \
+        "$builder/lib/modules/$version"/updates/dkms/punctual_sockets.ko*
     cp -r guest-module "$builder/$source"
     in_builder "$builder" dkms install "/$source" -k "$version" >"$lab/module.log" 2>&1 || {
         cat "$lab/module.log" "$builder"/var/lib/dkms/punctual-sockets/*/build/make.log
@@ -164,7 +166,8 @@ mkfifo "$scratch/input"
 options=${MODULE_OPTIONS:-}
 timeout "${TIMEOUT_S:-300}" qemu-system-x86_64 -accel "${ACCEL:-tcg,thread=multi}" -smp "${VCPUS:-2}" -m 768 \
     -cpu max -name vm,debug-threads=on -nodefaults -no-reboot -nographic -serial stdio -monitor none \
-    -chardev "socket,id=sockets0,path=$scratch/vm.sock" -device ivshmem-doorbell,chardev=sockets0,vectors=1 \
+    -chardev "socket,id=sockets0,path=$scratch/vm.sock" \
+    -device ivshmem-doorbell,chardev=sockets0,vectors=8 \
     -netdev tap,id=net0,ifname=tap0,script=no,downscript=no -device virtio-net-pci,netdev=net0,romfile= \
     -kernel "$kernel/vmlinuz" -initrd "$lab/initrd" \
     -append "console=ttyS0 panic=-1 quiet tsc=reliable lab=$mode options=${options// /,}" \
@@ -197,7 +200,7 @@ beside() {
 library_checks() {
     local memory=$scratch/memory address skipped=(a_child_has_the_same_sockets a_descriptor_is_passed)
     mkdir "$memory"
-    sed 's/^poll.*/poll = "600s"/; s/^priority.*//' "$scratch/host.toml" >"$memory/host.toml"
+    sed 's/^priority.*//' "$scratch/host.toml" >"$memory/host.toml"
     "${PUNCTUAL:-target/release/punctual}" sockets "$memory/host.toml" --directory "$memory" >/dev/null 2>&1 &
     started+=("$!")
     while [ ! -S "$memory/vm.sock" ]; do sleep 0.1; done
@@ -291,12 +294,13 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
     fifo)
         for kind in idle each; do
             wait_for "ready $kind"
-            python3 scripts/sockets-lab/fifo.py ask "$kind" | tee -a "$scratch/fifo"
+            python3 scripts/sockets-lab/fifo.py ask "$kind" "${VCPUS:-2}" | tee -a "$scratch/fifo"
             echo >&7
         done
         wait_for "done"
         # One that was on its way when the guest awoke by itself may come late.
-        awk '{ count[$1] = $6 } END { exit !(count["each:"] > 0 && count["idle:"] * 10 < count["each:"]) }' \
+        awk '/while they were/ { count[$1] = $6 }
+            END { exit !(count["each:"] > 0 && count["idle:"] * 10 < count["each:"]) }' \
             "$scratch/fifo" || status=1
         ;;
     preload)
@@ -365,6 +369,10 @@ wait "$server" || status=1
 python3 -c "
 import json, sys
 counts = json.load(open(sys.argv[1]))['domains'][0]
-print('server: ' + ', '.join(f'{name} {counts[name]}' for name in counts if name not in ('name', 'socket')))
+print('server: ' + ', '.join(f'{name} {counts[name]}' for name in counts if isinstance(counts[name], int)))
+for each in counts['segments']:
+    mean, deviation, p99 = (each[key] / 1000 for key in ('mean_ns', 'stddev_ns', 'p99_ns'))
+    print('%-12s %6d %8.1f %8.1f %8.1f (mean, deviation, p99; us)' %
+          (each['name'], each['count'], mean, deviation, p99))
 " "$scratch/counted"
 exit "$status"

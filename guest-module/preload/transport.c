@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -27,7 +28,7 @@
 
 static struct {
 	unsigned char *memory;
-	/* None with ivshmem-plain: the server must poll then. */
+	/* None where somebody else rings the doorbell. */
 	volatile uint32_t *registers;
 	uint32_t submission_head;
 	uint32_t event_tail;
@@ -39,6 +40,12 @@ static struct {
 static _Atomic uint32_t *word_at(uint32_t at)
 {
 	return (_Atomic uint32_t *)(vm.memory + at);
+}
+
+/* Of queue 0, the only one that is used. */
+static _Atomic uint32_t *queue_word(uint32_t place)
+{
+	return word_at(VMRPC_QUEUES_AT + place);
 }
 
 static _Atomic uint32_t *slot_word(uint32_t word)
@@ -87,12 +94,18 @@ static void *map(const char *device, const char *name, size_t bytes, bool locks)
 {
 	char path[512];
 	void *at = NULL;
+	struct stat file;
 	int fd;
 
 	snprintf(path, sizeof(path), "%s/%s", device, name);
 	fd = open(path, O_RDWR | O_SYNC | O_CLOEXEC);
 	if (fd < 0)
 		return NULL;
+	if (locks && (fstat(fd, &file) || file.st_size < (off_t)bytes)) {
+		fputs("punctual: the device's memory is that of another version of the server\n", stderr);
+		close(fd);
+		return NULL;
+	}
 	if (!locks || !flock(fd, LOCK_EX | LOCK_NB))
 		at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	/* The lock lasts as long as the file is open. */
@@ -136,6 +149,23 @@ static void enable(const char *device)
 	close(fd);
 }
 
+/* Both sides say which version they speak. */
+static bool check_version(void)
+{
+	uint32_t version = atomic_load(word_at(VMRPC_VERSION_AT));
+
+	if (atomic_load(word_at(VMRPC_MAGIC_AT)) != VMRPC_MAGIC)
+		return false;
+	atomic_store(word_at(VMRPC_GUEST_VERSION_AT), VMRPC_VERSION);
+	if (vm.registers)
+		vm.registers[DOORBELL / 4] = 0;
+	if (version == VMRPC_VERSION)
+		return true;
+	fprintf(stderr, "punctual: the host's server speaks version %u, this library version %u\n", version,
+		VMRPC_VERSION);
+	return false;
+}
+
 bool vmrpc_start(void)
 {
 	char device[320];
@@ -148,12 +178,14 @@ bool vmrpc_start(void)
 	if (!vm.memory)
 		return false;
 	vm.registers = map(device, "resource0", REGISTERS_BYTES, false);
-	if (atomic_load(word_at(VMRPC_MAGIC_AT)) != VMRPC_MAGIC ||
-	    atomic_load(word_at(VMRPC_VERSION_AT)) != VMRPC_VERSION || !vmrpc_alive())
+	if (!check_version() || !vmrpc_alive())
 		return false;
-	vm.submission_head = atomic_load(word_at(VMRPC_SUBMISSION_HEAD_AT));
-	vm.event_tail = atomic_load(word_at(VMRPC_EVENT_TAIL_AT));
-	atomic_store(word_at(VMRPC_NEED_IRQ_AT), 0);
+	vm.submission_head = atomic_load(queue_word(VMRPC_QUEUE_SUBMISSION_HEAD));
+	vm.event_tail = atomic_load(queue_word(VMRPC_QUEUE_EVENT_TAIL));
+	atomic_store(queue_word(VMRPC_QUEUE_NEED_IRQ), 0);
+	/* A module before may have said that others wait for them. */
+	for (uint32_t socket = 0; socket < VMRPC_SOCKETS; socket++)
+		atomic_store(word_at(VMRPC_HOME_AT + socket * 4), 0);
 	return vmrpc_call(&hello) == 0;
 }
 
@@ -238,8 +270,8 @@ static int exchange(struct vmrpc_call *call)
 		memcpy(data, call->out, call->length);
 	put_request(call);
 	atomic_store(slot_word(VMRPC_REQUEST_STATE), VMRPC_SUBMITTED);
-	atomic_store(word_at(VMRPC_SUBMISSIONS_AT + vm.submission_head % VMRPC_SUBMISSIONS * 4), 0);
-	atomic_store(word_at(VMRPC_SUBMISSION_HEAD_AT), ++vm.submission_head);
+	atomic_store(queue_word(VMRPC_QUEUE_SUBMISSIONS + vm.submission_head % VMRPC_QUEUE_SLOTS * 4), 0);
+	atomic_store(queue_word(VMRPC_QUEUE_SUBMISSION_HEAD), ++vm.submission_head);
 	/* Either the host sees the submission before it sleeps, or we see that it sleeps. */
 	atomic_thread_fence(memory_order_seq_cst);
 	if (vm.registers && atomic_load(word_at(VMRPC_HOST_SLEEPING_AT)))
@@ -275,14 +307,14 @@ static void drain(void)
 {
 	uint32_t budget = VMRPC_EVENTS, index;
 
-	while (budget-- && atomic_load(word_at(VMRPC_EVENT_HEAD_AT)) != vm.event_tail) {
-		index = atomic_load(word_at(VMRPC_EVENTS_AT + vm.event_tail % VMRPC_EVENTS * 4));
-		atomic_store(word_at(VMRPC_EVENT_TAIL_AT), ++vm.event_tail);
+	while (budget-- && atomic_load(queue_word(VMRPC_QUEUE_EVENT_HEAD)) != vm.event_tail) {
+		index = atomic_load(queue_word(VMRPC_QUEUE_EVENTS + vm.event_tail % VMRPC_EVENTS * 4));
+		atomic_store(queue_word(VMRPC_QUEUE_EVENT_TAIL), ++vm.event_tail);
 		if (index >= VMRPC_SOCKETS + VMRPC_SLOTS) {
 			vm.is_gone = true;
 			return;
 		}
-		atomic_exchange(word_at(VMRPC_QUEUED_AT + index * 4), 0);
+		atomic_fetch_and(word_at(VMRPC_QUEUED_AT + index * 4), ~1u);
 		if (index < VMRPC_SOCKETS)
 			vm.sequence[index]++;
 	}

@@ -23,7 +23,7 @@ pub struct Sockets {
     pub priority: Option<u8>,
     /// The processor that it stays on.
     pub processor: Option<usize>,
-    /// How long it polls before it sleeps.
+    /// How long it polls after an event and after each call but one that sends, before it sleeps.
     pub poll: Duration,
     /// The network namespace of the sockets, a name in `/run/netns`; `None`: that of the program.
     pub netns: Option<String>,

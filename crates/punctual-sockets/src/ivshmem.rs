@@ -3,7 +3,7 @@
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -17,7 +17,8 @@ pub const HOST: i64 = 0;
 /// The guest, as a peer: its interrupt.
 pub const GUEST: i64 = 1;
 
-/// Tells a monitor that has just connected all that it needs to know.
+/// Tells a monitor that has just connected all that it needs to know; `interrupts` are the guest's vectors in
+/// their order.
 ///
 /// # Errors
 /// When the monitor does not take it.
@@ -25,13 +26,13 @@ pub fn greet(
     stream: &UnixStream,
     memory: BorrowedFd<'_>,
     doorbell: BorrowedFd<'_>,
-    interrupt: BorrowedFd<'_>,
+    interrupts: &[OwnedFd],
 ) -> io::Result<()> {
     say(stream, VERSION, None)?;
     say(stream, GUEST, None)?;
     say(stream, MEMORY, Some(memory))?;
     say(stream, HOST, Some(doorbell))?;
-    say(stream, GUEST, Some(interrupt))
+    interrupts.iter().try_for_each(|interrupt| say(stream, GUEST, Some(interrupt.as_fd())))
 }
 
 fn say(stream: &UnixStream, number: i64, file: Option<BorrowedFd<'_>>) -> io::Result<()> {

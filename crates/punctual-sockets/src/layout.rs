@@ -1,26 +1,28 @@
-//! Where everything stands in the memory that guest and host share: version 2 of `docs/vmrpc.md`.
+//! Where everything stands in the memory that guest and host share: version 3 of `docs/vmrpc.md`.
 //!
 //! Everything is made of 32-bit little-endian words; offsets are bytes. Each word has one writer, or is
-//! exchanged atomically. `guest-module/vmrpc.h` says the same in C, and a test compares both.
+//! changed atomically. `guest-module/vmrpc.h` says the same in C, and a test compares both.
 
 /// First word: "PVRM".
 pub const MAGIC: u32 = 0x4d52_5650;
 /// Version of the layout.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Bytes of the shared memory; a PCI BAR is a power of two.
-pub const BYTES: u32 = 1 << 22;
-/// Calls that may be under way at once.
-pub const SLOTS: u32 = 32;
+pub const BYTES: u32 = 1 << 23;
+/// Queues: one for each virtual processor; processors beyond share them.
+pub const QUEUES: u32 = 8;
+/// Calls of a queue that may be under way at once, and words of its ring of submissions.
+pub const QUEUE_SLOTS: u32 = 8;
+/// Calls that may be under way at once; those of queue 0 come first.
+pub const SLOTS: u32 = 64;
 /// Bytes of a call's data.
 pub const DATA_BYTES: u32 = 1 << 16;
 /// Sockets of a guest.
 pub const SOCKETS: u32 = 4096;
-/// Words of the ring of submissions: each slot is in it once at most.
-pub const SUBMISSIONS: u32 = SLOTS;
-/// Words of the event queue: each socket and each slot is in it once at most.
+/// Words of an event queue: each socket and each slot is in it once at most.
 pub const EVENTS: u32 = 8192;
 
-/// Host: [`MAGIC`].
+/// Host: [`MAGIC`]. This word, the next one and [`GUEST_VERSION_AT`] are the same in every version.
 pub const MAGIC_AT: u32 = 0;
 /// Host: [`VERSION`].
 pub const VERSION_AT: u32 = 4;
@@ -30,32 +32,44 @@ pub const STATUS_AT: u32 = 8;
 pub const EPOCH_AT: u32 = 12;
 /// Host: servers that began in this memory; another number means that all sockets are gone.
 pub const INCARNATION_AT: u32 = 16;
+/// Guest: the version that it speaks, before anything else; then it rings the doorbell.
+pub const GUEST_VERSION_AT: u32 = 64;
 /// Host: 1 while it sleeps and wants the doorbell.
 pub const HOST_SLEEPING_AT: u32 = 128;
-/// Host: events that were ever put into the queue.
-pub const EVENT_HEAD_AT: u32 = 192;
-/// Guest: 1 while it wants an interrupt for an event.
-pub const NEED_IRQ_AT: u32 = 4096;
-/// Guest: events that it ever took.
-pub const EVENT_TAIL_AT: u32 = 4160;
-/// Guest: calls that it ever submitted.
-pub const SUBMISSION_HEAD_AT: u32 = 4224;
-/// Guest: the ring of submissions.
-pub const SUBMISSIONS_AT: u32 = 8192;
-/// Host: the event queue.
-pub const EVENTS_AT: u32 = 16384;
+/// The queues; what stands in each is in [`in_queue`].
+pub const QUEUES_AT: u32 = 0x10000;
+/// Bytes of a queue.
+pub const QUEUE_BYTES: u32 = 0x10000;
 /// Host: what each socket is ready for, in the bits of `poll`.
-pub const READY_AT: u32 = 65536;
+pub const READY_AT: u32 = 0x90000;
 /// Exchanged: each socket's pending error, 0 for none.
-pub const ERROR_AT: u32 = 81920;
-/// Exchanged: 1 while a socket or slot (from [`SOCKETS`] on) is in the event queue.
-pub const QUEUED_AT: u32 = 98304;
+pub const ERROR_AT: u32 = 0x94000;
+/// Changed atomically: for each socket and slot (from [`SOCKETS`] on), a bit for each event queue it is in.
+pub const QUEUED_AT: u32 = 0x98000;
+/// Guest: for each socket the queue of the virtual processor that waits for it.
+pub const HOME_AT: u32 = 0xa0000;
 /// The slots' headers.
-pub const HEADERS_AT: u32 = 131_072;
+pub const HEADERS_AT: u32 = 0xa4000;
 /// Bytes of a slot's header.
 pub const HEADER_BYTES: u32 = 256;
 /// The slots' data.
-pub const DATA_AT: u32 = 262_144;
+pub const DATA_AT: u32 = 0x10_0000;
+
+/// Places in a queue, in bytes.
+pub mod in_queue {
+    /// Host: events that were ever put into it.
+    pub const EVENT_HEAD: u32 = 0;
+    /// Guest: 1 while an event of this queue needs an interrupt.
+    pub const NEED_IRQ: u32 = 4096;
+    /// Guest: events that it ever took.
+    pub const EVENT_TAIL: u32 = 4160;
+    /// Guest: calls that it ever submitted.
+    pub const SUBMISSION_HEAD: u32 = 4224;
+    /// Guest: the ring of submissions.
+    pub const SUBMISSIONS: u32 = 8192;
+    /// Host: the events.
+    pub const EVENTS: u32 = 16384;
+}
 
 /// [`STATUS_AT`]: calls are answered.
 pub const STATUS_SERVING: u32 = 1;
@@ -73,7 +87,7 @@ pub const DONE: u32 = 2;
 pub mod request {
     /// State of the slot: the guest writes `SUBMITTED`, then the host `DONE`, then the guest `FREE`.
     pub const STATE: u32 = 0;
-    /// 1: the caller sleeps and wants an event when the call is done.
+    /// Not 0: the caller sleeps, and wants an event when the call is done; 1 more than its queue.
     pub const WANT_EVENT: u32 = 1;
     /// Which call.
     pub const OP: u32 = 2;

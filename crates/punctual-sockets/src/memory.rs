@@ -71,8 +71,12 @@ impl Words for Shared {
         self.word(at).store(value.to_le(), Ordering::Release);
     }
 
-    fn swap(&self, at: u32, value: u32) -> u32 {
-        u32::from_le(self.word(at).swap(value.to_le(), Ordering::AcqRel))
+    fn set(&self, at: u32, bits: u32) -> u32 {
+        u32::from_le(self.word(at).fetch_or(bits.to_le(), Ordering::AcqRel))
+    }
+
+    fn clear(&self, at: u32, bits: u32) {
+        self.word(at).fetch_and(!bits.to_le(), Ordering::AcqRel);
     }
 
     fn fence(&self) {

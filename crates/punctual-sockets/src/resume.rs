@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
+use crate::layout;
 use crate::memory::Shared;
 
 /// What a server writes down of its VM.
@@ -25,8 +26,10 @@ pub struct Record {
     memory: u64,
     /// The kernel's numbers of the event descriptors.
     doorbell: u64,
-    interrupt: u64,
+    interrupts: [u64; QUEUES],
 }
+
+const QUEUES: usize = layout::QUEUES as usize;
 
 /// A VM that was found again.
 #[derive(Debug)]
@@ -37,8 +40,8 @@ pub struct Found {
     pub shared: Shared,
     /// What the guest rings.
     pub doorbell: OwnedFd,
-    /// What interrupts the guest.
-    pub interrupt: OwnedFd,
+    /// What interrupts the guest: as many of its vectors as the monitor has.
+    pub interrupts: Vec<OwnedFd>,
 }
 
 impl Record {
@@ -50,17 +53,18 @@ impl Record {
         monitor: &UnixStream,
         shared: &Shared,
         doorbell: &OwnedFd,
-        interrupt: &OwnedFd,
+        interrupts: &[OwnedFd],
     ) -> io::Result<Self> {
         let process = rustix::net::sockopt::socket_peercred(monitor)?.pid.as_raw_pid();
         let own = Path::new("/proc/self/fdinfo");
         let number = |bell: &OwnedFd| event_number(&own.join(bell.as_raw_fd().to_string()));
+        let numbers = interrupts.iter().map(number).collect::<io::Result<Vec<_>>>()?;
         Ok(Record {
             process,
             started: started(process)?,
             memory: rustix::fs::fstat(shared.file())?.st_ino,
             doorbell: number(doorbell)?,
-            interrupt: number(interrupt)?,
+            interrupts: numbers.try_into().map_err(|_| wrong("other than an interrupt for each queue"))?,
         })
     }
 
@@ -69,8 +73,9 @@ impl Record {
     /// # Errors
     /// When that cannot be.
     pub fn write(&self, path: &Path) -> io::Result<()> {
-        let Record { process, started, memory, doorbell, interrupt } = self;
-        std::fs::write(path, format!("{process} {started} {memory} {doorbell} {interrupt}\n"))
+        let Record { process, started, memory, doorbell, interrupts } = self;
+        let interrupts = interrupts.map(|number| number.to_string()).join(" ");
+        std::fs::write(path, format!("{process} {started} {memory} {doorbell} {interrupts}\n"))
     }
 
     /// Reads it, if there is one.
@@ -83,7 +88,13 @@ impl Record {
             started: next()?,
             memory: next()?,
             doorbell: next()?,
-            interrupt: next()?,
+            interrupts: {
+                let mut interrupts = [0; QUEUES];
+                for interrupt in &mut interrupts {
+                    *interrupt = next()?;
+                }
+                interrupts
+            },
         })
     }
 
@@ -98,7 +109,8 @@ impl Record {
         if started(self.process)? != self.started {
             return Err(gone());
         }
-        let [mut memory, mut doorbell, mut interrupt] = [None, None, None];
+        let [mut memory, mut doorbell] = [None, None];
+        let mut interrupts = [const { None }; QUEUES];
         let directory = PathBuf::from(format!("/proc/{}", self.process));
         for entry in std::fs::read_dir(directory.join("fd"))? {
             let entry = entry?;
@@ -112,11 +124,11 @@ impl Record {
             match link.to_str() {
                 Some("anon_inode:[eventfd]") => {
                     // One that has been closed meanwhile is none of ours.
-                    let event = event_number(&directory.join("fdinfo").join(&name)).ok();
-                    if event == Some(self.doorbell) {
+                    let Ok(event) = event_number(&directory.join("fdinfo").join(&name)) else { continue };
+                    if event == self.doorbell {
                         doorbell = Some(take()?);
-                    } else if event == Some(self.interrupt) {
-                        interrupt = Some(take()?);
+                    } else if let Some(queue) = self.interrupts.iter().position(|own| *own == event) {
+                        interrupts[queue] = Some(take()?);
                     }
                 }
                 Some(link) if link.starts_with("/memfd:") && is_file(&entry.path(), self.memory) => {
@@ -126,8 +138,12 @@ impl Record {
             }
         }
         let shared = Shared::map(memory.ok_or_else(gone)?)?;
-        let (doorbell, interrupt) = (doorbell.ok_or_else(gone)?, interrupt.ok_or_else(gone)?);
-        Ok(Found { process, shared, doorbell, interrupt })
+        // A device with fewer vectors has closed the others.
+        let interrupts: Vec<OwnedFd> = interrupts.into_iter().map_while(|interrupt| interrupt).collect();
+        if interrupts.is_empty() {
+            return Err(gone());
+        }
+        Ok(Found { process, shared, doorbell: doorbell.ok_or_else(gone)?, interrupts })
     }
 }
 

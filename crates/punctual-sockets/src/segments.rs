@@ -18,6 +18,9 @@ const OPEN_MAX: usize = 256;
 pub struct Segments {
     /// From the host's network stack, which stamps a datagram when it comes in, until the guest has it.
     pub host_receive: Recorder,
+    /// The last part of it: from the event that told the guest of datagrams until its next call to receive
+    /// was taken up.
+    pub wake: Recorder,
     /// From then until the guest's call that answers was taken up.
     pub guest: Recorder,
     /// Until the answer was sent.
@@ -36,10 +39,10 @@ impl Segments {
         socket: u32,
         from: SocketAddr,
         waited: Option<Duration>,
+        wake: Option<Duration>,
     ) {
-        if let Some(waited) = waited {
-            self.host_receive.record(waited);
-        }
+        waited.into_iter().for_each(|time| self.host_receive.record(time));
+        wake.into_iter().for_each(|time| self.wake.record(time));
         if open.0.len() == OPEN_MAX {
             open.0.pop_front();
         }
@@ -50,13 +53,15 @@ impl Segments {
     pub(crate) fn sent(&mut self, open: &mut Open, socket: u32, to: SocketAddr, taken: Instant) {
         let Some(at) = open.0.iter().position(|(own, from, _)| (*own, *from) == (socket, to)) else { return };
         let Some((.., had)) = open.0.remove(at) else { return };
-        self.guest.record(ns(taken.saturating_duration_since(had)));
-        self.host_send.record(ns(taken.elapsed()));
+        self.guest.record(since(had, taken));
+        self.host_send.record(since(taken, Instant::now()));
     }
 }
 
-fn ns(time: std::time::Duration) -> Duration {
-    Duration::from_ns(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+/// The time between two instants; none where they are in another order.
+pub(crate) fn since(start: Instant, end: Instant) -> Duration {
+    let time = end.saturating_duration_since(start).as_nanos();
+    Duration::from_ns(u64::try_from(time).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
@@ -68,7 +73,7 @@ mod tests {
         let (mut segments, mut open) = (Segments::default(), Open::default());
         let peers = [1, 2].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
         for (socket, peer) in [(1, peers[0]), (1, peers[1]), (2, peers[0])] {
-            segments.received(&mut open, socket, peer, Some(Duration::from_us(3)));
+            segments.received(&mut open, socket, peer, Some(Duration::from_us(3)), None);
         }
         segments.sent(&mut open, 2, peers[1], Instant::now());
         assert_eq!(segments.guest.count(), 0, "nobody asked that");
@@ -83,7 +88,7 @@ mod tests {
     fn requests_that_are_never_answered_are_forgotten() {
         let (mut segments, mut open) = (Segments::default(), Open::default());
         for port in 0..1000 {
-            segments.received(&mut open, 1, ([127, 0, 0, 1], port).into(), None);
+            segments.received(&mut open, 1, ([127, 0, 0, 1], port).into(), None, None);
         }
         assert_eq!(open.0.len(), OPEN_MAX);
     }

@@ -69,7 +69,8 @@ pub struct Config {
     pub socket: PathBuf,
     /// What the VM may do.
     pub policy: Sockets,
-    /// How long it polls before it sleeps.
+    /// How long it polls for the next call of a service, before it sleeps: after an event and after each
+    /// call, but not when the guest has sent its answer.
     pub poll: Duration,
     /// Called first in the thread: sets its priority and processor.
     pub enter: Box<dyn FnOnce() + Send>,
@@ -86,6 +87,8 @@ pub enum Event {
     NotResumed(String),
     /// It left; this many sockets were closed.
     Left(usize),
+    /// Its guest speaks this version of `docs/vmrpc.md` instead of [`layout::VERSION`]: it is not served.
+    OtherVersion(u32),
     /// Another monitor wanted to connect meanwhile, and was refused.
     Refused,
     /// The memory says what cannot be; the VM's sockets were closed, and it is not served any more.
@@ -278,6 +281,7 @@ fn work(
         record,
         start,
         guest: None,
+        expects_since: None,
         counts: Counts::default(),
         published,
         segments: Segments::default(),
@@ -299,6 +303,9 @@ struct Worker {
     record: Option<PathBuf>,
     start: std::time::Instant,
     guest: Option<Guest>,
+    /// Since when the guest, which was told of something, is expected to make its next call. Whoever waits
+    /// for an answer that was sent may need this processor.
+    expects_since: Option<Instant>,
     counts: Counts,
     published: Arc<Mutex<Counts>>,
     segments: Segments,
@@ -313,7 +320,10 @@ struct Guest {
     table: Table,
     rate: Option<Rate>,
     doorbell: OwnedFd,
-    interrupt: OwnedFd,
+    /// Those of its queues; a device with fewer vectors uses the first queues alone.
+    interrupts: Vec<OwnedFd>,
+    /// Was it told that the guest speaks another version?
+    is_version_told: bool,
     is_broken: bool,
 }
 
@@ -349,17 +359,11 @@ impl Worker {
         epoll::add(&*self.epoll, stop, epoll::EventData::new_u64(STOP), input)?;
         self.resume();
         let mut events = Vec::with_capacity(EVENTS);
-        let mut busy_until = self.now();
         loop {
             let timeout = match self.calls() {
-                Next::Busy => {
-                    busy_until = self.now();
-                    Some(Duration::ZERO)
-                }
+                Next::Busy => Some(Duration::ZERO),
                 Next::HeldUp(time) => Some(time),
-                Next::Idle if !self.poll.is_zero() && self.now().since(busy_until) < self.poll => {
-                    Some(Duration::ZERO)
-                }
+                Next::Idle if self.expects_call() => Some(Duration::ZERO),
                 Next::Idle => self.sleep(),
             };
             let timeout = timeout.map(|time| Timespec {
@@ -407,14 +411,12 @@ impl Worker {
             }
             match guest.queues.take(&guest.shared) {
                 Ok(Some(slot)) => {
-                    if guest.table.serve(
-                        &guest.shared,
-                        &mut guest.queues,
-                        slot,
-                        (&mut self.counts, &mut self.segments),
-                    ) {
+                    let told = (&mut self.counts, &mut self.segments);
+                    let served = guest.table.serve(&guest.shared, &mut guest.queues, slot, told);
+                    self.expects_since = (!served.has_sent).then_some(now);
+                    if let Some(queue) = served.interrupt {
                         self.counts.interrupts += 1;
-                        ring(&guest.interrupt);
+                        guest.interrupt(queue);
                     }
                 }
                 Ok(None) => {
@@ -434,6 +436,11 @@ impl Worker {
         Next::Busy
     }
 
+    /// Is the next call of a service to come soon?
+    fn expects_call(&self) -> bool {
+        self.expects_since.is_some_and(|since| self.now().since(since) < self.poll)
+    }
+
     /// Prepares to sleep; how long at most.
     fn sleep(&mut self) -> Option<Duration> {
         let is_asleep = match &self.guest {
@@ -445,17 +452,24 @@ impl Worker {
     }
 
     fn happened(&mut self, token: u64) {
+        let now = self.now();
         let Some(guest) = self.guest.as_mut().filter(|guest| !guest.is_broken) else { return };
-        if guest.table.happened(&guest.shared, &mut guest.queues, token, &mut self.counts) {
+        self.expects_since = Some(now);
+        let told = guest.table.happened(&guest.shared, &mut guest.queues, token, &mut self.counts);
+        if let Some(queue) = told {
             self.counts.interrupts += 1;
-            ring(&guest.interrupt);
+            guest.interrupt(queue);
         }
     }
 
     fn doorbell(&mut self) {
-        if let Some(guest) = &self.guest {
-            // Empty means that it was read meanwhile.
-            let _ = rustix::io::read(&guest.doorbell, &mut [0; 8]);
+        let Some(guest) = &mut self.guest else { return };
+        // Empty means that it was read meanwhile.
+        let _ = rustix::io::read(&guest.doorbell, &mut [0; 8]);
+        let version = guest.shared.load(layout::GUEST_VERSION_AT);
+        if !guest.is_version_told && ![0, layout::VERSION].contains(&version) {
+            guest.is_version_told = true;
+            self.tell(Event::OtherVersion(version));
         }
     }
 
@@ -477,17 +491,18 @@ impl Worker {
     /// New memory for a monitor that has connected.
     fn guest(&self, monitor: UnixStream) -> io::Result<Guest> {
         monitor.set_nonblocking(true)?;
-        let (shared, doorbell, interrupt) = (Shared::new()?, bell()?, bell()?);
+        let (shared, doorbell) = (Shared::new()?, bell()?);
+        let interrupts = (0..layout::QUEUES).map(|_| bell()).collect::<io::Result<Vec<_>>>()?;
         shared.store(layout::VERSION_AT, layout::VERSION);
         shared.store(layout::STATUS_AT, layout::STATUS_SERVING);
         shared.store(layout::INCARNATION_AT, 1);
         shared.store(layout::MAGIC_AT, layout::MAGIC);
-        ivshmem::greet(&monitor, shared.file(), doorbell.as_fd(), interrupt.as_fd())?;
+        ivshmem::greet(&monitor, shared.file(), doorbell.as_fd(), &interrupts)?;
         if let Some(path) = &self.record {
-            Record::of(&monitor, &shared, &doorbell, &interrupt)?.write(path)?;
+            Record::of(&monitor, &shared, &doorbell, &interrupts)?.write(path)?;
         }
         let queues = HostQueues::new(Geometry::FULL);
-        self.serve(Monitor::Connection(monitor), shared, queues, doorbell, interrupt)
+        self.serve(Monitor::Connection(monitor), shared, queues, doorbell, interrupts)
     }
 
     fn serve(
@@ -496,7 +511,7 @@ impl Worker {
         shared: Shared,
         queues: HostQueues,
         doorbell: OwnedFd,
-        interrupt: OwnedFd,
+        interrupts: Vec<OwnedFd>,
     ) -> io::Result<Guest> {
         let input = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
         let file = match &monitor {
@@ -512,7 +527,8 @@ impl Worker {
             table: Table::new(self.policy.clone(), Arc::clone(&self.epoll)),
             rate: self.policy.calls_per_second.map(|calls| Rate::new(calls, self.now())),
             doorbell,
-            interrupt,
+            interrupts,
+            is_version_told: false,
             is_broken: false,
         })
     }
@@ -525,7 +541,7 @@ impl Worker {
         };
         match record.open().and_then(|found| self.found(found)) {
             Ok(guest) => {
-                ring(&guest.interrupt);
+                guest.interrupt(0);
                 self.guest = Some(guest);
                 self.counts.guests += 1;
                 self.tell(Event::Resumed);
@@ -536,17 +552,17 @@ impl Worker {
     }
 
     fn found(&self, found: Found) -> io::Result<Guest> {
-        let Found { process, shared, doorbell, interrupt } = found;
+        let Found { process, shared, doorbell, interrupts } = found;
         let queues = HostQueues::resume(&shared, Geometry::FULL);
         for id in 0..layout::SOCKETS {
             shared.store(layout::READY_AT + id * 4, 0);
-            shared.swap(layout::ERROR_AT + id * 4, 0);
+            shared.store(layout::ERROR_AT + id * 4, 0);
         }
         shared.store(layout::HOST_SLEEPING_AT, 0);
         shared.store(layout::STATUS_AT, layout::STATUS_SERVING);
         let incarnation = shared.load(layout::INCARNATION_AT).wrapping_add(1);
         shared.store(layout::INCARNATION_AT, incarnation);
-        self.serve(Monitor::Process(process), shared, queues, doorbell, interrupt)
+        self.serve(Monitor::Process(process), shared, queues, doorbell, interrupts)
     }
 
     /// The monitor says nothing that matters; or it left.
@@ -580,7 +596,12 @@ impl Guest {
         let closed = self.table.len();
         self.table.clear();
         self.shared.store(layout::STATUS_AT, layout::STATUS_GONE);
-        ring(&self.interrupt);
+        self.interrupt(0);
         closed
+    }
+
+    /// Interrupts the virtual processor of a queue.
+    fn interrupt(&self, queue: u32) {
+        self.interrupts.get(queue as usize).or(self.interrupts.first()).into_iter().for_each(ring);
     }
 }

@@ -15,7 +15,7 @@ use crate::call::{Answer, Call, Op, options};
 use crate::layout;
 use crate::memory::Shared;
 use crate::queue::{HostQueues, Words};
-use crate::segments::{Open, Segments};
+use crate::segments::{Open, Segments, since};
 use crate::stats::Counts;
 use crate::sys;
 
@@ -95,6 +95,8 @@ struct Socket {
     wants_output: bool,
     /// Tells this socket from others that had its number before.
     generation: u32,
+    /// When the guest was told of something that it has not received yet.
+    told: Option<Instant>,
     peers: Peers,
 }
 
@@ -110,6 +112,15 @@ pub struct Table {
     is_greeted: bool,
     /// Requests that the guest has not answered yet.
     open: Open,
+}
+
+/// A call that was made.
+#[derive(Clone, Copy, Debug)]
+pub struct Served {
+    /// The queue whose interrupt the guest wants.
+    pub interrupt: Option<u32>,
+    /// It sent something: a service has its answer.
+    pub has_sent: bool,
 }
 
 type Done = Result<Answer, Errno>;
@@ -168,14 +179,14 @@ impl Table {
         self.len() == 0
     }
 
-    /// Makes the call of a slot and answers it. True: the guest wants an interrupt.
+    /// Makes the call of a slot and answers it.
     pub fn serve(
         &mut self,
         shared: &Shared,
         queues: &mut HostQueues,
         slot: u32,
         (counts, segments): (&mut Counts, &mut Segments),
-    ) -> bool {
+    ) -> Served {
         let taken = Instant::now();
         let call = Call::read(shared, slot);
         counts.calls += 1;
@@ -195,19 +206,23 @@ impl Table {
             counts.sockets_most = counts.sockets_most.max(self.len() as u64);
         }
         answer.write(shared, slot);
-        let wants_interrupt = queues.complete(shared, slot);
+        let interrupt = queues.complete(shared, slot);
         self.stamp(&call, &answer, taken, segments);
-        wants_interrupt
+        Served { interrupt, has_sent: call.op == Some(Op::Send) && answer.result >= 0 }
     }
 
     /// Notes when a datagram went to the guest, and when its answer was sent.
     fn stamp(&mut self, call: &Call, answer: &Answer, taken: Instant, segments: &mut Segments) {
-        let of_datagrams = |socket: &&Socket| socket.protocol == Protocol::Udp && answer.result >= 0;
-        let Some(socket) = self.get(call.socket).ok().filter(of_datagrams) else { return };
+        let socket = self.sockets.get_mut(call.socket as usize).and_then(Option::as_mut);
+        let Some(socket) = socket.filter(|_| answer.result >= 0) else { return };
+        if socket.protocol != Protocol::Udp {
+            return;
+        }
         match (call.op, answer.address, call.address) {
             (Some(Op::Receive), Some(from), _) if call.flags as i32 & libc::MSG_PEEK == 0 => {
                 let waited = sys::age(socket.fd.as_fd());
-                segments.received(&mut self.open, call.socket, from, waited);
+                let wake = socket.told.take().map(|told| since(told, taken));
+                segments.received(&mut self.open, call.socket, from, waited, wake);
             }
             (Some(Op::Send), _, Some(to)) => {
                 segments.sent(&mut self.open, call.socket, to, taken);
@@ -216,20 +231,24 @@ impl Table {
         }
     }
 
-    /// Something happened to the socket that `epoll` calls `token`. True: the guest wants an interrupt.
+    /// Something happened to the socket that `epoll` calls `token`. The queue whose interrupt the guest
+    /// wants.
     pub fn happened(
         &mut self,
         shared: &Shared,
         queues: &mut HostQueues,
         token: u64,
         counts: &mut Counts,
-    ) -> bool {
+    ) -> Option<u32> {
         let (id, generation) = (token as u32, (token >> 32) as u32);
         let is_same = self.get(id).is_ok_and(|socket| socket.generation == generation);
         if !is_same || !self.refresh(shared, queues, id) {
-            return false;
+            return None;
         }
         counts.events += 1;
+        if let Ok(socket) = self.get_mut(id) {
+            socket.told.get_or_insert_with(Instant::now);
+        }
         queues.event(shared, id)
     }
 
@@ -311,6 +330,7 @@ impl Table {
             is_bound: false,
             wants_output: false,
             generation: self.generation,
+            told: None,
             peers: Peers::default(),
         };
         if let Err(error) = epoll::add(&*self.epoll, &socket.fd, data(id, &socket), events(false)) {

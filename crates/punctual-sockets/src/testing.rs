@@ -17,7 +17,7 @@ use crate::layout::{self, request};
 use crate::memory::Shared;
 use crate::queue::{Geometry, GuestQueues, Words, header};
 
-/// A guest that makes one call at a time, in slot 0.
+/// A guest that makes one call at a time, in slot 0 and on processor 0.
 #[derive(Debug)]
 pub struct FrontEnd {
     /// The memory, for those who want to write something wrong into it.
@@ -25,7 +25,7 @@ pub struct FrontEnd {
     queues: GuestQueues,
     monitor: UnixStream,
     doorbell: OwnedFd,
-    interrupt: OwnedFd,
+    interrupts: Vec<OwnedFd>,
 }
 
 /// How long an answer may take.
@@ -39,25 +39,28 @@ impl FrontEnd {
     pub fn connect(path: &Path) -> io::Result<FrontEnd> {
         let monitor = UnixStream::connect(path)?;
         monitor.set_read_timeout(Some(LIMIT))?;
-        let expected = [ivshmem::VERSION, ivshmem::GUEST, ivshmem::MEMORY, ivshmem::HOST, ivshmem::GUEST];
+        let first = [ivshmem::VERSION, ivshmem::GUEST, ivshmem::MEMORY, ivshmem::HOST];
         let mut files = Vec::new();
-        for number in expected {
+        for number in first.into_iter().chain([ivshmem::GUEST; layout::QUEUES as usize]) {
             let (said, file) = hear(&monitor)?;
             if said != number {
                 return Err(io::Error::other(format!("{said} instead of {number}")));
             }
             files.extend(file);
         }
-        let [memory, doorbell, interrupt] =
-            <[OwnedFd; 3]>::try_from(files).map_err(|_| io::Error::other("other than three files"))?;
+        let mut files = files.into_iter();
+        let (Some(memory), Some(doorbell)) = (files.next(), files.next()) else {
+            return Err(io::Error::other("too few files"));
+        };
         let shared = Shared::map(memory)?;
+        shared.store(layout::GUEST_VERSION_AT, layout::VERSION);
         if shared.load(layout::MAGIC_AT) != layout::MAGIC
             || shared.load(layout::VERSION_AT) != layout::VERSION
         {
             return Err(io::Error::other("another layout"));
         }
         let queues = GuestQueues::new(&shared, Geometry::FULL);
-        let mut guest = FrontEnd { shared, queues, monitor, doorbell, interrupt };
+        let mut guest = FrontEnd { shared, queues, monitor, doorbell, interrupts: files.collect() };
         guest.call(&request(Op::Hello, 0), &[])?;
         Ok(guest)
     }
@@ -129,32 +132,42 @@ impl FrontEnd {
         PollFlags::from_bits_retain(self.shared.load(layout::READY_AT + socket * 4) as u16)
     }
 
-    /// Waits as a guest that halts: for an interrupt, until the socket is ready for one of `flags`. The
-    /// events taken meanwhile are returned.
+    /// Waits on processor 0 until the socket is ready for one of `flags`. The events taken meanwhile are
+    /// returned.
     ///
     /// # Errors
     /// When that does not happen in time.
     pub fn wait(&mut self, socket: u32, flags: PollFlags) -> io::Result<Vec<u32>> {
+        self.wait_on(0, socket, flags)
+    }
+
+    /// Waits as a guest whose processor `queue` halts: for its interrupt.
+    ///
+    /// # Errors
+    /// As [`FrontEnd::wait`].
+    pub fn wait_on(&mut self, queue: u32, socket: u32, flags: PollFlags) -> io::Result<Vec<u32>> {
+        let interrupt = &self.interrupts[queue as usize];
         let start = Instant::now();
         let mut events = Vec::new();
         loop {
-            self.queues.disarm(&self.shared);
-            while let Some(event) = self.queues.next_event(&self.shared) {
+            self.queues.disarm(&self.shared, queue);
+            while let Some(event) = self.queues.next_event(&self.shared, queue) {
                 events.push(event);
             }
-            if self.ready(socket).intersects(flags) {
+            let ready = self.queues.wait_at(&self.shared, socket, queue);
+            if PollFlags::from_bits_retain(ready as u16).intersects(flags) {
                 return Ok(events);
             }
             if start.elapsed() > LIMIT {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            if self.queues.arm(&self.shared) {
+            if self.queues.arm(&self.shared, queue) {
                 continue;
             }
             let limit = Timespec { tv_sec: LIMIT.as_secs() as i64, tv_nsec: 0 };
-            poll(&mut [PollFd::new(&self.interrupt, PollFlags::IN)], Some(&limit))?;
+            poll(&mut [PollFd::new(interrupt, PollFlags::IN)], Some(&limit))?;
             // Empty means that it was read meanwhile.
-            let _ = rustix::io::read(&self.interrupt, &mut [0; 8]);
+            let _ = rustix::io::read(interrupt, &mut [0; 8]);
         }
     }
 

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use punctual_model::sockets::Sockets;
 use punctual_sockets::call::{Op, options};
-use punctual_sockets::layout;
-use punctual_sockets::queue::{Broken, Words};
+use punctual_sockets::layout::{self, in_queue as place};
+use punctual_sockets::queue::{Broken, Words, in_queue};
 use punctual_sockets::testing::{FrontEnd, request};
 use punctual_sockets::{Config, Event, Server};
 use rustix::event::PollFlags;
@@ -475,7 +475,9 @@ fn the_next_server_serves_the_same_vm_whose_sockets_before_are_gone() {
 fn a_record_of_a_vm_that_has_ended_is_forgotten() {
     let directory = tempfile::tempdir().expect("a directory");
     let (socket, record) = (directory.path().join("vm.sock"), directory.path().join("vm.vm"));
-    for text in ["1 1 1 1 1\n", "4194304 5 6 7 8\n", "nonsense", ""] {
+    for text in
+        ["1 1 1 1 1 2 3 4 5 6 7 8\n", "4194304 5 6 7 8 9 10 11 12 13 14 15\n", "1 1 1 1 1\n", "nonsense", ""]
+    {
         std::fs::write(&record, text).expect("written");
         let config = config(&socket, Sockets::default());
         let (server, events) = Server::start_resuming(config, Some(record.clone())).expect("a server");
@@ -540,17 +542,21 @@ fn one_monitor_at_a_time() {
 
 #[test]
 fn a_guest_that_lies_about_its_ring_is_not_served_and_the_next_one_is() {
-    for (head, slot, broken) in [
-        (layout::SLOTS + 2, 0, Broken::Submissions(layout::SLOTS + 1)),
-        (2, layout::SLOTS, Broken::Slot(layout::SLOTS)),
+    let (slots, last) = (layout::QUEUE_SLOTS, layout::QUEUES - 1);
+    for (queue, more, slot, broken) in [
+        (0, slots + 1, 0, Broken::Submissions(slots + 1)),
+        (0, 1, slots, Broken::Slot(slots)),
+        (last, slots + 1, layout::SLOTS - 1, Broken::Submissions(slots + 1)),
+        (last, 1, 0, Broken::Slot(0)),
+        (last, 1, layout::SLOTS, Broken::Slot(layout::SLOTS)),
     ] {
         let mut lab = lab();
         let (_, name) = lab.listening();
-        // Say where the ring stands: a hello, a socket, a bind, a name and a listen were submitted.
-        let submitted = lab.guest.shared.load(layout::SUBMISSION_HEAD_AT);
-        let at = layout::SUBMISSIONS_AT + submitted % layout::SUBMISSIONS * 4;
-        lab.guest.shared.store(at, slot);
-        lab.guest.shared.store(layout::SUBMISSION_HEAD_AT, submitted + head - 1);
+        // Say where the ring stands: some calls were submitted, or none.
+        let head = in_queue(queue, place::SUBMISSION_HEAD);
+        let submitted = lab.guest.shared.load(head);
+        lab.guest.shared.store(in_queue(queue, place::SUBMISSIONS + submitted % slots * 4), slot);
+        lab.guest.shared.store(head, submitted + more);
         lab.guest.ring().expect("rung");
         assert_eq!(lab.events.recv_timeout(LIMIT), Ok(Event::Broken(broken)));
         assert_eq!(kind(TcpStream::connect(name)), ErrorKind::ConnectionRefused);
@@ -558,6 +564,84 @@ fn a_guest_that_lies_about_its_ring_is_not_served_and_the_next_one_is() {
         assert_eq!(lab.events.recv_timeout(LIMIT), Ok(Event::Left(0)));
         assert!(FrontEnd::connect(&lab.socket).is_ok());
     }
+}
+
+#[test]
+fn an_event_interrupts_the_processor_that_waits_and_goes_to_no_other() {
+    let mut lab = lab();
+    let (socket, name) = lab.bound(DATAGRAM);
+    for queue in [layout::QUEUES - 1, 0, 3] {
+        let heads = |lab: &Lab| {
+            let head = |queue| lab.guest.shared.load(in_queue(queue, place::EVENT_HEAD));
+            (0..layout::QUEUES).map(head).collect::<Vec<_>>()
+        };
+        let mut expected = heads(&lab);
+        expected[queue as usize] += 1;
+        lab.guest.shared.store(layout::HOME_AT + socket * 4, queue);
+        let client = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            let client = UdpSocket::bind(loopback(0)).expect("a client");
+            client.send_to(b"ping", name).expect("sent");
+        });
+        lab.guest.wait_on(queue, socket, PollFlags::IN).expect("ready, by the interrupt of that processor");
+        client.join().expect("sent");
+        lab.guest.receive(socket, 100, 0).expect("received");
+        // What it is ready for is written before the event is.
+        let start = Instant::now();
+        while heads(&lab) != expected && start.elapsed() < LIMIT {
+            std::thread::yield_now();
+        }
+        assert_eq!(heads(&lab), expected);
+    }
+}
+
+#[test]
+fn a_server_polls_during_a_service_and_sleeps_when_it_has_its_answer() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let socket = directory.path().join("vm.sock");
+    let poll = punctual_sched::Duration::from_secs(600);
+    let config = Config { poll, ..config(&socket, policy(&["bind udp 127.0.0.1:0"])) };
+    let (server, events) = Server::start(config).expect("a server");
+    let guest = FrontEnd::connect(&socket).expect("a guest");
+    let mut lab = Lab { _directory: directory, socket, server: Some(server), events, guest };
+    let (own, name) = lab.bound(DATAGRAM);
+    let client = UdpSocket::bind(loopback(0)).expect("a client");
+    for _ in 0..3 {
+        client.send_to(b"ping", name).expect("sent");
+        lab.guest.wait(own, PollFlags::IN).expect("ready");
+        let from = lab.guest.receive(own, 100, 0).expect("received").1.address;
+        std::thread::sleep(Duration::from_millis(5));
+        assert_eq!(lab.guest.shared.load(layout::HOST_SLEEPING_AT), 0, "it waits for the doorbell");
+        lab.guest.send(own, b"pong", from).expect("answered");
+        let start = Instant::now();
+        while lab.guest.shared.load(layout::HOST_SLEEPING_AT) == 0 {
+            assert!(start.elapsed() < LIMIT, "it still polls");
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn a_home_that_is_no_queue_harms_nobody() {
+    let mut lab = lab();
+    let (socket, name) = lab.bound(DATAGRAM);
+    let client = UdpSocket::bind(loopback(0)).expect("a client");
+    lab.guest.shared.store(layout::HOME_AT + socket * 4, u32::MAX);
+    client.send_to(b"ping", name).expect("sent");
+    let ready = || lab.guest.ready(socket).contains(PollFlags::IN);
+    let start = Instant::now();
+    while !ready() && start.elapsed() < LIMIT {
+        std::thread::yield_now();
+    }
+    assert_eq!(lab.guest.receive(socket, 100, 0).expect("received").0, b"ping");
+}
+
+#[test]
+fn a_guest_of_another_version_is_told_of() {
+    let lab = lab();
+    lab.guest.shared.store(layout::GUEST_VERSION_AT, layout::VERSION + 1);
+    lab.guest.ring().expect("rung");
+    assert_eq!(lab.events.recv_timeout(LIMIT), Ok(Event::OtherVersion(layout::VERSION + 1)));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use punctual_sockets::call::{Op, options};
-use punctual_sockets::layout::{self, request, response};
+use punctual_sockets::layout::{self, in_queue, request, response};
 
 /// Every `#define VMRPC_NAME NUMBER` of the header.
 fn header() -> BTreeMap<String, u32> {
@@ -27,11 +27,14 @@ macro_rules! constants {
 
 #[test]
 fn the_header_of_the_guest_is_the_layout() {
-    let mut all = constants!("", layout, MAGIC VERSION BYTES SLOTS DATA_BYTES SOCKETS SUBMISSIONS EVENTS);
+    let mut all =
+        constants!("", layout, MAGIC VERSION BYTES QUEUES QUEUE_SLOTS SLOTS DATA_BYTES SOCKETS EVENTS);
     all.extend(constants!("", layout, MAGIC_AT VERSION_AT STATUS_AT EPOCH_AT INCARNATION_AT));
-    all.extend(constants!("", layout, HOST_SLEEPING_AT EVENT_HEAD_AT));
-    all.extend(constants!("", layout, NEED_IRQ_AT EVENT_TAIL_AT SUBMISSION_HEAD_AT SUBMISSIONS_AT EVENTS_AT));
-    all.extend(constants!("", layout, READY_AT ERROR_AT QUEUED_AT HEADERS_AT HEADER_BYTES DATA_AT));
+    all.extend(constants!("", layout, GUEST_VERSION_AT HOST_SLEEPING_AT QUEUES_AT QUEUE_BYTES));
+    all.extend(
+        constants!("QUEUE_", in_queue, EVENT_HEAD NEED_IRQ EVENT_TAIL SUBMISSION_HEAD SUBMISSIONS EVENTS),
+    );
+    all.extend(constants!("", layout, READY_AT ERROR_AT QUEUED_AT HOME_AT HEADERS_AT HEADER_BYTES DATA_AT));
     all.extend(constants!("", layout, STATUS_SERVING STATUS_GONE FREE SUBMITTED DONE));
     all.extend(constants!("REQUEST_", request, STATE WANT_EVENT OP SOCKET FLAGS LENGTH FIRST SECOND OPTIONS));
     all.extend(constants!("REQUEST_", request, LINGER ADDRESS));

@@ -6,10 +6,11 @@ use std::sync::Arc as Plain;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use loom::thread;
-use punctual_sockets::layout;
-use punctual_sockets::queue::{Geometry, GuestQueues, HostQueues, Words, header};
+use punctual_sockets::layout::{self, in_queue as place, request, response};
+use punctual_sockets::queue::{Geometry, GuestQueues, HostQueues, Words, header, in_queue};
 
-const SMALL: Geometry = Geometry { slots: 1, sockets: 1, events: 2 };
+const SMALL: Geometry = Geometry { queues: 1, slots: 1, sockets: 1, events: 2 };
+const TWO: Geometry = Geometry { queues: 2, ..SMALL };
 const SOCKET: u32 = 0;
 
 /// The words that these tests use.
@@ -17,23 +18,15 @@ struct Model(Plain<HashMap<u32, AtomicU32>>);
 
 impl Model {
     fn new() -> Arc<Self> {
-        let places = [
-            layout::HOST_SLEEPING_AT,
-            layout::EVENT_HEAD_AT,
-            layout::NEED_IRQ_AT,
-            layout::EVENT_TAIL_AT,
-            layout::SUBMISSION_HEAD_AT,
-            layout::SUBMISSIONS_AT,
-            layout::EVENTS_AT,
-            layout::EVENTS_AT + 4,
-            layout::READY_AT,
-            layout::QUEUED_AT,
-            layout::QUEUED_AT + 4,
-            header(0, layout::request::STATE),
-            header(0, layout::request::WANT_EVENT),
-            header(0, layout::request::OP),
-            header(0, layout::response::RESULT),
-        ];
+        let mut places = vec![layout::HOST_SLEEPING_AT, layout::READY_AT, layout::HOME_AT];
+        for queue in 0..TWO.queues {
+            let own = [place::EVENT_HEAD, place::NEED_IRQ, place::EVENT_TAIL, place::SUBMISSION_HEAD];
+            let rings = [place::SUBMISSIONS, place::EVENTS, place::EVENTS + 4];
+            places.extend(own.into_iter().chain(rings).map(|at| in_queue(queue, at)));
+            let (ours, others) = ([request::STATE, request::WANT_EVENT, request::OP], [response::RESULT]);
+            places.extend(ours.into_iter().chain(others).map(|word| header(queue, word)));
+        }
+        places.extend((0..SMALL.sockets + TWO.queues).map(|index| layout::QUEUED_AT + index * 4));
         Arc::new(Model(Plain::new(places.into_iter().map(|at| (at, AtomicU32::new(0))).collect())))
     }
 }
@@ -47,8 +40,12 @@ impl Words for Model {
         self.0[&at].store(value, Ordering::Release);
     }
 
-    fn swap(&self, at: u32, value: u32) -> u32 {
-        self.0[&at].swap(value, Ordering::AcqRel)
+    fn set(&self, at: u32, bits: u32) -> u32 {
+        self.0[&at].fetch_or(bits, Ordering::AcqRel)
+    }
+
+    fn clear(&self, at: u32, bits: u32) {
+        self.0[&at].fetch_and(!bits, Ordering::AcqRel);
     }
 
     fn fence(&self) {
@@ -66,7 +63,7 @@ fn no_submission_is_slept_over() {
         let (guest_words, guest_doorbell) = (Arc::clone(&words), Arc::clone(&doorbell));
         let guest = thread::spawn(move || {
             let mut guest = GuestQueues::new(&*guest_words, SMALL);
-            guest_words.store(header(0, layout::request::OP), 7);
+            guest_words.store(header(0, request::OP), 7);
             if guest.submit(&*guest_words, 0) {
                 guest_doorbell.store(true, Ordering::SeqCst);
             }
@@ -78,7 +75,7 @@ fn no_submission_is_slept_over() {
             assert!(taken.is_some(), "the host stayed awake for nothing");
         }
         if taken.is_some() {
-            assert_eq!(words.load(header(0, layout::request::OP)), 7, "a request that is not whole");
+            assert_eq!(words.load(header(0, request::OP)), 7, "a request that is not whole");
         }
         guest.join().expect("the guest ended");
         assert!(taken.is_some() || doorbell.load(Ordering::SeqCst), "a submission was slept over");
@@ -94,16 +91,16 @@ fn no_answer_is_slept_over() {
         let host_words = Arc::clone(&words);
         let host = thread::spawn(move || {
             let mut host = HostQueues::new(SMALL);
-            host_words.store(header(0, layout::response::RESULT), 5);
+            host_words.store(header(0, response::RESULT), 5);
             host.complete(&*host_words, 0);
         });
         let mut guest = GuestQueues::new(&*words, SMALL);
-        let is_done = guest.want_event(&*words, 0);
+        let is_done = guest.want_event(&*words, 0, 0);
         if is_done {
-            assert_eq!(words.load(header(0, layout::response::RESULT)), 5, "an answer that is not whole");
+            assert_eq!(words.load(header(0, response::RESULT)), 5, "an answer that is not whole");
         }
         host.join().expect("the host ended");
-        let event = guest.next_event(&*words);
+        let event = guest.next_event(&*words, 0);
         assert!(is_done || event == Some(SMALL.sockets), "an answer was slept over");
     });
 }
@@ -120,7 +117,7 @@ fn no_event_is_halted_over() {
             let mut host = HostQueues::new(SMALL);
             for ready in [1, 2] {
                 host.ready(&*host_words, SOCKET, ready);
-                if host.event(&*host_words, SOCKET) {
+                if host.event(&*host_words, SOCKET).is_some() {
                     host_interrupt.store(true, Ordering::SeqCst);
                 }
             }
@@ -128,19 +125,61 @@ fn no_event_is_halted_over() {
         let mut guest = GuestQueues::new(&*words, SMALL);
         let mut seen = 0;
         let mut drain = |guest: &mut GuestQueues| {
-            while let Some(index) = guest.next_event(&*words) {
+            while let Some(index) = guest.next_event(&*words, 0) {
                 assert_eq!(index, SOCKET, "an event of nothing");
                 seen = words.load(layout::READY_AT);
             }
         };
         drain(&mut guest);
-        let is_halted = !guest.arm(&*words);
+        let is_halted = !guest.arm(&*words, 0);
         host.join().expect("the host ended");
         if !is_halted || interrupt.load(Ordering::SeqCst) {
             drain(&mut guest);
         }
         assert_eq!(seen, 2, "the guest halted over an event");
-        assert!(words.load(layout::EVENT_HEAD_AT) <= 2);
+        assert!(words.load(in_queue(0, place::EVENT_HEAD)) <= 2);
+    });
+}
+
+/// A processor other than the first submits while the host is about to sleep: the host sees it, or its
+/// doorbell rings.
+#[test]
+fn no_submission_of_another_processor_is_slept_over() {
+    loom::model(|| {
+        let words = Model::new();
+        let doorbell = Arc::new(AtomicBool::new(false));
+        let (guest_words, guest_doorbell) = (Arc::clone(&words), Arc::clone(&doorbell));
+        let guest = thread::spawn(move || {
+            if GuestQueues::new(&*guest_words, TWO).submit(&*guest_words, 1) {
+                guest_doorbell.store(true, Ordering::SeqCst);
+            }
+        });
+        let mut host = HostQueues::new(TWO);
+        let is_asleep = host.sleep(&*words);
+        guest.join().expect("the guest ended");
+        assert!(!is_asleep || doorbell.load(Ordering::SeqCst), "a submission was slept over");
+        assert_eq!(host.take(&*words), Ok(Some(1)));
+    });
+}
+
+/// A program waits on a processor, while the socket's event before is still in the queue of another one where
+/// it waited then: it sees what the socket is ready for, or the event comes to where it waits now.
+#[test]
+fn an_event_comes_to_the_processor_that_waits() {
+    loom::model(|| {
+        let words = Model::new();
+        let mut host = HostQueues::new(TWO);
+        host.event(&*words, SOCKET);
+        let host_words = Arc::clone(&words);
+        let host = thread::spawn(move || {
+            host.ready(&*host_words, SOCKET, 1);
+            host.event(&*host_words, SOCKET);
+        });
+        let mut guest = GuestQueues::new(&*words, TWO);
+        let is_ready = guest.wait_at(&*words, SOCKET, 1) == 1;
+        host.join().expect("the host ended");
+        let event = guest.next_event(&*words, 1);
+        assert!(is_ready || event == Some(SOCKET), "the event went elsewhere");
     });
 }
 
@@ -154,14 +193,14 @@ fn a_missing_fence_is_found() {
         let interrupt = Arc::new(AtomicBool::new(false));
         let (host_words, host_interrupt) = (Arc::clone(&words), Arc::clone(&interrupt));
         let host = thread::spawn(move || {
-            host_words.store(layout::EVENTS_AT, SOCKET);
-            host_words.store(layout::EVENT_HEAD_AT, 1);
-            if host_words.load(layout::NEED_IRQ_AT) != 0 {
+            host_words.store(in_queue(0, place::EVENTS), SOCKET);
+            host_words.store(in_queue(0, place::EVENT_HEAD), 1);
+            if host_words.load(in_queue(0, place::NEED_IRQ)) != 0 {
                 host_interrupt.store(true, Ordering::SeqCst);
             }
         });
         let guest = GuestQueues::new(&*words, SMALL);
-        let is_halted = !guest.arm(&*words);
+        let is_halted = !guest.arm(&*words, 0);
         host.join().expect("the host ended");
         assert!(!is_halted || interrupt.load(Ordering::SeqCst), "halted over");
     });

@@ -311,7 +311,7 @@ fn channel_devices([qmp, console, port]: [i32; 3]) -> [QemuOption; 7] {
 fn sockets_device(descriptor: i32) -> [QemuOption; 2] {
     [
         ("chardev", format!("socket,id=sockets,path=/proc/self/fd/{descriptor}")),
-        ("device", "ivshmem-doorbell,chardev=sockets,vectors=1".into()),
+        ("device", "ivshmem-doorbell,chardev=sockets,vectors=8".into()),
     ]
 }
 

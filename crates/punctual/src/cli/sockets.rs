@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Instant;
 
-use punctual_model::Host;
 use punctual_model::file::Overrides;
 use punctual_model::sockets::Sockets;
 use punctual_model::text::printable;
+use punctual_model::{Host, Recorder};
 use punctual_sched::Duration;
-use punctual_sockets::{Config, Counts, Event, Server};
+use punctual_sockets::layout;
+use punctual_sockets::{Config, Counts, Event, Segments, Server};
 use serde::Serialize;
 
 use super::error::Error;
@@ -92,7 +93,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     interrupt::when_stopped(move || drop(messages.send(Message::Stop)));
     interrupt::be_graceful();
     wait(args, &receiver, &served, ui);
-    let counts: Vec<Counts> = servers.into_iter().map(Server::stop).collect();
+    let counts: Vec<(Counts, Segments)> = servers.into_iter().map(Server::finish).collect();
     let elapsed = Duration::from_ns(start.elapsed().as_nanos() as u64);
     if is_own {
         // Another server may use it.
@@ -159,8 +160,9 @@ fn listing(served: &[Served]) -> String {
         let _ = writeln!(
             text,
             "{}:\n  -chardev socket,id=sockets0,path={path} -device \
-             ivshmem-doorbell,chardev=sockets0,vectors=1",
-            printable(&domain.name)
+             ivshmem-doorbell,chardev=sockets0,vectors={}",
+            printable(&domain.name),
+            layout::QUEUES,
         );
     }
     text
@@ -198,6 +200,11 @@ pub fn tell(name: &str, event: &Event, ui: &Ui) {
             printable(error)
         )),
         Event::Left(sockets) => eprintln!("{name}: left; {sockets} sockets were closed"),
+        Event::OtherVersion(version) => ui.warn(&format!(
+            "{name}: its guest's module or library speaks version {version} of the protocol and this server \
+             version {}; no socket of it is the host's",
+            layout::VERSION
+        )),
         Event::Refused => ui.warn(&format!("{name}: a second VM was refused")),
         Event::Broken(broken) => ui.warn(&format!("{name}: out of use until it is started again: {broken}")),
         Event::Failed(error) => ui.warn(&format!("{name}: {}", printable(error))),
@@ -211,6 +218,36 @@ struct CountedDomain {
     socket: String,
     #[serde(flatten)]
     counts: Counts,
+    /// Where the time of datagrams and their answers went.
+    segments: Vec<Segment>,
+}
+
+/// A part of each request.
+#[derive(Serialize)]
+struct Segment {
+    name: &'static str,
+    count: u64,
+    mean_ns: u64,
+    stddev_ns: u64,
+    p99_ns: u64,
+}
+
+/// Those that [`Segments`] has, in order.
+fn segments_of(segments: &Segments) -> Vec<Segment> {
+    let all = [
+        ("host receive", &segments.host_receive),
+        ("of it wake", &segments.wake),
+        ("guest", &segments.guest),
+        ("host send", &segments.host_send),
+    ];
+    let segment = |(name, times): (&'static str, &Recorder)| Segment {
+        name,
+        count: times.count(),
+        mean_ns: times.mean().as_ns(),
+        stddev_ns: times.stddev().as_ns(),
+        p99_ns: times.quantile_ppm(990_000).as_ns(),
+    };
+    all.map(segment).into()
 }
 
 /// What was counted.
@@ -221,11 +258,12 @@ struct Counted {
 }
 
 impl Counted {
-    fn of(served: &[Served], counts: &[Counts], elapsed: Duration) -> Self {
-        let domains = served.iter().zip(counts).map(|(domain, counts)| CountedDomain {
+    fn of(served: &[Served], counts: &[(Counts, Segments)], elapsed: Duration) -> Self {
+        let domains = served.iter().zip(counts).map(|(domain, (counts, segments))| CountedDomain {
             name: domain.name.clone(),
             socket: domain.socket.display().to_string(),
             counts: *counts,
+            segments: segments_of(segments),
         });
         Counted { duration_ns: elapsed.as_ns(), domains: domains.collect() }
     }

@@ -121,7 +121,7 @@ static SOCKETS: TableInfo = table(
             "poll",
             Kind::Duration { min: Duration::ZERO },
             Some("0us"),
-            "How long it polls for calls before it sleeps.",
+            "How long it polls for the next call, after an event and after each call but one that sends.",
         ),
         key(
             "netns",
