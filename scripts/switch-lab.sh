@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Two stock Debian 12 guests, under stock QEMU, on `punctual switch`; the switch beside Linux's bridge.
 #
-# usage: scripts/switch-lab.sh [programs|libvirt|measure-guests [ROUNDS]|measure-host [ROUNDS]]
+# usage: scripts/switch-lab.sh [programs|libvirt|MODE [ROUNDS]], where MODE is one of those that measure
 #   programs   (the default) ping and iperf3 between the guests and from a guest to the host by a TAP uplink;
 #              Debian's tcpdump reads what a capture uplink wrote
 #   libvirt    one of the guests is a domain of libvirt, made of what `punctual switch --libvirt` prints, in
@@ -10,6 +10,7 @@
 #              turn: 500 pings, and UDP in frames of 64 bytes for 5 s
 #   measure-host  no guest: frames of 64 bytes a second through a Linux bridge, between two TAPs and between
 #              packet sockets of two veth pairs, in turn with the switch under its own load generator
+#   measure-ovs   no guest: the load generator on the switch, and on Open vSwitch with DPDK, in turn
 # exit: 0 when everything ran and no ping was lost; 1 when not; 77 skipped: something is missing, it says what
 #
 # Kernel and programs are Debian packages, unpacked and never installed. All interfaces are in a network
@@ -25,23 +26,30 @@ lab=$PWD/target/lab/switch
 . scripts/debian-lab.sh
 # shellcheck source=scripts/switch-lab/qemu.sh
 . scripts/switch-lab/qemu.sh
+# shellcheck source=scripts/switch-lab/ovs.sh
+. scripts/switch-lab/ovs.sh
 qemu=(qemu-system-x86_64)
 mode=${1:-programs}
 case $mode in
-    programs | libvirt | measure-guests | measure-host) ;;
-    *) sed -n '2,23s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    programs | libvirt | measure-guests | measure-host | measure-ovs) ;;
+    *) sed -n '2,24s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 
 if [ "${SWITCH_LAB_INSIDE:-}" != yes ]; then
     tools=(ip unshare cargo cc python3)
-    [ "$mode" = measure-host ] || tools+=(qemu-system-x86_64 apt-get dpkg cpio modinfo)
+    case $mode in
+        measure-host) ;;
+        measure-ovs) tools+=(apt-get dpkg) ;;
+        *) tools+=(qemu-system-x86_64 apt-get dpkg cpio modinfo) ;;
+    esac
     [ "$mode" != libvirt ] || tools+=(libvirtd virsh xmllint)
     for tool in "${tools[@]}"; do command -v "$tool" >/dev/null || skip "$tool is missing"; done
     [ "$(id -u)" = 0 ] || skip "root is needed, for a network namespace with a TAP interface"
     [ -c /dev/net/tun ] || skip "/dev/net/tun is missing"
     mkdir -p "$lab"
-    if [ "$mode" = measure-host ]; then
+    if [[ $mode = measure-host || $mode = measure-ovs ]]; then
         cc -O2 -Wall -pthread -o "$lab/frames" scripts/switch-lab/frames.c
+        [ "$mode" = measure-host ] || fetch_ovs || skip "Open vSwitch cannot be had"
         [ -n "${MEASURE:-}" ] || cargo build --quiet --locked --release -p punctual-switch --example measure
     else
         if [ ! -s "$lab/version" ]; then
@@ -181,6 +189,10 @@ through_libvirt() {
 }
 said() { tr -d '\r' <"$scratch/$1" | sed -n "s/^LAB $2 \?//p"; }
 
+if [ "$mode" = measure-ovs ]; then
+    measure_ovs "${2:-4}"
+    exit
+fi
 if [ "$mode" = measure-guests ]; then
     measure_guests "${2:-2}"
     exit

@@ -1,38 +1,44 @@
-//! What a VM and its monitor can say to the switch: any message in any order, and any contents of rings and
-//! memory. Nothing panics, and work is bounded.
+//! What a VM and its monitor can say to the switch: any message in any order, over a connection that cuts
+//! them anywhere, and any contents of rings and memory, while rings are stopped and started anew. Nothing
+//! panics, and work is bounded.
 
 #![no_main]
 
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use punctual_model::network::Vlans;
+use punctual_switch::connection::{Connection, Error};
 use punctual_switch::features;
 use punctual_switch::frame::TAGGED;
 use punctual_switch::memory::Memory;
 use punctual_switch::protocol::{HEADER_BYTES, Header, Region, Request};
 use punctual_switch::ring::{Broken, Chain, ReceiveRing, SendRing, Setup, Taken};
-use punctual_switch::session::{Rings, Session};
+use punctual_switch::session::{Rings, SEND, Session};
 use punctual_switch::vlan::{Filter, Start};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 const MEMORY_BYTES: u64 = 0x1_0000;
 
 /// What happens.
 #[derive(Debug)]
 enum Input {
-    Messages(Vec<Message>),
+    /// Messages, how they are cut on their way if there is one, and the memory's contents.
+    Messages(Vec<Message>, Option<Vec<u8>>, Vec<u8>),
     Rings(RingInput),
 }
 
-/// A message; its header is partly right, so that its body is looked at.
+/// A message.
 #[derive(Debug)]
 struct Message {
     request: u8,
-    flags: u8,
-    is_header_wrong: bool,
+    flags: u32,
     body: Vec<u64>,
     files: u8,
 }
@@ -67,39 +73,97 @@ impl<'a> Arbitrary<'a> for RingInput {
 
 impl<'a> Arbitrary<'a> for Input {
     fn arbitrary(u: &mut Unstructured<'a>) -> arbitrary::Result<Self> {
-        Ok(if u.arbitrary()? { Input::Messages(u.arbitrary()?) } else { Input::Rings(u.arbitrary()?) })
+        if u.arbitrary()? {
+            return Ok(Input::Rings(u.arbitrary()?));
+        }
+        let mut messages = if u.ratio(3, 4)? { begin(u)? } else { Vec::new() };
+        for _ in 0..u.int_in_range(0..=24)? {
+            messages.push(u.arbitrary()?);
+        }
+        let cuts = if u.arbitrary()? { Some(u.arbitrary()?) } else { None };
+        Ok(Input::Messages(messages, cuts, u.bytes(u.len())?.to_vec()))
+    }
+}
+
+/// What every monitor says at the beginning, after which both rings run.
+fn begin(u: &mut Unstructured<'_>) -> arbitrary::Result<Vec<Message>> {
+    let mut numbers = vec![2, 5];
+    for queue in 0..2 {
+        numbers.extend([8, 10, 9, 12, 13, 18].map(|request| request | queue << 8));
+    }
+    numbers.into_iter().map(|number: u16| Message::usual(number as u8, u64::from(number >> 8), u)).collect()
+}
+
+impl Message {
+    /// A message as a monitor would send it.
+    fn usual(request: u8, queue: u64, u: &mut Unstructured<'_>) -> arbitrary::Result<Message> {
+        let place = queue * 0x800;
+        let (body, files) = match request {
+            2 => (vec![(features::OFFERED | u.arbitrary::<u64>()?) & features::OFFERED], 0),
+            5 => (vec![1, 0, MEMORY_BYTES, 0, 0], 1),
+            8 => (vec![queue | *u.choose(&[8, 16, 64, 1])? << 32], 0),
+            9 => (vec![queue, place, place + 0x600, place + 0x400, 0], 0),
+            10 => (vec![queue | u64::from(u.arbitrary::<u16>()?) << 32], 0),
+            12..=14 => (vec![queue], 1),
+            _ => (vec![queue | 1 << 32], 0),
+        };
+        Ok(Message { request, flags: 1, body, files })
     }
 }
 
 impl<'a> Arbitrary<'a> for Message {
     fn arbitrary(u: &mut Unstructured<'a>) -> arbitrary::Result<Self> {
+        if u.arbitrary()? {
+            let request = *u.choose(&[2, 5, 8, 9, 10, 11, 12, 13, 14, 18, 34])?;
+            let queue = u.arbitrary::<bool>()?;
+            return Message::usual(request, queue.into(), u);
+        }
         Ok(Message {
-            request: u.arbitrary()?,
-            flags: u.arbitrary()?,
-            is_header_wrong: u.ratio(1, 16)?,
+            request: u.arbitrary::<u8>()? % 48,
+            flags: if u.ratio(1, 16)? { u.arbitrary()? } else { 1 | u.arbitrary::<u32>()? & 8 },
             body: u.arbitrary()?,
             files: u.arbitrary()?,
         })
     }
 }
 
-/// Rings that are started and do nothing.
+/// Rings that move a few frames after each message.
 #[derive(Default)]
-struct Stub {
-    rings: [Option<SendRing>; 2],
+struct Port {
+    send: Option<SendRing>,
+    receive: Option<ReceiveRing>,
+    chain: Chain,
 }
 
-impl Rings for Stub {
+impl Rings for Port {
     fn start(&mut self, queue: usize, setup: Setup) -> Result<(), Broken> {
-        self.rings[queue] = Some(SendRing::new(&setup)?);
+        match queue {
+            SEND => self.send = Some(SendRing::new(&setup)?),
+            _ => self.receive = Some(ReceiveRing::new(&setup)?),
+        }
         Ok(())
     }
 
     fn stop(&mut self, queue: usize) -> Option<u16> {
-        self.rings[queue].take().map(|ring| ring.base())
+        match queue {
+            SEND => self.send.take().map(|ring| ring.base()),
+            _ => self.receive.take().map(|ring| ring.base()),
+        }
     }
 
     fn forgive(&mut self) {}
+}
+
+impl Port {
+    /// Frames to the port itself, as far as its rings run; a broken ring stops.
+    fn turn(&mut self, filter: &Filter) {
+        for _ in 0..4 {
+            let (Some(send), Some(receive)) = (&mut self.send, &mut self.receive) else { return };
+            if step(send, receive, &mut self.chain, filter).is_none() {
+                (self.send, self.receive) = (None, None);
+            }
+        }
+    }
 }
 
 fn file() -> OwnedFd {
@@ -113,22 +177,84 @@ fn file() -> OwnedFd {
     FILE.with(|file| file.try_clone().expect("a descriptor"))
 }
 
+/// The files of a message: memory, or bells.
+fn files(message: &Message) -> Vec<OwnedFd> {
+    thread_local! {
+        static BELL: OwnedFd = {
+            let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
+            rustix::event::eventfd(0, flags).expect("a bell")
+        };
+    }
+    let bell = || BELL.with(|bell| bell.try_clone().expect("a descriptor"));
+    (0..message.files % 10).map(|_| if message.request == 5 { file() } else { bell() }).collect()
+}
+
+/// Fills the memory.
+fn fill(mut bytes: Vec<u8>) {
+    bytes.resize(MEMORY_BYTES as usize, 0);
+    std::os::unix::fs::FileExt::write_all_at(&File::from(file()), &bytes, 0).expect("written");
+}
+
+fn bytes_of(message: &Message) -> ([u8; HEADER_BYTES], Vec<u8>) {
+    let body: Vec<u8> = message.body.iter().take(65).flat_map(|word| word.to_ne_bytes()).collect();
+    let words = [u32::from(message.request), message.flags, body.len() as u32];
+    let header: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    (header.try_into().expect("three words"), body)
+}
+
 fn messages(messages: Vec<Message>) {
-    let (mut session, mut stub) = (Session::new(features::OFFERED | features::MTU), Stub::default());
-    for message in messages.into_iter().take(40) {
-        let body: Vec<u8> = message.body.iter().take(65).flat_map(|word| word.to_ne_bytes()).collect();
-        let flags = if message.is_header_wrong { message.flags } else { 1 | message.flags & 8 };
-        let words = [u32::from(message.request % 48), flags.into(), body.len() as u32];
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        let bytes: [u8; HEADER_BYTES] = bytes.try_into().expect("three words");
-        let Ok(header) = Header::parse(&bytes) else { return };
-        let files = (0..message.files % 10).map(|_| file()).collect();
-        let Ok(request) = Request::parse(header, &body, files) else { return };
-        if session.handle(request, &mut stub).is_err() {
+    let (mut session, mut port) = (Session::new(features::OFFERED | features::MTU), Port::default());
+    let filter = filter();
+    for message in messages {
+        let (header, body) = bytes_of(&message);
+        let Ok(header) = Header::parse(&header) else { break };
+        let Ok(request) = Request::parse(header, &body, files(&message)) else { break };
+        if session.handle(request, &mut port).is_err() {
             break;
         }
+        port.turn(&filter);
     }
-    session.end(&mut stub);
+    session.end(&mut port);
+}
+
+/// The same over a connection; each byte of `cuts` is the length of a piece.
+fn connection(messages: Vec<Message>, cuts: &[u8]) {
+    let (ours, theirs) = UnixStream::pair().expect("a pair");
+    theirs.set_nonblocking(true).expect("told");
+    let mut connection = Connection::new(ours, features::OFFERED | features::MTU).expect("a connection");
+    let (mut port, filter) = (Port::default(), filter());
+    let mut cuts = cuts.iter();
+    for message in messages {
+        let (header, body) = bytes_of(&message);
+        let bytes = [&header[..], &body].concat();
+        let files = files(&message);
+        let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+        let mut rest = &bytes[..];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(10))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !files.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(&files));
+        }
+        while !rest.is_empty() {
+            let piece = cuts.next().map_or(rest.len(), |cut| usize::from(*cut % 64).clamp(1, rest.len()));
+            let sent = sendmsg(&theirs, &[IoSlice::new(&rest[..piece])], &mut control, SendFlags::NOSIGNAL);
+            let Ok(sent) = sent else { break };
+            control.clear();
+            rest = &rest[sent..];
+            if read(&mut connection, &mut port).is_err() {
+                return connection.end(&mut port);
+            }
+        }
+        port.turn(&filter);
+    }
+    drop(theirs);
+    assert!(read(&mut connection, &mut port).is_err(), "the end is seen");
+    connection.end(&mut port);
+}
+
+/// Reads what is there: a message takes two calls at most.
+fn read(connection: &mut Connection, port: &mut Port) -> Result<(), Error> {
+    (0..3).try_for_each(|_| connection.read(port))
 }
 
 /// A port that is in VLAN 7 without a tag and in 8 with one, and one the other way round.
@@ -140,9 +266,7 @@ fn filter() -> Filter {
 fn rings(input: RingInput) {
     let region = Region { guest_address: 0, bytes: MEMORY_BYTES, user_address: 0, offset: 0, file: file() };
     let memory = Arc::new(Memory::map(vec![region]).expect("mapped"));
-    let mut bytes = input.bytes;
-    bytes.resize(MEMORY_BYTES as usize, 0);
-    std::os::unix::fs::FileExt::write_all_at(&File::from(file()), &bytes, 0).expect("written");
+    fill(input.bytes);
     let kick = Arc::new(file());
     let setup = |half: usize| Setup {
         memory: Arc::clone(&memory),
@@ -162,30 +286,44 @@ fn rings(input: RingInput) {
     let mut chain = Chain::default();
     let filter = filter();
     for _ in 0..32 {
-        match send.take(&mut chain) {
-            Ok(Taken::Nothing) | Err(_) => break,
-            Ok(Taken::Unfit) => {}
-            Ok(Taken::Frame { start, bytes }) => {
-                let is_tagged = start.ends_with(&TAGGED) && bytes >= 18;
-                let tag = if is_tagged { send.tag(&chain).ok() } else { None };
-                let vlan = filter.of(0, tag);
-                let start = Start { bytes: start, tag };
-                let front = vlan.and_then(|vlan| filter.front(bytes as usize % 2, vlan, &start));
-                let delivered = receive.deliver(&send, &chain, front.as_ref());
-                if receive.free().is_err() || delivered.is_err() || receive.tell().is_err() {
-                    break;
-                }
-            }
-        }
-        if send.give_back(&chain).is_err() || send.tell().is_err() || send.listen().is_err() {
+        if step(&mut send, &mut receive, &mut chain, &filter).is_none() {
             break;
         }
     }
 }
 
+/// Moves a frame from one ring to the other; `None` when there is none, or a ring is broken.
+fn step(send: &mut SendRing, receive: &mut ReceiveRing, chain: &mut Chain, filter: &Filter) -> Option<()> {
+    match send.take(chain).ok()? {
+        Taken::Nothing => return None,
+        Taken::Unfit => {}
+        Taken::Frame { start, bytes } => {
+            let is_tagged = start.ends_with(&TAGGED) && bytes >= 18;
+            let tag = if is_tagged { send.tag(chain).ok() } else { None };
+            let vlan = filter.of(0, tag);
+            let start = Start { bytes: start, tag };
+            let front = vlan.and_then(|vlan| filter.front(bytes as usize % 2, vlan, &start));
+            let delivered = receive.deliver(send, chain, front.as_ref());
+            receive.free().ok()?;
+            delivered.ok()?;
+            receive.tell().ok()?;
+        }
+    }
+    send.give_back(chain).ok()?;
+    send.tell().ok()?;
+    send.listen().ok()?;
+    Some(())
+}
+
 fuzz_target!(|input: Input| {
     match input {
-        Input::Messages(list) => messages(list),
+        Input::Messages(list, cuts, bytes) => {
+            fill(bytes);
+            match cuts {
+                Some(cuts) => connection(list, &cuts),
+                None => messages(list),
+            }
+        }
         Input::Rings(input) => rings(input),
     }
 });

@@ -49,6 +49,9 @@ fn nothing_now(error: io::Error) -> io::Result<Option<usize>> {
     }
 }
 
+/// Bytes of the header without the count of buffers.
+const OLDER_BYTES: usize = 10;
+
 /// How much of the header a device of the kernel has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderOf {
@@ -83,6 +86,8 @@ impl<F: AsFd + Debug + Send> Wire for Device<F> {
         let bytes = match self.descriptor.as_fd().read_volatile(&mut into).map_err(io_error) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(bytes) => bytes + missing,
+            // A packet socket says so of a frame for which there is no header. It is gone, and no frame.
+            Err(error) if missing > 0 && error.kind() == io::ErrorKind::InvalidInput => return Ok(Some(0)),
             Err(error) => return nothing_now(error),
         };
         if missing > 0 {
@@ -103,8 +108,73 @@ impl<F: AsFd + Debug + Send> Wire for Device<F> {
             place.copy_from(&header[..HEADER_BYTES - missing]);
         }
         let Ok(from) = frame.offset(missing) else { return false };
-        self.descriptor.as_fd().write_volatile(&from).is_ok()
+        let write = || self.descriptor.as_fd().write_volatile(&from).map_err(io_error);
+        match write() {
+            // An interface that was down says so once.
+            Err(error) if error.raw_os_error() == Some(Errno::NETDOWN.raw_os_error()) => write().is_ok(),
+            sent => sent.is_ok(),
+        }
     }
+}
+
+/// What comes next of [`Frames`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next<'a> {
+    /// Nothing now.
+    Nothing,
+    /// A frame with the header of [`HeaderOf::Older`].
+    Frame(&'a [u8]),
+    /// What a read of the descriptor gives, which may be nothing.
+    Read,
+    /// A frame that was too long for that memory: a read of the descriptor gives it.
+    Long,
+}
+
+/// A device whose frames come in memory that the kernel shares, or by reading its descriptor. What is written
+/// to the descriptor is sent. Both have the header of [`HeaderOf::Older`].
+pub trait Frames: AsFd + Debug + Send {
+    /// What comes next.
+    fn next(&mut self) -> Next<'_>;
+
+    /// What was next is done with.
+    fn release(&mut self);
+}
+
+/// A wire to [`Frames`].
+#[derive(Debug)]
+pub struct Mapped<F>(pub F);
+
+impl<F: Frames> Wire for Mapped<F> {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    fn receive(&mut self, room: &mut VolatileSlice<'_>) -> io::Result<Option<usize>> {
+        let bytes = match self.0.next() {
+            Next::Nothing => return Ok(None),
+            Next::Read => return Device::new(self.0.as_fd(), HeaderOf::Older).receive(room),
+            Next::Frame(frame) => put(frame, room),
+            // If it is not there after all, what is behind it may be.
+            Next::Long => Device::new(self.0.as_fd(), HeaderOf::Older).receive(room)?.unwrap_or(0),
+        };
+        self.0.release();
+        Ok(Some(bytes))
+    }
+
+    fn send(&mut self, frame: &mut VolatileSlice<'_>) -> bool {
+        Device::new(self.0.as_fd(), HeaderOf::Older).send(frame)
+    }
+}
+
+/// Puts a frame with an older header into `room`. Returns its bytes with a whole header: 0 for what is none.
+fn put(frame: &[u8], room: &VolatileSlice<'_>) -> usize {
+    let Some((header, rest)) = frame.split_first_chunk::<OLDER_BYTES>() else { return 0 };
+    let mut whole = [0; HEADER_BYTES];
+    whole[..OLDER_BYTES].copy_from_slice(header);
+    let Ok(place) = room.offset(HEADER_BYTES) else { return 0 };
+    room.copy_from(&whole);
+    place.copy_from(rest);
+    HEADER_BYTES + rest.len().min(place.len())
 }
 
 /// A socket for programs, one at a time. Each message is a frame with its header (`SOCK_SEQPACKET`).
@@ -207,5 +277,64 @@ mod tests {
         assert_eq!(back[..read], message[..]);
         drop(kernel);
         assert!(device.receive(&mut room).is_err(), "the other end is closed");
+    }
+
+    /// A device whose memory has `slots`; one that is too long waits in the socket.
+    #[derive(Debug)]
+    struct Slots {
+        socket: OwnedFd,
+        slots: Vec<Option<Vec<u8>>>,
+    }
+
+    impl AsFd for Slots {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            self.socket.as_fd()
+        }
+    }
+
+    impl Frames for Slots {
+        fn next(&mut self) -> Next<'_> {
+            match self.slots.first() {
+                None => Next::Nothing,
+                Some(None) => Next::Long,
+                Some(Some(frame)) => Next::Frame(frame),
+            }
+        }
+
+        fn release(&mut self) {
+            self.slots.remove(0);
+        }
+    }
+
+    #[test]
+    fn frames_in_shared_memory_and_long_ones_of_the_socket_come_in_order() {
+        let (device, kernel) = device(HeaderOf::Older);
+        let header = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
+        let frame = |text: &str| [&header[..], text.as_bytes()].concat();
+        for text in ["second", "third"] {
+            rustix::io::write(&kernel, &frame(text)).expect("written");
+        }
+        let slots = vec![Some(frame("first")), None, None, Some(vec![7; 9]), None, Some(frame("last"))];
+        let mut wire = Mapped(Slots { socket: device.descriptor, slots });
+        let mut memory = [0xee; 24];
+        let mut room = VolatileSlice::from(&mut memory[..]);
+        let mut came = Vec::new();
+        while let Some(bytes) = wire.receive(&mut room).expect("open") {
+            let mut read = vec![0; bytes];
+            room.copy_to(&mut read[..]);
+            came.push(read);
+        }
+        let whole = |text: &str| [&header[..], &[0, 0], text.as_bytes()].concat();
+        // What is too short, and what is not in the socket after all, is no frame.
+        let wanted = [whole("first"), whole("second"), whole("third"), vec![], vec![], whole("last")];
+        assert_eq!(came, wanted);
+    }
+
+    #[test]
+    fn a_frame_that_exceeds_the_room_is_cut_there() {
+        let mut memory = [0; 20];
+        let room = VolatileSlice::from(&mut memory[..]);
+        assert_eq!(put(&[9; 100], &room), 20);
+        assert_eq!(memory[9..14], [9, 0, 0, 9, 9]);
     }
 }

@@ -255,6 +255,29 @@ fn segments_of_the_kernel_cross_from_tap_to_tap_as_one() {
     here.ip("addr add 10.8.0.1/24 dev t0");
     there.ip("addr add 10.8.0.2/24 dev t1");
     there.ip("link set t1 up");
+    segments_cross(switch, "tap:t1", &here, &there);
+}
+
+#[test]
+fn segments_of_the_kernel_cross_from_interface_to_interface_as_one() {
+    let (Some(one), Some(between), Some(other)) = (Namespace::new(), Namespace::new(), Namespace::new())
+    else {
+        return;
+    };
+    for (end, space, address) in [("a", &one, 1), ("b", &other, 2)] {
+        between.ip(&format!("link add near-{end} type veth peer name far-{end}"));
+        between.ip(&format!("link set far-{end} netns {}", space.id()));
+        between.ip(&format!("link set near-{end} up"));
+        space.ip(&format!("addr add 10.8.0.{address}/24 dev far-{end}"));
+        space.ip(&format!("link set far-{end} up"));
+    }
+    let switch = Switch::new(&between, &["interface:near-a", "interface:near-b"]);
+    segments_cross(switch, "interface:near-b", &one, &other);
+}
+
+/// Sends 16 MiB from `there`, at the uplink `sender`, to 10.8.0.1, which is `here`. They must arrive in fewer
+/// packets than a wire would need.
+fn segments_cross(switch: Switch, sender: &str, here: &Namespace, there: &Namespace) {
     let folder = tempfile::tempdir().expect("a folder");
     let (from, to) = (folder.path().join("from"), folder.path().join("to"));
     let bytes: Vec<u8> = (0..16_u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
@@ -284,7 +307,7 @@ fn segments_of_the_kernel_cross_from_tap_to_tap_as_one() {
     }
     assert!(fs::read(&to).expect("a file") == bytes, "what arrived is what was sent");
     let counted = switch.end();
-    let sent = &port(&counted, "tap:t1")["delivered"];
+    let sent = &port(&counted, sender)["delivered"];
     let [bytes, packets] = ["bytes", "packets"].map(|key| sent[key].as_u64().expect("a number"));
     // What TCP puts into a packet of 1,500 bytes with timestamps.
     assert!(packets < bytes / 1_448, "segments crossed as one: {sent}");

@@ -1,5 +1,7 @@
-//! Network devices of the host as descriptors: TAPs (Linux `Documentation/networking/tuntap.rst`) and packet
-//! sockets (`packet(7)`).
+//! Network devices of the host as descriptors: TAPs (Linux `Documentation/networking/tuntap.rst`) and
+//! interfaces.
+
+mod interface;
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -8,15 +10,14 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
+pub use interface::{Frame, INTERFACE_HEADER_BYTES, Interface};
+
 /// Checksums and segments that a TAP takes and gives (`TUN_F_CSUM`, `TUN_F_TSO4`, `TUN_F_TSO6`,
 /// `TUN_F_TSO_ECN`).
 const TAP_OFFLOADS: usize = 1 | 2 | 4 | 8;
 
 /// Bytes of the virtio-net header in front of each frame of a TAP.
 pub const TAP_HEADER_BYTES: i32 = 12;
-
-/// Bytes of that of a packet socket.
-pub const INTERFACE_HEADER_BYTES: usize = 10;
 
 /// An open TAP; each read and each write is a frame with a virtio-net header. A TAP that was there before
 /// gets the settings back that it had; another one vanishes.
@@ -124,64 +125,6 @@ impl Drop for Tap {
     }
 }
 
-/// Sets an option of a socket.
-fn set_option<T>(socket: &OwnedFd, level: i32, name: i32, value: &T) -> io::Result<()> {
-    let bytes = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the kernel reads `bytes` bytes from `value`, which is that long.
-    let code =
-        unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const *value).cast(), bytes) };
-    checked(code)
-}
-
-/// Takes frames without a VLAN tag: the kernel takes the tag out of a frame before a socket sees it, so that
-/// a tagged frame would look like one without.
-fn take_untagged(socket: &OwnedFd) -> io::Result<()> {
-    // `SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT` of `linux/filter.h`: a load from there says whether a tag was.
-    const TAG_PRESENT: u32 = (-0x1000_i32 + 48) as u32;
-    let step = |code: u32, jt, k| libc::sock_filter { code: code as u16, jt, jf: 0, k };
-    let mut program = [
-        step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, TAG_PRESENT),
-        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, 0),
-        step(libc::BPF_RET | libc::BPF_K, 0, 0),
-        step(libc::BPF_RET | libc::BPF_K, 0, u32::MAX),
-    ];
-    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
-}
-
-/// Opens the existing interface `name`: what it receives is read, what is written it sends, each with a
-/// virtio-net header of [`INTERFACE_HEADER_BYTES`]. What this host itself sends over the interface is not
-/// read. The interface takes frames for everybody until the descriptor is closed.
-///
-/// # Errors
-/// When there is no such interface, or the kernel refuses.
-pub fn open_interface(name: &str) -> io::Result<OwnedFd> {
-    let index = index(name)?.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    // Without a protocol the socket receives nothing until it is bound.
-    let socket = rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
-    set_option(&socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1_i32)?;
-    set_option(&socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1_i32)?;
-    take_untagged(&socket)?;
-    let address = libc::sockaddr_ll {
-        sll_family: libc::AF_PACKET as u16,
-        sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
-        sll_ifindex: index as i32,
-        sll_hatype: 0,
-        sll_pkttype: 0,
-        sll_halen: 0,
-        sll_addr: [0; 8],
-    };
-    let bytes = size_of_val(&address) as libc::socklen_t;
-    // SAFETY: the kernel reads `bytes` bytes from `address`, which is that long.
-    checked(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), bytes) })?;
-    let kind = libc::PACKET_MR_PROMISC as u16;
-    let everything =
-        libc::packet_mreq { mr_ifindex: index as i32, mr_type: kind, mr_alen: 0, mr_address: [0; 8] };
-    set_option(&socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &everything)?;
-    Ok(socket)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -197,7 +140,7 @@ mod tests {
     fn devices_have_an_index_or_are_not_there() {
         assert!(index("lo").expect("known").is_some());
         assert_eq!(index("no-such-device").expect("known"), None);
-        let error = open_interface("no-such-device").expect_err("not there");
+        let error = Interface::open("no-such-device").expect_err("not there");
         assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
     }
 }

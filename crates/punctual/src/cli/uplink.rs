@@ -1,13 +1,14 @@
 //! What `punctual switch --uplink` connects.
 
 use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 use punctual_live::os::net;
 use punctual_model::network::Vlans;
 use punctual_net::InterfaceParams;
 use punctual_switch::pcap::Files;
-use punctual_switch::wire::{Device, HeaderOf, Listener, Wire};
+use punctual_switch::wire::{Device, Frames, HeaderOf, Listener, Mapped, Next, Wire};
 
 use super::error::Error;
 
@@ -148,8 +149,11 @@ impl Uplink {
                 Box::new(Device::new(tap, HeaderOf::Virtio1))
             }
             Kind::Interface => {
-                let socket = net::open_interface(&self.what).map_err(|error| failed(&error))?;
-                Box::new(Device::new(socket, HeaderOf::Older))
+                let card = net::Interface::open(&self.what).map_err(|error| failed(&error))?;
+                if let Some(error) = card.without_ring() {
+                    eprintln!("uplink {}: no mapped ring, a call for each frame: {error}", self.name);
+                }
+                Box::new(Mapped(Card(card)))
             }
             Kind::Program => Box::new(Listener::new(path).map_err(|error| failed(&error))?),
             Kind::Replay => {
@@ -161,6 +165,31 @@ impl Uplink {
                 Box::new(Files::new(None, Some(file)).map_err(|error| failed(&error))?)
             }
         })
+    }
+}
+
+/// An interface as a wire has it.
+#[derive(Debug)]
+struct Card(net::Interface);
+
+impl AsFd for Card {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Frames for Card {
+    fn next(&mut self) -> Next<'_> {
+        match self.0.next() {
+            net::Frame::Nothing => Next::Nothing,
+            net::Frame::Mapped(frame) => Next::Frame(frame),
+            net::Frame::Long => Next::Long,
+            net::Frame::NoRing => Next::Read,
+        }
+    }
+
+    fn release(&mut self) {
+        self.0.release();
     }
 }
 

@@ -1,0 +1,350 @@
+//! An interface of the host by a packet socket (`packet(7)`), whose frames come in a mapped ring
+//! (Linux `Documentation/networking/packet_mmap.rst`).
+//!
+//! The ring is of version 2: its frames are there at once. One of version 3 holds them back until a block is
+//! full or a timer of the kernel fires, which it does without frames, too. A frame that is longer than a slot
+//! of the ring waits in the socket, and its slot says so; segments of 64 KiB need no slots of that length.
+//!
+//! Frames are sent by a call for each. A ring for sending is no cheaper where frames go to another socket of
+//! the host, and twice as dear for a segment of 64 KiB: the kernel takes its pages and copies them later.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use super::{checked, index};
+
+/// Bytes of the virtio-net header in front of each frame of an interface.
+pub const INTERFACE_HEADER_BYTES: usize = 10;
+
+/// Bytes of a slot: a frame of 1,514 bytes with what the kernel says of it.
+const SLOT_BYTES: usize = 2048;
+
+/// Slots of the ring.
+const SLOTS: usize = 512;
+
+/// Bytes that the kernel allocates together.
+const BLOCK_BYTES: usize = 1 << 16;
+
+/// An existing interface: what it receives is read, what is written it sends, each with a virtio-net header
+/// of [`INTERFACE_HEADER_BYTES`]. What this host itself sends over the interface is not read. The interface
+/// takes frames for everybody until the value is dropped.
+#[derive(Debug)]
+pub struct Interface {
+    socket: OwnedFd,
+    ring: Result<Ring, io::Error>,
+}
+
+/// What comes next from an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frame<'a> {
+    /// Nothing now.
+    Nothing,
+    /// A frame with its header, in memory of the kernel.
+    Mapped(&'a [u8]),
+    /// A frame that is longer than a slot: the descriptor is to be read.
+    Long,
+    /// There is no ring: the descriptor is to be read.
+    NoRing,
+}
+
+/// The ring that the kernel fills.
+#[derive(Debug)]
+struct Ring {
+    map: MmapRaw,
+    /// The slot that is filled next.
+    at: usize,
+}
+
+impl Ring {
+    /// Gives the socket a ring. The socket is as before when that fails.
+    fn new(socket: &OwnedFd) -> io::Result<Ring> {
+        let set = |name, value: libc::c_int| set_option(socket, libc::SOL_PACKET, name, &value);
+        set(libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V2 as libc::c_int)?;
+        set(libc::PACKET_COPY_THRESH, 1)?;
+        set_slots(socket, SLOTS)?;
+        match MmapOptions::new().len(SLOTS * SLOT_BYTES).map_raw(socket) {
+            Ok(map) => Ok(Ring { map, at: 0 }),
+            Err(error) => {
+                set_slots(socket, 0)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// The status of the next slot.
+    fn status(&self) -> &AtomicU32 {
+        let place = self.map.as_mut_ptr().wrapping_add(self.at * SLOT_BYTES);
+        // SAFETY: `at` is less than `SLOTS`, so the slot is inside of the mapping, which lives as long as
+        // `self`. A slot begins with its status, at a multiple of `SLOT_BYTES` behind the start of a page.
+        // The kernel is the only other one that has access to it, and each access is of the whole number.
+        unsafe { AtomicU32::from_ptr(place.cast()) }
+    }
+
+    /// What is in the next slot.
+    fn next(&mut self) -> Frame<'_> {
+        // As many as there are: the kernel may fill slots as fast as they are passed over.
+        for _ in 0..SLOTS {
+            let status = self.status().load(Ordering::Acquire);
+            if status & libc::TP_STATUS_USER == 0 {
+                return Frame::Nothing;
+            }
+            if status & libc::TP_STATUS_COPY != 0 {
+                return Frame::Long;
+            }
+            if let Some((from, to)) = self.place() {
+                let place = self.map.as_ptr().wrapping_add(self.at * SLOT_BYTES + from);
+                // SAFETY: `from` and `to` are at most `SLOT_BYTES`, and `from` is not greater, so the bytes
+                // are inside of the mapping. The kernel does not write to a slot whose status has
+                // `TP_STATUS_USER` until `release`, which needs the borrow of `self` to be over.
+                return Frame::Mapped(unsafe { std::slice::from_raw_parts(place, to - from) });
+            }
+            // Longer than a slot, and the socket was full: lost, as it is without a ring.
+            self.release();
+        }
+        Frame::Nothing
+    }
+
+    /// Where in the next slot the frame and its header begin and end, if all of it is there.
+    fn place(&self) -> Option<(usize, usize)> {
+        let slot = self.map.as_ptr().wrapping_add(self.at * SLOT_BYTES);
+        // SAFETY: a slot begins with this header of plain numbers and is longer. It lies in the mapping and
+        // belongs to this program, as in `next`.
+        let header = unsafe { slot.cast::<libc::tpacket2_hdr>().read() };
+        let start = usize::from(header.tp_mac).checked_sub(INTERFACE_HEADER_BYTES)?;
+        let end = usize::from(header.tp_mac).checked_add(header.tp_snaplen as usize)?;
+        (header.tp_snaplen == header.tp_len && end <= SLOT_BYTES).then_some((start, end))
+    }
+
+    /// The kernel gets the next slot back.
+    fn release(&mut self) {
+        self.status().store(libc::TP_STATUS_KERNEL, Ordering::Release);
+        self.at = (self.at + 1) % SLOTS;
+    }
+}
+
+/// Gives the socket a ring of so many slots, or takes it away.
+fn set_slots(socket: &OwnedFd, slots: usize) -> io::Result<()> {
+    let request = libc::tpacket_req {
+        tp_block_size: if slots == 0 { 0 } else { BLOCK_BYTES as u32 },
+        tp_block_nr: (slots * SLOT_BYTES / BLOCK_BYTES) as u32,
+        tp_frame_size: if slots == 0 { 0 } else { SLOT_BYTES as u32 },
+        tp_frame_nr: slots as u32,
+    };
+    set_option(socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)
+}
+
+impl Interface {
+    /// Opens the interface `name`.
+    ///
+    /// # Errors
+    /// When there is no such interface, or the kernel refuses.
+    pub fn open(name: &str) -> io::Result<Interface> {
+        Interface::open_with(name, Ring::new)
+    }
+
+    fn open_with(name: &str, ring: impl Fn(&OwnedFd) -> io::Result<Ring>) -> io::Result<Interface> {
+        let index = index(name)?.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        // Without a protocol the socket receives nothing until it is bound.
+        let socket = rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
+        set_option(&socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1_i32)?;
+        set_option(&socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1_i32)?;
+        take_untagged(&socket)?;
+        let ring = ring(&socket);
+        let address = libc::sockaddr_ll {
+            sll_family: libc::AF_PACKET as u16,
+            sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
+            sll_ifindex: index as i32,
+            sll_hatype: 0,
+            sll_pkttype: 0,
+            sll_halen: 0,
+            sll_addr: [0; 8],
+        };
+        let bytes = size_of_val(&address) as libc::socklen_t;
+        // SAFETY: the kernel reads `bytes` bytes from `address`, which is that long.
+        checked(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), bytes) })?;
+        let kind = libc::PACKET_MR_PROMISC as u16;
+        let everything =
+            libc::packet_mreq { mr_ifindex: index as i32, mr_type: kind, mr_alen: 0, mr_address: [0; 8] };
+        set_option(&socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &everything)?;
+        Ok(Interface { socket, ring })
+    }
+
+    /// Why there is no ring, if there is none: each frame is read by a call then.
+    pub fn without_ring(&self) -> Option<&io::Error> {
+        self.ring.as_ref().err()
+    }
+
+    /// What comes next. [`Interface::release`] makes way for what is behind it, unless that is nothing.
+    pub fn next(&mut self) -> Frame<'_> {
+        self.ring.as_mut().map_or(Frame::NoRing, Ring::next)
+    }
+
+    /// What was next is done with.
+    pub fn release(&mut self) {
+        if let Ok(ring) = &mut self.ring {
+            ring.release();
+        }
+    }
+}
+
+impl AsFd for Interface {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Sets an option of a socket.
+fn set_option<T>(socket: &OwnedFd, level: i32, name: i32, value: &T) -> io::Result<()> {
+    let bytes = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the kernel reads `bytes` bytes from `value`, which is that long.
+    let code =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const *value).cast(), bytes) };
+    checked(code)
+}
+
+/// Takes frames without a VLAN tag: the kernel takes the tag out of a frame before a socket sees it, so that
+/// a tagged frame would look like one without.
+fn take_untagged(socket: &OwnedFd) -> io::Result<()> {
+    // `SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT` of `linux/filter.h`: a load from there says whether a tag was.
+    const TAG_PRESENT: u32 = (-0x1000_i32 + 48) as u32;
+    let step = |code: u32, jt, k| libc::sock_filter { code: code as u16, jt, jf: 0, k };
+    let mut program = [
+        step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, TAG_PRESENT),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, 0),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0),
+        step(libc::BPF_RET | libc::BPF_K, 0, u32::MAX),
+    ];
+    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::super::{any_socket, flags_request, ioctl, own_namespace};
+    use super::*;
+
+    /// Runs in a thread with a network namespace of its own, whose loopback interface returns frames.
+    fn apart(test: impl FnOnce() + Send + 'static) {
+        let run = move || {
+            if let Err(error) = own_namespace() {
+                assert!(std::env::var_os("PUNCTUAL_NO_SKIP").is_none(), "skipped: {error}");
+                return eprintln!("skipped, no network namespaces here: {error}");
+            }
+            let mut up = flags_request("lo", libc::IFF_UP).expect("a name");
+            let socket = any_socket().expect("a socket");
+            ioctl(socket, libc::SIOCSIFFLAGS as _, (&raw mut up).cast()).expect("up");
+            test();
+        };
+        std::thread::spawn(run).join().expect("the test passes");
+    }
+
+    fn refused(_: &OwnedFd) -> io::Result<Ring> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// A frame with a number; a long one is a segment of TCP.
+    fn frame(number: u32, bytes: usize) -> Vec<u8> {
+        let mut frame = vec![0; INTERFACE_HEADER_BYTES + bytes];
+        let (header, data) = frame.split_at_mut(INTERFACE_HEADER_BYTES);
+        data[12..14].copy_from_slice(&[0x88, 0xb5]);
+        if bytes > 1514 {
+            // To be completed and cut: headers of 54 bytes, 1,448 bytes of each frame, a checksum at 34 + 16.
+            header.copy_from_slice(&[1, 1, 54, 0, 0xa8, 5, 34, 0, 16, 0]);
+            data[12..14].copy_from_slice(&[8, 0]);
+            (data[14], data[22], data[23], data[46]) = (0x45, 64, 6, 0x50);
+            data[16..18].copy_from_slice(&(bytes as u16 - 14).to_be_bytes());
+        }
+        data[56..60].copy_from_slice(&number.to_be_bytes());
+        frame
+    }
+
+    fn send(interface: &Interface, frame: &[u8]) {
+        assert_eq!(rustix::io::write(interface, frame).expect("sent"), frame.len());
+    }
+
+    /// What came, if it is there at once.
+    fn receive(interface: &mut Interface) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; 70_000];
+        let frame = match interface.next() {
+            Frame::Nothing => return None,
+            Frame::Mapped(frame) => frame.to_vec(),
+            Frame::Long | Frame::NoRing => {
+                let read = rustix::io::read(&*interface, &mut bytes[..]).ok()?;
+                bytes[..read].to_vec()
+            }
+        };
+        interface.release();
+        Some(frame)
+    }
+
+    fn expect(interface: &mut Interface, wanted: &[u8]) {
+        let end = Instant::now() + Duration::from_secs(10);
+        loop {
+            if let Some(frame) = receive(interface) {
+                return assert!(frame == wanted, "{:?} came instead of {:?}", &frame[..80], &wanted[..80]);
+            }
+            assert!(Instant::now() < end, "nothing comes");
+        }
+    }
+
+    #[test]
+    fn frames_and_segments_come_in_order_by_a_ring_and_without_one() {
+        apart(|| {
+            for ring in [Ring::new, refused] {
+                let mut interface = Interface::open_with("lo", ring).expect("open");
+                assert_eq!(interface.without_ring().is_some(), interface.next() == Frame::NoRing);
+                // More than once around.
+                for burst in 0..40 {
+                    let number = |at: u32| burst * 50 + at;
+                    let length = |at: u32| if at == 20 { 60_000 } else { 60 + (at as usize * 40) % 1_455 };
+                    let frames: Vec<_> = (0..50).map(|at| frame(number(at), length(at))).collect();
+                    frames.iter().for_each(|frame| send(&interface, frame));
+                    frames.iter().for_each(|frame| expect(&mut interface, frame));
+                }
+                assert_eq!(receive(&mut interface), None);
+            }
+        });
+    }
+
+    #[test]
+    fn a_full_ring_loses_what_comes_last_and_goes_on() {
+        apart(|| {
+            let mut interface = Interface::open("lo").expect("open");
+            if let Some(error) = interface.without_ring() {
+                return eprintln!("skipped, no ring here: {error}");
+            }
+            for number in 0..SLOTS as u32 + 100 {
+                send(&interface, &frame(number, 64));
+            }
+            for number in 0..SLOTS as u32 {
+                expect(&mut interface, &frame(number, 64));
+            }
+            while receive(&mut interface).is_some() {}
+            send(&interface, &frame(9_999, 64));
+            expect(&mut interface, &frame(9_999, 64));
+        });
+    }
+
+    #[test]
+    fn a_ring_that_is_not_mapped_leaves_the_socket_as_it_was() {
+        apart(|| {
+            let unmapped = |socket: &OwnedFd| {
+                drop(Ring::new(socket)?);
+                set_slots(socket, 0)?;
+                refused(socket)
+            };
+            let mut interface = Interface::open_with("lo", unmapped).expect("open");
+            for (number, bytes) in [(1, 64), (2, 60_000), (3, 1_514)] {
+                send(&interface, &frame(number, bytes));
+                expect(&mut interface, &frame(number, bytes));
+            }
+        });
+    }
+}
