@@ -88,7 +88,7 @@ measure_host() {
         echo "bridge, TAP  $("$lab/frames" tap tap-a tap-b 02:00:00:00:00:02 2) packets/s"
         echo "bridge, veth  $("$lab/frames" packet far-a far-b 02:00:00:00:00:03 2) packets/s"
         "${MEASURE:-target/release/examples/measure}" throughput
-    done | tee /dev/stderr | python3 scripts/switch-lab/host-table.py
+    done | tee >(cat >&2) | python3 scripts/switch-lab/host-table.py
 }
 if [ "$mode" = measure-host ]; then
     measure_host "${2:-4}"

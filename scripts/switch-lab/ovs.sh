@@ -68,6 +68,6 @@ measure_ovs() {
         echo "switch   $("$measure" sockets "$scratch"/switch/{0,1}.sock)"
         kill -CONT "${started[-1]}"
         echo "OVS-DPDK $("$measure" sockets "$scratch"/{a,b})"
-    done | tee /dev/stderr | python3 scripts/switch-lab/ovs-table.py
+    done | tee >(cat >&2) | python3 scripts/switch-lab/ovs-table.py
     exec {input}>&-
 }

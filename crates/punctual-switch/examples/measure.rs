@@ -1,12 +1,13 @@
 //! Measures the switch with the driver's side of its ports in this process: packets a second, round trips of
 //! urgent VMs alone and beside floods, wake-ups while idle, memory for each port.
 //!
-//! usage: cargo run --release -p punctual-switch --example measure [throughput|polling|budget]
+//! usage: cargo run --release -p punctual-switch --example measure [throughput|round-trips|polling|budget]
 //!        ... --example measure sockets A B   any vhost-user switch that listens on these two sockets
 //!        ... --example measure serve FOLDER  such a switch: FOLDER/0.sock and 1.sock, until input ends
 //!
 //! The planes' threads are on processor 1, the drivers on processor 0. Planes of urgent ports run under
-//! SCHED_FIFO where there are two planes (`chrt`; without the right to it, under the fair class).
+//! SCHED_FIFO where there are two planes (`chrt`; without the right to it, under the fair class). The other
+//! plane is in the fair class, or under SCHED_FIFO, too, with a lower priority.
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -40,31 +41,39 @@ fn main() -> Outcome<()> {
     stay_on(0);
     let folder = tempfile::tempdir()?;
     match std::env::args().nth(1).as_deref() {
+        Some("throughput") => return packets(folder.path()),
+        Some("round-trips") => return all_round_trips(folder.path()),
         Some("polling") => return polling(folder.path()),
         Some("budget") => return budget(folder.path()),
         Some("sockets") => return sockets(),
         Some("serve") => return serve(),
         _ => {}
     }
-    println!("packets of 64 bytes from one VM to another, all stages, one processor");
-    for kind in KINDS {
-        throughput(folder.path(), kind, 0)?;
-    }
-    if std::env::args().any(|argument| argument == "throughput") {
-        println!("the same, with the drivers on the plane's processor: no line changes between processors");
-        return KINDS.into_iter().try_for_each(|kind| throughput(folder.path(), kind, 1));
-    }
-    println!("\nround trips of two urgent VMs, alone and while two others flood each other (alternating)");
-    for planes in [1, 2] {
-        for poll_us in [0, 50] {
-            for kind in KINDS {
-                round_trips(folder.path(), kind, planes, poll_us)?;
-            }
-        }
-    }
+    packets(folder.path())?;
+    println!();
+    all_round_trips(folder.path())?;
     println!();
     idle(folder.path())?;
     memory(folder.path())
+}
+
+fn all_round_trips(folder: &Path) -> Outcome<()> {
+    println!("round trips of two urgent VMs, alone and while two others flood each other (alternating)");
+    for planes in [Planes::One, Planes::RestIsFair, Planes::RestIsFifo] {
+        for poll_us in [0, 50] {
+            for kind in KINDS {
+                round_trips(folder, kind, planes, poll_us)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn packets(folder: &Path) -> Outcome<()> {
+    println!("packets of 64 bytes from one VM to another, all stages, one processor");
+    KINDS.into_iter().try_for_each(|kind| throughput(folder, kind, 0))?;
+    println!("the same, with the drivers on the plane's processor: no line changes between processors");
+    KINDS.into_iter().try_for_each(|kind| throughput(folder, kind, 1))
 }
 
 fn stay_on(processor: usize) {
@@ -91,12 +100,45 @@ fn socket(folder: &Path, port: usize) -> PathBuf {
     folder.join(format!("{port}.sock"))
 }
 
+/// Which planes there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Planes {
+    One,
+    /// Two, and the less urgent one is in the fair class.
+    RestIsFair,
+    /// Two, and both are under SCHED_FIFO.
+    RestIsFifo,
+}
+
+impl Planes {
+    fn count(self) -> usize {
+        if self == Planes::One { 1 } else { 2 }
+    }
+
+    /// The real-time priority of a plane.
+    fn fifo(self, plane: usize) -> Option<u32> {
+        match (self, plane) {
+            (Planes::One, _) | (Planes::RestIsFair, 1..) => None,
+            (_, 0) => Some(50),
+            (Planes::RestIsFifo, _) => Some(40),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Planes::One => "1 plane",
+            Planes::RestIsFair => "2 planes, rest fair",
+            Planes::RestIsFifo => "2 planes, rest FIFO",
+        }
+    }
+}
+
 /// A switch whose ports 0 and 1 are urgent.
 fn switch(
     folder: &Path,
     kind: (&str, Option<u64>),
     ports: usize,
-    planes: usize,
+    planes: Planes,
     poll_us: u64,
 ) -> Outcome<Switch> {
     switch_with(folder, kind, ports, planes, poll_us, None)
@@ -107,7 +149,7 @@ fn switch_with(
     folder: &Path,
     kind: (&str, Option<u64>),
     ports: usize,
-    planes: usize,
+    planes: Planes,
     poll_us: u64,
     budget: Option<Budget>,
 ) -> Outcome<Switch> {
@@ -118,26 +160,28 @@ fn switch_with(
             priority: Some(if port < 2 { 1 } else { 2 }),
             ..InterfaceParams::default()
         },
-        plane: usize::from(planes == 2 && port >= 2),
+        plane: usize::from(planes.count() == 2 && port >= 2),
         address: Some(punctual_switch::frame::Address(address(port))),
         vlans: punctual_model::network::Vlans::default(),
     };
-    let enter = move |urgent: bool| {
+    let enter = move |fifo: Option<u32>| {
         stay_on(1);
-        if urgent {
+        if let Some(priority) = fifo {
+            let priority = priority.to_string();
             let thread = gettid().as_raw_nonzero().to_string();
-            let _ = Command::new("chrt").args(["-f", "-p", "50", &thread]).stderr(Stdio::null()).status();
+            let _ =
+                Command::new("chrt").args(["-f", "-p", &priority, &thread]).stderr(Stdio::null()).status();
         }
     };
     let plane = |plane: usize| PlaneThread {
         name: format!("plane {plane}"),
-        enter: Arc::new(move || enter(planes == 2 && plane == 0)),
+        enter: Arc::new(move || enter(planes.fifo(plane))),
         poll: punctual_sched::Duration::from_us(poll_us),
-        budget: budget.clone().filter(|_| plane + 1 == planes),
+        budget: budget.clone().filter(|_| plane + 1 == planes.count()),
     };
     let config = Config {
         ports: (0..ports).map(port).collect(),
-        planes: (0..planes).map(plane).collect(),
+        planes: (0..planes.count()).map(plane).collect(),
         discipline: registry::find(kind.0).ok_or("no such discipline")?,
         options: options(kind),
         mtu: None,
@@ -152,7 +196,7 @@ fn vm(folder: &Path, port: usize) -> Outcome<FrontEnd> {
 
 /// The plane on processor 1, the drivers on `processor`.
 fn throughput(folder: &Path, kind: (&str, Option<u64>), processor: usize) -> Outcome<()> {
-    let switch = switch(folder, kind, 2, 1, 0)?;
+    let switch = switch(folder, kind, 2, Planes::One, 0)?;
     stay_on(processor);
     let (mut a, mut b) = (vm(folder, 0)?, vm(folder, 1)?);
     a.flood_with(&frame(address(1), address(0), 0, 64))?;
@@ -193,7 +237,7 @@ fn throughput(folder: &Path, kind: (&str, Option<u64>), processor: usize) -> Out
 /// A switch of two ports under RTCA, which polls as other switches of user space do.
 fn serve() -> Outcome<()> {
     let folder = std::env::args().nth(2).ok_or("expected a folder")?;
-    let _switch = switch(Path::new(&folder), ("rtca", Some(1)), 2, 1, 1_000)?;
+    let _switch = switch(Path::new(&folder), ("rtca", Some(1)), 2, Planes::One, 1_000)?;
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
     Ok(())
 }
@@ -282,7 +326,7 @@ fn bare(kind: (&str, Option<u64>)) -> Outcome<(f64, f64)> {
     Ok((discipline_ns, start.elapsed().as_nanos() as f64 / PACKETS as f64))
 }
 
-fn round_trips(folder: &Path, kind: (&str, Option<u64>), planes: usize, poll_us: u64) -> Outcome<()> {
+fn round_trips(folder: &Path, kind: (&str, Option<u64>), planes: Planes, poll_us: u64) -> Outcome<()> {
     let switch = switch(folder, kind, 4, planes, poll_us)?;
     let [mut a, mut b, mut c, mut d] = [vm(folder, 0)?, vm(folder, 1)?, vm(folder, 2)?, vm(folder, 3)?];
     c.flood_with(&frame(address(3), address(2), 0, 64))?;
@@ -324,10 +368,11 @@ fn round_trips(folder: &Path, kind: (&str, Option<u64>), planes: usize, poll_us:
     let pair = |ppm| (us(alone, ppm), us(beside, ppm));
     let ((p50, p50_beside), (p99, p99_beside)) = (pair(500_000), pair(990_000));
     println!(
-        "  {:<13} {planes} plane(s), poll {poll_us:>2} us: alone {p50:.1}, {p99:.1} us; beside \
+        "  {:<13} {:<19}, poll {poll_us:>2} us: alone {p50:.1}, {p99:.1} us; beside \
          {p50_beside:.1}, {p99_beside:.1} us (p50, p99); ratios {:.2}, {:.2}; \
          flood {} packets/s; lost {lost}",
         name(kind),
+        planes.name(),
         p50_beside / p50,
         p99_beside / p99,
         (flooded as f64 / (BLOCKS as f64 * BLOCK.as_secs_f64())) as u64,
@@ -342,7 +387,7 @@ fn polling(folder: &Path) -> Outcome<()> {
     println!("round trips of 64 bytes, one plane: p50, p99 (us), processor, wake-ups a second");
     for interval_us in [10_000, 1_000, 200, 50] {
         for poll_us in [0, 20, 50, 200] {
-            let switch = switch(folder, ("rtca", Some(1)), 2, 1, poll_us)?;
+            let switch = switch(folder, ("rtca", Some(1)), 2, Planes::One, poll_us)?;
             let (mut a, mut b) = (vm(folder, 0)?, vm(folder, 1)?);
             let (ping, pong) = (frame(address(1), address(0), 0, 64), frame(address(0), address(1), 0, 64));
             let mut times = Recorder::new();
@@ -389,7 +434,7 @@ fn budget(folder: &Path) -> Outcome<()> {
         };
         let policy = punctual_sched::registry::find("deferrable").ok_or("no such policy")?;
         let of_flood = of_flood.map(|ms| Budget { policy, options: Options::new(), params: params(ms) });
-        let switch = switch_with(folder, ("rtca", Some(1)), 4, 2, 0, of_flood)?;
+        let switch = switch_with(folder, ("rtca", Some(1)), 4, Planes::RestIsFair, 0, of_flood)?;
         let [mut a, mut b, mut c, mut d] = [vm(folder, 0)?, vm(folder, 1)?, vm(folder, 2)?, vm(folder, 3)?];
         c.flood_with(&frame(address(3), address(2), 0, 64))?;
         let (ping, pong) = (frame(address(1), address(0), 0, 64), frame(address(0), address(1), 0, 64));
@@ -427,7 +472,7 @@ fn budget(folder: &Path) -> Outcome<()> {
 }
 
 fn idle(folder: &Path) -> Outcome<()> {
-    let switch = switch(folder, ("rtca", None), 4, 2, 0)?;
+    let switch = switch(folder, ("rtca", None), 4, Planes::RestIsFair, 0)?;
     let _vms = [vm(folder, 0)?, vm(folder, 1)?, vm(folder, 2)?, vm(folder, 3)?];
     let wakeups = || -> u64 { switch.count().planes.iter().map(|plane| plane.wakeups).sum() };
     std::thread::sleep(Duration::from_millis(100));
@@ -446,10 +491,10 @@ fn resident() -> Outcome<u64> {
 
 fn memory(folder: &Path) -> Outcome<()> {
     let before = resident()?;
-    let few = switch(folder, ("rtca", None), 2, 1, 0)?;
+    let few = switch(folder, ("rtca", None), 2, Planes::One, 0)?;
     let with_few = resident()?;
     drop(few);
-    let many = switch(folder, ("rtca", None), 66, 1, 0)?;
+    let many = switch(folder, ("rtca", None), 66, Planes::One, 0)?;
     let with_many = resident()?;
     drop(many);
     println!(

@@ -128,6 +128,8 @@ pub enum Next<'a> {
     Read,
     /// A frame that was too long for that memory: a read of the descriptor gives it.
     Long,
+    /// Nothing will come any more.
+    Gone,
 }
 
 /// A device whose frames come in memory that the kernel shares, or by reading its descriptor. What is written
@@ -152,6 +154,7 @@ impl<F: Frames> Wire for Mapped<F> {
     fn receive(&mut self, room: &mut VolatileSlice<'_>) -> io::Result<Option<usize>> {
         let bytes = match self.0.next() {
             Next::Nothing => return Ok(None),
+            Next::Gone => return Err(Errno::NODEV.into()),
             Next::Read => return Device::new(self.0.as_fd(), HeaderOf::Older).receive(room),
             Next::Frame(frame) => put(frame, room),
             // If it is not there after all, what is behind it may be.
@@ -295,7 +298,7 @@ mod tests {
     impl Frames for Slots {
         fn next(&mut self) -> Next<'_> {
             match self.slots.first() {
-                None => Next::Nothing,
+                None => Next::Gone,
                 Some(None) => Next::Long,
                 Some(Some(frame)) => Next::Frame(frame),
             }
@@ -319,8 +322,8 @@ mod tests {
         let mut memory = [0xee; 24];
         let mut room = VolatileSlice::from(&mut memory[..]);
         let mut came = Vec::new();
-        while let Some(bytes) = wire.receive(&mut room).expect("open") {
-            let mut read = vec![0; bytes];
+        while let Ok(bytes) = wire.receive(&mut room) {
+            let mut read = vec![0; bytes.expect("a frame")];
             room.copy_to(&mut read[..]);
             came.push(read);
         }

@@ -180,11 +180,12 @@ impl AsFd for Card {
 
 impl Frames for Card {
     fn next(&mut self) -> Next<'_> {
-        match self.0.next() {
+        match self.0.next_frame() {
             net::Frame::Nothing => Next::Nothing,
             net::Frame::Mapped(frame) => Next::Frame(frame),
             net::Frame::Long => Next::Long,
             net::Frame::NoRing => Next::Read,
+            net::Frame::Gone => Next::Gone,
         }
     }
 

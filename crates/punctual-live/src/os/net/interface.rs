@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use super::{checked, index};
+use super::{any_socket, checked, index};
 
 /// Bytes of the virtio-net header in front of each frame of an interface.
 pub const INTERFACE_HEADER_BYTES: usize = 10;
@@ -35,7 +35,10 @@ const BLOCK_BYTES: usize = 1 << 16;
 #[derive(Debug)]
 pub struct Interface {
     socket: OwnedFd,
+    index: u32,
     ring: Result<Ring, io::Error>,
+    /// Was it down when it was last looked at?
+    is_down: bool,
 }
 
 /// What comes next from an interface.
@@ -49,6 +52,8 @@ pub enum Frame<'a> {
     Long,
     /// There is no ring: the descriptor is to be read.
     NoRing,
+    /// Nothing will come any more: the interface was removed.
+    Gone,
 }
 
 /// The ring that the kernel fills.
@@ -84,15 +89,18 @@ impl Ring {
         unsafe { AtomicU32::from_ptr(place.cast()) }
     }
 
+    fn is_empty(&self) -> bool {
+        self.status().load(Ordering::Acquire) & libc::TP_STATUS_USER == 0
+    }
+
     /// What is in the next slot.
     fn next(&mut self) -> Frame<'_> {
         // As many as there are: the kernel may fill slots as fast as they are passed over.
         for _ in 0..SLOTS {
-            let status = self.status().load(Ordering::Acquire);
-            if status & libc::TP_STATUS_USER == 0 {
+            if self.is_empty() {
                 return Frame::Nothing;
             }
-            if status & libc::TP_STATUS_COPY != 0 {
+            if self.status().load(Ordering::Relaxed) & libc::TP_STATUS_COPY != 0 {
                 return Frame::Long;
             }
             if let Some((from, to)) = self.place() {
@@ -137,6 +145,12 @@ fn set_slots(socket: &OwnedFd, slots: usize) -> io::Result<()> {
     set_option(socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)
 }
 
+/// Is there no interface with this index any more?
+fn has_left(index: u32) -> bool {
+    let name = |socket| rustix::net::netdevice::index_to_name(&socket, index).map_err(io::Error::from);
+    any_socket().and_then(name).is_err_and(|error| error.raw_os_error() == Some(libc::ENODEV))
+}
+
 impl Interface {
     /// Opens the interface `name`.
     ///
@@ -171,7 +185,7 @@ impl Interface {
         let everything =
             libc::packet_mreq { mr_ifindex: index as i32, mr_type: kind, mr_alen: 0, mr_address: [0; 8] };
         set_option(&socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &everything)?;
-        Ok(Interface { socket, ring })
+        Ok(Interface { socket, index, ring, is_down: false })
     }
 
     /// Why there is no ring, if there is none: each frame is read by a call then.
@@ -179,9 +193,16 @@ impl Interface {
         self.ring.as_ref().err()
     }
 
-    /// What comes next. [`Interface::release`] makes way for what is behind it, unless that is nothing.
-    pub fn next(&mut self) -> Frame<'_> {
-        self.ring.as_mut().map_or(Frame::NoRing, Ring::next)
+    /// What comes next. [`Interface::release`] makes way for what is behind a frame of the ring.
+    pub fn next_frame(&mut self) -> Frame<'_> {
+        let Ok(ring) = &mut self.ring else { return Frame::NoRing };
+        if !ring.is_empty() {
+            self.is_down = false;
+            return ring.next();
+        }
+        // The socket has this error once. An interface that is removed is down before.
+        self.is_down |= matches!(rustix::net::sockopt::socket_error(&self.socket), Ok(Err(_)));
+        if self.is_down && has_left(self.index) { Frame::Gone } else { Frame::Nothing }
     }
 
     /// What was next is done with.
@@ -227,7 +248,7 @@ fn take_untagged(socket: &OwnedFd) -> io::Result<()> {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::super::{any_socket, flags_request, ioctl, own_namespace};
+    use super::super::{flags_request, ioctl, own_namespace};
     use super::*;
 
     /// Runs in a thread with a network namespace of its own, whose loopback interface returns frames.
@@ -272,8 +293,8 @@ mod tests {
     /// What came, if it is there at once.
     fn receive(interface: &mut Interface) -> Option<Vec<u8>> {
         let mut bytes = vec![0; 70_000];
-        let frame = match interface.next() {
-            Frame::Nothing => return None,
+        let frame = match interface.next_frame() {
+            Frame::Nothing | Frame::Gone => return None,
             Frame::Mapped(frame) => frame.to_vec(),
             Frame::Long | Frame::NoRing => {
                 let read = rustix::io::read(&*interface, &mut bytes[..]).ok()?;
@@ -299,7 +320,7 @@ mod tests {
         apart(|| {
             for ring in [Ring::new, refused] {
                 let mut interface = Interface::open_with("lo", ring).expect("open");
-                assert_eq!(interface.without_ring().is_some(), interface.next() == Frame::NoRing);
+                assert_eq!(interface.without_ring().is_some(), interface.next_frame() == Frame::NoRing);
                 // More than once around.
                 for burst in 0..40 {
                     let number = |at: u32| burst * 50 + at;
@@ -329,6 +350,30 @@ mod tests {
             while receive(&mut interface).is_some() {}
             send(&interface, &frame(9_999, 64));
             expect(&mut interface, &frame(9_999, 64));
+        });
+    }
+
+    #[test]
+    fn an_interface_that_is_down_may_come_back_and_one_that_is_removed_is_gone() {
+        apart(|| {
+            let ip = |words: &str| {
+                let status = std::process::Command::new("ip").args(words.split(' ')).status();
+                status.is_ok_and(|status| status.success())
+            };
+            if !ip("link add v0 type veth peer name v1") {
+                assert!(std::env::var_os("PUNCTUAL_NO_SKIP").is_none(), "skipped: no ip or no veth");
+                return eprintln!("skipped, no ip or no veth here");
+            }
+            let mut interface = Interface::open("v0").expect("open");
+            if let Some(error) = interface.without_ring() {
+                return eprintln!("skipped, no ring here: {error}");
+            }
+            assert!(ip("link set v0 up") && ip("link set v0 down"));
+            while receive(&mut interface).is_some() {}
+            assert_eq!(interface.next_frame(), Frame::Nothing);
+            assert!(interface.is_down);
+            assert!(ip("link del v0"));
+            assert_eq!(interface.next_frame(), Frame::Gone);
         });
     }
 
