@@ -19,9 +19,9 @@
 # VM is translated: its times are no times of KVM.
 # environment: PUNCTUAL (the program; by default it is built), POLL (0us: how long the server polls before it
 #   sleeps), PRIORITY (none: of the server under SCHED_FIFO), GAP_US (1000, between questions),
-#   PIN (yes: processor 1 for the guest, 0 for all else; the server, QEMU and who asks are FIFO there, in this
-#   order), LOAD (yes: receivers of other streams beside it), MODULE_OPTIONS (of the module in the guest),
-#   VCPUS (2), ACCEL (of QEMU: tcg,thread=multi), TIMEOUT_S (300)
+#   PIN (yes: processor 1 for the guest in real time, 0 for all else; the server, QEMU and who asks are FIFO
+#   there, in this order), LOAD (yes: receivers of other streams beside it), MODULE_OPTIONS (of the module in
+#   the guest), VCPUS (2), ACCEL (of QEMU: tcg,thread=multi), TIMEOUT_S (300)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 suite=bookworm
@@ -184,6 +184,7 @@ pin() {
     for task in /proc/"$qemu"/task/*; do
         if grep -q '^CPU' "$task/comm"; then
             taskset --cpu-list --pid 1 "${task##*/}" >/dev/null
+            chrt --fifo --pid 10 "${task##*/}"
         else
             taskset --cpu-list --pid 0 "${task##*/}" >/dev/null
             chrt --fifo --pid 40 "${task##*/}"
@@ -258,8 +259,10 @@ case $mode in
         wait_for "done"
         diff <(said own) <(said host) >"$scratch/differences" || status=1
         diff <(said own) <(said again) >>"$scratch/differences" || status=1
+        diff <(said own) <(said hotplug) >>"$scratch/differences" || status=1
         echo "$(said host | wc -l) checks on the host's sockets, $(said own | wc -l) on the guest's own," \
-            "$(said again | wc -l) after the module was unloaded and loaded again"
+            "$(said again | wc -l) after the module was unloaded and loaded again," \
+            "$(said hotplug | wc -l) with extended idle while a processor came and went"
         if [ "$status" = 0 ]; then echo "no difference"; else cat "$scratch/differences"; fi
         said counted
         ;;
@@ -340,8 +343,8 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
         fi
         ask "${paths[@]}"
         if [ "${LOAD:-}" = yes ]; then
-            pkill -P "$load" || true
-            wait "$load" || true
+            kill "$load"
+            wait "$load" 2>/dev/null || true
             # What the receivers beside it get while questions go one way alone.
             for path in "${paths[@]:0:2}"; do
                 beside 8 >"$scratch/receivers" &
@@ -349,7 +352,7 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
                 count=1000000 ask "$path" >/dev/null &
                 asking=$!
                 wait "$load"
-                pkill -P "$asking" || true
+                pkill -P "$asking" || kill "$asking"
                 wait "$asking" 2>/dev/null || true
                 echo "receivers beside ${path%%:*}: $(tail -1 "$scratch/receivers")"
             done
