@@ -18,7 +18,7 @@ const OTHER_FACTS: &[(&str, &str, &str)] = &[
 
 /// How often the program says `unsafe`, tests apart. Whoever needs one more raises this number, says in
 /// `docs/security.md` what for, and writes a `SAFETY` sentence.
-const UNSAFE: usize = 39;
+const UNSAFE: usize = 42;
 
 #[test]
 fn every_file_of_tests_is_compiled() {
