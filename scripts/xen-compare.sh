@@ -9,7 +9,8 @@
 #
 # A case is a file of scripts/xen/hosts, or `three-late`: three.toml with all jobs later. Without one all of
 # them are run. `own-rtds` and `own-credit` are Xen's. The tables are Markdown; the results stay in
-# target/xen-lab.
+# target/xen-lab. Simulated is each host twice: as its file says, and with what jobs and domain 0 took in Xen
+# beyond that (scripts/xen/costs.py).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/xen/lab.sh
@@ -73,7 +74,11 @@ compare() {
         # shellcheck disable=SC2046 # words
         (cd "$parts/hosts" && "$punctual" sim $(case_of "$case") --policy "${policy#own-}" --json) \
             > "$work/$policy.json"
-        args+=("$policy" "$work/$policy.json" "$lab/compare-$case-$policy.json")
+        # shellcheck disable=SC2046 # words
+        (cd "$parts/hosts" && "$punctual" sim $(case_of "$case") --policy "${policy#own-}" --json \
+            $(python3 "$parts/costs.py" "$(file_of "$case")" "$lab/compare-$case-$policy.json")) \
+            > "$work/$policy-costs.json"
+        args+=("$policy" "$work/$policy.json" "$work/$policy-costs.json" "$lab/compare-$case-$policy.json")
     done
     python3 "$parts/compare.py" "$case" "${args[@]}" || status=1
 }

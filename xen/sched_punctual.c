@@ -3,7 +3,8 @@
  * A scheduler of Xen whose decisions are those of Punctual's policies (punctual.h).
  *
  * All processors of a cpupool have one lock, as in sched/rt.c. A processor of the policy is the one of Xen
- * with the same number; where units may run is said by their affinity, which is cut to the cpupool's.
+ * with the same number; where units may run is said by their affinity, which is cut to the cpupool's. Soft
+ * affinity, which policies do not know, says which processor decides first (`ask_preferred`).
  *
  * The scheduler has the number of RTDS, so that `xl sched-rtds` sets budget, period and extratime; units with
  * a shorter period are more urgent unless their priority is set. `sched=punctual
@@ -62,6 +63,9 @@ struct punctual_private {
     bool parked;
     /* The processor that is about to decide, and need not be asked to; NO_UNIT: none. */
     unsigned int deciding;
+    /* A unit has or had a soft affinity; processors that are asked after the next decision for its sake. */
+    bool is_soft;
+    cpumask_t later;
     /* Processors of the cpupool; changed: units must be told. */
     cpumask_t cpus;
     bool cpus_changed;
@@ -201,6 +205,60 @@ static void noinline park(struct punctual_private *prv)
         cpu_raise_softirq(cpu, SCHEDULE_SOFTIRQ);
 }
 
+/* A processor that idles, on which the unit would rather run; nr_cpu_ids: none. */
+static unsigned int preferred_cpu(const struct punctual_private *prv, const struct sched_unit *unit)
+{
+    unsigned int cpu;
+
+    for_each_cpu ( cpu, unit->cpu_soft_affinity )
+        if ( cpu != prv->deciding && cpumask_test_cpu(cpu, unit->cpu_hard_affinity) &&
+             cpumask_test_cpu(cpu, &prv->cpus) && is_idle_unit(curr_on_cpu(cpu)) )
+            return cpu;
+    return nr_cpu_ids;
+}
+
+/*
+ * Soft affinity. If processors are to decide, none of which a waiting unit prefers, and one that it prefers
+ * idles, that one decides first, and they do afterwards. What each gets, the policy says. Returns whether it
+ * was so.
+ */
+static bool noinline ask_preferred(struct punctual_private *prv, const struct punctual_answer *then)
+{
+    const struct punctual_unit *svc;
+    cpumask_t asked;
+    unsigned int cpu;
+    bool any = false;
+
+    cpumask_clear(&asked);
+    for_each_cpu ( cpu, &prv->cpus )
+        if ( cpu != prv->deciding && (then->resched.words[cpu / 64] >> (cpu % 64)) & 1 )
+            __cpumask_set_cpu(cpu, &asked);
+    if ( cpumask_empty(&asked) )
+        return false;
+    list_for_each_entry ( svc, &prv->units, list )
+    {
+        const struct sched_unit *unit = svc->unit;
+
+        if ( !unit->soft_aff_effective || unit->is_running || !unit_runnable(unit) ||
+             cpumask_intersects(&asked, unit->cpu_soft_affinity) )
+            continue;
+        cpu = preferred_cpu(prv, unit);
+        if ( cpu >= nr_cpu_ids )
+            continue;
+        cpu_raise_softirq(cpu, SCHEDULE_SOFTIRQ);
+        any = true;
+    }
+    if ( any )
+        cpumask_or(&prv->later, &prv->later, &asked);
+    return any;
+}
+
+static void noinline ask_later(struct punctual_private *prv)
+{
+    cpumask_raise_softirq(&prv->later, SCHEDULE_SOFTIRQ);
+    cpumask_clear(&prv->later);
+}
+
 /*
  * Does what an answer asks for. A timer that is set too early stays: it does nothing when it comes, and
  * costs less than to set it anew at each sleep and wake-up.
@@ -208,8 +266,9 @@ static void noinline park(struct punctual_private *prv)
 static void follow(struct punctual_private *prv, const struct punctual_answer *then)
 {
     unsigned int word, cpu;
+    bool is_asked = unlikely(prv->is_soft) && ask_preferred(prv, then);
 
-    for ( word = 0; word <= (nr_cpu_ids - 1) / 64; word++ )
+    for ( word = 0; !is_asked && word <= (nr_cpu_ids - 1) / 64; word++ )
     {
         uint64_t left = then->resched.words[word];
 
@@ -283,12 +342,11 @@ static void record_params(struct punctual_private *prv, s_time_t now, const stru
 }
 
 /* As the function of the library; 1: the pool panicked. */
-static int noinline call_insert(struct punctual_private *prv, const struct punctual_params *params,
-                                const struct sched_unit *unit, uint32_t *number, struct punctual_text *why,
-                                struct punctual_answer *then)
+static int noinline call_insert(struct punctual_private *prv, s_time_t now,
+                                const struct punctual_params *params, const struct sched_unit *unit,
+                                uint32_t *number, struct punctual_text *why, struct punctual_answer *then)
 {
     volatile int rc = -1;
-    s_time_t now = NOW();
 
     record_params(prv, now, params);
     if ( !CALL(prv, rc = punctual_insert(prv->pool, now, params, number, why, then)) )
@@ -618,6 +676,7 @@ static void cf_check punctual_deinit_pdata(const struct scheduler *ops, void *pc
 
     spin_lock_irqsave(&prv->lock, flags);
     cpumask_clear_cpu(cpu, &prv->cpus);
+    ask_later(prv);
     prv->cpus_changed = true;
     leave_timer(prv, cpu, &prv->cpus);
     refresh(prv);
@@ -692,15 +751,16 @@ static void cf_check punctual_insert_unit(const struct scheduler *ops, struct sc
     lock = unit_schedule_lock_irq(unit);
     refresh(prv);
     list_add_tail(&svc->list, &prv->units);
+    prv->is_soft |= unit->soft_aff_effective;
     params_of(prv, svc, unit->cpu_hard_affinity, &params);
-    rc = call_insert(prv, &params, unit, &svc->number, &why, &then);
+    rc = call_insert(prv, NOW(), &params, unit, &svc->number, &why, &then);
     if ( rc < 0 )
     {
         /* Below all others, rather than not at all. */
         printk(XENLOG_WARNING "punctual: %pv is below all others: %s\n", unit->vcpu_list, why.bytes);
         params.given |= PUNCTUAL_BEST_EFFORT;
         params.best_effort = 1;
-        rc = call_insert(prv, &params, unit, &svc->number, &why, &then);
+        rc = call_insert(prv, NOW(), &params, unit, &svc->number, &why, &then);
     }
     if ( rc < 0 || (rc == 0 && svc->number >= prv->numbers) )
     {
@@ -832,6 +892,8 @@ static void cf_check punctual_do_schedule(const struct scheduler *ops, struct sc
     if ( !prv->parked )
         next = decide(prv, cpu, now, current_unit, &length);
     prv->deciding = NO_UNIT;
+    if ( unlikely(prv->is_soft) )
+        ask_later(prv);
     if ( !next )
     {
         next = next_in_turn(prv, cpu, current_unit);
@@ -857,6 +919,8 @@ static void cf_check punctual_adjust_affinity(const struct scheduler *ops, struc
 {
     if ( hard )
         tell_or_warn(private_of(ops), punctual_unit(unit), hard);
+    if ( soft && !cpumask_subset(&private_of(ops)->cpus, soft) )
+        private_of(ops)->is_soft = true;
 }
 
 /* Under the lock: gives a unit other parameters, or leaves it as it is. */
@@ -965,8 +1029,9 @@ static int cf_check punctual_adjust_domain(const struct scheduler *ops, struct d
 typedef struct punctual_op punctual_op_t;
 DEFINE_XEN_GUEST_HANDLE(punctual_op_t);
 
-/* Under prv's lock: all units of `prv` come into `fresh`, with the parameters that they have. */
-static int move_units(struct punctual_private *prv, struct punctual_private *fresh, struct punctual_text *why)
+/* Under prv's lock: all units of `prv` come into `fresh` at `now`, with the parameters that they have. */
+static int move_units(struct punctual_private *prv, struct punctual_private *fresh, s_time_t now,
+                      struct punctual_text *why)
 {
     struct punctual_unit *svc;
     struct punctual_params params;
@@ -979,7 +1044,7 @@ static int move_units(struct punctual_private *prv, struct punctual_private *fre
     list_for_each_entry ( svc, &prv->units, list )
     {
         params_of(prv, svc, svc->unit->cpu_hard_affinity, &params);
-        rc = call_insert(fresh, &params, svc->unit, &number, &refused, &then);
+        rc = call_insert(fresh, now, &params, svc->unit, &number, &refused, &then);
         if ( rc == 0 && number < fresh->numbers )
         {
             fresh->by_number[number] = svc;
@@ -1038,7 +1103,8 @@ static int set_pool(struct punctual_private *prv, struct punctual_op *op)
     if ( !fresh )
         return -EINVAL;
     spin_lock_irqsave(&prv->lock, flags);
-    rc = move_units(prv, fresh, &op->why);
+    op->now_ns = NOW();
+    rc = move_units(prv, fresh, op->now_ns, &op->why);
     if ( rc == 0 )
         exchange(prv, fresh);
     spin_unlock_irqrestore(&prv->lock, flags);
@@ -1122,6 +1188,7 @@ static int do_op(struct punctual_private *prv, struct punctual_op *op)
     unsigned long flags;
 
     memset(&op->why, 0, sizeof(op->why));
+    op->now_ns = NOW();
     if ( op->version != PUNCTUAL_OP_VERSION )
     {
         snprintf(op->why.bytes, sizeof(op->why.bytes), "version %d is spoken", PUNCTUAL_OP_VERSION);

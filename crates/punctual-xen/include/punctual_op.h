@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What domain 0 asks of the scheduler of a cpupool: the contract of version 1.
+ * What domain 0 asks of the scheduler of a cpupool: the contract of version 2.
  *
  * It is the system call XEN_SYSCTL_scheduler_op with the number of RTDS (8) and XEN_SYSCTL_SCHEDOP_putinfo;
  * the handle of its union (that of ARINC 653's schedule) is the address of one struct punctual_op. The answer
@@ -12,7 +12,7 @@
 
 #include "punctual.h"
 
-#define PUNCTUAL_OP_VERSION 1
+#define PUNCTUAL_OP_VERSION 2
 
 enum punctual_op_what {
     PUNCTUAL_OP_GET_POOL = 0,   /* fills `policy`, `options`, `units`, `parked` */
@@ -35,6 +35,7 @@ struct punctual_op {
     struct punctual_text policy;
     struct punctual_text options;
     struct punctual_text why;
+    uint64_t now_ns;            /* answered: when, by Xen's clock; a new policy's periods begin then */
 };
 
 #endif

@@ -5,9 +5,9 @@ use alloc::string::String;
 use crate::abi::{Account, Params, Processors, Text};
 
 /// Changes with the contract.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes of `struct punctual_op`.
-pub const BYTES: usize = 936;
+pub const BYTES: usize = 944;
 
 /// `enum punctual_op_what`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +48,8 @@ pub struct Op {
     pub options: String,
     /// Why not.
     pub why: String,
+    /// When it was answered, by Xen's clock; the periods of a new policy begin then.
+    pub now_ns: u64,
 }
 
 const PARAMS: usize = 24;
@@ -55,6 +57,7 @@ const AFFINITY: usize = PARAMS + 48;
 const ACCOUNT: usize = AFFINITY + 64;
 const POLICY: usize = ACCOUNT + 32;
 const TEXT: usize = 256;
+const NOW: usize = POLICY + 3 * TEXT;
 
 impl Op {
     /// A question without details.
@@ -70,6 +73,7 @@ impl Op {
             policy: String::new(),
             options: String::new(),
             why: String::new(),
+            now_ns: 0,
         }
     }
 
@@ -92,6 +96,7 @@ impl Op {
         for (index, text) in [&self.policy, &self.options, &self.why].into_iter().enumerate() {
             put(POLICY + TEXT * index, Text::of(text).as_str().unwrap_or("").as_bytes());
         }
+        put(NOW, &self.now_ns.to_le_bytes());
         bytes
     }
 
@@ -126,6 +131,7 @@ impl Op {
         self.policy = text(POLICY);
         self.options = text(POLICY + TEXT);
         self.why = text(POLICY + 2 * TEXT);
+        self.now_ns = long(NOW);
     }
 }
 
@@ -136,7 +142,7 @@ mod tests {
     #[test]
     fn what_was_written_is_read_again() {
         let mut op = Op::new(What::SetUnit);
-        (op.domain, op.vcpu, op.units, op.parked) = (7, 3, 12, true);
+        (op.domain, op.vcpu, op.units, op.parked, op.now_ns) = (7, 3, 12, true, 1 << 50);
         op.params = Params {
             given: 0x1ff,
             priority: 2,

@@ -16,7 +16,8 @@ _Static_assert(offsetof(struct punctual_op, params.weight) == 56, "weight");
 _Static_assert(offsetof(struct punctual_op, params.affinity) == 72, "affinity");
 _Static_assert(offsetof(struct punctual_op, account) == 136, "account");
 _Static_assert(offsetof(struct punctual_op, policy) == 168, "policy");
-_Static_assert(sizeof(struct punctual_op) == 936, "size");
+_Static_assert(offsetof(struct punctual_op, now_ns) == 936, "now");
+_Static_assert(sizeof(struct punctual_op) == 944, "size");
 
 /* As a hypervisor has them. */
 __asm__(".globl __x86_indirect_thunk_r11\n__x86_indirect_thunk_r11: endbr64; jmp *%r11\n"

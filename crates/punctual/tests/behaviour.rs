@@ -370,6 +370,24 @@ fn comparing_a_result_with_itself_finds_no_difference() {
 }
 
 #[test]
+fn three_results_stand_side_by_side_with_their_differences_to_the_first() {
+    let directory = TempDir::new().expect("a directory");
+    let sets = [[].as_slice(), &["--policy", "rtds"], &["--policy", "periodic"]];
+    let files = sets.map(|set| {
+        let name = format!("{}.json", set.join(""));
+        results_file(&directory, &name, &[&[FIVE, "--duration", "1s"], set].concat())
+    });
+    let labels = ["--label", "simulated,Xen,Linux"];
+    let args = [&["compare"], &files.each_ref().map(|file| text(file))[..], &labels[..]].concat();
+    let said = stdout(&args);
+    assert!(["simulated", "Xen", "Linux"].iter().all(|label| said.contains(label)), "{said}");
+    let compared = json(&[&args[..], &["--json"]].concat());
+    let rows = compared["rows"].as_array().expect("rows");
+    let counts = |row: &Value| [&row["values"], &row["differences"]].map(|of| of.as_array().map(Vec::len));
+    assert!(!rows.is_empty() && rows.iter().all(|row| counts(row) == [Some(3), Some(2)]), "{compared}");
+}
+
+#[test]
 fn a_difference_beyond_the_tolerance_is_named_and_exits_with_1() {
     let directory = TempDir::new().expect("a directory");
     let full = results_file(&directory, "full.json", &[FIVE, "--duration", "5s"]);

@@ -8,6 +8,7 @@ mod tools;
 
 use std::io;
 
+pub use punctual_guest::os::now_ns;
 use punctual_sched::UnitParams;
 use punctual_sched::registry::Options;
 
@@ -37,11 +38,12 @@ pub trait Control {
     /// Xen has none for it.
     fn scheduler(&mut self, policy: &str) -> Result<&'static str, String>;
 
-    /// Gives a cpupool another policy.
+    /// Gives a cpupool another policy. Returns when, by domain 0's monotonic clock in ns, the periods of its
+    /// servers began; `None`: the scheduler does not say, or they go on.
     ///
     /// # Errors
     /// As [`Control::policy`]; the policy's words, if it refuses.
-    fn set_policy(&mut self, pool: &str, policy: &str, options: &str) -> Result<(), String>;
+    fn set_policy(&mut self, pool: &str, policy: &str, options: &str) -> Result<Option<u64>, String>;
 
     /// Parameters of a vCPU, and its counts where the scheduler has any.
     ///

@@ -26,14 +26,20 @@ use crate::channel::Stop;
 use crate::machine;
 use crate::workload::{self, Client, GuestMeasurement};
 
-/// How long a guest may take to announce itself.
-const BOOT: StdDuration = StdDuration::from_secs(60);
+/// How long a guest may take to announce itself: more than a minute in an emulator, under some policies.
+const BOOT: StdDuration = StdDuration::from_secs(180);
 /// How long a guest measures its processor, each of two times.
 const CALIBRATION: StdDuration = StdDuration::from_millis(200);
 /// How long guests run their tasks before the run.
 const WARM_UP_NS: u64 = 100_000_000;
 /// From the order to run until the tasks start: guests with small budgets have to take the order.
 const LEAD_NS: u64 = 2_000_000_000;
+/// Tasks begin when all servers of a pool begin a period, if that happens once in this time.
+const COMMON_PERIOD_MAX_NS: u64 = 10_000_000_000;
+/// So long before the tasks start domain 0 asks for counts: that starts programs.
+const COUNT_BEFORE_NS: u64 = 500_000_000;
+/// So long before it asks how long vCPUs have run.
+const ASK_BEFORE_NS: u64 = 5_000_000;
 /// How long domain 0 sleeps before it looks whether the user wants an end.
 const LOOK_NS: u64 = 250_000_000;
 
@@ -258,7 +264,8 @@ impl<'a> Setup<'a> {
         guests: &mut [Guest],
     ) -> Result<(Vec<VcpuTotals>, Vec<GuestMeasurement>), Error> {
         let duration_ns = host.duration.as_ns();
-        let (start_ns, end_ns) = (now_ns() + LEAD_NS, now_ns() + LEAD_NS + duration_ns);
+        let start_ns = self.begin_periods(host)?;
+        let end_ns = start_ns + duration_ns;
         for guest in guests.iter_mut() {
             let tasks: Vec<_> = guest.tasks.iter().map(|(_, task)| task.clone()).collect();
             let begun = guest.client.begin(
@@ -272,13 +279,14 @@ impl<'a> Setup<'a> {
         }
         (self.options.progress)("running");
         std::thread::scope(|scope| {
-            let limit = StdDuration::from_nanos(LEAD_NS + duration_ns);
+            let limit = StdDuration::from_nanos(end_ns.saturating_sub(now_ns()));
             let waiting: Vec<_> = guests
                 .iter_mut()
                 .map(|guest| (guest.ix, scope.spawn(move || guest.client.finish(limit))))
                 .collect();
-            self.wait_until(start_ns)?;
-            self.begin_periods(host)?;
+            self.wait_until(start_ns - COUNT_BEFORE_NS)?;
+            let counted = self.counts(host, plan)?;
+            self.wait_until(start_ns - ASK_BEFORE_NS)?;
             let before = self.times(host)?;
             self.wait_until(end_ns)?;
             let after = self.times(host)?;
@@ -291,24 +299,37 @@ impl<'a> Setup<'a> {
                 reports.push(report.map_err(|source| named(host, ix, source))?);
             }
             let spent = before.iter().zip(&after).map(|(before, after)| after.saturating_sub(*before));
-            let vcpus = spent.zip(counts).map(|(ns, counts)| VcpuTotals {
+            let vcpus = spent.zip(counts.iter().zip(&counted)).map(|(ns, (after, before))| VcpuTotals {
                 cpu_time: Duration::from_ns(ns),
-                exhaustions: counts.exhaustions,
-                replenishments: counts.replenishments,
+                exhaustions: after.exhaustions.saturating_sub(before.exhaustions),
+                replenishments: after.replenishments.saturating_sub(before.replenishments),
                 ..VcpuTotals::default()
             });
             Ok((vcpus.collect(), reports))
         })
     }
 
-    /// Makes each pool anew, with the policy that it has: budgets are full, and the periods of all servers
-    /// begin now, when tasks begin too, as in simulation. Counts begin at zero.
-    fn begin_periods(&mut self, host: &Host) -> Result<(), Error> {
-        for (name, pool) in self.pools.iter().zip(&host.pools) {
+    /// Makes each pool anew, with the policy that it has: the periods of its servers begin at one instant.
+    /// Tasks begin a whole number of all these periods later, as in simulation: that instant is returned, by
+    /// domain 0's clock. A second pool begins about such a time after the first one.
+    fn begin_periods(&mut self, host: &Host) -> Result<u64, Error> {
+        let common_ns = common_period_ns(host);
+        let mut first = None;
+        for (name, pool) in self.pools.clone().iter().zip(&host.pools) {
+            if let (Some((begun_ns, lead_ns)), Some(common_ns)) = (first, common_ns) {
+                self.wait_until(next_ns(begun_ns, common_ns, now_ns() + lead_ns) - lead_ns)?;
+            }
+            let asked_ns = now_ns();
             let text = options_text(&pool.policy.options);
-            self.control.set_policy(name, pool.policy.info.name, &text).map_err(Error::Refused)?;
+            let begun =
+                self.control.set_policy(name, pool.policy.info.name, &text).map_err(Error::Refused)?;
+            first = first.or(begun.map(|ns| (ns, ns.saturating_sub(asked_ns))));
         }
-        Ok(())
+        let earliest_ns = now_ns() + LEAD_NS;
+        Ok(match (first, common_ns) {
+            (Some((begun_ns, _)), Some(common_ns)) => next_ns(begun_ns, common_ns, earliest_ns),
+            _ => earliest_ns,
+        })
     }
 
     fn wait_until(&self, at_ns: u64) -> Result<(), Error> {
@@ -371,7 +392,7 @@ impl<'a> Setup<'a> {
                 tools::tool("xl", &["cpupool-cpu-add", FIRST_POOL, &cpu.to_string()]).map(drop)
             }
             Step::Policy { pool, policy, options } => {
-                self.control.set_policy(pool, policy, options).map_err(Error::Refused)
+                self.control.set_policy(pool, policy, options).map(drop).map_err(Error::Refused)
             }
             Step::Unit { pool, vcpu, params } => {
                 self.control.set_unit(pool, 0, *vcpu, params).map_err(Error::Refused)
@@ -387,6 +408,23 @@ impl Drop for Setup<'_> {
         self.put_back(|step| matches!(step, Step::Unit { .. }));
         self.put_back(|_| true);
     }
+}
+
+/// The time after which the periods of all vCPUs begin together again; `None`: it is too long.
+fn common_period_ns(host: &Host) -> Option<u64> {
+    let periods = host.vcpus.iter().filter_map(|vcpu| vcpu.params.period).map(Duration::as_ns);
+    periods.filter(|ns| *ns > 0).try_fold(1, |common: u64, period| {
+        let (mut a, mut b) = (common, period);
+        while b > 0 {
+            (a, b) = (b, a % b);
+        }
+        (common / a).checked_mul(period).filter(|ns| *ns <= COMMON_PERIOD_MAX_NS)
+    })
+}
+
+/// The first instant from `earliest_ns` on that is a whole number of periods after `begun_ns`.
+fn next_ns(begun_ns: u64, period_ns: u64, earliest_ns: u64) -> u64 {
+    begun_ns + earliest_ns.saturating_sub(begun_ns).div_ceil(period_ns) * period_ns
 }
 
 /// Sets the hard affinity of a vCPU.
@@ -447,4 +485,33 @@ fn results(host: &Host, plan: &Plan, vcpus: &[VcpuTotals], reports: Vec<GuestMea
         pool.processors.iter().for_each(|&processor| results.processor(processor, &each));
     }
     results.build()
+}
+
+#[cfg(test)]
+mod tests {
+    use punctual_model::file::{self, Overrides};
+
+    use super::*;
+
+    #[test]
+    fn tasks_begin_when_all_periods_do() {
+        let domain = |name: &str, period: &str| {
+            let params = format!("budget = \"1ms\"\nperiod = \"{period}\"\npriority = 1");
+            format!("[domain.{name}]\n{params}\ntask.t = {{ hog = true }}\n")
+        };
+        let host = |second: &str| {
+            let text = format!(
+                "[machine]\nprocessors = 1\n[pool.p]\nprocessors = [0]\npolicy = \"rtds\"\n{}{}",
+                domain("one", "6ms"),
+                domain("two", second)
+            );
+            file::parse(&text, "h.toml", &Overrides::default()).expect("a host")
+        };
+        assert_eq!(common_period_ns(&host("10ms")), Some(30_000_000));
+        // Longer than a run should wait.
+        assert_eq!(common_period_ns(&host("9999999ns")), None);
+        assert_eq!(next_ns(1_000, 30, 1_000), 1_000);
+        assert_eq!(next_ns(1_000, 30, 1_001), 1_030);
+        assert_eq!(next_ns(1_000, 30, 900), 1_000);
+    }
 }

@@ -23,6 +23,7 @@ use super::{exit, report};
     punctual compare sim.json live.json --tolerance 'miss<=1%,p99<=20%'\n  \
     punctual compare sim.json live.json --report both.html            to look at and to print\n  \
     punctual compare deferrable.json periodic.json rtds.json --detail\n  \
+    punctual compare sim.json xen.json live.json --label simulated,Xen,Linux\n  \
     punctual compare sim.json live.json --json | jq '.rows[] | select(.metric == \"p99\")'")]
 pub struct Args {
     /// The files with results, the one to compare with first; `-` reads standard input.

@@ -4,6 +4,7 @@ use std::io;
 use std::process::Command;
 
 use punctual_live::os::hypercall::Hypervisor;
+use punctual_live::xen::now_ns;
 use punctual_model::text::printable;
 use punctual_xen::op::{self, Op};
 use serde::Serialize;
@@ -123,6 +124,23 @@ impl Xen {
     pub fn vcpu_time_ns(&mut self, domain: u32, vcpu: u32) -> Result<u64, String> {
         let time = self.0.vcpu_time_ns(domain, vcpu);
         time.map_err(|error| format!("Xen does not say how long vCPU {vcpu} of domain {domain} ran: {error}"))
+    }
+
+    /// How far Xen's clock is ahead of domain 0's monotonic one, in ns. The cpupool is Punctual's.
+    ///
+    /// # Errors
+    /// As [`Xen::ask`].
+    pub fn clock_ahead_ns(&mut self, pool: &Cpupool) -> Result<i64, Error> {
+        let mut best = (u64::MAX, 0);
+        // The shortest answer is the most exact one.
+        for _ in 0..5 {
+            let mut op = Op::new(op::What::GetPool);
+            let before_ns = now_ns();
+            self.ask(pool, &mut op)?;
+            let took_ns = now_ns().saturating_sub(before_ns);
+            best = best.min((took_ns, op.now_ns as i64 - (before_ns + took_ns / 2) as i64));
+        }
+        Ok(best.1)
     }
 
     /// Asks the scheduler of a cpupool.

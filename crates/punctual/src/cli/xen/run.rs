@@ -116,12 +116,16 @@ impl Control for Asked {
         }
     }
 
-    fn set_policy(&mut self, pool: &str, policy: &str, options: &str) -> Result<(), String> {
+    fn set_policy(&mut self, pool: &str, policy: &str, options: &str) -> Result<Option<u64>, String> {
         if let Some(own) = self.own(pool)? {
-            return own.set_options(pool, policy, options);
+            return own.set_options(pool, policy, options).map(|()| None);
         }
         let mut op = Op { policy: policy.into(), options: options.into(), ..Op::new(What::SetPool) };
-        self.ask(pool, &mut op)
+        let ahead_ns = self.0.cpupool(pool).and_then(|pool| {
+            self.0.ask(&pool, &mut op)?;
+            self.0.clock_ahead_ns(&pool)
+        });
+        Ok(op.now_ns.checked_add_signed(-ahead_ns.map_err(words)?))
     }
 
     fn unit(&mut self, pool: &str, domain: u32, vcpu: u32) -> Result<(UnitParams, Option<Counts>), String> {
