@@ -154,7 +154,7 @@ boot() {
     # Two archives are one.
     cat "$lab/dom0.cpio" "$lab/$name.cpio" > "$lab/$name.initrd"
     rm -rf "$job" "$lab/$name.cpio"
-    timeout "${seconds_max:-600}" qemu-system-x86_64 -M pc -cpu qemu64 "${machine[@]}" \
+    timeout --foreground "${seconds_max:-600}" qemu-system-x86_64 -M pc -cpu qemu64 "${machine[@]}" \
         -rtc base=2026-01-01T00:00:00,clock=vm -m "$memory" -display none -vga none -nodefaults \
         -no-user-config -monitor none -serial "file:$lab/$name.log" -no-reboot \
         -chardev "file,id=out,path=$lab/$name.out" -device e1000,netdev=net \
