@@ -14,7 +14,8 @@
 //!   packet has arrived or that instant has come.
 //! - One processor does it all: a kernel thread (stages TX and RX) and the softirq (softnet) never run at
 //!   once. What another processor does is another discipline instance.
-//! - All calls but [`Discipline::attach`] work without allocation.
+//! - All calls but [`Discipline::attach`], [`Discipline::replace`] and [`Discipline::reserve`] work without
+//!   allocation.
 //! - An [`InterfaceId`] that `attach` did not return is a programming error and panics.
 
 use alloc::boxed::Box;
@@ -159,6 +160,23 @@ pub trait Discipline: Send {
     /// # Errors
     /// [`ParamError`] names the parameter; the discipline is unchanged.
     fn attach(&mut self, now: Instant, params: &InterfaceParams) -> Result<InterfaceId, ParamError>;
+
+    /// Gives a guest's interface to another guest, with these parameters. Packets of the old guest that are
+    /// beyond stage TX go on. `false`, and nothing changes, while one waits for TX or is in it, and for
+    /// devices.
+    ///
+    /// # Errors
+    /// [`ParamError`] names the parameter; the discipline is unchanged.
+    fn replace(
+        &mut self,
+        now: Instant,
+        interface: InterfaceId,
+        params: &InterfaceParams,
+    ) -> Result<bool, ParamError>;
+
+    /// Makes room for so many interfaces in all, so that `attach` hardly allocates. The memory is touched
+    /// when it is used.
+    fn reserve(&mut self, interfaces: usize);
 
     /// A packet arrived from its source.
     ///

@@ -136,6 +136,11 @@ impl Netback {
         }
     }
 
+    /// Packets that wait for softnet at most.
+    fn softnet_capacity(&self) -> usize {
+        self.devices.iter().map(|device| device.limit as usize).sum()
+    }
+
     /// The current device's turn is over; it keeps a place among the active ones if it has packets.
     #[inline]
     fn end_turn(&mut self) {
@@ -153,6 +158,10 @@ impl Netback {
 
 impl Stages for Netback {
     fn attached(&mut self, path: &mut Path, id: InterfaceId, _params: &InterfaceParams) -> usize {
+        if id.index() < self.device_of.len() {
+            // Another guest behind the same device.
+            return self.softnet_capacity();
+        }
         let interface = path.interface(id);
         let device = match interface.kind {
             InterfaceKind::Guest => NETBACK,
@@ -172,7 +181,17 @@ impl Stages for Netback {
             Turns::Cyclic { ready, .. } => ready.grow(self.device_of.len()),
             Turns::List { links, .. } => links.resize(self.device_of.len(), 0),
         }
-        self.devices.iter().map(|device| device.limit as usize).sum()
+        self.softnet_capacity()
+    }
+
+    fn reserve(&mut self, interfaces: usize) -> usize {
+        let more = interfaces.saturating_sub(self.device_of.len());
+        self.device_of.reserve(more);
+        match &mut self.turns {
+            Turns::Cyclic { ready, .. } => ready.grow(interfaces),
+            Turns::List { links, .. } => links.reserve(more),
+        }
+        self.softnet_capacity()
     }
 
     #[inline]

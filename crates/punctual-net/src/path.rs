@@ -32,6 +32,23 @@ pub(crate) struct Interface {
     drops: Drops,
 }
 
+impl Interface {
+    fn new(now: Instant, params: &InterfaceParams) -> Interface {
+        Interface {
+            kind: params.kind,
+            batch: params.batch,
+            level: 0,
+            ring_slots: params.ring_slots.unwrap_or(RING_SLOTS_DEFAULT),
+            ring: List::EMPTY,
+            receiving: 0,
+            unread: 0,
+            bucket: params.rate.map(|rate| TokenBucket::new(now, rate)),
+            in_tx: false,
+            drops: Drops::default(),
+        }
+    }
+}
+
 /// The packet being processed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Busy {
@@ -104,22 +121,41 @@ impl Path {
     pub(crate) fn add(&mut self, now: Instant, params: &InterfaceParams) -> Result<InterfaceId, ParamError> {
         check(params)?;
         let id = InterfaceId(self.interfaces.len() as u32);
-        let ring_slots = params.ring_slots.unwrap_or(RING_SLOTS_DEFAULT);
-        self.interfaces.push(Interface {
-            kind: params.kind,
-            batch: params.batch,
-            level: 0,
-            ring_slots,
-            ring: List::EMPTY,
-            receiving: 0,
-            unread: 0,
-            bucket: params.rate.map(|rate| TokenBucket::new(now, rate)),
-            in_tx: false,
-            drops: Drops::default(),
-        });
+        let interface = Interface::new(now, params);
+        self.ring_slots += interface.ring_slots as usize;
+        self.interfaces.push(interface);
         self.over_limit.grow(self.interfaces.len());
-        self.ring_slots += ring_slots as usize;
         Ok(id)
+    }
+
+    /// Gives a guest's interface to another guest; its level is still to be set. `false` while a packet is
+    /// before stage TX or in it, and for devices.
+    pub(crate) fn replace(
+        &mut self,
+        now: Instant,
+        id: InterfaceId,
+        params: &InterfaceParams,
+    ) -> Result<bool, ParamError> {
+        check(params)?;
+        let interface = &mut self.interfaces[id.index()];
+        let are_guests = [interface.kind, params.kind] == [InterfaceKind::Guest; 2];
+        if !are_guests || !interface.ring.is_empty() || interface.in_tx {
+            return Ok(false);
+        }
+        self.ring_slots -= interface.ring_slots as usize;
+        // Packets to the old guest still come out of RX.
+        *interface = Interface { receiving: interface.receiving, ..Interface::new(now, params) };
+        self.ring_slots += interface.ring_slots as usize;
+        Ok(true)
+    }
+
+    /// Makes room for so many interfaces in all, and their packets.
+    pub(crate) fn reserve_interfaces(&mut self, interfaces: usize, softnet: usize) {
+        let more = interfaces.saturating_sub(self.interfaces.len());
+        self.interfaces.reserve(more);
+        self.over_limit.grow(interfaces);
+        let rings = 2 * (self.ring_slots + more * RING_SLOTS_DEFAULT as usize);
+        self.pool.reserve(rings + softnet + 2);
     }
 
     /// Reserves memory for as many packets as can be on their way when the softnet queues take `softnet`.

@@ -87,6 +87,19 @@ impl Preemptive {
         }
     }
 
+    /// Gives an interface its level.
+    fn place(&mut self, id: InterfaceId, params: &InterfaceParams) {
+        let limit = params.softnet_limit.unwrap_or(self.softnet_limit);
+        if let Some(level) = self.levels.place(&mut self.path, id, params.priority, limit) {
+            for queues in [&mut self.guests, &mut self.softnet, &mut self.rx] {
+                queues.insert_level(level);
+            }
+            self.batch.level += usize::from(self.batch.level >= level);
+        }
+        self.guest_links.resize(self.path.interfaces.len(), 0);
+        self.path.reserve(self.levels.capacity());
+    }
+
     #[inline]
     fn ready(&mut self, guest: InterfaceId) {
         self.guests.push(self.path.interface(guest).level, &mut self.guest_links, guest.0);
@@ -175,16 +188,26 @@ impl Preemptive {
 impl Discipline for Preemptive {
     fn attach(&mut self, now: Instant, params: &InterfaceParams) -> Result<InterfaceId, ParamError> {
         let id = self.path.add(now, params)?;
-        let limit = params.softnet_limit.unwrap_or(self.softnet_limit);
-        if let Some(level) = self.levels.place(&mut self.path, id, params.priority, limit) {
-            for queues in [&mut self.guests, &mut self.softnet, &mut self.rx] {
-                queues.insert_level(level);
-            }
-            self.batch.level += usize::from(self.batch.level >= level);
-        }
-        self.guest_links.push(0);
-        self.path.reserve(self.levels.capacity());
+        self.place(id, params);
         Ok(id)
+    }
+
+    fn replace(
+        &mut self,
+        now: Instant,
+        interface: InterfaceId,
+        params: &InterfaceParams,
+    ) -> Result<bool, ParamError> {
+        let replaced = self.path.replace(now, interface, params)?;
+        if replaced {
+            self.place(interface, params);
+        }
+        Ok(replaced)
+    }
+
+    fn reserve(&mut self, interfaces: usize) {
+        self.guest_links.reserve(interfaces.saturating_sub(self.guest_links.len()));
+        self.path.reserve_interfaces(interfaces, self.levels.capacity());
     }
 
     #[inline]

@@ -90,7 +90,8 @@ pub(crate) fn packets(options: &Options, option: &ParamInfo) -> Result<u32, Opti
 
 /// What a discipline in rounds decides itself.
 pub(crate) trait Stages: Send {
-    /// An interface was added; sets its level. Returns how many packets the softnet queues take now.
+    /// An interface was added, or a guest's replaced; sets its level. Returns how many packets the softnet
+    /// queues take now.
     fn attached(&mut self, path: &mut Path, id: InterfaceId, params: &InterfaceParams) -> usize;
 
     /// The guest has a packet that may be sent.
@@ -108,6 +109,9 @@ pub(crate) trait Stages: Send {
 
     /// Packets that wait for softnet.
     fn softnet_len(&self) -> usize;
+
+    /// Makes room for so many interfaces in all. Returns how many packets the softnet queues take now.
+    fn reserve(&mut self, interfaces: usize) -> usize;
 }
 
 /// A discipline in rounds; see the module's rules.
@@ -200,6 +204,25 @@ impl<S: Stages> Discipline for Rounds<S> {
         let softnet = self.stages.attached(&mut self.path, id, params);
         self.path.reserve(softnet);
         Ok(id)
+    }
+
+    fn replace(
+        &mut self,
+        now: Instant,
+        interface: InterfaceId,
+        params: &InterfaceParams,
+    ) -> Result<bool, ParamError> {
+        let replaced = self.path.replace(now, interface, params)?;
+        if replaced {
+            let softnet = self.stages.attached(&mut self.path, interface, params);
+            self.path.reserve(softnet);
+        }
+        Ok(replaced)
+    }
+
+    fn reserve(&mut self, interfaces: usize) {
+        let softnet = self.stages.reserve(interfaces);
+        self.path.reserve_interfaces(interfaces, softnet);
     }
 
     #[inline]

@@ -117,7 +117,12 @@ impl Stages for Rtca {
                 batch.level += usize::from(batch.level >= level);
             }
         }
-        self.guest_links.push(0);
+        self.guest_links.resize(path.interfaces.len(), 0);
+        self.levels.capacity()
+    }
+
+    fn reserve(&mut self, interfaces: usize) -> usize {
+        self.guest_links.reserve(interfaces.saturating_sub(self.guest_links.len()));
         self.levels.capacity()
     }
 

@@ -3,7 +3,8 @@
 use crate::common::{Done, UNIT, at, build, build_with, device, guest, order, packet, run};
 use punctual_net::registry::{self, OptionValue, Options};
 use punctual_net::{
-    Discipline, DropReason, Fate, InterfaceId, InterfaceKind, InterfaceParams, Next, Packet, Rate, Stage,
+    Discipline, DropReason, Drops, Fate, InterfaceId, InterfaceKind, InterfaceParams, Next, Packet, Rate,
+    Stage,
 };
 use punctual_sched::{Duration, Instant};
 
@@ -287,4 +288,38 @@ fn a_discipline_is_found_by_its_name_and_names_are_unique() {
     let names: Vec<&str> = registry::disciplines().iter().map(|info| info.name).collect();
     assert_eq!(names, ["netback", "rtca", "preemptive"]);
     assert!(registry::find("RTCA").is_none());
+}
+
+#[test]
+fn an_interface_that_another_guest_gets_is_as_if_that_one_had_always_had_it() {
+    for info in registry::disciplines() {
+        let fresh = |priorities: [u32; 3]| {
+            let mut discipline = build(info.name, &[]);
+            let attach = |priority| discipline.attach(Instant::ZERO, &guest(priority)).expect("valid");
+            let ids = priorities.map(attach);
+            (discipline, ids)
+        };
+        let (mut replaced, [a, b, c]) = fresh([9, 1, 5]);
+        // More interfaces than there are: room for them changes nothing.
+        replaced.reserve(20);
+        replaced.arrive(Instant::ZERO, packet(1, a, b)).expect("room");
+        assert_eq!(replaced.replace(at(0), a, &guest(0)), Ok(false), "{}: its packet waits", info.name);
+        assert!(matches!(replaced.next(at(0)), Next::Process(_)));
+        assert_eq!(replaced.replace(at(0), a, &guest(0)), Ok(false), "{}: its packet is in TX", info.name);
+        replaced.complete(at(1));
+        let bad = InterfaceParams { ring_slots: Some(0), ..guest(0) };
+        assert!(replaced.replace(at(1), a, &bad).is_err());
+        assert_eq!(replaced.replace(at(1), a, &guest(0)), Ok(true), "{}: it is beyond TX", info.name);
+        assert_eq!(replaced.drops(a), Drops::default());
+        let old = run(&mut *replaced, &[]);
+        assert_eq!(order(&old, Stage::Rx), [1], "{}: what the old guest sent goes on", info.name);
+        let (mut other, _) = fresh([0, 1, 5]);
+        let arrivals: Vec<_> = (2..40).map(|id| (at(9), packet(id, [c, b, a][id as usize % 3], b))).collect();
+        // The one turn of the old guest is over in both.
+        let once = |discipline: &mut dyn Discipline| run(discipline, &[(at(3), packet(0, a, b))]);
+        once(&mut *other);
+        let both =
+            [replaced, other].map(|mut discipline| order(&run(&mut *discipline, &arrivals), Stage::Rx));
+        assert_eq!(both[0], both[1], "{}", info.name);
+    }
 }

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 
 use punctual_net::discipline::{DisciplineInfo, Preemption};
 use punctual_net::rtca::BATCH_OPTION;
-use punctual_net::{Fate, InterfaceParams, Packet, Stage, Step};
+use punctual_net::{Fate, InterfaceId, InterfaceParams, Packet, Stage, Step};
 use punctual_sched::registry::Options;
 
 /// A violated invariant.
@@ -28,20 +28,29 @@ pub struct Checker {
     preemption: Preemption,
     /// The largest batch of any port.
     batch_max: u64,
-    /// By port: rank of its priority, most urgent first; does it have a rate limit?
+    /// Urgencies of ports that there are or were, most urgent first: their ranks.
+    ranks: Vec<u64>,
+    /// By port: rank of its priority; does it have a rate limit?
     ports: Vec<(usize, bool)>,
+    /// By source: packets in the discipline.
+    inside: Vec<u64>,
     /// By stage and rank: packets that wait.
     waiting: [Vec<u64>; 3],
     /// By stage and rank: less urgent packets that started since the rank's first packet began to wait.
     passed: [Vec<u64>; 3],
     passed_max: [u64; 3],
-    /// By flow: the last packet delivered.
-    delivered: Vec<Option<u64>>,
+    /// By source and destination: the last packet delivered.
+    delivered: Vec<Vec<Option<u64>>>,
     /// Numbers of packets in their order of arrival at RX.
     rx: VecDeque<u64>,
     came: u64,
     gone: u64,
     violation: Option<Violation>,
+}
+
+/// The smaller, the more urgent.
+pub(crate) fn urgency(params: &InterfaceParams) -> u64 {
+    params.priority.map_or(u64::MAX, u64::from)
 }
 
 const STAGES: [Stage; 3] = [Stage::Tx, Stage::Softnet, Stage::Rx];
@@ -51,26 +60,53 @@ impl Checker {
     pub fn new(discipline: &DisciplineInfo, options: &Options, ports: &[InterfaceParams]) -> Self {
         let has_batch = discipline.options.contains(&BATCH_OPTION);
         let batch = if has_batch { options.count(&BATCH_OPTION) } else { 1 };
-        let urgency = |params: &InterfaceParams| params.priority.map_or(u64::MAX, u64::from);
         let mut ranks: Vec<u64> = ports.iter().map(urgency).collect();
         ranks.sort_unstable();
         ranks.dedup();
-        let rank = |params| ranks.iter().position(|rank| *rank == urgency(params)).unwrap_or_default();
+        let rank = |params| ranks.partition_point(|rank| *rank < urgency(params));
         let batches = ports.iter().map(|params| params.batch.map_or(batch, u64::from));
         let counts = || [vec![0; ranks.len()], vec![0; ranks.len()], vec![0; ranks.len()]];
         Checker {
             preemption: discipline.preemption,
             batch_max: batches.max().unwrap_or(batch),
             ports: ports.iter().map(|params| (rank(params), params.rate.is_some())).collect(),
+            inside: vec![0; ports.len()],
             waiting: counts(),
             passed: counts(),
             passed_max: [0; 3],
-            delivered: vec![None; ports.len() * ports.len()],
+            delivered: vec![vec![None; ports.len()]; ports.len()],
+            ranks,
             rx: VecDeque::new(),
             came: 0,
             gone: 0,
             violation: None,
         }
+    }
+
+    /// Is no packet of the port in the discipline?
+    pub fn is_free(&self, port: usize) -> bool {
+        self.inside.get(port).is_none_or(|inside| *inside == 0)
+    }
+
+    /// A port came, or another one took its place; no packet of it is in the discipline.
+    pub fn attach(&mut self, port: usize, params: &InterfaceParams) {
+        let urgency = urgency(params);
+        let rank = self.ranks.partition_point(|other| *other < urgency);
+        if self.ranks.get(rank) != Some(&urgency) {
+            self.ranks.insert(rank, urgency);
+            self.waiting.iter_mut().chain(&mut self.passed).for_each(|counts| counts.insert(rank, 0));
+            for (other, _) in &mut self.ports {
+                *other += usize::from(*other >= rank);
+            }
+        }
+        if port == self.ports.len() {
+            self.ports.push((rank, false));
+            self.inside.push(0);
+            self.delivered.iter_mut().for_each(|row| row.push(None));
+            self.delivered.push(vec![None; port + 1]);
+        }
+        self.ports[port] = (rank, params.rate.is_some());
+        self.batch_max = self.batch_max.max(params.batch.map_or(0, u64::from));
     }
 
     fn violated(&mut self, text: impl FnOnce() -> String) {
@@ -104,6 +140,7 @@ impl Checker {
     /// The discipline took a packet in.
     pub fn came(&mut self, packet: &Packet) {
         self.came += 1;
+        self.inside[packet.source.index()] += 1;
         self.wait(packet, Stage::Tx);
     }
 
@@ -175,12 +212,20 @@ impl Checker {
             Fate::Dropped(_) => self.gone += 1,
             Fate::Delivered => {
                 self.gone += 1;
-                let flow = step.packet.flow.0 as usize;
-                let (number, before) = (step.packet.id, self.delivered[flow].replace(step.packet.id));
+                let [source, destination] =
+                    [step.packet.source, step.packet.destination].map(InterfaceId::index);
+                let number = step.packet.id;
+                let before = self.delivered[source][destination].replace(number);
                 if before.is_some_and(|before| !follows(before, number)) {
-                    self.violated(|| format!("flow {flow} delivers {number:#x} after {before:#x?}"));
+                    self.violated(|| {
+                        format!("from {source} to {destination} {number:#x} comes after {before:#x?}")
+                    });
                 }
             }
+        }
+        if !matches!(fate, Fate::Queued(_)) {
+            let inside = &mut self.inside[step.packet.source.index()];
+            *inside = inside.saturating_sub(1);
         }
     }
 

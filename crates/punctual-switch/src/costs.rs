@@ -117,6 +117,7 @@ pub fn measure(setting: &Setting, stop: &dyn Fn() -> bool) -> Result<Costs, Erro
         mailbox: Arc::clone(&mailbox),
         notices: notices.clone(),
         account: None,
+        vlans: None,
     };
     let plane = plane(&config, 0, threads)?;
     let place = Arc::clone(&setting.plane);

@@ -22,26 +22,30 @@
 //! Without packets a plane polls for as long as it was told to, then asks all drivers to ring and sleeps
 //! until one does. It has no timer of its own.
 
+pub(crate) mod plug;
 pub(crate) mod timed;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use punctual_net::discipline::RING_SLOTS_DEFAULT;
-use punctual_net::{Discipline, Fate, FlowId, InterfaceId, Next, Packet, Rate, Stage, Step, TokenBucket};
+use punctual_net::{
+    Discipline, Fate, FlowId, InterfaceId, InterfaceParams, Next, Packet, Rate, Stage, Step, TokenBucket,
+};
 use punctual_sched::{Duration, Instant};
 use rustix::event::epoll;
 
 use crate::budget::{Account, Meter, processor_time};
-use crate::check::{Checker, Violation};
+use crate::check::{Checker, Violation, urgency};
 use crate::frame;
 use crate::lock::Gate;
 use crate::ring::{Broken, Chain, Culprit, Delivery, ReceiveRing, SendRing, Taken, ring_bell};
 use crate::session::{RECEIVE, SEND};
 use crate::stats::{PlaneStats, PortStats};
+use crate::switch::PORTS_MAX;
 use crate::table::Table;
 use crate::vlan::{Filter, Start, Vlan};
 
@@ -108,10 +112,11 @@ pub(crate) struct SharedPort {
 /// What all threads know.
 #[derive(Debug)]
 pub(crate) struct Shared {
+    /// As many as there may be.
     pub(crate) ports: Vec<SharedPort>,
+    /// Ports from here on were never in use.
+    pub(crate) used: AtomicUsize,
     pub(crate) table: Table,
-    /// Where the network has VLANs.
-    pub(crate) vlans: Option<Filter>,
     /// The most bytes behind a frame's addresses, type and tag.
     pub(crate) mtu: u32,
     pub(crate) start: std::time::Instant,
@@ -120,12 +125,6 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn now(&self) -> Instant {
         Instant::from_ns(self.start.elapsed().as_nanos() as u64)
-    }
-
-    /// Is a port in a VLAN? Without VLANs all are in the only one.
-    #[inline]
-    fn is_in(&self, port: usize, vlan: Vlan) -> bool {
-        self.vlans.as_ref().is_none_or(|filter| filter.has(port, vlan))
     }
 
     /// A port's receive ring is there, or gone.
@@ -149,6 +148,10 @@ pub(crate) enum Command {
     Start { port: usize, ring: Box<SendRing> },
     /// No more; where the ring goes on.
     Stop { port: usize, reply: SyncSender<Option<u16>> },
+    /// A port comes.
+    Attach { attach: Box<plug::Attach>, reply: SyncSender<plug::Attached> },
+    /// A port that has no rings any more goes.
+    Detach { port: usize, none: Box<PortStats>, reply: SyncSender<PortStats> },
     /// What was counted so far, by port.
     Count { reply: SyncSender<(Vec<PortStats>, PlaneStats)> },
     /// It is over.
@@ -201,6 +204,8 @@ struct Slot {
     came: Instant,
     /// Receivers that it has not reached yet.
     copies: u32,
+    /// Has it reached one of several? Then it is not sent again when its ring stops.
+    reached: bool,
     chain: Chain,
 }
 
@@ -227,8 +232,10 @@ struct Local {
     /// Slots of its receive ring by the discipline's account.
     ring_slots: u32,
     floods: TokenBucket,
-    /// The order of its priority, most urgent first.
-    rank: usize,
+    /// The smaller, the more urgent.
+    urgency: u64,
+    /// How often another port took this one's place. Packets to one that was here before do not arrive.
+    incarnation: u8,
     /// Has its driver to hear of frames that it sent, of frames that it received?
     untold: [bool; 2],
     stats: PortStats,
@@ -236,10 +243,10 @@ struct Local {
 
 impl Local {
     /// Only a port that the plane serves has frames in it.
-    fn new(ring_slots: Option<u32>, rank: usize, is_served: bool, has_vlans: bool) -> Self {
+    fn new(params: &InterfaceParams, is_served: bool, has_vlans: bool) -> Self {
         let frames = if is_served { IN_FLIGHT_MAX } else { 0 };
         let tags = if has_vlans { frames } else { 0 };
-        let ring_slots = ring_slots.unwrap_or(RING_SLOTS_DEFAULT);
+        let ring_slots = params.ring_slots.unwrap_or(RING_SLOTS_DEFAULT);
         Local {
             send: None,
             slots: vec![Slot::default(); frames].into_boxed_slice(),
@@ -250,7 +257,8 @@ impl Local {
             window: WINDOW.min(ring_slots),
             ring_slots,
             floods: TokenBucket::new(Instant::ZERO, FLOODS),
-            rank,
+            urgency: urgency(params),
+            incarnation: 0,
             untold: [false; 2],
             stats: PortStats::default(),
         }
@@ -306,6 +314,8 @@ pub(crate) struct Threads {
     pub(crate) notices: Sender<Notice>,
     /// The processor time that the plane may take, if that is limited.
     pub(crate) account: Option<Arc<Account>>,
+    /// Where the network has VLANs.
+    pub(crate) vlans: Option<Arc<Filter>>,
 }
 
 /// A plane; see the module.
@@ -317,6 +327,8 @@ pub(crate) struct Plane {
     /// This thread's part in the account.
     meter: Option<Meter>,
     discipline: Box<dyn Discipline>,
+    /// Where the network has VLANs.
+    vlans: Option<Arc<Filter>>,
     pub(crate) checker: Option<Checker>,
     /// How long it polls before it sleeps.
     pub(crate) poll: Duration,
@@ -341,14 +353,14 @@ struct Untold {
     ports: [Vec<usize>; 2],
     /// Deliveries: the sender, and when the frame came.
     deliveries: Vec<(usize, Instant)>,
-    /// The most urgent of them has this rank.
-    rank: usize,
+    /// The most urgent of them has this urgency.
+    urgency: u64,
 }
 
 impl Untold {
-    fn new(ports: usize) -> Self {
-        let none = || Vec::with_capacity(ports);
-        Untold { ports: [none(), none()], deliveries: Vec::with_capacity(TOLD_MAX), rank: usize::MAX }
+    fn new() -> Self {
+        let none = || Vec::with_capacity(PORTS_MAX);
+        Untold { ports: [none(), none()], deliveries: Vec::with_capacity(TOLD_MAX), urgency: u64::MAX }
     }
 }
 
@@ -379,9 +391,15 @@ pub(crate) struct Outcome {
 const MAILBOX: u64 = u64::MAX;
 
 /// Packets of a source have the numbers of their frames, in bits 16 to 47; above them stands the source,
-/// below the destination.
-fn id_of(source: usize, number: u32, destination: usize) -> u64 {
-    (source as u64) << 48 | u64::from(number) << 16 | destination as u64
+/// below the destination and its incarnation.
+fn id_of(source: usize, number: u32, destination: usize, incarnation: u8) -> u64 {
+    let to = u64::from(incarnation) << 8 | destination as u64 & 0xff;
+    (source as u64) << 48 | u64::from(number) << 16 | to
+}
+
+/// The incarnation of the destination to which a packet goes.
+fn incarnation_of(packet: &Packet) -> u8 {
+    (packet.id >> 8) as u8
 }
 
 fn number_of(packet: &Packet) -> u32 {
@@ -389,46 +407,53 @@ fn number_of(packet: &Packet) -> u32 {
 }
 
 impl Plane {
-    /// A plane of the ports `own`, most urgent first; the first `most_urgent` of them have the same priority.
-    /// All ports are attached to the discipline; `ring_slots` has those of each, and its rank by priority.
+    /// A plane of those ports for which `is_own` says so. All ports are attached to the discipline, with
+    /// these parameters.
     pub(crate) fn new(
         threads: Threads,
         discipline: Box<dyn Discipline>,
-        own: Vec<usize>,
-        most_urgent: usize,
-        ring_slots: &[(Option<u32>, usize)],
+        is_own: impl Fn(usize) -> bool,
+        params: &[InterfaceParams],
     ) -> std::io::Result<Self> {
-        let Threads { shared, mailbox, notices, account } = threads;
-        let ports = ring_slots.iter().enumerate();
-        let has_vlans = shared.vlans.is_some();
+        let Threads { shared, mailbox, notices, account, vlans } = threads;
+        let local = |(port, params)| Local::new(params, is_own(port), vlans.is_some());
+        let mut ports = Vec::with_capacity(PORTS_MAX.max(params.len()));
+        ports.extend(params.iter().enumerate().map(local));
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         let bell = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         for hears in [&epoll, &bell] {
             epoll::add(hears, &mailbox.wake, epoll::EventData::new_u64(MAILBOX), flags)?;
         }
-        Ok(Plane {
+        let mut plane = Plane {
             shared,
             mailbox,
             notices,
             account,
             meter: None,
             discipline,
+            vlans,
             checker: None,
             poll: Duration::ZERO,
             epoll,
             bell,
-            ports: ports
-                .map(|(port, (slots, rank))| Local::new(*slots, *rank, own.contains(&port), has_vlans))
-                .collect(),
-            always: if own.len() <= ALWAYS_MAX { own.len() } else { most_urgent.min(ALWAYS_MAX) },
-            own,
+            ports,
+            always: 0,
+            own: Vec::with_capacity(PORTS_MAX),
             turn: 0,
             now: Instant::ZERO,
             steps: 0,
-            untold: Untold::new(ring_slots.len()),
+            untold: Untold::new(),
             stats: PlaneStats::default(),
-        })
+        };
+        (0..params.len()).filter(|port| is_own(*port)).for_each(|port| plane.serve(port));
+        Ok(plane)
+    }
+
+    /// Is a port in a VLAN? Without VLANs all are in the only one.
+    #[inline]
+    fn is_in(&self, port: usize, vlan: Vlan) -> bool {
+        self.vlans.as_ref().is_none_or(|filter| filter.has(port, vlan))
     }
 
     /// Works until it is told to end.
@@ -493,6 +518,8 @@ impl Plane {
                 }
             }
             Command::Stop { port, reply } => drop(reply.try_send(self.stop(port))),
+            Command::Attach { attach, reply } => drop(reply.try_send(self.attach(*attach))),
+            Command::Detach { port, none, reply } => drop(reply.try_send(self.detach(port, *none))),
             Command::Count { reply } => {
                 let ports = self.ports.iter().map(|port| port.stats.clone()).collect();
                 drop(reply.try_send((ports, self.stats())));
@@ -502,10 +529,15 @@ impl Plane {
     }
 
     /// Stops a port's send ring. What was taken from it and not given back is forgotten; the driver's ring
-    /// still has it.
+    /// still has it, but for a frame that has reached some of its receivers: no one gets it twice.
     fn stop(&mut self, port: usize) -> Option<u16> {
         let local = &mut self.ports[port];
         let mut ring = local.send.take()?;
+        let first = &local.slots[local.first as usize % IN_FLIGHT_MAX];
+        if local.first != local.next && first.reached {
+            // A broken ring's driver resets it.
+            let _ = ring.give_back(&first.chain);
+        }
         let _ = ring.tell();
         let _ = epoll::delete(&self.epoll, ring.kick.as_fd());
         local.first = local.next;
@@ -566,7 +598,7 @@ impl Plane {
         }
         self.untold.ports.iter_mut().for_each(Vec::clear);
         self.untold.deliveries.clear();
-        self.untold.rank = usize::MAX;
+        self.untold.urgency = u64::MAX;
     }
 
     /// A port's VM has to hear of frames that it sent, or received.
@@ -608,11 +640,11 @@ impl Plane {
         match send.take(&mut slot.chain) {
             Ok(Taken::Nothing) => {}
             Ok(Taken::Frame { bytes, start }) => {
-                (slot.copies, slot.came) = (0, self.now);
+                (slot.copies, slot.reached, slot.came) = (0, false, self.now);
                 local.next = number.wrapping_add(1);
                 if frame::exceeds(self.shared.mtu, slot.chain.header(), &start, bytes) {
                     self.refuse(port, bytes, |drops| &mut drops.mtu);
-                } else if self.shared.vlans.is_some() {
+                } else if self.vlans.is_some() {
                     self.forward_tagged(port, number, bytes, &start);
                 } else {
                     self.forward(port, number, bytes, &start, Vlan::default());
@@ -646,7 +678,7 @@ impl Plane {
         let receiver = if to.is_group() { None } else { self.shared.table.find(to, vlan) };
         match receiver {
             Some(receiver) if receiver == port => self.refuse(port, bytes, |drops| &mut drops.no_receiver),
-            Some(receiver) if !self.shared.is_in(receiver, vlan) => {
+            Some(receiver) if !self.is_in(receiver, vlan) => {
                 self.refuse(port, bytes, |drops| &mut drops.vlan);
             }
             Some(receiver) => self.arrive(port, number, receiver, bytes),
@@ -670,7 +702,7 @@ impl Plane {
             Ok(tag) => tag,
             Err(broken) => return self.broke(port, broken),
         };
-        let vlan = self.shared.vlans.as_ref().and_then(|filter| filter.of(port, tag));
+        let vlan = self.vlans.as_ref().and_then(|filter| filter.of(port, tag));
         let Some(vlan) = vlan else { return self.refuse(port, bytes, |drops| &mut drops.vlan) };
         self.ports[port].tags[at] = Tag { vlan, start: Start { bytes: *start, tag } };
         self.forward(port, number, bytes, start, vlan);
@@ -684,11 +716,13 @@ impl Plane {
         }
         local.floods.consume(1);
         let shared = Arc::clone(&self.shared);
-        let others = (0..shared.ports.len()).filter(|other| *other != port && shared.is_in(*other, vlan));
         let mut reached = false;
-        for receiver in others.filter(|other| shared.ports[*other].receive.with(|ring| ring.is_some())) {
-            reached = true;
-            self.arrive(port, number, receiver, bytes);
+        for receiver in 0..shared.used.load(Ordering::Acquire).min(self.ports.len()) {
+            let may = receiver != port && self.is_in(receiver, vlan);
+            if may && shared.ports[receiver].receive.with(|ring| ring.is_some()) {
+                reached = true;
+                self.arrive(port, number, receiver, bytes);
+            }
         }
         if !reached {
             self.refuse(port, bytes, |drops| &mut drops.no_receiver);
@@ -706,8 +740,8 @@ impl Plane {
     #[inline]
     fn arrive(&mut self, port: usize, number: u32, receiver: usize, bytes: u32) {
         let packet = Packet {
-            id: id_of(port, number, receiver),
-            flow: FlowId((port * self.ports.len() + receiver) as u32),
+            id: id_of(port, number, receiver, self.ports[receiver].incarnation),
+            flow: FlowId((port * PORTS_MAX + receiver) as u32),
             source: InterfaceId(port as u32),
             destination: InterfaceId(receiver as u32),
             bytes,
@@ -730,7 +764,7 @@ impl Plane {
     #[inline]
     fn carry(&mut self, step: &Step) {
         let port = step.packet.source.index();
-        if self.ports[port].rank > self.untold.rank {
+        if self.ports[port].urgency > self.untold.urgency {
             // What is more urgent does not wait.
             self.tell();
         }
@@ -785,12 +819,17 @@ impl Plane {
     #[inline]
     fn deliver(&mut self, packet: &Packet) -> bool {
         let (source, receiver) = (packet.source.index(), packet.destination.index());
+        if self.ports[receiver].incarnation != incarnation_of(packet) {
+            // The port to which it was sent is gone, and this is another one.
+            self.ports[source].stats.drops.destination_ring += 1;
+            return false;
+        }
         let local = &mut self.ports[source];
         let (Some(slot), Some(send)) = (local.slot(number_of(packet)), &local.send) else {
             local.stats.drops.stopped += 1;
             return false;
         };
-        let front = self.shared.vlans.as_ref().and_then(|filter| {
+        let front = self.vlans.as_ref().and_then(|filter| {
             let tag = local.tags.get(number_of(packet) as usize % IN_FLIGHT_MAX)?;
             filter.front(receiver, tag.vlan, &tag.start)
         });
@@ -833,8 +872,11 @@ impl Plane {
         let port = packet.source.index();
         let local = &mut self.ports[port];
         let number = number_of(packet);
-        if arrived && let Some(came) = local.slot(number).map(|slot| slot.came) {
-            self.untold.rank = self.untold.rank.min(local.rank);
+        if arrived && let Some(&Slot { came, copies, .. }) = local.slot(number) {
+            if copies > 1 {
+                local.slots[number as usize % IN_FLIGHT_MAX].reached = true;
+            }
+            self.untold.urgency = self.untold.urgency.min(local.urgency);
             self.untold.deliveries.push((port, came));
         }
         let given = local.finish(number);

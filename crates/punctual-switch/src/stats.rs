@@ -1,9 +1,13 @@
 //! What a switch counted.
 
+use std::sync::atomic::Ordering;
+
 use punctual_model::Recorder;
 use punctual_net::DropReason;
 use punctual_sched::Duration;
 use serde::Serialize;
+
+use crate::uplink::Counters;
 
 /// Frames of a port that were dropped, by reason. A frame to several ports counts for each of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -92,6 +96,16 @@ pub struct UplinkStats {
     pub wakeups: u64,
     /// Processor time that the thread took, as of its last sleep.
     pub processor_ns: u64,
+}
+
+impl UplinkStats {
+    pub(crate) fn of(counters: &Counters) -> UplinkStats {
+        UplinkStats {
+            lost: counters.lost.load(Ordering::Relaxed),
+            wakeups: counters.wakeups.load(Ordering::Relaxed),
+            processor_ns: counters.processor_ns.load(Ordering::Relaxed),
+        }
+    }
 }
 
 /// What a port's VM sent and received.

@@ -10,13 +10,13 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 
 use punctual_model::network::Vlans;
-use punctual_net::InterfaceParams;
 use punctual_net::discipline::DisciplineInfo;
+use punctual_net::{Discipline, InterfaceParams};
 use punctual_sched::registry::Options;
 use punctual_sched::{Duration, Instant};
 use rustix::event::epoll;
@@ -28,13 +28,17 @@ use crate::connection::{self, Connection};
 use crate::features;
 use crate::frame::Address;
 use crate::plane::{Command, Event, Mailbox, Notice, Outcome, Plane, Shared, SharedPort, Threads};
-use crate::ring::{Broken, ReceiveRing, SendRing, Setup, ring_bell};
+use crate::ring::{Broken, ReceiveRing, SendRing, Setup};
 use crate::session::{RECEIVE, Rings, SEND};
 use crate::stats::{PlaneStats, PortStats, UplinkStats};
 use crate::table::{self, Table};
 use crate::uplink::{Counters, StopUplink, Uplink};
 use crate::vlan::{Filter, TooMany};
 use crate::wire::Wire;
+
+mod plug;
+
+use plug::{Inbox, Plugs, Request};
 
 /// Ports of a switch at most.
 pub const PORTS_MAX: usize = 256;
@@ -88,6 +92,15 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// The first port with VLANs in a network without.
+    #[error("no port has VLANs so far; to begin with them, start the switch anew")]
+    FirstVlans,
+    /// No place for another port.
+    #[error("all {PORTS_MAX} places are taken, some by packets of ports that are gone; try again")]
+    NoPlace,
+    /// A plane does not answer.
+    #[error("a plane does not answer")]
+    Silent,
     /// The kernel refuses threads or events.
     #[error("cannot start the switch's threads")]
     Start(#[source] io::Error),
@@ -163,11 +176,11 @@ pub struct Report {
 
 /// A switch at work. It stops when this is dropped.
 pub struct Switch {
-    ports: usize,
     mailboxes: Vec<Arc<Mailbox>>,
     planes: Vec<JoinHandle<Outcome>>,
-    control: Option<(JoinHandle<()>, Arc<OwnedFd>)>,
+    control: Option<JoinHandle<()>>,
     uplinks: Vec<RunningUplink>,
+    plugs: Plugs,
 }
 
 /// An uplink at work.
@@ -193,7 +206,7 @@ impl RunningUplink {
 
 impl std::fmt::Debug for Switch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Switch({} ports, {} planes)", self.ports, self.planes.len())
+        write!(f, "Switch({} ports, {} planes)", self.plugs.ports(), self.planes.len())
     }
 }
 
@@ -211,6 +224,8 @@ impl Switch {
             config.planes.iter().map(|_| Mailbox::new().map(Arc::new)).collect();
         let mailboxes = mailboxes.map_err(Error::Start)?;
         let mut planes = Vec::new();
+        let vlans: Vec<Vlans> = config.ports.iter().map(|port| port.vlans.clone()).collect();
+        let vlans = Filter::new(&vlans)?.map(Arc::new);
         let accounts = config.planes.iter().map(account).collect::<Result<Vec<_>, _>>()?;
         for (index, (mailbox, account)) in mailboxes.iter().zip(&accounts).enumerate() {
             let threads = Threads {
@@ -218,18 +233,15 @@ impl Switch {
                 mailbox: Arc::clone(mailbox),
                 notices: notice.clone(),
                 account: account.clone(),
+                vlans: vlans.clone(),
             };
             planes.push(plane(&config, index, threads)?);
         }
-        let control = Control::new(&config, &shared, &mailboxes, &notice)?;
-        let stop = Arc::clone(&control.stop);
-        let mut switch = Switch {
-            ports: config.ports.len(),
-            mailboxes,
-            planes: Vec::new(),
-            control: None,
-            uplinks: Vec::new(),
-        };
+        let inbox = Inbox::new().map(Arc::new).map_err(Error::Start)?;
+        let control = Control::new(&config, &shared, &mailboxes, (&notice, &inbox))?;
+        let plugs = Plugs::new(&config, (&shared, &inbox), &notice, (&accounts, vlans));
+        let (planes_of, uplinks) = (Vec::new(), Vec::new());
+        let mut switch = Switch { mailboxes, planes: planes_of, control: None, uplinks, plugs };
         for (plane, thread) in planes.into_iter().zip(&config.planes) {
             let enter = Arc::clone(&thread.enter);
             let work = move || {
@@ -238,13 +250,10 @@ impl Switch {
             };
             switch.planes.push(spawn(thread.name.clone(), work)?);
         }
-        switch.control = Some((spawn("switch control".into(), move || control.run())?, stop));
+        switch.control = Some(spawn("switch control".into(), move || control.run())?);
         for (port, of) in config.ports.into_iter().enumerate() {
             if let End::Uplink(wire) = of.end {
-                let rings = rings(port, of.plane, &shared, &switch.mailboxes, &notice);
-                let enter = Arc::clone(&config.planes[of.plane].enter);
-                let account = accounts[of.plane].clone();
-                switch.uplinks.push(start_uplink(wire, rings, enter, account).map_err(Error::Start)?);
+                switch.start_uplink(port, of.plane, wire)?;
             }
         }
         Ok((switch, notices))
@@ -253,7 +262,7 @@ impl Switch {
     /// What was counted so far; without a plane that does not answer.
     pub fn count(&self) -> Report {
         let mut report = Report { ports: Vec::new(), planes: Vec::new(), checked: Vec::new() };
-        report.ports.resize_with(self.ports, PortStats::default);
+        report.ports.resize_with(self.plugs.ports(), PortStats::default);
         for mailbox in &self.mailboxes {
             let (reply, answer) = mpsc::sync_channel(1);
             mailbox.send(Command::Count { reply });
@@ -267,11 +276,7 @@ impl Switch {
 
     fn add_uplinks(&self, report: &mut Report) {
         for RunningUplink { port, counters, .. } in &self.uplinks {
-            report.ports[*port].uplink = Some(UplinkStats {
-                lost: counters.lost.load(Ordering::Relaxed),
-                wakeups: counters.wakeups.load(Ordering::Relaxed),
-                processor_ns: counters.processor_ns.load(Ordering::Relaxed),
-            });
+            report.ports[*port].uplink = Some(UplinkStats::of(counters));
         }
     }
 
@@ -281,12 +286,12 @@ impl Switch {
     }
 
     fn end(&mut self) -> Report {
-        if let Some((thread, stop)) = self.control.take() {
-            ring_bell(&stop);
+        if let Some(thread) = self.control.take() {
+            self.plugs.inbox.send(Request::End);
             let _ = thread.join();
         }
         let mut report = Report { ports: Vec::new(), planes: Vec::new(), checked: Vec::new() };
-        report.ports.resize_with(self.ports, PortStats::default);
+        report.ports.resize_with(self.plugs.ports(), PortStats::default);
         for (mailbox, thread) in self.mailboxes.iter().zip(self.planes.drain(..)) {
             mailbox.send(Command::End);
             if let Ok(outcome) = thread.join() {
@@ -322,23 +327,30 @@ fn account(plane: &PlaneThread) -> Result<Option<Arc<Account>>, Error> {
     Ok(Some(Arc::new(account)))
 }
 
-/// What all threads know at the start.
-pub(crate) fn shared(config: &Config) -> Result<Shared, Error> {
-    let most = |port: &Port| match port.end {
+/// Addresses that ports learn which come later, as far as memory was set aside for them.
+const MORE_ADDRESSES: u32 = 1_024;
+
+/// Addresses that a port learns at most.
+fn addresses_max(end: &End) -> u32 {
+    match end {
         End::Socket(_) | End::Listener(_) => table::ADDRESSES_MAX,
         End::Uplink(_) => table::UPLINK_ADDRESSES_MAX,
-    };
-    let table = Table::new(&config.ports.iter().map(most).collect::<Vec<_>>());
+    }
+}
+
+/// What all threads know at the start.
+pub(crate) fn shared(config: &Config) -> Result<Shared, Error> {
+    let most: Vec<u32> = config.ports.iter().map(|port| addresses_max(&port.end)).collect();
+    let table = Table::with_room(&most, PORTS_MAX, MORE_ADDRESSES);
     for (port, of) in config.ports.iter().enumerate() {
         if let Some(address) = of.address {
             table.pin(address, port);
         }
     }
-    let vlans: Vec<Vlans> = config.ports.iter().map(|port| port.vlans.clone()).collect();
     Ok(Shared {
-        ports: config.ports.iter().map(|_| SharedPort::default()).collect(),
+        ports: std::iter::repeat_with(SharedPort::default).take(PORTS_MAX).collect(),
+        used: AtomicUsize::new(config.ports.len()),
         table,
-        vlans: Filter::new(&vlans)?,
         mtu: config.mtu.unwrap_or(u32::MAX),
         start: std::time::Instant::now(),
     })
@@ -389,25 +401,23 @@ fn check(config: &Config) -> Result<(), Error> {
     }
 }
 
-/// The plane `index` with a discipline of its own.
-pub(crate) fn plane(config: &Config, index: usize, threads: Threads) -> Result<Plane, Error> {
+/// A discipline with these ports attached.
+fn discipline(config: &Config) -> Result<Box<dyn Discipline>, Error> {
     let discipline = (config.discipline.build)(&config.options);
     let mut discipline = discipline.map_err(|error| Error::Discipline(error.to_string()))?;
-    let params: Vec<InterfaceParams> = config.ports.iter().map(|port| port.params.clone()).collect();
-    for (port, params) in config.ports.iter().zip(&params) {
-        let attached = discipline.attach(Instant::ZERO, params);
+    for port in &config.ports {
+        let attached = discipline.attach(Instant::ZERO, &port.params);
         attached.map_err(|error| Error::Discipline(format!("port {}: {error}", port.name)))?;
     }
-    let urgency = |port: &usize| params[*port].priority.map_or(u64::MAX, u64::from);
-    let mut own: Vec<usize> = (0..params.len()).filter(|port| config.ports[*port].plane == index).collect();
-    own.sort_by_key(urgency);
-    let most_urgent = own.iter().take_while(|port| urgency(port) == urgency(&own[0])).count();
-    let mut ranks: Vec<u64> = (0..params.len()).map(|port| urgency(&port)).collect();
-    ranks.sort_unstable();
-    ranks.dedup();
-    let rank = |port: usize| ranks.partition_point(|other| *other < urgency(&port));
-    let slots: Vec<_> = params.iter().enumerate().map(|(port, of)| (of.ring_slots, rank(port))).collect();
-    let mut plane = Plane::new(threads, discipline, own, most_urgent, &slots).map_err(Error::Start)?;
+    discipline.reserve(PORTS_MAX);
+    Ok(discipline)
+}
+
+/// The plane `index` with a discipline of its own.
+pub(crate) fn plane(config: &Config, index: usize, threads: Threads) -> Result<Plane, Error> {
+    let params: Vec<InterfaceParams> = config.ports.iter().map(|port| port.params.clone()).collect();
+    let is_own = |port: usize| config.ports[port].plane == index;
+    let mut plane = Plane::new(threads, discipline(config)?, is_own, &params).map_err(Error::Start)?;
     plane.poll = config.planes[index].poll;
     if config.check {
         plane.checker = Some(Checker::new(config.discipline, &config.options, &params));
@@ -541,8 +551,18 @@ struct Door {
 }
 
 impl Door {
-    fn new(path: Option<PathBuf>, listener: UnixListener, rings: PortRings) -> Self {
-        Door { path, listener, connection: None, rings, heard: Vec::new() }
+    /// Listens for a VM's monitor; `None` at an uplink.
+    fn open(end: &End, rings: PortRings) -> Result<Option<Door>, Error> {
+        let (path, listener) = match end {
+            End::Uplink(_) => return Ok(None),
+            End::Socket(path) => (Some(path.clone()), listen(path)?),
+            End::Listener(listener) => {
+                let listener = listener.try_clone().map_err(Error::Start)?;
+                listener.set_nonblocking(true).map_err(Error::Start)?;
+                (None, listener)
+            }
+        };
+        Ok(Some(Door { path, listener, connection: None, rings, heard: Vec::new() }))
     }
 
     fn hang_up(&mut self, epoll: &OwnedFd) {
@@ -553,10 +573,18 @@ impl Door {
     }
 }
 
+impl Drop for Door {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
 /// The thread that talks with the VMs' monitors.
 struct Control {
     epoll: OwnedFd,
-    stop: Arc<OwnedFd>,
+    inbox: Arc<Inbox>,
     /// By port; uplinks have none.
     doors: BTreeMap<usize, Door>,
     /// Features.
@@ -567,7 +595,7 @@ struct Control {
 const LISTENER: u64 = 0;
 const CONNECTION: u64 = 1;
 const BELL: u64 = 2;
-const STOP: u64 = 3;
+const INBOX: u64 = 3;
 
 fn data(port: usize, what: u64) -> epoll::EventData {
     epoll::EventData::new_u64((port as u64) << 2 | what)
@@ -578,35 +606,55 @@ impl Control {
         config: &Config,
         shared: &Arc<Shared>,
         mailboxes: &[Arc<Mailbox>],
-        notices: &Sender<Notice>,
+        (notices, inbox): (&Sender<Notice>, &Arc<Inbox>),
     ) -> Result<Control, Error> {
         let started = |error: rustix::io::Errno| Error::Start(error.into());
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(started)?;
-        let stop = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).map_err(started)?;
-        epoll::add(&epoll, &stop, data(0, STOP), epoll::EventFlags::IN).map_err(started)?;
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&epoll, &inbox.bell, data(0, INBOX), flags).map_err(started)?;
         let offered = features::OFFERED | config.mtu.map_or(0, |_| features::MTU);
-        let mut control = Control { epoll, stop: Arc::new(stop), doors: BTreeMap::new(), offered };
+        let mut control = Control { epoll, inbox: Arc::clone(inbox), doors: BTreeMap::new(), offered };
         for (port, of) in config.ports.iter().enumerate() {
-            let rings = || rings(port, of.plane, shared, mailboxes, notices);
-            let flags = epoll::EventFlags::IN;
-            let (door, added) = match &of.end {
-                End::Uplink(_) => continue,
-                End::Socket(path) => {
-                    let listener = listen(path)?;
-                    let added = epoll::add(&control.epoll, &listener, data(port, LISTENER), flags);
-                    (Door::new(Some(path.clone()), listener, rings()), added)
-                }
-                End::Listener(listener) => {
-                    let listener = listener.try_clone().map_err(Error::Start)?;
-                    listener.set_nonblocking(true).map_err(Error::Start)?;
-                    let added = epoll::add(&control.epoll, &listener, data(port, LISTENER), flags);
-                    (Door::new(None, listener, rings()), added)
-                }
-            };
-            control.doors.insert(port, door);
-            added.map_err(started)?;
+            let rings = rings(port, of.plane, shared, mailboxes, notices);
+            if let Some(door) = Door::open(&of.end, rings)? {
+                control.add(port, door).map_err(Error::Start)?;
+            }
         }
         Ok(control)
+    }
+
+    /// Another port, whose socket is listened at.
+    fn add(&mut self, port: usize, door: Door) -> io::Result<()> {
+        let added = epoll::add(&self.epoll, &door.listener, data(port, LISTENER), epoll::EventFlags::IN);
+        // Its drop removes what it made.
+        self.doors.insert(port, door);
+        Ok(added?)
+    }
+
+    /// A port goes: its VM is disconnected.
+    fn remove(&mut self, port: usize) {
+        let Some(door) = self.doors.get_mut(&port) else { return };
+        door.hang_up(&self.epoll);
+        self.follow_bells(port);
+        if let Some(door) = self.doors.remove(&port) {
+            let _ = epoll::delete(&self.epoll, &door.listener);
+        }
+    }
+
+    /// Does what is in the inbox. Is it the end?
+    fn do_requests(&mut self) -> bool {
+        while let Some(request) = self.inbox.take() {
+            match request {
+                Request::Open { port, door, reply } => drop(reply.try_send(self.add(port, *door))),
+                Request::Close { port, reply } => {
+                    self.remove(port);
+                    // Whoever asked may have given up.
+                    let _ = reply.try_send(());
+                }
+                Request::End => return true,
+            }
+        }
+        false
     }
 
     fn run(mut self) {
@@ -629,7 +677,12 @@ impl Control {
                             door.rings.rang();
                         }
                     }
-                    _ => return,
+                    _ => {
+                        if self.do_requests() {
+                            return;
+                        }
+                        continue;
+                    }
                 }
                 self.follow_bells(port);
             }
@@ -683,12 +736,7 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        for door in self.doors.values_mut() {
-            door.hang_up(&self.epoll);
-            if let Some(path) = &door.path {
-                let _ = std::fs::remove_file(path);
-            }
-        }
+        self.doors.values_mut().for_each(|door| door.hang_up(&self.epoll));
     }
 }
 

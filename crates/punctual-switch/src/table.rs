@@ -45,7 +45,7 @@ const PINNED: u32 = u32::MAX;
 pub struct Table {
     entries: Vec<Entry>,
     /// By port: addresses that it learned, and at most.
-    learned: Vec<(AtomicU32, u32)>,
+    learned: Vec<(AtomicU32, AtomicU32)>,
 }
 
 #[derive(Debug, Default)]
@@ -79,11 +79,23 @@ fn seconds(now: Instant) -> u32 {
 impl Table {
     /// A table for up to 511 ports, each of which learns so many addresses at most.
     pub fn new(most: &[u32]) -> Self {
-        let capacity = (most.iter().sum::<u32>() as usize * 4).next_power_of_two();
+        Table::with_room(most, most.len(), 0)
+    }
+
+    /// A table of these ports and of others that come later, up to `ports` in all, which has room for so many
+    /// more addresses.
+    pub fn with_room(most: &[u32], ports: usize, more: u32) -> Self {
+        let capacity = ((most.iter().sum::<u32>() + more) as usize * 4).next_power_of_two();
+        let most = most.iter().copied().chain(std::iter::repeat(0)).take(ports.max(most.len()));
         Table {
             entries: (0..capacity).map(|_| Entry::default()).collect(),
-            learned: most.iter().map(|most| (AtomicU32::new(0), *most)).collect(),
+            learned: most.map(|most| (AtomicU32::new(0), AtomicU32::new(most))).collect(),
         }
+    }
+
+    /// From now on a port learns so many addresses at most.
+    pub fn set_most(&self, port: usize, most: u32) {
+        self.learned[port].1.store(most, Ordering::Relaxed);
     }
 
     /// The places at which an address may be.
@@ -105,11 +117,30 @@ impl Table {
         Some(port_of(word))
     }
 
-    /// Sets an address aside for a port for good, in all VLANs.
+    /// Sets an address aside for a port until that is removed, in all VLANs. What was learned of it is
+    /// forgotten.
     pub fn pin(&self, address: Address, port: usize) {
-        if let Some(entry) = self.places(address).find(|entry| entry.word.load(Ordering::Relaxed) == FREE) {
+        let is_pinned = |entry: &&Entry| entry.used_s.load(Ordering::Relaxed) == PINNED;
+        for entry in self.places(address).filter(|entry| !is_pinned(entry)) {
+            let word = entry.word.load(Ordering::Relaxed);
+            if word >> PLACE_BITS == address.number() {
+                self.clear(entry, word);
+            }
+        }
+        let free = |entry: &&Entry| entry.word.load(Ordering::Relaxed) == FREE;
+        // Where all places are taken, a learned address is forgotten.
+        let place = self.places(address).find(free);
+        let place = place.or_else(|| self.places(address).find(|entry| !is_pinned(entry)));
+        if let Some(entry) = place {
             entry.used_s.store(PINNED, Ordering::Relaxed);
-            entry.word.store(word_of(address, port, ALL), Ordering::Relaxed);
+            self.unlearned(entry.word.swap(word_of(address, port, ALL), Ordering::Relaxed));
+        }
+    }
+
+    /// Forgets what stands in an entry, unless that has changed.
+    fn clear(&self, entry: &Entry, word: u64) {
+        if entry.word.compare_exchange(word, FREE, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            self.unlearned(word);
         }
     }
 
@@ -140,7 +171,7 @@ impl Table {
     #[cold]
     fn insert(&self, address: Address, vlan: Vlan, port: usize, now_s: u32) {
         let (learned, most) = &self.learned[port];
-        if address.is_group() || learned.load(Ordering::Relaxed) >= *most {
+        if address.is_group() || learned.load(Ordering::Relaxed) >= most.load(Ordering::Relaxed) {
             return;
         }
         for entry in self.places(address) {
@@ -170,14 +201,24 @@ impl Table {
     pub fn forget(&self, port: usize) {
         for entry in &self.entries {
             let word = entry.word.load(Ordering::Relaxed);
-            if word != FREE
-                && port_of(word) == port
-                && entry.used_s.load(Ordering::Relaxed) != PINNED
-                && entry.word.compare_exchange(word, FREE, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-            {
-                self.unlearned(word);
+            if word != FREE && port_of(word) == port && entry.used_s.load(Ordering::Relaxed) != PINNED {
+                self.clear(entry, word);
             }
         }
+    }
+
+    /// The port is gone: what was set aside for it is forgotten, too.
+    pub fn remove(&self, port: usize) {
+        self.forget(port);
+        for entry in &self.entries {
+            let word = entry.word.load(Ordering::Relaxed);
+            if word != FREE && port_of(word) == port {
+                // What is pinned was not learned.
+                entry.word.store(FREE, Ordering::Relaxed);
+                entry.used_s.store(0, Ordering::Relaxed);
+            }
+        }
+        self.set_most(port, 0);
     }
 }
 
@@ -244,6 +285,22 @@ mod tests {
         table.learn(address(1), NONE, 1, at(5));
         table.forget(0);
         table.learn(address(1), NONE, 1, at(4_000_000));
+        assert_eq!(table.find(address(1), NONE), Some(0));
+    }
+
+    #[test]
+    fn the_address_of_a_port_that_is_gone_is_free_and_one_that_comes_takes_its_own_from_others() {
+        let table = Table::with_room(&[ADDRESSES_MAX], 3, 64);
+        table.learn(address(1), NONE, 0, at(1));
+        table.set_most(1, ADDRESSES_MAX);
+        table.pin(address(1), 1);
+        assert_eq!(table.find(address(1), NONE), Some(1), "whoever used it before");
+        table.learn(address(2), NONE, 1, at(1));
+        table.remove(1);
+        assert_eq!([1, 2].map(|last| table.find(address(last), NONE)), [None; 2]);
+        table.learn(address(2), NONE, 1, at(2));
+        assert_eq!(table.find(address(2), NONE), None, "a port that is gone learns nothing");
+        table.learn(address(1), NONE, 0, at(2));
         assert_eq!(table.find(address(1), NONE), Some(0));
     }
 

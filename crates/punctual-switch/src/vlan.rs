@@ -47,6 +47,16 @@ struct Member {
     tagged: u128,
 }
 
+impl Member {
+    fn new(vlans: &Vlans, places: &[Option<Vlan>]) -> Member {
+        let of = |number: &u16| places[usize::from(number & NUMBER)];
+        Member {
+            untagged: vlans.untagged.as_ref().and_then(of),
+            tagged: vlans.tagged.iter().filter_map(of).fold(0, |all, vlan| all | 1 << vlan.0),
+        }
+    }
+}
+
 impl Filter {
     /// The filter of ports with these VLANs; `None` where none of them has any.
     ///
@@ -69,13 +79,34 @@ impl Filter {
         for (place, number) in numbers.iter().enumerate() {
             places[usize::from(number & NUMBER)] = Some(Vlan(place as u8));
         }
-        let of = |number: &u16| places[usize::from(number & NUMBER)];
-        let member = |vlans: &Vlans| Member {
-            untagged: vlans.untagged.as_ref().and_then(of),
-            tagged: vlans.tagged.iter().filter_map(of).fold(0, |all, vlan| all | 1 << vlan.0),
-        };
-        let ports = ports().map(member).collect();
+        let ports = ports().map(|vlans| Member::new(vlans, &places)).collect();
         Ok(Some(Filter { numbers, places, ports }))
+    }
+
+    /// This filter with another port, or with other VLANs of a port. VLANs keep their places, so frames that
+    /// are on their way stay in theirs.
+    ///
+    /// # Errors
+    /// When there are too many VLANs, those that no port has any more included.
+    pub fn with(&self, port: usize, vlans: &Vlans) -> Result<Filter, TooMany> {
+        let default = Vlans { untagged: Some(DEFAULT_VLAN), tagged: Vec::new() };
+        let vlans = if vlans.are_given() { vlans } else { &default };
+        let Filter { numbers, places, ports } = self;
+        let (mut numbers, mut places, mut ports) = (numbers.clone(), places.clone(), ports.clone());
+        for number in vlans.untagged.iter().chain(&vlans.tagged) {
+            let place = &mut places[usize::from(number & NUMBER)];
+            if place.is_none() {
+                *place = Some(Vlan(numbers.len() as u8));
+                numbers.push(*number);
+            }
+            if numbers.len() > VLANS_MAX {
+                return Err(TooMany(numbers.len()));
+            }
+        }
+        let none = Member { untagged: None, tagged: 0 };
+        ports.resize(ports.len().max(port + 1), none);
+        ports[port] = Member::new(vlans, &places);
+        Ok(Filter { numbers, places, ports })
     }
 
     /// The VLAN of a frame with this tag that came in at `port`; `None` when it may not be there.
@@ -198,6 +229,21 @@ mod tests {
         for (port, tag) in [(0, Some(7)), (0, Some(4)), (0, Some(0xfff)), (1, None), (1, Some(9))] {
             assert_eq!(filter.of(port, tag), None, "{port} {tag:?}");
         }
+    }
+
+    #[test]
+    fn a_port_that_comes_leaves_the_vlans_of_others_where_they_are() {
+        let before = filter(&[vlans(Some(7), &[9]), vlans(Some(9), &[])]);
+        let after = before.with(3, &vlans(Some(8), &[7])).expect("few VLANs");
+        for (port, tag) in [(0, None), (0, Some(9)), (1, None), (0, Some(8))] {
+            assert_eq!(before.of(port, tag), after.of(port, tag));
+        }
+        let seven = before.of(0, None).expect("a member");
+        assert_eq!([2, 3].map(|port| after.has(port, seven)), [false, true], "no port 2 is there");
+        let again = after.with(3, &Vlans::default()).expect("few VLANs");
+        assert_eq!((again.has(3, seven), again.of(3, None)), (false, again.places[1]));
+        let many: Vec<u16> = (100..100 + VLANS_MAX as u16).collect();
+        assert_eq!(again.with(3, &vlans(None, &many)).expect_err("too many"), TooMany(VLANS_MAX + 1));
     }
 
     #[test]

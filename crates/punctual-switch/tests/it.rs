@@ -5,6 +5,7 @@ mod common;
 mod costs;
 mod hostile;
 mod idle;
+mod plug;
 mod priorities;
 mod restart;
 mod traffic;

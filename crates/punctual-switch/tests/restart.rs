@@ -1,8 +1,12 @@
 //! VMs and switches that go and come back.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use punctual_net::InterfaceParams;
 use punctual_switch::Event;
 use punctual_switch::session::{RECEIVE, SEND};
-use punctual_switch::testing::{self, Options};
+use punctual_switch::testing::{self, FrontEnd, Options};
 
 use super::common::{LONG, Lab, Setting, expect, expect_nothing, frame};
 
@@ -58,59 +62,145 @@ fn a_ring_that_is_stopped_goes_on_where_it_was() {
     lab.stop();
 }
 
-/// Restarts in the middle of traffic, in random order: frames may be lost, none comes twice or out of order.
-/// `PUNCTUAL_RESTARTS` says how many, and `PUNCTUAL_SEED` in which order.
+/// A VM of the test below: sends to the two others and judges what arrives, while it and the switch are
+/// restarted.
+struct Traffic<'a> {
+    own: u8,
+    socket: std::path::PathBuf,
+    /// Switches so far; each VM connects to every one.
+    switches: &'a AtomicU64,
+    /// Asks the VM to leave (1), or to boot anew (2).
+    restart: &'a [AtomicU64; VMS],
+    end: &'a AtomicBool,
+}
+
+const VMS: usize = 3;
+
+impl Traffic<'_> {
+    /// Until the end; returns how many frames came, and how many it sent.
+    fn run(&self) -> (u64, u64) {
+        let (mut vm, mut switch) = (FrontEnd::new(Options::default()).expect("memory"), 0);
+        // By VM: the number of the next frame to it, and that of the last one from it.
+        let (mut next, mut last, mut came) = ([1; VMS], [0; VMS], 0);
+        while !self.end.load(Ordering::Acquire) {
+            match self.restart[usize::from(self.own)].swap(0, Ordering::AcqRel) {
+                0 => {}
+                1 => (switch, _) = (0, vm.disconnect()),
+                _ => (switch, vm) = (0, FrontEnd::new(Options::default()).expect("memory")),
+            }
+            let present = self.switches.load(Ordering::Acquire);
+            if switch != present {
+                // As QEMU does: again and again.
+                if vm.connect(&self.socket).is_err() {
+                    vm.disconnect();
+                    std::thread::sleep(Duration::from_millis(1));
+                    continue;
+                }
+                switch = present;
+            }
+            self.send(&mut vm, &mut next, 8);
+            came += self.take(&mut vm, &mut last);
+            std::thread::yield_now();
+        }
+        // Everything moves again: a last frame goes through every flow.
+        while vm.connect(&self.socket).is_err() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let end = Instant::now() + LONG;
+        let mut waits = [true; VMS];
+        waits[usize::from(self.own)] = false;
+        while waits.contains(&true) {
+            assert!(Instant::now() < end, "VM {}: no frame comes from {waits:?}", self.own);
+            let before = last;
+            self.send(&mut vm, &mut next, 1);
+            came += self.take(&mut vm, &mut last);
+            (0..VMS).for_each(|other| waits[other] &= last[other] == before[other]);
+            std::thread::yield_now();
+        }
+        // Others may still wait.
+        for _ in 0..200 {
+            self.send(&mut vm, &mut next, 1);
+            came += self.take(&mut vm, &mut last);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        (came, next.iter().sum::<u64>() - VMS as u64)
+    }
+
+    fn send(&self, vm: &mut FrontEnd, next: &mut [u64; VMS], count: usize) {
+        for other in (0..VMS as u8).filter(|other| *other != self.own) {
+            for _ in 0..count {
+                let number = &mut next[usize::from(other)];
+                *number += u64::from(vm.send(&frame(self.own, other, *number)).expect("sent"));
+            }
+        }
+    }
+
+    /// What came: no frame twice, none out of order.
+    fn take(&self, vm: &mut FrontEnd, last: &mut [u64; VMS]) -> u64 {
+        let mut came = 0;
+        while let Some(received) = vm.receive().expect("whole frames") {
+            if received.frame[5] != self.own {
+                // To another VM, whose place the switch does not know yet.
+                continue;
+            }
+            let (from, number) = (usize::from(received.frame[11]), testing::number(&received.frame));
+            assert!(number > last[from], "VM {}: from {from} {number} after {}", self.own, last[from]);
+            (last[from], came) = (number, came + 1);
+        }
+        came
+    }
+}
+
+/// Restarts of switch and VMs, and ports that come and go, in random order under traffic in every direction:
+/// frames may be lost, none comes twice or out of order, and nothing hangs. `PUNCTUAL_RESTARTS` says how
+/// many, and `PUNCTUAL_SEED` in which order.
 #[test]
 fn restarts_of_switch_and_vms_duplicate_and_reorder_nothing() {
-    let mut lab = Lab::new(Setting::plain("rtca", 2));
-    let [mut a, mut b] = [0, 1].map(|port| lab.vm(port, Options::default()));
-    let (mut number, mut last, mut arrived) = (1, 0, 0);
     let number_of = |name, otherwise| std::env::var(name).map_or(otherwise, |text| text.parse().expect(name));
-    let mut random: u64 = number_of("PUNCTUAL_SEED", 1);
-    for round in 0..number_of("PUNCTUAL_RESTARTS", 100) {
-        // Knuth's MMIX; the upper bits are the random ones.
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        for _ in 0..20 + round % 40 {
-            number += u64::from(a.send(&frame(0, 1, number)).expect("sent"));
-        }
-        // In the middle of what was sent.
-        for _ in 0..round % 7 * 100 {
-            std::hint::spin_loop();
-        }
-        match random >> 62 {
-            0 => {
-                lab.stop();
-                lab.start();
-                a.connect(&lab.socket(0)).expect("connected");
-                b.connect(&lab.socket(1)).expect("connected");
+    let (restarts, mut random) = (number_of("PUNCTUAL_RESTARTS", 30), number_of("PUNCTUAL_SEED", 1_u64));
+    let mut lab = Lab::new(Setting::plain("preemptive", VMS));
+    let (switches, restart, end) = (AtomicU64::new(1), Default::default(), AtomicBool::new(false));
+    let mut extra = None;
+    let counts = std::thread::scope(|scope| {
+        let vm = |own: u8| Traffic {
+            own,
+            socket: lab.socket(own.into()),
+            switches: &switches,
+            restart: &restart,
+            end: &end,
+        };
+        let vms: Vec<_> = (0..VMS as u8).map(vm).collect();
+        let vms: Vec<_> = vms.into_iter().map(|vm| scope.spawn(move || vm.run())).collect();
+        for _ in 0..restarts {
+            // Knuth's MMIX; the upper bits are the random ones.
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            std::thread::sleep(Duration::from_micros(random >> 40 & 0x7fff));
+            match random >> 61 {
+                0..3 => {
+                    lab.stop();
+                    extra = None;
+                    lab.start();
+                    switches.fetch_add(1, Ordering::AcqRel);
+                }
+                3..7 => {
+                    let how = 1 + (random >> 50 & 1);
+                    restart[(random >> 58) as usize % VMS].store(how, Ordering::Release);
+                }
+                _ => match extra.take() {
+                    Some(place) => drop(lab.switch_mut().unplug(place).expect("a port")),
+                    None => {
+                        let port = lab.port(9, InterfaceParams::default());
+                        extra = Some(lab.switch_mut().plug(port).expect("plugged"));
+                    }
+                },
             }
-            1 => {
-                a.disconnect();
-                lab.wait(0, |event| matches!(event, Event::Disconnected(None)));
-                a.connect(&lab.socket(0)).expect("connected");
-            }
-            2 => {
-                b.disconnect();
-                lab.wait(1, |event| matches!(event, Event::Disconnected(None)));
-                b.connect(&lab.socket(1)).expect("connected");
-            }
-            _ => {
-                a.stop_ring(SEND).expect("stopped");
-                a.start_ring(SEND).expect("started");
-            }
         }
-        while let Some(received) = b.receive().expect("whole frames") {
-            let number = testing::number(&received.frame);
-            assert!(number > last, "round {round}: {number} after {last}");
-            (last, arrived) = (number, arrived + 1);
-        }
+        end.store(true, Ordering::Release);
+        vms.into_iter().map(|vm| vm.join().expect("no frame twice, none out of order")).collect::<Vec<_>>()
+    });
+    for (vm, (came, sent)) in counts.iter().enumerate() {
+        println!("VM {vm}: {came} frames came, {sent} sent");
+        assert!(*came > 100 && *sent > 100, "VM {vm}: {came} frames came, {sent} sent");
     }
-    assert!(a.send(&frame(0, 1, number)).expect("sent"));
-    while last < number {
-        let received = b.receive_within(LONG).expect("whole").expect("the last frame");
-        assert!(testing::number(&received.frame) > last);
-        (last, arrived) = (testing::number(&received.frame), arrived + 1);
-    }
-    assert!(arrived > number / 10, "{arrived} of {number} frames arrived");
     lab.stop();
 }

@@ -125,6 +125,22 @@ impl Lab {
         &self.switch.as_ref().expect("a switch at work").0
     }
 
+    pub fn switch_mut(&mut self) -> &mut Switch {
+        &mut self.switch.as_mut().expect("a switch at work").0
+    }
+
+    /// A port that is not there yet.
+    pub fn port(&self, number: usize, params: InterfaceParams) -> Port {
+        Port {
+            name: format!("port {number}"),
+            end: End::Socket(self.socket(number)),
+            params,
+            plane: 0,
+            address: None,
+            vlans: Vlans::default(),
+        }
+    }
+
     /// Stops the switch; its invariants held.
     pub fn stop(&mut self) -> Report {
         let report = self.switch.take().expect("a switch at work").0.stop();

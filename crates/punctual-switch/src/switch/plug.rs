@@ -1,0 +1,264 @@
+//! Ports that come and go while a switch works.
+//!
+//! Planes and control are asked one after the other, each between two of its packets or events; nobody waits
+//! for another. A place of a port that is gone is given to the next one that comes, once the discipline has
+//! no packet of the old port before or in stage TX; packets to the old port never reach the new one
+//! (`plane/plug.rs`).
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Sender, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use punctual_model::network::Vlans;
+use punctual_net::InterfaceParams;
+use punctual_net::discipline::DisciplineInfo;
+use punctual_sched::Instant;
+use punctual_sched::registry::Options;
+
+use super::{
+    Config, Door, End, Error, PLANE_LIMIT, PORTS_MAX, Port, Switch, addresses_max, rings, start_uplink,
+};
+use crate::budget::Account;
+use crate::plane::plug::{Attach, Attached};
+use crate::plane::{Command, Notice, Shared};
+use crate::ring::ring_bell;
+use crate::stats::{PortStats, UplinkStats};
+use crate::vlan::Filter;
+use crate::wire::Wire;
+
+/// What the control is asked to do.
+pub(super) enum Request {
+    /// Listen at another port.
+    Open { port: usize, door: Box<Door>, reply: SyncSender<io::Result<()>> },
+    /// No more at this one.
+    Close { port: usize, reply: SyncSender<()> },
+    /// It is over.
+    End,
+}
+
+/// The way to the control.
+pub(super) struct Inbox {
+    requests: Mutex<VecDeque<Request>>,
+    pub(super) bell: OwnedFd,
+}
+
+impl Inbox {
+    pub(super) fn new() -> io::Result<Inbox> {
+        let bell = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
+        Ok(Inbox { requests: Mutex::default(), bell })
+    }
+
+    pub(super) fn send(&self, request: Request) {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).push_back(request);
+        ring_bell(&self.bell);
+    }
+
+    pub(super) fn take(&self) -> Option<Request> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+}
+
+/// A plane, for uplinks that come later.
+#[derive(Clone)]
+struct PlaneOf {
+    /// What its threads do first.
+    enter: Arc<dyn Fn() + Send + Sync>,
+    account: Option<Arc<Account>>,
+}
+
+/// What a switch keeps for ports that come later.
+pub(super) struct Plugs {
+    shared: Arc<Shared>,
+    pub(super) inbox: Arc<Inbox>,
+    notices: Sender<Notice>,
+    discipline: &'static DisciplineInfo,
+    options: Options,
+    planes: Vec<PlaneOf>,
+    vlans: Option<Arc<Filter>>,
+    /// By place: has a port it?
+    taken: Vec<bool>,
+}
+
+impl Plugs {
+    pub(super) fn new(
+        config: &Config,
+        (shared, inbox): (&Arc<Shared>, &Arc<Inbox>),
+        notices: &Sender<Notice>,
+        (accounts, vlans): (&[Option<Arc<Account>>], Option<Arc<Filter>>),
+    ) -> Plugs {
+        let planes = config.planes.iter().zip(accounts);
+        Plugs {
+            shared: Arc::clone(shared),
+            inbox: Arc::clone(inbox),
+            notices: notices.clone(),
+            discipline: config.discipline,
+            options: config.options.clone(),
+            planes: planes
+                .map(|(plane, account)| PlaneOf { enter: Arc::clone(&plane.enter), account: account.clone() })
+                .collect(),
+            vlans,
+            taken: vec![true; config.ports.len()],
+        }
+    }
+
+    /// Places that have or had a port.
+    pub(super) fn ports(&self) -> usize {
+        self.taken.len()
+    }
+
+    /// The filter with a port at this place.
+    fn filter(&self, place: usize, port: &Port) -> Result<Option<Arc<Filter>>, Error> {
+        let with = self.vlans.as_ref().map(|filter| filter.with(place, &port.vlans));
+        Ok(with.transpose()?.map(Arc::new))
+    }
+}
+
+impl Switch {
+    /// Could a port of this name be added?
+    ///
+    /// # Errors
+    /// Why the switch would refuse it. What the kernel would refuse is found out when it is added.
+    pub fn check(
+        &self,
+        name: &str,
+        params: &InterfaceParams,
+        plane: usize,
+        vlans: &Vlans,
+    ) -> Result<(), Error> {
+        if plane >= self.plugs.planes.len() {
+            return Err(Error::Plane { port: name.to_owned(), plane });
+        }
+        let refused = |error: String| Error::Discipline(format!("port {name}: {error}"));
+        let discipline = (self.plugs.discipline.build)(&self.plugs.options);
+        let mut discipline = discipline.map_err(|error| refused(error.to_string()))?;
+        discipline.attach(Instant::ZERO, params).map_err(|error| refused(error.to_string()))?;
+        match self.plugs.vlans.is_none() && vlans.are_given() {
+            true => Err(Error::FirstVlans),
+            false => Ok(()),
+        }
+    }
+
+    /// Adds a port. Others notice nothing. Returns the port's place, under which the switch reports it.
+    ///
+    /// # Errors
+    /// What is wrong with it, or what the kernel refuses; then nothing changed.
+    pub fn plug(&mut self, port: Port) -> Result<usize, Error> {
+        self.check(&port.name, &port.params, port.plane, &port.vlans)?;
+        let places = 0..PORTS_MAX;
+        let is_free = |place: &usize| self.plugs.taken.get(*place) != Some(&true);
+        // One place beyond those that were in use at most: places have no gaps.
+        let places: Vec<usize> = places.filter(is_free).take_while(|at| *at <= self.plugs.ports()).collect();
+        for place in places {
+            let rings = rings(place, port.plane, &self.plugs.shared, &self.mailboxes, &self.plugs.notices);
+            // Listened at first: that may fail.
+            let door = Door::open(&port.end, rings)?;
+            let vlans = self.plugs.filter(place, &port)?;
+            match self.attach(place, &port, vlans.as_ref()) {
+                Ok(true) => {}
+                refused => {
+                    // Some planes may know it already.
+                    self.detach(place);
+                    refused?;
+                    continue;
+                }
+            }
+            self.plugs.vlans = vlans;
+            if place == self.plugs.ports() {
+                self.plugs.taken.push(true);
+            }
+            self.plugs.taken[place] = true;
+            if let Err(error) = self.open(place, port, door) {
+                self.unplug(place);
+                return Err(error);
+            }
+            return Ok(place);
+        }
+        Err(Error::NoPlace)
+    }
+
+    /// Tells every plane of a port. `false`: one of them has packets of the port that was there before.
+    fn attach(&self, place: usize, port: &Port, vlans: Option<&Arc<Filter>>) -> Result<bool, Error> {
+        for (plane, mailbox) in self.mailboxes.iter().enumerate() {
+            let attach = Attach::new(place, port.params.clone(), plane == port.plane, vlans.cloned());
+            let (reply, answer) = sync_channel(1);
+            mailbox.send(Command::Attach { attach: Box::new(attach), reply });
+            let Attached { done, .. } = answer.recv_timeout(PLANE_LIMIT).map_err(|_| Error::Silent)?;
+            if !done.map_err(|error| Error::Discipline(error.to_string()))? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Every plane forgets a port. Returns what they counted.
+    fn detach(&self, place: usize) -> PortStats {
+        let mut all = PortStats::default();
+        for mailbox in &self.mailboxes {
+            let (reply, answer) = sync_channel(1);
+            mailbox.send(Command::Detach { port: place, none: Box::default(), reply });
+            if let Ok(stats) = answer.recv_timeout(PLANE_LIMIT) {
+                all.merge(&stats);
+            }
+        }
+        all
+    }
+
+    /// Planes know the port: VMs and wires may come.
+    fn open(&mut self, place: usize, port: Port, door: Option<Door>) -> Result<(), Error> {
+        let shared = &self.plugs.shared;
+        shared.ports[place].broken.store(false, Ordering::Release);
+        shared.table.set_most(place, addresses_max(&port.end));
+        if let Some(address) = port.address {
+            shared.table.pin(address, place);
+        }
+        shared.used.fetch_max(place + 1, Ordering::AcqRel);
+        if let Some(door) = door {
+            let (reply, answer) = sync_channel(1);
+            self.plugs.inbox.send(Request::Open { port: place, door: Box::new(door), reply });
+            let opened = answer.recv_timeout(PLANE_LIMIT).map_err(|_| Error::Silent)?;
+            opened.map_err(Error::Start)?;
+        }
+        match port.end {
+            End::Uplink(wire) => self.start_uplink(place, port.plane, wire),
+            End::Socket(_) | End::Listener(_) => Ok(()),
+        }
+    }
+
+    /// Starts the thread of an uplink.
+    pub(super) fn start_uplink(
+        &mut self,
+        place: usize,
+        plane: usize,
+        wire: Box<dyn Wire>,
+    ) -> Result<(), Error> {
+        let Plugs { shared, notices, planes, .. } = &self.plugs;
+        let rings = rings(place, plane, shared, &self.mailboxes, notices);
+        let PlaneOf { enter, account } = planes[plane].clone();
+        self.uplinks.push(start_uplink(wire, rings, enter, account).map_err(Error::Start)?);
+        Ok(())
+    }
+
+    /// Removes a port: its VM is disconnected, its socket goes away. Others notice nothing. Returns what was
+    /// counted of it; `None` when there is no such port.
+    pub fn unplug(&mut self, place: usize) -> Option<PortStats> {
+        let taken = self.plugs.taken.get_mut(place).filter(|taken| **taken)?;
+        *taken = false;
+        let (reply, answer) = sync_channel(1);
+        self.plugs.inbox.send(Request::Close { port: place, reply });
+        // Its rings stop in here, each within that limit.
+        let _ = answer.recv_timeout(4 * PLANE_LIMIT);
+        let shared = &self.plugs.shared;
+        shared.set_receive(place, None);
+        let mut stats = self.detach(place);
+        if let Some(at) = self.uplinks.iter().position(|uplink| uplink.port == place) {
+            let mut uplink = self.uplinks.swap_remove(at);
+            uplink.stop_and_wait();
+            stats.uplink = Some(UplinkStats::of(&uplink.counters));
+        }
+        self.plugs.shared.table.remove(place);
+        Some(stats)
+    }
+}
