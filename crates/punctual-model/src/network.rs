@@ -88,6 +88,19 @@ pub struct NetworkCosts {
     /// Added to the first packet that a guest sends or receives after its kernel had nothing to do: its
     /// processor leaves the idle state, a thread is scheduled.
     pub guest_wake: Duration,
+    /// Quantiles of `guest_wake`, which is then the median: a tenth of the wake-ups cost at most this.
+    pub guest_wake_p10: Option<Duration>,
+    /// Nine tenths cost at most this.
+    pub guest_wake_p90: Option<Duration>,
+    /// 99 of 100 cost at most this; so does the last one.
+    pub guest_wake_p99: Option<Duration>,
+    /// Sending a packet, for each 1024 bytes.
+    pub guest_send_per_kib: Duration,
+    /// Receiving a packet, for each 1024 bytes.
+    pub guest_receive_per_kib: Duration,
+    /// Added to the first packet that a guest sends or receives after it was without its processor for
+    /// [`RESUME_MIN`] or longer while it had packets to carry: its kernel catches up with missed ticks.
+    pub guest_resume: Duration,
     /// Sending an event to another domain (a hypercall).
     pub event: Duration,
     /// Handling an event or an interrupt that arrived.
@@ -108,6 +121,51 @@ pub struct NetworkCosts {
     pub nic_send: Duration,
     /// Every cost varies: a uniformly distributed part from 0 to this is added, in millionths.
     pub jitter_ppm: u32,
+}
+
+/// A shorter time without the processor costs a guest nothing: less than a tick of its kernel at 1000 Hz.
+pub const RESUME_MIN: Duration = Duration::from_ms(1);
+
+impl NetworkCosts {
+    /// A wake-up of the guest, of which `ppm` millionths cost less: between the quantiles along straight
+    /// lines.
+    pub fn guest_wake_at(&self, ppm: u32) -> Duration {
+        let median = self.guest_wake;
+        let low = self.guest_wake_p10.unwrap_or(median).min(median);
+        let high = self.guest_wake_p90.unwrap_or(median).max(median);
+        let top = self.guest_wake_p99.unwrap_or(high).max(high);
+        let marks = [(0, low), (100_000, low), (500_000, median), (900_000, high), (990_000, top)];
+        let after = marks.iter().position(|(mark, _)| ppm < *mark);
+        let Some(after) = after.filter(|at| *at > 0) else { return top };
+        let ((from, least), (to, most)) = (marks[after - 1], marks[after]);
+        let part = u128::from(most.saturating_sub(least).as_ns()) * u128::from(ppm - from);
+        least + Duration::from_ns((part / u128::from(to - from)) as u64)
+    }
+
+    /// The longest wake-up of the guest.
+    pub fn guest_wake_most(&self) -> Duration {
+        self.guest_wake_at(u32::MAX)
+    }
+
+    /// Do wake-ups differ?
+    pub fn guest_wake_varies(&self) -> bool {
+        [self.guest_wake_p10, self.guest_wake_p90, self.guest_wake_p99].iter().any(Option::is_some)
+    }
+
+    /// Sending a packet of so many bytes.
+    pub fn guest_sends(&self, bytes: u32) -> Duration {
+        self.guest_send + per_kib(self.guest_send_per_kib, bytes)
+    }
+
+    /// Receiving a packet of so many bytes.
+    pub fn guest_receives(&self, bytes: u32) -> Duration {
+        self.guest_receive + per_kib(self.guest_receive_per_kib, bytes)
+    }
+}
+
+fn per_kib(cost: Duration, bytes: u32) -> Duration {
+    let ns = u128::from(cost.as_ns()) * u128::from(bytes) / 1024;
+    u64::try_from(ns).map_or(Duration::MAX, Duration::from_ns)
 }
 
 /// The network card and its link, the same in both directions.

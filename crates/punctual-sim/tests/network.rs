@@ -114,6 +114,50 @@ fn a_guest_without_packets_wakes_for_the_first_one_and_not_for_the_next() {
 }
 
 #[test]
+fn wake_ups_are_distributed_by_their_quantiles() {
+    let costs = "guest_wake = '50us'\nguest_wake_p10 = '20us'\nguest_wake_p90 = '100us'\n\
+                 guest_wake_p99 = '900us'\nguest_send =";
+    let ping = "[flow.ping]\nkind = 'ping'\nfrom = 'client'\nto = 'g1'\nbytes = 1000\npause = '100us'\n";
+    let [none, woken] =
+        [quiet(1, ping), quiet(1, ping).replace("guest_send =", costs)].map(|text| run(&text));
+    let least = flow(&none, "ping").latency.min().as_ns();
+    let latency = &flow(&woken, "ping").latency;
+    let wake = |ppm| latency.quantile_ppm(ppm).as_ns() - least;
+    for (ppm, us) in
+        [(50_000, 20), (300_000, 35), (500_000, 50), (700_000, 75), (900_000, 100), (995_000, 900)]
+    {
+        assert!(wake(ppm).abs_diff(us * US) <= us * US / 8, "{ppm}: {} ns, expected {us} us", wake(ppm));
+    }
+    assert!(latency.count() > 2_000 && wake(1_000_000) <= 901 * US);
+}
+
+#[test]
+fn a_guest_pays_for_the_length_of_a_packet() {
+    let costs = "guest_send_per_kib = '2048ns'\nguest_receive_per_kib = '1024ns'\nguest_send =";
+    let flow_of = "[flow.one]\nkind = 'periodic'\nfrom = 'g1'\nto = 'g2'\nperiod = '1ms'\nbytes = 1000\n";
+    let results = run(&quiet(2, flow_of).replace("guest_send =", costs));
+    let latency = &flow(&results, "one").latency;
+    assert_eq!((latency.min().as_ns(), latency.max().as_ns()), (LOCAL + 3_000, LOCAL + 3_000));
+}
+
+#[test]
+fn a_guest_that_was_parked_pays_when_it_goes_on() {
+    let storm = "[flow.storm]\nkind = 'storm'\nfrom = 'g1'\nto = 'g2'\n";
+    let sent = |resume: &str| {
+        let text = quiet(2, storm).replace("'fixed-priority'", "'deferrable'");
+        let text =
+            text.replace("guest_send = '1us'", &format!("guest_send = '100us'\nguest_resume = '{resume}'"));
+        let text = text.replace("priority = 1\n", "priority = 1\nbudget = '2ms'\nperiod = '10ms'\n");
+        let text = text.replace("priority = 2\n", "priority = 2\nbudget = '10ms'\nperiod = '10ms'\n");
+        let text = text.replace("priority = 0\n", "priority = 0\nbudget = '10ms'\nperiod = '10ms'\n");
+        flow(&run(&text), "storm").packets.delivered
+    };
+    // Twenty packets in each of a hundred budgets, or fifteen.
+    let (free, paid) = (sent("0ns"), sent("500us"));
+    assert!((1_950..=2_010).contains(&free) && (1_450..=1_510).contains(&paid), "{free} and {paid}");
+}
+
+#[test]
 fn a_ping_from_outside_adds_links_and_both_directions_of_the_card() {
     let results =
         run(&quiet(1, "[flow.ping]\nkind = 'ping'\nfrom = 'client'\nto = 'g1'\nbytes = 1000\ncount = 3\n"));

@@ -38,14 +38,16 @@ fn kernels(routes: &Routes<'_>, state: &State) -> BTreeMap<VcpuIx, Vec<KernelWor
         let network = routes.network(leg);
         let costs = &network.costs;
         if let Some(from) = guest(leg.from) {
-            // Each packet may be the first one after a rest.
-            let cost = most(network, costs.guest_send + costs.guest_wake) + most(network, costs.event);
+            // Each packet may be the first one after a rest, and after a time without the processor.
+            let rest = costs.guest_wake_most() + costs.guest_resume;
+            let cost = most(network, costs.guest_sends(leg.bytes) + rest) + most(network, costs.event);
             let sent = progress.created.filter(|_| progress.has_room);
             add(from, sent.unwrap_or_else(|| leg.posted_at_most(network)), cost, 1);
         }
         if let Some(to) = guest(leg.to) {
             let ringed = progress.ringed.unwrap_or_else(|| leg.ringed_at_most(network));
-            let cost = costs.guest_receive + costs.interrupt + costs.guest_wake;
+            let rest = costs.guest_wake_most() + costs.guest_resume;
+            let cost = costs.guest_receives(leg.bytes) + costs.interrupt + rest;
             add(to, ringed, most(network, cost), 1);
         }
         let posted = progress.posted.unwrap_or_else(|| leg.posted_at_most(network));

@@ -60,6 +60,8 @@ fn kernel(net: &mut Net, host: &Host, kernel_of: &mut [Option<KernelIx>], domain
             spent: Duration::ZERO,
             work: Work::None,
             woke: false,
+            off_since: None,
+            resumes: false,
             began: Instant::ZERO,
             event_part: Duration::ZERO,
             bridge: None,

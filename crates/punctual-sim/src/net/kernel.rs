@@ -1,5 +1,6 @@
 //! Kernels in motion: when their vCPU executes, and what they do next.
 
+use punctual_model::network::RESUME_MIN;
 use punctual_model::results::Segment;
 use punctual_model::trace::{NetworkStep, PacketRef};
 use punctual_net::{Next, Stage, Step};
@@ -23,6 +24,7 @@ impl<O: Observer> Machine<'_, O> {
         k.powered = true;
         k.root = root;
         k.from = at;
+        k.resumes |= k.off_since.take().is_some_and(|since| at.since(since) >= RESUME_MIN);
         let busy = k.state != State::Idle;
         for turn in 0..k.interfaces.len() {
             let interface = self.net.kernels[kernel].interfaces[turn];
@@ -41,7 +43,9 @@ impl<O: Observer> Machine<'_, O> {
         self.kernel_pause(kernel, self.now);
         let k = &mut self.net.kernels[kernel];
         k.powered = false;
-        k.state != State::Idle
+        let busy = k.state != State::Idle;
+        k.off_since = busy.then_some(self.now);
+        busy
     }
 
     /// The vCPU pauses until `start`. True: it is the kernel that executes.
@@ -262,11 +266,13 @@ impl<O: Observer> Machine<'_, O> {
                     k.turn = (at + 1) % count;
                     let bridge = self.net.interfaces[interface as usize].bridge as usize;
                     let bridge = &mut self.net.bridges[bridge];
-                    let wake = match bridge.costs.guest_wake {
-                        wake if k.woke && wake > Duration::ZERO => bridge.vary(wake),
+                    let wake = if k.woke { bridge.wake() } else { Duration::ZERO };
+                    let resume = bridge.costs.guest_resume;
+                    let resume = match std::mem::take(&mut k.resumes) {
+                        true if resume > Duration::ZERO => bridge.vary(resume),
                         _ => Duration::ZERO,
                     };
-                    return Some((work, cost + wake, event));
+                    return Some((work, cost + wake + resume, event));
                 }
             }
         }
@@ -285,7 +291,8 @@ impl<O: Observer> Machine<'_, O> {
                 return None;
             }
             let interrupt = std::mem::replace(&mut interface.interrupt, false);
-            let cost = costs.guest_receive + if interrupt { costs.interrupt } else { Duration::ZERO };
+            let bytes = interface.received.front().map_or(0, |packet| self.net.packets[*packet].bytes);
+            let cost = costs.guest_receives(bytes) + if interrupt { costs.interrupt } else { Duration::ZERO };
             return Some((Work::Receive { interface: ix }, bridge.vary(cost), Duration::ZERO));
         }
         let queue = if round == 0 { &interface.soft } else { &interface.sends };
@@ -303,6 +310,7 @@ impl<O: Observer> Machine<'_, O> {
         };
         let tells = interface.in_tx == 0 && !bridge.channels.is_pending(interface.port);
         let event = if tells { bridge.vary(costs.event) } else { Duration::ZERO };
-        Some((Work::Send { interface: ix, packet }, bridge.vary(costs.guest_send) + event, event))
+        let send = costs.guest_sends(self.net.packets[packet].bytes);
+        Some((Work::Send { interface: ix, packet }, bridge.vary(send) + event, event))
     }
 }

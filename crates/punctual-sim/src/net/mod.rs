@@ -117,6 +117,10 @@ pub(crate) struct Kernel {
     pub(crate) spent: Duration,
     /// Has it just found something to do after it had nothing?
     woke: bool,
+    /// Since when its vCPU does not execute although it has something to do.
+    off_since: Option<Instant>,
+    /// Was that for long?
+    resumes: bool,
     work: Work,
     /// When the step began.
     began: Instant,
@@ -409,6 +413,18 @@ impl Bridge {
         self.random = self.random.wrapping_add(1);
         let most_ns = u128::from(cost.as_ns()) * u128::from(ppm) / 1_000_000;
         cost + Duration::from_ns(uniform_ns(most_ns as u64, mix(self.random, 0)))
+    }
+
+    /// What a wake-up of a guest costs now.
+    #[inline]
+    fn wake(&mut self) -> Duration {
+        if !self.costs.guest_wake_varies() {
+            let wake = self.costs.guest_wake;
+            return if wake > Duration::ZERO { self.vary(wake) } else { wake };
+        }
+        self.random = self.random.wrapping_add(1);
+        let ppm = uniform_ns(999_999, mix(self.random, 0)) as u32;
+        self.vary(self.costs.guest_wake_at(ppm))
     }
 
     /// How long a packet occupies the link.

@@ -105,6 +105,44 @@ pub(crate) static COSTS: TableInfo = TableInfo {
             "Added to the first packet that a guest sends or receives after it had no packets to carry: its \
              processor leaves the idle state, a thread is scheduled.",
         ),
+        key(
+            "guest_wake_p10",
+            ANY_TIME,
+            None,
+            "A tenth of the wake-ups cost at most this; guest_wake is then their median. Without it, \
+             guest_wake.",
+        ),
+        key(
+            "guest_wake_p90",
+            ANY_TIME,
+            None,
+            "Nine tenths of the wake-ups cost at most this. Without it, guest_wake.",
+        ),
+        key(
+            "guest_wake_p99",
+            ANY_TIME,
+            None,
+            "99 of 100 wake-ups cost at most this, and none costs more. Without it, guest_wake_p90.",
+        ),
+        key(
+            "guest_send_per_kib",
+            ANY_TIME,
+            Some("0ns"),
+            "Added to guest_send for each 1024 bytes of the packet.",
+        ),
+        key(
+            "guest_receive_per_kib",
+            ANY_TIME,
+            Some("0ns"),
+            "Added to guest_receive for each 1024 bytes of the packet.",
+        ),
+        key(
+            "guest_resume",
+            ANY_TIME,
+            Some("0ns"),
+            "Added to the first packet that a guest sends or receives after it was without its processor for \
+             a millisecond or longer while it had packets to carry: its kernel catches up with missed ticks.",
+        ),
         key("event", ANY_TIME, Some("1us"), "Sending an event to another domain."),
         key("interrupt", ANY_TIME, Some("1us"), "Handling an event or interrupt that arrived."),
         key("tx", ANY_TIME, Some("2us"), "The TX stage, a packet."),

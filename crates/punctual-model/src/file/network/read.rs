@@ -126,11 +126,19 @@ fn discipline(section: Section<'_>, errors: &mut Errors) -> Option<DisciplineDra
 
 fn network_costs(section: Section<'_>, errors: &mut Errors) -> NetworkCosts {
     let jitter = section.percent("jitter", errors).unwrap_or(0);
+    let [guest_wake_p10, guest_wake_p90, guest_wake_p99] =
+        ["guest_wake_p10", "guest_wake_p90", "guest_wake_p99"].map(|key| section.duration(key, errors));
     let mut cost = |key| section.duration_or_default(key, errors);
     NetworkCosts {
         guest_send: cost("guest_send"),
         guest_receive: cost("guest_receive"),
         guest_wake: cost("guest_wake"),
+        guest_wake_p10,
+        guest_wake_p90,
+        guest_wake_p99,
+        guest_send_per_kib: cost("guest_send_per_kib"),
+        guest_receive_per_kib: cost("guest_receive_per_kib"),
+        guest_resume: cost("guest_resume"),
         event: cost("event"),
         interrupt: cost("interrupt"),
         tx: cost("tx"),

@@ -67,6 +67,18 @@ fn costs(costs: &NetworkCosts) -> Keys {
         ("nic_receive", time(costs.nic_receive)),
         ("nic_send", time(costs.nic_send)),
     ];
+    let others = [
+        ("guest_send_per_kib", costs.guest_send_per_kib),
+        ("guest_receive_per_kib", costs.guest_receive_per_kib),
+        ("guest_resume", costs.guest_resume),
+    ];
+    keys.extend(others.into_iter().filter(|(_, cost)| !cost.is_zero()).map(|(key, cost)| (key, time(cost))));
+    let quantiles = [
+        ("guest_wake_p10", costs.guest_wake_p10),
+        ("guest_wake_p90", costs.guest_wake_p90),
+        ("guest_wake_p99", costs.guest_wake_p99),
+    ];
+    keys.extend(quantiles.into_iter().filter_map(|(key, cost)| Some((key, time(cost?)))));
     if costs.jitter_ppm > 0 {
         let jitter = show_percent(u64::from(costs.jitter_ppm) * (WHOLE / 1_000_000));
         keys.push(("jitter", jitter.into()));

@@ -1,10 +1,11 @@
 //! What packets cost the project's guest in a VM on this machine.
 //!
-//! Two VMs share a processor, as VMs of a pool do. First one sends to the other as fast as it can: what each
-//! of them executed, by its packets, is what a packet costs a guest that has many. Then they exchange pings
-//! with pauses, in which both guests and everything between them go to sleep. The simulator says how long
-//! such a round trip takes if waking up costs a guest nothing; the rest belongs to its three wake-ups: for
-//! the timer, for the request, for the answer.
+//! Two VMs share a processor, as VMs of a pool do. First one sends to the other as fast as it can, three
+//! times: short packets, long ones, and short ones with a smaller budget. A guest that uses its budget up
+//! spends all of it on packets and on going on after it was parked; what packets it managed with two budgets
+//! says which is which. Then a host outside pings a VM with pauses, in which the guest and everything between
+//! them go to sleep. The simulator says how long such a round trip takes if waking up costs a guest nothing;
+//! the rest is the guest's wake-up, and how that is distributed is known.
 
 use punctual_live::run::DefaultBackend;
 use punctual_model::Results;
@@ -40,89 +41,183 @@ priority = 1
 
 [domain.a]
 pool = "guests"
-budget = "5ms"
-period = "10ms"
+budget = "BUDGET"
+period = "PERIOD"
 priority = 1
 
 [domain.b]
 pool = "guests"
-budget = "5ms"
-period = "10ms"
+budget = "BUDGET"
+period = "PERIOD"
 priority = 1
 
 [network.lan]
 driver = "switch"
 "#;
 
-/// The host with these flows, as text.
-fn host(seconds: u32, flows: &str) -> String {
+/// Budget and period of each VM in ms: half of the processor, and a tenth of it in long periods.
+const LARGE: (u64, u64) = (5, 10);
+const SMALL: (u64, u64) = (2, 20);
+
+/// The host with these budgets and flows, as text.
+fn host(seconds: u32, (budget, period): (u64, u64), flows: &str) -> String {
     let host = HOST.replace("DRIVER", fixed_priority::NAME).replace("GUESTS", deferrable::NAME);
+    let host = host.replace("BUDGET", &format!("{budget}ms")).replace("PERIOD", &format!("{period}ms"));
     format!("duration = \"{seconds}s\"\n{host}{flows}")
 }
 
+/// Lengths of packets.
+const SHORT: u64 = 98;
+const LONG: u64 = 1514;
+
 /// As fast as the sender can.
-const STORM: &str = r#"
-[flow.storm]
-kind = "storm"
-from = "a"
-to = "b"
-bytes = 98
-"#;
+fn storm(bytes: u64) -> String {
+    format!("[flow.storm]\nkind = \"storm\"\nfrom = \"a\"\nto = \"b\"\nbytes = {bytes}\n")
+}
 
 /// One after the other, with pauses in which everybody goes to sleep.
 const PING: &str = r#"
+[network.lan.outside.monitor]
+turnaround = "0ns"
+
 [flow.ping]
 kind = "ping"
-from = "a"
-to = "b"
+from = "monitor"
+to = "a"
 pause = "20ms"
 "#;
 
-/// Wake-ups of guests in a round trip.
-const WAKE_UPS: u64 = 3;
+/// The quantiles of a wake-up, and their keys.
+const QUANTILES: [(&str, u32); 4] = [
+    ("guest_wake_p10", 100_000),
+    ("guest_wake", 500_000),
+    ("guest_wake_p90", 900_000),
+    ("guest_wake_p99", 990_000),
+];
+
+/// What a guest that did nothing but send, or receive, managed with its budget.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Managed {
+    /// Budget.
+    budget_ns: u64,
+    /// Did it use its budgets up?
+    is_exhausted: bool,
+    /// Packets in each budget, in thousandths.
+    packets_milli: u64,
+    /// Processor time for each packet, everything included.
+    each_ns: u64,
+}
+
+impl Managed {
+    /// `packets` of a guest that executed for so long in a run.
+    fn of(packets: u64, executed_ns: u64, (budget_ms, period_ms): (u64, u64), duration_ns: u64) -> Managed {
+        let (budget_ns, granted_ns) = (budget_ms * 1_000_000, duration_ns / period_ms * budget_ms);
+        let each_ns = (executed_ns / packets.max(1)).max(1);
+        let is_exhausted = executed_ns > granted_ns / 100 * 95;
+        Managed { budget_ns, is_exhausted, packets_milli: budget_ns * 1_000 / each_ns, each_ns }
+    }
+
+    /// What a packet takes if going on takes so long once in a budget that is used up.
+    fn packet_ns(&self, resume_ns: u64) -> u64 {
+        match self.is_exhausted {
+            true => self.budget_ns.saturating_sub(resume_ns) * 1_000 / self.packets_milli.max(1),
+            false => self.each_ns,
+        }
+    }
+}
+
+/// What going on after it was parked takes a guest, which managed this with two budgets.
+fn resume_ns(large: &Managed, small: &Managed) -> u64 {
+    let packets_milli = large.packets_milli.saturating_sub(small.packets_milli);
+    if !(large.is_exhausted && small.is_exhausted) || packets_milli == 0 {
+        return 0;
+    }
+    let packet_ns = (large.budget_ns - small.budget_ns) * 1_000 / packets_milli;
+    let packets_ns = u128::from(packet_ns) * u128::from(large.packets_milli) / 1_000;
+    large.budget_ns.saturating_sub(packets_ns as u64)
+}
 
 /// What packets cost guests.
 #[derive(Clone, Debug, Serialize)]
 pub struct GuestCosts {
-    /// Processor time for each packet that a guest sends, one after the other.
+    /// Processor time for each packet without bytes that a guest sends, one after the other.
     pub send_ns: u64,
     /// The same for packets that it receives.
     pub receive_ns: u64,
-    /// Packets that were sent, and received, in a second of each guest's processor time.
-    pub packets: [u64; 2],
-    /// Median of the round trips, with everything asleep in between; how many there were.
-    pub round_trip_ns: u64,
+    /// More for each 1024 bytes that it sends.
+    pub send_per_kib_ns: u64,
+    /// More for each 1024 bytes that it receives.
+    pub receive_per_kib_ns: u64,
+    /// For going on after it was parked.
+    pub resume_ns: u64,
+    /// Of short packets, long ones, and short ones with a smaller budget: what the sender and the receiver
+    /// managed.
+    managed: [[Managed; 2]; 3],
+    /// Quantiles of the round trips of a host outside, with everything asleep in between: those of
+    /// `guest_wake` and its others.
+    pub round_trip_ns: [u64; 4],
     /// How many.
     pub round_trips: u64,
-    /// What the simulator says of it without the wake-ups.
+    /// What the simulator says of it without the wake-up.
     pub simulated_ns: u64,
 }
 
+/// A straight line through the costs of a short and of a long packet: that of one without bytes, and that of
+/// 1024 bytes.
+fn line(short_ns: u64, long_ns: u64) -> (u64, u64) {
+    let per_kib = long_ns.saturating_sub(short_ns) * 1024 / (LONG - SHORT);
+    (short_ns.saturating_sub(per_kib * SHORT / 1024), per_kib)
+}
+
 impl GuestCosts {
+    /// From what the guests managed; round trips are not known yet.
+    fn of(managed: [[Managed; 2]; 3]) -> GuestCosts {
+        let [short, long, small] = &managed;
+        let resume_ns = resume_ns(&short[0], &small[0]);
+        let of = |end: usize| line(short[end].packet_ns(resume_ns), long[end].packet_ns(resume_ns));
+        let ((send_ns, send_per_kib_ns), (receive_ns, receive_per_kib_ns)) = (of(0), of(1));
+        GuestCosts {
+            // The file takes no guest that sends in no time.
+            send_ns: send_ns.max(100),
+            receive_ns: receive_ns.max(100),
+            send_per_kib_ns,
+            receive_per_kib_ns,
+            resume_ns,
+            managed,
+            round_trip_ns: [0; 4],
+            round_trips: 0,
+            simulated_ns: 0,
+        }
+    }
+
     /// The keys of a network's costs.
-    pub fn keys(&self) -> [(&'static str, Duration); 3] {
-        let wake_ns = self.round_trip_ns.saturating_sub(self.simulated_ns) / WAKE_UPS;
-        // The file takes no guest that sends in no time.
-        let at_least = |ns: u64| Duration::from_ns(ns.max(100));
-        [
-            ("guest_send", at_least(self.send_ns)),
-            ("guest_receive", at_least(self.receive_ns)),
-            ("guest_wake", Duration::from_ns(wake_ns)),
-        ]
+    pub fn keys(&self) -> Vec<(&'static str, Duration)> {
+        let packets = [
+            ("guest_send", self.send_ns),
+            ("guest_receive", self.receive_ns),
+            ("guest_send_per_kib", self.send_per_kib_ns),
+            ("guest_receive_per_kib", self.receive_per_kib_ns),
+            ("guest_resume", self.resume_ns),
+        ];
+        let wake = |((key, _), ns): ((&'static str, u32), u64)| (key, ns.saturating_sub(self.simulated_ns));
+        let wakes = QUANTILES.into_iter().zip(self.round_trip_ns).map(wake);
+        packets.into_iter().chain(wakes).map(|(key, ns)| (key, Duration::from_ns(ns))).collect()
     }
 
     /// What was found, for people.
     pub fn text(&self) -> String {
         let us = |ns: u64| format!("{:.1} us", ns as f64 / 1e3);
         let mut out = format!(
-            "Guests: {} a packet that is sent, {} that is received ({} and {} packets); {} round trips with \
-             pauses, median {}, of which {} without wake-ups\n\n[network.NAME.costs]\n",
+            "Guests: {} a packet that is sent and {} for 1024 bytes, {} and {} for one that is received, {} \
+             to go on after they were parked; {} round trips with pauses, p10, p50, p90 and p99 {}, of \
+             which {} without the wake-up\n\n[network.NAME.costs]\n",
             us(self.send_ns),
+            us(self.send_per_kib_ns),
             us(self.receive_ns),
-            self.packets[0],
-            self.packets[1],
+            us(self.receive_per_kib_ns),
+            us(self.resume_ns),
             self.round_trips,
-            us(self.round_trip_ns),
+            self.round_trip_ns.map(us).join(", "),
             us(self.simulated_ns),
         );
         for (key, time) in self.keys() {
@@ -132,7 +227,7 @@ impl GuestCosts {
     }
 }
 
-/// Boots the VMs, twice, for `seconds` each. `overheads` and `costs` are what else was measured here.
+/// Boots the VMs, four times, for `seconds` each. `overheads` and `costs` are what else was measured here.
 pub fn measure(
     seconds: u32,
     overheads: &[(&'static str, Duration)],
@@ -140,21 +235,42 @@ pub fn measure(
     say: &dyn Fn(&str),
     ui: &Ui,
 ) -> Result<GuestCosts, Error> {
-    let run = |flow: &str| -> Result<Results, Error> {
+    let run = |budget: (u64, u64), flow: &str| -> Result<Results, Error> {
         let how = How {
             default_backend: DefaultBackend::Vm,
             linux: None,
             switches: SwitchOptions { one_plane: true, ..SwitchOptions::default() },
             say,
         };
-        let host = parse(&host(seconds, flow), "guests", &Overrides::default())?;
+        let host = parse(&host(seconds, budget, flow), "guests", &Overrides::default())?;
         measured(&host, how, ui)
     };
-    let storm = run(STORM)?;
-    let ping = run(PING)?;
+    let manages = |budget: (u64, u64), bytes: u64| managed(&run(budget, &storm(bytes))?, budget);
+    let managed = [manages(LARGE, SHORT)?, manages(LARGE, LONG)?, manages(SMALL, SHORT)?];
+    let ping = run(LARGE, PING)?;
+    let mut guests = GuestCosts::of(managed);
+    let [round_trips] = &ping.flows[..] else { return Err(too_few()) };
+    if round_trips.latency.count() < 10 {
+        return Err(too_few());
+    }
+    guests.round_trip_ns = QUANTILES.map(|(_, ppm)| round_trips.latency.quantile_ppm(ppm).as_ns());
+    guests.round_trips = round_trips.latency.count();
+    // Hosts outside are at the switch: there is no card.
+    let card = "[network.lan.nic]\nbandwidth = \"1000Gbit/s\"\ndelay = \"0ns\"\n";
+    let text = with_overheads(&(host(seconds, LARGE, PING) + card), overheads);
+    let text = text.and_then(|text| with_network_costs(&text, "lan", costs));
+    let own: Vec<_> = guests.keys().into_iter().filter(|(key, _)| !key.starts_with("guest_wake")).collect();
+    let text = text.and_then(|text| with_network_costs(&text, "lan", &own)).unwrap_or_default();
+    let simulated = punctual_sim::simulate(&parse(&text, "guests", &Overrides::default())?)?;
+    guests.simulated_ns = simulated.flows.first().map_or(0, median_ns);
+    Ok(guests)
+}
+
+/// What sender and receiver managed in a run.
+fn managed(storm: &Results, budget: (u64, u64)) -> Result<[Managed; 2], Error> {
     let of_port = |name: &str| {
-        let ports = storm.switches.iter().flat_map(|switch| &switch.ports);
-        ports.clone().find(|port| port.name == name)
+        let mut ports = storm.switches.iter().flat_map(|switch| &switch.ports);
+        ports.find(|port| port.name == name)
     };
     let executed = |name: &str| {
         let domain = storm.domains.iter().find(|domain| domain.name == name);
@@ -162,26 +278,11 @@ pub fn measure(
     };
     let sent = of_port("a").map_or(0, |port| port.sent.packets);
     let received = of_port("b").map_or(0, |port| port.received.packets);
-    let [round_trips] = &ping.flows[..] else { return Err(too_few()) };
-    if sent < 100 || received < 100 || round_trips.latency.count() < 10 {
+    if sent < 100 || received < 100 {
         return Err(too_few());
     }
-    let mut guests = GuestCosts {
-        send_ns: executed("a") / sent,
-        receive_ns: executed("b") / received,
-        packets: [sent, received],
-        round_trip_ns: median_ns(round_trips),
-        round_trips: round_trips.latency.count(),
-        simulated_ns: 0,
-    };
-    let keys = guests.keys();
-    let own = [keys[0], keys[1]];
-    let text = with_overheads(&host(seconds, PING), overheads);
-    let text = text.and_then(|text| with_network_costs(&text, "lan", costs));
-    let text = text.and_then(|text| with_network_costs(&text, "lan", &own)).unwrap_or_default();
-    let simulated = punctual_sim::simulate(&parse(&text, "guests", &Overrides::default())?)?;
-    guests.simulated_ns = simulated.flows.first().map_or(0, median_ns);
-    Ok(guests)
+    Ok([("a", sent), ("b", received)]
+        .map(|(name, packets)| Managed::of(packets, executed(name), budget, storm.duration_ns)))
 }
 
 fn median_ns(flow: &FlowResult) -> u64 {
@@ -190,4 +291,29 @@ fn median_ns(flow: &FlowResult) -> u64 {
 
 fn too_few() -> Error {
     Error::Usage("the guests exchanged too few packets to say what one costs; try a longer --seconds".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_two_budgets_manage_says_what_a_packet_takes_and_what_going_on() {
+        // 13 us a packet and 10 us for 1024 bytes, and 0.9 ms once in a budget.
+        let managed = |(budget, period): (u64, u64), packet_ns: u64| {
+            let periods = 10_000 / period;
+            let packets = (budget * 1_000_000 - 900_000) * periods / packet_ns;
+            Managed::of(packets, budget * 1_000_000 * periods, (budget, period), 10_000_000_000)
+        };
+        let long_ns = 13_000 + 10_000 * (LONG - SHORT) / 1024;
+        let idle = Managed::of(10_000, 50_000_000, LARGE, 10_000_000_000);
+        let ends = |managed: Managed| [managed, idle];
+        let costs = [managed(LARGE, 13_000), managed(LARGE, long_ns), managed(SMALL, 13_000)].map(ends);
+        let costs = GuestCosts::of(costs);
+        let near = |is: u64, wanted: u64| is.abs_diff(wanted) <= wanted / 100;
+        assert!(near(costs.resume_ns, 900_000), "{costs:?}");
+        assert!(near(costs.send_per_kib_ns, 10_000), "{costs:?}");
+        assert!(near(costs.send_ns, 13_000 - 10_000 * SHORT / 1024), "{costs:?}");
+        assert_eq!((costs.receive_ns, costs.receive_per_kib_ns), (5_000, 0), "it was never parked");
+    }
 }
