@@ -104,9 +104,10 @@ pub fn compare(
     let mut rows = Vec::new();
     let mut exceeded = Vec::new();
     for metric in Metric::ALL {
-        for of in metric.entities(&first.results, detail) {
+        for of in entities(metric, columns, detail) {
             let shown: Vec<Option<Value>> = columns.iter().map(|c| metric.of(&c.results, &of)).collect();
-            if shown.iter().all(Option::is_none) {
+            let is_nothing = |value: &Option<Value>| value.is_none_or(|value| metric.hides(value));
+            if shown.iter().all(is_nothing) {
                 continue;
             }
             for (column, value) in columns.iter().zip(&shown).skip(1) {
@@ -131,6 +132,17 @@ pub fn compare(
     let named = labels.iter().zip(columns).map(|(label, column)| (label.as_str(), &column.results));
     comparison.headline = headline(named).text();
     Ok(comparison)
+}
+
+/// The entities of all results, each once.
+fn entities(metric: Metric, columns: &[Column], detail: bool) -> Vec<String> {
+    let mut all = Vec::new();
+    for name in columns.iter().flat_map(|column| metric.entities(&column.results, detail)) {
+        if !all.contains(&name) {
+            all.push(name);
+        }
+    }
+    all
 }
 
 fn same_host(a: &Column, b: &Column) -> Result<(), Error> {

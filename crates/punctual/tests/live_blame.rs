@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use common::live::{Bench, PROCESSOR, needs, scheduler, setup, undisturbed};
 use punctual_live::blame::{Job, PoolGuest, PoolObservations, Span, State, Task, explain};
 use punctual_live::driver::Settings;
-use punctual_live::enforcer::{Occupant, now};
+use punctual_live::enforcer::{Observed, Occupant, now};
 use punctual_live::notice::Notice;
 use punctual_live::os::sched::{self, Attributes};
 use punctual_live::run::{self, DefaultBackend, RunOptions};
@@ -61,6 +61,7 @@ fn run_disturbed(budget: &str, disturb: impl FnOnce(&AtomicBool) + Send) -> Resu
             silence: Duration::from_secs(2),
             boot: Duration::from_secs(60),
             driver: Settings::default(),
+            serving: Default::default(),
             changes: Vec::new(),
             trace: false,
             progress: &|_| (),
@@ -302,7 +303,8 @@ fn interlude() -> u64 {
 fn context_switches_say_exactly_for_how_long_another_thread_had_the_processor() {
     let Some(_turn) = needs() else { return };
     undisturbed(|| {
-        let setup = Setup { reads_switches: true, ..setup("switches", vec![PROCESSOR]) };
+        let observed = Observed { switches: true, ..Observed::default() };
+        let setup = Setup { observed, ..setup("switches", vec![PROCESSOR]) };
         let mut bench = Bench::with(setup, &scheduler("deferrable", &[]));
         let server = UnitParams {
             budget: Some(punctual_sched::Duration::from_ms(8)),

@@ -248,6 +248,26 @@ fn taps_and_interfaces_are_reached_and_left_as_they_were() {
 }
 
 #[test]
+fn a_switch_that_is_killed_leaves_no_device_and_no_promiscuous_interface() {
+    let Some(space) = Namespace::new() else { return };
+    space.ip("link add v0 type veth peer name v1");
+    space.ip("link add bridge type bridge");
+    space.ip("tuntap add dev kept mode tap");
+    space.ip("link set kept master bridge");
+    let before = space.ip("-details link show dev v0");
+    for _ in 0..2 {
+        let mut switch = Switch::new(&space, &["tap:made", "tap:kept", "interface:v0"]);
+        space.ip("link set made master bridge");
+        assert_ne!(space.ip("-details link show dev v0"), before, "it takes frames for everybody");
+        switch.child.0.kill().expect("it runs");
+        switch.child.0.wait().expect("it is dead");
+        assert!(!space.try_ip("link show dev made").status.success(), "a TAP that was made is gone");
+        assert_eq!(space.ip("-details link show dev v0"), before);
+        assert!(space.ip("link show dev kept").contains("master bridge"));
+    }
+}
+
+#[test]
 fn segments_of_the_kernel_cross_from_tap_to_tap_as_one() {
     let (Some(here), Some(there)) = (Namespace::new(), Namespace::new()) else { return };
     let switch = Switch::new(&here, &["tap:t0", "tap:t1"]);

@@ -37,7 +37,7 @@ use shared::Shared;
 
 pub use delivery::Deliveries;
 pub use history::{Entry, History};
-pub use observer::{Foreign, Helper, Observations, Sample};
+pub use observer::{Foreign, Helper, Observations, Observed, Sample, Serving, ServingThread};
 pub use occupants::{Occupant, Occupants};
 pub use watchdog::STUCK;
 
@@ -117,16 +117,15 @@ const SLEEP_MAX: Duration = Duration::from_ms(100);
 const PAUSE_WAIT_MAX: StdDuration = StdDuration::from_millis(500);
 
 impl Enforcement {
-    /// Starts enforcers for the pool's `processors` (in the machine's numbering, in the policy's order). With
-    /// `reads_switches` the context switches of the processors are read, if the kernel permits it; else a
-    /// notice says so.
+    /// Starts enforcers for the pool's `processors` (in the machine's numbering, in the policy's order). If
+    /// context switches are `observed` and the kernel does not permit it, a notice says so.
     ///
     /// # Errors
     /// No thread can be started, or it may not be real-time.
-    pub fn start(driver: Driver, processors: &[usize], reads_switches: bool) -> io::Result<Enforcement> {
+    pub fn start(driver: Driver, processors: &[usize], observed: Observed) -> io::Result<Enforcement> {
         let (commands, commands_out) = channel();
         let (notices_in, notices) = channel();
-        let switches = reads_switches.then(|| Reader::open(processors)).and_then(|opened| {
+        let switches = observed.switches.then(|| Reader::open(processors)).and_then(|opened| {
             let unread = |error| notices_in.send(Notice::NoSwitches { error });
             opened.map_err(unread).ok()
         });
@@ -147,7 +146,7 @@ impl Enforcement {
         let work = move || watchdog::watch(&shared);
         enforcement.watchdog = Some(std::thread::Builder::new().name("watchdog".into()).spawn(work)?);
         let (shared, processors) = (enforcement.shared.clone(), enforcement.processors.clone());
-        let work = move || observer::observe(&shared, &processors, switches);
+        let work = move || observer::observe(&shared, &processors, switches, observed.serving);
         enforcement.observer = Some(std::thread::Builder::new().name("observer".into()).spawn(work)?);
         Ok(enforcement)
     }

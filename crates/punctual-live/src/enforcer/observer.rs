@@ -1,11 +1,13 @@
 //! A thread on the host's processors that keeps what enforcers saw, and looks for what disturbs them: other
-//! threads on their processors, time that a hypervisor below took, and helper threads of VMs that wait.
+//! threads on their processors, time that a hypervisor below took, and threads that work for VMs and wait:
+//! their own VMM's, and those of a switch.
 //!
 //! Enforcers never wait for it. It takes at most a hundredth of a processor.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
 use super::delivery::Deliveries;
@@ -39,15 +41,51 @@ pub struct Foreign {
     pub is_real_time: bool,
 }
 
-/// A thread of a VMM that is no unit, and ran or waited for a processor.
+/// A thread of a VMM that is no unit, or one that serves units, and ran or waited for a processor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Helper {
-    /// The units of its VMM.
+    /// The units of its VMM, or those that it serves.
     pub units: Vec<String>,
     /// Its name.
     pub name: String,
     /// How long it ran, and waited for a processor.
     pub busy_ns: u64,
+}
+
+/// A thread that works for units of other programs, as a switch does for the VMs on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServingThread {
+    /// The thread.
+    pub thread: i32,
+    /// What it is called where units waited for it.
+    pub name: String,
+    /// The units.
+    pub units: Vec<String>,
+}
+
+/// The threads that serve units now; whoever has them keeps them up to date.
+#[derive(Debug, Default)]
+pub struct Serving(Mutex<Vec<ServingThread>>);
+
+impl Serving {
+    /// These, and no others, serve units from now on.
+    pub fn set(&self, threads: Vec<ServingThread>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = threads;
+    }
+
+    /// Those of now.
+    pub fn threads(&self) -> Vec<ServingThread> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// What the observer looks for beside the enforcers.
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    /// Context switches of the processors, if the kernel permits it.
+    pub switches: bool,
+    /// Threads that serve units.
+    pub serving: Arc<Serving>,
 }
 
 /// What happened on the pool's processors from one instant to another.
@@ -77,10 +115,15 @@ pub struct Observations {
 }
 
 /// Observes until the pool stops; context switches too, where there is somebody who reads them.
-pub(super) fn observe(shared: &Shared, processors: &[usize], mut switches: Option<Reader>) -> Observations {
+pub(super) fn observe(
+    shared: &Shared,
+    processors: &[usize],
+    mut switches: Option<Reader>,
+    serving: Arc<Serving>,
+) -> Observations {
     let mut observations = Observations::default();
     let mut spare = super::history::spare();
-    let mut sampler = Sampler::new(processors.to_vec());
+    let mut sampler = Sampler::new(processors.to_vec(), serving);
     let mut next = StdInstant::now();
     let mut deliveries = Deliveries::within((0, u64::MAX));
     while !shared.is_stopping() {
@@ -137,11 +180,13 @@ struct Sampler {
     before: Option<(u64, Vec<Load>)>,
     threads: HashMap<i32, Times>,
     own: i32,
+    serving: Arc<Serving>,
 }
 
 impl Sampler {
-    fn new(processors: Vec<usize>) -> Sampler {
-        Sampler { processors, before: None, threads: HashMap::new(), own: std::process::id() as i32 }
+    fn new(processors: Vec<usize>, serving: Arc<Serving>) -> Sampler {
+        let own = std::process::id() as i32;
+        Sampler { processors, before: None, threads: HashMap::new(), own, serving }
     }
 
     /// `None` the first time, and where `/proc` cannot be read.
@@ -158,6 +203,7 @@ impl Sampler {
     /// Reads the account of every thread of the machine that is neither a unit nor an enforcer.
     fn scan(&mut self, shared: &Shared, is_first: bool) -> (Vec<Foreign>, Vec<Helper>) {
         let Units { threads: units, processes } = Units::of(shared);
+        let serving = self.serving.threads();
         let (mut foreign, mut helpers, mut seen) = (Vec::new(), Vec::new(), HashMap::new());
         for process in proc::processes().unwrap_or_default() {
             for thread in proc::threads(process).unwrap_or_default() {
@@ -183,7 +229,10 @@ impl Sampler {
                 {
                     foreign.push(Foreign { processor, name: name(), ran_ns: ran, is_real_time });
                 }
-                if let Some(units) = processes.get(&process) {
+                if let Some(serves) = serving.iter().find(|serves| serves.thread == thread) {
+                    let (units, name) = (serves.units.clone(), serves.name.clone());
+                    helpers.push(Helper { units, name, busy_ns: ran + waited });
+                } else if let Some(units) = processes.get(&process) {
                     helpers.push(Helper { units: units.clone(), name: name(), busy_ns: ran + waited });
                 }
             }
@@ -242,7 +291,7 @@ mod tests {
     fn a_thread_that_ran_between_two_samples_is_named_with_its_time() {
         let shared = Shared::new(1).expect("events");
         let processors: Vec<usize> = crate::preflight::online();
-        let mut sampler = Sampler::new(processors);
+        let mut sampler = Sampler::new(processors, Arc::default());
         // Threads are asked after the sample's time is read, one after the other.
         let all = StdInstant::now();
         assert_eq!(sampler.sample(&shared), None);

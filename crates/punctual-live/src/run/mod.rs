@@ -45,6 +45,7 @@ use punctual_model::{Host, Results};
 use punctual_sched::Duration;
 
 use crate::channel::Stop;
+use crate::enforcer::Serving;
 use crate::journal::Restored;
 use crate::notice::Notice;
 use crate::qemu::SwitchPort;
@@ -95,6 +96,8 @@ pub struct RunOptions<'a> {
     pub boot: StdDuration,
     /// How often and how exactly enforcers look.
     pub driver: driver::Settings,
+    /// Threads that serve units: those of switches.
+    pub serving: Arc<Serving>,
     /// What to change on this machine for the time of the run.
     pub changes: Vec<doctor::Change>,
     /// Put together what happened when, as [`Outcome::trace`]?

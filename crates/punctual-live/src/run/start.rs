@@ -10,6 +10,7 @@ use super::domain::{DomainProcess, RunningDomain};
 use super::error::Error;
 use super::prepare::{Prepared, PreparedDomain, Start};
 use super::{ChangeError, LiveRun, RunOptions, attach, join, processors};
+use crate::enforcer::Observed;
 use crate::journal::Identity;
 use crate::os::proc;
 use crate::qemu::Vm;
@@ -39,7 +40,7 @@ impl<'a> Prepared<'a> {
             end: options.end,
             restored: options.restored.clone(),
             driver: options.driver,
-            reads_switches: options.trace,
+            observed: Observed { switches: options.trace, serving: options.serving.clone() },
         })?;
         let unchanged = apply_changes(&mut session, &mut options);
         let mut run = LiveRun { host, options, pools, session, domains: Vec::new(), ends, unchanged };

@@ -25,7 +25,7 @@ use punctual_sched::{Instant, UnitParams};
 
 use crate::doctor;
 use crate::driver::Settings;
-use crate::enforcer::{Enforcement, now};
+use crate::enforcer::{Enforcement, Observed, now};
 use crate::journal::{self, Change, Identity, Restored};
 use crate::notice::Notice;
 use crate::os::sched::{self, Attributes};
@@ -65,8 +65,9 @@ pub struct Setup {
     pub restored: Arc<OnceLock<Restored>>,
     /// How often and how exactly enforcers look.
     pub driver: Settings,
-    /// Read the context switches of the pools' processors, to know exactly which other threads had them.
-    pub reads_switches: bool,
+    /// Context switches of the pools' processors, to know exactly which other threads had them, and threads
+    /// that serve units.
+    pub observed: Observed,
 }
 
 /// A unit that was handed to a session.
@@ -146,7 +147,7 @@ impl Session {
     /// # Errors
     /// The policy refuses its options, or enforcers cannot be started.
     pub fn add_pool(&mut self, processors: &[usize], scheduler: &PoolScheduler) -> Result<usize, Error> {
-        let pool = Pool::start(processors, scheduler, self.setup.driver, self.setup.reads_switches)?;
+        let pool = Pool::start(processors, scheduler, self.setup.driver, self.setup.observed.clone())?;
         if let Some(enforcement) = pool.enforcement() {
             self.restoration.watch(enforcement.pulse());
         }

@@ -12,7 +12,7 @@ use super::linux::LinuxScheduler;
 use super::report::{PoolReport, UnitReport};
 use crate::blame::PoolObservations;
 use crate::driver::{Driver, Evidence, Settings};
-use crate::enforcer::{Command, Enforcement, Finished, STUCK};
+use crate::enforcer::{Command, Enforcement, Finished, Observed, STUCK};
 use crate::notice::Notice;
 use crate::os::load;
 use crate::os::sched::Attributes;
@@ -47,13 +47,13 @@ impl Pool {
         processors: &[usize],
         scheduler: &PoolScheduler,
         settings: Settings,
-        reads_switches: bool,
+        observed: Observed,
     ) -> Result<Pool, Error> {
         let units = match scheduler {
             PoolScheduler::Policy(choice) => {
                 let driver = driver(choice, processors.len(), settings)?;
                 let enforcement =
-                    Enforcement::start(driver, processors, reads_switches).map_err(Error::NoEnforcers)?;
+                    Enforcement::start(driver, processors, observed).map_err(Error::NoEnforcers)?;
                 Units::Enforced(Box::new(enforcement))
             }
             PoolScheduler::Linux(scheduler) => Units::Linux { scheduler: *scheduler, units: Vec::new() },

@@ -18,6 +18,35 @@ pub struct SwitchResult {
     pub ports: Vec<PortResult>,
 }
 
+impl SwitchResult {
+    /// Takes away what was counted before, but for latencies, of which only their distribution is known.
+    pub fn subtract(&mut self, before: &SwitchResult) {
+        let less = |now: &mut u64, before: u64| *now = now.saturating_sub(before);
+        for plane in &mut self.planes {
+            let Some(of) = before.planes.iter().find(|of| of.name == plane.name) else { continue };
+            less(&mut plane.tx, of.tx);
+            less(&mut plane.softnet, of.softnet);
+            less(&mut plane.rx, of.rx);
+            less(&mut plane.wakeups, of.wakeups);
+            less(&mut plane.processor_ns, of.processor_ns);
+            less(&mut plane.exhaustions, of.exhaustions);
+        }
+        for port in &mut self.ports {
+            let Some(of) = before.ports.iter().find(|of| of.name == port.name) else { continue };
+            let counts = [
+                (&mut port.sent, of.sent),
+                (&mut port.delivered, of.delivered),
+                (&mut port.received, of.received),
+            ];
+            for (now, before) in counts {
+                less(&mut now.packets, before.packets);
+                less(&mut now.bytes, before.bytes);
+            }
+            port.dropped.subtract(&of.dropped);
+        }
+    }
+}
+
 /// What one thread of a switch did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlaneResult {
@@ -110,6 +139,27 @@ pub struct PortDrops {
 }
 
 impl PortDrops {
+    fn subtract(&mut self, before: &PortDrops) {
+        let less = |now: &mut u64, before: u64| *now = now.saturating_sub(before);
+        less(&mut self.source_ring, before.source_ring);
+        less(&mut self.softnet, before.softnet);
+        less(&mut self.destination_ring, before.destination_ring);
+        less(&mut self.offload, before.offload);
+        less(&mut self.malformed, before.malformed);
+        less(&mut self.flood, before.flood);
+        less(&mut self.no_receiver, before.no_receiver);
+        less(&mut self.vlan, before.vlan);
+        less(&mut self.mtu, before.mtu);
+        less(&mut self.stopped, before.stopped);
+        less(&mut self.lost, before.lost);
+    }
+
+    /// Frames that the port sent and that were dropped: all reasons but `lost`.
+    pub fn of_sent(&self) -> u64 {
+        let sent = self.by_reason().into_iter().filter(|(reason, _)| *reason != "lost");
+        sent.fold(0, |sum, (_, count)| sum.saturating_add(count))
+    }
+
     /// The reasons and their counts.
     pub fn by_reason(&self) -> [(&'static str, u64); 11] {
         [

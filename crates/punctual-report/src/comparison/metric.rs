@@ -1,6 +1,6 @@
 //! What is compared: metrics of domains, tasks, vCPUs and pools, exact.
 
-use punctual_model::results::{JobStats, TaskResult};
+use punctual_model::results::{DropCounts, JobStats, PacketCounts, PortResult, SwitchResult, TaskResult};
 use punctual_model::{Recorder, Results};
 use punctual_sched::Duration;
 use serde::Serialize;
@@ -33,6 +33,16 @@ pub enum Metric {
     Overrun,
     /// Lateness that 99 % of the replenishments do not exceed, by pool; of live runs.
     ReplenishedLate,
+    /// Mean latency, by flow; of chains the mean response time.
+    FlowMean,
+    /// Latency that 50 % of the packets do not exceed, by flow; of chains of the response times.
+    FlowP50,
+    /// Latency that 99 % of the packets do not exceed, by flow; of chains of the response times.
+    FlowP99,
+    /// Packets delivered, by flow and by port of a live switch.
+    Delivered,
+    /// Packets dropped, by flow and by port of a live switch, each with the reason.
+    Dropped,
 }
 
 /// What a metric's value is made of.
@@ -57,7 +67,7 @@ pub struct Difference {
 
 impl Metric {
     /// Each of them, in the order of tables.
-    pub const ALL: [Metric; 11] = [
+    pub const ALL: [Metric; 16] = [
         Metric::Miss,
         Metric::P50,
         Metric::P99,
@@ -69,6 +79,11 @@ impl Metric {
         Metric::Enforcers,
         Metric::Overrun,
         Metric::ReplenishedLate,
+        Metric::FlowMean,
+        Metric::FlowP50,
+        Metric::FlowP99,
+        Metric::Delivered,
+        Metric::Dropped,
     ];
 
     /// As on the command line and in JSON.
@@ -85,6 +100,11 @@ impl Metric {
             Metric::Enforcers => "enforcers",
             Metric::Overrun => "overrun",
             Metric::ReplenishedLate => "replenished-late",
+            Metric::FlowMean => "flow-mean",
+            Metric::FlowP50 => "flow-p50",
+            Metric::FlowP99 => "flow-p99",
+            Metric::Delivered => "delivered",
+            Metric::Dropped => "dropped",
         }
     }
 
@@ -102,6 +122,11 @@ impl Metric {
             Metric::Enforcers => "Enforcers' share",
             Metric::Overrun => "Budget overrun, p99",
             Metric::ReplenishedLate => "Replenished late, p99",
+            Metric::FlowMean => "Latency of packets, mean",
+            Metric::FlowP50 => "Latency of packets, p50",
+            Metric::FlowP99 => "Latency of packets, p99",
+            Metric::Delivered => "Packets delivered",
+            Metric::Dropped => "Packets dropped",
         }
     }
 
@@ -110,13 +135,20 @@ impl Metric {
         match self {
             Metric::Miss | Metric::Cpu | Metric::Enforcers => "ppm",
             Metric::P50 | Metric::P99 | Metric::Max | Metric::Overrun | Metric::ReplenishedLate => "ns",
+            Metric::FlowMean | Metric::FlowP50 | Metric::FlowP99 => "ns",
             Metric::Exhaustions | Metric::Decisions | Metric::Switches => "per_1000_s",
+            Metric::Delivered | Metric::Dropped => "per_1000_s",
         }
     }
 
     /// Is a difference judged by itself, not in relation to the first value?
     pub fn is_share(self) -> bool {
         self.unit() == "ppm"
+    }
+
+    /// Is a value not worth a row, if all are like this one? A reason for which nothing was dropped.
+    pub fn hides(self, value: Value) -> bool {
+        self == Metric::Dropped && value.exact() == 0
     }
 
     /// The names of what the results have it for; with `detail`, tasks of domains as well.
@@ -134,6 +166,12 @@ impl Metric {
             | Metric::Enforcers
             | Metric::Overrun
             | Metric::ReplenishedLate => results.pools.iter().map(|pool| pool.name.clone()).collect(),
+            Metric::FlowMean | Metric::FlowP50 | Metric::FlowP99 => {
+                let chains = results.chains.iter().map(|chain| chain.name.clone());
+                results.flows.iter().map(|flow| flow.name.clone()).chain(chains).collect()
+            }
+            Metric::Delivered => delivered(results).map(|(name, _)| name).collect(),
+            Metric::Dropped => drops(results).map(|(name, _)| name).collect(),
         }
     }
 
@@ -149,6 +187,10 @@ impl Metric {
         let pool = || results.pools.iter().find(|pool| pool.name == entity);
         let enforcement = || pool()?.enforcement.as_ref();
         let p99 = |of: &Recorder| (of.count() > 0).then(|| Value::Time(of.quantile_ppm(990_000)));
+        let latency = || latency(results, entity).filter(|of| of.count() > 0);
+        let rate = |mut counts: Counts<'_>| {
+            counts.find(|(name, _)| name == entity).map(|(_, count)| Value::Rate(count, time))
+        };
         match self {
             Metric::Miss => {
                 jobs().filter(|jobs| jobs.due > 0).map(|jobs| Value::Share(jobs.missed, jobs.due))
@@ -163,10 +205,64 @@ impl Metric {
             Metric::Enforcers => enforcement().map(|done| Value::Share(done.enforcer_ns, done.session_ns)),
             Metric::Overrun => enforcement().and_then(|done| p99(&done.overrun)),
             Metric::ReplenishedLate => enforcement().and_then(|done| p99(&done.replenishment_lateness)),
+            Metric::FlowMean => latency().map(|of| Value::Time(of.mean())),
+            Metric::FlowP50 => latency().map(|of| Value::Time(of.quantile_ppm(500_000))),
+            Metric::FlowP99 => latency().and_then(p99),
+            Metric::Delivered => rate(Box::new(delivered(results))),
+            Metric::Dropped => rate(Box::new(drops(results))),
         }
         // A run of no length has no rate and no share.
         .filter(|value| !matches!(value, Value::Share(_, 0) | Value::Rate(_, Duration::ZERO)))
     }
+}
+
+/// Latencies of a flow, or response times of a chain.
+fn latency<'a>(results: &'a Results, entity: &str) -> Option<&'a Recorder> {
+    let flow = results.flows.iter().find(|flow| flow.name == entity).map(|flow| &flow.latency);
+    flow.or_else(|| {
+        results.chains.iter().find(|chain| chain.name == entity).map(|chain| &chain.jobs.response)
+    })
+}
+
+/// Names with counts.
+type Counts<'a> = Box<dyn Iterator<Item = (String, u64)> + 'a>;
+
+/// Packets that were delivered: of flows and chains, and of ports.
+fn delivered(results: &Results) -> impl Iterator<Item = (String, u64)> {
+    let ports = ports(results).map(|(name, port)| (name, port.delivered.packets));
+    packets(results).map(|(name, packets)| (name.clone(), packets.delivered)).chain(ports)
+}
+
+/// Packets that were dropped, with the reason; a reason of a flow is there in all results.
+fn drops(results: &Results) -> impl Iterator<Item = (String, u64)> {
+    let of_flows = packets(results).flat_map(|(name, packets)| {
+        let DropCounts { send_queue, nic, softnet, destination_ring, unknown } = packets.dropped;
+        let reasons = [
+            ("send_queue", send_queue),
+            ("nic", nic),
+            ("softnet", softnet),
+            ("destination_ring", destination_ring),
+            ("unknown", unknown),
+        ];
+        reasons.map(|(reason, count)| (format!("{name}: {reason}"), count))
+    });
+    let of_ports = ports(results).flat_map(|(name, port)| {
+        let reasons = port.dropped.by_reason();
+        reasons.map(|(reason, count)| (format!("{name}: {reason}"), count))
+    });
+    of_flows.chain(of_ports)
+}
+
+fn packets(results: &Results) -> impl Iterator<Item = (&String, &PacketCounts)> {
+    let chains = results.chains.iter().map(|chain| (&chain.name, &chain.packets));
+    results.flows.iter().map(|flow| (&flow.name, &flow.packets)).chain(chains)
+}
+
+/// The ports of switches, with their networks.
+fn ports(results: &Results) -> impl Iterator<Item = (String, &PortResult)> {
+    let of = |switch: &SwitchResult, port: &PortResult| format!("port {}/{}", switch.network, port.name);
+    let all = results.switches.iter().flat_map(|switch| switch.ports.iter().map(move |port| (switch, port)));
+    all.map(move |(switch, port)| (of(switch, port), port))
 }
 
 /// A task with its parent, unique in a host.

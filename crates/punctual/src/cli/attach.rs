@@ -59,9 +59,9 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     }
     let page = args.enforcement.report.as_deref().map(OutFile::create).transpose()?;
     let steps = Steps::new(args.enforcement.progress);
-    let switches = SwitchOptions::default();
+    let switches = SwitchOptions { finds: true, ..SwitchOptions::default() };
     let backends = Backends { default_backend: DefaultBackend::Process, guest_programs: &[], switches };
-    let (outcome, _) = carry_out(&host, backends, linux, &args.enforcement, &steps, ui)?;
+    let (outcome, switches) = carry_out(&host, backends, linux, &args.enforcement, &steps, ui)?;
     match args.enforcement.json {
         true => ui.print(json::to_json(&outcome.results))?,
         false => {
@@ -71,6 +71,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
             }
             ui.print(table::deliveries(&outcome.results, colour))?;
             ui.print(evidence(&outcome.report))?;
+            ui.print(switches)?;
         }
     }
     if let Some(page) = page {

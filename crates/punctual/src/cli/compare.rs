@@ -30,8 +30,8 @@ pub struct Args {
     #[arg(value_name = "RESULTS.json", num_args = 2.., required = true)]
     files: Vec<PathBuf>,
     /// The greatest difference that passes, by metric: miss, cpu and enforcers in percentage points, p50,
-    /// p99, max, exhaustions, decisions, switches, overrun and replenished-late in percent of the first
-    /// file's value.
+    /// p99, max, exhaustions, decisions, switches, overrun, replenished-late, flow-mean, flow-p50, flow-p99,
+    /// delivered and dropped in percent of the first file's value.
     #[arg(long, value_name = "METRIC<=N%,...", value_parser = Tolerances::parse)]
     tolerance: Option<Tolerances>,
     /// Call the results so, in their order, instead of by their own labels or files.

@@ -6,6 +6,7 @@ use std::time::{Duration as StdDuration, Instant};
 
 use punctual_live::doctor::{self, Cpus, Findings, Root, Severity};
 use punctual_live::driver::Settings;
+use punctual_live::enforcer::Observed;
 use punctual_live::host_stack::{CardPlan, plan};
 use punctual_live::os::sched::attributes;
 use punctual_live::session::{CardSession, Setup};
@@ -94,7 +95,7 @@ fn setup(host: &Host) -> Result<Setup, Error> {
         end: interrupt::end_for_guardian,
         restored: Default::default(),
         driver: Settings::default(),
-        reads_switches: false,
+        observed: Observed::default(),
     })
 }
 

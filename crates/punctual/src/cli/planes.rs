@@ -1,15 +1,17 @@
 //! The planes of a switch: those of the host file, or a plane of its own for the most urgent interfaces.
 
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use punctual_live::os::sched::{self, Attributes};
+use punctual_live::preflight;
 use punctual_model::network::{Network, Plane};
 use punctual_net::discipline::Preemption;
 use punctual_sched::Duration;
 use punctual_sched::registry::Options;
 use punctual_switch::PlaneThread;
 use punctual_switch::budget::Budget;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What a command line says about planes, above the host file.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,8 +48,52 @@ pub struct PlaneLine {
     pub period_ns: Option<u64>,
 }
 
+/// A thread of a plane, or of one of its uplinks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// The thread.
+    pub thread: i32,
+    /// Its name, processors and class.
+    pub name: String,
+}
+
+impl Member {
+    /// This thread.
+    fn this() -> Member {
+        let thread = std::thread::current();
+        let processors = match sched::affinity(0) {
+            Ok(all) if all.len() < preflight::online().len() => format!("on {}", preflight::list(&all)),
+            _ => "anywhere".into(),
+        };
+        let class = match sched::attributes(0) {
+            Ok(Attributes { policy: sched::FIFO, priority, .. }) => format!("FIFO {priority}"),
+            Ok(attributes) => attributes.policy_name().trim_start_matches("SCHED_").to_lowercase(),
+            Err(_) => "unknown class".into(),
+        };
+        let name = format!("{} ({processors}, {class})", thread.name().unwrap_or("a plane"));
+        Member { thread: rustix::thread::gettid().as_raw_nonzero().get(), name }
+    }
+}
+
+/// The threads of planes and uplinks that have begun.
+#[derive(Clone, Debug, Default)]
+pub struct Roster(Arc<Mutex<Vec<Member>>>);
+
+impl Roster {
+    /// Those that there are now.
+    pub fn members(&self) -> Vec<Member> {
+        let mut members = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        members.retain(|member| Path::new(&format!("/proc/self/task/{}", member.thread)).exists());
+        members.clone()
+    }
+
+    fn add(&self, member: Member) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(member);
+    }
+}
+
 /// The planes of a network, most urgent first.
-pub struct Planes(Vec<Plane>);
+pub struct Planes(Vec<Plane>, Roster);
 
 impl Planes {
     /// The planes of a network whose ports have these priorities.
@@ -64,7 +110,7 @@ impl Planes {
         for plane in &mut planes {
             plane.poll = wishes.poll.unwrap_or(plane.poll);
         }
-        Planes(planes)
+        Planes(planes, Roster::default())
     }
 
     /// The plane of an interface.
@@ -89,7 +135,12 @@ impl Planes {
 
     /// Their threads, at `place` unless the file or the command line gives them another.
     pub fn threads(&self, place: &Place) -> Vec<PlaneThread> {
-        self.0.iter().map(|plane| thread(plane, place)).collect()
+        self.0.iter().map(|plane| thread(plane, place, self.1.clone())).collect()
+    }
+
+    /// The threads that have begun.
+    pub fn roster(&self) -> &Roster {
+        &self.1
     }
 }
 
@@ -114,7 +165,7 @@ fn default(network: &Network, priorities: &[Option<u32>], wishes: &Wishes) -> Ve
     }
 }
 
-fn thread(plane: &Plane, place: &Place) -> PlaneThread {
+fn thread(plane: &Plane, place: &Place, roster: Roster) -> PlaneThread {
     let processors = if plane.processors.is_empty() { &place.processors } else { &plane.processors };
     let (processors, fifo) = (processors.clone(), plane.fifo.or(place.fifo));
     let name = plane.name.clone();
@@ -129,6 +180,7 @@ fn thread(plane: &Plane, place: &Place) -> PlaneThread {
         {
             eprintln!("warning: plane {name} has no real-time priority: {error}");
         }
+        roster.add(Member::this());
     };
     let budget = plane.budget.as_ref().map(|budget| Budget {
         policy: budget.policy,

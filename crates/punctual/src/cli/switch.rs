@@ -1,8 +1,11 @@
 //! `punctual switch`: the switch of a network for VMs that others start.
 
+pub mod control;
+mod served;
+
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::path::PathBuf;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::Instant;
 
 use punctual_model::export::{VhostUserPort, vhost_user};
@@ -23,13 +26,17 @@ use super::output::{Ui, make_directory};
 use super::planes::{Place, PlaneLine, Planes, Wishes};
 use super::uplink::{self, Uplink};
 use super::{exit, interrupt};
+use control::{Answer, Asked, Changes, Client, Control, Description, Request};
+use served::Served;
 
 /// Connect VMs as a network of a host file says, and put urgent packets first.
 ///
 /// Makes a vhost-user socket for each interface of the network and prints the arguments with which QEMU
 /// connects to it. Packets go in the order of the network's discipline, with the file's priorities, batches
 /// and rate limits. VMs may come, go and come back while it works; it ends with Ctrl-C and removes its
-/// sockets. Hosts beyond the network card are reached by `--uplink`. docs/switch.md explains it.
+/// sockets. Hosts beyond the network card are reached by `--uplink`. With `--reload` the switch that works
+/// already adds, removes and changes ports until they are those of this command line; others notice nothing.
+/// docs/switch.md explains it.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual switch examples/network.toml                    until Ctrl-C\n  \
@@ -38,6 +45,7 @@ use super::{exit, interrupt};
     punctual switch host.toml --urgent 2 --fifo 60 --processor 1     a real-time plane for urgent VMs\n  \
     punctual switch host.toml --libvirt                      what libvirt's domains need to connect\n  \
     punctual switch host.toml --uplink tap:tap0              this host is on the network\n  \
+    punctual switch host.toml --uplink tap:tap0 --reload     the same, for a switch that works already\n  \
     punctual switch host.toml --uplink lan=interface:eth1,priority=2   a card, with a priority")]
 pub struct Args {
     /// The host file; `-` reads standard input.
@@ -74,6 +82,11 @@ pub struct Args {
     /// Poll for so long before sleeping when there are no packets; by default as the file's planes say.
     #[arg(long, value_name = "TIME", value_parser = time)]
     poll: Option<Duration>,
+    /// Make the switch of this network that works already become what this command line says: interfaces of
+    /// the file and uplinks come, go and change. If anything is wrong nothing changes. Its planes stay as
+    /// they are.
+    #[arg(long)]
+    reload: bool,
     /// End after this long.
     #[arg(long, value_name = "TIME", value_parser = some_time)]
     duration: Option<Duration>,
@@ -93,19 +106,23 @@ pub struct Args {
 pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     interrupt::install();
     let overrides = Overrides { set: args.set.clone(), ..Overrides::default() };
-    let host = HostFile::read(&args.file)?.host(&overrides)?;
+    let file = HostFile::read(&args.file)?;
+    let host = file.host(&overrides)?;
     let network = network(&host, args.network.as_deref())?;
+    if args.reload {
+        return reload(args, &file, network, ui);
+    }
     let (directory, is_own) = directory(args, network)?;
     let uplinks = uplink::parse_all(&args.uplink, &network.name)?;
-    let (ports, planes) = ports(args, &host, network, &directory, uplinks)?;
     if let Some(outside) = network.outside.first()
         && args.uplink.is_empty()
     {
         ui.warn(&format!("{} is beyond the network card: without --uplink nothing reaches it", outside.name));
     }
-    let names: Vec<String> = ports.iter().map(|port| port.name.clone()).collect();
-    let listing = if args.libvirt { libvirt_listing(&ports) } else { listing(network, &ports) };
-    let lines = Lines::of(&ports, &planes);
+    let planes = planes(args, network, &uplinks);
+    let wanted = served::wanted(&host, network, &planes, uplinks)?;
+    let ports: Vec<Port> = wanted.iter().map(|port| port.open(&directory)).collect::<Result<_, _>>()?;
+    let lines: Vec<Line> = ports.iter().map(Line::of).collect();
     let config = Config {
         ports,
         planes: planes.threads(&Place::default()),
@@ -115,29 +132,106 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         check: args.check,
     };
     let (switch, notices) = Switch::start(config).map_err(|error| Error::Usage(with_source(&error)))?;
-    if args.json {
-        eprint!("{listing}")
-    } else {
-        ui.print(listing)?
-    }
-    let start = Instant::now();
-    wait(args, notices, &names, ui);
-    let report = switch.stop();
-    let elapsed = Duration::from_ns(start.elapsed().as_nanos() as u64);
+    let (messages, receiver) = mpsc::channel();
+    let asked = messages.clone();
+    let control = Control::open(&directory, &network.name, move |asks| {
+        drop(asked.send(Message::Asked(Box::new(asks))))
+    });
+    let control = control.map_err(|error| Error::Usage(format!("no control socket: {error}")))?;
+    let text = if args.libvirt { libvirt_listing(&lines) } else { listing(network, &lines) };
+    print_listing(args, text, ui)?;
+    let ports = wanted.into_iter().zip(lines).collect();
+    let served = Served::new(switch, network.clone(), planes, directory.clone(), ports);
+    let ended = serve(args, served, notices, (messages, receiver), ui);
+    drop(control);
     if is_own {
         // Somebody may have put something into it.
         let _ = std::fs::remove_dir(&directory);
     }
-    let results = Counted::of(network, &lines, &report, elapsed);
+    ended
+}
+
+/// Serves until it is time to end. Prints what was counted.
+fn serve(
+    args: &Args,
+    mut served: Served,
+    notices: Receiver<Notice>,
+    (messages, receiver): (Sender<Message>, Receiver<Message>),
+    ui: &Ui,
+) -> Result<u8, Error> {
+    let start = Instant::now();
+    wait(args, &mut served, notices, (messages, receiver), ui);
+    let (network, lines, report) = served.stop();
+    let elapsed = Duration::from_ns(start.elapsed().as_nanos() as u64);
     if args.json {
-        ui.print_json(&results)?
+        ui.print_json(&Counted::of(&network, &lines, &report, elapsed))?
     } else {
-        ui.print(results.table())?
+        ui.print(table(&result(&network, &lines, &report), elapsed))?
     }
     match report.checked.into_iter().find_map(Result::err) {
         Some(violation) => Err(Error::Violation(violation.to_string())),
         None => Ok(exit::OK),
     }
+}
+
+/// The listing is not in the way of JSON.
+fn print_listing(args: &Args, text: String, ui: &Ui) -> Result<(), Error> {
+    if args.json {
+        eprint!("{text}");
+        return Ok(());
+    }
+    ui.print(text)
+}
+
+/// Tells the switch that works already what it becomes.
+fn reload(args: &Args, file: &HostFile, network: &Network, ui: &Ui) -> Result<u8, Error> {
+    let client = match &args.sockets {
+        Some(directory) => Client::in_directory(directory),
+        None => Client::of_network(&network.name),
+    };
+    let name = printable(&network.name);
+    let client = client.map_err(|error| {
+        let hint = if args.sockets.is_some() { "" } else { " (--sockets says where its sockets are)" };
+        Error::Usage(format!("no switch of network {name} is found{hint}: {error}"))
+    })?;
+    let directory =
+        std::env::current_dir().map_err(|error| Error::Usage(format!("no directory: {error}")))?;
+    let description = Description {
+        file: file.name.clone(),
+        text: file.text(),
+        set: args.set.clone(),
+        uplinks: args.uplink.clone(),
+        directory,
+    };
+    match client.ask(&Request::Become(description)) {
+        Ok(Answer::Became { changes, listing }) => became(args, &changes, listing, ui),
+        Ok(Answer::Refused(text)) => Err(Error::Usage(text)),
+        Ok(Answer::Counted(_)) => Err(Error::Usage("the switch gave another answer".into())),
+        Err(error) => Err(Error::Usage(format!("the switch does not answer: {error}"))),
+    }
+}
+
+/// Says what changed.
+fn became(args: &Args, changes: &Changes, listing: String, ui: &Ui) -> Result<u8, Error> {
+    if args.json {
+        ui.print_json(changes)?;
+        return Ok(exit::OK);
+    }
+    let mut text = String::new();
+    let all = [("added", &changes.added), ("removed", &changes.removed), ("changed", &changes.changed)];
+    for (what, ports) in all {
+        for port in ports {
+            let _ = writeln!(text, "{what} {}", printable(port));
+        }
+    }
+    if text.is_empty() {
+        text = "nothing to change\n".into();
+    }
+    if !(changes.added.is_empty() && changes.changed.is_empty()) {
+        text += &listing;
+    }
+    ui.print(text)?;
+    Ok(exit::OK)
 }
 
 fn network<'a>(host: &'a Host, name: Option<&str>) -> Result<&'a Network, Error> {
@@ -163,7 +257,7 @@ fn directory(args: &Args, network: &Network) -> Result<(PathBuf, bool), Error> {
     let state = punctual_live::journal::prepare_directory();
     let state =
         state.map_err(|error| Error::Usage(format!("cannot make a directory for sockets: {error}")))?;
-    let directory = state.join(format!("switch-{}", file_name(&network.name)?));
+    let directory = state.join(control::folder(file_name(&network.name)?));
     make_directory(&directory)?;
     Ok((directory, true))
 }
@@ -176,53 +270,37 @@ pub(super) fn file_name(name: &str) -> Result<&str, Error> {
     }
 }
 
-/// The ports of a network, and the planes they are in.
-fn ports(
-    args: &Args,
-    host: &Host,
-    network: &Network,
-    directory: &Path,
-    uplinks: Vec<Uplink>,
-) -> Result<(Vec<Port>, Planes), Error> {
+/// The planes of a network.
+fn planes(args: &Args, network: &Network, uplinks: &[Uplink]) -> Planes {
     let of_guests = network.interfaces.iter().map(|interface| interface.params.priority);
     let priorities: Vec<_> = of_guests.chain(uplinks.iter().map(|uplink| uplink.params.priority)).collect();
     let Args { urgent, one_plane: one, fifo, processor, poll, .. } = *args;
-    let wishes = Wishes { urgent, one, fifo, processor, poll };
-    let planes = Planes::new(network, &priorities, &wishes);
-    let mut ports = Vec::new();
-    for (index, interface) in network.interfaces.iter().enumerate() {
-        let name = host.domains[interface.domain.0].name.clone();
-        let socket = directory.join(format!("{}.sock", file_name(&name)?));
-        ports.push(Port {
-            name,
-            end: End::Socket(socket),
-            params: interface.params.clone(),
-            plane: planes.of(interface.params.priority),
-            address: Some(address(&network.name, index)),
-            vlans: interface.vlans.clone(),
-        });
-    }
-    for uplink in uplinks {
-        ports.push(Port {
-            end: End::Uplink(uplink.open()?),
-            plane: planes.of(uplink.params.priority),
-            name: uplink.name,
-            params: uplink.params,
-            address: None,
-            vlans: uplink.vlans,
-        });
-    }
-    Ok((ports, planes))
+    Planes::new(network, &priorities, &Wishes { urgent, one, fifo, processor, poll })
 }
 
-/// The address of an interface, in the range that QEMU uses: the same in every run.
-pub fn address(network: &str, index: usize) -> Address {
-    // FNV-1a, so that networks of one host differ.
-    let hash = network
-        .bytes()
-        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    let [high, low] = (index as u16 + 1).to_be_bytes();
-    Address([0x52, 0x54, 0, hash as u8, high, low])
+/// The addresses of a network's interfaces, then of its hosts outside, in the range that QEMU uses. An
+/// address belongs to its name: it is the same in every run, whatever comes and goes beside it.
+pub fn addresses(host: &Host, network: &Network) -> Vec<Address> {
+    let of_guests = network.interfaces.iter().map(|interface| host.domains[interface.domain.0].name.as_str());
+    let names = of_guests.chain(network.outside.iter().map(|outside| outside.name.as_str()));
+    let mut all: Vec<Address> = Vec::new();
+    for name in names {
+        // FNV-1a.
+        let bytes = network.name.bytes().chain([0]).chain(name.bytes());
+        let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+        let mut hash = bytes.fold(0x811c_9dc5_u32, step);
+        loop {
+            let [_, a, b, c] = hash.to_be_bytes();
+            let address = Address([0x52, 0x54, 0, a, b, c]);
+            // Two names of three thousand meet so.
+            if !all.contains(&address) {
+                all.push(address);
+                break;
+            }
+            hash = hash.wrapping_add(1);
+        }
+    }
+    all
 }
 
 pub fn with_source(error: &dyn std::error::Error) -> String {
@@ -235,7 +313,7 @@ pub(super) fn escaped(value: &str) -> String {
 }
 
 /// The sockets, and how QEMU connects to each.
-fn listing(network: &Network, ports: &[Port]) -> String {
+fn listing(network: &Network, ports: &[Line]) -> String {
     let mut text = format!(
         "{}: {}, {} ports. QEMU connects a VM of SIZE memory with\n  -object \
          memory-backend-memfd,id=memory,size=SIZE,share=on -machine memory-backend=memory\nand\n",
@@ -246,12 +324,12 @@ fn listing(network: &Network, ports: &[Port]) -> String {
     let id = "net0";
     let mtu = network.mtu.map_or_else(String::new, |bytes| format!(",host_mtu={bytes}"));
     for port in ports {
-        let End::Socket(socket) = &port.end else {
+        let Some(socket) = &port.socket else {
             let _ = writeln!(text, "{} is an uplink", printable(&port.name));
             continue;
         };
-        let path = escaped(&socket.display().to_string());
-        let address = port.address.map_or_else(String::new, |address| format!(",mac={address}"));
+        let path = escaped(socket);
+        let address = port.address.as_ref().map_or_else(String::new, |address| format!(",mac={address}"));
         // Writing to a string cannot fail, here and below.
         let _ = writeln!(
             text,
@@ -264,29 +342,31 @@ fn listing(network: &Network, ports: &[Port]) -> String {
 }
 
 /// The sockets, and how libvirt connects to each.
-fn libvirt_listing(ports: &[Port]) -> String {
+fn libvirt_listing(ports: &[Line]) -> String {
     let mut text =
         String::from("<!-- Merge memoryBacking and interface into each domain's own XML: virsh edit. -->\n");
     for port in ports {
-        let End::Socket(socket) = &port.end else { continue };
-        text += &vhost_user(&VhostUserPort {
-            domain: &port.name,
-            socket: &socket.display().to_string(),
-            address: port.address.map(|address| address.to_string()),
-        });
+        let Some(socket) = &port.socket else { continue };
+        text += &vhost_user(&VhostUserPort { domain: &port.name, socket, address: port.address.clone() });
     }
     text
 }
 
-/// What the user is told of while the switch works.
+/// What happens while the switch works.
 enum Message {
     Notice(Notice),
+    Asked(Box<Asked>),
     Stop,
 }
 
-/// Tells what happens to ports until it is time to end.
-fn wait(args: &Args, notices: Receiver<Notice>, names: &[String], ui: &Ui) {
-    let (messages, receiver) = mpsc::channel();
+/// Tells what happens to ports, and does what is asked, until it is time to end.
+fn wait(
+    args: &Args,
+    served: &mut Served,
+    notices: Receiver<Notice>,
+    (messages, receiver): (Sender<Message>, Receiver<Message>),
+    ui: &Ui,
+) {
     let stop = messages.clone();
     interrupt::when_stopped(move || drop(stop.send(Message::Stop)));
     interrupt::be_graceful();
@@ -299,7 +379,12 @@ fn wait(args: &Args, notices: Receiver<Notice>, names: &[String], ui: &Ui) {
             None => receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
         match message {
-            Ok(Message::Notice(notice)) => tell(&names[notice.port], &notice.event, ui),
+            Ok(Message::Notice(notice)) => tell(served.name(notice.port), &notice.event, ui),
+            Ok(Message::Asked(asked)) => {
+                let (request, answer) = *asked;
+                // Whoever asked may be gone.
+                let _ = answer.send(served.answer(request));
+            }
             Ok(Message::Stop) | Err(_) => return,
         }
     }
@@ -404,7 +489,7 @@ struct CountedPlane {
 
 /// What was counted.
 #[derive(Serialize)]
-pub struct Counted {
+struct Counted {
     network: String,
     discipline: &'static str,
     duration_ns: u64,
@@ -451,7 +536,7 @@ pub fn result(network: &Network, lines: &Lines, report: &Report) -> SwitchResult
 }
 
 /// What of a port was dropped.
-pub fn dropped(of: &PortStats) -> PortDrops {
+fn dropped(of: &PortStats) -> PortDrops {
     let drops = of.drops;
     PortDrops {
         source_ring: drops.source_ring,
@@ -470,7 +555,7 @@ pub fn dropped(of: &PortStats) -> PortDrops {
 
 impl Counted {
     /// What `report` counted of the ports of `lines`.
-    pub fn of(network: &Network, lines: &Lines, report: &Report, elapsed: Duration) -> Self {
+    fn of(network: &Network, lines: &Lines, report: &Report, elapsed: Duration) -> Self {
         let ports = lines.ports.iter().cloned().zip(&report.ports).map(|(line, stats)| CountedPort {
             line,
             sent: stats.sent,
@@ -494,50 +579,46 @@ impl Counted {
             planes: planes.collect(),
         }
     }
+}
 
-    /// A line for each port and each plane; the latency is that inside the switch.
-    pub fn table(&self) -> String {
-        let mut text = String::from(
-            "port              sent  delivered    dropped   received   latency p50        p99        max\n",
+/// A line for each port and each plane; the latency is that inside the switch.
+pub fn table(of: &SwitchResult, elapsed: Duration) -> String {
+    let mut text = String::from(
+        "port              sent  delivered    dropped   received   latency p50        p99        max\n",
+    );
+    for port in &of.ports {
+        let us = |time: Duration| format!("{}.{} us", time.as_ns() / 1_000, time.as_ns() % 1_000 / 100);
+        let latency = &port.latency;
+        let _ = writeln!(
+            text,
+            "{:<12} {:>9} {:>10} {:>10} {:>10} {:>13} {:>10} {:>10}",
+            printable(&port.name),
+            port.sent.packets,
+            port.delivered.packets,
+            port.dropped.of_sent(),
+            port.received.packets,
+            us(latency.quantile_ppm(500_000)),
+            us(latency.quantile_ppm(990_000)),
+            us(latency.max()),
         );
-        for port in &self.ports {
-            let us = |time: Duration| format!("{}.{} us", time.as_ns() / 1_000, time.as_ns() % 1_000 / 100);
-            let latency = &port.latency;
-            let _ = writeln!(
-                text,
-                "{:<12} {:>9} {:>10} {:>10} {:>10} {:>13} {:>10} {:>10}",
-                printable(&port.line.name),
-                port.sent.packets,
-                port.delivered.packets,
-                port.drops.total(),
-                port.received.packets,
-                us(latency.quantile_ppm(500_000)),
-                us(latency.quantile_ppm(990_000)),
-                us(latency.max()),
-            );
-        }
-        self.add_planes(&mut text);
-        text
     }
-
-    fn add_planes(&self, text: &mut String) {
-        text.push_str("plane          packets  processor   wake-ups     budget    used up\n");
-        for plane in &self.planes {
-            let share = |part: u64, whole: u64| {
-                let per_mille = u128::from(part) * 1_000 / u128::from(whole.max(1));
-                format!("{}.{} %", per_mille / 10, per_mille % 10)
-            };
-            let budget = plane.line.budget_ns.zip(plane.line.period_ns);
-            let _ = writeln!(
-                text,
-                "{:<12} {:>9} {:>10} {:>10} {:>10} {:>10}",
-                printable(&plane.line.name),
-                plane.stats.carried[2],
-                share(plane.processor_with_uplinks_ns, self.duration_ns),
-                plane.stats.wakeups,
-                budget.map_or("-".into(), |(budget, period)| share(budget, period)),
-                plane.stats.exhaustions,
-            );
-        }
+    text.push_str("plane          packets  processor   wake-ups     budget    used up\n");
+    for plane in &of.planes {
+        let share = |part: u64, whole: u64| {
+            let per_mille = u128::from(part) * 1_000 / u128::from(whole.max(1));
+            format!("{}.{} %", per_mille / 10, per_mille % 10)
+        };
+        let budget = plane.budget_ns.zip(plane.period_ns);
+        let _ = writeln!(
+            text,
+            "{:<12} {:>9} {:>10} {:>10} {:>10} {:>10}",
+            printable(&plane.name),
+            plane.rx,
+            share(plane.processor_ns, elapsed.as_ns()),
+            plane.wakeups,
+            budget.map_or("-".into(), |(budget, period)| share(budget, period)),
+            plane.exhaustions,
+        );
     }
+    text
 }

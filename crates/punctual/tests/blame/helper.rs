@@ -1,21 +1,24 @@
-//! A VM whose vCPU waits for a helper thread that does not get the processor: an inversion of priorities, by
-//! a program that stands for the VMM and writes down how long each of its jobs waited.
+//! A VM whose vCPU waits for a thread that does not get the processor, its VMM's or a switch's: an inversion
+//! of priorities, by a program that stands for the VMM and writes down how long each of its jobs waited.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use punctual_live::blame::{Job, PoolGuest, Task, explain};
-use punctual_live::enforcer::now;
+use punctual_live::enforcer::{Serving, ServingThread, now};
 use punctual_live::journal::Identity;
 use punctual_live::os::sched;
 use punctual_live::unit::UnitThreads;
 use punctual_model::results::{BlameSum, Cause};
 use punctual_sched::UnitParams;
 
-use crate::common::live::{Bench, PROCESSOR, needs, undisturbed};
+use crate::common::live::{Bench, PROCESSOR, needs, scheduler, setup, undisturbed};
 use crate::{judge, processor_time_ns};
 
 /// Where the program writes: set for the copy of this test that is the VMM.
@@ -27,19 +30,50 @@ const COST_NS: u64 = 1_000_000;
 /// What the helper does for each.
 const HELP_NS: u64 = 100_000;
 const HELPER: &str = "iothread";
+/// The thread of another program, which stands for a switch's plane, and its socket.
+const PLANE: &str = "plane/urgent (on 1, other)";
+const SOCKET: &str = "plane";
 
 /// No test: the VMM.
 #[test]
 #[ignore = "the program of the other test"]
 fn program_with_a_helper() {
     let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else { return };
-    let (ask, asked) = channel();
-    let (answer, answered) = channel();
-    let helper = std::thread::Builder::new().name(HELPER.into());
-    helper.spawn(move || help(&asked, &answer)).expect("a thread");
     let vcpu = std::thread::Builder::new().name("vcpu".into());
-    let vcpu = vcpu.spawn(move || execute(&directory, &ask, &answered)).expect("a thread");
-    vcpu.join().expect("it never ends");
+    let vcpu = match UnixStream::connect(directory.join(SOCKET)) {
+        Ok(plane) => vcpu.spawn(move || execute(&directory, || ask(&plane))),
+        Err(_) => {
+            let (ask, asked) = channel();
+            let (answer, answered) = channel();
+            let helper = std::thread::Builder::new().name(HELPER.into());
+            helper.spawn(move || help(&asked, &answer)).expect("a thread");
+            vcpu.spawn(move || {
+                execute(&directory, || {
+                    ask.send(()).expect("a helper");
+                    answered.recv().expect("an answer");
+                })
+            })
+        }
+    };
+    vcpu.expect("a thread").join().expect("it never ends");
+}
+
+fn ask(mut plane: &UnixStream) {
+    plane.write_all(&[1]).expect("a plane");
+    plane.read_exact(&mut [0]).expect("an answer");
+}
+
+/// What [`help`] does, for a vCPU of another process. Says first which thread it is.
+fn serve(listener: &UnixListener, thread: &Sender<i32>) {
+    sched::set_affinity(0, &[PROCESSOR]).expect("a processor");
+    thread.send(rustix::thread::gettid().as_raw_nonzero().get()).expect("the test waits");
+    let (mut vcpu, _) = listener.accept().expect("a vCPU");
+    while vcpu.read_exact(&mut [0]).is_ok() {
+        spin(HELP_NS);
+        if vcpu.write_all(&[1]).is_err() {
+            break;
+        }
+    }
 }
 
 fn spin(time_ns: u64) {
@@ -60,7 +94,7 @@ fn help(asked: &Receiver<()>, answer: &Sender<()>) {
 }
 
 /// Writes down of each job when it was released and ended, and how long it waited for the helper.
-fn execute(directory: &Path, ask: &Sender<()>, answered: &Receiver<()>) -> ! {
+fn execute(directory: &Path, ask: impl Fn()) -> ! {
     let thread = rustix::thread::gettid().as_raw_nonzero().get();
     publish(&directory.join("vcpu"), &thread.to_string());
     while !directory.join("go").exists() {
@@ -72,8 +106,7 @@ fn execute(directory: &Path, ask: &Sender<()>, answered: &Receiver<()>) -> ! {
         std::thread::sleep(Duration::from_nanos(release_ns.saturating_sub(now().as_ns())));
         spin(COST_NS);
         let (asked_ns, ran_ns) = (now().as_ns(), processor_time_ns());
-        ask.send(()).expect("a helper");
-        answered.recv().expect("an answer");
+        ask();
         // What it executes itself, to ask and to go on, is no waiting.
         let ran_ns = processor_time_ns() - ran_ns;
         let end_ns = now().as_ns();
@@ -131,10 +164,15 @@ fn server(budget_ms: u64, period_ms: u64, priority: u32) -> UnitParams {
 }
 
 /// The jobs of the vCPU beside a less urgent unit, which spins and keeps the helper from the processor: what
-/// they add up to, and how long they waited for the helper, by the vCPU's own clock.
-fn inverted() -> (BlameSum, u64) {
+/// they add up to, and how long they waited for the helper, by the vCPU's own clock. Is the helper a thread
+/// of another program?
+fn inverted(is_served: bool) -> (BlameSum, u64) {
     let directory = tempfile::tempdir().expect("a directory");
-    let mut bench = Bench::start("deferrable", &[]);
+    let mut setup = setup("deferrable", vec![PROCESSOR]);
+    if is_served {
+        setup.observed.serving = plane(directory.path());
+    }
+    let mut bench = Bench::with(setup, &scheduler("deferrable", &[]));
     let vmm = Vmm::start(directory.path());
     let thread = wait_for(&mut bench, &directory.path().join("vcpu")).parse().expect("an id");
     let thread = UnitThreads::Thread(Identity::of(thread).expect("a thread"));
@@ -169,11 +207,31 @@ fn inverted() -> (BlameSum, u64) {
     (explained.tasks.remove(0).remove(0).blame.all, waited_ns)
 }
 
+/// A thread that serves the vCPU, as a plane of a switch does.
+fn plane(directory: &Path) -> Arc<Serving> {
+    let listener = UnixListener::bind(directory.join(SOCKET)).expect("a socket");
+    let (say, said) = channel();
+    std::thread::spawn(move || serve(&listener, &say));
+    let thread = said.recv().expect("it begins");
+    let serving = Arc::<Serving>::default();
+    serving.set(vec![ServingThread { thread, name: PLANE.into(), units: vec!["vm.0".into()] }]);
+    serving
+}
+
 #[test]
 fn a_helper_that_does_not_get_the_processor_is_named_with_its_time() {
+    waits_are_named(HELPER, false);
+}
+
+#[test]
+fn a_plane_of_a_switch_that_does_not_get_the_processor_is_named_with_its_time() {
+    waits_are_named(PLANE, true);
+}
+
+fn waits_are_named(name: &str, is_served: bool) {
     let Some(_turn) = needs() else { return };
     undisturbed(|| {
-        let (blame, injected_ns) = inverted();
+        let (blame, injected_ns) = inverted(is_served);
         let of_helper = blame.causes.iter().filter(|cause| cause.cause == Cause::HelperThread);
         let named: Vec<(Option<&str>, u64)> =
             of_helper.map(|cause| (cause.by.as_deref(), cause.time_ns)).collect();
@@ -187,7 +245,7 @@ fn a_helper_that_does_not_get_the_processor_is_named_with_its_time() {
         assert_eq!(blame.jobs, JOBS as u64);
         // The hog has three fifths of the processor: the helper waits for it.
         judge!(injected_ns > 200_000_000, "{injected_ns} ns of waiting only");
-        assert!(named.iter().all(|(by, _)| *by == Some(HELPER)), "{named:?}");
+        assert!(named.iter().all(|(by, _)| *by == Some(name)), "{named:?}");
         judge!(named_ns * 100 >= injected_ns * 95, "{named_ns} of {injected_ns} ns: {:?}", blame.causes);
         judge!(named_ns * 100 <= injected_ns * 105, "{named_ns} of {injected_ns} ns: {:?}", blame.causes);
         Ok(())

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::faults::random;
 use punctual_live::driver::Settings;
+use punctual_live::enforcer::Observed;
 use punctual_live::notice::Notice;
 use punctual_live::os::cgroup;
 use punctual_live::os::load::loads;
@@ -112,7 +113,7 @@ pub fn setup(name: &str, processors: Vec<usize>) -> Setup {
         end: || panic!("the guardian wants to end the test"),
         restored: Default::default(),
         driver: Settings::default(),
-        reads_switches: false,
+        observed: Observed::default(),
     }
 }
 

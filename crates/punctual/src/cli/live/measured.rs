@@ -11,7 +11,7 @@ use punctual_model::{Host, Results};
 use super::super::error::Error;
 use super::super::interrupt;
 use super::super::output::Ui;
-use super::network::{self, LiveNetwork};
+use super::network::{self, Helpers, LiveNetwork};
 use super::{SwitchOptions, check_restored, undo_abandoned};
 
 /// How long many VMs may take to boot on one processor.
@@ -40,7 +40,8 @@ pub fn measured(host: &Host, how: How<'_>, ui: &Ui) -> Result<Results, Error> {
     undo_abandoned(ui)?;
     let program = std::env::current_exe()
         .map_err(|error| Error::Usage(format!("the program's own file is not known: {error}")))?;
-    let (networks, ends) = network::start(host, how.default_backend, how.switches, ui)?;
+    let (networks, ends) =
+        network::start(host, how.default_backend, how.switches, (&Helpers::default(), ui))?;
     let options = RunOptions {
         program,
         default_backend: how.default_backend,
@@ -52,6 +53,7 @@ pub fn measured(host: &Host, how: How<'_>, ui: &Ui) -> Result<Results, Error> {
         starve: false,
         silence: StdDuration::from_secs(2),
         driver: Settings::default(),
+        serving: Arc::default(),
         boot: BOOT,
         changes: Vec::new(),
         trace: false,

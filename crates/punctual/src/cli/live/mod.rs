@@ -31,7 +31,7 @@ use super::input::Label;
 use super::interrupt;
 use super::output::{OutFile, Ui};
 pub use network::SwitchOptions;
-use network::{LiveNetwork, Status};
+use network::{FoundNetwork, Helpers, LiveNetwork, Status};
 use sockets::LiveSockets;
 
 pub use evidence::{evidence, restored};
@@ -145,7 +145,9 @@ pub fn carry_out(
     if linux.is_none() && !args.apply {
         beside_fair_server(host, Path::new("/"))?.iter().for_each(|text| ui.warn(text));
     }
-    let (networks, mut ends) = network::start(host, default_backend, switches, ui)?;
+    let helpers = Helpers::default();
+    let (networks, mut ends) = network::start(host, default_backend, switches, (&helpers, ui))?;
+    let found = if switches.finds { network::find(host, &helpers) } else { Vec::new() };
     let (servers, sockets) = sockets::start(host, default_backend, ui)?;
     ends.outside.extend(sockets.outside);
     let restored = Arc::<OnceLock<Restored>>::default();
@@ -166,6 +168,7 @@ pub fn carry_out(
             late_overrun: args.late_overrun.into(),
             ..Settings::default()
         },
+        serving: helpers.serving.clone(),
         changes,
         trace: args.trace.is_some(),
         progress: &|line| steps.say(line),
@@ -176,7 +179,8 @@ pub fn carry_out(
             // Opened once there is a guardian, which removes the socket of a run that is killed.
             if let Some(publisher) = publisher.get_or_insert_with(|| Publisher::open().ok()) {
                 let mut of = Status::default();
-                for status in networks.iter().map(LiveNetwork::status) {
+                let found = found.iter().map(FoundNetwork::status);
+                for status in networks.iter().map(LiveNetwork::status).chain(found) {
                     of.ports.extend(status.ports);
                     of.planes.extend(status.planes);
                 }
@@ -189,8 +193,12 @@ pub fn carry_out(
     let mut outcome = run::run(host, options).map_err(|error| ended_early(error, restored.get(), ui))?;
     let ended: Vec<network::Ended> = networks.into_iter().map(LiveNetwork::end).collect();
     let violation = ended.iter().find_map(|switch| switch.violation.clone());
-    let switches = ended.iter().map(|switch| switch.text.as_str()).collect();
+    let mut switches: String = ended.iter().map(|switch| switch.text.as_str()).collect();
     outcome.results.switches = ended.into_iter().map(|switch| switch.result).collect();
+    for found in found.into_iter().filter_map(FoundNetwork::end) {
+        switches += &network::text(&found, Duration::from_ns(outcome.results.duration_ns));
+        outcome.results.switches.push(found);
+    }
     outcome.results.sockets = servers.into_iter().map(LiveSockets::end).collect();
     outcome.results.label.clone_from(&args.label.name);
     warn(&outcome, ui);

@@ -1,31 +1,35 @@
 //! The networks of a host file whose VMs are run: a switch for each, for as long as the run lasts.
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use punctual_live::enforcer::{Serving, ServingThread};
 use punctual_live::preflight;
 use punctual_live::qemu::SwitchPort;
 use punctual_live::run::{DefaultBackend, Interface, OutsideHost, OutsideSocket};
 use punctual_live::status::{PlaneStatus, PortStatus};
 use punctual_model::Host;
+use punctual_model::host::Vcpu;
 use punctual_model::index::NetworkIx;
 use punctual_model::live::{Backend, VmNetwork};
 use punctual_model::network::{Network, Transport};
-use punctual_model::results::SwitchResult;
+use punctual_model::results::{PlaneResult, PortResult, SwitchResult};
+use punctual_model::text::printable;
 use punctual_net::InterfaceParams;
 use punctual_sched::Duration;
-use punctual_switch::stats::{PlaneStats, PortStats};
 use punctual_switch::wire::{Device, HeaderOf};
-use punctual_switch::{Config, End, Event, Port, Report, Switch};
+use punctual_switch::{Config, End, Event, Port, Switch};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::super::error::Error;
 use super::super::output::Ui;
-use super::super::planes::{Place, PlaneLine, Planes, Wishes};
-use super::super::switch::{Counted, Line, Lines, address, dropped, result, tell, with_source};
+use super::super::planes::{Member, Place, Planes, Wishes};
+use super::super::switch::control::{self, Client};
+use super::super::switch::{Lines, addresses, result, table, tell, with_source};
 use super::super::uplink::{self, Uplink};
 
 /// What the user wants of the switches of a run.
@@ -37,6 +41,8 @@ pub struct SwitchOptions<'a> {
     pub check: bool,
     /// Do urgent interfaces share a plane with the others?
     pub one_plane: bool,
+    /// Are switches that work already looked for?
+    pub finds: bool,
 }
 
 /// How often a switch is asked what it has counted.
@@ -50,10 +56,7 @@ pub struct LiveNetwork<'a> {
     lines: Lines,
     switch: Arc<Switch>,
     start: Instant,
-    /// What it had counted a moment ago.
-    status: Arc<Mutex<Status>>,
-    /// Ends with its sender.
-    observer: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
+    observer: Observer,
     /// The switch sees no end of hosts outside before its own.
     _outside: Vec<OwnedFd>,
 }
@@ -77,7 +80,7 @@ pub fn start<'a>(
     host: &'a Host,
     default: DefaultBackend,
     options: SwitchOptions<'_>,
-    ui: &'a Ui,
+    (helpers, ui): (&Helpers, &'a Ui),
 ) -> Result<(Vec<LiveNetwork<'a>>, Ends), Error> {
     let (mut networks, mut all) = (Vec::new(), Ends::default());
     let names: Vec<&str> = host.networks.iter().map(|network| network.name.as_str()).collect();
@@ -91,7 +94,7 @@ pub fn start<'a>(
         }
         let (mut outside, mut kept) = (Vec::new(), Vec::new());
         for index in 0..network.outside.len() {
-            let (port, end) = outside_port(network, number, index, planes.of(None))?;
+            let (port, end) = outside_port(host, (number, network), index, planes.of(None))?;
             if let OutsideSocket::Frames(socket) = &end.socket {
                 kept.push(socket.try_clone().map_err(|error| no_socket(&error))?);
             }
@@ -110,7 +113,14 @@ pub fn start<'a>(
         }
         all.interfaces.extend(ends);
         all.outside.extend(outside);
-        networks.push(LiveNetwork::start(host, network, (ports, planes), kept, options.check, ui)?);
+        networks.push(LiveNetwork::start(
+            host,
+            network,
+            (ports, planes),
+            kept,
+            (options.check, helpers),
+            ui,
+        )?);
     }
     Ok((networks, all))
 }
@@ -143,11 +153,12 @@ fn ports(
     let wishes = Wishes { one: one_plane, ..Wishes::default() };
     let planes = Planes::new(network, &priorities, &wishes);
     let (mut ports, mut interfaces) = (Vec::new(), Vec::new());
+    let addresses = addresses(host, network);
     for (index, interface) in of_vms {
         let socket = SwitchPort::new();
         let (port, listener) = socket.map_err(|error| no_socket(&error))?;
         let domain = host.domains[interface.domain.0].name.clone();
-        let ethernet = address(&network.name, index);
+        let ethernet = addresses[index];
         interfaces.push(Interface {
             domain: domain.clone(),
             port,
@@ -170,15 +181,15 @@ fn ports(
 
 /// The port of a host outside, behind which this process itself stands.
 fn outside_port(
-    network: &Network,
-    number: usize,
+    host: &Host,
+    (number, network): (usize, &Network),
     index: usize,
     plane: usize,
 ) -> Result<(Port, OutsideHost), Error> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
     let (own, other) = pair.map_err(|error| no_socket(&error.into()))?;
-    let ethernet = address(&network.name, network.interfaces.len() + index);
+    let ethernet = addresses(host, network)[network.interfaces.len() + index];
     let port = Port {
         name: network.outside[index].name.clone(),
         end: End::Uplink(Box::new(Device::new(own, HeaderOf::Virtio1))),
@@ -225,42 +236,157 @@ pub struct Status {
 
 impl Status {
     /// [`INTERVAL`] after `before`.
-    fn of(network: &str, lines: &Lines, report: &Report, before: &Status) -> Status {
+    fn of(switch: &SwitchResult, before: &Status) -> Status {
         let per_s = |now: u64, before: u64| now.saturating_sub(before) * 1000 / INTERVAL.as_millis() as u64;
-        let port = |(at, (line, stats)): (usize, (&Line, &PortStats))| {
-            let earlier = before.ports.get(at);
+        let port = |port: &PortResult| {
+            let earlier = before.ports.iter().find(|earlier| earlier.name == port.name);
             PortStatus {
-                sent_per_s: per_s(stats.sent.packets, earlier.map_or(0, |port| port.sent)),
-                received_per_s: per_s(stats.received.packets, earlier.map_or(0, |port| port.received)),
-                network: network.to_owned(),
-                name: line.name().to_owned(),
-                sent: stats.sent.packets,
-                delivered: stats.delivered.packets,
-                received: stats.received.packets,
-                dropped: dropped(stats),
-                latency_p99_ns: stats.latency.recorder().quantile_ppm(990_000).as_ns(),
+                sent_per_s: per_s(port.sent.packets, earlier.map_or(0, |port| port.sent)),
+                received_per_s: per_s(port.received.packets, earlier.map_or(0, |port| port.received)),
+                network: switch.network.clone(),
+                name: port.name.clone(),
+                sent: port.sent.packets,
+                delivered: port.delivered.packets,
+                received: port.received.packets,
+                dropped: port.dropped,
+                latency_p99_ns: port.latency.quantile_ppm(990_000).as_ns(),
             }
         };
-        let plane = |(at, (line, stats)): (usize, (&PlaneLine, &PlaneStats))| {
-            let processor_ns = lines.processor_ns(at, report);
+        let plane = |plane: &PlaneResult| {
+            let earlier = before.planes.iter().find(|earlier| earlier.name == plane.name);
+            let earlier_ns = earlier.map_or(0, |of| of.processor_ns);
             PlaneStatus {
-                network: network.to_owned(),
-                name: line.name.clone(),
-                packets: stats.carried[2],
-                processor_ns,
-                processor_ns_per_s: per_s(
-                    processor_ns,
-                    before.planes.get(at).map_or(0, |of| of.processor_ns),
-                ),
-                budget_ns: line.budget_ns,
-                period_ns: line.period_ns,
-                exhaustions: stats.exhaustions,
+                network: switch.network.clone(),
+                name: plane.name.clone(),
+                packets: plane.rx,
+                processor_ns: plane.processor_ns,
+                processor_ns_per_s: per_s(plane.processor_ns, earlier_ns),
+                budget_ns: plane.budget_ns,
+                period_ns: plane.period_ns,
+                exhaustions: plane.exhaustions,
             }
         };
         Status {
-            ports: lines.ports.iter().zip(&report.ports).enumerate().map(port).collect(),
-            planes: lines.planes.iter().zip(&report.planes).enumerate().map(plane).collect(),
+            ports: switch.ports.iter().map(port).collect(),
+            planes: switch.planes.iter().map(plane).collect(),
         }
+    }
+}
+
+/// The threads of switches, for blame: whose units they serve.
+#[derive(Clone, Default)]
+pub struct Helpers {
+    /// What is handed to enforcers.
+    pub serving: Arc<Serving>,
+    /// By network.
+    known: Arc<Mutex<BTreeMap<String, Vec<ServingThread>>>>,
+}
+
+impl Helpers {
+    /// These threads serve the units of a network now.
+    fn set(&self, network: &str, members: Vec<Member>, units: &[String]) {
+        let serving = |member: Member| ServingThread {
+            thread: member.thread,
+            name: member.name,
+            units: units.to_vec(),
+        };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(network.to_owned(), members.into_iter().map(serving).collect());
+        self.serving.set(known.values().flatten().cloned().collect());
+    }
+}
+
+/// The vCPUs of a network's guests.
+fn units(host: &Host, network: &Network) -> Vec<String> {
+    let is_on = |vcpu: &&Vcpu| network.interfaces.iter().any(|interface| interface.domain == vcpu.domain);
+    host.vcpus.iter().filter(is_on).map(|vcpu| vcpu.name.clone()).collect()
+}
+
+/// Asks a switch from time to time what it has counted, in a thread of its own: planes may be slow to answer.
+struct Observer {
+    /// What it had counted a moment ago.
+    status: Arc<Mutex<Status>>,
+    /// It ends with its sender.
+    thread: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
+}
+
+impl Observer {
+    fn start(mut ask: impl FnMut() -> Option<SwitchResult> + Send + 'static) -> Observer {
+        let (stop, stopped) = mpsc::channel::<()>();
+        let status = Arc::<Mutex<Status>>::default();
+        let shown = Arc::clone(&status);
+        let thread = std::thread::spawn(move || {
+            while stopped.recv_timeout(INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
+                let Some(result) = ask() else { continue };
+                let mut status = shown.lock().unwrap_or_else(PoisonError::into_inner);
+                *status = Status::of(&result, &status);
+            }
+        });
+        Observer { status, thread: Some((stop, thread)) }
+    }
+
+    fn status(&self) -> Status {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn end(&mut self) {
+        if let Some((stop, thread)) = self.thread.take() {
+            drop(stop);
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A switch that works already, beside what is attached to.
+pub struct FoundNetwork {
+    client: Client,
+    /// What it had counted when it was found.
+    before: SwitchResult,
+    observer: Observer,
+}
+
+/// The switches that serve networks of the host file already. A line names the networks that have none.
+pub fn find(host: &Host, helpers: &Helpers) -> Vec<FoundNetwork> {
+    let of_frames = host.networks.iter().filter(|network| network.transport == Transport::Frames);
+    let mut found = Vec::new();
+    for network in of_frames.filter(|network| !network.interfaces.is_empty()) {
+        let name = printable(&network.name);
+        let counted =
+            Client::of_network(&network.name).ok().and_then(|client| Some((client.count()?, client)));
+        let Some((counted, client)) = counted else {
+            eprintln!("network {name}: no `punctual switch` is found; its ports are not in the results");
+            continue;
+        };
+        eprintln!("network {name}: served by process {}", client.process);
+        found.push(FoundNetwork::new(counted, client, units(host, network), helpers.clone()));
+    }
+    found
+}
+
+impl FoundNetwork {
+    fn new(counted: control::Counted, client: Client, units: Vec<String>, helpers: Helpers) -> FoundNetwork {
+        let control::Counted { result: before, members } = counted;
+        helpers.set(&before.network, members, &units);
+        let asked = client.clone();
+        let observer = Observer::start(move || {
+            let control::Counted { result, members } = asked.count()?;
+            helpers.set(&result.network, members, &units);
+            Some(result)
+        });
+        FoundNetwork { client, before, observer }
+    }
+
+    /// What it had counted a moment ago.
+    pub fn status(&self) -> Status {
+        self.observer.status()
+    }
+
+    /// What it counted since it was found; latencies are those since it started. `None` when it has ended.
+    pub fn end(mut self) -> Option<SwitchResult> {
+        self.observer.end();
+        let mut result = self.client.count()?.result;
+        result.subtract(&self.before);
+        Some(result)
     }
 }
 
@@ -270,11 +396,11 @@ impl<'a> LiveNetwork<'a> {
         network: &'a Network,
         (ports, planes): (Vec<Port>, Planes),
         outside: Vec<OwnedFd>,
-        check: bool,
+        (check, helpers): (bool, &Helpers),
         ui: &Ui,
     ) -> Result<Self, Error> {
         let names: Vec<String> = ports.iter().map(|port| port.name.clone()).collect();
-        let lines = Lines::of(&ports, &planes);
+        let (lines, roster) = (Lines::of(&ports, &planes), planes.roster().clone());
         let config = Config {
             ports,
             planes: planes.threads(&place(host, network)),
@@ -293,59 +419,41 @@ impl<'a> LiveNetwork<'a> {
                 tell(&names[notice.port], &notice.event, &ui);
             }
         });
-        let (switch, status) = (Arc::new(switch), Arc::<Mutex<Status>>::default());
-        let mut network = LiveNetwork {
-            network,
-            lines,
-            switch,
-            start: Instant::now(),
-            status,
-            observer: None,
-            _outside: outside,
-        };
-        network.observe();
-        Ok(network)
-    }
-
-    /// Asks the switch from time to time, in a thread of its own: planes may be slow to answer.
-    fn observe(&mut self) {
-        let (stop, stopped) = mpsc::channel::<()>();
-        let (switch, status) = (Arc::clone(&self.switch), Arc::clone(&self.status));
-        let (name, lines) = (self.network.name.clone(), self.lines.clone());
-        let observer = std::thread::spawn(move || {
-            while stopped.recv_timeout(INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
-                let report = switch.count();
-                let mut status = status.lock().unwrap_or_else(PoisonError::into_inner);
-                *status = Status::of(&name, &lines, &report, &status);
-            }
+        let switch = Arc::new(switch);
+        let (asked, shown, of) = (Arc::clone(&switch), lines.clone(), network.clone());
+        let (helpers, units) = (helpers.clone(), units(host, network));
+        helpers.set(&network.name, roster.members(), &units);
+        let observer = Observer::start(move || {
+            helpers.set(&of.name, roster.members(), &units);
+            Some(result(&of, &shown, &asked.count()))
         });
-        self.observer = Some((stop, observer));
+        Ok(LiveNetwork { network, lines, switch, start: Instant::now(), observer, _outside: outside })
     }
 
     /// What it had counted a moment ago.
     pub fn status(&self) -> Status {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.observer.status()
     }
 
     /// Ends the switch. Returns what it counted, also as text, and the invariant that broke, if one did.
     pub fn end(mut self) -> Ended {
         let elapsed = Duration::from_ns(self.start.elapsed().as_nanos() as u64);
-        if let Some((stop, observer)) = self.observer.take() {
-            drop(stop);
-            let _ = observer.join();
-        }
+        self.observer.end();
         // The observer had the only other reference.
         let report = match Arc::try_unwrap(self.switch) {
             Ok(switch) => switch.stop(),
             Err(switch) => switch.count(),
         };
         let result = result(self.network, &self.lines, &report);
-        let counted = Counted::of(self.network, &self.lines, &report, elapsed);
-        let discipline = self.network.discipline.info.name;
-        let text = format!("\nswitch of {}, {discipline}\n{}", self.network.name, counted.table());
+        let text = text(&result, elapsed);
         let violation = report.checked.into_iter().find_map(Result::err);
         Ended { text, result, violation: violation.map(|violation| violation.to_string()) }
     }
+}
+
+/// What a switch counted, for people.
+pub fn text(of: &SwitchResult, elapsed: Duration) -> String {
+    format!("\nswitch of {}, {}\n{}", of.network, of.discipline, table(of, elapsed))
 }
 
 /// What is left of a switch.

@@ -1,0 +1,250 @@
+//! The control socket of a running `punctual switch`: one request and one answer to each client, a line of
+//! JSON each.
+//!
+//! The socket stands beside those of VMs, or is linked to from the state directory where these are elsewhere,
+//! so that `punctual switch --reload` and `punctual attach` find it by the network's name. Only its owner and
+//! root may connect: the file's mode says so, and each client is asked who it is.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use punctual_live::journal;
+use punctual_model::results::SwitchResult;
+use serde::{Deserialize, Serialize};
+
+use super::super::planes::Member;
+
+/// The socket's name. That of no VM begins with a dot.
+const NAME: &str = ".control";
+
+/// A request or an answer is no longer.
+const LINE_BYTES_MAX: u64 = 64 << 20;
+
+/// A client says what it wants within this.
+const CLIENT_LIMIT: Duration = Duration::from_secs(5);
+
+/// An answer takes no longer: a change waits for planes, some seconds for each at worst.
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+
+/// What a client wants.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// The switch becomes what this says.
+    Become(Description),
+    /// What it has counted.
+    Count,
+}
+
+/// What a command line says of a switch.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Description {
+    /// The host file's name in errors.
+    pub file: String,
+    /// What is in it.
+    pub text: String,
+    /// Changes of its keys.
+    pub set: Vec<String>,
+    /// Uplinks.
+    pub uplinks: Vec<String>,
+    /// What paths are relative to.
+    pub directory: PathBuf,
+}
+
+/// What became of a request.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// The switch is what was wanted.
+    Became {
+        /// Ports that came, went, and came again with other properties.
+        changes: Changes,
+        /// How VMs connect to those that came.
+        listing: String,
+    },
+    /// Nothing was changed, or what could not be put back is said.
+    Refused(String),
+    /// What was counted so far.
+    Counted(Box<Counted>),
+}
+
+/// A switch at work.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Counted {
+    /// What it counted since it started.
+    pub result: SwitchResult,
+    /// The threads of its planes and uplinks.
+    pub members: Vec<Member>,
+}
+
+/// Ports by name.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Changes {
+    pub added: Vec<String>,
+    pub removed: Vec<String>,
+    pub changed: Vec<String>,
+}
+
+/// A request, and where the answer goes.
+pub type Asked = (Request, Sender<Answer>);
+
+/// The control socket; it goes away when this is dropped.
+pub struct Control {
+    listener: UnixListener,
+    path: PathBuf,
+    /// In the state directory, where the socket is elsewhere.
+    link: Option<PathBuf>,
+}
+
+impl Control {
+    /// Listens in `directory`, for the switch of this network. Requests go to `asked`.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn open(directory: &Path, network: &str, asked: impl Fn(Asked) + Send + 'static) -> io::Result<Self> {
+        let path = directory.join(NAME);
+        if UnixStream::connect(&path).is_err() {
+            // One that a switch left behind.
+            let _ = std::fs::remove_file(&path);
+        }
+        let listener = UnixListener::bind(&path)?;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+        let accepts = listener.try_clone()?;
+        let work = move || {
+            while let Ok((client, _)) = accepts.accept() {
+                // A client that is not heard out has itself to blame.
+                let _ = serve(client, &asked);
+            }
+        };
+        // It ends with the listener, and with the client that it may be hearing.
+        std::thread::Builder::new().name("control socket".into()).spawn(work)?;
+        let mut control = Control { listener, path, link: None };
+        control.link = control.link(network);
+        Ok(control)
+    }
+
+    /// Lets the socket be found by the network's name, unless another switch is found there.
+    fn link(&self, network: &str) -> Option<PathBuf> {
+        let link = journal::prepare_directory().ok()?.join(folder(network)).join(NAME);
+        let path = std::path::absolute(&self.path).ok()?;
+        if link == path || UnixStream::connect(&link).is_ok() {
+            return None;
+        }
+        std::fs::create_dir_all(link.parent()?).ok()?;
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(path, &link).ok()?;
+        Some(link)
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+        if let Some(link) = &self.link {
+            let _ = std::fs::remove_file(link);
+            let _ = link.parent().map(std::fs::remove_dir);
+        }
+        // The thread waits for clients no more.
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+    }
+}
+
+/// The folder of a network's sockets in the state directory.
+pub fn folder(network: &str) -> String {
+    format!("switch-{network}")
+}
+
+/// Hears a client out, and answers.
+fn serve(mut client: UnixStream, asked: &dyn Fn(Asked)) -> io::Result<()> {
+    check_peer(&client)?;
+    client.set_read_timeout(Some(CLIENT_LIMIT))?;
+    client.set_write_timeout(Some(CLIENT_LIMIT))?;
+    let answer = match read(&client) {
+        Ok(request) => {
+            let (answer, answered) = channel();
+            asked((request, answer));
+            await_answer(&answered)
+        }
+        Err(error) => Answer::Refused(format!("no request: {error}")),
+    };
+    write(&mut client, &answer)
+}
+
+fn await_answer(answered: &Receiver<Answer>) -> Answer {
+    let answer = answered.recv_timeout(ANSWER_LIMIT);
+    answer.unwrap_or_else(|_| Answer::Refused("the switch ends, or does not answer".into()))
+}
+
+/// The other end is this user's, or root's. Returns its process.
+fn check_peer(stream: &UnixStream) -> io::Result<i32> {
+    let peer = rustix::net::sockopt::socket_peercred(stream)?;
+    match peer.uid.is_root() || peer.uid == rustix::process::geteuid() {
+        true => Ok(peer.pid.as_raw_pid()),
+        false => Err(io::Error::from(io::ErrorKind::PermissionDenied)),
+    }
+}
+
+fn read<T: for<'a> Deserialize<'a>>(stream: &UnixStream) -> io::Result<T> {
+    let mut line = String::new();
+    BufReader::new(stream.take(LINE_BYTES_MAX)).read_line(&mut line)?;
+    Ok(serde_json::from_str(&line)?)
+}
+
+fn write(stream: &mut UnixStream, value: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+/// A running switch.
+#[derive(Clone)]
+pub struct Client {
+    path: PathBuf,
+    /// The switch's process.
+    pub process: i32,
+}
+
+impl Client {
+    /// The switch whose sockets are in this directory.
+    ///
+    /// # Errors
+    /// When there is none, or it is somebody else's.
+    pub fn in_directory(directory: &Path) -> io::Result<Client> {
+        let path = directory.join(NAME);
+        let process = check_peer(&UnixStream::connect(&path)?)?;
+        Ok(Client { path, process })
+    }
+
+    /// The switch of a network, by what is in the state directory.
+    ///
+    /// # Errors
+    /// When there is none, or it is somebody else's.
+    pub fn of_network(network: &str) -> io::Result<Client> {
+        Client::in_directory(&journal::prepare_directory()?.join(folder(network)))
+    }
+
+    /// Asks it.
+    ///
+    /// # Errors
+    /// When it has ended, or says what is no answer.
+    pub fn ask(&self, request: &Request) -> io::Result<Answer> {
+        let mut stream = UnixStream::connect(&self.path)?;
+        check_peer(&stream)?;
+        stream.set_write_timeout(Some(CLIENT_LIMIT))?;
+        stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+        write(&mut stream, request)?;
+        read(&stream)
+    }
+
+    /// What it has counted; `None` when it does not say.
+    pub fn count(&self) -> Option<Counted> {
+        match self.ask(&Request::Count) {
+            Ok(Answer::Counted(counted)) => Some(*counted),
+            _ => None,
+        }
+    }
+}

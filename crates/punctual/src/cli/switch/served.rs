@@ -1,0 +1,317 @@
+//! A switch whose ports follow its description while it works.
+
+use std::path::{Path, PathBuf};
+
+use punctual_model::Host;
+use punctual_model::file::Overrides;
+use punctual_model::network::{Network, Vlans};
+use punctual_model::text::printable;
+use punctual_net::InterfaceParams;
+use punctual_switch::frame::Address;
+use punctual_switch::stats::PortStats;
+use punctual_switch::{End, Port, Report, Switch};
+
+use super::super::error::Error;
+use super::super::input::HostFile;
+use super::super::planes::Planes;
+use super::super::uplink::{self, Uplink};
+use super::control::{Answer, Changes, Counted, Description, Request};
+use super::{Line, Lines, addresses, file_name, listing, network, result, with_source};
+
+/// A port that is wanted: two that are equal are the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    pub name: String,
+    params: InterfaceParams,
+    plane: usize,
+    vlans: Vlans,
+    address: Option<Address>,
+    uplink: Option<Uplink>,
+}
+
+/// The ports of a network and its uplinks.
+///
+/// # Errors
+/// Names that cannot be those of files, or several ports of one name.
+pub fn wanted(
+    host: &Host,
+    network: &Network,
+    planes: &Planes,
+    uplinks: Vec<Uplink>,
+) -> Result<Vec<Wanted>, Error> {
+    let mut all = Vec::new();
+    for (interface, address) in network.interfaces.iter().zip(addresses(host, network)) {
+        let name = file_name(&host.domains[interface.domain.0].name)?.to_owned();
+        all.push(Wanted {
+            name,
+            params: interface.params.clone(),
+            plane: planes.of(interface.params.priority),
+            vlans: interface.vlans.clone(),
+            address: Some(address),
+            uplink: None,
+        });
+    }
+    for uplink in uplinks {
+        all.push(Wanted {
+            name: uplink.name.clone(),
+            params: uplink.params.clone(),
+            plane: planes.of(uplink.params.priority),
+            vlans: uplink.vlans.clone(),
+            address: None,
+            uplink: Some(uplink),
+        });
+    }
+    let twice = |port: &Wanted| all.iter().filter(|other| other.name == port.name).count() > 1;
+    match all.iter().find(|port| twice(port)) {
+        Some(port) => Err(Error::Usage(format!("there are two ports {}", printable(&port.name)))),
+        None => Ok(all),
+    }
+}
+
+impl Wanted {
+    /// The port, with its socket in `directory`.
+    ///
+    /// # Errors
+    /// When an uplink cannot be opened.
+    pub fn open(&self, directory: &Path) -> Result<Port, Error> {
+        let end = match &self.uplink {
+            Some(uplink) => End::Uplink(uplink.open()?),
+            None => End::Socket(directory.join(format!("{}.sock", self.name))),
+        };
+        Ok(Port {
+            name: self.name.clone(),
+            end,
+            params: self.params.clone(),
+            plane: self.plane,
+            address: self.address,
+            vlans: self.vlans.clone(),
+        })
+    }
+}
+
+/// A port at work.
+pub struct Kept {
+    wanted: Wanted,
+    line: Line,
+}
+
+/// A switch that is served; see the module.
+pub struct Served {
+    switch: Switch,
+    /// What it started as: what can change is in `ports`.
+    network: Network,
+    directory: PathBuf,
+    ports: Ports,
+}
+
+/// The ports that there are or were.
+struct Ports {
+    planes: Planes,
+    /// By place in the switch.
+    kept: Vec<Option<Kept>>,
+    /// Those that were removed, with what was counted of them.
+    gone: Vec<(Line, PortStats)>,
+}
+
+/// What changes.
+struct Difference {
+    added: Vec<Wanted>,
+    /// Places.
+    removed: Vec<usize>,
+    changed: Vec<(usize, Wanted)>,
+}
+
+impl Ports {
+    /// Every port, and what was counted of it.
+    fn report(&self, mut report: Report) -> (Lines, Report) {
+        let mut lines = Lines { ports: Vec::new(), planes: self.planes.lines() };
+        let present = self.kept.iter().zip(std::mem::take(&mut report.ports));
+        let present = present.filter_map(|(kept, stats)| Some((kept.as_ref()?.line.clone(), stats)));
+        for (line, stats) in present.chain(self.gone.iter().cloned()) {
+            lines.ports.push(line);
+            report.ports.push(stats);
+        }
+        (lines, report)
+    }
+
+    /// What there is to do until these ports are there, and no others.
+    fn difference(&self, wanted: Vec<Wanted>) -> Difference {
+        let mut difference = Difference { added: Vec::new(), removed: Vec::new(), changed: Vec::new() };
+        let kept = self.kept.iter().enumerate();
+        let kept: Vec<_> = kept.filter_map(|(place, kept)| Some((place, &kept.as_ref()?.wanted))).collect();
+        let is_wanted = |own: &Wanted| wanted.iter().any(|other| other.name == own.name);
+        difference.removed =
+            kept.iter().filter(|(_, own)| !is_wanted(own)).map(|(place, _)| *place).collect();
+        for port in wanted {
+            match kept.iter().find(|(_, own)| own.name == port.name) {
+                Some((_, own)) if **own == port => {}
+                Some((place, _)) => difference.changed.push((*place, port)),
+                None => difference.added.push(port),
+            }
+        }
+        difference
+    }
+}
+
+impl Served {
+    /// Serves the switch with these ports.
+    pub fn new(
+        switch: Switch,
+        network: Network,
+        planes: Planes,
+        directory: PathBuf,
+        ports: Vec<(Wanted, Line)>,
+    ) -> Served {
+        let kept = ports.into_iter().map(|(wanted, line)| Some(Kept { wanted, line })).collect();
+        Served { switch, network, directory, ports: Ports { planes, kept, gone: Vec::new() } }
+    }
+
+    /// The name of the port at this place.
+    pub fn name(&self, place: usize) -> &str {
+        let kept = self.ports.kept.get(place).and_then(Option::as_ref);
+        kept.map_or("a port that is gone", |kept| kept.line.name())
+    }
+
+    /// Does what is requested.
+    pub fn answer(&mut self, request: Request) -> Answer {
+        match request {
+            Request::Count => {
+                let (lines, report) = self.ports.report(self.switch.count());
+                let result = result(&self.network, &lines, &report);
+                let members = self.ports.planes.roster().members();
+                Answer::Counted(Box::new(Counted { result, members }))
+            }
+            Request::Become(description) => match self.become_as(&description) {
+                Ok((changes, listing)) => Answer::Became { changes, listing },
+                Err(Error::Usage(text)) => Answer::Refused(text),
+                Err(Error::Host(errors)) => Answer::Refused(errors.to_string()),
+                Err(error) => Answer::Refused(format!("{error:?}")),
+            },
+        }
+    }
+
+    /// Ends the switch. What it counted of every port that there was.
+    pub fn stop(self) -> (Network, Lines, Report) {
+        let (lines, report) = self.ports.report(self.switch.stop());
+        (self.network, lines, report)
+    }
+
+    /// Adds, removes and changes ports until they are those of the description. Returns also how VMs connect
+    /// to those that came.
+    fn become_as(&mut self, description: &Description) -> Result<(Changes, String), Error> {
+        let overrides = Overrides { set: description.set.clone(), ..Overrides::default() };
+        let file = HostFile::of_text(&description.file, description.text.clone());
+        let host = file.host(&overrides)?;
+        let network = network(&host, Some(&self.network.name))?;
+        self.check_the_rest(network)?;
+        self.check_paths(description)?;
+        let uplinks = uplink::parse_all(&description.uplinks, &network.name)?;
+        let wanted = wanted(&host, network, &self.ports.planes, uplinks)?;
+        let difference = self.ports.difference(wanted);
+        let all = difference.added.iter().chain(difference.changed.iter().map(|(_, port)| port));
+        for port in all {
+            let checked = self.switch.check(&port.name, &port.params, port.plane, &port.vlans);
+            checked.map_err(|error| Error::Usage(with_source(&error)))?;
+        }
+        let mut changes = Changes::default();
+        let mut places = self.add(&difference.added)?;
+        changes.added = difference.added.into_iter().map(|port| port.name).collect();
+        for place in difference.removed {
+            changes.removed.extend(self.remove(place).map(|kept| kept.wanted.name));
+        }
+        for (place, port) in difference.changed {
+            places.push(self.change(place, port.clone())?);
+            changes.changed.push(port.name);
+        }
+        let lines = places.iter().filter_map(|place| Some(&self.ports.kept[*place].as_ref()?.line));
+        let text = listing(network, &lines.cloned().collect::<Vec<_>>());
+        Ok((changes, text))
+    }
+
+    /// Is everything as it was, but for ports?
+    fn check_the_rest(&self, new: &Network) -> Result<(), Error> {
+        let old = &self.network;
+        let same = [
+            ("the discipline", old.discipline == new.discipline),
+            ("the MTU", old.mtu == new.mtu),
+            ("a plane", old.planes == new.planes),
+        ];
+        match same.iter().find(|(_, is_same)| !is_same) {
+            None => Ok(()),
+            Some((what, _)) => Err(Error::Usage(format!(
+                "{what} would change: start the switch anew for that; nothing changed"
+            ))),
+        }
+    }
+
+    /// Paths of uplinks are those of this process.
+    fn check_paths(&self, description: &Description) -> Result<(), Error> {
+        let own = std::env::current_dir().ok();
+        let relative = |text: &&String| {
+            let what = text.split_once(':').map(|(_, what)| Path::new(what));
+            let names_file = ["program:", "replay:", "capture:"].iter().any(|kind| text.contains(kind));
+            names_file && what.is_some_and(Path::is_relative)
+        };
+        match description.uplinks.iter().find(relative) {
+            Some(text) if own.as_ref() != Some(&description.directory) => Err(Error::Usage(format!(
+                "uplink {text}: the switch works in another directory; give the whole path"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds ports, or none of them. Returns their places.
+    fn add(&mut self, ports: &[Wanted]) -> Result<Vec<usize>, Error> {
+        let opened: Vec<Port> =
+            ports.iter().map(|port| port.open(&self.directory)).collect::<Result<_, _>>()?;
+        let mut places = Vec::new();
+        for (wanted, port) in ports.iter().zip(opened) {
+            match self.plug(wanted, port) {
+                Ok(place) => places.push(place),
+                Err(error) => {
+                    for place in places {
+                        self.remove(place);
+                        // It was there for a moment only.
+                        self.ports.gone.pop();
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(places)
+    }
+
+    fn plug(&mut self, wanted: &Wanted, port: Port) -> Result<usize, Error> {
+        let line = Line::of(&port);
+        let place = self.switch.plug(port).map_err(|error| Error::Usage(with_source(&error)))?;
+        if self.ports.kept.len() <= place {
+            self.ports.kept.resize_with(place + 1, || None);
+        }
+        self.ports.kept[place] = Some(Kept { wanted: wanted.clone(), line });
+        Ok(place)
+    }
+
+    fn remove(&mut self, place: usize) -> Option<Kept> {
+        let kept = self.ports.kept.get_mut(place)?.take()?;
+        let stats = self.switch.unplug(place).unwrap_or_default();
+        self.ports.gone.push((kept.line.clone(), stats));
+        Some(kept)
+    }
+
+    /// The port at this place goes, and comes again as another one. If it cannot, it comes as it was.
+    fn change(&mut self, place: usize, to: Wanted) -> Result<usize, Error> {
+        let Some(before) = self.remove(place) else { return Err(Error::Usage("a port is gone".into())) };
+        let plug = |served: &mut Self, wanted: &Wanted| {
+            let port = wanted.open(&served.directory)?;
+            served.plug(wanted, port)
+        };
+        plug(self, &to).map_err(|error| {
+            let Error::Usage(text) = error else { return error };
+            let name = printable(&to.name).into_owned();
+            match plug(self, &before.wanted) {
+                Ok(_) => Error::Usage(format!("{text}; {name} is as it was, other changes are made")),
+                Err(_) => Error::Usage(format!("{text}; {name} is gone, other changes are made")),
+            }
+        })
+    }
+}
