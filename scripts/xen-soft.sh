@@ -3,7 +3,7 @@
 # processors that execute at the same time.
 #
 # usage: scripts/xen-soft.sh
-# exit: 0 under the policies with one queue it does; 1 it does not; 77 skipped: something is missing here.
+# exit: 0 under RTDS, which has one queue, it does; 1 it does not; 77 skipped: something is missing here.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/xen/lab.sh
@@ -24,5 +24,5 @@ for policy, soft, *counts in lines:
     print(f"| {policy} | {soft} | {counts[0]} | {counts[1]} |")
     there[policy, soft] = [int(count) for count in counts]
 holds = lambda policy, soft: there.get((policy, soft), [0, 0])[int(soft) - 1] >= 27
-sys.exit(not all(holds(policy, soft) for policy in ("rtds", "credit") for soft in "12"))
+sys.exit(not all(holds("rtds", soft) for soft in "12"))
 END
