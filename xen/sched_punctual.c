@@ -76,9 +76,8 @@ struct punctual_private {
     /* By number of the policy. */
     struct punctual_unit **by_number;
     unsigned int numbers;
-    /* Counted for `dump`: the greatest step back of the clock from one decision to the next is theirs. */
+    /* Counted for `dump`. */
     uint64_t picks, waits;
-    s_time_t last_pick, step_back;
 };
 
 struct punctual_unit {
@@ -184,7 +183,7 @@ void punctual_panicked(const struct punctual_text *why)
             barrier();                                                  \
             (call);                                                     \
             barrier();                                                  \
-            this_cpu(way_out).is_open = false;                          \
+            out_->is_open = false;                                      \
             done_ = true;                                               \
         }                                                               \
         else                                                            \
@@ -259,27 +258,31 @@ static void noinline ask_later(struct punctual_private *prv)
     cpumask_clear(&prv->later);
 }
 
+/* Asks 64 processors, from `first` on, as far as they are among `asked`, to decide. */
+static void noinline ask(struct punctual_private *prv, unsigned int first, uint64_t asked)
+{
+    unsigned int cpu;
+
+    for ( ; asked; asked &= asked - 1 )
+    {
+        cpu = first + __builtin_ctzll(asked);
+        if ( cpu != prv->deciding && cpu < nr_cpu_ids && cpumask_test_cpu(cpu, &prv->cpus) )
+            cpu_raise_softirq(cpu, SCHEDULE_SOFTIRQ);
+    }
+}
+
 /*
  * Does what an answer asks for. A timer that is set too early stays: it does nothing when it comes, and
  * costs less than to set it anew at each sleep and wake-up.
  */
-static void follow(struct punctual_private *prv, const struct punctual_answer *then)
+static inline void follow(struct punctual_private *prv, const struct punctual_answer *then)
 {
-    unsigned int word, cpu;
     bool is_asked = unlikely(prv->is_soft) && ask_preferred(prv, then);
+    unsigned int word;
 
-    for ( word = 0; !is_asked && word <= (nr_cpu_ids - 1) / 64; word++ )
-    {
-        uint64_t left = then->resched.words[word];
-
-        while ( left )
-        {
-            cpu = word * 64 + __builtin_ctzll(left);
-            left &= left - 1;
-            if ( cpu != prv->deciding && cpu < nr_cpu_ids && cpumask_test_cpu(cpu, &prv->cpus) )
-                cpu_raise_softirq(cpu, SCHEDULE_SOFTIRQ);
-        }
-    }
+    for ( word = 0; likely(!is_asked) && word <= (nr_cpu_ids - 1) / 64; word++ )
+        if ( then->resched.words[word] )
+            ask(prv, word * 64, then->resched.words[word]);
     if ( then->next_timer_ns < prv->timer_ns && prv->has_timer )
     {
         prv->timer_ns = then->next_timer_ns;
@@ -392,10 +395,9 @@ static void noinline call_wake(struct punctual_private *prv, uint32_t number)
     follow(prv, &then);
 }
 
-static void noinline call_sleep(struct punctual_private *prv, uint32_t number)
+static void noinline call_sleep(struct punctual_private *prv, uint32_t number, s_time_t now)
 {
     struct punctual_answer then;
-    s_time_t now = NOW();
 
     if ( !CALL(prv, punctual_sleep(prv->pool, now, number, &then)) )
         return;
@@ -411,6 +413,28 @@ static bool noinline call_pick(struct punctual_private *prv, unsigned int cpu, s
     if ( !CALL(prv, punctual_pick(prv->pool, now, cpu, slice, &then)) )
         return false;
     record(prv, RECORD_PICK, now, cpu, slice->until_ns, (slice->run << 30) | slice->unit);
+    follow(prv, &then);
+    return true;
+}
+
+/*
+ * The unit that ran on `cpu` has no more work. In a trace that is a record, and the decision another one;
+ * with soft affinities each answer is followed by itself, too.
+ */
+static bool noinline call_sleep_and_pick(struct punctual_private *prv, uint32_t number, unsigned int cpu,
+                                         s_time_t now, struct punctual_slice *slice)
+{
+    struct punctual_answer then;
+
+    if ( unlikely(tb_init_done || prv->is_soft) )
+    {
+        prv->deciding = cpu;
+        call_sleep(prv, number, now);
+        prv->deciding = NO_UNIT;
+        return call_pick(prv, cpu, now, slice);
+    }
+    if ( !CALL(prv, punctual_sleep_and_pick(prv->pool, now, number, cpu, slice, &then)) )
+        return false;
     follow(prv, &then);
     return true;
 }
@@ -487,14 +511,12 @@ static void tell_or_warn(struct punctual_private *prv, struct punctual_unit *svc
 }
 
 /* Under the lock: tells the policy of processors that came or went. */
-static void refresh(struct punctual_private *prv)
+static void noinline tell_all(struct punctual_private *prv)
 {
     struct punctual_unit *svc;
     struct punctual_slice slice;
     unsigned int cpu;
 
-    if ( likely(!prv->cpus_changed) )
-        return;
     prv->cpus_changed = false;
     if ( cpumask_empty(&prv->cpus) )
         return;
@@ -503,6 +525,12 @@ static void refresh(struct punctual_private *prv)
     for ( cpu = 0; cpu < nr_cpu_ids; cpu++ )
         if ( !cpumask_test_cpu(cpu, &prv->cpus) )
             call_pick(prv, cpu, NOW(), &slice);
+}
+
+static inline void refresh(struct punctual_private *prv)
+{
+    if ( unlikely(prv->cpus_changed) )
+        tell_all(prv);
 }
 
 /* ---- round robin ------------------------------------------------------------------------------------- */
@@ -804,7 +832,7 @@ static void cf_check punctual_sleep_unit(const struct scheduler *ops, struct sch
     if ( curr_on_cpu(sched_unit_master(unit)) == unit )
         cpu_raise_softirq(sched_unit_master(unit), SCHEDULE_SOFTIRQ);
     else if ( svc->number != NO_UNIT )
-        call_sleep(prv, svc->number);
+        call_sleep(prv, svc->number, NOW());
 }
 
 static void cf_check punctual_wake_unit(const struct scheduler *ops, struct sched_unit *unit)
@@ -830,7 +858,8 @@ static void cf_check punctual_context_saved(const struct scheduler *ops, struct 
     struct punctual_unit *svc = punctual_unit(unit);
     spinlock_t *lock;
 
-    if ( is_idle_unit(unit) )
+    /* Xen has a barrier since the unit runs no more: who wants it from now on sees that. */
+    if ( is_idle_unit(unit) || likely(svc->wanted_by < 0) )
         return;
     lock = unit_schedule_lock_irq(unit);
     if ( svc->wanted_by >= 0 )
@@ -841,17 +870,35 @@ static void cf_check punctual_context_saved(const struct scheduler *ops, struct 
     unit_schedule_unlock_irq(lock, unit);
 }
 
-/* What the policy gives to `cpu`; the idle unit if that cannot run here now. */
+/* Has another processor yet to leave the unit? If so, `cpu` decides again when it has. */
+static bool noinline must_wait(struct punctual_private *prv, struct punctual_unit *svc, unsigned int cpu)
+{
+    svc->wanted_by = cpu;
+    /* Either it is seen here that the other one has left it, or there that it is wanted. */
+    smp_mb();
+    if ( svc->unit->is_running )
+    {
+        prv->waits++;
+        return true;
+    }
+    svc->wanted_by = -1;
+    return false;
+}
+
+/*
+ * What the policy gives to `cpu`; the idle unit if that cannot run here now. `asleep` is the number of the
+ * current unit if that has no more work.
+ */
 static struct sched_unit *decide(struct punctual_private *prv, unsigned int cpu, s_time_t now,
-                                 struct sched_unit *current_unit, s_time_t *length)
+                                 struct sched_unit *current_unit, uint32_t asleep, s_time_t *length)
 {
     struct punctual_slice slice;
     struct punctual_unit *svc;
 
-    for ( ; ; )
+    for ( ; ; asleep = svc->number )
     {
-        prv->deciding = NO_UNIT;
-        if ( !call_pick(prv, cpu, now, &slice) )
+        if ( asleep == NO_UNIT ? !call_pick(prv, cpu, now, &slice)
+                               : !call_sleep_and_pick(prv, asleep, cpu, now, &slice) )
             return NULL;
         prv->picks++;
         *length = slice.until_ns == PUNCTUAL_NEVER ? -1 : (s_time_t)slice.until_ns - now;
@@ -860,17 +907,10 @@ static struct sched_unit *decide(struct punctual_private *prv, unsigned int cpu,
         svc = prv->by_number[slice.unit];
         if ( !svc )
             return sched_idle_unit(cpu);
-        if ( svc->unit != current_unit && svc->unit->is_running )
-        {
-            /* Another processor has yet to leave it. */
-            prv->waits++;
-            svc->wanted_by = cpu;
+        if ( svc->unit != current_unit && unlikely(svc->unit->is_running) && must_wait(prv, svc, cpu) )
             return sched_idle_unit(cpu);
-        }
         if ( unit_runnable_state(svc->unit) )
             return svc->unit;
-        prv->deciding = cpu;
-        call_sleep(prv, svc->number);
     }
 }
 
@@ -880,26 +920,22 @@ static void cf_check punctual_do_schedule(const struct scheduler *ops, struct sc
     struct punctual_private *prv = private_of(ops);
     unsigned int cpu = sched_get_resource_cpu(smp_processor_id());
     struct sched_unit *next = NULL;
+    uint32_t asleep = NO_UNIT;
     s_time_t length = -1;
 
-    prv->step_back = max(prv->step_back, prv->last_pick - now);
-    prv->last_pick = now;
-    prv->deciding = cpu;
     refresh(prv);
-    if ( !is_idle_unit(current_unit) && punctual_unit(current_unit)->number != NO_UNIT &&
-         !unit_runnable_state(current_unit) )
-        call_sleep(prv, punctual_unit(current_unit)->number);
-    if ( !prv->parked )
-        next = decide(prv, cpu, now, current_unit, &length);
-    prv->deciding = NO_UNIT;
+    if ( !is_idle_unit(current_unit) && !unit_runnable(current_unit) )
+        asleep = punctual_unit(current_unit)->number;
+    if ( likely(!prv->parked) )
+        next = decide(prv, cpu, now, current_unit, asleep, &length);
     if ( unlikely(prv->is_soft) )
         ask_later(prv);
-    if ( !next )
+    if ( unlikely(!next) )
     {
         next = next_in_turn(prv, cpu, current_unit);
         length = is_idle_unit(next) ? -1 : PARKED_SLICE;
     }
-    if ( tasklet_work_scheduled )
+    if ( unlikely(tasklet_work_scheduled) )
     {
         next = sched_idle_unit(cpu);
         length = -1;
@@ -1249,9 +1285,8 @@ static void cf_check punctual_dump(const struct scheduler *ops)
     spin_lock_irqsave(&prv->lock, flags);
     punctual_memory(&given, &used);
     printk("punctual: all pools have %zu of %zu bytes\n", used, given);
-    printk("punctual: %s %s%s, %"PRIu64" picks, %"PRIu64" waits for a processor to leave a unit, "
-           "the clock went back by %"PRI_stime" ns at most\n", prv->policy.bytes, prv->options.bytes,
-           prv->parked ? ", parked" : "", prv->picks, prv->waits, prv->step_back);
+    printk("punctual: %s %s%s, %"PRIu64" picks, %"PRIu64" waits for a processor to leave a unit\n",
+           prv->policy.bytes, prv->options.bytes, prv->parked ? ", parked" : "", prv->picks, prv->waits);
     list_for_each_entry ( svc, &prv->units, list )
     {
         printk("  %pv on %u: budget %"PRIu64" period %"PRIu64"%s", svc->unit->vcpu_list,

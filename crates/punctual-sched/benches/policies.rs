@@ -3,7 +3,8 @@
 //! `charge+pick`: charge a slice of 1 ms and pick, without timers. `slice`: all that a driver does at the end
 //! of a slice or at a timer: charge what ran, fire the timers that are due, pick; with budgets of 4 ms that
 //! add up to the whole processor every rule has something to do. `wake+sleep`: the least urgent unit gets and
-//! loses work, with the picks that are asked for. All units but that one always have work.
+//! loses work, with the picks that are asked for. All units but that one always have work. `mixed`: as
+//! `slice`, with five weights in turn, under policies that read weights.
 
 use std::hint::black_box;
 
@@ -13,6 +14,7 @@ use punctual_sched::{CpuId, CpuSet, Duration, Instant, ParamError, Policy, Slice
 
 const CPU: CpuId = CpuId(0);
 const SIZES: [u64; 3] = [5, 100, 1000];
+const MIXED: [u32; 5] = [64, 128, 256, 512, 1024];
 /// Policies without budgets end slices by events only; the benchmark ends theirs after this long.
 const SLICE_MAX: Duration = Duration::from_ms(1);
 
@@ -26,14 +28,15 @@ struct Machine {
 }
 
 impl Machine {
-    /// `units` of `budget` each, together the whole processor.
-    fn new(info: &PolicyInfo, units: u64, budget: Duration) -> Result<Self, ParamError> {
+    /// `units` of `budget` each, together the whole processor, with these weights in turn.
+    fn new(info: &PolicyInfo, units: u64, budget: Duration, weights: &[u32]) -> Result<Self, ParamError> {
         let mut policy = (info.build)(1, &Options::new()).expect("defaults are accepted");
         let mut resched = CpuSet::new(1);
         let params = |i: u64| UnitParams {
             budget: Some(budget),
             period: Some(budget * units + Duration::from_us(i * 10)),
             priority: Some(i as u32),
+            weight: Some(weights[i as usize % weights.len()]),
             ..UnitParams::default()
         };
         let units: Vec<UnitId> =
@@ -99,7 +102,7 @@ fn decisions(criterion: &mut Criterion) {
         let mut group = criterion.benchmark_group(info.name);
         for size in SIZES {
             // Budgets of hours: the benchmark never gets to their end.
-            match Machine::new(info, size, Duration::from_secs(1_000_000)) {
+            match Machine::new(info, size, Duration::from_secs(1_000_000), &[256]) {
                 Ok(mut machine) => {
                     group.bench_function(BenchmarkId::new("charge+pick", size), |bencher| {
                         bencher.iter(|| machine.charge_and_pick());
@@ -108,11 +111,17 @@ fn decisions(criterion: &mut Criterion) {
                 Err(refused) => println!("{}/charge+pick/{size}: left out: {refused}", info.name),
             }
             let budget = Duration::from_ms(4);
-            let mut machine = Machine::new(info, size, budget).expect("every policy takes 4 ms");
+            let mut machine = Machine::new(info, size, budget, &[256]).expect("every policy takes 4 ms");
             group.bench_function(BenchmarkId::new("slice", size), |bencher| {
                 bencher.iter(|| machine.end_slice());
             });
-            let mut machine = Machine::new(info, size, budget).expect("every policy takes 4 ms");
+            if info.reads(UnitParams::WEIGHT) {
+                let mut machine = Machine::new(info, size, budget, &MIXED).expect("every policy takes 4 ms");
+                group.bench_function(BenchmarkId::new("mixed", size), |bencher| {
+                    bencher.iter(|| machine.end_slice());
+                });
+            }
+            let mut machine = Machine::new(info, size, budget, &[256]).expect("every policy takes 4 ms");
             group.bench_function(BenchmarkId::new("wake+sleep", size), |bencher| {
                 bencher.iter(|| machine.wake_and_sleep());
             });

@@ -176,6 +176,7 @@ impl Policy for Cbs {
         Ok(())
     }
 
+    #[inline(always)]
     fn wake(&mut self, now: Instant, unit: UnitId, resched: &mut CpuSet) {
         let state = &mut self.queue[unit];
         if state.awake {
@@ -193,6 +194,7 @@ impl Policy for Cbs {
         }
     }
 
+    #[inline(always)]
     fn sleep(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
         if core::mem::replace(&mut self.queue[unit].awake, false) {
             self.throttled.remove(unit.index());
@@ -200,7 +202,7 @@ impl Policy for Cbs {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn charge(&mut self, _now: Instant, _cpu: CpuId, unit: UnitId, ran: Duration) {
         let state = &mut self.queue[unit];
         let had = state.left;
@@ -213,6 +215,7 @@ impl Policy for Cbs {
         }
     }
 
+    #[inline(always)]
     fn pick(&mut self, now: Instant, cpu: CpuId, resched: &mut CpuSet) -> Slice {
         if let Some(unit) = self.queue.current(cpu)
             && self.queue[unit].left.is_zero()
@@ -225,6 +228,7 @@ impl Policy for Cbs {
         }
     }
 
+    #[inline(always)]
     fn next_timer(&self) -> Timer {
         match self.throttled.peek() {
             Some((_, at)) => Timer { at, charge: None },
@@ -232,6 +236,7 @@ impl Policy for Cbs {
         }
     }
 
+    #[inline(always)]
     fn on_timer(&mut self, now: Instant, resched: &mut CpuSet) {
         let Some((id, at)) = self.throttled.peek() else {
             return;

@@ -140,18 +140,30 @@ impl CpuSet {
     }
 
     /// The processors in ascending order.
+    #[inline]
     pub fn iter(&self) -> impl Iterator<Item = CpuId> + '_ {
-        (0..self.word_count()).flat_map(|i| {
-            let mut rest = self.word(i);
-            core::iter::from_fn(move || {
-                if rest == 0 {
-                    return None;
-                }
-                let bit = rest.trailing_zeros();
-                rest &= rest - 1;
-                Some(CpuId(i as u32 * 64 + bit))
-            })
+        let (mut first, mut rest, mut words) = (0, self.low, self.high.iter());
+        core::iter::from_fn(move || {
+            while rest == 0 {
+                rest = *words.next()?;
+                first += 64;
+            }
+            let bit = rest.trailing_zeros();
+            rest &= rest - 1;
+            Some(CpuId(first + bit))
         })
+    }
+
+    /// Moves the set into words of 64 processors, as many as there are; the set is empty then.
+    #[inline]
+    pub fn take_words<const N: usize>(&mut self, words: &mut [u64; N]) {
+        *words = [0; N];
+        if let Some(word) = words.first_mut() {
+            *word = core::mem::take(&mut self.low);
+        }
+        for (word, high) in words.iter_mut().skip(1).zip(&mut self.high) {
+            *word = core::mem::take(high);
+        }
     }
 }
 

@@ -943,6 +943,7 @@ impl Policy for Credit {
         Ok(())
     }
 
+    #[inline(always)]
     fn wake(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
         let state = &mut self.units[unit.index()];
         if core::mem::replace(&mut state.awake, true) || state.parked {
@@ -954,6 +955,7 @@ impl Policy for Credit {
         self.start(unit, resched);
     }
 
+    #[inline(always)]
     fn sleep(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
         let state = &mut self.units[unit.index()];
         if core::mem::replace(&mut state.awake, false) && !state.parked {
@@ -961,7 +963,7 @@ impl Policy for Credit {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn charge(&mut self, _now: Instant, _cpu: CpuId, unit: UnitId, ran: Duration) {
         let state = &mut self.units[unit.index()];
         state.slice_left = state.slice_left.saturating_sub(ran);
@@ -971,6 +973,7 @@ impl Policy for Credit {
         }
     }
 
+    #[inline(always)]
     fn pick(&mut self, now: Instant, cpu: CpuId, resched: &mut CpuSet) -> Slice {
         // A tick at this very instant is for the unit that ran up to it.
         if self.timers.key(cpu.index()).is_some_and(|at| at <= now) {
@@ -1006,6 +1009,7 @@ impl Policy for Credit {
         }
     }
 
+    #[inline(always)]
     fn next_timer(&self) -> Timer {
         match self.timers.peek() {
             Some((id, at)) => Timer { at, charge: (id < self.cpus()).then_some(CpuId(id as u32)) },
@@ -1013,6 +1017,7 @@ impl Policy for Credit {
         }
     }
 
+    #[inline(always)]
     fn on_timer(&mut self, now: Instant, resched: &mut CpuSet) {
         let Some((id, at)) = self.timers.peek() else {
             return;
@@ -1042,7 +1047,7 @@ impl Policy for Credit {
             };
             state.present && !state.parked && here
         }));
-        out.sort_unstable_by_key(|unit| {
+        sort_by_key(out, |unit| {
             let state = &self.units[unit.index()];
             let credits = if self.settings.sort { state.credits } else { 0 };
             (state.state, Reverse(credits), state.arrival, unit.0)

@@ -103,6 +103,7 @@ impl Policy for Edf {
         Ok(())
     }
 
+    #[inline(always)]
     fn wake(&mut self, now: Instant, unit: UnitId, resched: &mut CpuSet) {
         if self.queue.is_ready(unit) {
             return;
@@ -115,6 +116,7 @@ impl Policy for Edf {
         self.queue.ready(unit, deadline, resched);
     }
 
+    #[inline(always)]
     fn sleep(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
         if self.queue.is_ready(unit) {
             self.queue[unit].told = false;
@@ -130,8 +132,10 @@ impl Policy for Edf {
         }
     }
 
+    #[inline(always)]
     fn charge(&mut self, _now: Instant, _cpu: CpuId, _unit: UnitId, _ran: Duration) {}
 
+    #[inline(always)]
     fn pick(&mut self, _now: Instant, cpu: CpuId, resched: &mut CpuSet) -> Slice {
         let run = self.queue.pick(cpu, resched).map_or(Run::Idle, Run::Unit);
         Slice { run, until: Instant::NEVER }

@@ -235,6 +235,7 @@ impl Policy for FixedPriority {
         Ok(())
     }
 
+    #[inline(always)]
     fn wake(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
         if self.units[unit.index()].awake {
             return;
@@ -252,6 +253,7 @@ impl Policy for FixedPriority {
         self.tickle(unit, resched);
     }
 
+    #[inline(always)]
     fn sleep(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
         if !self.units[unit.index()].awake {
             return;
@@ -263,9 +265,10 @@ impl Policy for FixedPriority {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn charge(&mut self, _now: Instant, _cpu: CpuId, _unit: UnitId, _ran: Duration) {}
 
+    #[inline(always)]
     fn pick(&mut self, _now: Instant, cpu: CpuId, resched: &mut CpuSet) -> Slice {
         self.tickled.remove(cpu);
         let current = self.running[cpu.index()];
@@ -300,6 +303,6 @@ impl Policy for FixedPriority {
             let unit = &self.units[id.index()];
             unit.inserted && unit.may_run_on(cpu)
         }));
-        out.sort_unstable_by_key(|id| (self.units[id.index()].urgency(), *id));
+        sort_by_key(out, |id| (self.units[id.index()].urgency(), id));
     }
 }

@@ -68,43 +68,37 @@ impl<K: Ord + Copy> IndexedHeap<K> {
     ///
     /// # Panics
     /// When `id` is beyond the capacity.
-    #[inline]
+    #[inline(always)]
     pub fn set(&mut self, id: usize, key: K) {
-        let at = self.position[id];
-        if at == ABSENT {
-            self.entries.push((key, id as u32));
-            self.sift_up(self.entries.len() - 1);
-        } else {
-            let at = at as usize;
-            let old = self.entries[at].0;
-            self.entries[at].0 = key;
-            if key < old {
-                self.sift_up(at);
-            } else {
-                self.sift_down(at);
+        let entry = (key, id as u32);
+        match self.position[id] {
+            ABSENT => {
+                self.entries.push(entry);
+                self.sift_up(self.entries.len() - 1, entry);
             }
+            at if key < self.entries[at as usize].0 => self.sift_up(at as usize, entry),
+            at => self.sift_down(at as usize, entry),
         }
     }
 
     /// Removes `id` if it is in the heap.
-    #[inline]
+    #[inline(always)]
     pub fn remove(&mut self, id: usize) {
-        let Some(&at) = self.position.get(id) else {
+        let Some(position) = self.position.get_mut(id) else {
             return;
         };
+        let at = core::mem::replace(position, ABSENT);
         if at == ABSENT {
             return;
         }
         let at = at as usize;
-        self.position[id] = ABSENT;
-        let Some(last) = self.entries.pop() else {
-            return;
-        };
-        if at < self.entries.len() {
-            self.entries[at] = last;
-            self.position[last.1 as usize] = at as u32;
-            self.sift_up(at);
-            self.sift_down(self.position[last.1 as usize] as usize);
+        if let Some(last) = self.entries.pop()
+            && at < self.entries.len()
+        {
+            match at > 0 && Self::less(&last, &self.entries[(at - 1) / 2]) {
+                true => self.sift_up(at, last),
+                false => self.sift_down(at, last),
+            }
         }
     }
 
@@ -118,11 +112,6 @@ impl<K: Ord + Copy> IndexedHeap<K> {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
-    }
-
-    /// All (id, key) in heap order, which is not sorted order.
-    pub fn iter(&self) -> impl Iterator<Item = (usize, K)> + '_ {
-        self.entries.iter().map(|&(key, id)| (id as usize, key))
     }
 
     /// The least entry whose id `accept`s. Visits only entries smaller than the answer and their children.
@@ -156,39 +145,43 @@ impl<K: Ord + Copy> IndexedHeap<K> {
 
     #[inline]
     fn less(a: &(K, u32), b: &(K, u32)) -> bool {
-        (a.0, a.1) < (b.0, b.1)
+        // Branches: most keys differ.
+        a.0 < b.0 || (a.0 == b.0 && a.1 < b.1)
     }
 
-    fn sift_up(&mut self, mut at: usize) {
-        let entry = self.entries[at];
+    /// Puts the entry at `at`, or above where its key is less.
+    fn sift_up(&mut self, mut at: usize, entry: (K, u32)) {
         while at > 0 {
             let parent = (at - 1) / 2;
-            if !Self::less(&entry, &self.entries[parent]) {
+            let above = self.entries[parent];
+            if !Self::less(&entry, &above) {
                 break;
             }
-            self.entries[at] = self.entries[parent];
-            self.position[self.entries[at].1 as usize] = at as u32;
+            self.entries[at] = above;
+            self.position[above.1 as usize] = at as u32;
             at = parent;
         }
         self.entries[at] = entry;
         self.position[entry.1 as usize] = at as u32;
     }
 
-    fn sift_down(&mut self, mut at: usize) {
-        let entry = self.entries[at];
+    /// Puts the entry at `at`, or below where its key is greater.
+    fn sift_down(&mut self, mut at: usize, entry: (K, u32)) {
         loop {
             let mut child = 2 * at + 1;
-            if child >= self.entries.len() {
+            let Some(mut below) = self.entries.get(child).copied() else {
+                break;
+            };
+            if let Some(other) = self.entries.get(child + 1)
+                && Self::less(other, &below)
+            {
+                (child, below) = (child + 1, *other);
+            }
+            if !Self::less(&below, &entry) {
                 break;
             }
-            if child + 1 < self.entries.len() && Self::less(&self.entries[child + 1], &self.entries[child]) {
-                child += 1;
-            }
-            if !Self::less(&self.entries[child], &entry) {
-                break;
-            }
-            self.entries[at] = self.entries[child];
-            self.position[self.entries[at].1 as usize] = at as u32;
+            self.entries[at] = below;
+            self.position[below.1 as usize] = at as u32;
             at = child;
         }
         self.entries[at] = entry;

@@ -38,7 +38,7 @@ mod vec_growth;
 pub mod wrap;
 
 pub use cpuset::{CpuId, CpuSet};
-pub use policy::{Account, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
+pub use policy::{Account, ParamError, Policy, Run, Running, Slice, Timer, UnitId, UnitParams};
 pub use time::{Duration, Instant};
 
 /// Declares the module of each policy and [`POLICIES`], the table of what the policies say about themselves.

@@ -72,32 +72,31 @@ impl<K: Ord + Copy + Default> PairingHeaps<K> {
     ///
     /// # Panics
     /// When `id` or `heap` is beyond what was made room for.
-    #[inline]
+    #[inline(always)]
     pub fn set(&mut self, heap: usize, id: usize, key: K) {
-        self.remove(id);
-        let node = &mut self.nodes[id];
-        node.key = key;
-        node.heap = heap as u32;
-        self.roots[heap] = self.meld(self.roots[heap], id as u32);
+        if self.contains(id) {
+            self.remove(id);
+        }
+        self.nodes[id] = Node { key, heap: heap as u32, child: NONE, next: NONE, prev: NONE };
+        let root = self.roots[heap];
+        self.roots[heap] = if root == NONE { id as u32 } else { self.join(root, id as u32) };
     }
 
     /// Removes `id` from the heap that it is in, if any.
-    #[inline]
+    #[inline(always)]
     pub fn remove(&mut self, id: usize) {
-        let Node { heap, child, next, prev, .. } = self.nodes[id];
-        if heap == NONE {
+        let Node { ref mut heap, child, next, prev, .. } = self.nodes[id];
+        let heap = core::mem::replace(heap, NONE) as usize;
+        if heap == NONE as usize {
             return;
         }
-        let heap = heap as usize;
-        let orphans = self.meld_siblings(child);
+        let orphans = if child == NONE { NONE } else { self.meld_siblings(child) };
         if self.roots[heap] == id as u32 {
             self.roots[heap] = orphans;
         } else {
             self.unlink(id as u32, prev, next);
             self.roots[heap] = self.meld(self.roots[heap], orphans);
         }
-        let node = &mut self.nodes[id];
-        (node.heap, node.child, node.next, node.prev) = (NONE, NONE, NONE, NONE);
     }
 
     fn unlink(&mut self, id: u32, prev: u32, next: u32) {
@@ -112,13 +111,20 @@ impl<K: Ord + Copy + Default> PairingHeaps<K> {
         }
     }
 
-    /// Joins two trees; the root with the greater key becomes the first child of the other.
+    /// Joins two trees, or what there is of them.
     #[inline]
     fn meld(&mut self, a: u32, b: u32) -> u32 {
-        if a == NONE || b == NONE {
-            return if a == NONE { b } else { a };
+        match (a, b) {
+            (NONE, tree) | (tree, NONE) => tree,
+            _ => self.join(a, b),
         }
-        let less = (self.nodes[a as usize].key, a) < (self.nodes[b as usize].key, b);
+    }
+
+    /// Joins two trees; the root with the greater key becomes the first child of the other.
+    fn join(&mut self, a: u32, b: u32) -> u32 {
+        let (at_a, at_b) = (self.nodes[a as usize].key, self.nodes[b as usize].key);
+        // Branches: most keys differ.
+        let less = at_a < at_b || (at_a == at_b && a < b);
         let (top, below) = if less { (a, b) } else { (b, a) };
         let first = self.nodes[top as usize].child;
         if first != NONE {

@@ -5,7 +5,9 @@ pub(crate) use alloc::vec::Vec;
 
 pub(crate) use crate::affinity::allowed;
 pub(crate) use crate::cpuset::{CpuId, CpuSet};
-pub(crate) use crate::policy::{Account, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
+pub(crate) use crate::policy::{
+    Account, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams, sort_by_key,
+};
 pub(crate) use crate::registry::{
     Budgets, LinuxClass, OnLinux, OptionError, OptionValue, Options, ParamDefault, ParamInfo, ParamKind,
     Placement, PolicyInfo, SchedulabilityTest, WorkConservation, XenScheduler,

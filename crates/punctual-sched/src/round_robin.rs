@@ -91,22 +91,25 @@ impl Policy for RoundRobin {
         Ok(())
     }
 
+    #[inline(always)]
     fn wake(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
         if !self.queue.is_ready(unit) {
             self.queue.ready(unit, (), resched);
         }
     }
 
+    #[inline(always)]
     fn sleep(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
         self.queue.unready(unit, resched);
     }
 
-    #[inline]
+    #[inline(always)]
     fn charge(&mut self, _now: Instant, _cpu: CpuId, unit: UnitId, ran: Duration) {
         let state = &mut self.queue[unit];
         state.left = state.left.saturating_sub(ran);
     }
 
+    #[inline(always)]
     fn pick(&mut self, now: Instant, cpu: CpuId, resched: &mut CpuSet) -> Slice {
         if let Some(unit) = self.queue.current(cpu)
             && self.queue[unit].left.is_zero()

@@ -213,6 +213,7 @@ impl Policy for Rtds {
         Ok(())
     }
 
+    #[inline(always)]
     fn wake(&mut self, now: Instant, unit: UnitId, resched: &mut CpuSet) {
         let state = &mut self.queue[unit];
         if state.awake {
@@ -229,6 +230,7 @@ impl Policy for Rtds {
         }
     }
 
+    #[inline(always)]
     fn sleep(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
         if core::mem::replace(&mut self.queue[unit].awake, false) {
             self.replenishments.remove(unit.index());
@@ -236,7 +238,7 @@ impl Policy for Rtds {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn charge(&mut self, _now: Instant, _cpu: CpuId, unit: UnitId, ran: Duration) {
         let state = &mut self.queue[unit];
         let had = state.left;
@@ -253,6 +255,7 @@ impl Policy for Rtds {
         }
     }
 
+    #[inline(always)]
     fn pick(&mut self, now: Instant, cpu: CpuId, resched: &mut CpuSet) -> Slice {
         if let Some(unit) = self.queue.current(cpu)
             && self.queue[unit].left.is_zero()
@@ -265,6 +268,7 @@ impl Policy for Rtds {
         }
     }
 
+    #[inline(always)]
     fn next_timer(&self) -> Timer {
         match self.replenishments.peek() {
             Some((id, at)) => Timer { at, charge: self.queue.cpu_of(UnitId(id as u32)) },
@@ -272,6 +276,7 @@ impl Policy for Rtds {
         }
     }
 
+    #[inline(always)]
     fn on_timer(&mut self, now: Instant, resched: &mut CpuSet) {
         let Some((id, at)) = self.replenishments.peek() else {
             return;

@@ -24,7 +24,7 @@ use core::ops::{Index, IndexMut};
 use crate::affinity::Affinities;
 use crate::cpuset::{CpuId, CpuSet};
 use crate::pairing::PairingHeaps;
-use crate::policy::{ParamError, UnitId};
+use crate::policy::{ParamError, UnitId, sort_by_key};
 use crate::slots::Slots;
 
 const NONE: u32 = u32::MAX;
@@ -53,6 +53,8 @@ struct Processor<K> {
     unit: u32,
     /// Is that unit still ready? Otherwise the processor counts as idle: it is about to pick.
     busy: bool,
+    /// May that unit not run there any more? Set and cleared by `set_affinity`, checked by `pick`.
+    forbidden: bool,
     /// Urgency of that unit.
     key: K,
     /// Does that unit give way to equals at the next pick? Set by `demote`, cleared by `pick`.
@@ -103,7 +105,14 @@ pub(crate) fn require(
 impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
     /// An empty queue over `cpus` idle processors.
     pub fn new(cpus: usize) -> Self {
-        let idle = Processor { unit: NONE, busy: false, key: K::default(), yields: false, tickled_for: NONE };
+        let idle = Processor {
+            unit: NONE,
+            busy: false,
+            forbidden: false,
+            key: K::default(),
+            yields: false,
+            tickled_for: NONE,
+        };
         RunQueue {
             members: Slots::new(),
             heaps: PairingHeaps::new(0),
@@ -169,8 +178,13 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
         self.members[unit.index()].class = class;
         self.affinities.leave(old);
         let member = &self.members[unit.index()];
-        if member.cpu != NONE && !self.may_run(unit, CpuId(member.cpu)) {
-            resched.insert(CpuId(member.cpu));
+        if member.cpu != NONE {
+            let cpu = CpuId(member.cpu);
+            let forbidden = !self.may_run(unit, cpu);
+            self.processors[cpu.index()].forbidden = forbidden;
+            if forbidden {
+                resched.insert(cpu);
+            }
         } else if self.heaps.contains(unit.index()) {
             self.heaps.set(class as usize, unit.index(), member.key);
             self.tickle(unit, resched);
@@ -209,6 +223,7 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
     }
 
     /// The unit wants a processor with urgency `key`, or its urgency changes to `key`; it goes behind equals.
+    #[inline(always)]
     pub fn ready(&mut self, unit: UnitId, key: K, resched: &mut CpuSet) {
         self.sequence += 1;
         let member = &mut self.members[unit.index()];
@@ -235,6 +250,7 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
 
     /// The unit wants no processor any more; if it runs, its processor must pick again. Does nothing to a
     /// unit that wants none.
+    #[inline(always)]
     pub fn unready(&mut self, unit: UnitId, resched: &mut CpuSet) {
         let member = &mut self.members[unit.index()];
         if !core::mem::replace(&mut member.ready, false) {
@@ -250,6 +266,7 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
     }
 
     /// The current unit of `cpu` wants no processor any more; called just before `cpu` picks.
+    #[inline(always)]
     pub fn stop_current(&mut self, cpu: CpuId) {
         if let Some(unit) = self.current(cpu) {
             self.members[unit.index()].ready = false;
@@ -272,34 +289,52 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
     /// Gives `cpu` the most urgent unit that may run there: the current one unless it is not ready, may not
     /// run there any more, or a strictly more urgent one waits (an equal one, if the current unit was
     /// demoted).
-    #[inline]
+    #[inline(always)]
     pub fn pick(&mut self, cpu: CpuId, resched: &mut CpuSet) -> Option<UnitId> {
+        let head = self.head(cpu);
         let processor = &mut self.processors[cpu.index()];
+        let before = processor.unit;
         let tickled_for = core::mem::replace(&mut processor.tickled_for, NONE);
         let yields = core::mem::replace(&mut processor.yields, false);
-        let processor = *processor;
-        let head = self.head(cpu);
-        if processor.busy && self.may_run(UnitId(processor.unit), cpu) {
-            let displaced =
-                head.is_some_and(|(_, head)| head.0 < processor.key || (yields && head.0 == processor.key));
-            if !displaced {
-                self.ask_again(tickled_for, resched);
-                return Some(UnitId(processor.unit));
-            }
+        let displaced =
+            |(_, head): (UnitId, (K, u64))| head.0 < processor.key || (yields && head.0 == processor.key);
+        if processor.busy && !processor.forbidden && !head.is_some_and(displaced) {
+            self.ask_again(tickled_for, resched);
+            return Some(UnitId(before));
         }
-        self.give(cpu, head.map(|(unit, _)| unit));
-        if processor.unit != NONE {
-            self.put_back(UnitId(processor.unit), resched);
+        processor.forbidden = false;
+        processor.busy = head.is_some();
+        if let Some((unit, key)) = head {
+            (processor.unit, processor.key) = (unit.0, key.0);
+            self.idle.remove(cpu);
+            self.heaps.remove(unit.index());
+            let member = &mut self.members[unit.index()];
+            (member.cpu, member.last) = (cpu.0, cpu.0);
+        } else {
+            processor.unit = NONE;
+            self.idle.insert(cpu);
+        }
+        if before != NONE {
+            self.put_back(UnitId(before), resched);
         }
         self.ask_again(tickled_for, resched);
         head.map(|(unit, _)| unit)
     }
 
     /// The most urgent waiting unit that may run on `cpu`.
-    #[inline]
+    #[inline(always)]
     fn head(&self, cpu: CpuId) -> Option<(UnitId, (K, u64))> {
+        match *self.affinities.serving(cpu) {
+            [class] => self.heaps.peek(class as usize).map(|(id, key)| (UnitId(id as u32), key)),
+            ref classes => self.head_of(classes),
+        }
+    }
+
+    /// The most urgent waiting unit of these affinities.
+    #[cold]
+    fn head_of(&self, classes: &[u32]) -> Option<(UnitId, (K, u64))> {
         let mut best: Option<(usize, (K, u64))> = None;
-        for &class in self.affinities.serving(cpu) {
+        for &class in classes {
             if let Some((id, key)) = self.heaps.peek(class as usize)
                 && best.is_none_or(|(_, least)| key < least)
             {
@@ -309,20 +344,7 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
         best.map(|(id, key)| (UnitId(id as u32), key))
     }
 
-    fn give(&mut self, cpu: CpuId, unit: Option<UnitId>) {
-        self.set_busy(cpu, unit.is_some());
-        let processor = &mut self.processors[cpu.index()];
-        let Some(unit) = unit else {
-            processor.unit = NONE;
-            return;
-        };
-        self.heaps.remove(unit.index());
-        let member = &mut self.members[unit.index()];
-        (member.cpu, member.last) = (cpu.0, cpu.0);
-        (processor.unit, processor.key) = (unit.0, member.key.0);
-    }
-
-    #[inline]
+    #[inline(always)]
     fn set_busy(&mut self, cpu: CpuId, busy: bool) {
         let processor = &mut self.processors[cpu.index()];
         processor.busy = busy;
@@ -335,17 +357,21 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
 
     /// The unit has lost its processor; if it is still ready it queues at its old place and looks for
     /// another.
+    #[inline(always)]
     fn put_back(&mut self, unit: UnitId, resched: &mut CpuSet) {
         let member = &mut self.members[unit.index()];
         member.cpu = NONE;
         if member.ready {
             let (class, key) = (member.class as usize, member.key);
             self.heaps.set(class, unit.index(), key);
-            self.tickle(unit, resched);
+            // With one processor there is no other.
+            if self.processors.len() > 1 {
+                self.tickle(unit, resched);
+            }
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn ask_again(&mut self, tickled_for: u32, resched: &mut CpuSet) {
         if tickled_for != NONE && self.heaps.contains(tickled_for as usize) {
             self.tickle(UnitId(tickled_for), resched);
@@ -366,16 +392,16 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
     }
 
     /// The processor that runs the least urgent of the units that are less urgent than `key`.
+    #[inline]
     fn least_urgent(&self, allowed: &CpuSet, key: K) -> Option<CpuId> {
-        let mut least: Option<(CpuId, K)> = None;
+        let (mut least, mut worst) = (None, key);
         for cpu in allowed.iter() {
             let processor = &self.processors[cpu.index()];
-            let worst = least.map_or(key, |(_, worst)| worst);
             if processor.busy && processor.tickled_for == NONE && worst < processor.key {
-                least = Some((cpu, processor.key));
+                (least, worst) = (Some(cpu), processor.key);
             }
         }
-        least.map(|(cpu, _)| cpu)
+        least
     }
 
     /// Fills `out` with the units that may run on `cpu` and are `eligible`, ready or not, in order of `key`.
@@ -392,7 +418,7 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
             let member = &self.members[unit.index()];
             member.present && self.may_run(unit, cpu) && eligible(&member.data)
         }));
-        out.sort_unstable_by_key(|unit| {
+        sort_by_key(out, |unit| {
             let member = &self.members[unit.index()];
             (key(&member.data), member.key.1, unit.0)
         });

@@ -262,6 +262,7 @@ impl Policy for Sedf {
         Ok(())
     }
 
+    #[inline(always)]
     fn wake(&mut self, now: Instant, unit: UnitId, resched: &mut CpuSet) {
         let state = &mut self.queue[unit];
         if state.awake {
@@ -278,6 +279,7 @@ impl Policy for Sedf {
         }
     }
 
+    #[inline(always)]
     fn sleep(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
         if core::mem::replace(&mut self.queue[unit].awake, false) {
             self.periods.remove(unit.index());
@@ -285,7 +287,7 @@ impl Policy for Sedf {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn charge(&mut self, _now: Instant, _cpu: CpuId, unit: UnitId, ran: Duration) {
         let state = &mut self.queue[unit];
         let demoted = match state.left.is_zero() {
@@ -300,6 +302,7 @@ impl Policy for Sedf {
         }
     }
 
+    #[inline(always)]
     fn pick(&mut self, now: Instant, cpu: CpuId, resched: &mut CpuSet) -> Slice {
         if let Some(unit) = self.queue.current(cpu)
             && self.queue[unit].urgency().is_none()
@@ -314,6 +317,7 @@ impl Policy for Sedf {
         Slice { run: Run::Unit(unit), until: now + left }
     }
 
+    #[inline(always)]
     fn next_timer(&self) -> Timer {
         match self.periods.peek() {
             Some((id, at)) => Timer { at, charge: self.queue.cpu_of(UnitId(id as u32)) },
@@ -321,6 +325,7 @@ impl Policy for Sedf {
         }
     }
 
+    #[inline(always)]
     fn on_timer(&mut self, now: Instant, resched: &mut CpuSet) {
         let Some((id, at)) = self.periods.peek() else {
             return;

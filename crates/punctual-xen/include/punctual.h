@@ -139,6 +139,10 @@ int punctual_deadline(struct punctual_pool *pool, uint64_t now_ns, uint32_t unit
 
 int punctual_pick(struct punctual_pool *pool, uint64_t now_ns, uint32_t cpu, struct punctual_slice *slice,
                   struct punctual_answer *then);
+
+/* punctual_sleep and punctual_pick, for a processor whose unit has no more work. */
+int punctual_sleep_and_pick(struct punctual_pool *pool, uint64_t now_ns, uint32_t unit, uint32_t cpu,
+                            struct punctual_slice *slice, struct punctual_answer *then);
 int punctual_timer(struct punctual_pool *pool, uint64_t now_ns, struct punctual_answer *then);
 int punctual_account(const struct punctual_pool *pool, uint32_t unit, struct punctual_account *account);
 

@@ -77,12 +77,6 @@ impl Processors {
     /// None.
     pub const NONE: Processors = Processors { words: [0; CPUS_MAX / 64] };
 
-    fn add(&mut self, cpu: CpuId) {
-        if let Some(word) = self.words.get_mut(cpu.index() / 64) {
-            *word |= 1 << (cpu.index() % 64);
-        }
-    }
-
     fn set(&self) -> CpuSet {
         let mut set = CpuSet::new(CPUS_MAX);
         for cpu in 0..CPUS_MAX {
@@ -211,6 +205,18 @@ pub struct Slice {
     pub until_ns: u64,
 }
 
+impl Slice {
+    #[inline]
+    fn of(picked: &punctual_sched::Slice) -> Slice {
+        let (run, unit) = match picked.run {
+            Run::Idle => (0, 0),
+            Run::Unit(unit) => (1, unit.0),
+            Run::IdleFor(unit) => (2, unit.0),
+        };
+        Slice { run, unit, until_ns: picked.until.as_ns() }
+    }
+}
+
 /// The account of a unit.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,11 +232,11 @@ pub struct Account {
 }
 
 /// Tells what follows from a call, and how it ended.
-#[inline]
+#[inline(always)]
 fn answer(pool: &mut Pool, answer: Option<&mut Answer>, result: Result<(), Error>) -> i32 {
     let Some(answer) = answer else { return INVALID };
-    *answer = Answer { next_timer_ns: pool.next_timer().as_ns(), resched: Processors::NONE };
-    pool.take_resched().for_each(|cpu| answer.resched.add(cpu));
+    answer.next_timer_ns = pool.next_timer().as_ns();
+    pool.take_resched_words(&mut answer.resched.words);
     result.map_or_else(|error| code(&error), |()| OK)
 }
 
@@ -422,15 +428,22 @@ pub extern "C" fn punctual_pick(
 ) -> i32 {
     let (Some(pool), Some(slice)) = (pool, slice) else { return INVALID };
     let picked = pool.pick(at(now_ns), cpu);
-    let picked = picked.map(|picked| {
-        let (run, unit) = match picked.run {
-            Run::Idle => (0, 0),
-            Run::Unit(unit) => (1, unit.0),
-            Run::IdleFor(unit) => (2, unit.0),
-        };
-        *slice = Slice { run, unit, until_ns: picked.until.as_ns() };
-    });
-    answer(pool, then, picked)
+    answer(pool, then, picked.map(|picked| *slice = Slice::of(&picked)))
+}
+
+/// A unit has no more work, and the processor that ran it does something else from now on.
+#[unsafe(no_mangle)]
+pub extern "C" fn punctual_sleep_and_pick(
+    pool: Option<&mut Pool>,
+    now_ns: u64,
+    unit: u32,
+    cpu: u32,
+    slice: Option<&mut Slice>,
+    then: Option<&mut Answer>,
+) -> i32 {
+    let (Some(pool), Some(slice)) = (pool, slice) else { return INVALID };
+    let picked = pool.sleep_and_pick(at(now_ns), unit, cpu);
+    answer(pool, then, picked.map(|picked| *slice = Slice::of(&picked)))
 }
 
 /// The time has come that an answer named.

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use punctual_sched::{
-    Account, CpuId, CpuSet, Duration, Instant, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams,
+    Account, CpuId, CpuSet, Instant, ParamError, Policy, Run, Running, Slice, Timer, UnitId, UnitParams,
 };
 
 /// Why something was refused. Nothing has changed then.
@@ -49,14 +49,6 @@ impl From<ParamError> for Error {
     }
 }
 
-/// What a processor does.
-#[derive(Clone, Copy)]
-struct Processor {
-    run: Run,
-    /// Until when it was charged.
-    charged: Instant,
-}
-
 /// A pool.
 ///
 /// Every call has the time at which it happens; an earlier one than before counts as that. What the policy
@@ -67,7 +59,7 @@ pub struct Pool {
     now: Instant,
     /// The policy's own, as of the last call of this pool.
     timer: Timer,
-    processors: Vec<Processor>,
+    processors: Vec<Running>,
     /// By number of a unit: is it there?
     is_there: Vec<bool>,
     units_max: usize,
@@ -84,7 +76,7 @@ impl Pool {
             timer: policy.next_timer(),
             policy,
             now: Instant::ZERO,
-            processors: vec![Processor { run: Run::Idle, charged: Instant::ZERO }; cpus],
+            processors: vec![Running::IDLE; cpus],
             is_there: vec![false; units],
             units_max: units,
             is_broken: false,
@@ -95,6 +87,12 @@ impl Pool {
     /// Processors that must pick, since they were taken last.
     pub fn take_resched(&mut self) -> impl Iterator<Item = CpuId> + '_ {
         core::iter::from_fn(|| self.resched.pop())
+    }
+
+    /// As [`Pool::take_resched`]: bits, the lowest is processor 0.
+    #[inline(always)]
+    pub fn take_resched_words<const N: usize>(&mut self, words: &mut [u64; N]) {
+        self.resched.take_words(words);
     }
 
     /// When [`Pool::timer`] must be called at the latest.
@@ -156,11 +154,11 @@ impl Pool {
     ///
     /// # Errors
     /// There is no such unit.
+    #[inline(always)]
     pub fn wake(&mut self, now: Instant, unit: u32) -> Result<(), Error> {
         self.settle(now);
         let unit = self.known(unit)?;
-        self.policy.wake(self.now, unit, &mut self.resched);
-        self.timer = self.policy.next_timer();
+        self.timer = self.policy.wake_and_timer(self.now, unit, &mut self.resched);
         Ok(())
     }
 
@@ -170,11 +168,44 @@ impl Pool {
     /// # Errors
     /// There is no such unit.
     pub fn sleep(&mut self, now: Instant, unit: u32) -> Result<(), Error> {
-        self.advance(now, |timer, now| timer < now);
-        let unit = self.charged(unit)?;
-        self.policy.sleep(self.now, unit, &mut self.resched);
-        self.timer = self.policy.next_timer();
+        self.settle_before(now);
+        let unit = self.known(unit)?;
+        match self.processors.iter().position(|running| running.run.charged() == Some(unit)) {
+            Some(cpu) => self.put_to_sleep(unit, CpuId(cpu as u32)),
+            None => {
+                self.policy.sleep(self.now, unit, &mut self.resched);
+                self.timer = self.policy.next_timer();
+            }
+        }
         Ok(())
+    }
+
+    /// The unit has no more work, and the processor, which ran it, picks: [`Pool::sleep`], then
+    /// [`Pool::pick`].
+    ///
+    /// # Errors
+    /// There is no such unit, or no such processor.
+    #[inline(always)]
+    pub fn sleep_and_pick(&mut self, now: Instant, unit: u32, cpu: u32) -> Result<Slice, Error> {
+        let Some(running) = self.processors.get(cpu as usize) else {
+            return Err(Error::NoProcessor { cpu });
+        };
+        if running.run == Run::Unit(UnitId(unit)) {
+            self.settle_before(now);
+            self.put_to_sleep(UnitId(unit), CpuId(cpu));
+        } else {
+            self.sleep(now, unit)?;
+        }
+        // It picks now, whoever asked for it.
+        self.resched.remove(CpuId(cpu));
+        self.pick(now, cpu)
+    }
+
+    /// Now; the processor runs it.
+    #[inline(always)]
+    fn put_to_sleep(&mut self, unit: UnitId, cpu: CpuId) {
+        let running = &mut self.processors[cpu.index()];
+        self.timer = self.policy.charge_and_sleep(self.now, unit, (cpu, running), &mut self.resched);
     }
 
     /// The unit's work is due then.
@@ -196,17 +227,15 @@ impl Pool {
     ///
     /// # Panics
     /// If [`Pool::break_policy`] was called.
+    #[inline(always)]
     pub fn pick(&mut self, now: Instant, cpu: u32) -> Result<Slice, Error> {
         assert!(!self.is_broken, "the policy was broken on purpose");
         self.settle(now);
-        if cpu as usize >= self.processors.len() {
+        let Some(running) = self.processors.get_mut(cpu as usize) else {
             return Err(Error::NoProcessor { cpu });
-        }
-        let cpu = CpuId(cpu);
-        self.charge(cpu);
-        let slice = self.policy.pick(self.now, cpu, &mut self.resched);
-        self.timer = self.policy.next_timer();
-        self.processors[cpu.index()].run = slice.run;
+        };
+        let (slice, timer) = self.policy.charge_and_pick(self.now, CpuId(cpu), running, &mut self.resched);
+        self.timer = timer;
         Ok(slice)
     }
 
@@ -228,34 +257,41 @@ impl Pool {
         self.is_broken = true;
     }
 
-    /// Time goes on until `now`; what the policy does by itself and `is_due` is done before, at its own time.
-    fn advance(&mut self, now: Instant, is_due: impl Fn(Instant, Instant) -> bool) {
+    /// Time goes on until `now`. All that the policy does by itself until then is done, each thing at its own
+    /// time.
+    #[inline(always)]
+    fn settle(&mut self, now: Instant) {
         let now = now.max(self.now);
-        while is_due(self.timer.at, now) {
-            self.now = self.timer.at.max(self.now);
-            if let Some(cpu) = self.timer.charge {
-                self.charge(cpu);
-            }
-            self.policy.on_timer(self.now, &mut self.resched);
-            self.timer = self.policy.next_timer();
+        if self.timer.at <= now {
+            self.catch_up(|timer| timer <= now);
         }
         self.now = now;
     }
 
-    /// Charges what the processor did until now.
-    fn charge(&mut self, cpu: CpuId) {
-        let Processor { run, charged } = &mut self.processors[cpu.index()];
-        let ran = self.now.since(core::mem::replace(charged, self.now));
-        if let Some(unit) = run.charged()
-            && ran > Duration::ZERO
-        {
-            self.policy.charge(self.now, cpu, unit, ran);
+    /// As [`Pool::settle`], but for what the policy does at `now`.
+    #[inline(always)]
+    fn settle_before(&mut self, now: Instant) {
+        let now = now.max(self.now);
+        if self.timer.at < now {
+            self.catch_up(|timer| timer < now);
+        }
+        self.now = now;
+    }
+
+    fn catch_up(&mut self, is_due: impl Fn(Instant) -> bool) {
+        while is_due(self.timer.at) {
+            self.now = self.timer.at.max(self.now);
+            let processors = &mut self.processors;
+            let running = self.timer.charge.map(|cpu| (cpu, &mut processors[cpu.index()]));
+            self.timer = self.policy.charge_and_timer(self.now, running, &mut self.resched);
         }
     }
 
-    /// All that is due at `now` has happened.
-    fn settle(&mut self, now: Instant) {
-        self.advance(now, |timer, now| timer <= now);
+    /// Charges what the processor did until now.
+    fn charge(&mut self, cpu: CpuId) {
+        if let Some((unit, ran)) = self.processors[cpu.index()].take(self.now) {
+            self.policy.charge(self.now, cpu, unit, ran);
+        }
     }
 
     fn known(&self, unit: u32) -> Result<UnitId, Error> {

@@ -121,16 +121,20 @@ static void share(struct punctual_pool *pool, uint64_t ran_ns[2])
     }
 }
 
-/* What is refused has a text for its reason. */
+/* What is refused has a text for its reason. Afterwards no unit has work. */
 static void refuse(struct punctual_pool *pool)
 {
     struct punctual_params wrong = server(3, 2);
     struct punctual_answer then;
+    struct punctual_slice slice;
     uint32_t unit;
 
     MEASURED(stack_most, punctual_insert(pool, 1000000000, &wrong, &unit, &last_words, &then));
     MEASURED(stack_most, punctual_adjust(pool, 1000000000, 0, &wrong, &last_words, &then));
     CHECK(MEASURED(stack_decision, punctual_sleep(pool, 1000000000, 0, &then)) == PUNCTUAL_OK);
+    CHECK(MEASURED(stack_decision, punctual_sleep_and_pick(pool, 1000000000, 1, 0, &slice, &then)) ==
+          PUNCTUAL_OK);
+    CHECK(slice.run != PUNCTUAL_UNIT);
 }
 
 int main(void)

@@ -6,6 +6,7 @@ use punctual_sched::registry::{self, Options};
 use punctual_sched::{CpuId, Duration, Instant, Run, UnitId, UnitParams};
 use punctual_testkit::driver::{Driver, Span};
 use punctual_xen::abi::*;
+use punctual_xen::{Config, Pool};
 
 /// A unit and the jobs that it has: released then, for so long, in us.
 #[derive(Clone, Debug)]
@@ -267,4 +268,64 @@ fn a_processor_that_is_out_of_the_affinity_is_given_nothing() {
         given.push(slice.run);
     }
     assert_eq!((given, CpuId(unit).index()), (vec![0, 0, 1, 0], 0));
+}
+
+fn pool(name: &str, cpus: usize, units: &[Unit]) -> Pool {
+    let config = Config { policy: name, options: "", cpus, units: 8 };
+    let mut pool = config.build().expect("a pool");
+    for unit in units {
+        let params = UnitParams {
+            budget: Some(Duration::from_us(unit.budget_us)),
+            period: Some(Duration::from_us(unit.period_us)),
+            priority: Some(unit.priority),
+            ..UnitParams::default()
+        };
+        pool.insert(Instant::ZERO, &params).expect("a unit");
+    }
+    pool
+}
+
+proptest! {
+    #[test]
+    fn sleep_and_pick_in_one_call_is_as_in_two(
+        units in units(),
+        cpus in 1usize..4,
+        calls in prop::collection::vec((0u64..3_000, 0u8..4, 0u32..6, 0u32..4), 1..200),
+    ) {
+        for info in registry::policies() {
+            let [mut one, mut two] = [(), ()].map(|()| pool(info.name, cpus, &units));
+            let mut now = Instant::ZERO;
+            let mut runs = vec![0; cpus];
+            for &(later_us, what, unit, cpu) in &calls {
+                now += Duration::from_us(later_us);
+                let (unit, cpu) = (unit % units.len() as u32, cpu % cpus as u32);
+                let runs = &mut runs[cpu as usize];
+                let mut asked = Vec::new();
+                let picked = match what {
+                    0 => {
+                        prop_assert_eq!(one.wake(now, unit), two.wake(now, unit));
+                        None
+                    }
+                    1 => Some((one.pick(now, cpu), two.pick(now, cpu))),
+                    _ => {
+                        let sleeps = if what == 2 { unit } else { *runs };
+                        let picked = one.sleep_and_pick(now, sleeps, cpu);
+                        two.sleep(now, sleeps).expect("it is there");
+                        // The processor picks, whoever asked it to.
+                        asked.extend(two.take_resched().filter(|asked| asked.0 != cpu));
+                        Some((picked, two.pick(now, cpu)))
+                    }
+                };
+                if let Some((picked, known)) = picked {
+                    prop_assert_eq!(&picked, &known, "{}", info.name);
+                    *runs = known.expect("a processor").run.charged().map_or(0, |unit| unit.0);
+                }
+                asked.extend(two.take_resched());
+                asked.sort_unstable();
+                asked.dedup();
+                prop_assert_eq!(one.take_resched().collect::<Vec<_>>(), asked, "{}", info.name);
+                prop_assert_eq!(one.next_timer(), two.next_timer(), "{}", info.name);
+            }
+        }
+    }
 }

@@ -562,6 +562,7 @@ impl<R: Rule> Policy for Servers<R> {
         Ok(())
     }
 
+    #[inline(always)]
     fn wake(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
         let slot = &mut self.units[unit.index()];
         if slot.awake {
@@ -573,6 +574,7 @@ impl<R: Rule> Policy for Servers<R> {
         self.tickle(home, resched);
     }
 
+    #[inline(always)]
     fn sleep(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
         if !self.units[unit.index()].awake {
             return;
@@ -587,7 +589,7 @@ impl<R: Rule> Policy for Servers<R> {
         self.place(unit);
     }
 
-    #[inline]
+    #[inline(always)]
     fn charge(&mut self, now: Instant, cpu: CpuId, unit: UnitId, ran: Duration) {
         self.rule.ran(now, unit.index(), ran);
         match self.settings.accounting {
@@ -596,6 +598,7 @@ impl<R: Rule> Policy for Servers<R> {
         }
     }
 
+    #[inline(always)]
     fn pick(&mut self, now: Instant, cpu: CpuId, resched: &mut CpuSet) -> Slice {
         self.settle(cpu);
         let before = self.processors[cpu.index()].current;
@@ -623,7 +626,7 @@ impl<R: Rule> Policy for Servers<R> {
         Slice { run, until }
     }
 
-    #[inline]
+    #[inline(always)]
     fn next_timer(&self) -> Timer {
         let Some((id, at)) = self.replenishments.peek() else {
             return Timer::NEVER;
@@ -632,6 +635,7 @@ impl<R: Rule> Policy for Servers<R> {
         Timer { at, charge: runs.then_some(self.units[id].home) }
     }
 
+    #[inline(always)]
     fn on_timer(&mut self, now: Instant, resched: &mut CpuSet) {
         let Some((id, at)) = self.replenishments.peek() else {
             return;
