@@ -132,6 +132,10 @@ impl OwnScheduler {
     /// # Errors
     /// What xl says.
     pub fn set_unit(self, domain: u32, vcpu: u32, params: &UnitParams) -> Result<(), String> {
+        let params = &match self {
+            OwnScheduler::Rtds => whole_rtds(params, &self.unit(domain, vcpu)?),
+            OwnScheduler::Credit => params.clone(),
+        };
         let (domain, vcpu) = (domain.to_string(), vcpu.to_string());
         let us = |time: Option<Duration>| time.map(|time| (time.as_ns() / 1_000).to_string());
         let number = |number: Option<u32>| number.map(|number| number.to_string());
@@ -171,6 +175,16 @@ fn xl(arguments: &[&str]) -> Result<String, String> {
 
 fn odd(command: &str, said: &str) -> String {
     format!("xl {command} prints something else than expected: {}", printable(said.trim()))
+}
+
+/// xl takes period, budget and extratime together: what is not given stays as it is.
+fn whole_rtds(given: &UnitParams, before: &UnitParams) -> UnitParams {
+    UnitParams {
+        period: given.period.or(before.period),
+        budget: given.budget.or(before.budget),
+        extratime: given.extratime.or(before.extratime),
+        ..UnitParams::default()
+    }
 }
 
 /// `Cpupool Pool-0: tslice=30ms ratelimit=1000us migration-delay=0us`.
@@ -223,6 +237,15 @@ mod tests {
         assert_eq!(credit_params(said).unwrap().weight, Some(256));
         let said = "Cpupool Pool-0: tslice=30ms ratelimit=1000us migration-delay=0us";
         assert_eq!(credit_options(said).as_deref(), Some("slice=30ms,ratelimit=1000us"));
+    }
+
+    #[test]
+    fn what_is_not_given_stays_as_it_is() {
+        let said = "Name ID VCPU Period Budget Extratime\nDomain-0 0 0 10000 4000 yes\n";
+        let before = rtds_params(said, 0).unwrap();
+        let given = UnitParams { budget: Some(Duration::from_us(500)), ..UnitParams::default() };
+        let whole = whole_rtds(&given, &before);
+        assert_eq!((whole.budget, whole.period, whole.extratime), (given.budget, before.period, Some(true)));
     }
 
     #[test]
