@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use common::faults::{kill_with_guardian, signal};
 use common::live::needs;
 use punctual_live::os::proc;
-use punctual_live::os::sched::{Attributes, attributes};
+use punctual_live::os::sched::{Attributes, affinity, attributes};
 
 const HOST: &str = "
 [machine]
@@ -45,6 +45,9 @@ impl Lab {
              dev lo && ip -n {namespace} link set {device} up && ip -n {namespace} link add bare type bridge"
         );
         let made = Command::new("sh").args(["-c", &make]).output().expect("a shell");
+        // Packets that are passed on to another processor, which the plan ends. Without RPS there is no file.
+        let steer = format!("echo 1 >/sys/class/net/{device}/queues/rx-0/rps_cpus");
+        let _ = lab.command("sh").args(["-c", &steer]).output();
         if !made.status.success() {
             let why = String::from_utf8_lossy(&made.stderr).trim().to_owned();
             let line = format!("skipped, a device of a network namespace is needed: {why}");
@@ -87,9 +90,24 @@ impl Lab {
     }
 
     fn threaded(&self) -> String {
-        let file = format!("/sys/class/net/{}/threaded", self.device);
+        self.setting("threaded")
+    }
+
+    /// Whether its packets are passed on to another processor; empty without RPS.
+    fn steered(&self) -> String {
+        self.setting("queues/rx-0/rps_cpus")
+    }
+
+    fn setting(&self, name: &str) -> String {
+        let file = format!("/sys/class/net/{}/{name}", self.device);
         let output = self.command("cat").arg(file).output().expect("it runs");
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+
+    /// The processors of the device's threads.
+    fn processors(&self) -> Vec<Vec<usize>> {
+        let threads = proc::kernel_threads(&format!("napi/{}-", self.device)).expect("listed");
+        threads.into_iter().filter_map(|tid| affinity(tid).ok()).collect()
     }
 
     /// The classes of the device's threads; none when it is polled by none.
@@ -101,7 +119,14 @@ impl Lab {
     fn wait_until_restored(&self) {
         let start = Instant::now();
         let is_urgent = |class: &Attributes| class.priority > 0;
-        while self.threaded() != "0" || self.classes().iter().any(is_urgent) || self.has_journal() {
+        let all = affinity(0).expect("known");
+        let is_bound = |processors: &Vec<usize>| *processors != all;
+        while self.threaded() != "0"
+            || self.classes().iter().any(is_urgent)
+            || self.processors().iter().any(is_bound)
+            || self.steered() == "0"
+            || self.has_journal()
+        {
             assert!(start.elapsed() < Duration::from_secs(20), "{:?}", self.classes());
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -129,6 +154,8 @@ fn cards_poll_in_threads_of_their_priority_until_the_command_ends() {
     assert!(text.contains(": SCHED_FIFO 51"), "{text}");
     let classes = lab.classes();
     assert!(!classes.is_empty() && classes.iter().all(|class| *class == Attributes::fifo(51)), "{classes:?}");
+    assert!(lab.processors().iter().all(|processors| processors == &[0]), "{:?}", lab.processors());
+    assert_ne!(lab.steered(), "1");
     let second = lab.punctual(&["host-stack", &lab.host()]);
     let why = String::from_utf8_lossy(&second.stderr).into_owned();
     assert_eq!(second.status.code(), Some(2), "{why}");
@@ -142,6 +169,7 @@ fn cards_poll_in_threads_of_their_priority_until_the_command_ends() {
 fn a_command_that_is_killed_is_undone_by_its_guardian_or_by_restore() {
     let Some(_turn) = needs() else { return };
     let Some(lab) = Lab::start("killed") else { return };
+    let before = lab.steered();
     let (mut child, _) = lab.apply();
     signal(child.id(), "KILL");
     child.wait().expect("it ends");
@@ -163,6 +191,7 @@ fn a_command_that_is_killed_is_undone_by_its_guardian_or_by_restore() {
     let restored = lab.punctual(&["restore"]);
     assert!(restored.status.success(), "{restored:?}");
     lab.wait_until_restored();
+    assert_eq!(lab.steered(), before);
 }
 
 #[test]

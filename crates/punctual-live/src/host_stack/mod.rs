@@ -48,6 +48,8 @@ pub struct CardPlan {
     pub irqs: Vec<u32>,
     /// Is it polled by threads (threaded NAPI)?
     pub polls_in_threads: bool,
+    /// The processors to which the threads that poll it are bound; empty: they may run on all.
+    pub poll_processors: Vec<usize>,
     /// Its threads' class and priority; `None`: they stay as they are.
     #[serde(skip)]
     pub attributes: Option<Attributes>,
@@ -116,12 +118,20 @@ impl Machine<'_> {
             writes,
             irqs: irqs.iter().map(|irq| irq.number).collect(),
             polls_in_threads: self.polls_in_threads(),
+            poll_processors: self.poll_processors(&processors),
             attributes: self.stack.method.has_irq_threads().then_some(attributes),
         })
     }
 
     fn polls_in_threads(&self) -> bool {
         matches!(self.stack.method, Method::ThreadedNapi | Method::ThreadedNapiUnlocked)
+    }
+
+    /// The kernel binds threads that poll to no processor: an urgent one would go wherever a less urgent
+    /// thread runs, also to a processor that sleeps and has to be woken.
+    fn poll_processors(&self, processors: &[usize]) -> Vec<usize> {
+        let is_all = self.online.iter().all(|cpu| processors.contains(&cpu));
+        if self.polls_in_threads() && !is_all { processors.to_vec() } else { Vec::new() }
     }
 
     /// Does the kernel handle the card's interrupts in threads exactly if the method wants that? Threaded

@@ -96,6 +96,7 @@ fn threaded_napi_is_switched_on_and_exclusive_keeps_cards_apart() {
     let root = machine();
     let napi = plan_of(root.path(), &["host_stack.method=threaded-napi"]).expect("a plan");
     assert!(napi.iter().all(|card| card.polls_in_threads));
+    assert_eq!((&napi[0].poll_processors[..], &napi[1].poll_processors[..]), (&[][..], &[0][..]));
     assert!(napi.iter().all(|card| writes(card).last().is_some_and(|last| last.ends_with("/threaded 1"))));
     let exclusive = plan_of(root.path(), &["host_stack.method=exclusive"]).expect("a plan");
     assert!(writes(&exclusive[0])[..3].iter().all(|write| write.ends_with("smp_affinity_list 1")));

@@ -88,8 +88,8 @@ impl CardSession {
         Ok(())
     }
 
-    /// Gives threads of the cards their class and priority, those too that have appeared since: a driver
-    /// makes new ones when its device goes down and up.
+    /// Gives the threads of the cards their class and priority, and those that poll their processors. A
+    /// driver makes new threads when its device goes down and up, so this has to be repeated.
     ///
     /// # Errors
     /// The guardian is gone, or a thread cannot be changed.
@@ -97,11 +97,19 @@ impl CardSession {
         self.restoration.check_guardian()?;
         for card in &self.plan {
             let Some(wanted) = card.attributes else { continue };
-            for (tid, _) in kernel_threads_of(card).map_err(Error::Threads)? {
-                if sched::attributes(tid).is_ok_and(|now| now.is_same_class(&wanted)) {
+            for (tid, name) in kernel_threads_of(card).map_err(Error::Threads)? {
+                let polls = name.starts_with("napi/");
+                let bound = if polls { &card.poll_processors[..] } else { &[] };
+                let is_bound = || bound.is_empty() || sched::affinity(tid).is_ok_and(|now| now == bound);
+                if sched::attributes(tid).is_ok_and(|now| now.is_same_class(&wanted)) && is_bound() {
                     continue;
                 }
-                let set = || sched::set_attributes(tid, &wanted);
+                let set = || {
+                    if !is_bound() {
+                        sched::set_affinity(tid, bound)?;
+                    }
+                    sched::set_attributes(tid, &wanted)
+                };
                 match self.restoration.journal.change_kernel_thread(tid, set) {
                     // It has ended since it was found.
                     Err(error) if crate::os::proc::is_gone(&error) => {}

@@ -126,6 +126,10 @@ fn show(card: &CardPlan) -> String {
         Some(wanted) => writeln!(text, ": its threads under {}", wanted.policy_name()),
         None => writeln!(text, ": without threads"),
     };
+    if !card.poll_processors.is_empty() {
+        let processors: Cpus = card.poll_processors.iter().copied().collect();
+        let _ = writeln!(text, "  threads that poll it: on processors {processors}");
+    }
     for write in &card.writes {
         let _ = writeln!(text, "  {} = {}", write.path, write.value);
     }
