@@ -45,7 +45,7 @@ step documentation env RUSTDOCFLAGS="-D warnings" \
 # far above what it needs.
 host="$(rustc -vV | sed -n 's/^host: //p')"
 runner="CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$host")_RUNNER"
-LIMIT_S=1500 step tests env TIMES="$work/times" "$runner=$PWD/scripts/limit.py 400" \
+LIMIT_S=2400 step tests env TIMES="$work/times" "$runner=$PWD/scripts/limit.py 400" \
     cargo test --workspace --all-features --locked --quiet --no-fail-fast
 # Most checks wait for a browser, Python or a download and take one processor at most; builds go on beside.
 for check in scripts/check-*.sh; do
