@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# How long an interrupt from a processor of this machine to a busy one takes. Wake-ups across processors, and
-# so every latency measured with two busy processors, contain it. Microseconds are as they should be; some
-# virtual machines deliver it at the other processor's next timer tick, up to 4 ms later.
+# How long an interrupt from a processor of this machine to a busy one takes. Wake-ups across processors
+# contain it, and so do latencies that are measured with two busy processors. It should take microseconds;
+# some virtual machines deliver it at the other processor's next timer tick, up to 4 ms later.
 #
 # usage: scripts/measure-interrupts.sh [PROCESSOR [BUSY_PROCESSOR]]   (0 and 1)
 # exit: 0 it was measured; 77 skipped: something is missing, it says what
