@@ -132,12 +132,16 @@ impl FrontEnd {
         PollFlags::from_bits_retain(self.shared.load(layout::READY_AT + socket * 4) as u16)
     }
 
-    /// Waits on processor 0 until the socket is ready for one of `flags`. The events taken meanwhile are
-    /// returned.
+    /// The next event of processor 0, if there is one. It may come after what it is about was seen.
+    pub fn event(&mut self) -> Option<u32> {
+        self.queues.next_event(&self.shared, 0)
+    }
+
+    /// Waits on processor 0 until the socket is ready for one of `flags`, and takes the events meanwhile.
     ///
     /// # Errors
     /// When that does not happen in time.
-    pub fn wait(&mut self, socket: u32, flags: PollFlags) -> io::Result<Vec<u32>> {
+    pub fn wait(&mut self, socket: u32, flags: PollFlags) -> io::Result<()> {
         self.wait_on(0, socket, flags)
     }
 
@@ -145,18 +149,15 @@ impl FrontEnd {
     ///
     /// # Errors
     /// As [`FrontEnd::wait`].
-    pub fn wait_on(&mut self, queue: u32, socket: u32, flags: PollFlags) -> io::Result<Vec<u32>> {
+    pub fn wait_on(&mut self, queue: u32, socket: u32, flags: PollFlags) -> io::Result<()> {
         let interrupt = &self.interrupts[queue as usize];
         let start = Instant::now();
-        let mut events = Vec::new();
         loop {
             self.queues.disarm(&self.shared, queue);
-            while let Some(event) = self.queues.next_event(&self.shared, queue) {
-                events.push(event);
-            }
+            while self.queues.next_event(&self.shared, queue).is_some() {}
             let ready = self.queues.wait_at(&self.shared, socket, queue);
             if PollFlags::from_bits_retain(ready as u16).intersects(flags) {
-                return Ok(events);
+                return Ok(());
             }
             if start.elapsed() > LIMIT {
                 return Err(io::ErrorKind::TimedOut.into());
