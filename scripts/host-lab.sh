@@ -109,6 +109,7 @@ export PATH=/bin
 mount -t proc none /proc
 mount -t sysfs none /sys
 mount -t devtmpfs none /dev
+ln -s /proc/self/fd /dev/fd
 while read -r module; do
     insmod /modules/\$module.ko || echo "host-lab: \$module cannot be loaded"
 done </modules/order

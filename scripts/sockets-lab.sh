@@ -5,23 +5,25 @@
 #   --suite    whose kernel the guest has: Debian 12's (the default, Linux 6.1) or the next one's (Linux 7)
 #   MODE is one of
 #   programs   (the default) starts servers in the guest, asks them from the host, and kills the VM
-#   semantics  compares what a program sees of its sockets with the guest's own network stack
+#   semantics  compares what a program sees of its sockets with the guest's own network stack; COUNT (10000)
+#              connections in a row are among it
 #   outlive    ends the server: what a program in the guest sees, and that new sockets are the guest's own
 #   fifo       how often the guest is interrupted while a program serves a request and others arrive, with
 #              extended idle and with an interrupt for each event; a second processor serves short requests
 #   preload    the same programs, one after the other, by the preloaded library instead of the module
 #   selftests  tests of sockets from the kernel's source (tools/testing/selftests/net), on both stacks
-#   measure    round trips of 64 bytes, in turn through the module and through virtio-net with TAP
+#   measure    round trips of 64 bytes, COUNT (1000) in turn through the module and virtio-net with TAP
 # exit: 0 when everything ran; 1 when something did not; 77 skipped: something is missing, which it says.
 #
 # Kernel, headers, compiler and programs are Debian packages, unpacked and never installed; DKMS builds the
 # module in a root of them. All sockets are in a network namespace of this script's own. The processor of the
-# VM is translated: its times are no times of KVM.
+# VM is translated: its times are no times of KVM. With KVM=yes all of it runs above a kernel that has KVM
+# (scripts/host-lab.sh), which is translated itself.
 # environment: PUNCTUAL (the program; by default it is built), POLL (0us: how long the server polls before it
 #   sleeps), PRIORITY (none: of the server under SCHED_FIFO), GAP_US (1000, between questions),
 #   PIN (yes: processor 1 for the guest in real time, 0 for all else; the server, QEMU and who asks are FIFO
 #   there, in this order), LOAD (yes: receivers of other streams beside it), MODULE_OPTIONS (of the module in
-#   the guest), VCPUS (2), ACCEL (of QEMU: tcg,thread=multi), TIMEOUT_S (300)
+#   the guest), VCPUS (2), ACCEL (of QEMU: tcg,thread=multi), TIMEOUT_S (300), KVM (yes: see above)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 suite=bookworm
@@ -30,11 +32,11 @@ if [ "${1:-}" = --suite ]; then
     shift 2
 fi
 mode=${1:-programs}
-count=${2:-1000}
+count=${2:-$([ "$mode" = semantics ] && echo 10000 || echo 1000)}
 case $suite:$mode in
     bookworm:* | forky:*) ;;&
     *:programs | *:semantics | *:outlive | *:fifo | *:preload | *:selftests | *:measure) ;;
-    *) sed -n '2,28s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    *) sed -n '2,30s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 lab=$PWD/target/lab/sockets
 kernel=$lab/kernel-$suite
@@ -118,6 +120,13 @@ if [ "${SOCKETS_LAB_INSIDE:-}" != yes ]; then
     [ -s "$kernel/version" ] || fetch_all || skip "Debian's packages cannot be had"
     [ -n "${PUNCTUAL:-}" ] || cargo build --quiet --locked --release -p punctual
     pack
+    if [ "${KVM:-}" = yes ]; then
+        settings=(SOCKETS_LAB_INSIDE=yes ACCEL=kvm)
+        for name in PUNCTUAL POLL PRIORITY GAP_US MODULE_OPTIONS VCPUS TIMEOUT_S; do
+            [ -z "${!name:-}" ] || settings+=("$name=${!name}")
+        done
+        MEMORY_MIB=3072 exec scripts/host-lab.sh env "${settings[@]}" "$0" --suite "$suite" "$mode" "$count"
+    fi
     SOCKETS_LAB_INSIDE=yes exec unshare --net "$0" --suite "$suite" "$@"
 fi
 
@@ -159,7 +168,10 @@ serve() {
         >"$scratch/counted" 2>>"$scratch/told" &
     server=$!
     started+=("$server")
-    until grep -qs 'QEMU connects' "$scratch/told" && [ -S "$scratch/vm.sock" ]; do sleep 0.1; done
+    until grep -qs 'QEMU connects' "$scratch/told" && [ -S "$scratch/vm.sock" ]; do
+        kill -0 "$server" 2>/dev/null || { cat "$scratch/told"; exit 1; }
+        sleep 0.1
+    done
 }
 serve
 mkfifo "$scratch/input"
@@ -170,7 +182,7 @@ timeout "${TIMEOUT_S:-300}" qemu-system-x86_64 -accel "${ACCEL:-tcg,thread=multi
     -device ivshmem-doorbell,chardev=sockets0,vectors=8 \
     -netdev tap,id=net0,ifname=tap0,script=no,downscript=no -device virtio-net-pci,netdev=net0,romfile= \
     -kernel "$kernel/vmlinuz" -initrd "$lab/initrd" \
-    -append "console=ttyS0 panic=-1 quiet tsc=reliable lab=$mode options=${options// /,}" \
+    -append "console=ttyS0 panic=-1 quiet tsc=reliable lab=$mode count=$count options=${options// /,}" \
     <"$scratch/input" >"$scratch/console" 2>"$scratch/qemu" &
 vm=$!
 started+=("$vm")
@@ -251,8 +263,12 @@ case $mode in
         ;;
     semantics)
         wait_for checked
-        # The programs have ended, the VM has not: nothing of theirs may be left.
-        left=$(awk '$4 == "08"' /proc/net/tcp /proc/net/tcp6 | wc -l)
+        # The programs have ended, the VM has not: nothing of theirs may be left, 2 s later.
+        for _ in $(seq 20); do
+            left=$(awk '$4 == "08"' /proc/net/tcp /proc/net/tcp6 | wc -l)
+            [ "$left" != 0 ] || break
+            sleep 0.1
+        done
         echo "connections in CLOSE-WAIT after the programs ended: $left"
         [ "$left" = 0 ] || status=1
         echo >&7
