@@ -314,6 +314,8 @@ pub struct RtStack {
     pub containers: BTreeMap<String, [f64; 3]>,
     /// s.3.3 and 6.2, in Gbit/s.
     pub throughput: BTreeMap<String, f64>,
+    /// s.6.7.2: by how many per cent outsourcing's 99 % quantile of memcached is below each method's.
+    pub memcached_less_percent: BTreeMap<String, f64>,
 }
 
 #[derive(Deserialize)]

@@ -128,13 +128,18 @@ impl Run {
 }
 
 /// Mean, 99 % quantile and deviation in us of the thesis's request/response with a vanilla kernel, beside two
-/// heavy receivers, by each path: what live measurements stand beside.
+/// heavy receivers, by each path: what live measurements stand beside. `figure` is that of an application
+/// which is asked instead, or empty.
 ///
 /// # Errors
 /// When a simulation stops.
-pub(crate) fn predict(paths: &[&'static str], quick: bool) -> Result<Vec<[f64; 3]>, Error> {
+pub(crate) fn predict(paths: &[&'static str], figure: &str, quick: bool) -> Result<Vec<[f64; 3]>, Error> {
     let setups: Vec<Setup> = paths.iter().map(|path| setup(path, path, "vanilla", path)).collect();
-    predicted(&setups, quick, |scenario| scenario)
+    let application = APPLICATIONS.iter().find(|application| application.id == figure);
+    predicted(&setups, quick, |scenario| match application {
+        Some(application) => application.apply(scenario),
+        None => scenario,
+    })
 }
 
 /// The same of so many RT VMs, on four processors without heavy receivers.

@@ -12,6 +12,7 @@ use punctual_live::os::sched::{self, Attributes};
 use punctual_model::Recorder;
 use punctual_sched::Duration;
 
+use super::lab::keep_from_vcpus;
 use crate::Error;
 
 /// The priority of who asks, who is never short of processor time (s.6.1).
@@ -22,11 +23,12 @@ const PATIENCE: StdDuration = StdDuration::from_secs(1);
 const FIRST: StdDuration = StdDuration::from_secs(30);
 /// Bytes of a question and its answer.
 const BYTES: usize = 64;
-/// Values that memcached keeps, and their length.
+/// Values that memcached keeps, and the lengths of them and their keys (s.6.7.2).
 const KEYS: u64 = 100;
-const VALUE_BYTES: usize = 200;
+pub(super) const KEY_BYTES: usize = 64;
+pub(super) const VALUE_BYTES: usize = 1024;
 /// One in so many requests to memcached sets a value; the others get one.
-const SETS: u64 = 10;
+pub(super) const SETS: u64 = 10;
 
 /// Who asks one server.
 pub(super) enum Client {
@@ -55,51 +57,76 @@ impl Client {
         Ok(Client::Echo { socket, number: 0 })
     }
 
-    /// Of a memcached, which gets its values.
+    /// Of a memcached, which gets its values. It may have to be waited for.
     ///
     /// # Errors
     /// It does not answer.
-    pub fn memcached(server: SocketAddr) -> io::Result<Client> {
-        let stream = TcpStream::connect_timeout(&server, FIRST)?;
+    pub fn memcached(server: SocketAddr, stop: Stop) -> io::Result<Client> {
+        let stream = connect(server, stop)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(FIRST))?;
         let mut client = Client::Memcached { stream, number: 0 };
-        for key in 0..KEYS {
-            client.set(key)?;
-        }
-        if let Client::Memcached { stream, .. } = &client {
-            stream.set_read_timeout(Some(PATIENCE))?;
-        }
+        client.fill()?;
         Ok(client)
     }
 
-    /// Asks once; how long it took, or nothing if no answer came.
-    fn ask(&mut self) -> Option<Duration> {
+    /// Gives memcached its values, of which others may have taken the place.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn fill(&mut self) -> io::Result<()> {
+        self.wait_at_most(FIRST)?;
+        for key in 0..KEYS {
+            self.set(key)?;
+        }
+        self.wait_at_most(PATIENCE)
+    }
+
+    fn wait_at_most(&self, patience: StdDuration) -> io::Result<()> {
+        match self {
+            Client::Echo { socket, .. } => socket.set_read_timeout(Some(patience)),
+            Client::Memcached { stream, .. } => stream.set_read_timeout(Some(patience)),
+        }
+    }
+
+    /// Asks once; how long it took. Of memcached only gets count, as in the thesis: nothing is told of sets.
+    fn ask(&mut self) -> io::Result<Option<Duration>> {
         let start = Instant::now();
-        let answered = match self {
+        let counts = match self {
             Client::Echo { socket, number } => {
                 *number += 1;
-                echo_once(socket, *number)
+                echo_once(socket, *number)?;
+                true
             }
             Client::Memcached { number, .. } => {
                 *number += 1;
-                let key = *number * 7 % KEYS;
-                if number.is_multiple_of(SETS) { self.set(key) } else { self.get(key) }
+                let (key, sets) = (*number * 7 % KEYS, number.is_multiple_of(SETS));
+                if sets {
+                    self.set(key)?
+                } else {
+                    self.get(key)?
+                }
+                !sets
             }
         };
-        answered.ok().map(|()| Duration::from_ns(start.elapsed().as_nanos() as u64))
+        Ok(counts.then(|| Duration::from_ns(start.elapsed().as_nanos() as u64)))
     }
 
     /// Asks so often, at distances of 1 to 10 ms, in real time where that is permitted.
     pub fn ask_often(&mut self, count: u64, stop: Stop, asked: &mut Asked) {
+        self.ask_often_from(0, count, stop, asked);
+    }
+
+    /// The same; the distances are others for each `first`.
+    pub fn ask_often_from(&mut self, first: u64, count: u64, stop: Stop, asked: &mut Asked) {
         let _urgent = Urgent::begin();
-        for number in 0..count {
+        for number in first..first + count {
             if stop() {
                 return;
             }
             match self.ask() {
-                Some(taken) => asked.latency.record(taken),
-                None => asked.lost += 1,
+                Ok(Some(taken)) => asked.latency.record(taken),
+                Ok(None) => {}
+                Err(_) => asked.lost += 1,
             }
             // 9 ms is no multiple of the step, so that all distances come.
             std::thread::sleep(StdDuration::from_micros(1000 + number * 3571 % 9000));
@@ -108,24 +135,27 @@ impl Client {
 
     fn set(&mut self, key: u64) -> io::Result<()> {
         let value = "v".repeat(VALUE_BYTES);
-        self.talk(&format!("set key{key} 0 0 {VALUE_BYTES}\r\n{value}\r\n"), "STORED\r\n")
+        self.talk(&format!("set {key:0KEY_BYTES$} 0 0 {VALUE_BYTES}\r\n{value}\r\n"), 0, "STORED\r\n")
     }
 
     fn get(&mut self, key: u64) -> io::Result<()> {
-        self.talk(&format!("get key{key}\r\n"), "END\r\n")
+        self.talk(&format!("get {key:0KEY_BYTES$}\r\n"), VALUE_BYTES, "END\r\n")
     }
 
-    /// Says something to memcached and reads until its answer ends so.
-    fn talk(&mut self, request: &str, end: &str) -> io::Result<()> {
+    /// Says something to memcached and reads until its answer ends so. An answer of fewer bytes has no value.
+    fn talk(&mut self, request: &str, bytes_min: usize, end: &str) -> io::Result<()> {
         let Client::Memcached { stream, .. } = self else { return Ok(()) };
         stream.write_all(request.as_bytes())?;
-        let mut answer = Vec::with_capacity(512);
-        let mut buffer = [0; 512];
+        let mut answer = Vec::with_capacity(2048);
+        let mut buffer = [0; 2048];
         while !answer.ends_with(end.as_bytes()) {
             match stream.read(&mut buffer)? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 bytes => answer.extend(&buffer[..bytes]),
             }
+        }
+        if answer.len() < bytes_min {
+            return Err(io::ErrorKind::NotFound.into());
         }
         Ok(())
     }
@@ -133,21 +163,26 @@ impl Client {
 
 /// The calling thread in real time, until this is dropped. It must not wait for VMs that end: that thread
 /// would spin in the kernel before their threads (docs/live.md, "Locks of the kernel").
-struct Urgent(io::Result<Attributes>);
+struct Urgent {
+    attributes: io::Result<Attributes>,
+    processors: io::Result<Vec<usize>>,
+}
 
 impl Urgent {
     fn begin() -> Urgent {
-        let before = sched::attributes(0);
-        // Without rights the namespace was refused already.
-        let _ = sched::set_attributes(0, &Attributes::fifo(PRIORITY));
-        Urgent(before)
+        let before = Urgent { attributes: sched::attributes(0), processors: sched::affinity(0) };
+        keep_from_vcpus(0, PRIORITY);
+        before
     }
 }
 
 impl Drop for Urgent {
     fn drop(&mut self) {
-        if let Ok(before) = &self.0 {
+        if let Ok(before) = &self.attributes {
             let _ = sched::restore_attributes(0, before);
+        }
+        if let Ok(before) = &self.processors {
+            let _ = sched::set_affinity(0, before);
         }
     }
 }
@@ -191,6 +226,18 @@ pub(super) fn wait_for_echo(server: SocketAddr, stop: Stop) -> Result<(), Error>
     Ok(())
 }
 
+/// Connects to a server that may not listen yet: it starts when its guest has booted.
+fn connect(server: SocketAddr, stop: Stop) -> io::Result<TcpStream> {
+    let give_up = Instant::now() + FIRST;
+    loop {
+        match TcpStream::connect_timeout(&server, PATIENCE) {
+            Ok(stream) => return Ok(stream),
+            Err(error) if stop() || Instant::now() > give_up => return Err(error),
+            Err(_) => std::thread::sleep(StdDuration::from_millis(100)),
+        }
+    }
+}
+
 /// A stream to a receiver, as fast as it takes it.
 pub(super) struct Stream {
     stop: Arc<AtomicBool>,
@@ -203,15 +250,8 @@ impl Stream {
     ///
     /// # Errors
     /// The receiver does not accept it.
-    pub fn start(receiver: SocketAddr) -> io::Result<Stream> {
-        let give_up = Instant::now() + FIRST;
-        let mut stream = loop {
-            match TcpStream::connect_timeout(&receiver, PATIENCE) {
-                Ok(stream) => break stream,
-                Err(error) if Instant::now() > give_up => return Err(error),
-                Err(_) => std::thread::sleep(StdDuration::from_millis(100)),
-            }
-        };
+    pub fn start(receiver: SocketAddr, stop: Stop) -> io::Result<Stream> {
+        let mut stream = connect(receiver, stop)?;
         // A receiver that stands still does not keep it from ending.
         stream.set_write_timeout(Some(StdDuration::from_millis(200)))?;
         let (stop, sent) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());

@@ -12,6 +12,7 @@ use punctual_live::child;
 use punctual_live::image::{self, Image};
 use punctual_live::os::sched::{self, Attributes};
 use punctual_live::os::{net, proc};
+use punctual_live::preflight;
 use punctual_live::qemu::{self, Accelerator, Network, SwitchPort, Vm, VmSpec};
 use punctual_live::workload;
 use punctual_model::network::Vlans;
@@ -88,7 +89,7 @@ struct Parts {
 }
 
 /// A process that ends with its owner.
-struct Running(Child);
+pub(super) struct Running(pub Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -241,10 +242,7 @@ impl<'a> Lab<'a> {
             address: None,
             vlans: Vlans::default(),
         };
-        let enter = || {
-            // Without rights it is in the fair class, and the results show it.
-            let _ = sched::set_attributes(0, &Attributes::fifo(MOVER_PRIORITY));
-        };
+        let enter = || keep_from_vcpus(0, MOVER_PRIORITY);
         let ports = vec![
             of("vm", End::Listener(listener)),
             of("tap", End::Uplink(Box::new(Device::new(tap, HeaderOf::Virtio1)))),
@@ -280,11 +278,8 @@ impl<'a> Lab<'a> {
             name: "sockets".into(),
             socket: PathBuf::new(),
             policy: Sockets { allow, ..Sockets::default() },
-            poll: Duration::ZERO,
-            enter: Box::new(|| {
-                // As above.
-                let _ = sched::set_attributes(0, &Attributes::fifo(CALLS_PRIORITY));
-            }),
+            poll: if path == Path::ExtendedIdle { CALLS_POLL } else { Duration::ZERO },
+            enter: Box::new(|| keep_from_vcpus(0, CALLS_PRIORITY)),
         };
         let (server, _) = SocketsServer::start_on(listener, config).map_err(|error| failed(&error))?;
         let mut spec = VmSpec::new(path.title(), &self.with_sockets, self.accelerator);
@@ -300,10 +295,9 @@ impl<'a> Lab<'a> {
     fn urgent(&self, mut vm: Vm, mut parts: Parts, path: Path, own: Ipv4Addr) -> Result<Server, Error> {
         let failed = |error: &dyn std::fmt::Display| Error::Lab(format!("{}: {error}", path.title()));
         for thread in vm.helper_threads().map_err(|error| failed(&error))? {
-            // A thread of QEMU's pool may have ended.
-            let _ = sched::set_attributes(thread.tid as i32, &Attributes::fifo(MOVER_PRIORITY));
+            keep_from_vcpus(thread.tid as i32, MOVER_PRIORITY);
         }
-        let last = punctual_live::preflight::online().last().copied().unwrap_or(0);
+        let last = preflight::online().last().copied().unwrap_or(0);
         for thread in vm.vcpu_threads().map_err(|error| failed(&error))? {
             // A guest that spins leaves the other processors to everybody else.
             sched::set_affinity(thread as i32, &[last]).map_err(|error| failed(&error))?;
@@ -365,8 +359,26 @@ impl<'a> Lab<'a> {
     }
 }
 
-/// How long an idle processor of a guest looks for messages: longer than the gap between most questions.
-pub(super) const IDLE_POLL_US: u64 = 5000;
+/// How long an idle processor of a guest looks for messages: longer than the gap between questions. The thesis
+/// wakes it by its patched host; here the processor that has halted takes an interrupt, which can be slower
+/// than all else.
+const IDLE_POLL_US: u64 = 12_000;
+/// How long the thread that makes a guest's calls waits for the next call of a service, with extended idle.
+const CALLS_POLL: Duration = Duration::from_us(200);
+
+/// Puts a thread under `SCHED_FIFO`, on the processors that RT VMs do not have: the kernel would move it to
+/// the vCPU's while somebody more urgent, such as who asks, has the other one.
+pub(super) fn keep_from_vcpus(thread: i32, priority: u32) {
+    let online = preflight::online();
+    if let Some((_, others)) = online.split_last()
+        && !others.is_empty()
+    {
+        // A thread of QEMU's pool may have ended.
+        let _ = sched::set_affinity(thread, others);
+    }
+    // Without rights it is in the fair class, and the results show it.
+    let _ = sched::set_attributes(thread, &Attributes::fifo(priority));
+}
 
 fn stopped<'a>(options: &'a LiveOptions<'_>) -> impl Fn(image::Error) -> Error + 'a {
     |error| match (options.stop)() {

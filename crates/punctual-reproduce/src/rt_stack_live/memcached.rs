@@ -1,49 +1,185 @@
-//! Debian's memcached, for guests and for the host.
+//! Debian's memcached, for guests and for the host, and the load generator of the thesis (s.6.7.2).
 
 use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration as StdDuration, Instant};
 
+use punctual_live::child;
 use punctual_live::image::programs;
+use punctual_live::preflight;
 
-use super::lab::{ADDRESS, Extra};
+use super::client::{KEY_BYTES, SETS, VALUE_BYTES};
+use super::lab::{ADDRESS, Extra, Running};
 use crate::Error;
 use crate::live::LiveOptions;
 
-const PACKAGES: [&str; 4] = ["memcached", "libevent-2.1-7", "libsasl2-2", "libssl3"];
+const PACKAGES: [&str; 9] = [
+    "memcached",
+    "util-linux",
+    "libevent-2.1-7",
+    "libsasl2-2",
+    "libssl3",
+    "libmemcached-tools",
+    "libmemcached11",
+    "libhashkit2",
+    "libstdc++6",
+];
 
 /// By name in the packages, and in the guest.
-const FILES: [(&str, &str); 5] = [
+const FILES: [(&str, &str); 6] = [
     ("memcached", "cache/memcached"),
+    // The guest's busybox has no such applet.
+    ("chrt", "cache/chrt"),
     ("libevent-2.1.so.7", "cache/libevent-2.1.so.7"),
     ("libsasl2.so.2", "cache/libsasl2.so.2"),
     ("libssl.so.3", "cache/libssl.so.3"),
     ("libcrypto.so.3", "cache/libcrypto.so.3"),
 ];
+/// What the load generator needs besides, on the host alone.
+const GENERATOR: [(&str, &str); 4] = [
+    ("memcaslap", "load/memcaslap"),
+    ("libmemcached.so.11", "load/libmemcached.so.11"),
+    ("libhashkit.so.2", "load/libhashkit.so.2"),
+    ("libstdc++.so.6", "load/libstdc++.so.6"),
+];
 
-/// Of both: 32 MiB, one thread, no datagrams.
-const ARGUMENTS: &str = "-u root -m 32 -t 1 -U 0";
+/// Of both: 64 MiB, one thread, no datagrams.
+const ARGUMENTS: &str = "-u root -m 64 -t 1 -U 0";
 /// The guest's priority of it; without one it waits for all that the guest's kernel does beside.
 const GUEST_PRIORITY: u32 = 40;
+/// How many requests the load generator has under way at once.
+pub(super) const CONCURRENCY: u32 = 4;
 
-/// Fetches it.
-///
-/// # Errors
-/// It is not to be had.
-pub(super) fn fetch(options: &LiveOptions<'_>) -> Result<Extra, Error> {
-    let root = programs::fetch(&PACKAGES, &FILES, options.progress, options.stop);
-    let root = root.map_err(|error| Error::Lab(error.to_string()))?;
-    let mut files = vec![("etc/passwd".to_owned(), b"root:x:0:0::/:/bin/sh\n".to_vec())];
-    for (_, place) in FILES {
-        let path = root.join(place);
-        let bytes = fs::read(&path).map_err(|error| Error::Lab(format!("{}: {error}", path.display())))?;
-        files.push((place.to_owned(), bytes));
+/// Where Debian's programs are on the host.
+pub(super) struct Programs {
+    root: PathBuf,
+}
+
+/// What the load generator counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Generated {
+    /// Requests in a second.
+    pub requests_per_second: f64,
+    /// Mean and deviation of response times, us.
+    pub mean_us: f64,
+    pub deviation_us: f64,
+}
+
+impl Programs {
+    /// Fetches them.
+    ///
+    /// # Errors
+    /// They are not to be had.
+    pub fn fetch(options: &LiveOptions<'_>) -> Result<Programs, Error> {
+        let files = [&FILES[..], &GENERATOR[..]].concat();
+        let root = programs::fetch(&PACKAGES, &files, options.progress, options.stop);
+        Ok(Programs { root: root.map_err(|error| Error::Lab(error.to_string()))? })
     }
-    let start = format!(
-        "LD_LIBRARY_PATH=/lib:/cache busybox chrt -f {GUEST_PRIORITY} /cache/memcached {ARGUMENTS} -l \
-         {ADDRESS} &\n"
-    );
-    let libraries = format!("LD_LIBRARY_PATH={}", root.join("cache").display());
-    let program = root.join("cache/memcached").display().to_string();
-    let mut command = vec!["env".to_owned(), libraries, program];
-    command.extend(ARGUMENTS.split(' ').map(str::to_owned));
-    Ok(Extra { files, start, command })
+
+    /// memcached, for guests and for the host.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub fn server(&self) -> Result<Extra, Error> {
+        let mut files = vec![("etc/passwd".to_owned(), b"root:x:0:0::/:/bin/sh\n".to_vec())];
+        for (_, place) in FILES {
+            let path = self.root.join(place);
+            let bytes =
+                fs::read(&path).map_err(|error| Error::Lab(format!("{}: {error}", path.display())))?;
+            files.push((place.to_owned(), bytes));
+        }
+        let start = format!(
+            "LD_LIBRARY_PATH=/lib:/cache /cache/chrt -f {GUEST_PRIORITY} /cache/memcached {ARGUMENTS} -l \
+             {ADDRESS} &\n"
+        );
+        let libraries = format!("LD_LIBRARY_PATH={}", self.root.join("cache").display());
+        let program = self.root.join("cache/memcached").display().to_string();
+        let mut command = vec!["env".to_owned(), libraries, program];
+        command.extend(ARGUMENTS.split(' ').map(str::to_owned));
+        Ok(Extra { files, start, command })
+    }
+
+    /// Lets the load generator ask a server for so many seconds, as fast as it answers.
+    ///
+    /// # Errors
+    /// It does not run, or gets no answers.
+    pub fn generate(
+        &self,
+        options: &LiveOptions<'_>,
+        at: SocketAddr,
+        seconds: u64,
+    ) -> Result<Generated, Error> {
+        let failed = |error: &dyn std::fmt::Display| Error::Lab(format!("memcaslap: {error}"));
+        let folder = tempfile::tempdir().map_err(|error| failed(&error))?;
+        let mix = folder.path().join("mix");
+        let sets = 1.0 / SETS as f64;
+        let of = format!(
+            "key\n{KEY_BYTES} {KEY_BYTES} 1\nvalue\n{VALUE_BYTES} {VALUE_BYTES} 1\ncmd\n0 {sets}\n1 {}\n",
+            1.0 - sets
+        );
+        fs::write(&mix, of).map_err(|error| failed(&error))?;
+        let said = folder.path().join("said");
+        let output = fs::File::create(&said).map_err(|error| failed(&error))?;
+        // The processors that the RT VM does not have; in the fair class, as it never sleeps.
+        let online = preflight::online();
+        let others = online.split_last().map(|(_, others)| others).filter(|others| !others.is_empty());
+        let list: Vec<String> = others.unwrap_or(&online).iter().map(usize::to_string).collect();
+        let mut command = Command::new("taskset");
+        command.args(["--cpu-list", &list.join(",")]).arg(self.root.join("load/memcaslap"));
+        command.env("LD_LIBRARY_PATH", self.root.join("load"));
+        command.args(["-s", &at.to_string(), "-T", "1", "-c", &CONCURRENCY.to_string(), "-w", "1k"]);
+        command.args(["-t", &format!("{seconds}s"), "-S", &format!("{seconds}s"), "-F"]).arg(&mix);
+        command.stdout(output).stderr(Stdio::null());
+        let running = child::spawn(command, Vec::new()).map(Running).map_err(|error| failed(&error))?;
+        wait(running, options, StdDuration::from_secs(seconds + 20))?;
+        let said = fs::read_to_string(&said).map_err(|error| failed(&error))?;
+        parse(&said).ok_or_else(|| failed(&format!("it tells no statistics of {at}")))
+    }
+}
+
+/// Waits for the load generator.
+fn wait(mut running: Running, options: &LiveOptions<'_>, patience: StdDuration) -> Result<(), Error> {
+    let give_up = Instant::now() + patience;
+    let failed = |error: io::Error| Error::Lab(format!("memcaslap: {error}"));
+    while running.0.try_wait().map_err(failed)?.is_none() {
+        if (options.stop)() {
+            return Err(Error::Interrupted);
+        }
+        if Instant::now() > give_up {
+            return Err(Error::Lab("memcaslap does not end: its server does not answer".into()));
+        }
+        std::thread::sleep(StdDuration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// Reads the end of what memcaslap tells.
+fn parse(said: &str) -> Option<Generated> {
+    let (_, total) = said.rsplit_once("Total Statistics (")?;
+    let value = |of: &str| {
+        let line = total.lines().find_map(|line| line.trim().strip_prefix(of))?;
+        line.split_whitespace().next()?.parse().ok()
+    };
+    let (_, after) = total.rsplit_once("TPS:")?;
+    let requests_per_second = after.split_whitespace().next()?.parse().ok()?;
+    Some(Generated { requests_per_second, mean_us: value("Avg:")?, deviation_us: value("Std:")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Generated, parse};
+
+    #[test]
+    fn what_memcaslap_tells_is_read() {
+        let said = "Total Statistics\nType Time(s)\n\nGet Statistics (9 events)\n   Avg:  7\n\n\
+                    Total Statistics (134145 events)\n   Min:        10\n   Max:     38488\n   Avg:        59\n   \
+                    Geo:     48.09\n   Std:    320.39\n\ncmd_get: 120732\n\
+                    Run time: 2.0s Ops: 134149 TPS: 67068 Net_rate: 75.0M/s\n";
+        let read = Generated { requests_per_second: 67068.0, mean_us: 59.0, deviation_us: 320.39 };
+        assert_eq!(parse(said), Some(read));
+        assert_eq!(parse("servers: 127.0.0.1:11211\n"), None);
+    }
 }
