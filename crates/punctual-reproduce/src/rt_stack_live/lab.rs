@@ -359,9 +359,8 @@ impl<'a> Lab<'a> {
     }
 }
 
-/// How long an idle processor of a guest looks for messages: longer than the gap between questions. The thesis
-/// wakes it by its patched host; here the processor that has halted takes an interrupt, which can be slower
-/// than all else.
+/// How long an idle processor of a guest looks for messages: longer than the gap between questions. One that
+/// has halted takes an interrupt, which can be slower than all else; the thesis patched its host for that.
 const IDLE_POLL_US: u64 = 12_000;
 /// How long the thread that makes a guest's calls waits for the next call of a service, with extended idle.
 const CALLS_POLL: Duration = Duration::from_us(200);

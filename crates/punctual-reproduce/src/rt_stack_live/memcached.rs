@@ -175,8 +175,8 @@ mod tests {
     #[test]
     fn what_memcaslap_tells_is_read() {
         let said = "Total Statistics\nType Time(s)\n\nGet Statistics (9 events)\n   Avg:  7\n\n\
-                    Total Statistics (134145 events)\n   Min:        10\n   Max:     38488\n   Avg:        59\n   \
-                    Geo:     48.09\n   Std:    320.39\n\ncmd_get: 120732\n\
+                    Total Statistics (134145 events)\n   Min:        10\n   Max:     38488\n\
+                    \x20  Avg:        59\n   Geo:     48.09\n   Std:    320.39\n\ncmd_get: 120732\n\
                     Run time: 2.0s Ops: 134149 TPS: 67068 Net_rate: 75.0M/s\n";
         let read = Generated { requests_per_second: 67068.0, mean_us: 59.0, deviation_us: 320.39 };
         assert_eq!(parse(said), Some(read));

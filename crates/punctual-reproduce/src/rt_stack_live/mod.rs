@@ -469,8 +469,8 @@ fn generated(
         measures.set_one(format!("{id}.{}.requests_per_second", path.name()), of.requests_per_second);
     }
     let note = format!(
-        "us, as memcaslap tells them: {} requests at once, keys of 64 and values of 1024 bytes, one set to nine \
-         gets; the processors' and receivers' shares contain its preparation.",
+        "us, as memcaslap tells them: {} requests at once, keys of 64 and values of 1024 bytes, one set to \
+         nine gets; the processors' and receivers' shares contain its preparation.",
         memcached::CONCURRENCY
     );
     table.notes.push(note);
