@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::live::needs;
+use punctual_live::os::cgroup::group_of;
+use punctual_live::os::sched::{affinity, attributes};
 use punctual_switch::testing::{FrontEnd, Options, frame, number};
 
 /// How long anything may take.
@@ -207,50 +209,92 @@ fn a_description_with_an_error_changes_nothing_and_the_reason_is_said() {
     assert_eq!(switch.end()["ports"].as_array().map(Vec::len), Some(2));
 }
 
-/// A program to attach to.
-fn idle() -> Killed {
-    Killed(Command::new("sleep").arg("100").spawn().expect("a process"))
+/// Three programs to attach to, and a host file with a network of them.
+struct Attached {
+    programs: [Killed; 3],
+    file: String,
+}
+
+impl Attached {
+    fn new() -> Attached {
+        let program = || Killed(Command::new("sleep").arg("100").spawn().expect("a process"));
+        let programs = [program(), program(), program()];
+        let mut file = "duration = '1500ms'\n[machine]\nprocessors = 2\n[pool.guests]\nprocessors = [1]\n\
+                        policy = 'fixed-priority'\n"
+            .to_owned();
+        for (number, (name, program)) in ["dom0", "first", "second"].iter().zip(&programs).enumerate() {
+            file += &format!("[domain.{name}]\npool = 'guests'\npriority = {}\n", number + 1);
+            file += &format!("attach = {{ threads = [{}] }}\n", program.0.id());
+        }
+        file += "[network.lan]\ndriver = 'dom0'\ndiscipline = 'preemptive'\n\
+                 [network.lan.interface.first]\n[network.lan.interface.second]\n";
+        Attached { programs, file }
+    }
+
+    /// Attaches to them with the host file in `folder`. Returns what it said, and the results.
+    fn attach(folder: &Path) -> (String, serde_json::Value) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        command.args(["attach", "host.toml", "--json", "--duration", "1500ms"]).current_dir(folder);
+        let output = command.env("PUNCTUAL_STATE", folder.join("state")).output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        (said, serde_json::from_slice(&output.stdout).expect("JSON"))
+    }
+
+    /// What a run changes of them.
+    fn state(&self) -> Vec<impl PartialEq + std::fmt::Debug + use<>> {
+        let of = |program: &Killed| {
+            let id = program.0.id() as i32;
+            (
+                attributes(id).expect("it lives"),
+                affinity(id).expect("it lives"),
+                group_of(id).expect("it lives"),
+            )
+        };
+        self.programs.iter().map(of).collect()
+    }
 }
 
 #[test]
-fn attach_finds_the_switch_of_a_network_and_says_where_there_is_none() {
+fn attach_finds_the_switch_of_a_network() {
     let Some(_turn) = needs() else { return };
-    let (driver, first, second) = (idle(), idle(), idle());
-    let attached = |name: &str, process: &Killed| {
-        format!("[domain.{name}]\npool = 'guests'\nattach = {{ threads = [{}] }}\n", process.0.id())
-    };
-    let file = format!(
-        "duration = '1500ms'\n[machine]\nprocessors = 2\n[pool.guests]\nprocessors = [1]\n\
-         policy = 'fixed-priority'\n{}priority = 1\n{}priority = 2\n{}priority = 3\n[network.lan]\n\
-         driver = 'dom0'\n\
-         discipline = 'preemptive'\n[network.lan.interface.first]\n[network.lan.interface.second]\n",
-        attached("dom0", &driver),
-        attached("first", &first),
-        attached("second", &second)
-    );
-    let switch = Switch::start(&file);
-    let attach = || {
-        let args = ["attach", "host.toml", "--json", "--duration", "1500ms"];
-        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
-        command.args(args).current_dir(switch.folder.path());
-        command.env("PUNCTUAL_STATE", switch.path("state")).output().expect("it runs")
-    };
+    let attached = Attached::new();
+    let switch = Switch::start(&attached.file);
     let (mut a, mut b) = (switch.vm("first"), switch.vm("second"));
     send(&mut b, &of(2, 9, 0));
     let end = AtomicBool::new(false);
-    let output = std::thread::scope(|scope| {
+    let (said, results) = std::thread::scope(|scope| {
         let all = scope.spawn(|| traffic(&mut a, &mut b, &end));
-        let output = attach();
+        let ended = Attached::attach(switch.folder.path());
         end.store(true, Ordering::Release);
         all.join().expect("no frame is lost");
-        output
+        ended
     });
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success() && said.contains("network lan: served by process"), "{said}");
-    let results: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(said.contains("network lan: served by process"), "{said}");
     let found = &results["switches"][0];
     assert_eq!((found["network"].as_str(), found["ports"].as_array().map(Vec::len)), (Some("lan"), Some(2)));
     let sent = found["ports"][0]["delivered"]["packets"].as_u64();
     let counted = switch.end();
     assert!(sent > Some(100) && sent < counted["ports"][0]["delivered"]["packets"].as_u64(), "{sent:?}");
+}
+
+#[test]
+fn attach_says_that_a_network_has_no_switch_and_starts_none() {
+    let Some(_turn) = needs() else { return };
+    let attached = Attached::new();
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("host.toml"), &attached.file).expect("written");
+    let before = attached.state();
+    let (said, results) = Attached::attach(folder.path());
+    assert!(
+        said.contains("network lan: no `punctual switch` is found; its ports are not in the results"),
+        "{said}"
+    );
+    assert_eq!(results["domains"].as_array().map(Vec::len), Some(3), "the rest goes on without it");
+    assert!(results["switches"].as_array().is_none_or(Vec::is_empty), "{results:#}");
+    assert_eq!(attached.state(), before);
+    let left: Vec<_> = fs::read_dir(folder.path().join("state"))
+        .map(|entries| entries.flatten().map(|entry| entry.file_name()).collect())
+        .unwrap_or_default();
+    assert!(left.is_empty(), "no switch and no journal: {left:?}");
 }

@@ -1,5 +1,6 @@
 //! What is beyond a switch: TAPs and interfaces, in network namespaces that are made here.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
@@ -108,6 +109,8 @@ impl Switch {
         for uplink in uplinks {
             command.args(["--uplink", uplink]);
         }
+        // Other tests look for switches of this network's name in theirs.
+        command.env("PUNCTUAL_STATE", folder.path().join("state"));
         command.current_dir(folder.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = Killed(command.spawn().expect("the program"));
         let mut lines = BufReader::new(child.0.stderr.take().expect("piped")).lines();
@@ -130,6 +133,11 @@ impl Switch {
         self.child.0.stdout.take().expect("piped").read_to_string(&mut text).expect("text");
         assert!(self.child.0.wait().expect("an end").success(), "an invariant was violated: {text}");
         serde_json::from_str(&text).expect("JSON")
+    }
+
+    /// Its process, which `nsenter` became.
+    fn process(&self) -> u32 {
+        self.child.0.id()
     }
 
     fn program(&self) -> Program {
@@ -245,6 +253,45 @@ fn taps_and_interfaces_are_reached_and_left_as_they_were() {
     assert!(!space.try_ip("link show dev made").status.success(), "a TAP that was made is gone");
     space.ip("link show dev kept");
     assert_eq!(space.ip("-details link show dev v0"), before);
+}
+
+/// Sleeps of all of a process's threads so far, by name.
+fn sleeps(process: u32) -> BTreeMap<String, u64> {
+    let mut sleeps = BTreeMap::new();
+    for task in fs::read_dir(format!("/proc/{process}/task")).expect("it runs").flatten() {
+        let status = fs::read_to_string(task.path().join("status")).expect("a thread");
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.expect("a field").trim().to_owned()
+        };
+        let count: u64 = field("voluntary_ctxt_switches:").parse().expect("a number");
+        *sleeps.entry(field("Name:")).or_default() += count;
+    }
+    sleeps
+}
+
+#[test]
+fn a_switch_with_an_idle_interface_does_not_wake_up() {
+    let Some(space) = Namespace::new() else { return };
+    // The kernel itself sends frames of IPv6 whenever it likes.
+    let mut quiet = space.command("sh");
+    quiet.args(["-c", "for name in all default; do echo 1 >/proc/sys/net/ipv6/conf/$name/disable_ipv6; done"]);
+    let _ = quiet.stderr(Stdio::null()).status();
+    space.ip("link add v0 type veth peer name v1");
+    space.ip("addr add 10.9.0.1/24 dev v1");
+    space.ip("link set v0 up");
+    space.ip("link set v1 up");
+    let switch = Switch::new(&space, &["interface:v0", "program:program"]);
+    let program = switch.program();
+    program.ping([10, 9, 0]);
+    let process = switch.process();
+    // What the ping leads to is over.
+    std::thread::sleep(Duration::from_millis(100));
+    let before = sleeps(process);
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(sleeps(process), before);
+    program.ping([10, 9, 0]);
+    assert_ne!(sleeps(process), before, "a thread that wakes up is seen");
 }
 
 #[test]
