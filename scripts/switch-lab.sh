@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
 # Two stock Debian 12 guests, under stock QEMU, on `punctual switch`; the switch beside Linux's bridge.
 #
-# usage: scripts/switch-lab.sh [programs|libvirt|MODE [ROUNDS]], where MODE is one of those that measure
+# usage: scripts/switch-lab.sh [programs|libvirt|restarts [N [SEED]]|MODE [ROUNDS]], where MODE measures
 #   programs   (the default) ping and iperf3 between the guests and from a guest to the host by a TAP uplink;
 #              Debian's tcpdump reads what a capture uplink wrote
 #   libvirt    one of the guests is a domain of libvirt, made of what `punctual switch --libvirt` prints, in
 #              VLAN 10 of a network with an MTU of 1,400; it pings the other. libvirtd is this script's own
+#   restarts   the switch and three guests that send to each other; N times (100) one of them, by chance, is
+#              ended or killed and started anew. Everything runs on, each flow's frames come once, in order
 #   measure-guests  two guests on the switch, and on a Linux bridge with TAPs and QEMU's own virtio-net, in
 #              turn: 500 pings, and UDP in frames of 64 bytes for 5 s
 #   measure-host  no guest: frames of 64 bytes a second through a Linux bridge, between two TAPs and between
-#              packet sockets of two veth pairs, in turn with the switch under its own load generator
+#              packet sockets of two veth pairs, in turn with the switch: between interface uplinks on veth
+#              pairs, and under its own load generator
 #   measure-ovs   no guest: the load generator on the switch, and on Open vSwitch with DPDK, in turn
 # exit: 0 when everything ran and no ping was lost; 1 when not; 77 skipped: something is missing, it says what
 #
@@ -28,11 +31,13 @@ lab=$PWD/target/lab/switch
 . scripts/switch-lab/qemu.sh
 # shellcheck source=scripts/switch-lab/ovs.sh
 . scripts/switch-lab/ovs.sh
+# shellcheck source=scripts/switch-lab/restarts.sh
+. scripts/switch-lab/restarts.sh
 qemu=(qemu-system-x86_64)
 mode=${1:-programs}
 case $mode in
-    programs | libvirt | measure-guests | measure-host | measure-ovs) ;;
-    *) sed -n '2,24s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    programs | libvirt | restarts | measure-guests | measure-host | measure-ovs) ;;
+    *) sed -n '2,27s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 
 if [ "${SWITCH_LAB_INSIDE:-}" != yes ]; then
@@ -51,6 +56,9 @@ if [ "${SWITCH_LAB_INSIDE:-}" != yes ]; then
         cc -O2 -Wall -pthread -o "$lab/frames" scripts/switch-lab/frames.c
         [ "$mode" = measure-host ] || fetch_ovs || skip "Open vSwitch cannot be had"
         [ -n "${MEASURE:-}" ] || cargo build --quiet --locked --release -p punctual-switch --example measure
+        if [ "$mode" = measure-host ] && [ -z "${PUNCTUAL:-}" ]; then
+            cargo build --quiet --locked --release -p punctual
+        fi
     else
         if [ ! -s "$lab/version" ]; then
             fetch busybox-static iputils-ping iperf3 tcpdump || skip "Debian's packages cannot be had"
@@ -61,6 +69,7 @@ if [ "${SWITCH_LAB_INSIDE:-}" != yes ]; then
             fetch_qemu "$QEMU_SUITE" || skip "QEMU of Debian $QEMU_SUITE cannot be had"
         fi
         guest_files scripts/switch-lab/init
+        cc -O2 -Wall -static -o "$lab/guest/bin/flows" scripts/switch-lab/flows.c
         pack_guest
     fi
     SWITCH_LAB_INSIDE=yes exec unshare --net --mount "$0" "$@"
@@ -68,6 +77,35 @@ fi
 
 # From here on in the namespace.
 ip link set lo up
+
+# Frames a second from the veth pair c to d, by interface uplinks of the switch.
+measure_interfaces() {
+    local switch folder
+    folder=$(mktemp -d)
+    "${PUNCTUAL:-target/release/punctual}" switch scripts/switch-lab/host.toml --sockets "$folder" --json \
+        --uplink interface:veth-c --uplink interface:veth-d >"$folder/counted" 2>"$folder/told" &
+    switch=$!
+    until ip -details link show veth-d | grep -q 'promiscuity 1'; do
+        kill -0 "$switch" 2>/dev/null || { cat "$folder/told" >&2; return 1; }
+        sleep 0.1
+    done
+    # The switch learns where the receiver is from what it sends: to everybody, from 02:00:00:00:00:03.
+    python3 -c 'if True:
+        import socket
+        far = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+        far.bind(("far-d", 0))
+        far.send(bytes.fromhex("ffffffffffff" "020000000003" "88b5") + bytes(50))'
+    sleep 0.2
+    echo "switch, veth  $("$lab/frames" packet far-c far-d 02:00:00:00:00:03 2) packets/s"
+    kill -INT "$switch"
+    wait "$switch"
+    python3 -c 'if True:
+        import json, sys
+        for port in json.load(sys.stdin)["ports"]:
+            if port["name"].startswith("interface"):
+                print(port["name"], "sent", port["sent"], "drops", port["drops"])' <"$folder/counted" >&2
+    rm -rf "$folder"
+}
 
 # The bridge of the namespace, with two TAPs and two pairs of veth, in turn with the switch.
 measure_host() {
@@ -81,12 +119,18 @@ measure_host() {
         ip link set "veth-$end" master bridge0 up
         ip link set "far-$end" up
     done
+    for end in c d; do
+        ip link add "veth-$end" type veth peer name "far-$end"
+        ip link set "veth-$end" up
+        ip link set "far-$end" up
+    done
     # Nobody answers from these addresses, so the bridge is told where they are.
     bridge fdb add 02:00:00:00:00:02 dev tap-b master static
     bridge fdb add 02:00:00:00:00:03 dev veth-b master static
     for ((round = 0; round < ${1:-4}; round++)); do
         echo "bridge, TAP  $("$lab/frames" tap tap-a tap-b 02:00:00:00:00:02 2) packets/s"
         echo "bridge, veth  $("$lab/frames" packet far-a far-b 02:00:00:00:00:03 2) packets/s"
+        measure_interfaces
         "${MEASURE:-target/release/examples/measure}" throughput
     done | tee >(cat >&2) | python3 scripts/switch-lab/host-table.py
 }
@@ -195,6 +239,11 @@ if [ "$mode" = measure-ovs ]; then
 fi
 if [ "$mode" = measure-guests ]; then
     measure_guests "${2:-2}"
+    exit
+fi
+if [ "$mode" = restarts ]; then
+    TIMEOUT_S=${TIMEOUT_S:-7200}
+    restarts "${2:-100}" "${3:-1}"
     exit
 fi
 if [ "$mode" = libvirt ]; then

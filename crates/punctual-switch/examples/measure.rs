@@ -1,7 +1,7 @@
 //! Measures the switch with the driver's side of its ports in this process: packets a second, round trips of
 //! urgent VMs alone and beside floods, wake-ups while idle, memory for each port.
 //!
-//! usage: cargo run --release -p punctual-switch --example measure [throughput|round-trips|polling|budget]
+//! usage: cargo run --release -p punctual-switch --example measure [throughput|round-trips|polling|budget|plug]
 //!        ... --example measure sockets A B   any vhost-user switch that listens on these two sockets
 //!        ... --example measure serve FOLDER  such a switch: FOLDER/0.sock and 1.sock, until input ends
 //!
@@ -13,6 +13,7 @@ use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use punctual_model::Recorder;
@@ -45,6 +46,7 @@ fn main() -> Outcome<()> {
         Some("round-trips") => return all_round_trips(folder.path()),
         Some("polling") => return polling(folder.path()),
         Some("budget") => return budget(folder.path()),
+        Some("plug") => return gaps(folder.path()),
         Some("sockets") => return sockets(),
         Some("serve") => return serve(),
         _ => {}
@@ -153,17 +155,6 @@ fn switch_with(
     poll_us: u64,
     budget: Option<Budget>,
 ) -> Outcome<Switch> {
-    let port = |port: usize| Port {
-        name: format!("port {port}"),
-        end: End::Socket(socket(folder, port)),
-        params: InterfaceParams {
-            priority: Some(if port < 2 { 1 } else { 2 }),
-            ..InterfaceParams::default()
-        },
-        plane: usize::from(planes.count() == 2 && port >= 2),
-        address: Some(punctual_switch::frame::Address(address(port))),
-        vlans: punctual_model::network::Vlans::default(),
-    };
     let enter = move |fifo: Option<u32>| {
         stay_on(1);
         if let Some(priority) = fifo {
@@ -180,7 +171,7 @@ fn switch_with(
         budget: budget.clone().filter(|_| plane + 1 == planes.count()),
     };
     let config = Config {
-        ports: (0..ports).map(port).collect(),
+        ports: (0..ports).map(|number| port(folder, number, planes)).collect(),
         planes: (0..planes.count()).map(plane).collect(),
         discipline: registry::find(kind.0).ok_or("no such discipline")?,
         options: options(kind),
@@ -188,6 +179,20 @@ fn switch_with(
         check: false,
     };
     Ok(Switch::start(config)?.0)
+}
+
+fn port(folder: &Path, port: usize, planes: Planes) -> Port {
+    Port {
+        name: format!("port {port}"),
+        end: End::Socket(socket(folder, port)),
+        params: InterfaceParams {
+            priority: Some(if port < 2 { 1 } else { 2 }),
+            ..InterfaceParams::default()
+        },
+        plane: usize::from(planes.count() == 2 && port >= 2),
+        address: Some(punctual_switch::frame::Address(address(port))),
+        vlans: punctual_model::network::Vlans::default(),
+    }
 }
 
 fn vm(folder: &Path, port: usize) -> Outcome<FrontEnd> {
@@ -232,6 +237,71 @@ fn throughput(folder: &Path, kind: (&str, Option<u64>), processor: usize) -> Out
     }
     stay_on(0);
     Ok(())
+}
+
+/// How long a running flow waits for its next frame: while nothing happens, while the plane is asked for its
+/// counts (its least interruption), and while a port comes or goes. The driver shares its processor with who
+/// asks; its own longest stop is shown beside.
+fn gaps(folder: &Path) -> Outcome<()> {
+    println!("longest gap of a flow's frames in 5 ms, and of its driver's rounds: p50, p90 of 200");
+    for kind in KINDS {
+        let mut switch = switch(folder, kind, 2, Planes::One, 50)?;
+        let [mut a, mut b] = [vm(folder, 0)?, vm(folder, 1)?];
+        let (end, gap_ns) = (AtomicBool::new(false), [const { AtomicU64::new(0) }; 2]);
+        let [nothing, asked, plugged] = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let frame = frame(address(1), address(0), 0, 64);
+                let mut last = [Instant::now(); 2];
+                while !end.load(Ordering::Relaxed) {
+                    a.send(&frame)?;
+                    let ended = [b.receive()?.is_some(), true];
+                    let now = Instant::now();
+                    for at in (0..2).filter(|at| ended[*at]) {
+                        gap_ns[at].fetch_max((now - last[at]).as_nanos() as u64, Ordering::Relaxed);
+                        last[at] = now;
+                    }
+                }
+                Ok::<_, std::io::Error>(())
+            });
+            let all = each_gap(folder, &mut switch, &gap_ns);
+            end.store(true, Ordering::Relaxed);
+            all
+        })?;
+        let us = |gaps: &Recorder, ppm| gaps.quantile_ppm(ppm).as_ns() as f64 / 1_000.0;
+        print!("  {:<13}", name(kind));
+        for (what, gaps) in [("nothing", nothing), ("asked", asked), ("plugged", plugged)] {
+            let [frames, rounds] = gaps.map(|gaps| [500_000, 900_000].map(|ppm| us(&gaps, ppm)));
+            print!(" {what}: {frames:.1?} us, {rounds:.1?} us;");
+        }
+        println!();
+    }
+    Ok(())
+}
+
+/// The longest gaps while nothing is done, while counts are asked for, and while a port comes or goes.
+fn each_gap(folder: &Path, switch: &mut Switch, gap_ns: &[AtomicU64; 2]) -> Outcome<[[Recorder; 2]; 3]> {
+    const WINDOW: Duration = Duration::from_millis(5);
+    let mut gaps = [(); 3].map(|()| [Recorder::new(), Recorder::new()]);
+    let mut plugged = None;
+    for round in 0..600 {
+        std::thread::sleep(WINDOW);
+        gap_ns.iter().for_each(|gap| gap.store(0, Ordering::Relaxed));
+        let start = Instant::now();
+        match (round % 3, plugged) {
+            (0, _) => {}
+            (1, _) => drop(switch.count()),
+            (_, None) => plugged = Some(switch.plug(port(folder, 2, Planes::One))?),
+            (_, Some(place)) => {
+                drop(switch.unplug(place));
+                plugged = None;
+            }
+        }
+        std::thread::sleep(WINDOW.saturating_sub(start.elapsed()));
+        for (gaps, longest) in gaps[round % 3].iter_mut().zip(gap_ns) {
+            gaps.record(punctual_sched::Duration::from_ns(longest.load(Ordering::Relaxed)));
+        }
+    }
+    Ok(gaps)
 }
 
 /// A switch of two ports under RTCA, which polls as other switches of user space do.
