@@ -275,7 +275,8 @@ fn a_switch_with_an_idle_interface_does_not_wake_up() {
     let Some(space) = Namespace::new() else { return };
     // The kernel itself sends frames of IPv6 whenever it likes.
     let mut quiet = space.command("sh");
-    quiet.args(["-c", "for name in all default; do echo 1 >/proc/sys/net/ipv6/conf/$name/disable_ipv6; done"]);
+    quiet
+        .args(["-c", "for name in all default; do echo 1 >/proc/sys/net/ipv6/conf/$name/disable_ipv6; done"]);
     let _ = quiet.stderr(Stdio::null()).status();
     space.ip("link add v0 type veth peer name v1");
     space.ip("addr add 10.9.0.1/24 dev v1");
