@@ -1,7 +1,8 @@
 //! Measures the switch with the driver's side of its ports in this process: packets a second, round trips of
 //! urgent VMs alone and beside floods, wake-ups while idle, memory for each port.
 //!
-//! usage: cargo run --release -p punctual-switch --example measure [throughput|round-trips|polling|budget|plug]
+//! usage: cargo run --release -p punctual-switch --example measure [WHAT]
+//!            WHAT: throughput, round-trips, polling, budget, plug; without, more than one of them
 //!        ... --example measure sockets A B   any vhost-user switch that listens on these two sockets
 //!        ... --example measure serve FOLDER  such a switch: FOLDER/0.sock and 1.sock, until input ends
 //!
