@@ -69,7 +69,7 @@ frames_flow() {
 
 # QEMU before 8.0 forgets which features a driver chose if the switch ends at that moment of the guest's boot
 # (virtio-net.c calls vhost_net_save_acked_features since then): no frame of that guest is understood then.
-forgets_features() { "${qemu[@]}" --version | grep -q 'version [1-7]\.'; }
+forgets_features() { [[ "$("${qemu[@]}" --version)" == *'version '[1-7].* ]]; }
 
 restarts() {
     local number which how names=(switch "${guests[@]}")
