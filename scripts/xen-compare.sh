@@ -16,7 +16,7 @@ cd "$(dirname "$0")/.."
 # shellcheck source=scripts/xen/lab.sh
 . scripts/xen/lab.sh
 
-policies=deferrable,periodic,polling,sporadic,sedf,rtds,own-rtds,credit,own-credit
+every=deferrable,periodic,polling,sporadic,sedf,rtds,own-rtds,credit,own-credit
 [ $# -gt 0 ] || set -- three three-late short five two-processors four pools
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -32,20 +32,21 @@ case_of() {
 
 file_of() { echo "$parts/hosts/$(case_of "$1" | cut -d' ' -f1)"; }
 
-# boot_for SCHEDULER CASE POLICY...: one boot, one run for each policy.
+# boot_for SCHEDULER CASE POLICY...: one boot, in which the same guests run under each policy.
 boot_for() {
-    local scheduler=$1 case=$2 options="sched=punctual" policy name=compare-$2-$1
+    local scheduler=$1 case=$2 options="sched=punctual" policy name=compare-$2-$1 listed
     shift 2
+    listed=$(IFS=, && echo "${*#own-}")
     case $scheduler in
         own-*) options="$own=${scheduler#own-}" ;;
     esac
-    for policy; do echo "xen-$policy $(case_of "$case") --policy ${policy#own-}"; done > "$work/runs"
+    echo "xen $(case_of "$case") --policy $listed" > "$work/runs"
     # shellcheck disable=SC2034 # for boot
-    seconds_max=$((300 + 600 * $#))
+    seconds_max=$((900 + 100 * $#))
     boot "$build" "$name" "$options" "$parts/host.sh" "$(file_of "$case")" "$work/runs" \
         "$work/punctual"
     for policy; do
-        result "$name" "xen-$policy" > "$lab/compare-$case-$policy.json" || {
+        result "$name" "${policy#own-}" > "$lab/compare-$case-$policy.json" || {
             echo "xen-compare: $case under $policy: no result; see $lab/$name.log" >&2
             rm "$lab/compare-$case-$policy.json"
             status=1
@@ -97,7 +98,7 @@ strip -o "$work/punctual" "$punctual"
 memory=2048
 status=0
 for choice; do
-    chosen=$policies
+    chosen=$every
     [ "$choice" = "${choice#*:}" ] || chosen=${choice#*:}
     compare "${choice%%:*}" "$chosen"
 done

@@ -20,13 +20,13 @@ prepare release
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp "$host" "$work/host.toml"
-for policy; do echo "xen-$policy host.toml --policy $policy"; done > "$work/runs"
+echo "xen host.toml --policy $(IFS=, && echo "$*")" > "$work/runs"
 strip -o "$work/punctual" "$punctual"
-seconds_max=$((300 + 400 * $#))
+seconds_max=$((600 + 100 * $#))
 boot release host "sched=punctual" "$parts/host.sh" "$work/host.toml" "$work/runs" "$work/punctual"
 status=0
 for policy; do
-    if ! result host "xen-$policy" > "$lab/host-$policy.json"; then
+    if ! result host "$policy" > "$lab/host-$policy.json"; then
         echo "xen-run: $policy: no result; see $lab/host.log" >&2
         status=1
         continue

@@ -36,11 +36,11 @@ burner() {
 ran() { xl list "$1" | awk 'NR == 2 { printf "%d", $6 * 1000 }'; }
 now() { awk '{ printf "%d", $1 * 1000 }' /proc/uptime; }
 
-# send FILE: it is what the machine leaves behind
+# send FILE: it is what the machine leaves behind. nc does not always end when all is sent.
 send() {
     insmod /modules/e1000.ko
     ifconfig eth0 10.0.2.15 up
-    nc -w 5 10.0.2.100 9 < "$1"
+    timeout 120 nc -w 5 10.0.2.100 9 < "$1"
 }
 
 cd /job || poweroff -f

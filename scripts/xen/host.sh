@@ -9,8 +9,8 @@ if ./punctual xen pool Pool-0 --policy deferrable --option quantum=1ms > pool.lo
 fi
 while read -r label line; do
     # Nothing here reads what is to be run.
-    ./punctual xen run $line --label "$label" --json < /dev/null > "result-$label" || continue
-    echo "HOST-RESULT $(tr -d '\n' < "result-$label")"
+    ./punctual xen run $line --label "$label" --json < /dev/null > "result-$label"
+    [ ! -s "result-$label" ] || echo "HOST-RESULT $(tr -d '\n' < "result-$label")"
 done < runs
 ./punctual xen show
 xl list

@@ -117,9 +117,18 @@ build() {
     ) > "$lab/$1.build" 2>&1 || { tail -30 "$lab/$1.build"; echo "xen: it cannot be built" >&2; exit 1; }
 }
 
-# result NAME LABEL: the results of that run of host.sh in the boot NAME.
+# result NAME POLICY: the results under that policy of host.sh in the boot NAME.
 result() {
-    sed -n 's/^HOST-RESULT //p' "$lab/$1.log" | tr -d '\r' | grep -F "\"$2\""
+    python3 - "$lab/$1.log" "$2" <<'END'
+import json, sys
+for line in open(sys.argv[1], errors="replace"):
+    if line.startswith("HOST-RESULT "):
+        results = json.loads(line.removeprefix("HOST-RESULT "))
+        for one in results if isinstance(results, list) else [results]:
+            if one["pools"][0]["policy"] == sys.argv[2]:
+                sys.exit(print(json.dumps(one)))
+sys.exit(1)
+END
 }
 
 prepare() {
@@ -154,14 +163,21 @@ boot() {
     # Two archives are one.
     cat "$lab/dom0.cpio" "$lab/$name.cpio" > "$lab/$name.initrd"
     rm -rf "$job" "$lab/$name.cpio"
-    timeout --foreground "${seconds_max:-600}" qemu-system-x86_64 -M pc -cpu qemu64 "${machine[@]}" \
-        -rtc base=2026-01-01T00:00:00,clock=vm -m "$memory" -display none -vga none -nodefaults \
-        -no-user-config -monitor none -serial "file:$lab/$name.log" -no-reboot \
-        -chardev "file,id=out,path=$lab/$name.out" -device e1000,netdev=net \
-        -netdev user,id=net,restrict=on,guestfwd=tcp:10.0.2.100:9-chardev:out \
-        -kernel "$lab/$build/xen/xen" -append "com1=115200,8n1 console=com1 $dom0 loglvl=info spec-ctrl=no \
+    # The limit is processor time of QEMU: neither a busy host nor one that stops it for a while ends it. The
+    # other limit is for a machine that waits for ever.
+    (
+        ulimit -c 0 -t "${seconds_max:-600}"
+        exec timeout --foreground $((${seconds_max:-600} * 10)) \
+            qemu-system-x86_64 -M pc -cpu qemu64 "${machine[@]}" \
+            -rtc base=2026-01-01T00:00:00,clock=vm -m "$memory" -display none -vga none -nodefaults \
+            -no-user-config -monitor none -serial "file:$lab/$name.log" -no-reboot \
+            -chardev "file,id=out,path=$lab/$name.out" -device e1000,netdev=net \
+            -netdev user,id=net,restrict=on,guestfwd=tcp:10.0.2.100:9-chardev:out \
+            -kernel "$lab/$build/xen/xen" \
+            -append "com1=115200,8n1 console=com1 $dom0 loglvl=info spec-ctrl=no \
 xpti=no pcid=no smep=no smap=no watchdog=0 cpufreq=none no-real-mode $options" \
-        -initrd "$lab/vmlinux console=hvc0 nokaslr mitigations=off quiet loglevel=4 audit=0,\
-$lab/$name.initrd" < /dev/null > "$lab/$name.qemu" 2>&1 || true
+            -initrd "$lab/vmlinux console=hvc0 nokaslr mitigations=off quiet loglevel=4 audit=0,\
+$lab/$name.initrd" < /dev/null > "$lab/$name.qemu" 2>&1
+    ) || true
     rm "$lab/$name.initrd"
 }

@@ -45,6 +45,14 @@ pub trait Control {
     /// As [`Control::policy`]; the policy's words, if it refuses.
     fn set_policy(&mut self, pool: &str, policy: &str, options: &str) -> Result<Option<u64>, String>;
 
+    /// The policy under which guests boot and their clocks are read: whoever has work runs at once if the
+    /// processor is free. A server that loses its budget meanwhile answers a question about its clock up to
+    /// a period late. `None`: pools keep what they have.
+    ///
+    /// # Errors
+    /// As [`Control::policy`].
+    fn boot_policy(&mut self) -> Result<Option<&'static str>, String>;
+
     /// Parameters of a vCPU, and its counts where the scheduler has any.
     ///
     /// # Errors

@@ -61,14 +61,33 @@ pub struct RunOptions<'a> {
 /// # Errors
 /// The host cannot be run in Xen, Xen refuses, or a guest does not do its part.
 pub fn run(host: &Host, control: &mut dyn Control, options: &RunOptions<'_>) -> Result<Results, Error> {
-    let plan = Plan::new(host)?;
-    let mut setup = Setup::new(host, &plan, control, options)?;
-    let mut guests = setup.guests(host, &plan)?;
-    setup.parameters(host, &plan)?;
-    let (vcpus, reports) = setup.measure(host, &plan, &mut guests)?;
-    drop(guests);
-    drop(setup);
-    Ok(results(host, &plan, &vcpus, reports))
+    let mut results = Vec::new();
+    run_each(std::slice::from_ref(host), control, options, &mut results)?;
+    results.pop().ok_or_else(|| Error::Refused("nothing ran".into()))
+}
+
+/// Runs hosts that differ in nothing but their policies one after the other, with the same guests. Afterwards
+/// Xen is as before. Results are appended to `done` one by one: after an error those that ran are there.
+///
+/// # Errors
+/// As [`run`]. Each policy is tried before guests boot.
+pub fn run_each(
+    hosts: &[Host],
+    control: &mut dyn Control,
+    options: &RunOptions<'_>,
+    done: &mut Vec<Results>,
+) -> Result<(), Error> {
+    let Some(first) = hosts.first() else { return Ok(()) };
+    let plan = Plan::new(first)?;
+    let mut setup = Setup::new(hosts, &plan, control, options)?;
+    let mut guests = setup.guests(first, &plan)?;
+    for host in hosts {
+        setup.policies(host)?;
+        setup.parameters(host, &plan)?;
+        let (vcpus, reports) = setup.measure(host, &plan, &mut guests)?;
+        done.push(results(host, &plan, &vcpus, reports));
+    }
+    Ok(())
 }
 
 /// A domain with its program.
@@ -117,13 +136,14 @@ struct Setup<'a> {
 }
 
 impl<'a> Setup<'a> {
-    /// The pools with their policies.
+    /// The pools, with every policy that they will have, and in the end with that for booting.
     fn new(
-        host: &Host,
+        hosts: &[Host],
         plan: &Plan,
         control: &'a mut dyn Control,
         options: &'a RunOptions<'a>,
     ) -> Result<Setup<'a>, Error> {
+        let host = &hosts[0];
         for domain in host.domains.iter().filter(|domain| domain.name != MANAGER) {
             if tools::runs(&domain.name)? {
                 let why = "such a guest runs already".into();
@@ -140,14 +160,27 @@ impl<'a> Setup<'a> {
             };
             let (policy, before) = setup.control.policy(name).map_err(Error::Refused)?;
             setup.done.push(Step::Policy { pool: name.into(), policy, options: before });
-            let text = options_text(&pool.policy.options);
-            setup.control.set_policy(name, pool.policy.info.name, &text).map_err(Error::Refused)?;
             setup.pools.push(name.into());
+        }
+        hosts.iter().try_for_each(|host| setup.policies(host))?;
+        if let Some(policy) = setup.control.boot_policy().map_err(Error::Refused)? {
+            for name in &setup.pools {
+                setup.control.set_policy(name, policy, "").map_err(Error::Refused)?;
+            }
         }
         if let Some(first) = plan.first {
             setup.shrink_first_pool(&host.pools[first.0].processors)?;
         }
         Ok(setup)
+    }
+
+    /// Gives each pool its policy.
+    fn policies(&mut self, host: &Host) -> Result<(), Error> {
+        for (name, pool) in self.pools.iter().zip(&host.pools) {
+            let text = options_text(&pool.policy.options);
+            self.control.set_policy(name, pool.policy.info.name, &text).map_err(Error::Refused)?;
+        }
+        Ok(())
     }
 
     fn create_pool<'p>(
@@ -288,6 +321,12 @@ impl<'a> Setup<'a> {
             let counted = self.counts(host, plan)?;
             self.wait_until(start_ns - ASK_BEFORE_NS)?;
             let before = self.times(host)?;
+            let late_ns = now_ns().saturating_sub(start_ns);
+            if late_ns > duration_ns / 100 {
+                let late = Duration::from_ns(late_ns);
+                let why = format!("it knows what vCPUs ran only {late} after the tasks began: give it more");
+                return Err(Error::Host { item: MANAGER.into(), why });
+            }
             self.wait_until(end_ns)?;
             let after = self.times(host)?;
             let counts = self.counts(host, plan)?;

@@ -1,5 +1,6 @@
 //! What domain 0 asks of Xen: cpupools and domains by their names, and `punctual_xen::op`.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::process::Command;
 
@@ -44,7 +45,12 @@ pub struct Domain {
 }
 
 /// Xen, with the names that xl gives.
-pub struct Xen(Hypervisor);
+pub struct Xen {
+    hypervisor: Hypervisor,
+    /// Names of cpupools by their numbers: to ask for one starts a program, which takes a domain 0 with a
+    /// small budget long.
+    names: BTreeMap<u32, String>,
+}
 
 impl Xen {
     /// Xen below this domain 0.
@@ -52,7 +58,8 @@ impl Xen {
     /// # Errors
     /// When there is none, or it cannot be called.
     pub fn open() -> Result<Xen, Error> {
-        Hypervisor::open().map(Xen).map_err(|error| {
+        let opened = Hypervisor::open();
+        opened.map(|hypervisor| Xen { hypervisor, names: BTreeMap::new() }).map_err(|error| {
             Error::Usage(match error.kind() {
                 io::ErrorKind::NotFound => {
                     "this Linux is not the domain 0 of a Xen: no /dev/xen/privcmd".into()
@@ -62,7 +69,7 @@ impl Xen {
         })
     }
 
-    /// All cpupools.
+    /// All cpupools, with names that may be those of before if a number was given anew.
     ///
     /// # Errors
     /// When Xen does not say.
@@ -74,14 +81,15 @@ impl Xen {
             union[..4].copy_from_slice(&CPUPOOL_INFO.to_le_bytes());
             let next = pools.last().map_or(0, |pool| pool.id + 1);
             union[4..8].copy_from_slice(&next.to_le_bytes());
-            match self.0.sysctl(CPUPOOL_OP, &mut union, 24, &mut []) {
+            match self.hypervisor.sysctl(CPUPOOL_OP, &mut union, 24, &mut []) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(pools),
                 Err(error) => return Err(Error::Usage(format!("Xen does not say its cpupools: {error}"))),
             }
             let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|index| union[at + index]));
             let id = word(4);
-            pools.push(Cpupool { id, name: pool_name(id), scheduler: word(8) });
+            let name = self.names.entry(id).or_insert_with(|| pool_name(id)).clone();
+            pools.push(Cpupool { id, name, scheduler: word(8) });
         }
     }
 
@@ -90,8 +98,12 @@ impl Xen {
     /// # Errors
     /// When there is none, or another scheduler has it.
     pub fn cpupool(&mut self, name: &str) -> Result<Cpupool, Error> {
-        let pools = self.cpupools()?;
         let is_it = |pool: &&Cpupool| pool.name == name || pool.id.to_string() == name;
+        if let Some(pool) = self.cpupools()?.iter().find(is_it) {
+            return Ok(pool.clone());
+        }
+        self.names.clear();
+        let pools = self.cpupools()?;
         let Some(pool) = pools.iter().find(is_it) else {
             let names: Vec<&str> = pools.iter().map(|pool| pool.name.as_str()).collect();
             return Err(Error::Usage(format!(
@@ -122,7 +134,7 @@ impl Xen {
     /// # Errors
     /// Why Xen does not say.
     pub fn vcpu_time_ns(&mut self, domain: u32, vcpu: u32) -> Result<u64, String> {
-        let time = self.0.vcpu_time_ns(domain, vcpu);
+        let time = self.hypervisor.vcpu_time_ns(domain, vcpu);
         time.map_err(|error| format!("Xen does not say how long vCPU {vcpu} of domain {domain} ran: {error}"))
     }
 
@@ -155,7 +167,7 @@ impl Xen {
         }
         let mut payload = op.to_bytes();
         let done = match pool.scheduler {
-            RTDS => self.0.sysctl(SCHEDULER_OP, &mut union, 16, &mut payload),
+            RTDS => self.hypervisor.sysctl(SCHEDULER_OP, &mut union, 16, &mut payload),
             _ => Err(io::ErrorKind::Unsupported.into()),
         };
         op.answer(&payload);
