@@ -178,8 +178,9 @@ pub(super) fn find(files: &[PathBuf], name: &str) -> Result<PathBuf, Error> {
     // In other directories, files of the same name are documentation or configuration (`busybox` of
     // initramfs-tools).
     let runs = |path: &&PathBuf| {
-        let ours =
-            path.components().any(|part| ["bin", "lib", "lib64"].iter().any(|d| part.as_os_str() == *d));
+        let ours = path
+            .components()
+            .any(|part| ["bin", "sbin", "lib", "lib64"].iter().any(|d| part.as_os_str() == *d));
         ours && fs::metadata(path)
             .is_ok_and(|meta| name.contains(".so.") || meta.permissions().mode() & 1 != 0)
     };

@@ -13,6 +13,7 @@ use punctual_model::Recorder;
 use punctual_sched::Duration;
 
 use super::lab::keep_from_vcpus;
+use super::sip::Caller;
 use crate::Error;
 
 /// The priority of who asks, who is never short of processor time (s.6.1).
@@ -36,6 +37,8 @@ pub(super) enum Client {
     Echo { socket: UdpSocket, number: u64 },
     /// memcached's text protocol over TCP.
     Memcached { stream: TcpStream, number: u64 },
+    /// SIP through a relay: how long each message takes to the other side.
+    Sip(Box<Caller>),
 }
 
 /// What was measured of questions.
@@ -69,11 +72,14 @@ impl Client {
         Ok(client)
     }
 
-    /// Gives memcached its values, of which others may have taken the place.
+    /// Gives memcached its values, of which others may have taken the place. Others need nothing.
     ///
     /// # Errors
     /// It does not answer.
     pub fn fill(&mut self) -> io::Result<()> {
+        if !matches!(self, Client::Memcached { .. }) {
+            return Ok(());
+        }
         self.wait_at_most(FIRST)?;
         for key in 0..KEYS {
             self.set(key)?;
@@ -85,6 +91,7 @@ impl Client {
         match self {
             Client::Echo { socket, .. } => socket.set_read_timeout(Some(patience)),
             Client::Memcached { stream, .. } => stream.set_read_timeout(Some(patience)),
+            Client::Sip(_) => Ok(()),
         }
     }
 
@@ -106,6 +113,10 @@ impl Client {
                     self.get(key)?
                 }
                 !sets
+            }
+            Client::Sip(caller) => {
+                caller.relay_one()?;
+                true
             }
         };
         Ok(counts.then(|| Duration::from_ns(start.elapsed().as_nanos() as u64)))

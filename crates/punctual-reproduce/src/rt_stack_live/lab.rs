@@ -3,10 +3,11 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path as FilePath, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration as StdDuration, Instant};
 
+use punctual_live::Stop;
 use punctual_live::cache::Cache;
 use punctual_live::child;
 use punctual_live::image::{self, Image};
@@ -37,6 +38,8 @@ const CALLS_PRIORITY: u32 = 49;
 /// Where the echo, and memcached, listen.
 const ECHO_PORT: u16 = 7000;
 const CACHE_PORT: u16 = 11_211;
+/// Where a SIP relay listens.
+pub(super) const RELAY_PORT: u16 = 5060;
 /// Where receivers of streams listen.
 const SINK_PORT: u16 = 9000;
 /// How long a VM may take to boot.
@@ -56,14 +59,14 @@ pub(super) struct Lab<'a> {
     networks: u8,
 }
 
-/// What stands for the address in [`Extra::start`].
+/// What stands for the address in [`Extra::start`] and [`Extra::command`].
 pub(super) const ADDRESS: &str = "ADDRESS";
 
 /// Files that guests have, and the line that starts what they are for.
 pub(super) struct Extra {
     pub files: Vec<(String, Vec<u8>)>,
     pub start: String,
-    /// The same on the host: program and arguments, to which the address is added.
+    /// The same on the host: program and arguments.
     pub command: Vec<String>,
 }
 
@@ -74,6 +77,10 @@ pub(super) struct Server {
     pub echo: SocketAddr,
     /// Its memcached, if it has one.
     pub cache: SocketAddr,
+    /// Its SIP relay, if it has one.
+    pub relay: SocketAddr,
+    /// The address of who asks it.
+    pub client: Ipv4Addr,
     /// Processes that stand still while others are asked.
     processes: Vec<i32>,
     _parts: Parts,
@@ -93,8 +100,11 @@ pub(super) struct Running(pub Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both fail only for a process that has ended already.
-        let _ = self.0.kill();
+        // It leads a process group (`child::spawn`), whose other processes end, too. Both fail only for
+        // a process that has ended already.
+        if let Some(group) = rustix::process::Pid::from_raw(self.0.id() as i32) {
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
         let _ = self.0.wait();
     }
 }
@@ -271,7 +281,12 @@ impl<'a> Lab<'a> {
         let (port, listener) = SwitchPort::new().map_err(|error| failed(&error))?;
         listener.set_nonblocking(true).map_err(|error| failed(&error))?;
         let own = Ipv4Addr::new(127, 77, self.networks, 1);
-        let rules = [format!("bind udp {own}:0-65535"), format!("bind tcp {own}:0-65535")];
+        let rules = [
+            format!("bind udp {own}:0-65535"),
+            format!("bind tcp {own}:0-65535"),
+            // To whom a relay relays.
+            format!("connect udp {}:1024-65535", Ipv4Addr::LOCALHOST),
+        ];
         let allow: Result<Vec<_>, String> = rules.iter().map(|rule| rule.parse()).collect();
         let allow = allow.map_err(|error| failed(&error))?;
         let config = Config {
@@ -312,9 +327,10 @@ impl<'a> Lab<'a> {
     /// What stands beside the echo on the host.
     fn extra_process(&self, address: Ipv4Addr, before: &[String]) -> Result<Option<Running>, Error> {
         let Some(extra) = &self.extra else { return Ok(None) };
-        let words: Vec<String> = before.iter().chain(&extra.command).cloned().collect();
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).args(["-l", &address.to_string()]);
+        let address = address.to_string();
+        let mut words = before.iter().chain(&extra.command).map(|word| word.replace(ADDRESS, &address));
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command.args(words);
         start(command).map(Some)
     }
 
@@ -388,7 +404,19 @@ fn stopped<'a>(options: &'a LiveOptions<'_>) -> impl Fn(image::Error) -> Error +
 
 fn server_of(path: Path, address: Ipv4Addr, pid: u32, parts: Parts) -> Server {
     let at = |port| SocketAddrV4::new(address, port).into();
-    Server { path, echo: at(ECHO_PORT), cache: at(CACHE_PORT), processes: vec![pid as i32], _parts: parts }
+    let client = match address.octets() {
+        [127, ..] => Ipv4Addr::LOCALHOST,
+        [first, second, network, _] => Ipv4Addr::new(first, second, network, 1),
+    };
+    Server {
+        path,
+        echo: at(ECHO_PORT),
+        cache: at(CACHE_PORT),
+        relay: at(RELAY_PORT),
+        client,
+        processes: vec![pid as i32],
+        _parts: parts,
+    }
 }
 
 /// Puts the threads of processes under `SCHED_FIFO`.
@@ -419,10 +447,44 @@ impl Server {
     }
 }
 
+/// A program on the processors that RT VMs do not have, in the fair class, for it may never sleep.
+pub(super) fn of_others(program: &FilePath) -> Command {
+    let online = preflight::online();
+    let others = online.split_last().map(|(_, others)| others).filter(|others| !others.is_empty());
+    let list: Vec<String> = others.unwrap_or(&online).iter().map(usize::to_string).collect();
+    let mut command = Command::new("taskset");
+    command.args(["--cpu-list", &list.join(",")]).arg(program);
+    command
+}
+
+/// Waits until a program has ended by itself.
+///
+/// # Errors
+/// It does not in this time, or everything is to end: then it is killed.
+pub(super) fn wait_for_end(
+    mut running: Running,
+    name: &str,
+    stop: Stop,
+    patience: StdDuration,
+) -> Result<(), Error> {
+    let give_up = Instant::now() + patience;
+    let failed = |error: io::Error| Error::Lab(format!("{name}: {error}"));
+    while running.0.try_wait().map_err(failed)?.is_none() {
+        if stop() {
+            return Err(Error::Interrupted);
+        }
+        if Instant::now() > give_up {
+            return Err(Error::Lab(format!("{name} does not end: its server does not answer")));
+        }
+        std::thread::sleep(StdDuration::from_millis(20));
+    }
+    Ok(())
+}
+
 fn start(command: Command) -> Result<Running, Error> {
     let program = command.get_program().to_string_lossy().into_owned();
     let mut command = command;
-    command.stdout(std::process::Stdio::null());
+    command.stdout(Stdio::null()).stderr(Stdio::null());
     child::spawn(command, Vec::new())
         .map(Running)
         .map_err(|error| Error::Lab(format!("{program} cannot be started: {error}")))

@@ -1,18 +1,17 @@
 //! Debian's memcached, for guests and for the host, and the load generator of the thesis (s.6.7.2).
 
 use std::fs;
-use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::time::{Duration as StdDuration, Instant};
+use std::process::Stdio;
+use std::time::Duration as StdDuration;
 
 use punctual_live::child;
 use punctual_live::image::programs;
-use punctual_live::preflight;
 
 use super::client::{KEY_BYTES, SETS, VALUE_BYTES};
-use super::lab::{ADDRESS, Extra, Running};
+use super::lab::{ADDRESS, Extra, Running, of_others, wait_for_end};
+use super::{CONCURRENCY, Generated};
 use crate::Error;
 use crate::live::LiveOptions;
 
@@ -50,22 +49,10 @@ const GENERATOR: [(&str, &str); 4] = [
 const ARGUMENTS: &str = "-u root -m 64 -t 1 -U 0";
 /// The guest's priority of it; without one it waits for all that the guest's kernel does beside.
 const GUEST_PRIORITY: u32 = 40;
-/// How many requests the load generator has under way at once.
-pub(super) const CONCURRENCY: u32 = 4;
 
 /// Where Debian's programs are on the host.
 pub(super) struct Programs {
     root: PathBuf,
-}
-
-/// What the load generator counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Generated {
-    /// Requests in a second.
-    pub requests_per_second: f64,
-    /// Mean and deviation of response times, us.
-    pub mean_us: f64,
-    pub deviation_us: f64,
 }
 
 impl Programs {
@@ -98,7 +85,7 @@ impl Programs {
         let libraries = format!("LD_LIBRARY_PATH={}", self.root.join("cache").display());
         let program = self.root.join("cache/memcached").display().to_string();
         let mut command = vec!["env".to_owned(), libraries, program];
-        command.extend(ARGUMENTS.split(' ').map(str::to_owned));
+        command.extend(format!("{ARGUMENTS} -l {ADDRESS}").split(' ').map(str::to_owned));
         Ok(Extra { files, start, command })
     }
 
@@ -123,37 +110,16 @@ impl Programs {
         fs::write(&mix, of).map_err(|error| failed(&error))?;
         let said = folder.path().join("said");
         let output = fs::File::create(&said).map_err(|error| failed(&error))?;
-        // The processors that the RT VM does not have; in the fair class, as it never sleeps.
-        let online = preflight::online();
-        let others = online.split_last().map(|(_, others)| others).filter(|others| !others.is_empty());
-        let list: Vec<String> = others.unwrap_or(&online).iter().map(usize::to_string).collect();
-        let mut command = Command::new("taskset");
-        command.args(["--cpu-list", &list.join(",")]).arg(self.root.join("load/memcaslap"));
+        let mut command = of_others(&self.root.join("load/memcaslap"));
         command.env("LD_LIBRARY_PATH", self.root.join("load"));
         command.args(["-s", &at.to_string(), "-T", "1", "-c", &CONCURRENCY.to_string(), "-w", "1k"]);
         command.args(["-t", &format!("{seconds}s"), "-S", &format!("{seconds}s"), "-F"]).arg(&mix);
         command.stdout(output).stderr(Stdio::null());
         let running = child::spawn(command, Vec::new()).map(Running).map_err(|error| failed(&error))?;
-        wait(running, options, StdDuration::from_secs(seconds + 20))?;
+        wait_for_end(running, "memcaslap", options.stop, StdDuration::from_secs(seconds + 20))?;
         let said = fs::read_to_string(&said).map_err(|error| failed(&error))?;
         parse(&said).ok_or_else(|| failed(&format!("it tells no statistics of {at}")))
     }
-}
-
-/// Waits for the load generator.
-fn wait(mut running: Running, options: &LiveOptions<'_>, patience: StdDuration) -> Result<(), Error> {
-    let give_up = Instant::now() + patience;
-    let failed = |error: io::Error| Error::Lab(format!("memcaslap: {error}"));
-    while running.0.try_wait().map_err(failed)?.is_none() {
-        if (options.stop)() {
-            return Err(Error::Interrupted);
-        }
-        if Instant::now() > give_up {
-            return Err(Error::Lab("memcaslap does not end: its server does not answer".into()));
-        }
-        std::thread::sleep(StdDuration::from_millis(20));
-    }
-    Ok(())
 }
 
 /// Reads the end of what memcaslap tells.
@@ -161,11 +127,11 @@ fn parse(said: &str) -> Option<Generated> {
     let (_, total) = said.rsplit_once("Total Statistics (")?;
     let value = |of: &str| {
         let line = total.lines().find_map(|line| line.trim().strip_prefix(of))?;
-        line.split_whitespace().next()?.parse().ok()
+        Some(line.split_whitespace().next()?.to_owned())
     };
     let (_, after) = total.rsplit_once("TPS:")?;
-    let requests_per_second = after.split_whitespace().next()?.parse().ok()?;
-    Some(Generated { requests_per_second, mean_us: value("Avg:")?, deviation_us: value("Std:")? })
+    let per_second = after.split_whitespace().next()?.parse().ok()?;
+    Some(Generated { per_second, cells: vec![value("Avg:")?, value("Std:")?] })
 }
 
 #[cfg(test)]
@@ -178,7 +144,7 @@ mod tests {
                     Total Statistics (134145 events)\n   Min:        10\n   Max:     38488\n\
                     \x20  Avg:        59\n   Geo:     48.09\n   Std:    320.39\n\ncmd_get: 120732\n\
                     Run time: 2.0s Ops: 134149 TPS: 67068 Net_rate: 75.0M/s\n";
-        let read = Generated { requests_per_second: 67068.0, mean_us: 59.0, deviation_us: 320.39 };
+        let read = Generated { per_second: 67068.0, cells: vec!["59".into(), "320.39".into()] };
         assert_eq!(parse(said), Some(read));
         assert_eq!(parse("servers: 127.0.0.1:11211\n"), None);
     }

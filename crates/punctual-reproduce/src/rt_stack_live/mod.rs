@@ -8,6 +8,7 @@
 mod client;
 mod lab;
 mod memcached;
+mod sip;
 
 use std::time::Instant;
 
@@ -25,7 +26,10 @@ use client::{Asked, Client, Stream};
 use lab::{Lab, Server};
 
 /// The experiments, in order.
-pub const EXPERIMENTS: [&str; 3] = ["requests", "memcached", "scale"];
+pub const EXPERIMENTS: [&str; 4] = ["requests", "memcached", "sip", "scale"];
+
+/// How many requests or calls a load generator has under way at once.
+const CONCURRENCY: u32 = 4;
 
 /// A way of packets to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,15 +116,17 @@ pub fn rt_stack(options: &LiveOptions<'_>) -> Result<Outcome, Error> {
     let (paper, _) = papers::rt_stack();
     let mut lab = Lab::new(options)?;
     let cache = if wants("memcached") { Some(memcached::Programs::fetch(options)?) } else { None };
+    let relay = if wants("sip") { Some(sip::Programs::fetch(options)?) } else { None };
     lab.enter_namespace()?;
     let mut out = Outcome::default();
     if wants("requests") {
         requests(&mut lab, options, &paper, &mut out)?;
     }
     if let Some(programs) = cache {
-        lab.set_extra(Some(programs.server()?));
-        cache_requests(&mut lab, options, &paper, &programs, &mut out)?;
-        lab.set_extra(None);
+        memcached(&mut lab, options, &paper, &programs, &mut out)?;
+    }
+    if let Some(programs) = relay {
+        sip(&mut lab, options, &programs, &mut out)?;
     }
     if wants("scale") {
         scale(&mut lab, options, &mut out)?;
@@ -380,31 +386,61 @@ fn received(of: &Measured) -> f64 {
     of.received_bytes as f64 * 8e3 / of.elapsed.as_ns().max(1) as f64
 }
 
+/// What a load generator counted.
+#[derive(Clone, Debug, PartialEq)]
+struct Generated {
+    /// Requests or calls in a second.
+    per_second: f64,
+    /// What else it tells, by [`Generator::told`].
+    cells: Vec<String>,
+}
+
+/// A real server: what it is called, and what a load generator tells of it.
+struct Application<'a> {
+    id: &'static str,
+    /// What is timed, by our client.
+    timed: &'static str,
+    beside: Beside,
+    client: &'a dyn Fn(&Server) -> std::io::Result<Client>,
+    generator: Option<Generator<'a>>,
+}
+
+/// A load generator.
+struct Generator<'a> {
+    /// Its name, and what it asks for.
+    title: &'static str,
+    /// What it counts, and what else it tells.
+    unit: &'static str,
+    told: [&'static str; 2],
+    /// Lets it ask a server for so many seconds.
+    generate: &'a dyn Fn(&Server, u64) -> Result<Generated, Error>,
+}
+
 /// Requests to a real memcached, one set to nine gets: s.6.7.2.
-fn cache_requests(
+fn memcached(
     lab: &mut Lab<'_>,
     options: &LiveOptions<'_>,
     paper: &RtStack,
     programs: &memcached::Programs,
     out: &mut Outcome,
 ) -> Result<(), Error> {
-    let client = |server: &Server| Client::memcached(server.cache, options.stop);
-    let (servers, mut clients) = start_all(lab, &Path::ALL, client)?;
-    let alone = ask_all(options, &servers, &mut clients, &[])?;
-    let busy_alone = generate_all(options, programs, &servers, &mut clients, &[])?;
-    let (_machines, streams) = receivers(lab, options)?;
-    let loaded = ask_all(options, &servers, &mut clients, &streams)?;
-    let busy_loaded = generate_all(options, programs, &servers, &mut clients, &streams)?;
-    let title = "memcached, gets of 1024 bytes over TCP, alone";
-    out.tables.push(latencies("memcached-alone", title, &Path::ALL, &alone, &mut out.measures));
-    let title = format!("memcached beside {} heavy receivers", streams.len());
-    out.tables.push(latencies("memcached-loaded", &title, &Path::ALL, &loaded, &mut out.measures));
-    let of = Beside {
-        id: "memcached-ratios",
-        title: "memcached over virtio's, beside heavy receivers: live, model, thesis",
-        figure: "fig6-13",
-        note: "The model as for requests; memcached's own time is assumed there. The thesis prints that \
-               outsourcing's 99 % quantile is 74 % below vanilla virtio's.",
+    let application = Application {
+        id: "memcached",
+        timed: "memcached, gets of 1024 bytes over TCP",
+        beside: Beside {
+            id: "memcached-ratios",
+            title: "memcached over virtio's, beside heavy receivers: live, model, thesis",
+            figure: "fig6-13",
+            note: "The model as for requests; memcached's own time is assumed there. The thesis prints that \
+                   outsourcing's 99 % quantile is 74 % below vanilla virtio's.",
+        },
+        client: &|server| Client::memcached(server.cache, options.stop),
+        generator: Some(Generator {
+            title: "memaslap, keys of 64 and values of 1024 bytes, one set to nine gets",
+            unit: "requests/s",
+            told: ["mean, us", "SD, us"],
+            generate: &|server, seconds| programs.generate(options, server.cache, seconds),
+        }),
     };
     let less = paper.memcached_less_percent.get("vanilla").map(|percent| 1.0 - percent / 100.0);
     let thesis = |path| match path {
@@ -412,13 +448,61 @@ fn cache_requests(
         Path::ExtendedIdle => [None, less, None],
         _ => [None; 3],
     };
-    out.tables.push(beside(options, &of, &loaded, thesis)?);
-    out.tables.push(throughput("memcached-receivers", "What they got beside these gets", &loaded));
-    for (id, title, of) in [
-        ("memcached-load", "memcached under memcaslap, alone", busy_alone),
-        ("memcached-load-loaded", "memcached under memcaslap, beside heavy receivers", busy_loaded),
-    ] {
-        out.tables.push(generated(id, title, &of, &mut out.measures));
+    lab.set_extra(Some(programs.server()?));
+    ask_application(lab, options, &application, thesis, out)
+}
+
+/// Calls through a real SIP relay: s.6.7.1.
+fn sip(
+    lab: &mut Lab<'_>,
+    options: &LiveOptions<'_>,
+    programs: &sip::Programs,
+    out: &mut Outcome,
+) -> Result<(), Error> {
+    let application = Application {
+        id: "sip",
+        timed: "A message through Kamailio, to the other side of the call",
+        beside: Beside {
+            id: "sip-ratios",
+            title: "SIP relay over virtio's, beside heavy receivers: live, model, thesis",
+            figure: "fig6-12",
+            note: "The model as for requests; the relay's own time is assumed there. The thesis prints no \
+                   ratio to vanilla virtio.",
+        },
+        client: &|server| Ok(Client::Sip(Box::new(sip::Caller::new(server, options.stop)?))),
+        generator: None,
+    };
+    lab.set_extra(Some(programs.server()?));
+    ask_application(lab, options, &application, |_| [None; 3], out)
+}
+
+/// Asks an application over each path, alone and beside heavy receivers, and lets its load generator ask.
+fn ask_application(
+    lab: &mut Lab<'_>,
+    options: &LiveOptions<'_>,
+    of: &Application<'_>,
+    thesis: impl Fn(Path) -> [Option<f64>; 3],
+    out: &mut Outcome,
+) -> Result<(), Error> {
+    let (servers, mut clients) = start_all(lab, &Path::ALL, of.client)?;
+    lab.set_extra(None);
+    let alone = ask_all(options, &servers, &mut clients, &[])?;
+    let load_alone = generate_all(options, of, &servers, &mut clients, &[])?;
+    let (_machines, streams) = receivers(lab, options)?;
+    let loaded = ask_all(options, &servers, &mut clients, &streams)?;
+    let load_loaded = generate_all(options, of, &servers, &mut clients, &streams)?;
+    let receivers = format!("beside {} heavy receivers", streams.len());
+    for (id, how, measured) in [("alone", "alone", &alone), ("loaded", receivers.as_str(), &loaded)] {
+        let (id, title) = (format!("{}-{id}", of.id), format!("{}, {how}", of.timed));
+        out.tables.push(latencies(&id, &title, &Path::ALL, measured, &mut out.measures));
+    }
+    out.tables.push(beside(options, &of.beside, &loaded, thesis)?);
+    out.tables.push(throughput(&format!("{}-receivers", of.id), "What receivers got meanwhile", &loaded));
+    let Some(generator) = &of.generator else { return Ok(()) };
+    for (id, how, all) in [("load", "alone", &load_alone), ("load-loaded", receivers.as_str(), &load_loaded)]
+    {
+        let (id, title) = (format!("{}-{id}", of.id), format!("{} under load, {how}", of.id));
+        out.tables.push(generated(&id, &title, generator, all, &mut out.measures));
     }
     Ok(())
 }
@@ -426,17 +510,18 @@ fn cache_requests(
 /// Lets the load generator ask each server in turn.
 fn generate_all(
     options: &LiveOptions<'_>,
-    programs: &memcached::Programs,
+    of: &Application<'_>,
     servers: &[Server],
     clients: &mut [Client],
     streams: &[Stream],
-) -> Result<Vec<(memcached::Generated, Measured)>, Error> {
+) -> Result<Vec<(Generated, Measured)>, Error> {
     let mut all = Vec::new();
+    let Some(generator) = &of.generator else { return Ok(all) };
     for (server, client) in servers.iter().zip(clients) {
-        (options.progress)(&format!("{}, memcaslap", server.path.title()));
+        (options.progress)(&format!("{}, load generator", server.path.title()));
         server.pause(false);
         let (meter, mut measured) = (Meter::start(streams), Measured::default());
-        let generated = programs.generate(options, server.cache, if options.quick { 1 } else { 4 })?;
+        let generated = (generator.generate)(server, if options.quick { 1 } else { 4 })?;
         meter.add_to(&mut measured);
         // Its values may have taken the place of ours.
         client.fill().map_err(no_client(server.path))?;
@@ -450,30 +535,26 @@ fn generate_all(
 fn generated(
     id: &str,
     title: &str,
-    all: &[(memcached::Generated, Measured)],
+    of: &Generator<'_>,
+    all: &[(Generated, Measured)],
     measures: &mut Measures,
 ) -> Table {
-    let columns = ["path", "requests/s", "/ virtio", "mean", "SD", "receivers, Mbit/s", "processors busy"];
+    let [one, other] = of.told;
+    let columns = ["path", of.unit, "/ virtio", one, other, "receivers, Mbit/s", "processors busy"];
     let mut table = Table::new(id, title, &columns);
-    let first = all.first().map_or(f64::NAN, |(first, _)| first.requests_per_second);
-    for (path, (of, measured)) in Path::ALL.into_iter().zip(all) {
-        table.rows.push(vec![
-            path.title().to_owned(),
-            number(of.requests_per_second),
-            format!("{:.2}", of.requests_per_second / first),
-            number(of.mean_us),
-            number(of.deviation_us),
-            number(received(measured)),
-            busy(measured),
-        ]);
-        measures.set_one(format!("{id}.{}.requests_per_second", path.name()), of.requests_per_second);
+    let first = all.first().map_or(f64::NAN, |(first, _)| first.per_second);
+    for (path, (counted, measured)) in Path::ALL.into_iter().zip(all) {
+        let ratio = format!("{:.2}", counted.per_second / first);
+        let mut row = vec![path.title().to_owned(), number(counted.per_second), ratio];
+        row.extend(counted.cells.iter().cloned());
+        row.extend([number(received(measured)), busy(measured)]);
+        table.rows.push(row);
+        measures.set_one(format!("{id}.{}.per_second", path.name()), counted.per_second);
     }
-    let note = format!(
-        "us, as memcaslap tells them: {} requests at once, keys of 64 and values of 1024 bytes, one set to \
-         nine gets; the processors' and receivers' shares contain its preparation.",
-        memcached::CONCURRENCY
-    );
-    table.notes.push(note);
+    table.notes.push(format!(
+        "By {}; {CONCURRENCY} at once. Receivers and processors with its preparation.",
+        of.title
+    ));
     table
 }
 

@@ -56,8 +56,8 @@ pub struct Args {
     no_native: bool,
     /// Carry out experiments on this machine instead, shortened to minutes, beside simulation and paper:
     /// rt-xen (fig5, table2, fig6), real VMs under every server, Credit, SEDF and plain Linux; rtca (table1,
-    /// fig10) and vmm-io (ping), packets of VMs through the switch; rt-stack (requests, memcached, scale),
-    /// requests over virtio, sockets of the host, a container, a process, beside heavy receivers. As
+    /// fig10) and vmm-io (ping), packets of VMs through the switch; rt-stack (requests, memcached, sip,
+    /// scale), requests over virtio, sockets of the host, a container, a process, beside heavy receivers. As
     /// `punctual run`, it needs root.
     #[arg(long, conflicts_with_all = ["task_sets", "strict", "no_native"])]
     live: bool,
