@@ -277,7 +277,7 @@ fn latencies(id: &str, title: &str, paths: &[Path], measured: &[Measured], measu
         }
     }
     let count = measured.iter().map(|of| of.asked.latency.count()).min().unwrap_or(0);
-    table.notes.push(format!("Round trips in us, at least {count} of each path, in turn."));
+    table.notes.push(format!("In us; at least {count} of each path, in turn."));
     table
 }
 
