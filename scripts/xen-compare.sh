@@ -32,17 +32,16 @@ case_of() {
 
 file_of() { echo "$parts/hosts/$(case_of "$1" | cut -d' ' -f1)"; }
 
-# boot_for SCHEDULER CASE POLICY...: one boot, in which the same guests run under each policy.
+# boot_for SCHEDULER CASE POLICY...: one boot, one run for each policy.
 boot_for() {
-    local scheduler=$1 case=$2 options="sched=punctual" policy name=compare-$2-$1 listed
+    local scheduler=$1 case=$2 options="sched=punctual" policy name=compare-$2-$1
     shift 2
-    listed=$(IFS=, && echo "${*#own-}")
     case $scheduler in
         own-*) options="$own=${scheduler#own-}" ;;
     esac
-    echo "xen $(case_of "$case") --policy $listed" > "$work/runs"
+    for policy; do echo "xen-$policy $(case_of "$case") --policy ${policy#own-}"; done > "$work/runs"
     # shellcheck disable=SC2034 # for boot
-    seconds_max=$((900 + 100 * $#))
+    seconds_max=$((300 + 600 * $#))
     boot "$build" "$name" "$options" "$parts/host.sh" "$(file_of "$case")" "$work/runs" \
         "$work/punctual"
     for policy; do

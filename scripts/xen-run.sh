@@ -20,9 +20,9 @@ prepare release
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp "$host" "$work/host.toml"
-echo "xen host.toml --policy $(IFS=, && echo "$*")" > "$work/runs"
+for policy; do echo "xen-$policy host.toml --policy $policy"; done > "$work/runs"
 strip -o "$work/punctual" "$punctual"
-seconds_max=$((600 + 100 * $#))
+seconds_max=$((300 + 400 * $#))
 boot release host "sched=punctual" "$parts/host.sh" "$work/host.toml" "$work/runs" "$work/punctual"
 status=0
 for policy; do

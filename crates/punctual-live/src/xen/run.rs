@@ -61,33 +61,15 @@ pub struct RunOptions<'a> {
 /// # Errors
 /// The host cannot be run in Xen, Xen refuses, or a guest does not do its part.
 pub fn run(host: &Host, control: &mut dyn Control, options: &RunOptions<'_>) -> Result<Results, Error> {
-    let mut results = Vec::new();
-    run_each(std::slice::from_ref(host), control, options, &mut results)?;
-    results.pop().ok_or_else(|| Error::Refused("nothing ran".into()))
-}
-
-/// Runs hosts that differ in nothing but their policies one after the other, with the same guests. Afterwards
-/// Xen is as before. Results are appended to `done` one by one: after an error those that ran are there.
-///
-/// # Errors
-/// As [`run`]. Each policy is tried before guests boot.
-pub fn run_each(
-    hosts: &[Host],
-    control: &mut dyn Control,
-    options: &RunOptions<'_>,
-    done: &mut Vec<Results>,
-) -> Result<(), Error> {
-    let Some(first) = hosts.first() else { return Ok(()) };
-    let plan = Plan::new(first)?;
-    let mut setup = Setup::new(hosts, &plan, control, options)?;
-    let mut guests = setup.guests(first, &plan)?;
-    for host in hosts {
-        setup.policies(host)?;
-        setup.parameters(host, &plan)?;
-        let (vcpus, reports) = setup.measure(host, &plan, &mut guests)?;
-        done.push(results(host, &plan, &vcpus, reports));
-    }
-    Ok(())
+    let plan = Plan::new(host)?;
+    let mut setup = Setup::new(host, &plan, control, options)?;
+    let mut guests = setup.guests(host, &plan)?;
+    setup.policies(host)?;
+    setup.parameters(host, &plan)?;
+    let (vcpus, reports) = setup.measure(host, &plan, &mut guests)?;
+    drop(guests);
+    drop(setup);
+    Ok(results(host, &plan, &vcpus, reports))
 }
 
 /// A domain with its program.
@@ -136,14 +118,13 @@ struct Setup<'a> {
 }
 
 impl<'a> Setup<'a> {
-    /// The pools, with every policy that they will have, and in the end with that for booting.
+    /// The pools. Their policies are tried; then they have that for booting.
     fn new(
-        hosts: &[Host],
+        host: &Host,
         plan: &Plan,
         control: &'a mut dyn Control,
         options: &'a RunOptions<'a>,
     ) -> Result<Setup<'a>, Error> {
-        let host = &hosts[0];
         for domain in host.domains.iter().filter(|domain| domain.name != MANAGER) {
             if tools::runs(&domain.name)? {
                 let why = "such a guest runs already".into();
@@ -162,7 +143,7 @@ impl<'a> Setup<'a> {
             setup.done.push(Step::Policy { pool: name.into(), policy, options: before });
             setup.pools.push(name.into());
         }
-        hosts.iter().try_for_each(|host| setup.policies(host))?;
+        setup.policies(host)?;
         if let Some(policy) = setup.control.boot_policy().map_err(Error::Refused)? {
             for name in &setup.pools {
                 setup.control.set_policy(name, policy, "").map_err(Error::Refused)?;

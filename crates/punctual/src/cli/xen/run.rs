@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
-use punctual_live::xen::run::{RunOptions, run_each};
+use punctual_live::xen::run::{RunOptions, run as run_host};
 use punctual_live::xen::{self, Control, Counts};
-use punctual_model::Host;
 use punctual_report::{Column, json, table};
 use punctual_sched::{UnitParams, rtds};
 use punctual_xen::abi::Params;
@@ -24,15 +23,14 @@ use super::own::OwnScheduler;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual xen run scripts/xen/hosts/three.toml --kernel /boot/vmlinux\n  \
-    punctual xen run host.toml --policy deferrable,rtds --duration 20s --json > xen.json")]
+    punctual xen run host.toml --policy rtds --duration 20s --json > xen.json")]
 pub struct Args {
     /// The host file; `-` reads standard input.
     #[arg(value_name = "HOST.toml")]
     file: PathBuf,
-    /// Schedule every pool by this policy instead of the file's; under several (repeated or with commas) the
-    /// same guests run one after the other.
-    #[arg(long, value_name = "POLICY", value_delimiter = ',', value_parser = PolicyName { or_all: false })]
-    policy: Vec<String>,
+    /// Schedule every pool by this policy instead of the file's.
+    #[arg(long, value_name = "POLICY", value_parser = PolicyName { or_all: false })]
+    policy: Option<String>,
     #[command(flatten)]
     changes: Changes,
     /// The Linux kernel of the guests: uncompressed, or as xl takes it.
@@ -41,7 +39,7 @@ pub struct Args {
     /// Memory of each guest.
     #[arg(long, value_name = "MIB", default_value_t = 128)]
     memory: u32,
-    /// Print results as JSON: an object, or of several policies an array.
+    /// Print results as JSON.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -51,15 +49,7 @@ pub struct Args {
 /// Runs `punctual xen run`.
 pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     interrupt::install();
-    let file = HostFile::read(&args.file)?;
-    let policies = match args.policy.is_empty() {
-        true => vec![None],
-        false => args.policy.iter().cloned().map(Some).collect(),
-    };
-    let hosts: Vec<Host> = policies
-        .iter()
-        .map(|policy| file.host(&args.changes.overrides(policy.clone())))
-        .collect::<Result<_, _>>()?;
+    let host = HostFile::read(&args.file)?.host(&args.changes.overrides(args.policy.clone()))?;
     let mut xen = Asked(Xen::open()?);
     interrupt::be_graceful();
     let options = RunOptions {
@@ -68,38 +58,20 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         progress: &|text| eprintln!("{text}"),
         stop: interrupt::stopped,
     };
-    let mut results = Vec::new();
-    let ended = match run_each(&hosts, &mut xen, &options, &mut results) {
-        Ok(()) => Ok(exit::OK),
-        Err(xen::Error::Stopped) => Err(Error::Interrupted),
-        Err(_) if interrupt::stopped() => Err(Error::Interrupted),
-        Err(error) => Err(Error::usage(error)),
+    let results = match run_host(&host, &mut xen, &options) {
+        Ok(results) => results,
+        Err(xen::Error::Stopped) => return Err(Error::Interrupted),
+        Err(_) if interrupt::stopped() => return Err(Error::Interrupted),
+        Err(error) => return Err(Error::usage(error)),
     };
-    let mut columns = Vec::new();
-    for (results, policy) in results.into_iter().zip(policies) {
-        let label = match policy.filter(|_| hosts.len() > 1) {
-            Some(policy) => args.label.of(&policy, true),
-            None => args.label.of("Xen", false),
-        };
-        let mut column = Column { label, results };
-        args.label.keep(&mut column);
-        columns.push(column);
+    let label = args.label.of("Xen", false);
+    let mut column = Column { label, results };
+    args.label.keep(&mut column);
+    match args.json {
+        true => ui.print(json::to_json(&column.results))?,
+        false => ui.print(table::summary(&column.results, ui.stdout_has_colour()))?,
     }
-    // What ran before an error is shown.
-    if !columns.is_empty() {
-        print(args, &columns, ui)?;
-    }
-    ended
-}
-
-fn print(args: &Args, columns: &[Column], ui: &Ui) -> Result<(), Error> {
-    let colour = ui.stdout_has_colour();
-    match columns {
-        [one] if args.json => ui.print(json::to_json(&one.results)),
-        _ if args.json => ui.print(json::all_to_json(columns.iter().map(|column| &column.results))),
-        [one] => ui.print(table::summary(&one.results, colour)),
-        _ => ui.print(table::side_by_side(columns, colour)),
-    }
+    Ok(exit::OK)
 }
 
 /// The cpupool that Xen makes: its scheduler is the one of Xen's command line.
