@@ -1,4 +1,4 @@
-.PHONY: help demo test xen xen-replay xen-cost xen-fail xen-stress xen-soft
+.PHONY: help demo test xen xen-replay xen-cost xen-fail xen-stress xen-soft xen-policies
 
 help:
 	@echo "make demo   five virtual machines, one misbehaves: simulated, then real ones (as root), side by side"
@@ -24,8 +24,9 @@ xen:
 		busybox=busybox-static
 	@scripts/xen.sh
 
-# Recorded decisions made again, what decisions cost, a debug build under random changes, soft affinity.
-xen-replay xen-cost xen-fail xen-stress xen-soft:
+# Recorded decisions made again, what decisions cost, a debug build under random changes, soft affinity, policies
+# that change.
+xen-replay xen-cost xen-fail xen-stress xen-soft xen-policies:
 	@$(need-rust)
 	@scripts/set-up.sh cc=build-essential python3=python3 qemu-system-x86_64=qemu-system-x86 cpio=cpio \
 		busybox=busybox-static
