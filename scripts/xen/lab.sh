@@ -124,9 +124,8 @@ import json, sys
 for line in open(sys.argv[1], errors="replace"):
     if line.startswith("HOST-RESULT "):
         results = json.loads(line.removeprefix("HOST-RESULT "))
-        for one in results if isinstance(results, list) else [results]:
-            if one["pools"][0]["policy"] == sys.argv[2]:
-                sys.exit(print(json.dumps(one)))
+        if results["pools"][0]["policy"] == sys.argv[2]:
+            sys.exit(print(json.dumps(results)))
 sys.exit(1)
 END
 }

@@ -33,7 +33,7 @@ request_route {
 const ARGUMENTS: &str = "-D -E -m 16 -M 4 -Y /tmp";
 /// The guest's priority of it, as memcached's.
 const GUEST_PRIORITY: u32 = 40;
-/// How long a message may take before it is sent again, or counts as lost.
+/// How long a message may take before it counts as lost, and its call is given up.
 const PATIENCE: StdDuration = StdDuration::from_secs(1);
 /// How long a relay that has booted may take to relay at all.
 const FIRST: StdDuration = StdDuration::from_secs(30);
