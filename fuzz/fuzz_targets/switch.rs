@@ -297,7 +297,8 @@ fn step(send: &mut SendRing, receive: &mut ReceiveRing, chain: &mut Chain, filte
     match send.take(chain).ok()? {
         Taken::Nothing => return None,
         Taken::Unfit => {}
-        Taken::Frame { start, bytes } => {
+        Taken::Frame { bytes } => {
+            let start = *chain.start();
             let is_tagged = start.ends_with(&TAGGED) && bytes >= 18;
             let tag = if is_tagged { send.tag(chain).ok() } else { None };
             let vlan = filter.of(0, tag);

@@ -5,6 +5,8 @@
 //!            WHAT: throughput, round-trips, polling, budget, plug; without, more than one of them
 //!        ... --example measure sockets A B   any vhost-user switch that listens on these two sockets
 //!        ... --example measure serve FOLDER  such a switch: FOLDER/0.sock and 1.sock, until input ends
+//!        ... --example measure carry N [WHICH]   carries N packets under the WHICH-th discipline (0: netback),
+//!                                            for a program that counts what the plane executes
 //!
 //! The planes' threads are on processor 1, the drivers on processor 0. Planes of urgent ports run under
 //! SCHED_FIFO where there are two planes (`chrt`; without the right to it, under the fair class). The other
@@ -50,6 +52,7 @@ fn main() -> Outcome<()> {
         Some("plug") => return gaps(folder.path()),
         Some("sockets") => return sockets(),
         Some("serve") => return serve(),
+        Some("carry") => return carry(folder.path()),
         _ => {}
     }
     packets(folder.path())?;
@@ -237,6 +240,24 @@ fn throughput(folder: &Path, kind: (&str, Option<u64>), processor: usize) -> Out
         println!("    dropped: {drops:?}");
     }
     stay_on(0);
+    Ok(())
+}
+
+/// So many packets, and no clock: what is executed for each is the difference of two counts.
+fn carry(folder: &Path) -> Outcome<()> {
+    let number = |at| std::env::args().nth(at).map(|number| number.parse()).transpose();
+    let packets: usize = number(2)?.ok_or("expected a number of packets")?;
+    let kind = *KINDS.get(number(3)?.unwrap_or(0)).ok_or("no such discipline")?;
+    let switch = switch(folder, kind, 2, Planes::One, 0)?;
+    let (mut a, mut b) = (vm(folder, 0)?, vm(folder, 1)?);
+    a.flood_with(&frame(address(1), address(0), 0, 64))?;
+    let mut received = 0;
+    while received < packets {
+        a.refill(SEND, 1)?;
+        received += usize::from(b.refill(RECEIVE, 1)?);
+        std::thread::yield_now();
+    }
+    println!("{}: {} packets", name(kind), switch.count().ports[0].delivered.packets);
     Ok(())
 }
 

@@ -58,8 +58,9 @@ pub const IN_FLIGHT_MAX: usize = 256;
 /// Steps between two looks at the mailbox.
 const TURN: usize = 64;
 
-/// Steps between two looks at the clock, but for [`LONG_BYTES`] that are copied.
-const STEPS_PER_LOOK_AT_CLOCK: u32 = 8;
+/// Steps between two looks at the clock, but for [`LONG_BYTES`] that are copied: less than a microsecond. A look
+/// costs as much as half a step.
+const STEPS_PER_LOOK_AT_CLOCK: u32 = 16;
 
 /// Deliveries of which VMs are told together, at most.
 const TOLD_MAX: usize = 8;
@@ -567,18 +568,21 @@ impl Plane {
 
     /// Shows VMs what they sent and received, and tells those that want to hear.
     fn tell(&mut self) {
-        // Senders first: if the switch dies here, frames are lost rather than sent again by the next one.
-        for at in 0..self.untold.ports[SEND].len() {
-            let port = self.untold.ports[SEND][at];
-            if let Some(Err(broken)) = self.ports[port].send.as_mut().map(|send| send.show()) {
-                self.broke(port, broken);
-            }
-        }
         for at in 0..self.untold.ports[RECEIVE].len() {
             let port = self.untold.ports[RECEIVE][at];
             self.ports[port].untold[RECEIVE] = false;
-            let shared = &self.shared.ports[port];
-            let told = shared.receive.with(|ring| ring.as_mut().map_or(Ok(()), |ring| ring.tell()));
+            let (ports, untold) = (&mut self.ports, &self.untold);
+            let told = self.shared.ports[port].receive.with(|ring| {
+                if at == 0 {
+                    // Senders first: if the switch dies here, frames are lost rather than sent again by the
+                    // next one. Within the lock, which would wait for the lines of all these rings one by
+                    // one. What is wrong with a ring is found below.
+                    for &port in &untold.ports[SEND] {
+                        let _ = ports[port].send.as_mut().map(|send| send.show());
+                    }
+                }
+                ring.as_mut().map_or(Ok(()), |ring| ring.tell())
+            });
             if let Err(broken) = told {
                 self.broke(port, broken);
             }
@@ -591,7 +595,7 @@ impl Plane {
             }
         }
         if !self.untold.deliveries.is_empty() {
-            self.now = self.shared.now();
+            self.look_at_clock();
             for &(port, came) in &self.untold.deliveries {
                 self.ports[port].stats.latency.record(self.now.since(came));
             }
@@ -599,6 +603,12 @@ impl Plane {
         self.untold.ports.iter_mut().for_each(Vec::clear);
         self.untold.deliveries.clear();
         self.untold.urgency = u64::MAX;
+    }
+
+    #[inline]
+    fn look_at_clock(&mut self) {
+        self.steps = 0;
+        self.now = self.shared.now();
     }
 
     /// A port's VM has to hear of frames that it sent, or received.
@@ -613,22 +623,28 @@ impl Plane {
     #[inline]
     fn look(&mut self) {
         for at in 0..self.always {
-            self.take_in(self.own[at]);
+            self.look_at(self.own[at]);
         }
         let rest = self.own.len() - self.always;
         for _ in 0..rest.min(ROTATION) {
             self.turn = if self.turn + 1 < rest { self.turn + 1 } else { 0 };
-            self.take_in(self.own[self.always + self.turn]);
+            self.look_at(self.own[self.always + self.turn]);
         }
     }
 
     /// Takes a frame in from a port, if one is there and there is room.
     #[inline]
+    fn look_at(&mut self, port: usize) {
+        let local = &self.ports[port];
+        if local.has_room() && local.send.as_ref().is_some_and(|send| send.has_more()) {
+            self.take_in(port);
+        }
+    }
+
+    /// Takes a frame in from a port that has room for it.
+    #[inline]
     fn take_in(&mut self, port: usize) {
         let local = &mut self.ports[port];
-        if !local.has_room() {
-            return;
-        }
         let Some(send) = &mut local.send else { return };
         if self.shared.ports[port].broken.load(Ordering::Relaxed) {
             // Another plane found its receive ring broken.
@@ -639,15 +655,17 @@ impl Plane {
         let slot = &mut local.slots[number as usize % IN_FLIGHT_MAX];
         match send.take(&mut slot.chain) {
             Ok(Taken::Nothing) => {}
-            Ok(Taken::Frame { bytes, start }) => {
+            Ok(Taken::Frame { bytes }) => {
                 (slot.copies, slot.reached, slot.came) = (0, false, self.now);
                 local.next = number.wrapping_add(1);
-                if frame::exceeds(self.shared.mtu, slot.chain.header(), &start, bytes) {
+                let start = slot.chain.start();
+                if frame::exceeds(self.shared.mtu, slot.chain.header(), start, bytes) {
                     self.refuse(port, bytes, |drops| &mut drops.mtu);
                 } else if self.vlans.is_some() {
-                    self.forward_tagged(port, number, bytes, &start);
+                    self.forward_tagged(port, number, bytes);
                 } else {
-                    self.forward(port, number, bytes, &start, Vlan::default());
+                    let ends = frame::addresses(start);
+                    self.forward(port, number, bytes, ends, Vlan::default());
                 }
                 let given = self.ports[port].give_back();
                 self.note(port, given);
@@ -670,10 +688,9 @@ impl Plane {
         port: usize,
         number: u32,
         bytes: u32,
-        start: &[u8; frame::ETHERNET_BYTES],
+        (to, from): (frame::Address, frame::Address),
         vlan: Vlan,
     ) {
-        let (to, from) = frame::addresses(start);
         self.shared.table.learn(from, vlan, port, self.now);
         let receiver = if to.is_group() { None } else { self.shared.table.find(to, vlan) };
         match receiver {
@@ -687,10 +704,11 @@ impl Plane {
     }
 
     /// As [`Plane::forward`], where there are VLANs.
-    fn forward_tagged(&mut self, port: usize, number: u32, bytes: u32, start: &[u8; frame::ETHERNET_BYTES]) {
+    fn forward_tagged(&mut self, port: usize, number: u32, bytes: u32) {
         let local = &self.ports[port];
         let Some(send) = &local.send else { return };
         let at = number as usize % IN_FLIGHT_MAX;
+        let start = *local.slots[at].chain.start();
         let tag = match start.ends_with(&frame::TAGGED) {
             true if (bytes as usize) < frame::ETHERNET_BYTES + frame::TAG_BYTES => {
                 return self.refuse(port, bytes, |drops| &mut drops.malformed);
@@ -704,8 +722,8 @@ impl Plane {
         };
         let vlan = self.vlans.as_ref().and_then(|filter| filter.of(port, tag));
         let Some(vlan) = vlan else { return self.refuse(port, bytes, |drops| &mut drops.vlan) };
-        self.ports[port].tags[at] = Tag { vlan, start: Start { bytes: *start, tag } };
-        self.forward(port, number, bytes, start, vlan);
+        self.ports[port].tags[at] = Tag { vlan, start: Start { bytes: start, tag } };
+        self.forward(port, number, bytes, frame::addresses(&start), vlan);
     }
 
     /// A frame to all ports that have a VM.
@@ -780,8 +798,7 @@ impl Plane {
         self.steps += 1;
         let is_long = step.stage == Stage::Rx && step.packet.bytes >= LONG_BYTES;
         if is_long || self.steps >= STEPS_PER_LOOK_AT_CLOCK {
-            self.steps = 0;
-            self.now = self.shared.now();
+            self.look_at_clock();
         }
         let fate = self.discipline.complete(self.now);
         self.stats.carried[step.stage as usize] += 1;
@@ -973,7 +990,7 @@ impl Plane {
     fn any_more(&self) -> bool {
         let ready = |port: &usize| {
             let local = &self.ports[*port];
-            local.has_room() && local.send.as_ref().is_some_and(|send| send.has_more() != Ok(false))
+            local.has_room() && local.send.as_ref().is_some_and(|send| send.has_more())
         };
         self.own.iter().any(ready)
     }

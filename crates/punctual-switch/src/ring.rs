@@ -182,8 +182,16 @@ impl Ring {
         Ok(count)
     }
 
-    /// Takes the next chain, and puts its pieces into `pieces`.
+    /// Is there a chain beyond those that were taken, or something wrong?
     #[inline]
+    fn has_more(&self) -> bool {
+        let next = self.queue.next_avail();
+        next != self.seen
+            || self.available.index(2).is_ok_and(|index| u16::from_le(index.load(Ordering::Acquire)) != next)
+    }
+
+    /// Takes the next chain, and puts its pieces into `pieces`.
+    #[inline(always)]
     fn take(&mut self, writable: bool, pieces: &mut [Piece]) -> Result<Option<Found>, Broken> {
         let next = self.queue.next_avail();
         if next == self.seen && self.look()? == 0 {
@@ -211,6 +219,7 @@ impl Ring {
     }
 
     /// Takes the next chain, which is not a single descriptor.
+    #[cold]
     fn take_long(&mut self, writable: bool, pieces: &mut [Piece]) -> Result<Found, Broken> {
         let mut available = self.queue.iter(&self.memory.guest)?;
         // The index went back.
@@ -287,6 +296,8 @@ pub struct Chain {
     bytes: u32,
     /// The virtio-net header.
     header: [u8; HEADER_BYTES],
+    /// The frame's addresses and type.
+    start: [u8; frame::ETHERNET_BYTES],
     pieces: [Piece; PIECES_MAX],
 }
 
@@ -298,6 +309,7 @@ impl Default for Chain {
             count: 0,
             bytes: 0,
             header: [0; HEADER_BYTES],
+            start: [0; frame::ETHERNET_BYTES],
             pieces: [Piece::default(); PIECES_MAX],
         }
     }
@@ -305,8 +317,15 @@ impl Default for Chain {
 
 impl Chain {
     /// The virtio-net header.
+    #[inline]
     pub(crate) fn header(&self) -> &[u8; HEADER_BYTES] {
         &self.header
+    }
+
+    /// The frame's addresses and type.
+    #[inline]
+    pub fn start(&self) -> &[u8; frame::ETHERNET_BYTES] {
+        &self.start
     }
 
     fn pieces(&self) -> &[Piece] {
@@ -363,8 +382,6 @@ pub enum Taken {
     Frame {
         /// Bytes of the frame.
         bytes: u32,
-        /// Addresses and type.
-        start: [u8; frame::ETHERNET_BYTES],
     },
     /// Something that is no frame: too short, too long, in too many pieces.
     Unfit,
@@ -406,13 +423,16 @@ impl SendRing {
             return Ok(Taken::Unfit);
         }
         let mut front = [0; HEADER_BYTES + frame::ETHERNET_BYTES];
-        let front = &mut front[..self.header_bytes + frame::ETHERNET_BYTES];
-        read(&self.ring.memory, chain.pieces(), 0, front)?;
-        let (header, start) = front.split_at(self.header_bytes);
-        chain.header = [0; HEADER_BYTES];
-        chain.header[..self.header_bytes].copy_from_slice(header);
-        let start = start.try_into().map_err(|_| Broken::Chain)?;
-        Ok(Taken::Frame { bytes: bytes - self.header_bytes as u32, start })
+        let missing = HEADER_BYTES - self.header_bytes;
+        read(&self.ring.memory, chain.pieces(), 0, &mut front[missing..])?;
+        let (header, start) = front.split_at(HEADER_BYTES);
+        chain.header.copy_from_slice(header);
+        if missing > 0 {
+            // The older header has no count of buffers.
+            chain.header.rotate_left(missing);
+        }
+        chain.start.copy_from_slice(start);
+        Ok(Taken::Frame { bytes: bytes - self.header_bytes as u32 })
     }
 
     /// The VLAN tag of a frame that was taken, whose type says that it has one and which is long enough.
@@ -456,14 +476,10 @@ impl SendRing {
         self.ring.tell()
     }
 
-    /// Is anything available?
-    ///
-    /// # Errors
-    /// When the ring is broken.
+    /// Is there a frame beyond those that were taken, or something wrong, which taking it finds?
     #[inline]
-    pub fn has_more(&self) -> Result<bool, Broken> {
-        let index = u16::from_le(self.ring.available.index(2)?.load(Ordering::Acquire));
-        Ok(index != self.ring.queue.next_avail())
+    pub fn has_more(&self) -> bool {
+        self.ring.has_more()
     }
 
     /// Asks the driver to ring from now on. Is something available already?
@@ -588,10 +604,12 @@ impl ReceiveRing {
         let header = &header[..self.header_bytes];
         let from = Place { memory: &sender.ring.memory, pieces: chain.pieces(), skip };
         let to = Place { memory: &self.ring.memory, pieces: &self.pieces[..pieces], skip: 0 };
-        let mut to = Rest::of(to).ok_or(Culprit::Receiver(Broken::Chain))?;
-        write(&mut to, header).map_err(Culprit::Receiver)?;
-        write(&mut to, front_bytes).map_err(Culprit::Receiver)?;
-        copy(from, to, frame_bytes)?;
+        if !(front.is_none() && copy_whole(from, to, header, frame_bytes)?) {
+            let mut to = Rest::of(to).ok_or(Culprit::Receiver(Broken::Chain))?;
+            write(&mut to, header).map_err(Culprit::Receiver)?;
+            write(&mut to, front_bytes).map_err(Culprit::Receiver)?;
+            copy(from, to, frame_bytes)?;
+        }
         self.use_buffers(buffers, wanted).map_err(Culprit::Receiver)?;
         Ok(Delivery::Done { buffers: buffers as u16 })
     }
@@ -699,9 +717,32 @@ impl<'a> Rest<'a> {
     }
 }
 
+/// `bytes` bytes of the pieces, without their first `skip` bytes, if they lie together in the first piece: those
+/// of almost all frames do.
+#[inline]
+fn whole<'a>(
+    memory: &'a Memory,
+    pieces: &[Piece],
+    skip: usize,
+    bytes: usize,
+) -> Result<Option<VolatileSlice<'a>>, Broken> {
+    let [first, ..] = pieces else { return Ok(None) };
+    if skip + bytes > first.bytes as usize {
+        return Ok(None);
+    }
+    let address = first.address.checked_add(skip as u64).ok_or(Broken::Address)?;
+    let all = memory.slice(address, bytes)?;
+    // A piece may reach over the end of a region of memory.
+    Ok((all.len() == bytes).then_some(all))
+}
+
 /// Fills `into` from the pieces, without their first `skip` bytes.
 #[inline]
 fn read(memory: &Memory, pieces: &[Piece], skip: usize, mut into: &mut [u8]) -> Result<(), Broken> {
+    if let Some(all) = whole(memory, pieces, skip, into.len())? {
+        all.copy_to(into);
+        return Ok(());
+    }
     let mut from = Rest::of(Place { memory, pieces, skip }).ok_or(Broken::Chain)?;
     while !into.is_empty() {
         let copied = from.front(into.len() as u32)?.copy_to(into);
@@ -724,8 +765,19 @@ fn write(to: &mut Rest<'_>, mut from: &[u8]) -> Result<(), Broken> {
     Ok(())
 }
 
-/// Copies `bytes` bytes.
+/// Writes a header and copies `bytes` bytes behind it, if both ends are whole. Was it so?
 #[inline]
+fn copy_whole(from: Place<'_>, to: Place<'_>, header: &[u8], bytes: u32) -> Result<bool, Culprit> {
+    let source = whole(from.memory, from.pieces, from.skip, bytes as usize).map_err(Culprit::Sender)?;
+    let target = whole(to.memory, to.pieces, to.skip, header.len() + bytes as usize);
+    let (Some(source), Some(target)) = (source, target.map_err(Culprit::Receiver)?) else { return Ok(false) };
+    target.copy_from(header);
+    let behind = target.offset(header.len()).map_err(|_| Culprit::Receiver(Broken::Address))?;
+    source.copy_to_volatile_slice(behind);
+    Ok(true)
+}
+
+/// Copies `bytes` bytes.
 fn copy(from: Place<'_>, mut to: Rest<'_>, bytes: u32) -> Result<(), Culprit> {
     let mut left = bytes;
     if left == 0 {
