@@ -5,7 +5,7 @@
 //!            WHAT: throughput, round-trips, polling, budget, plug; without, more than one of them
 //!        ... --example measure sockets A B   any vhost-user switch that listens on these two sockets
 //!        ... --example measure serve FOLDER  such a switch: FOLDER/0.sock and 1.sock, until input ends
-//!        ... --example measure carry N [WHICH]   carries N packets under the WHICH-th discipline (0: netback),
+//!        ... --example measure carry N [WHICH]   carries N packets under the WHICH-th discipline (from 0),
 //!                                            for a program that counts what the plane executes
 //!
 //! The planes' threads are on processor 1, the drivers on processor 0. Planes of urgent ports run under

@@ -9,6 +9,8 @@ use std::sync::atomic::{Ordering, fence};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
 pub(crate) const DESCRIPTOR_BYTES: u64 = 16;
+/// Used rings of drivers older than virtio 1 begin at a page.
+pub(crate) const PAGE_BYTES: u64 = 4096;
 /// The chain goes on (`VIRTQ_DESC_F_NEXT`).
 pub(crate) const NEXT: u16 = 1;
 /// The switch writes (`VIRTQ_DESC_F_WRITE`).
@@ -60,12 +62,13 @@ pub(crate) fn describe(
 }
 
 impl Queue {
-    /// A queue whose parts begin at `start`. Returns where they end.
-    pub(crate) fn new(start: u64, entries: u16, buffer_bytes: u32) -> io::Result<(Queue, u64)> {
+    /// A queue whose parts begin at `start`, the used ring at a multiple of `align` bytes. Returns where they
+    /// end.
+    pub(crate) fn new(start: u64, entries: u16, buffer_bytes: u32, align: u64) -> io::Result<(Queue, u64)> {
         let count = u64::from(entries);
-        let page = |address: u64| address.next_multiple_of(4096);
+        let page = |address: u64| address.next_multiple_of(PAGE_BYTES);
         let available = start + count * DESCRIPTOR_BYTES;
-        let used = page(available + 6 + 2 * count);
+        let used = (available + 6 + 2 * count).next_multiple_of(align);
         let buffers = page(used + 6 + 8 * count);
         let end = page(buffers + count * u64::from(buffer_bytes));
         let queue = Queue {

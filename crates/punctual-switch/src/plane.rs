@@ -58,8 +58,8 @@ pub const IN_FLIGHT_MAX: usize = 256;
 /// Steps between two looks at the mailbox.
 const TURN: usize = 64;
 
-/// Steps between two looks at the clock, but for [`LONG_BYTES`] that are copied: less than a microsecond. A look
-/// costs as much as half a step.
+/// Steps between two looks at the clock, but for [`LONG_BYTES`] that are copied: less than a microsecond. A
+/// look costs as much as half a step.
 const STEPS_PER_LOOK_AT_CLOCK: u32 = 16;
 
 /// Deliveries of which VMs are told together, at most.
@@ -84,6 +84,8 @@ pub enum Event {
     Connected,
     /// Its driver uses both rings.
     Running,
+    /// The monitor forgot what the driver chose: the driver is taken to have chosen all that it was offered.
+    Assumed,
     /// The connection ended; the reason, unless the monitor closed it.
     Disconnected(Option<String>),
     /// A ring is broken: the port is out of use until its driver resets it.

@@ -90,6 +90,8 @@ pub struct Setup {
     pub base: u16,
     /// The features that the driver chose.
     pub features: u64,
+    /// Are these features assumed? Then the driver may have chosen fewer.
+    pub assumed: bool,
     /// The driver rings here.
     pub kick: Arc<OwnedFd>,
     /// The driver hears here.
@@ -154,7 +156,9 @@ impl Ring {
             descriptors: setup.memory.part(setup.descriptors, 16 * entries)?,
             available: setup.memory.part(setup.available, 6 + 2 * entries)?,
             used_ring: setup.memory.part(setup.used, 6 + 8 * entries)?,
-            event_idx: queue.event_idx_enabled(),
+            // A driver with and one without such events both ring when asked through the used ring, and both
+            // say by the flag that they want no interrupts at all.
+            event_idx: queue.event_idx_enabled() && !setup.assumed,
             queue,
             seen: setup.base,
             used,
@@ -717,8 +721,8 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// `bytes` bytes of the pieces, without their first `skip` bytes, if they lie together in the first piece: those
-/// of almost all frames do.
+/// `bytes` bytes of the pieces, without their first `skip` bytes, if they lie together in the first piece:
+/// those of almost all frames do.
 #[inline]
 fn whole<'a>(
     memory: &'a Memory,

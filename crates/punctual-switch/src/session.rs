@@ -3,10 +3,19 @@
 //! A ring runs when everything about it is known: memory, size, place, and that it is enabled. The order in
 //! which a monitor tells it is its own affair: QEMU 7.2 enables rings before it says which features the
 //! driver chose. Whatever changes about a running ring stops it and starts it again at the same entry.
+//!
+//! # What QEMU before 8.0 forgets
+//! That QEMU tells the next back end what the driver had chosen when the connection to the last one closed
+//! (`chr_closed_bh` in `net/vhost-user.c`). If the driver chooses while no back end is there, its choice is
+//! lost, and the next back end is told that it chose nothing. The places of its rings show that this is not
+//! so, where an older driver's cannot be there. Such a driver is taken to have chosen all that it was
+//! offered, as Linux's does. Rings then tell each other of new entries in the way that a driver with and
+//! one without [`EVENT_IDX`](crate::features::EVENT_IDX) understand ([`Setup::assumed`]).
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use crate::driver::PAGE_BYTES;
 use crate::memory::{self, Memory};
 use crate::protocol::{self, QUEUES, Request, RingAddresses};
 use crate::ring::{Broken, ENTRIES_MAX, Setup};
@@ -208,18 +217,33 @@ impl Session {
             return Ok(());
         }
         let place = |user| memory.guest_address(user).ok_or(Error::Place);
+        let [descriptors, available, used] =
+            [place(addresses.descriptors)?, place(addresses.available)?, place(addresses.used)?];
+        let is_old = is_place_of_old_ring(ring.entries, descriptors, available, used);
+        let assumed = features & !protocol::F_PROTOCOL_FEATURES == 0 && !is_old;
         let setup = Setup {
             memory: Arc::clone(memory),
             entries: ring.entries,
-            descriptors: place(addresses.descriptors)?,
-            available: place(addresses.available)?,
-            used: place(addresses.used)?,
+            descriptors,
+            available,
+            used,
             base: ring.base,
-            features,
+            features: if assumed { self.offered } else { features },
+            assumed,
             kick: Arc::clone(kick),
             call: ring.call.clone(),
             error: ring.error.clone(),
         };
         Ok(rings.start(queue, setup)?)
     }
+}
+
+/// Can this be the ring of a driver older than virtio 1? It says only where its descriptors are, and the
+/// other parts follow, the used ring on a page of its own (virtio 1.2, section 2.7.2).
+fn is_place_of_old_ring(entries: u16, descriptors: u64, available: u64, used: u64) -> bool {
+    let entries = u64::from(entries);
+    let page_after = |address: u64| address.checked_next_multiple_of(PAGE_BYTES);
+    descriptors.is_multiple_of(PAGE_BYTES)
+        && Some(available) == descriptors.checked_add(16 * entries)
+        && Some(used) == available.checked_add(6 + 2 * entries).and_then(page_after)
 }

@@ -512,10 +512,14 @@ impl Rings for PortRings {
             self.mailbox.send(Command::Start { port: self.port, ring });
         }
         self.running[queue] = true;
+        let assumed = setup.assumed;
         self.unproven[queue] = Some(setup);
         self.changed = true;
         if self.running == [true; 2] {
             self.notice(Event::Running);
+            if assumed {
+                self.notice(Event::Assumed);
+            }
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap};
 use crate::driver::{self, DESCRIPTOR_BYTES, NEXT, Queue, WRITE};
 use crate::features;
 use crate::frame::{ETHERNET_BYTES, HEADER_BYTES};
-use crate::protocol::HEADER_BYTES as MESSAGE_BYTES;
+use crate::protocol::{F_PROTOCOL_FEATURES, HEADER_BYTES as MESSAGE_BYTES};
 use crate::session::{RECEIVE, SEND};
 
 /// What a front end is.
@@ -33,11 +33,20 @@ pub struct Options {
     pub buffer_bytes: u32,
     /// Does its memory belong to a shared file, as `share=on` makes it?
     pub shared: bool,
+    /// Does its monitor tell that the driver chose nothing, as QEMU before 8.0 does after the driver chose
+    /// while no switch was there? Then the rings lie as those of Linux for virtio 1.
+    pub forgets: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { entries: 256, features: features::OFFERED, buffer_bytes: 2048, shared: true }
+        Options {
+            entries: 256,
+            features: features::OFFERED,
+            buffer_bytes: 2048,
+            shared: true,
+            forgets: false,
+        }
     }
 }
 
@@ -86,8 +95,9 @@ impl FrontEnd {
     /// # Errors
     /// When the kernel gives no memory.
     pub fn new(options: Options) -> io::Result<FrontEnd> {
-        let (receive, end) = Queue::new(0, options.entries, options.buffer_bytes)?;
-        let (send, end) = Queue::new(end, options.entries, options.buffer_bytes)?;
+        let align = if options.forgets { 64 } else { driver::PAGE_BYTES };
+        let (receive, end) = Queue::new(0, options.entries, options.buffer_bytes, align)?;
+        let (send, end) = Queue::new(end, options.entries, options.buffer_bytes, align)?;
         let bytes = end as usize;
         let seals = rustix::fs::MemfdFlags::CLOEXEC | rustix::fs::MemfdFlags::ALLOW_SEALING;
         let file = File::from(rustix::fs::memfd_create("front end", seals)?);
@@ -129,7 +139,8 @@ impl FrontEnd {
         for queue in [RECEIVE, SEND] {
             self.tell(18, &[queue as u64 | 1 << 32], &[])?;
         }
-        self.tell(2, &[self.options.features], &[])?;
+        let told = if self.options.forgets { F_PROTOCOL_FEATURES } else { self.options.features };
+        self.tell(2, &[told], &[])?;
         self.share_memory()?;
         for queue in [RECEIVE, SEND] {
             self.start_ring(queue)?;

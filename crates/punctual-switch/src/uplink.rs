@@ -25,7 +25,7 @@ use rustix::event::{PollFd, PollFlags, epoll, poll};
 use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryRegion, MemoryRegionAddress, VolatileSlice};
 
 use crate::budget::{Account, Meter, processor_time};
-use crate::driver::{self, DESCRIPTOR_BYTES, Queue, WRITE};
+use crate::driver::{self, DESCRIPTOR_BYTES, PAGE_BYTES, Queue, WRITE};
 use crate::features;
 use crate::frame::{FRAME_BYTES_MAX, HEADER_BYTES};
 use crate::memory::Memory;
@@ -104,8 +104,8 @@ impl Uplink {
     /// # Errors
     /// When the kernel gives no memory or no events.
     pub(crate) fn new(wire: Box<dyn Wire>, counters: Arc<Counters>) -> io::Result<Uplink> {
-        let (mut receive, end) = Queue::new(0, ENTRIES, BUFFER_BYTES)?;
-        let (send, end) = Queue::new(end, ENTRIES, BUFFER_BYTES)?;
+        let (mut receive, end) = Queue::new(0, ENTRIES, BUFFER_BYTES, PAGE_BYTES)?;
+        let (send, end) = Queue::new(end, ENTRIES, BUFFER_BYTES, PAGE_BYTES)?;
         let seals = rustix::fs::MemfdFlags::CLOEXEC | rustix::fs::MemfdFlags::ALLOW_SEALING;
         let file = File::from(rustix::fs::memfd_create("uplink", seals)?);
         file.set_len(end)?;
@@ -160,6 +160,7 @@ impl Uplink {
                 used: queue.used,
                 base: 0,
                 features: FEATURES,
+                assumed: false,
                 kick: Arc::new(queue.kick.try_clone()?),
                 call: Some(Arc::new(queue.call.try_clone()?)),
                 error: None,

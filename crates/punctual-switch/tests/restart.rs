@@ -4,11 +4,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use punctual_net::InterfaceParams;
-use punctual_switch::Event;
+use punctual_switch::protocol::F_PROTOCOL_FEATURES;
 use punctual_switch::session::{RECEIVE, SEND};
 use punctual_switch::testing::{self, FrontEnd, Options};
+use punctual_switch::{Event, features};
 
-use super::common::{LONG, Lab, Setting, expect, expect_nothing, frame};
+use super::common::{LONG, Lab, SHORT, Setting, expect, expect_nothing, frame};
 
 #[test]
 fn a_vm_comes_back_and_its_neighbours_notice_a_gap() {
@@ -60,6 +61,50 @@ fn a_ring_that_is_stopped_goes_on_where_it_was() {
         b.ask(1, &[]).expect("an answer");
     }
     lab.stop();
+}
+
+/// As QEMU 7.2 does if the driver chooses its features while no switch is there.
+#[test]
+fn a_vm_whose_monitor_forgot_what_its_driver_chose_sends_and_receives() {
+    let forgetful = Options { forgets: true, buffer_bytes: 1536, ..Options::default() };
+    let drivers = [
+        features::OFFERED,
+        features::OFFERED & !features::EVENT_IDX,
+        features::VERSION_1 | features::EVENT_IDX,
+        features::VERSION_1,
+    ];
+    for features in drivers {
+        let mut lab = Lab::new(Setting::plain("rtca", 2));
+        let start = Instant::now();
+        let mut b = lab.vm(1, Options::default());
+        let mut a = FrontEnd::new(Options { features, ..forgetful }).expect("memory");
+        // What it sends before the switch is there is sent then.
+        assert!(a.send(&frame(0, 1, 0)).expect("sent"));
+        a.connect(&lab.socket(0)).expect("connected");
+        lab.wait(0, |event| matches!(event, Event::Assumed));
+        expect(&mut b, &frame(0, 1, 0));
+        // Often enough for both rings to be used anew, with a pause in which the plane falls asleep.
+        for number in 1..600 {
+            if number % 100 == 0 {
+                std::thread::sleep(SHORT);
+            }
+            assert!(a.send(&frame(0, 1, number)).expect("sent"));
+            expect(&mut b, &frame(0, 1, number));
+            assert!(b.send(&frame(1, 0, number)).expect("sent"));
+            expect(&mut a, &frame(1, 0, number));
+        }
+        assert!(start.elapsed() < LONG, "a ring was not rung, or an interrupt got lost");
+        lab.stop();
+    }
+}
+
+#[test]
+fn a_driver_older_than_virtio_1_may_choose_nothing() {
+    let lab = Lab::new(Setting::plain("rtca", 2));
+    let mut old = lab.vm(0, Options { features: F_PROTOCOL_FEATURES, ..Options::default() });
+    old.disconnect();
+    let event = lab.wait(0, |event| matches!(event, Event::Assumed | Event::Disconnected(_)));
+    assert_eq!(event, Event::Disconnected(None));
 }
 
 /// A VM of the test below: sends to the two others and judges what arrives, while it and the switch are

@@ -395,6 +395,11 @@ pub fn tell(port: &str, event: &Event, ui: &Ui) {
     match event {
         Event::Connected => eprintln!("{port}: connected"),
         Event::Running => eprintln!("{port}: its driver is there"),
+        Event::Assumed => ui.warn(&format!(
+            "{port}: its monitor forgot which features the driver chose, as QEMU before 8.0 does if the \
+             driver chooses while there is no switch; taken to be all, as Linux's driver chooses, until it \
+             starts anew"
+        )),
         Event::Disconnected(None) => eprintln!("{port}: left"),
         Event::Disconnected(Some(reason)) => {
             ui.warn(&format!("{port}: disconnected: {}", printable(reason)));

@@ -414,7 +414,9 @@ impl<'a> LiveNetwork<'a> {
         let ui = *ui;
         // It ends when the switch stops and its notices with it.
         std::thread::spawn(move || {
-            let is_trouble = |event: &Event| matches!(event, Event::Broken(_) | Event::Disconnected(Some(_)));
+            let is_trouble = |event: &Event| {
+                matches!(event, Event::Broken(_) | Event::Disconnected(Some(_)) | Event::Assumed)
+            };
             for notice in notices.into_iter().filter(|notice| is_trouble(&notice.event)) {
                 tell(&names[notice.port], &notice.event, &ui);
             }
