@@ -276,7 +276,7 @@ fn rings(input: RingInput) {
         used: u64::from(input.places[half * 3 + 2]),
         base: input.bases[half],
         features: input.features,
-        // No feature of virtio-net has this bit.
+        // The switch offers no feature with this bit.
         assumed: input.features >> 63 == 1,
         kick: Arc::clone(&kick),
         call: None,

@@ -577,8 +577,8 @@ impl Plane {
             let told = self.shared.ports[port].receive.with(|ring| {
                 if at == 0 {
                     // Senders first: if the switch dies here, frames are lost rather than sent again by the
-                    // next one. Within the lock, which would wait for the lines of all these rings one by
-                    // one. What is wrong with a ring is found below.
+                    // next one. With the lock already taken: taking it would wait until their drivers'
+                    // processors have given up these lines. A ring that is broken is noticed below.
                     for &port in &untold.ports[SEND] {
                         let _ = ports[port].send.as_mut().map(|send| send.show());
                     }

@@ -18,6 +18,7 @@ use punctual_model::results::{
     ProcessorTotals, ResultsBuilder, SchedulerTotals, Source, TaskTotals, VcpuTotals,
 };
 use punctual_model::{Host, Results};
+use punctual_sched::registry::PolicyInfo;
 use punctual_sched::{CpuId, CpuSet, Duration, UnitParams};
 
 use super::plan::{FIRST_POOL, MANAGER, Plan};
@@ -234,7 +235,8 @@ impl<'a> Setup<'a> {
         let all = plan.guests.iter().map(|(ix, _)| *ix).chain(plan.manager);
         for ix in all {
             let domain = &host.domains[ix.0];
-            let pool = self.pools[host.pool_of(domain.parent).0].clone();
+            let place = host.pool_of(domain.parent).0;
+            let (pool, policy) = (self.pools[place].clone(), host.pools[place].policy.info);
             for (number, vcpu) in (0..).zip(&host.vcpus[domain.vcpus.clone()]) {
                 let id = self.domains[ix.0];
                 if Some(ix) == plan.manager {
@@ -243,10 +245,10 @@ impl<'a> Setup<'a> {
                     self.done.push(step);
                 }
                 if let Some(affinity) = &vcpu.params.affinity {
-                    let pool = &host.pools[host.pool_of(domain.parent).0];
-                    self.set_affinity(id, number, affinity, &pool.processors)?;
+                    self.set_affinity(id, number, affinity, &host.pools[place].processors)?;
                 }
-                self.control.set_unit(&pool, id, number, &vcpu.params).map_err(Error::Refused)?;
+                let params = in_full(policy, &vcpu.params);
+                self.control.set_unit(&pool, id, number, &params).map_err(Error::Refused)?;
             }
         }
         Ok(())
@@ -507,11 +509,38 @@ fn results(host: &Host, plan: &Plan, vcpus: &[VcpuTotals], reports: Vec<GuestMea
     results.build()
 }
 
+/// With the policy's own values where the file has none: a vCPU that is new in Xen has those of RTDS.
+fn in_full(policy: &PolicyInfo, params: &UnitParams) -> UnitParams {
+    let has_extratime = policy.unit_param(UnitParams::EXTRATIME).is_some();
+    UnitParams {
+        budget: params.budget.or(policy.budget(params)),
+        period: params.period.or(policy.period(params)),
+        extratime: params.extratime.or(has_extratime.then(|| policy.extratime(params))),
+        ..params.clone()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use punctual_model::file::{self, Overrides};
+    use punctual_sched::registry;
 
     use super::*;
+
+    #[test]
+    fn what_a_file_leaves_out_is_what_its_policy_says() {
+        let params = UnitParams { budget: Some(Duration::from_ms(1)), ..UnitParams::default() };
+        let extratime = |policy: &str, given| {
+            let policy = registry::find(policy).expect("a policy");
+            in_full(policy, &UnitParams { extratime: given, ..params.clone() }).extratime
+        };
+        assert_eq!(extratime("sedf", None), Some(false));
+        assert_eq!(extratime("sedf", Some(true)), Some(true));
+        assert_eq!(extratime("rtds", None), Some(true));
+        assert_eq!(extratime("credit", None), None);
+        let rtds = in_full(registry::find("rtds").expect("a policy"), &params);
+        assert_eq!((rtds.budget, rtds.period), (params.budget, Some(Duration::from_ms(10))));
+    }
 
     #[test]
     fn tasks_begin_when_all_periods_do() {
