@@ -10,6 +10,8 @@
 # guest_files INIT   starts $lab/guest with the packages and INIT as first process
 # pack_guest         packs it as $lab/initrd
 # in_root PROGRAM [ARGUMENT...]  runs a program of the packages on the host
+# fetch_qemu SUITE   unpacks a suite's QEMU into $lab/qemu-SUITE, once; $qemu is how it is started, with its
+#                    own loader and libraries
 
 skip() {
     echo "skipped: $*"
@@ -128,4 +130,17 @@ in_root() {
     shift
     "$root/lib64/ld-linux-x86-64.so.2" \
         --library-path "$root/usr/lib/x86_64-linux-gnu:$root/lib/x86_64-linux-gnu" "$root/$program" "$@"
+}
+
+fetch_qemu() {
+    local root=$lab/qemu-$1
+    if [ ! -s "$root/complete" ]; then
+        use_suite "$1" && unpack "$root" qemu-system-x86 || return 1
+        echo "$1" >"$root/complete"
+    fi
+    # shellcheck disable=SC2034  # For who calls.
+    qemu=(env "QEMU_MODULE_DIR=$root/usr/lib/x86_64-linux-gnu/qemu"
+        "$(find "$root" -name 'ld-linux-x86-64.so.2' ! -type l | head -1)"
+        --library-path "$root/usr/lib/x86_64-linux-gnu:$root/lib/x86_64-linux-gnu"
+        "$root/usr/bin/qemu-system-x86_64" -L "$root/usr/share/qemu" -L "$root/usr/share/seabios")
 }

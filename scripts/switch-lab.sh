@@ -27,8 +27,8 @@ cd "$(dirname "$0")/.."
 lab=$PWD/target/lab/switch
 # shellcheck source=scripts/debian-lab.sh
 . scripts/debian-lab.sh
-# shellcheck source=scripts/switch-lab/qemu.sh
-. scripts/switch-lab/qemu.sh
+# shellcheck source=scripts/switch-lab/libvirt.sh
+. scripts/switch-lab/libvirt.sh
 # shellcheck source=scripts/switch-lab/ovs.sh
 . scripts/switch-lab/ovs.sh
 # shellcheck source=scripts/switch-lab/restarts.sh

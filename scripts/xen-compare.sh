@@ -10,7 +10,7 @@
 # A case is a file of scripts/xen/hosts, or `three-late`: three.toml with all jobs later. Without one all of
 # them are run. `own-rtds` and `own-credit` are Xen's. The tables are Markdown; the results stay in
 # target/xen-lab. Simulated is each host twice: as its file says, and with what jobs and domain 0 took in Xen
-# beyond that (scripts/xen/costs.py).
+# beyond that (scripts/xen/costs.py); under Credit also at 20 phases between its ticks and the jobs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/xen/lab.sh
@@ -54,10 +54,9 @@ boot_for() {
 }
 
 compare() {
-    local case=$1 policy ours=() all args=() build=release
+    local case=$1 policy ours=() all args=() words phases build=release
     IFS=, read -ra all <<< "$2"
-    # shellcheck disable=SC2034 # for boot
-    machine=("${counted[@]}" -smp 1)
+    one_processor
     if grep -q '^processors = 2$' "$(file_of "$case")"; then
         several 2
         build=poll
@@ -71,14 +70,19 @@ compare() {
     [ ${#ours[@]} -eq 0 ] || boot_for ours "$case" "${ours[@]}"
     for policy in "${all[@]}"; do
         [ -e "$lab/compare-$case-$policy.json" ] || continue
-        # shellcheck disable=SC2046 # words
-        (cd "$parts/hosts" && "$punctual" sim $(case_of "$case") --policy "${policy#own-}" --json) \
-            > "$work/$policy.json"
-        # shellcheck disable=SC2046 # words
-        (cd "$parts/hosts" && "$punctual" sim $(case_of "$case") --policy "${policy#own-}" --json \
-            $(python3 "$parts/costs.py" "$(file_of "$case")" "$lab/compare-$case-$policy.json")) \
-            > "$work/$policy-costs.json"
-        args+=("$policy" "$work/$policy.json" "$work/$policy-costs.json" "$lab/compare-$case-$policy.json")
+        # shellcheck disable=SC2046,SC2207 # words
+        words=($(case_of "$case") --policy "${policy#own-}")
+        (cd "$parts/hosts" && "$punctual" sim "${words[@]}" --json) > "$work/$policy.json"
+        # shellcheck disable=SC2046,SC2207 # words
+        words+=($(python3 "$parts/costs.py" "$(file_of "$case")" "$lab/compare-$case-$policy.json"))
+        (cd "$parts/hosts" && "$punctual" sim "${words[@]}" --json) > "$work/$policy-costs.json"
+        phases=-
+        if [ "${policy#own-}" = credit ]; then
+            phases=$work/$policy-phases.json
+            (cd "$parts/hosts" && python3 "$parts/phases.py" "$punctual" "${words[@]}") > "$phases"
+        fi
+        args+=("$policy" "$work/$policy.json" "$work/$policy-costs.json" "$phases"
+            "$lab/compare-$case-$policy.json")
     done
     python3 "$parts/compare.py" "$case" "${args[@]}" || status=1
 }

@@ -5,7 +5,8 @@
 #                   with assertions, `count` counts what a scheduler takes (count.py), and `poll` is for
 #                   several processors (see `several`). All of them have Punctual's scheduler and Xen's own:
 #                   $own is the option without which Punctual's stands for RTDS
-# several N [US]    the machines that follow have N processors, which take turns every US (50) of its time
+# one_processor     the machines that follow have one processor, as those do for which nothing is said
+# several N         the machines that follow have N processors, which execute in turn
 # boot BUILD NAME OPTIONS JOB [FILE...]
 #                   boots it in QEMU with OPTIONS of Xen. Domain 0 runs the shell script JOB beside copies of
 #                   the FILEs, with functions of dom0.sh; what it prints is in $lab/NAME.log, what it sends in
@@ -19,17 +20,34 @@ lab=$PWD/target/xen-lab
 
 # One instruction takes 4 ns of the machine's time, and one processor runs at a time: the same every time.
 counted=(-accel "tcg,thread=single" -icount "shift=2,sleep=off,align=off" -seed 1)
-machine=("${counted[@]}" -smp 1)
 # shellcheck disable=SC2034 # for who boots Xen's own schedulers
 own="sched_punctual=off sched"
 
-# QEMU, counting, lets a processor execute until the next timer of the machine is due, and only then the next
-# one: a network filter has a timer of its own, which makes that short. A processor that halts leaves its time
-# to the others, so that they would be faster while it idles: the build `poll` does not halt.
+# QEMU, counting, gives the time until the machine's next timer to the processors in turn, in equal parts; since
+# 8.1, so Debian 13's is taken. An interrupt ends the turns, and then those behind have less: Xen uses N of many
+# processors, whose parts are so small that it makes little difference. A processor that halts leaves its
+# time to the others, so that they would be faster while it idles: the build `poll` does not halt.
 # shellcheck disable=SC2034 # for boot
 several() {
-    machine=("${counted[@]}" -smp "$1" -object "filter-buffer,id=turns,netdev=net,interval=${2:-50}")
+    machine=("${counted[@]}" -smp 16)
+    processors=maxcpus=$1
+    mapfile -t qemu < <(
+        lab=$PWD/target/qemu
+        mkdir -p "$lab"
+        # shellcheck source=scripts/debian-lab.sh
+        . scripts/debian-lab.sh
+        fetch_qemu trixie >&2 && printf '%s\n' "${qemu[@]}"
+    )
+    [ ${#qemu[@]} -gt 0 ] || skip "QEMU of Debian 13 cannot be had"
 }
+
+# shellcheck disable=SC2034 # for boot
+one_processor() {
+    machine=("${counted[@]}" -smp 1)
+    processors=
+    qemu=(qemu-system-x86_64)
+}
+one_processor
 
 dom0="dom0_mem=512M,max:512M dom0_max_vcpus=1"
 memory=1536
@@ -167,14 +185,14 @@ boot() {
     (
         ulimit -c 0 -t "${seconds_max:-600}"
         exec timeout --foreground $((${seconds_max:-600} * 10)) \
-            qemu-system-x86_64 -M pc -cpu qemu64 "${machine[@]}" \
+            "${qemu[@]}" -M pc -cpu qemu64 "${machine[@]}" \
             -rtc base=2026-01-01T00:00:00,clock=vm -m "$memory" -display none -vga none -nodefaults \
             -no-user-config -monitor none -serial "file:$lab/$name.log" -no-reboot \
             -chardev "file,id=out,path=$lab/$name.out" -device e1000,netdev=net \
             -netdev user,id=net,restrict=on,guestfwd=tcp:10.0.2.100:9-chardev:out \
             -kernel "$lab/$build/xen/xen" \
             -append "com1=115200,8n1 console=com1 $dom0 loglvl=info spec-ctrl=no \
-xpti=no pcid=no smep=no smap=no watchdog=0 cpufreq=none no-real-mode $options" \
+xpti=no pcid=no smep=no smap=no watchdog=0 cpufreq=none no-real-mode $processors $options" \
             -initrd "$lab/vmlinux console=hvc0 nokaslr mitigations=off quiet loglevel=4 audit=0,\
 $lab/$name.initrd" < /dev/null > "$lab/$name.qemu" 2>&1
     ) || true
