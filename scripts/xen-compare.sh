@@ -10,7 +10,7 @@
 # A case is a file of scripts/xen/hosts, or `three-late`: three.toml with all jobs later. Without one all of
 # them are run. `own-rtds` and `own-credit` are Xen's. The tables are Markdown; the results stay in
 # target/xen-lab. Simulated is each host twice: as its file says, and with what jobs and domain 0 took in Xen
-# beyond that (scripts/xen/costs.py); under Credit also at 20 phases between its ticks and the jobs.
+# beyond that (scripts/xen/costs.py); under Credit also at other phases between its ticks and the jobs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/xen/lab.sh

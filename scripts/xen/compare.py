@@ -2,7 +2,7 @@
 the median and the 99 % quantile of its response times in ms and how many jobs missed their deadline.
 
 Simulated twice: as the file says, and with what jobs and domain 0 took in Xen (costs.py); under Credit a third
-time, with these costs and at several phases between its ticks and the jobs (phases.py).
+time, with these costs and at other phases between its ticks and the jobs (phases.py).
 
 usage: compare.py CASE [POLICY SIMULATED.json WITH-COSTS.json PHASES.json|- XEN.json]...
 exit: 0 each share is within a point of the first, 1 one is not
@@ -55,7 +55,7 @@ for policy, simulated, costs, phases, xen in zip(*(rest[i::5] for i in range(5))
     for place, results in zip(("simulated", "with costs", "in Xen"), all_three):
         cells = [f"{share:.1f}" for _, share in shares(results)] + [times(jobs) for _, jobs in tasks(results)]
         if place == "in Xen" and phases != "-":
-            rows.append(["", "at 20 phases", *cells_of_phases(json.load(open(phases))), ""])
+            rows.append(["", "other phases", *cells_of_phases(json.load(open(phases))), ""])
         last = "" if place == "in Xen" else f"{apart_from(shares(results), measured):.1f}"
         rows.append([policy if place == "simulated" else "", place, *cells, last])
     if apart_from(shares(all_three[0]), measured) > 1:
