@@ -91,13 +91,6 @@ struct punctual_unit {
     int wanted_by;
 };
 
-/* Where a call that panics is left to. */
-struct way_out {
-    void *buffer[5];
-    bool is_open;
-};
-static DEFINE_PER_CPU(struct way_out, way_out);
-
 static inline struct punctual_private *private_of(const struct scheduler *ops)
 {
     return ops->sched_data;
@@ -160,36 +153,89 @@ static inline void record(struct punctual_private *prv, enum record event, s_tim
 
 /* ---- the library ------------------------------------------------------------------------------------- */
 
+/* For the calls of a processor with the library. */
+struct way_out {
+    /* Where a call that panics is left to, see GUARD. Null: it is none of `CALL`. */
+    void *stack;
+    /* What the function is called with first. */
+    const void *first;
+};
+static DEFINE_PER_CPU(struct way_out, way_out);
+
+/* What no function of the library returns. */
+#define PANICKED 1
+
+/*
+ * guarded_NAME(out, ...) calls punctual_NAME(out->first, ...), and returns PANICKED if that panics. It puts
+ * the registers that a function must preserve on the stack and notes where they are: `leave` takes them from
+ * there. With setjmp instead, the compiler would keep no variable of the caller in a register.
+ */
+#define GUARD(name, ...)                                                \
+    long guarded_##name(struct way_out *out, ##__VA_ARGS__);            \
+    asm ( ".pushsection .text, \"ax\", @progbits\n\t"                   \
+          ".p2align 4, 0xcc\n\t"                                        \
+          ".type guarded_" #name ", @function\n"                        \
+          "guarded_" #name ":\n\t"                                      \
+          "push %rbx; push %rbp; push %r12; push %r13\n\t"              \
+          "push %r14; push %r15\n\t"                                    \
+          "mov %rsp, (%rdi)\n\t"                                        \
+          "mov 8(%rdi), %rdi\n\t"                                       \
+          "call punctual_" #name "\n\t"                                 \
+          "add $48, %rsp\n\t"                                           \
+          "jmp __x86_return_thunk\n\t"                                  \
+          ".size guarded_" #name ", . - guarded_" #name "\n\t"          \
+          ".popsection" )
+
+GUARD(create, const struct punctual_text *options, uint32_t cpus, uint32_t units, struct punctual_text *why);
+GUARD(insert, uint64_t now_ns, const struct punctual_params *params, uint32_t *unit,
+      struct punctual_text *why, struct punctual_answer *then);
+GUARD(remove, uint64_t now_ns, uint32_t unit, struct punctual_answer *then);
+GUARD(adjust, uint64_t now_ns, uint32_t unit, const struct punctual_params *params,
+      struct punctual_text *why, struct punctual_answer *then);
+GUARD(wake, uint64_t now_ns, uint32_t unit, struct punctual_answer *then);
+GUARD(sleep, uint64_t now_ns, uint32_t unit, struct punctual_answer *then);
+GUARD(pick, uint64_t now_ns, uint32_t cpu, struct punctual_slice *slice, struct punctual_answer *then);
+GUARD(sleep_and_pick, uint64_t now_ns, uint32_t unit, uint32_t cpu, struct punctual_slice *slice,
+      struct punctual_answer *then);
+GUARD(timer, uint64_t now_ns, struct punctual_answer *then);
+
+/* The call of this processor returns PANICKED. */
+static void noreturn leave(struct way_out *out)
+{
+    void *stack = out->stack;
+
+    BUILD_BUG_ON(offsetof(struct way_out, stack) != 0 || offsetof(struct way_out, first) != 8);
+    out->stack = NULL;
+    asm volatile ( "mov %0, %%rsp\n\t"
+                   "pop %%r15; pop %%r14; pop %%r13; pop %%r12; pop %%rbp; pop %%rbx\n\t"
+                   "mov %1, %%eax\n\t"
+                   "jmp __x86_return_thunk"
+                   :: "r" (stack), "i" (PANICKED) : "memory" );
+    unreachable();
+}
+
 void punctual_panicked(const struct punctual_text *why)
 {
     struct way_out *out = &this_cpu(way_out);
 
     printk(XENLOG_ERR "punctual: %s\n", why->bytes);
-    if ( !out->is_open )
+    if ( !out->stack )
         panic("punctual: nowhere to go\n");
-    out->is_open = false;
-    __builtin_longjmp(out->buffer, 1);
+    leave(out);
 }
 
-/* Calls with the pool, unless it has panicked; returns whether `call` was done. */
-#define CALL(prv, call) ({                                              \
+/* Calls punctual_NAME(pool, ...) with `pool` of `prv`. If that panics, or did before, it is PANICKED. */
+#define CALL(prv, name, ...)                                            \
+    (likely(!(prv)->parked) ? CALL_FIRST(prv, (prv)->pool, name, ##__VA_ARGS__) : PANICKED)
+#define CALL_FIRST(prv, with, name, ...) ({                             \
     struct way_out *out_ = &this_cpu(way_out);                          \
-    bool done_ = false;                                                 \
-    if ( !(prv)->parked )                                               \
-    {                                                                   \
-        if ( __builtin_setjmp(out_->buffer) == 0 )                      \
-        {                                                               \
-            out_->is_open = true;                                       \
-            barrier();                                                  \
-            (call);                                                     \
-            barrier();                                                  \
-            out_->is_open = false;                                      \
-            done_ = true;                                               \
-        }                                                               \
-        else                                                            \
-            park(prv);                                                  \
-    }                                                                   \
-    done_;                                                              \
+    long rc_;                                                           \
+    out_->first = (with);                                               \
+    rc_ = guarded_##name(out_, ##__VA_ARGS__);                          \
+    out_->stack = NULL;                                                 \
+    if ( unlikely(rc_ == PANICKED) )                                    \
+        park(prv);                                                      \
+    rc_;                                                                \
 })
 
 static void noinline park(struct punctual_private *prv)
@@ -271,18 +317,26 @@ static void noinline ask(struct punctual_private *prv, unsigned int first, uint6
     }
 }
 
+static void noinline ask_many(struct punctual_private *prv, const struct punctual_answer *then)
+{
+    unsigned int word;
+
+    if ( prv->is_soft && ask_preferred(prv, then) )
+        return;
+    for ( word = 0; word <= (nr_cpu_ids - 1) / 64; word++ )
+        ask(prv, word * 64, then->resched.words[word]);
+}
+
 /*
  * Does what an answer asks for. A timer that is set too early stays: it does nothing when it comes, and
  * costs less than to set it anew at each sleep and wake-up.
  */
-static inline void follow(struct punctual_private *prv, const struct punctual_answer *then)
+static always_inline void follow(struct punctual_private *prv, const struct punctual_answer *then)
 {
-    bool is_asked = unlikely(prv->is_soft) && ask_preferred(prv, then);
-    unsigned int word;
-
-    for ( word = 0; likely(!is_asked) && word <= (nr_cpu_ids - 1) / 64; word++ )
-        if ( then->resched.words[word] )
-            ask(prv, word * 64, then->resched.words[word]);
+    if ( unlikely(prv->is_soft) || unlikely(nr_cpu_ids > 64) )
+        ask_many(prv, then);
+    else if ( then->resched.words[0] )
+        ask(prv, 0, then->resched.words[0]);
     if ( then->next_timer_ns < prv->timer_ns && prv->has_timer )
     {
         prv->timer_ns = then->next_timer_ns;
@@ -344,16 +398,17 @@ static void record_params(struct punctual_private *prv, s_time_t now, const stru
             record(prv, RECORD_PARAM, now, 8, params->affinity.words[i], i);
 }
 
-/* As the function of the library; 1: the pool panicked. */
+/* As the function of the library, or PANICKED. */
 static int noinline call_insert(struct punctual_private *prv, s_time_t now,
                                 const struct punctual_params *params, const struct sched_unit *unit,
                                 uint32_t *number, struct punctual_text *why, struct punctual_answer *then)
 {
-    volatile int rc = -1;
+    int rc;
 
     record_params(prv, now, params);
-    if ( !CALL(prv, rc = punctual_insert(prv->pool, now, params, number, why, then)) )
-        return 1;
+    rc = CALL(prv, insert, now, params, number, why, then);
+    if ( rc == PANICKED )
+        return rc;
     record(prv, RECORD_INSERT, now, rc ? NO_UNIT : *number, then->next_timer_ns,
            ((uint32_t)unit->domain->domain_id << 16) | unit->unit_id);
     return rc;
@@ -363,12 +418,13 @@ static int noinline call_adjust(struct punctual_private *prv, uint32_t number,
                                 const struct punctual_params *params, struct punctual_text *why,
                                 struct punctual_answer *then)
 {
-    volatile int rc = -1;
     s_time_t now = NOW();
+    int rc;
 
     record_params(prv, now, params);
-    if ( !CALL(prv, rc = punctual_adjust(prv->pool, now, number, params, why, then)) )
-        return 1;
+    rc = CALL(prv, adjust, now, number, params, why, then);
+    if ( rc == PANICKED )
+        return rc;
     record(prv, RECORD_ADJUST, now, number, then->next_timer_ns, rc != 0);
     return rc;
 }
@@ -378,7 +434,7 @@ static void noinline call_remove(struct punctual_private *prv, uint32_t number)
     struct punctual_answer then;
     s_time_t now = NOW();
 
-    if ( !CALL(prv, punctual_remove(prv->pool, now, number, &then)) )
+    if ( CALL(prv, remove, now, number, &then) == PANICKED )
         return;
     record_call(prv, RECORD_REMOVE, now, number, &then);
     follow(prv, &then);
@@ -389,7 +445,7 @@ static void noinline call_wake(struct punctual_private *prv, uint32_t number)
     struct punctual_answer then;
     s_time_t now = NOW();
 
-    if ( !CALL(prv, punctual_wake(prv->pool, now, number, &then)) )
+    if ( CALL(prv, wake, now, number, &then) == PANICKED )
         return;
     record_call(prv, RECORD_WAKE, now, number, &then);
     follow(prv, &then);
@@ -399,44 +455,31 @@ static void noinline call_sleep(struct punctual_private *prv, uint32_t number, s
 {
     struct punctual_answer then;
 
-    if ( !CALL(prv, punctual_sleep(prv->pool, now, number, &then)) )
+    if ( CALL(prv, sleep, now, number, &then) == PANICKED )
         return;
     record_call(prv, RECORD_SLEEP, now, number, &then);
     follow(prv, &then);
 }
 
-static bool noinline call_pick(struct punctual_private *prv, unsigned int cpu, s_time_t now,
-                               struct punctual_slice *slice)
+/* For a processor that has left the cpupool. */
+static void noinline call_pick(struct punctual_private *prv, unsigned int cpu, s_time_t now)
 {
+    struct punctual_slice slice;
     struct punctual_answer then;
 
-    if ( !CALL(prv, punctual_pick(prv->pool, now, cpu, slice, &then)) )
-        return false;
-    record(prv, RECORD_PICK, now, cpu, slice->until_ns, (slice->run << 30) | slice->unit);
+    if ( CALL(prv, pick, now, cpu, &slice, &then) == PANICKED )
+        return;
+    record(prv, RECORD_PICK, now, cpu, slice.until_ns, (slice.run << 30) | slice.unit);
     follow(prv, &then);
-    return true;
 }
 
-/*
- * The unit that ran on `cpu` has no more work. In a trace that is a record, and the decision another one;
- * with soft affinities each answer is followed by itself, too.
- */
-static bool noinline call_sleep_and_pick(struct punctual_private *prv, uint32_t number, unsigned int cpu,
-                                         s_time_t now, struct punctual_slice *slice)
+/* The unit that ran on `cpu`, which is about to decide, has no more work. */
+static void noinline call_sleep_before_pick(struct punctual_private *prv, uint32_t number, unsigned int cpu,
+                                            s_time_t now)
 {
-    struct punctual_answer then;
-
-    if ( unlikely(tb_init_done || prv->is_soft) )
-    {
-        prv->deciding = cpu;
-        call_sleep(prv, number, now);
-        prv->deciding = NO_UNIT;
-        return call_pick(prv, cpu, now, slice);
-    }
-    if ( !CALL(prv, punctual_sleep_and_pick(prv->pool, now, number, cpu, slice, &then)) )
-        return false;
-    follow(prv, &then);
-    return true;
+    prv->deciding = cpu;
+    call_sleep(prv, number, now);
+    prv->deciding = NO_UNIT;
 }
 
 static void noinline call_timer(struct punctual_private *prv)
@@ -444,7 +487,7 @@ static void noinline call_timer(struct punctual_private *prv)
     struct punctual_answer then;
     s_time_t now = NOW();
 
-    if ( !CALL(prv, punctual_timer(prv->pool, now, &then)) )
+    if ( CALL(prv, timer, now, &then) == PANICKED )
         return;
     record_call(prv, RECORD_TIMER, now, 0, &then);
     follow(prv, &then);
@@ -514,7 +557,6 @@ static void tell_or_warn(struct punctual_private *prv, struct punctual_unit *svc
 static void noinline tell_all(struct punctual_private *prv)
 {
     struct punctual_unit *svc;
-    struct punctual_slice slice;
     unsigned int cpu;
 
     prv->cpus_changed = false;
@@ -524,7 +566,7 @@ static void noinline tell_all(struct punctual_private *prv)
         tell_or_warn(prv, svc, svc->unit->cpu_hard_affinity);
     for ( cpu = 0; cpu < nr_cpu_ids; cpu++ )
         if ( !cpumask_test_cpu(cpu, &prv->cpus) )
-            call_pick(prv, cpu, NOW(), &slice);
+            call_pick(prv, cpu, NOW());
 }
 
 static inline void refresh(struct punctual_private *prv)
@@ -535,7 +577,7 @@ static inline void refresh(struct punctual_private *prv)
 
 /* ---- round robin ------------------------------------------------------------------------------------- */
 
-static struct sched_unit *next_in_turn(struct punctual_private *prv, unsigned int cpu,
+static struct sched_unit *noinline next_in_turn(struct punctual_private *prv, unsigned int cpu,
                                        struct sched_unit *current_unit)
 {
     struct punctual_unit *svc;
@@ -608,6 +650,7 @@ static struct punctual_private *noinline create(const struct punctual_text *poli
     size_t bytes = punctual_pool_bytes(nr_cpu_ids, opt_units);
     void *memory = NULL;
     unsigned long flags;
+    long made;
 
     strlcpy(why->bytes, "no memory", sizeof(why->bytes));
     if ( !prv || !(prv->by_number = xzalloc_array(struct punctual_unit *, opt_units)) )
@@ -630,7 +673,9 @@ static struct punctual_private *noinline create(const struct punctual_text *poli
     local_irq_save(flags);
     if ( memory )
         punctual_give(memory, PAGE_SIZE << get_order_from_bytes(bytes));
-    (void)CALL(prv, prv->pool = punctual_create(policy, options, nr_cpu_ids, opt_units, why));
+    made = CALL_FIRST(prv, policy, create, options, nr_cpu_ids, opt_units, why);
+    if ( made != PANICKED )
+        prv->pool = (struct punctual_pool *)made;
     local_irq_restore(flags);
     if ( !prv->pool )
         goto fail;
@@ -670,6 +715,15 @@ static spinlock_t *cf_check punctual_switch_sched(struct scheduler *ops, unsigne
 {
     struct punctual_private *prv = private_of(ops);
 
+    /*
+     * Interrupts are off, and the lock that core.c holds is that of free processors, so that processors of
+     * this pool may be deciding. They clear `cpus_changed` and then read `cpus`; without the pool's lock they
+     * could read `cpus` as it was before, and clear the flag after it is set here.
+     *
+     * core.c takes two locks in the order of their addresses: that of free processors, which is in Xen's
+     * image, is below all memory that is allocated, and so comes first there, too. Credit nests them alike.
+     */
+    spin_lock(&prv->lock);
     if ( !prv->has_timer )
     {
         init_timer(&prv->timer, timer_handler, ops, cpu);
@@ -677,6 +731,7 @@ static spinlock_t *cf_check punctual_switch_sched(struct scheduler *ops, unsigne
     }
     cpumask_set_cpu(cpu, &prv->cpus);
     prv->cpus_changed = true;
+    spin_unlock(&prv->lock);
     sched_idle_unit(cpu)->priv = vdata;
     return &prv->lock;
 }
@@ -835,21 +890,26 @@ static void cf_check punctual_sleep_unit(const struct scheduler *ops, struct sch
         call_sleep(prv, svc->number, NOW());
 }
 
+/* In round robin. */
+static void noinline ask_idle(const struct punctual_private *prv, const struct sched_unit *unit)
+{
+    unsigned int cpu;
+
+    for_each_cpu ( cpu, &prv->cpus )
+        if ( cpumask_test_cpu(cpu, unit->cpu_hard_affinity) && is_idle_unit(curr_on_cpu(cpu)) )
+            cpu_raise_softirq(cpu, SCHEDULE_SOFTIRQ);
+}
+
 static void cf_check punctual_wake_unit(const struct scheduler *ops, struct sched_unit *unit)
 {
     struct punctual_private *prv = private_of(ops);
     struct punctual_unit *svc = punctual_unit(unit);
-    unsigned int cpu;
 
     if ( !unit_runnable(unit) )
         return;
-    if ( prv->parked )
-    {
-        for_each_cpu ( cpu, &prv->cpus )
-            if ( cpumask_test_cpu(cpu, unit->cpu_hard_affinity) && is_idle_unit(curr_on_cpu(cpu)) )
-                cpu_raise_softirq(cpu, SCHEDULE_SOFTIRQ);
-    }
-    else if ( svc->number != NO_UNIT )
+    if ( unlikely(prv->parked) )
+        ask_idle(prv, unit);
+    else if ( likely(svc->number != NO_UNIT) )
         call_wake(prv, svc->number);
 }
 
@@ -886,67 +946,101 @@ static bool noinline must_wait(struct punctual_private *prv, struct punctual_uni
 }
 
 /*
- * What the policy gives to `cpu`; the idle unit if that cannot run here now. `asleep` is the number of the
- * current unit if that has no more work.
+ * The unit that a slice gives to the processor of `sr`; the idle unit if that cannot run here now; NULL if it
+ * has no more work, which the policy does not know yet.
  */
-static struct sched_unit *decide(struct punctual_private *prv, unsigned int cpu, s_time_t now,
-                                 struct sched_unit *current_unit, uint32_t asleep, s_time_t *length)
+static always_inline struct sched_unit *unit_to_run(struct punctual_private *prv,
+                                                    const struct punctual_slice *slice,
+                                                    const struct sched_resource *sr,
+                                                    const struct sched_unit *current_unit)
 {
-    struct punctual_slice slice;
     struct punctual_unit *svc;
+    struct sched_unit *unit;
 
-    for ( ; ; asleep = svc->number )
-    {
-        if ( asleep == NO_UNIT ? !call_pick(prv, cpu, now, &slice)
-                               : !call_sleep_and_pick(prv, asleep, cpu, now, &slice) )
+    if ( slice->run != PUNCTUAL_UNIT || slice->unit >= prv->numbers )
+        return sr->sched_unit_idle;
+    svc = prv->by_number[slice->unit];
+    if ( unlikely(!svc) )
+        return sr->sched_unit_idle;
+    unit = svc->unit;
+    if ( unit != current_unit && unlikely(unit->is_running) && must_wait(prv, svc, sr->master_cpu) )
+        return sr->sched_unit_idle;
+    return likely(unit_runnable_state(unit)) ? unit : NULL;
+}
+
+/* The policy gave `slice` to a processor, but its unit has no more work; NULL: the pool panicked. */
+static struct sched_unit *noinline decide_again(struct punctual_private *prv, const struct sched_resource *sr,
+                                                s_time_t now, const struct sched_unit *current_unit,
+                                                struct punctual_slice *slice)
+{
+    unsigned int cpu = sr->master_cpu;
+    struct punctual_answer then;
+    struct sched_unit *next;
+
+    do {
+        call_sleep_before_pick(prv, slice->unit, cpu, now);
+        if ( CALL(prv, pick, now, cpu, slice, &then) == PANICKED )
             return NULL;
+        record(prv, RECORD_PICK, now, cpu, slice->until_ns, (slice->run << 30) | slice->unit);
+        follow(prv, &then);
         prv->picks++;
-        *length = slice.until_ns == PUNCTUAL_NEVER ? -1 : (s_time_t)slice.until_ns - now;
-        if ( slice.run != PUNCTUAL_UNIT || slice.unit >= prv->numbers )
-            return sched_idle_unit(cpu);
-        svc = prv->by_number[slice.unit];
-        if ( !svc )
-            return sched_idle_unit(cpu);
-        if ( svc->unit != current_unit && unlikely(svc->unit->is_running) && must_wait(prv, svc, cpu) )
-            return sched_idle_unit(cpu);
-        if ( unit_runnable_state(svc->unit) )
-            return svc->unit;
-    }
+        next = unit_to_run(prv, slice, sr, current_unit);
+    } while ( !next );
+    return next;
 }
 
 static void cf_check punctual_do_schedule(const struct scheduler *ops, struct sched_unit *current_unit,
                                           s_time_t now, bool tasklet_work_scheduled)
 {
     struct punctual_private *prv = private_of(ops);
-    unsigned int cpu = sched_get_resource_cpu(smp_processor_id());
+    struct sched_resource *sr = get_sched_res(smp_processor_id());
+    unsigned int cpu = sr->master_cpu;
     struct sched_unit *next = NULL;
+    struct punctual_slice slice;
+    struct punctual_answer then;
     uint32_t asleep = NO_UNIT;
-    s_time_t length = -1;
 
     refresh(prv);
     if ( !is_idle_unit(current_unit) && !unit_runnable(current_unit) )
+    {
         asleep = punctual_unit(current_unit)->number;
-    if ( likely(!prv->parked) )
-        next = decide(prv, cpu, now, current_unit, asleep, &length);
+        /* In a trace that is a record, and the decision another one; soft affinities follow each answer. */
+        if ( unlikely(tb_init_done || prv->is_soft) && asleep != NO_UNIT )
+        {
+            call_sleep_before_pick(prv, asleep, cpu, now);
+            asleep = NO_UNIT;
+        }
+    }
+    if ( likely((asleep == NO_UNIT ? CALL(prv, pick, now, cpu, &slice, &then)
+                                   : CALL(prv, sleep_and_pick, now, asleep, cpu, &slice, &then)) !=
+                PANICKED) )
+    {
+        record(prv, RECORD_PICK, now, cpu, slice.until_ns, (slice.run << 30) | slice.unit);
+        follow(prv, &then);
+        prv->picks++;
+        next = unit_to_run(prv, &slice, sr, current_unit);
+        if ( unlikely(!next) )
+            next = decide_again(prv, sr, now, current_unit, &slice);
+    }
     if ( unlikely(prv->is_soft) )
         ask_later(prv);
     if ( unlikely(!next) )
     {
         next = next_in_turn(prv, cpu, current_unit);
-        length = is_idle_unit(next) ? -1 : PARKED_SLICE;
+        slice.until_ns = is_idle_unit(next) ? PUNCTUAL_NEVER : now + PARKED_SLICE;
     }
     if ( unlikely(tasklet_work_scheduled) )
     {
-        next = sched_idle_unit(cpu);
-        length = -1;
+        next = sr->sched_unit_idle;
+        slice.until_ns = PUNCTUAL_NEVER;
     }
     next->migrated = false;
-    if ( !is_idle_unit(next) && sched_unit_master(next) != cpu )
+    if ( unlikely(sched_unit_master(next) != cpu) && !is_idle_unit(next) )
     {
-        sched_set_res(next, get_sched_res(cpu));
+        sched_set_res(next, sr);
         next->migrated = true;
     }
-    current_unit->next_time = length;
+    current_unit->next_time = slice.until_ns == PUNCTUAL_NEVER ? -1 : (s_time_t)slice.until_ns - now;
     current_unit->next_task = next;
 }
 

@@ -128,6 +128,7 @@ impl CpuSet {
         self.first_common_of_many(other, start)
     }
 
+    #[inline(never)]
     fn first_common_of_many(&self, other: &CpuSet, start: CpuId) -> Option<CpuId> {
         let common = |i: usize| self.word(i) & other.word(i);
         let words = self.word_count().min(other.word_count());
@@ -154,13 +155,20 @@ impl CpuSet {
         })
     }
 
-    /// Moves the set into words of 64 processors, as many as there are; the set is empty then.
-    #[inline]
+    /// Moves the set into words of 64 processors, as many as there are; the set is empty then. Words beyond
+    /// the set's capacity are left as they are.
+    #[inline(always)]
     pub fn take_words<const N: usize>(&mut self, words: &mut [u64; N]) {
-        *words = [0; N];
         if let Some(word) = words.first_mut() {
             *word = core::mem::take(&mut self.low);
         }
+        if !self.high.is_empty() {
+            self.take_high_words(words);
+        }
+    }
+
+    #[inline(never)]
+    fn take_high_words(&mut self, words: &mut [u64]) {
         for (word, high) in words.iter_mut().skip(1).zip(&mut self.high) {
             *word = core::mem::take(high);
         }

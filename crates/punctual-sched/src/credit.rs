@@ -497,7 +497,7 @@ impl Credit {
         let mut best: Option<(usize, Key)> = None;
         for &class in self.affinities.serving(cpu) {
             let heap = class as usize * self.processors.len() + home.index();
-            if let Some((id, key)) = self.queues.peek(heap)
+            if let Some((id, &key)) = self.queues.peek(heap)
                 && best.is_none_or(|(_, least)| key < least)
             {
                 best = Some((id, key));

@@ -71,13 +71,22 @@ impl<K: Ord + Copy> IndexedHeap<K> {
     #[inline(always)]
     pub fn set(&mut self, id: usize, key: K) {
         let entry = (key, id as u32);
-        match self.position[id] {
+        let at = match self.position[id] {
             ABSENT => {
                 self.entries.push(entry);
-                self.sift_up(self.entries.len() - 1, entry);
+                self.entries.len() - 1
             }
-            at if key < self.entries[at as usize].0 => self.sift_up(at as usize, entry),
-            at => self.sift_down(at as usize, entry),
+            at if self.entries[at as usize].0 < key => return self.sift_down(at as usize, entry),
+            at => at as usize,
+        };
+        self.sift_up(at, entry);
+    }
+
+    /// Changes the key of the least entry, if there is one.
+    #[inline]
+    pub fn set_first(&mut self, key: K) {
+        if let Some(&(_, id)) = self.entries.first() {
+            self.sift_down(0, (key, id));
         }
     }
 
@@ -151,28 +160,30 @@ impl<K: Ord + Copy> IndexedHeap<K> {
 
     /// Puts the entry at `at`, or above where its key is less.
     fn sift_up(&mut self, mut at: usize, entry: (K, u32)) {
+        let (entries, position) = (&mut self.entries[..], &mut self.position[..]);
         while at > 0 {
             let parent = (at - 1) / 2;
-            let above = self.entries[parent];
+            let above = entries[parent];
             if !Self::less(&entry, &above) {
                 break;
             }
-            self.entries[at] = above;
-            self.position[above.1 as usize] = at as u32;
+            entries[at] = above;
+            position[above.1 as usize] = at as u32;
             at = parent;
         }
-        self.entries[at] = entry;
-        self.position[entry.1 as usize] = at as u32;
+        entries[at] = entry;
+        position[entry.1 as usize] = at as u32;
     }
 
     /// Puts the entry at `at`, or below where its key is greater.
     fn sift_down(&mut self, mut at: usize, entry: (K, u32)) {
+        let (entries, position) = (&mut self.entries[..], &mut self.position[..]);
         loop {
             let mut child = 2 * at + 1;
-            let Some(mut below) = self.entries.get(child).copied() else {
+            let Some(mut below) = entries.get(child).copied() else {
                 break;
             };
-            if let Some(other) = self.entries.get(child + 1)
+            if let Some(other) = entries.get(child + 1)
                 && Self::less(other, &below)
             {
                 (child, below) = (child + 1, *other);
@@ -180,12 +191,12 @@ impl<K: Ord + Copy> IndexedHeap<K> {
             if !Self::less(&below, &entry) {
                 break;
             }
-            self.entries[at] = below;
-            self.position[below.1 as usize] = at as u32;
+            entries[at] = below;
+            position[below.1 as usize] = at as u32;
             at = child;
         }
-        self.entries[at] = entry;
-        self.position[entry.1 as usize] = at as u32;
+        entries[at] = entry;
+        position[entry.1 as usize] = at as u32;
     }
 }
 

@@ -6,6 +6,7 @@
 //!
 //! - [`time`]: instants and durations.
 //! - [`policy`]: the interface, [`Policy`], and its contract.
+//! - [`driver`]: what a driver of real processors keeps beside a policy.
 //! - [`registry`]: the policies by name.
 //! - [`servers`]: deferrable, periodic, polling and sporadic server.
 //! - [`fixed_priority`]: fixed priority without budgets.
@@ -23,6 +24,7 @@ pub mod affinity;
 pub mod background;
 pub mod bitmap;
 pub mod cpuset;
+pub mod driver;
 pub mod heap;
 pub mod homes;
 pub mod pairing;
@@ -38,7 +40,8 @@ mod vec_growth;
 pub mod wrap;
 
 pub use cpuset::{CpuId, CpuSet};
-pub use policy::{Account, ParamError, Policy, Run, Running, Slice, Timer, UnitId, UnitParams};
+pub use driver::{Decision, DriverState, Running};
+pub use policy::{Account, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
 pub use time::{Duration, Instant};
 
 /// Declares the module of each policy and [`POLICIES`], the table of what the policies say about themselves.

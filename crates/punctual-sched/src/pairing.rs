@@ -25,6 +25,34 @@ struct Node<K> {
     prev: u32,
 }
 
+/// The least id of a heap.
+#[derive(Debug)]
+pub struct Head<'a, K> {
+    /// The id.
+    pub id: usize,
+    root: &'a mut u32,
+    nodes: &'a mut [Node<K>],
+}
+
+impl<K: Ord + Copy + Default> Head<'_, K> {
+    /// Its key.
+    #[inline(always)]
+    pub fn key(&self) -> &K {
+        &self.nodes[self.id].key
+    }
+
+    /// Removes it from its heap.
+    #[inline(always)]
+    pub fn take(self) {
+        let node = &mut self.nodes[self.id];
+        node.heap = NONE;
+        *self.root = match node.child {
+            NONE => NONE,
+            child => PairingHeaps::meld_siblings(self.nodes, child),
+        };
+    }
+}
+
 /// Min-heaps `0..heaps` over ids `0..capacity`.
 #[derive(Clone, Debug)]
 pub struct PairingHeaps<K> {
@@ -53,13 +81,12 @@ impl<K: Ord + Copy + Default> PairingHeaps<K> {
         }
     }
 
-    /// The least id of `heap` and its key.
-    #[inline]
-    pub fn peek(&self, heap: usize) -> Option<(usize, K)> {
-        match self.roots[heap] {
-            NONE => None,
-            root => Some((root as usize, self.nodes[root as usize].key)),
-        }
+    /// The least id of `heap` and its key; `None` also of a heap that there is not.
+    #[inline(always)]
+    pub fn peek(&self, heap: usize) -> Option<(usize, &K)> {
+        let root = *self.roots.get(heap)? as usize;
+        // An empty heap's root is no node.
+        self.nodes.get(root).map(|node| (root, &node.key))
     }
 
     /// Is `id` in any heap?
@@ -77,9 +104,30 @@ impl<K: Ord + Copy + Default> PairingHeaps<K> {
         if self.contains(id) {
             self.remove(id);
         }
+        self.insert(heap, id, key);
+    }
+
+    /// Puts `id`, which is in no heap, into `heap` with this key.
+    ///
+    /// # Panics
+    /// When `id` or `heap` is beyond what was made room for.
+    #[inline(always)]
+    pub fn insert(&mut self, heap: usize, id: usize, key: K) {
+        debug_assert!(!self.contains(id), "{id} is in a heap");
         self.nodes[id] = Node { key, heap: heap as u32, child: NONE, next: NONE, prev: NONE };
         let root = self.roots[heap];
-        self.roots[heap] = if root == NONE { id as u32 } else { self.join(root, id as u32) };
+        self.roots[heap] =
+            if root == NONE { id as u32 } else { Self::join(&mut self.nodes, root, id as u32) };
+    }
+
+    /// The least id of `heap`, to be looked at and taken; `None` also of a heap that there is not.
+    #[inline(always)]
+    pub fn head(&mut self, heap: usize) -> Option<Head<'_, K>> {
+        let root = self.roots.get_mut(heap)?;
+        let id = *root as usize;
+        let nodes = &mut self.nodes[..];
+        // An empty heap's root is no node.
+        (id < nodes.len()).then_some(Head { id, root, nodes })
     }
 
     /// Removes `id` from the heap that it is in, if any.
@@ -90,74 +138,76 @@ impl<K: Ord + Copy + Default> PairingHeaps<K> {
         if heap == NONE as usize {
             return;
         }
-        let orphans = if child == NONE { NONE } else { self.meld_siblings(child) };
-        if self.roots[heap] == id as u32 {
-            self.roots[heap] = orphans;
+        let nodes = &mut self.nodes[..];
+        let orphans = if child == NONE { NONE } else { Self::meld_siblings(nodes, child) };
+        let root = &mut self.roots[heap];
+        if *root == id as u32 {
+            *root = orphans;
         } else {
-            self.unlink(id as u32, prev, next);
-            self.roots[heap] = self.meld(self.roots[heap], orphans);
+            Self::unlink(nodes, id as u32, prev, next);
+            *root = Self::meld(nodes, *root, orphans);
         }
     }
 
-    fn unlink(&mut self, id: u32, prev: u32, next: u32) {
-        let before = &mut self.nodes[prev as usize];
+    fn unlink(nodes: &mut [Node<K>], id: u32, prev: u32, next: u32) {
+        let before = &mut nodes[prev as usize];
         if before.child == id {
             before.child = next;
         } else {
             before.next = next;
         }
         if next != NONE {
-            self.nodes[next as usize].prev = prev;
+            nodes[next as usize].prev = prev;
         }
     }
 
     /// Joins two trees, or what there is of them.
     #[inline]
-    fn meld(&mut self, a: u32, b: u32) -> u32 {
+    fn meld(nodes: &mut [Node<K>], a: u32, b: u32) -> u32 {
         match (a, b) {
             (NONE, tree) | (tree, NONE) => tree,
-            _ => self.join(a, b),
+            _ => Self::join(nodes, a, b),
         }
     }
 
     /// Joins two trees; the root with the greater key becomes the first child of the other.
-    fn join(&mut self, a: u32, b: u32) -> u32 {
-        let (at_a, at_b) = (self.nodes[a as usize].key, self.nodes[b as usize].key);
+    fn join(nodes: &mut [Node<K>], a: u32, b: u32) -> u32 {
+        let (at_a, at_b) = (nodes[a as usize].key, nodes[b as usize].key);
         // Branches: most keys differ.
         let less = at_a < at_b || (at_a == at_b && a < b);
         let (top, below) = if less { (a, b) } else { (b, a) };
-        let first = self.nodes[top as usize].child;
+        let first = nodes[top as usize].child;
         if first != NONE {
-            self.nodes[first as usize].prev = below;
+            nodes[first as usize].prev = below;
         }
-        let node = &mut self.nodes[below as usize];
+        let node = &mut nodes[below as usize];
         (node.next, node.prev) = (first, top);
-        let node = &mut self.nodes[top as usize];
+        let node = &mut nodes[top as usize];
         (node.child, node.next, node.prev) = (below, NONE, NONE);
         top
     }
 
     /// Joins a list of siblings: in pairs from left to right, then the pairs from right to left.
-    fn meld_siblings(&mut self, first: u32) -> u32 {
+    fn meld_siblings(nodes: &mut [Node<K>], first: u32) -> u32 {
         let mut pairs = NONE;
         let mut at = first;
         while at != NONE {
-            let second = self.nodes[at as usize].next;
+            let second = nodes[at as usize].next;
             let rest = match second {
                 NONE => NONE,
-                second => self.nodes[second as usize].next,
+                second => nodes[second as usize].next,
             };
-            let pair = self.meld(at, second);
-            self.nodes[pair as usize].next = pairs;
+            let pair = Self::meld(nodes, at, second);
+            nodes[pair as usize].next = pairs;
             pairs = pair;
             at = rest;
         }
         let mut root = NONE;
         while pairs != NONE {
-            let rest = self.nodes[pairs as usize].next;
-            let node = &mut self.nodes[pairs as usize];
+            let rest = nodes[pairs as usize].next;
+            let node = &mut nodes[pairs as usize];
             (node.next, node.prev) = (NONE, NONE);
-            root = self.meld(root, pairs);
+            root = Self::meld(nodes, root, pairs);
             pairs = rest;
         }
         root
@@ -172,7 +222,7 @@ mod tests {
     proptest! {
         #[test]
         fn agree_with_sorted_lists_under_random_updates(
-            steps in proptest::collection::vec((0usize..20, 0usize..3, 0u64..50, 0u8..4), 0..300)
+            steps in proptest::collection::vec((0usize..20, 0usize..3, 0u64..50, 0u8..6), 0..300)
         ) {
             let mut heaps = PairingHeaps::new(2);
             heaps.grow_heaps(3);
@@ -182,6 +232,11 @@ mod tests {
                 if action == 0 {
                     heaps.remove(id);
                     model[id] = None;
+                } else if action == 1 {
+                    if let Some(head) = heaps.head(heap) {
+                        model[head.id] = None;
+                        head.take();
+                    }
                 } else {
                     heaps.set(heap, id, key);
                     model[id] = Some((heap, key));
@@ -191,7 +246,7 @@ mod tests {
                     let least = model.iter().enumerate()
                         .filter_map(|(id, at)| at.filter(|at| at.0 == heap).map(|at| (at.1, id)))
                         .min().map(|(key, id)| (id, key));
-                    prop_assert_eq!(heaps.peek(heap), least);
+                    prop_assert_eq!(heaps.peek(heap).map(|(id, key)| (id, *key)), least);
                 }
             }
         }

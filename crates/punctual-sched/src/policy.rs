@@ -26,6 +26,7 @@ use core::cmp::Ordering;
 use core::fmt;
 
 use crate::cpuset::{CpuId, CpuSet};
+use crate::driver::{Decision, DriverState};
 use crate::time::{Duration, Instant};
 
 /// A unit of scheduling in one policy instance: a small dense index, reused after removal.
@@ -102,13 +103,13 @@ impl UnitParams {
     }
 }
 
-/// What a processor does during a slice.
+/// What a processor does during a slice, in the order of `enum punctual_run` of the C interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Run {
-    /// The unit runs.
-    Unit(UnitId),
     /// No unit runs and none is charged.
     Idle,
+    /// The unit runs.
+    Unit(UnitId),
     /// No unit runs, yet this unit's budget idles away (periodic server): the driver charges it as if it ran.
     IdleFor(UnitId),
 }
@@ -121,28 +122,6 @@ impl Run {
             Run::Unit(unit) | Run::IdleFor(unit) => Some(unit),
             Run::Idle => None,
         }
-    }
-}
-
-/// What a processor does, and until when a driver has charged that.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Running {
-    /// What its last pick gave it.
-    pub run: Run,
-    /// Until when that was charged.
-    pub charged: Instant,
-}
-
-impl Running {
-    /// Idle from the driver's origin on.
-    pub const IDLE: Running = Running { run: Run::Idle, charged: Instant::ZERO };
-
-    /// What ran and is not charged yet, if anything; it counts as charged from now on.
-    #[inline]
-    pub fn take(&mut self, now: Instant) -> Option<(UnitId, Duration)> {
-        let ran = now.since(core::mem::replace(&mut self.charged, now));
-        let unit = self.run.charged()?;
-        (!ran.is_zero()).then_some((unit, ran))
     }
 }
 
@@ -258,6 +237,12 @@ pub trait Policy: Send {
     /// The unit has no more work. If it was running, its processor is added to `resched`.
     fn sleep(&mut self, now: Instant, unit: UnitId, resched: &mut CpuSet);
 
+    /// As [`Policy::sleep`] of the unit that `cpu` runs, which is about to pick and so need not be asked to.
+    fn sleep_before_pick(&mut self, now: Instant, unit: UnitId, cpu: CpuId, resched: &mut CpuSet) {
+        let _ = cpu;
+        self.sleep(now, unit, resched);
+    }
+
     /// The unit's current work is due at `deadline` (absolute). The driver says so before `wake` and when
     /// queued work becomes current. Policies that do not order by such deadlines ignore it.
     fn set_deadline(&mut self, now: Instant, unit: UnitId, deadline: Instant, resched: &mut CpuSet) {
@@ -285,60 +270,74 @@ pub trait Policy: Send {
         let _ = (now, resched);
     }
 
-    /// [`Policy::charge`] with what `cpu` did until now, [`Policy::pick`] and [`Policy::next_timer`]. Three
-    /// calls through a pointer cost a hypervisor more than the decision itself.
-    fn charge_and_pick(
+    /// For a driver with a [`DriverState`]: `cpu` decides. What the policy does by itself until `now` is done
+    /// first; what ran is charged; `asleep`, which is what `cpu` runs and has no more work, sleeps; and `cpu`
+    /// picks `decision`. What the policy does by itself at the very instant of the sleep comes after the
+    /// sleep, as in the simulator. A clock that goes back stands still.
+    fn drive_pick(
         &mut self,
+        driver: &mut DriverState,
         now: Instant,
         cpu: CpuId,
-        running: &mut Running,
-        resched: &mut CpuSet,
-    ) -> (Slice, Timer) {
-        if let Some((unit, ran)) = running.take(now) {
+        decision: &mut Decision,
+        asleep: Option<UnitId>,
+    ) {
+        let now = now.max(driver.now);
+        if driver.timer_at <= now {
+            self.drive_timers(driver, now, asleep.is_none());
+        }
+        driver.now = now;
+        if let Some((unit, ran)) = driver.processors[cpu.index()].take(now) {
             self.charge(now, cpu, unit, ran);
         }
-        let slice = self.pick(now, cpu, resched);
-        running.run = slice.run;
-        (slice, self.next_timer())
-    }
-
-    /// [`Policy::wake`] and [`Policy::next_timer`].
-    fn wake_and_timer(&mut self, now: Instant, unit: UnitId, resched: &mut CpuSet) -> Timer {
-        self.wake(now, unit, resched);
-        self.next_timer()
-    }
-
-    /// [`Policy::charge`] with what `cpu` did until now, [`Policy::sleep`] of `unit` and
-    /// [`Policy::next_timer`].
-    fn charge_and_sleep(
-        &mut self,
-        now: Instant,
-        unit: UnitId,
-        (cpu, running): (CpuId, &mut Running),
-        resched: &mut CpuSet,
-    ) -> Timer {
-        if let Some((unit, ran)) = running.take(now) {
-            self.charge(now, cpu, unit, ran);
+        if let Some(unit) = asleep {
+            self.sleep_before_pick(now, unit, cpu, &mut driver.resched);
+            // It picks now, whoever asked for it.
+            driver.resched.remove(cpu);
+            driver.timer_at = self.next_timer().at;
+            if driver.timer_at <= now {
+                self.drive_timers(driver, now, true);
+            }
         }
-        self.sleep(now, unit, resched);
-        self.next_timer()
+        let slice = self.pick(now, cpu, &mut driver.resched);
+        driver.processors[cpu.index()].run = slice.run;
+        driver.timer_at = self.next_timer().at;
+        *decision = slice.into();
     }
 
-    /// [`Policy::charge`] with what the processor did until now that the timer names, [`Policy::on_timer`]
-    /// and [`Policy::next_timer`].
-    fn charge_and_timer(
-        &mut self,
-        now: Instant,
-        running: Option<(CpuId, &mut Running)>,
-        resched: &mut CpuSet,
-    ) -> Timer {
-        if let Some((cpu, running)) = running
-            && let Some((unit, ran)) = running.take(now)
+    /// For a driver with a [`DriverState`]: [`Policy::wake`], after what the policy does by itself until
+    /// `now`. A clock that goes back stands still.
+    fn drive_wake(&mut self, driver: &mut DriverState, now: Instant, unit: UnitId) {
+        let now = now.max(driver.now);
+        if driver.timer_at <= now {
+            self.drive_timers(driver, now, true);
+        }
+        driver.now = now;
+        self.wake(now, unit, &mut driver.resched);
+        driver.timer_at = self.next_timer().at;
+    }
+
+    /// For a driver with a [`DriverState`]: all that the policy does by itself until `until`, each thing at
+    /// its own time; at `until` itself only if that `is_included`.
+    #[inline(never)]
+    fn drive_timers(&mut self, driver: &mut DriverState, until: Instant, is_included: bool) {
+        while driver.is_due(until, is_included) {
+            self.drive_timer(driver);
+        }
+    }
+
+    /// For a driver with a [`DriverState`]: what the policy does by itself next, at its own time.
+    #[inline(never)]
+    fn drive_timer(&mut self, driver: &mut DriverState) {
+        let now = driver.timer_at.max(driver.now);
+        driver.now = now;
+        if let Some(cpu) = self.next_timer().charge
+            && let Some((unit, ran)) = driver.processors[cpu.index()].take(now)
         {
             self.charge(now, cpu, unit, ran);
         }
-        self.on_timer(now, resched);
-        self.next_timer()
+        self.on_timer(now, &mut driver.resched);
+        driver.timer_at = self.next_timer().at;
     }
 
     /// Fills `out` with the units eligible on `cpu` (with budget or credit, runnable or not) from most to

@@ -23,7 +23,7 @@ use core::ops::{Index, IndexMut};
 
 use crate::affinity::Affinities;
 use crate::cpuset::{CpuId, CpuSet};
-use crate::pairing::PairingHeaps;
+use crate::pairing::{Head, PairingHeaps};
 use crate::policy::{ParamError, UnitId, sort_by_key};
 use crate::slots::Slots;
 
@@ -61,6 +61,8 @@ struct Processor<K> {
     yields: bool,
     /// The unit that it was tickled for, or `NONE`; set by `tickle`, cleared by `pick`.
     tickled_for: u32,
+    /// The only affinity in use that contains it; `NONE`: there are several, or none.
+    class: u32,
 }
 
 /// A run queue over `cpus` processors for units with policy state `T`, ordered by `K`.
@@ -112,6 +114,7 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
             key: K::default(),
             yields: false,
             tickled_for: NONE,
+            class: NONE,
         };
         RunQueue {
             members: Slots::new(),
@@ -164,7 +167,7 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
             self.set_busy(CpuId(cpu), false);
             resched.insert(CpuId(cpu));
         }
-        self.affinities.leave(class);
+        self.leave(class);
         self.members.remove(unit);
     }
 
@@ -176,7 +179,7 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
         }
         let class = self.join(cpus);
         self.members[unit.index()].class = class;
-        self.affinities.leave(old);
+        self.leave(old);
         let member = &self.members[unit.index()];
         if member.cpu != NONE {
             let cpu = CpuId(member.cpu);
@@ -210,10 +213,8 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
     /// The processor that was last given the unit and has not picked since.
     #[inline]
     pub fn cpu_of(&self, unit: UnitId) -> Option<CpuId> {
-        match self.members[unit.index()].cpu {
-            NONE => None,
-            cpu => Some(CpuId(cpu)),
-        }
+        let member = self.members.get(unit.index())?;
+        (member.cpu != NONE).then_some(CpuId(member.cpu))
     }
 
     /// Does the unit want a processor? In a policy whose units are throttled by nothing: is it awake?
@@ -226,25 +227,32 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
     #[inline(always)]
     pub fn ready(&mut self, unit: UnitId, key: K, resched: &mut CpuSet) {
         self.sequence += 1;
+        let place = (key, self.sequence);
         let member = &mut self.members[unit.index()];
-        let more_urgent = !member.ready || key < member.key.0;
-        member.ready = true;
-        member.key = (key, self.sequence);
-        if member.cpu != NONE {
-            let cpu = CpuId(member.cpu);
-            self.processors[cpu.index()].key = key;
-            self.set_busy(cpu, true);
-            if let Some((first, head)) = self.head(cpu)
-                && head.0 < key
-            {
-                self.tickle(first, resched);
-            }
-            return;
+        let was_ready = core::mem::replace(&mut member.ready, true);
+        let before = core::mem::replace(&mut member.key, place).0;
+        let (cpu, class, last) = (member.cpu, member.class, CpuId(member.last));
+        if cpu != NONE {
+            return self.ready_on(CpuId(cpu), key, resched);
         }
-        let (class, key) = (member.class as usize, member.key);
-        self.heaps.set(class, unit.index(), key);
-        if more_urgent {
-            self.tickle(unit, resched);
+        if was_ready {
+            self.heaps.remove(unit.index());
+        }
+        self.heaps.insert(class as usize, unit.index(), place);
+        if !was_ready || key < before {
+            self.tickle_for(unit, class, last, key, resched);
+        }
+    }
+
+    /// The unit that was last given to `cpu` is ready with urgency `key`.
+    #[inline(never)]
+    fn ready_on(&mut self, cpu: CpuId, key: K, resched: &mut CpuSet) {
+        self.processors[cpu.index()].key = key;
+        self.set_busy(cpu, true);
+        if let Some((first, head)) = self.head(cpu)
+            && head < key
+        {
+            self.tickle(first, resched);
         }
     }
 
@@ -268,9 +276,14 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
     /// The current unit of `cpu` wants no processor any more; called just before `cpu` picks.
     #[inline(always)]
     pub fn stop_current(&mut self, cpu: CpuId) {
-        if let Some(unit) = self.current(cpu) {
-            self.members[unit.index()].ready = false;
-            self.set_busy(cpu, false);
+        let processor = &mut self.processors[cpu.index()];
+        if processor.unit == NONE {
+            return;
+        }
+        processor.busy = false;
+        self.members[processor.unit as usize].ready = false;
+        if processor.tickled_for == NONE {
+            self.idle.insert(cpu);
         }
     }
 
@@ -291,57 +304,75 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
     /// demoted).
     #[inline(always)]
     pub fn pick(&mut self, cpu: CpuId, resched: &mut CpuSet) -> Option<UnitId> {
-        let head = self.head(cpu);
+        let class = self.most_urgent_class(cpu);
+        let head = self.heaps.head(class as usize);
         let processor = &mut self.processors[cpu.index()];
         let before = processor.unit;
         let tickled_for = core::mem::replace(&mut processor.tickled_for, NONE);
         let yields = core::mem::replace(&mut processor.yields, false);
-        let displaced =
-            |(_, head): (UnitId, (K, u64))| head.0 < processor.key || (yields && head.0 == processor.key);
-        if processor.busy && !processor.forbidden && !head.is_some_and(displaced) {
-            self.ask_again(tickled_for, resched);
-            return Some(UnitId(before));
+        if processor.busy && !processor.forbidden {
+            let displaced = |head: &Head<'_, (K, u64)>| {
+                let key = head.key().0;
+                key < processor.key || (yields && key == processor.key)
+            };
+            if !head.as_ref().is_some_and(displaced) {
+                self.ask_again(tickled_for, before, resched);
+                return Some(UnitId(before));
+            }
         }
         processor.forbidden = false;
         processor.busy = head.is_some();
-        if let Some((unit, key)) = head {
-            (processor.unit, processor.key) = (unit.0, key.0);
-            self.idle.remove(cpu);
-            self.heaps.remove(unit.index());
+        let picked = if let Some(head) = head {
+            let unit = UnitId(head.id as u32);
+            (processor.unit, processor.key) = (unit.0, head.key().0);
+            head.take();
+            // One that was tickled is not among them.
+            if tickled_for == NONE {
+                self.idle.remove(cpu);
+            }
             let member = &mut self.members[unit.index()];
             (member.cpu, member.last) = (cpu.0, cpu.0);
+            Some(unit)
         } else {
             processor.unit = NONE;
             self.idle.insert(cpu);
-        }
+            None
+        };
         if before != NONE {
             self.put_back(UnitId(before), resched);
         }
-        self.ask_again(tickled_for, resched);
-        head.map(|(unit, _)| unit)
+        self.ask_again(tickled_for, picked.map_or(NONE, |unit| unit.0), resched);
+        picked
     }
 
-    /// The most urgent waiting unit that may run on `cpu`.
+    /// The most urgent waiting unit that may run on `cpu`, and its urgency.
     #[inline(always)]
-    fn head(&self, cpu: CpuId) -> Option<(UnitId, (K, u64))> {
-        match *self.affinities.serving(cpu) {
-            [class] => self.heaps.peek(class as usize).map(|(id, key)| (UnitId(id as u32), key)),
-            ref classes => self.head_of(classes),
+    fn head(&self, cpu: CpuId) -> Option<(UnitId, K)> {
+        let head = self.heaps.peek(self.most_urgent_class(cpu) as usize);
+        head.map(|(id, &(key, _))| (UnitId(id as u32), key))
+    }
+
+    /// Of the affinities that contain `cpu` the one with the most urgent waiting unit, or any of them or
+    /// `NONE` if no unit waits.
+    #[inline(always)]
+    fn most_urgent_class(&self, cpu: CpuId) -> u32 {
+        match self.processors[cpu.index()].class {
+            NONE => self.most_urgent_of(self.affinities.serving(cpu)),
+            class => class,
         }
     }
 
-    /// The most urgent waiting unit of these affinities.
-    #[cold]
-    fn head_of(&self, classes: &[u32]) -> Option<(UnitId, (K, u64))> {
-        let mut best: Option<(usize, (K, u64))> = None;
+    #[inline(never)]
+    fn most_urgent_of(&self, classes: &[u32]) -> u32 {
+        let mut best = (NONE, None);
         for &class in classes {
-            if let Some((id, key)) = self.heaps.peek(class as usize)
-                && best.is_none_or(|(_, least)| key < least)
+            if let Some((_, key)) = self.heaps.peek(class as usize)
+                && best.1.is_none_or(|least| key < least)
             {
-                best = Some((id, key));
+                best = (class, Some(key));
             }
         }
-        best.map(|(id, key)| (UnitId(id as u32), key))
+        best.0
     }
 
     #[inline(always)]
@@ -363,7 +394,7 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
         member.cpu = NONE;
         if member.ready {
             let (class, key) = (member.class as usize, member.key);
-            self.heaps.set(class, unit.index(), key);
+            self.heaps.insert(class, unit.index(), key);
             // With one processor there is no other.
             if self.processors.len() > 1 {
                 self.tickle(unit, resched);
@@ -371,20 +402,29 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
         }
     }
 
+    /// The unit that a processor was tickled for asks again, unless that processor took it: `picked`.
     #[inline(always)]
-    fn ask_again(&mut self, tickled_for: u32, resched: &mut CpuSet) {
-        if tickled_for != NONE && self.heaps.contains(tickled_for as usize) {
+    fn ask_again(&mut self, tickled_for: u32, picked: u32, resched: &mut CpuSet) {
+        if tickled_for != NONE && tickled_for != picked && self.heaps.contains(tickled_for as usize) {
             self.tickle(UnitId(tickled_for), resched);
         }
     }
 
     /// Finds a processor that should take the waiting `unit`, in the order given in the module's
     /// documentation.
+    #[inline(never)]
     fn tickle(&mut self, unit: UnitId, resched: &mut CpuSet) {
         let member = &self.members[unit.index()];
-        let allowed = self.affinities.cpus(member.class);
-        let idle = allowed.first_common(&self.idle, CpuId(member.last));
-        if let Some(cpu) = idle.or_else(|| self.least_urgent(allowed, member.key.0)) {
+        let (class, last, key) = (member.class, CpuId(member.last), member.key.0);
+        self.tickle_for(unit, class, last, key, resched);
+    }
+
+    /// [`RunQueue::tickle`] of a unit of this affinity, previous processor and urgency.
+    #[inline(always)]
+    fn tickle_for(&mut self, unit: UnitId, class: u32, last: CpuId, key: K, resched: &mut CpuSet) {
+        let allowed = self.affinities.cpus(class);
+        let idle = allowed.first_common(&self.idle, last);
+        if let Some(cpu) = idle.or_else(|| self.least_urgent(allowed, key)) {
             self.processors[cpu.index()].tickled_for = unit.0;
             self.idle.remove(cpu);
             resched.insert(cpu);
@@ -392,11 +432,12 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
     }
 
     /// The processor that runs the least urgent of the units that are less urgent than `key`.
-    #[inline]
+    #[inline(never)]
     fn least_urgent(&self, allowed: &CpuSet, key: K) -> Option<CpuId> {
+        let processors = &self.processors[..];
         let (mut least, mut worst) = (None, key);
         for cpu in allowed.iter() {
-            let processor = &self.processors[cpu.index()];
+            let processor = &processors[cpu.index()];
             if processor.busy && processor.tickled_for == NONE && worst < processor.key {
                 (least, worst) = (Some(cpu), processor.key);
             }
@@ -427,6 +468,21 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
     fn join(&mut self, cpus: CpuSet) -> u32 {
         let class = self.affinities.join(cpus);
         self.heaps.grow_heaps(self.affinities.len());
+        self.set_classes();
         class
+    }
+
+    fn leave(&mut self, class: u32) {
+        self.affinities.leave(class);
+        self.set_classes();
+    }
+
+    fn set_classes(&mut self) {
+        for (cpu, processor) in (0..).map(CpuId).zip(&mut self.processors) {
+            processor.class = match *self.affinities.serving(cpu) {
+                [class] => class,
+                _ => NONE,
+            };
+        }
     }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Punctual's policies behind a C interface: the contract of version 1.
+ * Punctual's policies behind a C interface: the contract of version 2.
  *
  * - Calls with one pool come one after the other: the caller has a lock for each pool. Those that make, end or
  *   give memory to pools may come at any time, with interrupts off: a lock of the library's own keeps them
@@ -10,7 +10,7 @@
  *   is an error, and nothing has changed.
  * - What units ran is reckoned here, from the picks: the caller charges nothing.
  * - After a call with an answer, each processor in `resched` must pick, and `punctual_timer` must be called at
- *   `next_timer_ns` at the latest.
+ *   `next_timer_ns` at the latest. Words of `resched` beyond the pool's processors are left as they are.
  * - A unit that a processor picked may still be executing on another one, which must pick as well: it is the
  *   caller's part to wait for that.
  * - Stack: at most 1 KiB for a decision (wake, sleep, pick, timer), 4 KiB for other calls; tests/contract.c
@@ -29,7 +29,7 @@
 #include <stdint.h>
 #endif
 
-#define PUNCTUAL_VERSION 1
+#define PUNCTUAL_VERSION 2
 #define PUNCTUAL_CPUS_MAX 512
 #define PUNCTUAL_NEVER (~(uint64_t)0)
 

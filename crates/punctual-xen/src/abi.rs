@@ -4,13 +4,13 @@
 use alloc::boxed::Box;
 use core::fmt::{self, Write};
 
-use punctual_sched::{CpuId, CpuSet, Duration, Instant, Run, UnitParams, registry};
+use punctual_sched::{CpuId, CpuSet, Duration, Instant, UnitParams, registry};
 
 use crate::config::{CPUS_MAX, Config};
 use crate::pool::{Error, Pool};
 
 /// Changes with the contract.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// It is done.
 pub const OK: i32 = 0;
@@ -94,7 +94,7 @@ impl Processors {
 pub struct Answer {
     /// When `punctual_timer` must be called at the latest; all ones: never.
     pub next_timer_ns: u64,
-    /// Processors that must pick.
+    /// Processors that must pick. Words beyond the pool's processors are left as they are.
     pub resched: Processors,
 }
 
@@ -193,29 +193,7 @@ impl Params {
     }
 }
 
-/// What a processor does.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slice {
-    /// 0: nothing; 1: `unit` runs; 2: nothing, and the budget of `unit` idles away.
-    pub run: u32,
-    /// See `run`.
-    pub unit: u32,
-    /// The processor must pick again then at the latest; all ones: never.
-    pub until_ns: u64,
-}
-
-impl Slice {
-    #[inline]
-    fn of(picked: &punctual_sched::Slice) -> Slice {
-        let (run, unit) = match picked.run {
-            Run::Idle => (0, 0),
-            Run::Unit(unit) => (1, unit.0),
-            Run::IdleFor(unit) => (2, unit.0),
-        };
-        Slice { run, unit, until_ns: picked.until.as_ns() }
-    }
-}
+pub use punctual_sched::Decision as Slice;
 
 /// The account of a unit.
 #[repr(C)]
@@ -233,11 +211,28 @@ pub struct Account {
 
 /// Tells what follows from a call, and how it ended.
 #[inline(always)]
-fn answer(pool: &mut Pool, answer: Option<&mut Answer>, result: Result<(), Error>) -> i32 {
-    let Some(answer) = answer else { return INVALID };
-    answer.next_timer_ns = pool.next_timer().as_ns();
-    pool.take_resched_words(&mut answer.resched.words);
-    result.map_or_else(|error| code(&error), |()| OK)
+fn answer(pool: &mut Pool, then: Option<&mut Answer>, result: Result<(), Error>) -> i32 {
+    match (then, result) {
+        (Some(then), Ok(())) => {
+            tell(pool, then);
+            OK
+        }
+        (then, Err(error)) => answer_error(pool, then, error),
+        (None, Ok(())) => INVALID,
+    }
+}
+
+#[inline(always)]
+fn tell(pool: &mut Pool, then: &mut Answer) {
+    then.next_timer_ns = pool.next_timer().as_ns();
+    pool.take_resched_words(&mut then.resched.words);
+}
+
+#[cold]
+fn answer_error(pool: &mut Pool, then: Option<&mut Answer>, error: Error) -> i32 {
+    let Some(then) = then else { return INVALID };
+    tell(pool, then);
+    code(&error)
 }
 
 fn code(error: &Error) -> i32 {
@@ -427,8 +422,8 @@ pub extern "C" fn punctual_pick(
     then: Option<&mut Answer>,
 ) -> i32 {
     let (Some(pool), Some(slice)) = (pool, slice) else { return INVALID };
-    let picked = pool.pick(at(now_ns), cpu);
-    answer(pool, then, picked.map(|picked| *slice = Slice::of(&picked)))
+    let picked = pool.decide(at(now_ns), cpu, slice);
+    answer(pool, then, picked)
 }
 
 /// A unit has no more work, and the processor that ran it does something else from now on.
@@ -442,8 +437,8 @@ pub extern "C" fn punctual_sleep_and_pick(
     then: Option<&mut Answer>,
 ) -> i32 {
     let (Some(pool), Some(slice)) = (pool, slice) else { return INVALID };
-    let picked = pool.sleep_and_pick(at(now_ns), unit, cpu);
-    answer(pool, then, picked.map(|picked| *slice = Slice::of(&picked)))
+    let picked = pool.sleep_and_decide(at(now_ns), unit, cpu, slice);
+    answer(pool, then, picked)
 }
 
 /// The time has come that an answer named.

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use punctual_sched::{
-    Account, CpuId, CpuSet, Instant, ParamError, Policy, Run, Running, Slice, Timer, UnitId, UnitParams,
+    Account, CpuId, Decision, DriverState, Instant, ParamError, Policy, Run, Slice, UnitId, UnitParams,
 };
 
 /// Why something was refused. Nothing has changed then.
@@ -56,48 +56,42 @@ impl From<ParamError> for Error {
 /// policy's own and by the number of replenishments that became due since the call before.
 pub struct Pool {
     policy: Box<dyn Policy>,
-    now: Instant,
-    /// The policy's own, as of the last call of this pool.
-    timer: Timer,
-    processors: Vec<Running>,
+    driver: DriverState,
     /// By number of a unit: is it there?
     is_there: Vec<bool>,
     units_max: usize,
     /// See [`Pool::break_policy`].
     is_broken: bool,
-    /// Processors that must pick.
-    resched: CpuSet,
 }
 
 impl Pool {
     /// A pool of `cpus` processors for at most `units` units at once; memory for that many is taken now.
     pub fn new(policy: Box<dyn Policy>, cpus: usize, units: usize) -> Pool {
         Pool {
-            timer: policy.next_timer(),
+            driver: DriverState::new(cpus, policy.next_timer().at),
             policy,
-            now: Instant::ZERO,
-            processors: vec![Running::IDLE; cpus],
             is_there: vec![false; units],
             units_max: units,
             is_broken: false,
-            resched: CpuSet::new(cpus),
         }
     }
 
     /// Processors that must pick, since they were taken last.
     pub fn take_resched(&mut self) -> impl Iterator<Item = CpuId> + '_ {
-        core::iter::from_fn(|| self.resched.pop())
+        core::iter::from_fn(|| self.driver.resched.pop())
     }
 
-    /// As [`Pool::take_resched`]: bits, the lowest is processor 0.
+    /// As [`Pool::take_resched`]: bits, the lowest is processor 0. Words beyond the pool's processors stay as
+    /// they are.
     #[inline(always)]
     pub fn take_resched_words<const N: usize>(&mut self, words: &mut [u64; N]) {
-        self.resched.take_words(words);
+        self.driver.resched.take_words(words);
     }
 
     /// When [`Pool::timer`] must be called at the latest.
+    #[inline(always)]
     pub fn next_timer(&self) -> Instant {
-        self.timer.at
+        self.driver.timer_at
     }
 
     /// Adds a unit, asleep.
@@ -105,13 +99,13 @@ impl Pool {
     /// # Errors
     /// The pool is full, or the policy refuses a parameter.
     pub fn insert(&mut self, now: Instant, params: &UnitParams) -> Result<UnitId, Error> {
-        self.settle(now);
+        self.settle(now, true);
         if self.is_there.iter().filter(|is_there| **is_there).count() == self.units_max {
             return Err(Error::Full { units: self.units_max });
         }
-        params.check_affinity(self.processors.len())?;
-        let inserted = self.policy.insert(self.now, params);
-        self.timer = self.policy.next_timer();
+        params.check_affinity(self.driver.processors.len())?;
+        let inserted = self.policy.insert(self.driver.now, params);
+        self.driver.timer_at = self.policy.next_timer().at;
         let unit = inserted?;
         if self.is_there.len() <= unit.index() {
             self.is_there.resize(unit.index() + 1, false);
@@ -125,12 +119,13 @@ impl Pool {
     /// # Errors
     /// There is none.
     pub fn remove(&mut self, now: Instant, unit: u32) -> Result<(), Error> {
-        self.settle(now);
+        self.settle(now, true);
         let unit = self.charged(unit)?;
-        self.policy.remove(self.now, unit, &mut self.resched);
-        self.timer = self.policy.next_timer();
+        self.policy.remove(self.driver.now, unit, &mut self.driver.resched);
+        self.driver.timer_at = self.policy.next_timer().at;
         self.is_there[unit.index()] = false;
-        for processor in self.processors.iter_mut().filter(|processor| processor.run.charged() == Some(unit))
+        for processor in
+            self.driver.processors.iter_mut().filter(|processor| processor.run.charged() == Some(unit))
         {
             processor.run = Run::Idle;
         }
@@ -142,11 +137,12 @@ impl Pool {
     /// # Errors
     /// There is no such unit, or the policy refuses a parameter.
     pub fn adjust(&mut self, now: Instant, unit: u32, params: &UnitParams) -> Result<(), Error> {
-        self.settle(now);
+        self.settle(now, true);
         let unit = self.charged(unit)?;
-        let checked = params.check_affinity(self.processors.len());
-        let adjusted = checked.and_then(|()| self.policy.adjust(self.now, unit, params, &mut self.resched));
-        self.timer = self.policy.next_timer();
+        let checked = params.check_affinity(self.driver.processors.len());
+        let adjusted = checked
+            .and_then(|()| self.policy.adjust(self.driver.now, unit, params, &mut self.driver.resched));
+        self.driver.timer_at = self.policy.next_timer().at;
         Ok(adjusted?)
     }
 
@@ -156,9 +152,8 @@ impl Pool {
     /// There is no such unit.
     #[inline(always)]
     pub fn wake(&mut self, now: Instant, unit: u32) -> Result<(), Error> {
-        self.settle(now);
         let unit = self.known(unit)?;
-        self.timer = self.policy.wake_and_timer(self.now, unit, &mut self.resched);
+        self.policy.drive_wake(&mut self.driver, now, unit);
         Ok(())
     }
 
@@ -168,44 +163,53 @@ impl Pool {
     /// # Errors
     /// There is no such unit.
     pub fn sleep(&mut self, now: Instant, unit: u32) -> Result<(), Error> {
-        self.settle_before(now);
-        let unit = self.known(unit)?;
-        match self.processors.iter().position(|running| running.run.charged() == Some(unit)) {
-            Some(cpu) => self.put_to_sleep(unit, CpuId(cpu as u32)),
-            None => {
-                self.policy.sleep(self.now, unit, &mut self.resched);
-                self.timer = self.policy.next_timer();
-            }
-        }
+        self.settle(now, false);
+        let unit = self.charged(unit)?;
+        self.policy.sleep(self.driver.now, unit, &mut self.driver.resched);
+        self.driver.timer_at = self.policy.next_timer().at;
         Ok(())
     }
 
-    /// The unit has no more work, and the processor, which ran it, picks: [`Pool::sleep`], then
-    /// [`Pool::pick`].
+    /// The unit has no more work, and the processor, which ran it, decides: [`Pool::sleep`], then
+    /// [`Pool::decide`].
     ///
     /// # Errors
     /// There is no such unit, or no such processor.
+    ///
+    /// # Panics
+    /// If [`Pool::break_policy`] was called.
     #[inline(always)]
-    pub fn sleep_and_pick(&mut self, now: Instant, unit: u32, cpu: u32) -> Result<Slice, Error> {
-        let Some(running) = self.processors.get(cpu as usize) else {
+    pub fn sleep_and_decide(
+        &mut self,
+        now: Instant,
+        unit: u32,
+        cpu: u32,
+        decision: &mut Decision,
+    ) -> Result<(), Error> {
+        let Some(running) = self.driver.processors.get(cpu as usize) else {
             return Err(Error::NoProcessor { cpu });
         };
-        if running.run == Run::Unit(UnitId(unit)) {
-            self.settle_before(now);
-            self.put_to_sleep(UnitId(unit), CpuId(cpu));
-        } else {
-            self.sleep(now, unit)?;
+        if running.run != Run::Unit(UnitId(unit)) {
+            return self.sleep_elsewhere_and_decide(now, unit, cpu, decision);
         }
-        // It picks now, whoever asked for it.
-        self.resched.remove(CpuId(cpu));
-        self.pick(now, cpu)
+        assert!(!self.is_broken, "the policy was broken on purpose");
+        self.policy.drive_pick(&mut self.driver, now, CpuId(cpu), decision, Some(UnitId(unit)));
+        Ok(())
     }
 
-    /// Now; the processor runs it.
-    #[inline(always)]
-    fn put_to_sleep(&mut self, unit: UnitId, cpu: CpuId) {
-        let running = &mut self.processors[cpu.index()];
-        self.timer = self.policy.charge_and_sleep(self.now, unit, (cpu, running), &mut self.resched);
+    /// [`Pool::sleep_and_decide`] of a unit that the processor does not run.
+    #[cold]
+    fn sleep_elsewhere_and_decide(
+        &mut self,
+        now: Instant,
+        unit: u32,
+        cpu: u32,
+        decision: &mut Decision,
+    ) -> Result<(), Error> {
+        self.sleep(now, unit)?;
+        // It picks now, whoever asked for it.
+        self.driver.resched.remove(CpuId(cpu));
+        self.decide(now, cpu, decision)
     }
 
     /// The unit's work is due then.
@@ -213,10 +217,10 @@ impl Pool {
     /// # Errors
     /// There is no such unit.
     pub fn set_deadline(&mut self, now: Instant, unit: u32, deadline: Instant) -> Result<(), Error> {
-        self.settle(now);
+        self.settle(now, true);
         let unit = self.known(unit)?;
-        self.policy.set_deadline(self.now, unit, deadline, &mut self.resched);
-        self.timer = self.policy.next_timer();
+        self.policy.set_deadline(self.driver.now, unit, deadline, &mut self.driver.resched);
+        self.driver.timer_at = self.policy.next_timer().at;
         Ok(())
     }
 
@@ -227,21 +231,33 @@ impl Pool {
     ///
     /// # Panics
     /// If [`Pool::break_policy`] was called.
-    #[inline(always)]
     pub fn pick(&mut self, now: Instant, cpu: u32) -> Result<Slice, Error> {
+        let mut decision = Decision::IDLE;
+        self.decide(now, cpu, &mut decision)?;
+        Ok(decision.slice())
+    }
+
+    /// [`Pool::pick`] into `decision`, which is left as it is if there is an error.
+    ///
+    /// # Errors
+    /// There is no such processor.
+    ///
+    /// # Panics
+    /// If [`Pool::break_policy`] was called.
+    #[inline(always)]
+    pub fn decide(&mut self, now: Instant, cpu: u32, decision: &mut Decision) -> Result<(), Error> {
         assert!(!self.is_broken, "the policy was broken on purpose");
-        self.settle(now);
-        let Some(running) = self.processors.get_mut(cpu as usize) else {
+        if cpu as usize >= self.driver.processors.len() {
             return Err(Error::NoProcessor { cpu });
-        };
-        let (slice, timer) = self.policy.charge_and_pick(self.now, CpuId(cpu), running, &mut self.resched);
-        self.timer = timer;
-        Ok(slice)
+        }
+        self.policy.drive_pick(&mut self.driver, now, CpuId(cpu), decision, None);
+        Ok(())
     }
 
     /// The time has come that [`Pool::next_timer`] said.
+    #[inline(always)]
     pub fn timer(&mut self, now: Instant) {
-        self.settle(now);
+        self.settle(now, true);
     }
 
     /// The account of a unit, as of what was charged.
@@ -258,42 +274,17 @@ impl Pool {
     }
 
     /// Time goes on until `now`. All that the policy does by itself until then is done, each thing at its own
-    /// time.
+    /// time; at `now` itself only if that `is_included`.
     #[inline(always)]
-    fn settle(&mut self, now: Instant) {
-        let now = now.max(self.now);
-        if self.timer.at <= now {
-            self.catch_up(|timer| timer <= now);
+    fn settle(&mut self, now: Instant, is_included: bool) {
+        let now = now.max(self.driver.now);
+        while self.driver.is_due(now, is_included) {
+            self.policy.drive_timer(&mut self.driver);
         }
-        self.now = now;
+        self.driver.now = now;
     }
 
-    /// As [`Pool::settle`], but for what the policy does at `now`.
     #[inline(always)]
-    fn settle_before(&mut self, now: Instant) {
-        let now = now.max(self.now);
-        if self.timer.at < now {
-            self.catch_up(|timer| timer < now);
-        }
-        self.now = now;
-    }
-
-    fn catch_up(&mut self, is_due: impl Fn(Instant) -> bool) {
-        while is_due(self.timer.at) {
-            self.now = self.timer.at.max(self.now);
-            let processors = &mut self.processors;
-            let running = self.timer.charge.map(|cpu| (cpu, &mut processors[cpu.index()]));
-            self.timer = self.policy.charge_and_timer(self.now, running, &mut self.resched);
-        }
-    }
-
-    /// Charges what the processor did until now.
-    fn charge(&mut self, cpu: CpuId) {
-        if let Some((unit, ran)) = self.processors[cpu.index()].take(self.now) {
-            self.policy.charge(self.now, cpu, unit, ran);
-        }
-    }
-
     fn known(&self, unit: u32) -> Result<UnitId, Error> {
         match self.is_there.get(unit as usize) {
             Some(true) => Ok(UnitId(unit)),
@@ -304,9 +295,12 @@ impl Pool {
     /// The unit, charged for what it ran until now.
     fn charged(&mut self, unit: u32) -> Result<UnitId, Error> {
         let unit = self.known(unit)?;
-        for cpu in 0..self.processors.len() {
-            if self.processors[cpu].run.charged() == Some(unit) {
-                self.charge(CpuId(cpu as u32));
+        let now = self.driver.now;
+        for (cpu, running) in (0..).map(CpuId).zip(&mut self.driver.processors) {
+            if running.run.charged() == Some(unit)
+                && let Some((unit, ran)) = running.take(now)
+            {
+                self.policy.charge(now, cpu, unit, ran);
             }
         }
         Ok(unit)
@@ -315,6 +309,6 @@ impl Pool {
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").field("now", &self.now).finish_non_exhaustive()
+        f.debug_struct("Pool").field("now", &self.driver.now).finish_non_exhaustive()
     }
 }

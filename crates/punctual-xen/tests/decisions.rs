@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use punctual_sched::registry::{self, Options};
-use punctual_sched::{CpuId, Duration, Instant, Run, UnitId, UnitParams};
+use punctual_sched::{CpuId, Decision, Duration, Instant, Run, UnitId, UnitParams};
 use punctual_testkit::driver::{Driver, Span};
 use punctual_xen::abi::*;
 use punctual_xen::{Config, Pool};
@@ -287,7 +287,7 @@ fn pool(name: &str, cpus: usize, units: &[Unit]) -> Pool {
 
 proptest! {
     #[test]
-    fn sleep_and_pick_in_one_call_is_as_in_two(
+    fn sleep_and_decide_in_one_call_is_as_in_two(
         units in units(),
         cpus in 1usize..4,
         calls in prop::collection::vec((0u64..3_000, 0u8..4, 0u32..6, 0u32..4), 1..200),
@@ -309,7 +309,9 @@ proptest! {
                     1 => Some((one.pick(now, cpu), two.pick(now, cpu))),
                     _ => {
                         let sleeps = if what == 2 { unit } else { *runs };
-                        let picked = one.sleep_and_pick(now, sleeps, cpu);
+                        let mut decision = Decision::IDLE;
+                        let decided = one.sleep_and_decide(now, sleeps, cpu, &mut decision);
+                        let picked = decided.map(|()| decision.slice());
                         two.sleep(now, sleeps).expect("it is there");
                         // The processor picks, whoever asked it to.
                         asked.extend(two.take_resched().filter(|asked| asked.0 != cpu));
