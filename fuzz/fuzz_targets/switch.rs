@@ -300,7 +300,7 @@ fn step(send: &mut SendRing, receive: &mut ReceiveRing, chain: &mut Chain, filte
         Taken::Nothing => return None,
         Taken::Unfit => {}
         Taken::Frame { bytes } => {
-            let start = *chain.start();
+            let start = chain.start();
             let is_tagged = start.ends_with(&TAGGED) && bytes >= 18;
             let tag = if is_tagged { send.tag(chain).ok() } else { None };
             let vlan = filter.of(0, tag);

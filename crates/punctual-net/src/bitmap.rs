@@ -99,6 +99,59 @@ impl Bitmap {
     }
 }
 
+/// A set of numbers of which those below 64 are at hand: most hosts have no more guests and priorities.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Set {
+    near: u64,
+    /// The others, less 64.
+    far: Bitmap,
+}
+
+impl Set {
+    /// Makes room for numbers below `capacity`; never shrinks.
+    pub(crate) fn grow(&mut self, capacity: usize) {
+        self.far.grow(capacity.saturating_sub(64));
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.near = 0;
+        self.far.clear();
+    }
+
+    #[inline]
+    pub(crate) fn insert(&mut self, member: usize) {
+        match member.checked_sub(64) {
+            None => self.near |= 1 << member,
+            Some(member) => drop(self.far.insert(member)),
+        }
+    }
+
+    /// Removes `member` if present.
+    #[inline]
+    pub(crate) fn remove(&mut self, member: usize) {
+        match member.checked_sub(64) {
+            None => self.near &= !(1 << member),
+            Some(member) => self.far.remove(member),
+        }
+    }
+
+    /// The smallest member.
+    #[inline]
+    pub(crate) fn first(&self) -> Option<usize> {
+        self.first_from(0)
+    }
+
+    /// The smallest member that is not below `start`.
+    #[inline]
+    pub(crate) fn first_from(&self, start: usize) -> Option<usize> {
+        let near = if start < 64 { self.near & u64::MAX << start } else { 0 };
+        if near != 0 {
+            return Some(near.trailing_zeros() as usize);
+        }
+        self.far.first_from(start.saturating_sub(64)).map(|member| member + 64)
+    }
+}
+
 /// The first set bit of `words` that is not below `start`.
 #[inline]
 fn first_bit(words: &[u64], start: usize) -> Option<usize> {
@@ -125,18 +178,24 @@ mod tests {
             steps in proptest::collection::vec((any::<usize>(), any::<bool>(), any::<usize>()), 0..200),
         ) {
             let mut set = Bitmap::new(capacity);
+            let mut near = Set::default();
+            near.grow(capacity);
             let mut model = BTreeSet::new();
             for (member, insert, start) in steps {
                 let (member, start) = (member % capacity, start % (capacity + 70));
                 if insert {
                     prop_assert_eq!(set.insert(member), model.insert(member));
+                    near.insert(member);
                 } else {
                     set.remove(member);
+                    near.remove(member);
                     model.remove(&member);
                 }
                 prop_assert_eq!(set.contains(member), model.contains(&member));
                 prop_assert_eq!(set.first(), model.first().copied());
                 prop_assert_eq!(set.first_from(start), model.range(start..).next().copied());
+                prop_assert_eq!(near.first(), set.first());
+                prop_assert_eq!(near.first_from(start), set.first_from(start));
                 let word = start / 64;
                 prop_assert_eq!(
                     set.first_in_word(word),

@@ -210,6 +210,63 @@ pub trait Discipline: Send {
     fn waiting(&self, stage: Stage) -> usize;
 }
 
+impl Discipline for Box<dyn Discipline> {
+    fn attach(&mut self, now: Instant, params: &InterfaceParams) -> Result<InterfaceId, ParamError> {
+        (**self).attach(now, params)
+    }
+
+    fn replace(
+        &mut self,
+        now: Instant,
+        interface: InterfaceId,
+        params: &InterfaceParams,
+    ) -> Result<bool, ParamError> {
+        (**self).replace(now, interface, params)
+    }
+
+    fn reserve(&mut self, interfaces: usize) {
+        (**self).reserve(interfaces);
+    }
+
+    fn arrive(&mut self, now: Instant, packet: Packet) -> Result<(), DropReason> {
+        (**self).arrive(now, packet)
+    }
+
+    fn next(&mut self, now: Instant) -> Next {
+        (**self).next(now)
+    }
+
+    fn complete(&mut self, now: Instant) -> Fate {
+        (**self).complete(now)
+    }
+
+    fn set_unread(&mut self, interface: InterfaceId, packets: u32) {
+        (**self).set_unread(interface, packets);
+    }
+
+    fn room(&self, interface: InterfaceId) -> Option<u32> {
+        (**self).room(interface)
+    }
+
+    fn drops(&self, interface: InterfaceId) -> Drops {
+        (**self).drops(interface)
+    }
+
+    fn waiting(&self, stage: Stage) -> usize {
+        (**self).waiting(stage)
+    }
+}
+
+/// What a driver does with a discipline whose type the compiler knows: calls of it are compiled into the
+/// driver instead of going through a table ([`registry::build`](crate::registry::build)).
+pub trait Visitor {
+    /// What comes of it.
+    type Output;
+
+    /// Does it.
+    fn visit<D: Discipline + 'static>(self, discipline: D) -> Self::Output;
+}
+
 /// Builds a discipline instance without interfaces.
 pub type Build = fn(options: &Options) -> Result<Box<dyn Discipline>, OptionError>;
 

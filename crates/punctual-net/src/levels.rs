@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::bitmap::Bitmap;
+use crate::bitmap::Set;
 use crate::packet::InterfaceId;
 use crate::path::Path;
 use crate::queue::List;
@@ -64,7 +64,7 @@ impl Levels {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LevelQueues {
     queues: Vec<List>,
-    waiting: Bitmap,
+    waiting: Set,
     len: usize,
 }
 
@@ -84,7 +84,7 @@ impl LevelQueues {
     /// The most urgent level whose queue is not empty.
     #[inline]
     pub(crate) fn first(&self) -> Option<usize> {
-        self.waiting.first()
+        if self.len == 0 { None } else { self.waiting.first() }
     }
 
     #[inline]
@@ -97,7 +97,7 @@ impl LevelQueues {
         self.len
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, level: usize, links: &mut [u32], item: u32) {
         let queue = &mut self.queues[level];
         if queue.is_empty() {

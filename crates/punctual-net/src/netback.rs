@@ -23,12 +23,12 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use punctual_sched::registry::{OptionValue, Options, ParamDefault, ParamInfo, ParamKind};
+use punctual_sched::registry::{OptionError, OptionValue, Options, ParamDefault, ParamInfo, ParamKind};
 
-use crate::bitmap::Bitmap;
+use crate::bitmap::Set;
 use crate::discipline::{
-    BURST_BYTES, CREDIT_BYTES, CREDIT_WINDOW, DisciplineInfo, InterfaceKind, InterfaceParams, PACKETS,
-    Preemption, RING_SLOTS,
+    BURST_BYTES, CREDIT_BYTES, CREDIT_WINDOW, Discipline, DisciplineInfo, InterfaceKind, InterfaceParams,
+    PACKETS, Preemption, RING_SLOTS,
 };
 use crate::packet::{DropReason, InterfaceId};
 use crate::path::Path;
@@ -65,19 +65,21 @@ pub const INFO: DisciplineInfo = DisciplineInfo {
     interface_params: &[RING_SLOTS, CREDIT_BYTES, CREDIT_WINDOW, BURST_BYTES],
     options: &[TX_ROUND, TX_TURNS, SOFTNET_WEIGHT, SOFTNET_ROUND, SOFTNET_TIME, SOFTNET_LIMIT, RX_ROUND],
     preemption: Preemption::None,
-    build: |options| {
-        let limits = Limits::from_options(options)?;
-        let limit = packets(options, &SOFTNET_LIMIT)?;
-        let weight = packets(options, &SOFTNET_WEIGHT)?;
-        Ok(Box::new(Rounds::new(limits, Netback::new(Turns::from_options(options), limit, weight))))
-    },
+    build: |options| Ok(Box::new(build(options)?)),
 };
+
+pub(crate) fn build(options: &Options) -> Result<impl Discipline + 'static, OptionError> {
+    let limits = Limits::from_options(options)?;
+    let limit = packets(options, &SOFTNET_LIMIT)?;
+    let weight = packets(options, &SOFTNET_WEIGHT)?;
+    Ok(Rounds::new(limits, Netback::new(Turns::from_options(options), limit, weight)))
+}
 
 /// Which guest is next in TX.
 #[derive(Clone, Debug)]
 enum Turns {
     Cyclic {
-        ready: Bitmap,
+        ready: Set,
         /// The guest after the last one served.
         next: usize,
     },
@@ -91,7 +93,7 @@ impl Turns {
     fn from_options(options: &Options) -> Turns {
         match options.word(&TX_TURNS) {
             "list" => Turns::List { ready: List::EMPTY, links: Vec::new() },
-            _ => Turns::Cyclic { ready: Bitmap::new(0), next: 0 },
+            _ => Turns::Cyclic { ready: Set::default(), next: 0 },
         }
     }
 }
@@ -194,17 +196,15 @@ impl Stages for Netback {
         self.softnet_capacity()
     }
 
-    #[inline]
+    #[inline(always)]
     fn tx_ready(&mut self, _path: &Path, guest: InterfaceId) {
         match &mut self.turns {
-            Turns::Cyclic { ready, .. } => {
-                ready.insert(guest.index());
-            }
+            Turns::Cyclic { ready, .. } => ready.insert(guest.index()),
             Turns::List { ready, links } => ready.push(links, guest.0),
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn tx_pick(&mut self, _path: &Path, _starts: bool) -> Option<InterfaceId> {
         match &mut self.turns {
             Turns::Cyclic { ready, next } => {
@@ -217,7 +217,7 @@ impl Stages for Netback {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn softnet_put(&mut self, path: &mut Path, index: u32) -> Result<(), DropReason> {
         let id = self.device_of[path.packet(index).source.index()];
         let device = &mut self.devices[id as usize];
@@ -232,7 +232,7 @@ impl Stages for Netback {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn softnet_pick(&mut self, path: &Path, starts: bool) -> Option<(u32, u32)> {
         if self.turn > 0 && (starts || self.turn >= self.weight) {
             self.end_turn();

@@ -181,15 +181,15 @@ impl Path {
     pub(crate) fn owner(&self, index: u32) -> &Interface {
         let packet = self.packet(index);
         let source = self.interface(packet.source);
-        let destination = self.interface(packet.destination);
-        match (source.kind, destination.kind) {
-            (InterfaceKind::Device, InterfaceKind::Guest) => destination,
-            _ => source,
+        if source.kind == InterfaceKind::Guest {
+            return source;
         }
+        let destination = self.interface(packet.destination);
+        if destination.kind == InterfaceKind::Guest { destination } else { source }
     }
 
     /// Puts a guest's packet into its TX ring. Does the guest need a turn now?
-    #[inline]
+    #[inline(always)]
     pub(crate) fn offer(&mut self, packet: Packet) -> Result<bool, DropReason> {
         let guest = &mut self.interfaces[packet.source.index()];
         if guest.ring.len() >= guest.ring_slots {
@@ -206,6 +206,10 @@ impl Path {
     /// May the guest's first packet be sent at `now`? If not, [`Path::next_credited`] will name the guest.
     #[inline]
     pub(crate) fn admit(&mut self, now: Instant, guest: InterfaceId) -> bool {
+        self.interfaces[guest.index()].bucket.is_none() || self.admit_limited(now, guest)
+    }
+
+    fn admit_limited(&mut self, now: Instant, guest: InterfaceId) -> bool {
         let Interface { ring, bucket, .. } = &mut self.interfaces[guest.index()];
         let (Some(head), Some(bucket)) = (ring.head(), bucket) else {
             return true;
@@ -222,6 +226,10 @@ impl Path {
     /// A guest that waited for credit and has enough at `now`.
     #[inline]
     pub(crate) fn next_credited(&mut self, now: Instant) -> Option<InterfaceId> {
+        if self.over_limit.is_empty() { None } else { self.pop_credited(now) }
+    }
+
+    fn pop_credited(&mut self, now: Instant) -> Option<InterfaceId> {
         while self.over_limit.peek().is_some_and(|(_, at)| at <= now) {
             let (guest, _) = self.over_limit.pop()?;
             let guest = InterfaceId(guest as u32);
@@ -261,7 +269,7 @@ impl Path {
 
     /// The packet is through softnet: it leaves to a device, or takes a slot of a guest's RX ring and waits
     /// for RX.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn bridge(&mut self, index: u32) -> Fate {
         let destination = self.pool.get(index).destination.index();
         let destination = &mut self.interfaces[destination];

@@ -22,6 +22,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use punctual_sched::ParamError;
+use punctual_sched::registry::{OptionError, Options};
 use punctual_sched::time::Instant;
 
 use crate::discipline::{
@@ -41,12 +42,14 @@ pub const INFO: DisciplineInfo = DisciplineInfo {
     interface_params: INTERFACE_PARAMS,
     options: &[BATCH_OPTION, SOFTNET_LIMIT_OPTION],
     preemption: Preemption::Packets,
-    build: |options| {
-        let batch = packets(options, &BATCH_OPTION)?;
-        let softnet_limit = packets(options, &SOFTNET_LIMIT_OPTION)?;
-        Ok(Box::new(Preemptive::new(batch, softnet_limit)))
-    },
+    build: |options| Ok(Box::new(build(options)?)),
 };
+
+pub(crate) fn build(options: &Options) -> Result<impl Discipline + 'static, OptionError> {
+    let batch = packets(options, &BATCH_OPTION)?;
+    let softnet_limit = packets(options, &SOFTNET_LIMIT_OPTION)?;
+    Ok(Preemptive::new(batch, softnet_limit))
+}
 
 /// Packets of one priority in one stage, one after the other.
 #[derive(Clone, Copy, Debug)]
@@ -100,7 +103,7 @@ impl Preemptive {
         self.path.reserve(self.levels.capacity());
     }
 
-    #[inline]
+    #[inline(always)]
     fn ready(&mut self, guest: InterfaceId) {
         self.guests.push(self.path.interface(guest).level, &mut self.guest_links, guest.0);
     }
@@ -115,7 +118,7 @@ impl Preemptive {
     }
 
     /// The most urgent level of all stages, and the last stage at which a packet of that level waits.
-    #[inline]
+    #[inline(always)]
     fn most_urgent(&self) -> Option<(usize, Stage)> {
         let mut best = None;
         for stage in [Stage::Rx, Stage::Softnet, Stage::Tx] {
@@ -152,7 +155,7 @@ impl Preemptive {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn choose(&mut self) -> Option<Step> {
         let (level, stage) = self.most_urgent()?;
         let goes_on = self.batch.left > 0
@@ -173,7 +176,7 @@ impl Preemptive {
         })
     }
 
-    #[inline]
+    #[inline(always)]
     fn put_softnet(&mut self, index: u32) -> Result<(), DropReason> {
         let level = self.path.owner(index).level;
         if self.softnet.queue(level).len() >= self.levels.limit(level) {
@@ -210,7 +213,7 @@ impl Discipline for Preemptive {
         self.path.reserve_interfaces(interfaces, self.levels.capacity());
     }
 
-    #[inline]
+    #[inline(always)]
     fn arrive(&mut self, now: Instant, packet: Packet) -> Result<(), DropReason> {
         if self.path.interface(packet.source).kind == InterfaceKind::Device {
             let index = self.path.pool.add(packet);
@@ -222,7 +225,7 @@ impl Discipline for Preemptive {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self, now: Instant) -> Next {
         assert!(self.path.busy.is_none(), "a packet is being processed");
         while let Some(guest) = self.path.next_credited(now) {
@@ -234,7 +237,7 @@ impl Discipline for Preemptive {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn complete(&mut self, now: Instant) -> Fate {
         let Busy { stage, index } = self.path.busy.take().expect("a packet is being processed");
         match stage {

@@ -78,8 +78,7 @@ impl Pool {
     /// Takes the packet in; the last place that became free is used first, while it is still in a cache.
     #[inline]
     pub(crate) fn add(&mut self, packet: Packet) -> u32 {
-        if let Some(index) = self.free.head() {
-            self.free.pop(&self.links);
+        if let Some(index) = self.free.pop(&self.links) {
             self.packets[index as usize] = packet;
             return index;
         }

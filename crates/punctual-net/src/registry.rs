@@ -5,10 +5,11 @@
 
 pub use punctual_sched::registry::{OptionError, OptionValue, Options, ParamDefault, ParamInfo, ParamKind};
 
-use crate::discipline::DisciplineInfo;
+use crate::discipline::{DisciplineInfo, Visitor};
+use crate::{netback, preemptive, rtca};
 
 /// One line per discipline; each one's `INFO` stands beside its code.
-static DISCIPLINES: &[DisciplineInfo] = &[crate::netback::INFO, crate::rtca::INFO, crate::preemptive::INFO];
+static DISCIPLINES: &[DisciplineInfo] = &[netback::INFO, rtca::INFO, preemptive::INFO];
 
 /// All disciplines, in the order in which they are shown to users.
 pub fn disciplines() -> &'static [DisciplineInfo] {
@@ -18,4 +19,25 @@ pub fn disciplines() -> &'static [DisciplineInfo] {
 /// The discipline called `name`.
 pub fn find(name: &str) -> Option<&'static DisciplineInfo> {
     disciplines().iter().find(|discipline| discipline.name == name)
+}
+
+/// Builds an instance without interfaces, and does something with it.
+///
+/// # Errors
+/// [`OptionError`] names the option.
+pub fn build<V: Visitor>(
+    discipline: &DisciplineInfo,
+    options: &Options,
+    visitor: V,
+) -> Result<V::Output, OptionError> {
+    if *discipline == netback::INFO {
+        return Ok(visitor.visit(netback::build(options)?));
+    }
+    if *discipline == rtca::INFO {
+        return Ok(visitor.visit(rtca::build(options)?));
+    }
+    if *discipline == preemptive::INFO {
+        return Ok(visitor.visit(preemptive::build(options)?));
+    }
+    Ok(visitor.visit((discipline.build)(options)?))
 }

@@ -141,11 +141,12 @@ impl<S: Stages> Rounds<S> {
         }
     }
 
-    /// The next packet of the round, if the round goes on.
-    #[inline]
-    fn pick(&mut self, now: Instant) -> Option<Step> {
+    /// The next packet of the round, if the round goes on; how many the round takes from here on, and until
+    /// when.
+    #[inline(always)]
+    fn pick(&mut self, now: Instant) -> Option<(u32, u32, Instant)> {
         let starts = self.count == 0;
-        let (index, left, until) = match self.stage {
+        Some(match self.stage {
             Stage::Rx => {
                 let left = self.limits.rx_round - self.count;
                 let index = if left > 0 { self.rx.pop(&self.path.pool.links)? } else { return None };
@@ -167,14 +168,6 @@ impl<S: Stages> Rounds<S> {
                 let (index, batch_left) = self.stages.softnet_pick(&self.path, starts)?;
                 (index, left.min(batch_left), self.softnet_until)
             }
-        };
-        self.count += 1;
-        Some(Step {
-            stage: self.stage,
-            packet: self.path.start(self.stage, index),
-            starts_round: starts,
-            round_packets_max: left,
-            round_until: until,
         })
     }
 
@@ -225,7 +218,7 @@ impl<S: Stages> Discipline for Rounds<S> {
         self.path.reserve_interfaces(interfaces, softnet);
     }
 
-    #[inline]
+    #[inline(always)]
     fn arrive(&mut self, now: Instant, packet: Packet) -> Result<(), DropReason> {
         if self.path.interface(packet.source).kind == InterfaceKind::Device {
             let index = self.path.pool.add(packet);
@@ -237,7 +230,7 @@ impl<S: Stages> Discipline for Rounds<S> {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self, now: Instant) -> Next {
         assert!(self.path.busy.is_none(), "a packet is being processed");
         while let Some(guest) = self.path.next_credited(now) {
@@ -245,8 +238,21 @@ impl<S: Stages> Discipline for Rounds<S> {
         }
         // The round under way, and a full one of each stage.
         for _ in 0..4 {
-            if let Some(step) = self.pick(now) {
-                return Next::Process(step);
+            if let Some((index, left, until)) = self.pick(now) {
+                let starts = self.count == 0;
+                self.count += 1;
+                let stage = self.stage;
+                if stage == Stage::Softnet && left == 1 {
+                    // Nothing else is picked in this round.
+                    self.end_round();
+                }
+                return Next::Process(Step {
+                    stage,
+                    packet: self.path.start(stage, index),
+                    starts_round: starts,
+                    round_packets_max: left,
+                    round_until: until,
+                });
             }
             self.end_round();
         }
@@ -254,7 +260,7 @@ impl<S: Stages> Discipline for Rounds<S> {
         self.path.credit_at().map_or(Next::Idle, Next::WaitUntil)
     }
 
-    #[inline]
+    #[inline(always)]
     fn complete(&mut self, now: Instant) -> Fate {
         let Busy { stage, index } = self.path.busy.take().expect("a packet is being processed");
         match stage {

@@ -21,11 +21,11 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use punctual_sched::registry::{OptionValue, ParamDefault, ParamInfo};
+use punctual_sched::registry::{OptionError, OptionValue, Options, ParamDefault, ParamInfo};
 
 use crate::discipline::{
-    BATCH, BURST_BYTES, CREDIT_BYTES, CREDIT_WINDOW, DisciplineInfo, InterfaceParams, PACKETS, PRIORITY,
-    Preemption, RING_SLOTS, SOFTNET_LIMIT,
+    BATCH, BURST_BYTES, CREDIT_BYTES, CREDIT_WINDOW, Discipline, DisciplineInfo, InterfaceParams, PACKETS,
+    PRIORITY, Preemption, RING_SLOTS, SOFTNET_LIMIT,
 };
 use crate::levels::{LevelQueues, Levels};
 use crate::packet::{DropReason, InterfaceId};
@@ -61,13 +61,15 @@ pub const INFO: DisciplineInfo = DisciplineInfo {
     interface_params: INTERFACE_PARAMS,
     options: &[BATCH_OPTION, TX_ROUND, SOFTNET_ROUND, SOFTNET_TIME, SOFTNET_LIMIT_OPTION, RX_ROUND],
     preemption: Preemption::Batches,
-    build: |options| {
-        let limits = Limits::from_options(options)?;
-        let batch = packets(options, &BATCH_OPTION)?;
-        let softnet_limit = packets(options, &SOFTNET_LIMIT_OPTION)?;
-        Ok(Box::new(Rounds::new(limits, Rtca::new(batch, softnet_limit))))
-    },
+    build: |options| Ok(Box::new(build(options)?)),
 };
+
+pub(crate) fn build(options: &Options) -> Result<impl Discipline + 'static, OptionError> {
+    let limits = Limits::from_options(options)?;
+    let batch = packets(options, &BATCH_OPTION)?;
+    let softnet_limit = packets(options, &SOFTNET_LIMIT_OPTION)?;
+    Ok(Rounds::new(limits, Rtca::new(batch, softnet_limit)))
+}
 
 /// A round in progress.
 #[derive(Clone, Copy, Debug, Default)]
@@ -126,12 +128,12 @@ impl Stages for Rtca {
         self.levels.capacity()
     }
 
-    #[inline]
+    #[inline(always)]
     fn tx_ready(&mut self, path: &Path, guest: InterfaceId) {
         self.guests.push(path.interface(guest).level, &mut self.guest_links, guest.0);
     }
 
-    #[inline]
+    #[inline(always)]
     fn tx_pick(&mut self, path: &Path, starts: bool) -> Option<InterfaceId> {
         let level = self.guests.first()?;
         let guest = InterfaceId(self.guests.queue(level).head()?);
@@ -143,7 +145,7 @@ impl Stages for Rtca {
         Some(guest)
     }
 
-    #[inline]
+    #[inline(always)]
     fn softnet_put(&mut self, path: &mut Path, index: u32) -> Result<(), DropReason> {
         let level = path.owner(index).level;
         if self.softnet.queue(level).len() >= self.levels.limit(level) {
@@ -153,7 +155,7 @@ impl Stages for Rtca {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn softnet_pick(&mut self, path: &Path, starts: bool) -> Option<(u32, u32)> {
         if starts {
             let level = self.softnet.first()?;

@@ -108,8 +108,8 @@ pub fn measure(setting: &Setting, stop: &dyn Fn() -> bool) -> Result<Costs, Erro
     let wires = Burst::wires(&shown, &arrived).map_err(Error::Start)?;
     let (bell, left) = (wires[0].again.try_clone().map_err(Error::Start)?, Arc::clone(&wires[0].left));
     let config = config(setting, wires);
-    let shared = Arc::new(shared(&config)?);
     let mailbox = Mailbox::new().map(Arc::new).map_err(Error::Start)?;
+    let shared = Arc::new(shared(&config, std::slice::from_ref(&mailbox))?);
     // Nobody reads notices: no VM is here.
     let (notices, _) = mpsc::channel();
     let threads = Threads {

@@ -32,8 +32,20 @@ const GSO_ECN: u8 = 0x80;
 
 /// The header with which a receiver that chose `features` gets a frame that was sent with `sent`; `None` when
 /// the receiver does not take such a frame. The count of buffers is yet to be filled in.
+#[inline]
 pub fn header_for(sent: &[u8; HEADER_BYTES], features: u64) -> Option<[u8; HEADER_BYTES]> {
-    let (flags, kind) = (sent[0] & NEEDS_CSUM, sent[1]);
+    let flags = sent[0] & NEEDS_CSUM;
+    if (flags, sent[1]) != (0, 0) && !takes_offload(flags, sent[1], features) {
+        return None;
+    }
+    let mut header = [0; HEADER_BYTES];
+    header[..10].copy_from_slice(&sent[..10]);
+    header[0] = flags;
+    Some(header)
+}
+
+/// Does a receiver that chose `features` take frames with these flags that are segments of this kind?
+fn takes_offload(flags: u8, kind: u8, features: u64) -> bool {
     let has = |feature: u64| features & feature != 0;
     let segments = match kind & !GSO_ECN {
         0 => kind == 0,
@@ -43,13 +55,7 @@ pub fn header_for(sent: &[u8; HEADER_BYTES], features: u64) -> Option<[u8; HEADE
     };
     let ecn = kind & GSO_ECN == 0 || has(features::GUEST_ECN);
     let checksum = flags == 0 || has(features::GUEST_CSUM);
-    if !(segments && ecn && checksum) {
-        return None;
-    }
-    let mut header = [0; HEADER_BYTES];
-    header[..10].copy_from_slice(&sent[..10]);
-    header[0] = flags;
-    Some(header)
+    segments && ecn && checksum
 }
 
 /// Is a frame of so many bytes, which begins with `start`, longer than `mtu` permits? Of a segment the frames
@@ -76,6 +82,81 @@ pub fn move_places(header: &mut [u8; HEADER_BYTES], growth: i16) {
     // The length of all headers, and where the checksum begins.
     shift(2);
     shift(6);
+}
+
+/// Bytes of the virtio-net header, the addresses and the type.
+pub(crate) const FIRST_BYTES: usize = HEADER_BYTES + ETHERNET_BYTES;
+
+/// The first bytes of a frame, in words as they are read: the virtio-net header, the addresses and the type.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FirstBytes {
+    /// Little-endian.
+    pub(crate) words: [u64; 3],
+    /// The type, little-endian.
+    pub(crate) last: u16,
+}
+
+impl From<[u8; FIRST_BYTES]> for FirstBytes {
+    fn from(bytes: [u8; FIRST_BYTES]) -> Self {
+        let word = |at: usize| std::array::from_fn(|byte| bytes[at + byte]);
+        let words = [0, 8, 16].map(|at| u64::from_le_bytes(word(at)));
+        FirstBytes { words, last: u16::from_le_bytes([bytes[24], bytes[25]]) }
+    }
+}
+
+impl FirstBytes {
+    fn bytes(&self) -> [u8; FIRST_BYTES] {
+        let [first, second, third] = self.words.map(u64::to_le_bytes);
+        let last = self.last.to_le_bytes();
+        std::array::from_fn(|at| match at / 8 {
+            0 => first[at],
+            1 => second[at - 8],
+            2 => third[at - 16],
+            _ => last[at - 24],
+        })
+    }
+
+    /// The virtio-net header.
+    fn header(&self) -> [u8; HEADER_BYTES] {
+        let bytes = self.bytes();
+        std::array::from_fn(|at| bytes[at])
+    }
+
+    /// The addresses and the type.
+    pub(crate) fn start(&self) -> [u8; ETHERNET_BYTES] {
+        let bytes = self.bytes();
+        std::array::from_fn(|at| bytes[HEADER_BYTES + at])
+    }
+
+    /// Both addresses, to be compared.
+    #[inline]
+    pub(crate) fn ends(&self) -> (u64, u32) {
+        (self.words[2], (self.words[1] >> 32) as u32)
+    }
+
+    /// What kind of segment it is; 0: none.
+    #[inline]
+    fn kind(&self) -> u8 {
+        (self.words[0] >> 8) as u8
+    }
+
+    /// Is a frame of so many bytes longer than `mtu` permits?
+    #[inline]
+    pub(crate) fn exceeds(&self, mtu: u32, bytes: u32) -> bool {
+        let is_short = self.kind() == 0 && bytes <= mtu;
+        !is_short && exceeds(mtu, &self.header(), &self.start(), bytes)
+    }
+
+    /// As [`header_for`], for a frame in one buffer, in words.
+    #[inline]
+    pub(crate) fn header_for(&self, features: u64) -> Option<(u64, u32)> {
+        const ONE: u32 = 1 << 16;
+        if self.kind() == 0 && self.words[0] as u8 & NEEDS_CSUM == 0 {
+            return Some((self.words[0] & !0xff, self.words[1] as u32 & 0xffff | ONE));
+        }
+        let [a, b, c, d, e, f, g, h, i, j, ..] = header_for(&self.header(), features)?;
+        Some((u64::from_le_bytes([a, b, c, d, e, f, g, h]), u32::from_le_bytes([i, j, 0, 0]) | ONE))
+    }
 }
 
 /// An Ethernet address.

@@ -38,10 +38,18 @@ pub enum Error {
 #[derive(Debug)]
 pub struct Memory {
     pub(crate) guest: GuestMemoryMmap,
-    /// For each region: the guest's address, and the mapping.
-    maps: Vec<(u64, Arc<MmapRegion>)>,
+    maps: Vec<Mapped>,
     /// For each region: the monitor's address, bytes, the guest's address.
     places: Vec<(u64, u64, u64)>,
+}
+
+/// A region that is mapped.
+#[derive(Debug)]
+struct Mapped {
+    /// The guest's address.
+    start: u64,
+    bytes: u64,
+    map: Arc<MmapRegion>,
 }
 
 impl Memory {
@@ -71,7 +79,9 @@ impl Memory {
         }
         mapped.sort_by_key(vm_memory::GuestMemoryRegion::start_addr);
         let map = |region: &GuestRegionMmap| {
-            (vm_memory::GuestMemoryRegion::start_addr(region).0, GuestRegionMmap::get_mmap(region))
+            let map = GuestRegionMmap::get_mmap(region);
+            let start = vm_memory::GuestMemoryRegion::start_addr(region).0;
+            Mapped { start, bytes: map.size() as u64, map }
         };
         let maps = mapped.iter().map(map).collect();
         let guest = GuestMemoryMmap::from_regions(mapped).map_err(|_| Error::Layout)?;
@@ -79,16 +89,23 @@ impl Memory {
     }
 
     /// The mapping with the guest's `address`, and where in it that is.
-    #[inline]
+    #[inline(always)]
     fn find(&self, address: u64) -> Result<(&Arc<MmapRegion>, usize), Broken> {
         // A VM has two or three regions.
-        for (start, map) in &self.maps {
-            let offset = address.wrapping_sub(*start);
-            if offset < map.size() as u64 {
-                return Ok((map, offset as usize));
-            }
+        let first = self.maps.first().ok_or(Broken::Address)?;
+        let in_first = address.wrapping_sub(first.start);
+        if in_first < first.bytes {
+            return Ok((&first.map, in_first as usize));
         }
-        Err(Broken::Address)
+        self.find_behind(address)
+    }
+
+    /// The same, where it is not in the first region.
+    #[inline(never)]
+    fn find_behind(&self, address: u64) -> Result<(&Arc<MmapRegion>, usize), Broken> {
+        let holds = |region: &&Mapped| address.wrapping_sub(region.start) < region.bytes;
+        let region = self.maps.iter().find(holds).ok_or(Broken::Address)?;
+        Ok((&region.map, address.wrapping_sub(region.start) as usize))
     }
 
     /// As much of `bytes` bytes from the guest's `address` on as one region holds, which is not nothing
@@ -96,7 +113,7 @@ impl Memory {
     ///
     /// # Errors
     /// When no region has the address.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn slice(&self, address: u64, bytes: usize) -> Result<VolatileSlice<'_>, Broken> {
         let (map, at) = self.find(address)?;
         map.get_slice(at, bytes.min(map.size() - at)).map_err(|_| Broken::Address)
@@ -140,14 +157,15 @@ impl Part {
         self.map.get_atomic_ref(self.at + offset).map_err(|_| Broken::Address)
     }
 
-    /// Reads 8 bytes at `offset`.
+    /// Reads 16 bytes at `offset`.
     ///
     /// # Errors
     /// When they are not in memory.
     #[inline]
-    pub(crate) fn word(&self, offset: usize) -> Result<u64, Broken> {
-        let word = self.map.get_ref::<u64>(self.at + offset).map_err(|_| Broken::Address)?;
-        Ok(u64::from_le(word.load()))
+    pub(crate) fn words(&self, offset: usize) -> Result<(u64, u64), Broken> {
+        let words = self.map.get_ref::<u128>(self.at + offset).map_err(|_| Broken::Address)?;
+        let words = u128::from_le(words.load());
+        Ok((words as u64, (words >> 64) as u64))
     }
 
     /// Writes 8 bytes at `offset`.

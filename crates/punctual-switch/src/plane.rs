@@ -14,9 +14,13 @@
 //!   before the plane waits.
 //!
 //! # Bounds
-//! Before each decision the plane takes in at most one frame from each port it looks at. Nothing else happens
-//! between two decisions, so an urgent packet waits for the packet in progress and for that. Between two
-//! looks at its mailbox a plane takes 64 steps. Nothing is allocated after the start.
+//! Before each decision the plane takes in at most one frame from each port it looks at, and `TOGETHER_MAX`
+//! more in all. Nothing else happens between two decisions, so an urgent packet waits for the packet in
+//! progress and for that. Between two looks at its mailbox a plane takes 64 steps. Nothing is allocated after
+//! the start.
+//!
+//! A port with two packets or more before the TX stage is not looked at: a discipline sees only the first of
+//! them, and whether another one follows when it is through TX, so a frame behind them changes no decision.
 //!
 //! # Idle
 //! Without packets a plane polls for as long as it was told to, then asks all drivers to ring and sleeps
@@ -28,7 +32,7 @@ pub(crate) mod timed;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::mpsc::{Sender, SyncSender};
+use std::sync::mpsc::{Sender, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use punctual_net::discipline::RING_SLOTS_DEFAULT;
@@ -40,14 +44,14 @@ use rustix::event::epoll;
 
 use crate::budget::{Account, Meter, processor_time};
 use crate::check::{Checker, Violation, urgency};
-use crate::frame;
+use crate::frame::{self, FirstBytes};
 use crate::lock::Gate;
-use crate::ring::{Broken, Chain, Culprit, Delivery, ReceiveRing, SendRing, Taken, ring_bell};
+use crate::ring::{Broken, Chain, Culprit, Delivery, ReceiveRing, SendRing, Taken, ring_bell, visible};
 use crate::session::{RECEIVE, SEND};
 use crate::stats::{PlaneStats, PortStats};
-use crate::switch::PORTS_MAX;
+use crate::switch::{PLANE_LIMIT, PORTS_MAX};
 use crate::table::Table;
-use crate::vlan::{Filter, Start, Vlan};
+use crate::vlan::{Filter, Front, Start, Vlan};
 
 /// Packets of a port that wait for the TX stage at most.
 pub const WINDOW: u32 = 8;
@@ -58,9 +62,15 @@ pub const IN_FLIGHT_MAX: usize = 256;
 /// Steps between two looks at the mailbox.
 const TURN: usize = 64;
 
+/// Packets before the TX stage at which a port is looked at.
+const FEW: u32 = 1;
+
+/// Frames that are taken in before a decision at most, beside the first of each port.
+const TOGETHER_MAX: u32 = 8;
+
 /// Steps between two looks at the clock, but for [`LONG_BYTES`] that are copied: less than a microsecond. A
-/// look costs as much as half a step.
-const STEPS_PER_LOOK_AT_CLOCK: u32 = 16;
+/// look costs as much as a step.
+const STEPS_PER_LOOK_AT_CLOCK: u32 = 32;
 
 /// Deliveries of which VMs are told together, at most.
 const TOLD_MAX: usize = 8;
@@ -104,7 +114,7 @@ pub struct Notice {
 /// What all threads know of a port.
 #[derive(Debug, Default)]
 pub(crate) struct SharedPort {
-    /// The ring with which its VM receives.
+    /// The ring with which its VM receives, unless there is only one plane.
     pub(crate) receive: Gate<Option<Box<ReceiveRing>>>,
     /// Buffers in it as of the last look.
     free: AtomicU32,
@@ -123,6 +133,8 @@ pub(crate) struct Shared {
     /// The most bytes behind a frame's addresses, type and tag.
     pub(crate) mtu: u32,
     pub(crate) start: std::time::Instant,
+    /// The way to the plane if there is only one: then the receive rings are its own.
+    pub(crate) only: Option<Arc<Mailbox>>,
 }
 
 impl Shared {
@@ -130,25 +142,39 @@ impl Shared {
         Instant::from_ns(self.start.elapsed().as_nanos() as u64)
     }
 
-    /// A port's receive ring is there, or gone.
-    pub(crate) fn set_receive(&self, port: usize, mut ring: Option<ReceiveRing>) -> Option<u16> {
+    /// A port's receive ring is there, or gone. Returns where the old one goes on. Planes never ask for this.
+    pub(crate) fn set_receive(&self, port: usize, ring: Option<ReceiveRing>) -> Option<u16> {
+        let ring = ring.map(Box::new);
+        let Some(only) = &self.only else { return ended(self.exchange(port, ring)) };
+        let (reply, answer) = sync_channel(1);
+        only.send(Command::Receive { port, ring, reply });
+        ended(answer.recv_timeout(PLANE_LIMIT).ok().flatten())
+    }
+
+    /// Puts a receive ring into its place among those that planes share. Returns the old one.
+    fn exchange(&self, port: usize, mut ring: Option<Box<ReceiveRing>>) -> Option<Box<ReceiveRing>> {
         let free = ring.as_mut().and_then(|ring| ring.free().ok()).unwrap_or_default();
-        let old = self.ports[port].receive.with(|place| {
+        self.ports[port].receive.with(|place| {
             self.ports[port].free.store(free.into(), Ordering::Relaxed);
-            std::mem::replace(place, ring.map(Box::new))
-        });
-        old.map(|mut ring| {
-            // A broken ring's driver resets it.
-            let _ = ring.tell();
-            ring.base()
+            std::mem::replace(place, ring)
         })
     }
+}
+
+/// A receive ring that is not used any more. Returns where it goes on.
+fn ended(ring: Option<Box<ReceiveRing>>) -> Option<u16> {
+    let mut ring = ring?;
+    // A broken ring's driver resets it.
+    let _ = ring.tell();
+    Some(ring.base())
 }
 
 /// What a plane is asked to do.
 pub(crate) enum Command {
     /// Serve a port's send ring.
     Start { port: usize, ring: Box<SendRing> },
+    /// A port's receive ring is there, or gone; the old one.
+    Receive { port: usize, ring: Option<Box<ReceiveRing>>, reply: SyncSender<Option<Box<ReceiveRing>>> },
     /// No more; where the ring goes on.
     Stop { port: usize, reply: SyncSender<Option<u16>> },
     /// A port comes.
@@ -199,17 +225,29 @@ impl Mailbox {
     }
 }
 
-/// A frame in the switch. Its chain is the last: its beginning is used, and its end is not.
+/// A frame in the switch.
 #[derive(Clone, Debug, Default)]
-#[repr(C)]
 struct Slot {
     /// When it was taken in.
     came: Instant,
+    chain: Chain,
     /// Receivers that it has not reached yet.
-    copies: u32,
+    copies: u16,
     /// Has it reached one of several? Then it is not sent again when its ring stops.
     reached: bool,
-    chain: Chain,
+}
+
+/// Where the last frame of a port went: those that follow it go there, too, as long as this holds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Route {
+    /// Both addresses and the VLAN.
+    ends: (u64, u32),
+    vlan: Vlan,
+    /// The number of changes of the table.
+    changes: u64,
+    /// When the table wants to hear of the sender again. It does so once a second.
+    until: Instant,
+    receiver: usize,
 }
 
 /// The VLAN of a frame in the switch, and what was read of it.
@@ -235,6 +273,7 @@ struct Local {
     /// Slots of its receive ring by the discipline's account.
     ring_slots: u32,
     floods: TokenBucket,
+    route: Route,
     /// The smaller, the more urgent.
     urgency: u64,
     /// How often another port took this one's place. Packets to one that was here before do not arrive.
@@ -260,6 +299,7 @@ impl Local {
             window: WINDOW.min(ring_slots),
             ring_slots,
             floods: TokenBucket::new(Instant::ZERO, FLOODS),
+            route: Route::default(),
             urgency: urgency(params),
             incarnation: 0,
             untold: [false; 2],
@@ -273,23 +313,23 @@ impl Local {
         self.in_tx < self.window && (self.next.wrapping_sub(self.first) as usize) < IN_FLIGHT_MAX
     }
 
-    /// The frame with this number, unless its ring stopped meanwhile.
-    #[inline]
-    fn slot(&self, number: u32) -> Option<&Slot> {
-        let age = self.next.wrapping_sub(number);
-        let is_here = age > 0 && age <= self.next.wrapping_sub(self.first);
-        is_here.then(|| &self.slots[number as usize % IN_FLIGHT_MAX])
+    /// May another frame change a decision, and is there room for it?
+    #[inline(always)]
+    fn wants_more(&self) -> bool {
+        self.in_tx <= FEW && self.has_room()
     }
 
-    /// A copy of the frame is where it belongs, or dropped.
+    /// Is there such a frame?
+    #[inline(always)]
+    fn has_news(&self) -> bool {
+        self.wants_more() && self.send.as_ref().is_some_and(|send| send.has_more())
+    }
+
+    /// Is the frame with this number here? Its ring may have stopped meanwhile.
     #[inline]
-    fn finish(&mut self, number: u32) -> Result<bool, Broken> {
-        if self.slot(number).is_none() {
-            return Ok(false);
-        }
-        let slot = &mut self.slots[number as usize % IN_FLIGHT_MAX];
-        slot.copies = slot.copies.saturating_sub(1);
-        self.give_back()
+    fn has(&self, number: u32) -> bool {
+        let age = self.next.wrapping_sub(number);
+        age > 0 && age <= self.next.wrapping_sub(self.first)
     }
 
     /// Gives the driver what is finished, in order: a driver that goes on where the used ring ends then sends
@@ -322,14 +362,17 @@ pub(crate) struct Threads {
 }
 
 /// A plane; see the module.
-pub(crate) struct Plane {
+pub(crate) struct Plane<D> {
     shared: Arc<Shared>,
     mailbox: Arc<Mailbox>,
     notices: Sender<Notice>,
     account: Option<Arc<Account>>,
     /// This thread's part in the account.
     meter: Option<Meter>,
-    discipline: Box<dyn Discipline>,
+    discipline: D,
+    /// By port, the rings with which VMs receive, if this is the only plane; otherwise none, and planes share
+    /// them ([`SharedPort::receive`]).
+    receivers: Vec<Option<Box<ReceiveRing>>>,
     /// Where the network has VLANs.
     vlans: Option<Arc<Filter>>,
     pub(crate) checker: Option<Checker>,
@@ -409,12 +452,74 @@ fn number_of(packet: &Packet) -> u32 {
     (packet.id >> 16) as u32
 }
 
-impl Plane {
+/// Buffers in a receive ring that planes share, as of the last look unless more than that are wanted.
+#[inline]
+fn free_of(port: &SharedPort, wanted: usize) -> Result<u32, Broken> {
+    let free = port.free.load(Ordering::Relaxed);
+    if free as usize > wanted {
+        return Ok(free);
+    }
+    let free = port.receive.with(|ring| ring.as_mut().map_or(Ok(0), |ring| ring.free()))?.into();
+    port.free.store(free, Ordering::Relaxed);
+    Ok(free)
+}
+
+/// As [`put`], into a ring that planes share.
+fn put_locked(
+    port: &SharedPort,
+    send: &SendRing,
+    chain: &Chain,
+    front: Option<&Front>,
+) -> Result<Delivery, Culprit> {
+    port.receive.with(|place| {
+        let done = put(place, send, chain, front);
+        let free = place.as_ref().map_or(0, |ring| ring.free_at_least());
+        port.free.store(free.into(), Ordering::Relaxed);
+        done
+    })
+}
+
+/// Copies a frame into a receive ring. One that is broken goes.
+#[inline(always)]
+fn put(
+    place: &mut Option<Box<ReceiveRing>>,
+    send: &SendRing,
+    chain: &Chain,
+    front: Option<&Front>,
+) -> Result<Delivery, Culprit> {
+    let Some(ring) = place else { return Ok(Delivery::NoRoom) };
+    let done = ring.deliver(send, chain, front);
+    if matches!(done, Err(Culprit::Receiver(_))) {
+        *place = None;
+    }
+    done
+}
+
+/// A plane under whatever discipline.
+pub(crate) trait Work: Send {
+    /// Works until it is told to end.
+    fn run(self: Box<Self>) -> Outcome;
+
+    /// The same, with a clock between the steps.
+    fn run_timed(self: Box<Self>, shown: &timed::Shown) -> (Outcome, timed::StepTimes);
+}
+
+impl<D: Discipline> Work for Plane<D> {
+    fn run(self: Box<Self>) -> Outcome {
+        (*self).run()
+    }
+
+    fn run_timed(self: Box<Self>, shown: &timed::Shown) -> (Outcome, timed::StepTimes) {
+        (*self).run_timed(shown)
+    }
+}
+
+impl<D: Discipline> Plane<D> {
     /// A plane of those ports for which `is_own` says so. All ports are attached to the discipline, with
     /// these parameters.
     pub(crate) fn new(
         threads: Threads,
-        discipline: Box<dyn Discipline>,
+        discipline: D,
         is_own: impl Fn(usize) -> bool,
         params: &[InterfaceParams],
     ) -> std::io::Result<Self> {
@@ -428,7 +533,12 @@ impl Plane {
         for hears in [&epoll, &bell] {
             epoll::add(hears, &mailbox.wake, epoll::EventData::new_u64(MAILBOX), flags)?;
         }
+        let mut receivers = Vec::new();
+        if shared.only.is_some() {
+            receivers.resize_with(PORTS_MAX, || None);
+        }
         let mut plane = Plane {
+            receivers,
             shared,
             mailbox,
             notices,
@@ -460,7 +570,7 @@ impl Plane {
     }
 
     /// Works until it is told to end.
-    pub(crate) fn run(mut self) -> Outcome {
+    fn run(mut self) -> Outcome {
         self.meter = self.account.clone().map(|account| Meter::new(account, self.shared.now()));
         loop {
             while let Some(command) = self.mailbox.take() {
@@ -520,6 +630,10 @@ impl Plane {
                     self.broke(port, Broken::Place);
                 }
             }
+            Command::Receive { port, ring, reply } => {
+                let old = std::mem::replace(&mut self.receivers[port], ring);
+                drop(reply.try_send(old));
+            }
             Command::Stop { port, reply } => drop(reply.try_send(self.stop(port))),
             Command::Attach { attach, reply } => drop(reply.try_send(self.attach(*attach))),
             Command::Detach { port, none, reply } => drop(reply.try_send(self.detach(port, *none))),
@@ -570,15 +684,61 @@ impl Plane {
 
     /// Shows VMs what they sent and received, and tells those that want to hear.
     fn tell(&mut self) {
+        if self.untold.ports.iter().all(Vec::is_empty) {
+            return;
+        }
+        match self.receivers.is_empty() {
+            true => self.tell_with_locks(),
+            false => self.tell_alone(),
+        }
+        if !self.untold.deliveries.is_empty() {
+            self.look_at_clock();
+            for &(port, came) in &self.untold.deliveries {
+                self.ports[port].stats.latency.record(self.now.since(came));
+            }
+        }
+        self.untold.ports.iter_mut().for_each(Vec::clear);
+        self.untold.deliveries.clear();
+        self.untold.urgency = u64::MAX;
+    }
+
+    /// As [`Plane::tell`], where the receive rings are the plane's own.
+    fn tell_alone(&mut self) {
+        // Senders first: if the switch dies here, frames are lost rather than sent again by the next one.
+        // Rings that are broken are noticed below.
+        for &port in &self.untold.ports[SEND] {
+            let _ = self.ports[port].send.as_mut().map(|send| send.show());
+        }
+        for &port in &self.untold.ports[RECEIVE] {
+            let _ = self.receivers[port].as_mut().map(|ring| ring.show());
+        }
+        visible();
+        for at in 0..self.untold.ports[RECEIVE].len() {
+            let port = self.untold.ports[RECEIVE][at];
+            self.ports[port].untold[RECEIVE] = false;
+            if let Some(Err(broken)) = self.receivers[port].as_mut().map(|ring| ring.call()) {
+                self.broke(port, broken);
+            }
+        }
+        for at in 0..self.untold.ports[SEND].len() {
+            let port = self.untold.ports[SEND][at];
+            self.ports[port].untold[SEND] = false;
+            if let Some(Err(broken)) = self.ports[port].send.as_mut().map(|send| send.call()) {
+                self.broke(port, broken);
+            }
+        }
+    }
+
+    /// As [`Plane::tell`], where planes share the receive rings.
+    fn tell_with_locks(&mut self) {
         for at in 0..self.untold.ports[RECEIVE].len() {
             let port = self.untold.ports[RECEIVE][at];
             self.ports[port].untold[RECEIVE] = false;
             let (ports, untold) = (&mut self.ports, &self.untold);
             let told = self.shared.ports[port].receive.with(|ring| {
                 if at == 0 {
-                    // Senders first: if the switch dies here, frames are lost rather than sent again by the
-                    // next one. With the lock already taken: taking it would wait until their drivers'
-                    // processors have given up these lines. A ring that is broken is noticed below.
+                    // Senders first, as above. With the lock already taken: taking it would wait until their
+                    // drivers' processors have given up these lines.
                     for &port in &untold.ports[SEND] {
                         let _ = ports[port].send.as_mut().map(|send| send.show());
                     }
@@ -596,15 +756,6 @@ impl Plane {
                 self.broke(port, broken);
             }
         }
-        if !self.untold.deliveries.is_empty() {
-            self.look_at_clock();
-            for &(port, came) in &self.untold.deliveries {
-                self.ports[port].stats.latency.record(self.now.since(came));
-            }
-        }
-        self.untold.ports.iter_mut().for_each(Vec::clear);
-        self.untold.deliveries.clear();
-        self.untold.urgency = u64::MAX;
     }
 
     #[inline]
@@ -621,81 +772,90 @@ impl Plane {
         }
     }
 
-    /// Takes frames in: one from each port that is looked at now.
-    #[inline]
+    /// Takes frames in from the ports that are looked at now.
+    #[inline(always)]
     fn look(&mut self) {
+        let mut more = TOGETHER_MAX;
         for at in 0..self.always {
-            self.look_at(self.own[at]);
+            let port = self.own[at];
+            if self.ports[port].has_news() {
+                self.take_in(port, &mut more);
+            }
         }
+        if self.always < self.own.len() {
+            self.look_in_turn(&mut more);
+        }
+    }
+
+    /// The same, from ports that are not looked at each time.
+    fn look_in_turn(&mut self, more: &mut u32) {
         let rest = self.own.len() - self.always;
         for _ in 0..rest.min(ROTATION) {
             self.turn = if self.turn + 1 < rest { self.turn + 1 } else { 0 };
-            self.look_at(self.own[self.always + self.turn]);
+            let port = self.own[self.always + self.turn];
+            if self.ports[port].has_news() {
+                self.take_in(port, more);
+            }
         }
     }
 
-    /// Takes a frame in from a port, if one is there and there is room.
-    #[inline]
-    fn look_at(&mut self, port: usize) {
-        let local = &self.ports[port];
-        if local.has_room() && local.send.as_ref().is_some_and(|send| send.has_more()) {
-            self.take_in(port);
-        }
-    }
-
-    /// Takes a frame in from a port that has room for it.
-    #[inline]
-    fn take_in(&mut self, port: usize) {
-        let local = &mut self.ports[port];
-        let Some(send) = &mut local.send else { return };
+    /// Takes frames in from a port that has room: one, and so many more.
+    #[inline(never)]
+    fn take_in(&mut self, port: usize, more: &mut u32) {
         if self.shared.ports[port].broken.load(Ordering::Relaxed) {
             // Another plane found its receive ring broken.
             self.stop(port);
             return;
         }
+        while self.take_one_in(port) && *more > 0 && self.ports[port].has_room() {
+            *more -= 1;
+        }
+    }
+
+    /// Takes a frame in from a port that has room for it. Was there one?
+    #[inline(always)]
+    fn take_one_in(&mut self, port: usize) -> bool {
+        let local = &mut self.ports[port];
+        let Some(send) = &mut local.send else { return false };
         let number = local.next;
         let slot = &mut local.slots[number as usize % IN_FLIGHT_MAX];
         match send.take(&mut slot.chain) {
-            Ok(Taken::Nothing) => {}
+            Ok(Taken::Nothing) => return false,
             Ok(Taken::Frame { bytes }) => {
                 (slot.copies, slot.reached, slot.came) = (0, false, self.now);
                 local.next = number.wrapping_add(1);
-                let start = slot.chain.start();
-                if frame::exceeds(self.shared.mtu, slot.chain.header(), start, bytes) {
+                let first = slot.chain.first;
+                if first.exceeds(self.shared.mtu, bytes) {
                     self.refuse(port, bytes, |drops| &mut drops.mtu);
                 } else if self.vlans.is_some() {
                     self.forward_tagged(port, number, bytes);
                 } else {
-                    let ends = frame::addresses(start);
-                    self.forward(port, number, bytes, ends, Vlan::default());
+                    self.forward(port, number, bytes, &first, Vlan::default());
                 }
-                let given = self.ports[port].give_back();
-                self.note(port, given);
             }
             Ok(Taken::Unfit) => {
                 slot.copies = 0;
                 local.next = number.wrapping_add(1);
                 self.refuse(port, 0, |drops| &mut drops.malformed);
-                let given = self.ports[port].give_back();
-                self.note(port, given);
             }
-            Err(broken) => self.broke(port, broken),
+            Err(broken) => {
+                self.broke(port, broken);
+                return false;
+            }
         }
+        let local = &mut self.ports[port];
+        if local.slots[number as usize % IN_FLIGHT_MAX].copies == 0 {
+            // It never became a packet.
+            let given = local.give_back();
+            self.note(port, given);
+        }
+        true
     }
 
     /// Gives a frame's packets to the discipline: one for each receiver.
-    #[inline]
-    fn forward(
-        &mut self,
-        port: usize,
-        number: u32,
-        bytes: u32,
-        (to, from): (frame::Address, frame::Address),
-        vlan: Vlan,
-    ) {
-        self.shared.table.learn(from, vlan, port, self.now);
-        let receiver = if to.is_group() { None } else { self.shared.table.find(to, vlan) };
-        match receiver {
+    #[inline(always)]
+    fn forward(&mut self, port: usize, number: u32, bytes: u32, first: &FirstBytes, vlan: Vlan) {
+        match self.route(port, first, vlan) {
             Some(receiver) if receiver == port => self.refuse(port, bytes, |drops| &mut drops.no_receiver),
             Some(receiver) if !self.is_in(receiver, vlan) => {
                 self.refuse(port, bytes, |drops| &mut drops.vlan);
@@ -705,12 +865,40 @@ impl Plane {
         }
     }
 
+    /// The port of a frame's receiver, if that is known. The table learns its sender.
+    #[inline(always)]
+    fn route(&mut self, port: usize, first: &FirstBytes, vlan: Vlan) -> Option<usize> {
+        let Route { ends, vlan: of, changes, until, receiver } = self.ports[port].route;
+        let is_same = ends == first.ends() && of == vlan;
+        if is_same && changes == self.shared.table.changes() && self.now < until {
+            return Some(receiver);
+        }
+        self.find_route(port, first, vlan)
+    }
+
+    #[inline(never)]
+    fn find_route(&mut self, port: usize, first: &FirstBytes, vlan: Vlan) -> Option<usize> {
+        let (to, from) = frame::addresses(&first.start());
+        let table = &self.shared.table;
+        table.learn(from, vlan, port, self.now);
+        if to.is_group() {
+            return None;
+        }
+        let changes = table.changes();
+        let receiver = table.find(to, vlan)?;
+        let second = Duration::from_secs(1);
+        let until = Instant::ZERO + second * (self.now.since(Instant::ZERO).div_floor(second) + 1);
+        self.ports[port].route = Route { ends: first.ends(), vlan, changes, until, receiver };
+        Some(receiver)
+    }
+
     /// As [`Plane::forward`], where there are VLANs.
     fn forward_tagged(&mut self, port: usize, number: u32, bytes: u32) {
         let local = &self.ports[port];
         let Some(send) = &local.send else { return };
         let at = number as usize % IN_FLIGHT_MAX;
-        let start = *local.slots[at].chain.start();
+        let first = local.slots[at].chain.first;
+        let start = first.start();
         let tag = match start.ends_with(&frame::TAGGED) {
             true if (bytes as usize) < frame::ETHERNET_BYTES + frame::TAG_BYTES => {
                 return self.refuse(port, bytes, |drops| &mut drops.malformed);
@@ -725,7 +913,7 @@ impl Plane {
         let vlan = self.vlans.as_ref().and_then(|filter| filter.of(port, tag));
         let Some(vlan) = vlan else { return self.refuse(port, bytes, |drops| &mut drops.vlan) };
         self.ports[port].tags[at] = Tag { vlan, start: Start { bytes: start, tag } };
-        self.forward(port, number, bytes, frame::addresses(&start), vlan);
+        self.forward(port, number, bytes, &first, vlan);
     }
 
     /// A frame to all ports that have a VM.
@@ -739,13 +927,21 @@ impl Plane {
         let mut reached = false;
         for receiver in 0..shared.used.load(Ordering::Acquire).min(self.ports.len()) {
             let may = receiver != port && self.is_in(receiver, vlan);
-            if may && shared.ports[receiver].receive.with(|ring| ring.is_some()) {
+            if may && self.receives(receiver) {
                 reached = true;
                 self.arrive(port, number, receiver, bytes);
             }
         }
         if !reached {
             self.refuse(port, bytes, |drops| &mut drops.no_receiver);
+        }
+    }
+
+    /// Has a port a VM that receives?
+    fn receives(&self, port: usize) -> bool {
+        match self.receivers.get(port) {
+            Some(ring) => ring.is_some(),
+            None => self.shared.ports[port].receive.with(|ring| ring.is_some()),
         }
     }
 
@@ -757,7 +953,7 @@ impl Plane {
     }
 
     /// A packet arrives at the discipline.
-    #[inline]
+    #[inline(always)]
     fn arrive(&mut self, port: usize, number: u32, receiver: usize, bytes: u32) {
         let packet = Packet {
             id: id_of(port, number, receiver, self.ports[receiver].incarnation),
@@ -781,7 +977,7 @@ impl Plane {
     }
 
     /// Does what a stage takes.
-    #[inline]
+    #[inline(always)]
     fn carry(&mut self, step: &Step) {
         let port = step.packet.source.index();
         if self.ports[port].urgency > self.untold.urgency {
@@ -791,11 +987,10 @@ impl Plane {
         if let Some(checker) = &mut self.checker {
             checker.starts(step);
         }
-        let mut arrived = false;
         match step.stage {
             Stage::Tx => self.ports[port].in_tx -= 1,
             Stage::Softnet => self.count_buffers(step.packet.destination),
-            Stage::Rx => arrived = self.deliver(&step.packet),
+            Stage::Rx => self.deliver(&step.packet),
         }
         self.steps += 1;
         let is_long = step.stage == Stage::Rx && step.packet.bytes >= LONG_BYTES;
@@ -810,99 +1005,109 @@ impl Plane {
         match fate {
             Fate::Queued(_) => {}
             Fate::Dropped(reason) => {
-                let local = &mut self.ports[port];
-                local.stats.drops.count(reason);
-                let given = local.finish(number_of(&step.packet));
-                self.note(port, given);
+                self.ports[port].stats.drops.count(reason);
+                self.drop_copy(port, number_of(&step.packet));
             }
-            Fate::Delivered => self.delivered(&step.packet, arrived),
+            Fate::Delivered => {
+                if self.untold.deliveries.len() >= TOLD_MAX || step.packet.bytes >= LONG_BYTES {
+                    self.tell();
+                }
+            }
         }
     }
 
     /// Tells the discipline how many buffers a receiver has.
     #[inline]
     fn count_buffers(&mut self, receiver: InterfaceId) {
-        let port = &self.shared.ports[receiver.index()];
-        let mut free = port.free.load(Ordering::Relaxed);
-        if free as usize <= self.discipline.waiting(Stage::Rx) {
+        let port = receiver.index();
+        let wanted = self.discipline.waiting(Stage::Rx);
+        let free = match self.receivers.get_mut(port) {
+            Some(Some(ring)) if usize::from(ring.free_at_least()) > wanted => Ok(ring.free_at_least().into()),
             // The driver may have added some, of which it does not tell.
-            let counted = port.receive.with(|ring| ring.as_mut().map_or(Ok(0), |ring| ring.free()));
-            free = counted.unwrap_or(0).into();
-            port.free.store(free, Ordering::Relaxed);
-        }
-        let slots = self.ports[receiver.index()].ring_slots;
+            Some(ring) => ring.as_mut().map_or(Ok(0), |ring| ring.free().map(u32::from)),
+            None => free_of(&self.shared.ports[port], wanted),
+        };
+        let free = free.unwrap_or_else(|broken| {
+            self.broke(port, broken);
+            0
+        });
+        let slots = self.ports[port].ring_slots;
         self.discipline.set_unread(receiver, slots.saturating_sub(free));
     }
 
-    /// Copies a frame to its receiver. Did it arrive?
-    #[inline]
-    fn deliver(&mut self, packet: &Packet) -> bool {
+    /// Copies a frame to its receiver, and gives it back to its sender if that was the last one.
+    #[inline(always)]
+    fn deliver(&mut self, packet: &Packet) {
         let (source, receiver) = (packet.source.index(), packet.destination.index());
+        let number = number_of(packet);
         if self.ports[receiver].incarnation != incarnation_of(packet) {
             // The port to which it was sent is gone, and this is another one.
             self.ports[source].stats.drops.destination_ring += 1;
-            return false;
+            return self.drop_copy(source, number);
         }
         let local = &mut self.ports[source];
-        let (Some(slot), Some(send)) = (local.slot(number_of(packet)), &local.send) else {
+        let is_here = local.has(number);
+        let at = number as usize % IN_FLIGHT_MAX;
+        let (true, Some(slot), Some(send)) = (is_here, local.slots.get_mut(at), &local.send) else {
             local.stats.drops.stopped += 1;
-            return false;
+            return;
         };
         let front = self.vlans.as_ref().and_then(|filter| {
-            let tag = local.tags.get(number_of(packet) as usize % IN_FLIGHT_MAX)?;
+            let tag = local.tags.get(at)?;
             filter.front(receiver, tag.vlan, &tag.start)
         });
-        let port = &self.shared.ports[receiver];
-        let done = port.receive.with(|place| {
-            let Some(ring) = place else { return Ok(Delivery::NoRoom) };
-            let done = ring.deliver(send, &slot.chain, front.as_ref());
-            if let Err(Culprit::Receiver(broken)) = done {
-                *place = None;
-                port.free.store(0, Ordering::Relaxed);
-                return Err(Culprit::Receiver(broken));
-            }
-            port.free.store(ring.free_at_least().into(), Ordering::Relaxed);
-            done
-        });
+        let done = match self.receivers.get_mut(receiver) {
+            Some(place) => put(place, send, &slot.chain, front.as_ref()),
+            None => put_locked(&self.shared.ports[receiver], send, &slot.chain, front.as_ref()),
+        };
+        let Ok(Delivery::Done { .. }) = done else {
+            self.not_delivered(source, receiver, done);
+            return self.drop_copy(source, number);
+        };
+        slot.reached |= slot.copies > 1;
+        slot.copies = slot.copies.saturating_sub(1);
+        self.untold.deliveries.push((source, slot.came));
+        self.untold.urgency = self.untold.urgency.min(local.urgency);
+        local.stats.delivered.add(packet.bytes);
+        let given = if slot.copies == 0 && number == local.first { local.give_back() } else { Ok(false) };
+        let to = &mut self.ports[receiver];
+        to.stats.received.add(packet.bytes);
+        if !std::mem::replace(&mut to.untold[RECEIVE], true) {
+            self.untold.ports[RECEIVE].push(receiver);
+        }
+        self.note(source, given);
+    }
+
+    /// A frame did not reach its receiver.
+    #[cold]
+    fn not_delivered(&mut self, source: usize, receiver: usize, done: Result<Delivery, Culprit>) {
+        let drops = &mut self.ports[source].stats.drops;
         match done {
-            Ok(Delivery::Done { .. }) => {
-                local.stats.delivered.add(packet.bytes);
-                self.ports[receiver].stats.received.add(packet.bytes);
-                self.tell_later(receiver, RECEIVE);
-                return true;
-            }
-            Ok(Delivery::NoRoom) => local.stats.drops.destination_ring += 1,
-            Ok(Delivery::Offload) => local.stats.drops.offload += 1,
+            Ok(Delivery::Done { .. }) => {}
+            Ok(Delivery::NoRoom) => drops.destination_ring += 1,
+            Ok(Delivery::Offload) => drops.offload += 1,
             Err(Culprit::Sender(broken)) => {
-                local.stats.drops.malformed += 1;
+                drops.malformed += 1;
                 self.broke(source, broken);
             }
             Err(Culprit::Receiver(broken)) => {
-                local.stats.drops.destination_ring += 1;
+                drops.destination_ring += 1;
                 self.broke(receiver, broken);
             }
         }
-        false
     }
 
-    /// A packet left the discipline at its end, and may have arrived.
-    #[inline]
-    fn delivered(&mut self, packet: &Packet, arrived: bool) {
-        let port = packet.source.index();
+    /// A copy of a port's frame is dropped.
+    #[cold]
+    fn drop_copy(&mut self, port: usize, number: u32) {
         let local = &mut self.ports[port];
-        let number = number_of(packet);
-        if arrived && let Some(&Slot { came, copies, .. }) = local.slot(number) {
-            if copies > 1 {
-                local.slots[number as usize % IN_FLIGHT_MAX].reached = true;
-            }
-            self.untold.urgency = self.untold.urgency.min(local.urgency);
-            self.untold.deliveries.push((port, came));
+        if !local.has(number) {
+            return;
         }
-        let given = local.finish(number);
+        let slot = &mut local.slots[number as usize % IN_FLIGHT_MAX];
+        slot.copies = slot.copies.saturating_sub(1);
+        let given = local.give_back();
         self.note(port, given);
-        if self.untold.deliveries.len() >= TOLD_MAX || packet.bytes >= LONG_BYTES {
-            self.tell();
-        }
     }
 
     /// Frames were given back to a port's driver, or its ring is broken.
@@ -922,7 +1127,10 @@ impl Plane {
             ring_bell(error);
         }
         self.stop(port);
-        self.shared.set_receive(port, None);
+        ended(match self.receivers.get_mut(port) {
+            Some(place) => place.take(),
+            None => self.shared.exchange(port, None),
+        });
         if !self.shared.ports[port].broken.swap(true, Ordering::AcqRel) {
             // Without a reader there is nobody to tell.
             let _ = self.notices.send(Notice { port, event: Event::Broken(broken) });
@@ -990,11 +1198,7 @@ impl Plane {
 
     /// Is there a frame that could be taken in?
     fn any_more(&self) -> bool {
-        let ready = |port: &usize| {
-            let local = &self.ports[*port];
-            local.has_room() && local.send.as_ref().is_some_and(|send| send.has_more())
-        };
-        self.own.iter().any(ready)
+        self.own.iter().any(|port| self.ports[*port].has_news())
     }
 
     /// Asks the drivers to ring. Is there a frame already?
@@ -1003,7 +1207,7 @@ impl Plane {
         for at in 0..self.own.len() {
             let port = self.own[at];
             let local = &mut self.ports[port];
-            if !local.has_room() {
+            if !local.wants_more() {
                 // It waits for credit, not for its driver.
                 continue;
             }

@@ -15,11 +15,11 @@ use std::sync::atomic::{Ordering, fence};
 
 use virtio_queue::desc::split::Descriptor;
 use virtio_queue::{Queue, QueueOwnedT, QueueT};
-use vm_memory::{Address as _, GuestAddress, VolatileSlice};
+use vm_memory::{Address as _, GuestAddress, VolatileMemory as _, VolatileSlice};
 
 use crate::driver::{NEXT, WRITE};
 use crate::features;
-use crate::frame::{self, FRAME_BYTES_MAX, HEADER_BYTES};
+use crate::frame::{self, FIRST_BYTES, FRAME_BYTES_MAX, FirstBytes, HEADER_BYTES};
 use crate::memory::{Memory, Part};
 use crate::vlan::Front;
 
@@ -134,6 +134,27 @@ struct Found {
     more: bool,
 }
 
+impl Found {
+    /// A single piece, put into `pieces`.
+    fn one(head: u16, piece: Piece, pieces: &mut [Piece]) -> Found {
+        let Some(first) = pieces.first_mut() else {
+            return Found { head, bytes: piece.bytes, count: 0, more: true };
+        };
+        *first = piece;
+        Found { head, bytes: piece.bytes, count: 1, more: false }
+    }
+}
+
+/// What comes next in a ring.
+enum Next {
+    /// Nothing is available.
+    Nothing,
+    /// A chain of one piece, which was taken.
+    One { head: u16, piece: Piece },
+    /// Another chain, which was not.
+    Long,
+}
+
 impl Ring {
     fn new(setup: &Setup) -> Result<Ring, Broken> {
         let mut queue = Queue::new(ENTRIES_MAX).map_err(|_| Broken::Place)?;
@@ -194,35 +215,30 @@ impl Ring {
             || self.available.index(2).is_ok_and(|index| u16::from_le(index.load(Ordering::Acquire)) != next)
     }
 
-    /// Takes the next chain, and puts its pieces into `pieces`.
+    /// Takes the next chain if it is a single descriptor, as almost all are.
     #[inline(always)]
-    fn take(&mut self, writable: bool, pieces: &mut [Piece]) -> Result<Option<Found>, Broken> {
+    fn take_one(&mut self, writable: bool) -> Result<Next, Broken> {
         let next = self.queue.next_avail();
         if next == self.seen && self.look()? == 0 {
-            return Ok(None);
+            return Ok(Next::Nothing);
         }
         let head = u16::from_le(self.available.index(4 + 2 * self.at(next))?.load(Ordering::Relaxed));
         if head >= self.queue.size() {
             return Err(Broken::Chain);
         }
-        let place = usize::from(head) * 16;
-        let (address, rest) = (self.descriptors.word(place)?, self.descriptors.word(place + 8)?);
+        let (address, rest) = self.descriptors.words(usize::from(head) * 16)?;
         let (bytes, flags) = (rest as u32, (rest >> 32) as u16);
         if flags & (NEXT | INDIRECT) != 0 || bytes == 0 {
-            return self.take_long(writable, pieces).map(Some);
+            return Ok(Next::Long);
         }
         if (flags & WRITE != 0) != writable {
             return Err(Broken::Chain);
         }
         self.queue.set_next_avail(next.wrapping_add(1));
-        let Some(piece) = pieces.first_mut() else {
-            return Ok(Some(Found { head, bytes, count: 0, more: true }));
-        };
-        *piece = Piece { address, bytes };
-        Ok(Some(Found { head, bytes, count: 1, more: false }))
+        Ok(Next::One { head, piece: Piece { address, bytes } })
     }
 
-    /// Takes the next chain, which is not a single descriptor.
+    /// Takes the next chain, which is not a single descriptor, and puts its pieces into `pieces`.
     #[cold]
     fn take_long(&mut self, writable: bool, pieces: &mut [Piece]) -> Result<Found, Broken> {
         let mut available = self.queue.iter(&self.memory.guest)?;
@@ -234,6 +250,15 @@ impl Ring {
         }
         let (bytes, count, more) = read_chain(descriptors, writable, pieces)?;
         Ok(Found { head, bytes, count, more })
+    }
+
+    /// Takes the next chain, and puts its pieces into `pieces`.
+    fn take(&mut self, writable: bool, pieces: &mut [Piece]) -> Result<Option<Found>, Broken> {
+        match self.take_one(writable)? {
+            Next::Nothing => Ok(None),
+            Next::Long => self.take_long(writable, pieces).map(Some),
+            Next::One { head, piece } => Ok(Some(Found::one(head, piece, pieces))),
+        }
     }
 
     /// Writes the used entry that is `after` entries behind the next one; nobody sees it yet.
@@ -254,25 +279,24 @@ impl Ring {
         Ok(())
     }
 
-    /// Does the driver want to hear of what was shown since the last time?
+    /// Does the driver want to hear of what was shown since the last time? What was shown is visible by a
+    /// fence before.
     #[inline]
     fn wants_call(&mut self) -> Result<bool, Broken> {
-        // What was shown must be visible before the driver's wish is read.
-        fence(Ordering::SeqCst);
-        let before = std::mem::replace(&mut self.told, self.used);
+        let before = std::mem::replace(&mut self.told, self.shown);
         if self.event_idx {
             let event = self.available.index(4 + 2 * usize::from(self.queue.size()))?;
             let event = Wrapping(u16::from_le(event.load(Ordering::Relaxed)));
-            return Ok(self.used - event - Wrapping(1) < self.used - before);
+            return Ok(self.told - event - Wrapping(1) < self.told - before);
         }
         let flags = self.available.index(0)?.load(Ordering::Relaxed);
         Ok(u16::from_le(flags) & NO_INTERRUPT == 0)
     }
 
-    /// Shows the driver what was used, and tells it if it wants to hear.
-    fn tell(&mut self) -> Result<(), Broken> {
-        self.show_used()?;
-        if self.used != self.told
+    /// Tells the driver of what was shown, behind a fence, if it wants to hear.
+    #[inline]
+    fn call(&mut self) -> Result<(), Broken> {
+        if self.shown != self.told
             && self.wants_call()?
             && let Some(call) = &self.call
         {
@@ -280,6 +304,21 @@ impl Ring {
         }
         Ok(())
     }
+
+    /// Shows the driver what was used, and tells it if it wants to hear.
+    fn tell(&mut self) -> Result<(), Broken> {
+        self.show_used()?;
+        if self.shown != self.told {
+            visible();
+        }
+        self.call()
+    }
+}
+
+/// What was shown is visible before any driver's wish is read.
+#[inline]
+pub(crate) fn visible() {
+    fence(Ordering::SeqCst);
 }
 
 /// Adds one to an eventfd. A full one has rung already.
@@ -287,54 +326,58 @@ pub(crate) fn ring_bell(event: &OwnedFd) {
     let _ = rustix::io::write(event, &1u64.to_ne_bytes());
 }
 
-/// A frame that a driver sends, where it is. What every frame needs comes first.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
+/// A frame that a driver sends, where it is. Frames in one piece, as almost all are, need only what stands
+/// here, so that those of a whole ring stay in a cache.
+#[derive(Clone, Debug)]
 pub struct Chain {
-    /// The head of its descriptors.
-    head: u16,
-    /// Is it too long, or in too many pieces, to be sent?
-    unfit: bool,
-    count: usize,
+    /// Where it is, if it is in one piece.
+    one: Piece,
+    /// Where it is, if it is in several.
+    several: Box<[Piece; PIECES_MAX]>,
     /// Bytes with the virtio-net header.
     bytes: u32,
-    /// The virtio-net header.
-    header: [u8; HEADER_BYTES],
-    /// The frame's addresses and type.
-    start: [u8; frame::ETHERNET_BYTES],
-    pieces: [Piece; PIECES_MAX],
+    /// The head of its descriptors.
+    head: u16,
+    /// Pieces.
+    count: u8,
+    pub(crate) first: FirstBytes,
 }
 
 impl Default for Chain {
     fn default() -> Self {
         Chain {
-            head: 0,
-            unfit: false,
-            count: 0,
+            one: Piece::default(),
+            several: Box::new([Piece::default(); PIECES_MAX]),
             bytes: 0,
-            header: [0; HEADER_BYTES],
-            start: [0; frame::ETHERNET_BYTES],
-            pieces: [Piece::default(); PIECES_MAX],
+            head: 0,
+            count: 0,
+            first: FirstBytes::default(),
         }
     }
 }
 
 impl Chain {
-    /// The virtio-net header.
-    #[inline]
-    pub(crate) fn header(&self) -> &[u8; HEADER_BYTES] {
-        &self.header
-    }
-
     /// The frame's addresses and type.
-    #[inline]
-    pub fn start(&self) -> &[u8; frame::ETHERNET_BYTES] {
-        &self.start
+    pub fn start(&self) -> [u8; frame::ETHERNET_BYTES] {
+        self.first.start()
     }
 
+    #[inline]
     fn pieces(&self) -> &[Piece] {
-        &self.pieces[..self.count]
+        match self.count {
+            1 => std::slice::from_ref(&self.one),
+            count => &self.several[..usize::from(count)],
+        }
     }
+}
+
+/// Reads header, addresses and type of a frame where they lie together.
+#[inline]
+fn read_first(first: &VolatileSlice<'_>) -> Result<FirstBytes, Broken> {
+    let fits = |_| Broken::Address;
+    let word = |at| first.get_ref::<u64>(at).map(|word| u64::from_le(word.load())).map_err(fits);
+    let last = u16::from_le(first.get_ref::<u16>(24).map_err(fits)?.load());
+    Ok(FirstBytes { words: [word(0)?, word(8)?, word(16)?], last })
 }
 
 /// Puts the chain's pieces into `pieces`. Returns bytes and count, and whether there are more than fit.
@@ -414,29 +457,45 @@ impl SendRing {
     ///
     /// # Errors
     /// When the ring is broken.
-    #[inline]
+    #[inline(always)]
     pub fn take(&mut self, chain: &mut Chain) -> Result<Taken, Broken> {
-        let Some(found) = self.ring.take(false, &mut chain.pieces)? else {
-            return Ok(Taken::Nothing);
+        let is_whole = match self.ring.take_one(false)? {
+            Next::Nothing => return Ok(Taken::Nothing),
+            Next::One { head, piece } => {
+                (chain.head, chain.bytes, chain.count, chain.one) = (head, piece.bytes, 1, piece);
+                true
+            }
+            Next::Long => {
+                let found = self.ring.take_long(false, &mut chain.several[..])?;
+                (chain.head, chain.bytes, chain.count) = (found.head, found.bytes, found.count as u8);
+                chain.one = chain.several[0];
+                !found.more
+            }
         };
-        let bytes = found.bytes;
-        (chain.head, chain.bytes, chain.count) = (found.head, bytes, found.count);
+        let bytes = chain.bytes;
         let shortest = (self.header_bytes + frame::ETHERNET_BYTES) as u32;
-        chain.unfit = found.more || bytes < shortest || bytes > FRAME_BYTES_MAX + HEADER_BYTES as u32;
-        if chain.unfit {
+        if !is_whole || bytes < shortest || bytes > FRAME_BYTES_MAX + HEADER_BYTES as u32 {
             return Ok(Taken::Unfit);
         }
-        let mut front = [0; HEADER_BYTES + frame::ETHERNET_BYTES];
-        let missing = HEADER_BYTES - self.header_bytes;
-        read(&self.ring.memory, chain.pieces(), 0, &mut front[missing..])?;
-        let (header, start) = front.split_at(HEADER_BYTES);
-        chain.header.copy_from_slice(header);
-        if missing > 0 {
-            // The older header has no count of buffers.
-            chain.header.rotate_left(missing);
+        if self.header_bytes == HEADER_BYTES
+            && let Some(front) = whole(&self.ring.memory, chain.one, 0, FIRST_BYTES)?
+        {
+            chain.first = read_first(&front)?;
+        } else {
+            chain.first = self.read_first(chain)?;
         }
-        chain.start.copy_from_slice(start);
         Ok(Taken::Frame { bytes: bytes - self.header_bytes as u32 })
+    }
+
+    /// Reads header, addresses and type of a frame, however they lie.
+    #[cold]
+    fn read_first(&self, chain: &Chain) -> Result<FirstBytes, Broken> {
+        let mut first = [0; FIRST_BYTES];
+        let missing = HEADER_BYTES - self.header_bytes;
+        read(&self.ring.memory, chain.pieces(), 0, &mut first[missing..])?;
+        // The older header has no count of buffers.
+        first[..HEADER_BYTES].rotate_left(missing);
+        Ok(first.into())
     }
 
     /// The VLAN tag of a frame that was taken, whose type says that it has one and which is long enough.
@@ -469,6 +528,15 @@ impl SendRing {
     #[inline]
     pub fn show(&mut self) -> Result<(), Broken> {
         self.ring.show_used()
+    }
+
+    /// Tells the driver of what it was shown if it wants to hear. [`visible`] stands between.
+    ///
+    /// # Errors
+    /// When the ring is broken.
+    #[inline]
+    pub(crate) fn call(&mut self) -> Result<(), Broken> {
+        self.ring.call()
     }
 
     /// Shows the driver what it got back, and tells it if it wants to hear.
@@ -586,9 +654,66 @@ impl ReceiveRing {
         chain: &Chain,
         front: Option<&Front>,
     ) -> Result<Delivery, Culprit> {
-        let Some(mut header) = frame::header_for(&chain.header, self.features) else {
+        let Some(header) = chain.first.header_for(self.features) else {
             return Ok(Delivery::Offload);
         };
+        let start = self.ring.queue.next_avail();
+        let first = match self.ring.take_one(true).map_err(Culprit::Receiver)? {
+            Next::Nothing => return Ok(Delivery::NoRoom),
+            Next::One { head, piece } => {
+                if front.is_none()
+                    && let Some(bytes) = self.copy_whole(sender, chain, header, piece)?
+                {
+                    self.ring.write_used(0, head, bytes).map_err(Culprit::Receiver)?;
+                    self.ring.used += 1;
+                    return Ok(Delivery::Done { buffers: 1 });
+                }
+                Some((head, piece))
+            }
+            Next::Long => None,
+        };
+        self.deliver_long(sender, chain, front, header, (start, first))
+    }
+
+    /// Copies a frame with this header into a buffer, if it lies together there and in its sender's memory.
+    /// Returns the bytes that it has in the buffer.
+    #[inline(always)]
+    fn copy_whole(
+        &self,
+        sender: &SendRing,
+        chain: &Chain,
+        header: (u64, u32),
+        to: Piece,
+    ) -> Result<Option<u32>, Culprit> {
+        let is_new = (sender.header_bytes, self.header_bytes) == (HEADER_BYTES, HEADER_BYTES);
+        if !is_new || chain.count != 1 || to.bytes < chain.bytes {
+            return Ok(None);
+        }
+        let Some(bytes) = (chain.bytes as usize).checked_sub(HEADER_BYTES) else { return Ok(None) };
+        let source = whole(&sender.ring.memory, chain.one, HEADER_BYTES, bytes).map_err(Culprit::Sender)?;
+        let target = whole(&self.ring.memory, to, 0, HEADER_BYTES + bytes).map_err(Culprit::Receiver)?;
+        let (Some(source), Some(target)) = (source, target) else { return Ok(None) };
+        let fits = |_| Culprit::Receiver(Broken::Address);
+        target.get_ref(0).map_err(fits)?.store(header.0.to_le());
+        target.get_ref(8).map_err(fits)?.store(header.1.to_le());
+        let behind = target.offset(HEADER_BYTES).map_err(fits)?;
+        source.copy_to_volatile_slice(behind);
+        Ok(Some(chain.bytes))
+    }
+
+    /// As [`ReceiveRing::deliver`], into buffers from `start` on; the first one may be taken already.
+    #[cold]
+    fn deliver_long(
+        &mut self,
+        sender: &SendRing,
+        chain: &Chain,
+        front: Option<&Front>,
+        words: (u64, u32),
+        (start, first): (u16, Option<(u16, Piece)>),
+    ) -> Result<Delivery, Culprit> {
+        let mut header = [0; HEADER_BYTES];
+        header[..8].copy_from_slice(&words.0.to_le_bytes());
+        header[8..].copy_from_slice(&words.1.to_le_bytes());
         let replaced = front.map_or(0, |front| front.replaces);
         let skip = sender.header_bytes + replaced;
         // A front replaces bytes that were read when the frame was taken in.
@@ -598,9 +723,8 @@ impl ReceiveRing {
             frame::move_places(&mut header, front.growth());
             front_bytes = front.bytes();
         }
-        let start = self.ring.queue.next_avail();
         let wanted = frame_bytes + (self.header_bytes + front_bytes.len()) as u32;
-        let Some((buffers, pieces)) = self.take_buffers(wanted).map_err(Culprit::Receiver)? else {
+        let Some((buffers, pieces)) = self.take_buffers(first, wanted).map_err(Culprit::Receiver)? else {
             self.ring.queue.set_next_avail(start);
             return Ok(Delivery::NoRoom);
         };
@@ -608,14 +732,30 @@ impl ReceiveRing {
         let header = &header[..self.header_bytes];
         let from = Place { memory: &sender.ring.memory, pieces: chain.pieces(), skip };
         let to = Place { memory: &self.ring.memory, pieces: &self.pieces[..pieces], skip: 0 };
-        if !(front.is_none() && copy_whole(from, to, header, frame_bytes)?) {
-            let mut to = Rest::of(to).ok_or(Culprit::Receiver(Broken::Chain))?;
-            write(&mut to, header).map_err(Culprit::Receiver)?;
-            write(&mut to, front_bytes).map_err(Culprit::Receiver)?;
-            copy(from, to, frame_bytes)?;
-        }
+        let mut to = Rest::of(to).ok_or(Culprit::Receiver(Broken::Chain))?;
+        write(&mut to, header).map_err(Culprit::Receiver)?;
+        write(&mut to, front_bytes).map_err(Culprit::Receiver)?;
+        copy(from, to, frame_bytes)?;
         self.use_buffers(buffers, wanted).map_err(Culprit::Receiver)?;
         Ok(Delivery::Done { buffers: buffers as u16 })
+    }
+
+    /// Shows the driver what it received.
+    ///
+    /// # Errors
+    /// When the ring is broken.
+    #[inline]
+    pub(crate) fn show(&mut self) -> Result<(), Broken> {
+        self.ring.show_used()
+    }
+
+    /// Tells the driver of what it was shown if it wants to hear. [`visible`] stands between.
+    ///
+    /// # Errors
+    /// When the ring is broken.
+    #[inline]
+    pub(crate) fn call(&mut self) -> Result<(), Broken> {
+        self.ring.call()
     }
 
     /// Shows the driver what it received, and tells it if it wants to hear.
@@ -627,16 +767,24 @@ impl ReceiveRing {
         self.ring.tell()
     }
 
-    /// Takes buffers for so many bytes: their number and that of their pieces; `None` when there are not
-    /// enough, or when a single one must do and does not.
-    #[inline]
-    fn take_buffers(&mut self, wanted: u32) -> Result<Option<(usize, usize)>, Broken> {
-        // Read for each frame, so that a wrong index is noticed before all buffers are used.
-        self.ring.look()?;
+    /// Takes buffers for so many bytes, of which the first may be taken already: their number and that of
+    /// their pieces; `None` when there are not enough, or when a single one must do and does not.
+    fn take_buffers(
+        &mut self,
+        mut first: Option<(u16, Piece)>,
+        wanted: u32,
+    ) -> Result<Option<(usize, usize)>, Broken> {
         let most = if self.features & features::MRG_RXBUF == 0 { 1 } else { BUFFERS_MAX };
         let (mut room, mut pieces) = (0u32, 0);
         for (buffer, place) in self.buffers[..most].iter_mut().enumerate() {
-            let Some(found) = self.ring.take(true, &mut self.pieces[pieces..])? else { return Ok(None) };
+            let free = &mut self.pieces[pieces..];
+            let found = match first.take() {
+                Some((head, piece)) => Found::one(head, piece, free),
+                None => match self.ring.take(true, free)? {
+                    Some(found) => found,
+                    None => return Ok(None),
+                },
+            };
             if found.more {
                 return Ok(None);
             }
@@ -654,7 +802,6 @@ impl ReceiveRing {
     }
 
     /// Uses the first `buffers` of those taken, with so many bytes in them.
-    #[inline]
     fn use_buffers(&mut self, buffers: usize, bytes: u32) -> Result<(), Broken> {
         let mut left = bytes;
         for (after, &(head, room)) in self.buffers[..buffers].iter().enumerate() {
@@ -721,32 +868,25 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// `bytes` bytes of the pieces, without their first `skip` bytes, if they lie together in the first piece:
-/// those of almost all frames do.
-#[inline]
-fn whole<'a>(
-    memory: &'a Memory,
-    pieces: &[Piece],
+/// `bytes` bytes of a piece behind its first `skip` bytes, if it has them and they lie together in memory.
+#[inline(always)]
+fn whole(
+    memory: &Memory,
+    piece: Piece,
     skip: usize,
     bytes: usize,
-) -> Result<Option<VolatileSlice<'a>>, Broken> {
-    let [first, ..] = pieces else { return Ok(None) };
-    if skip + bytes > first.bytes as usize {
+) -> Result<Option<VolatileSlice<'_>>, Broken> {
+    if skip + bytes > piece.bytes as usize {
         return Ok(None);
     }
-    let address = first.address.checked_add(skip as u64).ok_or(Broken::Address)?;
+    let address = piece.address.checked_add(skip as u64).ok_or(Broken::Address)?;
     let all = memory.slice(address, bytes)?;
     // A piece may reach over the end of a region of memory.
     Ok((all.len() == bytes).then_some(all))
 }
 
 /// Fills `into` from the pieces, without their first `skip` bytes.
-#[inline]
 fn read(memory: &Memory, pieces: &[Piece], skip: usize, mut into: &mut [u8]) -> Result<(), Broken> {
-    if let Some(all) = whole(memory, pieces, skip, into.len())? {
-        all.copy_to(into);
-        return Ok(());
-    }
     let mut from = Rest::of(Place { memory, pieces, skip }).ok_or(Broken::Chain)?;
     while !into.is_empty() {
         let copied = from.front(into.len() as u32)?.copy_to(into);
@@ -767,18 +907,6 @@ fn write(to: &mut Rest<'_>, mut from: &[u8]) -> Result<(), Broken> {
         from = later;
     }
     Ok(())
-}
-
-/// Writes a header and copies `bytes` bytes behind it, if both ends are whole. Was it so?
-#[inline]
-fn copy_whole(from: Place<'_>, to: Place<'_>, header: &[u8], bytes: u32) -> Result<bool, Culprit> {
-    let source = whole(from.memory, from.pieces, from.skip, bytes as usize).map_err(Culprit::Sender)?;
-    let target = whole(to.memory, to.pieces, to.skip, header.len() + bytes as usize);
-    let (Some(source), Some(target)) = (source, target.map_err(Culprit::Receiver)?) else { return Ok(false) };
-    target.copy_from(header);
-    let behind = target.offset(header.len()).map_err(|_| Culprit::Receiver(Broken::Address))?;
-    source.copy_to_volatile_slice(behind);
-    Ok(true)
 }
 
 /// Copies `bytes` bytes.

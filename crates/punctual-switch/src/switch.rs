@@ -1,8 +1,9 @@
 //! A switch: its ports, their sockets, and the threads behind them.
 //!
 //! One thread, the *control*, listens on all sockets and talks with the VMs' monitors. It waits for no one of
-//! them. Each plane is a thread of its own. What the control and a plane share of a port is its receive ring,
-//! behind a lock that inherits priorities; a send ring belongs to one plane, and the control asks it.
+//! them. Each plane is a thread of its own. A send ring belongs to one plane, and the control asks it. So
+//! does a receive ring if there is only one plane; several planes share it, behind a lock that inherits
+//! priorities.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,8 +16,8 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 
 use punctual_model::network::Vlans;
-use punctual_net::discipline::DisciplineInfo;
-use punctual_net::{Discipline, InterfaceParams};
+use punctual_net::discipline::{DisciplineInfo, Visitor};
+use punctual_net::{Discipline, InterfaceParams, registry};
 use punctual_sched::registry::Options;
 use punctual_sched::{Duration, Instant};
 use rustix::event::epoll;
@@ -27,7 +28,7 @@ use crate::check::{Checker, Violation};
 use crate::connection::{self, Connection};
 use crate::features;
 use crate::frame::Address;
-use crate::plane::{Command, Event, Mailbox, Notice, Outcome, Plane, Shared, SharedPort, Threads};
+use crate::plane::{Command, Event, Mailbox, Notice, Outcome, Plane, Shared, SharedPort, Threads, Work};
 use crate::ring::{Broken, ReceiveRing, SendRing, Setup};
 use crate::session::{RECEIVE, Rings, SEND};
 use crate::stats::{PlaneStats, PortStats, UplinkStats};
@@ -44,7 +45,7 @@ use plug::{Inbox, Plugs, Request};
 pub const PORTS_MAX: usize = 256;
 
 /// How long a plane may take to stop a ring. It looks at its mailbox every few packets.
-const PLANE_LIMIT: std::time::Duration = std::time::Duration::from_secs(5);
+pub(crate) const PLANE_LIMIT: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// So often both bells rang without anything in either ring, and the memory is not shared. QEMU makes each
 /// bell as if it had rung and rings it once more when it starts the ring; a driver rings when it adds to a
@@ -219,10 +220,10 @@ impl Switch {
     pub fn start(config: Config) -> Result<(Switch, Receiver<Notice>), Error> {
         check(&config)?;
         let (notice, notices) = mpsc::channel();
-        let shared = Arc::new(shared(&config)?);
         let mailboxes: Result<Vec<_>, _> =
             config.planes.iter().map(|_| Mailbox::new().map(Arc::new)).collect();
         let mailboxes = mailboxes.map_err(Error::Start)?;
+        let shared = Arc::new(shared(&config, &mailboxes)?);
         let mut planes = Vec::new();
         let vlans: Vec<Vlans> = config.ports.iter().map(|port| port.vlans.clone()).collect();
         let vlans = Filter::new(&vlans)?.map(Arc::new);
@@ -339,7 +340,7 @@ fn addresses_max(end: &End) -> u32 {
 }
 
 /// What all threads know at the start.
-pub(crate) fn shared(config: &Config) -> Result<Shared, Error> {
+pub(crate) fn shared(config: &Config, mailboxes: &[Arc<Mailbox>]) -> Result<Shared, Error> {
     let most: Vec<u32> = config.ports.iter().map(|port| addresses_max(&port.end)).collect();
     let table = Table::with_room(&most, PORTS_MAX, MORE_ADDRESSES);
     for (port, of) in config.ports.iter().enumerate() {
@@ -353,6 +354,7 @@ pub(crate) fn shared(config: &Config) -> Result<Shared, Error> {
         table,
         mtu: config.mtu.unwrap_or(u32::MAX),
         start: std::time::Instant::now(),
+        only: if let [only] = mailboxes { Some(Arc::clone(only)) } else { None },
     })
 }
 
@@ -401,28 +403,39 @@ fn check(config: &Config) -> Result<(), Error> {
     }
 }
 
-/// A discipline with these ports attached.
-fn discipline(config: &Config) -> Result<Box<dyn Discipline>, Error> {
-    let discipline = (config.discipline.build)(&config.options);
-    let mut discipline = discipline.map_err(|error| Error::Discipline(error.to_string()))?;
-    for port in &config.ports {
-        let attached = discipline.attach(Instant::ZERO, &port.params);
-        attached.map_err(|error| Error::Discipline(format!("port {}: {error}", port.name)))?;
+/// What a plane is made of beside its discipline.
+struct PlaneOf<'a> {
+    config: &'a Config,
+    index: usize,
+    threads: Threads,
+}
+
+impl Visitor for PlaneOf<'_> {
+    type Output = Result<Box<dyn Work>, Error>;
+
+    fn visit<D: Discipline + 'static>(self, mut discipline: D) -> Self::Output {
+        let PlaneOf { config, index, threads } = self;
+        for port in &config.ports {
+            let attached = discipline.attach(Instant::ZERO, &port.params);
+            attached.map_err(|error| Error::Discipline(format!("port {}: {error}", port.name)))?;
+        }
+        discipline.reserve(PORTS_MAX);
+        let params: Vec<InterfaceParams> = config.ports.iter().map(|port| port.params.clone()).collect();
+        let is_own = |port: usize| config.ports[port].plane == index;
+        let mut plane = Plane::new(threads, discipline, is_own, &params).map_err(Error::Start)?;
+        plane.poll = config.planes[index].poll;
+        if config.check {
+            plane.checker = Some(Checker::new(config.discipline, &config.options, &params));
+        }
+        Ok(Box::new(plane))
     }
-    discipline.reserve(PORTS_MAX);
-    Ok(discipline)
 }
 
 /// The plane `index` with a discipline of its own.
-pub(crate) fn plane(config: &Config, index: usize, threads: Threads) -> Result<Plane, Error> {
-    let params: Vec<InterfaceParams> = config.ports.iter().map(|port| port.params.clone()).collect();
-    let is_own = |port: usize| config.ports[port].plane == index;
-    let mut plane = Plane::new(threads, discipline(config)?, is_own, &params).map_err(Error::Start)?;
-    plane.poll = config.planes[index].poll;
-    if config.check {
-        plane.checker = Some(Checker::new(config.discipline, &config.options, &params));
-    }
-    Ok(plane)
+pub(crate) fn plane(config: &Config, index: usize, threads: Threads) -> Result<Box<dyn Work>, Error> {
+    let of = PlaneOf { config, index, threads };
+    registry::build(config.discipline, &config.options, of)
+        .map_err(|error| Error::Discipline(error.to_string()))?
 }
 
 /// The rings of a port, as its session starts and stops them.

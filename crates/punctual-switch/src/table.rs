@@ -46,6 +46,8 @@ pub struct Table {
     entries: Vec<Entry>,
     /// By port: addresses that it learned, and at most.
     learned: Vec<(AtomicU32, AtomicU32)>,
+    /// How often an entry changed.
+    changes: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -90,7 +92,20 @@ impl Table {
         Table {
             entries: (0..capacity).map(|_| Entry::default()).collect(),
             learned: most.map(|most| (AtomicU32::new(0), AtomicU32::new(most))).collect(),
+            changes: AtomicU64::new(0),
         }
+    }
+
+    /// How often the table changed. What was found in it since this number was read holds while the number
+    /// stays.
+    #[inline]
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// An entry changed, which others may see already.
+    fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::Release);
     }
 
     /// From now on a port learns so many addresses at most.
@@ -134,6 +149,7 @@ impl Table {
         if let Some(entry) = place {
             entry.used_s.store(PINNED, Ordering::Relaxed);
             self.unlearned(entry.word.swap(word_of(address, port, ALL), Ordering::Relaxed));
+            self.changed();
         }
     }
 
@@ -141,6 +157,7 @@ impl Table {
     fn clear(&self, entry: &Entry, word: u64) {
         if entry.word.compare_exchange(word, FREE, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             self.unlearned(word);
+            self.changed();
         }
     }
 
@@ -185,6 +202,7 @@ impl Table {
                 entry.used_s.store(now_s, Ordering::Relaxed);
                 learned.fetch_add(1, Ordering::Relaxed);
                 self.unlearned(word);
+                self.changed();
                 return;
             }
         }
@@ -216,6 +234,7 @@ impl Table {
                 // What is pinned was not learned.
                 entry.word.store(FREE, Ordering::Relaxed);
                 entry.used_s.store(0, Ordering::Relaxed);
+                self.changed();
             }
         }
         self.set_most(port, 0);

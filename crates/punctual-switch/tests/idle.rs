@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use punctual_net::Rate;
 use punctual_switch::testing::Options;
 
-use super::common::{Lab, Setting, expect, frame};
+use super::common::{LONG, Lab, Setting, expect, frame};
 
 #[test]
 fn an_idle_switch_does_not_wake_up() {
@@ -22,6 +23,29 @@ fn an_idle_switch_does_not_wake_up() {
         std::thread::sleep(Duration::from_millis(300));
         assert_eq!(wakeups(), before + 2, "{discipline}");
     }
+}
+
+#[test]
+fn frames_that_wait_for_credit_do_not_keep_a_plane_awake() {
+    let mut setting = Setting::plain("rtca", 2);
+    setting.ports[0].rate = Some(Rate::new(64, punctual_sched::Duration::from_ms(500)));
+    let lab = Lab::new(setting);
+    let [mut a, mut b] = [0, 1].map(|port| lab.vm(port, Options::default()));
+    for number in 0..40 {
+        assert!(a.send(&frame(0, 1, number)).expect("sent"));
+    }
+    // After the first packets fewer wait in the switch than it takes in, and others in the guest's ring.
+    for _ in 0..3 {
+        assert!(b.receive_within(LONG).expect("whole").is_some());
+    }
+    let wakeups = || lab.switch().count().planes[0].wakeups;
+    let took_ns = || lab.switch().count().planes[0].processor_ns;
+    let (before, before_ns) = (wakeups(), took_ns());
+    std::thread::sleep(Duration::from_millis(300));
+    // Asking costs a wake-up, and credit may come once.
+    let (more, more_ns) = (wakeups() - before, took_ns() - before_ns);
+    assert!(more <= 4, "{more} wake-ups");
+    assert!(more_ns < 100_000_000, "{more_ns} ns");
 }
 
 #[test]

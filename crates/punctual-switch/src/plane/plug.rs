@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use punctual_net::{InterfaceId, InterfaceParams};
+use punctual_net::{Discipline, InterfaceId, InterfaceParams};
 use punctual_sched::ParamError;
 
 use super::{ALWAYS_MAX, Local, Plane};
@@ -43,7 +43,7 @@ pub(crate) struct Attached {
     _rest: Attach,
 }
 
-impl Plane {
+impl<D: Discipline> Plane<D> {
     /// A port comes, at the end or in the place of one that is gone.
     pub(super) fn attach(&mut self, mut attach: Attach) -> Attached {
         let is_free = self.checker.as_ref().is_none_or(|checker| checker.is_free(attach.port));

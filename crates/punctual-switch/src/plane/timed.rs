@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use punctual_net::{Next, Stage, Step};
+use punctual_net::{Discipline, Next, Stage, Step};
 use punctual_sched::{Duration, Instant};
 
 use super::{Command, Outcome, Plane};
@@ -67,9 +67,9 @@ impl Shown {
     }
 }
 
-impl Plane {
+impl<D: Discipline> Plane<D> {
     /// As [`Plane::run`], with a clock between the steps.
-    pub(crate) fn run_timed(mut self, shown: &Shown) -> (Outcome, StepTimes) {
+    pub(super) fn run_timed(mut self, shown: &Shown) -> (Outcome, StepTimes) {
         let mut times = StepTimes::default();
         loop {
             while let Some(command) = self.mailbox.take() {
