@@ -66,7 +66,7 @@ const TURN: usize = 64;
 const FEW: u32 = 1;
 
 /// Frames that are taken in before a decision at most, beside the first of each port.
-const TOGETHER_MAX: u32 = 8;
+const TOGETHER_MAX: u32 = 3;
 
 /// Steps between two looks at the clock, but for [`LONG_BYTES`] that are copied: less than a microsecond. A
 /// look costs as much as a step.
