@@ -1,6 +1,8 @@
 //! The driver against a kernel that schedules by priority and an enforcer that looks late: what units get is
 //! what the policy grants them.
 
+use std::collections::VecDeque;
+
 use proptest::prelude::*;
 use punctual_live::driver::{
     Driver, Judgement, LateOverrun, Lateness, Observation, Order, Settings, subtract_stolen,
@@ -26,6 +28,10 @@ struct Unit {
     backlog: Duration,
     ran: Duration,
     total: Duration,
+    /// Releases whose work is not done, and what of it is left.
+    jobs: VecDeque<(Instant, Duration)>,
+    /// How long it took until the work of each release was done.
+    responses: Vec<Duration>,
 }
 
 /// One processor with preemptive fixed priorities.
@@ -60,8 +66,17 @@ impl Kernel {
     }
 
     fn with(policy: &str, loads: &[(Load, UnitParams)], lateness: &[Duration], settings: Settings) -> Kernel {
+        Kernel::with_options(policy, Options::new(), loads, lateness, settings)
+    }
+
+    fn with_options(
+        policy: &str,
+        mut options: Options,
+        loads: &[(Load, UnitParams)],
+        lateness: &[Duration],
+        settings: Settings,
+    ) -> Kernel {
         let info = registry::find(policy).expect("a policy");
-        let mut options = Options::new();
         if info.options.iter().any(|option| option.name == "quantum") {
             options.set("quantum", OptionValue::Word("exact"));
         }
@@ -74,6 +89,8 @@ impl Kernel {
             backlog: Duration::ZERO,
             ran: Duration::ZERO,
             total: Duration::ZERO,
+            jobs: VecDeque::new(),
+            responses: Vec::new(),
         });
         let units = units.collect();
         let lateness = lateness.to_vec();
@@ -155,6 +172,7 @@ impl Kernel {
                 && unit.next_release <= self.now
             {
                 unit.backlog += cost;
+                unit.jobs.push_back((unit.next_release, cost));
                 unit.next_release += period;
             }
         }
@@ -163,6 +181,13 @@ impl Kernel {
             unit.ran += step;
             unit.total += step;
             unit.backlog = unit.backlog.saturating_sub(step);
+            if let Some((released, left)) = unit.jobs.front_mut() {
+                *left = left.saturating_sub(step);
+                if left.is_zero() {
+                    unit.responses.push((self.now + step).since(*released));
+                    unit.jobs.pop_front();
+                }
+            }
         }
         self.now += step;
     }
@@ -310,6 +335,58 @@ fn credit_shares_by_weight_between_hogs() {
     let shares = [0, 1].map(|index| kernel.share_ppm(index, Duration::from_secs(10)));
     assert!(shares[0] + shares[1] > 990_000, "{shares:?}");
     assert!(shares[0].abs_diff(666_000) < 60_000, "{shares:?}");
+}
+
+/// How long jobs of 1 ms every 20 ms take beside three hogs under Credit with these switches: the mean and
+/// the longest, without the first ten. The first waits for its turn, for the unit has not slept yet.
+fn jobs_under_credit(switches: &str, first: Duration) -> [Duration; 2] {
+    let mut options = Options::new();
+    for (name, letter) in [("tickle", 't'), ("boost", 'b'), ("sort", 's')] {
+        options.set(name, OptionValue::Flag(switches.contains(letter)));
+    }
+    let wakes = Load::Periodic { period: Duration::from_ms(20), cost: Duration::from_ms(1) };
+    let loads = [wakes, Load::Hog, Load::Hog, Load::Hog].map(|load| (load, UnitParams::default()));
+    let late = [Duration::from_us(10)];
+    let mut kernel = Kernel::with_options("credit", options, &loads, &late, Settings::default());
+    kernel.units[0].next_release = Instant::ZERO + first;
+    kernel.run(Duration::from_secs(4));
+    let times = &kernel.units[0].responses[10..];
+    let sum = times.iter().fold(Duration::ZERO, |sum, time| sum + *time);
+    [Duration::from_ns(sum.as_ns() / times.len() as u64), times.iter().copied().max().expect("jobs")]
+}
+
+/// As in the simulator: 1 ms with both switches, whenever jobs come between two ticks, and turns of 30 ms
+/// without.
+#[test]
+fn credit_boosts_and_tickles_at_the_wake_up_and_not_at_the_next_look() {
+    let after = |ms: u64| Duration::from_ms(10 + ms);
+    for (switches, phase) in [("tb", 2), ("tb", 6), ("tbs", 2), ("tbs", 8)] {
+        let [_, longest] = jobs_under_credit(switches, after(phase));
+        assert!(longest < Duration::from_us(1_100), "{switches}, {phase} ms after a tick: {longest}");
+    }
+    for switches in ["", "t"] {
+        let [mean, _] = jobs_under_credit(switches, after(2));
+        assert!(mean > Duration::from_ms(30), "{switches}: {mean}");
+    }
+    // Boosted, but not before the end of the slice of what runs.
+    let [mean, _] = jobs_under_credit("b", after(2));
+    assert!((10..30).contains(&(mean.as_ns() / 1_000_000)), "{mean}");
+}
+
+#[test]
+fn a_unit_that_woke_and_has_not_run_pays_for_no_tick() {
+    let info = registry::find("credit").expect("a policy");
+    let mut driver = Driver::new(info, &Options::new(), 1, Settings::default()).expect("options");
+    let start = Instant::from_ns(1_000_000);
+    let [hog, waiter] = [0, 1].map(|_| driver.insert(start, &UnitParams::default()).expect("parameters"));
+    for look in 1..=40 {
+        let now = start + Duration::from_ms(10) * look;
+        let ran = Observation { ran: Duration::from_ms(10), has_work: Some(true) };
+        let waited = Observation { ran: Duration::ZERO, has_work: Some(look % 2 == 0) };
+        driver.observe(now, CpuId(0), &[(hog, ran), (waiter, waited)]);
+    }
+    let exhaustions = [hog, waiter].map(|unit| driver.account(unit).expect("it is there").exhaustions);
+    assert!(exhaustions[0] > 0 && exhaustions[1] == 0, "{exhaustions:?}");
 }
 
 /// The enforcer is above the units: were it to look again at once while a little of a slice is left, the unit

@@ -849,6 +849,19 @@ impl Credit {
         }
     }
 
+    /// Where the unit stands on `cpu`. One that sleeps stands where its wake-up would put it: behind the
+    /// others in its state, and UNDER becomes BOOST with `boost`. What runs gives way to a better state
+    /// only, and without `tickle` to none.
+    fn urgency(&self, cpu: CpuId, unit: UnitId) -> (bool, State, bool, Reverse<i64>, u64, u32) {
+        let state = &self.units[unit.index()];
+        let runs = state.awake && state.cpu == cpu.0;
+        let is_boosted = self.settings.boost && !state.awake && state.state == State::Under;
+        let when_awake = if is_boosted { State::Boost } else { state.state };
+        let credits = if self.settings.sort { state.credits } else { 0 };
+        let arrival = if state.awake { state.arrival } else { u64::MAX };
+        (!runs || self.settings.tickle, when_awake, !runs, Reverse(credits), arrival, unit.0)
+    }
+
     fn park(&mut self, unit: UnitId, resched: &mut CpuSet) {
         self.units[unit.index()].parked = true;
         if self.units[unit.index()].awake {
@@ -1047,11 +1060,7 @@ impl Policy for Credit {
             };
             state.present && !state.parked && here
         }));
-        sort_by_key(out, |unit| {
-            let state = &self.units[unit.index()];
-            let credits = if self.settings.sort { state.credits } else { 0 };
-            (state.state, Reverse(credits), state.arrival, unit.0)
-        });
+        sort_by_key(out, |unit| self.urgency(cpu, unit));
     }
 
     fn account(&self, unit: UnitId) -> Account {

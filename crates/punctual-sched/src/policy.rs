@@ -341,7 +341,8 @@ pub trait Policy: Send {
     }
 
     /// Fills `out` with the units eligible on `cpu` (with budget or credit, runnable or not) from most to
-    /// least urgent. A live enforcer maps the order to kernel priorities.
+    /// least urgent. A live enforcer maps the order to kernel priorities, and the kernel preempts by them at
+    /// wake-ups: so a unit that sleeps stands where its wake-up would put it, as far as that is known.
     fn ranking(&self, cpu: CpuId, out: &mut Vec<UnitId>);
 
     /// The unit's account. By default that of a policy without budgets, deadlines and homes.

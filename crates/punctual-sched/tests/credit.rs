@@ -72,6 +72,32 @@ fn the_slice_can_be_set_without_the_tick_as_rt_xen_did() {
     assert_eq!(driver.policy.next_timer().at, at_ms(10));
 }
 
+/// The ranking of three hogs, 0 to 2, of which 0 runs, and a unit that sleeps, 3.
+fn ranking_beside_a_sleeper(switches: &str) -> Vec<u32> {
+    let switch = |options, name| match switches.contains(name) {
+        true => options,
+        false => off(options, name),
+    };
+    let options = ["boost", "tickle"].into_iter().fold(orig(), switch);
+    let mut driver = credit(1, &options);
+    hogs::<3>(&mut driver);
+    let sleeper = driver.insert(&UnitParams::default());
+    // By then ticks have ended the boosts of all hogs.
+    driver.run_until(at_ms(95));
+    assert_eq!((driver.runs_on(UnitId(0)), sleeper), (Some(CpuId(0)), UnitId(3)));
+    let mut ranking = Vec::new();
+    driver.policy.ranking(CpuId(0), &mut ranking);
+    ranking.iter().map(|unit| unit.0).collect()
+}
+
+#[test]
+fn the_ranking_has_a_sleeper_where_its_wake_up_would_put_it() {
+    assert_eq!(ranking_beside_a_sleeper("boost tickle"), [3, 0, 1, 2]);
+    assert_eq!(ranking_beside_a_sleeper("boost"), [0, 3, 1, 2]);
+    assert_eq!(ranking_beside_a_sleeper("tickle"), [0, 1, 2, 3]);
+    assert_eq!(ranking_beside_a_sleeper(""), [0, 1, 2, 3]);
+}
+
 #[test]
 fn who_never_runs_at_a_tick_never_pays() {
     let mut driver = credit(1, &orig());

@@ -10,7 +10,8 @@
 //! - **Replay** (`replay.rs`). The policy is charged for what ran since the last look one unit after the
 //!   other, back to back up to now: first the units without work now, in order of urgency, then those with
 //!   work, the most urgent last. That is the sequence that preemption by priority gives when each unit ran
-//!   once.
+//!   once. A unit that woke and has not run comes last, at the look: what others ran, a tick of Credit among
+//!   it, must not find it on the processor.
 //! - **Overrun is owed.** A unit that ran longer than its budget, because the look came late, pays the rest
 //!   out of its next budgets, at most four whole ones (a machine that stood still must not punish a unit for
 //!   ever). So the share over a long time is the budget, whatever the lateness. With

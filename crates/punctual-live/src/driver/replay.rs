@@ -10,7 +10,8 @@ const OWED_BUDGETS_MAX: u64 = 4;
 /// A unit's part of the time since the last look.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
-    /// Its place in the sequence: units without work by urgency, then those with work, the most urgent last.
+    /// Its place in the sequence: units without work by urgency, those with work that ran, the most urgent
+    /// last, then those that have not run.
     turn: (u8, i32),
     number: usize,
     charge: Duration,
@@ -63,7 +64,11 @@ impl Driver {
                     Order::Ranked(rank) => i32::from(rank),
                     Order::Parked => i32::from(u16::MAX) + 1,
                 };
-                let turn = if has_work { (1, -rank) } else { (0, rank) };
+                let turn = match has_work {
+                    true if charge.is_zero() => (2, rank),
+                    true => (1, -rank),
+                    false => (0, rank),
+                };
                 self.replay.push(Step { turn, number, charge, has_work });
             }
         }
