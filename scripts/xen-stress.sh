@@ -24,7 +24,8 @@ printf 'minutes=%s\nseed=%s\n' "$minutes" "$seed" > "$lab/settings"
 boot debug stress "sched=punctual sched_punctual=rtds" "$parts/stress.sh" "$lab/settings" "$punctual"
 
 log=$lab/stress.log
-if grep -aE 'Assertion|BUG at|Panic on CPU|FATAL|punctual: (the pool|nowhere)|WARNING: at|STRESS-ERROR' "$log"; then
+bad='Assertion|BUG at|Panic on CPU|FATAL|punctual: (the pool|nowhere)|WARNING: at|STRESS-ERROR'
+if grep -aE "$bad" "$log"; then
     echo "xen-stress: something broke: see $log" >&2
     exit 1
 fi
@@ -33,8 +34,8 @@ result=$(grep -a '^STRESS ' "$log" | tr -d '\r') || {
     exit 1
 }
 echo "${result#STRESS }"
-# What Xen's heaps have free, and what pools of the scheduler have, before and after. Memory that the scheduler
-# was given for as many pools as there were at once is its for good.
+# What Xen's heaps have free, and what pools of the scheduler have, before and after. Memory that the
+# scheduler was given for as many pools as there were at once is its for good.
 python3 - "$log" <<'END'
 import re, sys
 free, used, given, when = {}, {}, {}, None
@@ -46,7 +47,7 @@ for line in open(sys.argv[1], errors="replace"):
     elif when and (found := re.search(r"all pools have (\d+) of (\d+) bytes", line)):
         used[when], given[when] = found[1], int(found[2]) // 1024
 gone = free["before"] - free["after"] - (given["after"] - given["before"])
-print(f"free KiB {free['before']} before, {free['after']} after; the scheduler was given {given['before']} and "
-      f"{given['after']} KiB, so {gone} are gone; pools have {used['before']} and {used['after']} bytes of it")
+print(f"free KiB {free['before']} before, {free['after']} after; the scheduler was given {given['before']} "
+      f"and {given['after']} KiB, so {gone} are gone; pools have {used['before']} and {used['after']} bytes")
 sys.exit(gone > 1024 or used["before"] != used["after"])
 END

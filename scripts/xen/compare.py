@@ -1,8 +1,8 @@
 """A table in Markdown of what was simulated and what Xen did: shares of one processor in %, and of each task
 the median and the 99 % quantile of its response times in ms and how many jobs missed their deadline.
 
-Simulated twice: as the file says, and with what jobs and domain 0 took in Xen (costs.py); under Credit a third
-time, with these costs and at other phases between its ticks and the jobs (phases.py).
+Simulated twice: as the file says, and with what jobs and domain 0 took in Xen (costs.py); under Credit a
+third time, with these costs and at other phases between its ticks and the jobs (phases.py).
 
 usage: compare.py CASE [POLICY SIMULATED.json WITH-COSTS.json PHASES.json|- XEN.json]...
 exit: 0 each share is within a point of the first, 1 one is not
@@ -37,7 +37,8 @@ def cells_of_phases(runs):
     cells = [least_to_most([share for _, share in of_one], 1) for of_one in zip(*map(shares, runs))]
     for of_one in zip(*map(tasks, runs)):
         jobs = [jobs for _, jobs in of_one]
-        p50, p99 = (least_to_most([j["response"][key] / 1e6 for j in jobs], 2) for key in ("p50_ns", "p99_ns"))
+        p50, p99 = (least_to_most([j["response"][key] / 1e6 for j in jobs], 2)
+                    for key in ("p50_ns", "p99_ns"))
         missed = least_to_most([j["missed"] for j in jobs], 0)
         cells.append(f'{p50}, {p99}, {missed} of {jobs[0]["due"]}')
     return cells

@@ -23,11 +23,12 @@ counted=(-accel "tcg,thread=single" -icount "shift=2,sleep=off,align=off" -seed 
 # shellcheck disable=SC2034 # for who boots Xen's own schedulers
 own="sched_punctual=off sched"
 
-# QEMU, counting, gives the time until the machine's next timer to the processors in turn, in equal parts; since
-# 8.1, so Debian 13's is taken. An interrupt ends the turns, and then those behind have less: Xen uses N of 8
-# processors, whose parts are so small that it makes little difference. A network filter has a timer of its own,
-# which makes them shorter than what a guest measures of its processor's speed. A processor that halts leaves
-# its time to the others, so that they would be faster while it idles: the build `poll` does not halt.
+# QEMU, counting, gives the time until the machine's next timer to the processors in turn, in equal parts;
+# since 8.1, so Debian 13's is taken. An interrupt ends the turns, and then those behind have less: Xen uses N
+# of 8 processors, whose parts are so small that it makes little difference. A network filter has a timer of
+# its own, which makes them shorter than what a guest measures of its processor's speed. A processor that
+# halts leaves its time to the others, so that they would be faster while it idles: the build `poll` does not
+# halt.
 # shellcheck disable=SC2034 # for boot
 several() {
     machine=("${counted[@]}" -smp 8 -object "filter-buffer,id=turns,netdev=net,interval=200")
