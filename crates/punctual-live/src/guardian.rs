@@ -187,8 +187,8 @@ pub fn watch(options: &GuardianOptions) -> io::Result<Watched> {
     // Made and locked here, so that it is undone or removed whenever the run dies, and by nobody else.
     let journal = HeldJournal::create(&options.journal)?;
     let mut out = io::stdout();
-    out.write_all(READY)?;
-    out.flush()?;
+    // A run that was killed meanwhile does not read it. Its pipe is closed then, and the journal goes.
+    let _ = out.write_all(READY).and_then(|()| out.flush());
     let reason = read_beats(&io::stdin(), options.limit)?;
     if let (Some(_), Some(run)) = (&reason, journal.enforcer()?) {
         end(run, &mut out);

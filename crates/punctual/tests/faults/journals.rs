@@ -221,3 +221,17 @@ fn a_run_on_this_machine_names_its_host_in_its_journal() {
     assert_eq!(attached.run.wait(), 0);
     attached.assert_is_restored();
 }
+
+#[test]
+fn a_guardian_whose_run_was_killed_before_it_was_ready_leaves_no_journal() {
+    let Some(_turn) = needs() else { return };
+    let desk = Desk::make("early");
+    std::fs::create_dir_all(desk.state()).expect("a state directory");
+    std::fs::set_permissions(desk.state(), PermissionsExt::from_mode(0o700)).expect("ours");
+    let journal = desk.state().join("1.journal").display().to_string();
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut guardian = desk.punctual(&["guardian", "--journal", &journal, "--limit-ms", "1000"]);
+    let output = guardian.args(["--processors", "0"]).stdout(writer).output().expect("it runs");
+    assert_eq!(desk.left(), Vec::<String>::new(), "{}", String::from_utf8_lossy(&output.stderr));
+}
