@@ -1,6 +1,7 @@
 """What the simulator has for a host at other phases between its jobs and the ticks and refills of Credit,
-which follow each other every 30 ms: all jobs come 0, 1.5, 3 ... 28.5 ms later, and at each of these phases those of
-one guest 0.2 ms after the others', because guests' clocks are known to that. Writes a list of results.
+which follow each other every 30 ms: all jobs come 0, 1.5, 3 ... 28.5 ms later, and at each of these phases
+those of one guest 0.2 ms after the others', because guests' clocks are known to that. Writes a list of
+results.
 
 usage: phases.py PUNCTUAL HOST.toml [WORD of `punctual sim`]...
 """
