@@ -1,6 +1,6 @@
 """What jobs and domain 0 took in a run in Xen beyond what the host file says, as words for `punctual sim`:
-each job of a domain costs as much more as its vCPUs ran longer than its tasks, divided by its jobs; domain 0
-has the share that it had, every 20 ms.
+each job of a domain costs as much more as its vCPUs ran longer than its tasks, divided by its jobs, or less,
+where a guest found its processor slower than it was later; domain 0 has the share that it had, every 20 ms.
 
 usage: costs.py HOST.toml XEN.json
 """
@@ -32,7 +32,7 @@ def main():
         jobs = sum(task["jobs"]["due"] for task in tasks)
         more_ns = domain["cpu_time_ns"] - sum(task["cpu_time_ns"] for task in tasks)
         # A task that never rests has its cost within the time that its vCPU gets.
-        if any("cost" not in host["domain"][name]["task"][task["name"]] for task in tasks) or more_ns <= 0:
+        if any("cost" not in host["domain"][name]["task"][task["name"]] for task in tasks):
             continue
         for task in tasks:
             cost_ns = ns(host["domain"][name]["task"][task["name"]]["cost"])
