@@ -9,7 +9,8 @@
 #   restarts   the switch and three guests that send to each other; N times (100) one of them, by chance, is
 #              ended or killed and started anew. Everything runs on, each flow's frames come once, in order
 #   measure-guests  two guests on the switch, and on a Linux bridge with TAPs and QEMU's own virtio-net, in
-#              turn: 500 pings, and UDP in frames of 64 bytes for 5 s
+#              turn (with KVM=yes on the bridge with vhost-net, too): 500 pings, and UDP in frames of 64 bytes
+#              for 5 s
 #   measure-host  no guest: frames of 64 bytes a second through a Linux bridge, between two TAPs and between
 #              packet sockets of two veth pairs, in turn with the switch: between interface uplinks on veth
 #              pairs, and under its own load generator
@@ -18,10 +19,12 @@
 #
 # Kernel and programs are Debian packages, unpacked and never installed. All interfaces are in a network
 # namespace of this script's own, and go with it. The processors of guests are translated:
-# their times are no times of KVM.
+# their times are no times of KVM. With KVM=yes all of it runs above a kernel that has KVM and vhost-net
+# (scripts/host-lab.sh), which is translated itself.
 # environment: PUNCTUAL (the program; by default it is built), MEASURE (the example of
 #   punctual-switch, likewise), TIMEOUT_S (300), QEMU_SUITE (the Debian suite whose QEMU is taken, from
-#   packages that are unpacked; by default the installed one)
+#   packages that are unpacked; by default the installed one), KVM (yes: see above), CLOUD_HYPERVISOR (where
+#   the program of that name is, not below /tmp: guests are its VMs instead of QEMU's; it needs KVM=yes)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 lab=$PWD/target/lab/switch
@@ -37,7 +40,7 @@ qemu=(qemu-system-x86_64)
 mode=${1:-programs}
 case $mode in
     programs | libvirt | restarts | measure-guests | measure-host | measure-ovs) ;;
-    *) sed -n '2,27s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    *) sed -n '2,30s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 
 if [ "${SWITCH_LAB_INSIDE:-}" != yes ]; then
@@ -68,9 +71,20 @@ if [ "${SWITCH_LAB_INSIDE:-}" != yes ]; then
         if [ -n "${QEMU_SUITE:-}" ]; then
             fetch_qemu "$QEMU_SUITE" || skip "QEMU of Debian $QEMU_SUITE cannot be had"
         fi
+        if [ -n "${CLOUD_HYPERVISOR:-}" ]; then
+            [ "${KVM:-}" = yes ] || skip "Cloud Hypervisor needs KVM (KVM=yes)"
+            [ -x "$CLOUD_HYPERVISOR" ] || skip "$CLOUD_HYPERVISOR (CLOUD_HYPERVISOR) is no program"
+        fi
         guest_files scripts/switch-lab/init
         cc -O2 -Wall -static -o "$lab/guest/bin/flows" scripts/switch-lab/flows.c
         pack_guest
+    fi
+    if [ "${KVM:-}" = yes ]; then
+        settings=(SWITCH_LAB_INSIDE=yes)
+        for name in KVM PUNCTUAL TIMEOUT_S RESTART_LIMIT_S QEMU_SUITE CLOUD_HYPERVISOR; do
+            [ -z "${!name:-}" ] || settings+=("$name=${!name}")
+        done
+        MEMORY_MIB=3072 exec scripts/host-lab.sh env "${settings[@]}" "$0" "$@"
     fi
     SWITCH_LAB_INSIDE=yes exec unshare --net --mount "$0" "$@"
 fi
@@ -151,26 +165,39 @@ finish() {
 }
 trap finish EXIT
 
-# guest NAME NUMBER MODE: starts one; its console is $scratch/NAME. It is on the switch, or on the bridge.
+# guest NAME NUMBER MODE: starts one; its console is $scratch/NAME. It is on the network $network.
 network=switch
+processor=(-accel "tcg,thread=multi" -cpu max)
+# Debian 12's QEMU crashes when a translated guest masks messages of a vhost-user device.
+interrupts=,vectors=0
+if [ "${KVM:-}" = yes ]; then processor=(-accel kvm -cpu host) interrupts=; fi
 guest() {
-    local mac card
+    local mac card line
+    mac=52:54:00:10:00:0$2
+    line="console=ttyS0 panic=-1 quiet tsc=reliable lab=$3 number=$2"
+    if [ -n "${CLOUD_HYPERVISOR:-}" ] && [ "$network" = switch ]; then
+        timeout "${TIMEOUT_S:-300}" "$CLOUD_HYPERVISOR" --cpus boot=1 --memory size=512M,shared=on \
+            --kernel "$lab"/kernel/boot/vmlinuz-* --initramfs "$lab/initrd" --cmdline "$line" \
+            --serial tty --console off --net "vhost_user=true,socket=$scratch/$1.sock,mac=$mac" \
+            </dev/null >"$scratch/$1" 2>"$scratch/$1.qemu" &
+        started+=("$!")
+        return
+    fi
     case $network in
         switch)
             # shellcheck disable=SC2054  # The commas are for QEMU.
             card=(-chardev "socket,id=net0,path=$scratch/$1.sock,reconnect=1"
                 -netdev vhost-user,id=net0,chardev=net0) ;;
         bridge) card=(-netdev "tap,id=net0,ifname=tap-$1,script=no,downscript=no,vhost=off") ;;
+        vhost-net) card=(-netdev "tap,id=net0,ifname=tap-$1,script=no,downscript=no,vhost=on") ;;
     esac
-    mac=52:54:00:10:00:0$2
-    timeout "${TIMEOUT_S:-300}" "${qemu[@]}" -accel tcg,thread=multi -smp 1 -m 512 -cpu max \
+    timeout "${TIMEOUT_S:-300}" "${qemu[@]}" "${processor[@]}" -smp 1 -m 512 \
         -nodefaults -no-reboot -nographic -serial stdio -monitor none -machine memory-backend=memory \
         -object memory-backend-memfd,id=memory,size=512M,share=on \
         "${card[@]}" \
-        -device "virtio-net-pci,netdev=net0,mac=$mac,vectors=0,romfile=" \
+        -device "virtio-net-pci,netdev=net0,mac=$mac$interrupts,romfile=" \
         -kernel "$lab"/kernel/boot/vmlinuz-* -initrd "$lab/initrd" \
-        -append "console=ttyS0 panic=-1 quiet tsc=reliable lab=$3 number=$2" </dev/null >"$scratch/$1" \
-        2>"$scratch/$1.qemu" &
+        -append "$line" </dev/null >"$scratch/$1" 2>"$scratch/$1.qemu" &
     started+=("$!")
 }
 # Two guests on the network $network: what one of them measures.
@@ -203,7 +230,7 @@ measure_guests() {
         ip link set "tap-$end" master bridge0 up
     done
     for ((round = 0; round < ${1:-2}; round++)); do
-        for network in switch bridge; do measure_round; done
+        for network in switch bridge ${KVM:+vhost-net}; do measure_round; done
     done | python3 scripts/switch-lab/guests-table.py
 }
 
@@ -243,7 +270,7 @@ if [ "$mode" = measure-guests ]; then
 fi
 if [ "$mode" = restarts ]; then
     TIMEOUT_S=${TIMEOUT_S:-7200}
-    restarts "${2:-100}" "${3:-1}"
+    restarts "${2:-100}" "${3:-1}" || { tail -n 30 "$scratch"/{a,b,c}{,.qemu} "$scratch/told"; exit 1; }
     exit
 fi
 if [ "$mode" = libvirt ]; then
@@ -274,7 +301,9 @@ fi
 kill -INT "$switch"
 # Exit code 3 says that an invariant of the switch broke.
 wait "$switch" || { cat "$scratch/told"; status=1; }
-echo "guests: Linux $(said a kernel | head -1), unmodified; $("${qemu[@]}" --version | head -1)"
+vmm=("${qemu[@]}")
+[ -z "${CLOUD_HYPERVISOR:-}" ] || vmm=("$CLOUD_HYPERVISOR")
+echo "guests: Linux $(said a kernel | head -1), unmodified; $("${vmm[@]}" --version | sed -n 1p)"
 frames() { in_root usr/bin/tcpdump -Z root -nn -r "$scratch/frames.pcap" "$@" 2>"$scratch/complaints"; }
 frames >"$scratch/all" || status=1
 grep -v '^reading from file' "$scratch/complaints" && status=1

@@ -23,7 +23,7 @@ case ${1:-} in
 esac
 # A processor that halts leaves its time to the other one, which makes it faster: no matter to cyclictest,
 # whose tasks hardly execute.
-[ "$paper" != nautilus ] || several 2 20
+[ "$paper" != nautilus ] || several 2
 prepare release
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -558,9 +558,7 @@ impl Rings for PortRings {
 
 /// A port as the control sees it.
 struct Door {
-    /// The socket's file, if it is removed at the end.
-    path: Option<PathBuf>,
-    listener: UnixListener,
+    socket: Socket,
     connection: Option<Connection>,
     rings: PortRings,
     /// Bells that the control hears.
@@ -579,18 +577,42 @@ impl Door {
                 (None, listener)
             }
         };
-        Ok(Some(Door { path, listener, connection: None, rings, heard: Vec::new() }))
+        let socket = Socket { path, listener };
+        Ok(Some(Door { socket, connection: None, rings, heard: Vec::new() }))
     }
 
     fn hang_up(&mut self, epoll: &OwnedFd) {
-        let Some(mut connection) = self.connection.take() else { return };
-        let _ = epoll::delete(epoll, connection.as_fd());
-        connection.end(&mut self.rings);
-        self.rings.shared.table.forget(self.rings.port);
+        hang_up(&mut self.connection, &mut self.rings, epoll);
+    }
+
+    /// Disconnects the VM for good. The socket goes first: a monitor that connects again at once must be
+    /// refused, for some (Cloud Hypervisor's) do not try again after a connection that ends unheard.
+    fn close(self, epoll: &OwnedFd) {
+        let Door { socket, mut connection, mut rings, heard } = self;
+        let _ = epoll::delete(epoll, &socket.listener);
+        drop(socket);
+        hang_up(&mut connection, &mut rings, epoll);
+        for bell in heard {
+            let _ = epoll::delete(epoll, &*bell);
+        }
     }
 }
 
-impl Drop for Door {
+fn hang_up(connection: &mut Option<Connection>, rings: &mut PortRings, epoll: &OwnedFd) {
+    let Some(mut connection) = connection.take() else { return };
+    let _ = epoll::delete(epoll, connection.as_fd());
+    connection.end(rings);
+    rings.shared.table.forget(rings.port);
+}
+
+/// Where a port's monitor connects.
+struct Socket {
+    /// The socket's file, if it is removed at the end.
+    path: Option<PathBuf>,
+    listener: UnixListener,
+}
+
+impl Drop for Socket {
     fn drop(&mut self) {
         if let Some(path) = &self.path {
             let _ = std::fs::remove_file(path);
@@ -642,7 +664,7 @@ impl Control {
 
     /// Another port, whose socket is listened at.
     fn add(&mut self, port: usize, door: Door) -> io::Result<()> {
-        let added = epoll::add(&self.epoll, &door.listener, data(port, LISTENER), epoll::EventFlags::IN);
+        let added = epoll::add(&self.epoll, &door.socket.listener, data(port, LISTENER), epoll::EventFlags::IN);
         // Its drop removes what it made.
         self.doors.insert(port, door);
         Ok(added?)
@@ -650,11 +672,8 @@ impl Control {
 
     /// A port goes: its VM is disconnected.
     fn remove(&mut self, port: usize) {
-        let Some(door) = self.doors.get_mut(&port) else { return };
-        door.hang_up(&self.epoll);
-        self.follow_bells(port);
         if let Some(door) = self.doors.remove(&port) {
-            let _ = epoll::delete(&self.epoll, &door.listener);
+            door.close(&self.epoll);
         }
     }
 
@@ -709,7 +728,7 @@ impl Control {
     /// A monitor connects. A port has one at a time.
     fn accept(&mut self, port: usize) {
         let Some(door) = self.doors.get_mut(&port) else { return };
-        let Ok((stream, _)) = door.listener.accept() else { return };
+        let Ok((stream, _)) = door.socket.listener.accept() else { return };
         if door.connection.is_some() {
             return;
         }
@@ -753,7 +772,8 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        self.doors.values_mut().for_each(|door| door.hang_up(&self.epoll));
+        let doors = std::mem::take(&mut self.doors);
+        doors.into_values().for_each(|door| door.close(&self.epoll));
     }
 }
 

@@ -1,5 +1,7 @@
 //! VMs and switches that go and come back.
 
+use std::io::Read;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -37,6 +39,22 @@ fn a_second_monitor_is_turned_away() {
     assert!(testing::FrontEnd::connected(&lab.socket(0), Options::default()).is_err());
     assert!(a.send(&frame(0, 1, 1)).expect("sent"));
     expect(&mut b, &frame(0, 1, 1));
+}
+
+#[test]
+fn a_monitor_that_connects_again_while_the_switch_ends_is_refused() {
+    let mut lab = Lab::new(Setting::plain("rtca", 3));
+    let socket = lab.socket(0);
+    let mut monitor = UnixStream::connect(&socket).expect("connected");
+    lab.wait(0, |event| matches!(event, Event::Connected));
+    let _vms = [1, 2].map(|port| lab.vm(port, Options::default()));
+    let again = std::thread::spawn(move || {
+        assert_eq!(monitor.read(&mut [0]).expect("ended"), 0);
+        UnixStream::connect(&socket)
+    });
+    lab.stop();
+    let again = again.join().expect("no panic");
+    assert_eq!(again.expect_err("refused").kind(), std::io::ErrorKind::NotFound);
 }
 
 #[test]
