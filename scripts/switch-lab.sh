@@ -178,7 +178,7 @@ guest() {
     if [ -n "${CLOUD_HYPERVISOR:-}" ] && [ "$network" = switch ]; then
         timeout "${TIMEOUT_S:-300}" "$CLOUD_HYPERVISOR" --cpus boot=1 --memory size=512M,shared=on \
             --kernel "$lab"/kernel/boot/vmlinuz-* --initramfs "$lab/initrd" --cmdline "$line" \
-            --serial tty --console off --net "vhost_user=true,socket=$scratch/$1.sock,mac=$mac" \
+            --seccomp false --serial tty --console off --net "vhost_user=true,socket=$scratch/$1.sock,mac=$mac" \
             </dev/null >"$scratch/$1" 2>"$scratch/$1.qemu" &
         started+=("$!")
         return

@@ -49,7 +49,6 @@ struct RingInput {
     features: u64,
     entries: u16,
     places: [u16; 6],
-    bases: [u16; 2],
     bytes: Vec<u8>,
 }
 
@@ -65,7 +64,6 @@ impl<'a> Arbitrary<'a> for RingInput {
             features: chosen,
             entries: *u.choose(&[1, 2, 8, 16, 64, 1024, 3])?,
             places: if u.ratio(7, 8)? { fixed } else { u.arbitrary()? },
-            bases: u.arbitrary()?,
             bytes: u.bytes(u.len())?.to_vec(),
         })
     }
@@ -274,7 +272,6 @@ fn rings(input: RingInput) {
         descriptors: u64::from(input.places[half * 3]),
         available: u64::from(input.places[half * 3 + 1]),
         used: u64::from(input.places[half * 3 + 2]),
-        base: input.bases[half],
         features: input.features,
         // The switch offers no feature with this bit.
         assumed: input.features >> 63 == 1,

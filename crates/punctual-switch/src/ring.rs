@@ -86,8 +86,6 @@ pub struct Setup {
     pub available: u64,
     /// The guest's address of the used ring.
     pub used: u64,
-    /// Index of the next available entry.
-    pub base: u16,
     /// The features that the driver chose.
     pub features: u64,
     /// Are these features assumed? Then the driver may have chosen fewer.
@@ -156,6 +154,9 @@ enum Next {
 }
 
 impl Ring {
+    /// It goes on where its used index is, for chains are given back in order. What the monitor says of it may
+    /// be wrong: Cloud Hypervisor, connected again, tells the available index, by which all buffers that its
+    /// driver offered would be lost. DPDK does likewise (lib/vhost/vhost_user.c, `translate_ring_addresses`).
     fn new(setup: &Setup) -> Result<Ring, Broken> {
         let mut queue = Queue::new(ENTRIES_MAX).map_err(|_| Broken::Place)?;
         queue.try_set_size(setup.entries).map_err(|_| Broken::Place)?;
@@ -164,12 +165,12 @@ impl Ring {
         queue.try_set_avail_ring_address(place(setup.available)).map_err(|_| Broken::Place)?;
         queue.try_set_used_ring_address(place(setup.used)).map_err(|_| Broken::Place)?;
         queue.set_event_idx(setup.features & features::EVENT_IDX != 0);
-        queue.set_next_avail(setup.base);
         queue.set_ready(true);
         if !queue.is_valid(&setup.memory.guest) {
             return Err(Broken::Place);
         }
         let used = queue.used_idx(&setup.memory.guest, Ordering::Acquire)?;
+        queue.set_next_avail(used.0);
         queue.set_next_used(used.0);
         let entries = usize::from(setup.entries);
         Ok(Ring {
@@ -181,7 +182,7 @@ impl Ring {
             // say by the flag that they want no interrupts at all.
             event_idx: queue.event_idx_enabled() && !setup.assumed,
             queue,
-            seen: setup.base,
+            seen: used.0,
             used,
             shown: used,
             told: used,

@@ -72,6 +72,7 @@ pub trait Rings {
 struct Ring {
     entries: u16,
     addresses: Option<RingAddresses>,
+    /// What is answered for a ring that does not run.
     base: u16,
     /// A ring without a kick, which would have to be polled, does not run.
     kick: Option<Arc<OwnedFd>>,
@@ -227,7 +228,6 @@ impl Session {
             descriptors,
             available,
             used,
-            base: ring.base,
             features: if assumed { self.offered } else { features },
             assumed,
             kick: Arc::clone(kick),

@@ -36,6 +36,8 @@ pub struct Options {
     /// Does its monitor tell that the driver chose nothing, as QEMU before 8.0 does after the driver chose
     /// while no switch was there? Then the rings lie as those of Linux for virtio 1.
     pub forgets: bool,
+    /// Does its monitor tell the available index as where a ring goes on, as Cloud Hypervisor does?
+    pub skips: bool,
 }
 
 impl Default for Options {
@@ -46,6 +48,7 @@ impl Default for Options {
             buffer_bytes: 2048,
             shared: true,
             forgets: false,
+            skips: false,
         }
     }
 }
@@ -173,7 +176,8 @@ impl FrontEnd {
         let of = &self.queues[queue];
         let number = queue as u64;
         self.tell(8, &[number | u64::from(of.entries) << 32], &[])?;
-        let base: u16 = self.memory.load(GuestAddress(of.used + 2), Ordering::Acquire).map_err(other)?;
+        let index = if self.options.skips { of.available } else { of.used };
+        let base: u16 = self.memory.load(GuestAddress(index + 2), Ordering::Acquire).map_err(other)?;
         self.tell(10, &[number | u64::from(base) << 32], &[])?;
         let user = |address: u64| USER_ADDRESS + address;
         self.tell(9, &[number, user(of.descriptors), user(of.used), user(of.available), 0], &[])?;

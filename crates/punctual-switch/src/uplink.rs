@@ -158,7 +158,6 @@ impl Uplink {
                 descriptors: queue.descriptors,
                 available: queue.available,
                 used: queue.used,
-                base: 0,
                 features: FEATURES,
                 assumed: false,
                 kick: Arc::new(queue.kick.try_clone()?),

@@ -81,6 +81,31 @@ fn a_ring_that_is_stopped_goes_on_where_it_was() {
     lab.stop();
 }
 
+/// As with Cloud Hypervisor when it connects again.
+#[test]
+fn buffers_that_a_driver_offered_before_a_switch_came_are_used_whatever_the_monitor_says() {
+    let skipping = Options { skips: true, ..Options::default() };
+    let mut lab = Lab::new(Setting::plain("rtca", 2));
+    let [mut a, mut b] = [0, 1].map(|port| lab.vm(port, skipping));
+    for switch in 0..5 {
+        for number in 0..100 {
+            assert!(a.send(&frame(0, 1, switch * 200 + number)).expect("sent"));
+            expect(&mut b, &frame(0, 1, switch * 200 + number));
+        }
+        lab.stop();
+        for number in 100..200 {
+            assert!(a.send(&frame(0, 1, switch * 200 + number)).expect("sent"));
+        }
+        lab.start();
+        // Who receives is there first: frames to an address that nobody has go nowhere.
+        b.connect(&lab.socket(1)).expect("connected");
+        a.connect(&lab.socket(0)).expect("connected");
+        for number in 100..200 {
+            expect(&mut b, &frame(0, 1, switch * 200 + number));
+        }
+    }
+}
+
 /// As QEMU 7.2 does if the driver chooses its features while no switch is there.
 #[test]
 fn a_vm_whose_monitor_forgot_what_its_driver_chose_sends_and_receives() {
