@@ -15,6 +15,7 @@ pub mod journal;
 mod machine;
 pub mod notice;
 pub mod os;
+mod periods;
 pub mod preflight;
 pub mod qemu;
 pub mod run;

@@ -664,7 +664,8 @@ impl Control {
 
     /// Another port, whose socket is listened at.
     fn add(&mut self, port: usize, door: Door) -> io::Result<()> {
-        let added = epoll::add(&self.epoll, &door.socket.listener, data(port, LISTENER), epoll::EventFlags::IN);
+        let added =
+            epoll::add(&self.epoll, &door.socket.listener, data(port, LISTENER), epoll::EventFlags::IN);
         // Its drop removes what it made.
         self.doors.insert(port, door);
         Ok(added?)

@@ -7,6 +7,7 @@ use std::time::Duration as StdDuration;
 use common::live::{Bench, Moves, PROCESSOR, is_translated, needs, undisturbed};
 use common::scopes::Desk;
 use punctual_live::driver::Evidence;
+use punctual_live::enforcer::Entry;
 use punctual_live::notice::Notice;
 use punctual_live::os::proc::{kernel_threads, name};
 use punctual_live::os::sched::{affinity, attributes};
@@ -178,6 +179,49 @@ fn units_that_vanish_at_any_moment_are_gone_and_nobody_else_is_touched() {
         let (shares, report) = bench.run(SECOND);
         assert_eq!(report.restored.failures, Vec::<String>::new());
         judge!(shares[0] > 350_000, "the one that stays got {} ppm of 500,000", shares[0]);
+        Ok(())
+    });
+}
+
+/// However long it takes to make units of the threads.
+#[test]
+fn servers_that_are_scheduled_together_begin_their_periods_together() {
+    let Some(_turn) = needs() else { return };
+    undisturbed(|| {
+        let mut bench = Bench::start("periodic", &[]);
+        let mut adopted = Vec::new();
+        for (name, priority) in [("a", 1), ("b", 2)] {
+            let command = ["sh", "-c", "while :; do :; done"].map(String::from);
+            let process = bench.session.launch(name, &command, &[], None).expect("a program");
+            let (members, params) = (UnitThreads::ProcessTree(process), server(2_000, 40_000, priority));
+            adopted.push(bench.session.adopt_unit(0, name, name, members, &params).expect("a unit"));
+            std::thread::sleep(StdDuration::from_millis(13));
+        }
+        let (handles, begun) = bench.session.schedule(adopted).expect("scheduled");
+        bench.handles.extend(handles);
+        let (_, report) = bench.run(SECOND);
+        let observed = report.pools[0].observations.as_ref().expect("a policy");
+        let mut at = 0;
+        let (mut replenished, mut had) = ([const { Vec::new() }; 2], [true; 2]);
+        for entry in observed.observations.history.entries() {
+            match entry {
+                Entry::Look { at_ns, .. } => at = at_ns,
+                Entry::Order { unit, has_budget, .. } => {
+                    let unit = unit as usize;
+                    if has_budget && !std::mem::replace(&mut had[unit], has_budget) {
+                        replenished[unit].push((at - begun.as_ns()) % 40_000_000);
+                    }
+                    had[unit] = has_budget;
+                }
+                _ => {}
+            }
+        }
+        for (unit, mut phases) in replenished.into_iter().enumerate() {
+            phases.sort_unstable();
+            assert!(phases.len() > 10, "unit {unit} was replenished {} times", phases.len());
+            let phase = phases[phases.len() / 2];
+            judge!(phase < 1_000_000, "unit {unit} is replenished {phase} ns after its period began");
+        }
         Ok(())
     });
 }

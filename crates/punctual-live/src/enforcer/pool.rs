@@ -74,7 +74,7 @@ impl Pool {
         }
         while let Ok(command) = self.commands.try_recv() {
             match command {
-                Command::Add(unit, params) => self.add(*unit, &params),
+                Command::Add(units, at) => self.add(units, at),
                 Command::Remove(name) => {
                     if let Some(number) = self.find(&name) {
                         self.release(number);
@@ -109,15 +109,26 @@ impl Pool {
         self.units.iter().position(|unit| unit.as_ref().is_some_and(|unit| unit.name == name))
     }
 
-    fn add(&mut self, unit: LiveUnit, params: &UnitParams) {
-        let number = match self.driver.insert(now(), params) {
-            Ok(number) => number,
-            Err(error) => return self.notify(Notice::Refused { unit: unit.name, error }),
-        };
+    /// The policy has all of them before the first one is scheduled, which takes the kernel a while.
+    fn add(&mut self, units: Vec<(LiveUnit, UnitParams)>, at: Instant) {
+        let mut inserted = Vec::with_capacity(units.len());
+        for (unit, params) in units {
+            match self.driver.insert(at, &params) {
+                Ok(number) => inserted.push((number, unit, params)),
+                Err(error) => self.notify(Notice::Refused { unit: unit.name, error }),
+            }
+        }
+        for (number, unit, params) in inserted {
+            self.schedule(number, unit, &params);
+        }
+    }
+
+    fn schedule(&mut self, number: usize, mut unit: LiveUnit, params: &UnitParams) {
         let home = self.driver.home(number).index();
         let processors =
             if self.driver.shared_queue() { &self.processors[..] } else { &self.processors[home..=home] };
         let confined = unit.confine(processors);
+        unit.begin_account();
         // The others keep their numbers, whichever one the driver gives.
         let count = self.units.len().max(number + 1);
         self.units.resize_with(count, || None);

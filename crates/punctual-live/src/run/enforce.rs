@@ -1,11 +1,13 @@
 //! The fourth stage: pools are under their schedulers, and the vCPUs are their units.
 
+use punctual_sched::Instant;
+
 use super::calibrate::{Calibrated, Guest};
 use super::domain::{DomainProcess, RunningDomain};
 use super::error::Error;
 use super::follow::FollowedDomain;
 use super::{LiveRun, helpers};
-use crate::session::{PoolScheduler, UnitHandle};
+use crate::session::{AdoptedUnit, PoolScheduler, UnitHandle};
 use crate::unit::UnitThreads;
 
 /// A host whose vCPUs are scheduled as the host file says.
@@ -14,19 +16,23 @@ pub(super) struct Enforced<'a> {
     /// By domain; `None` where no guest program runs.
     pub guests: Vec<Option<Guest>>,
     pub units: Vec<UnitHandle>,
+    /// When the servers' periods began.
+    pub begun: Instant,
     pub followed: Vec<FollowedDomain<'a>>,
 }
 
 impl<'a> Calibrated<'a> {
-    /// Puts pools under their schedulers and vCPUs into them.
+    /// Puts pools under their schedulers and vCPUs into them, all at one instant: in simulation the servers'
+    /// periods begin together, too.
     pub fn enforce(self) -> Result<Enforced<'a>, Error> {
         let Calibrated { mut run, guests } = self;
         run.add_pools()?;
-        let mut units = Vec::new();
+        let mut adopted = Vec::new();
         let left = run.processors_left();
         for index in 0..run.domains.len() {
-            units.extend(run.add_domain(index, &left)?);
+            adopted.extend(run.adopt_domain(index, &left)?);
         }
+        let (units, begun) = run.session.schedule(adopted)?;
         let (host, stop) = (run.host, run.options.stop);
         let follow = |domain: &RunningDomain| {
             if let DomainProcess::Switch = domain.process {
@@ -36,7 +42,7 @@ impl<'a> Calibrated<'a> {
             FollowedDomain::new(host, domain, pool, stop)
         };
         let followed = run.domains.iter().filter_map(follow).collect();
-        Ok(Enforced { run, guests, units, followed })
+        Ok(Enforced { run, guests, units, begun, followed })
     }
 }
 
@@ -53,27 +59,26 @@ impl LiveRun<'_> {
         Ok(())
     }
 
-    /// Adds the vCPUs of a domain to its pool and gives its helper threads their place.
-    fn add_domain(&mut self, index: usize, left: &[usize]) -> Result<Vec<UnitHandle>, Error> {
+    /// Takes the vCPUs of a domain as units of its pool and gives its helper threads their place.
+    fn adopt_domain(&mut self, index: usize, left: &[usize]) -> Result<Vec<AdoptedUnit>, Error> {
         let described = &self.host.domains[self.domains[index].ix.0];
         if let DomainProcess::Switch = self.domains[index].process {
             return Ok(Vec::new());
         }
         let pool = self.session_pool(described.parent);
-        let mut units = Vec::new();
-        let mut adopted: Vec<UnitThreads> = Vec::new();
+        let mut adopted = Vec::new();
         for (vcpu, threads) in self.host.vcpus[described.vcpus.clone()].iter().zip(&self.domains[index].vcpus)
         {
             let Some(threads) = *threads else { continue };
-            match self.session.add_unit(pool, &described.name, &vcpu.name, threads, &vcpu.params) {
-                Ok(unit) => units.push(unit),
+            match self.session.adopt_unit(pool, &described.name, &vcpu.name, threads, &vcpu.params) {
+                Ok(unit) => adopted.push(unit),
                 // It has ended, and its guest's verdict says so.
                 Err(_) if self.domains[index].failed.is_some() && !threads.identity().is_alive() => continue,
                 Err(error) => return Err(error.into()),
             }
-            adopted.push(threads);
         }
-        helpers::place(&mut self.session, &adopted, &described.live.helpers, left)?;
-        Ok(units)
+        let vcpus: Vec<UnitThreads> = adopted.iter().map(AdoptedUnit::threads).collect();
+        helpers::place(&mut self.session, &vcpus, &described.live.helpers, left)?;
+        Ok(adopted)
     }
 }

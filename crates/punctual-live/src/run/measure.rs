@@ -21,11 +21,14 @@ use super::reports::{Arrived, BegunGuest, GuestReport, Reports};
 use super::{ENDLESS, LiveRun, RunOptions, RunView};
 use crate::enforcer::now;
 use crate::notice::Notice;
+use crate::periods;
 use crate::session::{Session, UnitHandle};
 use crate::workload::{self, ClientError, JobCounter, TaskJobs};
 
 /// From the last preparation to the first release, at least and at most.
 const LEAD: [Duration; 2] = [Duration::from_ms(300), Duration::from_ms(3000)];
+/// If it is longer until the periods of all servers begin together again, tasks do not wait for that.
+const COMMON_PERIOD_MAX: Duration = Duration::from_secs(1);
 /// Processor time of a VM that makes ready for its tasks: threads, locked memory. A translated one with 3.75
 /// % of a processor was ready up to 430 ms after the request, so it took 16 ms; the periodic server lets
 /// budget idle away meanwhile.
@@ -92,11 +95,11 @@ enum WatchEnd {
 impl<'a> Enforced<'a> {
     /// Lets the guests run their tasks and waits for what they report.
     pub fn measure(self) -> Result<Measured<'a>, Error> {
-        let Enforced { mut run, guests, units, followed } = self;
+        let Enforced { mut run, guests, units, begun: periods_begun, followed } = self;
         let left = run.processors_left();
         let LiveRun { host, options, pools, session, domains, ends, .. } = &mut run;
         let outside = Outside::of(host, ends, std::mem::take(&mut options.outside))?;
-        let window = Window::from_now(host, domains);
+        let window = Window::from_now(host, domains, periods_begun);
         let outside = outside.start(window.start, host.duration).map_err(Error::NoThread)?;
         let has_programs = domains.iter().any(|domain| matches!(domain.process, DomainProcess::External));
         let mut begun = Vec::new();
@@ -160,7 +163,8 @@ impl<'a> Enforced<'a> {
 
 impl Window {
     /// The tasks start when every VM has made ready, out of the budget that it already has.
-    fn from_now(host: &Host, domains: &[RunningDomain]) -> Window {
+    /// They start with a period of all servers if these began theirs together, as they do in simulation.
+    fn from_now(host: &Host, domains: &[RunningDomain], periods_begun: Instant) -> Window {
         let of_vcpu = |vcpu: &Vcpu| match (vcpu.params.budget, vcpu.params.period) {
             (Some(budget), Some(period)) => {
                 let ns = u128::from(MAKING_READY.as_ns()) * u128::from(period.as_ns())
@@ -172,8 +176,15 @@ impl Window {
         let vms = domains.iter().filter(|running| running.process.is_vm());
         let vcpus = vms.flat_map(|running| &host.vcpus[host.domains[running.ix.0].vcpus.clone()]);
         let lead = vcpus.map(of_vcpu).max().unwrap_or(LEAD[0]).clamp(LEAD[0], LEAD[1]);
-        let start = now() + lead;
-        let limit = StdDuration::from_nanos((lead + host.duration).as_ns());
+        let now = now();
+        let start = match periods::common_ns(host, COMMON_PERIOD_MAX.as_ns()) {
+            Some(common_ns) => {
+                let ns = periods::next_ns(periods_begun.as_ns(), common_ns, (now + lead).as_ns());
+                Instant::from_ns(ns)
+            }
+            None => now + lead,
+        };
+        let limit = StdDuration::from_nanos((start.since(now) + host.duration).as_ns());
         Window { start, end: start + host.duration, limit }
     }
 }

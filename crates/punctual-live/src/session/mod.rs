@@ -70,6 +70,21 @@ pub struct Setup {
     pub observed: Observed,
 }
 
+/// Threads that are a unit of a pool and not scheduled by it yet.
+#[derive(Debug)]
+pub struct AdoptedUnit {
+    pool: usize,
+    unit: LiveUnit,
+    params: UnitParams,
+}
+
+impl AdoptedUnit {
+    /// Its threads.
+    pub fn threads(&self) -> UnitThreads {
+        self.unit.threads()
+    }
+}
+
 /// A unit that was handed to a session.
 #[derive(Clone, Debug)]
 pub struct UnitHandle {
@@ -256,6 +271,22 @@ impl Session {
         threads: UnitThreads,
         params: &UnitParams,
     ) -> Result<UnitHandle, Error> {
+        let adopted = self.adopt_unit(pool, domain, name, threads, params)?;
+        Ok(self.schedule(vec![adopted])?.0.remove(0))
+    }
+
+    /// Takes threads as a unit of a pool, which schedules them from [`Session::schedule`] on.
+    ///
+    /// # Errors
+    /// The threads are gone or may not be changed.
+    pub fn adopt_unit(
+        &mut self,
+        pool: usize,
+        domain: &str,
+        name: &str,
+        threads: UnitThreads,
+        params: &UnitParams,
+    ) -> Result<AdoptedUnit, Error> {
         preflight::thread(threads.identity().id)?;
         self.claim(threads)?;
         let (groups, attached, processes) = (&mut self.groups, &mut self.attached, &self.processes);
@@ -275,9 +306,25 @@ impl Session {
         };
         let unit = Enforcement::without_freezer(&enforcements(&self.pools), adopt)?;
         self.units += 1;
-        let handle = UnitHandle { name: name.to_owned(), pool, counters: unit.counters.clone() };
-        self.pools[pool].add(unit, params)?;
-        Ok(handle)
+        Ok(AdoptedUnit { pool, unit, params: params.clone() })
+    }
+
+    /// Schedules units from one instant on, which is returned: periods of their servers begin there.
+    ///
+    /// # Errors
+    /// Linux refuses them its scheduler.
+    pub fn schedule(&mut self, adopted: Vec<AdoptedUnit>) -> Result<(Vec<UnitHandle>, Instant), Error> {
+        let at = now();
+        let mut handles = Vec::with_capacity(adopted.len());
+        let mut by_pool: Vec<_> = self.pools.iter().map(|_| Vec::new()).collect();
+        for AdoptedUnit { pool, unit, params } in adopted {
+            handles.push(UnitHandle { name: unit.name.clone(), pool, counters: unit.counters.clone() });
+            by_pool[pool].push((unit, params));
+        }
+        for (pool, units) in self.pools.iter_mut().zip(by_pool) {
+            pool.add(units, at)?;
+        }
+        Ok((handles, at))
     }
 
     /// Frees the processor for guests that plain Linux schedules, until the session ends, so that they can

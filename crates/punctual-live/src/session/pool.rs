@@ -5,7 +5,7 @@ use std::io;
 use punctual_model::host::PolicyChoice;
 use punctual_sched::registry::OptionValue;
 use punctual_sched::servers::{EXACT, QUANTUM};
-use punctual_sched::{Duration, UnitParams};
+use punctual_sched::{Duration, Instant, UnitParams};
 
 use super::error::Error;
 use super::linux::LinuxScheduler;
@@ -69,14 +69,22 @@ impl Pool {
         }
     }
 
-    pub fn add(&mut self, unit: LiveUnit, params: &UnitParams) -> Result<(), Error> {
-        let (scheduler, units) = match &mut self.units {
+    /// Schedules units; periods of their servers begin at this instant.
+    pub fn add(&mut self, units: Vec<(LiveUnit, UnitParams)>, at: Instant) -> Result<(), Error> {
+        let (enforced, linux) = match &self.units {
             // The kernel runs its threads when no enforced unit wants to.
-            Units::Enforced(_) if params.best_effort => (LinuxScheduler::Cfs, &mut self.best_effort),
-            Units::Enforced(enforcement) => {
-                enforcement.command(Command::Add(Box::new(unit), params.clone()));
-                return Ok(());
-            }
+            Units::Enforced(_) => units.into_iter().partition(|(_, params)| !params.best_effort),
+            Units::Linux { .. } => (Vec::new(), units),
+        };
+        if let (Units::Enforced(enforcement), false) = (&self.units, enforced.is_empty()) {
+            enforcement.command(Command::Add(enforced, at));
+        }
+        linux.into_iter().try_for_each(|(unit, params)| self.add_to_linux(unit, &params))
+    }
+
+    fn add_to_linux(&mut self, unit: LiveUnit, params: &UnitParams) -> Result<(), Error> {
+        let (scheduler, units) = match &mut self.units {
+            Units::Enforced(_) => (LinuxScheduler::Cfs, &mut self.best_effort),
             Units::Linux { scheduler, units } => (*scheduler, units),
         };
         scheduler.schedule(&unit, params, &self.processors).map_err(|source| Error::Schedule {

@@ -33,10 +33,21 @@ impl LiveUnit {
             UnitThreads::ProcessTree(root) => adopt_tree(root, &directory, journal)?,
         };
         let mut unit = LiveUnit::new(name, threads, group, clock);
-        let account = unit.clock.read()?;
-        (unit.last, unit.first) = (account.ran, account.ran);
-        unit.account = account;
+        unit.read_account()?;
         Ok(unit)
+    }
+
+    /// What it ran since it was adopted is not charged, if its clock can be read.
+    pub fn begin_account(&mut self) {
+        // If it is gone, the next look notices.
+        let _ = self.read_account();
+    }
+
+    fn read_account(&mut self) -> io::Result<()> {
+        let account = self.clock.read()?;
+        (self.last, self.first) = (account.ran, account.ran);
+        self.account = account;
+        Ok(())
     }
 }
 

@@ -24,8 +24,8 @@ use punctual_sched::{CpuId, CpuSet, Duration, UnitParams};
 use super::plan::{FIRST_POOL, MANAGER, Plan};
 use super::{Control, Counts, Error, guest, options_text, tools};
 use crate::channel::Stop;
-use crate::machine;
 use crate::workload::{self, Client, GuestMeasurement};
+use crate::{machine, periods};
 
 /// How long a guest may take to announce itself: more than a minute in an emulator, under some policies.
 const BOOT: StdDuration = StdDuration::from_secs(180);
@@ -335,11 +335,11 @@ impl<'a> Setup<'a> {
     /// Tasks begin a whole number of all these periods later, as in simulation: that instant is returned, by
     /// domain 0's clock. A second pool begins about such a time after the first one.
     fn begin_periods(&mut self, host: &Host) -> Result<u64, Error> {
-        let common_ns = common_period_ns(host);
+        let common_ns = periods::common_ns(host, COMMON_PERIOD_MAX_NS);
         let mut first = None;
         for (name, pool) in self.pools.clone().iter().zip(&host.pools) {
             if let (Some((begun_ns, lead_ns)), Some(common_ns)) = (first, common_ns) {
-                self.wait_until(next_ns(begun_ns, common_ns, now_ns() + lead_ns) - lead_ns)?;
+                self.wait_until(periods::next_ns(begun_ns, common_ns, now_ns() + lead_ns) - lead_ns)?;
             }
             let asked_ns = now_ns();
             let text = options_text(&pool.policy.options);
@@ -349,7 +349,7 @@ impl<'a> Setup<'a> {
         }
         let earliest_ns = now_ns() + LEAD_NS;
         Ok(match (first, common_ns) {
-            (Some((begun_ns, _)), Some(common_ns)) => next_ns(begun_ns, common_ns, earliest_ns),
+            (Some((begun_ns, _)), Some(common_ns)) => periods::next_ns(begun_ns, common_ns, earliest_ns),
             _ => earliest_ns,
         })
     }
@@ -432,23 +432,6 @@ impl Drop for Setup<'_> {
     }
 }
 
-/// The time after which the periods of all vCPUs begin together again; `None`: it is too long.
-fn common_period_ns(host: &Host) -> Option<u64> {
-    let periods = host.vcpus.iter().filter_map(|vcpu| vcpu.params.period).map(Duration::as_ns);
-    periods.filter(|ns| *ns > 0).try_fold(1, |common: u64, period| {
-        let (mut a, mut b) = (common, period);
-        while b > 0 {
-            (a, b) = (b, a % b);
-        }
-        (common / a).checked_mul(period).filter(|ns| *ns <= COMMON_PERIOD_MAX_NS)
-    })
-}
-
-/// The first instant from `earliest_ns` on that is a whole number of periods after `begun_ns`.
-fn next_ns(begun_ns: u64, period_ns: u64, earliest_ns: u64) -> u64 {
-    begun_ns + earliest_ns.saturating_sub(begun_ns).div_ceil(period_ns) * period_ns
-}
-
 /// Sets the hard affinity of a vCPU.
 fn pin(domain: u32, vcpu: u32, processors: &str) -> Result<(), Error> {
     tools::tool("xl", &["vcpu-pin", &domain.to_string(), &vcpu.to_string(), processors]).map(drop)
@@ -522,7 +505,6 @@ fn in_full(policy: &PolicyInfo, params: &UnitParams) -> UnitParams {
 
 #[cfg(test)]
 mod tests {
-    use punctual_model::file::{self, Overrides};
     use punctual_sched::registry;
 
     use super::*;
@@ -540,27 +522,5 @@ mod tests {
         assert_eq!(extratime("credit", None), None);
         let rtds = in_full(registry::find("rtds").expect("a policy"), &params);
         assert_eq!((rtds.budget, rtds.period), (params.budget, Some(Duration::from_ms(10))));
-    }
-
-    #[test]
-    fn tasks_begin_when_all_periods_do() {
-        let domain = |name: &str, period: &str| {
-            let params = format!("budget = \"1ms\"\nperiod = \"{period}\"\npriority = 1");
-            format!("[domain.{name}]\n{params}\ntask.t = {{ hog = true }}\n")
-        };
-        let host = |second: &str| {
-            let text = format!(
-                "[machine]\nprocessors = 1\n[pool.p]\nprocessors = [0]\npolicy = \"rtds\"\n{}{}",
-                domain("one", "6ms"),
-                domain("two", second)
-            );
-            file::parse(&text, "h.toml", &Overrides::default()).expect("a host")
-        };
-        assert_eq!(common_period_ns(&host("10ms")), Some(30_000_000));
-        // Longer than a run should wait.
-        assert_eq!(common_period_ns(&host("9999999ns")), None);
-        assert_eq!(next_ns(1_000, 30, 1_000), 1_000);
-        assert_eq!(next_ns(1_000, 30, 1_001), 1_030);
-        assert_eq!(next_ns(1_000, 30, 900), 1_000);
     }
 }
