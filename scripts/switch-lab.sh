@@ -216,7 +216,7 @@ measure_round() {
     wait "$asking" || true
     kill -INT "${started[@]:from}" 2>/dev/null || true
     wait "${started[@]:from}" || true
-    grep -q '^LAB done' "$scratch/a" || { tail -n 20 "$scratch"/{a,a.qemu}; return 1; }
+    grep -q '^LAB done' "$scratch/a" || { tail -n 20 "$scratch"/{a,a.qemu} >&2; return 1; }
     said a 'ping said' | sed "s/^/$network ping /"
     said a 'udp-small said' | sed "s/^/$network udp /"
 }

@@ -3,14 +3,15 @@
 # the same time: guests come and go, are paused, pinned, moved between cpupools, processors are taken away,
 # policies change, at random. Nothing may break, and no memory may be gone at the end.
 #
-# usage: scripts/xen-stress.sh [MINUTES [SEED]]
+# usage: scripts/xen-stress.sh [MINUTES [SEED [STEPS]]]
 # example: scripts/xen-stress.sh 60 1
+#   STEPS      only these of the changes in scripts/xen/stress.sh ("8 11": processors leave and return)
 # exit: 0 nothing broke; 1 something did: its console is named; 77 skipped: something is missing here.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/xen/lab.sh
 . scripts/xen/lab.sh
-minutes=${1:-10} seed=${2:-1}
+minutes=${1:-10} seed=${2:-1} steps=${3:-}
 
 prepare debug
 # shellcheck disable=SC2034 # for boot
@@ -20,7 +21,7 @@ memory=3072 dom0="dom0_mem=768M,max:768M dom0_max_vcpus=2"
 # Of processor time, of which three processors may take three seconds a second.
 # shellcheck disable=SC2034 # for boot
 seconds_max=$((minutes * 180 + 1200))
-printf 'minutes=%s\nseed=%s\n' "$minutes" "$seed" > "$lab/settings"
+printf 'minutes=%s\nseed=%s\nsteps="%s"\n' "$minutes" "$seed" "$steps" > "$lab/settings"
 boot debug stress "sched=punctual sched_punctual=rtds" "$parts/stress.sh" "$lab/settings" "$punctual"
 
 log=$lab/stress.log

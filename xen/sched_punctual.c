@@ -495,24 +495,33 @@ static void noinline call_timer(struct punctual_private *prv)
 
 /* ---- parameters -------------------------------------------------------------------------------------- */
 
+/*
+ * Is a processor of the scheduler the cpupool's? One that comes is not yet, one that leaves is not any more:
+ * core.c moves units away from the latter (`cpu_disable_scheduler`), and none may follow.
+ */
+static bool is_valid(unsigned int cpu)
+{
+    const struct cpupool *pool = get_sched_res(cpu)->cpupool;
+
+    return pool && cpumask_test_cpu(cpu, pool->res_valid);
+}
+
 /* The processors on which the unit may run; `hard` is its affinity. */
 static void affinity_of(const struct punctual_private *prv, const cpumask_t *hard,
                         struct punctual_processors *processors)
 {
-    unsigned int cpu;
+    unsigned int cpu, most;
     bool any = false;
 
     memset(processors, 0, sizeof(*processors));
-    for_each_cpu ( cpu, &prv->cpus )
-        if ( cpumask_test_cpu(cpu, hard) )
-        {
-            processors->words[cpu / 64] |= 1ULL << (cpu % 64);
-            any = true;
-        }
-    /* Xen breaks such an affinity in a moment. */
-    if ( !any )
+    /* Xen breaks an affinity to none of its pool in a moment; a pool that ends has no processor. */
+    for ( most = 0; most < 3 && !any; most++ )
         for_each_cpu ( cpu, &prv->cpus )
-            processors->words[cpu / 64] |= 1ULL << (cpu % 64);
+            if ( (most > 1 || is_valid(cpu)) && (most > 0 || cpumask_test_cpu(cpu, hard)) )
+            {
+                processors->words[cpu / 64] |= 1ULL << (cpu % 64);
+                any = true;
+            }
 }
 
 static void params_of(const struct punctual_private *prv, const struct punctual_unit *svc,
@@ -567,6 +576,12 @@ static void noinline tell_all(struct punctual_private *prv)
     for ( cpu = 0; cpu < nr_cpu_ids; cpu++ )
         if ( !cpumask_test_cpu(cpu, &prv->cpus) )
             call_pick(prv, cpu, NOW());
+        else if ( !is_valid(cpu) )
+        {
+            call_pick(prv, cpu, NOW());
+            /* Nobody says when it becomes so. */
+            prv->cpus_changed = true;
+        }
 }
 
 static inline void refresh(struct punctual_private *prv)
@@ -989,6 +1004,14 @@ static struct sched_unit *noinline decide_again(struct punctual_private *prv, co
     return next;
 }
 
+/* `cpu` leaves the cpupool, and a unit that is elsewhere may not follow it: the policy is told. */
+static struct sched_unit *noinline leave_pool(struct punctual_private *prv, unsigned int cpu)
+{
+    prv->cpus_changed = true;
+    refresh(prv);
+    return sched_idle_unit(cpu);
+}
+
 static void cf_check punctual_do_schedule(const struct scheduler *ops, struct sched_unit *current_unit,
                                           s_time_t now, bool tasklet_work_scheduled)
 {
@@ -1037,9 +1060,22 @@ static void cf_check punctual_do_schedule(const struct scheduler *ops, struct sc
     next->migrated = false;
     if ( unlikely(sched_unit_master(next) != cpu) && !is_idle_unit(next) )
     {
-        sched_set_res(next, sr);
-        next->migrated = true;
+        if ( likely(is_valid(cpu)) )
+        {
+            sched_set_res(next, sr);
+            next->migrated = true;
+        }
+        else
+        {
+            next = leave_pool(prv, cpu);
+            slice.until_ns = PUNCTUAL_NEVER;
+        }
     }
+    /*
+     * core.c writes to the unit that the idle one was followed by last when its processor leaves a cpupool
+     * (`schedule_cpu_rm`), and that unit may be gone. So an idle unit that runs is followed by itself.
+     */
+    next->next_task = next;
     current_unit->next_time = slice.until_ns == PUNCTUAL_NEVER ? -1 : (s_time_t)slice.until_ns - now;
     current_unit->next_task = next;
 }

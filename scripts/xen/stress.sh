@@ -1,7 +1,8 @@
 # shellcheck shell=sh disable=SC3028,SC2154,SC2086
-# In domain 0: for $minutes (in ./settings, with $seed) guests come and go, are paused, pinned, given other
-# parameters and cpupools, processors leave and return, policies change; all at random. The last lines are
-# STRESS with what was done, and free memory of Xen in MiB before and after.
+# In domain 0: for $minutes guests come and go, are paused, pinned, given other parameters and cpupools,
+# processors leave and return, policies change; all at random, or only $steps, numbers of `step`. Both and
+# $seed are in ./settings. The last lines are STRESS with what was done, and free memory of Xen in MiB before
+# and after.
 # shellcheck source=/dev/null
 . ./settings
 RANDOM=$seed
@@ -59,7 +60,8 @@ pin() {
 }
 
 step() {
-    what=$((RANDOM % 12))
+    one ${steps:-0 1 2 3 4 5 6 7 8 9 10 11}
+    what=$it
     guest
     case $what in
         0 | 1) make_guest $it ;;
