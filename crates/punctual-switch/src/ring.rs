@@ -154,9 +154,10 @@ enum Next {
 }
 
 impl Ring {
-    /// It goes on where its used index is, for chains are given back in order. What the monitor says of it may
-    /// be wrong: Cloud Hypervisor, connected again, tells the available index, by which all buffers that its
-    /// driver offered would be lost. DPDK does likewise (lib/vhost/vhost_user.c, `translate_ring_addresses`).
+    /// It goes on where its used index is, for chains are given back in order. What the monitor says of it
+    /// may be wrong: Cloud Hypervisor, connected again, tells the available index, by which all buffers that
+    /// its driver offered would be lost. DPDK does likewise (`translate_ring_addresses` in its
+    /// lib/vhost/vhost_user.c).
     fn new(setup: &Setup) -> Result<Ring, Broken> {
         let mut queue = Queue::new(ENTRIES_MAX).map_err(|_| Broken::Place)?;
         queue.try_set_size(setup.entries).map_err(|_| Broken::Place)?;

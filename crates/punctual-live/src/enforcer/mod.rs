@@ -44,8 +44,8 @@ pub use watchdog::STUCK;
 /// What can be asked of a pool while it runs.
 #[derive(Debug)]
 pub enum Command {
-    /// Put units under enforcement; the number of each is the count of units before it. Their servers' periods
-    /// begin at this instant.
+    /// Put units under enforcement; the number of each is the count of units before it. The periods of their
+    /// servers begin at this instant.
     Add(Vec<(LiveUnit, UnitParams)>, Instant),
     /// End the enforcement of the unit with this name: it is thawed, in the fair class, and no longer read.
     /// The rest is put back when the journal is undone.
