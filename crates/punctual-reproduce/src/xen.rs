@@ -34,8 +34,8 @@ cost = "1us"
 "#;
 
 /// What it may have beside the domains of Nautilus, on any processor: Domain-D has the whole of one if it
-/// wants (400 us every 400 us), and a guest whose console is full asks for the processor again and again until
-/// domain 0 has read it.
+/// wants (400 us every 400 us), and a guest whose console is full asks for the processor again and again
+/// until domain 0 has read it.
 const MANAGER_OF_NAUTILUS: &str = r#"
 [domain.Domain-0]
 pool = "pool-0"
