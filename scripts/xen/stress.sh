@@ -119,6 +119,8 @@ run_until() {
 # going on.
 chmod +x punctual
 ./punctual xen set Domain-0 --priority 0 || echo "STRESS-ERROR domain 0 has no priority"
+# Under RTDS and SEDF the earliest deadline counts: that of the shortest period.
+xl sched-rtds -d 0 -v all -p 500 -b 450 -e 1 || echo "STRESS-ERROR domain 0 has no budget"
 begin=$(cut -d. -f1 /proc/uptime)
 run_until $((begin + 60))
 before=$(free_mib)
