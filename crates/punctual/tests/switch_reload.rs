@@ -126,6 +126,13 @@ fn expect(vm: &mut FrontEnd, frame: &[u8]) {
     assert!(received.frame == frame, "frame {} came", number(&received.frame));
 }
 
+/// The switch learns where `b` is, by a frame that reaches `a`. Until then frames to `b` go to all ports, of
+/// which there may be a thousand, and `b`'s plane may be slower than `a`'s.
+fn make_known(b: &mut FrontEnd, a: &mut FrontEnd) {
+    send(b, &of(2, 9, 0));
+    expect(a, &of(2, 9, 0));
+}
+
 /// Frames from `a` to `b` without a break until `end`: each comes once, in order.
 fn traffic(a: &mut FrontEnd, b: &mut FrontEnd, end: &AtomicBool) -> u64 {
     let (mut sent, mut came) = (0, 0);
@@ -152,8 +159,7 @@ fn interfaces_and_uplinks_come_and_go_under_the_traffic_of_others() {
     let mode = fs::metadata(switch.path(".control")).expect("a control socket").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let (mut a, mut b) = (switch.vm("first"), switch.vm("second"));
-    // The switch knows where it is.
-    send(&mut b, &of(2, 9, 0));
+    make_known(&mut b, &mut a);
     let end = AtomicBool::new(false);
     let (switch, came) = std::thread::scope(|scope| {
         let all = scope.spawn(|| traffic(&mut a, &mut b, &end));
@@ -261,7 +267,7 @@ fn attach_finds_the_switch_of_a_network() {
     let attached = Attached::new();
     let switch = Switch::start(&attached.file);
     let (mut a, mut b) = (switch.vm("first"), switch.vm("second"));
-    send(&mut b, &of(2, 9, 0));
+    make_known(&mut b, &mut a);
     let end = AtomicBool::new(false);
     let (said, results) = std::thread::scope(|scope| {
         let all = scope.spawn(|| traffic(&mut a, &mut b, &end));
