@@ -87,13 +87,9 @@ pub struct NetworkCosts {
     pub guest_receive: Duration,
     /// Added to the first packet that a guest sends or receives after its kernel had nothing to do: its
     /// processor leaves the idle state, a thread is scheduled.
-    pub guest_wake: Duration,
-    /// Quantiles of `guest_wake`, which is then the median: a tenth of the wake-ups cost at most this.
-    pub guest_wake_p10: Option<Duration>,
-    /// Nine tenths cost at most this.
-    pub guest_wake_p90: Option<Duration>,
-    /// 99 of 100 cost at most this; so does the last one.
-    pub guest_wake_p99: Option<Duration>,
+    pub guest_wake: WakeCosts,
+    /// The same if the processor on which the guest executed last is not idle when it is woken.
+    pub guest_wake_busy: WakeCosts,
     /// Sending a packet, for each 1024 bytes.
     pub guest_send_per_kib: Duration,
     /// Receiving a packet, for each 1024 bytes.
@@ -126,14 +122,26 @@ pub struct NetworkCosts {
 /// A shorter time without the processor costs a guest nothing: less than a tick of its kernel at 1000 Hz.
 pub const RESUME_MIN: Duration = Duration::from_ms(1);
 
-impl NetworkCosts {
-    /// A wake-up of the guest, of which `ppm` millionths cost less: between the quantiles along straight
-    /// lines.
-    pub fn guest_wake_at(&self, ppm: u32) -> Duration {
-        let median = self.guest_wake;
-        let low = self.guest_wake_p10.unwrap_or(median).min(median);
-        let high = self.guest_wake_p90.unwrap_or(median).max(median);
-        let top = self.guest_wake_p99.unwrap_or(high).max(high);
+/// What a wake-up costs, by its quantiles.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct WakeCosts {
+    /// Half of the wake-ups cost at most this.
+    pub median: Duration,
+    /// A tenth cost at most this; without it the median.
+    pub p10: Option<Duration>,
+    /// Nine tenths cost at most this; without it the median.
+    pub p90: Option<Duration>,
+    /// 99 of 100 cost at most this, and so does the last one; without it the same as `p90`.
+    pub p99: Option<Duration>,
+}
+
+impl WakeCosts {
+    /// A wake-up of which `ppm` millionths cost less: between the quantiles along straight lines.
+    pub fn at(&self, ppm: u32) -> Duration {
+        let median = self.median;
+        let low = self.p10.unwrap_or(median).min(median);
+        let high = self.p90.unwrap_or(median).max(median);
+        let top = self.p99.unwrap_or(high).max(high);
         let marks = [(0, low), (100_000, low), (500_000, median), (900_000, high), (990_000, top)];
         let after = marks.iter().position(|(mark, _)| ppm < *mark);
         let Some(after) = after.filter(|at| *at > 0) else { return top };
@@ -142,14 +150,21 @@ impl NetworkCosts {
         least + Duration::from_ns((part / u128::from(to - from)) as u64)
     }
 
-    /// The longest wake-up of the guest.
-    pub fn guest_wake_most(&self) -> Duration {
-        self.guest_wake_at(u32::MAX)
+    /// The longest.
+    pub fn most(&self) -> Duration {
+        self.at(u32::MAX)
     }
 
     /// Do wake-ups differ?
-    pub fn guest_wake_varies(&self) -> bool {
-        [self.guest_wake_p10, self.guest_wake_p90, self.guest_wake_p99].iter().any(Option::is_some)
+    pub fn varies(&self) -> bool {
+        [self.p10, self.p90, self.p99].iter().any(Option::is_some)
+    }
+}
+
+impl NetworkCosts {
+    /// The longest wake-up of a guest.
+    pub fn guest_wake_most(&self) -> Duration {
+        self.guest_wake.most().max(self.guest_wake_busy.most())
     }
 
     /// Sending a packet of so many bytes.

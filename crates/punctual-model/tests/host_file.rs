@@ -617,7 +617,7 @@ rtca = { batch = 64 }
 netback = { tx_round = 100 }
 scan = 'word'
 events = 'one-by-one'
-costs = { tx = '3us', jitter = '5%' }
+costs = { tx = '3us', jitter = '5%', guest_wake = '9us', guest_wake_busy = '4us', guest_wake_busy_p90 = '5us' }
 nic.bandwidth = '100Mbit/s'
 mtu = 9000
 outside.client = { turnaround = '5us', vlan = 5 }
@@ -667,6 +667,9 @@ fn a_network_has_its_guests_in_the_order_of_the_domains_with_their_priorities() 
     assert_eq!(guests, [(0, Some(7)), (2, Some(1))]);
     assert_eq!((lan.nic.bandwidth_bps, lan.costs.jitter_ppm), (100_000_000, 50_000));
     assert_eq!((lan.costs.tx, lan.costs.rx), (Duration::from_us(3), Duration::from_us(2)));
+    let busy = lan.costs.guest_wake_busy;
+    assert_eq!((busy.median, busy.p90, busy.p99), (Duration::from_us(4), Some(Duration::from_us(5)), None));
+    assert_eq!(lan.costs.guest_wake_most(), Duration::from_us(9));
 }
 
 #[test]

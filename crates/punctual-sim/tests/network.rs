@@ -114,6 +114,34 @@ fn a_guest_without_packets_wakes_for_the_first_one_and_not_for_the_next() {
 }
 
 #[test]
+fn a_guest_whose_processor_was_busy_has_a_wake_up_of_its_own() {
+    let costs = "guest_wake = '50us'\nguest_wake_busy = '10us'\nguest_send =";
+    let ping = "[flow.ping]\nkind = 'ping'\nfrom = 'g1'\nto = 'g2'\nbytes = 1000\npause = '1ms'\n\
+                start = '1ms'\n";
+    let latency = |beside: &str, own: &str| {
+        let beside =
+            format!("[domain.h]\npriority = 9\naffinity = [{beside}]\ntask.burn = {{ hog = true }}\n");
+        // All of them have executed somewhere before.
+        let boot =
+            ["g1", "g2"].map(|guest| format!("[domain.{guest}.task.boot]\nperiod = '1s'\ncost = '1us'\n"));
+        let own = format!("{}[domain.{own}.task.burn]\nhog = true\n", boot.concat());
+        let text = quiet(2, &format!("{ping}{beside}{own}")).replace("guest_send =", costs);
+        let results = run(&text);
+        let latency = &flow(&results, "ping").latency;
+        (latency.min().as_ns(), latency.max().as_ns())
+    };
+    // To send, to receive and answer, to receive: twice in g1, once in g2, beside another guest or a task of
+    // its own. A processor of its own is idle.
+    let takes = |g1_us: u64, g2_us: u64| {
+        let all = 2 * LOCAL + (2 * g1_us + g2_us) * US;
+        (all, all)
+    };
+    assert_eq!(latency("2", "dom0"), takes(50, 10));
+    assert_eq!(latency("1", "dom0"), takes(10, 50));
+    assert_eq!(latency("2", "g1"), takes(10, 10));
+}
+
+#[test]
 fn wake_ups_are_distributed_by_their_quantiles() {
     let costs = "guest_wake = '50us'\nguest_wake_p10 = '20us'\nguest_wake_p90 = '100us'\n\
                  guest_wake_p99 = '900us'\nguest_send =";

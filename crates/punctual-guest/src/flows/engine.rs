@@ -166,7 +166,13 @@ impl Engine {
 
     /// The packet to send next, if there is one: [`Engine::sent`] says that it was.
     pub fn to_send(&self) -> Option<&Outgoing> {
-        self.soft.front().or_else(|| self.sends.front())
+        self.to_answer().or_else(|| self.sends.front())
+    }
+
+    /// The same if it is an answer, an acknowledgement or of a stream: that goes before the next packet is
+    /// received, as in simulation.
+    pub fn to_answer(&self) -> Option<&Outgoing> {
+        self.soft.front()
     }
 
     /// The packet of [`Engine::to_send`] was sent.

@@ -24,7 +24,7 @@ use punctual_jobs::Job;
 
 use crate::os;
 use crate::protocol::FRAME_BYTES_MAX;
-use engine::Engine;
+use engine::{Engine, Outgoing};
 use frame::Packet;
 use mailbox::Mailbox;
 
@@ -217,13 +217,15 @@ pub fn run(
             is_busy = true;
             if let Some(packet) = packet {
                 engine.received(from, &packet, bytes, os::now_ns() - start_ns);
+                // A socket that is full is seen below.
+                carrier.send_batch(&mut engine, Engine::to_answer, start_ns, &mut is_busy);
             }
         }
         engine.advance(os::now_ns() - start_ns);
         while let Some(released) = engine.next_release() {
             release(released.task, released.job);
         }
-        let is_full = carrier.send_batch(&mut engine, start_ns, &mut is_busy);
+        let is_full = carrier.send_batch(&mut engine, Engine::to_send, start_ns, &mut is_busy);
         if !is_busy || is_full {
             let now_ns = os::now_ns() - start_ns;
             let most_ns = if is_full { RETRY_NS } else { u64::MAX };
@@ -257,10 +259,16 @@ impl Carrier<'_> {
         Some((from, read.map(|(_, packet)| packet), frame.len() as u64))
     }
 
-    /// Sends some of what is there to send. Is the socket full?
-    fn send_batch(&mut self, engine: &mut Engine, start_ns: u64, is_busy: &mut bool) -> bool {
+    /// Sends some of what `next` says. Is the socket full?
+    fn send_batch(
+        &mut self,
+        engine: &mut Engine,
+        next: fn(&Engine) -> Option<&Outgoing>,
+        start_ns: u64,
+        is_busy: &mut bool,
+    ) -> bool {
         for _ in 0..BATCH {
-            let Some(outgoing) = engine.to_send() else { return false };
+            let Some(outgoing) = next(engine) else { return false };
             outgoing.packet.write(self.ethernet, outgoing.to, outgoing.bytes, self.message);
             if self.link.header > 0 {
                 self.message.splice(0..0, std::iter::repeat_n(0, self.link.header));

@@ -60,6 +60,7 @@ fn kernel(net: &mut Net, host: &Host, kernel_of: &mut [Option<KernelIx>], domain
             spent: Duration::ZERO,
             work: Work::None,
             woke: false,
+            was_busy: false,
             off_since: None,
             resumes: false,
             began: Instant::ZERO,

@@ -107,8 +107,11 @@ impl<O: Observer> Machine<'_, O> {
                 self.net.choosers.push(kernel);
             }
         }
+        // Where it executed last: it is woken there, or wherever the policy says.
+        let last = root.some().map(|root| self.procs[root].occupant);
+        let was_busy = powered || last.is_some_and(|occupant| occupant != Occupant::IDLE);
         let k = &mut self.net.kernels[kernel];
-        (k.state, k.woke) = (State::Choosing, true);
+        (k.state, k.woke, k.was_busy) = (State::Choosing, true, was_busy);
         if !self.units[vcpu].awake {
             self.wake(vcpu);
         }
@@ -266,7 +269,7 @@ impl<O: Observer> Machine<'_, O> {
                     k.turn = (at + 1) % count;
                     let bridge = self.net.interfaces[interface as usize].bridge as usize;
                     let bridge = &mut self.net.bridges[bridge];
-                    let wake = if k.woke { bridge.wake() } else { Duration::ZERO };
+                    let wake = if k.woke { bridge.wake(k.was_busy) } else { Duration::ZERO };
                     let resume = bridge.costs.guest_resume;
                     let resume = match std::mem::take(&mut k.resumes) {
                         true if resume > Duration::ZERO => bridge.vary(resume),

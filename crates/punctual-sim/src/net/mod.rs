@@ -117,6 +117,8 @@ pub(crate) struct Kernel {
     pub(crate) spent: Duration,
     /// Has it just found something to do after it had nothing?
     woke: bool,
+    /// Was its processor busy then?
+    was_busy: bool,
     /// Since when its vCPU does not execute although it has something to do.
     off_since: Option<Instant>,
     /// Was that for long?
@@ -415,16 +417,17 @@ impl Bridge {
         cost + Duration::from_ns(uniform_ns(most_ns as u64, mix(self.random, 0)))
     }
 
-    /// What a wake-up of a guest costs now.
+    /// What a wake-up of a guest costs now, on a processor that was busy or idle.
     #[inline]
-    fn wake(&mut self) -> Duration {
-        if !self.costs.guest_wake_varies() {
-            let wake = self.costs.guest_wake;
+    fn wake(&mut self, was_busy: bool) -> Duration {
+        let costs = if was_busy { self.costs.guest_wake_busy } else { self.costs.guest_wake };
+        if !costs.varies() {
+            let wake = costs.median;
             return if wake > Duration::ZERO { self.vary(wake) } else { wake };
         }
         self.random = self.random.wrapping_add(1);
         let ppm = uniform_ns(999_999, mix(self.random, 0)) as u32;
-        self.vary(self.costs.guest_wake_at(ppm))
+        self.vary(costs.at(ppm))
     }
 
     /// How long a packet occupies the link.

@@ -125,6 +125,32 @@ pub(crate) static COSTS: TableInfo = TableInfo {
             "99 of 100 wake-ups cost at most this, and none costs more. Without it, guest_wake_p90.",
         ),
         key(
+            "guest_wake_busy",
+            ANY_TIME,
+            None,
+            "The same as guest_wake if the processor on which the guest executed last is not idle when it is \
+             woken. Without it and its quantiles, those of guest_wake.",
+        ),
+        key(
+            "guest_wake_busy_p10",
+            ANY_TIME,
+            None,
+            "A tenth of those wake-ups cost at most this. Without it, guest_wake_busy.",
+        ),
+        key(
+            "guest_wake_busy_p90",
+            ANY_TIME,
+            None,
+            "Nine tenths of those wake-ups cost at most this. Without it, guest_wake_busy.",
+        ),
+        key(
+            "guest_wake_busy_p99",
+            ANY_TIME,
+            None,
+            "99 of 100 of those wake-ups cost at most this, and none costs more. Without it, \
+             guest_wake_busy_p90.",
+        ),
+        key(
             "guest_send_per_kib",
             ANY_TIME,
             Some("0ns"),

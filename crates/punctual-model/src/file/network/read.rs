@@ -16,7 +16,7 @@ use crate::file::quantity::{self, WHOLE};
 use crate::file::section::Section;
 use crate::file::source::Places;
 use crate::file::tree::Table;
-use crate::network::{DisciplineChoice, EventHandling, NetworkCosts, Nic, OutsideHost, Transport};
+use crate::network::{DisciplineChoice, EventHandling, NetworkCosts, Nic, OutsideHost, Transport, WakeCosts};
 
 /// Reads the tables of networks, flows and chains.
 pub(crate) fn read(root: Section<'_>, errors: &mut Errors) -> Drafts {
@@ -126,16 +126,22 @@ fn discipline(section: Section<'_>, errors: &mut Errors) -> Option<DisciplineDra
 
 fn network_costs(section: Section<'_>, errors: &mut Errors) -> NetworkCosts {
     let jitter = section.percent("jitter", errors).unwrap_or(0);
-    let [guest_wake_p10, guest_wake_p90, guest_wake_p99] =
+    let [p10, p90, p99] =
         ["guest_wake_p10", "guest_wake_p90", "guest_wake_p99"].map(|key| section.duration(key, errors));
+    let guest_wake = WakeCosts { median: section.duration_or_default("guest_wake", errors), p10, p90, p99 };
+    let [busy, p10, p90, p99] =
+        ["guest_wake_busy", "guest_wake_busy_p10", "guest_wake_busy_p90", "guest_wake_busy_p99"]
+            .map(|key| section.duration(key, errors));
+    let guest_wake_busy = match [busy, p10, p90, p99] {
+        [None, None, None, None] => guest_wake,
+        _ => WakeCosts { median: busy.unwrap_or(guest_wake.median), p10, p90, p99 },
+    };
     let mut cost = |key| section.duration_or_default(key, errors);
     NetworkCosts {
         guest_send: cost("guest_send"),
         guest_receive: cost("guest_receive"),
-        guest_wake: cost("guest_wake"),
-        guest_wake_p10,
-        guest_wake_p90,
-        guest_wake_p99,
+        guest_wake,
+        guest_wake_busy,
         guest_send_per_kib: cost("guest_send_per_kib"),
         guest_receive_per_kib: cost("guest_receive_per_kib"),
         guest_resume: cost("guest_resume"),

@@ -56,7 +56,7 @@ fn costs(costs: &NetworkCosts) -> Keys {
     let mut keys = vec![
         ("guest_send", time(costs.guest_send)),
         ("guest_receive", time(costs.guest_receive)),
-        ("guest_wake", time(costs.guest_wake)),
+        ("guest_wake", time(costs.guest_wake.median)),
         ("event", time(costs.event)),
         ("interrupt", time(costs.interrupt)),
         ("tx", time(costs.tx)),
@@ -73,11 +73,17 @@ fn costs(costs: &NetworkCosts) -> Keys {
         ("guest_resume", costs.guest_resume),
     ];
     keys.extend(others.into_iter().filter(|(_, cost)| !cost.is_zero()).map(|(key, cost)| (key, time(cost))));
-    let quantiles = [
-        ("guest_wake_p10", costs.guest_wake_p10),
-        ("guest_wake_p90", costs.guest_wake_p90),
-        ("guest_wake_p99", costs.guest_wake_p99),
-    ];
+    let (wake, busy) = (costs.guest_wake, costs.guest_wake_busy);
+    let mut quantiles =
+        vec![("guest_wake_p10", wake.p10), ("guest_wake_p90", wake.p90), ("guest_wake_p99", wake.p99)];
+    if busy != wake {
+        quantiles.extend([
+            ("guest_wake_busy", Some(busy.median)),
+            ("guest_wake_busy_p10", busy.p10),
+            ("guest_wake_busy_p90", busy.p90),
+            ("guest_wake_busy_p99", busy.p99),
+        ]);
+    }
     keys.extend(quantiles.into_iter().filter_map(|(key, cost)| Some((key, time(cost?)))));
     if costs.jitter_ppm > 0 {
         let jitter = show_percent(u64::from(costs.jitter_ppm) * (WHOLE / 1_000_000));

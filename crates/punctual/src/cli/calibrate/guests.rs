@@ -4,8 +4,9 @@
 //! times: short packets, long ones, and short ones with a smaller budget. A guest that uses its budget up
 //! spends all of it on packets and on going on after it was parked; what packets it managed with two budgets
 //! says which is which. Then a host outside pings a VM with pauses, in which the guest and everything between
-//! them go to sleep. The simulator says how long such a round trip takes if waking up costs a guest nothing;
-//! the rest is the guest's wake-up, and how that is distributed is known.
+//! them go to sleep; and again while the other VM, less urgent, never rests, so that the processor does not
+//! sleep. The simulator says how long such a round trip takes if waking up costs a guest nothing; the rest is
+//! the guest's wake-up, and how that is distributed is known.
 
 use punctual_live::run::DefaultBackend;
 use punctual_model::Results;
@@ -47,9 +48,7 @@ priority = 1
 
 [domain.b]
 pool = "guests"
-budget = "BUDGET"
-period = "PERIOD"
-priority = 1
+OTHER
 
 [network.lan]
 driver = "switch"
@@ -59,9 +58,19 @@ driver = "switch"
 const LARGE: (u64, u64) = (5, 10);
 const SMALL: (u64, u64) = (2, 20);
 
-/// The host with these budgets and flows, as text.
-fn host(seconds: u32, (budget, period): (u64, u64), flows: &str) -> String {
-    let host = HOST.replace("DRIVER", fixed_priority::NAME).replace("GUESTS", deferrable::NAME);
+/// The other VM: as the first one, or less urgent and never at rest, with all that the first one leaves.
+const ALIKE: &str = r#"budget = "BUDGET"
+period = "PERIOD"
+priority = 1"#;
+const BUSY: &str = r#"budget = "PERIOD"
+period = "PERIOD"
+priority = 2
+task.burn = { hog = true }"#;
+
+/// The host with these budgets, other VM and flows, as text.
+fn host(seconds: u32, (budget, period): (u64, u64), other: &str, flows: &str) -> String {
+    let host = HOST.replace("OTHER", other);
+    let host = host.replace("DRIVER", fixed_priority::NAME).replace("GUESTS", deferrable::NAME);
     let host = host.replace("BUDGET", &format!("{budget}ms")).replace("PERIOD", &format!("{period}ms"));
     format!("duration = \"{seconds}s\"\n{host}{flows}")
 }
@@ -87,13 +96,25 @@ to = "a"
 pause = "20ms"
 "#;
 
-/// The quantiles of a wake-up, and their keys.
-const QUANTILES: [(&str, u32); 4] = [
-    ("guest_wake_p10", 100_000),
-    ("guest_wake", 500_000),
-    ("guest_wake_p90", 900_000),
-    ("guest_wake_p99", 990_000),
+/// The quantiles of a wake-up.
+const QUANTILES_PPM: [u32; 4] = [100_000, 500_000, 900_000, 990_000];
+
+/// Their keys, where the processor was idle and where it was busy.
+const KEYS: [[&str; 4]; 2] = [
+    ["guest_wake_p10", "guest_wake", "guest_wake_p90", "guest_wake_p99"],
+    ["guest_wake_busy_p10", "guest_wake_busy", "guest_wake_busy_p90", "guest_wake_busy_p99"],
 ];
+
+/// Round trips of a host outside, with pauses.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct RoundTrips {
+    /// Their quantiles p10, p50, p90 and p99.
+    pub quantiles_ns: [u64; 4],
+    /// How many.
+    pub count: u64,
+    /// What the simulator says of one without the wake-up.
+    pub simulated_ns: u64,
+}
 
 /// What a guest that did nothing but send, or receive, managed with its budget.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -153,13 +174,8 @@ pub struct GuestCosts {
     /// Of short packets, long ones, and short ones with a smaller budget: what the sender and the receiver
     /// managed.
     managed: [[Managed; 2]; 3],
-    /// Quantiles of the round trips of a host outside, with everything asleep in between: those of
-    /// `guest_wake` and its others.
-    pub round_trip_ns: [u64; 4],
-    /// How many.
-    pub round_trips: u64,
-    /// What the simulator says of it without the wake-up.
-    pub simulated_ns: u64,
+    /// With everything asleep in between, and with the guest's processor busy.
+    pub round_trips: [RoundTrips; 2],
 }
 
 /// A straight line through the costs of a short and of a long packet: that of one without bytes, and that of
@@ -184,9 +200,7 @@ impl GuestCosts {
             receive_per_kib_ns,
             resume_ns,
             managed,
-            round_trip_ns: [0; 4],
-            round_trips: 0,
-            simulated_ns: 0,
+            round_trips: [RoundTrips::default(); 2],
         }
     }
 
@@ -199,8 +213,10 @@ impl GuestCosts {
             ("guest_receive_per_kib", self.receive_per_kib_ns),
             ("guest_resume", self.resume_ns),
         ];
-        let wake = |((key, _), ns): ((&'static str, u32), u64)| (key, ns.saturating_sub(self.simulated_ns));
-        let wakes = QUANTILES.into_iter().zip(self.round_trip_ns).map(wake);
+        let wakes = KEYS.into_iter().zip(&self.round_trips).flat_map(|(keys, trips)| {
+            let wakes_ns = trips.quantiles_ns.map(|ns| ns.saturating_sub(trips.simulated_ns));
+            keys.into_iter().zip(wakes_ns)
+        });
         packets.into_iter().chain(wakes).map(|(key, ns)| (key, Duration::from_ns(ns))).collect()
     }
 
@@ -209,17 +225,23 @@ impl GuestCosts {
         let us = |ns: u64| format!("{:.1} us", ns as f64 / 1e3);
         let mut out = format!(
             "Guests: {} a packet that is sent and {} for 1024 bytes, {} and {} for one that is received, {} \
-             to go on after they were parked; {} round trips with pauses, p10, p50, p90 and p99 {}, of \
-             which {} without the wake-up\n\n[network.NAME.costs]\n",
+             to go on after they were parked\n",
             us(self.send_ns),
             us(self.send_per_kib_ns),
             us(self.receive_ns),
             us(self.receive_per_kib_ns),
             us(self.resume_ns),
-            self.round_trips,
-            self.round_trip_ns.map(us).join(", "),
-            us(self.simulated_ns),
         );
+        for (while_, trips) in ["everything sleeps", "the processor is busy"].iter().zip(&self.round_trips) {
+            out += &format!(
+                "  {} round trips with pauses while {while_}: p10, p50, p90 and p99 {}, of which {} without \
+                 the wake-up\n",
+                trips.count,
+                trips.quantiles_ns.map(us).join(", "),
+                us(trips.simulated_ns),
+            );
+        }
+        out += "\n[network.NAME.costs]\n";
         for (key, time) in self.keys() {
             out += &format!("{key} = \"{time}\"\n");
         }
@@ -227,7 +249,7 @@ impl GuestCosts {
     }
 }
 
-/// Boots the VMs, four times, for `seconds` each. `overheads` and `costs` are what else was measured here.
+/// Boots the VMs, five times, for `seconds` each. `overheads` and `costs` are what else was measured here.
 pub fn measure(
     seconds: u32,
     overheads: &[(&'static str, Duration)],
@@ -235,34 +257,40 @@ pub fn measure(
     say: &dyn Fn(&str),
     ui: &Ui,
 ) -> Result<GuestCosts, Error> {
-    let run = |budget: (u64, u64), flow: &str| -> Result<Results, Error> {
+    let carried_out = |text: &str| -> Result<Results, Error> {
         let how = How {
             default_backend: DefaultBackend::Vm,
             linux: None,
             switches: SwitchOptions { one_plane: true, ..SwitchOptions::default() },
             say,
         };
-        let host = parse(&host(seconds, budget, flow), "guests", &Overrides::default())?;
-        measured(&host, how, ui)
+        measured(&parse(text, "guests", &Overrides::default())?, how, ui)
     };
-    let manages = |budget: (u64, u64), bytes: u64| managed(&run(budget, &storm(bytes))?, budget);
+    let manages = |budget: (u64, u64), bytes: u64| {
+        managed(&carried_out(&host(seconds, budget, ALIKE, &storm(bytes)))?, budget)
+    };
     let managed = [manages(LARGE, SHORT)?, manages(LARGE, LONG)?, manages(SMALL, SHORT)?];
-    let ping = run(LARGE, PING)?;
     let mut guests = GuestCosts::of(managed);
-    let [round_trips] = &ping.flows[..] else { return Err(too_few()) };
-    if round_trips.latency.count() < 10 {
-        return Err(too_few());
-    }
-    guests.round_trip_ns = QUANTILES.map(|(_, ppm)| round_trips.latency.quantile_ppm(ppm).as_ns());
-    guests.round_trips = round_trips.latency.count();
-    // Hosts outside are at the switch: there is no card.
-    let card = "[network.lan.nic]\nbandwidth = \"1000Gbit/s\"\ndelay = \"0ns\"\n";
-    let text = with_overheads(&(host(seconds, LARGE, PING) + card), overheads);
-    let text = text.and_then(|text| with_network_costs(&text, "lan", costs));
     let own: Vec<_> = guests.keys().into_iter().filter(|(key, _)| !key.starts_with("guest_wake")).collect();
-    let text = text.and_then(|text| with_network_costs(&text, "lan", &own)).unwrap_or_default();
-    let simulated = punctual_sim::simulate(&parse(&text, "guests", &Overrides::default())?)?;
-    guests.simulated_ns = simulated.flows.first().map_or(0, median_ns);
+    for (other, trips) in [ALIKE, BUSY].into_iter().zip(&mut guests.round_trips) {
+        let text = host(seconds, LARGE, other, PING);
+        let pings = carried_out(&text)?;
+        let [flow] = &pings.flows[..] else { return Err(too_few()) };
+        if flow.latency.count() < 10 {
+            return Err(too_few());
+        }
+        // Hosts outside are at the switch: there is no card.
+        let card = "[network.lan.nic]\nbandwidth = \"1000Gbit/s\"\ndelay = \"0ns\"\n";
+        let text = with_overheads(&(text + card), overheads);
+        let text = text.and_then(|text| with_network_costs(&text, "lan", costs));
+        let text = text.and_then(|text| with_network_costs(&text, "lan", &own)).unwrap_or_default();
+        let simulated = punctual_sim::simulate(&parse(&text, "guests", &Overrides::default())?)?;
+        *trips = RoundTrips {
+            quantiles_ns: QUANTILES_PPM.map(|ppm| flow.latency.quantile_ppm(ppm).as_ns()),
+            count: flow.latency.count(),
+            simulated_ns: simulated.flows.first().map_or(0, median_ns),
+        };
+    }
     Ok(guests)
 }
 
