@@ -617,7 +617,11 @@ rtca = { batch = 64 }
 netback = { tx_round = 100 }
 scan = 'word'
 events = 'one-by-one'
-costs = { tx = '3us', jitter = '5%', guest_wake = '9us', guest_wake_busy = '4us', guest_wake_busy_p90 = '5us' }
+costs.tx = '3us'
+costs.jitter = '5%'
+costs.guest_wake = '9us'
+costs.guest_wake_busy = '4us'
+costs.guest_wake_busy_p90 = '5us'
 nic.bandwidth = '100Mbit/s'
 mtu = 9000
 outside.client = { turnaround = '5us', vlan = 5 }
