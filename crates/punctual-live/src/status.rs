@@ -18,12 +18,12 @@ use crate::session::UnitHandle;
 use crate::unit::UnitCounters;
 use crate::workload::JobCounts;
 
-/// The state of a run at one instant.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The state of a run at one instant, or of switches that work without one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// The host's name.
+    /// The host's name; of switches alone their networks and processes.
     pub host: String,
-    /// Since the tasks started.
+    /// Since the tasks started; of switches alone since they are watched.
     pub elapsed_ns: u64,
     /// By pool.
     pub pools: Vec<PoolStatus>,
@@ -103,6 +103,9 @@ pub struct PortStatus {
     pub received_per_s: u64,
     /// Those of it that were dropped.
     pub dropped: PortDrops,
+    /// Those of it that wait in its ring or in the switch.
+    #[serde(default)]
+    pub queued: u64,
     /// 99 % of its frames were at most so long inside the switch.
     pub latency_p99_ns: u64,
 }

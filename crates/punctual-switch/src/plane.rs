@@ -325,6 +325,13 @@ impl Local {
         self.wants_more() && self.send.as_ref().is_some_and(|send| send.has_more())
     }
 
+    /// Frames that its VM offers and that no receiver has yet.
+    fn queued(&mut self) -> u64 {
+        // A broken ring is noticed when a frame is taken.
+        let offered = self.send.as_mut().map_or(0, |send| send.waiting().unwrap_or_default());
+        u64::from(offered) + u64::from(self.next.wrapping_sub(self.first))
+    }
+
     /// Is the frame with this number here? Its ring may have stopped meanwhile.
     #[inline]
     fn has(&self, number: u32) -> bool {
@@ -638,7 +645,8 @@ impl<D: Discipline> Plane<D> {
             Command::Attach { attach, reply } => drop(reply.try_send(self.attach(*attach))),
             Command::Detach { port, none, reply } => drop(reply.try_send(self.detach(port, *none))),
             Command::Count { reply } => {
-                let ports = self.ports.iter().map(|port| port.stats.clone()).collect();
+                let count = |port: &mut Local| PortStats { queued: port.queued(), ..port.stats.clone() };
+                let ports = self.ports.iter_mut().map(count).collect();
                 drop(reply.try_send((ports, self.stats())));
             }
             Command::End => {}

@@ -550,6 +550,14 @@ impl SendRing {
         self.ring.tell()
     }
 
+    /// Frames beyond those that were taken.
+    ///
+    /// # Errors
+    /// When the ring is broken.
+    pub fn waiting(&mut self) -> Result<u16, Broken> {
+        self.ring.look()
+    }
+
     /// Is there a frame beyond those that were taken, or something wrong, which taking it finds?
     #[inline]
     pub fn has_more(&self) -> bool {

@@ -121,6 +121,8 @@ pub struct PortStats {
     pub received: Count,
     /// From the switch's first look at a frame that the port's VM sent, until its receiver was told.
     pub latency: Histogram,
+    /// Frames that wait, in the ring with which it sends or in the switch, as of when this was counted.
+    pub queued: u64,
     /// Of an uplink, which has no VM.
     pub uplink: Option<UplinkStats>,
 }
@@ -133,6 +135,7 @@ impl PortStats {
         self.drops.merge(&other.drops);
         self.received.merge(&other.received);
         self.latency.merge(&other.latency);
+        self.queued += other.queued;
     }
 }
 

@@ -215,6 +215,33 @@ fn a_description_with_an_error_changes_nothing_and_the_reason_is_said() {
     assert_eq!(switch.end()["ports"].as_array().map(Vec::len), Some(2));
 }
 
+#[test]
+fn top_shows_the_ports_of_a_switch_that_works_without_a_run() {
+    // What is beyond 640 bytes waits, for a minute.
+    let limit = "priority = 1\ncredit_bytes = 640\ncredit_window = '60s'\n";
+    let switch =
+        Switch::start(&host(&TWO, "").replacen("priority = 1\n[domain", &format!("{limit}[domain"), 1));
+    let (mut a, mut b) = (switch.vm("first"), switch.vm("second"));
+    make_known(&mut b, &mut a);
+    (1..=25).for_each(|number| send(&mut a, &of(1, 2, number)));
+    (1..=10).for_each(|number| expect(&mut b, &of(1, 2, number)));
+    let top = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_punctual"));
+        command.args(["top", "--once"]).args(args).current_dir(switch.folder.path());
+        let output = command.env("PUNCTUAL_STATE", switch.path("state")).output().expect("it runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let snapshot: serde_json::Value = serde_json::from_str(&top(&["--json"])).expect("JSON");
+    let first = &snapshot["ports"][0];
+    let shown = ["delivered", "queued"].map(|key| first[key].as_u64());
+    assert_eq!((first["name"].as_str(), shown), (Some("first"), [Some(10), Some(15)]), "{first:#}");
+    assert_eq!(snapshot["planes"].as_array().map(Vec::len), Some(2));
+    let screen = top(&["."]);
+    assert!(screen.starts_with(&format!("switch of lan (process {})", switch.child.0.id())), "{screen}");
+    assert!(screen.contains("queued") && screen.contains("second"), "{screen}");
+}
+
 /// Three programs to attach to, and a host file with a network of them.
 struct Attached {
     programs: [Killed; 3],

@@ -105,6 +105,9 @@ pub struct PortResult {
     pub received: FrameCounts,
     /// Frames of it that were dropped.
     pub dropped: PortDrops,
+    /// Frames of it that waited in its ring or in the switch when this was counted.
+    #[serde(default)]
+    pub queued: u64,
     /// How long its frames were inside the switch.
     pub latency: Recorder,
 }

@@ -513,6 +513,7 @@ pub fn result(network: &Network, lines: &Lines, report: &Report) -> SwitchResult
         delivered: counts(stats.delivered),
         received: counts(stats.received),
         dropped: dropped(stats),
+        queued: stats.queued,
         latency: stats.latency.recorder(),
     };
     let plane = |(plane, stats): (usize, &PlaneStats)| {

@@ -1,4 +1,4 @@
-//! `punctual top`: a live run, watched.
+//! `punctual top`: a live run, or a switch, watched.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
@@ -12,7 +12,9 @@ use punctual_report::format::{fmt_count, fmt_duration, fmt_share};
 use punctual_sched::Duration;
 
 use super::error::Error;
+use super::live::switches;
 use super::output::Ui;
+use super::switch::control::Client;
 use super::{exit, interrupt};
 
 /// Watch a live run: pools, vCPUs, budgets left and delivered, use, state, deadlines missed.
@@ -21,16 +23,19 @@ use super::{exit, interrupt};
 /// is the share of periods in which a vCPU got its whole budget or did not want more, "without" the longest
 /// time that it was ready and had no processor, "wait p99" is how long it waited for the processor each time,
 /// all since it is under enforcement and as of the last half second; a guest need not tell anything for that.
-/// A guest
-/// reports its finished jobs about once a second; jobs that are due since then are not told of yet, and
-/// missed only if they are not among the finished ones of a later report.
+/// A guest reports its finished jobs about once a second; jobs that are due since then are not told of yet,
+/// and missed only if they are not among the finished ones of a later report.
+///
+/// Without a run it shows the ports and planes of each `punctual switch`, twice a second. "queued" are frames
+/// that wait in a VM's ring or in the switch, "p99" is the time inside the switch.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
     punctual top\n  \
     punctual top --json | jq '.vcpus[] | select(.standing == \"parked\")'\n  \
-    punctual top --once")]
+    punctual top --once\n  \
+    punctual switch host.toml & punctual top                 its ports")]
 pub struct Args {
-    /// Which run, if there are several: its socket.
+    /// Which run, if there are several: its socket. Or the directory of a switch's sockets.
     #[arg(value_name = "SOCKET")]
     run: Option<PathBuf>,
     /// Print one line of JSON per snapshot.
@@ -43,27 +48,24 @@ pub struct Args {
 
 /// Runs `punctual top`.
 pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
-    let socket = match &args.run {
-        Some(socket) => socket.clone(),
-        None => only_run()?,
-    };
+    let watched = Watched::of(args)?;
     interrupt::install();
     interrupt::be_graceful();
     let redraw = !args.json && !args.once && std::io::stdout().is_terminal();
     let mut before: Option<Snapshot> = None;
     let mut failed = Ok(());
-    let mut shown = 0u64;
+    let (mut shown, is_slow) = (0u64, matches!(watched, Watched::Switches(_)));
     if redraw {
         // The alternate screen; left again below, so no trace stays.
         ui.print("\x1b[?1049h\x1b[?25l")?;
     }
-    let followed = follow(&socket, |snapshot| {
+    let followed = watched.follow(|snapshot| {
         let text = match args.json {
             true => serde_json::to_string(&snapshot).map(|line| line + "\n").unwrap_or_default(),
             false => printable_lines(&screen(&snapshot, before.as_ref())).into_owned(),
         };
         // Twenty snapshots a second are more than eyes need.
-        let due = args.json || args.once || shown.is_multiple_of(2);
+        let due = args.json || args.once || is_slow || shown.is_multiple_of(2);
         shown += 1;
         if due {
             let text = if redraw { format!("\x1b[H{}\x1b[J", text.replace('\n', "\x1b[K\n")) } else { text };
@@ -77,18 +79,59 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         let _ = std::io::stdout().flush();
     }
     failed?;
-    followed.map_err(|e| Error::Usage(format!("{}: {e}", socket.display())))?;
+    followed?;
     Ok(exit::OK)
 }
 
-fn only_run() -> Result<PathBuf, Error> {
-    let mut runs = running().map_err(|e| Error::Usage(format!("runs cannot be listed: {e}")))?;
-    match runs.len() {
-        0 => Err(Error::Usage("no live run is under way here; start one with `punctual run`".into())),
-        1 => Ok(runs.remove(0)),
-        _ => {
-            let names: Vec<String> = runs.iter().map(|run| run.display().to_string()).collect();
-            Err(Error::Usage(format!("several runs are under way; name one: {}", names.join(", "))))
+/// What is shown.
+enum Watched {
+    /// A run, by its socket.
+    Run(PathBuf),
+    /// Switches that work without a run.
+    Switches(Vec<Client>),
+}
+
+impl Watched {
+    fn of(args: &Args) -> Result<Watched, Error> {
+        if let Some(path) = &args.run {
+            return match path.is_dir() {
+                true => {
+                    Client::in_directory(path).map(|client| Watched::Switches(vec![client])).map_err(|e| {
+                        Error::Usage(format!("{}: no switch has its sockets there: {e}", path.display()))
+                    })
+                }
+                false => Ok(Watched::Run(path.clone())),
+            };
+        }
+        let no_list = |e| Error::Usage(format!("runs cannot be listed: {e}"));
+        let mut runs = running().map_err(no_list)?;
+        match runs.len() {
+            0 => {
+                let switches = Client::running().map_err(no_list)?;
+                let none = "no live run is under way here, and no switch; start one with `punctual run`";
+                if switches.is_empty() {
+                    Err(Error::Usage(none.into()))
+                } else {
+                    Ok(Watched::Switches(switches))
+                }
+            }
+            1 => Ok(Watched::Run(runs.remove(0))),
+            _ => {
+                let names: Vec<String> = runs.iter().map(|run| run.display().to_string()).collect();
+                Err(Error::Usage(format!("several runs are under way; name one: {}", names.join(", "))))
+            }
+        }
+    }
+
+    fn follow(&self, each: impl FnMut(Snapshot) -> bool) -> Result<(), Error> {
+        match self {
+            Watched::Run(socket) => {
+                follow(socket, each).map_err(|e| Error::Usage(format!("{}: {e}", socket.display())))
+            }
+            Watched::Switches(switches) => {
+                switches::follow(switches, each);
+                Ok(())
+            }
         }
     }
 }
@@ -134,7 +177,8 @@ fn screen(now: &Snapshot, before: Option<&Snapshot>) -> String {
 }
 
 /// What is shown of a port.
-const PORT_COLUMNS: [&str; 7] = ["port", "network", "sent", "sent/s", "received/s", "p99", "dropped"];
+const PORT_COLUMNS: [&str; 8] =
+    ["port", "network", "sent", "sent/s", "received/s", "queued", "p99", "dropped"];
 
 fn port_cells(port: &PortStatus) -> [String; PORT_COLUMNS.len()] {
     let reasons = port.dropped.by_reason().into_iter().filter(|(_, count)| *count > 0);
@@ -146,6 +190,7 @@ fn port_cells(port: &PortStatus) -> [String; PORT_COLUMNS.len()] {
         fmt_count(port.sent),
         fmt_count(port.sent_per_s),
         fmt_count(port.received_per_s),
+        fmt_count(port.queued),
         fmt_duration(Duration::from_ns(port.latency_p99_ns)),
         if reasons.is_empty() { "0".into() } else { reasons.join(", ") },
     ]

@@ -7,6 +7,7 @@ mod network;
 mod replay;
 mod sockets;
 mod steps;
+pub mod switches;
 pub mod trace;
 
 use std::io::Write;

@@ -46,7 +46,7 @@ pub struct SwitchOptions<'a> {
 }
 
 /// How often a switch is asked what it has counted.
-const INTERVAL: std::time::Duration = std::time::Duration::from_millis(500);
+pub const INTERVAL: std::time::Duration = std::time::Duration::from_millis(500);
 /// The real-time priority of planes that have processors of their own: above what is ordinary there.
 const PLANE_PRIORITY: u32 = 50;
 
@@ -236,7 +236,7 @@ pub struct Status {
 
 impl Status {
     /// [`INTERVAL`] after `before`.
-    fn of(switch: &SwitchResult, before: &Status) -> Status {
+    pub fn of(switch: &SwitchResult, before: &Status) -> Status {
         let per_s = |now: u64, before: u64| now.saturating_sub(before) * 1000 / INTERVAL.as_millis() as u64;
         let port = |port: &PortResult| {
             let earlier = before.ports.iter().find(|earlier| earlier.name == port.name);
@@ -249,6 +249,7 @@ impl Status {
                 delivered: port.delivered.packets,
                 received: port.received.packets,
                 dropped: port.dropped,
+                queued: port.queued,
                 latency_p99_ns: port.latency.quantile_ppm(990_000).as_ns(),
             }
         };

@@ -227,6 +227,19 @@ impl Client {
         Client::in_directory(&journal::prepare_directory()?.join(folder(network)))
     }
 
+    /// All switches in the state directory that work, by network. Those of others are left out.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn running() -> io::Result<Vec<Client>> {
+        let mut folders: Vec<PathBuf> = std::fs::read_dir(journal::prepare_directory()?)?
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .filter(|path| path.join(NAME).symlink_metadata().is_ok())
+            .collect();
+        folders.sort();
+        Ok(folders.iter().filter_map(|folder| Client::in_directory(folder).ok()).collect())
+    }
+
     /// Asks it.
     ///
     /// # Errors
