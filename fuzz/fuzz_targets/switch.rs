@@ -149,6 +149,10 @@ impl Rings for Port {
         }
     }
 
+    fn set_call(&mut self, _: usize, _: Option<Arc<OwnedFd>>) {}
+
+    fn set_error(&mut self, _: usize, _: Option<Arc<OwnedFd>>) {}
+
     fn forgive(&mut self) {}
 }
 

@@ -35,7 +35,7 @@ pub(crate) struct Queue {
     pub(crate) free: Vec<u16>,
 }
 
-fn eventfd() -> io::Result<OwnedFd> {
+pub(crate) fn eventfd() -> io::Result<OwnedFd> {
     use rustix::event::EventfdFlags;
     Ok(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }

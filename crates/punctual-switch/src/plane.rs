@@ -151,6 +151,18 @@ impl Shared {
         ended(answer.recv_timeout(PLANE_LIMIT).ok().flatten())
     }
 
+    /// A port's receive ring tells its driver here from now on. Planes never ask for this.
+    pub(crate) fn set_call(&self, port: usize, call: Option<Arc<OwnedFd>>) {
+        match &self.only {
+            Some(only) => only.send(Command::Call { port, queue: RECEIVE, call }),
+            None => self.ports[port].receive.with(|ring| {
+                if let Some(ring) = ring {
+                    ring.set_call(call);
+                }
+            }),
+        }
+    }
+
     /// Puts a receive ring into its place among those that planes share. Returns the old one.
     fn exchange(&self, port: usize, mut ring: Option<Box<ReceiveRing>>) -> Option<Box<ReceiveRing>> {
         let free = ring.as_mut().and_then(|ring| ring.free().ok()).unwrap_or_default();
@@ -175,14 +187,18 @@ pub(crate) enum Command {
     Start { port: usize, ring: Box<SendRing> },
     /// A port's receive ring is there, or gone; the old one.
     Receive { port: usize, ring: Option<Box<ReceiveRing>>, reply: SyncSender<Option<Box<ReceiveRing>>> },
+    /// A ring's driver hears here from now on.
+    Call { port: usize, queue: usize, call: Option<Arc<OwnedFd>> },
+    /// The monitor hears of a broken send ring here from now on.
+    Error { port: usize, error: Option<Arc<OwnedFd>> },
     /// No more; where the ring goes on.
     Stop { port: usize, reply: SyncSender<Option<u16>> },
     /// A port comes.
     Attach { attach: Box<plug::Attach>, reply: SyncSender<plug::Attached> },
     /// A port that has no rings any more goes.
     Detach { port: usize, none: Box<PortStats>, reply: SyncSender<PortStats> },
-    /// What was counted so far, by port.
-    Count { reply: SyncSender<(Vec<PortStats>, PlaneStats)> },
+    /// What was counted so far, of ports `from` on into places that are there.
+    Count { from: usize, into: Vec<PortStats>, reply: SyncSender<(Vec<PortStats>, PlaneStats)> },
     /// It is over.
     End,
 }
@@ -339,6 +355,26 @@ impl Local {
         age > 0 && age <= self.next.wrapping_sub(self.first)
     }
 
+    /// Copies the frame with this number into a receive ring, and gives it back if that was the last receiver.
+    #[inline(always)]
+    fn deliver(
+        &mut self,
+        place: &mut Option<Box<ReceiveRing>>,
+        number: u32,
+        front: Option<&Front>,
+    ) -> Delivered {
+        let slot = &mut self.slots[number as usize % IN_FLIGHT_MAX];
+        let Some(send) = &self.send else { return (Ok(Delivery::NoRoom), Ok(false)) };
+        let done = put(place, send, &slot.chain, front);
+        if !matches!(done, Ok(Delivery::Done { .. })) {
+            return (done, Ok(false));
+        }
+        slot.reached |= slot.copies > 1;
+        slot.copies = slot.copies.saturating_sub(1);
+        let is_over = slot.copies == 0 && number == self.first;
+        (done, if is_over { self.give_back() } else { Ok(false) })
+    }
+
     /// Gives the driver what is finished, in order: a driver that goes on where the used ring ends then sends
     /// nothing twice. Was there anything?
     #[inline]
@@ -356,6 +392,9 @@ impl Local {
         Ok(first != self.first)
     }
 }
+
+/// What became of a frame for its receiver, and whether its driver gets something back.
+type Delivered = (Result<Delivery, Culprit>, Result<bool, Broken>);
 
 /// What connects a plane with the other threads.
 pub(crate) struct Threads {
@@ -471,18 +510,18 @@ fn free_of(port: &SharedPort, wanted: usize) -> Result<u32, Broken> {
     Ok(free)
 }
 
-/// As [`put`], into a ring that planes share.
-fn put_locked(
-    port: &SharedPort,
-    send: &SendRing,
-    chain: &Chain,
-    front: Option<&Front>,
-) -> Result<Delivery, Culprit> {
+/// As [`Local::deliver`], into a ring that planes share.
+fn deliver_locked(port: &SharedPort, from: &mut Local, number: u32, front: Option<&Front>) -> Delivered {
     port.receive.with(|place| {
-        let done = put(place, send, chain, front);
+        let (done, given) = from.deliver(place, number, front);
         let free = place.as_ref().map_or(0, |ring| ring.free_at_least());
         port.free.store(free.into(), Ordering::Relaxed);
-        done
+        if given == Ok(true) {
+            // Another plane may show the receiver this frame. The sender first: if the switch dies between,
+            // the frame is lost rather than sent again by the next one.
+            let _ = from.send.as_mut().map(|send| send.show());
+        }
+        (done, given)
     })
 }
 
@@ -641,13 +680,30 @@ impl<D: Discipline> Plane<D> {
                 let old = std::mem::replace(&mut self.receivers[port], ring);
                 drop(reply.try_send(old));
             }
+            Command::Call { port, queue: RECEIVE, call } => {
+                if let Some(Some(ring)) = self.receivers.get_mut(port) {
+                    ring.set_call(call);
+                }
+            }
+            Command::Call { port, call, .. } => {
+                if let Some(ring) = &mut self.ports[port].send {
+                    ring.set_call(call);
+                }
+            }
+            Command::Error { port, error } => {
+                if let Some(ring) = &mut self.ports[port].send {
+                    ring.error = error;
+                }
+            }
             Command::Stop { port, reply } => drop(reply.try_send(self.stop(port))),
             Command::Attach { attach, reply } => drop(reply.try_send(self.attach(*attach))),
             Command::Detach { port, none, reply } => drop(reply.try_send(self.detach(port, *none))),
-            Command::Count { reply } => {
-                let count = |port: &mut Local| PortStats { queued: port.queued(), ..port.stats.clone() };
-                let ports = self.ports.iter_mut().map(count).collect();
-                drop(reply.try_send((ports, self.stats())));
+            Command::Count { from, mut into, reply } => {
+                for (port, place) in self.ports.iter_mut().skip(from).zip(&mut into) {
+                    place.copy_from(&port.stats);
+                    place.queued = port.queued();
+                }
+                drop(reply.try_send((into, self.stats())));
             }
             Command::End => {}
         }
@@ -742,17 +798,9 @@ impl<D: Discipline> Plane<D> {
         for at in 0..self.untold.ports[RECEIVE].len() {
             let port = self.untold.ports[RECEIVE][at];
             self.ports[port].untold[RECEIVE] = false;
-            let (ports, untold) = (&mut self.ports, &self.untold);
-            let told = self.shared.ports[port].receive.with(|ring| {
-                if at == 0 {
-                    // Senders first, as above. With the lock already taken: taking it would wait until their
-                    // drivers' processors have given up these lines.
-                    for &port in &untold.ports[SEND] {
-                        let _ = ports[port].send.as_mut().map(|send| send.show());
-                    }
-                }
-                ring.as_mut().map_or(Ok(()), |ring| ring.tell())
-            });
+            // Senders were shown theirs when it was put there.
+            let tell = |ring: &mut Option<Box<ReceiveRing>>| ring.as_mut().map_or(Ok(()), |ring| ring.tell());
+            let told = self.shared.ports[port].receive.with(tell);
             if let Err(broken) = told {
                 self.broke(port, broken);
             }
@@ -1056,28 +1104,26 @@ impl<D: Discipline> Plane<D> {
         let local = &mut self.ports[source];
         let is_here = local.has(number);
         let at = number as usize % IN_FLIGHT_MAX;
-        let (true, Some(slot), Some(send)) = (is_here, local.slots.get_mut(at), &local.send) else {
+        if !is_here || local.send.is_none() {
             local.stats.drops.stopped += 1;
             return;
-        };
+        }
         let front = self.vlans.as_ref().and_then(|filter| {
             let tag = local.tags.get(at)?;
             filter.front(receiver, tag.vlan, &tag.start)
         });
-        let done = match self.receivers.get_mut(receiver) {
-            Some(place) => put(place, send, &slot.chain, front.as_ref()),
-            None => put_locked(&self.shared.ports[receiver], send, &slot.chain, front.as_ref()),
+        let came = local.slots[at].came;
+        let (done, given) = match self.receivers.get_mut(receiver) {
+            Some(place) => local.deliver(place, number, front.as_ref()),
+            None => deliver_locked(&self.shared.ports[receiver], local, number, front.as_ref()),
         };
         let Ok(Delivery::Done { .. }) = done else {
             self.not_delivered(source, receiver, done);
             return self.drop_copy(source, number);
         };
-        slot.reached |= slot.copies > 1;
-        slot.copies = slot.copies.saturating_sub(1);
-        self.untold.deliveries.push((source, slot.came));
+        self.untold.deliveries.push((source, came));
         self.untold.urgency = self.untold.urgency.min(local.urgency);
         local.stats.delivered.add(packet.bytes);
-        let given = if slot.copies == 0 && number == local.first { local.give_back() } else { Ok(false) };
         let to = &mut self.ports[receiver];
         to.stats.received.add(packet.bytes);
         if !std::mem::replace(&mut to.untold[RECEIVE], true) {

@@ -307,6 +307,15 @@ impl Ring {
         Ok(())
     }
 
+    /// From now on the driver hears here. It is told once, whatever it wants: what was shown before may have
+    /// been told where nobody listens any more.
+    fn set_call(&mut self, call: Option<Arc<OwnedFd>>) {
+        self.call = call;
+        if let Some(call) = &self.call {
+            ring_bell(call);
+        }
+    }
+
     /// Shows the driver what was used, and tells it if it wants to hear.
     fn tell(&mut self) -> Result<(), Broken> {
         self.show_used()?;
@@ -564,6 +573,11 @@ impl SendRing {
         self.ring.has_more()
     }
 
+    /// The driver hears at another place from now on, and is told there once.
+    pub(crate) fn set_call(&mut self, call: Option<Arc<OwnedFd>>) {
+        self.ring.set_call(call);
+    }
+
     /// Asks the driver to ring from now on. Is something available already?
     ///
     /// # Errors
@@ -664,10 +678,25 @@ impl ReceiveRing {
         chain: &Chain,
         front: Option<&Front>,
     ) -> Result<Delivery, Culprit> {
+        let start = self.ring.queue.next_avail();
+        let done = self.put(sender, chain, front);
+        if matches!(done, Ok(Delivery::NoRoom) | Err(Culprit::Sender(_))) {
+            // The buffers that were taken for it are still free.
+            self.ring.queue.set_next_avail(start);
+        }
+        // A ring goes on at its used index, so no buffer is taken and not used.
+        debug_assert!(
+            self.ring.queue.next_avail() == self.ring.used.0 || matches!(done, Err(Culprit::Receiver(_)))
+        );
+        done
+    }
+
+    /// As [`ReceiveRing::deliver`], but the buffers that are taken stay so if that fails.
+    #[inline(always)]
+    fn put(&mut self, sender: &SendRing, chain: &Chain, front: Option<&Front>) -> Result<Delivery, Culprit> {
         let Some(header) = chain.first.header_for(self.features) else {
             return Ok(Delivery::Offload);
         };
-        let start = self.ring.queue.next_avail();
         let first = match self.ring.take_one(true).map_err(Culprit::Receiver)? {
             Next::Nothing => return Ok(Delivery::NoRoom),
             Next::One { head, piece } => {
@@ -682,7 +711,7 @@ impl ReceiveRing {
             }
             Next::Long => None,
         };
-        self.deliver_long(sender, chain, front, header, (start, first))
+        self.put_long(sender, chain, front, header, first)
     }
 
     /// Copies a frame with this header into a buffer, if it lies together there and in its sender's memory.
@@ -711,15 +740,15 @@ impl ReceiveRing {
         Ok(Some(chain.bytes))
     }
 
-    /// As [`ReceiveRing::deliver`], into buffers from `start` on; the first one may be taken already.
+    /// As [`ReceiveRing::put`], into any number of buffers; the first one may be taken already.
     #[cold]
-    fn deliver_long(
+    fn put_long(
         &mut self,
         sender: &SendRing,
         chain: &Chain,
         front: Option<&Front>,
         words: (u64, u32),
-        (start, first): (u16, Option<(u16, Piece)>),
+        first: Option<(u16, Piece)>,
     ) -> Result<Delivery, Culprit> {
         let mut header = [0; HEADER_BYTES];
         header[..8].copy_from_slice(&words.0.to_le_bytes());
@@ -735,7 +764,6 @@ impl ReceiveRing {
         }
         let wanted = frame_bytes + (self.header_bytes + front_bytes.len()) as u32;
         let Some((buffers, pieces)) = self.take_buffers(first, wanted).map_err(Culprit::Receiver)? else {
-            self.ring.queue.set_next_avail(start);
             return Ok(Delivery::NoRoom);
         };
         header[10..].copy_from_slice(&(buffers as u16).to_le_bytes());
@@ -757,6 +785,11 @@ impl ReceiveRing {
     #[inline]
     pub(crate) fn show(&mut self) -> Result<(), Broken> {
         self.ring.show_used()
+    }
+
+    /// The driver hears at another place from now on, and is told there once.
+    pub(crate) fn set_call(&mut self, call: Option<Arc<OwnedFd>>) {
+        self.ring.set_call(call);
     }
 
     /// Tells the driver of what it was shown if it wants to hear. [`visible`] stands between.

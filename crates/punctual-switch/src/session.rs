@@ -2,7 +2,8 @@
 //!
 //! A ring runs when everything about it is known: memory, size, place, and that it is enabled. The order in
 //! which a monitor tells it is its own affair: QEMU 7.2 enables rings before it says which features the
-//! driver chose. Whatever changes about a running ring stops it and starts it again at the same entry.
+//! driver chose. What changes the place of a running ring stops it and starts it again at the same entry. Where
+//! the driver is told changes while it runs: a guest that masks or moves an interrupt does it at any time.
 //!
 //! # What QEMU before 8.0 forgets
 //! That QEMU tells the next back end what the driver had chosen when the connection to the last one closed
@@ -62,6 +63,12 @@ pub trait Rings {
 
     /// Stops a queue's ring. Returns where it goes on; `None` when it did not run.
     fn stop(&mut self, queue: usize) -> Option<u16>;
+
+    /// A queue's ring that runs tells its driver here from now on, and does so once.
+    fn set_call(&mut self, queue: usize, call: Option<Arc<OwnedFd>>);
+
+    /// The monitor hears of a queue's ring that runs here, when it is found to be broken.
+    fn set_error(&mut self, queue: usize, error: Option<Arc<OwnedFd>>);
 
     /// The driver starts anew: a broken ring is forgotten.
     fn forgive(&mut self);
@@ -155,6 +162,21 @@ impl Session {
             | Request::EnableRing { queue, .. } => *queue,
             _ => return Ok(()),
         };
+        let ring = &mut self.rings[queue];
+        match request {
+            Request::SetCall { event, .. } => {
+                ring.call = event.map(Arc::new);
+                rings.set_call(queue, ring.call.clone());
+                return Ok(());
+            }
+            Request::SetError { event, .. } => {
+                ring.error = event.map(Arc::new);
+                rings.set_error(queue, ring.error.clone());
+                return Ok(());
+            }
+            Request::EnableRing { enabled, .. } if enabled == ring.enabled => return Ok(()),
+            _ => {}
+        }
         self.stop(queue, rings);
         let ring = &mut self.rings[queue];
         match request {
@@ -166,8 +188,6 @@ impl Session {
             // The upper half is that of packed rings.
             Request::SetRingBase { base, .. } => ring.base = base as u16,
             Request::SetKick { event, .. } => ring.kick = event.map(Arc::new),
-            Request::SetCall { event, .. } => ring.call = event.map(Arc::new),
-            Request::SetError { event, .. } => ring.error = event.map(Arc::new),
             Request::EnableRing { enabled, .. } => ring.enabled = enabled,
             _ => {}
         }

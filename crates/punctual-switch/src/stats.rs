@@ -128,6 +128,14 @@ pub struct PortStats {
 }
 
 impl PortStats {
+    /// Becomes the same without allocating.
+    pub(crate) fn copy_from(&mut self, other: &PortStats) {
+        let PortStats { sent, delivered, drops, received, latency, queued, uplink } = other;
+        (self.sent, self.delivered, self.drops, self.received) = (*sent, *delivered, *drops, *received);
+        (self.queued, self.uplink) = (*queued, *uplink);
+        self.latency.counts.copy_from_slice(&latency.counts);
+    }
+
     /// Adds what another plane counted of the same port.
     pub(crate) fn merge(&mut self, other: &PortStats) {
         self.sent.merge(&other.sent);

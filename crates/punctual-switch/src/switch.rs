@@ -29,7 +29,7 @@ use crate::connection::{self, Connection};
 use crate::features;
 use crate::frame::Address;
 use crate::plane::{Command, Event, Mailbox, Notice, Outcome, Plane, Shared, SharedPort, Threads, Work};
-use crate::ring::{Broken, ReceiveRing, SendRing, Setup};
+use crate::ring::{Broken, ReceiveRing, SendRing, Setup, ring_bell};
 use crate::session::{RECEIVE, Rings, SEND};
 use crate::stats::{PlaneStats, PortStats, UplinkStats};
 use crate::table::{self, Table};
@@ -46,6 +46,9 @@ pub const PORTS_MAX: usize = 256;
 
 /// How long a plane may take to stop a ring. It looks at its mailbox every few packets.
 pub(crate) const PLANE_LIMIT: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// Ports of which a plane is asked together what it counted: copying that takes some microseconds.
+const COUNTED_TOGETHER: usize = 4;
 
 /// So often both bells rang without anything in either ring, and the memory is not shared. QEMU makes each
 /// bell as if it had rung and rings it once more when it starts the ring; a driver rings when it adds to a
@@ -265,11 +268,7 @@ impl Switch {
         let mut report = Report { ports: Vec::new(), planes: Vec::new(), checked: Vec::new() };
         report.ports.resize_with(self.plugs.ports(), PortStats::default);
         for mailbox in &self.mailboxes {
-            let (reply, answer) = mpsc::sync_channel(1);
-            mailbox.send(Command::Count { reply });
-            if let Ok((ports, plane)) = answer.recv_timeout(PLANE_LIMIT) {
-                add(&mut report, &ports, plane);
-            }
+            report.planes.extend(count_plane(mailbox, &mut report.ports));
         }
         self.add_uplinks(&mut report);
         report
@@ -384,6 +383,21 @@ pub(crate) fn start_uplink(
     };
     let thread = std::thread::Builder::new().name(format!("switch uplink {port}")).spawn(work)?;
     Ok(RunningUplink { port, thread: Some(thread), stop, counters })
+}
+
+/// Adds what a plane counted of `ports`, a few at a time: it carries packets in between. Returns what it did
+/// itself, if it answers.
+fn count_plane(mailbox: &Mailbox, ports: &mut [PortStats]) -> Option<PlaneStats> {
+    let mut plane = None;
+    for (at, sums) in ports.chunks_mut(COUNTED_TOGETHER).enumerate() {
+        let (reply, answer) = mpsc::sync_channel(1);
+        let into = vec![PortStats::default(); sums.len()];
+        mailbox.send(Command::Count { from: at * COUNTED_TOGETHER, into, reply });
+        let (counted, stats) = answer.recv_timeout(PLANE_LIMIT).ok()?;
+        sums.iter_mut().zip(&counted).for_each(|(sum, port)| sum.merge(port));
+        plane = Some(stats);
+    }
+    plane
 }
 
 fn add(report: &mut Report, ports: &[PortStats], plane: PlaneStats) {
@@ -525,6 +539,10 @@ impl Rings for PortRings {
             self.mailbox.send(Command::Start { port: self.port, ring });
         }
         self.running[queue] = true;
+        if let Some(call) = &setup.call {
+            // The switch before may have died between a frame and telling of it.
+            ring_bell(call);
+        }
         let assumed = setup.assumed;
         self.unproven[queue] = Some(setup);
         self.changed = true;
@@ -549,6 +567,26 @@ impl Rings for PortRings {
         let (reply, answer) = mpsc::sync_channel(1);
         self.mailbox.send(Command::Stop { port: self.port, reply });
         answer.recv_timeout(PLANE_LIMIT).ok().flatten()
+    }
+
+    fn set_call(&mut self, queue: usize, call: Option<Arc<OwnedFd>>) {
+        if !self.running[queue] {
+            return;
+        }
+        if let Some(setup) = &mut self.unproven[queue] {
+            setup.call.clone_from(&call);
+        }
+        match queue {
+            RECEIVE => self.shared.set_call(self.port, call),
+            _ => self.mailbox.send(Command::Call { port: self.port, queue, call }),
+        }
+    }
+
+    fn set_error(&mut self, queue: usize, error: Option<Arc<OwnedFd>>) {
+        // A broken receive ring is told of at its sender's place.
+        if queue == SEND && self.running[queue] {
+            self.mailbox.send(Command::Error { port: self.port, error });
+        }
     }
 
     fn forgive(&mut self) {

@@ -280,6 +280,26 @@ impl FrontEnd {
         crate::ring::ring_bell(&self.queues[queue].kick);
     }
 
+    /// Tells the switch another event at which the driver hears of a ring, as QEMU does when the guest masks or
+    /// moves an interrupt.
+    ///
+    /// # Errors
+    /// When the switch does not listen, or the kernel has no event.
+    pub fn move_call(&mut self, queue: usize) -> io::Result<()> {
+        self.queues[queue].call = driver::eventfd()?;
+        self.tell(13, &[queue as u64], &[self.queues[queue].call.as_fd()])
+    }
+
+    /// Uses an entry of a queue in the place of a switch, which then ended without telling the driver.
+    ///
+    /// # Errors
+    /// When the ring lies outside of the memory.
+    pub fn use_untold(&mut self, queue: usize) -> io::Result<()> {
+        let place = GuestAddress(self.queues[queue].used + 2);
+        let used: u16 = self.memory.load(place, Ordering::Acquire).map_err(other)?;
+        self.memory.store(used.wrapping_add(1), place, Ordering::Release).map_err(other)
+    }
+
     /// The memory.
     pub fn raw(&self) -> &GuestMemoryMmap {
         &self.memory

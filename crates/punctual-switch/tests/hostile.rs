@@ -4,6 +4,7 @@ use punctual_switch::Event;
 use punctual_switch::ring::Broken;
 use punctual_switch::session::{RECEIVE, SEND};
 use punctual_switch::testing::{FrontEnd, Options};
+use vm_memory::{Bytes, GuestAddress};
 
 use super::common::{Lab, Setting, expect, frame};
 
@@ -189,4 +190,30 @@ fn nonsense_on_the_socket_ends_its_connection_only() {
     }
     assert!(a.send(&frame(0, 1, 2)).expect("sent"));
     expect(&mut b, &frame(0, 1, 2));
+}
+
+/// Frames in one buffer of their receiver, and in thirty.
+#[test]
+fn a_frame_that_leaves_memory_takes_no_buffers_from_its_receiver() {
+    let mut lab = Lab::new(Setting::plain("rtca", 3));
+    let [mut a, mut b] = [0, 1].map(|port| lab.vm(port, Options::default()));
+    for round in 0..20 {
+        let mut c = lab.vm(2, Options::default());
+        // Its first 100 bytes are the last of the memory.
+        let address = c.buffer(SEND, 255) + 2048 - 100;
+        let start = [&[0; 12][..], &frame(2, 1, round)].concat();
+        c.raw().write_slice(&start, GuestAddress(address)).expect("written");
+        let claimed = if round % 2 == 0 { 60_000 } else { 1_000 };
+        c.describe(SEND, 7, address, claimed, 0, 0).expect("written");
+        c.offer(SEND, 7).expect("offered");
+        let event = lab.wait(2, |event| matches!(event, Event::Broken(_)));
+        assert_eq!(event, Event::Broken(Broken::Address));
+        c.disconnect();
+        lab.wait(2, |event| matches!(event, Event::Disconnected(None)));
+        assert!(a.send(&frame(0, 1, round)).expect("sent"));
+        expect(&mut b, &frame(0, 1, round));
+    }
+    let used: u64 = lab.switch().count().ports[1].received.packets;
+    assert_eq!(u64::from(b.stop_ring(RECEIVE).expect("stopped")), used, "goes on behind what was used");
+    lab.stop();
 }

@@ -33,6 +33,39 @@ fn a_vm_comes_back_and_its_neighbours_notice_a_gap() {
 }
 
 #[test]
+fn a_driver_that_the_last_switch_did_not_tell_is_told_by_the_next_one() {
+    let lab = Lab::new(Setting::plain("rtca", 2));
+    for queue in [RECEIVE, SEND] {
+        let mut vm = FrontEnd::new(Options::default()).expect("memory");
+        assert!(vm.send(&frame(0, 1, 1)).expect("sent"), "something to use");
+        // It sleeps until the next entry is used; then the switch dies.
+        vm.wait_for_call(queue, Duration::ZERO).expect("asked");
+        vm.use_untold(queue).expect("written");
+        vm.connect(&lab.socket(queue)).expect("connected");
+        assert!(vm.calls(queue) > 0, "queue {queue}");
+    }
+}
+
+#[test]
+fn an_interrupt_that_moves_under_traffic_costs_no_frame_and_is_not_lost() {
+    for planes in [vec![0, 0], vec![0, 1]] {
+        let mut setting = Setting::plain("rtca", 2);
+        setting.planes = planes;
+        let lab = Lab::new(setting);
+        let [mut a, mut b] = [0, 1].map(|port| lab.vm(port, Options::default()));
+        expect_nothing(&mut b);
+        for number in 0..300 {
+            assert!(a.send(&frame(0, 1, number)).expect("sent"));
+            // It comes before, while or after it moves, and the driver is asleep.
+            b.move_call(RECEIVE).expect("told");
+            a.move_call(SEND).expect("told");
+            expect(&mut b, &frame(0, 1, number));
+        }
+        assert_eq!(lab.switch().count().ports[0].drops.destination_ring, 0);
+    }
+}
+
+#[test]
 fn a_second_monitor_is_turned_away() {
     let lab = Lab::new(Setting::plain("rtca", 2));
     let [mut a, mut b] = [0, 1].map(|port| lab.vm(port, Options::default()));
