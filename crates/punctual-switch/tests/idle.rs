@@ -27,6 +27,29 @@ fn an_idle_switch_does_not_wake_up() {
 }
 
 #[test]
+fn a_plane_that_polls_sleeps_after_its_bound() {
+    let mut setting = Setting::plain("rtca", 2);
+    setting.poll = punctual_sched::Duration::from_ms(20);
+    let lab = Lab::new(setting);
+    let [mut a, mut b] = [0, 1].map(|port| lab.vm(port, Options::default()));
+    let count = || lab.switch().count().planes[0];
+    let before = count();
+    // Frames that come within the bound find it awake.
+    for number in 0..200 {
+        assert!(a.send(&frame(0, 1, number)).expect("sent"));
+        expect(&mut b, &frame(0, 1, number));
+    }
+    let busy = count();
+    // The machine may have kept a driver from its processor for longer.
+    assert!(busy.wakeups - before.wakeups < 50, "{before:?}, {busy:?}");
+    std::thread::sleep(Duration::from_millis(400));
+    let idle = count();
+    // Asked twice, it polled for 20 ms each time, and once after the last frame.
+    assert!(idle.processor_ns - busy.processor_ns < 100_000_000, "{busy:?}, {idle:?}");
+    assert!(idle.wakeups - busy.wakeups <= 2, "{busy:?}, {idle:?}");
+}
+
+#[test]
 fn frames_that_wait_for_credit_do_not_keep_a_plane_awake() {
     let mut setting = Setting::plain("rtca", 2);
     setting.ports[0].rate = Some(Rate::new(64, punctual_sched::Duration::from_ms(500)));

@@ -53,10 +53,10 @@ fn nothing_less_urgent_goes_before_an_urgent_packet_under_preemption() {
 }
 
 #[test]
-fn a_batch_at_most_goes_before_an_urgent_packet_in_softnet_under_rtca() {
-    let [tx, softnet, _] = beside_floods("rtca", None, [0; 4]);
+fn a_batch_at_most_goes_before_an_urgent_packet_in_softnet_and_rx_under_rtca() {
+    let [tx, softnet, rx] = beside_floods("rtca", None, [0; 4]);
     assert_eq!(tx, 0);
-    assert!(softnet <= 1, "{softnet} packets");
+    assert!(softnet <= 1 && rx <= 1, "{softnet}, {rx} packets");
     let [tx, softnet, _] = beside_floods("rtca", Some(64), [0; 4]);
     assert_eq!(tx, 0);
     assert!(softnet <= 64, "{softnet} packets");

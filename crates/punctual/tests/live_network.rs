@@ -160,6 +160,19 @@ fn vms_of_a_run_are_on_the_network_of_the_host_file() {
         assert!(counts[1] > 0 && counts[3] > 0, "{switch}");
     }
     flows_are_those_of_the_host_file(&folder.path().join("live.json"));
+    fs::write(folder.path().join("sim.json"), succeeds(&["sim", "host.toml", "--json"], folder.path()))
+        .expect("written");
+    let compare = ["compare", "sim.json", "live.json"];
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_punctual")).args(compare).current_dir(folder.path()).output();
+    // Exit code 1: they differ, as a simulation and a machine do.
+    let output = output.expect("the program");
+    let compared = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.code() <= Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    for row in ["probe", "watch", "telemetry", "ask", "backup", "loop", "monitor"] {
+        assert!(compared.contains(row), "{row} is not compared: {compared}");
+    }
+    fs::remove_file(folder.path().join("sim.json")).expect("removed");
     let left: Vec<_> = fs::read_dir(folder.path()).expect("readable").flatten().collect();
     assert_eq!(left.len(), 2, "no socket is left: {left:?}");
 }

@@ -215,6 +215,30 @@ fn a_description_with_an_error_changes_nothing_and_the_reason_is_said() {
     assert_eq!(switch.end()["ports"].as_array().map(Vec::len), Some(2));
 }
 
+#[test]
+fn planes_have_the_processors_and_the_class_of_the_host_file() {
+    if !rustix::process::geteuid().is_root() {
+        assert!(std::env::var_os("PUNCTUAL_NO_SKIP").is_none(), "skipped: real-time priorities need root");
+        return eprintln!("skipped: real-time priorities need root");
+    }
+    let planes = "[network.lan.plane.urgent]\nup_to = 1\nprocessors = [1]\nfifo = 7\n\
+                  [network.lan.plane.rest]\nprocessors = [0]\n";
+    let switch = Switch::start(&host(&TWO, planes));
+    let mut seen = Vec::new();
+    let tasks = format!("/proc/{}/task", switch.child.0.id());
+    for task in fs::read_dir(tasks).expect("its threads").flatten() {
+        let name = fs::read_to_string(task.path().join("comm")).expect("a name");
+        let Some(name) = name.trim().strip_prefix("plane/") else { continue };
+        let id: i32 = task.file_name().to_str().expect("a number").parse().expect("a number");
+        let class = attributes(id).expect("it lives");
+        let class = (class.policy_name(), class.priority);
+        seen.push((name.to_owned(), affinity(id).expect("it lives"), class));
+    }
+    seen.sort();
+    let rest = ("rest".to_owned(), vec![0], ("SCHED_OTHER", 0));
+    assert_eq!(seen, [rest, ("urgent".to_owned(), vec![1], ("SCHED_FIFO", 7))]);
+}
+
 /// Frames as fast as they go, from `vms[0]` and `vms[1]` to `vms[2]`, until the switch is gone: each comes at
 /// most once and in order. `last` are the numbers sent and received last, by sender.
 fn until_it_dies(vms: &mut [FrontEnd; 3], last: &mut [[u64; 2]; 2], switch: &mut Switch) {

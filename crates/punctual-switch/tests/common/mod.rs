@@ -49,6 +49,8 @@ pub struct Setting {
     pub planes: Vec<usize>,
     /// By plane.
     pub budgets: Vec<Option<Budget>>,
+    /// Of each plane.
+    pub poll: punctual_sched::Duration,
     /// By port.
     pub vlans: Vec<Vlans>,
     pub mtu: Option<u32>,
@@ -64,6 +66,7 @@ impl Setting {
             ports: vec![params; ports],
             planes: vec![0; ports],
             budgets: Vec::new(),
+            poll: punctual_sched::Duration::ZERO,
             vlans: Vec::new(),
             mtu: None,
         }
@@ -93,7 +96,7 @@ impl Lab {
         let plane = |index: usize| PlaneThread {
             name: format!("plane {index}"),
             enter: Arc::new(|| ()),
-            poll: punctual_sched::Duration::ZERO,
+            poll: setting.poll,
             budget: setting.budgets.get(index).cloned().flatten(),
         };
         let mut ends: Vec<End> =
