@@ -2,7 +2,7 @@
 //! urgent VMs alone and beside floods, wake-ups while idle, memory for each port.
 //!
 //! usage: cargo run --release -p punctual-switch --example measure [WHAT]
-//!            WHAT: throughput, round-trips, polling, budget, plug; without, more than one of them
+//!            WHAT: throughput, round-trips, hostile, polling, budget, plug; without, more than one of them
 //!        ... --example measure sockets A B   any vhost-user switch that listens on these two sockets
 //!        ... --example measure serve FOLDER  such a switch: FOLDER/0.sock and 1.sock, until input ends
 //!        ... --example measure carry N [WHICH]   carries N packets under the WHICH-th discipline (from 0),
@@ -11,6 +11,8 @@
 //! The planes' threads are on processor 1, the drivers on processor 0. Planes of urgent ports run under
 //! SCHED_FIFO where there are two planes (`chrt`; without the right to it, under the fair class). The other
 //! plane is in the fair class, or under SCHED_FIFO, too, with a lower priority.
+
+mod hostile;
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -47,6 +49,7 @@ fn main() -> Outcome<()> {
     match std::env::args().nth(1).as_deref() {
         Some("throughput") => return packets(folder.path()),
         Some("round-trips") => return all_round_trips(folder.path()),
+        Some("hostile") => return hostile::all(folder.path()),
         Some("polling") => return polling(folder.path()),
         Some("budget") => return budget(folder.path()),
         Some("plug") => return gaps(folder.path()),
