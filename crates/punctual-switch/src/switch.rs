@@ -32,7 +32,7 @@ use crate::plane::{Command, Event, Mailbox, Notice, Outcome, Plane, Shared, Shar
 use crate::ring::{Broken, ReceiveRing, SendRing, Setup, ring_bell};
 use crate::session::{RECEIVE, Rings, SEND};
 use crate::stats::{PlaneStats, PortStats, UplinkStats};
-use crate::table::{self, Table};
+use crate::table::{Behind, Table};
 use crate::uplink::{Counters, StopUplink, Uplink};
 use crate::vlan::{Filter, TooMany};
 use crate::wire::Wire;
@@ -330,18 +330,18 @@ fn account(plane: &PlaneThread) -> Result<Option<Arc<Account>>, Error> {
 /// Addresses that ports learn which come later, as far as memory was set aside for them.
 const MORE_ADDRESSES: u32 = 1_024;
 
-/// Addresses that a port learns at most.
-fn addresses_max(end: &End) -> u32 {
+/// What is behind a port.
+fn behind(end: &End) -> Behind {
     match end {
-        End::Socket(_) | End::Listener(_) => table::ADDRESSES_MAX,
-        End::Uplink(_) => table::UPLINK_ADDRESSES_MAX,
+        End::Socket(_) | End::Listener(_) => Behind::Vm,
+        End::Uplink(_) => Behind::Uplink,
     }
 }
 
 /// What all threads know at the start.
 pub(crate) fn shared(config: &Config, mailboxes: &[Arc<Mailbox>]) -> Result<Shared, Error> {
-    let most: Vec<u32> = config.ports.iter().map(|port| addresses_max(&port.end)).collect();
-    let table = Table::with_room(&most, PORTS_MAX, MORE_ADDRESSES);
+    let behind: Vec<Behind> = config.ports.iter().map(|port| behind(&port.end)).collect();
+    let table = Table::with_room(&behind, PORTS_MAX, MORE_ADDRESSES);
     for (port, of) in config.ports.iter().enumerate() {
         if let Some(address) = of.address {
             table.pin(address, port);

@@ -2,17 +2,22 @@
 //!
 //! # Rules
 //! - An address belongs to the port that first sent from it, or for which the host file set it aside, until
-//!   the address was silent for [`SILENCE_MAX`] or the port's VM left. Nobody takes it away meanwhile: a
+//!   the address was silent for [`SILENCE_MAX`] or the port's VM left. No VM takes it away meanwhile: a
 //!   guest that sends from another's address gets none of its packets.
+//! - A VM holds an address that it learned against other VMs only: an uplink that sends from the address
+//!   takes it over at once. Otherwise a guest could send from the address of a host beyond the uplink while
+//!   that host is silent, and keep it. An uplink that may learn no more makes the table forget the VM's
+//!   address instead. An address that was set aside is never taken.
 //! - A learned address holds in the VLAN in which it was seen, one that was set aside in all.
 //! - A VM's port has at most [`ADDRESSES_MAX`] addresses that it learned, an uplink
 //!   [`UPLINK_ADDRESSES_MAX`]. Frames to others go to all ports.
 //!
 //! All planes read and write the table without locks. An entry is one word (address, VLAN and port); one
-//! beside it says when it was last used. Entries are only taken when they are free or out of date, so two
-//! threads that learn at once either take two entries or agree on one.
+//! beside it says when it was last used. The word alone says who may take the entry: each change of it is a
+//! compare-and-exchange with the word that was judged. Two threads that learn at once either take two entries
+//! or agree on one; of two the first is found, and an uplink takes that one from a VM at its next frame.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use punctual_sched::{Duration, Instant};
 
@@ -34,20 +39,64 @@ const PROBES: usize = 16;
 /// Below the address a word has 9 bits for the port and one, and 7 for the VLAN.
 const PLACE_BITS: u32 = 16;
 const VLAN_BITS: u32 = 7;
-/// All VLANs.
+/// All VLANs. An address is learned in one of them, and set aside in all.
 const ALL: Vlan = Vlan((1 << VLAN_BITS) - 1);
 const FREE: u64 = 0;
-/// The time of an entry that never becomes old.
-const PINNED: u32 = u32::MAX;
+
+/// What is behind a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Behind {
+    /// Nothing: no address is learned.
+    Nothing,
+    /// A VM.
+    Vm,
+    /// Hosts of a network.
+    Uplink,
+}
+
+impl Behind {
+    /// Addresses that are learned at most.
+    pub fn addresses_max(self) -> u32 {
+        match self {
+            Behind::Nothing => 0,
+            Behind::Vm => ADDRESSES_MAX,
+            Behind::Uplink => UPLINK_ADDRESSES_MAX,
+        }
+    }
+}
 
 /// Addresses of all ports.
 #[derive(Debug)]
 pub struct Table {
     entries: Vec<Entry>,
-    /// By port: addresses that it learned, and at most.
-    learned: Vec<(AtomicU32, AtomicU32)>,
+    ports: Vec<Learner>,
     /// How often an entry changed.
     changes: AtomicU64,
+}
+
+/// A port.
+#[derive(Debug)]
+struct Learner {
+    /// A [`Behind`].
+    behind: AtomicU8,
+    /// Addresses that it learned.
+    learned: AtomicU32,
+}
+
+impl Learner {
+    fn new(behind: Behind) -> Self {
+        Learner { behind: AtomicU8::new(behind as u8), learned: AtomicU32::new(0) }
+    }
+
+    fn behind(&self) -> Behind {
+        let behind = self.behind.load(Ordering::Relaxed);
+        [Behind::Vm, Behind::Uplink].into_iter().find(|of| *of as u8 == behind).unwrap_or(Behind::Nothing)
+    }
+
+    fn may_learn(&self) -> bool {
+        self.learned.load(Ordering::Relaxed) < self.behind().addresses_max()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -74,24 +123,36 @@ fn is_about(word: u64, address: u64, vlan: Vlan) -> bool {
     word != FREE && word >> PLACE_BITS == address && (of == vlan || of == ALL)
 }
 
+/// Was the address of an entry set aside?
+fn is_pinned(word: u64) -> bool {
+    word & ((1 << VLAN_BITS) - 1) == u64::from(ALL.0)
+}
+
+/// May any port take the entry? It is free, or its address was silent for long.
+fn is_vacant(word: u64, used_s: u32, now_s: u32) -> bool {
+    let is_old = u64::from(now_s) >= u64::from(used_s) + SILENCE_MAX.as_ns() / 1_000_000_000;
+    word == FREE || is_old && !is_pinned(word)
+}
+
 fn seconds(now: Instant) -> u32 {
     (now.as_ns() / 1_000_000_000) as u32
 }
 
 impl Table {
-    /// A table for up to 511 ports, each of which learns so many addresses at most.
-    pub fn new(most: &[u32]) -> Self {
-        Table::with_room(most, most.len(), 0)
+    /// A table for up to 511 ports, behind which there is this.
+    pub fn new(behind: &[Behind]) -> Self {
+        Table::with_room(behind, behind.len(), 0)
     }
 
     /// A table of these ports and of others that come later, up to `ports` in all, which has room for so many
     /// more addresses.
-    pub fn with_room(most: &[u32], ports: usize, more: u32) -> Self {
-        let capacity = ((most.iter().sum::<u32>() + more) as usize * 4).next_power_of_two();
-        let most = most.iter().copied().chain(std::iter::repeat(0)).take(ports.max(most.len()));
+    pub fn with_room(behind: &[Behind], ports: usize, more: u32) -> Self {
+        let most: u32 = behind.iter().map(|behind| behind.addresses_max()).sum();
+        let capacity = ((most + more) as usize * 4).next_power_of_two();
+        let all = behind.iter().copied().chain(std::iter::repeat(Behind::Nothing));
         Table {
             entries: (0..capacity).map(|_| Entry::default()).collect(),
-            learned: most.map(|most| (AtomicU32::new(0), AtomicU32::new(most))).collect(),
+            ports: all.take(ports.max(behind.len())).map(Learner::new).collect(),
             changes: AtomicU64::new(0),
         }
     }
@@ -108,9 +169,9 @@ impl Table {
         self.changes.fetch_add(1, Ordering::Release);
     }
 
-    /// From now on a port learns so many addresses at most.
-    pub fn set_most(&self, port: usize, most: u32) {
-        self.learned[port].1.store(most, Ordering::Relaxed);
+    /// From now on this is behind a port.
+    pub fn set_behind(&self, port: usize, behind: Behind) {
+        self.ports[port].behind.store(behind as u8, Ordering::Relaxed);
     }
 
     /// The places at which an address may be.
@@ -135,19 +196,17 @@ impl Table {
     /// Sets an address aside for a port until that is removed, in all VLANs. What was learned of it is
     /// forgotten.
     pub fn pin(&self, address: Address, port: usize) {
-        let is_pinned = |entry: &&Entry| entry.used_s.load(Ordering::Relaxed) == PINNED;
-        for entry in self.places(address).filter(|entry| !is_pinned(entry)) {
+        for entry in self.places(address) {
             let word = entry.word.load(Ordering::Relaxed);
-            if word >> PLACE_BITS == address.number() {
+            if word >> PLACE_BITS == address.number() && word != FREE && !is_pinned(word) {
                 self.clear(entry, word);
             }
         }
-        let free = |entry: &&Entry| entry.word.load(Ordering::Relaxed) == FREE;
+        let word_at = |entry: &Entry| entry.word.load(Ordering::Relaxed);
         // Where all places are taken, a learned address is forgotten.
-        let place = self.places(address).find(free);
-        let place = place.or_else(|| self.places(address).find(|entry| !is_pinned(entry)));
+        let place = self.places(address).find(|entry| word_at(entry) == FREE);
+        let place = place.or_else(|| self.places(address).find(|entry| !is_pinned(word_at(entry))));
         if let Some(entry) = place {
-            entry.used_s.store(PINNED, Ordering::Relaxed);
             self.unlearned(entry.word.swap(word_of(address, port, ALL), Ordering::Relaxed));
             self.changed();
         }
@@ -176,8 +235,8 @@ impl Table {
                     }
                     return;
                 }
-                if !is_old(used_s, now_s) {
-                    return;
+                if !is_vacant(word, used_s, now_s) {
+                    return self.dispute(entry, word, word_of(address, port, vlan), now_s);
                 }
                 break;
             }
@@ -185,24 +244,41 @@ impl Table {
         self.insert(address, vlan, port, now_s);
     }
 
+    /// The address of an entry is used by another port, too: what of it is to stand there is `mine`.
+    #[cold]
+    fn dispute(&self, entry: &Entry, word: u64, mine: u64, now_s: u32) {
+        let [holder, other] = [word, mine].map(|word| &self.ports[port_of(word)]);
+        if is_pinned(word) || (holder.behind(), other.behind()) != (Behind::Vm, Behind::Uplink) {
+            return;
+        }
+        if other.may_learn() {
+            self.take(entry, word, mine, now_s);
+        } else {
+            self.clear(entry, word);
+        }
+    }
+
+    /// An entry gets another word, unless it has changed. Did it get that?
+    fn take(&self, entry: &Entry, word: u64, mine: u64, now_s: u32) -> bool {
+        if entry.word.compare_exchange(word, mine, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            return false;
+        }
+        entry.used_s.store(now_s, Ordering::Relaxed);
+        self.ports[port_of(mine)].learned.fetch_add(1, Ordering::Relaxed);
+        self.unlearned(word);
+        self.changed();
+        true
+    }
+
     #[cold]
     fn insert(&self, address: Address, vlan: Vlan, port: usize, now_s: u32) {
-        let (learned, most) = &self.learned[port];
-        if address.is_group() || learned.load(Ordering::Relaxed) >= most.load(Ordering::Relaxed) {
+        if address.is_group() || !self.ports[port].may_learn() {
             return;
         }
         for entry in self.places(address) {
             let word = entry.word.load(Ordering::Relaxed);
-            let old = is_old(entry.used_s.load(Ordering::Relaxed), now_s);
-            if word != FREE && !old {
-                continue;
-            }
-            let mine = word_of(address, port, vlan);
-            if entry.word.compare_exchange(word, mine, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-                entry.used_s.store(now_s, Ordering::Relaxed);
-                learned.fetch_add(1, Ordering::Relaxed);
-                self.unlearned(word);
-                self.changed();
+            let is_vacant = is_vacant(word, entry.used_s.load(Ordering::Relaxed), now_s);
+            if is_vacant && self.take(entry, word, word_of(address, port, vlan), now_s) {
                 return;
             }
         }
@@ -210,16 +286,21 @@ impl Table {
 
     /// What stood in an entry is forgotten.
     fn unlearned(&self, word: u64) {
-        if word != FREE {
-            self.learned[port_of(word)].0.fetch_sub(1, Ordering::Relaxed);
+        // What is pinned was not learned.
+        if word != FREE && !is_pinned(word) {
+            self.ports[port_of(word)].learned.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
     /// Forgets what a port learned: its VM left.
     pub fn forget(&self, port: usize) {
+        self.forget_if(port, |word| !is_pinned(word));
+    }
+
+    fn forget_if(&self, port: usize, is_meant: impl Fn(u64) -> bool) {
         for entry in &self.entries {
             let word = entry.word.load(Ordering::Relaxed);
-            if word != FREE && port_of(word) == port && entry.used_s.load(Ordering::Relaxed) != PINNED {
+            if word != FREE && port_of(word) == port && is_meant(word) {
                 self.clear(entry, word);
             }
         }
@@ -227,22 +308,9 @@ impl Table {
 
     /// The port is gone: what was set aside for it is forgotten, too.
     pub fn remove(&self, port: usize) {
-        self.forget(port);
-        for entry in &self.entries {
-            let word = entry.word.load(Ordering::Relaxed);
-            if word != FREE && port_of(word) == port {
-                // What is pinned was not learned.
-                entry.word.store(FREE, Ordering::Relaxed);
-                entry.used_s.store(0, Ordering::Relaxed);
-                self.changed();
-            }
-        }
-        self.set_most(port, 0);
+        self.forget_if(port, |_| true);
+        self.set_behind(port, Behind::Nothing);
     }
-}
-
-fn is_old(used_s: u32, now_s: u32) -> bool {
-    used_s != PINNED && u64::from(now_s) >= u64::from(used_s) + SILENCE_MAX.as_ns() / 1_000_000_000
 }
 
 #[cfg(test)]
@@ -261,7 +329,7 @@ mod tests {
 
     #[test]
     fn an_address_is_found_where_it_was_first_seen() {
-        let table = Table::new(&[ADDRESSES_MAX; 3]);
+        let table = Table::new(&[Behind::Vm; 3]);
         assert_eq!(table.find(address(1), NONE), None);
         table.learn(address(1), NONE, 2, at(1));
         table.learn(address(1), NONE, 0, at(2));
@@ -272,7 +340,7 @@ mod tests {
 
     #[test]
     fn a_silent_address_may_move_and_a_busy_one_may_not() {
-        let table = Table::new(&[ADDRESSES_MAX; 2]);
+        let table = Table::new(&[Behind::Vm; 2]);
         table.learn(address(1), NONE, 0, at(0));
         table.learn(address(1), NONE, 0, at(200));
         table.learn(address(1), NONE, 1, at(499));
@@ -283,7 +351,7 @@ mod tests {
 
     #[test]
     fn a_port_learns_so_many_addresses_until_its_vm_leaves() {
-        let table = Table::new(&[ADDRESSES_MAX; 2]);
+        let table = Table::new(&[Behind::Vm; 2]);
         for last in 0..200 {
             table.learn(address(last), NONE, 0, at(0));
         }
@@ -298,8 +366,86 @@ mod tests {
     }
 
     #[test]
+    fn an_uplink_that_speaks_takes_an_address_from_a_vm_and_not_the_other_way_round() {
+        let table = Table::new(&[Behind::Vm, Behind::Vm, Behind::Uplink, Behind::Uplink]);
+        let found = |last| table.find(address(last), NONE);
+        table.learn(address(1), NONE, 0, at(1));
+        assert_eq!(found(1), Some(0), "nobody uses it");
+        let changes = table.changes();
+        table.learn(address(1), NONE, 2, at(1));
+        assert_eq!(found(1), Some(2), "at once");
+        assert!(table.changes() > changes, "frames to it must look again");
+        for (port, s) in [(0, 1), (1, 300), (3, 300)] {
+            table.learn(address(1), NONE, port, at(s));
+            assert_eq!(found(1), Some(2), "port {port} does not take it");
+        }
+        table.learn(address(1), NONE, 0, at(301));
+        assert_eq!(found(1), Some(0), "it was silent");
+        table.learn(address(1), NONE, 2, at(302));
+        assert_eq!(found(1), Some(2));
+        table.pin(address(2), 0);
+        table.learn(address(2), NONE, 2, at(4_000_000));
+        assert_eq!(found(2), Some(0), "its own is never taken");
+        table.learn(address(3), Vlan(3), 0, at(1));
+        table.learn(address(3), Vlan(4), 2, at(1));
+        assert_eq!([3, 4].map(|vlan| table.find(address(3), Vlan(vlan))), [Some(0), Some(2)]);
+    }
+
+    #[test]
+    fn what_an_uplink_takes_counts_as_learned_and_one_that_may_learn_no_more_takes_nothing() {
+        let table = Table::with_room(&[Behind::Vm, Behind::Uplink], 2, 4_096);
+        let of = |number: u16| Address([2, 0, 0, 1, (number >> 8) as u8, number as u8]);
+        let found = |number| table.find(of(number), NONE);
+        for number in 0..10 {
+            table.learn(of(number), NONE, 0, at(1));
+            table.learn(of(number), NONE, 1, at(1));
+        }
+        for number in 100..132 {
+            table.learn(of(number), NONE, 0, at(1));
+        }
+        assert_eq!(
+            (100..140).filter(|&number| found(number) == Some(0)).count(),
+            32,
+            "the VM has room again"
+        );
+        for number in 1_000..3_000 {
+            table.learn(of(number), NONE, 1, at(1));
+        }
+        let of_uplink = || (0..3_000).filter(|&number| found(number) == Some(1)).count();
+        assert_eq!(of_uplink(), UPLINK_ADDRESSES_MAX as usize);
+        table.learn(of(100), NONE, 1, at(1));
+        assert_eq!((found(100), of_uplink()), (None, UPLINK_ADDRESSES_MAX as usize), "to all ports");
+        table.learn(of(140), NONE, 0, at(1));
+        assert_eq!(found(140), Some(0), "the VM may learn another one");
+    }
+
+    #[test]
+    fn threads_that_dispute_an_address_leave_it_with_the_uplink_and_counts_right() {
+        let table = Table::new(&[Behind::Vm, Behind::Vm, Behind::Uplink]);
+        for round in 0..200 {
+            let now = at(1 + 400 * round);
+            std::thread::scope(|scope| {
+                for port in 0..3 {
+                    let table = &table;
+                    scope.spawn(move || {
+                        for last in 0..20 {
+                            table.learn(address(last), NONE, port, now);
+                        }
+                    });
+                }
+            });
+            // Of two entries a VM's may be the first; it is taken at the next frame.
+            (0..20).for_each(|last| table.learn(address(last), NONE, 2, now));
+            assert!((0..20).all(|last| table.find(address(last), NONE) == Some(2)), "round {round}");
+        }
+        (0..3).for_each(|port| table.forget(port));
+        let learned = |port: &Learner| port.learned.load(Ordering::Relaxed);
+        assert_eq!(table.ports.iter().map(learned).collect::<Vec<_>>(), [0; 3]);
+    }
+
+    #[test]
     fn an_address_that_was_set_aside_stays() {
-        let table = Table::new(&[ADDRESSES_MAX; 2]);
+        let table = Table::new(&[Behind::Vm; 2]);
         table.pin(address(1), 0);
         table.learn(address(1), NONE, 1, at(5));
         table.forget(0);
@@ -309,9 +455,9 @@ mod tests {
 
     #[test]
     fn the_address_of_a_port_that_is_gone_is_free_and_one_that_comes_takes_its_own_from_others() {
-        let table = Table::with_room(&[ADDRESSES_MAX], 3, 64);
+        let table = Table::with_room(&[Behind::Vm], 3, 64);
         table.learn(address(1), NONE, 0, at(1));
-        table.set_most(1, ADDRESSES_MAX);
+        table.set_behind(1, Behind::Vm);
         table.pin(address(1), 1);
         assert_eq!(table.find(address(1), NONE), Some(1), "whoever used it before");
         table.learn(address(2), NONE, 1, at(1));
@@ -325,7 +471,7 @@ mod tests {
 
     #[test]
     fn an_address_is_learned_in_each_vlan_by_itself() {
-        let table = Table::new(&[ADDRESSES_MAX; 3]);
+        let table = Table::new(&[Behind::Vm; 3]);
         table.pin(address(9), 2);
         table.learn(address(1), Vlan(3), 0, at(1));
         table.learn(address(1), Vlan(4), 1, at(1));

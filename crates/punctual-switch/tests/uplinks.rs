@@ -238,3 +238,23 @@ fn an_uplink_over_its_rate_sleeps_until_there_is_room() {
     assert!(wakeups <= 900, "{wakeups} wake-ups");
     assert_eq!(report.ports[1].drops.total(), 1, "only the frame to itself");
 }
+
+#[test]
+fn a_host_beyond_an_uplink_gets_its_address_back_from_a_vm_as_soon_as_it_speaks() {
+    let (program, wire) = Program::pair();
+    let lab = Lab::with_uplinks(Setting::plain("rtca", 3), vec![wire]);
+    let [mut a, mut b] = [0, 1].map(|port| lab.vm(port, Options::default()));
+    let claim = testing::frame(address(0), address(2), 7, 64);
+    // The host's address is 2. It has not spoken yet, or was silent for long.
+    assert!(a.send(&claim).expect("sent"));
+    assert!(b.send(&frame(1, 2, 1)).expect("sent"));
+    expect(&mut a, &frame(1, 2, 1));
+    for number in 2..20 {
+        program.send(NO_OFFLOAD, &frame(2, 1, number));
+        expect(&mut b, &frame(2, 1, number));
+        assert!(a.send(&claim).expect("sent"));
+        assert!(b.send(&frame(1, 2, number)).expect("sent"));
+        program.expect(&frame(1, 2, number));
+    }
+    expect_nothing(&mut a);
+}

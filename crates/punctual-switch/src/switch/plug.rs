@@ -18,9 +18,7 @@ use punctual_net::discipline::DisciplineInfo;
 use punctual_sched::Instant;
 use punctual_sched::registry::Options;
 
-use super::{
-    Config, Door, End, Error, PLANE_LIMIT, PORTS_MAX, Port, Switch, addresses_max, rings, start_uplink,
-};
+use super::{Config, Door, End, Error, PLANE_LIMIT, PORTS_MAX, Port, Switch, behind, rings, start_uplink};
 use crate::budget::Account;
 use crate::plane::plug::{Attach, Attached};
 use crate::plane::{Command, Notice, Shared};
@@ -210,7 +208,7 @@ impl Switch {
     fn open(&mut self, place: usize, port: Port, door: Option<Door>) -> Result<(), Error> {
         let shared = &self.plugs.shared;
         shared.ports[place].broken.store(false, Ordering::Release);
-        shared.table.set_most(place, addresses_max(&port.end));
+        shared.table.set_behind(place, behind(&port.end));
         if let Some(address) = port.address {
             shared.table.pin(address, place);
         }
