@@ -92,6 +92,8 @@ const FLOODS: Rate = Rate { bytes: 100, window: Duration::from_ms(100), burst_by
 pub enum Event {
     /// A VM's monitor connected.
     Connected,
+    /// A monitor that wants to connect cannot be accepted; the reason. The switch goes on trying.
+    Unaccepted(String),
     /// Its driver uses both rings.
     Running,
     /// The monitor forgot what the driver chose: the driver is taken to have chosen all that it was offered.

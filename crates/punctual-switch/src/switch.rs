@@ -21,6 +21,7 @@ use punctual_net::{Discipline, InterfaceParams, registry};
 use punctual_sched::registry::Options;
 use punctual_sched::{Duration, Instant};
 use rustix::event::epoll;
+use rustix::time::Timespec;
 use vm_memory::{Bytes, GuestAddress};
 
 use crate::budget::{self, Account, Budget};
@@ -54,6 +55,10 @@ const COUNTED_TOGETHER: usize = 4;
 /// bell as if it had rung and rings it once more when it starts the ring; a driver rings when it adds to a
 /// ring.
 const SILENT_KICKS: u64 = 5;
+
+/// A listener that cannot accept, for want of descriptors or memory, is left alone for this long: its monitor
+/// waits, so without a pause the control would be told of it again at once, for ever.
+const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// Why a switch does not start.
 #[derive(Debug, thiserror::Error)]
@@ -601,6 +606,8 @@ struct Door {
     rings: PortRings,
     /// Bells that the control hears.
     heard: Vec<Arc<OwnedFd>>,
+    /// Was it said that no monitor can be accepted?
+    is_unaccepted: bool,
 }
 
 impl Door {
@@ -616,7 +623,7 @@ impl Door {
             }
         };
         let socket = Socket { path, listener };
-        Ok(Some(Door { socket, connection: None, rings, heard: Vec::new() }))
+        Ok(Some(Door { socket, connection: None, rings, heard: Vec::new(), is_unaccepted: false }))
     }
 
     fn hang_up(&mut self, epoll: &OwnedFd) {
@@ -626,7 +633,7 @@ impl Door {
     /// Disconnects the VM for good. The socket goes first: a monitor that connects again at once must be
     /// refused, for some (Cloud Hypervisor's) do not try again after a connection that ends unheard.
     fn close(self, epoll: &OwnedFd) {
-        let Door { socket, mut connection, mut rings, heard } = self;
+        let Door { socket, mut connection, mut rings, heard, .. } = self;
         let _ = epoll::delete(epoll, &socket.listener);
         drop(socket);
         hang_up(&mut connection, &mut rings, epoll);
@@ -666,6 +673,8 @@ struct Control {
     doors: BTreeMap<usize, Door>,
     /// Features.
     offered: u64,
+    /// Ports whose listeners are left alone until then.
+    paused: Option<(std::time::Instant, Vec<usize>)>,
 }
 
 /// What an event of the control's epoll is about: the port in the upper bits, one of these below.
@@ -690,7 +699,8 @@ impl Control {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&epoll, &inbox.bell, data(0, INBOX), flags).map_err(started)?;
         let offered = features::OFFERED | config.mtu.map_or(0, |_| features::MTU);
-        let mut control = Control { epoll, inbox: Arc::clone(inbox), doors: BTreeMap::new(), offered };
+        let (inbox, doors) = (Arc::clone(inbox), BTreeMap::new());
+        let mut control = Control { epoll, inbox, doors, offered, paused: None };
         for (port, of) in config.ports.iter().enumerate() {
             let rings = rings(port, of.plane, shared, mailboxes, notices);
             if let Some(door) = Door::open(&of.end, rings)? {
@@ -736,7 +746,8 @@ impl Control {
         let mut events = [const { std::mem::MaybeUninit::uninit() }; 16];
         loop {
             // An error other than an interruption would be one of this program; then it waits no more.
-            let happened = match epoll::wait(&self.epoll, &mut events[..], None) {
+            let timeout = self.end_pause();
+            let happened = match epoll::wait(&self.epoll, &mut events[..], timeout.as_ref()) {
                 Ok((happened, _)) => happened,
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(_) => return,
@@ -767,7 +778,13 @@ impl Control {
     /// A monitor connects. A port has one at a time.
     fn accept(&mut self, port: usize) {
         let Some(door) = self.doors.get_mut(&port) else { return };
-        let Ok((stream, _)) = door.socket.listener.accept() else { return };
+        let stream = match door.socket.listener.accept() {
+            Ok((stream, _)) => stream,
+            // The monitor gave up.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            Err(error) => return self.pause(port, &error),
+        };
+        door.is_unaccepted = false;
         if door.connection.is_some() {
             return;
         }
@@ -776,6 +793,38 @@ impl Control {
             door.connection = Some(connection);
             door.rings.notice(Event::Connected);
         }
+    }
+
+    /// The listener of this port is left alone for a while.
+    fn pause(&mut self, port: usize, error: &io::Error) {
+        let Some(door) = self.doors.get_mut(&port) else { return };
+        // It can fail only if the listener is gone from the set, and then nothing is heard of it either.
+        let _ = epoll::modify(
+            &self.epoll,
+            &door.socket.listener,
+            data(port, LISTENER),
+            epoll::EventFlags::empty(),
+        );
+        if !std::mem::replace(&mut door.is_unaccepted, true) {
+            door.rings.notice(Event::Unaccepted(error.to_string()));
+        }
+        let until = std::time::Instant::now() + ACCEPT_PAUSE;
+        self.paused.get_or_insert_with(|| (until, Vec::new())).1.push(port);
+    }
+
+    /// Hears listeners again whose pause is over. Returns how long the pause of others goes on.
+    fn end_pause(&mut self) -> Option<Timespec> {
+        let left = self.paused.as_ref()?.0.saturating_duration_since(std::time::Instant::now());
+        if !left.is_zero() {
+            return Some(Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() });
+        }
+        for port in self.paused.take()?.1 {
+            if let Some(door) = self.doors.get(&port) {
+                let listener = &door.socket.listener;
+                let _ = epoll::modify(&self.epoll, listener, data(port, LISTENER), epoll::EventFlags::IN);
+            }
+        }
+        None
     }
 
     /// A monitor says something, or leaves.

@@ -3,6 +3,7 @@
 mod budget;
 mod common;
 mod costs;
+mod descriptors;
 mod hostile;
 mod idle;
 mod plug;

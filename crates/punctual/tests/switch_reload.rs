@@ -15,6 +15,7 @@ use common::live::needs;
 use punctual_live::os::cgroup::group_of;
 use punctual_live::os::sched::{affinity, attributes};
 use punctual_switch::testing::{FrontEnd, Options, frame, number};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
 /// How long anything may take.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -51,7 +52,13 @@ impl Switch {
     fn start(text: &str) -> Switch {
         let folder = tempfile::tempdir().expect("a folder");
         fs::write(folder.path().join("host.toml"), text).expect("written");
-        let mut command = punctual(folder.path(), &["--check", "--json", "--sockets", "."]);
+        let command = punctual(folder.path(), &["--check", "--json", "--sockets", "."]);
+        Switch::of(command, folder)
+    }
+
+    /// What this command starts.
+    fn of(mut command: Command, folder: tempfile::TempDir) -> Switch {
+        command.env("PUNCTUAL_STATE", folder.path().join("state"));
         let mut child =
             Killed(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs"));
         let mut lines = BufReader::new(child.0.stderr.take().expect("piped")).lines();
@@ -288,6 +295,27 @@ fn a_switch_that_is_killed_under_traffic_sends_no_frame_twice_or_out_of_order() 
         assert!(came[0] > came_before[0] && came[1] > came_before[1], "{came:?} after {came_before:?}");
         came_before = came;
     }
+}
+
+#[test]
+fn a_switch_raises_its_limit_of_descriptors_and_without_any_hears_clients_later() {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join("host.toml"), host(&TWO, "")).expect("written");
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -Sn 100; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_punctual")]);
+    command.args(["switch", "host.toml", "--json", "--sockets", "."]).current_dir(folder.path());
+    let switch = Switch::of(command, folder);
+    let process = Pid::from_child(&switch.child.0);
+    let limit = prlimit(Some(process), Resource::Nofile, getrlimit(Resource::Nofile)).expect("it runs");
+    assert_eq!(limit.current, limit.maximum);
+    prlimit(Some(process), Resource::Nofile, Rlimit { current: Some(3), ..limit }).expect("it runs");
+    let reload =
+        punctual(switch.folder.path(), &["--reload", "--sockets", "."]).stdout(Stdio::piped()).spawn();
+    std::thread::sleep(Duration::from_millis(300));
+    prlimit(Some(process), Resource::Nofile, limit).expect("it runs");
+    let output = reload.expect("it runs").wait_with_output().expect("it ends");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "nothing to change\n");
+    switch.end();
 }
 
 #[test]

@@ -166,6 +166,11 @@ impl Lab {
         vm
     }
 
+    /// What happens next to any port, within this time.
+    pub fn notice(&self, limit: Duration) -> Option<Notice> {
+        self.switch.as_ref().expect("a switch at work").1.recv_timeout(limit).ok()
+    }
+
     /// Waits for something to happen to a port.
     pub fn wait(&self, port: usize, wanted: impl Fn(&Event) -> bool) -> Event {
         loop {

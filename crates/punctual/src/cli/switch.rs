@@ -18,6 +18,7 @@ use punctual_sched::Duration;
 use punctual_switch::frame::Address;
 use punctual_switch::stats::{Count, Drops, PlaneStats, PortStats, UplinkStats};
 use punctual_switch::{Config, End, Event, Notice, Port, Report, Switch};
+use rustix::process::{Resource, Rlimit};
 use serde::Serialize;
 
 use super::error::Error;
@@ -102,6 +103,13 @@ pub struct Args {
     json: bool,
 }
 
+/// Raises the limit of descriptors as far as this user may: each VM takes some ten, and the usual limit of a
+/// shell is 1024. Where it cannot be raised, who cannot connect is said.
+pub fn raise_limit_of_descriptors() {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
 /// Runs `punctual switch`.
 pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     interrupt::install();
@@ -112,6 +120,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     if args.reload {
         return reload(args, &file, network, ui);
     }
+    raise_limit_of_descriptors();
     let (directory, is_own) = directory(args, network)?;
     let uplinks = uplink::parse_all(&args.uplink, &network.name)?;
     if let Some(outside) = network.outside.first()
@@ -394,6 +403,10 @@ pub fn tell(port: &str, event: &Event, ui: &Ui) {
     let port = printable(port);
     match event {
         Event::Connected => eprintln!("{port}: connected"),
+        Event::Unaccepted(reason) => ui.warn(&format!(
+            "{port}: its monitor cannot connect: {}; tried again until it can",
+            printable(reason)
+        )),
         Event::Running => eprintln!("{port}: its driver is there"),
         Event::Assumed => ui.warn(&format!(
             "{port}: its monitor forgot which features the driver chose, as QEMU before 8.0 does if the \

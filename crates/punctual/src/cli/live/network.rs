@@ -29,7 +29,7 @@ use super::super::error::Error;
 use super::super::output::Ui;
 use super::super::planes::{Member, Place, Planes, Wishes};
 use super::super::switch::control::{self, Client};
-use super::super::switch::{Lines, addresses, result, table, tell, with_source};
+use super::super::switch::{Lines, addresses, raise_limit_of_descriptors, result, table, tell, with_source};
 use super::super::uplink::{self, Uplink};
 
 /// What the user wants of the switches of a run.
@@ -83,6 +83,7 @@ pub fn start<'a>(
     (helpers, ui): (&Helpers, &'a Ui),
 ) -> Result<(Vec<LiveNetwork<'a>>, Ends), Error> {
     let (mut networks, mut all) = (Vec::new(), Ends::default());
+    raise_limit_of_descriptors();
     let names: Vec<&str> = host.networks.iter().map(|network| network.name.as_str()).collect();
     let of_frames = |network: &&Network| network.transport == Transport::Frames;
     let networks_of_frames = host.networks.iter().enumerate().filter(|(_, network)| of_frames(network));
@@ -416,7 +417,8 @@ impl<'a> LiveNetwork<'a> {
         // It ends when the switch stops and its notices with it.
         std::thread::spawn(move || {
             let is_trouble = |event: &Event| {
-                matches!(event, Event::Broken(_) | Event::Disconnected(Some(_)) | Event::Assumed)
+                use Event::{Assumed, Broken, Disconnected, Unaccepted};
+                matches!(event, Broken(_) | Disconnected(Some(_)) | Assumed | Unaccepted(_))
             };
             for notice in notices.into_iter().filter(|notice| is_trouble(&notice.event)) {
                 tell(&names[notice.port], &notice.event, &ui);

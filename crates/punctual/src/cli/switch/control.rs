@@ -30,6 +30,9 @@ const CLIENT_LIMIT: Duration = Duration::from_secs(5);
 /// An answer takes no longer: a change waits for planes, some seconds for each at worst.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
+/// When no client can be accepted, it is tried again after this.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
 /// What a client wants.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -115,9 +118,15 @@ impl Control {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
         let accepts = listener.try_clone()?;
         let work = move || {
-            while let Ok((client, _)) = accepts.accept() {
-                // A client that is not heard out has itself to blame.
-                let _ = serve(client, &asked);
+            loop {
+                match accepts.accept() {
+                    // A client that is not heard out has itself to blame.
+                    Ok((client, _)) => drop(serve(client, &asked)),
+                    // The listener was shut down.
+                    Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
+                    // No descriptors or no memory now, or the client gave up.
+                    Err(_) => std::thread::sleep(ACCEPT_PAUSE),
+                }
             }
         };
         // It ends with the listener, and with the client that it may be hearing.
