@@ -298,6 +298,26 @@ fn a_switch_that_is_killed_under_traffic_sends_no_frame_twice_or_out_of_order() 
 }
 
 #[test]
+fn what_holds_from_the_start_is_refused_and_libvirt_is_told_of_ports_that_come() {
+    let switch = Switch::start(&host(&TWO, ""));
+    for options in ["--check", "--one-plane", "--urgent 1", "--fifo 9", "--processor 0", "--poll 1ms"] {
+        let options: Vec<&str> = options.split(' ').collect();
+        let reason = switch.refuses(&host(&THREE, ""), &options);
+        assert!(reason.contains(&format!("{} holds from the start of a switch", options[0])), "{reason}");
+    }
+    assert!(switch.refuses(&host(&THREE, ""), &["--duration", "1s"]).contains("--duration holds"));
+    assert!(!switch.path("new.sock").exists());
+    let output = switch.reload(&host(&THREE, ""), &["--libvirt"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.starts_with("added new\n<!-- "), "{text}");
+    assert!(text.contains("memoryBacking") && text.contains("new.sock"), "{text}");
+    assert!(!text.contains("first") && !text.contains("-chardev"), "{text}");
+    let output = switch.reload(&host(&THREE, ""), &["--libvirt", "--uplink", "program:program"]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "added program:program\n");
+    switch.end();
+}
+
+#[test]
 fn a_switch_raises_its_limit_of_descriptors_and_without_any_hears_clients_later() {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("host.toml"), host(&TWO, "")).expect("written");

@@ -84,8 +84,8 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = time)]
     poll: Option<Duration>,
     /// Make the switch of this network that works already become what this command line says: interfaces of
-    /// the file and uplinks come, go and change. If anything is wrong nothing changes. Its planes stay as
-    /// they are.
+    /// the file and uplinks come, go and change. If anything is wrong nothing changes. Its planes, --check
+    /// and --duration stay as they are; options for them are refused.
     #[arg(long)]
     reload: bool,
     /// End after this long.
@@ -192,8 +192,29 @@ fn print_listing(args: &Args, text: String, ui: &Ui) -> Result<(), Error> {
     ui.print(text)
 }
 
+/// Options that say what a switch at work does not change.
+fn check_reload(args: &Args) -> Result<(), Error> {
+    let given = [
+        ("--urgent", args.urgent.is_some()),
+        ("--one-plane", args.one_plane),
+        ("--fifo", args.fifo.is_some()),
+        ("--processor", args.processor.is_some()),
+        ("--poll", args.poll.is_some()),
+        ("--check", args.check),
+        ("--duration", args.duration.is_some()),
+    ];
+    match given.iter().find(|(_, is_given)| *is_given) {
+        None => Ok(()),
+        Some((option, _)) => Err(Error::Usage(format!(
+            "{option} holds from the start of a switch and cannot be changed by --reload: leave it out, or start \
+             the switch anew; nothing changed"
+        ))),
+    }
+}
+
 /// Tells the switch that works already what it becomes.
 fn reload(args: &Args, file: &HostFile, network: &Network, ui: &Ui) -> Result<u8, Error> {
+    check_reload(args)?;
     let client = match &args.sockets {
         Some(directory) => Client::in_directory(directory),
         None => Client::of_network(&network.name),
@@ -211,6 +232,7 @@ fn reload(args: &Args, file: &HostFile, network: &Network, ui: &Ui) -> Result<u8
         set: args.set.clone(),
         uplinks: args.uplink.clone(),
         directory,
+        libvirt: args.libvirt,
     };
     match client.ask(&Request::Become(description)) {
         Ok(Answer::Became { changes, listing }) => became(args, &changes, listing, ui),
@@ -352,10 +374,12 @@ fn listing(network: &Network, ports: &[Line]) -> String {
 
 /// The sockets, and how libvirt connects to each.
 fn libvirt_listing(ports: &[Line]) -> String {
-    let mut text =
-        String::from("<!-- Merge memoryBacking and interface into each domain's own XML: virsh edit. -->\n");
+    let mut text = String::new();
     for port in ports {
         let Some(socket) = &port.socket else { continue };
+        if text.is_empty() {
+            text += "<!-- Merge memoryBacking and interface into each domain's own XML: virsh edit. -->\n";
+        }
         text += &vhost_user(&VhostUserPort { domain: &port.name, socket, address: port.address.clone() });
     }
     text

@@ -56,6 +56,8 @@ pub struct Description {
     pub uplinks: Vec<String>,
     /// What paths are relative to.
     pub directory: PathBuf,
+    /// Is it libvirt that connects the VMs which come?
+    pub libvirt: bool,
 }
 
 /// What became of a request.

@@ -16,7 +16,7 @@ use super::super::input::HostFile;
 use super::super::planes::Planes;
 use super::super::uplink::{self, Uplink};
 use super::control::{Answer, Changes, Counted, Description, Request};
-use super::{Line, Lines, addresses, file_name, listing, network, result, with_source};
+use super::{Line, Lines, addresses, file_name, libvirt_listing, listing, network, result, with_source};
 
 /// A port that is wanted: two that are equal are the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -224,7 +224,8 @@ impl Served {
             changes.changed.push(port.name);
         }
         let lines = places.iter().filter_map(|place| Some(&self.ports.kept[*place].as_ref()?.line));
-        let text = listing(network, &lines.cloned().collect::<Vec<_>>());
+        let lines: Vec<Line> = lines.cloned().collect();
+        let text = if description.libvirt { libvirt_listing(&lines) } else { listing(network, &lines) };
         Ok((changes, text))
     }
 
