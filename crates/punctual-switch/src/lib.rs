@@ -37,6 +37,7 @@ pub mod plane;
 pub mod protocol;
 pub mod ring;
 pub mod session;
+mod socket;
 pub mod stats;
 pub mod switch;
 pub mod table;

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,6 +32,7 @@ use crate::frame::Address;
 use crate::plane::{Command, Event, Mailbox, Notice, Outcome, Plane, Shared, SharedPort, Threads, Work};
 use crate::ring::{Broken, ReceiveRing, SendRing, Setup, ring_bell};
 use crate::session::{RECEIVE, Rings, SEND};
+use crate::socket::make_way;
 use crate::stats::{PlaneStats, PortStats, UplinkStats};
 use crate::table::{Behind, Table};
 use crate::uplink::{Counters, StopUplink, Uplink};
@@ -868,19 +869,10 @@ impl Drop for Control {
 /// A listener at `path`. A socket that a switch left behind is replaced.
 fn listen(path: &Path) -> Result<UnixListener, Error> {
     let failed = |source| Error::Socket { path: path.to_owned(), source };
-    match UnixListener::bind(path) {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            if UnixStream::connect(path).is_ok() {
-                return Err(Error::InUse(path.to_owned()));
-            }
-            std::fs::remove_file(path).map_err(failed)?;
-        }
-        Err(error) => return Err(failed(error)),
-        Ok(listener) => {
-            listener.set_nonblocking(true).map_err(failed)?;
-            return Ok(listener);
-        }
-    }
+    make_way(path).map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => Error::InUse(path.to_owned()),
+        _ => failed(error),
+    })?;
     let listener = UnixListener::bind(path).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     Ok(listener)

@@ -15,6 +15,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept
 use vm_memory::{ReadVolatile, VolatileMemoryError, VolatileSlice, WriteVolatile};
 
 use crate::frame::HEADER_BYTES;
+use crate::socket::make_way;
 
 /// Frames come from here and go there. Nothing here waits.
 pub trait Wire: Debug + Send {
@@ -191,13 +192,14 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at `path`.
+    /// Listens at `path`. A socket that a program which was killed left there is replaced.
     ///
     /// # Errors
-    /// When there is something at `path` already, or the kernel refuses.
+    /// When there is something else at `path` already, or the kernel refuses.
     pub fn new(path: &Path) -> io::Result<Listener> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        make_way(path)?;
         rustix::net::bind(&listener, &SocketAddrUnix::new(path)?)?;
         // From here on the path is removed with the value.
         let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;

@@ -1,7 +1,9 @@
 //! Frames from and to what is beyond the switch.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use punctual_net::{InterfaceParams, Rate};
@@ -10,6 +12,7 @@ use punctual_switch::pcap::{Files, Reader, Writer};
 use punctual_switch::stats::PortStats;
 use punctual_switch::testing::{self, FrontEnd, Options};
 use punctual_switch::wire::{Device, HeaderOf, Listener, Wire};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::common::{LONG, Lab, SHORT, Setting, address, expect, expect_nothing, frame};
@@ -237,6 +240,36 @@ fn an_uplink_over_its_rate_sleeps_until_there_is_room() {
     let wakeups = report.ports[1].uplink.expect("one").wakeups;
     assert!(wakeups <= 900, "{wakeups} wake-ups");
     assert_eq!(report.ports[1].drops.total(), 1, "only the frame to itself");
+}
+
+/// A socket that listens at `path`.
+fn listening(path: &Path, kind: SocketType) -> OwnedFd {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None).expect("a socket");
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path).expect("a path")).expect("bound");
+    rustix::net::listen(&socket, 1).expect("it listens");
+    socket
+}
+
+#[test]
+fn a_socket_that_was_left_behind_is_replaced_and_nothing_else_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let kind_of_error = |path: &Path| Listener::new(path).expect_err("refused").kind();
+    for kind in [SocketType::SEQPACKET, SocketType::STREAM] {
+        let socket = listening(&at("socket"), kind);
+        assert_eq!(kind_of_error(&at("socket")), ErrorKind::AddrInUse);
+        assert_eq!(rustix::net::accept(&socket).err(), Some(Errno::AGAIN), "the listener is not disturbed");
+        drop(socket);
+        drop(Listener::new(&at("socket")).expect("nobody has it"));
+        assert!(!at("socket").exists());
+    }
+    std::fs::write(at("file"), "precious").expect("written");
+    std::os::unix::fs::symlink(at("file"), at("link")).expect("a link");
+    for name in ["file", "link"] {
+        assert_eq!(kind_of_error(&at(name)), ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read_to_string(at(name)).expect("a file"), "precious");
+    }
 }
 
 #[test]
