@@ -40,6 +40,9 @@ pub enum Error {
     /// Packets without Ethernet headers.
     #[error("a pcap file of link type {0}; expected 1, Ethernet")]
     Link(u32),
+    /// A file to which nothing is appended.
+    #[error("nothing is appended to it: it does not begin as a file that was captured here")]
+    Foreign,
 }
 
 /// A packet of a file.
@@ -108,6 +111,11 @@ fn word(bytes: &[u8], at: usize, is_big: bool) -> u32 {
     if is_big { u32::from_be_bytes(word) } else { u32::from_le_bytes(word) }
 }
 
+/// The header of what is written here: version 2.4, no time zone.
+fn file_header() -> [[u8; 4]; FILE_HEADER_BYTES / 4] {
+    [MAGIC_NS, 4 << 16 | 2, 0, 0, FRAME_BYTES_MAX, ETHERNET].map(u32::to_le_bytes)
+}
+
 /// Writes packets, with times in nanoseconds.
 #[derive(Debug)]
 pub struct Writer<W>(W);
@@ -118,9 +126,7 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// When it cannot be written.
     pub fn new(mut to: W) -> io::Result<Self> {
-        // Version 2.4, no time zone.
-        let words = [MAGIC_NS, 4 << 16 | 2, 0, 0, FRAME_BYTES_MAX, ETHERNET];
-        to.write_all(&words.map(u32::to_le_bytes).concat())?;
+        to.write_all(file_header().as_flattened())?;
         Ok(Writer(to))
     }
 
@@ -170,6 +176,26 @@ impl Files {
             None => None,
         };
         let capture = capture.map(|file| Writer::new(BufWriter::new(file))).transpose()?;
+        Files::of(replay, capture)
+    }
+
+    /// Writes what arrives behind what is in the file already, which must be open for appending.
+    ///
+    /// # Errors
+    /// When the file does not begin as one that was written here.
+    pub fn append(mut file: File) -> Result<Files, Error> {
+        if file.metadata()?.len() == 0 {
+            return Files::new(None, Some(file));
+        }
+        let mut header = [0; FILE_HEADER_BYTES];
+        let read = file.read_exact(&mut header);
+        match read.is_ok() && header[..] == *file_header().as_flattened() {
+            true => Files::of(None, Some(Writer(BufWriter::new(file)))),
+            false => Err(Error::Foreign),
+        }
+    }
+
+    fn of(replay: Option<Replay>, capture: Option<Writer<BufWriter<File>>>) -> Result<Files, Error> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags).map_err(io::Error::from)?;
         Ok(Files { replay, capture, timer, frame: Vec::new() })

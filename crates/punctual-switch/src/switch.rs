@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 
@@ -199,6 +199,8 @@ pub(crate) struct RunningUplink {
     thread: Option<JoinHandle<()>>,
     stop: StopUplink,
     counters: Arc<Counters>,
+    /// Is its wire gone?
+    ended: Arc<AtomicBool>,
 }
 
 impl RunningUplink {
@@ -278,6 +280,12 @@ impl Switch {
         }
         self.add_uplinks(&mut report);
         report
+    }
+
+    /// Has the uplink at this place ended, because what is beyond it is gone?
+    pub fn has_ended(&self, place: usize) -> bool {
+        let has_ended = |uplink: &RunningUplink| uplink.ended.load(Ordering::Acquire);
+        self.uplinks.iter().any(|uplink| uplink.port == place && has_ended(uplink))
     }
 
     fn add_uplinks(&self, report: &mut Report) {
@@ -374,6 +382,8 @@ pub(crate) fn start_uplink(
     let uplink = Uplink::new(wire, Arc::clone(&counters))?;
     let stop = uplink.stopper();
     let port = rings.port;
+    let ended = Arc::<AtomicBool>::default();
+    let of_thread = Arc::clone(&ended);
     for (queue, setup) in [RECEIVE, SEND].into_iter().zip(uplink.setups()?) {
         rings.start(queue, setup).map_err(io::Error::other)?;
     }
@@ -384,11 +394,12 @@ pub(crate) fn start_uplink(
                 rings.stop(queue);
             }
             rings.shared.table.forget(port);
+            of_thread.store(true, Ordering::Release);
             rings.notice(Event::Disconnected(Some(error.to_string())));
         }
     };
     let thread = std::thread::Builder::new().name(format!("switch uplink {port}")).spawn(work)?;
-    Ok(RunningUplink { port, thread: Some(thread), stop, counters })
+    Ok(RunningUplink { port, thread: Some(thread), stop, counters, ended })
 }
 
 /// Adds what a plane counted of `ports`, a few at a time: it carries packets in between. Returns what it did

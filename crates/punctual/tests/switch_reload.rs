@@ -14,6 +14,7 @@ use std::time::Duration;
 use common::live::needs;
 use punctual_live::os::cgroup::group_of;
 use punctual_live::os::sched::{affinity, attributes};
+use punctual_switch::pcap::Reader;
 use punctual_switch::testing::{FrontEnd, Options, frame, number};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
@@ -295,6 +296,34 @@ fn a_switch_that_is_killed_under_traffic_sends_no_frame_twice_or_out_of_order() 
         assert!(came[0] > came_before[0] && came[1] > came_before[1], "{came:?} after {came_before:?}");
         came_before = came;
     }
+}
+
+#[test]
+fn a_capture_that_changes_goes_on_in_its_file_and_one_that_starts_makes_it_anew() {
+    let switch = Switch::start(&host(&TWO, ""));
+    let (mut a, mut b) = (switch.vm("first"), switch.vm("second"));
+    let to_all = |number| frame([0xff; 6], address(1), number, 64);
+    fs::write(switch.path("out.pcap"), "something old").expect("written");
+    for round in 0..3 {
+        let uplink = format!("capture:out.pcap,priority={round}");
+        let change = if round == 0 { "added capture:out.pcap" } else { "changed capture:out.pcap" };
+        assert_eq!(switch.becomes(&host(&TWO, ""), &["--uplink", &uplink]), [change]);
+        send(&mut a, &to_all(round));
+        expect(&mut b, &to_all(round));
+        assert_eq!(switch.becomes(&host(&TWO, ""), &["--uplink", &uplink]), ["nothing to change"]);
+    }
+    fs::rename(switch.path("out.pcap"), switch.path("moved.pcap")).expect("moved");
+    fs::write(switch.path("out.pcap"), "something else, which is longer").expect("written");
+    let reason = switch.refuses(&host(&TWO, ""), &["--uplink", "capture:out.pcap,priority=9"]);
+    assert!(reason.contains("nothing is appended to it"), "{reason}");
+    assert!(fs::read_to_string(switch.path("out.pcap")).expect("a file").starts_with("something else"));
+    let mut reader =
+        Reader::new(fs::File::open(switch.path("moved.pcap")).expect("a file")).expect("packets");
+    for round in 0..3 {
+        assert_eq!(reader.next_packet().expect("whole").expect("a packet").frame, to_all(round));
+    }
+    assert_eq!(reader.next_packet().expect("whole"), None);
+    switch.end();
 }
 
 #[test]

@@ -135,6 +135,17 @@ impl Switch {
         serde_json::from_str(&text).expect("JSON")
     }
 
+    /// Asks the switch to have these uplinks.
+    fn reload(&self, namespace: &Namespace, uplinks: &[&str]) -> Output {
+        let mut command = namespace.command(env!("CARGO_BIN_EXE_punctual"));
+        command.args(["switch", "host.toml", "--reload", "--sockets", "."]);
+        for uplink in uplinks {
+            command.args(["--uplink", uplink]);
+        }
+        command.env("PUNCTUAL_STATE", self.folder.path().join("state"));
+        command.current_dir(self.folder.path()).output().expect("it runs")
+    }
+
     /// Its process, which `nsenter` became.
     fn process(&self) -> u32 {
         self.child.0.id()
@@ -253,6 +264,44 @@ fn taps_and_interfaces_are_reached_and_left_as_they_were() {
     assert!(!space.try_ip("link show dev made").status.success(), "a TAP that was made is gone");
     space.ip("link show dev kept");
     assert_eq!(space.ip("-details link show dev v0"), before);
+}
+
+#[test]
+fn an_interface_that_was_removed_and_came_back_is_taken_up_again_by_reload() {
+    let Some(space) = Namespace::new() else { return };
+    let add = || {
+        space.ip("link add v0 type veth peer name v1");
+        space.ip("addr add 10.9.0.1/24 dev v1");
+        space.ip("link set v0 up");
+        space.ip("link set v1 up");
+    };
+    add();
+    let uplinks = ["interface:v0", "program:program"];
+    let switch = Switch::new(&space, &uplinks);
+    let program = switch.program();
+    program.ping([10, 9, 0]);
+    space.ip("link del v0");
+    // The switch notices on its own; until then nothing has changed.
+    let end = Instant::now() + LIMIT;
+    let refused = loop {
+        let output = switch.reload(&space, &uplinks);
+        if !output.status.success() {
+            break String::from_utf8(output.stderr).expect("text");
+        }
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "nothing to change\n");
+        assert!(Instant::now() < end, "the switch does not notice");
+    };
+    assert!(refused.contains("uplink interface:v0: No such device"), "{refused}");
+    add();
+    let output = switch.reload(&space, &uplinks);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.starts_with("changed interface:v0\n") && !said.contains("added"), "{said}");
+    program.ping([10, 9, 0]);
+    let output = switch.reload(&space, &uplinks);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "nothing to change\n");
+    let counted = switch.end();
+    let ports = counted["ports"].as_array().expect("ports").iter();
+    assert_eq!(ports.filter(|port| port["name"] == "interface:v0").count(), 2, "before and after");
 }
 
 /// Sleeps of all of a process's threads so far, by name.

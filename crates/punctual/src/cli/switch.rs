@@ -130,7 +130,8 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     }
     let planes = planes(args, network, &uplinks);
     let wanted = served::wanted(&host, network, &planes, uplinks)?;
-    let ports: Vec<Port> = wanted.iter().map(|port| port.open(&directory)).collect::<Result<_, _>>()?;
+    let ports: Vec<Port> =
+        wanted.iter().map(|port| port.open(&directory, false)).collect::<Result<_, _>>()?;
     let lines: Vec<Line> = ports.iter().map(Line::of).collect();
     let config = Config {
         ports,

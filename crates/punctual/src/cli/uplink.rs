@@ -136,11 +136,11 @@ impl Uplink {
         Ok(())
     }
 
-    /// Opens it.
+    /// Opens it. `again`: the same switch had it open already, and goes on with a file that it captures.
     ///
     /// # Errors
     /// What the system says.
-    pub fn open(&self) -> Result<Box<dyn Wire>, Error> {
+    pub fn open(&self, again: bool) -> Result<Box<dyn Wire>, Error> {
         let failed = |error: &dyn std::fmt::Display| Error::Usage(format!("uplink {}: {error}", self.name));
         let path = Path::new(&self.what);
         Ok(match self.kind {
@@ -159,6 +159,11 @@ impl Uplink {
             Kind::Replay => {
                 let file = File::open(path).map_err(|error| failed(&error))?;
                 Box::new(Files::new(Some(file), None).map_err(|error| failed(&error))?)
+            }
+            Kind::Capture if again => {
+                let file = File::options().read(true).append(true).create(true).open(path);
+                let file = file.map_err(|error| failed(&error))?;
+                Box::new(Files::append(file).map_err(|error| failed(&error))?)
             }
             Kind::Capture => {
                 let file = File::create(path).map_err(|error| failed(&error))?;

@@ -104,7 +104,7 @@ pub fn start<'a>(
         }
         for uplink in uplinks {
             ports.push(Port {
-                end: End::Uplink(uplink.open()?),
+                end: End::Uplink(uplink.open(false)?),
                 plane: planes.of(uplink.params.priority),
                 name: uplink.name,
                 params: uplink.params,

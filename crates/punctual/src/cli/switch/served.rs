@@ -69,13 +69,13 @@ pub fn wanted(
 }
 
 impl Wanted {
-    /// The port, with its socket in `directory`.
+    /// The port, with its socket in `directory`. `again`: the switch had it already.
     ///
     /// # Errors
     /// When an uplink cannot be opened.
-    pub fn open(&self, directory: &Path) -> Result<Port, Error> {
+    pub fn open(&self, directory: &Path, again: bool) -> Result<Port, Error> {
         let end = match &self.uplink {
-            Some(uplink) => End::Uplink(uplink.open()?),
+            Some(uplink) => End::Uplink(uplink.open(again)?),
             None => End::Socket(directory.join(format!("{}.sock", self.name))),
         };
         Ok(Port {
@@ -119,6 +119,8 @@ struct Difference {
     /// Places.
     removed: Vec<usize>,
     changed: Vec<(usize, Wanted)>,
+    /// Places of uplinks that ended. They are in `added`, too: nothing is in the way of the new ones.
+    ended: Vec<usize>,
 }
 
 impl Ports {
@@ -135,8 +137,9 @@ impl Ports {
     }
 
     /// What there is to do until these ports are there, and no others.
-    fn difference(&self, wanted: Vec<Wanted>) -> Difference {
-        let mut difference = Difference { added: Vec::new(), removed: Vec::new(), changed: Vec::new() };
+    fn difference(&self, wanted: Vec<Wanted>, has_ended: impl Fn(usize) -> bool) -> Difference {
+        let (added, removed, changed, ended) = Default::default();
+        let mut difference = Difference { added, removed, changed, ended };
         let kept = self.kept.iter().enumerate();
         let kept: Vec<_> = kept.filter_map(|(place, kept)| Some((place, &kept.as_ref()?.wanted))).collect();
         let is_wanted = |own: &Wanted| wanted.iter().any(|other| other.name == own.name);
@@ -144,6 +147,10 @@ impl Ports {
             kept.iter().filter(|(_, own)| !is_wanted(own)).map(|(place, _)| *place).collect();
         for port in wanted {
             match kept.iter().find(|(_, own)| own.name == port.name) {
+                Some((place, _)) if has_ended(*place) => {
+                    difference.ended.push(*place);
+                    difference.added.push(port);
+                }
                 Some((_, own)) if **own == port => {}
                 Some((place, _)) => difference.changed.push((*place, port)),
                 None => difference.added.push(port),
@@ -207,7 +214,7 @@ impl Served {
         self.check_paths(description)?;
         let uplinks = uplink::parse_all(&description.uplinks, &network.name)?;
         let wanted = wanted(&host, network, &self.ports.planes, uplinks)?;
-        let difference = self.ports.difference(wanted);
+        let difference = self.ports.difference(wanted, |place| self.switch.has_ended(place));
         let all = difference.added.iter().chain(difference.changed.iter().map(|(_, port)| port));
         for port in all {
             let checked = self.switch.check(&port.name, &port.params, port.plane, &port.vlans);
@@ -215,7 +222,11 @@ impl Served {
         }
         let mut changes = Changes::default();
         let mut places = self.add(&difference.added)?;
-        changes.added = difference.added.into_iter().map(|port| port.name).collect();
+        for place in difference.ended {
+            changes.changed.extend(self.remove(place).map(|kept| kept.wanted.name));
+        }
+        let added = difference.added.into_iter().map(|port| port.name);
+        changes.added = added.filter(|name| !changes.changed.contains(name)).collect();
         for place in difference.removed {
             changes.removed.extend(self.remove(place).map(|kept| kept.wanted.name));
         }
@@ -264,7 +275,7 @@ impl Served {
     /// Adds ports, or none of them. Returns their places.
     fn add(&mut self, ports: &[Wanted]) -> Result<Vec<usize>, Error> {
         let opened: Vec<Port> =
-            ports.iter().map(|port| port.open(&self.directory)).collect::<Result<_, _>>()?;
+            ports.iter().map(|port| port.open(&self.directory, false)).collect::<Result<_, _>>()?;
         let mut places = Vec::new();
         for (wanted, port) in ports.iter().zip(opened) {
             match self.plug(wanted, port) {
@@ -303,7 +314,7 @@ impl Served {
     fn change(&mut self, place: usize, to: Wanted) -> Result<usize, Error> {
         let Some(before) = self.remove(place) else { return Err(Error::Usage("a port is gone".into())) };
         let plug = |served: &mut Self, wanted: &Wanted| {
-            let port = wanted.open(&served.directory)?;
+            let port = wanted.open(&served.directory, true)?;
             served.plug(wanted, port)
         };
         plug(self, &to).map_err(|error| {
