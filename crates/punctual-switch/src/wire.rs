@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, acceptfrom_with, socket_with};
 use vm_memory::{ReadVolatile, VolatileMemoryError, VolatileSlice, WriteVolatile};
 
-use crate::frame::HEADER_BYTES;
+use crate::frame::{ETHERNET_BYTES, HEADER_BYTES, TAG_BYTES, move_places};
 use crate::socket::make_way;
 
 /// Frames come from here and go there. Nothing here waits.
@@ -118,17 +118,20 @@ impl<F: AsFd + Debug + Send> Wire for Device<F> {
     }
 }
 
+/// A VLAN tag as it stands in a frame: its type and what it says.
+pub type Tag = [u8; TAG_BYTES];
+
 /// What comes next of [`Frames`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next<'a> {
     /// Nothing now.
     Nothing,
-    /// A frame with the header of [`HeaderOf::Older`].
-    Frame(&'a [u8]),
+    /// A frame with the header of [`HeaderOf::Older`], and the VLAN tag that was taken out of it.
+    Frame(&'a [u8], Option<Tag>),
     /// What a read of the descriptor gives, which may be nothing.
     Read,
-    /// A frame that was too long for that memory: a read of the descriptor gives it.
-    Long,
+    /// A frame that was too long for that memory: a read of the descriptor gives it. Its tag.
+    Long(Option<Tag>),
     /// Nothing will come any more.
     Gone,
 }
@@ -157,9 +160,16 @@ impl<F: Frames> Wire for Mapped<F> {
             Next::Nothing => return Ok(None),
             Next::Gone => return Err(Errno::NODEV.into()),
             Next::Read => return Device::new(self.0.as_fd(), HeaderOf::Older).receive(room),
-            Next::Frame(frame) => put(frame, room),
+            Next::Frame(frame, tag) => put(frame, tag, room),
             // If it is not there after all, what is behind it may be.
-            Next::Long => Device::new(self.0.as_fd(), HeaderOf::Older).receive(room)?.unwrap_or(0),
+            Next::Long(None) => Device::new(self.0.as_fd(), HeaderOf::Older).receive(room)?.unwrap_or(0),
+            Next::Long(Some(tag)) => {
+                let mut behind = room.offset(TAG_BYTES).map_err(io_error)?;
+                match Device::new(self.0.as_fd(), HeaderOf::Older).receive(&mut behind)? {
+                    Some(bytes) => put_tag(tag, bytes, room),
+                    None => 0,
+                }
+            }
         };
         self.0.release();
         Ok(Some(bytes))
@@ -170,15 +180,46 @@ impl<F: Frames> Wire for Mapped<F> {
     }
 }
 
-/// Puts a frame with an older header into `room`. Returns its bytes with a whole header: 0 for what is none.
-fn put(frame: &[u8], room: &VolatileSlice<'_>) -> usize {
-    let Some((header, rest)) = frame.split_first_chunk::<OLDER_BYTES>() else { return 0 };
+/// Bytes of both addresses, behind which a tag stands.
+const ADDRESSES_BYTES: usize = ETHERNET_BYTES - 2;
+
+/// Puts a frame with an older header into `room`, and its tag back into it. Returns its bytes with a whole
+/// header: 0 for what is none.
+fn put(frame: &[u8], tag: Option<Tag>, room: &VolatileSlice<'_>) -> usize {
+    let Some((header, frame)) = frame.split_first_chunk::<OLDER_BYTES>() else { return 0 };
     let mut whole = [0; HEADER_BYTES];
     whole[..OLDER_BYTES].copy_from_slice(header);
-    let Ok(place) = room.offset(HEADER_BYTES) else { return 0 };
-    room.copy_from(&whole);
-    place.copy_from(rest);
-    HEADER_BYTES + rest.len().min(place.len())
+    let Some(tag) = tag else { return put_parts(&[&whole, frame], room) };
+    let Some((addresses, rest)) = frame.split_at_checked(ADDRESSES_BYTES) else { return 0 };
+    move_places(&mut whole, TAG_BYTES as i16);
+    put_parts(&[&whole, addresses, &tag, rest], room)
+}
+
+/// Puts parts one behind the other into `room`, as far as there is room. Returns their bytes.
+fn put_parts(parts: &[&[u8]], room: &VolatileSlice<'_>) -> usize {
+    let mut bytes = 0;
+    for part in parts {
+        let Ok(place) = room.offset(bytes) else { return 0 };
+        place.copy_from(part);
+        bytes += part.len().min(place.len());
+    }
+    bytes
+}
+
+/// Puts a tag back into a frame of so many bytes, its whole header included, which stands in `room` behind
+/// space for the tag. Returns its bytes: 0 for what is none.
+fn put_tag(tag: Tag, bytes: usize, room: &VolatileSlice<'_>) -> usize {
+    let mut front = [0; HEADER_BYTES + ADDRESSES_BYTES];
+    if bytes < front.len() {
+        return 0;
+    }
+    let Ok(place) = room.offset(TAG_BYTES) else { return 0 };
+    place.copy_to(&mut front);
+    let (header, addresses) = front.split_at(HEADER_BYTES);
+    let Ok(mut whole) = <[u8; HEADER_BYTES]>::try_from(header) else { return 0 };
+    move_places(&mut whole, TAG_BYTES as i16);
+    put_parts(&[&whole, addresses, &tag], room);
+    bytes + TAG_BYTES
 }
 
 /// A socket for programs, one at a time. Each message is a frame with its header (`SOCK_SEQPACKET`).
@@ -289,6 +330,7 @@ mod tests {
     struct Slots {
         socket: OwnedFd,
         slots: Vec<Option<Vec<u8>>>,
+        tag: Option<Tag>,
     }
 
     impl AsFd for Slots {
@@ -301,8 +343,8 @@ mod tests {
         fn next(&mut self) -> Next<'_> {
             match self.slots.first() {
                 None => Next::Gone,
-                Some(None) => Next::Long,
-                Some(Some(frame)) => Next::Frame(frame),
+                Some(None) => Next::Long(self.tag),
+                Some(Some(frame)) => Next::Frame(frame, self.tag),
             }
         }
 
@@ -320,7 +362,7 @@ mod tests {
             rustix::io::write(&kernel, &frame(text)).expect("written");
         }
         let slots = vec![Some(frame("first")), None, None, Some(vec![7; 9]), None, Some(frame("last"))];
-        let mut wire = Mapped(Slots { socket: device.descriptor, slots });
+        let mut wire = Mapped(Slots { socket: device.descriptor, slots, tag: None });
         let mut memory = [0xee; 24];
         let mut room = VolatileSlice::from(&mut memory[..]);
         let mut came = Vec::new();
@@ -336,10 +378,35 @@ mod tests {
     }
 
     #[test]
+    fn a_tag_that_was_taken_out_stands_behind_the_addresses_again() {
+        let (device, kernel) = device(HeaderOf::Older);
+        // Headers of 54 bytes, a checksum from byte 34 on.
+        let header = [1, 1, 54, 0, 0xa8, 5, 34, 0, 16, 0];
+        let frame = |text: &str| [&header[..], &[6; 6], &[7; 6], text.as_bytes()].concat();
+        rustix::io::write(&kernel, &frame("long")).expect("written");
+        rustix::io::write(&kernel, &[0; 20]).expect("written");
+        let short = vec![9; OLDER_BYTES + ADDRESSES_BYTES - 1];
+        let slots = vec![Some(frame("short")), None, None, None, Some(short)];
+        let tag = [0x81, 0, 0x20, 20];
+        let mut wire = Mapped(Slots { socket: device.descriptor, slots, tag: Some(tag) });
+        let mut memory = [0xee; 64];
+        let mut room = VolatileSlice::from(&mut memory[..]);
+        let moved = [1, 1, 58, 0, 0xa8, 5, 38, 0, 16, 0, 0, 0];
+        let whole = |text: &str| [&moved[..], &[6; 6], &[7; 6], &tag, text.as_bytes()].concat();
+        // What has no addresses is no frame.
+        for wanted in [whole("short"), whole("long"), vec![], vec![], vec![]] {
+            assert_eq!(wire.receive(&mut room).expect("open"), Some(wanted.len()));
+            let mut read = vec![0; wanted.len()];
+            room.copy_to(&mut read[..]);
+            assert_eq!(read, wanted);
+        }
+    }
+
+    #[test]
     fn a_frame_that_exceeds_the_room_is_cut_there() {
         let mut memory = [0; 20];
         let room = VolatileSlice::from(&mut memory[..]);
-        assert_eq!(put(&[9; 100], &room), 20);
+        assert_eq!(put(&[9; 100], None, &room), 20);
         assert_eq!(memory[9..14], [9, 0, 0, 9, 9]);
     }
 }

@@ -152,10 +152,14 @@ impl Switch {
     }
 
     fn program(&self) -> Program {
+        self.program_at("program")
+    }
+
+    fn program_at(&self, name: &str) -> Program {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
         let socket = socket.expect("a socket");
-        let address = SocketAddrUnix::new(self.folder.path().join("program")).expect("a path");
+        let address = SocketAddrUnix::new(self.folder.path().join(name)).expect("a path");
         rustix::net::connect(&socket, &address).expect("the switch listens");
         Program(socket)
     }
@@ -175,6 +179,18 @@ impl Program {
     fn send(&self, frame: &[&[u8]]) {
         let message = [&[0; 12], &frame.concat()[..]].concat();
         rustix::io::write(&self.0, &message).expect("sent");
+    }
+
+    /// The next frame with its header, if one comes in time.
+    fn message_within(&self, limit: Duration) -> Option<Vec<u8>> {
+        let (end, mut message) = (Instant::now() + limit, vec![0; 70_000]);
+        while Instant::now() < end {
+            if let Ok(bytes) = rustix::io::read(&self.0, &mut message[..]) {
+                return Some(message[..bytes].to_vec());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        None
     }
 
     /// The next frame that `wanted` takes, after `again` was done every now and then.
@@ -302,6 +318,46 @@ fn an_interface_that_was_removed_and_came_back_is_taken_up_again_by_reload() {
     let counted = switch.end();
     let ports = counted["ports"].as_array().expect("ports").iter();
     assert_eq!(ports.filter(|port| port["name"] == "interface:v0").count(), 2, "before and after");
+}
+
+#[test]
+fn frames_and_segments_with_vlan_tags_come_and_go_by_an_interface_that_is_a_trunk() {
+    let Some(space) = Namespace::new() else { return };
+    space.ip("link add v0 type veth peer name v1");
+    space.ip("link set v0 up");
+    space.ip("link set v1 up");
+    let switch =
+        |trunk: &str| Switch::new(&space, &[trunk, "program:program,vlan=20", "program:other,vlan=30"]);
+    let (here, there) = (switch("interface:v0,trunk=20+30"), switch("interface:v1,trunk=20+30"));
+    let programs = ["program", "other"].map(|name| [&here, &there].map(|switch| switch.program_at(name)));
+    let short = [&[0xff; 6], &OURS[..], &[0x88, 0xb5], &[5; 50]].concat();
+    // Of TCP, with headers of 54 bytes: it waits in the socket, as it is longer than a slot of the ring.
+    let mut segment = vec![0; 9_000];
+    segment[..14].copy_from_slice(&[&[0xff; 6], &OURS[..], &[8, 0]].concat());
+    (segment[14], segment[22], segment[23], segment[46]) = (0x45, 64, 6, 0x50);
+    segment[16..18].copy_from_slice(&8_986_u16.to_be_bytes());
+    let messages = [
+        [&[0; 12], &short[..]].concat(),
+        [&[1, 1, 54, 0, 0xa8, 5, 34, 0, 16, 0, 0, 0], &segment[..]].concat(),
+    ];
+    for [one, other] in &programs {
+        for (from, to) in [(one, other), (other, one)] {
+            for message in &messages {
+                rustix::io::write(&from.0, message).expect("sent");
+                let mut came = to.message_within(LIMIT).expect("it comes");
+                // It is in one buffer.
+                assert_eq!(came[10..12], [1, 0]);
+                came[10] = 0;
+                assert!(came == *message, "{} bytes came: {:?}", came.len(), &came[..60]);
+            }
+        }
+    }
+    for program in programs.as_flattened() {
+        assert_eq!(program.message_within(Duration::from_millis(20)), None, "nothing of the other VLAN");
+    }
+    for switch in [here, there] {
+        switch.end();
+    }
 }
 
 /// Sleeps of all of a process's threads so far, by name.

@@ -10,7 +10,7 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-pub use interface::{Frame, INTERFACE_HEADER_BYTES, Interface};
+pub use interface::{Frame, INTERFACE_HEADER_BYTES, Interface, Tag};
 
 /// Checksums and segments that a TAP takes and gives (`TUN_F_CSUM`, `TUN_F_TSO4`, `TUN_F_TSO6`,
 /// `TUN_F_TSO_ECN`).

@@ -61,10 +61,12 @@ pub struct Args {
     /// Make the sockets in this directory instead of one among those of live runs.
     #[arg(long, value_name = "DIRECTORY")]
     sockets: Option<PathBuf>,
-    /// Connect something beyond the network card, as a port of its own: [NETWORK=]KIND:WHAT[,priority=N].
-    /// `tap:NAME` opens a TAP or makes it, `interface:NAME` takes an existing interface over,
-    /// `program:PATH` listens for programs at a socket, `replay:FILE` sends what is in a pcap file, and
-    /// `capture:FILE` writes what arrives to one. Without a priority it is least urgent. Repeat for more.
+    /// Connect something beyond the network card, as a port of its own:
+    /// [NETWORK=]KIND:WHAT[,priority=N][,vlan=N][,trunk=N+N]. `tap:NAME` opens a TAP or makes it,
+    /// `interface:NAME` takes an existing interface over, `program:PATH` listens for programs at a socket,
+    /// `replay:FILE` sends what is in a pcap file, and `capture:FILE` writes what arrives to one. Without a
+    /// priority it is least urgent. Frames without a tag are in VLAN `vlan`, those of the VLANs `trunk` have
+    /// tags. Repeat for more.
     #[arg(long, value_name = "UPLINK")]
     uplink: Vec<String>,
     /// Interfaces whose priority number is at most this have a thread of their own. By default the file's
@@ -207,8 +209,8 @@ fn check_reload(args: &Args) -> Result<(), Error> {
     match given.iter().find(|(_, is_given)| *is_given) {
         None => Ok(()),
         Some((option, _)) => Err(Error::Usage(format!(
-            "{option} holds from the start of a switch and cannot be changed by --reload: leave it out, or start \
-             the switch anew; nothing changed"
+            "{option} holds from the start of a switch and cannot be changed by --reload: leave it out, or \
+             start the switch anew; nothing changed"
         ))),
     }
 }

@@ -149,7 +149,9 @@ impl Uplink {
                 Box::new(Device::new(tap, HeaderOf::Virtio1))
             }
             Kind::Interface => {
-                let card = net::Interface::open(&self.what).map_err(|error| failed(&error))?;
+                let has_tags = !self.vlans.tagged.is_empty();
+                let open = if has_tags { net::Interface::open_with_tags } else { net::Interface::open };
+                let card = open(&self.what).map_err(|error| failed(&error))?;
                 if let Some(error) = card.without_ring() {
                     eprintln!("uplink {}: no mapped ring, a call for each frame: {error}", self.name);
                 }
@@ -187,8 +189,8 @@ impl Frames for Card {
     fn next(&mut self) -> Next<'_> {
         match self.0.next_frame() {
             net::Frame::Nothing => Next::Nothing,
-            net::Frame::Mapped(frame) => Next::Frame(frame),
-            net::Frame::Long => Next::Long,
+            net::Frame::Mapped(frame, tag) => Next::Frame(frame, tag),
+            net::Frame::Long(tag) => Next::Long(tag),
             net::Frame::NoRing => Next::Read,
             net::Frame::Gone => Next::Gone,
         }

@@ -5,6 +5,9 @@
 //! full or a timer of the kernel fires, which it does without frames, too. A frame that is longer than a slot
 //! of the ring waits in the socket, and its slot says so; segments of 64 KiB need no slots of that length.
 //!
+//! The kernel takes the VLAN tag out of a frame before a socket sees it. The ring says which tag that was;
+//! whoever takes the frame puts it back.
+//!
 //! Frames are sent by a call for each. A ring for sending is no cheaper where frames go to another socket of
 //! the host, and twice as dear for a segment of 64 KiB: the kernel takes its pages and copies them later.
 
@@ -29,6 +32,9 @@ const SLOTS: usize = 512;
 /// Bytes that the kernel allocates together.
 const BLOCK_BYTES: usize = 1 << 16;
 
+/// A VLAN tag as it stands in a frame: its type and what it says.
+pub type Tag = [u8; 4];
+
 /// An existing interface: what it receives is read, what is written it sends, each with a virtio-net header
 /// of [`INTERFACE_HEADER_BYTES`]. What this host itself sends over the interface is not read. The interface
 /// takes frames for everybody until the value is dropped.
@@ -46,10 +52,10 @@ pub struct Interface {
 pub enum Frame<'a> {
     /// Nothing now.
     Nothing,
-    /// A frame with its header, in memory of the kernel.
-    Mapped(&'a [u8]),
-    /// A frame that is longer than a slot: the descriptor is to be read.
-    Long,
+    /// A frame with its header, in memory of the kernel, and the tag that the kernel took out of it.
+    Mapped(&'a [u8], Option<Tag>),
+    /// A frame that is longer than a slot: the descriptor is to be read. Its tag.
+    Long(Option<Tag>),
     /// There is no ring: the descriptor is to be read.
     NoRing,
     /// Nothing will come any more: the interface was removed.
@@ -101,14 +107,16 @@ impl Ring {
                 return Frame::Nothing;
             }
             if self.status().load(Ordering::Relaxed) & libc::TP_STATUS_COPY != 0 {
-                return Frame::Long;
+                return Frame::Long(tag(&self.header()));
             }
-            if let Some((from, to)) = self.place() {
+            let header = self.header();
+            if let Some((from, to)) = place(&header) {
                 let place = self.map.as_ptr().wrapping_add(self.at * SLOT_BYTES + from);
                 // SAFETY: `from` and `to` are at most `SLOT_BYTES`, and `from` is not greater, so the bytes
                 // are inside of the mapping. The kernel does not write to a slot whose status has
                 // `TP_STATUS_USER` until `release`, which needs the borrow of `self` to be over.
-                return Frame::Mapped(unsafe { std::slice::from_raw_parts(place, to - from) });
+                let frame = unsafe { std::slice::from_raw_parts(place, to - from) };
+                return Frame::Mapped(frame, tag(&header));
             }
             // Longer than a slot, and the socket was full: lost, as it is without a ring.
             self.release();
@@ -116,15 +124,12 @@ impl Ring {
         Frame::Nothing
     }
 
-    /// Where in the next slot the frame and its header begin and end, if all of it is there.
-    fn place(&self) -> Option<(usize, usize)> {
+    /// What the kernel says of the next slot, which it has filled.
+    fn header(&self) -> libc::tpacket2_hdr {
         let slot = self.map.as_ptr().wrapping_add(self.at * SLOT_BYTES);
         // SAFETY: a slot begins with this header of plain numbers and is longer. It lies in the mapping and
         // belongs to this program, as in `next`.
-        let header = unsafe { slot.cast::<libc::tpacket2_hdr>().read() };
-        let start = usize::from(header.tp_mac).checked_sub(INTERFACE_HEADER_BYTES)?;
-        let end = usize::from(header.tp_mac).checked_add(header.tp_snaplen as usize)?;
-        (header.tp_snaplen == header.tp_len && end <= SLOT_BYTES).then_some((start, end))
+        unsafe { slot.cast::<libc::tpacket2_hdr>().read() }
     }
 
     /// The kernel gets the next slot back.
@@ -132,6 +137,23 @@ impl Ring {
         self.status().store(libc::TP_STATUS_KERNEL, Ordering::Release);
         self.at = (self.at + 1) % SLOTS;
     }
+}
+
+/// Where in a slot the frame and its header begin and end, if all of it is there.
+fn place(header: &libc::tpacket2_hdr) -> Option<(usize, usize)> {
+    let start = usize::from(header.tp_mac).checked_sub(INTERFACE_HEADER_BYTES)?;
+    let end = usize::from(header.tp_mac).checked_add(header.tp_snaplen as usize)?;
+    (header.tp_snaplen == header.tp_len && end <= SLOT_BYTES).then_some((start, end))
+}
+
+/// The tag that the kernel took out of a slot's frame.
+fn tag(header: &libc::tpacket2_hdr) -> Option<Tag> {
+    let has = |flag| header.tp_status & flag != 0;
+    // Kernels before 3.14 have tags of one type only.
+    let kind =
+        if has(libc::TP_STATUS_VLAN_TPID_VALID) { header.tp_vlan_tpid } else { libc::ETH_P_8021Q as u16 };
+    let ([a, b], [c, d]) = (kind.to_be_bytes(), header.tp_vlan_tci.to_be_bytes());
+    has(libc::TP_STATUS_VLAN_VALID).then_some([a, b, c, d])
 }
 
 /// Gives the socket a ring of so many slots, or takes it away.
@@ -152,22 +174,44 @@ fn has_left(index: u32) -> bool {
 }
 
 impl Interface {
-    /// Opens the interface `name`.
+    /// Opens the interface `name` for frames without a VLAN tag.
     ///
     /// # Errors
     /// When there is no such interface, or the kernel refuses.
     pub fn open(name: &str) -> io::Result<Interface> {
-        Interface::open_with(name, Ring::new)
+        Interface::open_with(name, false, Ring::new)
     }
 
-    fn open_with(name: &str, ring: impl Fn(&OwnedFd) -> io::Result<Ring>) -> io::Result<Interface> {
+    /// Opens the interface `name` for frames with and without a VLAN tag.
+    ///
+    /// # Errors
+    /// When there is no such interface, or the kernel refuses, or it gives no ring: only that tells the tag
+    /// of a frame.
+    pub fn open_with_tags(name: &str) -> io::Result<Interface> {
+        let interface = Interface::open_with(name, true, Ring::new)?;
+        match interface.ring {
+            Err(error) => {
+                let text = format!("frames with VLAN tags need a mapped ring, and there is none: {error}");
+                Err(io::Error::new(error.kind(), text))
+            }
+            Ok(_) => Ok(interface),
+        }
+    }
+
+    fn open_with(
+        name: &str,
+        tags: bool,
+        ring: impl Fn(&OwnedFd) -> io::Result<Ring>,
+    ) -> io::Result<Interface> {
         let index = index(name)?.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         // Without a protocol the socket receives nothing until it is bound.
         let socket = rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
         set_option(&socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1_i32)?;
         set_option(&socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1_i32)?;
-        take_untagged(&socket)?;
+        if !tags {
+            take_untagged(&socket)?;
+        }
         let ring = ring(&socket);
         let address = libc::sockaddr_ll {
             sll_family: libc::AF_PACKET as u16,
@@ -228,8 +272,7 @@ fn set_option<T>(socket: &OwnedFd, level: i32, name: i32, value: &T) -> io::Resu
     checked(code)
 }
 
-/// Takes frames without a VLAN tag: the kernel takes the tag out of a frame before a socket sees it, so that
-/// a tagged frame would look like one without.
+/// Takes frames without a VLAN tag only: without it, a tagged frame looks like another one.
 fn take_untagged(socket: &OwnedFd) -> io::Result<()> {
     // `SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT` of `linux/filter.h`: a load from there says whether a tag was.
     const TAG_PRESENT: u32 = (-0x1000_i32 + 48) as u32;
@@ -295,8 +338,8 @@ mod tests {
         let mut bytes = vec![0; 70_000];
         let frame = match interface.next_frame() {
             Frame::Nothing | Frame::Gone => return None,
-            Frame::Mapped(frame) => frame.to_vec(),
-            Frame::Long | Frame::NoRing => {
+            Frame::Mapped(frame, _) => frame.to_vec(),
+            Frame::Long(_) | Frame::NoRing => {
                 let read = rustix::io::read(&*interface, &mut bytes[..]).ok()?;
                 bytes[..read].to_vec()
             }
@@ -319,7 +362,7 @@ mod tests {
     fn frames_and_segments_come_in_order_by_a_ring_and_without_one() {
         apart(|| {
             for ring in [Ring::new, refused] {
-                let mut interface = Interface::open_with("lo", ring).expect("open");
+                let mut interface = Interface::open_with("lo", false, ring).expect("open");
                 assert_eq!(interface.without_ring().is_some(), interface.next_frame() == Frame::NoRing);
                 // More than once around.
                 for burst in 0..40 {
@@ -385,7 +428,7 @@ mod tests {
                 set_slots(socket, 0)?;
                 refused(socket)
             };
-            let mut interface = Interface::open_with("lo", unmapped).expect("open");
+            let mut interface = Interface::open_with("lo", false, unmapped).expect("open");
             for (number, bytes) in [(1, 64), (2, 60_000), (3, 1_514)] {
                 send(&interface, &frame(number, bytes));
                 expect(&mut interface, &frame(number, bytes));
