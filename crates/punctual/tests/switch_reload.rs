@@ -5,7 +5,7 @@ mod common;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -344,6 +344,59 @@ fn what_holds_from_the_start_is_refused_and_libvirt_is_told_of_ports_that_come()
     let output = switch.reload(&host(&THREE, ""), &["--libvirt", "--uplink", "program:program"]);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "added program:program\n");
     switch.end();
+}
+
+/// The name and number of a group to which this process can give files.
+fn some_group() -> (String, u32) {
+    let text = fs::read_to_string("/etc/group").expect("groups");
+    let own = rustix::process::getegid().as_raw();
+    let is_root = rustix::process::geteuid().is_root();
+    let groups = text.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        Some((fields.next()?.to_owned(), fields.nth(1)?.parse().ok()?))
+    });
+    let mut groups = groups.filter(|(_, id)| if is_root { *id != own } else { *id == own });
+    groups.next().expect("a group")
+}
+
+#[test]
+fn a_group_may_connect_to_sockets_of_vms_and_to_nothing_else() {
+    let (group, id) = some_group();
+    let folder = tempfile::tempdir().expect("a folder");
+    let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("set");
+    fs::write(folder.path().join("host.toml"), host(&TWO, "")).expect("written");
+    let refused = |args: &[&str]| {
+        let output = punctual(folder.path(), args).output().expect("it runs");
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let with = |sockets: &'static str| ["--sockets", sockets, "--group", group.as_str(), "--duration", "1s"];
+    assert!(refused(&["--group", &group]).contains("--sockets"));
+    let reason = refused(&["--sockets", "made", "--group", "no-such-group"]);
+    assert!(reason.contains("--group no-such-group: there is no such group"), "{reason}");
+    mode(folder.path(), 0o700);
+    let reason = refused(&with("made"));
+    assert!(reason.contains(&format!("{group} cannot enter {}", folder.path().display())), "{reason}");
+    mode(folder.path(), 0o711);
+    fs::create_dir(folder.path().join("open")).expect("made");
+    mode(&folder.path().join("open"), 0o777);
+    assert!(refused(&with("open")).contains("others may write to"));
+    assert!(!folder.path().join("made").exists());
+    let command = punctual(folder.path(), &["--json", "--sockets", "made", "--group", &group]);
+    let switch = Switch::of(command, folder);
+    fs::write(switch.path("host.toml"), host(&THREE, "")).expect("written");
+    let folder = switch.folder.path().to_owned();
+    let reload = punctual(&folder, &["--reload", "--sockets", "made"]).output().expect("it runs");
+    assert!(reload.status.success(), "{}", String::from_utf8_lossy(&reload.stderr));
+    let metadata = |name: &str| fs::metadata(folder.join(name)).expect("it is there");
+    let shown = |name| (metadata(name).gid(), metadata(name).mode() & 0o7777);
+    assert_eq!(shown("made"), (id, 0o750));
+    for name in ["made/first.sock", "made/second.sock", "made/new.sock"] {
+        assert_eq!(shown(name), (id, 0o660), "{name}");
+    }
+    assert_eq!(metadata("made/.control").mode() & 0o7777, 0o600);
+    switch.end();
+    assert!(!folder.join("made").exists(), "it was made for the switch");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `punctual switch`: the switch of a network for VMs that others start.
 
 pub mod control;
+mod directory;
 mod served;
 
 use std::fmt::Write as _;
@@ -23,11 +24,12 @@ use serde::Serialize;
 
 use super::error::Error;
 use super::input::{HostFile, some_time, time};
-use super::output::{Ui, make_directory};
+use super::output::Ui;
 use super::planes::{Place, PlaneLine, Planes, Wishes};
 use super::uplink::{self, Uplink};
 use super::{exit, interrupt};
 use control::{Answer, Asked, Changes, Client, Control, Description, Request};
+use directory::Directory;
 use served::Served;
 
 /// Connect VMs as a network of a host file says, and put urgent packets first.
@@ -44,7 +46,7 @@ use served::Served;
     punctual switch host.toml --set network.lan.discipline=preemptive --check\n  \
     punctual switch host.toml --sockets /run/lan --duration 60s --json > packets.json\n  \
     punctual switch host.toml --urgent 2 --fifo 60 --processor 1     a real-time plane for urgent VMs\n  \
-    punctual switch host.toml --libvirt                      what libvirt's domains need to connect\n  \
+    punctual switch host.toml --libvirt --sockets /run/lan --group kvm   what libvirt's domains need\n  \
     punctual switch host.toml --uplink tap:tap0              this host is on the network\n  \
     punctual switch host.toml --uplink tap:tap0 --reload     the same, for a switch that works already\n  \
     punctual switch host.toml --uplink lan=interface:eth1,priority=2   a card, with a priority")]
@@ -61,6 +63,10 @@ pub struct Args {
     /// Make the sockets in this directory instead of one among those of live runs.
     #[arg(long, value_name = "DIRECTORY")]
     sockets: Option<PathBuf>,
+    /// Let this group connect to the VMs' sockets, too, such as that as which libvirt runs QEMU (`kvm` in
+    /// Debian). Makes the directory of --sockets if it is not there; the group must be able to reach it.
+    #[arg(long, value_name = "NAME", requires = "sockets")]
+    group: Option<String>,
     /// Connect something beyond the network card, as a port of its own:
     /// [NETWORK=]KIND:WHAT[,priority=N][,vlan=N][,trunk=N+N]. `tap:NAME` opens a TAP or makes it,
     /// `interface:NAME` takes an existing interface over, `program:PATH` listens for programs at a socket,
@@ -123,7 +129,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         return reload(args, &file, network, ui);
     }
     raise_limit_of_descriptors();
-    let (directory, is_own) = directory(args, network)?;
+    let directory = Directory::prepare(args.sockets.as_deref(), args.group.as_deref(), network)?;
     let uplinks = uplink::parse_all(&args.uplink, &network.name)?;
     if let Some(outside) = network.outside.first()
         && args.uplink.is_empty()
@@ -133,7 +139,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let planes = planes(args, network, &uplinks);
     let wanted = served::wanted(&host, network, &planes, uplinks)?;
     let ports: Vec<Port> =
-        wanted.iter().map(|port| port.open(&directory, false)).collect::<Result<_, _>>()?;
+        wanted.iter().map(|port| port.open(directory.path(), false)).collect::<Result<_, _>>()?;
     let lines: Vec<Line> = ports.iter().map(Line::of).collect();
     let config = Config {
         ports,
@@ -144,9 +150,12 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
         check: args.check,
     };
     let (switch, notices) = Switch::start(config).map_err(|error| Error::Usage(with_source(&error)))?;
+    for socket in wanted.iter().filter_map(|port| port.socket(directory.path())) {
+        directory.admit(&socket)?;
+    }
     let (messages, receiver) = mpsc::channel();
     let asked = messages.clone();
-    let control = Control::open(&directory, &network.name, move |asks| {
+    let control = Control::open(directory.path(), &network.name, move |asks| {
         drop(asked.send(Message::Asked(Box::new(asks))))
     });
     let control = control.map_err(|error| Error::Usage(format!("no control socket: {error}")))?;
@@ -156,10 +165,7 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
     let served = Served::new(switch, network.clone(), planes, directory.clone(), ports);
     let ended = serve(args, served, notices, (messages, receiver), ui);
     drop(control);
-    if is_own {
-        // Somebody may have put something into it.
-        let _ = std::fs::remove_dir(&directory);
-    }
+    directory.remove();
     ended
 }
 
@@ -204,6 +210,7 @@ fn check_reload(args: &Args) -> Result<(), Error> {
         ("--processor", args.processor.is_some()),
         ("--poll", args.poll.is_some()),
         ("--check", args.check),
+        ("--group", args.group.is_some()),
         ("--duration", args.duration.is_some()),
     ];
     match given.iter().find(|(_, is_given)| *is_given) {
@@ -281,19 +288,6 @@ fn network<'a>(host: &'a Host, name: Option<&str>) -> Result<&'a Network, Error>
         true => Err(Error::Usage(format!("network {} has no interfaces of guests", network.name))),
         false => Ok(network),
     }
-}
-
-/// Where the sockets are made, and whether the directory is removed at the end.
-fn directory(args: &Args, network: &Network) -> Result<(PathBuf, bool), Error> {
-    if let Some(given) = &args.sockets {
-        return Ok((given.clone(), false));
-    }
-    let state = punctual_live::journal::prepare_directory();
-    let state =
-        state.map_err(|error| Error::Usage(format!("cannot make a directory for sockets: {error}")))?;
-    let directory = state.join(control::folder(file_name(&network.name)?));
-    make_directory(&directory)?;
-    Ok((directory, true))
 }
 
 /// A name as that of a file.
@@ -383,6 +377,9 @@ fn libvirt_listing(ports: &[Line]) -> String {
         if text.is_empty() {
             text += "<!-- Merge memoryBacking and interface into each domain's own XML: virsh edit. -->\n";
         }
+        // Libvirt has another working directory.
+        let path = std::path::absolute(socket).map(|path| path.display().to_string());
+        let socket = path.as_ref().unwrap_or(socket);
         text += &vhost_user(&VhostUserPort { domain: &port.name, socket, address: port.address.clone() });
     }
     text

@@ -16,6 +16,7 @@ use super::super::input::HostFile;
 use super::super::planes::Planes;
 use super::super::uplink::{self, Uplink};
 use super::control::{Answer, Changes, Counted, Description, Request};
+use super::directory::Directory;
 use super::{Line, Lines, addresses, file_name, libvirt_listing, listing, network, result, with_source};
 
 /// A port that is wanted: two that are equal are the same.
@@ -69,6 +70,15 @@ pub fn wanted(
 }
 
 impl Wanted {
+    fn path(&self, directory: &Path) -> PathBuf {
+        directory.join(format!("{}.sock", self.name))
+    }
+
+    /// The socket of its VM in `directory`; uplinks have none.
+    pub fn socket(&self, directory: &Path) -> Option<PathBuf> {
+        self.uplink.is_none().then(|| self.path(directory))
+    }
+
     /// The port, with its socket in `directory`. `again`: the switch had it already.
     ///
     /// # Errors
@@ -76,7 +86,7 @@ impl Wanted {
     pub fn open(&self, directory: &Path, again: bool) -> Result<Port, Error> {
         let end = match &self.uplink {
             Some(uplink) => End::Uplink(uplink.open(again)?),
-            None => End::Socket(directory.join(format!("{}.sock", self.name))),
+            None => End::Socket(self.path(directory)),
         };
         Ok(Port {
             name: self.name.clone(),
@@ -100,7 +110,7 @@ pub struct Served {
     switch: Switch,
     /// What it started as: what can change is in `ports`.
     network: Network,
-    directory: PathBuf,
+    directory: Directory,
     ports: Ports,
 }
 
@@ -166,7 +176,7 @@ impl Served {
         switch: Switch,
         network: Network,
         planes: Planes,
-        directory: PathBuf,
+        directory: Directory,
         ports: Vec<(Wanted, Line)>,
     ) -> Served {
         let kept = ports.into_iter().map(|(wanted, line)| Some(Kept { wanted, line })).collect();
@@ -275,7 +285,7 @@ impl Served {
     /// Adds ports, or none of them. Returns their places.
     fn add(&mut self, ports: &[Wanted]) -> Result<Vec<usize>, Error> {
         let opened: Vec<Port> =
-            ports.iter().map(|port| port.open(&self.directory, false)).collect::<Result<_, _>>()?;
+            ports.iter().map(|port| port.open(self.directory.path(), false)).collect::<Result<_, _>>()?;
         let mut places = Vec::new();
         for (wanted, port) in ports.iter().zip(opened) {
             match self.plug(wanted, port) {
@@ -296,6 +306,12 @@ impl Served {
     fn plug(&mut self, wanted: &Wanted, port: Port) -> Result<usize, Error> {
         let line = Line::of(&port);
         let place = self.switch.plug(port).map_err(|error| Error::Usage(with_source(&error)))?;
+        if let Some(socket) = wanted.socket(self.directory.path())
+            && let Err(error) = self.directory.admit(&socket)
+        {
+            self.switch.unplug(place);
+            return Err(error);
+        }
         if self.ports.kept.len() <= place {
             self.ports.kept.resize_with(place + 1, || None);
         }
@@ -314,7 +330,7 @@ impl Served {
     fn change(&mut self, place: usize, to: Wanted) -> Result<usize, Error> {
         let Some(before) = self.remove(place) else { return Err(Error::Usage("a port is gone".into())) };
         let plug = |served: &mut Self, wanted: &Wanted| {
-            let port = wanted.open(&served.directory, true)?;
+            let port = wanted.open(served.directory.path(), true)?;
             served.plug(wanted, port)
         };
         plug(self, &to).map_err(|error| {
