@@ -357,7 +357,8 @@ impl Local {
         age > 0 && age <= self.next.wrapping_sub(self.first)
     }
 
-    /// Copies the frame with this number into a receive ring, and gives it back if that was the last receiver.
+    /// Copies the frame with this number into a receive ring, and gives it back if that was the last
+    /// receiver.
     #[inline(always)]
     fn deliver(
         &mut self,

@@ -2,8 +2,9 @@
 //!
 //! A ring runs when everything about it is known: memory, size, place, and that it is enabled. The order in
 //! which a monitor tells it is its own affair: QEMU 7.2 enables rings before it says which features the
-//! driver chose. What changes the place of a running ring stops it and starts it again at the same entry. Where
-//! the driver is told changes while it runs: a guest that masks or moves an interrupt does it at any time.
+//! driver chose. What changes the place of a running ring stops it and starts it again at the same entry.
+//! Where the driver is told changes while it runs: a guest that masks or moves an interrupt does it at any
+//! time.
 //!
 //! # What QEMU before 8.0 forgets
 //! That QEMU tells the next back end what the driver had chosen when the connection to the last one closed

@@ -280,8 +280,8 @@ impl FrontEnd {
         crate::ring::ring_bell(&self.queues[queue].kick);
     }
 
-    /// Tells the switch another event at which the driver hears of a ring, as QEMU does when the guest masks or
-    /// moves an interrupt.
+    /// Tells the switch another event at which the driver hears of a ring, as QEMU does when the guest masks
+    /// or moves an interrupt.
     ///
     /// # Errors
     /// When the switch does not listen, or the kernel has no event.
