@@ -297,7 +297,7 @@ fn an_interface_that_was_removed_and_came_back_is_taken_up_again_by_reload() {
     let program = switch.program();
     program.ping([10, 9, 0]);
     space.ip("link del v0");
-    // The switch notices on its own; until then nothing has changed.
+    // The switch notices on its own, a moment later; until then nothing has changed.
     let end = Instant::now() + LIMIT;
     let refused = loop {
         let output = switch.reload(&space, &uplinks);

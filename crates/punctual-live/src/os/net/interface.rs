@@ -29,6 +29,10 @@ const SLOT_BYTES: usize = 2048;
 /// Slots of the ring.
 const SLOTS: usize = 512;
 
+/// An interface that is removed is gone so long after it went down at most. If not, it is seen to be gone
+/// when a frame is to be sent to it.
+const REMOVAL_MS: u32 = 100;
+
 /// Bytes that the kernel allocates together.
 const BLOCK_BYTES: usize = 1 << 16;
 
@@ -173,6 +177,18 @@ fn has_left(index: u32) -> bool {
     any_socket().and_then(name).is_err_and(|error| error.raw_os_error() == Some(libc::ENODEV))
 }
 
+/// An interface went down. Does it leave? One that is removed goes down a moment before it is gone, and the
+/// kernel says nothing of the latter (`packet_notifier`). Nothing else is to be done with it meanwhile.
+fn leaves(index: u32) -> bool {
+    for _ in 0..REMOVAL_MS {
+        if has_left(index) {
+            return true;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    has_left(index)
+}
+
 impl Interface {
     /// Opens the interface `name` for frames without a VLAN tag.
     ///
@@ -244,9 +260,11 @@ impl Interface {
             self.is_down = false;
             return ring.next();
         }
-        // The socket has this error once. An interface that is removed is down before.
-        self.is_down |= matches!(rustix::net::sockopt::socket_error(&self.socket), Ok(Err(_)));
-        if self.is_down && has_left(self.index) { Frame::Gone } else { Frame::Nothing }
+        // The socket has this error once.
+        let went_down = matches!(rustix::net::sockopt::socket_error(&self.socket), Ok(Err(_)));
+        self.is_down |= went_down;
+        let is_gone = self.is_down && if went_down { leaves(self.index) } else { has_left(self.index) };
+        if is_gone { Frame::Gone } else { Frame::Nothing }
     }
 
     /// What was next is done with.
@@ -290,6 +308,8 @@ fn take_untagged(socket: &OwnedFd) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, Instant};
+
+    use rustix::event::{PollFd, PollFlags, poll};
 
     use super::super::{flags_request, ioctl, own_namespace};
     use super::*;
@@ -417,6 +437,34 @@ mod tests {
             assert!(interface.is_down);
             assert!(ip("link del v0"));
             assert_eq!(interface.next_frame(), Frame::Gone);
+        });
+    }
+
+    #[test]
+    fn an_interface_that_is_gone_a_moment_after_it_went_down_is_seen_to_be_gone() {
+        apart(|| {
+            let made = "ip link add v0 type veth peer name v1 && ip link set v0 up";
+            let shell = |script: &str| std::process::Command::new("sh").args(["-c", script]).spawn();
+            if !shell(made).is_ok_and(|mut made| made.wait().is_ok_and(|status| status.success())) {
+                assert!(std::env::var_os("PUNCTUAL_NO_SKIP").is_none(), "skipped: no ip or no veth");
+                return eprintln!("skipped, no ip or no veth here");
+            }
+            let mut interface = Interface::open("v0").expect("open");
+            if interface.without_ring().is_none() {
+                let mut removal = shell("ip link set v0 down; ip link del v0").expect("it runs");
+                loop {
+                    let limit = rustix::time::Timespec { tv_sec: 10, tv_nsec: 0 };
+                    let mut ready = [PollFd::new(&interface, PollFlags::IN)];
+                    let count = poll(&mut ready, Some(&limit)).expect("polled");
+                    assert!(count > 0, "nothing says that the interface is gone");
+                    match interface.next_frame() {
+                        Frame::Gone => break,
+                        Frame::Nothing => {}
+                        _ => interface.release(),
+                    }
+                }
+                assert!(removal.wait().expect("it ends").success());
+            }
         });
     }
 
