@@ -3,7 +3,7 @@
 help:
 	@echo "make demo   five virtual machines, one misbehaves: simulated, then real ones (as root), side by side"
 	@echo "make test   everything that must hold"
-	@echo "make xen    the policies inside a real Xen, in QEMU (as root on Debian 12)"
+	@echo "make xen    the demo in guests of a real Xen, in QEMU (as root on Debian 12)"
 
 need-rust = scripts/set-up.sh cc=build-essential; command -v cc >/dev/null || exit 1; \
 	command -v cargo >/dev/null || { echo "Rust is missing; install it with: curl --proto =https --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y && . ~/.cargo/env"; exit 1; }

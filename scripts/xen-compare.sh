@@ -21,65 +21,37 @@ every=deferrable,periodic,polling,sporadic,sedf,rtds,own-rtds,credit,own-credit
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# As words of a command line: the case's file and what is changed in it.
-case_of() {
+# What is changed in a case's file, as words of a command line.
+words_of() {
     case $1 in
-        three-late) echo "three.toml --set domain.control.task.loop.offset=4ms" \
+        three-late) echo "--set domain.control.task.loop.offset=4ms" \
             "--set domain.video.task.frame.offset=15ms" ;;
-        *) echo "$1.toml" ;;
     esac
 }
 
-file_of() { echo "$parts/hosts/$(case_of "$1" | cut -d' ' -f1)"; }
-
-# boot_for SCHEDULER CASE POLICY...: one boot, one run for each policy.
-boot_for() {
-    local scheduler=$1 case=$2 options="sched=punctual" policy name=compare-$2-$1
-    shift 2
-    case $scheduler in
-        own-*) options="$own=${scheduler#own-}" ;;
-    esac
-    for policy; do echo "xen-$policy $(case_of "$case") --policy ${policy#own-}"; done > "$work/runs"
-    # shellcheck disable=SC2034 # for boot
-    seconds_max=$((300 + 600 * $#))
-    boot "$build" "$name" "$options" "$parts/host.sh" "$(file_of "$case")" "$work/runs" \
-        "$work/punctual"
-    for policy; do
-        result "$name" "${policy#own-}" > "$lab/compare-$case-$policy.json" || {
-            echo "xen-compare: $case under $policy: no result; see $lab/$name.log" >&2
-            rm "$lab/compare-$case-$policy.json"
-            status=1
-        }
-    done
-}
+file_of() { echo "$parts/hosts/${1%-late}.toml"; }
 
 compare() {
-    local case=$1 policy ours=() all args=() words phases build=release
+    local case=$1 policy all args=() words phases build=release
     IFS=, read -ra all <<< "$2"
     one_processor
     if grep -q '^processors = 2$' "$(file_of "$case")"; then
         several 2
         build=poll
     fi
-    for policy in "${all[@]}"; do
-        case $policy in
-            own-*) boot_for "$policy" "$case" "$policy" ;;
-            *) ours+=("$policy") ;;
-        esac
-    done
-    [ ${#ours[@]} -eq 0 ] || boot_for ours "$case" "${ours[@]}"
+    in_guests "$build" "compare-$case" "$(file_of "$case")" "$(words_of "$case")" "${all[@]}" || status=1
     for policy in "${all[@]}"; do
         [ -e "$lab/compare-$case-$policy.json" ] || continue
         # shellcheck disable=SC2046,SC2207 # words
-        words=($(case_of "$case") --policy "${policy#own-}")
-        (cd "$parts/hosts" && "$punctual" sim "${words[@]}" --json) > "$work/$policy.json"
+        words=("$(file_of "$case")" $(words_of "$case") --policy "${policy#own-}")
+        "$punctual" sim "${words[@]}" --json > "$work/$policy.json"
         # shellcheck disable=SC2046,SC2207 # words
         words+=($(python3 "$parts/costs.py" "$(file_of "$case")" "$lab/compare-$case-$policy.json"))
-        (cd "$parts/hosts" && "$punctual" sim "${words[@]}" --json) > "$work/$policy-costs.json"
+        "$punctual" sim "${words[@]}" --json > "$work/$policy-costs.json"
         phases=-
         if [ "${policy#own-}" = credit ]; then
             phases=$work/$policy-phases.json
-            (cd "$parts/hosts" && python3 "$parts/phases.py" "$punctual" "${words[@]}") > "$phases"
+            python3 "$parts/phases.py" "$punctual" "${words[@]}" > "$phases"
         fi
         args+=("$policy" "$work/$policy.json" "$work/$policy-costs.json" "$phases"
             "$lab/compare-$case-$policy.json")
@@ -96,9 +68,6 @@ for choice; do
 done
 mapfile -t builds < <(printf '%s\n' "${builds[@]}" | sort -u)
 prepare "${builds[@]}"
-strip -o "$work/punctual" "$punctual"
-# shellcheck disable=SC2034 # for boot
-memory=2048
 status=0
 for choice; do
     chosen=$every

@@ -48,26 +48,32 @@ def apart_from(simulated, measured):
     return max(abs(a - b) for (name, a), (_, b) in zip(simulated, measured) if name != MANAGER)
 
 
-case, rest = sys.argv[1], sys.argv[2:]
-rows, apart = [], []
-for policy, simulated, costs, phases, xen in zip(*(rest[i::5] for i in range(5))):
-    all_three = [json.load(open(file)) for file in (simulated, costs, xen)]
-    measured = shares(all_three[2])
-    for place, results in zip(("simulated", "with costs", "in Xen"), all_three):
-        cells = [f"{share:.1f}" for _, share in shares(results)] + [times(jobs) for _, jobs in tasks(results)]
-        if place == "in Xen" and phases != "-":
-            rows.append(["", "other phases", *cells_of_phases(json.load(open(phases))), ""])
-        last = "" if place == "in Xen" else f"{apart_from(shares(results), measured):.1f}"
-        rows.append([policy if place == "simulated" else "", place, *cells, last])
-    if apart_from(shares(all_three[0]), measured) > 1:
-        apart.append(policy)
-    names = [name for name, _ in measured] + [name for name, _ in tasks(all_three[0])]
-    titles = ["policy", case, *names, "apart"]
-if not rows:
-    sys.exit(1)
-for row in [titles, ["---"] * len(titles), *rows]:
-    print("| " + " | ".join(row) + " |")
-print(flush=True)
-if apart:
-    print(f"{case}: more than a point apart under {', '.join(apart)}", file=sys.stderr)
-sys.exit(1 if apart else 0)
+def main():
+    case, rest = sys.argv[1], sys.argv[2:]
+    rows, apart = [], []
+    for policy, simulated, costs, phases, xen in zip(*(rest[i::5] for i in range(5))):
+        all_three = [json.load(open(file)) for file in (simulated, costs, xen)]
+        measured = shares(all_three[2])
+        for place, results in zip(("simulated", "with costs", "in Xen"), all_three):
+            cells = [f"{share:.1f}" for _, share in shares(results)]
+            cells += [times(jobs) for _, jobs in tasks(results)]
+            if place == "in Xen" and phases != "-":
+                rows.append(["", "other phases", *cells_of_phases(json.load(open(phases))), ""])
+            last = "" if place == "in Xen" else f"{apart_from(shares(results), measured):.1f}"
+            rows.append([policy if place == "simulated" else "", place, *cells, last])
+        if apart_from(shares(all_three[0]), measured) > 1:
+            apart.append(policy)
+        names = [name for name, _ in measured] + [name for name, _ in tasks(all_three[0])]
+        titles = ["policy", case, *names, "apart"]
+    if not rows:
+        sys.exit(1)
+    for row in [titles, ["---"] * len(titles), *rows]:
+        print("| " + " | ".join(row) + " |")
+    print(flush=True)
+    if apart:
+        print(f"{case}: more than a point apart under {', '.join(apart)}", file=sys.stderr)
+    sys.exit(1 if apart else 0)
+
+
+if __name__ == "__main__":
+    main()

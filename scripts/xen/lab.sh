@@ -11,6 +11,10 @@
 #                   boots it in QEMU with OPTIONS of Xen. Domain 0 runs the shell script JOB beside copies of
 #                   the FILEs, with functions of dom0.sh; what it prints is in $lab/NAME.log, what it sends in
 #                   $lab/NAME.out. $machine, $memory and $dom0 are other options of QEMU and Xen.
+# in_guests BUILD NAME HOST WORDS POLICY...
+#                   runs the host file HOST in guests of Xen under each policy, in one boot; `own-rtds` and
+#                   `own-credit` are Xen's own schedulers, with a boot each. WORDS are other options of
+#                   `punctual xen run`. Results are $lab/NAME-POLICY.json; 1 if one is missing, which is said
 # $XEN_VERSION is the Xen: 4.17 (Debian 12's, the default) or 4.20 (Debian 13's). Its tools come with it, and
 # everything else is this machine's Debian 12: compiler, kernel of all domains, busybox.
 parts=$PWD/scripts/xen
@@ -199,4 +203,38 @@ xpti=no pcid=no smep=no smap=no watchdog=0 cpufreq=none no-real-mode $processors
 $lab/$name.initrd" < /dev/null > "$lab/$name.qemu" 2>&1
     ) || true
     rm "$lab/$name.initrd"
+}
+
+in_guests() {
+    local build=$1 name=$2 host=$3 words=$4 policy ours=() status=0 work
+    shift 4
+    work=$(mktemp -d)
+    cp "$host" "$work/host.toml"
+    strip -o "$work/punctual" "$punctual"
+    for policy; do
+        case $policy in
+            own-*) boot_host "$own=${policy#own-}" "$name-$policy" "$policy" ;;
+            *) ours+=("$policy") ;;
+        esac
+    done
+    [ ${#ours[@]} -eq 0 ] || boot_host "sched=punctual" "$name-ours" "${ours[@]}"
+    rm -r "$work"
+    return $status
+}
+
+# boot_host OPTIONS BOOT POLICY...: a boot of in_guests, whose variables it uses.
+boot_host() {
+    local options=$1 boot=$2 policy
+    # shellcheck disable=SC2034 # for boot
+    local seconds_max=$((300 + 600 * ($# - 2))) memory=2048
+    shift 2
+    for policy; do echo "xen-$policy host.toml $words --policy ${policy#own-}"; done > "$work/runs"
+    boot "$build" "$boot" "$options" "$parts/host.sh" "$work/host.toml" "$work/runs" "$work/punctual"
+    for policy; do
+        result "$boot" "${policy#own-}" > "$lab/$name-$policy.json" || {
+            echo "$name under $policy: no result; see $lab/$boot.log" >&2
+            rm "$lab/$name-$policy.json"
+            status=1
+        }
+    done
 }

@@ -145,11 +145,7 @@ impl<'a> Setup<'a> {
             setup.pools.push(name.into());
         }
         setup.policies(host)?;
-        if let Some(policy) = setup.control.boot_policy().map_err(Error::Refused)? {
-            for name in &setup.pools {
-                setup.control.set_policy(name, policy, "").map_err(Error::Refused)?;
-            }
-        }
+        setup.boot_policies()?;
         if let Some(first) = plan.first {
             setup.shrink_first_pool(&host.pools[first.0].processors)?;
         }
@@ -161,6 +157,16 @@ impl<'a> Setup<'a> {
         for (name, pool) in self.pools.iter().zip(&host.pools) {
             let text = options_text(&pool.policy.options);
             self.control.set_policy(name, pool.policy.info.name, &text).map_err(Error::Refused)?;
+        }
+        Ok(())
+    }
+
+    /// Gives each pool the policy for booting and for reports: a VM with work runs if the processor is free.
+    fn boot_policies(&mut self) -> Result<(), Error> {
+        if let Some(policy) = self.control.boot_policy().map_err(Error::Refused)? {
+            for name in &self.pools {
+                self.control.set_policy(name, policy, "").map_err(Error::Refused)?;
+            }
         }
         Ok(())
     }
@@ -313,7 +319,9 @@ impl<'a> Setup<'a> {
             self.wait_until(end_ns)?;
             let after = self.times(host)?;
             let counts = self.counts(host, plan)?;
-            // Reports need domain 0, and are no part of the run.
+            // Reports need domain 0, and are no part of the run. With what it had before, budgets may be more
+            // than there is time: under periodic servers, which idle them away, some guests would get none.
+            self.boot_policies()?;
             self.put_back(|step| matches!(step, Step::Unit { .. }));
             let mut reports = Vec::new();
             for (ix, thread) in waiting {
