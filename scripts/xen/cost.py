@@ -9,26 +9,31 @@ import sys
 INSTRUCTION_NS = 4
 # What no scheduler of Xen decides: it is shown, and not added.
 SWITCH = "switch"
+# The time of a dump.
+NOW = "NOW"
 
 
 def counted(log):
-    """Calls and instructions of each kind between the dumps of a log."""
+    """Calls and instructions of each kind between the dumps of a log, and the time between them in ns."""
     dumps, dump = [], None
     for line in open(log, errors="replace"):
         if "COST-" in line:
             dump = {}
             dumps.append(dump)
-        elif found := re.search(r"COUNT (\w+) (\d+) (\d+)", line):
-            if dump is not None:
-                dump[found[1]] = (int(found[2]), int(found[3]) / INSTRUCTION_NS)
-    if len(dumps) != 2 or not all(dumps):
+        elif dump is not None and (found := re.search(r"COUNT (\w+) (\d+) (\d+)", line)):
+            dump[found[1]] = (int(found[2]), int(found[3]) / INSTRUCTION_NS)
+        elif dump is not None and (found := re.search(r"NOW=(\d+)", line)):
+            dump[NOW] = (int(found[1]),)
+    if len(dumps) != 2 or not all(NOW in dump and SWITCH in dump for dump in dumps):
         sys.exit(f"nothing was measured: see {log}")
-    return {kind: tuple(b - a for a, b in zip(dumps[0][kind], dumps[1][kind])) for kind in dumps[0]}
+    counts = {kind: tuple(b - a for a, b in zip(dumps[0][kind], dumps[1][kind])) for kind in dumps[0]}
+    (length_ns,) = counts.pop(NOW)
+    return counts, length_ns
 
 
 if __name__ == "__main__":
     name, log = sys.argv[1:]
-    counts = counted(log)
+    counts, _ = counted(log)
     decisions = counts["do_schedule"][0]
     total = sum(instructions for kind, (_, instructions) in counts.items() if kind != SWITCH)
     row = [f"{kind} {calls} x {spent / max(calls, 1):.0f}" for kind, (calls, spent) in counts.items()]
