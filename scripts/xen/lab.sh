@@ -163,6 +163,7 @@ prepare() {
         command -v "$tool" >/dev/null || skip "$tool is missing"
     done
     mkdir -p "$lab"
+    # shellcheck disable=SC2119 # its own $1 is another function's
     [ -e "$lab/fetched" ] || { echo "Fetching packages" >&2; fetch; }
     echo "Building the policies, Xen and the domains" >&2
     cargo build --quiet --locked --release -p punctual
