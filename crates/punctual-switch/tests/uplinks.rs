@@ -121,14 +121,20 @@ fn what_is_no_frame_costs_the_program_that_message_only() {
 #[test]
 fn a_program_that_does_not_read_loses_its_frames_and_nobody_waits() {
     let (mut lab, mut vm, program) = vm_and_program(Setting::plain("rtca", 2));
-    for number in 0..4_000 {
-        while !vm.send(&frame(0, 1, number)).expect("sent") {}
+    let end = Instant::now() + LONG;
+    let mut sent = 0;
+    // Where the uplink's thread is slow, its ring is full before the socket.
+    while lab.switch().count().ports[1].uplink.expect("one").lost == 0 {
+        for _ in 0..500 {
+            while !vm.send(&frame(0, 1, sent)).expect("sent") {}
+            sent += 1;
+        }
+        assert!(Instant::now() < end, "the program's socket takes everything");
     }
     program.expect(&frame(0, 1, 0));
-    let end = Instant::now() + LONG;
     // Those that were taken from the guest, but are in a stage yet, would end with the switch.
     let done = |ports: &[PortStats]| ports[1].received.packets + ports[0].drops.destination_ring;
-    while done(&lab.switch().count().ports) < 4_000 {
+    while done(&lab.switch().count().ports) < sent {
         assert!(Instant::now() < end, "the switch waits");
     }
     let report = lab.stop();
@@ -138,8 +144,7 @@ fn a_program_that_does_not_read_loses_its_frames_and_nobody_waits() {
         read += 1;
     }
     assert_eq!(read + lost, received);
-    assert_eq!(received + report.ports[0].drops.destination_ring, 4_000);
-    assert!(lost > 0);
+    assert_eq!(received + report.ports[0].drops.destination_ring, sent);
 }
 
 #[test]
