@@ -22,7 +22,7 @@ xen:
 	@$(need-rust)
 	@scripts/set-up.sh cc=build-essential python3=python3 qemu-system-x86_64=qemu-system-x86 cpio=cpio \
 		busybox=busybox-static
-	@scripts/xen.sh
+	@labs/xen/demo.sh
 
 # Recorded decisions made again, what decisions cost, a debug build under random changes, soft affinity, policies
 # that change.
@@ -30,4 +30,4 @@ xen-replay xen-cost xen-fail xen-stress xen-soft xen-policies:
 	@$(need-rust)
 	@scripts/set-up.sh cc=build-essential python3=python3 qemu-system-x86_64=qemu-system-x86 cpio=cpio \
 		busybox=busybox-static
-	@scripts/$@.sh
+	@labs/$(subst -,/,$@).sh

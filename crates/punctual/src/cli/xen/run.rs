@@ -22,7 +22,7 @@ use super::own::OwnScheduler;
 /// `Domain-0` is domain 0 itself, and its pool the first cpupool: it says what domain 0 may have meanwhile.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    punctual xen run scripts/xen/hosts/three.toml --kernel /boot/vmlinux\n  \
+    punctual xen run labs/xen/hosts/three.toml --kernel /boot/vmlinux\n  \
     punctual xen run host.toml --policy rtds --duration 20s --json > xen.json")]
 pub struct Args {
     /// The host file; `-` reads standard input.

@@ -1,0 +1,73 @@
+# Open vSwitch with DPDK of Debian 12, unpacked, beside the switch under the same load generator.
+# shellcheck shell=bash disable=SC2154
+#
+# fetch_ovs           downloads it and unpacks it into $lab/ovs, once
+# measure_ovs ROUNDS  frames of 64 bytes from one vhost-user socket to another, and round trips, in turn
+
+fetch_ovs() {
+    local package
+    [ ! -s "$lab/ovs/complete" ] || return 0
+    use_suite bookworm || return 1
+    unpack "$lab/ovs" openvswitch-switch-dpdk librte-mempool-ring23 || return 1
+    # DPDK loads drivers from no directory that others may write to.
+    chmod -R go-w "$lab/ovs"
+    echo bookworm >"$lab/ovs/complete"
+}
+
+in_ovs() {
+    local root=$lab/ovs program=$1
+    shift
+    env LD_LIBRARY_PATH="$root/usr/lib/x86_64-linux-gnu:$root/lib/x86_64-linux-gnu" "$root/$program" "$@"
+}
+
+# The same in the background, by the number of the program itself.
+start_in_ovs() {
+    local log=$1
+    shift
+    # shellcheck disable=SC2031
+    (export LD_LIBRARY_PATH=$lab/ovs/usr/lib/x86_64-linux-gnu:$lab/ovs/lib/x86_64-linux-gnu
+        exec "$lab/ovs/$1" "${@:2}") >"$log" 2>&1 &
+    started+=("$!")
+}
+
+# Sockets are $scratch/a and $scratch/b; the thread that polls is on processor 1, the others on processor 0.
+start_ovs() {
+    local port database=unix:$scratch/db.sock ring
+    export OVS_RUNDIR=$scratch OVS_LOGDIR=$scratch OVS_DBDIR=$scratch OVS_SYSCONFDIR=$scratch
+    export OVS_PKGDATADIR=$lab/ovs/usr/share/openvswitch
+    mount -t tmpfs dpdk /run
+    in_ovs usr/bin/ovsdb-tool create "$scratch/conf.db" "$OVS_PKGDATADIR/vswitch.ovsschema"
+    start_in_ovs "$scratch/ovsdb" usr/sbin/ovsdb-server "$scratch/conf.db" --remote="p$database"
+    until [ -S "$scratch/db.sock" ]; do kill -0 "${started[-1]}" || return 1; sleep 0.1; done
+    ring=$(find "$lab/ovs" -name 'librte_mempool_ring.so.*' | head -1)
+    ask_ovs() { in_ovs usr/bin/ovs-vsctl --db="$database" --timeout=20 "$@"; }
+    ask_ovs --no-wait init -- set Open_vSwitch . other_config:dpdk-init=true \
+        other_config:dpdk-lcore-mask=0x1 other_config:pmd-cpu-mask=0x2 other_config:vhost-sock-dir=. \
+        other_config:dpdk-extra="--no-huge --legacy-mem -m 256 --no-pci --no-telemetry -d $ring"
+    start_in_ovs "$scratch/vswitchd" usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk "$database"
+    ask_ovs add-br bridge0 -- set bridge bridge0 datapath_type=netdev
+    for port in a b; do ask_ovs add-port bridge0 "$port" -- set Interface "$port" type=dpdkvhostuser; done
+    for port in a b; do
+        until [ -S "$scratch/$port" ]; do kill -0 "${started[-1]}" || return 1; sleep 0.1; done
+    done
+}
+
+measure_ovs() {
+    local round measure=${MEASURE:-target/release/examples/measure} input
+    if ! start_ovs; then
+        tail -n 5 "$scratch"/{ovsdb,vswitchd}
+        return 1
+    fi
+    mkdir "$scratch/switch"
+    coproc exec "$measure" serve "$scratch/switch"
+    input=${COPROC[1]}
+    until [ -S "$scratch/switch/1.sock" ]; do sleep 0.1; done
+    for ((round = 0; round < ${1:-4}; round++)); do
+        # The switch sleeps while nobody sends; the other one polls, so it is stopped.
+        kill -STOP "${started[-1]}"
+        echo "switch   $("$measure" sockets "$scratch"/switch/{0,1}.sock)"
+        kill -CONT "${started[-1]}"
+        echo "OVS-DPDK $("$measure" sockets "$scratch"/{a,b})"
+    done | tee >(cat >&2) | python3 labs/switch/ovs-table.py
+    exec {input}>&-
+}
