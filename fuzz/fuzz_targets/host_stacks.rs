@@ -11,10 +11,10 @@ use std::fmt::Write;
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use punctual_analysis::host_stack::response_bound;
+use punctual_host_stack::bounds::response_bound;
 use punctual_model::file::{Overrides, parse, to_toml};
-use punctual_model::host_stack::{Injection, Path, SoftirqRest};
-use punctual_net::host_stack::Method;
+use punctual_host_stack::description::{Injection, Path, SoftirqRest};
+use punctual_host_stack::Method;
 
 const SERVERS_MAX: usize = 5;
 const CARDS: [&str; 3] = ["rt", "lan", "wan"];

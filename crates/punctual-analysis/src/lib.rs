@@ -28,7 +28,7 @@
 //! 8. [`analyse`]: pools and networks in turn until nothing changes; with it, `warnings`.
 //! 9. Searches that ask again and again: [`sensitivity`], [`synthesize`].
 //!
-//! A Linux host with its network stack has an analysis of its own, [`host_stack`].
+//! A Linux host with its network stack has an analysis of its own, in `punctual-host-stack`.
 
 #![forbid(unsafe_code)]
 
@@ -41,7 +41,6 @@ pub mod fixed_priority;
 pub mod global_edf;
 pub mod global_fixed_priority;
 mod guest;
-pub mod host_stack;
 mod inputs;
 mod network;
 pub mod overhead;

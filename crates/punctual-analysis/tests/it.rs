@@ -1,7 +1,6 @@
 //! What is guaranteed, against published numbers and the simulator. One program, because linking one for each
 //! file takes longer than running the tests.
 
-mod host_stack;
 mod networks;
 mod packet_path;
 mod published;

@@ -8,10 +8,10 @@ use punctual_jobs::JobStream;
 use punctual_sched::registry::{Options, PolicyInfo};
 use punctual_sched::{Duration, UnitParams};
 
-use crate::host_stack::HostStack;
 use crate::index::{DomainIx, NetworkIx, PoolIx, TaskIx, VcpuIx};
 use crate::live::Live;
 use crate::network::{Chain, Endpoint, Flow, Network};
+use punctual_host_stack::description::HostStack;
 
 /// The scheduler that a vCPU or task is a unit of.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -10,7 +10,6 @@ pub mod file;
 pub mod generate;
 pub mod guarantees;
 pub mod host;
-pub mod host_stack;
 pub mod import;
 pub mod index;
 pub mod live;

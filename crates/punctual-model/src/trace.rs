@@ -2,9 +2,9 @@
 
 use punctual_sched::{Duration, Instant};
 
-use crate::host_stack::Who;
 use crate::index::{DomainIx, TaskIx, VcpuIx};
 use crate::results::HostPart;
+use punctual_host_stack::description::Who;
 
 /// What a processor or a vCPU executes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

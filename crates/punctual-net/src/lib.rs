@@ -13,7 +13,6 @@
 //! - [`preemptive`]: prioritised across all three stages.
 //! - [`token_bucket`]: rate limits.
 //! - [`event_channel`]: which pending event the manager domain handles next.
-//! - [`host_stack`]: interrupts, softirqs and threads of a Linux host that receives packets.
 //!
 //! # Dependencies
 //! The crate uses the leaf modules of `punctual-sched`, nothing that knows of processors or units: the time
@@ -27,7 +26,6 @@ extern crate alloc;
 pub mod bitmap;
 pub mod discipline;
 pub mod event_channel;
-pub mod host_stack;
 mod levels;
 pub mod netback;
 pub mod packet;

@@ -5,6 +5,5 @@ mod common;
 mod disciplines;
 mod event_channel;
 mod golden;
-mod host_stack;
 mod properties;
 mod rtca_exhaustive;

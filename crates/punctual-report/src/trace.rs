@@ -18,9 +18,9 @@ use std::collections::VecDeque;
 use std::io::{self, Write};
 
 use prost::Message;
+use punctual_host_stack::description::{HostStack, Who};
 use punctual_model::Host;
 use punctual_model::host::Parent;
-use punctual_model::host_stack::{HostStack, Who};
 use punctual_model::index::{DomainIx, TaskIx, VcpuIx};
 use punctual_model::results::{HostPart, Segment};
 use punctual_model::trace::{Entity, NetworkStep, Occupant, PacketRef, TraceEvent, TraceSink};

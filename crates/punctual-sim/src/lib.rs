@@ -9,7 +9,7 @@
 //! schedulers decide, guests before the pools under them. The same host gives the same results, bit for
 //! bit, on any machine and however many simulations run beside it.
 //!
-//! A Linux host with its network stack has a machine of its own ([`stack`]).
+//! A Linux host with its network stack has a machine of its own (`punctual-host-stack-sim`).
 //!
 //! Every simulation is watched by a [`Checker`]; an invariant that breaks stops the run with an account of
 //! what happened. Further observers are told the same events ([`observe`]).
@@ -30,7 +30,6 @@ mod net;
 pub mod observe;
 mod outcome;
 mod replay;
-pub mod stack;
 mod tracer;
 
 pub use batch::simulate_all;
@@ -39,6 +38,7 @@ pub use checker::Checker;
 pub use replay::simulate_disturbed;
 pub use tracer::Tracer;
 
+use punctual_host_stack_sim::{simulate_stack, simulate_stack_traced};
 use punctual_model::host::Parent;
 use punctual_model::trace::TraceSink;
 use punctual_model::{Host, Results};
@@ -71,8 +71,8 @@ impl std::error::Error for Error {}
 /// # Errors
 /// [`Error::Refused`] when a policy refuses its parameters, [`Error::Violation`] when an invariant breaks.
 pub fn simulate(host: &Host) -> Result<Results, Error> {
-    if host.stack.is_some() {
-        return stack::simulate_stack(host, ());
+    if let Some(stack) = &host.stack {
+        return simulate_stack(host, stack, ()).map_err(|e| Error::Violation(e.0));
     }
     run(host, (), |_, policy| policy)
 }
@@ -82,8 +82,8 @@ pub fn simulate(host: &Host) -> Result<Results, Error> {
 /// # Errors
 /// As [`simulate`].
 pub fn simulate_traced<T: TraceSink>(host: &Host, trace: &mut T) -> Result<Results, Error> {
-    if host.stack.is_some() {
-        return stack::simulate_stack_traced(host, trace);
+    if let Some(stack) = &host.stack {
+        return simulate_stack_traced(host, stack, trace).map_err(|e| Error::Violation(e.0));
     }
     run(host, Tracer::new(host, trace), |_, policy| policy)
 }

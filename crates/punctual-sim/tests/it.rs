@@ -6,7 +6,6 @@ mod blame;
 mod broken_engine;
 mod broken_policies;
 mod classical;
-mod host_stack;
 mod machine;
 mod network;
 mod replay;

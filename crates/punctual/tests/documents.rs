@@ -32,19 +32,30 @@ fn the_tutorial_shows_its_host_file_whole() {
 }
 
 /// Each crate with the crates of the project that it may depend on, as `docs/architecture.md` says.
-const DIRECTION: [(&str, &[&str]); 15] = [
+const DIRECTION: [(&str, &[&str]); 17] = [
     ("punctual-jobs", &[]),
     ("punctual-sched", &[]),
     ("punctual-net", &["punctual-sched"]),
-    ("punctual-model", &["punctual-jobs", "punctual-sched", "punctual-net"]),
+    ("punctual-host-stack", &["punctual-sched"]),
+    ("punctual-model", &["punctual-jobs", "punctual-sched", "punctual-net", "punctual-host-stack"]),
+    (
+        "punctual-host-stack-sim",
+        &["punctual-jobs", "punctual-sched", "punctual-host-stack", "punctual-model"],
+    ),
     ("punctual-analysis", &["punctual-sched", "punctual-net", "punctual-model"]),
-    ("punctual-sim", &["punctual-jobs", "punctual-sched", "punctual-net", "punctual-model"]),
+    (
+        "punctual-sim",
+        &["punctual-jobs", "punctual-sched", "punctual-net", "punctual-model", "punctual-host-stack-sim"],
+    ),
     ("punctual-guest", &["punctual-jobs"]),
-    ("punctual-live", &["punctual-jobs", "punctual-sched", "punctual-model", "punctual-guest"]),
+    (
+        "punctual-live",
+        &["punctual-jobs", "punctual-sched", "punctual-host-stack", "punctual-model", "punctual-guest"],
+    ),
     ("punctual-switch", &["punctual-sched", "punctual-net", "punctual-model"]),
     ("punctual-sockets", &["punctual-sched", "punctual-model"]),
     ("punctual-xen", &["punctual-sched"]),
-    ("punctual-report", &["punctual-sched", "punctual-model", "punctual-sim"]),
+    ("punctual-report", &["punctual-sched", "punctual-host-stack", "punctual-model", "punctual-sim"]),
     ("punctual-testkit", &["punctual-jobs", "punctual-sched", "punctual-model"]),
     (
         "punctual-reproduce",
@@ -64,6 +75,7 @@ const DIRECTION: [(&str, &[&str]); 15] = [
         "punctual",
         &[
             "punctual-sched",
+            "punctual-host-stack",
             "punctual-net",
             "punctual-model",
             "punctual-analysis",

@@ -11,9 +11,10 @@ mod tests;
 
 use std::io;
 
+use punctual_host_stack::Method;
+use punctual_host_stack::description::{Card, HostStack};
 use punctual_model::Host;
 use punctual_model::file::nearest;
-use punctual_model::host_stack::{Card, HostStack, Method};
 
 use serde::Serialize;
 

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use punctual_analysis::host_stack::{BoundPart, ResponseBound, inversions, response_bound};
 use punctual_analysis::{FairServer, analyse, enforcement_warnings, fair_server_warnings};
+use punctual_host_stack::bounds::{BoundPart, ResponseBound, inversions, response_bound};
+use punctual_host_stack::description::{HostStack, Load, Server};
 use punctual_model::Guarantees;
 use punctual_model::guarantees::{Latency, TaskGuarantee, Verdict};
-use punctual_model::host_stack::{HostStack, Load, Server};
 use punctual_model::live::Backend;
 use punctual_report::format::fmt_duration;
 use punctual_report::table;

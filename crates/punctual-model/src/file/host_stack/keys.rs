@@ -4,20 +4,20 @@ use crate::file::key::{ANY_TIME, KeyInfo, Kind, OptionTables, SOME_TIME, TableIn
 use crate::file::limits::{PERIOD_MIN, STACK_COUNT_MAX};
 use crate::file::quantity::WHOLE;
 
-/// Spellings of [`punctual_net::host_stack::Method`].
+/// Spellings of [`punctual_host_stack::Method`].
 pub(crate) const METHODS: [&str; 6] =
     ["vanilla", "threaded", "exclusive", "partitioned", "threaded-napi", "threaded-napi-unlocked"];
-/// Spellings of [`crate::host_stack::Path`].
+/// Spellings of [`punctual_host_stack::description::Path`].
 pub(crate) const PATHS: [&str; 5] = ["virtio", "outsourcing", "rt-outsourcing", "container", "process"];
-/// Spellings of [`crate::host_stack::Load`].
+/// Spellings of [`punctual_host_stack::description::Load`].
 pub(crate) const LOADS: [&str; 2] = ["requests", "stream"];
 
-/// Spellings of [`crate::host_stack::Injection`].
+/// Spellings of [`punctual_host_stack::description::Injection`].
 pub(crate) const INJECTIONS: [&str; 2] = ["direct", "kworker"];
-/// Spellings of [`crate::host_stack::CallKind`].
+/// Spellings of [`punctual_host_stack::description::CallKind`].
 pub(crate) const CALLS: [&str; 1] = ["sip"];
 
-/// Spellings of [`crate::host_stack::SoftirqRest`].
+/// Spellings of [`punctual_host_stack::description::SoftirqRest`].
 pub(crate) const RESTS: [&str; 2] = ["ksoftirqd", "thread"];
 
 const PRIORITY: Kind = Kind::Count { min: 0, max: 99 };
@@ -259,8 +259,8 @@ static SERVER: TableInfo = TableInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host_stack::{CallKind, Injection, Path, SoftirqRest};
-    use punctual_net::host_stack::Method;
+    use punctual_host_stack::Method;
+    use punctual_host_stack::description::{CallKind, Injection, Path, SoftirqRest};
 
     #[test]
     fn spellings_are_the_names() {

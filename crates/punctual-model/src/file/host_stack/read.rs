@@ -1,6 +1,6 @@
 //! Reads `[host_stack]`.
 
-use punctual_net::host_stack::{Method, Priority};
+use punctual_host_stack::{Method, Priority};
 
 use super::keys::{CACHE, COSTS, LINES};
 use crate::file::entry::{expected_names, shorten};
@@ -10,7 +10,7 @@ use crate::file::nearest::nearest;
 use crate::file::quantity::{self, WHOLE};
 use crate::file::section::Section;
 use crate::file::tree::Table;
-use crate::host_stack::{
+use punctual_host_stack::description::{
     Cache, Call, CallKind, Card, HostStack, Injection, Lines, Load, OtherRequests, Path, Server, SoftirqRest,
     StackCosts,
 };

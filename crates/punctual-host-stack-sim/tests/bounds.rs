@@ -2,9 +2,7 @@
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
-use punctual_analysis::host_stack::{
-    BoundPart, Inversion, NoBound, ResponseBound, inversions, response_bound,
-};
+use punctual_host_stack::bounds::{BoundPart, Inversion, NoBound, ResponseBound, inversions, response_bound};
 use punctual_model::Host;
 use punctual_model::file::{Overrides, parse};
 use punctual_sim::simulate;

@@ -1,9 +1,9 @@
 //! Figs. 3-13 and 4-2 of Garcia (Tsukuba 2019) as sequences of decisions on one processor: who holds the
 //! softirq lock, with which priority it runs, whom it serves.
 
-use punctual_net::host_stack::lock::{PiLock, Taken};
-use punctual_net::host_stack::softnet::{DeviceId, List, PollList, Round, WEIGHT};
-use punctual_net::host_stack::{Method, Priority, ThreadId};
+use punctual_host_stack::lock::{PiLock, Taken};
+use punctual_host_stack::softnet::{DeviceId, List, PollList, Round, WEIGHT};
+use punctual_host_stack::{Method, Priority, ThreadId};
 use punctual_sched::{Duration, Instant};
 
 const COMMON_NIC: DeviceId = DeviceId(0);

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use punctual_net::host_stack::run_queue::{RunQueue, SLICE, place, preempts};
-use punctual_net::host_stack::softnet::Softirq;
-use punctual_net::host_stack::{Priority, ThreadId};
+use punctual_host_stack::run_queue::{RunQueue, SLICE, place, preempts};
+use punctual_host_stack::softnet::Softirq;
+use punctual_host_stack::{Priority, ThreadId};
 
 use super::threads::{State, Step};
 use super::{Event, Machine, Timed, Watch};

@@ -6,9 +6,9 @@
 
 use std::collections::VecDeque;
 
+use punctual_host_stack::softnet::{List, WEIGHT};
+use punctual_host_stack::{Priority, ThreadId};
 use punctual_model::results::HostPart;
-use punctual_net::host_stack::softnet::{List, WEIGHT};
-use punctual_net::host_stack::{Priority, ThreadId};
 
 use super::{Event, Load, Machine, Packet, Timed, Watch};
 

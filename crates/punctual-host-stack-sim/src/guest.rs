@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use punctual_model::host_stack::{Load as Traffic, Path};
+use punctual_host_stack::ThreadId;
+use punctual_host_stack::description::{Load as Traffic, Path};
+use punctual_host_stack::softnet::WEIGHT;
 use punctual_model::results::HostPart;
-use punctual_net::host_stack::ThreadId;
-use punctual_net::host_stack::softnet::WEIGHT;
 use punctual_sched::Duration;
 
 use super::threads::{State, Step, further_buffers, read_packets, sum};

@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-use punctual_model::host_stack::{Lines, Load as Traffic, SoftirqRest};
+use punctual_host_stack::description::{Lines, Load as Traffic, SoftirqRest};
+use punctual_host_stack::lock::Taken;
+use punctual_host_stack::softnet::{After, DeviceId, List, Softirq};
+use punctual_host_stack::{Priority, ThreadId};
 use punctual_model::results::HostPart;
-use punctual_net::host_stack::lock::Taken;
-use punctual_net::host_stack::softnet::{After, DeviceId, List, Softirq};
-use punctual_net::host_stack::{Priority, ThreadId};
 use punctual_sched::{Duration, Instant};
 
 use super::card::FRAME_BYTES;

@@ -12,6 +12,13 @@
 //!
 //! None of them reads a clock, and none allocates per decision once its tables have their size.
 
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod bounds;
+pub mod description;
 pub mod lock;
 pub mod run_queue;
 pub mod softnet;

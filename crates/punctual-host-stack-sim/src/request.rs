@@ -1,8 +1,8 @@
 //! Where the time of each request went: every step is stamped with its cost, and what it took beyond that is
 //! waiting. The parts of a request add up to its response time.
 
+use punctual_host_stack::description::Load as Traffic;
 use punctual_model::Recorder;
-use punctual_model::host_stack::Load as Traffic;
 use punctual_model::results::{HostPart, Segment};
 use punctual_sched::Duration;
 

@@ -2,8 +2,11 @@
 //!
 //! `docs/host-stack.md` has the rules. Costs are processor time of the thread or interrupt that takes a step.
 
-pub use punctual_net::host_stack::Method;
-use punctual_net::host_stack::Priority;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::{Method, Priority};
 use punctual_sched::Duration;
 
 /// A host whose processors are all scheduled by its own Linux.

@@ -1,9 +1,9 @@
 //! A Linux host with its network stack: cards, interrupts, softirqs, threads and guests as one event machine.
 //!
 //! The decisions (poll lists, softirq limits, the softirq lock, run queues) are
-//! [`punctual_net::host_stack`]; here is the mechanism around them. `docs/host-stack.md` has the rules.
+//! [`punctual_host_stack`]; here is the mechanism around them. `docs/host-stack.md` has the rules.
 //!
-//! It is a machine of its own beside [`crate::simulate`]'s: a softirq borrows the context of whichever thread
+//! It is a machine of its own beside that of pools: a softirq borrows the context of whichever thread
 //! or interrupt is there, takes a lock whose holder inherits priorities, and a packet passes a dozen of such
 //! steps in a few microseconds. The scheduling interface of policies knows neither.
 //!
@@ -13,6 +13,8 @@
 //! - `softirq`: actions, whoever runs them.
 //! - `threads`, `guest`: what threads do: IRQ, NAPI, ksoftirqd, vNIC, processes; vCPUs.
 //! - `request`: where the time of each request went.
+
+#![forbid(unsafe_code)]
 
 mod build;
 mod card;
@@ -26,17 +28,16 @@ mod threads;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use punctual_host_stack::ThreadId;
+use punctual_host_stack::description::{HostStack, Path, StackCosts};
+use punctual_host_stack::lock::PiLock;
+use punctual_host_stack::softnet::{List, PollList};
 use punctual_jobs::{mix, uniform_ns};
-use punctual_model::host_stack::{HostStack, Path, StackCosts};
 use punctual_model::results::HostPart;
 use punctual_model::trace::{TraceEvent, TraceSink};
 use punctual_model::{Host, Results};
-use punctual_net::host_stack::ThreadId;
-use punctual_net::host_stack::lock::PiLock;
-use punctual_net::host_stack::softnet::{List, PollList};
 use punctual_sched::{Duration, Instant};
 
-use crate::Error;
 use card::{Queue, Stream};
 use cpu::Cpu;
 use guest::Guest;
@@ -110,7 +111,19 @@ pub enum Event {
     },
 }
 
-pub use punctual_model::host_stack::Who;
+pub use punctual_host_stack::description::Who;
+
+/// An invariant of the machine was violated: what, when, by whom.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation(pub String);
+
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Violation {}
 
 /// Is told what happens in a host's network stack, in order.
 pub trait Watch {
@@ -152,18 +165,22 @@ impl<T: TraceSink> Watch for StackTracer<'_, T> {
 }
 
 /// Simulates a host with a network stack and tells `trace` what happens.
-pub(crate) fn simulate_stack_traced<T: TraceSink>(host: &Host, trace: &mut T) -> Result<Results, Error> {
-    simulate_stack(host, StackTracer { trace, end_ns: host.duration.as_ns() })
+///
+/// # Errors
+/// When an invariant breaks.
+pub fn simulate_stack_traced<T: TraceSink>(
+    host: &Host,
+    stack: &HostStack,
+    trace: &mut T,
+) -> Result<Results, Violation> {
+    simulate_stack(host, stack, StackTracer { trace, end_ns: host.duration.as_ns() })
 }
 
 /// Simulates a host with a network stack and tells `watch` what happens.
 ///
 /// # Errors
-/// [`Error::Refused`] when the host has no `host_stack`, [`Error::Violation`] when an invariant breaks.
-pub fn simulate_stack<W: Watch>(host: &Host, watch: W) -> Result<Results, Error> {
-    let Some(stack) = &host.stack else {
-        return Err(Error::Refused(format!("{} has no host_stack", host.name)));
-    };
+/// When an invariant breaks.
+pub fn simulate_stack<W: Watch>(host: &Host, stack: &HostStack, watch: W) -> Result<Results, Violation> {
     let mut machine = Machine::new(host, stack, watch);
     machine.run()?;
     machine.results()
@@ -314,7 +331,7 @@ impl<W: Watch> Machine<'_, W> {
         }
     }
 
-    fn run(&mut self) -> Result<(), Error> {
+    fn run(&mut self) -> Result<(), Violation> {
         while let Some(Reverse((time, _, what))) = self.heap.pop() {
             if time > self.end {
                 break;
@@ -327,7 +344,7 @@ impl<W: Watch> Machine<'_, W> {
                 self.update(cpu);
             }
             if let Some(what) = self.violation.take() {
-                return Err(Error::Violation(what));
+                return Err(Violation(what));
             }
         }
         self.now = self.end;

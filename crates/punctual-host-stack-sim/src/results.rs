@@ -1,7 +1,7 @@
 //! The end of a run: what processors and servers did, and whether every request is accounted for.
 
+use punctual_host_stack::description::Load;
 use punctual_model::Results;
-use punctual_model::host_stack::Load;
 use punctual_model::results::{
     FlowResult, HostPart, HostPartResult, PacketCounts, ProcessorTotals, ResultsBuilder, SegmentResult,
     Source,
@@ -11,16 +11,16 @@ use punctual_sched::Duration;
 use super::card::FRAME_BYTES;
 use super::request::Times;
 use super::{Machine, Watch};
-use crate::Error;
+use crate::Violation;
 
 impl<W: Watch> Machine<'_, W> {
-    pub(super) fn results(mut self) -> Result<Results, Error> {
+    pub(super) fn results(mut self) -> Result<Results, Violation> {
         self.check_requests()?;
         let mut builder = ResultsBuilder::new(self.host, Source::Simulation);
         builder.events(self.events);
         for (number, cpu) in self.cpus.iter().enumerate() {
             if cpu.busy > self.end || cpu.interrupts > cpu.busy {
-                return Err(Error::Violation(format!("processor {number} was busy for {} ns", cpu.busy)));
+                return Err(Violation(format!("processor {number} was busy for {} ns", cpu.busy)));
             }
             builder.processor(
                 number,
@@ -40,14 +40,14 @@ impl<W: Watch> Machine<'_, W> {
     }
 
     /// What clients sent was answered or is on its way.
-    fn check_requests(&self) -> Result<(), Error> {
+    fn check_requests(&self) -> Result<(), Violation> {
         let on_their_way = self.requests.len() - self.free.len();
         let sent: u64 = self.instances.iter().map(|one| one.sent).sum();
         let answered: u64 = self.instances.iter().map(|one| one.answered).sum();
         if sent != answered + on_their_way as u64 {
             let what =
                 format!("{sent} requests were sent, {answered} answered, {on_their_way} are on their way");
-            return Err(Error::Violation(what));
+            return Err(Violation(what));
         }
         Ok(())
     }

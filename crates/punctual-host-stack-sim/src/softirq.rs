@@ -1,9 +1,9 @@
 //! Actions (`net_rx_action`), whoever runs them: a softirq on return from an interrupt, or a thread.
 
-use punctual_model::host_stack::{Load as Traffic, Path};
+use punctual_host_stack::Priority;
+use punctual_host_stack::description::{Load as Traffic, Path};
+use punctual_host_stack::softnet::{After, DeviceId, List, Round, Softirq, WEIGHT};
 use punctual_model::results::HostPart;
-use punctual_net::host_stack::Priority;
-use punctual_net::host_stack::softnet::{After, DeviceId, List, Round, Softirq, WEIGHT};
 use punctual_sched::Duration;
 
 use super::cpu::Soft;

@@ -2,11 +2,11 @@
 
 use std::collections::{BinaryHeap, VecDeque};
 
+use punctual_host_stack::description::{HostStack, Injection, Load, Server};
+use punctual_host_stack::lock::PiLock;
+use punctual_host_stack::softnet::PollList;
+use punctual_host_stack::{Priority, ThreadId};
 use punctual_model::Host;
-use punctual_model::host_stack::{HostStack, Injection, Load, Server};
-use punctual_net::host_stack::lock::PiLock;
-use punctual_net::host_stack::softnet::PollList;
-use punctual_net::host_stack::{Priority, ThreadId};
 
 use super::card::{Queue, Stream, spacing_ns};
 use super::cpu::Cpu;
@@ -114,7 +114,7 @@ impl<'h, W: Watch> Machine<'h, W> {
         let who = if server.path.is_vm() { Who::Vcpu(number) } else { Who::Process(number) };
         let allowed = processors.for_priority(server.priority, &processors.all);
         let main = self.thread(who, server.priority, allowed);
-        let vnic = (server.path == punctual_model::host_stack::Path::Virtio).then(|| {
+        let vnic = (server.path == punctual_host_stack::description::Path::Virtio).then(|| {
             let allowed = processors.for_priority(server.vnic_priority, &processors.all);
             self.thread(Who::Vnic(number), server.vnic_priority, allowed)
         });

@@ -1,6 +1,6 @@
 //! The response time of a request through a Linux host's network stack, at most.
 //!
-//! The rules are those of `docs/host-stack.md`; the host is that of [`punctual_model::host_stack`]. A bound
+//! The rules are those of `docs/host-stack.md`; the host is that of [`crate::description`]. A bound
 //! is the sum of the request's own steps at their greatest cost, with everything evicted from the cache, and
 //! of what may come before them:
 //!
@@ -17,9 +17,11 @@
 //! one may come, and both are true of all other servers with a priority: the earliest request that is late
 //! would otherwise find more of them than are counted.
 
-use punctual_model::host_stack::{Card, HostStack, Injection, Load, Path, Server, SoftirqRest, StackCosts};
-use punctual_net::host_stack::Method;
-use punctual_net::host_stack::softnet::WEIGHT;
+use alloc::vec::Vec;
+
+use crate::Method;
+use crate::description::{Card, HostStack, Injection, Load, Path, Server, SoftirqRest, StackCosts};
+use crate::softnet::WEIGHT;
 use punctual_sched::Duration;
 
 /// Why there is no bound.
@@ -45,8 +47,8 @@ pub enum NoBound {
     Stream,
 }
 
-impl std::fmt::Display for NoBound {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl core::fmt::Display for NoBound {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(match self {
             NoBound::Ksoftirqd => "what a softirq leaves over is ksoftirqd's, which is of the fair class",
             NoBound::FairCard => "its card's IRQ threads are of the fair class",
@@ -144,8 +146,8 @@ pub enum Inversion {
     SoftirqRest,
 }
 
-impl std::fmt::Display for Inversion {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl core::fmt::Display for Inversion {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(match self {
             Inversion::SoftirqFirst => "softirqs of all cards come before its threads (method `vanilla`)",
             Inversion::SoftirqLock => {
@@ -236,7 +238,7 @@ fn bound_beside(stack: &HostStack, server: &Server, urgent: &[&Server]) -> Resul
     let gap_min = gap_min(server);
     let of_others = |within: u64| -> u64 {
         let other = |other: &&Server| {
-            let count = u64::from(other.count) - u64::from(std::ptr::eq(*other, server));
+            let count = u64::from(other.count) - u64::from(core::ptr::eq(*other, server));
             count * (requests_within(other, within) + 1) * Way::new(stack, other).before_others(&way)
         };
         urgent.iter().map(other).sum()
