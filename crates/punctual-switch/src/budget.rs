@@ -17,6 +17,7 @@ use punctual_sched::registry::{Options, PolicyInfo};
 use punctual_sched::{CpuId, CpuSet, Duration, Instant, ParamError, UnitId, UnitParams};
 
 use crate::lock::Gate;
+use crate::sys::processor_time;
 
 /// The policy's only processor. It stands for whichever one a thread is on.
 const CPU: CpuId = CpuId(0);
@@ -214,12 +215,6 @@ pub(crate) enum Verdict {
     GoOn { look_at: Instant },
     /// Nothing until then.
     Wait { until: Instant },
-}
-
-/// The processor time of this thread.
-pub(crate) fn processor_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::from_ns(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
 /// A thread's part in its plane's account. It belongs to the thread in which it was made.

@@ -22,14 +22,15 @@ use rustix::event::{EventfdFlags, eventfd};
 use serde::Serialize;
 use vm_memory::{Bytes, VolatileSlice};
 
+use crate::assemble::{plane, shared, spawn};
+use crate::config::{Config, End, Error, PlaneThread, Port};
 use crate::frame::{Address, HEADER_BYTES};
-use crate::plane::timed::{Shown, StepTimes};
-use crate::plane::{Command, Mailbox, Threads};
-use crate::ring::ring_bell;
-use crate::switch::{
-    Config, End, Error, PlaneThread, Port, PortRings, RunningUplink, plane, rings, shared, spawn,
-    start_uplink,
-};
+use crate::mailbox::{Command, Mailbox};
+use crate::plane::Threads;
+use crate::plane::step_times::{Shown, StepTimes};
+use crate::port_session::{PortRings, rings};
+use crate::sys::ring_bell;
+use crate::uplink_thread::{RunningUplink, start_uplink};
 use crate::wire::Wire;
 
 /// Frames that are sent together: fewer than are told together.

@@ -8,6 +8,8 @@ use std::sync::atomic::{Ordering, fence};
 
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
+use crate::sys::eventfd;
+
 pub(crate) const DESCRIPTOR_BYTES: u64 = 16;
 /// Used rings of drivers older than virtio 1 begin at a page.
 pub(crate) const PAGE_BYTES: u64 = 4096;
@@ -33,11 +35,6 @@ pub(crate) struct Queue {
     pub(crate) call: OwnedFd,
     /// Entries that are not the switch's.
     pub(crate) free: Vec<u16>,
-}
-
-pub(crate) fn eventfd() -> io::Result<OwnedFd> {
-    use rustix::event::EventfdFlags;
-    Ok(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }
 
 fn other(error: impl std::fmt::Display) -> io::Error {

@@ -23,29 +23,45 @@
 
 #![forbid(unsafe_code)]
 
+mod assemble;
 pub mod budget;
 pub mod check;
+mod config;
 pub mod connection;
+mod control;
 pub mod costs;
+mod counters;
 mod driver;
+mod error;
+mod event;
 pub mod features;
 pub mod frame;
+mod limits;
 mod lock;
+mod mailbox;
 pub mod memory;
 pub mod pcap;
-pub mod plane;
+mod plane;
+mod port_queue;
+mod port_session;
 pub mod protocol;
 pub mod ring;
 pub mod session;
+mod shared;
 mod socket;
 pub mod stats;
-pub mod switch;
+mod switch;
+mod sys;
 pub mod table;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod uplink;
+mod uplink_thread;
 pub mod vlan;
 pub mod wire;
 
-pub use plane::{Event, Notice};
-pub use switch::{Config, End, PlaneThread, Port, Report, Switch};
+pub use config::{Config, End, Error, PlaneThread, Port};
+pub use error::{Broken, Culprit};
+pub use event::{Event, Notice};
+pub use limits::{IN_FLIGHT_MAX, PORTS_MAX};
+pub use switch::{Report, Switch};

@@ -9,8 +9,8 @@ use rustix::fs::SealFlags;
 use vm_memory::volatile_memory::{VolatileMemory, VolatileSlice};
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
 
+use crate::error::Broken;
 use crate::protocol::Region;
-use crate::ring::Broken;
 
 /// Why memory cannot be mapped.
 #[derive(Debug, thiserror::Error)]

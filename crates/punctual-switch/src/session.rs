@@ -18,9 +18,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::driver::PAGE_BYTES;
+use crate::error::Broken;
 use crate::memory::{self, Memory};
 use crate::protocol::{self, QUEUES, Request, RingAddresses};
-use crate::ring::{Broken, ENTRIES_MAX, Setup};
+use crate::ring::{ENTRIES_MAX, Setup};
 
 /// The queue into which the guest puts what it receives with.
 pub const RECEIVE: usize = 0;

@@ -7,7 +7,7 @@ use punctual_net::DropReason;
 use punctual_sched::Duration;
 use serde::Serialize;
 
-use crate::uplink::Counters;
+use crate::counters::Counters;
 
 /// Frames of a port that were dropped, by reason. A frame to several ports counts for each of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

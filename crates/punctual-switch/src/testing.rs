@@ -277,7 +277,7 @@ impl FrontEnd {
 
     /// Rings.
     pub fn kick(&self, queue: usize) {
-        crate::ring::ring_bell(&self.queues[queue].kick);
+        crate::sys::ring_bell(&self.queues[queue].kick);
     }
 
     /// Tells the switch another event at which the driver hears of a ring, as QEMU does when the guest masks
@@ -286,7 +286,7 @@ impl FrontEnd {
     /// # Errors
     /// When the switch does not listen, or the kernel has no event.
     pub fn move_call(&mut self, queue: usize) -> io::Result<()> {
-        self.queues[queue].call = driver::eventfd()?;
+        self.queues[queue].call = crate::sys::eventfd()?;
         self.tell(13, &[queue as u64], &[self.queues[queue].call.as_fd()])
     }
 

@@ -18,20 +18,21 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use punctual_sched::Instant;
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryRegion, MemoryRegionAddress, VolatileSlice};
 
-use crate::budget::{Account, Meter, processor_time};
+use crate::budget::{Account, Meter};
+use crate::counters::Counters;
 use crate::driver::{self, DESCRIPTOR_BYTES, PAGE_BYTES, Queue, WRITE};
 use crate::features;
 use crate::frame::{FRAME_BYTES_MAX, HEADER_BYTES};
 use crate::memory::Memory;
-use crate::plane::timespec;
 use crate::protocol::Region;
-use crate::ring::{Setup, ring_bell};
+use crate::ring::Setup;
+use crate::sys::{processor_time, ring_bell, timespec};
 use crate::wire::Wire;
 
 /// Entries of each ring.
@@ -45,17 +46,6 @@ const TURN: usize = 64;
 
 /// What a wire takes: everything that a port offers but frames in several buffers, which it does not need.
 const FEATURES: u64 = features::OFFERED & !(features::MRG_RXBUF | features::INDIRECT_DESC);
-
-/// What an uplink counts.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    /// Frames that the wire did not take.
-    pub(crate) lost: AtomicU64,
-    /// How often the thread woke up.
-    pub(crate) wakeups: AtomicU64,
-    /// Processor time that it took, as of its last sleep.
-    pub(crate) processor_ns: AtomicU64,
-}
 
 /// The rings of an uplink and its wire; see the module.
 #[derive(Debug)]

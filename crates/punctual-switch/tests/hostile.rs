@@ -1,7 +1,7 @@
 //! Guests that do everything wrong: it costs their own port, and nothing else.
 
+use punctual_switch::Broken;
 use punctual_switch::Event;
-use punctual_switch::ring::Broken;
 use punctual_switch::session::{RECEIVE, SEND};
 use punctual_switch::testing::{FrontEnd, Options};
 use vm_memory::{Bytes, GuestAddress};

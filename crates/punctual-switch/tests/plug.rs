@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use punctual_model::network::Vlans;
 use punctual_net::{InterfaceParams, Rate};
+use punctual_switch::Error;
 use punctual_switch::frame::Address;
-use punctual_switch::switch::Error;
 use punctual_switch::testing::{self, FrontEnd, Options};
 
 use super::common::{ALL, LONG, Lab, Setting, address, expect, expect_nothing, frame};

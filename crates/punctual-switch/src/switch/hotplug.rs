@@ -5,114 +5,23 @@
 //! no packet of the old port before or in stage TX; packets to the old port never reach the new one
 //! (`plane/plug.rs`).
 
-use std::collections::VecDeque;
-use std::io;
-use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Sender, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::sync_channel;
 
 use punctual_model::network::Vlans;
 use punctual_net::InterfaceParams;
-use punctual_net::discipline::DisciplineInfo;
 use punctual_sched::Instant;
-use punctual_sched::registry::Options;
 
-use super::{Config, Door, End, Error, PLANE_LIMIT, PORTS_MAX, Port, Switch, behind, rings, start_uplink};
-use crate::budget::Account;
-use crate::plane::plug::{Attach, Attached};
-use crate::plane::{Command, Notice, Shared};
-use crate::ring::ring_bell;
+use super::Switch;
+use crate::assemble::behind;
+use crate::config::{End, Error, Port};
+use crate::control::{Door, Request};
+use crate::limits::{PLANE_LIMIT, PORTS_MAX};
+use crate::mailbox::{Attach, Attached, Command};
+use crate::port_session::rings;
 use crate::stats::{PortStats, UplinkStats};
 use crate::vlan::Filter;
-use crate::wire::Wire;
-
-/// What the control is asked to do.
-pub(super) enum Request {
-    /// Listen at another port.
-    Open { port: usize, door: Box<Door>, reply: SyncSender<io::Result<()>> },
-    /// No more at this one.
-    Close { port: usize, reply: SyncSender<()> },
-    /// It is over.
-    End,
-}
-
-/// The way to the control.
-pub(super) struct Inbox {
-    requests: Mutex<VecDeque<Request>>,
-    pub(super) bell: OwnedFd,
-}
-
-impl Inbox {
-    pub(super) fn new() -> io::Result<Inbox> {
-        let bell = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
-        Ok(Inbox { requests: Mutex::default(), bell })
-    }
-
-    pub(super) fn send(&self, request: Request) {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner).push_back(request);
-        ring_bell(&self.bell);
-    }
-
-    pub(super) fn take(&self) -> Option<Request> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
-    }
-}
-
-/// A plane, for uplinks that come later.
-#[derive(Clone)]
-struct PlaneOf {
-    /// What its threads do first.
-    enter: Arc<dyn Fn() + Send + Sync>,
-    account: Option<Arc<Account>>,
-}
-
-/// What a switch keeps for ports that come later.
-pub(super) struct Plugs {
-    shared: Arc<Shared>,
-    pub(super) inbox: Arc<Inbox>,
-    notices: Sender<Notice>,
-    discipline: &'static DisciplineInfo,
-    options: Options,
-    planes: Vec<PlaneOf>,
-    vlans: Option<Arc<Filter>>,
-    /// By place: has a port it?
-    taken: Vec<bool>,
-}
-
-impl Plugs {
-    pub(super) fn new(
-        config: &Config,
-        (shared, inbox): (&Arc<Shared>, &Arc<Inbox>),
-        notices: &Sender<Notice>,
-        (accounts, vlans): (&[Option<Arc<Account>>], Option<Arc<Filter>>),
-    ) -> Plugs {
-        let planes = config.planes.iter().zip(accounts);
-        Plugs {
-            shared: Arc::clone(shared),
-            inbox: Arc::clone(inbox),
-            notices: notices.clone(),
-            discipline: config.discipline,
-            options: config.options.clone(),
-            planes: planes
-                .map(|(plane, account)| PlaneOf { enter: Arc::clone(&plane.enter), account: account.clone() })
-                .collect(),
-            vlans,
-            taken: vec![true; config.ports.len()],
-        }
-    }
-
-    /// Places that have or had a port.
-    pub(super) fn ports(&self) -> usize {
-        self.taken.len()
-    }
-
-    /// The filter with a port at this place.
-    fn filter(&self, place: usize, port: &Port) -> Result<Option<Arc<Filter>>, Error> {
-        let with = self.vlans.as_ref().map(|filter| filter.with(place, &port.vlans));
-        Ok(with.transpose()?.map(Arc::new))
-    }
-}
 
 impl Switch {
     /// Could a port of this name be added?
@@ -223,20 +132,6 @@ impl Switch {
             End::Uplink(wire) => self.start_uplink(place, port.plane, wire),
             End::Socket(_) | End::Listener(_) => Ok(()),
         }
-    }
-
-    /// Starts the thread of an uplink.
-    pub(super) fn start_uplink(
-        &mut self,
-        place: usize,
-        plane: usize,
-        wire: Box<dyn Wire>,
-    ) -> Result<(), Error> {
-        let Plugs { shared, notices, planes, .. } = &self.plugs;
-        let rings = rings(place, plane, shared, &self.mailboxes, notices);
-        let PlaneOf { enter, account } = planes[plane].clone();
-        self.uplinks.push(start_uplink(wire, rings, enter, account).map_err(Error::Start)?);
-        Ok(())
     }
 
     /// Removes a port: its VM is disconnected, its socket goes away. Others notice nothing. Returns what was
