@@ -1,16 +1,23 @@
-.PHONY: help demo test xen xen-replay xen-cost xen-fail xen-stress xen-soft xen-policies
+.PHONY: help demo test check xen
 
 help:
 	@echo "make demo   five virtual machines, one misbehaves: simulated, then real ones (as root), side by side"
+	@echo "make check  format, lints and unit tests, in minutes"
 	@echo "make test   everything that must hold"
 	@echo "make xen    the demo in guests of a real Xen, in QEMU (as root on Debian 12)"
+	@echo "make xen-replay, and so on: a lab and its mode, of those that labs/lab lists"
 
 need-rust = scripts/set-up.sh cc=build-essential; command -v cc >/dev/null || exit 1; \
 	command -v cargo >/dev/null || { echo "Rust is missing; install it with: curl --proto =https --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y && . ~/.cargo/env"; exit 1; }
+need-qemu = scripts/set-up.sh python3=python3 qemu-system-x86_64=qemu-system-x86 cpio=cpio busybox=busybox-static
 
 demo:
 	@$(need-rust)
 	@scripts/demo.sh
+
+check:
+	@$(need-rust)
+	@scripts/check.sh
 
 test:
 	@$(need-rust)
@@ -18,16 +25,9 @@ test:
 		qemu-system-x86_64=qemu-system-x86
 	@scripts/test.sh
 
-xen:
-	@$(need-rust)
-	@scripts/set-up.sh cc=build-essential python3=python3 qemu-system-x86_64=qemu-system-x86 cpio=cpio \
-		busybox=busybox-static
-	@labs/xen/demo.sh
+xen: xen-demo xen-shares
 
-# Recorded decisions made again, what decisions cost, a debug build under random changes, soft affinity, policies
-# that change.
-xen-replay xen-cost xen-fail xen-stress xen-soft xen-policies:
+host-stack-% kernel-% live-% sockets-% switch-% xen-%:
 	@$(need-rust)
-	@scripts/set-up.sh cc=build-essential python3=python3 qemu-system-x86_64=qemu-system-x86 cpio=cpio \
-		busybox=busybox-static
-	@labs/$(subst -,/,$@).sh
+	@$(need-qemu)
+	@labs/lab $(patsubst %-$*,%,$@) $*

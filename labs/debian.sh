@@ -3,23 +3,22 @@
 #
 # fetch PACKAGE...   downloads packages of Debian 12 with what they depend on and the distribution's kernel,
 #                    and unpacks them into $lab/root and $lab/kernel; $version is the kernel's
-# fetch_kernel SUITE DIRECTORY   downloads a suite's kernel into a directory; $version is the kernel's
+# fetch_kernel SUITE DIRECTORY [FLAVOUR [PACKAGE...]]  downloads a suite's kernel (`cloud`) and packages into a
+#                    directory; $version is the kernel's
 # fetch_builder SUITE DIRECTORY  makes a directory a root with compiler, headers of the kernel and DKMS
 # in_builder DIRECTORY COMMAND...  runs a command in it
-# modules NAME...    copies modules with what they depend on from $kernel ($lab/kernel) to $lab/guest/modules
-# guest_files INIT   starts $lab/guest with the packages and INIT as first process
-# pack_guest         packs it as $lab/initrd
+# modules NAME...    copies modules with what they depend on from $kernel to $guest/modules, and writes the
+#                    order in which they are loaded into its file `order`
+# guest_files INIT   starts $guest with the packages and INIT as first process
+# pack DIRECTORY     prints it as an archive for a kernel
 # in_root PROGRAM [ARGUMENT...]  runs a program of the packages on the host
 # fetch_qemu SUITE   unpacks a suite's QEMU into $lab/qemu-SUITE, once; $qemu is how it is started, with its
 #                    own loader and libraries
+guest=$lab/guest
+kernel=${kernel:-$lab/kernel}
 
-skip() {
-    echo "skipped: $*"
-    exit 77
-}
-
-# Takes packages from a suite from here on. The mirror is the one that this machine's Debian uses; its own
-# state is not touched.
+# Makes a suite the source of packages. The mirror is the one that this machine's Debian uses; its own state
+# is not touched.
 use_suite() {
     local apt=$lab/apt-$1 mirror key=/usr/share/keyrings/debian-archive-keyring.gpg
     mkdir -p "$apt"/{lists/partial,cache/archives/partial}
@@ -52,20 +51,23 @@ fetch() {
 
 # Newer suites have the kernel's files in packages of their own.
 fetch_kernel() {
-    local package packages
+    local package packages to=$2 flavour=${3:-cloud}
     use_suite "$1" || return 1
-    version=$(apt-cache "${apt_options[@]}" depends linux-image-cloud-amd64 |
+    shift $(($# < 3 ? $# : 3))
+    version=$(apt-cache "${apt_options[@]}" depends "linux-image-$flavour-amd64" |
         sed -n 's/.*Depends: linux-image-\([0-9].*\)/\1/p')
     packages=("linux-image-$version")
     if apt-cache "${apt_options[@]}" show "linux-binary-$version" >/dev/null 2>&1; then
         packages=("linux-binary-$version" "linux-modules-$version")
     fi
-    rm -rf "$2" "$lab/debs"
-    mkdir -p "$2" "$lab/debs"
-    (cd "$lab/debs" && apt-get "${apt_options[@]}" download "${packages[@]}") || return 1
-    for package in "$lab"/debs/*.deb; do dpkg -x "$package" "$2"; done
-    cp "$(find "$2" -name 'vmlinuz*' -type f | head -1)" "$2/vmlinuz"
-    echo "$version" >"$2/version"
+    rm -rf "$to.new" "$lab/debs"
+    mkdir -p "$to.new" "$lab/debs"
+    (cd "$lab/debs" && apt-get "${apt_options[@]}" download "${packages[@]}" "$@") || return 1
+    for package in "$lab"/debs/*.deb; do dpkg -x "$package" "$to.new"; done
+    cp "$(find "$to.new" -name 'vmlinuz*' -type f | head -1)" "$to.new/vmlinuz"
+    echo "$version" >"$to.new/version"
+    rm -rf "$to"
+    mv "$to.new" "$to"
 }
 
 fetch_builder() {
@@ -93,36 +95,37 @@ in_builder() {
         /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin "${@:2}"
 }
 
-# Says in $lab/guest/modules/order in which order they are loaded.
 modules() {
     local name file
-    for name in "$@"; do
-        [ ! -e "$lab/guest/modules/$name.ko" ] || continue
-        file=$(find "${kernel:-$lab/kernel}" -name "$name.ko*" -o -name "${name//_/-}.ko*" | head -1)
+    for name; do
+        [ ! -e "$guest/modules/$name.ko" ] || continue
+        file=$(find "$kernel" -name "$name.ko*" -o -name "${name//_/-}.ko*" | head -1)
         case $file in
+            # It is part of the kernel itself.
             '') continue ;;
-            *.xz) xz -dc "$file" >"$lab/guest/modules/$name.ko" ;;
-            *) cp "$file" "$lab/guest/modules/$name.ko" ;;
+            *.xz) xz -dc "$file" >"$guest/modules/$name.ko" ;;
+            *) cp "$file" "$guest/modules/$name.ko" ;;
         esac
         # shellcheck disable=SC2046  # One word for each module.
-        modules $(modinfo -F depends "$lab/guest/modules/$name.ko" | tr ',' ' ')
-        echo "$name" >>"$lab/guest/modules/order"
+        modules $(modinfo -F depends "$guest/modules/$name.ko" | tr ',' ' ')
+        echo "$name" >>"$guest/modules/order"
     done
 }
+
 guest_files() {
-    rm -rf "$lab/guest"
-    mkdir -p "$lab/guest"/{proc,sys,dev,run,tmp,modules,lab}
-    cp -r "$lab/root/." "$lab/guest/"
-    rm -rf "$lab"/guest/usr/share/{doc,man,locale,perl,info,zoneinfo} "$lab/guest/usr/lib/python3.11/test" \
-        "$lab"/guest/usr/lib/x86_64-linux-gnu/{perl*,gconv,libperl*}
+    rm -rf "$guest"
+    mkdir -p "$guest"/{proc,sys,dev,run,tmp,modules,lab}
+    cp -r "$lab/root/." "$guest/"
+    rm -rf "$guest"/usr/share/{doc,man,locale,perl,info,zoneinfo} "$guest/usr/lib/python3.11/test" \
+        "$guest"/usr/lib/x86_64-linux-gnu/{perl*,gconv,libperl*}
     modules virtio_pci virtio_net
-    install -m 755 "$1" "$lab/guest/init"
-    echo 'root:x:0:0::/root:/bin/sh' >"$lab/guest/etc/passwd"
-    echo 'root:x:0:' >"$lab/guest/etc/group"
+    install -m 755 "$1" "$guest/init"
+    echo 'root:x:0:0::/root:/bin/sh' >"$guest/etc/passwd"
+    echo 'root:x:0:' >"$guest/etc/group"
 }
 
-pack_guest() {
-    (cd "$lab/guest" && find . | cpio --quiet -o -H newc | gzip -1) >"$lab/initrd"
+pack() {
+    (cd "$1" && find . | cpio --quiet -o -H newc | gzip -1)
 }
 
 in_root() {

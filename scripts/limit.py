@@ -31,7 +31,7 @@ def tree(pid):
     return found
 
 
-def tell(processes):
+def show(processes):
     for pid in processes:
         print(f"  {pid} {read(f'/proc/{pid}/cmdline')[:300]}", file=sys.stderr)
         for task in pathlib.Path(f"/proc/{pid}/task").glob("*"):
@@ -39,15 +39,19 @@ def tell(processes):
             print(f"    {read(task / 'comm')}: {''.join(state)} {read(task / 'wchan')}", file=sys.stderr)
 
 
-def end(running, processes):
-    """Ends them, and by force what is left then: a thread of real time may spin in the kernel before one that
-    is to end on its processor, until it loses its priority."""
+def give_up_priorities(processes):
+    """A thread of real time that spins can keep another one off its processor, which then never ends."""
     for pid in processes:
         for task in pathlib.Path(f"/proc/{pid}/task").glob("*"):
             try:
                 os.sched_setscheduler(int(task.name), os.SCHED_OTHER, os.sched_param(0))
             except OSError:
                 pass
+
+
+def end(running, processes):
+    """Ends them, and by force what is left then."""
+    give_up_priorities(processes)
     for number in (signal.SIGTERM, signal.SIGKILL):
         for pid in processes:
             try:
@@ -72,7 +76,7 @@ def main():
     except subprocess.TimeoutExpired:
         print(f"{' '.join(command)[:300]} has not ended after {limit:.0f} s:", file=sys.stderr)
         processes = tree(running.pid)
-        tell(processes)
+        show(processes)
         end(running, processes)
         code = 124
     if times := os.environ.get("TIMES"):

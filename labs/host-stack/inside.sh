@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the machine of labs/host-stack/lab.sh does: a server on each card, and the cards handled by one
+# What the machine of labs/lab host-stack does: a server on each card, and the cards handled by one
 # method after the other, each until the other side says that it has asked enough.
 #
 # usage: labs/host-stack/inside.sh PUNCTUAL TOOLS CONFIG METHOD...

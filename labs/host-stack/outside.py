@@ -1,4 +1,4 @@
-"""What is beyond the cards of labs/host-stack/lab.sh: asks under each method, alone and beside a flood.
+"""What is beyond the cards of labs/lab host-stack: asks under each method, alone and beside a flood.
 
 Who asks, and QEMU's thread that moves packets, are under SCHED_FIFO: what is beyond a card is never short of
 processor time. Neither spins.

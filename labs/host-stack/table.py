@@ -1,4 +1,4 @@
-"""What labs/host-stack/lab.sh measured, beside what the simulator says of the same file.
+"""What labs/lab host-stack measured, beside what the simulator says of the same file.
 
 usage: table.py PUNCTUAL RESULTS.json...
 """

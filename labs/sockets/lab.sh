@@ -1,10 +1,8 @@
 #!/usr/bin/env bash
 # Unmodified programs in a stock Debian guest, under stock QEMU, on sockets of the host.
 #
-# usage: labs/sockets/lab.sh [--suite bookworm|forky] MODE [COUNT]
-#   --suite    whose kernel the guest has: Debian 12's (the default, Linux 6.1) or the next one's (Linux 7)
-#   MODE is one of
-#   programs   (the default) starts servers in the guest, asks them from the host, and kills the VM
+# usage: labs/lab sockets MODE [COUNT]
+#   programs   starts servers in the guest, asks them from the host, and kills the VM
 #   semantics  compares what a program sees of its sockets with the guest's own network stack; COUNT (10000)
 #              connections in a row are among it
 #   outlive    ends the server: what a program in the guest sees, and that new sockets are the guest's own
@@ -13,30 +11,26 @@
 #   preload    the same programs, one after the other, by the preloaded library instead of the module
 #   selftests  tests of sockets from the kernel's source (tools/testing/selftests/net), on both stacks
 #   measure    round trips of 64 bytes, COUNT (1000) in turn through the module and virtio-net with TAP
-# exit: 0 when everything ran; 1 when something did not; 77 skipped: something is missing, which it says.
 #
 # Kernel, headers, compiler and programs are Debian packages, unpacked and never installed; DKMS builds the
-# module in a root of them. All sockets are in a network namespace of this script's own. The processor of the
-# VM is translated: its times are no times of KVM. With KVM=yes all of it runs above a kernel that has KVM
-# (labs/kernel/run.sh), which is translated itself.
-# environment: PUNCTUAL (the program; by default it is built), POLL (0us: how long the server polls before it
-#   sleeps), PRIORITY (none: of the server under SCHED_FIFO), GAP_US (1000, between questions),
-#   PIN (yes: processor 1 for the guest in real time, 0 for all else; the server, QEMU and who asks are FIFO
-#   there, in this order), LOAD (yes: receivers of other streams beside it), MODULE_OPTIONS (of the module in
-#   the guest), VCPUS (2), ACCEL (of QEMU: tcg,thread=multi), TIMEOUT_S (300), KVM (yes: see above)
-set -euo pipefail
-cd "$(dirname "$0")/../.."
-suite=bookworm
-if [ "${1:-}" = --suite ]; then
-    suite=${2:-}
-    shift 2
-fi
-mode=${1:-programs}
+# module in a root of them. All sockets are in a network namespace of this lab's own. The processor of the
+# VM is translated: its times are not those of KVM. With KVM=yes all of it runs above a kernel that has KVM
+# (the lab `kernel`), which is translated itself.
+# environment: PUNCTUAL (the program; by default it is built), GUEST_SUITE (whose kernel the guest has:
+#   bookworm, Debian 12, Linux 6.1; or forky, Linux 7), POLL (0us: how long the server polls before it sleeps),
+#   PRIORITY (none: of the server under SCHED_FIFO), GAP_US (1000, between questions), PIN (yes: processor 1
+#   for the guest in real time, 0 for all else; the server, QEMU and who asks are FIFO there, in this order),
+#   LOAD (yes: receivers of other streams beside it), MODULE_OPTIONS (of the module in the guest), VCPUS (2),
+#   ACCEL (of QEMU: tcg,thread=multi, or kvm with KVM=yes), TIMEOUT_S (300), KVM (yes: see above)
+# shellcheck source=labs/lib.sh
+. "$(dirname "$0")/../lib.sh"
+suite=${GUEST_SUITE:-bookworm}
+mode=${1:-}
 count=${2:-$([ "$mode" = semantics ] && echo 10000 || echo 1000)}
 case $suite:$mode in
     bookworm:* | forky:*) ;;&
     *:programs | *:semantics | *:outlive | *:fifo | *:preload | *:selftests | *:measure) ;;
-    *) sed -n '2,30s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    *) usage ;;
 esac
 lab=$PWD/target/lab/sockets
 kernel=$lab/kernel-$suite
@@ -67,13 +61,13 @@ build_selftests() {
             tar x -C "$lab" --wildcards "$from/*.h" "$from/net/*.c"
         rm "$archive"
     fi
-    mkdir -p "$lab/guest/lab/selftests"
+    mkdir -p "$guest/lab/selftests"
     for test in "${selftests[@]}"; do
         number=$((number + 1))
-        cc -O2 -static -w -I "$lab/$from" -o "$lab/guest/lab/selftests/host-$number" \
+        cc -O2 -static -w -I "$lab/$from" -o "$guest/lab/selftests/host-$number" \
             "$lab/$from/net/${test%% *}.c" -lpthread
-        cp "$lab/guest/lab/selftests/host-$number" "$lab/guest/lab/selftests/own-$number"
-        echo "$number $test" >>"$lab/guest/lab/selftests/list"
+        cp "$guest/lab/selftests/host-$number" "$guest/lab/selftests/own-$number"
+        echo "$number $test" >>"$guest/lab/selftests/list"
     done
 }
 
@@ -91,58 +85,41 @@ build_module() {
         return 1
     }
     cp "$builder/lib/modules/$version"/updates/dkms/punctual_sockets.ko* "$lab/"
-    rm -f "$lab/guest/modules/punctual_sockets.ko"
+    rm -f "$guest/modules/punctual_sockets.ko"
     if [ -e "$lab/punctual_sockets.ko.xz" ]; then xz -df "$lab/punctual_sockets.ko.xz"; fi
-    cp "$lab/punctual_sockets.ko" "$lab/guest/modules/"
+    cp "$lab/punctual_sockets.ko" "$guest/modules/"
 }
 
 # The guest's files: Debian's programs, the module, and what it runs.
-pack() {
+pack_all() {
     guest_files labs/sockets/init
     build_module
-    cp labs/sockets/*.py labs/sockets/nginx.conf "$lab/guest/lab/"
+    cp labs/sockets/*.py labs/sockets/nginx.conf "$guest/lab/"
     cc -O2 -static -o "$lab/round-trips" labs/sockets/round-trips.c -lm
-    cp "$lab/round-trips" "$lab/guest/lab/host-echo"
-    cp "$lab/round-trips" "$lab/guest/lab/own-echo"
+    cp "$lab/round-trips" "$guest/lab/host-echo"
+    cp "$lab/round-trips" "$guest/lab/own-echo"
     make --quiet -C guest-module/preload BUILD="$lab"
-    cp "$lab/punctual-preload.so" "$lab/guest/lab/preload.so"
+    cp "$lab/punctual-preload.so" "$guest/lab/preload.so"
     [ "$mode" != selftests ] || build_selftests
-    pack_guest
+    pack "$guest" >"$lab/initrd"
 }
 
-if [ "${SOCKETS_LAB_INSIDE:-}" != yes ]; then
-    for tool in qemu-system-x86_64 apt-get dpkg cpio xz cc python3 modinfo ip unshare chroot cargo; do
-        command -v "$tool" >/dev/null || skip "$tool is missing"
-    done
-    [ "$(id -u)" = 0 ] || skip "root is needed, for a network namespace with a TAP interface"
-    [ -c /dev/net/tun ] || skip "/dev/net/tun is missing"
+if [ "$inside" != yes ]; then
+    need qemu-system-x86_64 apt-get dpkg cpio xz cc python3 modinfo ip unshare chroot cargo
+    need_root
     mkdir -p "$lab"
     [ -s "$kernel/version" ] || fetch_all || skip "Debian's packages cannot be had"
-    [ -n "${PUNCTUAL:-}" ] || cargo build --quiet --locked --release -p punctual
-    pack
-    if [ "${KVM:-}" = yes ]; then
-        settings=(SOCKETS_LAB_INSIDE=yes ACCEL=kvm)
-        for name in PUNCTUAL POLL PRIORITY GAP_US MODULE_OPTIONS VCPUS TIMEOUT_S; do
-            [ -z "${!name:-}" ] || settings+=("$name=${!name}")
-        done
-        MEMORY_MIB=3072 exec labs/kernel/run.sh env "${settings[@]}" "$0" --suite "$suite" "$mode" "$count"
-    fi
-    SOCKETS_LAB_INSIDE=yes exec unshare --net "$0" --suite "$suite" "$@"
+    build_punctual
+    pack_all
+    [ "${KVM:-}" != yes ] ||
+        above_kvm GUEST_SUITE PUNCTUAL POLL PRIORITY GAP_US MODULE_OPTIONS VCPUS TIMEOUT_S
+    in_namespaces --net
 fi
 
-# From here on in the namespace.
 ip link set lo up
 ip tuntap add tap0 mode tap
 ip address add 10.77.0.1/24 dev tap0
 ip link set tap0 up
-scratch=$(mktemp -d)
-started=()
-finish() {
-    for process in "${started[@]}"; do kill "$process" 2>/dev/null || true; done
-    wait
-    rm -rf "$scratch"
-}
-trap finish EXIT
 cat >"$scratch/host.toml" <<TOML
 [machine]
 processors = 1
@@ -162,22 +139,21 @@ ${PRIORITY:+priority = $PRIORITY}
 period = "10ms"
 cost = "1ms"
 TOML
-# Starts the server; the last one's counts are those that are told.
+connects() { grep -qs 'QEMU connects' "$scratch/told" && [ -S "$scratch/vm.sock" ]; }
+# Starts the server; the counts that are printed are those of the last one.
 serve() {
-    "${PUNCTUAL:-target/release/punctual}" sockets "$scratch/host.toml" --directory "$scratch" --json \
-        >"$scratch/counted" 2>>"$scratch/told" &
+    "$punctual" sockets "$scratch/host.toml" --directory "$scratch" --json >"$scratch/counted" \
+        2>>"$scratch/told" &
     server=$!
-    started+=("$server")
-    until grep -qs 'QEMU connects' "$scratch/told" && [ -S "$scratch/vm.sock" ]; do
-        kill -0 "$server" 2>/dev/null || { cat "$scratch/told"; exit 1; }
-        sleep 0.1
-    done
+    wait_for_process $server "$scratch/told" connects
 }
 serve
 mkfifo "$scratch/input"
+accel=${ACCEL:-tcg,thread=multi}
+if [ "${KVM:-}" = yes ]; then accel=kvm; fi
 options=${MODULE_OPTIONS:-}
-timeout "${TIMEOUT_S:-300}" qemu-system-x86_64 -accel "${ACCEL:-tcg,thread=multi}" -smp "${VCPUS:-2}" -m 768 \
-    -cpu max -name vm,debug-threads=on -nodefaults -no-reboot -nographic -serial stdio -monitor none \
+timeout "${TIMEOUT_S:-300}" qemu-system-x86_64 -accel "$accel" -smp "${VCPUS:-2}" -m 768 -cpu max \
+    -name vm,debug-threads=on -nodefaults -no-reboot -nographic -serial stdio -monitor none \
     -chardev "socket,id=sockets0,path=$scratch/vm.sock" \
     -device ivshmem-doorbell,chardev=sockets0,vectors=8 \
     -netdev tap,id=net0,ifname=tap0,script=no,downscript=no -device virtio-net-pci,netdev=net0,romfile= \
@@ -185,7 +161,6 @@ timeout "${TIMEOUT_S:-300}" qemu-system-x86_64 -accel "${ACCEL:-tcg,thread=multi
     -append "console=ttyS0 panic=-1 quiet tsc=reliable lab=$mode count=$count options=${options// /,}" \
     <"$scratch/input" >"$scratch/console" 2>"$scratch/qemu" &
 vm=$!
-started+=("$vm")
 exec 7>"$scratch/input"
 
 # The guest's processor has one of the machine's to itself; all else shares the other one, by priority.
@@ -214,11 +189,9 @@ library_checks() {
     local memory=$scratch/memory address skipped=(a_child_has_the_same_sockets a_descriptor_is_passed)
     mkdir "$memory"
     sed 's/^priority.*//' "$scratch/host.toml" >"$memory/host.toml"
-    "${PUNCTUAL:-target/release/punctual}" sockets "$memory/host.toml" --directory "$memory" >/dev/null 2>&1 &
-    started+=("$!")
+    "$punctual" sockets "$memory/host.toml" --directory "$memory" >/dev/null 2>&1 &
     while [ ! -S "$memory/vm.sock" ]; do sleep 0.1; done
     python3 labs/sockets/device.py "$memory/vm.sock" "$memory/device" >"$memory/there" &
-    started+=("$!")
     until grep -q there "$memory/there"; do sleep 0.1; done
     for address in 127.0.0.1 ::1; do
         python3 labs/sockets/semantics.py 8000 "$address" "${skipped[@]}" >>"$memory/own"
@@ -232,13 +205,10 @@ library_checks() {
 said() { tr -d '\r' <"$scratch/console" | sed -n "s/^LAB $1 \?//p"; }
 # Waits until the guest says something.
 wait_for() {
-    until grep -q "^LAB $1" "$scratch/console"; do
-        kill -0 "$vm" 2>/dev/null || {
-            tail -n 20 "$scratch/console" "$scratch/qemu" "$scratch/told"
-            exit 1
-        }
-        sleep 0.2
-    done
+    wait_for_process "$vm" "$scratch/console" grep -q "^LAB $1" "$scratch/console" || {
+        tail -n 20 "$scratch"/{qemu,told} >&2
+        exit 1
+    }
 }
 status=0
 wait_for kernel
@@ -339,7 +309,7 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
     selftests)
         wait_for "done"
         echo "test (exit on the guest's own stack, on the host's)"
-        join -t= <(said own | sort) <(said host | sort) | sort -n | tr = ' '
+        join -t= <(said own | sort) <(said host | sort) | sort -n | tr '=' ' '
         said output
         ;;
     measure)

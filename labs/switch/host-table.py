@@ -1,4 +1,4 @@
-"""Packets a second of the bridge and of the switch, from the lines of `labs/switch/lab.sh measure-host`:
+"""Packets a second of the bridge and of the switch, from the lines of `labs/lab switch measure-host`:
 their medians, and how many times as many the switch carries."""
 
 import re

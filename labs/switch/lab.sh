@@ -1,32 +1,30 @@
 #!/usr/bin/env bash
-# Two stock Debian 12 guests, under stock QEMU, on `punctual switch`; the switch beside Linux's bridge.
+# Stock Debian 12 guests, under stock QEMU, on `punctual switch`; the switch beside Linux's bridge and OVS.
 #
-# usage: labs/switch/lab.sh [programs|libvirt|restarts [N [SEED]]|MODE [ROUNDS]], where MODE measures
-#   programs   (the default) ping and iperf3 between the guests and from a guest to the host by a TAP uplink;
-#              Debian's tcpdump reads what a capture uplink wrote
-#   libvirt    one of the guests is a domain of libvirt, made of what `punctual switch --libvirt` prints, in
-#              VLAN 10 of a network with an MTU of 1,400; it pings the other. libvirtd is this script's own
-#   restarts   the switch and three guests that send to each other; N times (100) one of them, by chance, is
-#              ended or killed and started anew. Everything runs on, each flow's frames come once, in order
-#   measure-guests  two guests on the switch, and on a Linux bridge with TAPs and QEMU's own virtio-net, in
-#              turn (with KVM=yes on the bridge with vhost-net, too): 500 pings, and UDP in frames of 64 bytes
-#              for 5 s
-#   measure-host  no guest: frames of 64 bytes a second through a Linux bridge, between two TAPs and between
-#              packet sockets of two veth pairs, in turn with the switch: between interface uplinks on veth
-#              pairs, and under its own load generator
-#   measure-ovs   no guest: the load generator on the switch, and on Open vSwitch with DPDK, in turn
-# exit: 0 when everything ran and no ping was lost; 1 when not; 77 skipped: something is missing, it says what
+# usage: labs/lab switch MODE [ARGUMENT...]
+#   programs  ping and iperf3 between two guests and from a guest to the host by a TAP uplink; Debian's
+#             tcpdump reads what a capture uplink wrote
+#   libvirt   one of the guests is a domain of libvirt, made of what `punctual switch --libvirt` prints, in
+#             VLAN 10 of a network with an MTU of 1,400; it pings the other. libvirtd is this lab's own
+#   restarts [COUNT [SEED]]  the switch and three guests that send to each other; COUNT times (100) a random
+#             one is ended or killed and started again. Each flow's frames come once, in order
+#   measure-guests [ROUNDS]  two guests on the switch, and on a Linux bridge with TAPs and QEMU's own
+#             virtio-net, in turn (with KVM=yes on the bridge with vhost-net, too): 500 pings, and UDP in
+#             frames of 64 bytes for 5 s
+#   measure-host [ROUNDS]  no guest: frames of 64 bytes a second through a Linux bridge, between two TAPs and
+#             between packet sockets of two veth pairs, in turn with the switch: between interface uplinks on
+#             veth pairs, and under its own load generator
+#   measure-ovs [ROUNDS]  no guest: the load generator on the switch, and on Open vSwitch with DPDK, in turn
 #
 # Kernel and programs are Debian packages, unpacked and never installed. All interfaces are in a network
-# namespace of this script's own, and go with it. The processors of guests are translated:
-# their times are no times of KVM. With KVM=yes all of it runs above a kernel that has KVM and vhost-net
-# (labs/kernel/run.sh), which is translated itself.
-# environment: PUNCTUAL (the program; by default it is built), MEASURE (the example of
-#   punctual-switch, likewise), TIMEOUT_S (300), QEMU_SUITE (the Debian suite whose QEMU is taken, from
-#   packages that are unpacked; by default the installed one), KVM (yes: see above), CLOUD_HYPERVISOR (where
-#   the program of that name is, not below /tmp: guests are its VMs instead of QEMU's; it needs KVM=yes)
-set -euo pipefail
-cd "$(dirname "$0")/../.."
+# namespace of this lab's own. The processors of guests are translated: their times are not those of KVM. With
+# KVM=yes all of it runs above a kernel that has KVM and vhost-net (the lab `kernel`), which is translated.
+# environment: PUNCTUAL (the program; by default it is built), MEASURE (the example of punctual-switch,
+#   likewise), TIMEOUT_S (300), QEMU_SUITE (the Debian suite whose QEMU is taken, from packages that are
+#   unpacked; by default the installed one), KVM (yes: see above), CLOUD_HYPERVISOR (where the program of that
+#   name is, not below /tmp: guests are its VMs instead of QEMU's; it needs KVM=yes)
+# shellcheck source=labs/lib.sh
+. "$(dirname "$0")/../lib.sh"
 lab=$PWD/target/lab/switch
 # shellcheck source=labs/debian.sh
 . labs/debian.sh
@@ -37,72 +35,63 @@ lab=$PWD/target/lab/switch
 # shellcheck source=labs/switch/restarts.sh
 . labs/switch/restarts.sh
 qemu=(qemu-system-x86_64)
-mode=${1:-programs}
+measure=${MEASURE:-target/release/examples/measure}
+mode=${1:-}
 case $mode in
     programs | libvirt | restarts | measure-guests | measure-host | measure-ovs) ;;
-    *) sed -n '2,30s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    *) usage ;;
 esac
 
-if [ "${SWITCH_LAB_INSIDE:-}" != yes ]; then
-    tools=(ip unshare cargo cc python3)
-    case $mode in
-        measure-host) ;;
-        measure-ovs) tools+=(apt-get dpkg) ;;
-        *) tools+=(qemu-system-x86_64 apt-get dpkg cpio modinfo) ;;
-    esac
-    [ "$mode" != libvirt ] || tools+=(libvirtd virsh xmllint)
-    for tool in "${tools[@]}"; do command -v "$tool" >/dev/null || skip "$tool is missing"; done
-    [ "$(id -u)" = 0 ] || skip "root is needed, for a network namespace with a TAP interface"
-    [ -c /dev/net/tun ] || skip "/dev/net/tun is missing"
+# What the mode needs, fetched and built.
+prepare() {
+    need ip unshare cargo cc python3
+    need_root
     mkdir -p "$lab"
+    [ "$mode" = measure-ovs ] || build_punctual
     if [[ $mode = measure-host || $mode = measure-ovs ]]; then
         cc -O2 -Wall -pthread -o "$lab/frames" labs/switch/frames.c
-        [ "$mode" = measure-host ] || fetch_ovs || skip "Open vSwitch cannot be had"
+        [ "$mode" = measure-host ] || { need apt-get dpkg && fetch_ovs; } || skip "Open vSwitch cannot be had"
         [ -n "${MEASURE:-}" ] || cargo build --quiet --locked --release -p punctual-switch --example measure
-        if [ "$mode" = measure-host ] && [ -z "${PUNCTUAL:-}" ]; then
-            cargo build --quiet --locked --release -p punctual
-        fi
-    else
-        if [ ! -s "$lab/version" ]; then
-            fetch busybox-static iputils-ping iperf3 tcpdump || skip "Debian's packages cannot be had"
-            echo "$version" >"$lab/version"
-        fi
-        [ -n "${PUNCTUAL:-}" ] || cargo build --quiet --locked --release -p punctual
-        if [ -n "${QEMU_SUITE:-}" ]; then
-            fetch_qemu "$QEMU_SUITE" || skip "QEMU of Debian $QEMU_SUITE cannot be had"
-        fi
-        if [ -n "${CLOUD_HYPERVISOR:-}" ]; then
-            [ "${KVM:-}" = yes ] || skip "Cloud Hypervisor needs KVM (KVM=yes)"
-            [ -x "$CLOUD_HYPERVISOR" ] || skip "$CLOUD_HYPERVISOR (CLOUD_HYPERVISOR) is no program"
-        fi
-        guest_files labs/switch/init
-        cc -O2 -Wall -static -o "$lab/guest/bin/flows" labs/switch/flows.c
-        pack_guest
+        return
     fi
-    if [ "${KVM:-}" = yes ]; then
-        settings=(SWITCH_LAB_INSIDE=yes)
-        for name in KVM PUNCTUAL TIMEOUT_S RESTART_LIMIT_S QEMU_SUITE CLOUD_HYPERVISOR; do
-            [ -z "${!name:-}" ] || settings+=("$name=${!name}")
-        done
-        MEMORY_MIB=3072 TIMEOUT_S=3600 exec labs/kernel/run.sh env "${settings[@]}" "$0" "$@"
+    need qemu-system-x86_64 apt-get dpkg cpio modinfo
+    [ "$mode" != libvirt ] || need libvirtd virsh xmllint
+    if [ ! -s "$lab/version" ]; then
+        fetch busybox-static iputils-ping iperf3 tcpdump || skip "Debian's packages cannot be had"
+        echo "$version" >"$lab/version"
     fi
-    SWITCH_LAB_INSIDE=yes exec unshare --net --mount "$0" "$@"
+    if [ -n "${QEMU_SUITE:-}" ]; then
+        fetch_qemu "$QEMU_SUITE" || skip "QEMU of Debian $QEMU_SUITE cannot be had"
+    fi
+    if [ -n "${CLOUD_HYPERVISOR:-}" ]; then
+        [ "${KVM:-}" = yes ] || skip "Cloud Hypervisor needs KVM (KVM=yes)"
+        [ -x "$CLOUD_HYPERVISOR" ] || skip "$CLOUD_HYPERVISOR (CLOUD_HYPERVISOR) is no program"
+    fi
+    guest_files labs/switch/init
+    cc -O2 -Wall -static -o "$guest/bin/flows" labs/switch/flows.c
+    pack "$guest" >"$lab/initrd"
+}
+if [ "$inside" != yes ]; then
+    prepare
+    [ "${KVM:-}" != yes ] || above_kvm PUNCTUAL TIMEOUT_S RESTART_LIMIT_S QEMU_SUITE CLOUD_HYPERVISOR
+    in_namespaces --net --mount
 fi
 
-# From here on in the namespace.
 ip link set lo up
+if [ -n "${QEMU_SUITE:-}" ]; then fetch_qemu "$QEMU_SUITE"; fi
+
+is_there() { ip link show "$1" >/dev/null 2>&1; }
+is_promiscuous() { ip -details link show "$1" | grep -q 'promiscuity 1'; }
 
 # Frames a second from the veth pair c to d, by interface uplinks of the switch.
 measure_interfaces() {
-    local switch folder
-    folder=$(mktemp -d)
-    "${PUNCTUAL:-target/release/punctual}" switch labs/switch/host.toml --sockets "$folder" --json \
+    local switch folder=$scratch/interfaces
+    rm -rf "$folder"
+    mkdir "$folder"
+    "$punctual" switch labs/switch/host.toml --sockets "$folder" --json \
         --uplink interface:veth-c --uplink interface:veth-d >"$folder/counted" 2>"$folder/told" &
     switch=$!
-    until ip -details link show veth-d | grep -q 'promiscuity 1'; do
-        kill -0 "$switch" 2>/dev/null || { cat "$folder/told" >&2; return 1; }
-        sleep 0.1
-    done
+    wait_for_process $switch "$folder/told" is_promiscuous veth-d || return 1
     # The switch learns where the receiver is from what it sends: to everybody, from 02:00:00:00:00:03.
     python3 -c 'if True:
         import socket
@@ -118,7 +107,6 @@ measure_interfaces() {
         for port in json.load(sys.stdin)["ports"]:
             if port["name"].startswith("interface"):
                 print(port["name"], "sent", port["sent"], "drops", port["drops"])' <"$folder/counted" >&2
-    rm -rf "$folder"
 }
 
 # The bridge of the namespace, with two TAPs and two pairs of veth, in turn with the switch.
@@ -145,27 +133,10 @@ measure_host() {
         echo "bridge, TAP  $("$lab/frames" tap tap-a tap-b 02:00:00:00:00:02 2) packets/s"
         echo "bridge, veth  $("$lab/frames" packet far-a far-b 02:00:00:00:00:03 2) packets/s"
         measure_interfaces
-        "${MEASURE:-target/release/examples/measure}" throughput
+        "$measure" throughput
     done | tee >(cat >&2) | python3 labs/switch/host-table.py
 }
-if [ "$mode" = measure-host ]; then
-    measure_host "${2:-4}"
-    exit
-fi
-if [ -n "${QEMU_SUITE:-}" ]; then fetch_qemu "$QEMU_SUITE"; fi
-scratch=$(mktemp -d)
-started=()
-# shellcheck disable=SC2317  # The trap calls it.
-finish() {
-    # Its machines outlive libvirtd.
-    [ "$mode" != libvirt ] || virsh --quiet -c qemu:///system destroy a >/dev/null 2>&1 || true
-    for process in "${started[@]}"; do kill "$process" 2>/dev/null || true; done
-    wait
-    rm -rf "$scratch"
-}
-trap finish EXIT
-
-# guest NAME NUMBER MODE: starts one; its console is $scratch/NAME. It is on the network $network.
+# guest NAME NUMBER MODE: starts one, whose process is $!, on $network; its console is $scratch/NAME.
 network=switch
 processor=(-accel "tcg,thread=multi" -cpu max)
 # Debian 12's QEMU crashes when a translated guest masks messages of a vhost-user device.
@@ -182,7 +153,6 @@ guest() {
             --kernel "$lab"/kernel/boot/vmlinuz-* --initramfs "$lab/initrd" --cmdline "$line" \
             --serial tty --console off --net "vhost_user=true,socket=$scratch/$1.sock,mac=$mac" \
             </dev/null >"$scratch/$1" 2>"$scratch/$1.qemu" &
-        started+=("$!")
         return
     fi
     case $network in
@@ -200,22 +170,20 @@ guest() {
         -device "virtio-net-pci,netdev=net0,mac=$mac$interrupts,romfile=" \
         -kernel "$lab"/kernel/boot/vmlinuz-* -initrd "$lab/initrd" \
         -append "$line" </dev/null >"$scratch/$1" 2>"$scratch/$1.qemu" &
-    started+=("$!")
 }
 # Two guests on the network $network: what one of them measures.
 measure_round() {
-    local asking
-    started=()
+    local asking started=()
     rm -f "$scratch"/{a,b}
     if [ "$network" = switch ]; then
-        "${PUNCTUAL:-target/release/punctual}" switch labs/switch/host.toml --sockets "$scratch" \
-            >/dev/null 2>"$scratch/told" &
-        started+=("$!")
-        until [ -S "$scratch/b.sock" ]; do sleep 0.1; done
+        "$punctual" switch labs/switch/host.toml --sockets "$scratch" >/dev/null 2>"$scratch/told" &
+        started+=($!)
+        wait_for_process $! "$scratch/told" test -S "$scratch/b.sock"
     fi
     guest b 2 serve
+    started+=($!)
     guest a 1 measure
-    asking=${started[-1]}
+    asking=$!
     wait "$asking" || true
     kill -INT "${started[@]}" 2>/dev/null || true
     wait "${started[@]}" || true
@@ -243,14 +211,10 @@ measure_guests() {
 # A domain of libvirt and a VM of QEMU.
 through_libvirt() {
     start_libvirt
-    "${PUNCTUAL:-target/release/punctual}" switch labs/switch/vlan.toml --sockets "$scratch" --check \
+    "$punctual" switch labs/switch/vlan.toml --sockets "$scratch" --check \
         --json --libvirt >"$scratch/counted" 2>"$scratch/told" &
     switch=$!
-    started+=("$switch")
-    until [ -S "$scratch/b.sock" ] && [ -s "$scratch/told" ]; do
-        kill -0 "$switch" 2>/dev/null || { cat "$scratch/told"; return 1; }
-        sleep 0.1
-    done
+    wait_for_process $switch "$scratch/told" test -S "$scratch/b.sock" -a -s "$scratch/told" || return 1
     guest b 2 answer
     define a "$scratch/told" ping 1 "$scratch/a" || { cat "$scratch/libvirtd"; return 1; }
     virsh -c qemu:///system list
@@ -266,61 +230,54 @@ through_libvirt() {
 }
 said() { tr -d '\r' <"$scratch/$1" | sed -n "s/^LAB $2 \?//p"; }
 
-if [ "$mode" = measure-ovs ]; then
-    measure_ovs "${2:-4}"
-    exit
-fi
-if [ "$mode" = measure-guests ]; then
-    measure_guests "${2:-2}"
-    exit
-fi
-if [ "$mode" = restarts ]; then
-    TIMEOUT_S=${TIMEOUT_S:-7200}
-    restarts "${2:-100}" "${3:-1}" || { tail -n 30 "$scratch"/{a,b,c}{,.qemu} "$scratch/told"; exit 1; }
-    exit
-fi
-if [ "$mode" = libvirt ]; then
-    through_libvirt
-    exit
-fi
-
-"${PUNCTUAL:-target/release/punctual}" switch labs/switch/host.toml --sockets "$scratch" --check \
-    --json --uplink tap:lab0 --uplink "capture:$scratch/frames.pcap" >"$scratch/counted" 2>"$scratch/told" &
-switch=$!
-started+=("$switch")
-until ip link show lab0 >/dev/null 2>&1 && [ -S "$scratch/b.sock" ]; do
-    kill -0 "$switch" 2>/dev/null || { cat "$scratch/told"; exit 1; }
-    sleep 0.1
-done
-ip address add 10.78.0.254/24 dev lab0
-in_root usr/bin/iperf3 -s >/dev/null &
-started+=("$!")
-guest b 2 serve
-guest a 1 ask
-asking=${started[-1]}
-wait "$asking" || true
-status=0
-if ! grep -q '^LAB done' "$scratch/a"; then
-    tail -n 20 "$scratch/a" "$scratch/b" "$scratch"/*.qemu "$scratch/told"
-    exit 1
-fi
-kill -INT "$switch"
-# Exit code 3 says that an invariant of the switch broke.
-wait "$switch" || { cat "$scratch/told"; status=1; }
-vmm=("${qemu[@]}")
-[ -z "${CLOUD_HYPERVISOR:-}" ] || vmm=("$CLOUD_HYPERVISOR")
-echo "guests: Linux $(said a kernel | head -1), unmodified; $("${vmm[@]}" --version | sed -n 1p)"
 frames() { in_root usr/bin/tcpdump -Z root -nn -r "$scratch/frames.pcap" "$@" 2>"$scratch/complaints"; }
-frames >"$scratch/all" || status=1
-grep -v '^reading from file' "$scratch/complaints" && status=1
-echo "tcpdump: $(in_root usr/bin/tcpdump --version 2>&1 | head -1)"
-frames 'icmp[icmptype] = icmp-echo and ip dst 10.78.0.255' >"$scratch/broadcasts" || status=1
-python3 labs/switch/check.py "$scratch/a" "$scratch/counted" \
-    "$(wc -l <"$scratch/all")" "$(wc -l <"$scratch/broadcasts")" || status=1
-said a 'kernel says' >"$scratch/complaints"
-said b 'kernel says' >>"$scratch/complaints"
-if [ -s "$scratch/complaints" ]; then
-    cat "$scratch/complaints"
-    status=1
-fi
-exit "$status"
+
+programs() {
+    local switch asking status=0 vmm
+    "$punctual" switch labs/switch/host.toml --sockets "$scratch" --check --json --uplink tap:lab0 \
+        --uplink "capture:$scratch/frames.pcap" >"$scratch/counted" 2>"$scratch/told" &
+    switch=$!
+    wait_for_process $switch "$scratch/told" is_there lab0
+    wait_for_process $switch "$scratch/told" test -S "$scratch/b.sock"
+    ip address add 10.78.0.254/24 dev lab0
+    in_root usr/bin/iperf3 -s >/dev/null &
+    guest b 2 serve
+    guest a 1 ask
+    asking=$!
+    wait "$asking" || true
+    if ! grep -q '^LAB done' "$scratch/a"; then
+        tail -n 20 "$scratch/a" "$scratch/b" "$scratch"/*.qemu "$scratch/told"
+        exit 1
+    fi
+    kill -INT "$switch"
+    # Exit code 3 says that an invariant of the switch broke.
+    wait "$switch" || { cat "$scratch/told"; status=1; }
+    vmm=("${qemu[@]}")
+    [ -z "${CLOUD_HYPERVISOR:-}" ] || vmm=("$CLOUD_HYPERVISOR")
+    echo "guests: Linux $(said a kernel | head -1), unmodified; $("${vmm[@]}" --version | sed -n 1p)"
+    frames >"$scratch/all" || status=1
+    grep -v '^reading from file' "$scratch/complaints" && status=1
+    echo "tcpdump: $(in_root usr/bin/tcpdump --version 2>&1 | head -1)"
+    frames 'icmp[icmptype] = icmp-echo and ip dst 10.78.0.255' >"$scratch/broadcasts" || status=1
+    python3 labs/switch/check.py "$scratch/a" "$scratch/counted" \
+        "$(wc -l <"$scratch/all")" "$(wc -l <"$scratch/broadcasts")" || status=1
+    said a 'kernel says' >"$scratch/complaints"
+    said b 'kernel says' >>"$scratch/complaints"
+    if [ -s "$scratch/complaints" ]; then
+        cat "$scratch/complaints"
+        status=1
+    fi
+    return "$status"
+}
+
+case $mode in
+    programs) programs ;;
+    libvirt) through_libvirt ;;
+    restarts)
+        TIMEOUT_S=${TIMEOUT_S:-7200}
+        restarts "${2:-100}" "${3:-1}" || { tail -n 30 "$scratch"/{a,b,c}{,.qemu} "$scratch/told"; exit 1; }
+        ;;
+    measure-guests) measure_guests "${2:-2}" ;;
+    measure-host) measure_host "${2:-4}" ;;
+    measure-ovs) measure_ovs "${2:-4}" ;;
+esac

@@ -31,13 +31,7 @@ remember_owner = 0
 CONFIGURATION
     printf 'listen_tls = 0\nauth_unix_rw = "none"\n' >/etc/libvirt/libvirtd.conf
     libvirtd >"$scratch/libvirtd" 2>&1 &
-    started+=("$!")
-    for _ in $(seq 100); do
-        if virsh --quiet -c qemu:///system list >/dev/null 2>&1; then return; fi
-        sleep 0.1
-    done
-    cat "$scratch/libvirtd"
-    return 1
+    wait_for_process $! "$scratch/libvirtd" eval 'virsh --quiet -c qemu:///system list >/dev/null 2>&1'
 }
 
 define() {

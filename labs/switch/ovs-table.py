@@ -1,4 +1,4 @@
-"""Packets a second and round trips of two switches, from the lines of `labs/switch/lab.sh measure-ovs`:
+"""Packets a second and round trips of two switches, from the lines of `labs/lab switch measure-ovs`:
 the median of the rounds, the least and the most."""
 
 import re

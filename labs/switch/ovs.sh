@@ -5,7 +5,6 @@
 # measure_ovs ROUNDS  frames of 64 bytes from one vhost-user socket to another, and round trips, in turn
 
 fetch_ovs() {
-    local package
     [ ! -s "$lab/ovs/complete" ] || return 0
     use_suite bookworm || return 1
     unpack "$lab/ovs" openvswitch-switch-dpdk librte-mempool-ring23 || return 1
@@ -20,14 +19,13 @@ in_ovs() {
     env LD_LIBRARY_PATH="$root/usr/lib/x86_64-linux-gnu:$root/lib/x86_64-linux-gnu" "$root/$program" "$@"
 }
 
-# The same in the background, by the number of the program itself.
+# The same in the background; $! is the process of the program itself.
 start_in_ovs() {
     local log=$1
     shift
     # shellcheck disable=SC2031
     (export LD_LIBRARY_PATH=$lab/ovs/usr/lib/x86_64-linux-gnu:$lab/ovs/lib/x86_64-linux-gnu
         exec "$lab/ovs/$1" "${@:2}") >"$log" 2>&1 &
-    started+=("$!")
 }
 
 # Sockets are $scratch/a and $scratch/b; the thread that polls is on processor 1, the others on processor 0.
@@ -38,35 +36,31 @@ start_ovs() {
     mount -t tmpfs dpdk /run
     in_ovs usr/bin/ovsdb-tool create "$scratch/conf.db" "$OVS_PKGDATADIR/vswitch.ovsschema"
     start_in_ovs "$scratch/ovsdb" usr/sbin/ovsdb-server "$scratch/conf.db" --remote="p$database"
-    until [ -S "$scratch/db.sock" ]; do kill -0 "${started[-1]}" || return 1; sleep 0.1; done
+    wait_for_process $! "$scratch/ovsdb" test -S "$scratch/db.sock" || return 1
     ring=$(find "$lab/ovs" -name 'librte_mempool_ring.so.*' | head -1)
     ask_ovs() { in_ovs usr/bin/ovs-vsctl --db="$database" --timeout=20 "$@"; }
     ask_ovs --no-wait init -- set Open_vSwitch . other_config:dpdk-init=true \
         other_config:dpdk-lcore-mask=0x1 other_config:pmd-cpu-mask=0x2 other_config:vhost-sock-dir=. \
         other_config:dpdk-extra="--no-huge --legacy-mem -m 256 --no-pci --no-telemetry -d $ring"
     start_in_ovs "$scratch/vswitchd" usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk "$database"
+    ovs=$!
     ask_ovs add-br bridge0 -- set bridge bridge0 datapath_type=netdev
     for port in a b; do ask_ovs add-port bridge0 "$port" -- set Interface "$port" type=dpdkvhostuser; done
-    for port in a b; do
-        until [ -S "$scratch/$port" ]; do kill -0 "${started[-1]}" || return 1; sleep 0.1; done
-    done
+    for port in a b; do wait_for_process "$ovs" "$scratch/vswitchd" test -S "$scratch/$port" || return; done
 }
 
 measure_ovs() {
-    local round measure=${MEASURE:-target/release/examples/measure} input
-    if ! start_ovs; then
-        tail -n 5 "$scratch"/{ovsdb,vswitchd}
-        return 1
-    fi
+    local round input ovs
+    start_ovs || return 1
     mkdir "$scratch/switch"
     coproc exec "$measure" serve "$scratch/switch"
     input=${COPROC[1]}
     until [ -S "$scratch/switch/1.sock" ]; do sleep 0.1; done
     for ((round = 0; round < ${1:-4}; round++)); do
         # The switch sleeps while nobody sends; the other one polls, so it is stopped.
-        kill -STOP "${started[-1]}"
+        kill -STOP "$ovs"
         echo "switch   $("$measure" sockets "$scratch"/switch/{0,1}.sock)"
-        kill -CONT "${started[-1]}"
+        kill -CONT "$ovs"
         echo "OVS-DPDK $("$measure" sockets "$scratch"/{a,b})"
     done | tee >(cat >&2) | python3 labs/switch/ovs-table.py
     exec {input}>&-

@@ -1,4 +1,4 @@
-"""Judges what guests of `labs/switch/lab.sh restarts` printed: restarts.py FOLDER, with consoles NAME-LIFE."""
+"""Judges what guests of `labs/lab switch restarts` printed: restarts.py FOLDER, with consoles NAME-LIFE."""
 
 import pathlib
 import re

@@ -12,9 +12,8 @@ lives=0
 start() {
     case $1 in
         switch)
-            "${PUNCTUAL:-target/release/punctual}" switch labs/switch/host.toml --sockets "$scratch" \
-                --check --json >>"$scratch/counted" 2>>"$scratch/told" &
-            started=("$!")
+            "$punctual" switch labs/switch/host.toml --sockets "$scratch" --check --json \
+                >>"$scratch/counted" 2>>"$scratch/told" &
             ;;
         *)
             lives=$((lives + 1))
@@ -23,8 +22,7 @@ start() {
             guest "$1" "$(($(printf %d "'$1") - 96))" "flows life=$lives"
             ;;
     esac
-    process[$1]=${started[-1]}
-    started=("${process[@]}")
+    process[$1]=$!
 }
 
 # end NAME KILL|INT|TERM

@@ -1,4 +1,4 @@
-"""A row of the table of labs/xen/cost.sh: what the scheduler of a boot took between two dumps.
+"""A row of the table of labs/lab xen cost: what the scheduler of a boot took between two dumps.
 
 usage: cost.py NAME LOG
 An instruction takes 4 ns there, and the time stamp counter counts ns.

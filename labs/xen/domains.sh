@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes what labs/xen/demo.sh boots of the packages in LAB/root: LAB/vmlinux for all domains, LAB/guest.cpio and
+# Makes what the lab `xen` boots of the packages in LAB/root: LAB/vmlinux for all domains, LAB/guest.cpio and
 # LAB/dom0.cpio.
 #
 # usage: labs/xen/domains.sh LAB XEN-VERSION

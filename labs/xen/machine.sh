@@ -58,11 +58,6 @@ one_processor
 dom0="dom0_mem=512M,max:512M dom0_max_vcpus=1"
 memory=1536
 
-skip() {
-    echo "$(basename "$0" .sh): skipped: $1" >&2
-    exit 77
-}
-
 # apt_of SUITE: $flags are those for a state of apt's own, with Debian's packages of SUITE.
 apt_of() {
     local apt=$lab/apt-$1

@@ -1,7 +1,7 @@
 //! A VM by KVM, with two vCPUs that spin and a vhost worker: attached to, held to its budgets, let go.
 //!
-//! It needs KVM that runs a guest, a TAP and vhost-net. `labs/kernel/run.sh` boots a machine that has them:
-//! `labs/kernel/tests.sh` runs it there.
+//! It needs KVM that runs a guest, a TAP and vhost-net. `labs/lab kernel run` boots a machine that has them:
+//! `labs/lab kernel tests` runs it there.
 
 mod common;
 
@@ -127,7 +127,7 @@ fn a_vm_by_kvm_with_two_vcpus_and_a_vhost_worker_is_held_to_its_budgets_and_let_
     let Some(_turn) = needs() else { return };
     if let Some(missing) = missing() {
         // No switch makes this a failure: no ordinary test machine has nested KVM.
-        eprintln!("skipped, {missing} is missing; labs/kernel/tests.sh runs this test where it exists");
+        eprintln!("skipped, {missing} is missing; labs/lab kernel tests runs this test where it exists");
         return;
     }
     let victims = Victims::start("kvm");

@@ -192,7 +192,7 @@ fn a_domain_starts_no_more_threads_than_threads_max_and_its_neighbour_is_measure
     let Some(_controller) = PidsController::enable() else {
         // No switch makes this a failure: many machines have the controller in version 1.
         return eprintln!(
-            "skipped, the pids controller is not one of cgroup version 2 here; labs/kernel/tests.sh runs \
+            "skipped, the pids controller is not one of cgroup version 2 here; labs/lab kernel tests runs \
              this test where it is"
         );
     };

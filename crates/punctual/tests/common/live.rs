@@ -59,7 +59,7 @@ pub fn stolen() -> Duration {
 }
 
 /// Is this machine's processor translated, so that an instruction takes some 20 times as long?
-/// `labs/kernel/run.sh` says so.
+/// `labs/lab kernel run` says so.
 pub fn is_translated() -> bool {
     std::env::var_os("PUNCTUAL_TRANSLATED").is_some()
 }

@@ -1,19 +1,7 @@
-#!/usr/bin/env bash
-# A policy that panics inside Xen, on purpose: the machine goes on in round robin and says so, and another
-# policy takes over when it is told to.
-#
-# usage: labs/xen/fail.sh
-# exit: 0 it did; 1 it did not; 77 skipped: something is missing here.
-set -euo pipefail
-cd "$(dirname "$0")/../.."
-# shellcheck source=labs/xen/machine.sh
-. labs/xen/machine.sh
+"""Judges the log of `labs/lab xen fail`: the pool goes on, and another policy takes over.
 
-prepare debug
-boot debug fail "sched=punctual sched_punctual=rtds" "$parts/dom0/fail.sh" "$punctual"
-log=$lab/fail.log
-grep -aE '^FAIL|punctual: |round robin' "$log" | tr -d '\r' | sort -u
-python3 - "$log" <<'END'
+usage: fail.py LOG
+"""
 import re, sys
 log = open(sys.argv[1], errors="replace").read()
 shares = {}
@@ -32,4 +20,3 @@ checks = {
 for check, holds in checks.items():
     print("ok " if holds else "NOT", check)
 sys.exit(not all(checks.values()))
-END

@@ -1,19 +1,7 @@
-#!/usr/bin/env bash
-# The policy of a pool changes 28 times in a real Xen in QEMU, under a guest that never rests and one that
-# sleeps and wakes: does each of them run on, with its budget?
-#
-# usage: labs/xen/policies.sh
-# exit: 0 they do; 1 one does not; 77 skipped: something is missing here.
-set -euo pipefail
-cd "$(dirname "$0")/../.."
-# shellcheck source=labs/xen/machine.sh
-. labs/xen/machine.sh
+"""The table of `labs/lab xen policies`: shares of both guests under each policy.
 
-prepare release
-# shellcheck disable=SC2034 # for boot
-seconds_max=900
-boot release policies "sched=punctual sched_punctual=rtds" "$parts/dom0/policies.sh" "$punctual"
-python3 - "$lab/policies.log" <<'END'
+usage: policies.py LOG
+"""
 import re, sys
 lines = re.findall(r"POLICIES (\d) (\w+) (\d+) (\d+) (\d+)", open(sys.argv[1], errors="replace").read())
 print("| policy | one, % | two, % |\n|---|---|---|")
@@ -26,4 +14,3 @@ for policy, of in shares.items():
 # What they ran is known to tenths of a second of some 2.5. Credit has no budgets.
 holds = len(lines) == 28 and all(33 < one < 47 and two > 3 for of in shares.values() for one, two in of)
 sys.exit(not holds)
-END

@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# Enforcement on this machine: what it costs, how exact it is, what it keeps apart, what disturbs it.
+#
+# usage: labs/lab live MODE [ARGUMENT]
+#   enforcement [SECONDS]  evidence of enforcement for five vCPUs under each server, then cyclictest's
+#             wake-up latency beside a hog, five times in turn under plain SCHED_FIFO and under enforcement;
+#             each run takes 5 s
+#   isolation [SECONDS]  a task set of 60 % load in four domains beside a fifth, the most urgent one with a
+#             budget of 1 ms in 10 ms, that misbehaves: a hog, a bomb of busy processes, a VM that a timer
+#             wakes every 100 us; deadlines missed under enforcement and under plain Linux; 10 s a run
+#   standstill [TIMES]  the machine below a run of the lab `kernel` is stopped for 100 ms about every
+#             second, 12 times; fails if less than 95 % of the time is called a standstill
+#   interrupts [PROCESSOR [BUSY_PROCESSOR]]  how long an interrupt from a processor (0) to a busy one (1)
+#             takes: microseconds on a good machine, up to 4 ms on virtual machines that deliver it at the
+#             other processor's next timer tick. Wake-ups across processors contain it
+#
+# All but the last need root, and a machine on which nothing else runs. Threads that spin stay on processor 1.
+# environment: PUNCTUAL (the program; by default it is built)
+# shellcheck source=labs/lib.sh
+. "$(dirname "$0")/../lib.sh"
+
+enforcement() {
+    local seconds=${1:-5} loops hog
+    loops=$((seconds * 1000))
+    need cyclictest taskset chrt python3
+    build_punctual
+    echo "== five vCPUs, one of them a hog (examples/misbehaving.toml as processes), $seconds s each"
+    "$punctual" run examples/misbehaving.toml --as process --duration "${seconds}s" \
+        --policy deferrable,periodic,polling,sporadic,rtds,sedf
+
+    echo
+    echo "== wake-ups beside a hog on processor 1, in us: cyclictest, 1 ms interval"
+    cat >"$scratch/host.toml" <<EOF
+[machine]
+processors = 2
+[pool.guests]
+processors = [1]
+policy = "deferrable"
+[domain.cyclictest]
+budget = "5ms"
+period = "10ms"
+priority = 1
+process = { command = [
+    "cyclictest", "-q", "-m", "-t1", "-p70", "-i1000", "-l$loops", "-h1000", "--json=$scratch/enforced.json",
+] }
+[domain.hog]
+budget = "4ms"
+period = "10ms"
+priority = 2
+process = { command = ["sh", "-c", "while :; do :; done"] }
+EOF
+    for _ in 1 2 3 4 5; do
+        # `timeout` itself stays off the hog's processor and class, or it would starve with everybody else.
+        taskset -c 0 timeout $((seconds + 5)) taskset -c 1 chrt -f 2 sh -c 'while :; do :; done' &
+        hog=$!
+        cyclictest -q -m -t1 -a1 -p70 -i1000 -l"$loops" -h1000 --json="$scratch/plain.json" >/dev/null
+        kill "$hog"
+        wait "$hog" 2>/dev/null || true
+        python3 labs/live/quantiles.py "$scratch/plain.json" SCHED_FIFO
+        "$punctual" run "$scratch/host.toml" --duration "$((seconds + 2))s" >/dev/null 2>&1
+        python3 labs/live/quantiles.py "$scratch/enforced.json" enforced
+    done
+}
+
+# beside WHAT FORM LINE: that line is the task of the domain that misbehaves
+beside() {
+    local host=$scratch/host.toml
+    { printf 'name = "60 %% load beside %s"\n' "$1"; cat labs/live/isolation.toml; echo "$3"; } >"$host"
+    printf '\n== 60 %% load beside %s\n' "$1"
+    "$punctual" run "$host" --as "$2" --duration "${seconds}s" \
+        --policy deferrable,periodic,sporadic,linux-cfs,linux-fifo
+}
+
+isolation() {
+    local seconds=${1:-10}
+    build_punctual
+    beside "a hog" process 'task.stuck = { hog = true }'
+    # shellcheck disable=SC2016  # The words are the inner shell's.
+    beside "a bomb of sixteen busy processes" process 'process.command = [
+    "sh", "-c", "for i in $(seq 15); do (while :; do :; done) & done; while :; do :; done"]'
+    beside "a VM that is woken every 100 us" vm 'vm = {}
+task.flood = { period = "100us", cost = "5us" }'
+}
+
+# The kernel in the machine does not learn that QEMU was stopped, as under a hypervisor without a clock of
+# stolen time.
+standstill() {
+    local times=${1:-12} lab folder=target/lab/standstill code=0
+    cargo build --quiet --locked -p punctual
+    mkdir -p $folder
+    sed "s/@SECONDS@/$((times + 3))/" labs/live/standstill.toml >$folder/host.toml
+    : >$folder/results
+    labs/lab kernel run target/debug/punctual run "$PWD/$folder/host.toml" --as process --policy deferrable \
+        --blame --json --progress >$folder/results 2>$folder/errors &
+    lab=$!
+    wait_for_process $lab $folder/errors grep -q 'running for' $folder/results || {
+        wait "$lab" || code=$?
+        tail -n 20 $folder/results >&2
+        exit "$((code == 0 ? 1 : code))"
+    }
+    sleep 1
+    python3 labs/live/stop.py "$(cat target/lab/pid-cloud)" "$times" >"$scratch/stopped"
+    wait "$lab" || true
+    python3 labs/live/standstill.py $folder/results "$scratch/stopped"
+}
+
+interrupts() {
+    need cc
+    [ "$(nproc)" -gt 1 ] || skip "there is one processor"
+    cc -O2 -Wall -Wextra -pthread -o "$scratch/busy" labs/live/busy.c
+    "$scratch/busy" "${1:-0}" "${2:-1}"
+}
+
+case ${1:-} in
+    enforcement | isolation | standstill | interrupts) "$@" ;;
+    *) usage ;;
+esac

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Does every lab end what it started when a signal ends it? Each mode runs with a compiler that hangs beside an
+# orphan in a session, a network namespace and a mount of its own that ignores signals, and is ended by INT,
+# TERM and HUP. One mode hangs in its program, within the namespace of the lab.
+#
+# usage: scripts/check-labs.sh
+# exit: 0 nothing is left; 1 something is, or a script has a fault; 77 skipped: root or shellcheck is missing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+command -v shellcheck >/dev/null || { echo "check-labs: skipped: shellcheck is missing"; exit 77; }
+[ "$(id -u)" = 0 ] || { echo "check-labs: skipped: a network namespace needs root"; exit 77; }
+
+# SC2317: functions that a word of the command line calls.
+shellcheck --external-sources --exclude=SC2317 labs/*.sh labs/*/*.sh scripts/*.sh .ci/run
+
+work=$(mktemp -d)
+orphans() {
+    local orphan
+    # shellcheck disable=SC2013  # Words.
+    for orphan in $(cat "$work/orphans" 2>/dev/null); do [ ! -d "/proc/$orphan" ] || echo "$orphan"; done
+}
+trap 'orphans | xargs -r kill -KILL; rm -rf "$work"' EXIT
+mkdir "$work"/{tmp,bin}
+cat >"$work/bin/hangs" <<HANGS
+#!/bin/bash
+trap '' INT TERM HUP
+touch "\$TMPDIR/file"
+setsid unshare --net --mount sh -c 'echo \$\$ >>$work/orphans
+    mount -t tmpfs none /mnt && touch $work/hangs
+    while :; do sleep 1; done' >/dev/null 2>&1 </dev/null &
+sleep 1000
+HANGS
+chmod +x "$work/bin/hangs"
+for tool in cargo apt-get cc qemu-system-x86_64; do ln -s hangs "$work/bin/$tool"; done
+
+# ends SIGNAL VARIABLE=VALUE... labs/lab NAME MODE
+ends() {
+    local signal=$1 lab left code=0
+    shift
+    rm -f "$work"/{hangs,orphans}
+    env LAB_GRACE_S=1 TMPDIR="$work/tmp" PATH="$work/bin:$PATH" "$@" >"$work/output" 2>&1 </dev/null &
+    lab=$!
+    for _ in $(seq 100); do
+        if [ -e "$work/hangs" ] || ! kill -0 "$lab" 2>/dev/null; then break; fi
+        sleep 0.1
+    done
+    [ -e "$work/hangs" ] || { echo "$*: it does not get as far as its tools:"; cat "$work/output"; return 1; }
+    kill -s "$signal" "$lab"
+    wait "$lab" || code=$?
+    [ "$code" = $((128 + $(kill -l "$signal"))) ] || { echo "$*: exit code $code after $signal"; return 1; }
+    left=$(orphans; ls "$work/tmp")
+    [ -z "$left" ] || { echo "$*: processes or files are left after $signal: $left"; return 1; }
+}
+
+failed=0
+for signal in INT TERM HUP; do
+    for lab in "host-stack measure" "kernel tests" "live standstill" "sockets programs" "switch programs" \
+        "xen demo"; do
+        # shellcheck disable=SC2086  # A lab and its mode.
+        ends $signal labs/lab $lab || failed=1
+    done
+    ends $signal PATH="$PATH" PUNCTUAL="$work/bin/hangs" labs/lab live isolation || failed=1
+done
+[ $failed = 0 ] && echo "6 labs, 3 signals: nothing is left"
+exit $failed
