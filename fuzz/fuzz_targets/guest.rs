@@ -10,7 +10,7 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use punctual_guest::protocol::{FlowEnd, Network, Task, Traffic, VERSION, Work};
 use punctual_jobs::{Arrival, JobStream};
-use punctual_live::workload::Client;
+use punctual_vm::workload::Client;
 
 const DURATION_NS: u64 = 1_000_000;
 

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use punctual_live::Stop;
-use punctual_live::session::LinuxScheduler;
-use punctual_live::xen::run::RunOptions;
-use punctual_live::xen::{self, Control};
+use punctual_enforce::session::LinuxScheduler;
+use punctual_linux::Stop;
 use punctual_model::Host;
 use punctual_model::Results;
+use punctual_xen_run::xen::run::RunOptions;
+use punctual_xen_run::xen::{self, Control};
 
 use crate::live::{Experiments, Place};
 use crate::nautilus::cyclictest;

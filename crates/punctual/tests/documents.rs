@@ -32,7 +32,7 @@ fn the_tutorial_shows_its_host_file_whole() {
 }
 
 /// Each crate with the crates of the project that it may depend on, as `docs/architecture.md` says.
-const DIRECTION: [(&str, &[&str]); 17] = [
+const DIRECTION: [(&str, &[&str]); 22] = [
     ("punctual-jobs", &[]),
     ("punctual-sched", &[]),
     ("punctual-net", &["punctual-sched"]),
@@ -48,9 +48,28 @@ const DIRECTION: [(&str, &[&str]); 17] = [
         &["punctual-jobs", "punctual-sched", "punctual-net", "punctual-model", "punctual-host-stack-sim"],
     ),
     ("punctual-guest", &["punctual-jobs"]),
+    ("punctual-linux", &["punctual-sched"]),
+    ("punctual-doctor", &["punctual-host-stack", "punctual-model", "punctual-linux"]),
     (
-        "punctual-live",
-        &["punctual-jobs", "punctual-sched", "punctual-host-stack", "punctual-model", "punctual-guest"],
+        "punctual-vm",
+        &["punctual-jobs", "punctual-sched", "punctual-model", "punctual-guest", "punctual-linux"],
+    ),
+    ("punctual-enforce", &["punctual-sched", "punctual-model", "punctual-linux", "punctual-doctor"]),
+    (
+        "punctual-run",
+        &[
+            "punctual-sched",
+            "punctual-model",
+            "punctual-guest",
+            "punctual-linux",
+            "punctual-doctor",
+            "punctual-vm",
+            "punctual-enforce",
+        ],
+    ),
+    (
+        "punctual-xen-run",
+        &["punctual-sched", "punctual-model", "punctual-guest", "punctual-linux", "punctual-vm"],
     ),
     ("punctual-switch", &["punctual-sched", "punctual-net", "punctual-model"]),
     ("punctual-sockets", &["punctual-sched", "punctual-model"]),
@@ -65,7 +84,12 @@ const DIRECTION: [(&str, &[&str]); 17] = [
             "punctual-model",
             "punctual-analysis",
             "punctual-sim",
-            "punctual-live",
+            "punctual-linux",
+            "punctual-doctor",
+            "punctual-vm",
+            "punctual-enforce",
+            "punctual-run",
+            "punctual-xen-run",
             "punctual-switch",
             "punctual-sockets",
             "punctual-report",
@@ -80,7 +104,12 @@ const DIRECTION: [(&str, &[&str]); 17] = [
             "punctual-model",
             "punctual-analysis",
             "punctual-sim",
-            "punctual-live",
+            "punctual-linux",
+            "punctual-doctor",
+            "punctual-vm",
+            "punctual-enforce",
+            "punctual-run",
+            "punctual-xen-run",
             "punctual-guest",
             "punctual-switch",
             "punctual-sockets",

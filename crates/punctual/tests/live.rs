@@ -6,15 +6,15 @@ use std::time::Duration as StdDuration;
 
 use common::live::{Bench, Moves, PROCESSOR, is_translated, needs, undisturbed};
 use common::scopes::Desk;
-use punctual_live::driver::Evidence;
-use punctual_live::enforcer::Entry;
-use punctual_live::notice::Notice;
-use punctual_live::os::proc::{kernel_threads, name};
-use punctual_live::os::sched::{affinity, attributes};
-use punctual_live::session::{LinuxScheduler, PoolScheduler};
-use punctual_live::status::{Snapshot, Standing, VcpuStatus};
-use punctual_live::unit::{HIGHEST, UnitThreads};
+use punctual_enforce::driver::Evidence;
+use punctual_enforce::enforcer::Entry;
+use punctual_enforce::notice::Notice;
+use punctual_enforce::session::{LinuxScheduler, PoolScheduler};
+use punctual_enforce::unit::{HIGHEST, UnitThreads};
+use punctual_linux::os::proc::{kernel_threads, name};
+use punctual_linux::os::sched::{affinity, attributes};
 use punctual_model::results::Results;
+use punctual_run::status::{Snapshot, Standing, VcpuStatus};
 use punctual_sched::registry::OptionValue;
 use punctual_sched::{Duration, UnitParams};
 

@@ -12,16 +12,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::live::{Bench, PROCESSOR, needs, scheduler, setup, undisturbed};
-use punctual_live::blame::{Job, PoolGuest, PoolObservations, Span, State, Task, explain};
-use punctual_live::driver::Settings;
-use punctual_live::enforcer::{Observed, Occupant, now};
-use punctual_live::notice::Notice;
-use punctual_live::os::sched::{self, Attributes};
-use punctual_live::run::{self, DefaultBackend, RunOptions};
-use punctual_live::session::Setup;
-use punctual_live::unit::ENFORCER;
+use punctual_enforce::blame::{Job, PoolGuest, PoolObservations, Span, State, Task, explain};
+use punctual_enforce::driver::Settings;
+use punctual_enforce::enforcer::{Observed, Occupant, now};
+use punctual_enforce::notice::Notice;
+use punctual_enforce::session::Setup;
+use punctual_enforce::unit::ENFORCER;
+use punctual_linux::os::sched::{self, Attributes};
 use punctual_model::file::{self, Overrides};
 use punctual_model::results::{BlameSum, Cause, Results, TaskResult};
+use punctual_run::run::{self, DefaultBackend, RunOptions};
 use punctual_sched::UnitParams;
 
 /// How long a disturbance is, and from one to the next.

@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 
 use common::faults::{State, Victims, kill_with_guardian, moment, rounds, signal, wait};
 use common::live::needs;
-use punctual_live::os::cgroup;
-use punctual_live::os::sched::attributes;
-use punctual_live::qemu::Qmp;
-use punctual_live::vmm;
+use punctual_linux::os::cgroup;
+use punctual_linux::os::sched::attributes;
+use punctual_linux::vmm;
+use punctual_vm::qemu::Qmp;
 
 /// How long a run takes on this machine until it has changed everything.
 fn until_changed(victims: &Victims, before: &State) -> Duration {
@@ -313,7 +313,7 @@ fn ctrl_c_ends_a_run_and_undoes_its_changes() {
 fn a_run_may_not_take_all_processors_unless_told() {
     let Some(_turn) = needs() else { return };
     let victims = Victims::start("greedy");
-    let all = format!("[{}]", punctual_live::preflight::list(&punctual_live::preflight::online()));
+    let all = format!("[{}]", punctual_linux::preflight::list(&punctual_linux::preflight::online()));
     let output = victims
         .punctual(&["attach", &victims.host(), "--set", &format!("pool.guests.processors={all}")])
         .stdin(Stdio::null())

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use common::faults::{kill_with_guardian, signal};
 use common::live::needs;
-use punctual_live::os::proc;
-use punctual_live::os::sched::{Attributes, affinity, attributes};
+use punctual_linux::os::proc;
+use punctual_linux::os::sched::{Attributes, affinity, attributes};
 
 const HOST: &str = "
 [machine]

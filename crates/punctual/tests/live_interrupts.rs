@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use common::faults::{Victims, random, wait};
 use common::live::{needs, undisturbed};
-use punctual_live::os::{cgroup, proc};
+use punctual_linux::os::{cgroup, proc};
 
 /// The guardian's limit is this and a second.
 const SILENCE: &str = "300";

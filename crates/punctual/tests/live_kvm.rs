@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use common::faults::{Victims, wait};
 use common::live::needs;
-use punctual_live::os::sched::{Attributes, affinity, attributes};
-use punctual_live::os::{cgroup, proc};
-use punctual_live::vmm::{self, Role};
+use punctual_linux::os::sched::{Attributes, affinity, attributes};
+use punctual_linux::os::{cgroup, proc};
+use punctual_linux::vmm::{self, Role};
 
 /// What QEMU gives its guest.
 const VCPUS: usize = 2;

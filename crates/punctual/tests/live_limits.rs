@@ -70,7 +70,7 @@ struct LimitedGroup(PathBuf);
 
 impl LimitedGroup {
     fn make() -> Option<LimitedGroup> {
-        let version_2 = punctual_live::os::cgroup::mount().ok();
+        let version_2 = punctual_linux::os::cgroup::mount().ok();
         let mounts = [Some(PathBuf::from("/sys/fs/cgroup/pids")), version_2];
         mounts.into_iter().flatten().find_map(|mount| {
             let directory = mount.join(format!("test-limit-{}", std::process::id()));
@@ -151,7 +151,7 @@ struct PidsController(Option<PathBuf>);
 
 impl PidsController {
     fn enable() -> Option<PidsController> {
-        let mount = punctual_live::os::cgroup::mount().ok()?;
+        let mount = punctual_linux::os::cgroup::mount().ok()?;
         let has = |file: &str| {
             let text = fs::read_to_string(mount.join(file)).unwrap_or_default();
             text.split_whitespace().any(|controller| controller == "pids")
@@ -213,7 +213,7 @@ fn a_domain_starts_no_more_threads_than_threads_max_and_its_neighbour_is_measure
     let mut run = victims.punctual(&arguments);
     let run = run.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let run = run.spawn().expect("it starts");
-    let mount = punctual_live::os::cgroup::mount().expect("mounted");
+    let mount = punctual_linux::os::cgroup::mount().expect("mounted");
     let directory = mount.join(format!("punctual-{}", run.id()));
     let number = |group: &Path, file: &str, key: &str| {
         let text = fs::read_to_string(group.join(file)).unwrap_or_default();

@@ -7,11 +7,11 @@ use std::path::Path;
 use std::process::Command;
 
 use common::live::needs;
-use punctual_live::image;
 use punctual_model::Results;
 use punctual_model::file::{self, Overrides};
 use punctual_report::json;
 use punctual_sched::Duration;
+use punctual_vm::image;
 
 const HOST: &str = "
 duration = '1s'

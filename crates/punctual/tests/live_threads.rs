@@ -8,8 +8,8 @@ use std::time::{Duration as StdDuration, Instant};
 
 use common::faults::{Victims, signal, wait};
 use common::live::{Bench, needs, undisturbed};
-use punctual_live::os::sched::{Attributes, affinity, attributes};
-use punctual_live::os::{cgroup, proc};
+use punctual_linux::os::sched::{Attributes, affinity, attributes};
+use punctual_linux::os::{cgroup, proc};
 use punctual_sched::{Duration, UnitParams};
 
 /// Threads that the program is to have: set for the copy of this test that is the unit.
@@ -68,7 +68,7 @@ fn start_crowd(bench: &mut Bench, threads: usize, spins: bool) {
         bench.keep_alive(StdDuration::from_millis(20));
     }
     assert!(is_complete(), "{threads} threads were not there in 10 s");
-    let members = punctual_live::unit::UnitThreads::ProcessTree(process);
+    let members = punctual_enforce::unit::UnitThreads::ProcessTree(process);
     let params = server(2_000, 10_000);
     bench.handles.push(bench.session.add_unit(0, "crowd", "crowd", members, &params).expect("a unit"));
 }
@@ -122,7 +122,7 @@ fn measure(policy: &str, threads: usize, spins: bool, length: StdDuration) -> Ou
 }
 
 fn used(bench: &Bench) -> Vec<u64> {
-    let used = |handle: &punctual_live::session::UnitHandle| {
+    let used = |handle: &punctual_enforce::session::UnitHandle| {
         handle.counters.cpu_time_ns.load(std::sync::atomic::Ordering::Relaxed)
     };
     bench.handles.iter().map(used).collect()

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::live::needs;
-use punctual_live::os::cgroup::group_of;
-use punctual_live::os::sched::{affinity, attributes};
+use punctual_linux::os::cgroup::group_of;
+use punctual_linux::os::sched::{affinity, attributes};
 use punctual_switch::pcap::Reader;
 use punctual_switch::testing::{FrontEnd, Options, frame, number};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};

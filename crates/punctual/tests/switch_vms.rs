@@ -8,7 +8,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use punctual_live::image;
+use punctual_vm::image;
 
 const HOST: &str = "
 duration = '1s'

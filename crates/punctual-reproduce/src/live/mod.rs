@@ -5,8 +5,8 @@
 pub mod rtca;
 pub mod vmm_io;
 
-use punctual_live::Stop;
-use punctual_live::session::LinuxScheduler;
+use punctual_enforce::session::LinuxScheduler;
+use punctual_linux::Stop;
 use punctual_model::host::Host;
 use punctual_model::results::{JobStats, Results};
 use punctual_sched::Duration;

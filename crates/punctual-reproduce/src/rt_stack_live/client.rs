@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration as StdDuration, Instant};
 
-use punctual_live::Stop;
-use punctual_live::os::sched::{self, Attributes};
+use punctual_linux::Stop;
+use punctual_linux::os::sched::{self, Attributes};
 use punctual_model::Recorder;
 use punctual_sched::Duration;
 

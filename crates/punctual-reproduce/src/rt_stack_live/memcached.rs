@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration as StdDuration;
 
-use punctual_live::child;
-use punctual_live::image::programs;
+use punctual_linux::child;
+use punctual_vm::image::programs;
 
 use super::client::{KEY_BYTES, SETS, VALUE_BYTES};
 use super::lab::{ADDRESS, Extra, Running, of_others, wait_for_end};

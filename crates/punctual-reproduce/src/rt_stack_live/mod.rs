@@ -12,8 +12,8 @@ mod sip;
 
 use std::time::Instant;
 
-use punctual_live::os::load::{Load, loads};
-use punctual_live::preflight;
+use punctual_linux::os::load::{Load, loads};
+use punctual_linux::preflight;
 use punctual_model::Recorder;
 use punctual_sched::Duration;
 

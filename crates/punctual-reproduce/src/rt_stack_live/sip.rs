@@ -7,7 +7,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::time::{Duration as StdDuration, Instant};
 
-use punctual_live::image::programs;
+use punctual_vm::image::programs;
 
 use super::lab::{ADDRESS, Extra, RELAY_PORT, Server};
 use crate::Error;

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use punctual_live::run::{DefaultBackend, ENDLESS};
 use punctual_model::file::says_duration;
 use punctual_model::live::Backend;
 use punctual_report::html::Page;
 use punctual_report::{Column, disturbance, json, table};
+use punctual_run::run::{DefaultBackend, ENDLESS};
 
 use super::error::Error;
 use super::input::{Changes, HostFile};

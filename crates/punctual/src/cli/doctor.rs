@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anstyle::{AnsiColor, Style};
 use clap::builder::PossibleValuesParser;
-use punctual_live::doctor::{self, Change, Cpus, Finding, Findings, Root, Severity, reversible_changes};
+use punctual_doctor::doctor::{self, Change, Cpus, Finding, Findings, Root, Severity, reversible_changes};
 use punctual_model::Host;
 use punctual_model::text::printable;
 

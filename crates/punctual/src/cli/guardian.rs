@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use punctual_live::guardian::{GuardianOptions, Watched, say, watch};
-use punctual_live::preflight::parse_cpu_list;
+use punctual_enforce::guardian::{GuardianOptions, Watched, say, watch};
+use punctual_linux::preflight::parse_cpu_list;
 
 use super::error::Error;
 use super::exit;

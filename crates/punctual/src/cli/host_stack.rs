@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration as StdDuration, Instant};
 
-use punctual_live::doctor::{self, Cpus, Findings, Root, Severity};
-use punctual_live::driver::Settings;
-use punctual_live::enforcer::Observed;
-use punctual_live::host_stack::{CardPlan, plan};
-use punctual_live::os::sched::attributes;
-use punctual_live::session::{CardSession, Setup};
+use punctual_doctor::doctor::{self, Cpus, Findings, Root, Severity};
+use punctual_doctor::host_stack::{CardPlan, plan};
+use punctual_enforce::driver::Settings;
+use punctual_enforce::enforcer::Observed;
+use punctual_enforce::session::{CardSession, Setup};
+use punctual_linux::os::sched::attributes;
 use punctual_model::Host;
 use punctual_model::file::Overrides;
 use punctual_model::text::printable;

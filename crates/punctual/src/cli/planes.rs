@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use punctual_live::os::sched::{self, Attributes};
-use punctual_live::preflight;
+use punctual_linux::os::sched::{self, Attributes};
+use punctual_linux::preflight;
 use punctual_model::network::{Network, Plane};
 use punctual_net::discipline::Preemption;
 use punctual_sched::Duration;

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use punctual_live::run::DefaultBackend;
-use punctual_live::session::LinuxScheduler;
+use punctual_enforce::session::LinuxScheduler;
 use punctual_model::{Host, Results};
 use punctual_report::html::Page;
 use punctual_report::timeline::Timeline;
 use punctual_report::{Column, json, table};
+use punctual_run::run::DefaultBackend;
 
 use super::error::Error;
 use super::input::{Changes, HostFile, Whose, simulated_only};

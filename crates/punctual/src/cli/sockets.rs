@@ -132,7 +132,7 @@ fn directory(args: &Args) -> Result<(PathBuf, bool), Error> {
     if let Some(given) = &args.directory {
         return Ok((given.clone(), false));
     }
-    let state = punctual_live::journal::prepare_directory();
+    let state = punctual_enforce::journal::prepare_directory();
     let state =
         state.map_err(|error| Error::Usage(format!("cannot make a directory for sockets: {error}")))?;
     Ok((state.join("sockets"), true))

@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
 use std::path::PathBuf;
 
-use punctual_live::status::{
-    DomainStatus, PlaneStatus, PortStatus, Snapshot, SocketsStatus, Standing, VcpuStatus, follow, running,
-};
 use punctual_model::text::printable_lines;
 use punctual_report::format::{fmt_count, fmt_duration, fmt_share};
+use punctual_run::status::{
+    DomainStatus, PlaneStatus, PortStatus, Snapshot, SocketsStatus, Standing, VcpuStatus, follow, running,
+};
 use punctual_sched::Duration;
 
 use super::error::Error;
@@ -142,7 +142,7 @@ fn screen(now: &Snapshot, before: Option<&Snapshot>) -> String {
     let _ = writeln!(out, "{}, {} s", now.host, now.elapsed_ns / 1_000_000_000);
     let elapsed = before.map_or(0, |before| now.elapsed_ns.saturating_sub(before.elapsed_ns));
     for (index, pool) in now.pools.iter().enumerate() {
-        let cpus = punctual_live::preflight::list(&pool.processors);
+        let cpus = punctual_linux::preflight::list(&pool.processors);
         let share = fmt_share(pool.enforcers_ns, now.elapsed_ns.max(1) * pool.processors.len().max(1) as u64);
         let looks = fmt_count(pool.looks);
         let name = &pool.name;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-use punctual_live::os::net;
+use punctual_linux::os::net;
 use punctual_model::network::Vlans;
 use punctual_net::InterfaceParams;
 use punctual_switch::pcap::Files;

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use punctual_live::blame::{Job, PoolGuest, Task, explain};
-use punctual_live::enforcer::{Serving, ServingThread, now};
-use punctual_live::journal::Identity;
-use punctual_live::os::sched;
-use punctual_live::unit::UnitThreads;
+use punctual_enforce::blame::{Job, PoolGuest, Task, explain};
+use punctual_enforce::enforcer::{Serving, ServingThread, now};
+use punctual_enforce::journal::Identity;
+use punctual_enforce::unit::UnitThreads;
+use punctual_linux::os::sched;
 use punctual_model::results::{BlameSum, Cause};
 use punctual_sched::UnitParams;
 

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use punctual_live::doctor::{self, Change, Root};
-use punctual_live::journal;
-use punctual_live::os::sched::{Attributes, affinity, attributes};
-use punctual_live::os::{cgroup, proc};
-use punctual_live::preflight::RT_RUNTIME;
+use punctual_doctor::doctor::{self, Change, Root};
+use punctual_enforce::journal;
+use punctual_linux::os::sched::{Attributes, affinity, attributes};
+use punctual_linux::os::{cgroup, proc};
+use punctual_linux::preflight::RT_RUNTIME;
 use rustix::process::{Pid, Signal};
 
 /// What a run may change.

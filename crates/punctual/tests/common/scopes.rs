@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use punctual_live::os::sched::{Attributes, affinity, attributes};
-use punctual_live::os::{cgroup, proc};
+use punctual_linux::os::sched::{Attributes, affinity, attributes};
+use punctual_linux::os::{cgroup, proc};
 
 use super::faults::wait;
 

@@ -3,8 +3,8 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use punctual_live::os::sched::{affinity, attributes};
-use punctual_live::os::{cgroup, proc};
+use punctual_linux::os::sched::{affinity, attributes};
+use punctual_linux::os::{cgroup, proc};
 
 use crate::common::faults::{kill_with_guardian, wait, wait_while_it_grows};
 use crate::common::live::needs;

@@ -3,7 +3,7 @@
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::PathBuf;
 
-use punctual_live::journal;
+use punctual_enforce::journal;
 
 use crate::common::faults::{guardian_of, kill_with_guardian, signal_if_there};
 use crate::common::live::needs;

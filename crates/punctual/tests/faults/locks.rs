@@ -4,10 +4,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use punctual_live::os::sched::affinity;
-use punctual_live::os::{cgroup, proc};
-use punctual_live::preflight::{RT_RUNTIME, rt_limit};
-use punctual_live::session::Session;
+use punctual_enforce::session::Session;
+use punctual_linux::os::sched::affinity;
+use punctual_linux::os::{cgroup, proc};
+use punctual_linux::preflight::{RT_RUNTIME, rt_limit};
 
 use crate::common::faults::{guardian_of, kill_with_guardian, signal, wait};
 use crate::common::live::{needs, setup};

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use punctual_live::os::cgroup;
-use punctual_live::preflight::RT_RUNTIME;
+use punctual_linux::os::cgroup;
+use punctual_linux::preflight::RT_RUNTIME;
 
 use crate::common::faults::{guardian_of, kill_with_guardian, moment, signal_if_there, wait};
 use crate::common::live::needs;

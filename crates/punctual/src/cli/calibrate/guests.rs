@@ -8,11 +8,11 @@
 //! sleep. The simulator says how long such a round trip takes if waking up costs a guest nothing; the rest is
 //! the guest's wake-up, and how that is distributed is known.
 
-use punctual_live::run::DefaultBackend;
 use punctual_model::Results;
 use punctual_model::file::edit::{with_network_costs, with_overheads};
 use punctual_model::file::{Overrides, parse};
 use punctual_model::results::FlowResult;
+use punctual_run::run::DefaultBackend;
 use punctual_sched::servers::deferrable;
 use punctual_sched::{Duration, fixed_priority};
 use serde::Serialize;

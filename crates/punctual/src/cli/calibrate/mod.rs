@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use punctual_live::calibrate::{self, Calibration, Id, Options, STEPS};
+use punctual_enforce::calibrate::{self, Calibration, Id, Options, STEPS};
 use punctual_model::Host;
 use punctual_model::file::Overrides;
 use punctual_model::file::edit::{with_network_costs, with_overheads};

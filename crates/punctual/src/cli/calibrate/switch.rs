@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration as Time;
 
-use punctual_live::os::sched;
+use punctual_linux::os::sched;
 use punctual_model::{Host, Recorder};
 use punctual_net::discipline::DisciplineInfo;
 use punctual_net::{netback, registry};

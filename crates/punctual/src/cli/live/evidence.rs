@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use punctual_live::journal::Restored;
-use punctual_live::preflight;
-use punctual_live::session::Report;
+use punctual_enforce::journal::Restored;
+use punctual_enforce::session::Report;
+use punctual_linux::preflight;
 use punctual_model::Recorder;
 use punctual_report::format::{fmt_count, fmt_duration, fmt_share};
 use punctual_report::table;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration as StdDuration;
 
-use punctual_live::driver::Settings;
-use punctual_live::run::{self, DefaultBackend, RunOptions};
-use punctual_live::session::LinuxScheduler;
+use punctual_enforce::driver::Settings;
+use punctual_enforce::session::LinuxScheduler;
 use punctual_model::{Host, Results};
+use punctual_run::run::{self, DefaultBackend, RunOptions};
 
 use super::super::error::Error;
 use super::super::interrupt;

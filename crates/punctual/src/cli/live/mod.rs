@@ -16,15 +16,15 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration as StdDuration;
 
 use punctual_analysis::{FairServer, fair_server_warnings};
-use punctual_live::doctor::{self, Change, Root};
-use punctual_live::driver::{LateOverrun, Settings};
-use punctual_live::journal::{self, Restored};
-use punctual_live::run::{self, DefaultBackend, Outcome, RunOptions};
-use punctual_live::session::LinuxScheduler;
-use punctual_live::status::{Publisher, Snapshot, snapshot};
+use punctual_doctor::doctor::{self, Change, Root};
+use punctual_enforce::driver::{LateOverrun, Settings};
+use punctual_enforce::journal::{self, Restored};
+use punctual_enforce::session::LinuxScheduler;
 use punctual_model::host::Host;
 use punctual_report::format::fmt_duration;
 use punctual_report::json;
+use punctual_run::run::{self, DefaultBackend, Outcome, RunOptions};
+use punctual_run::status::{Publisher, Snapshot, snapshot};
 use punctual_sched::Duration;
 
 use super::error::Error;

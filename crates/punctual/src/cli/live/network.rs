@@ -6,11 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use punctual_live::enforcer::{Serving, ServingThread};
-use punctual_live::preflight;
-use punctual_live::qemu::SwitchPort;
-use punctual_live::run::{DefaultBackend, Interface, OutsideHost, OutsideSocket};
-use punctual_live::status::{PlaneStatus, PortStatus};
+use punctual_enforce::enforcer::{Serving, ServingThread};
+use punctual_linux::preflight;
 use punctual_model::Host;
 use punctual_model::host::Vcpu;
 use punctual_model::index::NetworkIx;
@@ -19,9 +16,12 @@ use punctual_model::network::{Network, Transport};
 use punctual_model::results::{PlaneResult, PortResult, SwitchResult};
 use punctual_model::text::printable;
 use punctual_net::InterfaceParams;
+use punctual_run::run::{DefaultBackend, Interface, OutsideHost, OutsideSocket};
+use punctual_run::status::{PlaneStatus, PortStatus};
 use punctual_sched::Duration;
 use punctual_switch::wire::{Device, HeaderOf};
 use punctual_switch::{Config, End, Event, Port, Switch};
+use punctual_vm::qemu::SwitchPort;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 

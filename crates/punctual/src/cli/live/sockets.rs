@@ -6,10 +6,7 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Instant;
 
-use punctual_live::os::sched::{self, Attributes};
-use punctual_live::qemu::SwitchPort;
-use punctual_live::run::{DefaultBackend, OutsideHost, OutsideSocket, SocketsGuest};
-use punctual_live::status::SocketsStatus;
+use punctual_linux::os::sched::{self, Attributes};
 use punctual_model::Host;
 use punctual_model::index::NetworkIx;
 use punctual_model::live::Backend;
@@ -17,7 +14,10 @@ use punctual_model::network::{Endpoint, Network, Transport};
 use punctual_model::results::SocketsResult;
 use punctual_model::sockets::Sockets;
 use punctual_model::text::printable;
+use punctual_run::run::{DefaultBackend, OutsideHost, OutsideSocket, SocketsGuest};
+use punctual_run::status::SocketsStatus;
 use punctual_sockets::{Config, Counts, Event, Server};
+use punctual_vm::qemu::SwitchPort;
 
 use super::super::error::Error;
 use super::super::output::Ui;
@@ -71,7 +71,7 @@ pub fn start(host: &Host, default: DefaultBackend, ui: &Ui) -> Result<(Vec<LiveS
         };
         let (port, server) = LiveSockets::start(&domain.name, policy, processors, ui)?;
         let address = network.zip(policy.datagram_address());
-        let network = address.map(|(at, own)| (NetworkIx(at), punctual_live::workload::bytes_of(own)));
+        let network = address.map(|(at, own)| (NetworkIx(at), punctual_vm::workload::bytes_of(own)));
         ends.guests.push(SocketsGuest { domain: domain.name.clone(), port, network });
         servers.push(server);
     }
@@ -118,7 +118,7 @@ fn outside(host: &Host, network: NetworkIx, number: usize) -> Result<OutsideHost
     let std::net::SocketAddr::V4(address) = socket.local_addr().map_err(refused)? else {
         return Err(refused(std::io::ErrorKind::AddrNotAvailable.into()));
     };
-    let ethernet = punctual_live::workload::bytes_of(address);
+    let ethernet = punctual_vm::workload::bytes_of(address);
     Ok(OutsideHost { network, host: number, ethernet, socket: OutsideSocket::Datagrams(socket) })
 }
 

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use punctual_live::status::Snapshot;
 use punctual_model::text::printable;
+use punctual_run::status::Snapshot;
 
 use super::super::interrupt;
 use super::super::switch::control::Client;

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use punctual_live::run::{Outcome, Trace};
 use punctual_model::Host;
 use punctual_model::trace::TraceSink;
 use punctual_report::timeline::{Reader, Timeline, Window};
 use punctual_report::trace::PerfettoWriter;
+use punctual_run::run::{Outcome, Trace};
 use punctual_sched::{Duration, Instant};
 
 use super::super::error::Error;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use punctual_live::journal;
+use punctual_enforce::journal;
 use punctual_model::results::SwitchResult;
 use serde::{Deserialize, Serialize};
 

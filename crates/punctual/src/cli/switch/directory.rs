@@ -71,7 +71,7 @@ impl Directory {
 }
 
 fn state_directory() -> Result<PathBuf, Error> {
-    let state = punctual_live::journal::prepare_directory();
+    let state = punctual_enforce::journal::prepare_directory();
     state.map_err(|error| Error::Usage(format!("cannot make a directory for sockets: {error}")))
 }
 

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::process::Command;
 
-use punctual_live::os::hypercall::Hypervisor;
-use punctual_live::xen::now_ns;
+use punctual_linux::os::hypercall::Hypervisor;
 use punctual_model::text::printable;
 use punctual_xen::op::{self, Op};
+use punctual_xen_run::xen::now_ns;
 use serde::Serialize;
 
 use super::super::error::Error;

@@ -9,7 +9,7 @@ mod set;
 mod show;
 mod timeline;
 
-use punctual_live::xen::Control;
+use punctual_xen_run::xen::Control;
 
 use super::error::Error;
 use super::output::Ui;

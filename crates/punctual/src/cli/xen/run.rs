@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use punctual_live::xen::run::{RunOptions, run as run_host};
-use punctual_live::xen::{self, Control, Counts};
 use punctual_report::{Column, json, table};
 use punctual_sched::{UnitParams, rtds};
 use punctual_xen::abi::Params;
 use punctual_xen::op::{Op, What};
+use punctual_xen_run::xen::run::{RunOptions, run as run_host};
+use punctual_xen_run::xen::{self, Control, Counts};
 
 use super::super::error::Error;
 use super::super::input::{Changes, HostFile, Label, PolicyName};

@@ -1,0 +1,218 @@
+//! What belongs to one run at a time, and what several runs change together.
+//!
+//! Journals are the registry. A claim is a line of a run's journal, and holds as long as the journal is
+//! there: until its run has ended and everything is put back, by whomever. Whoever claims holds the state
+//! directory ([`DirectoryLock`]) while it compares with the journals of others.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::directory::{DirectoryLock, state_files};
+use super::{Change, Contents, Identity, Journal, read};
+use punctual_linux::os::sched::Attributes;
+use punctual_linux::os::{cgroup, proc};
+
+/// What belongs to one run at a time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Resource {
+    /// A processor of a pool.
+    Processor(usize),
+    /// A process that a run attaches to, a VM for example, with all its threads.
+    Process(Identity),
+    /// A network device.
+    Device {
+        /// Its name.
+        name: String,
+        /// Its network namespace (`journal::devices`).
+        namespace: u64,
+    },
+}
+
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Resource::Processor(number) => write!(f, "processor {number}"),
+            Resource::Process(process) => write!(f, "process {}", process.id),
+            Resource::Device { name, .. } => write!(f, "network device {}", name.escape_debug()),
+        }
+    }
+}
+
+/// Why a run may not have something.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimError {
+    /// It belongs to another run.
+    #[error(
+        "{resource} belongs to the run of `{}` (process {process}){}",
+        .name.escape_debug(),
+        if *.is_running {
+            "\n  wait until that run has ended, or end it with: kill -INT ".to_owned() + &process.to_string()
+        } else {
+            ", which died and has not been undone\n  undo it with: punctual restore".to_owned()
+        }
+    )]
+    Taken {
+        /// What it is.
+        resource: Resource,
+        /// What the other run runs: its host's name.
+        name: String,
+        /// Its process.
+        process: i32,
+        /// Does it go on?
+        is_running: bool,
+    },
+    /// A thread is in a cgroup of a run that keeps its state elsewhere.
+    #[error(
+        "thread {thread} belongs to another run: it is in its cgroup {}\n  \
+         end that run first; where it died, undo it with: punctual restore",
+        .group.escape_debug()
+    )]
+    InGroup {
+        /// The thread.
+        thread: i32,
+        /// Its cgroup.
+        group: String,
+    },
+    /// The state directory cannot be used.
+    #[error("the state directory cannot be used: {0}")]
+    Io(#[from] io::Error),
+}
+
+impl Journal {
+    /// Claims what belongs to one run at a time, all of it or nothing. What this run has already is left out.
+    ///
+    /// # Errors
+    /// Another run has some of it.
+    pub fn claim(&mut self, resources: &[Resource]) -> Result<(), ClaimError> {
+        let _alone = DirectoryLock::take()?;
+        let own = Contents::of(&self.file)?;
+        let is_new = |resource: &&Resource| !claims(&own).any(|claimed| claimed == *resource);
+        let resources: Vec<&Resource> = resources.iter().filter(is_new).collect();
+        for other in others(&self.path)? {
+            if let Some(resource) = resources.iter().find(|wanted| claims(&other).any(|has| has == **wanted))
+            {
+                let (name, process) =
+                    other.run().map_or_else(Default::default, |run| (run.name, run.enforcer.id));
+                return Err(ClaimError::Taken {
+                    resource: (*resource).clone(),
+                    name: name.to_owned(),
+                    process,
+                    is_running: other.is_running(),
+                });
+            }
+        }
+        for resource in resources {
+            self.record(&Change::Claim { resource: resource.clone() })?;
+        }
+        Ok(())
+    }
+
+    /// Claims the process of a thread that this run is to attach to.
+    ///
+    /// # Errors
+    /// Another run has it, or the thread is gone.
+    pub fn claim_process_of(&mut self, tid: i32) -> Result<(), ClaimError> {
+        self.claim(&[Resource::Process(Identity::of(proc::process_of(tid)?)?)])?;
+        // A run whose state is elsewhere is known by its groups alone.
+        let (own, group) = (std::process::id() as i32, cgroup::group_of(tid)?);
+        match super::paths::run_of_group(&group) {
+            Some(run) if run != own => Err(ClaimError::InGroup { thread: tid, group }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes `during` to the file at `path`, which concerns the whole machine. It is put back to `before`,
+    /// which need not be what it reads, by the last run that has changed it. Nothing happens when it says
+    /// `during` and no run has changed it.
+    ///
+    /// # Errors
+    /// As `read(2)` and `write(2)`. A path that [`super::restore()`] would not write is refused.
+    pub fn set_file_back_to(&mut self, path: &Path, during: &str, before: &str) -> io::Result<()> {
+        super::paths::check_parameter(path)?;
+        let _alone = DirectoryLock::take()?;
+        let original = others(&self.path)?.iter().find_map(|other| file_before(other, path));
+        let is_set = std::fs::read_to_string(path)?.trim() == during.trim();
+        if is_set && original.is_none() {
+            return Ok(());
+        }
+        self.record(&Change::File {
+            path: path.to_owned(),
+            before: original.unwrap_or_else(|| before.to_owned()),
+            during: during.to_owned(),
+        })?;
+        if is_set { Ok(()) } else { super::paths::write_parameter(path, during) }
+    }
+
+    /// Changes a thread of the kernel, which all runs share, by `change`. The last run that has changed it
+    /// puts it back.
+    ///
+    /// # Errors
+    /// The thread is gone, or what `change` says.
+    pub fn change_kernel_thread(
+        &mut self,
+        tid: i32,
+        change: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let _alone = DirectoryLock::take()?;
+        let thread = Identity::of(tid)?;
+        let original = others(&self.path)?.iter().find_map(|other| kernel_thread_before(other, thread));
+        let (attributes, affinity) = match original {
+            Some(original) => original,
+            None => (punctual_linux::os::sched::attributes(tid)?, punctual_linux::os::sched::affinity(tid)?),
+        };
+        self.record(&Change::KernelThread { thread, attributes, affinity })?;
+        change()
+    }
+}
+
+/// The processors that other runs have now.
+///
+/// # Errors
+/// The state directory cannot be read.
+pub fn claimed_processors() -> io::Result<Vec<usize>> {
+    let mut processors: Vec<usize> = Vec::new();
+    for other in others(Path::new(""))? {
+        processors.extend(claims(&other).filter_map(|resource| match resource {
+            Resource::Processor(number) => Some(*number),
+            Resource::Process(_) | Resource::Device { .. } => None,
+        }));
+    }
+    Ok(processors)
+}
+
+/// The journals of other runs than that of `own`, those that died included. One that cannot be read, or is
+/// not believed, says nothing.
+pub(super) fn others(own: &Path) -> io::Result<Vec<Contents>> {
+    let paths = state_files("journal")?;
+    let others = paths.into_iter().filter(|path| path != own);
+    Ok(others.filter_map(|path| read(&path).ok()).filter(|other| !other.is_of_earlier_boot()).collect())
+}
+
+pub(super) fn claims(contents: &Contents) -> impl Iterator<Item = &Resource> {
+    contents.changes.iter().filter_map(|change| match change {
+        Change::Claim { resource } => Some(resource),
+        _ => None,
+    })
+}
+
+/// What a file said before the run of this journal.
+pub(super) fn file_before(contents: &Contents, file: &Path) -> Option<String> {
+    contents.changes.iter().find_map(|change| match change {
+        Change::File { path, before, .. } if path == file => Some(before.clone()),
+        _ => None,
+    })
+}
+
+/// How a thread of the kernel was before the run of this journal.
+pub(super) fn kernel_thread_before(contents: &Contents, id: Identity) -> Option<(Attributes, Vec<usize>)> {
+    contents.changes.iter().find_map(|change| match change {
+        Change::KernelThread { thread, attributes, affinity } if *thread == id => {
+            Some((*attributes, affinity.clone()))
+        }
+        _ => None,
+    })
+}

@@ -1,0 +1,145 @@
+//! Letting go of what a run attached to: every thread has the scheduling and the group that it had, and what
+//! it started meanwhile goes with it.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::path::Path;
+
+use super::Identity;
+use super::before::{Scheduling, ThreadsBefore};
+use super::restore::{ATTEMPTS, PAUSE, Undo, threads_in_tree};
+use punctual_linux::os::{cgroup, proc};
+
+/// Threads that came during the run, found one by one.
+struct Newcomers<'u, 'a> {
+    before: &'u ThreadsBefore<'a>,
+    seen: HashSet<i32>,
+    found: Vec<(Identity, Scheduling<'a>)>,
+}
+
+impl<'a> Newcomers<'_, 'a> {
+    fn add(&mut self, threads: impl IntoIterator<Item = i32>, scheduling: Scheduling<'a>) {
+        for tid in threads {
+            if self.seen.insert(tid)
+                && let Ok(thread) = Identity::of(tid)
+                && self.before.of_thread(thread).is_none()
+            {
+                self.found.push((thread, scheduling));
+            }
+        }
+    }
+}
+
+impl<'a> Undo<'a> {
+    /// The threads that came during the run, with the scheduling of what started them: they inherited what
+    /// the run gave to that. They are threads of processes that were attached to, of processes that descend
+    /// from these, and whatever else is in the run's groups.
+    pub fn newcomers(&self) -> Vec<(Identity, Scheduling<'a>)> {
+        let processes = self.before.processes();
+        let mut newcomers = Newcomers { before: &self.before, seen: HashSet::new(), found: Vec::new() };
+        for (&process, &scheduling) in &processes {
+            newcomers.add(proc::threads(process).unwrap_or_default(), scheduling);
+        }
+        for (process, ancestor) in self.descendants(&processes) {
+            newcomers.add(proc::threads(process).unwrap_or_default(), processes[&ancestor]);
+        }
+        for group in &self.attached {
+            let from_here = self.before.iter().find(|(_, before)| before.group == group.home);
+            let Some((_, any)) = from_here.or_else(|| self.before.iter().next()) else { continue };
+            newcomers.add(threads_in_tree(group.directory), any.scheduling);
+        }
+        newcomers.found
+    }
+
+    /// The processes that began during the run and descend from one of `ancestors`, each with that one.
+    fn descendants(&self, ancestors: &HashMap<i32, Scheduling<'_>>) -> Vec<(i32, i32)> {
+        if ancestors.is_empty() {
+            return Vec::new();
+        }
+        let began = self.began.unwrap_or(0);
+        let of_process = |pid: i32| Some((pid, proc::stat(pid).ok()?));
+        let stats: HashMap<i32, proc::Stat> =
+            proc::processes().unwrap_or_default().into_iter().filter_map(of_process).collect();
+        let ancestor_of = |pid: &i32| {
+            let parent = |pid: &i32| stats.get(pid).map(|stat| stat.parent);
+            std::iter::successors(parent(pid), parent).find(|pid| ancestors.contains_key(pid))
+        };
+        let young =
+            stats.iter().filter(|(pid, stat)| stat.start_ticks >= began && !ancestors.contains_key(pid));
+        young.filter_map(|(pid, _)| Some((*pid, ancestor_of(pid)?))).collect()
+    }
+
+    /// Empties the groups of what the run attached to: each thread goes to the group that it had, and what
+    /// came during the run goes with it.
+    pub fn send_home(&mut self) {
+        for index in 0..self.attached.len() {
+            let (directory, home) = (self.attached[index].directory, self.attached[index].home);
+            let mut failures = Vec::new();
+            for round in 0..ATTEMPTS {
+                let inside = threads_in_tree(directory);
+                if inside.is_empty() {
+                    failures.clear();
+                    break;
+                }
+                // What is left was started by a thread before that went home, or is on its way.
+                if round > 0 {
+                    std::thread::sleep(PAUSE);
+                }
+                failures = self.move_out(inside, directory, home);
+            }
+            self.restored.failures.extend(failures);
+        }
+    }
+
+    /// Moves threads out of the group at `directory`; returns what failed.
+    fn move_out(&mut self, threads: Vec<i32>, directory: &Path, home: &'a str) -> Vec<String> {
+        let mut failures = Vec::new();
+        for tid in threads {
+            let is_inside = cgroup::group_of(tid)
+                .is_ok_and(|group| cgroup::below(&self.mount, &group).starts_with(directory));
+            let Ok(thread) = Identity::of(tid) else { continue };
+            // A whole process may have moved with another of its threads.
+            if !is_inside {
+                continue;
+            }
+            // A thread that came from a unit of this run has the run's own group written down.
+            let before = self.before.of_thread(thread).map(|before| before.group);
+            let own = before.filter(|group| !cgroup::below(&self.mount, group).starts_with(directory));
+            let group = own.unwrap_or(home);
+            match self.move_home(tid, group) {
+                Ok(true) => {}
+                Ok(false) => self.restored.threads_without_home += 1,
+                Err(_) if !thread.is_alive() => {}
+                Err(e) => failures.push(format!("thread {tid}: back to {group}: {e}")),
+            }
+        }
+        failures
+    }
+
+    /// Moves a thread to `group`, if need be with its process; to the nearest group above that takes it when
+    /// `group` is gone, and returns false then.
+    fn move_home(&self, tid: i32, group: &str) -> io::Result<bool> {
+        if cgroup::below(&self.mount, group).is_dir() {
+            return self.move_to(tid, group).map(|()| true);
+        }
+        let mut above = group;
+        loop {
+            above = above.rsplit_once('/').map_or("", |(above, _)| above);
+            // A group whose controllers are on takes no process; the root takes every one.
+            match self.move_to(tid, if above.is_empty() { "/" } else { above }) {
+                Err(_) if !above.is_empty() => {}
+                moved => return moved.map(|()| false),
+            }
+        }
+    }
+
+    fn move_to(&self, tid: i32, group: &str) -> io::Result<()> {
+        match cgroup::move_thread(&self.mount, group, tid) {
+            // It is in another threaded domain: only whole processes go from one to another.
+            Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                cgroup::move_process(&self.mount, group, proc::process_of(tid)?)
+            }
+            moved => moved,
+        }
+    }
+}

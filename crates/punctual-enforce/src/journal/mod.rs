@@ -1,0 +1,259 @@
+//! What a run is about to change, written down before it does, and how to undo it.
+//!
+//! A journal is a file of JSON lines in the state directory ([`directory`]). Each line is flushed to the
+//! kernel before the change that it describes, so it survives the program's death, however that comes. It
+//! need not survive a crash of the machine: every change here is gone with a reboot. A journal also says what
+//! belongs to its run alone ([`Resource`]).
+//!
+//! The guardian makes the journal and holds a lock on it ([`HeldJournal`]) until it has undone it. The run
+//! writes it.
+
+mod before;
+mod claims;
+mod contents;
+mod devices;
+mod directory;
+mod homes;
+mod identity;
+mod paths;
+mod restore;
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use contents::boot_id;
+use punctual_linux::os::sched::{self, Attributes};
+use punctual_linux::os::{cgroup, proc};
+
+pub use claims::{ClaimError, Resource, claimed_processors};
+pub use contents::{Contents, RunOf, read};
+pub use directory::state_files;
+pub use directory::{TrustError, directory, prepare_directory};
+pub use identity::Identity;
+pub(crate) use paths::group_names;
+pub use restore::{Restored, restore, restore_abandoned};
+
+/// One change, with what is needed to undo it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Change {
+    /// The run itself.
+    Run {
+        /// The process that enforces.
+        enforcer: Identity,
+        /// What is run: the host's name.
+        name: String,
+        /// The boot of the machine in which it began.
+        boot: String,
+    },
+    /// Something belongs to the run alone.
+    Claim {
+        /// What it is.
+        resource: Resource,
+    },
+    /// A thread's attributes, affinity or group.
+    Thread {
+        /// The thread.
+        thread: Identity,
+        /// Its process.
+        process: i32,
+        /// Its attributes before.
+        attributes: Attributes,
+        /// The processors it was allowed before.
+        affinity: Vec<usize>,
+        /// Its version 2 group before.
+        group: String,
+    },
+    /// A thread of the kernel, which all runs share: its attributes and affinity.
+    KernelThread {
+        /// The thread.
+        thread: Identity,
+        /// Its attributes before the first run that changed it.
+        attributes: Attributes,
+        /// The processors it was allowed then.
+        affinity: Vec<usize>,
+    },
+    /// The content of a file that concerns the whole machine: a kernel parameter.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What it said before the first run that changed it.
+        before: String,
+        /// What the run writes.
+        during: String,
+    },
+    /// A cgroup made by the run, and everything below it, for what the run starts. All of that ends with the
+    /// run.
+    Group {
+        /// Its directory.
+        directory: PathBuf,
+    },
+    /// A cgroup made by the run, and everything below it, for what it attaches to. All of that goes home.
+    AttachedGroup {
+        /// Its directory.
+        directory: PathBuf,
+        /// The version 2 group of whatever is in it and not written down: what its threads started.
+        home: String,
+    },
+    /// A process started by the run; it ends with it.
+    Child {
+        /// The process.
+        process: Identity,
+        /// Its name.
+        name: String,
+    },
+}
+
+/// A journal being written.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    file: File,
+    /// Up to here all lines are whole.
+    length: u64,
+    /// The threads that it has.
+    threads: HashSet<Identity>,
+}
+
+/// Where the journal of this process is, in the state directory, which is made if it is not there.
+///
+/// # Errors
+/// The state directory cannot be made, or others can write it ([`TrustError`]).
+pub fn own_path() -> io::Result<PathBuf> {
+    Ok(prepare_directory()?.join(format!("{}.journal", std::process::id())))
+}
+
+impl Journal {
+    /// Begins the journal of this process, which runs the host called `name`, in the empty file that its
+    /// guardian holds.
+    ///
+    /// # Errors
+    /// The file cannot be written, or others can write it ([`TrustError`]).
+    pub fn begin(path: &Path, name: &str) -> io::Result<Journal> {
+        let file = directory::open_file(path)?;
+        let mut journal = Journal { path: path.to_owned(), file, length: 0, threads: HashSet::new() };
+        journal.record(&Change::Run {
+            enforcer: Identity::of(std::process::id() as i32)?,
+            name: name.to_owned(),
+            boot: boot_id(),
+        })?;
+        Ok(journal)
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes down a change that is about to be made. Of a write that fails, nothing stays.
+    ///
+    /// # Errors
+    /// As `write(2)`; the change must not be made then.
+    pub fn record(&mut self, change: &Change) -> io::Result<()> {
+        let mut line = serde_json::to_vec(change)?;
+        line.push(b'\n');
+        self.file.seek(SeekFrom::Start(self.length))?;
+        if let Err(error) = self.file.write_all(&line) {
+            // Half a line would spoil the next one.
+            self.file.set_len(self.length)?;
+            return Err(error);
+        }
+        self.length += line.len() as u64;
+        Ok(())
+    }
+
+    /// Writes down everything about a thread that a run may change, unless it did so before.
+    ///
+    /// # Errors
+    /// The thread is gone, or the journal cannot be written.
+    pub fn record_thread(&mut self, tid: i32) -> io::Result<()> {
+        let thread = Identity::of(tid)?;
+        if self.threads.contains(&thread) {
+            return Ok(());
+        }
+        self.record(&Change::Thread {
+            thread,
+            process: proc::process_of(tid)?,
+            attributes: sched::attributes(tid)?,
+            affinity: sched::affinity(tid)?,
+            group: cgroup::group_of(tid)?,
+        })?;
+        self.threads.insert(thread);
+        Ok(())
+    }
+
+    /// Writes `during` to the file at `path` as [`Journal::set_file_back_to`], to be put back to what it says
+    /// now.
+    ///
+    /// # Errors
+    /// As `read(2)` and `write(2)`.
+    pub fn set_file(&mut self, path: &Path, during: &str) -> io::Result<()> {
+        let before = std::fs::read_to_string(path)?;
+        self.set_file_back_to(path, during, before.trim())
+    }
+}
+
+/// A journal that this process has locked: nobody else undoes it.
+#[derive(Debug)]
+pub struct HeldJournal {
+    path: PathBuf,
+    file: File,
+}
+
+impl HeldJournal {
+    /// Makes an empty journal, for a run to begin.
+    ///
+    /// # Errors
+    /// There is one already, or the file cannot be made.
+    pub fn create(path: &Path) -> io::Result<HeldJournal> {
+        let file = directory::create_file(path)?;
+        if !directory::lock_within(&file, Duration::ZERO)? {
+            return Err(io::Error::from_raw_os_error(libc::EBUSY));
+        }
+        Ok(HeldJournal { path: path.to_owned(), file })
+    }
+
+    /// Takes the journal of a run that is over. Its guardian may still be at work, for at most `limit`: then
+    /// there is nothing left to take, and `None` is returned.
+    ///
+    /// # Errors
+    /// Another process holds the journal for longer, or somebody else may have written it ([`TrustError`]).
+    pub fn take(path: &Path, limit: Duration) -> io::Result<Option<HeldJournal>> {
+        let file = match directory::open_file(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened?,
+        };
+        if !directory::lock_within(&file, limit)? {
+            let text = "its guardian is still at work";
+            return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+        }
+        use std::os::unix::fs::MetadataExt;
+        let is_there = file.metadata()?.nlink() > 0;
+        Ok(is_there.then(|| HeldJournal { path: path.to_owned(), file }))
+    }
+
+    /// The process of the run, if it has begun.
+    ///
+    /// # Errors
+    /// The journal cannot be read.
+    pub fn enforcer(&self) -> io::Result<Option<Identity>> {
+        Ok(Contents::of(&self.file)?.run().map(|run| run.enforcer))
+    }
+}
+
+/// The journals of runs that are over but were not undone, those that are not believed included.
+///
+/// # Errors
+/// The state directory cannot be read, or others can write it ([`TrustError`]).
+pub fn abandoned() -> io::Result<Vec<PathBuf>> {
+    let is_over = |path: &PathBuf| !read(path).is_ok_and(|contents| contents.is_running());
+    Ok(state_files("journal")?.into_iter().filter(is_over).collect())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,353 @@
+//! Undoing what a journal says.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::before::{Scheduling, ThreadsBefore, put_back};
+use super::claims::{file_before, kernel_thread_before, others};
+use super::devices::elsewhere;
+use super::directory::DirectoryLock;
+use super::{Change, Contents, HeldJournal, Identity, paths};
+use punctual_linux::os::sched::{self, Attributes};
+use punctual_linux::os::{cgroup, proc};
+
+/// What was put back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Restored {
+    /// Threads that have their attributes, affinity and group again.
+    pub threads: u64,
+    /// Threads that had ended.
+    pub threads_gone: u64,
+    /// Threads whose group was gone: they are in the nearest one above it.
+    pub threads_without_home: u64,
+    /// Files that say what they said before.
+    pub files: u64,
+    /// Files and threads of the kernel that stay as they are for another run, which puts them back.
+    pub left_to_others: u64,
+    /// Processes of the run that were ended.
+    pub children: u64,
+    /// Groups removed.
+    pub groups: u64,
+    /// The journal was written before the machine was started: there was nothing to put back.
+    pub of_earlier_boot: bool,
+    /// What could not be put back, and why.
+    pub failures: Vec<String>,
+}
+
+/// How long a guardian may take to undo a journal before somebody else who wants to undo it gives up.
+const GUARDIAN_MAX: Duration = Duration::from_secs(60);
+
+/// Undoes what the journal at `path` says and removes it, unless something could not be undone. A guardian
+/// that is at it is waited for: `None` when it has undone the journal.
+///
+/// # Errors
+/// The journal cannot be read, or is not believed ([`super::TrustError`]). What could not be put back is in
+/// [`Restored::failures`].
+pub fn restore(path: &Path) -> io::Result<Option<Restored>> {
+    HeldJournal::take(path, GUARDIAN_MAX)?.map(HeldJournal::restore).transpose()
+}
+
+/// As [`restore`], for a journal that seemed to be abandoned: `None` also when its run goes on. It may have
+/// been about to begin when it was looked at, and have lost its guardian since; it undoes its changes itself.
+///
+/// # Errors
+/// As [`restore`].
+pub fn restore_abandoned(path: &Path) -> io::Result<Option<Restored>> {
+    let Some(held) = HeldJournal::take(path, GUARDIAN_MAX)? else { return Ok(None) };
+    if Contents::of(&held.file)?.is_running() { Ok(None) } else { held.restore().map(Some) }
+}
+
+impl HeldJournal {
+    /// Undoes what it says and removes it, unless something could not be undone. A line that cannot be read
+    /// is a failure, and does not keep the journal: another attempt would not read it either.
+    ///
+    /// # Errors
+    /// The journal cannot be read or removed.
+    pub fn restore(self) -> io::Result<Restored> {
+        let contents = Contents::of(&self.file)?;
+        if contents.is_of_earlier_boot() {
+            self.remove()?;
+            return Ok(Restored { of_earlier_boot: true, ..Restored::default() });
+        }
+        let mut undo = Undo::of(&contents);
+        // Priorities first: the thread that holds the lock which thawing takes may need the processor of a
+        // unit that spins.
+        undo.all_groups().for_each(demote_tree);
+        undo.all_groups().for_each(thaw_tree);
+        undo.end_children(&contents.changes);
+        undo.restore_threads();
+        undo.send_home();
+        undo.remove_groups();
+        let alone = DirectoryLock::take();
+        // Where the journals of others are not believed any more, nobody else puts anything back.
+        let others = others(&self.path).unwrap_or_default();
+        undo.restore_machine(&contents, &others);
+        if let Err(e) = &alone {
+            undo.fail(format!("the state directory: {e}"));
+        }
+        if undo.restored.failures.is_empty() {
+            self.remove()?;
+        }
+        undo.restored.failures.extend(contents.unreadable.iter().map(|line| format!("not undone: {line}")));
+        Ok(undo.restored)
+    }
+
+    /// Removes the journal and the socket beside it, which a run that was killed leaves.
+    fn remove(&self) -> io::Result<()> {
+        // Most often there is none.
+        let _ = fs::remove_file(self.path.with_extension("socket"));
+        match fs::remove_file(&self.path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
+    }
+}
+
+/// A group with threads that the run attached to.
+pub(super) struct AttachedGroup<'a> {
+    pub directory: &'a Path,
+    pub home: &'a str,
+}
+
+/// An undoing at work.
+pub(super) struct Undo<'a> {
+    pub mount: PathBuf,
+    /// When the run began, in clock ticks since boot.
+    pub began: Option<u64>,
+    /// The groups of what the run started.
+    started: Vec<&'a Path>,
+    /// The groups of what it attached to.
+    pub attached: Vec<AttachedGroup<'a>>,
+    /// How the threads were that it attached to.
+    pub before: ThreadsBefore<'a>,
+    pub restored: Restored,
+}
+
+impl<'a> Undo<'a> {
+    fn of(contents: &'a Contents) -> Undo<'a> {
+        let mount = cgroup::mount().unwrap_or_else(|_| PathBuf::from("/sys/fs/cgroup"));
+        let mut undo = Undo {
+            began: contents.run().map(|run| run.enforcer.start_ticks),
+            started: Vec::new(),
+            attached: Vec::new(),
+            before: ThreadsBefore::of(&contents.changes),
+            restored: Restored::default(),
+            mount,
+        };
+        for change in &contents.changes {
+            let (directory, home) = match change {
+                Change::Group { directory } => (directory, None),
+                Change::AttachedGroup { directory, home } => (directory, Some(home)),
+                _ => continue,
+            };
+            match home {
+                _ if !paths::is_group_of_run(&undo.mount, directory) => {
+                    undo.fail(format!("{}: no run makes such a group", directory.display()));
+                }
+                Some(home) => undo.attached.push(AttachedGroup { directory, home }),
+                None => undo.started.push(directory),
+            }
+        }
+        undo
+    }
+
+    fn all_groups(&self) -> impl Iterator<Item = &'a Path> {
+        self.started.iter().copied().chain(self.attached.iter().map(|group| group.directory))
+    }
+
+    pub fn fail(&mut self, failure: String) {
+        self.restored.failures.push(failure);
+    }
+
+    /// Ends the processes that the run started. All are killed before any is waited for: one that spins under
+    /// a real-time priority keeps others from ending.
+    fn end_children(&mut self, changes: &[Change]) {
+        let alive = changes.iter().filter_map(|change| match change {
+            Change::Child { process, .. } if process.is_alive() => Some(*process),
+            _ => None,
+        });
+        let children: Vec<Identity> = alive.collect();
+        for child in &children {
+            self.kill(*child);
+        }
+        for child in &children {
+            wait_for(*child);
+            self.restored.children += 1;
+        }
+    }
+
+    /// Kills a process of the run, and everything it started, which is in its group.
+    fn kill(&self, process: Identity) {
+        let group = cgroup::group_of(process.id).map(|group| cgroup::below(&self.mount, &group));
+        kill_process(process);
+        // A threaded group cannot be killed as a whole: it holds this process alone.
+        if let Ok(group) = group
+            && self.started.iter().any(|ours| group.starts_with(ours) && group != **ours)
+        {
+            self.kill_group(&group);
+        }
+    }
+
+    /// Kills everything in a group of what the run started. What is older than the run was put there by
+    /// somebody else, and leaves first; without the run's start nothing is known of anybody in it.
+    fn kill_group(&self, directory: &Path) {
+        let Some(began) = self.began else { return };
+        for tid in threads_in_tree(directory) {
+            if proc::stat(tid).is_ok_and(|stat| stat.start_ticks < began)
+                && let Ok(process) = proc::process_of(tid)
+                && cgroup::move_process(&self.mount, "/", process).is_err()
+            {
+                return;
+            }
+        }
+        // Version 2 ends everything in a group by one write (Linux 5.14).
+        let _ = fs::write(directory.join("cgroup.kill"), "1");
+    }
+
+    /// Gives all threads that the run changed their attributes and affinity.
+    fn restore_threads(&mut self) {
+        let mut threads: Vec<(Identity, Scheduling<'a>)> = self.before.scheduling().collect();
+        threads.extend(self.newcomers());
+        for (thread, scheduling) in threads {
+            self.restore_thread(thread, scheduling);
+        }
+    }
+
+    fn restore_thread(&mut self, thread: Identity, scheduling: Scheduling<'_>) {
+        // The id of one that has ended may be another's by now.
+        if !thread.is_alive() {
+            self.restored.threads_gone += 1;
+            return;
+        }
+        match put_back(thread.id, scheduling) {
+            Ok(()) => self.restored.threads += 1,
+            Err(_) if !thread.is_alive() => self.restored.threads_gone += 1,
+            Err(e) => self.fail(format!("thread {}: {e}", thread.id)),
+        }
+    }
+
+    fn remove_groups(&mut self) {
+        let attached = self.attached.iter().map(|group| (group.directory, false));
+        let started = self.started.iter().map(|directory| (*directory, true));
+        for (directory, is_started) in attached.chain(started).collect::<Vec<_>>().into_iter().rev() {
+            match self.remove_group(directory, is_started) {
+                Ok(()) => self.restored.groups += 1,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => self.fail(format!("{}: cannot be removed: {e}", directory.display())),
+            }
+        }
+    }
+
+    /// A process that is still in a group of what the run started ends with it. From the other groups
+    /// everything has gone home.
+    fn remove_group(&self, directory: &Path, is_started: bool) -> io::Result<()> {
+        for _ in 0..ATTEMPTS {
+            match cgroup::remove_tree(directory) {
+                Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
+                    if is_started {
+                        self.kill_group(directory);
+                    }
+                    std::thread::sleep(PAUSE);
+                }
+                other => return other,
+            }
+        }
+        cgroup::remove_tree(directory)
+    }
+
+    /// Puts back what concerns the whole machine, as far as no other run has changed it too: the last one
+    /// does it.
+    fn restore_machine(&mut self, contents: &Contents, others: &[Contents]) {
+        let mut files: Vec<&Path> = Vec::new();
+        let mut threads: Vec<Identity> = Vec::new();
+        for change in &contents.changes {
+            match change {
+                // The first record of a file or thread is its state before the run.
+                Change::File { path, before, .. } if !files.contains(&path.as_path()) => {
+                    files.push(path);
+                    match others.iter().any(|other| file_before(other, path).is_some()) {
+                        true => self.restored.left_to_others += 1,
+                        false => match elsewhere(contents, path) {
+                            Some(failure) => self.fail(failure),
+                            None => self.restore_file(path, before),
+                        },
+                    }
+                }
+                Change::KernelThread { thread, attributes, affinity } if !threads.contains(thread) => {
+                    threads.push(*thread);
+                    match others.iter().any(|other| kernel_thread_before(other, *thread).is_some()) {
+                        true => self.restored.left_to_others += 1,
+                        false => self.restore_thread(*thread, Scheduling { attributes, affinity }),
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn restore_file(&mut self, path: &Path, before: &str) {
+        match paths::write_parameter(path, before) {
+            Ok(()) => self.restored.files += 1,
+            // It went away, an interrupt's with its device for example, or it was never changed because it
+            // cannot be written.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
+                self.fail(format!("{}: {e}, so it is not written", path.display()));
+            }
+            Err(_) if fs::read_to_string(path).is_ok_and(|now| now.trim() == before) => {}
+            Err(e) => self.fail(format!("{}: cannot be set back to {before:?}: {e}", path.display())),
+        }
+    }
+}
+
+fn kill_process(process: Identity) {
+    if let (true, Some(pid)) = (process.is_alive(), rustix::process::Pid::from_raw(process.id)) {
+        // Fails only for a process that has ended since.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+}
+
+/// Puts every thread in a group and in the groups below it into the fair class.
+fn demote_tree(directory: &Path) {
+    for thread in threads_in_tree(directory) {
+        // One that has ended takes no processor; what a thread had before is put back later.
+        let _ = sched::set_attributes(thread, &Attributes::other());
+    }
+}
+
+/// The threads in a group and in the groups below it.
+pub(super) fn threads_in_tree(directory: &Path) -> Vec<i32> {
+    let mut threads = cgroup::threads_in(directory).unwrap_or_default();
+    groups_in(directory).for_each(|group| threads.extend(threads_in_tree(&group)));
+    threads
+}
+
+/// The groups in a group.
+fn groups_in(directory: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
+}
+
+fn thaw_tree(directory: &Path) {
+    // A group that is gone holds no thread.
+    let _ = fs::write(directory.join("cgroup.freeze"), "0");
+    groups_in(directory).for_each(|group| thaw_tree(&group));
+}
+
+/// How often to ask whether something has ended, and how long to sleep in between: a second in all.
+pub(super) const ATTEMPTS: u32 = 200;
+pub(super) const PAUSE: Duration = Duration::from_millis(5);
+
+/// Waits until a process is gone, at most a second.
+fn wait_for(process: Identity) {
+    for _ in 0..ATTEMPTS {
+        if !process.is_alive() {
+            return;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}

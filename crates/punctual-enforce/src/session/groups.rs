@@ -1,0 +1,161 @@
+//! The cgroups of a session. What it starts and what it attaches to are in separate trees.
+//!
+//! What a session starts is in one group below the mount, with a group for each domain in it and one for each
+//! unit in that. All of it ends with the session.
+//!
+//! What a session attaches to stays in its home: the group of each unit is below the group that its thread
+//! was in. So a home never becomes empty, and whoever removes empty groups (systemd a scope's, libvirt a
+//! machine's) does not remove it; limits of the home still hold. Nothing in these groups is ever killed.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::error::Error;
+use crate::journal::{self, Change, Journal};
+use punctual_linux::os::cgroup::{self, Group};
+use punctual_linux::os::proc;
+
+/// The groups of the domains that a session starts.
+pub(super) struct DomainGroups {
+    /// The session's own group.
+    directory: PathBuf,
+    groups: Vec<(String, Group)>,
+    /// How many were made, those that are gone included.
+    made: usize,
+}
+
+impl DomainGroups {
+    /// Below `directory`, which is there.
+    pub fn below(directory: PathBuf) -> DomainGroups {
+        DomainGroups { directory, groups: Vec::new(), made: 0 }
+    }
+
+    /// The group of a domain, made if it is new.
+    pub fn of(&mut self, domain: &str) -> Result<&Group, Error> {
+        let known = self.groups.iter().position(|(name, _)| name == domain);
+        let index = match known {
+            Some(index) => index,
+            None => {
+                let directory = self.directory.join(format!("domain{}", self.made));
+                self.made += 1;
+                self.groups.push((domain.to_owned(), make(&directory)?));
+                self.groups.len() - 1
+            }
+        };
+        Ok(&self.groups[index].1)
+    }
+
+    /// Moves a process to the group of a domain, every thread of it written down first; returns the group's
+    /// directory.
+    pub fn take(&mut self, domain: &str, process: i32, journal: &mut Journal) -> Result<&Path, Error> {
+        let group = self.of(domain)?;
+        if !cgroup::is_inside(process, group.directory()).map_err(Error::adopt(domain))? {
+            record_threads(process, journal).map_err(Error::adopt(domain))?;
+            group.add_process(process).map_err(Error::adopt(domain))?;
+        }
+        Ok(group.directory())
+    }
+
+    /// Removes the groups of domains that have no thread left.
+    pub fn remove_empty(&mut self) {
+        self.groups.retain(|(_, group)| {
+            let empty = group.threads().is_ok_and(|threads| threads.is_empty());
+            !(empty && cgroup::remove_tree(group.directory()).is_ok())
+        });
+    }
+}
+
+/// Makes a group that takes whole processes.
+pub(super) fn make(directory: &Path) -> Result<Group, Error> {
+    Group::make(directory, false).map_err(|source| Error::Group { directory: directory.to_owned(), source })
+}
+
+/// How often the threads of a process are listed at most, while it starts others.
+const LISTINGS_MAX: usize = 20;
+
+/// Writes down every thread of a process, as far as it is still there. The process may start threads
+/// meanwhile: until a listing has none that is new. Later ones are children of those written down.
+fn record_threads(process: i32, journal: &mut Journal) -> io::Result<()> {
+    let mut known = BTreeSet::new();
+    for _ in 0..LISTINGS_MAX {
+        let mut threads = proc::threads(process)?;
+        threads.retain(|tid| known.insert(*tid));
+        if threads.is_empty() {
+            break;
+        }
+        for tid in threads {
+            match journal.record_thread(tid) {
+                Err(error) if proc::is_gone(&error) => {}
+                recorded => recorded?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The groups of what a session attaches to: one in each home, one for each unit in that.
+pub(super) struct AttachedGroups {
+    mount: PathBuf,
+    /// The name of the group in each home.
+    name: String,
+    /// Those that were made and are there.
+    made: Vec<PathBuf>,
+    /// How many processes left their homes.
+    away: usize,
+}
+
+impl AttachedGroups {
+    pub fn of_run(mount: &Path, run: i32) -> AttachedGroups {
+        let (_, name) = journal::group_names(run);
+        AttachedGroups { mount: mount.to_owned(), name, made: Vec::new(), away: 0 }
+    }
+
+    /// The directory in which a thread can have a threaded group of its own. Every thread of its process is
+    /// written down.
+    pub fn for_thread(&mut self, tid: i32, journal: &mut Journal) -> io::Result<PathBuf> {
+        let process = proc::process_of(tid)?;
+        record_threads(process, journal)?;
+        let group = cgroup::group_of(tid)?;
+        // A vCPU that is plugged in was started by another thread, perhaps by one that is a unit.
+        let ours = self.made.iter().find(|made| cgroup::below(&self.mount, &group).starts_with(made));
+        if let Some(directory) = ours {
+            return Ok(directory.clone());
+        }
+        let in_home = cgroup::below(&self.mount, &group).join(&self.name);
+        if self.made.contains(&in_home) && in_home.is_dir() {
+            return Ok(in_home);
+        }
+        if cgroup::takes_threaded_group(&self.mount, &group) {
+            journal.record(&Change::AttachedGroup { directory: in_home.clone(), home: group.clone() })?;
+            match Group::make(&in_home, true) {
+                Ok(_) => {
+                    self.made.push(in_home.clone());
+                    return Ok(in_home);
+                }
+                // A limit of the home, for example.
+                Err(_) => drop(fs::remove_dir(&in_home)),
+            }
+        }
+        self.move_away(process, &group, journal)
+    }
+
+    /// Where the kernel permits no threaded group in a home, the whole process leaves it for a group below
+    /// the mount. The home may become empty then, and be gone at the end.
+    fn move_away(&mut self, process: i32, home: &str, journal: &mut Journal) -> io::Result<PathBuf> {
+        let directory = self.mount.join(format!("{}-{}", self.name, self.away));
+        self.away += 1;
+        journal.record(&Change::AttachedGroup { directory: directory.clone(), home: home.to_owned() })?;
+        let group = Group::make(&directory, false)?;
+        self.made.push(directory.clone());
+        group.add_process(process)?;
+        Ok(directory)
+    }
+
+    /// Removes the groups of units that ended, so that they do not keep their homes from being removed.
+    pub fn remove_empty(&mut self) {
+        // One with a thread in it stays.
+        self.made.retain(|directory| cgroup::remove_tree(directory).is_err() && directory.is_dir());
+    }
+}

@@ -1,0 +1,443 @@
+//! A session: pools under enforcement, the guardian beside them, and the way back.
+//!
+//! Every change of the machine goes through a session, which writes it down before it makes it. However the
+//! session ends, everything is put back.
+
+mod cards;
+mod error;
+mod groups;
+mod heartbeat;
+mod linux;
+mod machine;
+mod pool;
+mod processes;
+mod report;
+mod restoration;
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration as StdDuration;
+
+use punctual_sched::{Instant, UnitParams};
+
+use crate::driver::Settings;
+use crate::enforcer::{Enforcement, Observed, now};
+use crate::journal::{self, Change, Identity, Restored};
+use crate::notice::Notice;
+use crate::unit::{LiveUnit, UnitCounters, UnitThreads};
+use groups::{AttachedGroups, DomainGroups};
+use machine::JournaledChanges;
+use pool::Pool;
+use processes::Processes;
+use punctual_doctor::doctor;
+use punctual_linux::os::sched::{self, Attributes};
+use punctual_linux::os::{cgroup, proc};
+use punctual_linux::preflight;
+use restoration::Restoration;
+
+pub use cards::{CardChanged, CardSession};
+pub use error::Error;
+pub use linux::LinuxScheduler;
+pub use pool::PoolScheduler;
+pub use report::{PoolReport, Report, UnitReport};
+
+/// How a session is set up.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// What is run, for others who want the same: the host's name.
+    pub name: String,
+    /// This program, for the guardian.
+    pub program: PathBuf,
+    /// The processors of all pools.
+    pub processors: Vec<usize>,
+    /// Start even if no processor is left for the host.
+    pub starve: bool,
+    /// Lift the kernel's limit for real-time threads while the session lasts.
+    pub lift_rt_limit: bool,
+    /// How long enforcers may be silent before the guardian ends the run.
+    pub silence: StdDuration,
+    /// Ends this process, when the guardian asks for the end of the run.
+    pub end: fn() -> !,
+    /// What was put back, once a session was dropped and not finished.
+    pub restored: Arc<OnceLock<Restored>>,
+    /// How often and how exactly enforcers look.
+    pub driver: Settings,
+    /// Context switches of the pools' processors, to know exactly which other threads had them, and threads
+    /// that serve units.
+    pub observed: Observed,
+}
+
+/// Threads that are a unit of a pool and not scheduled by it yet.
+#[derive(Debug)]
+pub struct AdoptedUnit {
+    pool: usize,
+    unit: LiveUnit,
+    params: UnitParams,
+}
+
+impl AdoptedUnit {
+    /// Its threads.
+    pub fn threads(&self) -> UnitThreads {
+        self.unit.threads()
+    }
+}
+
+/// A unit that was handed to a session.
+#[derive(Clone, Debug)]
+pub struct UnitHandle {
+    /// Its name.
+    pub name: String,
+    /// Its pool.
+    pub pool: usize,
+    /// What can be read of it while the session runs.
+    pub counters: Arc<UnitCounters>,
+}
+
+/// A session in progress. Dropping it puts everything back.
+pub struct Session {
+    restoration: Restoration,
+    groups: DomainGroups,
+    attached: AttachedGroups,
+    processes: Processes,
+    pools: Vec<Pool>,
+    /// How many units were added.
+    units: usize,
+    /// Files that undo something when they are closed.
+    held_open: Vec<File>,
+    setup: Setup,
+    started: Instant,
+}
+
+impl Session {
+    /// Checks what must hold, starts the guardian, and changes nothing but what keeps this process and the
+    /// kernel out of the pools' way.
+    ///
+    /// # Errors
+    /// The machine does not permit it, or the system fails.
+    pub fn start(setup: Setup) -> Result<Session, Error> {
+        let left = preflight::processors(&setup.processors, setup.starve)?;
+        preflight::real_time()?;
+        let mount = preflight::parking()?;
+        let restoration = Restoration::start(&setup, left)?;
+        prepare_descriptors();
+        // Without the right to lock memory a page may be missing at a look, and no more.
+        let _ = rustix::mm::mlockall(rustix::mm::MlockAllFlags::CURRENT | rustix::mm::MlockAllFlags::FUTURE);
+        let run = std::process::id() as i32;
+        let directory = mount.join(journal::group_names(run).0);
+        let mut session = Session {
+            restoration,
+            groups: DomainGroups::below(directory.clone()),
+            attached: AttachedGroups::of_run(&mount, run),
+            processes: Processes::default(),
+            pools: Vec::new(),
+            units: 0,
+            held_open: Vec::new(),
+            setup,
+            started: now(),
+        };
+        let journal = &mut session.restoration.journal;
+        journal.record(&Change::Group { directory: directory.clone() }).map_err(Error::Journal)?;
+        std::fs::create_dir(&directory).map_err(|source| Error::Group { directory, source })?;
+        if session.setup.lift_rt_limit {
+            machine::lift_rt_limit(journal)?;
+        }
+        machine::keep_rcu_going(journal, &session.setup.processors);
+        Ok(session)
+    }
+
+    /// Makes a change of the machine for the time of the session.
+    ///
+    /// # Errors
+    /// As the system says; then nothing was changed, or it will be put back.
+    pub fn apply_change(&mut self, change: &doctor::Change) -> io::Result<()> {
+        let (journal, held_open) = (&mut self.restoration.journal, &mut self.held_open);
+        change.carry_out(&mut JournaledChanges { journal, held_open })
+    }
+
+    /// Puts processors under a scheduler; returns the pool's number.
+    ///
+    /// # Errors
+    /// The policy refuses its options, or enforcers cannot be started.
+    pub fn add_pool(&mut self, processors: &[usize], scheduler: &PoolScheduler) -> Result<usize, Error> {
+        let pool = Pool::start(processors, scheduler, self.setup.driver, self.setup.observed.clone())?;
+        if let Some(enforcement) = pool.enforcement() {
+            self.restoration.watch(enforcement.pulse());
+        }
+        self.pools.push(pool);
+        Ok(self.pools.len() - 1)
+    }
+
+    /// Starts a program that ends with the session, inside the group that will be the domain's unit. It has
+    /// further environment variables and a working directory, if given, and reads and writes nothing; its
+    /// errors go where this program's go.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn launch(
+        &mut self,
+        domain: &str,
+        command: &[String],
+        environment: &[(String, String)],
+        directory: Option<&Path>,
+    ) -> Result<Identity, Error> {
+        let group = self.groups.of(domain)?.directory().join(format!("unit{}", self.units));
+        groups::make(&group)?;
+        let mut program = Command::new(&self.setup.program);
+        program.arg("launch").arg("--group").arg(&group).arg("--").args(command);
+        program.envs(environment.iter().map(|(key, value)| (key, value)));
+        if let Some(directory) = directory {
+            program.current_dir(directory);
+        }
+        let name = command.first().cloned().unwrap_or_default();
+        let (processes, journal) = (&mut self.processes, &mut self.restoration.journal);
+        let launch = || processes.launch(program, name, &group, journal);
+        Enforcement::without_freezer(&enforcements(&self.pools), launch)
+    }
+
+    /// Limits how many threads what is started for a domain may have at once.
+    ///
+    /// # Errors
+    /// The kernel's pids controller is not there, or the system fails.
+    pub fn limit_threads(&mut self, domain: &str, threads_max: u32) -> Result<(), Error> {
+        let group = self.groups.of(domain)?;
+        cgroup::limit_threads(group.directory(), threads_max)
+            .map_err(|source| Error::Limit { domain: domain.to_owned(), source })
+    }
+
+    /// Writes down a process that was started for the session and that must end with it.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn record_child(&mut self, pid: i32, name: &str) -> Result<(), Error> {
+        self.processes.record(pid, name, &mut self.restoration.journal).map(|_| ())
+    }
+
+    /// Collects programs that were launched and have ended, and removes the groups of domains that are gone.
+    pub fn reap(&mut self) {
+        self.processes.reap();
+        self.groups.remove_empty();
+    }
+
+    /// Kills the processes that were started for the session, so that threads which wait for them end.
+    pub fn kill_children(&mut self) {
+        self.processes.kill();
+    }
+
+    /// Gives a thread that is no unit its processors and attributes.
+    ///
+    /// # Errors
+    /// It may not be changed; one that is gone is no error.
+    pub fn place_helper(&mut self, tid: i32, processors: &[usize], to: &Attributes) -> Result<(), Error> {
+        let placed = self
+            .restoration
+            .journal
+            .record_thread(tid)
+            .and_then(|()| sched::set_affinity(tid, processors))
+            .and_then(|()| sched::set_attributes(tid, to));
+        match placed {
+            Err(source) if !matches!(source.raw_os_error(), Some(libc::ESRCH | libc::ENOENT)) => {
+                Err(Error::Helper { thread: tid, source })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Claims threads that run already for this session: while it lasts, no other one may have their process.
+    /// What the session started is its own anyway.
+    ///
+    /// # Errors
+    /// Another run has them, or they are gone.
+    pub fn claim(&mut self, threads: UnitThreads) -> Result<(), Error> {
+        let tid = threads.identity().id;
+        let adopt = Error::adopt("a thread");
+        if self.processes.has(proc::process_of(tid).map_err(adopt)?) {
+            return Ok(());
+        }
+        Ok(self.restoration.journal.claim_process_of(tid)?)
+    }
+
+    /// Takes threads as a unit of a pool.
+    ///
+    /// # Errors
+    /// The threads are gone or may not be changed.
+    pub fn add_unit(
+        &mut self,
+        pool: usize,
+        domain: &str,
+        name: &str,
+        threads: UnitThreads,
+        params: &UnitParams,
+    ) -> Result<UnitHandle, Error> {
+        let adopted = self.adopt_unit(pool, domain, name, threads, params)?;
+        Ok(self.schedule(vec![adopted])?.0.remove(0))
+    }
+
+    /// Takes threads as a unit of a pool, which schedules them from [`Session::schedule`] on.
+    ///
+    /// # Errors
+    /// The threads are gone or may not be changed.
+    pub fn adopt_unit(
+        &mut self,
+        pool: usize,
+        domain: &str,
+        name: &str,
+        threads: UnitThreads,
+        params: &UnitParams,
+    ) -> Result<AdoptedUnit, Error> {
+        preflight::thread(threads.identity().id)?;
+        self.claim(threads)?;
+        let (groups, attached, processes) = (&mut self.groups, &mut self.attached, &self.processes);
+        let (journal, index) = (&mut self.restoration.journal, self.units);
+        let adopt = || {
+            let parent = match threads {
+                UnitThreads::ProcessTree(_) => groups.of(domain)?.directory().to_owned(),
+                UnitThreads::Thread(thread) => {
+                    let process = proc::process_of(thread.id).map_err(Error::adopt(name))?;
+                    match processes.has(process) {
+                        true => groups.take(domain, process, journal)?.to_owned(),
+                        false => attached.for_thread(thread.id, journal).map_err(Error::adopt(name))?,
+                    }
+                }
+            };
+            LiveUnit::adopt(name, threads, &parent, index, journal).map_err(Error::adopt(name))
+        };
+        let unit = Enforcement::without_freezer(&enforcements(&self.pools), adopt)?;
+        self.units += 1;
+        Ok(AdoptedUnit { pool, unit, params: params.clone() })
+    }
+
+    /// Schedules units from one instant on, which is returned: periods of their servers begin there.
+    ///
+    /// # Errors
+    /// Linux refuses them its scheduler.
+    pub fn schedule(&mut self, adopted: Vec<AdoptedUnit>) -> Result<(Vec<UnitHandle>, Instant), Error> {
+        let at = now();
+        let mut handles = Vec::with_capacity(adopted.len());
+        let mut by_pool: Vec<_> = self.pools.iter().map(|_| Vec::new()).collect();
+        for AdoptedUnit { pool, unit, params } in adopted {
+            handles.push(UnitHandle { name: unit.name.clone(), pool, counters: unit.counters.clone() });
+            by_pool[pool].push((unit, params));
+        }
+        for (pool, units) in self.pools.iter_mut().zip(by_pool) {
+            pool.add(units, at)?;
+        }
+        Ok((handles, at))
+    }
+
+    /// Frees the processor for guests that plain Linux schedules, until the session ends, so that they can
+    /// report what they measured: programs that could starve them are stopped, and vCPUs get the processor in
+    /// turns, as a guest may wait for ever for a vCPU that is ready while another of its own spins.
+    pub fn let_guests_report(&mut self) {
+        self.pools.iter_mut().for_each(Pool::let_guests_report);
+    }
+
+    /// Ends the enforcement of a unit.
+    pub fn remove_unit(&mut self, handle: &UnitHandle) {
+        self.pools[handle.pool].remove(&handle.name);
+    }
+
+    /// Gives a unit other parameters.
+    pub fn adjust_unit(&mut self, handle: &UnitHandle, params: &UnitParams) {
+        self.pools[handle.pool].adjust(&handle.name, params);
+    }
+
+    /// Returns what happened since the last call.
+    ///
+    /// # Errors
+    /// The guardian is gone, or an enforcer ended: the session must end.
+    pub fn poll(&mut self) -> Result<Vec<Notice>, Error> {
+        self.restoration.check_guardian()?;
+        let mut notices = Vec::new();
+        for pool in &mut self.pools {
+            pool.poll(&mut notices)?;
+        }
+        if notices.iter().any(|notice| matches!(notice, Notice::Gone { .. })) {
+            self.attached.remove_empty();
+        }
+        Ok(notices)
+    }
+
+    /// What each enforcer of a pool did so far: looks and processor time in ns. Empty under plain Linux.
+    pub fn enforcers(&self, pool: usize) -> Vec<(u64, u64)> {
+        self.pools.get(pool).map(Pool::enforcers).unwrap_or_default()
+    }
+
+    /// Ends enforcement, puts everything back and reports what happened.
+    ///
+    /// # Errors
+    /// An enforcer had failed, or something could not be put back at all.
+    pub fn finish(mut self) -> Result<Report, Error> {
+        let elapsed = now().since(self.started);
+        let (mut pools, mut units) = (Vec::new(), Vec::new());
+        let mut failed = None;
+        for (index, pool) in self.pools.drain(..).enumerate() {
+            match pool.finish(index) {
+                Ok((pool, of_pool)) => {
+                    pools.push(pool);
+                    units.extend(of_pool);
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+        let restored = self.restoration.put_back();
+        self.processes.wait();
+        let restored = restored?;
+        failed.map_or(Ok(Report { elapsed, pools, units, restored }), Err)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // After `finish` there is nothing left to do.
+        self.pools.drain(..).for_each(Pool::stop);
+        if !self.restoration.is_done() {
+            if let Some(restored) = self.restoration.put_back_and_say() {
+                let _ = self.setup.restored.set(restored);
+            }
+            self.processes.wait();
+        }
+    }
+}
+
+/// How many descriptors the table of descriptors has room for, if the limit permits: some 16,000 units.
+const DESCRIPTORS: u64 = 1 << 16;
+
+/// Raises the limit of descriptors: a unit takes four, and the usual limit of a shell is 1024. Makes room for
+/// them, too. Whoever opens a file when the table is full makes a larger one, for which the kernel waits for
+/// a grace period of RCU, and all other threads that open one wait with it (Linux `expand_files`). With a
+/// unit that spins before a preempted reader, that is as long as the enforcer does not park the unit, and so
+/// for ever where the enforcer waits for one of these threads.
+fn prepare_descriptors() {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
+    // Where it cannot be raised, the thread that needs one more is named with what helps.
+    let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, raised);
+    let current = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let last = current.unwrap_or(DESCRIPTORS).min(DESCRIPTORS).saturating_sub(1);
+    if let Ok(event) = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC) {
+        // The table keeps its size when the descriptor is closed. Without memory for it, it grows as needed.
+        drop(rustix::io::fcntl_dupfd_cloexec(event, i32::try_from(last).unwrap_or(i32::MAX)));
+    }
+}
+
+fn enforcements(pools: &[Pool]) -> Vec<&Enforcement> {
+    pools.iter().filter_map(Pool::enforcement).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_descriptors_has_its_size_before_there_is_a_unit() {
+        prepare_descriptors();
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let status = std::fs::read_to_string("/proc/self/status").expect("readable");
+        let size = status.lines().find_map(|line| line.strip_prefix("FDSize:")).expect("a size");
+        let size: u64 = size.trim().parse().expect("a number");
+        assert!(size >= limit.unwrap_or(DESCRIPTORS).min(DESCRIPTORS), "{size}");
+    }
+}

@@ -1,0 +1,460 @@
+//! The driver against a kernel that schedules by priority and an enforcer that looks late: what units get is
+//! what the policy grants them.
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+use punctual_enforce::driver::{
+    Driver, Judgement, LateOverrun, Lateness, Observation, Order, Settings, subtract_stolen,
+};
+use punctual_sched::registry::{self, OptionValue, Options};
+use punctual_sched::{CpuId, Duration, Instant, UnitParams};
+
+/// What a unit does.
+#[derive(Clone, Copy, Debug)]
+enum Load {
+    Hog,
+    /// Wakes every `period`, works for `cost`.
+    Periodic {
+        period: Duration,
+        cost: Duration,
+    },
+}
+
+struct Unit {
+    number: usize,
+    load: Load,
+    next_release: Instant,
+    backlog: Duration,
+    ran: Duration,
+    total: Duration,
+    /// Releases whose work is not done, and what of it is left.
+    jobs: VecDeque<(Instant, Duration)>,
+    /// How long it took until the work of each release was done.
+    responses: Vec<Duration>,
+}
+
+/// One processor with preemptive fixed priorities.
+struct Kernel {
+    driver: Driver,
+    units: Vec<Unit>,
+    now: Instant,
+    /// How late a look comes: cycles through these.
+    lateness: Vec<Duration>,
+    looks: usize,
+    /// When the machine stands still, and for how long.
+    stolen: Option<Stolen>,
+    last_look: Instant,
+}
+
+/// A machine that stands still now and then.
+#[derive(Clone, Copy)]
+struct Stolen {
+    every: Duration,
+    length: Duration,
+    /// Does the kernel's account of the thread that runs go on meanwhile?
+    is_charged: bool,
+    /// Does the enforcer subtract what it finds?
+    is_subtracted: bool,
+}
+
+const STEP: Duration = Duration::from_us(5);
+
+impl Kernel {
+    fn new(policy: &str, loads: &[(Load, UnitParams)], lateness: &[Duration]) -> Kernel {
+        Kernel::with(policy, loads, lateness, Settings::default())
+    }
+
+    fn with(policy: &str, loads: &[(Load, UnitParams)], lateness: &[Duration], settings: Settings) -> Kernel {
+        Kernel::with_options(policy, Options::new(), loads, lateness, settings)
+    }
+
+    fn with_options(
+        policy: &str,
+        mut options: Options,
+        loads: &[(Load, UnitParams)],
+        lateness: &[Duration],
+        settings: Settings,
+    ) -> Kernel {
+        let info = registry::find(policy).expect("a policy");
+        if info.options.iter().any(|option| option.name == "quantum") {
+            options.set("quantum", OptionValue::Word("exact"));
+        }
+        let start = Instant::from_ns(1_000_000);
+        let mut driver = Driver::new(info, &options, 1, settings).expect("options");
+        let units = loads.iter().map(|(load, params)| Unit {
+            number: driver.insert(start, params).expect("parameters"),
+            load: *load,
+            next_release: start,
+            backlog: Duration::ZERO,
+            ran: Duration::ZERO,
+            total: Duration::ZERO,
+            jobs: VecDeque::new(),
+            responses: Vec::new(),
+        });
+        let units = units.collect();
+        let lateness = lateness.to_vec();
+        Kernel { driver, units, now: start, lateness, looks: 0, stolen: None, last_look: start }
+    }
+
+    fn run(&mut self, length: Duration) {
+        let end = self.now + length;
+        let mut due = self.now;
+        let mut still = self.stolen.map_or(Instant::NEVER, |stolen| self.now + stolen.every);
+        while self.now < end {
+            let with_work = self.driver.needs_work();
+            let mut observed: Vec<(usize, Observation)> = self
+                .units
+                .iter_mut()
+                .map(|unit| {
+                    let ran = std::mem::take(&mut unit.ran);
+                    let works = matches!(unit.load, Load::Hog) || !unit.backlog.is_zero();
+                    (unit.number, Observation { ran, has_work: with_work.then_some(works) })
+                })
+                .collect();
+            self.subtract(due, &mut observed);
+            let next = self.driver.observe(self.now, CpuId(0), &observed);
+            assert!(next > self.now, "time must advance");
+            due = next;
+            let late = self.lateness[self.looks % self.lateness.len()];
+            self.looks += 1;
+            let wake = (next + late).min(end);
+            while self.now < wake {
+                if self.now >= still {
+                    still = self.stand_still();
+                    continue;
+                }
+                let step = STEP.min(wake.since(self.now));
+                self.step(step);
+            }
+        }
+    }
+
+    /// What an enforcer does with the time that it finds stolen.
+    fn subtract(&mut self, due: Instant, observed: &mut [(usize, Observation)]) {
+        let (late, elapsed) = (self.now.since(due), self.now.since(self.last_look));
+        self.last_look = self.now;
+        let judgement = match self.stolen {
+            Some(Stolen { is_charged, is_subtracted: true, .. }) => {
+                let lateness = Lateness { late, kernel_knows_stolen: !is_charged, ..Lateness::default() };
+                subtract_stolen(observed, elapsed, &lateness)
+            }
+            _ => Judgement::default(),
+        };
+        self.driver.set_lateness(late, &judgement);
+    }
+
+    /// Stands still; returns when it does so again.
+    fn stand_still(&mut self) -> Instant {
+        let Some(Stolen { every, length, is_charged, .. }) = self.stolen else { return Instant::NEVER };
+        if let (true, Some(unit)) = (is_charged, self.running()) {
+            self.units[unit].ran += length;
+        }
+        self.now += length;
+        self.now + every
+    }
+
+    /// Which unit has the processor.
+    fn running(&self) -> Option<usize> {
+        let ready = self.units.iter().enumerate().filter_map(|(index, unit)| {
+            let works = matches!(unit.load, Load::Hog) || !unit.backlog.is_zero();
+            match self.driver.order(unit.number) {
+                Order::Ranked(rank) if works => Some((rank, index)),
+                _ => None,
+            }
+        });
+        ready.min().map(|(_, index)| index)
+    }
+
+    fn step(&mut self, step: Duration) {
+        for unit in &mut self.units {
+            if let Load::Periodic { period, cost } = unit.load
+                && unit.next_release <= self.now
+            {
+                unit.backlog += cost;
+                unit.jobs.push_back((unit.next_release, cost));
+                unit.next_release += period;
+            }
+        }
+        if let Some(running) = self.running() {
+            let unit = &mut self.units[running];
+            unit.ran += step;
+            unit.total += step;
+            unit.backlog = unit.backlog.saturating_sub(step);
+            if let Some((released, left)) = unit.jobs.front_mut() {
+                *left = left.saturating_sub(step);
+                if left.is_zero() {
+                    unit.responses.push((self.now + step).since(*released));
+                    unit.jobs.pop_front();
+                }
+            }
+        }
+        self.now += step;
+    }
+
+    fn share_ppm(&self, index: usize, length: Duration) -> u64 {
+        self.units[index].total.as_ns() * 1_000_000 / length.as_ns()
+    }
+}
+
+fn server(budget_us: u64, period_us: u64, priority: u32) -> UnitParams {
+    UnitParams {
+        budget: Some(Duration::from_us(budget_us)),
+        period: Some(Duration::from_us(period_us)),
+        priority: Some(priority),
+        extratime: Some(false),
+        ..UnitParams::default()
+    }
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+const SERVERS: [&str; 6] = ["deferrable", "periodic", "polling", "sporadic", "rtds", "sedf"];
+
+#[test]
+fn a_hog_gets_its_budget_and_no_more_however_late_the_looks() {
+    for policy in SERVERS {
+        for late_us in [0, 30, 300] {
+            let lateness = [late_us, 0, late_us / 3].map(Duration::from_us);
+            let mut kernel = Kernel::new(policy, &[(Load::Hog, server(2_000, 10_000, 1))], &lateness);
+            kernel.run(SECOND);
+            let share = kernel.share_ppm(0, SECOND);
+            // Overrun is paid back, so the share over a second is right even when each look is late.
+            assert!((190_000..=204_000).contains(&share), "{policy} {late_us} us late: {share} ppm");
+        }
+    }
+}
+
+/// Units that want all that they may have, on a machine that stands still for 30 ms now and then.
+fn shares_of_disturbed(policy: &str, is_charged: bool, is_subtracted: bool) -> [u64; 2] {
+    let hogs = [(Load::Hog, server(2_000, 10_000, 1)), (Load::Hog, server(6_000, 20_000, 2))];
+    let mut kernel = Kernel::new(policy, &hogs, &[Duration::from_us(10)]);
+    // No multiple of the periods: it stops at any point of them.
+    let (every, length) = (Duration::from_us(81_700), Duration::from_ms(30));
+    kernel.stolen = Some(Stolen { every, length, is_charged, is_subtracted });
+    kernel.run(SECOND * 4);
+    assert_eq!(kernel.driver.evidence().stolen > Duration::from_ms(200), is_charged && is_subtracted);
+    [0, 1].map(|unit| kernel.share_ppm(unit, SECOND * 4))
+}
+
+#[test]
+fn stolen_time_is_charged_to_no_budget_whether_the_kernel_subtracts_it_or_not() {
+    for policy in ["deferrable", "periodic", "sporadic", "sedf"] {
+        let known_to_kernel = shares_of_disturbed(policy, false, true);
+        let known_to_enforcer = shares_of_disturbed(policy, true, true);
+        for unit in 0..2 {
+            let difference = known_to_kernel[unit].abs_diff(known_to_enforcer[unit]);
+            assert!(difference < 10_000, "{policy}: {known_to_kernel:?} and {known_to_enforcer:?}");
+        }
+        let charged = shares_of_disturbed(policy, true, false);
+        let total = |shares: [u64; 2]| shares[0] + shares[1];
+        assert!(
+            total(charged) + 20_000 < total(known_to_enforcer),
+            "{policy}: units that pay for it get less: {charged:?} and {known_to_enforcer:?}"
+        );
+    }
+}
+
+#[test]
+fn an_enforcer_that_was_stopped_or_waited_subtracts_nothing() {
+    let ran = Observation { ran: Duration::from_ms(9), has_work: None };
+    let late = Duration::from_ms(8);
+    let subtracted = |lateness: Lateness| {
+        let mut observed = [(0, ran), (1, Observation { ran: Duration::from_us(500), has_work: None })];
+        let judgement = subtract_stolen(&mut observed, Duration::from_ms(10), &lateness);
+        assert_eq!(observed[0].1.ran + judgement.stolen, ran.ran, "the unit that ran longest is corrected");
+        (judgement.stolen, judgement.ran_on)
+    };
+    let lateness = Lateness { late, ..Lateness::default() };
+    assert_eq!(subtracted(lateness), (Duration::from_us(7_500), false));
+    assert_eq!(subtracted(Lateness { waited: late, ..lateness }), (Duration::ZERO, false));
+    assert_eq!(subtracted(Lateness { was_stopped: true, ..lateness }), (Duration::ZERO, true));
+    assert_eq!(subtracted(Lateness { kernel_knows_stolen: true, ..lateness }), (Duration::ZERO, true));
+}
+
+#[test]
+fn an_overrun_because_of_a_late_look_is_owed_or_forgiven_as_the_settings_say() {
+    for (late_overrun, expected) in
+        [(LateOverrun::Owed, 190_000..=204_000), (LateOverrun::Forgiven, 225_000..=235_000)]
+    {
+        let settings = Settings { late_overrun, ..Settings::default() };
+        let hog = [(Load::Hog, server(2_000, 10_000, 1))];
+        let mut kernel = Kernel::with("deferrable", &hog, &[Duration::from_us(300)], settings);
+        kernel.run(SECOND);
+        let share = kernel.share_ppm(0, SECOND);
+        assert!(expected.contains(&share), "{late_overrun:?}: {share} ppm");
+    }
+}
+
+#[test]
+fn a_less_urgent_unit_gets_what_is_left_of_the_time() {
+    for policy in SERVERS {
+        let now_and_then = Load::Periodic { period: Duration::from_ms(40), cost: Duration::from_ms(8) };
+        let units = [
+            (Load::Hog, server(3_000, 10_000, 1)),
+            (Load::Hog, server(5_000, 20_000, 2)),
+            (now_and_then, server(10_000, 40_000, 3)),
+        ];
+        let mut kernel = Kernel::new(policy, &units, &[Duration::from_us(10)]);
+        kernel.run(SECOND);
+        for (index, expected) in [(0, 300_000), (1, 250_000), (2, 200_000)] {
+            let share = kernel.share_ppm(index, SECOND);
+            assert!(share.abs_diff(expected) < 12_000, "{policy}: unit {index} got {share} ppm");
+        }
+    }
+}
+
+#[test]
+fn extra_time_runs_on_an_idle_processor() {
+    let params = UnitParams { extratime: Some(true), ..server(2_000, 10_000, 1) };
+    for policy in ["rtds", "sedf"] {
+        let mut kernel = Kernel::new(policy, &[(Load::Hog, params.clone())], &[Duration::from_us(10)]);
+        kernel.run(SECOND);
+        assert!(kernel.share_ppm(0, SECOND) > 990_000, "{policy}: {} ppm", kernel.share_ppm(0, SECOND));
+    }
+}
+
+#[test]
+fn extra_time_takes_nothing_from_a_budget() {
+    let greedy = UnitParams { extratime: Some(true), ..server(1_000, 10_000, 1) };
+    let modest = Load::Periodic { period: Duration::from_ms(20), cost: Duration::from_ms(8) };
+    for policy in ["rtds", "sedf"] {
+        let units = [(Load::Hog, greedy.clone()), (modest, server(5_000, 10_000, 2))];
+        let mut kernel = Kernel::new(policy, &units, &[Duration::from_us(10)]);
+        kernel.run(SECOND);
+        let share = kernel.share_ppm(1, SECOND);
+        assert!(share > 390_000, "{policy}: {share} ppm of the 400,000 that it needs");
+    }
+}
+
+#[test]
+fn credit_shares_by_weight_between_hogs() {
+    let weight = |weight| UnitParams { weight: Some(weight), ..UnitParams::default() };
+    let hogs = [(Load::Hog, weight(512)), (Load::Hog, weight(256))];
+    let mut kernel = Kernel::new("credit", &hogs, &[Duration::from_us(10)]);
+    kernel.run(Duration::from_secs(10));
+    let shares = [0, 1].map(|index| kernel.share_ppm(index, Duration::from_secs(10)));
+    assert!(shares[0] + shares[1] > 990_000, "{shares:?}");
+    assert!(shares[0].abs_diff(666_000) < 60_000, "{shares:?}");
+}
+
+/// How long jobs of 1 ms every 20 ms take beside three hogs under Credit with these switches: the mean and
+/// the longest, without the first ten. The first waits for its turn, for the unit has not slept yet.
+fn jobs_under_credit(switches: &str, first: Duration) -> [Duration; 2] {
+    let mut options = Options::new();
+    for (name, letter) in [("tickle", 't'), ("boost", 'b'), ("sort", 's')] {
+        options.set(name, OptionValue::Flag(switches.contains(letter)));
+    }
+    let wakes = Load::Periodic { period: Duration::from_ms(20), cost: Duration::from_ms(1) };
+    let loads = [wakes, Load::Hog, Load::Hog, Load::Hog].map(|load| (load, UnitParams::default()));
+    let late = [Duration::from_us(10)];
+    let mut kernel = Kernel::with_options("credit", options, &loads, &late, Settings::default());
+    kernel.units[0].next_release = Instant::ZERO + first;
+    kernel.run(Duration::from_secs(4));
+    let times = &kernel.units[0].responses[10..];
+    let sum = times.iter().fold(Duration::ZERO, |sum, time| sum + *time);
+    [Duration::from_ns(sum.as_ns() / times.len() as u64), times.iter().copied().max().expect("jobs")]
+}
+
+/// As in the simulator: 1 ms with both switches, whenever jobs come between two ticks, and turns of 30 ms
+/// without.
+#[test]
+fn credit_boosts_and_tickles_at_the_wake_up_and_not_at_the_next_look() {
+    let after = |ms: u64| Duration::from_ms(10 + ms);
+    for (switches, phase) in [("tb", 2), ("tb", 6), ("tbs", 2), ("tbs", 8)] {
+        let [_, longest] = jobs_under_credit(switches, after(phase));
+        assert!(longest < Duration::from_us(1_100), "{switches}, {phase} ms after a tick: {longest}");
+    }
+    for switches in ["", "t"] {
+        let [mean, _] = jobs_under_credit(switches, after(2));
+        assert!(mean > Duration::from_ms(30), "{switches}: {mean}");
+    }
+    // Boosted, but not before the end of the slice of what runs.
+    let [mean, _] = jobs_under_credit("b", after(2));
+    assert!((10..30).contains(&(mean.as_ns() / 1_000_000)), "{mean}");
+}
+
+#[test]
+fn a_unit_that_woke_and_has_not_run_pays_for_no_tick() {
+    let info = registry::find("credit").expect("a policy");
+    let mut driver = Driver::new(info, &Options::new(), 1, Settings::default()).expect("options");
+    let start = Instant::from_ns(1_000_000);
+    let [hog, waiter] = [0, 1].map(|_| driver.insert(start, &UnitParams::default()).expect("parameters"));
+    for look in 1..=40 {
+        let now = start + Duration::from_ms(10) * look;
+        let ran = Observation { ran: Duration::from_ms(10), has_work: Some(true) };
+        let waited = Observation { ran: Duration::ZERO, has_work: Some(look % 2 == 0) };
+        driver.observe(now, CpuId(0), &[(hog, ran), (waiter, waited)]);
+    }
+    let exhaustions = [hog, waiter].map(|unit| driver.account(unit).expect("it is there").exhaustions);
+    assert!(exhaustions[0] > 0 && exhaustions[1] == 0, "{exhaustions:?}");
+}
+
+/// The enforcer is above the units: were it to look again at once while a little of a slice is left, the unit
+/// could never use that little up.
+#[test]
+fn the_rest_of_a_slice_is_left_to_the_unit_and_not_to_looks() {
+    let info = registry::find("credit").expect("a policy");
+    let slice = OptionValue::Duration(Duration::from_ms(1));
+    let options = Options::new().with("slice", slice);
+    let settings = Settings::default();
+    let mut driver = Driver::new(info, &options, 1, settings).expect("options");
+    let start = Instant::from_ns(1_000_000);
+    let units = [0, 1].map(|_| driver.insert(start, &UnitParams::default()).expect("parameters"));
+    let observed = |ran| {
+        units.map(|unit| {
+            (
+                unit,
+                Observation {
+                    ran: if unit == units[0] { ran } else { Duration::ZERO },
+                    has_work: Some(true),
+                },
+            )
+        })
+    };
+    driver.observe(start, CpuId(0), &observed(Duration::ZERO));
+    // 300 ns before the end of the slice, whichever unit has it, and well before the tick after 10 ms.
+    let ran = Duration::from_ns(999_700);
+    let now = start + ran;
+    let next = driver.observe(now, CpuId(0), &observed(ran));
+    assert!(next >= now + settings.granularity, "looks again after {}", next.since(now));
+}
+
+#[test]
+fn looks_are_few_while_a_unit_sleeps_with_little_left() {
+    let nearly_nothing_left = Load::Periodic { period: SECOND, cost: Duration::from_us(1_990) };
+    let unit = (nearly_nothing_left, server(2_000, 1_000_000, 1));
+    let mut kernel = Kernel::new("deferrable", &[unit], &[Duration::ZERO]);
+    kernel.run(SECOND);
+    assert!(kernel.looks < 5_000, "{} looks in a second", kernel.looks);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nobody_gets_more_than_the_budget_over_a_long_time(
+        policy in 0..SERVERS.len(),
+        budgets in prop::collection::vec((200u64..4_000, 1u64..5, any::<bool>()), 1..6),
+        late_us in prop::collection::vec(0u64..200, 1..8),
+    ) {
+        let loads: Vec<(Load, UnitParams)> = budgets.iter().enumerate().map(|(i, &(budget, factor, hog))| {
+            let period = 4_000 * factor;
+            let load = match hog {
+                true => Load::Hog,
+                false => Load::Periodic {
+                    period: Duration::from_us(period), cost: Duration::from_us(budget) },
+            };
+            (load, server(budget, period, i as u32))
+        }).collect();
+        let lateness: Vec<Duration> = late_us.iter().map(|&us| Duration::from_us(us)).collect();
+        let mut kernel = Kernel::new(SERVERS[policy], &loads, &lateness);
+        let length = Duration::from_ms(400);
+        kernel.run(length);
+        for (unit, (_, params)) in kernel.units.iter().zip(&loads) {
+            let (budget, period) = (params.budget.unwrap(), params.period.unwrap());
+            // Back to back: one budget more than the periods that fit, and one look's lateness of overrun.
+            let most = budget * (length.div_floor(period) + 2) + Duration::from_us(600);
+            prop_assert!(unit.total <= most, "{} got {} of {}", SERVERS[policy], unit.total, most);
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The fourth stage: pools are under their schedulers, and the vCPUs are their units.
+
+use punctual_sched::Instant;
+
+use super::calibrate::{Calibrated, Guest};
+use super::domain::{DomainProcess, RunningDomain};
+use super::error::Error;
+use super::follow::FollowedDomain;
+use super::{LiveRun, helpers};
+use punctual_enforce::session::{AdoptedUnit, PoolScheduler, UnitHandle};
+use punctual_enforce::unit::UnitThreads;
+
+/// A host whose vCPUs are scheduled as the host file says.
+pub(super) struct Enforced<'a> {
+    pub run: LiveRun<'a>,
+    /// By domain; `None` where no guest program runs.
+    pub guests: Vec<Option<Guest>>,
+    pub units: Vec<UnitHandle>,
+    /// When the servers' periods began.
+    pub begun: Instant,
+    pub followed: Vec<FollowedDomain<'a>>,
+}
+
+impl<'a> Calibrated<'a> {
+    /// Puts pools under their schedulers and vCPUs into them, all at one instant: in simulation the servers'
+    /// periods begin together, too.
+    pub fn enforce(self) -> Result<Enforced<'a>, Error> {
+        let Calibrated { mut run, guests } = self;
+        run.add_pools()?;
+        let mut adopted = Vec::new();
+        let left = run.processors_left();
+        for index in 0..run.domains.len() {
+            adopted.extend(run.adopt_domain(index, &left)?);
+        }
+        let (units, begun) = run.session.schedule(adopted)?;
+        let (host, stop) = (run.host, run.options.stop);
+        let follow = |domain: &RunningDomain| {
+            if let DomainProcess::Switch = domain.process {
+                return None;
+            }
+            let pool = run.session_pool(host.domains[domain.ix.0].parent);
+            FollowedDomain::new(host, domain, pool, stop)
+        };
+        let followed = run.domains.iter().filter_map(follow).collect();
+        Ok(Enforced { run, guests, units, begun, followed })
+    }
+}
+
+impl LiveRun<'_> {
+    fn add_pools(&mut self) -> Result<(), Error> {
+        for pool in &self.pools {
+            let pool = &self.host.pools[pool.0];
+            let scheduler = match self.options.linux {
+                Some(linux) => PoolScheduler::Linux(linux),
+                None => PoolScheduler::Policy(pool.policy.clone()),
+            };
+            self.session.add_pool(&pool.processors, &scheduler)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the vCPUs of a domain as units of its pool and gives its helper threads their place.
+    fn adopt_domain(&mut self, index: usize, left: &[usize]) -> Result<Vec<AdoptedUnit>, Error> {
+        let described = &self.host.domains[self.domains[index].ix.0];
+        if let DomainProcess::Switch = self.domains[index].process {
+            return Ok(Vec::new());
+        }
+        let pool = self.session_pool(described.parent);
+        let mut adopted = Vec::new();
+        for (vcpu, threads) in self.host.vcpus[described.vcpus.clone()].iter().zip(&self.domains[index].vcpus)
+        {
+            let Some(threads) = *threads else { continue };
+            match self.session.adopt_unit(pool, &described.name, &vcpu.name, threads, &vcpu.params) {
+                Ok(unit) => adopted.push(unit),
+                // It has ended, and its guest's verdict says so.
+                Err(_) if self.domains[index].failed.is_some() && !threads.identity().is_alive() => continue,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let vcpus: Vec<UnitThreads> = adopted.iter().map(AdoptedUnit::threads).collect();
+        helpers::place(&mut self.session, &vcpus, &described.live.helpers, left)?;
+        Ok(adopted)
+    }
+}

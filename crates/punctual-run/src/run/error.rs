@@ -1,0 +1,186 @@
+//! Why a run does not come to its end.
+
+use std::io;
+
+use punctual_enforce::session;
+use punctual_linux::preflight;
+use punctual_linux::vmm::FindError;
+use punctual_vm::qemu::QmpError;
+use punctual_vm::workload::{ClientError, ProcessError, TasksError};
+use punctual_vm::{cache, image, qemu};
+
+/// Why a run did not come to its end. Everything was put back.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Asked to stop before there was a result.
+    #[error("stopped before there was a result")]
+    Stopped,
+    /// The machine does not permit it.
+    #[error(transparent)]
+    Preflight(#[from] preflight::Error),
+    /// The session failed.
+    #[error(transparent)]
+    Session(#[from] session::Error),
+    /// The host has nothing that could run.
+    #[error("the host has no domain to run")]
+    NoDomain,
+    /// The limit of tasks is reached.
+    #[error("no thread can be started: {0}; raise the limit of tasks of this cgroup (pids.max) or user")]
+    NoThread(#[source] io::Error),
+    /// VMs inside VMs are simulated only.
+    #[error("domain `{domain}` runs inside another one: a live run schedules domains of pools only")]
+    Nested {
+        /// The inner domain.
+        domain: String,
+    },
+    /// A task of a pool itself has no thread on a real host.
+    #[error("task `{task}` belongs to a pool: on a real host, put it into a domain with `process`")]
+    PoolTask {
+        /// The task.
+        task: String,
+    },
+    /// A guest program cannot run a domain's tasks.
+    #[error(transparent)]
+    Tasks(#[from] TasksError),
+    /// The guest image cannot be made.
+    #[error(transparent)]
+    Image(#[from] image::Error),
+    /// The cache cannot be used.
+    #[error(transparent)]
+    Cache(#[from] cache::Error),
+    /// A VM cannot be started or used.
+    #[error(transparent)]
+    Vm(#[from] qemu::Error),
+    /// A guest program cannot be started as a process.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// No guest has announced itself, and nothing else is to run.
+    #[error("domain `{domain}` did not start: {source}{last_words}")]
+    NoGuest {
+        /// The first of the domains.
+        domain: String,
+        /// What its guest did instead.
+        source: ClientError,
+        /// How it ended, if it did, and what it said last.
+        last_words: String,
+    },
+    /// What a domain is to be attached to is not there.
+    #[error("domain `{domain}`: {source}")]
+    Attach {
+        /// The domain.
+        domain: String,
+        /// Why.
+        source: AttachError,
+    },
+    /// A domain has other vCPUs than the host file says.
+    #[error("domain `{domain}` has {expected} vCPUs in the host file and {found} on this machine")]
+    VcpuCount {
+        /// The domain.
+        domain: String,
+        /// vCPUs in the host file.
+        expected: usize,
+        /// vCPUs on this machine.
+        found: usize,
+    },
+    /// A domain has a vCPU with a number that the host file does not have.
+    #[error("domain `{domain}` has {expected} vCPUs in the host file and a vCPU {number} on this machine")]
+    VcpuNumber {
+        /// The domain.
+        domain: String,
+        /// vCPUs in the host file.
+        expected: usize,
+        /// The number.
+        number: u32,
+    },
+    /// A vCPU's thread ended before it was adopted.
+    #[error("domain `{domain}`: thread {thread} is gone")]
+    ThreadGone {
+        /// The domain.
+        domain: String,
+        /// The thread.
+        thread: u32,
+    },
+    /// What the system says of a vCPU's thread cannot be read.
+    #[error("domain `{domain}`: thread {thread} cannot be read: {source}")]
+    ThreadUnreadable {
+        /// The domain.
+        domain: String,
+        /// The thread.
+        thread: u32,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The threads of a domain cannot be scheduled for its calibration.
+    #[error("domain `{domain}`: {source}")]
+    Schedule {
+        /// The domain.
+        domain: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A guest did not do its work.
+    #[error("domain `{domain}`: {source}")]
+    Guest {
+        /// The domain.
+        domain: String,
+        /// Why.
+        source: ClientError,
+    },
+    /// A thread that waited for a guest panicked.
+    #[error("domain `{domain}`: waiting for it failed")]
+    Panicked {
+        /// The domain.
+        domain: String,
+    },
+}
+
+impl Error {
+    /// For [`Result::map_err`]: what a guest did wrong.
+    pub(super) fn guest(domain: &str) -> impl Fn(ClientError) -> Error {
+        move |source| Error::Guest { domain: domain.to_owned(), source }
+    }
+
+    /// For [`Result::map_err`]: why threads of a domain cannot be scheduled.
+    pub(super) fn schedule(domain: &str) -> impl Fn(io::Error) -> Error {
+        move |source| Error::Schedule { domain: domain.to_owned(), source }
+    }
+}
+
+/// Why the vCPUs of something that runs already are not found.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// QEMU's monitor does not say which threads they are.
+    #[error(transparent)]
+    Monitor(#[from] QmpError),
+    /// No process runs the VM.
+    #[error(transparent)]
+    Find(#[from] FindError),
+    /// The threads of a process cannot be listed.
+    #[error("process {process}: {source}")]
+    Process {
+        /// The process.
+        process: u32,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The threads of a process are called otherwise than vCPUs.
+    #[error(
+        "process {process} has no thread whose name is a vCPU's; QEMU names them with \
+         -name NAME,debug-threads=on; otherwise give their ids as `threads = [...]`"
+    )]
+    NoNames {
+        /// The process.
+        process: u32,
+    },
+    /// A thread ended meanwhile.
+    #[error("thread {0} is gone")]
+    ThreadGone(u32),
+    /// What the system says of a thread cannot be read.
+    #[error("thread {thread} cannot be read: {source}")]
+    ThreadUnreadable {
+        /// The thread.
+        thread: u32,
+        /// What the system says.
+        source: io::Error,
+    },
+}

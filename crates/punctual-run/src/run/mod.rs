@@ -1,0 +1,278 @@
+//! A host file carried out: domains started or found, their vCPUs put under the pools' policies, their task
+//! sets run, everything put back, and what was measured as [`Results`].
+//!
+//! A run goes through stages. Each is a type in a file of its own and consumes the stage before:
+//!
+//! ```text
+//! Prepared    prepare.rs    the host can be run here, and the image of its VMs is there
+//! Started     start.rs      a session; domains that were started, or found by attach.rs
+//! Calibrated  calibrate.rs  the speed of each guest's processor, and its clock (clock.rs)
+//! Enforced    enforce.rs    pools under their schedulers, with the vCPUs in them; helpers.rs
+//! Measured    measure.rs    the tasks have run; reports.rs of guests, outside.rs, follow.rs for new threads
+//! Outcome     results.rs    everything is put back
+//! ```
+//!
+//! A stage that fails drops what it has, the session among it, which puts everything back.
+
+mod attach;
+mod blame;
+mod calibrate;
+mod clock;
+mod domain;
+mod enforce;
+mod error;
+mod follow;
+mod helpers;
+mod measure;
+mod outside;
+mod prepare;
+mod reports;
+mod results;
+mod start;
+mod trace;
+
+use std::io;
+use std::net::UdpSocket;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::thread::ScopedJoinHandle;
+use std::time::Duration as StdDuration;
+
+use punctual_model::host::Parent;
+use punctual_model::index::{NetworkIx, PoolIx};
+use punctual_model::{Host, Results};
+use punctual_sched::Duration;
+
+use domain::RunningDomain;
+use prepare::Prepared;
+use punctual_doctor::doctor;
+use punctual_enforce::driver;
+use punctual_enforce::enforcer::Serving;
+use punctual_enforce::journal::Restored;
+use punctual_enforce::notice::Notice;
+use punctual_enforce::session::{LinuxScheduler, Report, Session, UnitHandle};
+use punctual_linux::channel::Stop;
+use punctual_linux::preflight;
+use punctual_vm::qemu::SwitchPort;
+use punctual_vm::workload;
+use punctual_vm::workload::flows::Ends;
+
+pub use error::{AttachError, Error};
+pub use trace::Trace;
+
+/// The duration of a run that ends only when it is stopped: a year.
+pub const ENDLESS: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// What stands for a domain whose file does not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DefaultBackend {
+    /// A VM under QEMU with the project's image.
+    Vm,
+    /// The guest program as a process of the host.
+    Process,
+}
+
+/// How to carry a host out.
+pub struct RunOptions<'a> {
+    /// This program, for the guardian.
+    pub program: PathBuf,
+    /// What stands for domains that do not say.
+    pub default_backend: DefaultBackend,
+    /// A scheduler of plain Linux for every pool instead of its policy.
+    pub linux: Option<LinuxScheduler>,
+    /// By the name of a domain whose guest is a process: another program in place of the guest program. Tests
+    /// put hostile ones there.
+    pub guest_programs: &'a [(String, PathBuf)],
+    /// Ports of switches for VMs that the host file gives no other network.
+    pub interfaces: Vec<Interface>,
+    /// VMs whose guests have sockets of this host.
+    pub sockets: Vec<SocketsGuest>,
+    /// Hosts outside these networks.
+    pub outside: Vec<OutsideHost>,
+    /// Start even if no processor is left for the host.
+    pub starve: bool,
+    /// How long enforcers may be silent.
+    pub silence: StdDuration,
+    /// How long a guest may take to announce itself, which a VM does when it has booted, beside its
+    /// neighbours.
+    pub boot: StdDuration,
+    /// How often and how exactly enforcers look.
+    pub driver: driver::Settings,
+    /// Threads that serve units: those of switches.
+    pub serving: Arc<Serving>,
+    /// What to change on this machine for the time of the run.
+    pub changes: Vec<doctor::Change>,
+    /// Put together what happened when, as [`Outcome::trace`]?
+    pub trace: bool,
+    /// Called with what is going on, one line each.
+    pub progress: &'a dyn Fn(&str),
+    /// Asked often: should the run end early?
+    pub stop: Stop,
+    /// Ends this process, when the guardian asks for the end of the run.
+    pub end: fn() -> !,
+    /// What was put back, once it was, where [`run`] returns an error.
+    pub restored: Arc<OnceLock<Restored>>,
+    /// Called about twenty times a second while tasks run.
+    pub watch: &'a mut dyn FnMut(&RunView<'_>),
+}
+
+/// A VM's interface in a network that a switch serves.
+#[derive(Debug)]
+pub struct Interface {
+    /// The domain's name.
+    pub domain: String,
+    /// The socket of its port.
+    pub port: SwitchPort,
+    /// The network.
+    pub network: NetworkIx,
+    /// The Ethernet address.
+    pub ethernet: [u8; 6],
+    /// The IPv4 address with the length of its prefix; the project's guest takes it.
+    pub address: String,
+    /// The network's MTU, of which the guest is told.
+    pub mtu: Option<u32>,
+}
+
+/// A VM whose guest has sockets of this host.
+#[derive(Debug)]
+pub struct SocketsGuest {
+    /// The domain's name.
+    pub domain: String,
+    /// Where the server of its sockets listens.
+    pub port: SwitchPort,
+    /// The network of datagrams that it is an end of, and its own address there as bytes.
+    pub network: Option<(NetworkIx, [u8; 6])>,
+}
+
+/// A host outside a network, which this process stands for.
+#[derive(Debug)]
+pub struct OutsideHost {
+    /// The network.
+    pub network: NetworkIx,
+    /// Which of the network's hosts outside.
+    pub host: usize,
+    /// Its Ethernet address; of datagrams that of its socket.
+    pub ethernet: [u8; 6],
+    /// What it sends and receives over.
+    pub socket: OutsideSocket,
+}
+
+/// What a host outside sends and receives over.
+#[derive(Debug)]
+pub enum OutsideSocket {
+    /// Frames, each with a header of virtio-net in front.
+    Frames(OwnedFd),
+    /// Datagrams, over a socket that does not block.
+    Datagrams(UdpSocket),
+}
+
+/// A run at one instant.
+pub struct RunView<'a> {
+    /// The session.
+    pub session: &'a Session,
+    /// The host's pool of each pool of the session.
+    pub pools: &'a [PoolIx],
+    /// The vCPUs; one whose thread was replaced comes again.
+    pub units: &'a [UnitHandle],
+    /// By domain that has tasks with deadlines: its name and jobs.
+    pub jobs: &'a [(String, workload::JobCounts)],
+    /// Since the start of the tasks.
+    pub elapsed: Duration,
+}
+
+/// What a run measured and what it left.
+#[derive(Debug)]
+pub struct Outcome {
+    /// As of a simulation; evidence of enforcement is in `report`.
+    pub results: Results,
+    /// What happened when, if [`RunOptions::trace`] asked for it; of plain Linux, jobs only.
+    pub trace: Trace,
+    /// Enforcement and restoration.
+    pub report: Report,
+    /// What happened on the way: units that ended, for example.
+    pub notices: Vec<Notice>,
+    /// The changes of [`RunOptions::changes`] that could not be made.
+    pub unchanged: Vec<ChangeError>,
+    /// Was it ended early? Then the results are of the time until then, and count of the guests' jobs what
+    /// the guests had told by then.
+    pub stopped: bool,
+}
+
+/// Why a change of the machine could not be made.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {source}", change.target())]
+pub struct ChangeError {
+    /// The change.
+    pub change: doctor::Change,
+    /// What the system says.
+    pub source: io::Error,
+}
+
+/// Carries the host out.
+///
+/// # Errors
+/// [`Error`]; everything has been put back. Where the user wanted an end, that is [`Error::Stopped`],
+/// whatever failed because of it.
+pub fn run<'a>(host: &'a Host, options: RunOptions<'a>) -> Result<Outcome, Error> {
+    let stop = options.stop;
+    let stages = || Prepared::new(host, options)?.start()?.calibrate()?.enforce()?.measure()?.finish();
+    stages().map_err(|error| if stop() { Error::Stopped } else { error })
+}
+
+/// What the stages from [`start::Started`] on hand to each other.
+struct LiveRun<'a> {
+    host: &'a Host,
+    options: RunOptions<'a>,
+    /// The pools that have domains; the session's pools have the same order.
+    pools: Vec<PoolIx>,
+    /// Dropped before `domains`: it ends every process, then each domain waits for its own.
+    session: Session,
+    /// As many as the host has, in the host's order.
+    domains: Vec<RunningDomain>,
+    /// The ends of flows that there are.
+    ends: Ends,
+    unchanged: Vec<ChangeError>,
+}
+
+impl LiveRun<'_> {
+    /// The session's number of the pool in which `parent`'s units are.
+    fn session_pool(&self, parent: Parent) -> usize {
+        let pool = self.host.pool_of(parent);
+        let known = self.pools.iter().position(|known| *known == pool);
+        known.expect("pools that have domains are in use")
+    }
+
+    /// The processors that no pool has.
+    fn processors_left(&self) -> Vec<usize> {
+        let taken = processors(self.host, &self.pools);
+        preflight::online().into_iter().filter(|cpu| !taken.contains(cpu)).collect()
+    }
+}
+
+/// The processors of these pools.
+fn processors(host: &Host, pools: &[PoolIx]) -> Vec<usize> {
+    pools.iter().flat_map(|pool| host.pools[pool.0].processors.iter().copied()).collect()
+}
+
+/// How long to wait until a thread is asked again whether it has finished.
+const JOIN_INTERVAL: StdDuration = StdDuration::from_millis(10);
+
+/// Waits for a thread that waits for a guest of `domain`, and keeps the session alive meanwhile. Where that
+/// fails, all guests are killed, so that the thread ends too.
+fn join<T>(
+    thread: ScopedJoinHandle<'_, Result<T, Error>>,
+    domain: &str,
+    session: &mut Session,
+    stop: Stop,
+) -> Result<T, Error> {
+    while !thread.is_finished() {
+        let polled = if stop() { Err(Error::Stopped) } else { session.poll().map_err(Error::Session) };
+        if let Err(error) = polled {
+            session.kill_children();
+            return Err(error);
+        }
+        std::thread::sleep(JOIN_INTERVAL);
+    }
+    thread.join().unwrap_or_else(|_| Err(Error::Panicked { domain: domain.to_owned() }))
+}

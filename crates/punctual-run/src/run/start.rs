@@ -1,0 +1,190 @@
+//! The second stage: the session is there, and every domain was started or found.
+
+use std::thread::Builder;
+use std::time::{Duration, Instant};
+
+use punctual_model::Host;
+use punctual_model::index::DomainIx;
+
+use super::domain::{DomainProcess, RunningDomain};
+use super::error::Error;
+use super::prepare::{Prepared, PreparedDomain, Start};
+use super::{ChangeError, LiveRun, RunOptions, attach, join, processors};
+use punctual_enforce::enforcer::Observed;
+use punctual_enforce::journal::Identity;
+use punctual_enforce::session::{Session, Setup};
+use punctual_enforce::unit::UnitThreads;
+use punctual_linux::os::proc;
+use punctual_vm::qemu::Vm;
+use punctual_vm::workload;
+
+/// What a guest has at least to announce itself when it is waited for.
+const LIMIT_MIN: Duration = Duration::from_secs(1);
+
+/// A host whose domains run, in the fair class and on any processor.
+pub(super) struct Started<'a> {
+    pub run: LiveRun<'a>,
+}
+
+impl<'a> Prepared<'a> {
+    /// Starts a session and the domains; waits until their guests have announced themselves.
+    pub fn start(self) -> Result<Started<'a>, Error> {
+        let Prepared { host, mut options, pools, domains, ends } = self;
+        let mut session = Session::start(Setup {
+            name: host.name.clone(),
+            program: options.program.clone(),
+            processors: processors(host, &pools),
+            starve: options.starve,
+            lift_rt_limit: true,
+            silence: options.silence,
+            end: options.end,
+            restored: options.restored.clone(),
+            driver: options.driver,
+            observed: Observed { switches: options.trace, serving: options.serving.clone() },
+        })?;
+        let unchanged = apply_changes(&mut session, &mut options);
+        let mut run = LiveRun { host, options, pools, session, domains: Vec::new(), ends, unchanged };
+        for (index, domain) in domains.into_iter().enumerate() {
+            if (run.options.stop)() {
+                return Err(Error::Stopped);
+            }
+            run.session.poll()?;
+            run.start_domain(DomainIx(index), domain)?;
+        }
+        run.wait_for_guests()?;
+        for domain in &mut run.domains {
+            complete(run.host, domain)?;
+        }
+        Ok(Started { run })
+    }
+}
+
+/// Makes the changes of the machine that the options ask for; returns those that could not be made.
+fn apply_changes(session: &mut Session, options: &mut RunOptions<'_>) -> Vec<ChangeError> {
+    let changes = std::mem::take(&mut options.changes).into_iter();
+    let error = |change| match session.apply_change(&change) {
+        Ok(()) => None,
+        Err(source) => Some(ChangeError { change, source }),
+    };
+    changes.filter_map(error).collect()
+}
+
+impl LiveRun<'_> {
+    /// Starts or finds a domain. The vCPUs of a VM are not known yet.
+    fn start_domain(&mut self, ix: DomainIx, domain: PreparedDomain<'_>) -> Result<(), Error> {
+        let described = &self.host.domains[ix.0];
+        let name = &described.name;
+        let progress = self.options.progress;
+        if let Some(threads_max) = described.live.threads_max {
+            self.session.limit_threads(name, threads_max)?;
+        }
+        let (process, vcpus) = match domain.start {
+            Start::Vm(spec) => {
+                progress(&format!("booting {name} ({})", spec.accelerator.name()));
+                let vm = Vm::start(&spec, self.options.stop)?;
+                vm.weaknesses().iter().for_each(|weakness| progress(&format!("{name}: {weakness}")));
+                self.session.record_child(vm.pid() as i32, name)?;
+                (DomainProcess::Vm(Box::new(vm)), Vec::new())
+            }
+            Start::Guest { program } => {
+                progress(&format!("starting {name}"));
+                let process = match program {
+                    Some(program) => workload::Process::start_program(program, self.options.stop)?,
+                    None => workload::Process::start(self.options.stop)?,
+                };
+                self.session.record_child(process.pid() as i32, name)?;
+                let vcpu = vcpu_thread(name, process.pid())?;
+                (DomainProcess::Guest(Box::new(process)), vec![Some(vcpu)])
+            }
+            Start::Command { command, environment, directory } => {
+                progress(&format!("starting {name}"));
+                let process = self.session.launch(name, &command, environment, directory)?;
+                (DomainProcess::External, vec![Some(UnitThreads::ProcessTree(process))])
+            }
+            Start::Switch => (DomainProcess::Switch, vec![None; described.vcpus.len()]),
+            Start::Attach(attach) => {
+                let vcpus = attach::vcpus(name, attach, described.vcpus.len(), self.options.stop)?;
+                // Before other domains are started, which takes long.
+                vcpus.iter().flatten().try_for_each(|threads| self.session.claim(*threads))?;
+                (DomainProcess::External, vcpus)
+            }
+        };
+        self.domains.push(RunningDomain {
+            ix,
+            process,
+            vcpus,
+            tasks: domain.tasks,
+            network: domain.network,
+            failed: None,
+        });
+        Ok(())
+    }
+
+    /// Waits until the guests have announced themselves. One that does not is given up; the others go on.
+    ///
+    /// # Errors
+    /// None has, and nothing else is to run.
+    fn wait_for_guests(&mut self) -> Result<(), Error> {
+        let LiveRun { host, options, session, domains, .. } = self;
+        let mut began = Instant::now();
+        for domain in domains.iter_mut() {
+            let RunningDomain { ix, process, failed, .. } = domain;
+            if let DomainProcess::External | DomainProcess::Switch = process {
+                continue;
+            }
+            let name = &host.domains[ix.0].name;
+            // Those that come after one that was given up had as long as that one.
+            let waited = Duration::from_secs(began.elapsed().as_secs());
+            let limit = options.boot.saturating_sub(waited).max(LIMIT_MIN);
+            *failed = std::thread::scope(|scope| {
+                let announced = Builder::new().spawn_scoped(scope, || process.announce(limit));
+                join(announced.map_err(Error::NoThread)?, name, session, options.stop)
+            })?;
+            match failed {
+                None => began = Instant::now(),
+                Some(why) => (options.progress)(&format!("{name} did not start: {why}")),
+            }
+        }
+        let is_there = |domain: &RunningDomain| {
+            domain.failed.is_none() && !matches!(domain.process, DomainProcess::Switch)
+        };
+        if domains.iter().any(is_there) {
+            return Ok(());
+        }
+        let silent = domains.iter_mut().find_map(|domain| Some((domain.failed.take()?, domain)));
+        silent.map_or(Ok(()), |(source, domain)| {
+            let last_words = domain.process.last_words();
+            Err(Error::NoGuest { domain: host.domains[domain.ix.0].name.clone(), source, last_words })
+        })
+    }
+}
+
+/// Finds the vCPUs of a VM; checks that a domain has the vCPUs of the host file.
+fn complete(host: &Host, domain: &mut RunningDomain) -> Result<(), Error> {
+    let described = &host.domains[domain.ix.0];
+    let (name, expected) = (&described.name, described.vcpus.len());
+    if let DomainProcess::Vm(vm) = &mut domain.process {
+        let tids = vm.vcpu_threads().map_err(Error::Vm);
+        let threads = |tids: Vec<u32>| tids.into_iter().map(|tid| vcpu_thread(name, tid).map(Some)).collect();
+        domain.vcpus = match tids.and_then(threads) {
+            Ok(threads) => threads,
+            // QEMU has ended, for example, and the guest's verdict says so.
+            Err(_) if domain.failed.is_some() => vec![None; expected],
+            Err(error) => return Err(error),
+        };
+    }
+    let found = domain.vcpus.len();
+    if expected == found {
+        return Ok(());
+    }
+    Err(Error::VcpuCount { domain: name.clone(), expected, found })
+}
+
+fn vcpu_thread(domain: &str, tid: u32) -> Result<UnitThreads, Error> {
+    let domain = || domain.to_owned();
+    match Identity::of(tid as i32) {
+        Ok(identity) => Ok(UnitThreads::Thread(identity)),
+        Err(error) if proc::is_gone(&error) => Err(Error::ThreadGone { domain: domain(), thread: tid }),
+        Err(source) => Err(Error::ThreadUnreadable { domain: domain(), thread: tid, source }),
+    }
+}
