@@ -1,71 +1,34 @@
-//! The functions that C calls: `include/punctual.h` is their contract. Every pointer is null or valid for the
-//! call; a null is an error and nothing else.
+//! The functions that C calls; `include/punctual.h` is their contract. Every pointer is null or valid for the
+//! call, and a null pointer is an error ([`INVALID`]).
 
 use alloc::boxed::Box;
-use core::fmt::{self, Write};
+use core::fmt;
 
 use punctual_sched::{CpuId, CpuSet, Duration, Instant, UnitParams, registry};
 
 use crate::config::{CPUS_MAX, Config};
 use crate::pool::{Error, Pool};
+pub use crate::text::Text;
 
-/// Changes with the contract.
+/// Version of the contract.
 pub const VERSION: u32 = 2;
 
-/// It is done.
+/// Success.
 pub const OK: i32 = 0;
-/// A pointer is null, or a text no UTF-8.
+/// A pointer is null, or text is not UTF-8.
 pub const INVALID: i32 = -1;
 /// There is no such policy, option or value, or no such size of a pool.
 pub const CONFIG: i32 = -2;
 /// The policy refuses a parameter.
 pub const PARAMETER: i32 = -3;
-/// The pool has as many units as it was made for.
+/// The pool has its maximum of units.
 pub const FULL: i32 = -4;
 /// There is no such unit.
 pub const NO_UNIT: i32 = -5;
 /// There is no such processor.
 pub const NO_PROCESSOR: i32 = -6;
 
-/// A text that ends with a zero, or is as long as it can be but for that.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Text {
-    bytes: [u8; 256],
-}
-
-impl Text {
-    /// Nothing.
-    pub const EMPTY: Text = Text { bytes: [0; 256] };
-
-    /// As a text; `None` when it is no UTF-8.
-    pub fn as_str(&self) -> Option<&str> {
-        let end = self.bytes.iter().position(|byte| *byte == 0).unwrap_or(self.bytes.len());
-        core::str::from_utf8(&self.bytes[..end]).ok()
-    }
-
-    /// This text, cut where it is too long.
-    pub fn of(text: impl fmt::Display) -> Text {
-        let mut made = Text::EMPTY;
-        // What does not fit is cut.
-        let _ = write!(made, "{text}");
-        made
-    }
-}
-
-impl Write for Text {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let used = self.bytes.iter().position(|byte| *byte == 0).unwrap_or(self.bytes.len());
-        let mut end = text.len().min((self.bytes.len() - 1).saturating_sub(used));
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        self.bytes[used..used + end].copy_from_slice(&text.as_bytes()[..end]);
-        if end == text.len() { Ok(()) } else { Err(fmt::Error) }
-    }
-}
-
-/// Processors of a pool, a bit each.
+/// Processors of a pool, one bit each.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Processors {
@@ -74,7 +37,7 @@ pub struct Processors {
 }
 
 impl Processors {
-    /// None.
+    /// No processor.
     pub const NONE: Processors = Processors { words: [0; CPUS_MAX / 64] };
 
     fn set(&self) -> CpuSet {
@@ -88,21 +51,21 @@ impl Processors {
     }
 }
 
-/// What follows from a call.
+/// What the caller has to do after a call.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// When `punctual_timer` must be called at the latest; all ones: never.
+    /// The caller calls `punctual_timer` at this time at the latest; all ones: never.
     pub next_timer_ns: u64,
-    /// Processors that must pick. Words beyond the pool's processors are left as they are.
+    /// Processors that must pick. Words beyond the pool's processors are not written.
     pub resched: Processors,
 }
 
-/// Parameters of a unit: those whose bit is in `given`; the others have the policy's defaults.
+/// Parameters of a unit. The policy has a default for those whose bit is not in `given`, or refuses the unit.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Params {
-    /// Which are given: bit 0 the budget, then period, deadline, priority, weight, cap, extratime, best
+    /// Which of them are given: from bit 0 budget, period, deadline, priority, weight, cap, extratime, best
     /// effort, affinity.
     pub given: u32,
     /// Fixed priority; smaller is more urgent.
@@ -115,18 +78,18 @@ pub struct Params {
     pub deadline_ns: u64,
     /// Proportional share.
     pub weight: u32,
-    /// Upper limit in percent of a processor; 0: none.
+    /// Upper limit in percent of one processor; 0: no limit.
     pub cap_percent: u32,
-    /// Not 0: it may run on time that nobody else wants.
+    /// Not 0: the unit may use time that is left over, without budget.
     pub extratime: u32,
-    /// Not 0: it is below all others.
+    /// Not 0: the unit is below all others.
     pub best_effort: u32,
-    /// Processors that it may run on.
+    /// Processors that the unit may run on.
     pub affinity: Processors,
 }
 
 impl Params {
-    /// What of `params` is there, but for the affinity.
+    /// Those of `params` that are set, except the affinity.
     pub fn of(params: &UnitParams) -> Params {
         let ns = |time: Option<Duration>| time.map_or(0, Duration::as_ns);
         let given = [
@@ -153,7 +116,7 @@ impl Params {
         }
     }
 
-    /// Those, and whether the unit is a best-effort one.
+    /// The same, with `best_effort` given.
     #[must_use]
     pub fn with_best_effort(mut self, best_effort: bool) -> Params {
         self.given |= 1 << 7;
@@ -161,7 +124,7 @@ impl Params {
         self
     }
 
-    /// None is given.
+    /// No parameter is given.
     pub const NONE_GIVEN: Params = Params {
         given: 0,
         priority: 0,
@@ -175,7 +138,7 @@ impl Params {
         affinity: Processors::NONE,
     };
 
-    /// As a policy takes them.
+    /// The parameters for a policy.
     pub fn unit_params(&self) -> UnitParams {
         let is_given = |bit: u32| self.given >> bit & 1 == 1;
         let duration = |bit, ns| is_given(bit).then(|| Duration::from_ns(ns));
@@ -195,43 +158,43 @@ impl Params {
 
 pub use punctual_sched::Decision as Slice;
 
-/// The account of a unit.
+/// What the policy keeps about a unit.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// Budget left; all ones: the policy keeps none.
+    /// Budget left; all ones: the policy has no budgets.
     pub left_ns: u64,
-    /// Absolute deadline; all ones: none.
+    /// Absolute deadline; all ones: no deadline.
     pub deadline_ns: u64,
-    /// How often the budget reached zero.
+    /// How often the budget was exhausted.
     pub exhaustions: u64,
-    /// How often budget was added.
+    /// How often budget was replenished.
     pub replenishments: u64,
 }
 
-/// Tells what follows from a call, and how it ended.
+/// Fills the answer of a call, and returns its result. Without a place for the answer that is [`INVALID`].
 #[inline(always)]
-fn answer(pool: &mut Pool, then: Option<&mut Answer>, result: Result<(), Error>) -> i32 {
-    match (then, result) {
-        (Some(then), Ok(())) => {
-            tell(pool, then);
+fn finish(pool: &mut Pool, answer: Option<&mut Answer>, result: Result<(), Error>) -> i32 {
+    match (answer, result) {
+        (Some(answer), Ok(())) => {
+            fill(pool, answer);
             OK
         }
-        (then, Err(error)) => answer_error(pool, then, error),
+        (answer, Err(error)) => finish_error(pool, answer, error),
         (None, Ok(())) => INVALID,
     }
 }
 
 #[inline(always)]
-fn tell(pool: &mut Pool, then: &mut Answer) {
-    then.next_timer_ns = pool.next_timer().as_ns();
-    pool.take_resched_words(&mut then.resched.words);
+fn fill(pool: &mut Pool, answer: &mut Answer) {
+    answer.next_timer_ns = pool.next_timer().as_ns();
+    pool.take_resched_words(&mut answer.resched.words);
 }
 
 #[cold]
-fn answer_error(pool: &mut Pool, then: Option<&mut Answer>, error: Error) -> i32 {
-    let Some(then) = then else { return INVALID };
-    tell(pool, then);
+fn finish_error(pool: &mut Pool, answer: Option<&mut Answer>, error: Error) -> i32 {
+    let Some(answer) = answer else { return INVALID };
+    fill(pool, answer);
     code(&error)
 }
 
@@ -254,7 +217,7 @@ pub extern "C" fn punctual_version() -> u32 {
     VERSION
 }
 
-/// The name of a policy, from 0 on; false when there is none.
+/// The name of a policy, from index 0; false after the last one.
 #[unsafe(no_mangle)]
 pub extern "C" fn punctual_policy(index: u32, name: Option<&mut Text>) -> bool {
     let (Some(info), Some(name)) = (registry::policies().get(index as usize), name) else { return false };
@@ -262,25 +225,25 @@ pub extern "C" fn punctual_policy(index: u32, name: Option<&mut Text>) -> bool {
     true
 }
 
-/// What a pool takes of the memory that was given, at most.
+/// The most memory that a pool takes.
 ///
-/// Measured: `tests/memory.rs` compares it with every policy of the registry.
+/// `tests/memory.rs` compares it with what every policy of the registry takes.
 #[unsafe(no_mangle)]
 pub extern "C" fn punctual_pool_bytes(cpus: u32, units: u32) -> usize {
     16_384 + 2_048 * cpus as usize + 2_048 * units as usize
 }
 
-/// Gives memory for good.
+/// Gives memory to the library, which never returns it.
 #[cfg(target_os = "none")]
 #[unsafe(no_mangle)]
 pub extern "C" fn punctual_give(memory: Option<&'static mut u8>, bytes: usize) {
     let Some(memory) = memory else { return };
-    // SAFETY: as the contract says, so many bytes from there on are the library's from now on.
+    // SAFETY: by the contract the caller gives up these bytes: nobody else has a reference to them.
     let memory = unsafe { core::slice::from_raw_parts_mut(core::ptr::from_mut(memory).cast(), bytes) };
     crate::bare::ARENA.give(memory);
 }
 
-/// Memory that was given, and how much of it pools have now.
+/// Bytes that were given, and how many of these pools use.
 #[cfg(target_os = "none")]
 #[unsafe(no_mangle)]
 pub extern "C" fn punctual_memory(given: Option<&mut usize>, used: Option<&mut usize>) {
@@ -288,7 +251,7 @@ pub extern "C" fn punctual_memory(given: Option<&mut usize>, used: Option<&mut u
     (*given, *used) = crate::bare::ARENA.account();
 }
 
-/// Makes a pool; null, with the reason in `why`, when there is no such one.
+/// Makes a pool. On error the result is null, and `why` has the reason.
 #[unsafe(no_mangle)]
 pub extern "C" fn punctual_create(
     policy: Option<&Text>,
@@ -298,7 +261,7 @@ pub extern "C" fn punctual_create(
     why: Option<&mut Text>,
 ) -> Option<Box<Pool>> {
     let (Some(policy), Some(options)) = (policy?.as_str(), options?.as_str()) else {
-        return refuse(why, "the policy's name or its options are no UTF-8");
+        return refuse(why, "the policy's name or its options are not UTF-8");
     };
     let config = Config { policy, options, cpus: cpus as usize, units: units as usize };
     match config.build() {
@@ -314,13 +277,13 @@ fn refuse<E: fmt::Display>(why: Option<&mut Text>, error: E) -> Option<Box<Pool>
     None
 }
 
-/// Ends a pool.
+/// Destroys a pool.
 #[unsafe(no_mangle)]
 pub extern "C" fn punctual_destroy(pool: Option<Box<Pool>>) {
     drop(pool);
 }
 
-/// Adds a unit, asleep; its number is in `unit`, and the reason why not in `why`.
+/// Adds a unit, asleep, and returns its number in `unit`. On error `why` has the reason.
 #[unsafe(no_mangle)]
 pub extern "C" fn punctual_insert(
     pool: Option<&mut Pool>,
@@ -328,13 +291,13 @@ pub extern "C" fn punctual_insert(
     params: Option<&Params>,
     unit: Option<&mut u32>,
     why: Option<&mut Text>,
-    then: Option<&mut Answer>,
+    answer: Option<&mut Answer>,
 ) -> i32 {
     let (Some(pool), Some(params), Some(unit)) = (pool, params, unit) else { return INVALID };
     let inserted = pool.insert(at(now_ns), &params.unit_params());
     explain(why, &inserted);
     let inserted = inserted.map(|id| *unit = id.0);
-    answer(pool, then, inserted)
+    finish(pool, answer, inserted)
 }
 
 fn explain<T>(why: Option<&mut Text>, result: &Result<T, Error>) {
@@ -349,14 +312,14 @@ pub extern "C" fn punctual_remove(
     pool: Option<&mut Pool>,
     now_ns: u64,
     unit: u32,
-    then: Option<&mut Answer>,
+    answer: Option<&mut Answer>,
 ) -> i32 {
     let Some(pool) = pool else { return INVALID };
     let removed = pool.remove(at(now_ns), unit);
-    answer(pool, then, removed)
+    finish(pool, answer, removed)
 }
 
-/// Gives a unit other parameters.
+/// Gives a unit other parameters. On error `why` has the reason.
 #[unsafe(no_mangle)]
 pub extern "C" fn punctual_adjust(
     pool: Option<&mut Pool>,
@@ -364,12 +327,12 @@ pub extern "C" fn punctual_adjust(
     unit: u32,
     params: Option<&Params>,
     why: Option<&mut Text>,
-    then: Option<&mut Answer>,
+    answer: Option<&mut Answer>,
 ) -> i32 {
     let (Some(pool), Some(params)) = (pool, params) else { return INVALID };
     let adjusted = pool.adjust(at(now_ns), unit, &params.unit_params());
     explain(why, &adjusted);
-    answer(pool, then, adjusted)
+    finish(pool, answer, adjusted)
 }
 
 /// A unit has work.
@@ -378,11 +341,11 @@ pub extern "C" fn punctual_wake(
     pool: Option<&mut Pool>,
     now_ns: u64,
     unit: u32,
-    then: Option<&mut Answer>,
+    answer: Option<&mut Answer>,
 ) -> i32 {
     let Some(pool) = pool else { return INVALID };
     let woken = pool.wake(at(now_ns), unit);
-    answer(pool, then, woken)
+    finish(pool, answer, woken)
 }
 
 /// A unit has no more work.
@@ -391,42 +354,42 @@ pub extern "C" fn punctual_sleep(
     pool: Option<&mut Pool>,
     now_ns: u64,
     unit: u32,
-    then: Option<&mut Answer>,
+    answer: Option<&mut Answer>,
 ) -> i32 {
     let Some(pool) = pool else { return INVALID };
     let asleep = pool.sleep(at(now_ns), unit);
-    answer(pool, then, asleep)
+    finish(pool, answer, asleep)
 }
 
-/// A unit's work is due then.
+/// Sets the deadline of a unit's work.
 #[unsafe(no_mangle)]
 pub extern "C" fn punctual_deadline(
     pool: Option<&mut Pool>,
     now_ns: u64,
     unit: u32,
     deadline_ns: u64,
-    then: Option<&mut Answer>,
+    answer: Option<&mut Answer>,
 ) -> i32 {
     let Some(pool) = pool else { return INVALID };
     let set = pool.set_deadline(at(now_ns), unit, at(deadline_ns));
-    answer(pool, then, set)
+    finish(pool, answer, set)
 }
 
-/// What a processor does from now on.
+/// Decides what a processor does from now on.
 #[unsafe(no_mangle)]
 pub extern "C" fn punctual_pick(
     pool: Option<&mut Pool>,
     now_ns: u64,
     cpu: u32,
     slice: Option<&mut Slice>,
-    then: Option<&mut Answer>,
+    answer: Option<&mut Answer>,
 ) -> i32 {
     let (Some(pool), Some(slice)) = (pool, slice) else { return INVALID };
     let picked = pool.decide(at(now_ns), cpu, slice);
-    answer(pool, then, picked)
+    finish(pool, answer, picked)
 }
 
-/// A unit has no more work, and the processor that ran it does something else from now on.
+/// `punctual_sleep` and `punctual_pick` in one call, for a processor whose unit has no more work.
 #[unsafe(no_mangle)]
 pub extern "C" fn punctual_sleep_and_pick(
     pool: Option<&mut Pool>,
@@ -434,22 +397,22 @@ pub extern "C" fn punctual_sleep_and_pick(
     unit: u32,
     cpu: u32,
     slice: Option<&mut Slice>,
-    then: Option<&mut Answer>,
+    answer: Option<&mut Answer>,
 ) -> i32 {
     let (Some(pool), Some(slice)) = (pool, slice) else { return INVALID };
     let picked = pool.sleep_and_decide(at(now_ns), unit, cpu, slice);
-    answer(pool, then, picked)
+    finish(pool, answer, picked)
 }
 
-/// The time has come that an answer named.
+/// The time of the last answer's `next_timer_ns` has come.
 #[unsafe(no_mangle)]
-pub extern "C" fn punctual_timer(pool: Option<&mut Pool>, now_ns: u64, then: Option<&mut Answer>) -> i32 {
+pub extern "C" fn punctual_timer(pool: Option<&mut Pool>, now_ns: u64, answer: Option<&mut Answer>) -> i32 {
     let Some(pool) = pool else { return INVALID };
     pool.timer(at(now_ns));
-    answer(pool, then, Ok(()))
+    finish(pool, answer, Ok(()))
 }
 
-/// The account of a unit.
+/// What the policy keeps about a unit.
 #[unsafe(no_mangle)]
 pub extern "C" fn punctual_account(pool: Option<&Pool>, unit: u32, account: Option<&mut Account>) -> i32 {
     let (Some(pool), Some(account)) = (pool, account) else { return INVALID };
@@ -467,7 +430,7 @@ pub extern "C" fn punctual_account(pool: Option<&Pool>, unit: u32, account: Opti
     }
 }
 
-/// The policy panics at its next decision: to see what a caller does then.
+/// For tests of the caller: the policy panics at its next decision.
 #[unsafe(no_mangle)]
 pub extern "C" fn punctual_break(pool: Option<&mut Pool>) {
     if let Some(pool) = pool {

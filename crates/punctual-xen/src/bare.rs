@@ -1,26 +1,26 @@
-//! What a library without an operating system brings along: its memory, and what a panic does.
+//! What a library without an operating system needs: an allocator and a panic handler.
 
 use core::fmt::Write;
 use core::panic::PanicInfo;
 
-use crate::abi::Text;
 use crate::arena::Arena;
+use crate::text::Text;
 
 /// All memory of the library.
 #[global_allocator]
-pub static ARENA: Arena = Arena::new();
+pub(crate) static ARENA: Arena = Arena::new();
 
 // SAFETY: the declaration is that of `include/punctual.h`; the text is readable during the call.
 unsafe extern "C" {
-    /// Told of a panic, or of memory that is used up. It does not return: the hypervisor leaves the call that
-    /// panicked behind, and never calls again with its pool.
+    /// The hypervisor's function for panics, which include memory that is used up. It does not return: the
+    /// hypervisor abandons the call that panicked, and never calls with its pool again.
     safe fn punctual_panicked(why: &Text) -> !;
 }
 
 #[panic_handler]
 fn panicked(info: &PanicInfo<'_>) -> ! {
     let mut why = Text::EMPTY;
-    // What does not fit is cut.
+    // An error says that the text was cut.
     let _ = write!(why, "{info}");
     punctual_panicked(&why)
 }

@@ -1,4 +1,4 @@
-//! A pool as text: the name of a policy, and its options as `name=value,name=value`.
+//! A pool from text: the name of a policy, and its options as `name=value,name=value`.
 
 use alloc::string::{String, ToString};
 use core::fmt;
@@ -8,37 +8,37 @@ use punctual_sched::registry::{self, OptionError, OptionValue, Options, ParamInf
 
 use crate::Pool;
 
-/// Processors of a pool at most.
+/// Maximum of processors in a pool.
 pub const CPUS_MAX: usize = 512;
 
-/// Units of a pool at most.
+/// Maximum of units in a pool.
 pub const UNITS_MAX: usize = 65_536;
 
-/// What a pool is to be.
+/// The configuration of a pool.
 #[derive(Clone, Copy, Debug)]
 pub struct Config<'a> {
     /// The policy's name in the registry.
     pub policy: &'a str,
-    /// Its options; empty: their defaults.
+    /// Its options; those that are left out have their defaults.
     pub options: &'a str,
-    /// Processors: 1 to [`CPUS_MAX`].
+    /// Number of processors: 1 to [`CPUS_MAX`].
     pub cpus: usize,
-    /// Units at most at once: 1 to [`UNITS_MAX`].
+    /// Maximum of units at a time: 1 to [`UNITS_MAX`].
     pub units: usize,
 }
 
-/// Why there is no such pool.
+/// Why a configuration is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigError {
     /// No policy has this name.
     Policy(String),
-    /// The policy has no such option, or the text is no `name=value`.
+    /// The policy has no such option, or the text is not `name=value`.
     Option(String),
     /// The option takes no such value.
     Value {
         /// The option.
         option: &'static str,
-        /// What it was to be.
+        /// The refused value.
         value: String,
     },
     /// The policy refuses an option's value.
@@ -51,11 +51,13 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ConfigError::Policy(name) => {
-                write!(f, "no policy is called `{name}`; there are")?;
+                write!(f, "no policy is called `{name}`; expected one of")?;
                 registry::policies().iter().try_for_each(|info| write!(f, " {}", info.name))
             }
-            ConfigError::Option(text) => write!(f, "`{text}` is no option of the policy, name=value"),
-            ConfigError::Value { option, value } => write!(f, "option `{option}` cannot be `{value}`"),
+            ConfigError::Option(text) => {
+                write!(f, "`{text}` is not an option of the policy; options are NAME=VALUE")
+            }
+            ConfigError::Value { option, value } => write!(f, "option `{option}` does not take `{value}`"),
             ConfigError::Refused(error) => error.fmt(f),
             ConfigError::Size => {
                 write!(f, "a pool has 1 to {CPUS_MAX} processors and 1 to {UNITS_MAX} units")

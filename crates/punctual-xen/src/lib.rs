@@ -1,19 +1,20 @@
 //! The policies behind a C interface, for a hypervisor.
 //!
-//! `include/punctual.h` is the contract as C reads it; `xen/sched_punctual.c` is a scheduler of Xen on top of
-//! it. The library takes memory only from what it is given (`arena.rs`), calls nothing but
-//! `punctual_panicked`, keeps no state beside pools and that memory, and uses no floating point.
+//! `include/punctual.h` is the contract for C; `xen/sched_punctual.c` is a scheduler of Xen that uses it. The
+//! library allocates only from memory that it is given, calls nothing but `punctual_panicked`, has no state
+//! but its pools and that memory, and uses no floating point.
 //!
-//! - [`pool`]: a pool of processors under a policy, safe: who runs where since when, and what is charged.
+//! - [`pool`]: a pool of processors under a policy, in safe Rust: what runs where since when, and what is
+//!   charged.
 //! - [`config`]: a policy by its name, with options as text.
 //! - [`abi`]: the functions that C calls.
-//! - [`arena`]: the memory.
-//! - [`xentrace`], [`record`], [`replay`]: a trace of Xen, the calls of a pool in it, and whether a pool here
-//!   decides the same when it is called like that.
-//! - [`op`]: what domain 0 asks of a cpupool's scheduler.
+//! - [`arena`]: the allocator.
+//! - [`xentrace`], [`record`], [`replay`]: a trace of Xen, the calls of a pool in it, and the same calls made
+//!   on a pool here, to compare the answers.
+//! - [`op`]: the sysctl of the scheduler in Xen.
 //!
-//! On a machine without an operating system this is a static library (`scripts/check-xen-lib.sh`); elsewhere
-//! it is a library of Rust, for its tests.
+//! For targets without an operating system this is a static library (`scripts/check-xen-lib.sh`); elsewhere it
+//! is a Rust library, for its tests and for tools of domain 0.
 
 #![no_std]
 
@@ -31,6 +32,7 @@ pub mod pool;
 pub mod record;
 #[cfg(not(target_os = "none"))]
 pub mod replay;
+mod text;
 #[cfg(not(target_os = "none"))]
 pub mod xentrace;
 

@@ -1,10 +1,10 @@
-//! What domain 0 asks of a cpupool's scheduler: `include/punctual_op.h`, as bytes.
+//! The sysctl of Punctual's scheduler in Xen: `include/punctual_op.h` as bytes.
 
 use alloc::string::String;
 
 use crate::abi::{Account, Params, Processors, Text};
 
-/// Changes with the contract.
+/// Version of the contract.
 pub const VERSION: u32 = 2;
 /// Bytes of `struct punctual_op`.
 pub const BYTES: usize = 944;
@@ -13,42 +13,42 @@ pub const BYTES: usize = 944;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum What {
-    /// The policy, and how many units there are.
+    /// Returns the policy and the number of units.
     GetPool = 0,
-    /// Another policy.
+    /// Replaces the policy.
     SetPool = 1,
-    /// Parameters and account of a vCPU.
+    /// Returns parameters and account of a vCPU.
     GetUnit = 2,
-    /// Other parameters.
+    /// Sets parameters of a vCPU.
     SetUnit = 3,
-    /// The policy panics at its next decision.
+    /// Debug builds of Xen: the policy panics at its next decision.
     Break = 4,
 }
 
 /// `struct punctual_op`.
 #[derive(Clone, Debug)]
 pub struct Op {
-    /// What is asked.
+    /// The operation.
     pub what: What,
-    /// The domain's number.
+    /// ID of the domain.
     pub domain: u32,
-    /// The vCPU's.
+    /// ID of the vCPU.
     pub vcpu: u32,
-    /// Units that the pool has.
+    /// Number of units in the pool.
     pub units: u32,
-    /// Its policy panicked: round robin.
-    pub parked: bool,
-    /// Of the vCPU.
+    /// The policy panicked, and units run round robin.
+    pub failed: bool,
+    /// Parameters of the vCPU.
     pub params: Params,
-    /// Of the vCPU.
+    /// Account of the vCPU.
     pub account: Account,
-    /// The policy's name.
+    /// Name of the policy.
     pub policy: String,
     /// Its options, as `name=value,name=value`.
     pub options: String,
-    /// Why not.
+    /// Why the operation failed.
     pub why: String,
-    /// When it was answered, by Xen's clock; the periods of a new policy begin then.
+    /// Xen's time of the answer; the periods of a new policy begin then.
     pub now_ns: u64,
 }
 
@@ -60,14 +60,14 @@ const TEXT: usize = 256;
 const NOW: usize = POLICY + 3 * TEXT;
 
 impl Op {
-    /// A question without details.
+    /// An operation without details.
     pub fn new(what: What) -> Op {
         Op {
             what,
             domain: 0,
             vcpu: 0,
             units: 0,
-            parked: false,
+            failed: false,
             params: Params::NONE_GIVEN,
             account: Account { left_ns: 0, deadline_ns: 0, exhaustions: 0, replenishments: 0 },
             policy: String::new(),
@@ -77,11 +77,11 @@ impl Op {
         }
     }
 
-    /// As C has it; texts that are too long are cut.
+    /// The C struct; text that is too long is cut.
     pub fn to_bytes(&self) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
         let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
-        let words = [VERSION, self.what as u32, self.domain, self.vcpu, self.units, self.parked.into()];
+        let words = [VERSION, self.what as u32, self.domain, self.vcpu, self.units, self.failed.into()];
         words.iter().enumerate().for_each(|(index, word)| put(index * 4, &word.to_le_bytes()));
         let params = &self.params;
         put(PARAMS, &params.given.to_le_bytes());
@@ -100,7 +100,7 @@ impl Op {
         bytes
     }
 
-    /// Takes what an answer filled in.
+    /// Takes over what Xen has written.
     pub fn answer(&mut self, bytes: &[u8; BYTES]) {
         let word = |at: usize| u32::from_le_bytes(core::array::from_fn(|index| bytes[at + index]));
         let long = |at: usize| u64::from_le_bytes(core::array::from_fn(|index| bytes[at + index]));
@@ -109,7 +109,7 @@ impl Op {
             let end = text.iter().position(|byte| *byte == 0).unwrap_or(TEXT);
             String::from_utf8_lossy(&text[..end]).into_owned()
         };
-        (self.units, self.parked) = (word(16), word(20) != 0);
+        (self.units, self.failed) = (word(16), word(20) != 0);
         self.params = Params {
             given: word(PARAMS),
             priority: word(PARAMS + 4),
@@ -140,9 +140,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_read_again() {
+    fn bytes_survive_a_round_trip() {
         let mut op = Op::new(What::SetUnit);
-        (op.domain, op.vcpu, op.units, op.parked, op.now_ns) = (7, 3, 12, true, 1 << 50);
+        (op.domain, op.vcpu, op.units, op.failed, op.now_ns) = (7, 3, 12, true, 1 << 50);
         op.params = Params {
             given: 0x1ff,
             priority: 2,

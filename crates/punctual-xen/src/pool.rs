@@ -1,5 +1,5 @@
-//! A pool of processors under a policy, as a hypervisor drives it: it says what happens, and when; what units
-//! ran is reckoned here.
+//! A pool of processors under a policy, as a hypervisor drives it: the hypervisor reports what happens, and
+//! when; the pool accounts what units ran.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -10,12 +10,12 @@ use punctual_sched::{
     Account, CpuId, Decision, DriverState, Instant, ParamError, Policy, Run, Slice, UnitId, UnitParams,
 };
 
-/// Why something was refused. Nothing has changed then.
+/// Why a call was refused. It has changed nothing then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The pool has as many units as it was made for.
+    /// The pool has its maximum of units.
     Full {
-        /// How many.
+        /// The maximum.
         units: usize,
     },
     /// No unit has this number.
@@ -35,9 +35,9 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Full { units } => write!(f, "the pool has {units} units already"),
-            Error::NoUnit { unit } => write!(f, "there is no unit {unit}"),
-            Error::NoProcessor { cpu } => write!(f, "there is no processor {cpu}"),
+            Error::Full { units } => write!(f, "the pool is full: it has {units} units"),
+            Error::NoUnit { unit } => write!(f, "no such unit: {unit}"),
+            Error::NoProcessor { cpu } => write!(f, "no such processor: {cpu}"),
             Error::Parameter(error) => error.fmt(f),
         }
     }
@@ -51,38 +51,38 @@ impl From<ParamError> for Error {
 
 /// A pool.
 ///
-/// Every call has the time at which it happens; an earlier one than before counts as that. What the policy
-/// does by itself until then is done first, each thing at its own time. The work of a call is bounded by the
-/// policy's own and by the number of replenishments that became due since the call before.
+/// Every call has the time at which it happens; an earlier time than that of the last call is treated as that
+/// one. The policy's own events up to then (replenishments) come first, each at its own time. The work of a
+/// call is bounded by that of the policy, and by the number of replenishments that became due since the last
+/// call.
 pub struct Pool {
     policy: Box<dyn Policy>,
     driver: DriverState,
-    /// By number of a unit: is it there?
-    is_there: Vec<bool>,
+    /// By number of a unit: does it exist?
+    exists: Vec<bool>,
     units_max: usize,
     /// See [`Pool::break_policy`].
     is_broken: bool,
 }
 
 impl Pool {
-    /// A pool of `cpus` processors for at most `units` units at once; memory for that many is taken now.
+    /// A pool of `cpus` processors for at most `units` units at a time.
     pub fn new(policy: Box<dyn Policy>, cpus: usize, units: usize) -> Pool {
         Pool {
             driver: DriverState::new(cpus, policy.next_timer().at),
             policy,
-            is_there: vec![false; units],
+            exists: vec![false; units],
             units_max: units,
             is_broken: false,
         }
     }
 
-    /// Processors that must pick, since they were taken last.
+    /// Takes the processors that must pick.
     pub fn take_resched(&mut self) -> impl Iterator<Item = CpuId> + '_ {
         core::iter::from_fn(|| self.driver.resched.pop())
     }
 
-    /// As [`Pool::take_resched`]: bits, the lowest is processor 0. Words beyond the pool's processors stay as
-    /// they are.
+    /// [`Pool::take_resched`] as bits, from processor 0. Words beyond the pool's processors are not written.
     #[inline(always)]
     pub fn take_resched_words<const N: usize>(&mut self, words: &mut [u64; N]) {
         self.driver.resched.take_words(words);
@@ -100,30 +100,31 @@ impl Pool {
     /// The pool is full, or the policy refuses a parameter.
     pub fn insert(&mut self, now: Instant, params: &UnitParams) -> Result<UnitId, Error> {
         self.settle(now, true);
-        if self.is_there.iter().filter(|is_there| **is_there).count() == self.units_max {
+        if self.exists.iter().filter(|exists| **exists).count() == self.units_max {
             return Err(Error::Full { units: self.units_max });
         }
         params.check_affinity(self.driver.processors.len())?;
         let inserted = self.policy.insert(self.driver.now, params);
         self.driver.timer_at = self.policy.next_timer().at;
         let unit = inserted?;
-        if self.is_there.len() <= unit.index() {
-            self.is_there.resize(unit.index() + 1, false);
+        debug_assert!(self.known(unit.0).is_err(), "the policy numbers {unit:?} twice");
+        if self.exists.len() <= unit.index() {
+            self.exists.resize(unit.index() + 1, false);
         }
-        self.is_there[unit.index()] = true;
+        self.exists[unit.index()] = true;
         Ok(unit)
     }
 
-    /// Removes a unit, wherever it is.
+    /// Removes a unit, which may be asleep, waiting or running.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such unit.
     pub fn remove(&mut self, now: Instant, unit: u32) -> Result<(), Error> {
         self.settle(now, true);
         let unit = self.charged(unit)?;
         self.policy.remove(self.driver.now, unit, &mut self.driver.resched);
         self.driver.timer_at = self.policy.next_timer().at;
-        self.is_there[unit.index()] = false;
+        self.exists[unit.index()] = false;
         for processor in
             self.driver.processors.iter_mut().filter(|processor| processor.run.charged() == Some(unit))
         {
@@ -157,8 +158,8 @@ impl Pool {
         Ok(())
     }
 
-    /// The unit has no more work. What the policy does by itself at this very instant comes after that, as in
-    /// the simulator.
+    /// The unit has no more work. The policy's own events at this very instant come after that, as in the
+    /// simulator.
     ///
     /// # Errors
     /// There is no such unit.
@@ -170,7 +171,7 @@ impl Pool {
         Ok(())
     }
 
-    /// The unit has no more work, and the processor, which ran it, decides: [`Pool::sleep`], then
+    /// The unit has no more work, and the processor that ran it decides: [`Pool::sleep`], then
     /// [`Pool::decide`].
     ///
     /// # Errors
@@ -194,6 +195,7 @@ impl Pool {
         }
         assert!(!self.is_broken, "the policy was broken on purpose");
         self.policy.drive_pick(&mut self.driver, now, CpuId(cpu), decision, Some(UnitId(unit)));
+        self.check(CpuId(cpu), decision);
         Ok(())
     }
 
@@ -207,12 +209,12 @@ impl Pool {
         decision: &mut Decision,
     ) -> Result<(), Error> {
         self.sleep(now, unit)?;
-        // It picks now, whoever asked for it.
+        // It picks now, so it need not be asked to.
         self.driver.resched.remove(CpuId(cpu));
         self.decide(now, cpu, decision)
     }
 
-    /// The unit's work is due then.
+    /// Sets the deadline of the unit's work.
     ///
     /// # Errors
     /// There is no such unit.
@@ -224,7 +226,7 @@ impl Pool {
         Ok(())
     }
 
-    /// What the processor does from now on, and until when at most.
+    /// Decides what the processor does from now on, and until when at most.
     ///
     /// # Errors
     /// There is no such processor.
@@ -237,7 +239,7 @@ impl Pool {
         Ok(decision.slice())
     }
 
-    /// [`Pool::pick`] into `decision`, which is left as it is if there is an error.
+    /// [`Pool::pick`] into `decision`, which stays unchanged on an error.
     ///
     /// # Errors
     /// There is no such processor.
@@ -251,16 +253,17 @@ impl Pool {
             return Err(Error::NoProcessor { cpu });
         }
         self.policy.drive_pick(&mut self.driver, now, CpuId(cpu), decision, None);
+        self.check(CpuId(cpu), decision);
         Ok(())
     }
 
-    /// The time has come that [`Pool::next_timer`] said.
+    /// The time of [`Pool::next_timer`] has come.
     #[inline(always)]
     pub fn timer(&mut self, now: Instant) {
         self.settle(now, true);
     }
 
-    /// The account of a unit, as of what was charged.
+    /// What the policy keeps about a unit, as of the last charge.
     ///
     /// # Errors
     /// There is no such unit.
@@ -268,13 +271,13 @@ impl Pool {
         Ok(self.policy.account(self.known(unit)?))
     }
 
-    /// The policy panics at its next decision: to see what a caller does then.
+    /// For tests of callers: the policy panics at its next decision.
     pub fn break_policy(&mut self) {
         self.is_broken = true;
     }
 
-    /// Time goes on until `now`. All that the policy does by itself until then is done, each thing at its own
-    /// time; at `now` itself only if that `is_included`.
+    /// Advances the time to `now`. The policy's own events up to then come first, each at its own time; those
+    /// at `now` itself only if that `is_included`.
     #[inline(always)]
     fn settle(&mut self, now: Instant, is_included: bool) {
         let now = now.max(self.driver.now);
@@ -284,15 +287,34 @@ impl Pool {
         self.driver.now = now;
     }
 
+    /// What the contract promises about a decision, in debug builds.
+    #[inline(always)]
+    fn check(&self, cpu: CpuId, decision: &Decision) {
+        if !cfg!(debug_assertions) {
+            return;
+        }
+        debug_assert!(
+            decision.until_ns > self.driver.now.as_ns(),
+            "{cpu:?} picks until a time that has passed"
+        );
+        let Some(unit) = decision.slice().run.charged() else { return };
+        debug_assert!(self.known(unit.0).is_ok(), "{cpu:?} picks {unit:?}, which does not exist");
+        for (other, running) in (0..).map(CpuId).zip(&self.driver.processors) {
+            let is_left =
+                other == cpu || running.run.charged() != Some(unit) || self.driver.resched.contains(other);
+            debug_assert!(is_left, "{cpu:?} picks {unit:?}, which {other:?} keeps");
+        }
+    }
+
     #[inline(always)]
     fn known(&self, unit: u32) -> Result<UnitId, Error> {
-        match self.is_there.get(unit as usize) {
+        match self.exists.get(unit as usize) {
             Some(true) => Ok(UnitId(unit)),
             _ => Err(Error::NoUnit { unit }),
         }
     }
 
-    /// The unit, charged for what it ran until now.
+    /// The unit, after what it has run is charged.
     fn charged(&mut self, unit: u32) -> Result<UnitId, Error> {
         let unit = self.known(unit)?;
         let now = self.driver.now;

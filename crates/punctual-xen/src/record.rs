@@ -1,4 +1,4 @@
-//! The calls of a pool in a trace, as `xen/sched_punctual.c` writes them (its `enum record` is the format).
+//! The calls of a pool in a trace, as `xen/sched_punctual.c` records them; its `TRC_PUNCTUAL_*` are the format.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -6,95 +6,104 @@ use alloc::vec::Vec;
 use crate::abi::Params;
 use crate::xentrace;
 
-/// Records of the scheduler class with number 7, which no scheduler of Xen has.
+/// Records of scheduler 7, a number that no scheduler of Xen has.
 const CLASS: u32 = 0x0002_2000 | 7 << 9;
 const CLASS_MASK: u32 = 0x0fff_fe00;
+const POOL: u32 = 1;
 const TEXT: u32 = 2;
 const PARAM: u32 = 3;
-/// The unit of a call that was refused.
+const INSERT: u32 = 4;
+const ADJUST: u32 = 5;
+const REMOVE: u32 = 6;
+const WAKE: u32 = 7;
+const SLEEP: u32 = 8;
+const TIMER: u32 = 9;
+const PICK: u32 = 10;
+const FAILED: u32 = 11;
+/// The unit of an insertion that was refused.
 pub const NO_UNIT: u32 = 0x00ff_ffff;
 
-/// A call, and what it answered.
+/// A call and its answer.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// The pool: its number in the trace.
+    /// The pool's number in the trace.
     pub pool: u8,
-    /// Its number in the pool, from the first record on.
+    /// Sequence number of the record in its pool.
     pub sequence: u32,
-    /// When, by Xen's clock.
+    /// Xen's time of the call.
     pub now_ns: u64,
-    /// What was called, and what it answered.
+    /// The call and its answer.
     pub what: What,
 }
 
-/// What was called.
+/// A call and its answer.
 #[derive(Clone, Debug)]
 pub enum What {
-    /// A pool begins.
+    /// A pool starts.
     Pool {
-        /// Its processors.
+        /// Number of processors.
         cpus: u32,
-        /// Its units at most.
+        /// Maximum of units.
         units: u32,
         /// The policy and its options, as on Xen's command line.
         policy: String,
     },
-    /// A unit comes.
+    /// A unit is added.
     Insert {
         /// Its parameters.
         params: Params,
-        /// The number that it got; [`NO_UNIT`]: it was refused.
+        /// Its number; [`NO_UNIT`]: it was refused.
         unit: u32,
-        /// The domain, and the vCPU's number there.
+        /// IDs of the domain and the vCPU.
         vcpu: (u16, u16),
-        /// The timer then.
+        /// The timer in the answer.
         timer_ns: u64,
     },
-    /// It gets other parameters.
+    /// A unit gets other parameters.
     Adjust {
-        /// Which.
+        /// The unit.
         unit: u32,
         /// The parameters.
         params: Params,
-        /// They were refused.
+        /// The policy refused them.
         refused: bool,
-        /// The timer then.
+        /// The timer in the answer.
         timer_ns: u64,
     },
-    /// It goes, gets work or has no more, or the timer is due (whose unit is 0).
-    Tell {
-        /// Which of these.
-        told: Told,
-        /// Which unit.
+    /// An event.
+    Event {
+        /// Which one.
+        event: Event,
+        /// The unit; 0 for the timer.
         unit: u32,
-        /// The timer then.
+        /// The timer in the answer.
         timer_ns: u64,
-        /// Those of the first 32 processors that must decide.
+        /// Those of the first 32 processors that must pick.
         resched: u32,
     },
-    /// A processor decides.
+    /// A processor picks.
     Pick {
-        /// Which.
+        /// The processor.
         cpu: u32,
-        /// As in [`Slice`](crate::abi::Slice).
+        /// See [`Slice`](crate::abi::Slice).
         run: u32,
-        /// As there.
+        /// See [`Slice`](crate::abi::Slice).
         unit: u32,
-        /// As there.
+        /// See [`Slice`](crate::abi::Slice).
         until_ns: u64,
     },
-    /// The pool panicked: it decides no more.
-    Parked,
+    /// The policy failed: this is the last record of the pool.
+    Failed,
 }
 
-/// Calls that have a unit and nothing else.
+/// Calls whose only argument is a unit, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
-    /// It goes.
+pub enum Event {
+    /// The unit is removed.
     Remove,
-    /// It has work.
+    /// The unit has work.
     Wake,
-    /// It has no more.
+    /// The unit has no more work.
     Sleep,
     /// The pool's timer is due.
     Timer,
@@ -103,9 +112,9 @@ pub enum Told {
 /// Calls of a trace.
 #[derive(Clone, Debug, Default)]
 pub struct Calls {
-    /// By pool, and in each in the order in which they were made.
+    /// By pool, and in each pool in the order of the calls.
     pub calls: Vec<Call>,
-    /// Records that lack between others of their pool, or that are no calls.
+    /// Number of records that are missing or malformed.
     pub lost: u64,
 }
 
@@ -151,7 +160,7 @@ pub fn calls(trace: &xentrace::Trace) -> Calls {
                 calls.lost += u64::from(raw.sequence.wrapping_sub(before.sequence).wrapping_sub(1));
             }
             // Without its beginning a pool says nothing.
-            _ if raw.kind != 1 => continue,
+            _ if raw.kind != POOL => continue,
             _ => {}
         }
         before = Some(raw);
@@ -194,24 +203,24 @@ fn set(params: &mut Params, raw: &Raw) {
 
 fn what(raw: &Raw, texts: &[(u8, u32, String)], params: Params) -> Option<What> {
     let Raw { who: unit, value: timer_ns, more, .. } = *raw;
-    let tell = |told| Some(What::Tell { told, unit, timer_ns, resched: more });
+    let event = |event| Some(What::Event { event, unit, timer_ns, resched: more });
     match raw.kind {
-        1 => {
+        POOL => {
             let of_pool = texts.iter().filter(|(pool, ..)| *pool == raw.pool);
             let policy = of_pool.map(|(_, _, text)| text.as_str()).collect();
             Some(What::Pool { cpus: raw.value as u32, units: (raw.value >> 32) as u32, policy })
         }
-        4 => Some(What::Insert { params, unit, vcpu: ((more >> 16) as u16, more as u16), timer_ns }),
-        5 => Some(What::Adjust { unit, params, refused: more != 0, timer_ns }),
-        6 => tell(Told::Remove),
-        7 => tell(Told::Wake),
-        8 => tell(Told::Sleep),
-        9 => tell(Told::Timer),
-        10 => {
+        INSERT => Some(What::Insert { params, unit, vcpu: ((more >> 16) as u16, more as u16), timer_ns }),
+        ADJUST => Some(What::Adjust { unit, params, refused: more != 0, timer_ns }),
+        REMOVE => event(Event::Remove),
+        WAKE => event(Event::Wake),
+        SLEEP => event(Event::Sleep),
+        TIMER => event(Event::Timer),
+        PICK => {
             let Raw { who: cpu, value: until_ns, .. } = *raw;
             Some(What::Pick { cpu, run: more >> 30, unit: more & 0x3fff_ffff, until_ns })
         }
-        11 => Some(What::Parked),
+        FAILED => Some(What::Failed),
         _ => None,
     }
 }

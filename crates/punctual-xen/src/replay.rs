@@ -1,4 +1,4 @@
-//! Calls that a hypervisor made, made again here: do the policies decide the same?
+//! Replays the calls that a hypervisor recorded, and compares the answers.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -8,39 +8,39 @@ use punctual_sched::Instant;
 use crate::abi::{self, Answer, Processors, Slice, Text};
 use crate::config::Config;
 use crate::pool::Pool;
-use crate::record::{Call, Calls, NO_UNIT, Told, What};
+use crate::record::{Call, Calls, Event, NO_UNIT, What};
 
-/// A pool of the trace, made and called again.
+/// The replay of a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replayed {
-    /// Its number in the trace.
+    /// The pool's number in the trace.
     pub pool: u8,
     /// Its policy and options.
     pub policy: String,
-    /// Calls that were made again.
+    /// Number of calls.
     pub calls: u64,
-    /// Those of them that decided what a processor does.
+    /// Number of picks among them.
     pub picks: u64,
-    /// Answers that were another one than in the trace.
+    /// Number of answers that differ from the trace.
     pub different: u64,
-    /// The first of these.
+    /// The first one that differs.
     pub first: Option<Difference>,
-    /// No more calls were made here: why. There is no such policy, or a record cannot be right.
+    /// Why the replay stopped early: an unknown policy, or an impossible record.
     pub refused: Option<String>,
-    /// The pool panicked in the hypervisor, at its last call.
-    pub parked: bool,
-    /// When the first call was made, by Xen's clock.
+    /// The policy failed in the hypervisor, at the last call.
+    pub failed: bool,
+    /// Xen's time of the first call.
     pub from_ns: u64,
-    /// When the last one was made.
+    /// Xen's time of the last call.
     pub until_ns: u64,
 }
 
-/// An answer that was another one.
+/// An answer that differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// The record.
+    /// Sequence number of the record.
     pub sequence: u32,
-    /// When, by Xen's clock.
+    /// Xen's time of the call.
     pub now_ns: u64,
     /// The call and its answer in the trace.
     pub recorded: String,
@@ -48,11 +48,11 @@ pub struct Difference {
     pub here: String,
 }
 
-/// Calls of a pool that are further apart, while its timer is set, are no record of anything: the policy
-/// would do for years what it does each period.
+/// Calls of a pool with a timer are never further apart. A corrupt time would make the policy replenish budgets
+/// for years.
 const APART_MAX_NS: u64 = 60_000_000_000;
 
-/// Makes the calls of each pool again, on a pool made here; `observe` sees each call, and the pool after it.
+/// Makes the calls of each pool on a new pool; `observe` sees each call, and the pool after it.
 pub fn replay(calls: &Calls, mut observe: impl FnMut(&Call, &Pool)) -> Vec<Replayed> {
     let mut replayed: Vec<Replayed> = Vec::new();
     let mut pool = None;
@@ -71,7 +71,7 @@ pub fn replay(calls: &Calls, mut observe: impl FnMut(&Call, &Pool)) -> Vec<Repla
                 different: 0,
                 first: None,
                 refused,
-                parked: false,
+                failed: false,
                 from_ns: call.now_ns,
                 until_ns: call.now_ns,
             });
@@ -97,7 +97,7 @@ fn make(policy: &str, cpus: u32, units: u32) -> Result<Pool, String> {
 }
 
 impl Replayed {
-    /// Every answer was that of the trace, and there were some.
+    /// All calls were made, and every answer was the same.
     pub fn is_same(&self) -> bool {
         self.refused.is_none() && self.different == 0 && self.calls > 0
     }
@@ -107,7 +107,7 @@ impl Replayed {
         self.until_ns = call.now_ns;
         match call.what {
             What::Pick { .. } => self.picks += 1,
-            What::Parked => self.parked = true,
+            What::Failed => self.failed = true,
             _ => {}
         }
         let Some((recorded, here)) = answers else { return };
@@ -116,12 +116,12 @@ impl Replayed {
     }
 }
 
-/// Makes the call; `None`: it answers the same, otherwise both answers.
+/// Makes the call. `None`: the answer is the same; otherwise both answers, the recorded one first.
 fn again(pool: &mut Pool, call: &Call) -> Option<(String, String)> {
     let now_ns = call.now_ns;
     let mut then = Answer { next_timer_ns: 0, resched: Processors::NONE };
     match &call.what {
-        What::Pool { .. } | What::Parked => None,
+        What::Pool { .. } | What::Failed => None,
         What::Insert { params, unit, timer_ns, .. } => {
             let (mut got, mut why) = (NO_UNIT, Text::EMPTY);
             abi::punctual_insert(
@@ -146,12 +146,12 @@ fn again(pool: &mut Pool, call: &Call) -> Option<(String, String)> {
             );
             differs("adjust", (*refused, *timer_ns), (code != abi::OK, then.next_timer_ns))
         }
-        What::Tell { told, unit, timer_ns, resched } => {
-            let (name, _) = match told {
-                Told::Remove => ("remove", abi::punctual_remove(Some(pool), now_ns, *unit, Some(&mut then))),
-                Told::Wake => ("wake", abi::punctual_wake(Some(pool), now_ns, *unit, Some(&mut then))),
-                Told::Sleep => ("sleep", abi::punctual_sleep(Some(pool), now_ns, *unit, Some(&mut then))),
-                Told::Timer => ("timer", abi::punctual_timer(Some(pool), now_ns, Some(&mut then))),
+        What::Event { event, unit, timer_ns, resched } => {
+            let (name, _) = match event {
+                Event::Remove => ("remove", abi::punctual_remove(Some(pool), now_ns, *unit, Some(&mut then))),
+                Event::Wake => ("wake", abi::punctual_wake(Some(pool), now_ns, *unit, Some(&mut then))),
+                Event::Sleep => ("sleep", abi::punctual_sleep(Some(pool), now_ns, *unit, Some(&mut then))),
+                Event::Timer => ("timer", abi::punctual_timer(Some(pool), now_ns, Some(&mut then))),
             };
             let here = (then.next_timer_ns, then.resched.words[0] as u32);
             differs(name, (*timer_ns, *resched), here)

@@ -1,33 +1,33 @@
-//! Files of `xentrace`: records one after the other, each a word with its event, the number of its words and
-//! whether it has a time; then the time stamp counter, two words; then up to seven words (`TRC_HD_*` in
-//! `xen/include/public/trace.h`). Words are little endian. `xentrace` writes the buffers of the processors in
-//! turn, and says before each whose it is.
+//! Files of `xentrace`: a sequence of records. Each is a word with its event, the number of its data words and
+//! whether it has a time; then the time stamp counter, two words, if it has one; then up to seven data words
+//! (`TRC_HD_*` in `xen/include/public/trace.h`). Words are little endian. `xentrace` writes the buffers of the
+//! processors in turn, with a `TRC_TRACE_CPU_CHANGE` record before each.
 
 use alloc::vec::Vec;
 use core::fmt;
 
-/// The records that follow are those of another processor: its number, and how many bytes there are.
+/// `TRC_TRACE_CPU_CHANGE`: number of the processor whose records follow, and their size in bytes.
 const CPU_CHANGE: u32 = 0x0001_f003;
-/// Records were lost since a buffer was full: how many, and four words about the first.
+/// `TRC_LOST_RECORDS`: a buffer was full. The number of lost records, and four words about the first.
 const LOST: u32 = 0x0001_f001;
-/// Words of a record beyond its time, at most.
+/// Maximum of data words in a record (`TRACE_EXTRA_MAX`).
 const WORDS_MAX: usize = 7;
 
 /// A record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// The processor that wrote it.
+    /// Number of the processor that wrote it.
     pub cpu: u32,
-    /// What happened: `TRC_*` of Xen.
+    /// The event, `TRC_*` of Xen.
     pub event: u32,
-    /// The processor's time stamp counter, where the record has it.
+    /// The processor's time stamp counter, if the record has a time.
     pub tsc: Option<u64>,
     words: [u32; WORDS_MAX],
     count: u8,
 }
 
 impl Record {
-    /// What the event says.
+    /// Data words.
     pub fn words(&self) -> &[u32] {
         &self.words[..usize::from(self.count)]
     }
@@ -36,22 +36,22 @@ impl Record {
 /// A trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
-    /// In the order of the file: that of each processor's time.
+    /// In the order of the file, which is by time for each processor.
     pub records: Vec<Record>,
-    /// Records that Xen says it lost.
+    /// Number of records that Xen reports as lost.
     pub lost: u64,
 }
 
 /// The file ends within a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Truncated {
-    /// Where the record begins, in bytes.
+    /// Offset of that record in bytes.
     pub at: usize,
 }
 
 impl fmt::Display for Truncated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no whole record of xentrace at byte {}: was xentrace ended?", self.at)
+        write!(f, "the record at byte {} is incomplete: is xentrace still running?", self.at)
     }
 }
 

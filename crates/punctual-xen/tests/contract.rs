@@ -40,13 +40,19 @@ fn insert(pool: &mut Pool, params: &Params) -> Result<u32, (i32, String)> {
 #[test]
 fn what_is_no_pool_is_refused_with_the_reason() {
     let why = |policy, options| create(policy, options).expect_err("no pool");
-    assert!(why("rdts", "").starts_with("no policy is called `rdts`; there are deferrable"));
-    assert_eq!(why("deferrable", "quantum"), "`quantum` is no option of the policy, name=value");
-    assert_eq!(why("deferrable", "quanta=1ms"), "`quanta=1ms` is no option of the policy, name=value");
-    assert_eq!(why("deferrable", "quantum=1"), "option `quantum` cannot be `1`");
+    assert!(why("rdts", "").starts_with("no policy is called `rdts`; expected one of deferrable"));
+    assert_eq!(
+        why("deferrable", "quantum"),
+        "`quantum` is not an option of the policy; options are NAME=VALUE"
+    );
+    assert_eq!(
+        why("deferrable", "quanta=1ms"),
+        "`quanta=1ms` is not an option of the policy; options are NAME=VALUE"
+    );
+    assert_eq!(why("deferrable", "quantum=1"), "option `quantum` does not take `1`");
     assert_eq!(
         why("deferrable", "quantum=99999999999999999999s"),
-        "option `quantum` cannot be `99999999999999999999s`"
+        "option `quantum` does not take `99999999999999999999s`"
     );
     assert!(why("deferrable", "quantum=0ns").starts_with("option `quantum` must be"));
     assert!(create("deferrable", "quantum=250us").is_ok());

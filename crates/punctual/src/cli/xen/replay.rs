@@ -51,7 +51,8 @@ struct PoolAnswer<'a> {
     different: u64,
     first_difference: Option<String>,
     refused: Option<&'a str>,
-    parked: bool,
+    #[serde(rename = "parked")]
+    failed: bool,
 }
 
 /// Runs `punctual xen replay`.
@@ -97,7 +98,7 @@ fn pool_answer(replayed: &Replayed) -> PoolAnswer<'_> {
         different: replayed.different,
         first_difference: first,
         refused: replayed.refused.as_deref(),
-        parked: replayed.parked,
+        failed: replayed.failed,
     }
 }
 
@@ -120,7 +121,7 @@ fn text(answer: &Answer<'_>) -> String {
         if let Some(first) = &pool.first_difference {
             let _ = writeln!(text, "  first: {}", printable(first));
         }
-        if pool.parked {
+        if pool.failed {
             let _ = writeln!(text, "  the policy failed in Xen at its last call");
         }
     }

@@ -29,7 +29,8 @@ struct Shown {
     pool: Cpupool,
     policy: String,
     options: String,
-    parked: bool,
+    #[serde(rename = "parked")]
+    failed: bool,
     vcpus: Vec<Vcpu>,
 }
 
@@ -60,8 +61,8 @@ pub fn run(args: &Args, ui: &Ui) -> Result<u8, Error> {
             Err(_) => continue,
         }
         let vcpus = domains.iter().flat_map(|domain| units(&mut xen, &pool, domain)).collect();
-        let Op { policy, options, parked, .. } = op;
-        shown.push(Shown { pool, policy, options, parked, vcpus });
+        let Op { policy, options, failed, .. } = op;
+        shown.push(Shown { pool, policy, options, failed, vcpus });
     }
     match args.json {
         true => ui.print_json(&shown)?,
@@ -96,19 +97,19 @@ fn units(xen: &mut Xen, pool: &Cpupool, domain: &Domain) -> Vec<Vcpu> {
 
 /// A cpupool's line.
 pub fn heading(pool: &Cpupool, op: &Op) -> String {
-    line(pool, &op.policy, &op.options, op.parked)
+    line(pool, &op.policy, &op.options, op.failed)
 }
 
-fn line(pool: &Cpupool, policy: &str, options: &str, parked: bool) -> String {
+fn line(pool: &Cpupool, policy: &str, options: &str, failed: bool) -> String {
     let options = if options.is_empty() { String::new() } else { format!(" {options}") };
-    let parked = if parked { ", which has failed: round robin" } else { "" };
-    format!("{}: {}{}{parked}", printable(&pool.name), printable(policy), printable(&options))
+    let failed = if failed { ", which has failed: round robin" } else { "" };
+    format!("{}: {}{}{failed}", printable(&pool.name), printable(policy), printable(&options))
 }
 
 fn text(shown: &[Shown]) -> String {
     let mut text = String::new();
     for pool in shown {
-        let _ = writeln!(text, "{}", line(&pool.pool, &pool.policy, &pool.options, pool.parked));
+        let _ = writeln!(text, "{}", line(&pool.pool, &pool.policy, &pool.options, pool.failed));
         let _ = writeln!(
             text,
             "  {:<24} {:>10} {:>10} {:>10} {:>9} {:>10} {:>11} {:>14}",

@@ -11,7 +11,7 @@ use punctual_model::trace::{Entity, Occupant, TraceEvent, TraceSink};
 use punctual_report::trace::PerfettoWriter;
 use punctual_sched::{Duration, Instant};
 use punctual_xen::abi::Params;
-use punctual_xen::record::{Call, Calls, NO_UNIT, Told, What};
+use punctual_xen::record::{Call, Calls, Event, NO_UNIT, What};
 use punctual_xen::replay::{Replayed, replay};
 
 use super::super::error::Error;
@@ -123,9 +123,8 @@ impl Units {
     /// Who was called about.
     fn told(&self, call: &Call) -> Option<(u32, VcpuIx)> {
         let unit = match call.what {
-            What::Tell { told: Told::Wake | Told::Sleep, unit, .. } | What::Pick { run: 1 | 2, unit, .. } => {
-                unit
-            }
+            What::Event { event: Event::Wake | Event::Sleep, unit, .. }
+            | What::Pick { run: 1 | 2, unit, .. } => unit,
             _ => return None,
         };
         Some((unit, self.vcpu(unit)?))
@@ -142,12 +141,12 @@ impl Units {
                 };
                 Some(TraceEvent::Processor { processor: cpu as usize, occupant })
             }
-            What::Tell { told, unit, .. } => {
+            What::Event { event, unit, .. } => {
                 let unit = Entity::Vcpu(self.vcpu(unit)?);
-                match told {
-                    Told::Wake => Some(TraceEvent::Wake { unit }),
-                    Told::Sleep => Some(TraceEvent::Sleep { unit }),
-                    Told::Remove | Told::Timer => None,
+                match event {
+                    Event::Wake => Some(TraceEvent::Wake { unit }),
+                    Event::Sleep => Some(TraceEvent::Sleep { unit }),
+                    Event::Remove | Event::Timer => None,
                 }
             }
             _ => None,
