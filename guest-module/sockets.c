@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Sockets of chosen programs, IPv4 and IPv6, whose calls the host makes.
  *

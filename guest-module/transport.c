@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Calls and events over the shared memory of QEMU's ivshmem-doorbell device (docs/vmrpc.md).
  *

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* The guest's side of the memory that it shares with its host; see docs/vmrpc.md. */
 #ifndef PUNCTUAL_TRANSPORT_H
 #define PUNCTUAL_TRANSPORT_H

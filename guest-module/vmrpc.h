@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
  * Where everything stands in the memory that guest and host share: version 3 of docs/vmrpc.md.
  * crates/punctual-sockets/src/layout.rs says the same, and a test there compares both.

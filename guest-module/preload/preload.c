@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * Sockets of one program on the host's network stack, in a guest without the kernel module: a library that is
  * loaded before libc (LD_PRELOAD) and makes the program's socket calls over shared memory (transport.c).

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0 OR MIT
+// SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
  * Calls over the memory of an ivshmem device (docs/vmrpc.md), made by a program without a kernel module: it
  * maps the device's memory and registers from sysfs. There are no interrupts, so answers and events are

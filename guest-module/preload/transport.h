@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /* A program's side of the memory that its VM shares with the host; see docs/vmrpc.md. */
 #ifndef PUNCTUAL_PRELOAD_TRANSPORT_H
 #define PUNCTUAL_PRELOAD_TRANSPORT_H
