@@ -11,18 +11,36 @@ fn commands_print_what_the_documents_show() {
     trycmd::TestCases::new()
         .env("COLUMNS", "100")
         .case("README.md")
-        .case("docs/cli.md")
         .case("docs/tutorial.md")
-        .case("crates/punctual/tests/cmd/*.trycmd");
+        .case("crates/punctual/tests/cmd/*.trycmd")
+        .case("crates/punctual/tests/cmd/help/*.trycmd");
+}
+
+/// The command lines of all visible commands.
+fn command_lines(parent: &clap::Command, line: &str) -> Vec<String> {
+    let visible = parent.get_subcommands().filter(|command| !command.is_hide_set());
+    let lines = visible.map(|command| {
+        let line = format!("{line} {}", command.get_name());
+        let below = command_lines(command, &line);
+        std::iter::once(line).chain(below)
+    });
+    lines.flatten().collect()
 }
 
 #[test]
-fn the_reference_shows_the_help_of_every_command() {
-    let reference = include_str!("../../../docs/cli.md");
-    for command in punctual::cli::command().get_subcommands().filter(|command| !command.is_hide_set()) {
-        let line = format!("$ punctual {} --help\n", command.get_name());
-        assert!(reference.contains(&line), "docs/cli.md lacks {line}");
+fn every_command_has_examples_and_a_snapshot_of_its_help() {
+    let snapshots = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cmd/help"));
+    let mut lines = command_lines(&punctual::cli::command(), "punctual");
+    lines.push("punctual".to_owned());
+    for line in &lines {
+        let path = snapshots.join(line.replace(' ', "-")).with_extension("trycmd");
+        let snapshot = std::fs::read_to_string(&path);
+        let snapshot = snapshot.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert!(snapshot.contains(&format!("$ {line} -h\n")), "{} lacks {line} -h", path.display());
+        assert!(snapshot.contains("\nExamples:\n"), "the help of {line} has no examples");
     }
+    let files = std::fs::read_dir(snapshots).expect("the snapshots").count();
+    assert_eq!(files, lines.len(), "a snapshot belongs to no command");
 }
 
 #[test]
@@ -184,11 +202,13 @@ fn named_paths(directory: &Path, text: &str) -> Vec<PathBuf> {
 #[test]
 fn every_path_that_a_document_names_is_there() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let others = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "measurements/README.md"];
     let docs = std::fs::read_dir(root.join("docs"))
         .expect("the documents")
         .map(|entry| entry.expect("an entry").path());
-    let documents =
-        docs.filter(|path| path.extension().is_some_and(|e| e == "md")).chain([root.join("README.md")]);
+    let documents = docs
+        .filter(|path| path.extension().is_some_and(|e| e == "md"))
+        .chain(others.map(|path| root.join(path)));
     for document in documents {
         // Fences have three marks and would upset the pairs of code marks.
         let text = std::fs::read_to_string(&document).expect("text").replace("```", "");
