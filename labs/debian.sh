@@ -3,8 +3,8 @@
 #
 # fetch PACKAGE...   downloads packages of Debian 12 with what they depend on and the distribution's kernel,
 #                    and unpacks them into $lab/root and $lab/kernel; $version is the kernel's
-# fetch_kernel SUITE DIRECTORY [FLAVOUR [PACKAGE...]]  downloads a suite's kernel (`cloud`) and packages into a
-#                    directory; $version is the kernel's
+# fetch_kernel SUITE DIRECTORY [FLAVOUR [PACKAGE...]]  downloads a suite's kernel (`cloud`) and packages into
+#                    a directory; $version is the kernel's
 # fetch_builder SUITE DIRECTORY  makes a directory a root with compiler, headers of the kernel and DKMS
 # in_builder DIRECTORY COMMAND...  runs a command in it
 # modules NAME...    copies modules with what they depend on from $kernel to $guest/modules, and writes the

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Does every lab end what it started when a signal ends it? Each mode runs with a compiler that hangs beside an
-# orphan in a session, a network namespace and a mount of its own that ignores signals, and is ended by INT,
-# TERM and HUP. One mode hangs in its program, within the namespace of the lab.
+# Does every lab end what it started when a signal ends it? Tools that a lab calls hang, beside an orphan that
+# ignores signals in a session, a network namespace and a mount of its own; INT, TERM and HUP end the lab.
 #
 # usage: scripts/check-labs.sh
 # exit: 0 nothing is left; 1 something is, or a script has a fault; 77 skipped: root or shellcheck is missing.

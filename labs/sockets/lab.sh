@@ -17,7 +17,7 @@
 # VM is translated: its times are not those of KVM. With KVM=yes all of it runs above a kernel that has KVM
 # (the lab `kernel`), which is translated itself.
 # environment: PUNCTUAL (the program; by default it is built), GUEST_SUITE (whose kernel the guest has:
-#   bookworm, Debian 12, Linux 6.1; or forky, Linux 7), POLL (0us: how long the server polls before it sleeps),
+#   bookworm, Linux 6.1; or forky, Linux 7), POLL (0us: how long the server polls before it sleeps),
 #   PRIORITY (none: of the server under SCHED_FIFO), GAP_US (1000, between questions), PIN (yes: processor 1
 #   for the guest in real time, 0 for all else; the server, QEMU and who asks are FIFO there, in this order),
 #   LOAD (yes: receivers of other streams beside it), MODULE_OPTIONS (of the module in the guest), VCPUS (2),

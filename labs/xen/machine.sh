@@ -9,8 +9,8 @@
 # several N         the machines that follow have N processors, which execute in turn
 # boot BUILD NAME OPTIONS JOB [FILE...]
 #                   boots it in QEMU with OPTIONS of Xen. Domain 0 runs the shell script JOB beside copies of
-#                   the FILEs, with functions of dom0/init; what it prints is in $lab/NAME.log, what it sends in
-#                   $lab/NAME.out. $machine, $memory and $dom0 are other options of QEMU and Xen.
+#                   the FILEs, with functions of dom0/init; what it prints is in $lab/NAME.log, what it sends
+#                   in $lab/NAME.out. $machine, $memory and $dom0 are other options of QEMU and Xen.
 # in_guests BUILD NAME HOST WORDS POLICY...
 #                   runs the host file HOST in guests of Xen under each policy, in one boot; `own-rtds` and
 #                   `own-credit` are Xen's own schedulers, with a boot each. WORDS are other options of

@@ -1,4 +1,4 @@
-"""A row of the table of `labs/lab xen shares`: what the guests of a boot ran, and what the simulator gives them.
+"""A row of the table of `labs/lab xen shares`: what guests of a boot ran, and what the simulator gives them.
 
 usage: table.py NAME LOG "ONE TWO ONE TWO"   shares simulated with the first and the second budgets, in %
 exit: 0 every share is within a point, 1 one is not or was not measured
