@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::cpuset::{CpuId, CpuSet};
-use crate::policy::{ParamError, UnitParams};
+use crate::params::{ParamError, UnitParams};
 
 #[derive(Debug)]
 struct Class {

@@ -19,7 +19,9 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use crate::cpuset::{CpuId, CpuSet};
-use crate::policy::{Account, ParamError, Policy, Run, Slice, UnitId, UnitParams};
+use crate::decision::{Run, Slice, UnitId};
+use crate::params::{ParamError, UnitParams};
+use crate::policy::{Account, Policy};
 use crate::slots::Slots;
 use crate::time::{Duration, Instant};
 use crate::wrap::Wrapper;

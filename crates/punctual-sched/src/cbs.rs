@@ -39,7 +39,6 @@
 //! At 8 the deadline of the insertion has passed and the unit starts afresh. From 11 on it is throttled until
 //! its deadline. At 26 it has 1 ms left until 28, more than its bandwidth, and starts afresh again.
 
-use crate::heap::IndexedHeap;
 use crate::prelude::*;
 
 /// Its name in host files and on the command line.
@@ -74,7 +73,7 @@ pub const INFO: PolicyInfo = PolicyInfo {
         NAME,
         "hard constant bandwidth servers by earliest deadline, global over the pool",
         "Abeni & Buttazzo, RTSS 1998; Linux Documentation/scheduler/sched-deadline.rst",
-        |cpus, _| Ok(Box::new(Cbs::new(cpus))),
+        |cpus, _| Ok(Box::new(QueuePolicy::new(cpus, Cbs))),
     )
 };
 
@@ -102,8 +101,6 @@ struct CbsUnit {
     next: Reservation,
     left: Duration,
     deadline: Instant,
-    /// Has it work? Set by `wake`, cleared by `sleep`, checked by both.
-    awake: bool,
     exhaustions: u64,
     replenishments: u64,
 }
@@ -126,147 +123,82 @@ impl CbsUnit {
 
 /// The policy; see the module's rules.
 #[derive(Debug)]
-pub struct Cbs {
-    queue: RunQueue<Instant, CbsUnit>,
-    /// Deadlines of the awake units that are throttled.
-    throttled: IndexedHeap<Instant>,
-}
+struct Cbs;
 
-impl Cbs {
-    /// A pool of `cpus` processors without units.
-    pub fn new(cpus: usize) -> Self {
-        Cbs { queue: RunQueue::new(cpus), throttled: IndexedHeap::new(0) }
+impl QueueRules for Cbs {
+    type Key = Instant;
+    type Params = Reservation;
+    type Unit = CbsUnit;
+    const TIMERS: Timers = Timers::Throttled;
+    const SLICES_END: bool = true;
+
+    fn check(params: &UnitParams) -> Result<Reservation, ParamError> {
+        Reservation::new(params)
     }
-}
 
-impl Policy for Cbs {
-    fn insert(&mut self, now: Instant, params: &UnitParams) -> Result<UnitId, ParamError> {
-        let server = Reservation::new(params)?;
-        let cpus = allowed(self.queue.cpus(), params.affinity.as_ref())?;
-        let state = CbsUnit {
+    fn insert(&mut self, now: Instant, server: Reservation, _cpus: &mut CpuSet) -> CbsUnit {
+        CbsUnit {
             now: server,
             next: server,
             left: server.budget,
             deadline: now,
-            awake: false,
             exhaustions: 0,
             replenishments: 0,
-        };
-        let unit = self.queue.add(cpus, state);
-        self.throttled.grow(self.queue.capacity());
-        Ok(unit)
+        }
     }
 
-    fn remove(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
-        self.throttled.remove(unit.index());
-        self.queue.remove(unit, resched);
-    }
-
-    fn adjust(
-        &mut self,
-        _now: Instant,
-        unit: UnitId,
-        params: &UnitParams,
-        resched: &mut CpuSet,
-    ) -> Result<(), ParamError> {
-        let server = Reservation::new(params)?;
-        let cpus = allowed(self.queue.cpus(), params.affinity.as_ref())?;
-        self.queue[unit].next = server;
-        self.queue.set_affinity(unit, cpus, resched);
-        Ok(())
+    fn adjust(&mut self, unit: &mut CbsUnit, server: Reservation, _cpus: &mut CpuSet) {
+        unit.next = server;
     }
 
     #[inline(always)]
-    fn wake(&mut self, now: Instant, unit: UnitId, resched: &mut CpuSet) {
-        let state = &mut self.queue[unit];
-        if state.awake {
-            return;
-        }
-        state.awake = true;
-        if now >= state.deadline || !state.fits_its_bandwidth(now) {
-            state.refill(now + state.next.period);
-        }
-        let deadline = state.deadline;
-        if state.left.is_zero() {
-            self.throttled.set(unit.index(), deadline);
-        } else {
-            self.queue.ready(unit, deadline, resched);
+    fn urgency(unit: &CbsUnit) -> Option<Instant> {
+        (!unit.left.is_zero()).then_some(unit.deadline)
+    }
+
+    #[inline(always)]
+    fn timer(unit: &CbsUnit) -> Option<Instant> {
+        unit.left.is_zero().then_some(unit.deadline)
+    }
+
+    #[inline(always)]
+    fn slice(unit: &CbsUnit) -> Duration {
+        unit.left
+    }
+
+    #[inline(always)]
+    fn wake(unit: &mut CbsUnit, now: Instant) {
+        if now >= unit.deadline || !unit.fits_its_bandwidth(now) {
+            unit.refill(now + unit.next.period);
         }
     }
 
     #[inline(always)]
-    fn sleep(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
-        if core::mem::replace(&mut self.queue[unit].awake, false) {
-            self.throttled.remove(unit.index());
-            self.queue.unready(unit, resched);
+    fn charge(unit: &mut CbsUnit, ran: Duration) -> Charged {
+        let had = unit.left;
+        unit.left = had.saturating_sub(ran);
+        if had.is_zero() || !unit.left.is_zero() {
+            return Charged::GoesOn;
         }
+        unit.exhaustions += 1;
+        Charged::Throttled
     }
 
     #[inline(always)]
-    fn charge(&mut self, _now: Instant, _cpu: CpuId, unit: UnitId, ran: Duration) {
-        let state = &mut self.queue[unit];
-        let had = state.left;
-        state.left = had.saturating_sub(ran);
-        if state.left.is_zero() && !had.is_zero() {
-            state.exhaustions += 1;
-            if state.awake {
-                self.throttled.set(unit.index(), state.deadline);
-            }
-        }
+    fn on_timer(unit: &mut CbsUnit, at: Instant, now: Instant) {
+        let next = at + unit.next.period;
+        unit.refill(if next > now { next } else { now + unit.next.period });
     }
 
-    #[inline(always)]
-    fn pick(&mut self, now: Instant, cpu: CpuId, resched: &mut CpuSet) -> Slice {
-        if let Some(unit) = self.queue.current(cpu)
-            && self.queue[unit].left.is_zero()
-        {
-            self.queue.stop_current(cpu);
-        }
-        match self.queue.pick(cpu, resched) {
-            Some(unit) => Slice { run: Run::Unit(unit), until: now + self.queue[unit].left },
-            None => Slice { run: Run::Idle, until: Instant::NEVER },
-        }
-    }
-
-    #[inline(always)]
-    fn next_timer(&self) -> Timer {
-        match self.throttled.peek() {
-            Some((_, at)) => Timer { at, charge: None },
-            None => Timer::NEVER,
-        }
-    }
-
-    #[inline(always)]
-    fn on_timer(&mut self, now: Instant, resched: &mut CpuSet) {
-        let Some((id, at)) = self.throttled.peek() else {
-            return;
-        };
-        if at > now {
-            return;
-        }
-        self.throttled.remove(id);
-        let unit = UnitId(id as u32);
-        let state = &mut self.queue[unit];
-        let next = at + state.next.period;
-        state.refill(if next > now { next } else { now + state.next.period });
-        let deadline = state.deadline;
-        self.queue.ready(unit, deadline, resched);
-    }
-
-    fn ranking(&self, cpu: CpuId, out: &mut Vec<UnitId>) {
-        self.queue.ranking(cpu, out, |unit| unit.deadline, |unit| !unit.left.is_zero());
-    }
-
-    fn account(&self, unit: UnitId) -> Account {
-        let state = &self.queue[unit];
+    fn account(unit: &CbsUnit) -> Account {
         Account {
-            left: Some(state.left),
-            max: Some(state.now.budget),
+            left: Some(unit.left),
+            max: Some(unit.now.budget),
             may_overrun: false,
-            deadline: Some(state.deadline),
+            deadline: Some(unit.deadline),
             home: None,
-            exhaustions: state.exhaustions,
-            replenishments: state.replenishments,
+            exhaustions: unit.exhaustions,
+            replenishments: unit.replenishments,
         }
     }
 }

@@ -75,6 +75,12 @@ impl CpuSet {
         }
     }
 
+    /// Removes all processors but `cpu`.
+    pub fn keep_only(&mut self, cpu: CpuId) {
+        self.clear();
+        self.insert(cpu);
+    }
+
     /// Is `cpu` in the set?
     #[inline]
     pub fn contains(&self, cpu: CpuId) -> bool {

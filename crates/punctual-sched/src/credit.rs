@@ -58,6 +58,7 @@ use crate::heap::IndexedHeap;
 use crate::homes::Homes;
 use crate::pairing::PairingHeaps;
 use crate::prelude::*;
+use crate::ranking::rank;
 use crate::slots::Slots;
 
 /// Its name in host files and on the command line.
@@ -852,14 +853,14 @@ impl Credit {
     /// Where the unit stands on `cpu`. One that sleeps stands where its wake-up would put it: behind the
     /// others in its state, and UNDER becomes BOOST with `boost`. What runs gives way to a better state
     /// only, and without `tickle` to none.
-    fn urgency(&self, cpu: CpuId, unit: UnitId) -> (bool, State, bool, Reverse<i64>, u64, u32) {
+    fn urgency(&self, cpu: CpuId, unit: UnitId) -> (bool, State, bool, Reverse<i64>, u64) {
         let state = &self.units[unit.index()];
         let runs = state.awake && state.cpu == cpu.0;
         let is_boosted = self.settings.boost && !state.awake && state.state == State::Under;
         let when_awake = if is_boosted { State::Boost } else { state.state };
         let credits = if self.settings.sort { state.credits } else { 0 };
         let arrival = if state.awake { state.arrival } else { u64::MAX };
-        (!runs || self.settings.tickle, when_awake, !runs, Reverse(credits), arrival, unit.0)
+        (!runs || self.settings.tickle, when_awake, !runs, Reverse(credits), arrival)
     }
 
     fn park(&mut self, unit: UnitId, resched: &mut CpuSet) {
@@ -1050,17 +1051,15 @@ impl Policy for Credit {
     }
 
     fn ranking(&self, cpu: CpuId, out: &mut Vec<UnitId>) {
-        out.clear();
-        let units = (0..self.units.len() as u32).map(UnitId);
-        out.extend(units.filter(|unit| {
+        let eligible = |unit: UnitId| {
             let state = &self.units[unit.index()];
             let here = match self.settings.steal {
                 true => self.affinities.cpus(state.class).contains(cpu),
                 false => state.home == cpu,
             };
             state.present && !state.parked && here
-        }));
-        sort_by_key(out, |unit| self.urgency(cpu, unit));
+        };
+        rank(out, self.units.len(), eligible, |unit| self.urgency(cpu, unit));
     }
 
     fn account(&self, unit: UnitId) -> Account {

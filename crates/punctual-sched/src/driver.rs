@@ -11,7 +11,7 @@
 use alloc::vec::Vec;
 
 use crate::cpuset::CpuSet;
-use crate::policy::{Run, Slice, UnitId};
+use crate::decision::{Run, UnitId};
 use crate::time::{Duration, Instant};
 
 /// What a processor does, and until when a driver has charged that.
@@ -33,46 +33,6 @@ impl Running {
         let ran = now.since(core::mem::replace(&mut self.charged, now));
         let unit = self.run.charged()?;
         (!ran.is_zero()).then_some((unit, ran))
-    }
-}
-
-/// A [`Slice`] in numbers alone, as a C interface has it.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Decision {
-    /// 0: nothing; 1: `unit` runs; 2: nothing, and the budget of `unit` idles away.
-    pub run: u32,
-    /// See `run`.
-    pub unit: u32,
-    /// The processor must pick again then at the latest; all ones: never.
-    pub until_ns: u64,
-}
-
-impl Decision {
-    /// The processor does nothing until somebody asks it to pick.
-    pub const IDLE: Decision = Decision { run: 0, unit: 0, until_ns: u64::MAX };
-
-    /// The slice.
-    #[inline]
-    pub fn slice(&self) -> Slice {
-        let run = match self.run {
-            0 => Run::Idle,
-            1 => Run::Unit(UnitId(self.unit)),
-            _ => Run::IdleFor(UnitId(self.unit)),
-        };
-        Slice { run, until: Instant::from_ns(self.until_ns) }
-    }
-}
-
-impl From<Slice> for Decision {
-    #[inline]
-    fn from(slice: Slice) -> Decision {
-        let (run, unit) = match slice.run {
-            Run::Idle => (0, 0),
-            Run::Unit(unit) => (1, unit.0),
-            Run::IdleFor(unit) => (2, unit.0),
-        };
-        Decision { run, unit, until_ns: slice.until.as_ns() }
     }
 }
 

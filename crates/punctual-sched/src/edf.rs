@@ -45,7 +45,7 @@ pub const INFO: PolicyInfo = PolicyInfo {
         NAME,
         "preemptive earliest deadline first, global over the pool, no budgets",
         "Liu & Layland, JACM 20(1), 1973; Dhall & Liu, Operations Research 26(1), 1978",
-        |cpus, _| Ok(Box::new(Edf::new(cpus))),
+        |cpus, _| Ok(Box::new(QueuePolicy::new(cpus, Edf))),
     )
 };
 
@@ -58,19 +58,6 @@ struct EdfUnit {
     told: bool,
 }
 
-/// The policy; see the module's rules.
-#[derive(Debug)]
-pub struct Edf {
-    queue: RunQueue<Instant, EdfUnit>,
-}
-
-impl Edf {
-    /// A pool of `cpus` processors without units.
-    pub fn new(cpus: usize) -> Self {
-        Edf { queue: RunQueue::new(cpus) }
-    }
-}
-
 fn relative_deadline(params: &UnitParams) -> Result<Option<Duration>, ParamError> {
     for (field, value) in [(UnitParams::DEADLINE, params.deadline), (UnitParams::PERIOD, params.period)] {
         require(value != Some(Duration::ZERO), field, || "longer than zero".into())?;
@@ -78,74 +65,53 @@ fn relative_deadline(params: &UnitParams) -> Result<Option<Duration>, ParamError
     Ok(params.deadline.or(params.period))
 }
 
-impl Policy for Edf {
-    fn insert(&mut self, _now: Instant, params: &UnitParams) -> Result<UnitId, ParamError> {
-        let relative = relative_deadline(params)?;
-        let cpus = allowed(self.queue.cpus(), params.affinity.as_ref())?;
-        Ok(self.queue.add(cpus, EdfUnit { relative, deadline: Instant::NEVER, told: false }))
+/// The policy; see the module's rules.
+#[derive(Debug)]
+struct Edf;
+
+impl QueueRules for Edf {
+    type Key = Instant;
+    type Params = Option<Duration>;
+    type Unit = EdfUnit;
+    const TIMERS: Timers = Timers::Never;
+    const SLICES_END: bool = false;
+
+    fn check(params: &UnitParams) -> Result<Option<Duration>, ParamError> {
+        relative_deadline(params)
     }
 
-    fn remove(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
-        self.queue.remove(unit, resched);
+    fn insert(&mut self, _now: Instant, relative: Option<Duration>, _cpus: &mut CpuSet) -> EdfUnit {
+        EdfUnit { relative, deadline: Instant::NEVER, told: false }
     }
 
-    fn adjust(
-        &mut self,
-        _now: Instant,
-        unit: UnitId,
-        params: &UnitParams,
-        resched: &mut CpuSet,
-    ) -> Result<(), ParamError> {
-        let relative = relative_deadline(params)?;
-        let cpus = allowed(self.queue.cpus(), params.affinity.as_ref())?;
-        self.queue[unit].relative = relative;
-        self.queue.set_affinity(unit, cpus, resched);
-        Ok(())
-    }
-
-    #[inline(always)]
-    fn wake(&mut self, now: Instant, unit: UnitId, resched: &mut CpuSet) {
-        if self.queue.is_ready(unit) {
-            return;
-        }
-        let state = &mut self.queue[unit];
-        if !state.told {
-            state.deadline = state.relative.map_or(Instant::NEVER, |relative| now + relative);
-        }
-        let deadline = state.deadline;
-        self.queue.ready(unit, deadline, resched);
+    fn adjust(&mut self, unit: &mut EdfUnit, relative: Option<Duration>, _cpus: &mut CpuSet) {
+        unit.relative = relative;
     }
 
     #[inline(always)]
-    fn sleep(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
-        if self.queue.is_ready(unit) {
-            self.queue[unit].told = false;
-            self.queue.unready(unit, resched);
-        }
+    fn urgency(unit: &EdfUnit) -> Option<Instant> {
+        Some(unit.deadline)
     }
 
-    fn set_deadline(&mut self, _now: Instant, unit: UnitId, deadline: Instant, resched: &mut CpuSet) {
-        let state = &mut self.queue[unit];
-        (state.deadline, state.told) = (deadline, true);
-        if self.queue.is_ready(unit) {
-            self.queue.ready(unit, deadline, resched);
+    #[inline(always)]
+    fn wake(unit: &mut EdfUnit, now: Instant) {
+        if !unit.told {
+            unit.deadline = unit.relative.map_or(Instant::NEVER, |relative| now + relative);
         }
     }
 
     #[inline(always)]
-    fn charge(&mut self, _now: Instant, _cpu: CpuId, _unit: UnitId, _ran: Duration) {}
+    fn sleep(unit: &mut EdfUnit) {
+        unit.told = false;
+    }
 
     #[inline(always)]
-    fn pick(&mut self, _now: Instant, cpu: CpuId, resched: &mut CpuSet) -> Slice {
-        let run = self.queue.pick(cpu, resched).map_or(Run::Idle, Run::Unit);
-        Slice { run, until: Instant::NEVER }
+    fn set_deadline(unit: &mut EdfUnit, deadline: Instant) -> bool {
+        (unit.deadline, unit.told) = (deadline, true);
+        true
     }
 
-    fn ranking(&self, cpu: CpuId, out: &mut Vec<UnitId>) {
-        self.queue.ranking(cpu, out, |unit| unit.deadline, |_| true);
-    }
-
-    fn account(&self, unit: UnitId) -> Account {
-        Account { deadline: Some(self.queue[unit].deadline), ..Account::default() }
+    fn account(unit: &EdfUnit) -> Account {
+        Account { deadline: Some(unit.deadline), ..Account::default() }
     }
 }

@@ -18,6 +18,7 @@
 
 use crate::heap::IndexedHeap;
 use crate::prelude::*;
+use crate::ranking::rank;
 use crate::slots::Slots;
 
 /// The parameter `priority`, as all fixed-priority policies read it.
@@ -297,12 +298,8 @@ impl Policy for FixedPriority {
     }
 
     fn ranking(&self, cpu: CpuId, out: &mut Vec<UnitId>) {
-        out.clear();
-        let ids = (0..self.units.len() as u32).map(UnitId);
-        out.extend(ids.filter(|id| {
-            let unit = &self.units[id.index()];
-            unit.inserted && unit.may_run_on(cpu)
-        }));
-        sort_by_key(out, |id| (self.units[id.index()].urgency(), id));
+        let unit = |id: UnitId| &self.units[id.index()];
+        let eligible = |id| unit(id).inserted && unit(id).may_run_on(cpu);
+        rank(out, self.units.len(), eligible, |id| unit(id).urgency());
     }
 }

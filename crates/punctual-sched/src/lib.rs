@@ -24,12 +24,17 @@ pub mod affinity;
 pub mod background;
 pub mod bitmap;
 pub mod cpuset;
+mod decision;
 pub mod driver;
 pub mod heap;
 pub mod homes;
+mod info;
 pub mod pairing;
+mod params;
 pub mod policy;
 mod prelude;
+mod queue_policy;
+mod ranking;
 pub mod registry;
 pub mod run_queue;
 pub mod servers;
@@ -40,8 +45,10 @@ mod vec_growth;
 pub mod wrap;
 
 pub use cpuset::{CpuId, CpuSet};
-pub use driver::{Decision, DriverState, Running};
-pub use policy::{Account, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
+pub use decision::{Decision, Run, Slice, Timer, UnitId};
+pub use driver::{DriverState, Running};
+pub use params::{ParamError, UnitParams};
+pub use policy::{Account, Policy};
 pub use time::{Duration, Instant};
 
 /// Declares the module of each policy and [`POLICIES`], the table of what the policies say about themselves.
@@ -51,7 +58,7 @@ macro_rules! policies {
         $(pub mod $policy;)*
 
         /// The registry's table: the `INFO` of every policy.
-        static POLICIES: &[registry::PolicyInfo] = &[$(servers::$server::INFO,)* $($policy::INFO,)*];
+        static POLICIES: &[info::PolicyInfo] = &[$(servers::$server::INFO,)* $($policy::INFO,)*];
     };
 }
 

@@ -20,135 +20,13 @@
 //!   gave to another processor which has not picked again since.
 //! - All calls but `insert` and `adjust` work without allocation once the units are inserted.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::cmp::Ordering;
-use core::fmt;
 
 use crate::cpuset::{CpuId, CpuSet};
-use crate::driver::{Decision, DriverState};
+use crate::decision::{Decision, Slice, Timer, UnitId};
+use crate::driver::DriverState;
+use crate::params::{ParamError, UnitParams};
 use crate::time::{Duration, Instant};
-
-/// A unit of scheduling in one policy instance: a small dense index, reused after removal.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct UnitId(pub u32);
-
-impl UnitId {
-    /// As an array index.
-    #[inline]
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-/// What a user may set for a unit. Each policy reads what it documents and ignores the rest, so one host
-/// file runs under every policy. `None` means the policy's default, or an error where it has none.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct UnitParams {
-    /// Processor time per period (a server's budget, SEDF's slice).
-    pub budget: Option<Duration>,
-    /// Replenishment period.
-    pub period: Option<Duration>,
-    /// Fixed priority; a smaller number is more urgent.
-    pub priority: Option<u32>,
-    /// Relative deadline, for deadline-driven policies whose driver does not set absolute deadlines.
-    pub deadline: Option<Duration>,
-    /// Proportional share.
-    pub weight: Option<u32>,
-    /// Upper limit in percent of one processor; 0 means none.
-    pub cap_percent: Option<u32>,
-    /// May the unit run on time that no other unit wants after its budget is used up?
-    pub extratime: Option<bool>,
-    /// Processors of the pool that the unit may run on; `None` means all.
-    pub affinity: Option<CpuSet>,
-    /// Is it a best-effort unit, below all others whatever the policy? Then of the parameters only the
-    /// affinity counts. See [`crate::background`].
-    pub best_effort: bool,
-}
-
-impl UnitParams {
-    /// The name of `budget` in host files and errors.
-    pub const BUDGET: &str = "budget";
-    /// The name of `period`.
-    pub const PERIOD: &str = "period";
-    /// The name of `priority`.
-    pub const PRIORITY: &str = "priority";
-    /// The name of `deadline`.
-    pub const DEADLINE: &str = "deadline";
-    /// The name of `weight`.
-    pub const WEIGHT: &str = "weight";
-    /// The name of `cap_percent`.
-    pub const CAP_PERCENT: &str = "cap_percent";
-    /// The name of `extratime`.
-    pub const EXTRATIME: &str = "extratime";
-    /// The name of `affinity`.
-    pub const AFFINITY: &str = "affinity";
-    /// The name of `best_effort`.
-    pub const BEST_EFFORT: &str = "best_effort";
-
-    /// The affinity must leave at least one of the pool's `cpus` processors.
-    ///
-    /// # Errors
-    /// [`ParamError::OutOfRange`] for `affinity`.
-    pub fn check_affinity(&self, cpus: usize) -> Result<(), ParamError> {
-        match &self.affinity {
-            Some(set) if !(0..cpus).any(|cpu| set.contains(CpuId(cpu as u32))) => {
-                Err(ParamError::OutOfRange {
-                    field: UnitParams::AFFINITY,
-                    expected: alloc::format!("at least one of the pool's {cpus} processors").into(),
-                })
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-/// What a processor does during a slice, in the order of `enum punctual_run` of the C interface.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Run {
-    /// No unit runs and none is charged.
-    Idle,
-    /// The unit runs.
-    Unit(UnitId),
-    /// No unit runs, yet this unit's budget idles away (periodic server): the driver charges it as if it ran.
-    IdleFor(UnitId),
-}
-
-impl Run {
-    /// The unit that is charged for the slice.
-    #[inline]
-    pub fn charged(self) -> Option<UnitId> {
-        match self {
-            Run::Unit(unit) | Run::IdleFor(unit) => Some(unit),
-            Run::Idle => None,
-        }
-    }
-}
-
-/// A decision: what runs and until when at most.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Slice {
-    /// What the processor does.
-    pub run: Run,
-    /// The processor must `pick` again no later than this, provided it executes the slice without a pause.
-    /// A driver that pauses the processor (a vCPU that is itself descheduled) moves it by the pause.
-    /// Always later than the `now` of the `pick` that returned it.
-    pub until: Instant,
-}
-
-/// The next time-driven change inside a policy.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Timer {
-    /// When [`Policy::on_timer`] must be called; [`Instant::NEVER`] if there is nothing to wait for.
-    pub at: Instant,
-    /// The processor whose running unit must be charged up to `at` first, if any.
-    pub charge: Option<CpuId>,
-}
-
-impl Timer {
-    /// No timer.
-    pub const NEVER: Timer = Timer { at: Instant::NEVER, charge: None };
-}
 
 /// A unit's budget account, for metrics, checks and displays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -168,43 +46,6 @@ pub struct Account {
     /// How often budget was added.
     pub replenishments: u64,
 }
-
-/// Why parameters of a unit were refused. `field` is the parameter's name as in [`UnitParams`].
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum ParamError {
-    /// The policy needs this parameter and has no default for it.
-    Missing {
-        /// The parameter's name.
-        field: &'static str,
-    },
-    /// The value is outside what the policy accepts.
-    OutOfRange {
-        /// The parameter's name.
-        field: &'static str,
-        /// What was expected, as a phrase: "at most the period (10ms)".
-        expected: Box<str>,
-    },
-}
-
-impl ParamError {
-    /// The parameter that the error is about.
-    pub fn field(&self) -> &'static str {
-        match self {
-            ParamError::Missing { field } | ParamError::OutOfRange { field, .. } => field,
-        }
-    }
-}
-
-impl fmt::Display for ParamError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ParamError::Missing { field } => write!(f, "`{field}` is missing and has no default"),
-            ParamError::OutOfRange { field, expected } => write!(f, "`{field}` must be {expected}"),
-        }
-    }
-}
-
-impl core::error::Error for ParamError {}
 
 /// A scheduling policy: see the module's contract.
 pub trait Policy: Send {
@@ -350,14 +191,4 @@ pub trait Policy: Send {
         let _ = unit;
         Account::default()
     }
-}
-
-/// Sorts units by a key of `key`. One copy of the sort for all policies: each that has its own makes the
-/// library of a hypervisor 10 KB larger.
-pub(crate) fn sort_by_key<K: Ord>(units: &mut [UnitId], key: impl Fn(UnitId) -> K) {
-    sort(units, &|a, b| key(a).cmp(&key(b)));
-}
-
-fn sort(units: &mut [UnitId], order: &dyn Fn(UnitId, UnitId) -> Ordering) {
-    units.sort_unstable_by(|a, b| order(*a, *b));
 }

@@ -45,7 +45,7 @@ pub const INFO: PolicyInfo = PolicyInfo {
             if slice.is_zero() {
                 return Err(OptionError { option: SLICE.name, expected: "longer than zero".into() });
             }
-            Ok(Box::new(RoundRobin::new(cpus, slice)))
+            Ok(Box::new(QueuePolicy::new(cpus, RoundRobin { slice })))
         },
     )
 };
@@ -57,73 +57,49 @@ struct RoundRobinUnit {
 
 /// The policy; see the module's rules.
 #[derive(Debug)]
-pub struct RoundRobin {
-    queue: RunQueue<(), RoundRobinUnit>,
+struct RoundRobin {
     slice: Duration,
 }
 
-impl RoundRobin {
-    /// A pool of `cpus` processors without units; `slice` is longer than zero.
-    pub fn new(cpus: usize, slice: Duration) -> Self {
-        RoundRobin { queue: RunQueue::new(cpus), slice }
-    }
-}
+impl QueueRules for RoundRobin {
+    type Key = ();
+    type Params = ();
+    type Unit = RoundRobinUnit;
+    const TIMERS: Timers = Timers::Never;
+    const SLICES_END: bool = true;
 
-impl Policy for RoundRobin {
-    fn insert(&mut self, _now: Instant, params: &UnitParams) -> Result<UnitId, ParamError> {
-        let cpus = allowed(self.queue.cpus(), params.affinity.as_ref())?;
-        Ok(self.queue.add(cpus, RoundRobinUnit { left: self.slice }))
-    }
-
-    fn remove(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
-        self.queue.remove(unit, resched);
-    }
-
-    fn adjust(
-        &mut self,
-        _now: Instant,
-        unit: UnitId,
-        params: &UnitParams,
-        resched: &mut CpuSet,
-    ) -> Result<(), ParamError> {
-        let cpus = allowed(self.queue.cpus(), params.affinity.as_ref())?;
-        self.queue.set_affinity(unit, cpus, resched);
+    fn check(_params: &UnitParams) -> Result<(), ParamError> {
         Ok(())
     }
 
+    fn insert(&mut self, _now: Instant, (): (), _cpus: &mut CpuSet) -> RoundRobinUnit {
+        RoundRobinUnit { left: self.slice }
+    }
+
+    fn adjust(&mut self, _unit: &mut RoundRobinUnit, (): (), _cpus: &mut CpuSet) {}
+
     #[inline(always)]
-    fn wake(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
-        if !self.queue.is_ready(unit) {
-            self.queue.ready(unit, (), resched);
+    fn urgency(_unit: &RoundRobinUnit) -> Option<()> {
+        Some(())
+    }
+
+    #[inline(always)]
+    fn slice(unit: &RoundRobinUnit) -> Duration {
+        unit.left
+    }
+
+    #[inline(always)]
+    fn charge(unit: &mut RoundRobinUnit, ran: Duration) -> Charged {
+        unit.left = unit.left.saturating_sub(ran);
+        Charged::GoesOn
+    }
+
+    #[inline(always)]
+    fn ends_turn(&self, unit: &mut RoundRobinUnit) -> bool {
+        let is_over = unit.left.is_zero();
+        if is_over {
+            unit.left = self.slice;
         }
-    }
-
-    #[inline(always)]
-    fn sleep(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
-        self.queue.unready(unit, resched);
-    }
-
-    #[inline(always)]
-    fn charge(&mut self, _now: Instant, _cpu: CpuId, unit: UnitId, ran: Duration) {
-        let state = &mut self.queue[unit];
-        state.left = state.left.saturating_sub(ran);
-    }
-
-    #[inline(always)]
-    fn pick(&mut self, now: Instant, cpu: CpuId, resched: &mut CpuSet) -> Slice {
-        if let Some(unit) = self.queue.current(cpu)
-            && self.queue[unit].left.is_zero()
-        {
-            self.queue[unit].left = self.slice;
-            self.queue.demote(unit, ());
-        }
-        match self.queue.pick(cpu, resched) {
-            Some(unit) => Slice { run: Run::Unit(unit), until: now + self.queue[unit].left },
-            None => Slice { run: Run::Idle, until: Instant::NEVER },
-        }
-    }
-
-    fn ranking(&self, cpu: CpuId, out: &mut Vec<UnitId>) {
-        self.queue.ranking(cpu, out, |_| (), |_| true);
+        is_over
     }
 }

@@ -56,7 +56,6 @@
 
 use core::cmp::Ordering;
 
-use crate::heap::IndexedHeap;
 use crate::prelude::*;
 
 /// Its name in host files and on the command line.
@@ -99,7 +98,7 @@ pub const INFO: PolicyInfo = PolicyInfo {
     test: SchedulabilityTest::EdfServers,
     linux: OnLinux::servers(LinuxClass::Fair, Some(OnLinux::NO_DEADLINES)),
     xen: Some(XenScheduler::Rtds),
-    build: |cpus, _| Ok(Box::new(Rtds::new(cpus))),
+    build: |cpus, _| Ok(Box::new(QueuePolicy::new(cpus, Rtds))),
 };
 
 /// Xen's `RTDS_DEFAULT_BUDGET` and `RTDS_DEFAULT_PERIOD`; a new unit has extratime.
@@ -172,17 +171,11 @@ struct RtdsUnit {
     left: Duration,
     level: u32,
     deadline: Instant,
-    /// Has it work? Set by `wake`, cleared by `sleep`, checked by both.
-    awake: bool,
     exhaustions: u64,
     replenishments: u64,
 }
 
 impl RtdsUnit {
-    fn urgency(&self) -> Urgency {
-        Urgency { level: self.level, deadline: self.deadline }
-    }
-
     fn replenish(&mut self, now: Instant) {
         self.now = self.next;
         let (late, period) = (now.since(self.deadline), self.now.period);
@@ -197,158 +190,87 @@ impl RtdsUnit {
 
 /// The policy; see the module's rules.
 #[derive(Debug)]
-pub struct Rtds {
-    queue: RunQueue<Urgency, RtdsUnit>,
-    /// Deadlines of the awake units.
-    replenishments: IndexedHeap<Instant>,
-}
+struct Rtds;
 
-impl Rtds {
-    /// A pool of `cpus` processors without units.
-    pub fn new(cpus: usize) -> Self {
-        Rtds { queue: RunQueue::new(cpus), replenishments: IndexedHeap::new(0) }
+impl QueueRules for Rtds {
+    type Key = Urgency;
+    type Params = Reservation;
+    type Unit = RtdsUnit;
+    const TIMERS: Timers = Timers::Awake;
+    const SLICES_END: bool = true;
+
+    fn check(params: &UnitParams) -> Result<Reservation, ParamError> {
+        Reservation::new(params)
     }
-}
 
-impl Policy for Rtds {
-    fn insert(&mut self, now: Instant, params: &UnitParams) -> Result<UnitId, ParamError> {
-        let reservation = Reservation::new(params)?;
-        let cpus = allowed(self.queue.cpus(), params.affinity.as_ref())?;
-        let state = RtdsUnit {
-            now: reservation,
-            next: reservation,
-            left: reservation.budget,
+    fn insert(&mut self, now: Instant, server: Reservation, _cpus: &mut CpuSet) -> RtdsUnit {
+        RtdsUnit {
+            now: server,
+            next: server,
+            left: server.budget,
             level: 0,
-            deadline: now + reservation.period,
-            awake: false,
+            deadline: now + server.period,
             exhaustions: 0,
             replenishments: 0,
-        };
-        let unit = self.queue.add(cpus, state);
-        self.replenishments.grow(self.queue.capacity());
-        Ok(unit)
+        }
     }
 
-    fn remove(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
-        self.replenishments.remove(unit.index());
-        self.queue.remove(unit, resched);
-    }
-
-    fn adjust(
-        &mut self,
-        _now: Instant,
-        unit: UnitId,
-        params: &UnitParams,
-        resched: &mut CpuSet,
-    ) -> Result<(), ParamError> {
-        let reservation = Reservation::new(params)?;
-        let cpus = allowed(self.queue.cpus(), params.affinity.as_ref())?;
-        self.queue[unit].next = reservation;
-        self.queue.set_affinity(unit, cpus, resched);
-        Ok(())
+    fn adjust(&mut self, unit: &mut RtdsUnit, server: Reservation, _cpus: &mut CpuSet) {
+        unit.next = server;
     }
 
     #[inline(always)]
-    fn wake(&mut self, now: Instant, unit: UnitId, resched: &mut CpuSet) {
-        let state = &mut self.queue[unit];
-        if state.awake {
-            return;
-        }
-        state.awake = true;
-        if now >= state.deadline {
-            state.replenish(now);
-        }
-        self.replenishments.set(unit.index(), state.deadline);
-        if !state.left.is_zero() {
-            let urgency = state.urgency();
-            self.queue.ready(unit, urgency, resched);
+    fn urgency(unit: &RtdsUnit) -> Option<Urgency> {
+        (!unit.left.is_zero()).then_some(Urgency { level: unit.level, deadline: unit.deadline })
+    }
+
+    #[inline(always)]
+    fn timer(unit: &RtdsUnit) -> Option<Instant> {
+        Some(unit.deadline)
+    }
+
+    #[inline(always)]
+    fn slice(unit: &RtdsUnit) -> Duration {
+        unit.left
+    }
+
+    #[inline(always)]
+    fn wake(unit: &mut RtdsUnit, now: Instant) {
+        if now >= unit.deadline {
+            unit.replenish(now);
         }
     }
 
     #[inline(always)]
-    fn sleep(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
-        if core::mem::replace(&mut self.queue[unit].awake, false) {
-            self.replenishments.remove(unit.index());
-            self.queue.unready(unit, resched);
+    fn charge(unit: &mut RtdsUnit, ran: Duration) -> Charged {
+        let had = unit.left;
+        unit.left = had.saturating_sub(ran);
+        if had.is_zero() || !unit.left.is_zero() {
+            return Charged::GoesOn;
         }
+        unit.exhaustions += 1;
+        if !unit.now.extratime {
+            return Charged::Throttled;
+        }
+        unit.level = unit.level.saturating_add(1);
+        unit.left = unit.now.budget;
+        Charged::Demoted
     }
 
     #[inline(always)]
-    fn sleep_before_pick(&mut self, _now: Instant, unit: UnitId, cpu: CpuId, _resched: &mut CpuSet) {
-        if core::mem::replace(&mut self.queue[unit].awake, false) {
-            self.replenishments.remove(unit.index());
-            self.queue.stop_current(cpu);
-        }
+    fn on_timer(unit: &mut RtdsUnit, _at: Instant, now: Instant) {
+        unit.replenish(now);
     }
 
-    #[inline(always)]
-    fn charge(&mut self, _now: Instant, _cpu: CpuId, unit: UnitId, ran: Duration) {
-        let state = &mut self.queue[unit];
-        let had = state.left;
-        state.left = had.saturating_sub(ran);
-        if had.is_zero() || !state.left.is_zero() {
-            return;
-        }
-        state.exhaustions += 1;
-        if state.now.extratime {
-            state.level = state.level.saturating_add(1);
-            state.left = state.now.budget;
-            let urgency = state.urgency();
-            self.queue.demote(unit, urgency);
-        }
-    }
-
-    #[inline(always)]
-    fn pick(&mut self, now: Instant, cpu: CpuId, resched: &mut CpuSet) -> Slice {
-        if let Some(unit) = self.queue.current(cpu)
-            && self.queue[unit].left.is_zero()
-        {
-            self.queue.stop_current(cpu);
-        }
-        match self.queue.pick(cpu, resched) {
-            Some(unit) => Slice { run: Run::Unit(unit), until: now + self.queue[unit].left },
-            None => Slice { run: Run::Idle, until: Instant::NEVER },
-        }
-    }
-
-    #[inline(always)]
-    fn next_timer(&self) -> Timer {
-        match self.replenishments.peek() {
-            Some((id, at)) => Timer { at, charge: self.queue.cpu_of(UnitId(id as u32)) },
-            None => Timer::NEVER,
-        }
-    }
-
-    #[inline(always)]
-    fn on_timer(&mut self, now: Instant, resched: &mut CpuSet) {
-        let Some((id, at)) = self.replenishments.peek() else {
-            return;
-        };
-        if at > now {
-            return;
-        }
-        let unit = UnitId(id as u32);
-        let state = &mut self.queue[unit];
-        state.replenish(now);
-        let urgency = state.urgency();
-        self.replenishments.set_first(urgency.deadline);
-        self.queue.ready(unit, urgency, resched);
-    }
-
-    fn ranking(&self, cpu: CpuId, out: &mut Vec<UnitId>) {
-        self.queue.ranking(cpu, out, RtdsUnit::urgency, |unit| !unit.left.is_zero());
-    }
-
-    fn account(&self, unit: UnitId) -> Account {
-        let state = &self.queue[unit];
+    fn account(unit: &RtdsUnit) -> Account {
         Account {
-            left: Some(state.left),
-            max: Some(state.now.budget),
-            may_overrun: state.now.extratime,
-            deadline: Some(state.deadline),
+            left: Some(unit.left),
+            max: Some(unit.now.budget),
+            may_overrun: unit.now.extratime,
+            deadline: Some(unit.deadline),
             home: None,
-            exhaustions: state.exhaustions,
-            replenishments: state.replenishments,
+            exhaustions: unit.exhaustions,
+            replenishments: unit.replenishments,
         }
     }
 }

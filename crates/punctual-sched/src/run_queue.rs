@@ -17,14 +17,14 @@
 //! keeps its place when it is displaced. A running unit keeps its processor against equals, unless it has
 //! been demoted (exhaustion, end of a time slice).
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};
 
 use crate::affinity::Affinities;
 use crate::cpuset::{CpuId, CpuSet};
+use crate::decision::UnitId;
 use crate::pairing::{Head, PairingHeaps};
-use crate::policy::{ParamError, UnitId, sort_by_key};
+use crate::ranking::rank;
 use crate::slots::Slots;
 
 const NONE: u32 = u32::MAX;
@@ -40,6 +40,8 @@ struct Member<K, T> {
     ready: bool,
     /// Is it present? Cleared while its id is free.
     present: bool,
+    /// Has it work? Set and cleared by `set_awake`, checked by `is_awake`.
+    awake: bool,
     /// Processor it was last given, or `NONE`: still there until that processor picks again.
     cpu: u32,
     /// Processor it ran on last; a preference only.
@@ -92,18 +94,6 @@ impl<K, T> IndexMut<UnitId> for RunQueue<K, T> {
     }
 }
 
-/// `Err` about `field` unless `holds`.
-pub(crate) fn require(
-    holds: bool,
-    field: &'static str,
-    expected: impl FnOnce() -> Box<str>,
-) -> Result<(), ParamError> {
-    if holds {
-        return Ok(());
-    }
-    Err(ParamError::OutOfRange { field, expected: expected() })
-}
-
 impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
     /// An empty queue over `cpus` idle processors.
     pub fn new(cpus: usize) -> Self {
@@ -147,6 +137,7 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
             class: self.join(cpus),
             ready: false,
             present: true,
+            awake: false,
             cpu: NONE,
             last,
         };
@@ -217,7 +208,21 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
         (member.cpu != NONE).then_some(CpuId(member.cpu))
     }
 
-    /// Does the unit want a processor? In a policy whose units are throttled by nothing: is it awake?
+    /// Has the unit work?
+    #[inline]
+    pub fn is_awake(&self, unit: UnitId) -> bool {
+        self.members[unit.index()].awake
+    }
+
+    /// Notes whether the unit has work. The unit's state, if that is a change.
+    #[inline(always)]
+    pub fn set_awake(&mut self, unit: UnitId, awake: bool) -> Option<&mut T> {
+        let member = &mut self.members[unit.index()];
+        let is_change = core::mem::replace(&mut member.awake, awake) != awake;
+        is_change.then_some(&mut member.data)
+    }
+
+    /// Does the unit want a processor?
     #[inline]
     pub fn is_ready(&self, unit: UnitId) -> bool {
         self.members[unit.index()].ready
@@ -445,24 +450,13 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
         least
     }
 
-    /// Fills `out` with the units that may run on `cpu` and are `eligible`, ready or not, in order of `key`.
-    pub fn ranking(
-        &self,
-        cpu: CpuId,
-        out: &mut Vec<UnitId>,
-        key: impl Fn(&T) -> K,
-        eligible: impl Fn(&T) -> bool,
-    ) {
-        out.clear();
-        let units = (0..self.members.len() as u32).map(UnitId);
-        out.extend(units.filter(|&unit| {
-            let member = &self.members[unit.index()];
-            member.present && self.may_run(unit, cpu) && eligible(&member.data)
-        }));
-        sort_by_key(out, |unit| {
-            let member = &self.members[unit.index()];
-            (key(&member.data), member.key.1, unit.0)
-        });
+    /// Fills `out` with the units that may run on `cpu` and have an `urgency`, ready or not, most urgent first.
+    pub fn ranking(&self, cpu: CpuId, out: &mut Vec<UnitId>, urgency: impl Fn(&T) -> Option<K>) {
+        let member = |unit: UnitId| &self.members[unit.index()];
+        let eligible =
+            |unit| member(unit).present && self.may_run(unit, cpu) && urgency(&member(unit).data).is_some();
+        let key = |unit| (urgency(&member(unit).data), member(unit).key.1);
+        rank(out, self.members.len(), eligible, key);
     }
 
     fn join(&mut self, cpus: CpuSet) -> u32 {

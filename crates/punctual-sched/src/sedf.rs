@@ -44,7 +44,6 @@
 //! At 8 the deadline of the insertion has passed and a new period starts with the wake-up. At 26 the unit
 //! goes on with what it has left until 28.
 
-use crate::heap::IndexedHeap;
 use crate::homes::Homes;
 use crate::prelude::*;
 use crate::utilization::Utilization;
@@ -88,7 +87,7 @@ pub const INFO: PolicyInfo = PolicyInfo {
     test: SchedulabilityTest::EdfServers,
     linux: OnLinux::servers(LinuxClass::Fair, Some(OnLinux::NO_DEADLINES)),
     xen: None,
-    build: |cpus, _| Ok(Box::new(Sedf::new(cpus))),
+    build: |cpus, _| Ok(Box::new(QueuePolicy::new(cpus, Sedf { homes: Homes::new(cpus) }))),
 };
 
 /// Xen's `SLICE_MIN`, `PERIOD_MIN`, `PERIOD_MAX`, `EXTRA_QUANTUM`.
@@ -97,13 +96,8 @@ const PERIOD_MIN: Duration = Duration::from_us(10);
 const PERIOD_MAX: Duration = Duration::from_secs(10);
 const EXTRA_QUANTUM: Duration = Duration::from_us(500);
 
-/// Running on its slice, ordered by deadline, comes before running on spare time.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
-enum Urgency {
-    Slice(Instant),
-    #[default]
-    Extra,
-}
+/// The urgency of a unit that runs on spare time: behind every deadline.
+const EXTRA: Instant = Instant::NEVER;
 
 #[derive(Clone, Copy, Debug)]
 struct Reservation {
@@ -146,21 +140,11 @@ struct SedfUnit {
     /// What is left of its turn in the spare time.
     turn: Duration,
     deadline: Instant,
-    /// Has it work? Set by `wake`, cleared by `sleep`, checked by both.
-    awake: bool,
     exhaustions: u64,
     replenishments: u64,
 }
 
 impl SedfUnit {
-    /// How it competes for its processor, if it may run at all.
-    fn urgency(&self) -> Option<Urgency> {
-        if !self.left.is_zero() {
-            return Some(Urgency::Slice(self.deadline));
-        }
-        self.now.extratime.then_some(Urgency::Extra)
-    }
-
     fn start_period(&mut self, deadline: Instant) {
         self.now = self.next;
         self.deadline = deadline;
@@ -195,32 +179,25 @@ impl SedfUnit {
 
 /// The policy; see the module's rules.
 #[derive(Debug)]
-pub struct Sedf {
-    queue: RunQueue<Urgency, SedfUnit>,
+struct Sedf {
     homes: Homes<Utilization>,
-    /// Deadlines of the awake units.
-    periods: IndexedHeap<Instant>,
 }
 
-impl Sedf {
-    /// A pool of `cpus` processors without units.
-    pub fn new(cpus: usize) -> Self {
-        Sedf { queue: RunQueue::new(cpus), homes: Homes::new(cpus), periods: IndexedHeap::new(0) }
+impl QueueRules for Sedf {
+    type Key = Instant;
+    type Params = Reservation;
+    type Unit = SedfUnit;
+    const TIMERS: Timers = Timers::Awake;
+    const SLICES_END: bool = true;
+
+    fn check(params: &UnitParams) -> Result<Reservation, ParamError> {
+        Reservation::new(params)
     }
 
-    fn only(&self, cpu: CpuId) -> CpuSet {
-        let mut set = CpuSet::new(self.queue.cpus());
-        set.insert(cpu);
-        set
-    }
-}
-
-impl Policy for Sedf {
-    fn insert(&mut self, now: Instant, params: &UnitParams) -> Result<UnitId, ParamError> {
-        let reservation = Reservation::new(params)?;
-        let cpus = allowed(self.queue.cpus(), params.affinity.as_ref())?;
-        let home = self.homes.settle(&cpus, reservation.load());
-        let state = SedfUnit {
+    fn insert(&mut self, now: Instant, reservation: Reservation, cpus: &mut CpuSet) -> SedfUnit {
+        let home = self.homes.settle(cpus, reservation.load());
+        cpus.keep_only(home);
+        SedfUnit {
             now: reservation,
             next: reservation,
             home,
@@ -228,137 +205,77 @@ impl Policy for Sedf {
             overrun: Duration::ZERO,
             turn: EXTRA_QUANTUM,
             deadline: now,
-            awake: false,
             exhaustions: 0,
             replenishments: 0,
+        }
+    }
+
+    fn adjust(&mut self, unit: &mut SedfUnit, reservation: Reservation, cpus: &mut CpuSet) {
+        unit.home = self.homes.resettle(unit.home, unit.next.load(), cpus, reservation.load());
+        unit.next = reservation;
+        cpus.keep_only(unit.home);
+    }
+
+    fn remove(&mut self, unit: &SedfUnit) {
+        self.homes.leave(unit.home, unit.next.load());
+    }
+
+    #[inline(always)]
+    fn urgency(unit: &SedfUnit) -> Option<Instant> {
+        if !unit.left.is_zero() {
+            return Some(unit.deadline);
+        }
+        unit.now.extratime.then_some(EXTRA)
+    }
+
+    #[inline(always)]
+    fn timer(unit: &SedfUnit) -> Option<Instant> {
+        Some(unit.deadline)
+    }
+
+    #[inline(always)]
+    fn slice(unit: &SedfUnit) -> Duration {
+        if unit.left.is_zero() { unit.turn } else { unit.left }
+    }
+
+    #[inline(always)]
+    fn wake(unit: &mut SedfUnit, now: Instant) {
+        if now >= unit.deadline {
+            unit.overrun = Duration::ZERO;
+            unit.start_period(now + unit.next.period);
+        }
+    }
+
+    #[inline(always)]
+    fn charge(unit: &mut SedfUnit, ran: Duration) -> Charged {
+        let is_over = if unit.left.is_zero() {
+            unit.consume_turn(ran)
+        } else {
+            unit.consume_slice(ran);
+            unit.left.is_zero()
         };
-        let unit = self.queue.add(self.only(home), state);
-        self.periods.grow(self.queue.capacity());
-        Ok(unit)
-    }
-
-    fn remove(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
-        let state = &self.queue[unit];
-        self.homes.leave(state.home, state.next.load());
-        self.periods.remove(unit.index());
-        self.queue.remove(unit, resched);
-    }
-
-    fn adjust(
-        &mut self,
-        _now: Instant,
-        unit: UnitId,
-        params: &UnitParams,
-        resched: &mut CpuSet,
-    ) -> Result<(), ParamError> {
-        let reservation = Reservation::new(params)?;
-        let cpus = allowed(self.queue.cpus(), params.affinity.as_ref())?;
-        let state = &mut self.queue[unit];
-        let (home, old) = (state.home, state.next.load());
-        state.next = reservation;
-        state.home = self.homes.resettle(home, old, &cpus, reservation.load());
-        let only = self.only(self.queue[unit].home);
-        self.queue.set_affinity(unit, only, resched);
-        Ok(())
-    }
-
-    #[inline(always)]
-    fn wake(&mut self, now: Instant, unit: UnitId, resched: &mut CpuSet) {
-        let state = &mut self.queue[unit];
-        if state.awake {
-            return;
-        }
-        state.awake = true;
-        if now >= state.deadline {
-            state.overrun = Duration::ZERO;
-            state.start_period(now + state.next.period);
-        }
-        self.periods.set(unit.index(), state.deadline);
-        if let Some(urgency) = state.urgency() {
-            self.queue.ready(unit, urgency, resched);
+        match is_over {
+            true if unit.now.extratime => Charged::Demoted,
+            true => Charged::Throttled,
+            false => Charged::GoesOn,
         }
     }
 
     #[inline(always)]
-    fn sleep(&mut self, _now: Instant, unit: UnitId, resched: &mut CpuSet) {
-        if core::mem::replace(&mut self.queue[unit].awake, false) {
-            self.periods.remove(unit.index());
-            self.queue.unready(unit, resched);
-        }
+    fn on_timer(unit: &mut SedfUnit, at: Instant, now: Instant) {
+        let period = unit.next.period;
+        unit.start_period(at + period * (now.since(at).div_floor(period) + 1));
     }
 
-    #[inline(always)]
-    fn charge(&mut self, _now: Instant, _cpu: CpuId, unit: UnitId, ran: Duration) {
-        let state = &mut self.queue[unit];
-        let demoted = match state.left.is_zero() {
-            true => state.consume_turn(ran),
-            false => {
-                state.consume_slice(ran);
-                state.left.is_zero()
-            }
-        };
-        if demoted && state.now.extratime {
-            self.queue.demote(unit, Urgency::Extra);
-        }
-    }
-
-    #[inline(always)]
-    fn pick(&mut self, now: Instant, cpu: CpuId, resched: &mut CpuSet) -> Slice {
-        if let Some(unit) = self.queue.current(cpu)
-            && self.queue[unit].urgency().is_none()
-        {
-            self.queue.stop_current(cpu);
-        }
-        let Some(unit) = self.queue.pick(cpu, resched) else {
-            return Slice { run: Run::Idle, until: Instant::NEVER };
-        };
-        let state = &self.queue[unit];
-        let left = if state.left.is_zero() { state.turn } else { state.left };
-        Slice { run: Run::Unit(unit), until: now + left }
-    }
-
-    #[inline(always)]
-    fn next_timer(&self) -> Timer {
-        match self.periods.peek() {
-            Some((id, at)) => Timer { at, charge: self.queue.cpu_of(UnitId(id as u32)) },
-            None => Timer::NEVER,
-        }
-    }
-
-    #[inline(always)]
-    fn on_timer(&mut self, now: Instant, resched: &mut CpuSet) {
-        let Some((id, at)) = self.periods.peek() else {
-            return;
-        };
-        if at > now {
-            return;
-        }
-        let unit = UnitId(id as u32);
-        let state = &mut self.queue[unit];
-        let period = state.next.period;
-        state.start_period(at + period * (now.since(at).div_floor(period) + 1));
-        self.periods.set(id, state.deadline);
-        match state.urgency() {
-            Some(urgency) => self.queue.ready(unit, urgency, resched),
-            None => self.queue.unready(unit, resched),
-        }
-    }
-
-    fn ranking(&self, cpu: CpuId, out: &mut Vec<UnitId>) {
-        let eligible = |unit: &SedfUnit| unit.urgency().is_some();
-        self.queue.ranking(cpu, out, |unit| unit.urgency().unwrap_or_default(), eligible);
-    }
-
-    fn account(&self, unit: UnitId) -> Account {
-        let state = &self.queue[unit];
+    fn account(unit: &SedfUnit) -> Account {
         Account {
-            left: Some(state.left),
-            max: Some(state.now.slice),
-            may_overrun: state.now.extratime,
-            deadline: Some(state.deadline),
-            home: Some(state.home),
-            exhaustions: state.exhaustions,
-            replenishments: state.replenishments,
+            left: Some(unit.left),
+            max: Some(unit.now.slice),
+            may_overrun: unit.now.extratime,
+            deadline: Some(unit.deadline),
+            home: Some(unit.home),
+            exhaustions: unit.exhaustions,
+            replenishments: unit.replenishments,
         }
     }
 }

@@ -6,7 +6,7 @@
 use alloc::vec::Vec;
 use core::ops::{Deref, DerefMut};
 
-use crate::policy::UnitId;
+use crate::decision::UnitId;
 use crate::vec_growth;
 
 /// The state of each unit, at the index that is its id. The slot of a removed unit keeps its last state.

@@ -11,7 +11,9 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::cpuset::{CpuId, CpuSet};
-use crate::policy::{Account, ParamError, Policy, Slice, Timer, UnitId, UnitParams};
+use crate::decision::{Slice, Timer, UnitId};
+use crate::params::{ParamError, UnitParams};
+use crate::policy::{Account, Policy};
 use crate::time::{Duration, Instant};
 
 /// What stands between a driver and the policy `inside`. Each method is that of [`Policy`]; by default the

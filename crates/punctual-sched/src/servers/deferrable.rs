@@ -28,7 +28,7 @@
 use alloc::boxed::Box;
 
 use super::{ACCOUNTING, BUDGETS, EveryPeriod, QUANTUM, Servers, Settings, UNIT_PARAMS, WithoutWork};
-use crate::registry::{
+use crate::info::{
     LinuxClass, OnLinux, Placement, PolicyInfo, SchedulabilityTest, ServerKind, WorkConservation,
 };
 

@@ -48,11 +48,13 @@ use alloc::vec::Vec;
 
 use crate::bitmap::RankSet;
 use crate::cpuset::{CpuId, CpuSet};
+use crate::decision::{Run, Slice, Timer, UnitId};
 use crate::fixed_priority::PRIORITY;
 use crate::heap::IndexedHeap;
 use crate::homes::Homes;
-use crate::policy::{Account, ParamError, Policy, Run, Slice, Timer, UnitId, UnitParams};
-use crate::registry::{Budgets, OptionError, OptionValue, Options, ParamDefault, ParamInfo, ParamKind};
+use crate::info::{Budgets, OptionError, OptionValue, Options, ParamDefault, ParamInfo, ParamKind};
+use crate::params::{ParamError, UnitParams};
+use crate::policy::{Account, Policy};
 use crate::slots::Slots;
 use crate::time::{Duration, Instant};
 use crate::utilization::Utilization;

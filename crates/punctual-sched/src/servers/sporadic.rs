@@ -40,8 +40,8 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::{ACCOUNTING, BUDGETS, Budget, QUANTUM, Rule, Servers, Settings, UNIT_PARAMS, WithoutWork};
-use crate::policy::UnitId;
-use crate::registry::{
+use crate::decision::UnitId;
+use crate::info::{
     LinuxClass, OnLinux, OptionValue, ParamDefault, ParamInfo, ParamKind, Placement, PolicyInfo,
     SchedulabilityTest, ServerKind, WorkConservation,
 };
