@@ -59,7 +59,7 @@ pub fn measure(host: &Host) -> Result<DecisionCost, Error> {
     let options = &host.pools[0].policy.options;
     let calls = record(host)?;
     let fresh = || {
-        (info.build)(host.pools[0].processors.len(), options)
+        info.build(host.pools[0].processors.len(), options)
             .map_err(|error| Error::Policy { policy: info.name, error })
     };
     let decisions = calls.iter().filter(|c| matches!(c, Call::Pick(..))).count();
@@ -191,7 +191,7 @@ mod tests {
     fn a_replay_makes_the_recorded_decisions_again() {
         let host = host();
         let calls = record(&host).unwrap();
-        let policy = (host.pools[0].policy.info.build)(1, &host.pools[0].policy.options).unwrap();
+        let policy = host.pools[0].policy.info.build(1, &host.pools[0].policy.options).unwrap();
         let (sender, again) = mpsc::channel();
         replay(recorded(policy, sender).as_mut(), &calls);
         assert_eq!(again.try_iter().collect::<Vec<_>>(), calls);
@@ -202,7 +202,7 @@ mod tests {
         let host = host();
         let cost = measure(&host).unwrap();
         let calls = record(&host).unwrap();
-        let mut policy = (host.pools[0].policy.info.build)(1, &host.pools[0].policy.options).unwrap();
+        let mut policy = host.pools[0].policy.info.build(1, &host.pools[0].policy.options).unwrap();
         let samples = timed_replay(policy.as_mut(), &calls, usize::MAX, || {});
         assert!(samples.len() == cost.decisions || samples.len() == cost.decisions + 1);
         assert!(cost.mean_ns > 0.0 && cost.median_ns <= cost.p99_ns && cost.p99_ns <= cost.max_ns);

@@ -30,7 +30,7 @@ struct Machine {
 impl Machine {
     /// `units` of `budget` each, together the whole processor, with these weights in turn.
     fn new(info: &PolicyInfo, units: u64, budget: Duration, weights: &[u32]) -> Result<Self, ParamError> {
-        let mut policy = (info.build)(1, &Options::new()).expect("defaults are accepted");
+        let mut policy = info.build(1, &Options::new()).expect("defaults are accepted");
         let mut resched = CpuSet::new(1);
         let params = |i: u64| UnitParams {
             budget: Some(budget),

@@ -14,7 +14,7 @@ struct Class {
 
 /// Affinities by index, and for each processor the affinities that contain it.
 #[derive(Debug)]
-pub struct Affinities {
+pub(crate) struct Affinities {
     classes: Vec<Class>,
     served: Vec<Vec<u32>>,
 }
@@ -23,7 +23,7 @@ pub struct Affinities {
 ///
 /// # Errors
 /// When there is none.
-pub fn allowed(cpus: usize, affinity: Option<&CpuSet>) -> Result<CpuSet, ParamError> {
+pub(crate) fn allowed(cpus: usize, affinity: Option<&CpuSet>) -> Result<CpuSet, ParamError> {
     let Some(affinity) = affinity else {
         return Ok(CpuSet::all(cpus));
     };
@@ -42,34 +42,29 @@ pub fn allowed(cpus: usize, affinity: Option<&CpuSet>) -> Result<CpuSet, ParamEr
 
 impl Affinities {
     /// No affinity in use, over `cpus` processors.
-    pub fn new(cpus: usize) -> Self {
+    pub(crate) fn new(cpus: usize) -> Self {
         Affinities { classes: Vec::new(), served: alloc::vec![Vec::new(); cpus] }
     }
 
     /// One more than the greatest index in use.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.classes.len()
-    }
-
-    /// Has no affinity ever been in use?
-    pub fn is_empty(&self) -> bool {
-        self.classes.is_empty()
     }
 
     /// The processors of the affinity `class`.
     #[inline]
-    pub fn cpus(&self, class: u32) -> &CpuSet {
+    pub(crate) fn cpus(&self, class: u32) -> &CpuSet {
         &self.classes[class as usize].cpus
     }
 
     /// The affinities that contain `cpu`.
     #[inline]
-    pub fn serving(&self, cpu: CpuId) -> &[u32] {
+    pub(crate) fn serving(&self, cpu: CpuId) -> &[u32] {
         &self.served[cpu.index()]
     }
 
     /// One more unit has the affinity `cpus`; returns its index.
-    pub fn join(&mut self, cpus: CpuSet) -> u32 {
+    pub(crate) fn join(&mut self, cpus: CpuSet) -> u32 {
         let in_use = |class: &Class| class.units > 0 && class.cpus == cpus;
         if let Some(class) = self.classes.iter().position(in_use) {
             self.classes[class].units += 1;
@@ -89,7 +84,7 @@ impl Affinities {
     }
 
     /// One unit less has the affinity `class`.
-    pub fn leave(&mut self, class: u32) {
+    pub(crate) fn leave(&mut self, class: u32) {
         let left = &mut self.classes[class as usize];
         left.units -= 1;
         if left.units == 0 {

@@ -11,7 +11,7 @@ use crate::vec_growth;
 
 /// A set of ranks `0..capacity`; the smallest is the most urgent.
 #[derive(Clone, Debug, Default)]
-pub struct RankSet {
+pub(crate) struct RankSet {
     /// All levels, bottom first.
     words: Vec<u64>,
     /// Where each level starts in `words`, bottom first; the last level has one word.
@@ -20,14 +20,14 @@ pub struct RankSet {
 
 impl RankSet {
     /// An empty set for ranks below `capacity`.
-    pub fn new(capacity: usize) -> Self {
+    pub(crate) fn new(capacity: usize) -> Self {
         let mut set = RankSet::default();
         set.reset(capacity);
         set
     }
 
     /// Makes sure that [`RankSet::reset`] up to `capacity` does not allocate.
-    pub fn reserve(&mut self, capacity: usize) {
+    pub(crate) fn reserve(&mut self, capacity: usize) {
         let levels = widths(capacity).count();
         let words: usize = widths(capacity).sum();
         vec_growth::reserve(&mut self.levels, levels);
@@ -35,7 +35,7 @@ impl RankSet {
     }
 
     /// Empties the set and lays it out for ranks below `capacity`.
-    pub fn reset(&mut self, capacity: usize) {
+    pub(crate) fn reset(&mut self, capacity: usize) {
         self.levels.clear();
         self.words.clear();
         for width in widths(capacity) {
@@ -49,7 +49,7 @@ impl RankSet {
     /// # Panics
     /// When `rank` is beyond the capacity.
     #[inline]
-    pub fn insert(&mut self, rank: usize) {
+    pub(crate) fn insert(&mut self, rank: usize) {
         let mut at = rank;
         for &start in &self.levels {
             let word = &mut self.words[start + at / 64];
@@ -67,7 +67,7 @@ impl RankSet {
     /// # Panics
     /// When `rank` is beyond the capacity.
     #[inline]
-    pub fn remove(&mut self, rank: usize) {
+    pub(crate) fn remove(&mut self, rank: usize) {
         let mut at = rank;
         for &start in &self.levels {
             let word = &mut self.words[start + at / 64];
@@ -81,7 +81,7 @@ impl RankSet {
 
     /// Adds or removes `rank`.
     #[inline]
-    pub fn assign(&mut self, rank: usize, member: bool) {
+    pub(crate) fn assign(&mut self, rank: usize, member: bool) {
         if member {
             self.insert(rank);
         } else {
@@ -91,7 +91,7 @@ impl RankSet {
 
     /// The smallest rank.
     #[inline]
-    pub fn first(&self) -> Option<usize> {
+    pub(crate) fn first(&self) -> Option<usize> {
         let mut at = 0;
         for &start in self.levels.iter().rev() {
             let word = self.words[start + at];

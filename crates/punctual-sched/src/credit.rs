@@ -100,7 +100,7 @@ pub const INFO: PolicyInfo = PolicyInfo {
         Some("Linux's fair class takes weights and caps, but not Credit's boost and slices"),
     ),
     xen: Some(XenScheduler::Credit),
-    build: |cpus, options| Ok(Box::new(Credit::new(cpus, Settings::new(options)?))),
+    construct: |cpus, options| Ok(Box::new(Credit::new(cpus, Settings::new(options)?))),
 };
 
 /// The word of [`REFILL`] for the paper's rule: when all credits add up to less than zero.

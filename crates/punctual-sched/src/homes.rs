@@ -7,40 +7,40 @@ use crate::cpuset::{CpuId, CpuSet};
 
 /// The load of each processor: a number of units, or their [utilisation](crate::utilization::Utilization).
 #[derive(Clone, Debug)]
-pub struct Homes<L> {
+pub(crate) struct Homes<L> {
     load: Vec<L>,
 }
 
 impl<L: Copy + Default + Ord + AddAssign + SubAssign> Homes<L> {
     /// `cpus` processors without load.
-    pub fn new(cpus: usize) -> Self {
+    pub(crate) fn new(cpus: usize) -> Self {
         Homes { load: alloc::vec![L::default(); cpus] }
     }
 
     /// Settles a unit of this load on the least loaded of the `allowed` processors, the lowest of several.
-    pub fn settle(&mut self, allowed: &CpuSet, load: L) -> CpuId {
+    pub(crate) fn settle(&mut self, allowed: &CpuSet, load: L) -> CpuId {
         let home = self.least_loaded(allowed.iter());
         self.settle_on(home, load);
         home
     }
 
     /// The least loaded of the `allowed` processors, the first of several.
-    pub fn least_loaded(&self, allowed: impl Iterator<Item = CpuId>) -> CpuId {
+    pub(crate) fn least_loaded(&self, allowed: impl Iterator<Item = CpuId>) -> CpuId {
         allowed.min_by_key(|cpu| self.load[cpu.index()]).unwrap_or(CpuId(0))
     }
 
     /// Settles a unit of this load on `home`.
-    pub fn settle_on(&mut self, home: CpuId, load: L) {
+    pub(crate) fn settle_on(&mut self, home: CpuId, load: L) {
         self.load[home.index()] += load;
     }
 
     /// A unit of this load leaves `home`.
-    pub fn leave(&mut self, home: CpuId, load: L) {
+    pub(crate) fn leave(&mut self, home: CpuId, load: L) {
         self.load[home.index()] -= load;
     }
 
     /// A unit whose load changes stays at `home` if that is still allowed, else it is settled anew.
-    pub fn resettle(&mut self, home: CpuId, old: L, allowed: &CpuSet, new: L) -> CpuId {
+    pub(crate) fn resettle(&mut self, home: CpuId, old: L, allowed: &CpuSet, new: L) -> CpuId {
         self.leave(home, old);
         if allowed.contains(home) {
             self.settle_on(home, new);

@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::background::Background;
+use crate::contract::{Charges, checked};
 use crate::params::UnitParams;
 #[cfg(doc)]
 use crate::policy::Account;
@@ -406,8 +407,8 @@ pub struct PolicyInfo {
     /// The scheduler of Xen that it is. `None`: Xen's nearest is RTDS for policies that read a budget, else
     /// Credit.
     pub xen: Option<XenScheduler>,
-    /// Builds an instance for a pool of `cpus` processors (at least one).
-    pub build: Build,
+    /// Builds an instance without the checks of [`PolicyInfo::build`].
+    pub construct: Build,
 }
 
 impl PolicyInfo {
@@ -417,7 +418,7 @@ impl PolicyInfo {
         name: &'static str,
         summary: &'static str,
         source: &'static str,
-        build: Build,
+        construct: Build,
     ) -> PolicyInfo {
         PolicyInfo {
             name,
@@ -437,8 +438,18 @@ impl PolicyInfo {
                 Some("Linux has no such policy; Linux's fair class decides"),
             ),
             xen: None,
-            build,
+            construct,
         }
+    }
+
+    /// Builds an instance for a pool of `cpus` processors (at least one). In builds with debug assertions it
+    /// checks the [contract](crate::contract).
+    ///
+    /// # Errors
+    /// [`OptionError`] names the option.
+    pub fn build(&self, cpus: usize, options: &Options) -> Result<Box<dyn Policy>, OptionError> {
+        let policy = (self.construct)(cpus, options)?;
+        Ok(checked(policy, cpus, Charges::Reported))
     }
 
     /// Builds an instance for these `units`: with best-effort ones among them, the policy stands in a
@@ -452,11 +463,12 @@ impl PolicyInfo {
         options: &Options,
         units: impl IntoIterator<Item = &'u UnitParams>,
     ) -> Result<Box<dyn Policy>, OptionError> {
-        let policy = (self.build)(cpus, options)?;
-        Ok(match units.into_iter().any(|params| params.best_effort) {
-            true => Box::new(Wrapped::new(Background::new(cpus), policy)),
-            false => policy,
-        })
+        let policy = self.build(cpus, options)?;
+        if !units.into_iter().any(|params| params.best_effort) {
+            return Ok(policy);
+        }
+        let policy = Wrapped::new(Background::new(cpus), policy);
+        Ok(checked(Box::new(policy), cpus, Charges::Reported))
     }
 
     /// The unit's parameter called `name`, if the policy reads it.

@@ -6,11 +6,11 @@
 //!
 //! - [`time`]: instants and durations.
 //! - [`policy`]: the interface, [`Policy`], and its contract.
-//! - [`driver`]: what a driver of real processors keeps beside a policy.
+//! - [`driver`]: a policy and its processors, driven as the contract asks.
+//! - [`contract`]: the contract, checked at every call in debug builds.
 //! - [`registry`]: the policies by name.
 //! - [`servers`]: deferrable, periodic, polling and sporadic server.
 //! - [`fixed_priority`]: fixed priority without budgets.
-//! - [`run_queue`]: what the dynamic-priority policies share.
 //! - [`background`]: units without a reservation, below those of any policy.
 //! - [`utilization`]: sums of shares of a processor, exact.
 //! - [`wrap`]: policies around policies, to record, shift or break them.
@@ -20,23 +20,25 @@
 
 extern crate alloc;
 
-pub mod affinity;
+mod affinity;
 pub mod background;
-pub mod bitmap;
-pub mod cpuset;
+mod bitmap;
+pub mod contract;
+mod cpuset;
 mod decision;
 pub mod driver;
+mod driver_state;
 pub mod heap;
-pub mod homes;
+mod homes;
 mod info;
-pub mod pairing;
+mod pairing;
 mod params;
 pub mod policy;
 mod prelude;
 mod queue_policy;
 mod ranking;
 pub mod registry;
-pub mod run_queue;
+mod run_queue;
 pub mod servers;
 mod slots;
 pub mod time;
@@ -46,7 +48,8 @@ pub mod wrap;
 
 pub use cpuset::{CpuId, CpuSet};
 pub use decision::{Decision, Run, Slice, Timer, UnitId};
-pub use driver::{DriverState, Running};
+pub use driver::Driver;
+pub use driver_state::{DriverState, Running};
 pub use params::{ParamError, UnitParams};
 pub use policy::{Account, Policy};
 pub use time::{Duration, Instant};

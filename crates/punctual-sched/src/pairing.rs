@@ -27,7 +27,7 @@ struct Node<K> {
 
 /// The least id of a heap.
 #[derive(Debug)]
-pub struct Head<'a, K> {
+pub(crate) struct Head<'a, K> {
     /// The id.
     pub id: usize,
     root: &'a mut u32,
@@ -37,13 +37,13 @@ pub struct Head<'a, K> {
 impl<K: Ord + Copy + Default> Head<'_, K> {
     /// Its key.
     #[inline(always)]
-    pub fn key(&self) -> &K {
+    pub(crate) fn key(&self) -> &K {
         &self.nodes[self.id].key
     }
 
     /// Removes it from its heap.
     #[inline(always)]
-    pub fn take(self) {
+    pub(crate) fn take(self) {
         let node = &mut self.nodes[self.id];
         node.heap = NONE;
         *self.root = match node.child {
@@ -55,19 +55,19 @@ impl<K: Ord + Copy + Default> Head<'_, K> {
 
 /// Min-heaps `0..heaps` over ids `0..capacity`.
 #[derive(Clone, Debug)]
-pub struct PairingHeaps<K> {
+pub(crate) struct PairingHeaps<K> {
     nodes: Vec<Node<K>>,
     roots: Vec<u32>,
 }
 
 impl<K: Ord + Copy + Default> PairingHeaps<K> {
     /// `heaps` empty heaps with room for no id yet.
-    pub fn new(heaps: usize) -> Self {
+    pub(crate) fn new(heaps: usize) -> Self {
         PairingHeaps { nodes: Vec::new(), roots: alloc::vec![NONE; heaps] }
     }
 
     /// Makes room for ids below `capacity`; never shrinks.
-    pub fn grow(&mut self, capacity: usize) {
+    pub(crate) fn grow(&mut self, capacity: usize) {
         if capacity > self.nodes.len() {
             let vacant = Node { key: K::default(), heap: NONE, child: NONE, next: NONE, prev: NONE };
             self.nodes.resize(capacity, vacant);
@@ -75,7 +75,7 @@ impl<K: Ord + Copy + Default> PairingHeaps<K> {
     }
 
     /// Makes room for heaps below `heaps`; never shrinks.
-    pub fn grow_heaps(&mut self, heaps: usize) {
+    pub(crate) fn grow_heaps(&mut self, heaps: usize) {
         if heaps > self.roots.len() {
             self.roots.resize(heaps, NONE);
         }
@@ -83,7 +83,7 @@ impl<K: Ord + Copy + Default> PairingHeaps<K> {
 
     /// The least id of `heap` and its key; `None` also of a heap that there is not.
     #[inline(always)]
-    pub fn peek(&self, heap: usize) -> Option<(usize, &K)> {
+    pub(crate) fn peek(&self, heap: usize) -> Option<(usize, &K)> {
         let root = *self.roots.get(heap)? as usize;
         // An empty heap's root is no node.
         self.nodes.get(root).map(|node| (root, &node.key))
@@ -91,7 +91,7 @@ impl<K: Ord + Copy + Default> PairingHeaps<K> {
 
     /// Is `id` in any heap?
     #[inline]
-    pub fn contains(&self, id: usize) -> bool {
+    pub(crate) fn contains(&self, id: usize) -> bool {
         self.nodes[id].heap != NONE
     }
 
@@ -100,7 +100,7 @@ impl<K: Ord + Copy + Default> PairingHeaps<K> {
     /// # Panics
     /// When `id` or `heap` is beyond what was made room for.
     #[inline(always)]
-    pub fn set(&mut self, heap: usize, id: usize, key: K) {
+    pub(crate) fn set(&mut self, heap: usize, id: usize, key: K) {
         if self.contains(id) {
             self.remove(id);
         }
@@ -112,7 +112,7 @@ impl<K: Ord + Copy + Default> PairingHeaps<K> {
     /// # Panics
     /// When `id` or `heap` is beyond what was made room for.
     #[inline(always)]
-    pub fn insert(&mut self, heap: usize, id: usize, key: K) {
+    pub(crate) fn insert(&mut self, heap: usize, id: usize, key: K) {
         debug_assert!(!self.contains(id), "{id} is in a heap");
         self.nodes[id] = Node { key, heap: heap as u32, child: NONE, next: NONE, prev: NONE };
         let root = self.roots[heap];
@@ -122,7 +122,7 @@ impl<K: Ord + Copy + Default> PairingHeaps<K> {
 
     /// The least id of `heap`, to be looked at and taken; `None` also of a heap that there is not.
     #[inline(always)]
-    pub fn head(&mut self, heap: usize) -> Option<Head<'_, K>> {
+    pub(crate) fn head(&mut self, heap: usize) -> Option<Head<'_, K>> {
         let root = self.roots.get_mut(heap)?;
         let id = *root as usize;
         let nodes = &mut self.nodes[..];
@@ -132,7 +132,7 @@ impl<K: Ord + Copy + Default> PairingHeaps<K> {
 
     /// Removes `id` from the heap that it is in, if any.
     #[inline(always)]
-    pub fn remove(&mut self, id: usize) {
+    pub(crate) fn remove(&mut self, id: usize) {
         let Node { ref mut heap, child, next, prev, .. } = self.nodes[id];
         let heap = core::mem::replace(heap, NONE) as usize;
         if heap == NONE as usize {

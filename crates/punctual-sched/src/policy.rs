@@ -24,7 +24,7 @@ use alloc::vec::Vec;
 
 use crate::cpuset::{CpuId, CpuSet};
 use crate::decision::{Decision, Slice, Timer, UnitId};
-use crate::driver::DriverState;
+use crate::driver_state::DriverState;
 use crate::params::{ParamError, UnitParams};
 use crate::time::{Duration, Instant};
 

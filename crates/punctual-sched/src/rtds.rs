@@ -98,7 +98,7 @@ pub const INFO: PolicyInfo = PolicyInfo {
     test: SchedulabilityTest::EdfServers,
     linux: OnLinux::servers(LinuxClass::Fair, Some(OnLinux::NO_DEADLINES)),
     xen: Some(XenScheduler::Rtds),
-    build: |cpus, _| Ok(Box::new(QueuePolicy::new(cpus, Rtds))),
+    construct: |cpus, _| Ok(Box::new(QueuePolicy::new(cpus, Rtds))),
 };
 
 /// Xen's `RTDS_DEFAULT_BUDGET` and `RTDS_DEFAULT_PERIOD`; a new unit has extratime.

@@ -69,7 +69,7 @@ struct Processor<K> {
 
 /// A run queue over `cpus` processors for units with policy state `T`, ordered by `K`.
 #[derive(Debug)]
-pub struct RunQueue<K, T> {
+pub(crate) struct RunQueue<K, T> {
     members: Slots<Member<K, T>>,
     heaps: PairingHeaps<(K, u64)>,
     affinities: Affinities,
@@ -96,7 +96,7 @@ impl<K, T> IndexMut<UnitId> for RunQueue<K, T> {
 
 impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
     /// An empty queue over `cpus` idle processors.
-    pub fn new(cpus: usize) -> Self {
+    pub(crate) fn new(cpus: usize) -> Self {
         let idle = Processor {
             unit: NONE,
             busy: false,
@@ -118,18 +118,18 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
 
     /// How many processors the queue serves.
     #[inline]
-    pub fn cpus(&self) -> usize {
+    pub(crate) fn cpus(&self) -> usize {
         self.processors.len()
     }
 
     /// One more than the greatest unit id given out.
     #[inline]
-    pub fn capacity(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         self.members.len()
     }
 
     /// Adds a unit that wants no processor yet and may run on `cpus` (see [`crate::affinity::allowed`]).
-    pub fn add(&mut self, cpus: CpuSet, data: T) -> UnitId {
+    pub(crate) fn add(&mut self, cpus: CpuSet, data: T) -> UnitId {
         let last = cpus.iter().next().map_or(0, |cpu| cpu.0);
         let member = Member {
             data,
@@ -147,7 +147,7 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
     }
 
     /// Removes a unit; the processor that it ran on must pick again.
-    pub fn remove(&mut self, unit: UnitId, resched: &mut CpuSet) {
+    pub(crate) fn remove(&mut self, unit: UnitId, resched: &mut CpuSet) {
         self.heaps.remove(unit.index());
         let member = &mut self.members[unit.index()];
         member.ready = false;
@@ -163,7 +163,7 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
     }
 
     /// Restricts a unit to `cpus` from now on.
-    pub fn set_affinity(&mut self, unit: UnitId, cpus: CpuSet, resched: &mut CpuSet) {
+    pub(crate) fn set_affinity(&mut self, unit: UnitId, cpus: CpuSet, resched: &mut CpuSet) {
         let old = self.members[unit.index()].class;
         if *self.affinities.cpus(old) == cpus {
             return;
@@ -187,14 +187,14 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
 
     /// May the unit run on `cpu`?
     #[inline]
-    pub fn may_run(&self, unit: UnitId, cpu: CpuId) -> bool {
+    pub(crate) fn may_run(&self, unit: UnitId, cpu: CpuId) -> bool {
         let class = self.members[unit.index()].class;
         self.affinities.cpus(class).contains(cpu)
     }
 
     /// The unit that the last pick gave to `cpu`.
     #[inline]
-    pub fn current(&self, cpu: CpuId) -> Option<UnitId> {
+    pub(crate) fn current(&self, cpu: CpuId) -> Option<UnitId> {
         match self.processors[cpu.index()].unit {
             NONE => None,
             unit => Some(UnitId(unit)),
@@ -203,20 +203,20 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
 
     /// The processor that was last given the unit and has not picked since.
     #[inline]
-    pub fn cpu_of(&self, unit: UnitId) -> Option<CpuId> {
+    pub(crate) fn cpu_of(&self, unit: UnitId) -> Option<CpuId> {
         let member = self.members.get(unit.index())?;
         (member.cpu != NONE).then_some(CpuId(member.cpu))
     }
 
     /// Has the unit work?
     #[inline]
-    pub fn is_awake(&self, unit: UnitId) -> bool {
+    pub(crate) fn is_awake(&self, unit: UnitId) -> bool {
         self.members[unit.index()].awake
     }
 
     /// Notes whether the unit has work. The unit's state, if that is a change.
     #[inline(always)]
-    pub fn set_awake(&mut self, unit: UnitId, awake: bool) -> Option<&mut T> {
+    pub(crate) fn set_awake(&mut self, unit: UnitId, awake: bool) -> Option<&mut T> {
         let member = &mut self.members[unit.index()];
         let is_change = core::mem::replace(&mut member.awake, awake) != awake;
         is_change.then_some(&mut member.data)
@@ -224,13 +224,13 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
 
     /// Does the unit want a processor?
     #[inline]
-    pub fn is_ready(&self, unit: UnitId) -> bool {
+    pub(crate) fn is_ready(&self, unit: UnitId) -> bool {
         self.members[unit.index()].ready
     }
 
     /// The unit wants a processor with urgency `key`, or its urgency changes to `key`; it goes behind equals.
     #[inline(always)]
-    pub fn ready(&mut self, unit: UnitId, key: K, resched: &mut CpuSet) {
+    pub(crate) fn ready(&mut self, unit: UnitId, key: K, resched: &mut CpuSet) {
         self.sequence += 1;
         let place = (key, self.sequence);
         let member = &mut self.members[unit.index()];
@@ -264,7 +264,7 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
     /// The unit wants no processor any more; if it runs, its processor must pick again. Does nothing to a
     /// unit that wants none.
     #[inline(always)]
-    pub fn unready(&mut self, unit: UnitId, resched: &mut CpuSet) {
+    pub(crate) fn unready(&mut self, unit: UnitId, resched: &mut CpuSet) {
         let member = &mut self.members[unit.index()];
         if !core::mem::replace(&mut member.ready, false) {
             return;
@@ -280,7 +280,7 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
 
     /// The current unit of `cpu` wants no processor any more; called just before `cpu` picks.
     #[inline(always)]
-    pub fn stop_current(&mut self, cpu: CpuId) {
+    pub(crate) fn stop_current(&mut self, cpu: CpuId) {
         let processor = &mut self.processors[cpu.index()];
         if processor.unit == NONE {
             return;
@@ -294,7 +294,7 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
 
     /// Changes the urgency of the running unit just before its processor picks: it goes behind equals, also
     /// with an unchanged urgency (the end of a time slice).
-    pub fn demote(&mut self, unit: UnitId, key: K) {
+    pub(crate) fn demote(&mut self, unit: UnitId, key: K) {
         self.sequence += 1;
         let member = &mut self.members[unit.index()];
         member.key = (key, self.sequence);
@@ -308,7 +308,7 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
     /// run there any more, or a strictly more urgent one waits (an equal one, if the current unit was
     /// demoted).
     #[inline(always)]
-    pub fn pick(&mut self, cpu: CpuId, resched: &mut CpuSet) -> Option<UnitId> {
+    pub(crate) fn pick(&mut self, cpu: CpuId, resched: &mut CpuSet) -> Option<UnitId> {
         let class = self.most_urgent_class(cpu);
         let head = self.heaps.head(class as usize);
         let processor = &mut self.processors[cpu.index()];
@@ -451,7 +451,7 @@ impl<K: Ord + Copy + Default, T> RunQueue<K, T> {
     }
 
     /// Fills `out` with the units that may run on `cpu` and have an `urgency`, ready or not, most urgent first.
-    pub fn ranking(&self, cpu: CpuId, out: &mut Vec<UnitId>, urgency: impl Fn(&T) -> Option<K>) {
+    pub(crate) fn ranking(&self, cpu: CpuId, out: &mut Vec<UnitId>, urgency: impl Fn(&T) -> Option<K>) {
         let member = |unit: UnitId| &self.members[unit.index()];
         let eligible =
             |unit| member(unit).present && self.may_run(unit, cpu) && urgency(&member(unit).data).is_some();

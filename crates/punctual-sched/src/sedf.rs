@@ -87,7 +87,7 @@ pub const INFO: PolicyInfo = PolicyInfo {
     test: SchedulabilityTest::EdfServers,
     linux: OnLinux::servers(LinuxClass::Fair, Some(OnLinux::NO_DEADLINES)),
     xen: None,
-    build: |cpus, _| Ok(Box::new(QueuePolicy::new(cpus, Sedf { homes: Homes::new(cpus) }))),
+    construct: |cpus, _| Ok(Box::new(QueuePolicy::new(cpus, Sedf { homes: Homes::new(cpus) }))),
 };
 
 /// Xen's `SLICE_MIN`, `PERIOD_MIN`, `PERIOD_MAX`, `EXTRA_QUANTUM`.

@@ -6,6 +6,8 @@
 //!
 //! - [`Recorder`] notes every [`Call`]; calls can be made again, on another policy.
 //! - [`TimeShift`] starts the policy's time line before the driver's.
+//! - [`Contract`](crate::contract::Contract) checks what driver and policy owe each other.
+//! - [`Background`](crate::background::Background) adds best-effort units.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -60,6 +62,19 @@ pub trait Wrapper: Send {
     /// See [`Policy::sleep`].
     fn sleep(&mut self, inside: &mut dyn Policy, now: Instant, unit: UnitId, resched: &mut CpuSet) {
         inside.sleep(now, unit, resched);
+    }
+
+    /// See [`Policy::sleep_before_pick`].
+    fn sleep_before_pick(
+        &mut self,
+        inside: &mut dyn Policy,
+        now: Instant,
+        unit: UnitId,
+        cpu: CpuId,
+        resched: &mut CpuSet,
+    ) {
+        let _ = cpu;
+        self.sleep(inside, now, unit, resched);
     }
 
     /// See [`Policy::set_deadline`].
@@ -143,6 +158,10 @@ impl<W: Wrapper> Policy for Wrapped<W> {
 
     fn sleep(&mut self, now: Instant, unit: UnitId, resched: &mut CpuSet) {
         self.wrapper.sleep(&mut *self.inside, now, unit, resched);
+    }
+
+    fn sleep_before_pick(&mut self, now: Instant, unit: UnitId, cpu: CpuId, resched: &mut CpuSet) {
+        self.wrapper.sleep_before_pick(&mut *self.inside, now, unit, cpu, resched);
     }
 
     fn set_deadline(&mut self, now: Instant, unit: UnitId, deadline: Instant, resched: &mut CpuSet) {

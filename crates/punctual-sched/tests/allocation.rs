@@ -2,8 +2,9 @@
 
 use std::alloc::System;
 
+use punctual_sched::contract::{Charges, checked};
 use punctual_sched::registry::{self, Options};
-use punctual_sched::{CpuId, CpuSet, Duration, Instant, Policy, UnitId, UnitParams};
+use punctual_sched::{CpuId, Driver, Duration, UnitId, UnitParams};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 #[global_allocator]
@@ -32,7 +33,7 @@ fn main() {
 }
 
 /// Inserts [`UNITS`] units with various budgets, periods and priorities.
-fn insert_units(policy: &mut dyn Policy) -> Vec<UnitId> {
+fn insert_units(driver: &mut Driver) -> Vec<UnitId> {
     (0..UNITS as u64)
         .map(|i| {
             let params = UnitParams {
@@ -41,53 +42,46 @@ fn insert_units(policy: &mut dyn Policy) -> Vec<UnitId> {
                 priority: Some((i % 10) as u32),
                 ..UnitParams::default()
             };
-            policy.insert(Instant::ZERO, &params).expect("valid")
+            driver.insert(&params).expect("valid")
         })
         .collect()
 }
 
 fn no_decision_of_any_policy_allocates() {
     for info in registry::policies() {
-        let mut policy = (info.build)(CPUS, &Options::new()).expect("defaults are accepted");
-        let mut resched = CpuSet::all(CPUS);
-        let units = insert_units(policy.as_mut());
+        let policy = (info.construct)(CPUS, &Options::new()).expect("defaults are accepted");
+        let mut driver = Driver::new(checked(policy, CPUS, Charges::Elapsed), CPUS);
+        let units = insert_units(&mut driver);
         let mut ranking = Vec::with_capacity(UNITS);
-        let mut running = [None; CPUS];
         let mut inserted = [true; UNITS];
         let mut random = Xorshift(42);
 
         let region = Region::new(ALLOCATOR);
-        let mut now = Instant::ZERO;
         for step in 0..20_000 {
-            now += STEP;
-            for (cpu, unit) in running.iter().enumerate() {
-                if let Some(unit) = *unit {
-                    policy.charge(now, CpuId(cpu as u32), unit, STEP);
-                }
-            }
-            while policy.next_timer().at <= now {
-                policy.on_timer(now, &mut resched);
-            }
+            let now = driver.now() + STEP;
+            driver.pass(now);
+            (0..CPUS as u32).for_each(|cpu| driver.charge(CpuId(cpu)));
+            while driver.on_timer() {}
             let index = random.below(UNITS);
             let unit = units[index];
             match (inserted[index], random.below(4)) {
                 (false, _) => {}
-                (true, 0) => policy.sleep(now, unit, &mut resched),
+                (true, 0) => driver.sleep(unit),
                 (true, 1) if step % 500 == 0 => {
-                    policy.remove(now, unit, &mut resched);
+                    driver.remove(unit);
                     inserted[index] = false;
                 }
                 (true, _) => {
-                    policy.set_deadline(now, unit, now + Duration::from_ms(10), &mut resched);
-                    policy.wake(now, unit, &mut resched);
+                    driver.set_deadline(unit, now + Duration::from_ms(10));
+                    driver.wake(unit);
                 }
             }
             // Every processor picks at every step; of those that a pick asks for, the rest pick with the
             // next.
-            for (cpu, unit) in running.iter_mut().enumerate() {
-                *unit = policy.pick(now, CpuId(cpu as u32), &mut resched).run.charged();
+            for cpu in 0..CPUS as u32 {
+                driver.pick(CpuId(cpu));
             }
-            policy.ranking(CpuId(0), &mut ranking);
+            driver.policy.ranking(CpuId(0), &mut ranking);
         }
         let change = region.change();
         assert_eq!(

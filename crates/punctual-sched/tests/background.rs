@@ -99,8 +99,8 @@ fn only_pools_with_best_effort_units_have_the_wrapper() {
         let mut driver = Driver::new(plain, 1, WorkConservation::Never);
         // Without the wrapper the policy judges the parameters as those of its own units.
         let own = driver.try_insert(&best_effort()).map(drop);
-        assert_eq!(own, (info.build)(1, &Options::new()).unwrap().insert(at_ms(0), &best_effort()).map(drop));
-        let mut wrapped = Wrapped::new(Background::new(1), (info.build)(1, &Options::new()).unwrap());
+        assert_eq!(own, info.build(1, &Options::new()).unwrap().insert(at_ms(0), &best_effort()).map(drop));
+        let mut wrapped = Wrapped::new(Background::new(1), info.build(1, &Options::new()).unwrap());
         assert!(wrapped.insert(at_ms(0), &best_effort()).is_ok(), "{}", info.name);
     }
 }

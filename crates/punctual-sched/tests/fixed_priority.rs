@@ -86,7 +86,7 @@ fn a_unit_that_may_no_longer_run_where_it_runs_moves() {
     driver.run_until(at_ms(1));
     driver.adjust(unit, &bound(priority(1), &[1])).expect("valid");
     driver.run_until(at_ms(2));
-    assert_eq!(driver.runs_on(unit), Some(CpuId(1)));
+    assert_eq!(driver.cpu_of(unit), Some(CpuId(1)));
     let nowhere = driver.adjust(unit, &bound(priority(1), &[3]));
     assert_eq!(nowhere.expect_err("outside the pool").field(), "affinity");
 }
@@ -137,7 +137,7 @@ proptest! {
         while driver.now() < at_ms(60) {
             driver.run_until(driver.now() + Duration::from_us(250));
             let level = |(unit, params): &(UnitId, UnitParams)| {
-                driver.is_awake(*unit).then_some((params.priority, driver.runs_on(*unit).is_none()))
+                driver.is_awake(*unit).then_some((params.priority, driver.cpu_of(*unit).is_none()))
             };
             let mut levels: Vec<_> = units.iter().filter_map(level).collect();
             levels.sort();
@@ -157,12 +157,12 @@ proptest! {
         while driver.now() < at_ms(60) {
             driver.run_until(driver.now() + Duration::from_us(250));
             for (unit, params) in &units {
-                if !driver.is_awake(*unit) || driver.runs_on(*unit).is_some() {
+                if !driver.is_awake(*unit) || driver.cpu_of(*unit).is_some() {
                     continue;
                 }
                 let allowed = params.affinity.as_ref().expect("all are bound");
                 for (other, other_params) in &units {
-                    let shares = driver.runs_on(*other).is_some_and(|cpu| allowed.contains(cpu));
+                    let shares = driver.cpu_of(*other).is_some_and(|cpu| allowed.contains(cpu));
                     prop_assert!(!shares || other_params.priority <= params.priority);
                 }
             }

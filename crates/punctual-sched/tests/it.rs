@@ -5,6 +5,7 @@
 mod background;
 mod cbs;
 mod chaos;
+mod contract;
 mod credit;
 mod drawings;
 mod edf;

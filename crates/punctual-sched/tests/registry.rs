@@ -8,7 +8,7 @@ use punctual_sched::{CpuId, Duration, Instant, ParamError, UnitParams, credit, r
 use punctual_testkit::driver::{Driver, at_ms, server_ms};
 
 fn build(info: &PolicyInfo, cpus: usize) -> Box<dyn punctual_sched::Policy> {
-    (info.build)(cpus, &Options::new()).expect("defaults are valid")
+    info.build(cpus, &Options::new()).expect("defaults are valid")
 }
 
 /// Parameters of a unit with this budget in every 100 ms, without best effort.

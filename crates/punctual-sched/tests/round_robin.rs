@@ -95,7 +95,7 @@ fn a_pinned_unit_waits_for_its_processor() {
 
 #[test]
 fn a_slice_of_no_length_is_refused() {
-    let build = registry::find("round-robin").expect("registered").build;
+    let build = registry::find("round-robin").expect("registered").construct;
     let refused = build(1, &Options::new().with("slice", OptionValue::Duration(Duration::ZERO)));
     assert_eq!(refused.err().expect("refused").to_string(), "option `slice` must be longer than zero");
 }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use punctual_sched::registry::Options;
-use punctual_sched::{CpuId, CpuSet, Duration, Instant, ParamError, UnitId, UnitParams};
+use punctual_sched::{CpuId, Duration, Instant, ParamError, UnitId, UnitParams};
 use punctual_testkit::driver::{Driver, at_ms, bound};
 
 const MS: Duration = Duration::from_ms(1);
@@ -133,9 +133,11 @@ fn overrun_is_forgiven() {
     let mut driver = rtds(1);
     let unit = busy(&mut driver, &plain(4, 10));
     driver.run_until(at_ms(0));
-    driver.policy.charge(at_ms(7), CpuId(0), unit, ms(7));
+    driver.pass(at_ms(7));
+    driver.charge(CpuId(0));
     assert_eq!(driver.policy.account(unit).left, Some(Duration::ZERO));
-    driver.policy.on_timer(at_ms(10), &mut CpuSet::new(1));
+    driver.pass(at_ms(10));
+    driver.on_timer();
     assert_eq!(driver.policy.account(unit).left, Some(ms(4)));
 }
 
@@ -144,7 +146,8 @@ fn a_late_replenishment_does_not_shift_the_periods() {
     let mut driver = rtds(1);
     let unit = busy(&mut driver, &plain(4, 10));
     driver.run_until(at_ms(0));
-    driver.policy.on_timer(at_ms(33), &mut CpuSet::new(1));
+    driver.pass(at_ms(33));
+    driver.on_timer();
     assert_eq!(driver.policy.account(unit).deadline, Some(at_ms(40)));
 }
 

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use punctual_sched::registry::Options;
-use punctual_sched::{CpuId, CpuSet, Duration, Run, UnitId, UnitParams};
+use punctual_sched::{CpuId, Duration, Run, UnitId, UnitParams};
 use punctual_testkit::driver::{Driver, at_ms, at_us, bound};
 
 const MS: Duration = Duration::from_ms(1);
@@ -105,10 +105,13 @@ fn an_overrun_is_taken_off_the_next_slice() {
     let mut driver = sedf(1);
     let unit = busy(&mut driver, &slice(4, 10));
     driver.run_until(at_ms(0));
-    driver.policy.charge(at_ms(5), CpuId(0), unit, ms(5));
-    driver.policy.on_timer(at_ms(10), &mut CpuSet::new(1));
+    driver.pass(at_ms(5));
+    driver.pick_early(CpuId(0));
+    driver.pass(at_ms(10));
+    driver.on_timer();
     assert_eq!(driver.policy.account(unit).left, Some(ms(3)));
-    driver.policy.on_timer(at_ms(20), &mut CpuSet::new(1));
+    driver.pass(at_ms(20));
+    driver.on_timer();
     assert_eq!(driver.policy.account(unit).left, Some(ms(4)));
 }
 

@@ -185,7 +185,7 @@ fn the_quantum_bounds_a_slice_and_exact_leaves_only_the_budget() {
 fn a_late_timer_does_not_shift_the_following_replenishments() {
     let mut resched = CpuSet::new(1);
     let info = punctual_sched::registry::find("deferrable").expect("it exists");
-    let mut policy = (info.build)(1, &Options::new()).expect("defaults are accepted");
+    let mut policy = info.build(1, &Options::new()).expect("defaults are accepted");
     let unit = policy.insert(at_ms(3), &server_ms(2, 10, 1)).expect("valid");
     assert_eq!(policy.next_timer().at, at_ms(13));
     policy.on_timer(at_ms(37), &mut resched);
@@ -287,7 +287,7 @@ fn parameters_outside_their_range_are_refused_by_name() {
 
 #[test]
 fn options_that_contradict_each_other_are_refused() {
-    let build = punctual_sched::registry::find("polling").expect("it exists").build;
+    let build = punctual_sched::registry::find("polling").expect("it exists").construct;
     let zero = Options::new().with("quantum", OptionValue::Duration(Duration::ZERO));
     assert_eq!(build(1, &zero).err().map(|e| e.option), Some("quantum"));
     let both = Options::new()

@@ -10,7 +10,7 @@ use punctual_testkit::driver::{Driver, Span, at_ms, server_ms};
 const MS: Duration = Duration::from_ms(1);
 
 fn build(info: &PolicyInfo) -> Box<dyn Policy> {
-    (info.build)(2, &Options::new()).expect("defaults are valid")
+    info.build(2, &Options::new()).expect("defaults are valid")
 }
 
 /// What three units do in 100 ms on two processors, with one of them adjusted and one removed on the way.

@@ -12,9 +12,9 @@
 
 use std::sync::Arc;
 
-use punctual_sched::policy::{Policy, Run, Slice, Timer};
 use punctual_sched::registry::{Options, PolicyInfo};
 use punctual_sched::{CpuId, CpuSet, Duration, Instant, ParamError, UnitId, UnitParams};
+use punctual_sched::{Policy, Run, Slice, Timer};
 
 use crate::lock::Gate;
 use crate::sys::processor_time;
@@ -103,7 +103,7 @@ impl std::fmt::Debug for Server {
 impl Server {
     fn new(budget: Budget) -> Result<Server, Error> {
         let policy = budget.policy.name;
-        let built = (budget.policy.build)(1, &budget.options);
+        let built = budget.policy.build(1, &budget.options);
         let mut built = built.map_err(|error| Error::Option { policy, option: error.option })?;
         let unit = built.insert(Instant::ZERO, &budget.params);
         let unit = unit.map_err(|source| Error::Params { policy, source })?;

@@ -1,19 +1,21 @@
 //! A reference driver for policy tests: one level, `m` processors, units with scripted demands.
 //!
-//! It keeps to the contract of [`punctual_sched::policy`] and to no more than that: it charges only what the
-//! contract asks for (the processor about to pick, the unit about to sleep, be removed or adjusted, the
-//! processor that a timer names), calls `on_timer` while one is due, and picks on every processor in
-//! `resched` and at every slice end, at the same instant. At one instant the order is: completions (sleep),
-//! timers, releases (wake), picks; repeated until nothing is left to do.
+//! It is a [`punctual_sched::Driver`] with work for its units, so it keeps to the contract of
+//! [`punctual_sched::policy`] and to no more than that. It picks on every processor in `resched` and at every
+//! slice end, at the same instant. At one instant the order is: completions (sleep), timers, releases (wake),
+//! picks; repeated until nothing is left to do.
 //!
-//! Every run is checked: see `Driver::check_instant` and `Driver::check_slice`.
+//! Every run is checked: see `Driver::check_instant` and `Driver::check_slice`. Policies that it builds by
+//! name are checked against the whole contract, that charged time is elapsed time among it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
+use std::ops::{Deref, DerefMut};
 
-use punctual_sched::registry::{self, Options, WorkConservation};
+use punctual_sched::contract::{Charges, checked};
+use punctual_sched::registry::{self, Options, PolicyInfo, WorkConservation};
 use punctual_sched::{CpuId, CpuSet, Duration, Instant, ParamError, Policy, Run, Slice};
-use punctual_sched::{UnitId, UnitParams};
+use punctual_sched::{Running, UnitId, UnitParams};
 
 /// More iterations than this at one instant means that policy and driver chase each other.
 const ITERATIONS_PER_INSTANT_MAX: usize = 10_000;
@@ -86,26 +88,17 @@ struct Work {
     jobs: VecDeque<Job>,
     awake: bool,
     affinity: Option<CpuSet>,
-    charged: Duration,
-    executed: Duration,
-}
-
-struct Processor {
-    slice: Slice,
-    uncharged: Duration,
 }
 
 /// The driver; owns the policy, the processors and the units' work.
 pub struct Driver<P: Policy + ?Sized = dyn Policy> {
-    /// The policy that is driven.
-    pub policy: Box<P>,
-    now: Instant,
-    processors: Vec<Processor>,
+    machine: punctual_sched::Driver<P>,
+    /// The end of each processor's slice.
+    until: Vec<Instant>,
     units: BTreeMap<UnitId, Work>,
     /// Releases to come, in order of time and then of the order in which they were scripted.
     releases: BTreeMap<(Instant, u64), (UnitId, Job)>,
     scripted: u64,
-    resched: CpuSet,
     conservation: WorkConservation,
     /// What the processors did, in order of time.
     pub gantt: Vec<Span>,
@@ -121,24 +114,40 @@ impl Driver {
     /// Drives the policy called `name` on `cpus` processors.
     pub fn named(name: &str, cpus: usize, options: &Options) -> Self {
         let info = registry::find(name).unwrap_or_else(|| panic!("no policy is called {name}"));
-        let policy = (info.build)(cpus, options).expect("options are accepted");
-        Driver::new(policy, cpus, info.work_conservation)
+        Driver::of(info, cpus, options).expect("options are accepted")
+    }
+
+    /// Drives a policy on `cpus` processors; `None` when it refuses the options.
+    pub fn of(info: &PolicyInfo, cpus: usize, options: &Options) -> Option<Self> {
+        let policy = (info.construct)(cpus, options).ok()?;
+        Some(Driver::new(checked(policy, cpus, Charges::Elapsed), cpus, info.work_conservation))
+    }
+}
+
+impl<P: Policy + ?Sized> Deref for Driver<P> {
+    type Target = punctual_sched::Driver<P>;
+    fn deref(&self) -> &Self::Target {
+        &self.machine
+    }
+}
+
+impl<P: Policy + ?Sized> DerefMut for Driver<P> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.machine
     }
 }
 
 impl<P: Policy + ?Sized> Driver<P> {
     /// Drives `policy` on `cpus` processors and holds it to `conservation`.
     pub fn new(policy: Box<P>, cpus: usize, conservation: WorkConservation) -> Self {
-        let idle = Slice { run: Run::Idle, until: Instant::NEVER };
-        let processor = || Processor { slice: idle, uncharged: Duration::ZERO };
+        let mut machine = punctual_sched::Driver::new(policy, cpus);
+        machine.state.resched = CpuSet::all(cpus);
         Driver {
-            policy,
-            now: Instant::ZERO,
-            processors: (0..cpus).map(|_| processor()).collect(),
+            machine,
+            until: vec![Instant::NEVER; cpus],
             units: BTreeMap::new(),
             releases: BTreeMap::new(),
             scripted: 0,
-            resched: CpuSet::all(cpus),
             conservation,
             gantt: Vec::new(),
             completions: Vec::new(),
@@ -147,14 +156,10 @@ impl<P: Policy + ?Sized> Driver<P> {
         }
     }
 
-    /// The current instant.
-    pub fn now(&self) -> Instant {
-        self.now
-    }
-
     /// What each processor does, by the last decision.
     pub fn slices(&self) -> impl Iterator<Item = Slice> + '_ {
-        self.processors.iter().map(|processor| processor.slice)
+        let slices = self.state.processors.iter().zip(&self.until);
+        slices.map(|(processor, &until)| Slice { run: processor.run, until })
     }
 
     /// Inserts a unit now.
@@ -165,7 +170,7 @@ impl<P: Policy + ?Sized> Driver<P> {
 
     /// Inserts a unit now, or says why not.
     pub fn try_insert(&mut self, params: &UnitParams) -> Result<UnitId, ParamError> {
-        let unit = self.policy.insert(self.now, params)?;
+        let unit = self.machine.insert(params)?;
         let work = Work { affinity: params.affinity.clone(), ..Work::default() };
         let old = self.units.insert(unit, work);
         assert!(old.is_none(), "{unit:?} was given out twice");
@@ -175,15 +180,9 @@ impl<P: Policy + ?Sized> Driver<P> {
     /// Removes a unit now; its work is forgotten. The picks that this asks for are left to
     /// [`Driver::settle`].
     pub fn remove(&mut self, unit: UnitId) {
-        let cpu = self.runs_on(unit);
-        if let Some(cpu) = cpu {
-            self.charge(cpu);
-        }
-        self.policy.remove(self.now, unit, &mut self.resched);
-        if let Some(cpu) = cpu {
-            assert!(self.resched.contains(cpu), "{cpu:?} ran {unit:?}, removed");
-            self.processors[cpu.index()].slice.run = Run::Idle;
-        }
+        let cpu = self.cpu_of(unit);
+        self.machine.remove(unit);
+        assert!(cpu.is_none_or(|cpu| self.state.resched.contains(cpu)), "{cpu:?} ran {unit:?}, removed");
         self.units.remove(&unit);
         self.releases.retain(|_, (of, _)| *of != unit);
     }
@@ -195,25 +194,18 @@ impl<P: Policy + ?Sized> Driver<P> {
         if !std::mem::take(&mut work.awake) {
             return;
         }
-        let cpu = self.runs_on(unit);
-        if let Some(cpu) = cpu {
-            self.charge(cpu);
-        }
-        self.policy.sleep(self.now, unit, &mut self.resched);
-        assert!(cpu.is_none_or(|cpu| self.resched.contains(cpu)), "{cpu:?} runs {unit:?}, asleep");
+        self.fall_asleep(unit);
     }
 
-    /// Tells the policy a deadline that no job has.
-    pub fn set_deadline(&mut self, unit: UnitId, deadline: Instant) {
-        self.policy.set_deadline(self.now, unit, deadline, &mut self.resched);
+    fn fall_asleep(&mut self, unit: UnitId) {
+        let cpu = self.cpu_of(unit);
+        self.machine.sleep(unit);
+        assert!(cpu.is_none_or(|cpu| self.state.resched.contains(cpu)), "{cpu:?} runs {unit:?}, asleep");
     }
 
     /// Changes a unit's parameters now. The picks that this asks for are left to [`Driver::settle`].
     pub fn adjust(&mut self, unit: UnitId, params: &UnitParams) -> Result<(), ParamError> {
-        if let Some(cpu) = self.runs_on(unit) {
-            self.charge(cpu);
-        }
-        self.policy.adjust(self.now, unit, params, &mut self.resched)?;
+        self.machine.adjust(unit, params)?;
         self.work(unit).affinity = params.affinity.clone();
         Ok(())
     }
@@ -250,7 +242,7 @@ impl<P: Policy + ?Sized> Driver<P> {
     }
 
     fn script(&mut self, unit: UnitId, at: Instant, demand: Duration, deadline: Option<Instant>) {
-        assert!(at >= self.now && !demand.is_zero());
+        assert!(at >= self.now() && !demand.is_zero());
         let job = Job { release: at, remaining: demand, deadline };
         self.releases.insert((at, self.scripted), (unit, job));
         self.scripted += 1;
@@ -280,10 +272,10 @@ impl<P: Policy + ?Sized> Driver<P> {
     fn next_event(&self) -> Instant {
         let release = self.releases.keys().next().map(|&(at, _)| at);
         let mut next = release.unwrap_or(Instant::NEVER);
-        for processor in &self.processors {
-            next = next.min(processor.slice.until);
-            if let Run::Unit(unit) = processor.slice.run {
-                next = next.min(self.now + self.units[&unit].jobs[0].remaining);
+        for slice in self.slices() {
+            next = next.min(slice.until);
+            if let Run::Unit(unit) = slice.run {
+                next = next.min(self.now() + self.units[&unit].jobs[0].remaining);
             }
         }
         next
@@ -291,30 +283,26 @@ impl<P: Policy + ?Sized> Driver<P> {
 
     /// Lets the processors do what they do until `to`.
     fn advance(&mut self, to: Instant) {
-        let dt = to.since(self.now);
+        let from = self.now();
+        let dt = to.since(from);
         if dt.is_zero() {
             return;
         }
-        for (cpu, processor) in self.processors.iter_mut().enumerate() {
-            let cpu = CpuId(cpu as u32);
-            if let Run::Unit(unit) = processor.slice.run {
+        for (cpu, processor) in self.machine.state.processors.iter().enumerate() {
+            let (cpu, run) = (CpuId(cpu as u32), processor.run);
+            if let Run::Unit(unit) = run {
                 let job = &mut self.units.get_mut(&unit).expect("it runs").jobs[0];
                 if job.remaining != Duration::MAX {
                     job.remaining -= dt;
                 }
             }
-            if let Some(unit) = processor.slice.run.charged() {
-                processor.uncharged += dt;
-                self.units.get_mut(&unit).expect("it runs").executed += dt;
-            }
-            let run = processor.slice.run;
             let last = self.gantt.iter_mut().rev().find(|span| span.cpu == cpu);
             match last {
-                Some(span) if span.run == run && span.to == self.now => span.to = to,
-                _ => self.gantt.push(Span { cpu, run, from: self.now, to }),
+                Some(span) if span.run == run && span.to == from => span.to = to,
+                _ => self.gantt.push(Span { cpu, run, from, to }),
             }
         }
-        self.now = to;
+        self.machine.pass(to);
         self.picks_before = self.picks;
     }
 
@@ -330,16 +318,16 @@ impl<P: Policy + ?Sized> Driver<P> {
                 return;
             }
         }
-        panic!("{}: the policy does not come to rest", self.now);
+        panic!("{}: the policy does not come to rest", self.now());
     }
 
     fn complete(&mut self) -> bool {
         let mut any = false;
-        for cpu in 0..self.processors.len() {
-            let Run::Unit(unit) = self.processors[cpu].slice.run else {
+        for cpu in 0..self.until.len() {
+            let Run::Unit(unit) = self.state.processors[cpu].run else {
                 continue;
             };
-            let now = self.now;
+            let now = self.now();
             let work = self.work(unit);
             if !work.awake || !work.jobs[0].remaining.is_zero() {
                 continue;
@@ -351,11 +339,7 @@ impl<P: Policy + ?Sized> Driver<P> {
             self.completions.push(Completion { unit, release: done.release, at: now });
             match next {
                 Some(job) => self.announce_deadline(unit, &job),
-                None => {
-                    self.charge(CpuId(cpu as u32));
-                    self.policy.sleep(now, unit, &mut self.resched);
-                    assert!(self.resched.contains(CpuId(cpu as u32)));
-                }
+                None => self.fall_asleep(unit),
             }
         }
         any
@@ -363,30 +347,27 @@ impl<P: Policy + ?Sized> Driver<P> {
 
     fn announce_deadline(&mut self, unit: UnitId, job: &Job) {
         if let Some(deadline) = job.deadline {
-            self.policy.set_deadline(self.now, unit, deadline, &mut self.resched);
+            self.machine.set_deadline(unit, deadline);
         }
     }
 
     fn fire_timers(&mut self) -> bool {
+        // A test may have called the policy itself.
+        self.machine.refresh_timer();
         let mut any = false;
         for _ in 0..ITERATIONS_PER_INSTANT_MAX {
-            let timer = self.policy.next_timer();
-            if timer.at > self.now {
+            if !self.machine.on_timer() {
                 return any;
             }
             any = true;
-            if let Some(cpu) = timer.charge {
-                self.charge(cpu);
-            }
-            self.policy.on_timer(self.now, &mut self.resched);
         }
-        panic!("{}: timers never end", self.now);
+        panic!("{}: timers never end", self.now());
     }
 
     fn release_due_jobs(&mut self) -> bool {
         let mut any = false;
         while let Some(entry) = self.releases.first_entry() {
-            if entry.key().0 > self.now {
+            if entry.key().0 > self.machine.now() {
                 break;
             }
             any = true;
@@ -396,20 +377,19 @@ impl<P: Policy + ?Sized> Driver<P> {
             if !work.awake {
                 work.awake = true;
                 self.announce_deadline(unit, &job);
-                self.policy.wake(self.now, unit, &mut self.resched);
+                self.machine.wake(unit);
             }
         }
         any
     }
 
     fn pick_where_asked(&mut self) -> bool {
-        for (cpu, processor) in self.processors.iter().enumerate() {
-            if processor.slice.until <= self.now {
-                self.resched.insert(CpuId(cpu as u32));
-            }
+        let now = self.now();
+        for (cpu, _) in self.until.iter().enumerate().filter(|(_, until)| **until <= now) {
+            self.machine.state.resched.insert(CpuId(cpu as u32));
         }
         let mut any = false;
-        while let Some(cpu) = self.resched.pop() {
+        while let Some(cpu) = self.machine.take_resched() {
             any = true;
             self.pick(cpu);
         }
@@ -419,41 +399,28 @@ impl<P: Policy + ?Sized> Driver<P> {
     /// Picks on `cpu` alone, whether it was asked to or not, after the releases of this instant.
     pub fn pick_early(&mut self, cpu: CpuId) {
         self.release_due_jobs();
-        self.resched.remove(cpu);
         self.pick(cpu);
     }
 
     fn pick(&mut self, cpu: CpuId) {
-        self.charge(cpu);
-        self.processors[cpu.index()].slice.run = Run::Idle;
-        let slice = self.policy.pick(self.now, cpu, &mut self.resched);
+        let slice = self.machine.pick(cpu);
         self.check_slice(cpu, &slice);
-        self.processors[cpu.index()].slice = slice;
+        self.until[cpu.index()] = slice.until;
         self.picks += 1;
         let here = self.picks - self.picks_before;
-        assert!(here <= PICKS_PER_INSTANT_MAX, "{}: picks never end", self.now);
-    }
-
-    fn charge(&mut self, cpu: CpuId) {
-        let processor = &mut self.processors[cpu.index()];
-        let ran = std::mem::take(&mut processor.uncharged);
-        if ran.is_zero() {
-            return;
-        }
-        let unit = processor.slice.run.charged().expect("somebody ran");
-        self.work(unit).charged += ran;
-        self.policy.charge(self.now, cpu, unit, ran);
+        assert!(here <= PICKS_PER_INSTANT_MAX, "{}: picks never end", self.now());
     }
 
     /// What `pick` may never answer.
     fn check_slice(&self, cpu: CpuId, slice: &Slice) {
-        let now = self.now;
+        let now = self.now();
         assert!(slice.until > now, "{now} {cpu:?}: {slice:?} ends at once");
         let Some(unit) = slice.run.charged() else {
             return;
         };
-        let other = self.runs_on(unit);
-        assert_eq!(other, None, "{now} {cpu:?}: {unit:?} runs already");
+        let has = |processor: &&Running| processor.run.charged() == Some(unit);
+        let processors = self.state.processors.iter().filter(has).count();
+        assert_eq!(processors, 1, "{now} {cpu:?}: {unit:?} runs already");
         let work = &self.units[&unit];
         let affinity = work.affinity.as_ref();
         assert!(affinity.is_none_or(|set| set.contains(cpu)), "{now}: {unit:?} may not run on {cpu:?}");
@@ -473,24 +440,10 @@ impl<P: Policy + ?Sized> Driver<P> {
             assert!(
                 account.left.unwrap_or_default() <= account.max.unwrap_or(Duration::MAX),
                 "{}: {unit:?} holds too much: {account:?}",
-                self.now
+                self.now()
             );
         }
-        self.check_charges();
         self.check_conservation();
-    }
-
-    /// Charged time is elapsed time.
-    fn check_charges(&self) {
-        for (&unit, work) in &self.units {
-            let uncharged = self.runs_on(unit).map(|cpu| self.processors[cpu.index()].uncharged);
-            assert_eq!(
-                work.charged + uncharged.unwrap_or_default(),
-                work.executed,
-                "{}: {unit:?} is not charged for what it ran",
-                self.now
-            );
-        }
     }
 
     /// No processor idles while a unit that is eligible there ([`Policy::ranking`]) and has work waits.
@@ -500,17 +453,17 @@ impl<P: Policy + ?Sized> Driver<P> {
             return;
         }
         let mut ranking = Vec::new();
-        for (cpu, processor) in self.processors.iter().enumerate() {
-            if processor.slice.run != Run::Idle {
+        for (cpu, processor) in self.state.processors.iter().enumerate() {
+            if processor.run != Run::Idle {
                 continue;
             }
             ranking.clear();
             self.policy.ranking(CpuId(cpu as u32), &mut ranking);
             for unit in &ranking {
                 assert!(
-                    !self.units[unit].awake || self.runs_on(*unit).is_some(),
+                    !self.units[unit].awake || self.cpu_of(*unit).is_some(),
                     "{}: processor {cpu} idles though {unit:?} waits",
-                    self.now
+                    self.now()
                 );
             }
         }
@@ -518,13 +471,6 @@ impl<P: Policy + ?Sized> Driver<P> {
 
     fn work(&mut self, unit: UnitId) -> &mut Work {
         self.units.get_mut(&unit).expect("the unit is inserted")
-    }
-
-    /// The processor whose slice `unit` is charged for.
-    pub fn runs_on(&self, unit: UnitId) -> Option<CpuId> {
-        let runs = |p: &Processor| p.slice.run.charged() == Some(unit);
-        let cpu = self.processors.iter().position(runs)?;
-        Some(CpuId(cpu as u32))
     }
 
     /// Does `unit` have work?

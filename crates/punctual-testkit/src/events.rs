@@ -95,8 +95,7 @@ pub fn play(
     events: &[Event],
     instants_max: usize,
 ) -> Option<Vec<Span>> {
-    let policy = (info.build)(cpus, options).ok()?;
-    let driver = Driver::new(policy, cpus, info.work_conservation);
+    let driver = Driver::of(info, cpus, options)?;
     let mut game = Game { driver, cpus, instants_left: instants_max };
     events.iter().for_each(|event| game.play(event));
     game.pass(Duration::from_ms(200));
@@ -138,7 +137,8 @@ impl Game {
             Event::Adjust(_, params) => drop(driver.adjust(unit, params)),
             Event::Cancel(_) => driver.cancel(unit),
             Event::Deadline { in_us, .. } => {
-                driver.set_deadline(unit, driver.now() + Duration::from_us(*in_us));
+                let deadline = driver.now() + Duration::from_us(*in_us);
+                driver.set_deadline(unit, deadline);
             }
             Event::Work { in_us, demand_us, due_us, .. } => {
                 let release = driver.now() + Duration::from_us(*in_us);

@@ -62,7 +62,7 @@ static BY_HAND: PolicyInfo = PolicyInfo {
     options: &[],
     work_conservation: WorkConservation::Never,
     shared_queue: false,
-    build: |_, _| Err(OptionError { option: "policy", expected: "one that schedules".into() }),
+    construct: |_, _| Err(OptionError { option: "policy", expected: "one that schedules".into() }),
     ..punctual_sched::round_robin::INFO
 };
 

@@ -85,7 +85,7 @@ impl Config<'_> {
             let wrong = || ConfigError::Value { option: option.name, value: value.to_string() };
             options.set(option.name, parse(option, value).ok_or_else(wrong)?);
         }
-        let policy = (info.build)(self.cpus, &options).map_err(ConfigError::Refused)?;
+        let policy = info.build(self.cpus, &options).map_err(ConfigError::Refused)?;
         Ok(Pool::new(policy, self.cpus, self.units))
     }
 }

@@ -46,7 +46,7 @@ pub(crate) fn groups(inputs: Inputs<'_>, pool: PoolIx) -> Result<Vec<Group>, Rea
 /// The processor that each unit of a partitioned policy lives on: the policy itself is asked.
 fn homes(inputs: Inputs<'_>, pool: PoolIx, units: &[UnitIx]) -> Result<Vec<usize>, Reason> {
     let pool = inputs.pool(pool);
-    let policy = (pool.policy.info.build)(pool.processors.len(), &pool.policy.options);
+    let policy = pool.policy.info.build(pool.processors.len(), &pool.policy.options);
     let mut policy = policy.map_err(|_| Reason::NotAccepted)?;
     let mut ids = Vec::new();
     for unit in units {

@@ -123,7 +123,7 @@ impl<'a> Trial<'a> {
     /// Does the policy accept the unit with this period, all of it as its budget?
     fn accept(&self, unit: UnitIx, period: Duration) -> Result<(), ParamError> {
         let pool = &self.given.pools[self.pool.0];
-        let Ok(mut policy) = (pool.policy.info.build)(pool.processors.len(), &pool.policy.options) else {
+        let Ok(mut policy) = pool.policy.info.build(pool.processors.len(), &pool.policy.options) else {
             return Ok(());
         };
         let (budget, period) = (Some(period), Some(period));

@@ -32,7 +32,7 @@ struct PolicyDriver {
 impl PolicyDriver {
     fn new(name: &str, cpus: u32) -> Self {
         let info = registry::find(name).expect("a policy of the registry");
-        let mut policy = (info.build)(cpus as usize, &Options::new()).expect("defaults are accepted");
+        let mut policy = info.build(cpus as usize, &Options::new()).expect("defaults are accepted");
         let mut resched = CpuSet::new(cpus as usize);
         for priority in 0..UNITS {
             let params = UnitParams {

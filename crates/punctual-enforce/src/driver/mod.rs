@@ -175,7 +175,7 @@ impl Driver {
     ) -> Result<Driver, OptionError> {
         Ok(Driver {
             name: info.name,
-            policy: (info.build)(cpus, options)?,
+            policy: info.build(cpus, options)?,
             settings,
             cpus,
             shared_queue: info.shared_queue,

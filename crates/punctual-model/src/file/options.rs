@@ -64,7 +64,7 @@ pub(crate) fn option_values(
 
 /// Builds the policy once: building checks the options.
 pub(crate) fn check_options(chosen: &PolicyDraft, cpus: usize, errors: &mut Errors) {
-    if let Err(e) = (chosen.choice.info.build)(cpus, &chosen.choice.options) {
+    if let Err(e) = chosen.choice.info.build(cpus, &chosen.choice.options) {
         let place = chosen.option_places.of(e.option).unwrap_or(chosen.name_place);
         let message = format!("policy `{}` refuses `{}`", chosen.choice.info.name, e.option);
         errors.add(place, message, format!("expected {}", e.expected));

@@ -51,7 +51,7 @@ pub const INFO: PolicyInfo = PolicyInfo {
     test: SchedulabilityTest::FixedPriorityServers(ServerKind::Deferrable),
     linux: OnLinux::servers(LinuxClass::Fifo, None),
     xen: None,
-    build: |cpus, options| {
+    construct: |cpus, options| {
         let settings = Settings::from_options(options)?;
         let rule = EveryPeriod::new(WithoutWork::Keep);
         Ok(Box::new(Servers::new(cpus, settings, rule)))

@@ -50,7 +50,7 @@ pub const INFO: PolicyInfo = PolicyInfo {
     test: SchedulabilityTest::FixedPriorityServers(ServerKind::Periodic),
     linux: OnLinux::servers(LinuxClass::Fifo, Some(OnLinux::KEPT_WHILE_IDLE)),
     xen: None,
-    build: |cpus, options| {
+    construct: |cpus, options| {
         let settings = Settings::from_options(options)?;
         let rule = EveryPeriod::new(WithoutWork::IdleAway);
         Ok(Box::new(Servers::new(cpus, settings, rule)))

@@ -77,7 +77,7 @@ pub const INFO: PolicyInfo = PolicyInfo {
         Some("a quota comes back every period, not a period after its use"),
     ),
     xen: None,
-    build: |cpus, options| {
+    construct: |cpus, options| {
         let settings = Settings::from_options(options)?;
         let refills_max = options.count(&REFILLS_MAX);
         let rule = Sporadic::new(refills_max as usize);

@@ -105,7 +105,7 @@ fn accepts(policy: &PolicyInfo, params: &UnitParams) -> Result<(), (&'static str
         let example = punctual_sched::servers::deferrable::NAME;
         return Err(("policy", format!("a policy that keeps budgets, for example \"{example}\"")));
     }
-    let built = (policy.build)(1, &Options::new());
+    let built = policy.build(1, &Options::new());
     let mut built = built.map_err(|error| ("policy", error.expected.to_string()))?;
     match built.insert(Instant::ZERO, params) {
         Ok(_) => Ok(()),
