@@ -3,6 +3,7 @@
 //!
 //! `host.toml` is parsed once into a [`host::Host`]; simulation, analysis and live runs all take that value.
 
+#![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
 pub mod export;

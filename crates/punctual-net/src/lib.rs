@@ -1,9 +1,10 @@
-//! Packet disciplines of the manager domain's network path, as pure code.
+#![doc = include_str!("../README.md")]
+//!
+//! # Modules
 //!
 //! Packets between virtual machines pass three stages in the manager domain (Xen's Domain 0): netback's TX
-//! queue, `softnet_data`, netback's RX queue. A *discipline* decides which packet is processed next in which
-//! stage. Like a scheduling policy it is a state machine: events with the time they happened go in, decisions
-//! come out. It reads no clock, allocates nothing per decision and computes in integers only.
+//! queue, `softnet_data`, netback's RX queue. A discipline decides which packet is processed next in which
+//! stage.
 //!
 //! - [`packet`]: what a discipline knows about a packet.
 //! - [`discipline`]: the interface, [`Discipline`], and its contract.
@@ -19,6 +20,7 @@
 //! types, the vocabulary of parameters (so that one parser reads the options of both) and the indexed heap.
 
 #![no_std]
+#![warn(missing_docs, unreachable_pub)]
 #![forbid(unsafe_code)]
 
 extern crate alloc;

@@ -1,8 +1,6 @@
-//! Real-time scheduling policies for virtual CPUs, as pure code.
+#![doc = include_str!("../README.md")]
 //!
-//! A policy is a state machine: events with the time they happened go in, decisions come out. It reads no
-//! clock, starts no thread, makes no system call, allocates nothing per decision and computes in integers
-//! only. The same object therefore runs in a simulator, in a live enforcer on Linux, or in a kernel.
+//! # Modules
 //!
 //! - [`time`]: instants and durations.
 //! - [`policy`]: the interface, [`Policy`], and its contract.
@@ -16,6 +14,7 @@
 //! - [`wrap`]: policies around policies, to record, shift or break them.
 
 #![no_std]
+#![warn(missing_docs, unreachable_pub)]
 #![forbid(unsafe_code)]
 
 extern crate alloc;

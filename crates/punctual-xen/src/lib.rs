@@ -17,6 +17,7 @@
 //! is a Rust library, for its tests and for tools of domain 0.
 
 #![no_std]
+#![warn(missing_docs)]
 
 extern crate alloc;
 
