@@ -1,27 +1,27 @@
-//! The messages: what the host asks for, and what the guest answers.
+//! Requests of the host and replies of the guest.
 
 use punctual_jobs::JobStream;
 use serde::{Deserialize, Serialize};
 
 use super::network::{FlowReport, Network};
 
-/// What the host asks for.
+/// A request of the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// Measure how much work this (virtual) processor does in a millisecond. It should have the processor for
-    /// itself meanwhile.
+    /// Measure how much work the (virtual) processor does in a millisecond. The guest should have the
+    /// processor to itself meanwhile.
     Calibrate {
-        /// How long to measure.
+        /// Length of the measurement.
         duration_ns: u64,
     },
-    /// What does the guest's clock say?
+    /// Read the guest's clock.
     Clock {},
     /// Run a task set.
     Run(Run),
     /// Run cyclictest.
     Cyclictest(Cyclictest),
-    /// End: a process exits, a VM powers off.
+    /// End the guest: a process exits, a VM powers off.
     Quit {},
 }
 
@@ -29,16 +29,15 @@ pub enum Request {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
-    /// When the run starts by the guest's monotonic clock; 0 means now. An instant in the past stays the
-    /// start: a guest that got no processor in time does not start later, its jobs are late.
+    /// Start by the guest's monotonic clock; 0 means now. An instant in the past stays the start: a guest that
+    /// got no processor in time does not start later, but its jobs are late.
     pub start_at_ns: u64,
-    /// Length; what is not finished then is abandoned.
+    /// Length. Jobs that are not finished at the end are abandoned.
     pub duration_ns: u64,
     /// Iterations of a millisecond of work, from a calibration of this guest or one like it.
     pub iterations_per_ms: u64,
-    /// The tasks.
     pub tasks: Vec<Task>,
-    /// What the guest sends and answers meanwhile.
+    /// Flows and chains of the guest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
 }
@@ -47,69 +46,68 @@ pub struct Run {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Task {
-    /// Smaller is more urgent; of two equal ones, the task that comes first in the list.
+    /// A smaller number is more urgent; among equal ones, the task that comes first in the list.
     pub priority: u32,
-    /// From a job's release. [`Reply::Progress`] counts the jobs that finish later; nothing else uses it.
+    /// Relative to a job's release. Only [`Reply::Progress`] uses it, to count late jobs.
     pub deadline_ns: Option<u64>,
-    /// What it does.
     pub work: Work,
 }
 
-/// What a task does.
+/// The work of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Work {
-    /// Releases jobs; one that misses its deadline runs on, and later ones queue up behind it.
+    /// Jobs released by time. A job that misses its deadline runs on; later ones queue up behind it.
     Jobs(JobStream),
-    /// Its jobs are released by packets: a step of a chain, or the server of a flow's requests.
+    /// Jobs released by packets: a step of a chain, or the server of a flow's requests.
     Served {
         /// Least processor time of a job.
         cost_min_ns: u64,
         /// Most processor time of a job.
         cost_max_ns: u64,
-        /// What the costs follow from; see [`punctual_jobs::cost_ns`].
+        /// Seed of the costs; see [`punctual_jobs::cost_ns`].
         seed: u64,
     },
     /// A busy loop.
     Hog {
-        /// When it starts.
+        /// Start of the loop.
         start_ns: u64,
     },
-    /// Creates threads as fast as it can; each is a busy loop.
+    /// Threads created as fast as possible, each a busy loop.
     ForkBomb {
-        /// When it starts.
+        /// Creation of the first thread.
         start_ns: u64,
-        /// How many threads it creates in all.
+        /// Threads in all.
         threads: u32,
     },
-    /// Sleeps and wakes, without doing anything.
+    /// Wake-ups without work.
     WakeFlood {
-        /// When it starts.
+        /// First wake-up.
         start_ns: u64,
-        /// From a wake-up to the next.
+        /// Distance between wake-ups.
         interval_ns: u64,
     },
 }
 
-/// How to run cyclictest, a program of the rt-tests.
+/// Options of cyclictest, a program of the rt-tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cyclictest {
-    /// From a wake-up to the next.
+    /// Distance between wake-ups.
     pub interval_us: u32,
-    /// How many wake-ups.
+    /// Number of wake-ups.
     pub loops: u32,
-    /// Its priority under `SCHED_FIFO`; 0: none.
+    /// `SCHED_FIFO` priority; 0 for the fair class.
     pub priority: u8,
-    /// Latencies from 0 us to below this are counted one by one.
+    /// The histogram has a bucket for each latency below this.
     pub histogram_us: u32,
 }
 
-/// What the guest answers.
+/// A reply of the guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Reply {
-    /// The guest is ready for requests; the first message.
+    /// The first message: the guest is ready for requests.
     Ready(Ready),
     /// Ends [`Request::Calibrate`].
     Calibrated(Calibration),
@@ -122,12 +120,11 @@ pub enum Reply {
     Jobs {
         /// The task's place in the request.
         task: usize,
-        /// The jobs.
         jobs: Vec<JobTimes>,
     },
-    /// What one end of a flow, or a domain's part of a chain, did. All come before [`Reply::Result`].
+    /// Measurements of one flow or chain. All come before [`Reply::Result`].
     Flow(FlowReport),
-    /// How far a run is: about once a second while it goes on, or halfway through a shorter one.
+    /// Progress of a run: about once a second, or halfway through a shorter run.
     Progress {
         /// By task, in the request's order.
         tasks: Vec<TaskProgress>,
@@ -137,10 +134,7 @@ pub enum Reply {
     /// Ends [`Request::Cyclictest`].
     Cyclictest(Latencies),
     /// The request could not be carried out.
-    Error {
-        /// Why, for a person.
-        message: String,
-    },
+    Error { message: String },
 }
 
 /// How a guest executes tasks.
@@ -153,42 +147,38 @@ pub enum Mode {
     Vcpu,
 }
 
-/// What a guest says of itself.
+/// A guest's announcement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ready {
-    /// Its version, [`super::VERSION`].
+    /// Version of the protocol.
     pub protocol: u32,
-    /// How it executes tasks.
     pub mode: Mode,
-    /// How many processors it sees.
+    /// Processors that the guest sees.
     pub processors: usize,
-    /// Can it run cyclictest?
+    /// The guest has cyclictest.
     pub cyclictest: bool,
 }
 
-/// What a calibration found.
+/// Result of a calibration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
-    /// Iterations that take a millisecond, by the median sample.
+    /// Iterations in a millisecond, by the median sample.
     pub iterations_per_ms: u64,
-    /// How many samples were taken.
     pub samples: u64,
-    /// The distance of the samples' first and ninth decile, in millionths of the median. It is large when the
-    /// processor was not free.
+    /// Distance between the samples' first and ninth decile, in millionths of the median. It is large when
+    /// the processor was not free.
     pub spread_ppm: u64,
 }
 
-/// A job's times since the run's start: `[release, start, finish]` in JSON. `None`: not within the run.
+/// A job's times since the run's start: `[release, start, finish]` in JSON. `None` means not within the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "(u64, Option<u64>, Option<u64>)", into = "(u64, Option<u64>, Option<u64>)")]
 pub struct JobTimes {
-    /// When it was released.
     pub release_ns: u64,
-    /// When it first executed.
+    /// First execution.
     pub start_ns: Option<u64>,
-    /// When it was finished.
     pub finish_ns: Option<u64>,
 }
 
@@ -204,13 +194,12 @@ impl From<JobTimes> for (u64, Option<u64>, Option<u64>) {
     }
 }
 
-/// How far a task is: `[finished, late]` in JSON.
+/// A task's progress: `[finished, late]` in JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "(u64, u64)", into = "(u64, u64)")]
 pub struct TaskProgress {
-    /// Jobs that are finished.
     pub finished: u64,
-    /// Those of them that were finished after their deadlines.
+    /// Finished jobs that missed their deadlines.
     pub late: u64,
 }
 
@@ -230,40 +219,38 @@ impl From<TaskProgress> for (u64, u64) {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunResult {
-    /// How long after the run's end the guest noticed it.
+    /// How late the guest noticed the end of the run.
     pub overrun_ns: u64,
     /// By task, in the request's order.
     pub tasks: Vec<TaskTotals>,
 }
 
-/// What a task did in all.
+/// A task's totals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TaskTotals {
-    /// How many of its jobs came in [`Reply::Jobs`].
+    /// Jobs sent in [`Reply::Jobs`].
     pub jobs: u64,
-    /// Work done, as processor time by the calibration.
+    /// Work done, converted to processor time by the calibration.
     pub executed_ns: u64,
 }
 
-/// What cyclictest measured: how late a timer wakes a thread.
+/// Wake-up latencies that cyclictest measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Latencies {
-    /// Least.
     pub min_us: u64,
     /// Mean, rounded down by cyclictest.
     pub avg_us: u64,
-    /// Greatest.
     pub max_us: u64,
-    /// How many lay beyond the histogram.
+    /// Latencies beyond the histogram.
     pub overflows: u64,
-    /// Latency in whole us and how often; ascending, without zeros.
+    /// Latency in whole us and its count; ascending, without zeros.
     pub buckets: Vec<(u32, u64)>,
 }
 
 impl Work {
-    /// The jobs that it releases, if it releases any.
+    /// The jobs that time releases; `None` for other work.
     pub fn job_stream(&self) -> Option<JobStream> {
         match *self {
             Work::Jobs(stream) => Some(stream),

@@ -1,9 +1,9 @@
-//! What host and guest say to each other: JSON values, one a line.
+//! The protocol between host and guest: JSON values, one a line.
 //!
 //! The guest begins with [`Reply::Ready`]. Then the host sends one [`Request`] at a time and waits for the
-//! [`Reply`] that ends it. Times are whole nanoseconds. Neither side trusts the other: lines have a greatest
-//! length, numbers are checked ([`Run::check`], [`JobTimes::check`]), and what does not fit is an error,
-//! never a panic.
+//! [`Reply`] that ends it. Times are whole nanoseconds. Neither side trusts the other: lines have a maximum
+//! length, numbers are checked ([`Run::check`], [`JobTimes::check`]), and a message that does not fit is an
+//! error, never a panic.
 //!
 //! ```text
 //! guest  {"ready":{"protocol":3,"mode":"vcpu","processors":1,"cyclictest":false}}
@@ -15,12 +15,13 @@
 //! guest  {"result":{"overrun_ns":20110,"tasks":[{"jobs":2,"executed_ns":2000000}]}}
 //! ```
 
-mod limits;
+mod bounds;
 mod line;
 mod message;
 mod network;
+mod validate;
 
-pub use limits::*;
+pub use bounds::*;
 pub use line::*;
 pub use message::*;
 pub use network::*;

@@ -1,31 +1,19 @@
-//! What a guest sends and answers in a run: its ends of flows, its steps of chains, and what it measured.
+//! Messages about flows and chains: a guest's ends of flows, its steps of chains, and what it measured.
 
 use serde::{Deserialize, Serialize};
 
-use super::limits::{LimitError, TIME_MAX_NS, within};
-use super::message::{Task, Work};
-
-/// Most ends of flows and steps of chains of a guest.
-pub const ENDS_MAX: usize = 128;
-/// Most buckets of a distribution; of more, neighbours are put together.
-pub const BUCKETS_MAX: usize = 2000;
-/// Shortest distance of bursts, and the shortest time-out.
-pub const FLOW_DISTANCE_MIN_NS: u64 = 1000;
-/// Longest frame, without its check sum: of an Ethernet with the usual 1500 bytes of payload.
-pub const FRAME_BYTES_MAX: u32 = 1514;
+use super::bounds::BUCKETS_MAX;
 
 /// A guest's part of a network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Network {
-    /// The Ethernet address of the interface; with `datagrams` that of a socket, four bytes of IPv4 and two
-    /// of the port.
+    /// The interface's Ethernet address. With `datagrams`, a socket address: four bytes of IPv4 address, two
+    /// of port.
     pub ethernet: [u8; 6],
-    /// Do packets come as datagrams, over a socket that the guest's host has?
+    /// Packets are datagrams on a socket that the host makes for the guest.
     pub datagrams: bool,
-    /// Ends of flows.
     pub flows: Vec<FlowEnd>,
-    /// Steps of chains.
     pub steps: Vec<ChainStep>,
 }
 
@@ -33,38 +21,35 @@ pub struct Network {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlowEnd {
-    /// The flow's number, which both ends know it by.
+    /// The flow's number, the same at both ends.
     pub owner: u16,
-    /// The Ethernet address of the other end.
+    /// The other end's Ethernet address.
     pub peer: [u8; 6],
-    /// Does this end begin? Otherwise it receives, and answers.
+    /// This end sends first. The other one receives, and answers.
     pub begins: bool,
-    /// What is sent.
     pub traffic: Traffic,
-    /// When it begins.
     pub start_ns: u64,
-    /// Requests, bursts or packets at most.
+    /// Most requests, bursts or packets; no limit without it.
     pub count: Option<u64>,
-    /// Everything random follows from it; see [`punctual_jobs::flow::seed`].
+    /// Seed of the flow's random numbers; see [`punctual_jobs::flow::seed`].
     pub seed: u64,
-    /// The place of the task that answers requests, at the end that answers.
+    /// At the answering end: the place of the task that answers requests.
     pub server: Option<usize>,
-    /// Time before an answer that no task gives.
+    /// Delay of an answer where no task gives it.
     pub turnaround_ns: u64,
 }
 
-/// What a flow sends; as in the host file.
+/// A flow's traffic, as in the host file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-#[allow(missing_docs, reason = "named and explained in punctual_model::network::Traffic")]
 pub enum Traffic {
-    /// The next packet follows the answer to the one before, or its loss.
+    /// One packet at a time: the next one follows the answer to the last one, or its loss.
     Ping { bytes: u32, timeout_ns: u64, pause_ns: u64 },
-    /// Requests with an answer each.
+    /// Requests, each with an answer.
     Request { bytes: u32, reply_bytes: u32, period_ns: Option<u64>, timeout_ns: u64 },
     /// Packets without an answer.
     Periodic { bytes: u32, period_ns: u64, slack_mean_ns: u64, burst: u32 },
-    /// As many packets as the receiver's acknowledgements allow.
+    /// As many packets as the window and the receiver's acknowledgements allow.
     Stream { bytes: u32, ack_bytes: u32, window: u32, ack_every: u32, timeout_ns: u64 },
     /// Packets without an answer, as fast as the sender can or one per `interval_ns`.
     Storm { bytes: u32, interval_ns: u64 },
@@ -74,13 +59,12 @@ pub enum Traffic {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChainStep {
-    /// The chain's number, after those of flows.
+    /// The chain's number; chains are numbered after flows.
     pub owner: u16,
-    /// Which step, from 0.
+    /// The step's number, from 0.
     pub step: u8,
-    /// The place of its task.
+    /// The place of the step's task.
     pub task: usize,
-    /// What follows the end of a job.
     pub next: Next,
     /// Length of a packet to the next step.
     pub bytes: u32,
@@ -88,41 +72,39 @@ pub struct ChainStep {
     pub deadline_ns: u64,
 }
 
-/// What follows the end of a job of a chain's step.
+/// Where a chain goes when a job of a step ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Next {
-    /// The next step is a task of the same guest: its place.
+    /// To the task at this place, in the same guest.
     Here(usize),
-    /// It is in the guest with this Ethernet address.
+    /// To the guest with this Ethernet address.
     There([u8; 6]),
-    /// The chain is done.
+    /// Nowhere: this was the last step.
     End,
 }
 
-/// What was measured at one end of a flow, or of a chain in one guest.
+/// Measurements at one end of a flow, or of a chain's steps in one guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlowReport {
-    /// The flow's or chain's number.
     pub owner: u16,
-    /// Packets that came into being here.
+    /// Packets created at this end.
     pub created: u64,
-    /// Packets that arrived here.
+    /// Packets that arrived at this end.
     pub delivered: u64,
-    /// Packets that found the queue in front of the ring full.
+    /// Packets dropped because the send queue was full.
     pub send_queue: u64,
-    /// Bytes that count as delivered; of a stream, in order and each once.
+    /// Bytes delivered; a stream counts bytes once, and in order.
     pub bytes: u64,
-    /// Answers that did not come in time; silences of a stream.
+    /// Answers that came late or never; for a stream, retransmission timeouts.
     pub timeouts: u64,
-    /// Packets of a stream sent again.
     pub retransmissions: u64,
-    /// Of a chain that ends here: how often it ended by its deadline, released early enough for that.
+    /// Chains that ended here by a deadline within the run.
     pub in_time: u64,
-    /// Of a flow: latencies. Of a chain that ends here: times from the first release to the end.
+    /// A flow's latencies, or the times from first release to end of chains that ended here.
     pub latency: Times,
-    /// Of a chain that ends here: by how much it missed its deadline, or 0.
+    /// How long after their deadlines chains ended here; 0 for those in time.
     pub tardiness: Times,
 }
 
@@ -130,13 +112,10 @@ pub struct FlowReport {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Times {
-    /// The least.
     pub min_ns: u64,
-    /// The greatest.
     pub max_ns: u64,
-    /// The sum.
     pub sum_ns: u64,
-    /// Buckets ([`punctual_jobs::histogram`]) by their least value, and how many fell into each.
+    /// Least value and count of each bucket of a [`punctual_jobs::histogram`].
     pub buckets: Vec<(u64, u32)>,
 }
 
@@ -151,76 +130,5 @@ impl From<&punctual_jobs::histogram::Histogram> for Times {
             buckets = buckets.chunks(2).map(pair).collect();
         }
         Times { min_ns, max_ns: of.max_ns, sum_ns: of.sum_ns, buckets }
-    }
-}
-
-impl Network {
-    /// Can a run with these tasks have it?
-    ///
-    /// # Errors
-    /// The first number that does not fit, with its limits.
-    pub fn check(&self, tasks: &[Task]) -> Result<(), LimitError> {
-        let ends = self.flows.len() + self.steps.len();
-        within("number of flows and steps", ends as u64, 0, ENDS_MAX as u64)?;
-        let is_served = |task: usize| matches!(tasks.get(task).map(|t| &t.work), Some(Work::Served { .. }));
-        let place = |what, task: usize, is_fit: bool| match is_fit {
-            true => Ok(()),
-            false => within(what, task as u64, 1, 0),
-        };
-        for flow in &self.flows {
-            flow.traffic.check()?;
-            within("start_ns", flow.start_ns, 0, TIME_MAX_NS)?;
-            within("turnaround_ns", flow.turnaround_ns, 0, TIME_MAX_NS)?;
-            flow.server.map_or(Ok(()), |task| place("server", task, is_served(task)))?;
-        }
-        for step in &self.steps {
-            check_bytes(step.bytes)?;
-            within("deadline_ns", step.deadline_ns, 0, TIME_MAX_NS)?;
-            place("task of a step", step.task, step.task < tasks.len())?;
-            if let Next::Here(task) = step.next {
-                place("task of the next step", task, is_served(task))?;
-            }
-        }
-        Ok(())
-    }
-}
-
-fn check_bytes(bytes: u32) -> Result<(), LimitError> {
-    within("bytes", bytes.into(), 60, FRAME_BYTES_MAX.into())
-}
-
-impl Traffic {
-    fn check(&self) -> Result<(), LimitError> {
-        let distance = |what, ns| within(what, ns, FLOW_DISTANCE_MIN_NS, TIME_MAX_NS);
-        match *self {
-            Traffic::Ping { bytes, timeout_ns, pause_ns } => {
-                check_bytes(bytes)?;
-                within("pause_ns", pause_ns, 0, TIME_MAX_NS)?;
-                distance("timeout_ns", timeout_ns)
-            }
-            Traffic::Request { bytes, reply_bytes, period_ns, timeout_ns } => {
-                check_bytes(bytes)?;
-                check_bytes(reply_bytes)?;
-                period_ns.map_or(Ok(()), |period_ns| distance("period_ns", period_ns))?;
-                distance("timeout_ns", timeout_ns)
-            }
-            Traffic::Periodic { bytes, period_ns, slack_mean_ns, burst } => {
-                check_bytes(bytes)?;
-                within("slack_mean_ns", slack_mean_ns, 0, TIME_MAX_NS)?;
-                within("burst", burst.into(), 1, 1_000_000)?;
-                distance("period_ns", period_ns)
-            }
-            Traffic::Stream { bytes, ack_bytes, window, ack_every, timeout_ns } => {
-                check_bytes(bytes)?;
-                check_bytes(ack_bytes)?;
-                within("window", window.into(), 1, 1_000_000)?;
-                within("ack_every", ack_every.into(), 1, 1_000_000)?;
-                distance("timeout_ns", timeout_ns)
-            }
-            Traffic::Storm { bytes, interval_ns } => {
-                check_bytes(bytes)?;
-                within("interval_ns", interval_ns, 0, TIME_MAX_NS)
-            }
-        }
     }
 }

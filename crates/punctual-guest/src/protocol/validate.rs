@@ -1,110 +1,19 @@
-//! Limits of what either side accepts, and the checks against them.
-
-use std::fmt;
+//! Checks of whole messages against their bounds, before either side acts on them.
 
 use punctual_jobs::{Arrival, JobStream};
 
-use super::message::{Cyclictest, JobTimes, Run, Work};
-
-/// Most tasks of a run.
-pub const TASKS_MAX: usize = 256;
-/// Most jobs of a run, over all tasks: their times are kept in locked memory, 40 bytes each.
-pub const JOBS_MAX: u64 = 1_000_000;
-/// Most jobs in one [`Reply::Jobs`](super::Reply::Jobs); 500 fit a line however large their numbers.
-pub const JOBS_PER_LINE: usize = 500;
-/// Longest run and greatest time of anything in it: a day.
-pub const TIME_MAX_NS: u64 = 24 * 3600 * 1_000_000_000;
-/// Shortest distance of a task's releases.
-pub const DISTANCE_MIN_NS: u64 = 1000;
-/// Most threads of a fork bomb.
-pub const THREADS_MAX: u32 = 1024;
-/// Most jobs of a task that packets release; later packets release none.
-pub const SERVED_JOBS_MAX: u64 = 50_000;
-/// Shortest distance of a flood's wake-ups.
-pub const FLOOD_INTERVAL_MIN_NS: u64 = 1000;
-/// Most buckets, of 1 us each, of cyclictest's histogram.
-pub const HISTOGRAM_US_MAX: u32 = 2000;
-
-/// Why a message cannot be accepted although it is well formed.
-// Written by hand: the guest program is kept small, so no crate makes its errors.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LimitError {
-    /// A number is too small or too great.
-    Range {
-        /// Its name.
-        what: &'static str,
-        /// The number.
-        value: u64,
-        /// The least that is allowed.
-        min: u64,
-        /// The most that is allowed.
-        max: u64,
-    },
-    /// A number of a task is too small or too great.
-    Task {
-        /// The task's place in the request.
-        task: usize,
-        /// What is wrong with it.
-        error: Box<LimitError>,
-    },
-    /// The tasks might release more than [`JOBS_MAX`] jobs.
-    Jobs {
-        /// The most jobs that they might release.
-        most: u64,
-    },
-    /// A job's times contradict each other or the run's length.
-    JobTimes {
-        /// The job.
-        job: JobTimes,
-        /// The run's length.
-        duration_ns: u64,
-    },
-}
-
-impl fmt::Display for LimitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LimitError::Range { what, value, min, max } => {
-                write!(f, "{what} must be from {min} to {max}, not {value}")
-            }
-            LimitError::Task { task, error } => write!(f, "task {task}: {error}"),
-            LimitError::Jobs { most } => write!(
-                f,
-                "the tasks would release up to {most} jobs, a run may have {JOBS_MAX}: make it shorter"
-            ),
-            LimitError::JobTimes { job: JobTimes { release_ns, start_ns, finish_ns }, duration_ns } => {
-                write!(
-                    f,
-                    "a job of a run of {duration_ns} ns cannot have been released at {release_ns}, started \
-                 at {start_ns:?} and finished at {finish_ns:?}"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for LimitError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            LimitError::Task { error, .. } => Some(error),
-            LimitError::Range { .. } | LimitError::Jobs { .. } | LimitError::JobTimes { .. } => None,
-        }
-    }
-}
-
-/// Is `value` from `min` to `max`?
-pub(super) fn within(what: &'static str, value: u64, min: u64, max: u64) -> Result<(), LimitError> {
-    match (min..=max).contains(&value) {
-        true => Ok(()),
-        false => Err(LimitError::Range { what, value, min, max }),
-    }
-}
+use super::bounds::{
+    DISTANCE_MIN_NS, ENDS_MAX, FLOOD_INTERVAL_MIN_NS, FLOW_DISTANCE_MIN_NS, FRAME_BYTES_MAX,
+    HISTOGRAM_US_MAX, JOBS_MAX, LimitError, SERVED_JOBS_MAX, TASKS_MAX, THREADS_MAX, TIME_MAX_NS, within,
+};
+use super::message::{Cyclictest, JobTimes, Run, Task, Work};
+use super::network::{Network, Next, Traffic};
 
 impl JobTimes {
-    /// Can these times be those of a job in a run of `duration_ns`?
+    /// Checks that a job of a run of `duration_ns` can have these times.
     ///
     /// # Errors
-    /// When they are out of order, or beyond the run.
+    /// The times are out of order, or beyond the run.
     pub fn check(&self, duration_ns: u64) -> Result<(), LimitError> {
         let last = self.finish_ns.or(self.start_ns).unwrap_or(self.release_ns);
         let ordered = match (self.start_ns, self.finish_ns) {
@@ -115,16 +24,19 @@ impl JobTimes {
         };
         match ordered && last <= duration_ns {
             true => Ok(()),
-            false => Err(LimitError::JobTimes { job: *self, duration_ns }),
+            false => {
+                let JobTimes { release_ns, start_ns, finish_ns } = *self;
+                Err(LimitError::JobTimes { release_ns, start_ns, finish_ns, duration_ns })
+            }
         }
     }
 }
 
 impl Run {
-    /// Can this be run?
+    /// Checks that a guest can run this.
     ///
     /// # Errors
-    /// The first number that does not fit, with its limits.
+    /// The first number that is out of its range.
     pub fn check(&self) -> Result<(), LimitError> {
         within("duration_ns", self.duration_ns, 1, TIME_MAX_NS)?;
         within("start_at_ns", self.start_at_ns, 0, u64::MAX / 2)?;
@@ -163,7 +75,7 @@ impl Work {
         }
     }
 
-    /// The most jobs that it releases within `duration_ns`.
+    /// The most jobs that the task releases within `duration_ns`.
     pub fn jobs_max(&self, duration_ns: u64) -> u64 {
         if let Work::Served { .. } = self {
             return SERVED_JOBS_MAX;
@@ -198,15 +110,86 @@ fn check_arrival(arrival: Arrival) -> Result<(), LimitError> {
 }
 
 impl Cyclictest {
-    /// Can this be run?
+    /// Checks that a guest can run this.
     ///
     /// # Errors
-    /// The first number that does not fit, with its limits.
+    /// The first number that is out of its range.
     pub fn check(&self) -> Result<(), LimitError> {
         within("interval_us", self.interval_us.into(), 10, 10_000_000)?;
         within("loops", self.loops.into(), 1, u64::from(u32::MAX))?;
         within("priority", self.priority.into(), 0, 99)?;
         within("histogram_us", self.histogram_us.into(), 1, HISTOGRAM_US_MAX.into())?;
         within("duration in us", u64::from(self.interval_us) * u64::from(self.loops), 1, TIME_MAX_NS / 1000)
+    }
+}
+
+impl Network {
+    /// Checks that a run with these tasks can have this network.
+    ///
+    /// # Errors
+    /// The first number that is out of its range.
+    pub fn check(&self, tasks: &[Task]) -> Result<(), LimitError> {
+        let ends = self.flows.len() + self.steps.len();
+        within("number of flows and steps", ends as u64, 0, ENDS_MAX as u64)?;
+        let is_served = |task: usize| matches!(tasks.get(task).map(|t| &t.work), Some(Work::Served { .. }));
+        let place = |what, task: usize, is_fit: bool| match is_fit {
+            true => Ok(()),
+            false => within(what, task as u64, 1, 0),
+        };
+        for flow in &self.flows {
+            flow.traffic.check()?;
+            within("start_ns", flow.start_ns, 0, TIME_MAX_NS)?;
+            within("turnaround_ns", flow.turnaround_ns, 0, TIME_MAX_NS)?;
+            flow.server.map_or(Ok(()), |task| place("server", task, is_served(task)))?;
+        }
+        for step in &self.steps {
+            check_bytes(step.bytes)?;
+            within("deadline_ns", step.deadline_ns, 0, TIME_MAX_NS)?;
+            place("task of a step", step.task, step.task < tasks.len())?;
+            if let Next::Here(task) = step.next {
+                place("task of the next step", task, is_served(task))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_bytes(bytes: u32) -> Result<(), LimitError> {
+    within("bytes", bytes.into(), 60, FRAME_BYTES_MAX.into())
+}
+
+impl Traffic {
+    fn check(&self) -> Result<(), LimitError> {
+        let distance = |what, ns| within(what, ns, FLOW_DISTANCE_MIN_NS, TIME_MAX_NS);
+        match *self {
+            Traffic::Ping { bytes, timeout_ns, pause_ns } => {
+                check_bytes(bytes)?;
+                within("pause_ns", pause_ns, 0, TIME_MAX_NS)?;
+                distance("timeout_ns", timeout_ns)
+            }
+            Traffic::Request { bytes, reply_bytes, period_ns, timeout_ns } => {
+                check_bytes(bytes)?;
+                check_bytes(reply_bytes)?;
+                period_ns.map_or(Ok(()), |period_ns| distance("period_ns", period_ns))?;
+                distance("timeout_ns", timeout_ns)
+            }
+            Traffic::Periodic { bytes, period_ns, slack_mean_ns, burst } => {
+                check_bytes(bytes)?;
+                within("slack_mean_ns", slack_mean_ns, 0, TIME_MAX_NS)?;
+                within("burst", burst.into(), 1, 1_000_000)?;
+                distance("period_ns", period_ns)
+            }
+            Traffic::Stream { bytes, ack_bytes, window, ack_every, timeout_ns } => {
+                check_bytes(bytes)?;
+                check_bytes(ack_bytes)?;
+                within("window", window.into(), 1, 1_000_000)?;
+                within("ack_every", ack_every.into(), 1, 1_000_000)?;
+                distance("timeout_ns", timeout_ns)
+            }
+            Traffic::Storm { bytes, interval_ns } => {
+                check_bytes(bytes)?;
+                within("interval_ns", interval_ns, 0, TIME_MAX_NS)
+            }
+        }
     }
 }
