@@ -1,5 +1,5 @@
-//! Runs cyclictest, a program of the rt-tests, and reads what it prints: wake-up latencies, measured by a
-//! program that is not part of this project.
+//! Runs cyclictest of the rt-tests and parses its output: wake-up latencies, measured by a program that is
+//! not part of this project.
 
 use std::fmt;
 use std::io;
@@ -10,26 +10,21 @@ use crate::protocol::{Cyclictest, Latencies};
 /// Why cyclictest has no result.
 #[derive(Debug)]
 pub enum Error {
-    /// It cannot be started.
     Start(io::Error),
-    /// It ended with an error.
+    /// It ended with an error; `message` is its standard error.
     Failed {
-        /// How it ended.
         status: ExitStatus,
-        /// What it wrote to standard error.
         message: String,
     },
-    /// It printed a line that is not understood.
+    /// It printed a line that cannot be parsed.
     Line(String),
     /// The histogram's latencies do not ascend at this line.
     Order(String),
     /// A figure is missing.
     Incomplete,
-    /// The histogram does not add up to the stated total.
+    /// The histogram's sum differs from the total that cyclictest states.
     Total {
-        /// The sum of the histogram.
         counted: u64,
-        /// The total that cyclictest states, if it does.
         stated: Option<u64>,
     },
 }
@@ -38,11 +33,11 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Start(error) => {
-                write!(f, "cyclictest cannot be run: {error} (Debian: apt install rt-tests)")
+                write!(f, "cannot run cyclictest: {error} (Debian: apt install rt-tests)")
             }
             Error::Failed { status, message } => write!(f, "cyclictest ended with {status}: {message}"),
-            Error::Line(line) => write!(f, "cyclictest printed {line:?}, which is not understood"),
-            Error::Order(line) => write!(f, "cyclictest's histogram goes back from line {line:?} on"),
+            Error::Line(line) => write!(f, "cannot parse cyclictest's output {line:?}"),
+            Error::Order(line) => write!(f, "cyclictest's histogram does not ascend at line {line:?}"),
             Error::Incomplete => {
                 write!(f, "cyclictest printed no minimum, mean, maximum or number of overflows")
             }
@@ -62,23 +57,23 @@ impl std::error::Error for Error {
     }
 }
 
-/// Is there a cyclictest to run?
+/// Whether cyclictest is installed.
 pub fn available() -> bool {
     std::env::var_os("PATH").is_some_and(|path| {
         std::env::split_paths(&path).any(|directory| directory.join("cyclictest").is_file())
     })
 }
 
-/// Runs it with one measuring thread.
+/// Runs cyclictest with one measuring thread.
 ///
 /// # Errors
-/// When it is not there, fails, or prints something else than a histogram.
+/// It is not installed, fails, or prints something other than a histogram.
 pub fn run(how: &Cyclictest) -> Result<Latencies, Error> {
     let output = Command::new("cyclictest")
         .args(["--quiet", "--mlockall", "--threads=1"])
         .arg(format!("--interval={}", how.interval_us))
         .arg(format!("--loops={}", how.loops))
-        // With a priority of 0 it would choose one itself.
+        // cyclictest takes priority 0 as a request to choose one.
         .arg(match how.priority {
             0 => "--policy=other".into(),
             priority => format!("--priority={priority}"),
@@ -93,10 +88,10 @@ pub fn run(how: &Cyclictest) -> Result<Latencies, Error> {
     parse(&String::from_utf8_lossy(&output.stdout))
 }
 
-/// Reads what `cyclictest --histogram --threads=1 --quiet` prints.
+/// Parses the output of `cyclictest --histogram --threads=1 --quiet`.
 ///
 /// # Errors
-/// When a line is not understood, a figure is missing or the counts do not add up to the stated total.
+/// A line cannot be parsed, a figure is missing, or the counts do not add up to the stated total.
 pub fn parse(text: &str) -> Result<Latencies, Error> {
     let mut figures = Figures::default();
     let mut buckets: Vec<(u32, u64)> = Vec::new();
@@ -137,7 +132,7 @@ struct Figures {
 }
 
 impl Figures {
-    /// Takes a figure out of a comment, if the comment has one; `None` when the figure is no number.
+    /// Takes a figure from a comment, if it has one; `None` when the figure is not a number.
     fn read(&mut self, comment: &str) -> Option<()> {
         let Some((name, value)) = comment.split_once(':') else { return Some(()) };
         let figure = match name.trim() {

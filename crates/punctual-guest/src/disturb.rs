@@ -1,4 +1,4 @@
-//! What a broken or hostile guest does to others: a busy loop, and a fork bomb of threads with a limit.
+//! Load of a broken or hostile guest: a busy loop, and a fork bomb of threads with a limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,10 +6,10 @@ use std::thread::JoinHandle;
 
 use crate::work;
 
-/// Stack of a thread that only works.
+/// Stack size of a thread that only works.
 pub(crate) const STACK_BYTES: usize = 64 * 1024;
 
-/// Iterations between two checks whether to stop: a fraction of a millisecond on every machine.
+/// Iterations between checks of the stop flag: a fraction of a millisecond on every machine.
 pub(crate) const STOP_CHECK_ITERATIONS: u64 = 1000;
 
 /// Works until `stop`; returns the iterations done.
@@ -22,8 +22,8 @@ pub(crate) fn busy_loop(stop: &AtomicBool) -> u64 {
     iterations
 }
 
-/// Creates `count` threads that work until `stop`, or fewer when the system refuses more. They inherit the
-/// scheduling of the calling thread.
+/// Creates up to `count` threads that work until `stop`; stops at the first that the system refuses. The
+/// threads inherit the scheduling of the calling thread.
 pub(crate) fn fork_bomb(count: u32, stop: &Arc<AtomicBool>) -> Vec<JoinHandle<u64>> {
     let spawn = |_| {
         let stop = Arc::clone(stop);
@@ -33,7 +33,7 @@ pub(crate) fn fork_bomb(count: u32, stop: &Arc<AtomicBool>) -> Vec<JoinHandle<u6
     (0..count).take_while(|_| !stop.load(Ordering::Relaxed)).map_while(spawn).collect()
 }
 
-/// Waits for the threads of a fork bomb; returns the iterations that they did.
+/// Waits for the threads of a fork bomb; returns the iterations done.
 pub(crate) fn join_fork_bomb(bomb: Vec<JoinHandle<u64>>) -> u64 {
     bomb.into_iter().map(|thread| thread.join().unwrap_or(0)).sum()
 }

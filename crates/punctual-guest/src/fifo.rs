@@ -1,11 +1,11 @@
 //! A task set inside a VM: a thread for each task under `SCHED_FIFO`.
 //!
-//! As S. Xi et al., "RT-Xen", EMSOFT 2011, s. 5.1: priorities by urgency (rate monotonic when the host orders
-//! them so), work that is calibrated iterations, a late job runs on and later ones queue up, times are kept
+//! As in S. Xi et al., "RT-Xen", EMSOFT 2011, s. 5.1: priorities by urgency (rate monotonic when the host
+//! orders them so), work in calibrated iterations, a late job runs on and later ones queue up, times are kept
 //! in locked memory. Releases are absolute sleeps. Nothing is printed or allocated during the run.
 //!
-//! Flows have a thread above all tasks: what a guest's kernel does for packets, the simulator does ahead of
-//! tasks too. With a storm that begins here that thread is in the fair class, because it always has work.
+//! The thread of flows has a priority above all tasks, because the simulator too handles packets ahead of
+//! tasks. Where a storm begins in this guest, that thread always has work and runs in the fair class.
 //!
 //! Busy loops that are less urgent than every task with jobs run in the fair class, so that the guest's
 //! kernel gets some processor time. A busy loop that is more urgent than a task with jobs is under
@@ -24,49 +24,36 @@ use punctual_jobs::{Job, JobStream, cost_ns};
 use crate::disturb::{self, STACK_BYTES, STOP_CHECK_ITERATIONS};
 use crate::flows::engine::Engine;
 use crate::flows::mailbox::Mailbox;
-use crate::flows::{self, Done, Link, Teller};
+use crate::flows::{self, Done, DoneSender, Link};
 use crate::log::{JobCounts, TaskLog};
 use crate::os;
 use crate::protocol::{FlowReport, Network, Run, Task, TaskProgress, Traffic, Work};
 use crate::run::{self, Executed};
 use crate::work;
 
-/// The priority of the thread that ends the run: above every task.
+/// Priority of the thread that ends the run: above every task.
 const CONTROL_PRIORITY: i32 = 99;
-/// The priority of the thread that sends and answers flows.
+/// Priority of the thread of flows.
 const FLOWS_PRIORITY: i32 = 95;
-/// The priority of the most urgent task. Each less urgent task has the next lower one, down to 1, which the
-/// rest share.
+/// Priority of the most urgent task. Each less urgent task has the next lower one, down to 1, which the rest
+/// share.
 const TASK_PRIORITY_MAX: i32 = 90;
 
 /// Why a task set did not run.
 #[derive(Debug)]
-pub enum Error {
+pub(crate) enum Error {
     /// The limit on locked memory is too low.
     LockMemory(io::Error),
-    /// The priority is not permitted.
-    Priority {
-        /// The `SCHED_FIFO` priority; 0 for the fair class.
-        priority: i32,
-        /// What the system says.
-        error: io::Error,
-    },
+    /// The `SCHED_FIFO` priority (0 for the fair class) is not permitted.
+    Priority { priority: i32, error: io::Error },
     /// The thread that reports progress cannot be created.
     ProgressThread(io::Error),
-    /// A task's thread cannot be created.
-    TaskThread {
-        /// The task's place in the request.
-        task: usize,
-        /// What the system says.
-        error: io::Error,
-    },
-    /// The interface, or the thread of flows, is not to be had.
+    /// The thread of the task at that place cannot be created.
+    TaskThread { task: usize, error: io::Error },
+    /// The socket or the thread of flows cannot be created.
     Flows(io::Error),
-    /// A task's thread ended before the run.
-    TaskEnded {
-        /// The task's place in the request.
-        task: usize,
-    },
+    /// The thread of the task at that place ended before the run.
+    TaskEnded { task: usize },
     /// A task's thread panicked during the run.
     TaskPanicked,
 }
@@ -76,15 +63,17 @@ impl fmt::Display for Error {
         match self {
             Error::LockMemory(error) => write!(
                 f,
-                "memory cannot be locked: {error}; it takes root (CAP_IPC_LOCK) or a higher RLIMIT_MEMLOCK"
+                "cannot lock memory: {error}; it takes root (CAP_IPC_LOCK) or a higher RLIMIT_MEMLOCK"
             ),
             Error::Priority { priority, error } => {
-                write!(f, "SCHED_FIFO priority {priority} is refused: {error}; it takes root (CAP_SYS_NICE)")
+                write!(f, "cannot set SCHED_FIFO priority {priority}: {error}; it takes root (CAP_SYS_NICE)")
             }
-            Error::ProgressThread(error) => write!(f, "no thread to tell how far the run is: {error}"),
-            Error::TaskThread { task, error } => write!(f, "no thread for task {task}: {error}"),
-            Error::Flows(error) => write!(f, "no packets can be sent: {error}"),
-            Error::TaskEnded { task } => write!(f, "the thread of task {task} died"),
+            Error::ProgressThread(error) => {
+                write!(f, "cannot start the thread that reports progress: {error}")
+            }
+            Error::TaskThread { task, error } => write!(f, "cannot start the thread of task {task}: {error}"),
+            Error::Flows(error) => write!(f, "cannot send packets: {error}"),
+            Error::TaskEnded { task } => write!(f, "the thread of task {task} ended before the run"),
             Error::TaskPanicked => write!(f, "a task's thread panicked"),
         }
     }
@@ -107,21 +96,21 @@ impl std::error::Error for Error {
 struct TaskThread {
     /// Jobs that packets release.
     released: Arc<Mailbox<Job>>,
-    /// Gets the run's start. Without one the thread ends.
+    /// Receives the run's start. The thread ends when this is dropped without one.
     start: mpsc::Sender<u64>,
     thread: JoinHandle<TaskLog>,
     counts: Arc<JobCounts>,
 }
 
-/// What a task's thread knows.
+/// The context of a task's thread.
 struct Context {
     work: Work,
-    /// The task's place.
+    /// The task's place in the request.
     task: usize,
     /// Jobs that packets released.
     released: Arc<Mailbox<Job>>,
-    /// Wants to know of jobs that are done.
-    teller: Option<Teller>,
+    /// Reports finished jobs to the thread of flows.
+    done: Option<DoneSender>,
     duration_ns: u64,
     iterations_per_ms: u64,
     stop: Arc<AtomicBool>,
@@ -131,14 +120,16 @@ struct Context {
 /// the fair class, which disturbs no task.
 ///
 /// # Errors
-/// When memory cannot be locked, or a thread cannot be created or put under `SCHED_FIFO`; nothing has run
-/// then.
-pub fn execute(run: &Run, progress: &mut (impl FnMut(Vec<TaskProgress>) + Send)) -> Result<Executed, Error> {
+/// Memory cannot be locked, or a thread cannot be created or put under `SCHED_FIFO`. Nothing has run then.
+pub(crate) fn execute(
+    run: &Run,
+    progress: &mut (impl FnMut(Vec<TaskProgress>) + Send),
+) -> Result<Executed, Error> {
     let stop = Arc::new(AtomicBool::new(false));
-    let (teller, told) = flows::way().map_err(Error::Flows)?;
-    let teller: &dyn Fn() -> io::Result<Teller> = &teller;
-    let (tasks, releases) = create_threads(run, &stop, run.network.as_ref().map(|_| teller))?;
-    let flows = run.network.as_ref().map(|network| FlowsThread::create(run, network, told, releases, &stop));
+    let (sender, done) = flows::done_channel().map_err(Error::Flows)?;
+    let sender: &dyn Fn() -> io::Result<DoneSender> = &sender;
+    let (tasks, releases) = create_threads(run, &stop, run.network.as_ref().map(|_| sender))?;
+    let flows = run.network.as_ref().map(|network| FlowsThread::create(run, network, done, releases, &stop));
     let flows = flows.transpose()?;
     let counts: Vec<Arc<JobCounts>> = tasks.iter().map(|task| Arc::clone(&task.counts)).collect();
     thread::scope(|scope| {
@@ -149,8 +140,8 @@ pub fn execute(run: &Run, progress: &mut (impl FnMut(Vec<TaskProgress>) + Send))
                 progress(counts.iter().map(|counts| counts.progress()).collect());
             }
         };
-        // A small stack: the tasks wait while memory is locked, and the usual 2 MiB take a translated guest
-        // about 10 ms.
+        // A small stack, because the tasks wait while memory is locked: the usual 2 MiB take a translated
+        // guest about 10 ms.
         let reporter = thread::Builder::new().name("progress".into()).stack_size(STACK_BYTES);
         reporter.spawn_scoped(scope, report).map_err(Error::ProgressThread)?;
         let executed = run_tasks(run, tasks, flows, &stop);
@@ -159,7 +150,7 @@ pub fn execute(run: &Run, progress: &mut (impl FnMut(Vec<TaskProgress>) + Send))
     })
 }
 
-/// Runs the tasks to the end of the run. Ends their threads and unlocks memory whatever happens.
+/// Runs the tasks to the end of the run. Always ends their threads and unlocks memory.
 fn run_tasks(
     run: &Run,
     tasks: Vec<TaskThread>,
@@ -168,7 +159,7 @@ fn run_tasks(
 ) -> Result<Executed, Error> {
     let started = start_and_wait(run, &tasks, flows.as_ref());
     stop.store(true, Ordering::Relaxed);
-    // First: tasks that packets release end with it.
+    // The thread of flows ends first: no job is released to a task after that.
     let flows = flows.map_or(Ok(Vec::new()), FlowsThread::join);
     let logs = tasks.into_iter().map(TaskThread::join).collect::<Result<Vec<TaskLog>, Error>>();
     let back = set_priority(0);
@@ -179,9 +170,9 @@ fn run_tasks(
     Ok(Executed { logs: logs?, flows: flows?, ended_ns })
 }
 
-/// Starts the tasks and sleeps until the end of the run. Returns when the run started.
+/// Starts the tasks and sleeps until the end of the run. Returns the instant of the run's start.
 fn start_and_wait(run: &Run, tasks: &[TaskThread], flows: Option<&FlowsThread>) -> Result<u64, Error> {
-    // The threads and the memory for their logs exist by now.
+    // Only memory that exists is locked: threads and logs are allocated by now.
     os::lock_memory().map_err(Error::LockMemory)?;
     set_priority(CONTROL_PRIORITY)?;
     let start_ns = run::start_ns(run);
@@ -189,7 +180,7 @@ fn start_and_wait(run: &Run, tasks: &[TaskThread], flows: Option<&FlowsThread>) 
         let _ = flows.start.send(start_ns);
     }
     for task in tasks {
-        // `TaskThread::join` finds a thread that has died.
+        // `TaskThread::join` reports a thread that has died.
         let _ = task.start.send(start_ns);
     }
     os::sleep_until(start_ns + run.duration_ns);
@@ -198,7 +189,7 @@ fn start_and_wait(run: &Run, tasks: &[TaskThread], flows: Option<&FlowsThread>) 
 
 /// The thread of flows, ready to start.
 struct FlowsThread {
-    /// Gets the run's start. Without one the thread ends.
+    /// Receives the run's start. The thread ends when this is dropped without one.
     start: mpsc::Sender<u64>,
     thread: JoinHandle<Engine>,
 }
@@ -207,7 +198,7 @@ impl FlowsThread {
     fn create(
         run: &Run,
         network: &Network,
-        told: flows::Told,
+        done: flows::DoneReceiver,
         releases: Vec<Arc<Mailbox<Job>>>,
         stop: &Arc<AtomicBool>,
     ) -> Result<FlowsThread, Error> {
@@ -231,7 +222,7 @@ impl FlowsThread {
                 releases.get(task).into_iter().for_each(|task| task.put(job));
             };
             let when = (start_ns, duration_ns);
-            flows::run(engine, &link, ethernet, &told, when, &stop, &mut release)
+            flows::run(engine, &link, ethernet, &done, when, &stop, &mut release)
         };
         let thread = thread::Builder::new().name("flows".into()).stack_size(STACK_BYTES);
         let thread = thread.spawn(body).map_err(Error::Flows)?;
@@ -253,7 +244,7 @@ fn set_priority(priority: i32) -> Result<(), Error> {
 fn priorities(run: &Run) -> Vec<i32> {
     let order = run::by_urgency(run);
     let is_busy_loop = |task: &Task| matches!(task.work, Work::Hog { .. } | Work::ForkBomb { .. });
-    // Up to the least urgent task that is no busy loop, all are under SCHED_FIFO.
+    // SCHED_FIFO down to the least urgent task that is not a busy loop.
     let real_time =
         order.iter().rposition(|&task| !is_busy_loop(&run.tasks[task])).map_or(0, |last| last + 1);
     let mut priorities = vec![0; run.tasks.len()];
@@ -263,14 +254,14 @@ fn priorities(run: &Run) -> Vec<i32> {
     priorities
 }
 
-/// Threads in the request's order, and where each gets jobs that packets release.
+/// Threads in the request's order, and the mailboxes for jobs that packets release.
 type Created = (Vec<TaskThread>, Vec<Arc<Mailbox<Job>>>);
 
-/// Creates the tasks' threads; they wait to be told when the run starts.
+/// Creates the tasks' threads, which wait for the run's start.
 fn create_threads(
     run: &Run,
     stop: &Arc<AtomicBool>,
-    teller: Option<&dyn Fn() -> io::Result<Teller>>,
+    sender: Option<&dyn Fn() -> io::Result<DoneSender>>,
 ) -> Result<Created, Error> {
     let (mut tasks, mut releases) = (Vec::new(), Vec::new());
     for (index, priority) in priorities(run).into_iter().enumerate() {
@@ -279,7 +270,7 @@ fn create_threads(
             work: run.tasks[index].work,
             task: index,
             released: Arc::clone(&released),
-            teller: teller.map(|teller| teller()).transpose().map_err(Error::Flows)?,
+            done: sender.map(|sender| sender()).transpose().map_err(Error::Flows)?,
             duration_ns: run.duration_ns,
             iterations_per_ms: run.iterations_per_ms,
             stop: Arc::clone(stop),
@@ -350,7 +341,7 @@ impl Context {
         log
     }
 
-    /// Sleeps until `at_ns` of the run, or its end.
+    /// Sleeps until `at_ns` of the run, or the run's end.
     fn sleep_until(&self, start_ns: u64, at_ns: u64) {
         os::sleep_until(start_ns + at_ns.min(self.duration_ns));
     }
@@ -367,7 +358,7 @@ impl Context {
         }
     }
 
-    /// Does a job's work. False: the run ended before it was done.
+    /// Does a job's work. Returns false when the run ended first.
     fn job(&self, log: &mut TaskLog, job: Job, cost_ns: u64, start_ns: u64) -> bool {
         log.started(job, os::now_ns() - start_ns);
         let mut left = work::iterations_of(cost_ns, self.iterations_per_ms);
@@ -382,8 +373,8 @@ impl Context {
         }
         let at_ns = os::now_ns() - start_ns;
         log.finished(at_ns);
-        if let Some(teller) = &self.teller {
-            teller.tell(Done { task: self.task, release_ns: job.release_ns, at_ns });
+        if let Some(done) = &self.done {
+            done.send(Done { task: self.task, release_ns: job.release_ns, at_ns });
         }
         true
     }

@@ -1,5 +1,5 @@
-//! Times of jobs, written down while a run goes on. The memory is allocated before the run, so writing
-//! neither allocates nor calls the system.
+//! Logs of jobs' times. The memory is allocated before the run, so that logging a job neither allocates nor
+//! makes a system call.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,25 +9,25 @@ use punctual_jobs::{Job, JobStream};
 use crate::protocol::{JobTimes, Task, TaskProgress};
 use crate::work;
 
-/// The counts of a task's log that other threads can read during the run.
+/// Counts of finished and late jobs, which other threads read during the run.
 #[derive(Debug, Default)]
-pub struct JobCounts {
+pub(crate) struct JobCounts {
     finished: AtomicU64,
     late: AtomicU64,
 }
 
 impl JobCounts {
-    /// As the guest reports it to the host.
-    pub fn progress(&self) -> TaskProgress {
-        // `late` is read first, so that it is never greater than `finished`.
+    /// The counts as the guest reports them to the host.
+    pub(crate) fn progress(&self) -> TaskProgress {
+        // Reading `late` first keeps it at most `finished`: the writer counts a finished job first.
         let late = self.late.load(Ordering::Acquire);
         TaskProgress { finished: self.finished.load(Ordering::Relaxed), late }
     }
 }
 
-/// What one task did.
+/// The log of one task.
 #[derive(Debug)]
-pub struct TaskLog {
+pub(crate) struct TaskLog {
     jobs: Vec<JobTimes>,
     /// Iterations worked.
     iterations: u64,
@@ -36,8 +36,8 @@ pub struct TaskLog {
 }
 
 impl TaskLog {
-    /// A log with room for all jobs of `task` within `duration_ns`.
-    pub fn new(task: &Task, duration_ns: u64) -> Self {
+    /// A log with room for all jobs that `task` releases within `duration_ns`.
+    pub(crate) fn new(task: &Task, duration_ns: u64) -> Self {
         let count = match task.work.job_stream() {
             Some(stream) => stream.jobs_before(duration_ns).count(),
             None => task.work.jobs_max(duration_ns) as usize,
@@ -48,24 +48,25 @@ impl TaskLog {
         TaskLog { jobs, iterations: 0, deadline_ns, counts: Arc::default() }
     }
 
-    /// A job started; times since the run's start.
-    pub fn started(&mut self, job: Job, at_ns: u64) {
-        // The log has room for every job of the run, so this never drops one.
+    /// Logs the start of a job. Times count from the run's start.
+    pub(crate) fn started(&mut self, job: Job, at_ns: u64) {
+        debug_assert!(self.jobs.len() < self.jobs.capacity(), "the log has room for every job of the run");
         if self.jobs.len() < self.jobs.capacity() {
             let start_ns = Some(at_ns.max(job.release_ns));
             self.jobs.push(JobTimes { release_ns: job.release_ns, start_ns, finish_ns: None });
         }
     }
 
-    /// A job was released by a packet and never started.
-    pub fn never_started(&mut self, job: Job) {
+    /// Logs a job that a packet released and that never started.
+    pub(crate) fn never_started(&mut self, job: Job) {
         if self.jobs.len() < self.jobs.capacity() {
             self.jobs.push(JobTimes { release_ns: job.release_ns, start_ns: None, finish_ns: None });
         }
     }
 
-    /// The job that started last is finished.
-    pub fn finished(&mut self, at_ns: u64) {
+    /// Logs the finish of the job that started last.
+    pub(crate) fn finished(&mut self, at_ns: u64) {
+        debug_assert!(self.jobs.last().is_some_and(|job| job.start_ns.is_some() && job.finish_ns.is_none()));
         if let Some(job) = self.jobs.last_mut() {
             job.finish_ns = Some(at_ns.max(job.start_ns.unwrap_or(0)));
             let late = at_ns.saturating_sub(job.release_ns) > self.deadline_ns;
@@ -74,19 +75,19 @@ impl TaskLog {
         }
     }
 
-    /// The counts, for other threads to read during the run.
-    pub fn counts(&self) -> Arc<JobCounts> {
+    /// The counts, for other threads.
+    pub(crate) fn counts(&self) -> Arc<JobCounts> {
         Arc::clone(&self.counts)
     }
 
-    /// The task has worked `iterations` more.
-    pub fn worked(&mut self, iterations: u64) {
+    /// Adds `iterations` of work.
+    pub(crate) fn worked(&mut self, iterations: u64) {
         self.iterations = self.iterations.saturating_add(iterations);
     }
 
-    /// All jobs released before `duration_ns`, also those that never started. Starts and finishes after the
-    /// run's end are left out.
-    pub fn into_jobs(self, stream: Option<JobStream>, duration_ns: u64) -> Vec<JobTimes> {
+    /// All jobs released before `duration_ns`, including those that never started. Starts and finishes after
+    /// the run's end are dropped.
+    pub(crate) fn into_jobs(self, stream: Option<JobStream>, duration_ns: u64) -> Vec<JobTimes> {
         let within = |at: Option<u64>| at.filter(|&ns| ns <= duration_ns);
         let mut jobs = self.jobs;
         for job in &mut jobs {
@@ -98,8 +99,8 @@ impl TaskLog {
         jobs
     }
 
-    /// The processor time of the work done, by the calibration.
-    pub fn executed_ns(&self, iterations_per_ms: u64) -> u64 {
+    /// The work done, converted to processor time by the calibration.
+    pub(crate) fn executed_ns(&self, iterations_per_ms: u64) -> u64 {
         work::ns_of(self.iterations, iterations_per_ms)
     }
 }

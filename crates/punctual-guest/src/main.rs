@@ -1,4 +1,4 @@
-//! The guest program; see the library's documentation for what it does.
+//! The guest program's command line. The library's documentation says what the program does.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -13,32 +13,32 @@ use punctual_guest::protocol::{Mode, ReceiveError};
 use punctual_guest::serve::serve;
 
 const USAGE: &str = "\
-Runs task sets that a host orders, and reports when each job was released, started and finished.
+Runs task sets for a host and reports when each job was released, started and finished.
 
 usage: punctual-guest fifo|vcpu [--port NAME|--console]
        punctual-guest echo|sink ADDRESS:PORT
   fifo         a thread for each task under SCHED_FIFO: inside a VM
   vcpu         one thread that is a virtual CPU: a process of the host
-  echo         answers each datagram to the address with itself
-  sink         accepts connections to the address and throws away what they bring
-  --port NAME  talk over the virtio port of that name; without it over standard input and output
-  --console    these are a terminal, which is to pass bytes as they are: the console of a guest of Xen
+  echo         sends each datagram to the address back
+  sink         accepts connections to the address and discards what they send
+  --port NAME  talk over the virtio port of that name instead of standard input and output
+  --console    standard input is a terminal, the console of a Xen guest: switch it to raw mode
 example: echo '{\"calibrate\":{\"duration_ns\":100000000}}' | punctual-guest vcpu";
 
-/// How long a port may take to appear: its driver may not be ready yet.
+/// Limit on the wait for a port, whose driver may not be ready yet.
 const PORT_WAIT: Duration = Duration::from_secs(10);
 
-/// What the command line asks for.
+/// The command line.
 struct Arguments<'a> {
     mode: Mode,
-    /// The name of a virtio port.
+    /// Name of a virtio port.
     port: Option<&'a str>,
-    /// Is standard input a terminal?
+    /// Standard input is a terminal.
     is_console: bool,
 }
 
 impl<'a> Arguments<'a> {
-    /// `None` when they make no sense.
+    /// `None` for a usage error.
     fn parse(arguments: &[&'a str]) -> Option<Arguments<'a>> {
         let (mode, port, is_console) = match *arguments {
             [mode] => (mode, None, false),
@@ -55,18 +55,19 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// Why the program ended before the host was done with it.
+/// Why the program ended before the host asked it to.
 #[derive(Debug)]
 enum Error {
-    /// There is no port of that name.
     NoPort(String),
-    /// The port cannot be opened.
-    OpenPort { path: PathBuf, error: io::Error },
-    /// The terminal does not pass bytes as they are.
+    OpenPort {
+        path: PathBuf,
+        error: io::Error,
+    },
+    /// The terminal cannot be switched to raw mode.
     Console(io::Error),
     /// The channel to the host failed.
     Channel(ReceiveError),
-    /// A server for measurements cannot go on.
+    /// A server for measurements failed.
     Server(io::Error),
 }
 
@@ -131,7 +132,7 @@ fn run(arguments: &Arguments<'_>) -> Result<(), Error> {
     served.map_err(Error::Channel)
 }
 
-/// Opens the virtio port of that name; waits for it if its driver is not ready yet.
+/// Opens the virtio port of that name. Waits while its driver is not ready.
 fn open_port(name: &str) -> Result<File, Error> {
     let give_up = Instant::now() + PORT_WAIT;
     loop {
@@ -147,7 +148,7 @@ fn open_port(name: &str) -> Result<File, Error> {
     }
 }
 
-/// The device of the port of that name.
+/// The device of the virtio port of that name.
 fn find_port(class: &Path, name: &str) -> Option<OsString> {
     let mut ports = fs::read_dir(class).ok()?.flatten();
     ports

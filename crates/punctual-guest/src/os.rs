@@ -1,4 +1,4 @@
-//! The system calls that the standard library does not have.
+//! System calls that the standard library lacks. The only file of this crate with `unsafe`.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -11,7 +11,7 @@ pub fn now_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Sleeps until the monotonic clock says `at_ns`; not at all when it already does.
+/// Sleeps until the monotonic clock reads `at_ns`; returns at once when that has passed.
 pub fn sleep_until(at_ns: u64) {
     let time = libc::timespec {
         tv_sec: (at_ns / 1_000_000_000) as libc::time_t,
@@ -28,12 +28,12 @@ pub fn sleep_until(at_ns: u64) {
     }
 }
 
-/// Makes the terminal at `descriptor` pass bytes as they are: no lines, no echo, no signals.
+/// Switches the terminal at `descriptor` to raw mode: no line editing, no echo, no signals.
 ///
 /// # Errors
-/// What Linux says; `ENOTTY` where there is no terminal.
+/// Those of `tcgetattr` and `tcsetattr`; `ENOTTY` when `descriptor` is not a terminal.
 pub fn set_raw(descriptor: i32) -> io::Result<()> {
-    // SAFETY: an all-zero termios is a valid one, and each call takes it as its own.
+    // SAFETY: an all-zero termios is valid, and no call keeps the pointer.
     unsafe {
         let mut how: libc::termios = std::mem::zeroed();
         checked(libc::tcgetattr(descriptor, &mut how))?;
@@ -46,36 +46,36 @@ pub fn set_raw(descriptor: i32) -> io::Result<()> {
 /// 0, back into the fair class.
 ///
 /// # Errors
-/// What Linux says; `EPERM` without `CAP_SYS_NICE`.
-pub fn set_fifo(priority: i32) -> io::Result<()> {
+/// Those of `sched_setscheduler`; `EPERM` without `CAP_SYS_NICE`.
+pub(crate) fn set_fifo(priority: i32) -> io::Result<()> {
     let policy = if priority == 0 { libc::SCHED_OTHER } else { libc::SCHED_FIFO };
-    // SAFETY: an all-zero sched_param is a valid one, on C libraries with more fields too.
+    // SAFETY: an all-zero sched_param is valid, also on C libraries with more fields.
     let mut param: libc::sched_param = unsafe { std::mem::zeroed() };
     param.sched_priority = priority;
     // SAFETY: `param` is a valid sched_param; 0 means the calling thread.
     checked(unsafe { libc::sched_setscheduler(0, policy, &param) })
 }
 
-/// Brings all memory that the process has now into RAM and locks it there. Memory allocated later is not
-/// locked: with a low limit on locked memory, allocations would fail.
+/// Locks all memory that the process has now into RAM. Memory allocated later is not locked, because
+/// allocations would fail under a low limit on locked memory.
 ///
 /// # Errors
-/// What Linux says; `ENOMEM` or `EPERM` when the limit on locked memory is too low.
-pub fn lock_memory() -> io::Result<()> {
+/// Those of `mlockall`; `ENOMEM` or `EPERM` when RLIMIT_MEMLOCK is too low.
+pub(crate) fn lock_memory() -> io::Result<()> {
     // SAFETY: takes flags only.
     checked(unsafe { libc::mlockall(libc::MCL_CURRENT) })
 }
 
 /// Undoes [`lock_memory`].
-pub fn unlock_memory() {
-    // SAFETY: takes nothing, and has no way to fail.
+pub(crate) fn unlock_memory() {
+    // SAFETY: takes no argument and cannot fail.
     unsafe { libc::munlockall() };
 }
 
-/// Gives the calling thread, and those that it creates, the least timer slack. With the usual slack, the
-/// kernel wakes threads of the fair class up to 50 us late.
-pub fn set_timer_slack_min() {
-    // SAFETY: takes an integer; 1 ns is the least slack, 0 would mean the default.
+/// Sets the least timer slack for the calling thread and the threads that it creates. With the default slack
+/// the kernel wakes threads of the fair class up to 50 us late.
+pub(crate) fn set_timer_slack_min() {
+    // SAFETY: takes an integer; 1 ns is the least slack, 0 would select the default.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong, 0, 0, 0) };
 }
 
@@ -83,17 +83,17 @@ fn checked(result: libc::c_int) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Opens a socket for frames of one type on the interface with that number. It does not block.
+/// Opens a non-blocking packet socket for one EtherType on the interface with that index.
 ///
 /// # Errors
-/// What Linux says; `EPERM` without `CAP_NET_RAW`.
-pub fn packet_socket(interface: i32, ethertype: u16) -> io::Result<OwnedFd> {
+/// Those of `socket` and `bind`; `EPERM` without `CAP_NET_RAW`.
+pub(crate) fn packet_socket(interface: i32, ethertype: u16) -> io::Result<OwnedFd> {
     let flags = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     let protocol = ethertype.to_be();
     // SAFETY: takes numbers only.
     let socket = unsafe { libc::socket(libc::AF_PACKET, flags, protocol.into()) };
     checked(socket.min(0))?;
-    // SAFETY: the descriptor is open, and nobody else has it.
+    // SAFETY: the descriptor is open, and nothing else owns it.
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
     let address = libc::sockaddr_ll {
         sll_family: libc::AF_PACKET as u16,
@@ -110,10 +110,10 @@ pub fn packet_socket(interface: i32, ethertype: u16) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Waits until one of the descriptors is readable, the first one writable too if asked for, or `limit_ns` is
-/// over.
-pub fn wait(descriptors: [BorrowedFd<'_>; 2], first_is_to_write: bool, limit_ns: u64) {
-    let write = if first_is_to_write { libc::POLLOUT } else { 0 };
+/// Waits until one of the descriptors is readable or, with `for_output`, the first one is writable; at most
+/// `limit_ns`.
+pub(crate) fn wait(descriptors: [BorrowedFd<'_>; 2], for_output: bool, limit_ns: u64) {
+    let write = if for_output { libc::POLLOUT } else { 0 };
     let mut polled = [(descriptors[0], write), (descriptors[1], 0)].map(|(descriptor, write)| libc::pollfd {
         fd: descriptor.as_raw_fd(),
         events: libc::POLLIN | write,
@@ -123,7 +123,7 @@ pub fn wait(descriptors: [BorrowedFd<'_>; 2], first_is_to_write: bool, limit_ns:
         tv_sec: (limit_ns / 1_000_000_000) as libc::time_t,
         tv_nsec: (limit_ns % 1_000_000_000) as libc::c_long,
     };
-    // SAFETY: two valid entries, a valid time, and no change of the signal mask. An error means that the
-    // caller looks again at once.
+    // SAFETY: two valid entries, a valid time, and no change of the signal mask. After an error the caller
+    // just polls again.
     unsafe { libc::ppoll(polled.as_mut_ptr(), 2, &limit, std::ptr::null()) };
 }

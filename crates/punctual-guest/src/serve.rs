@@ -1,4 +1,4 @@
-//! The guest's side of the conversation: one request after another, each carried out and answered.
+//! The guest's side of the protocol: executes one request after another and replies.
 
 use std::fmt;
 use std::io::{BufRead, Write};
@@ -10,10 +10,10 @@ use crate::protocol::{
 use crate::run::Executed;
 use crate::{cyclictest, fifo, os, vcpu, work};
 
-/// Announces the guest and answers requests until the host ends the conversation or is gone.
+/// Announces the guest and answers requests until the host sends `quit` or closes the channel.
 ///
 /// # Errors
-/// When the channel fails.
+/// The channel fails.
 pub fn serve(
     mode: Mode,
     reader: &mut impl BufRead,
@@ -38,14 +38,11 @@ pub fn serve(
     }
 }
 
-/// Why a request was not carried out; the host gets the message.
+/// Why a request failed; the host receives the message.
 #[derive(Debug)]
 enum Error {
-    /// A number in the request is out of its limits.
     Limit(LimitError),
-    /// The task set could not be run.
     Run(fifo::Error),
-    /// cyclictest could not be run.
     Cyclictest(cyclictest::Error),
 }
 
@@ -87,7 +84,7 @@ fn execute(
 ) -> Result<Executed, Error> {
     run.check().map_err(Error::Limit)?;
     let mut progress = |tasks| {
-        // A channel that fails now fails again when the results are sent, where the error is reported.
+        // A channel that fails here fails again when the results are sent, which reports the error.
         let _ = reply(&Reply::Progress { tasks });
     };
     match mode {
@@ -96,7 +93,7 @@ fn execute(
     }
 }
 
-/// Sends what a run measured.
+/// Sends the results of a run.
 fn send_results(run: &Run, executed: Executed, reply: &mut impl FnMut(&Reply) -> Sent) -> Sent {
     let mut tasks = Vec::new();
     for (task, log) in executed.logs.into_iter().enumerate() {

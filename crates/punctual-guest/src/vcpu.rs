@@ -1,9 +1,9 @@
 //! A task set as one thread that is a virtual CPU. The guest's scheduler runs in user space, on that thread.
 //!
-//! Jobs are worked in short chunks of calibrated iterations. After each chunk the most urgent task with a
-//! released job goes next: preemptive fixed priorities, with a chunk as granularity. Without work the thread
-//! sleeps until the next release, as a halted vCPU does. While the host does not run the thread, the guest
-//! stands still, and its clock goes on.
+//! Jobs run in short chunks of calibrated iterations. After each chunk the most urgent task with a released
+//! job runs next: preemptive fixed priorities with a chunk as granularity. Without work the thread sleeps
+//! until the next release, as a halted vCPU does. While the host does not run the thread, the guest stands
+//! still and its clock goes on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,15 +18,15 @@ use crate::protocol::{Run, TaskProgress, Work};
 use crate::run::{self, Executed};
 use crate::work;
 
-/// How long a chunk takes: how late the scheduler may notice a release.
+/// Length of a chunk: the greatest delay before the scheduler notices a release.
 const CHUNK_NS: u64 = 15_000;
 
 /// Processor time of a wake-up of a flood.
 const FLOOD_COST_NS: u64 = 1000;
 
-/// A task and how far it is.
+/// A task at work.
 struct GuestTask {
-    /// Its place in the request.
+    /// The task's place in the request.
     place: usize,
     log: TaskLog,
     state: State,
@@ -37,9 +37,9 @@ enum State {
     Idle,
     Jobs {
         stream: JobStream,
-        /// The job that is being served, or the next one.
+        /// The current job, or the next one.
         job: Job,
-        /// The iterations that it still needs; 0 before it starts.
+        /// Iterations that the job still needs; 0 before it starts.
         left: u64,
     },
     Hog {
@@ -57,7 +57,7 @@ enum State {
 }
 
 impl GuestTask {
-    /// When it has work next.
+    /// The next instant at which the task has work.
     fn next_work_ns(&self) -> u64 {
         match self.state {
             State::Idle => u64::MAX,
@@ -80,13 +80,13 @@ struct VirtualCpu {
     bombs: Vec<(usize, Vec<JoinHandle<u64>>)>,
 }
 
-/// Runs a task set that [`Run::check`] accepted. `progress` is called about once a second, on the vCPU's own
-/// time: what a guest's kernel would need for it.
-pub fn execute(run: &Run, progress: &mut impl FnMut(Vec<TaskProgress>)) -> Executed {
+/// Runs a task set that [`Run::check`] accepted. `progress` is called about once a second on the vCPU's time,
+/// as a guest's kernel would do the same work.
+pub(crate) fn execute(run: &Run, progress: &mut impl FnMut(Vec<TaskProgress>)) -> Executed {
     let mut tasks = guest_tasks(run);
     let mut reporter = Reporter::new(&tasks, run.duration_ns, progress);
-    // A page fault during the run would count as execution. The limit of ordinary users may be too low to
-    // lock memory; then the run goes on without.
+    // A page fault during the run would count as execution. Ordinary users' RLIMIT_MEMLOCK may be too low;
+    // then the run goes on without locked memory.
     let _ = os::lock_memory();
     let mut cpu = VirtualCpu {
         iterations_per_ms: run.iterations_per_ms,
@@ -109,7 +109,7 @@ fn guest_tasks(run: &Run) -> Vec<GuestTask> {
     let guest_task = |place: usize| {
         let state = match run.tasks[place].work {
             Work::Jobs(stream) => State::Jobs { stream, job: stream.first(), left: 0 },
-            // A process has no interface: nothing releases them.
+            // A process has no interface, so no packet releases jobs.
             Work::Served { .. } => State::Idle,
             Work::Hog { start_ns } => State::Hog { start_ns },
             Work::ForkBomb { start_ns, threads } => State::ForkBomb { start_ns, threads, exploded: false },
@@ -120,13 +120,13 @@ fn guest_tasks(run: &Run) -> Vec<GuestTask> {
     run::by_urgency(run).into_iter().map(guest_task).collect()
 }
 
-/// Reports how far the tasks are, now and then.
+/// Reports the tasks' progress at intervals.
 struct Reporter<'a, F> {
     progress: &'a mut F,
     /// In the request's order.
     counts: Vec<Arc<JobCounts>>,
     interval_ns: u64,
-    /// When the next report is due.
+    /// Instant of the next report.
     next_ns: u64,
 }
 
@@ -184,7 +184,7 @@ impl VirtualCpu {
         }
     }
 
-    /// Lets a task that has work run for a chunk. `clock` reads the time at the chunk's end.
+    /// Runs a task that has work for a chunk. `clock` reads the time at the chunk's end.
     fn advance(&mut self, task: &mut GuestTask, now_ns: u64, clock: impl Fn() -> u64) {
         match &mut task.state {
             State::Idle => {}

@@ -1,30 +1,30 @@
-//! Work that takes a known time: iterations of a loop, and how many take a millisecond.
+//! Work that takes a known time: iterations of a loop, calibrated to a number in a millisecond.
 
 use std::hint::black_box;
 
 use crate::os;
 use crate::protocol::Calibration;
 
-/// How long a sample of a calibration takes, about: short, so that few are disturbed, and long against
+/// Rough length of a calibration's sample: short, so that few samples are disturbed, but long compared with
 /// reading the clock.
 const SAMPLE_NS: u64 = 100_000;
 
-/// How many samples decide whether a number of iterations is enough.
+/// Samples that decide whether a number of iterations is enough.
 const TRIES: usize = 5;
 
 /// Longest calibration.
-pub const CALIBRATION_MAX_NS: u64 = 60_000_000_000;
+pub(crate) const CALIBRATION_MAX_NS: u64 = 60_000_000_000;
 
-/// Works for `iterations`. How long that takes depends on the speed of the processor alone: the loop uses no
-/// memory and makes no system call.
+/// Works for `iterations`. The time depends only on the speed of the processor: the loop uses no memory and
+/// makes no system call.
 ///
-/// An iteration is a chain of 128 multiplications, each of which waits for the one before. So the latency of
-/// a multiplication counts, and not how many operations the processor can do at once. A busy neighbour on the
-/// core's other hardware thread takes up to half of that throughput away: work that needs it, such as code
-/// that QEMU translates, takes up to twice as long from one second to the next. The chain is long because the
-/// guest's registers go through memory between two blocks of translated code.
+/// An iteration is a chain of 128 dependent multiplications, so its time follows from the latency of a
+/// multiplication and not from the processor's throughput. A busy neighbour on the core's other hardware
+/// thread takes up to half of the throughput away; work that needs throughput, such as code that QEMU
+/// translates, can take twice as long from one second to the next. The chain is long because translated code
+/// moves the guest's registers through memory between two blocks.
 #[inline(never)]
-pub fn burn(iterations: u64) {
+pub(crate) fn burn(iterations: u64) {
     let mut x: u64 = 1;
     for _ in 0..iterations {
         x = sixty_four(sixty_four(x));
@@ -42,7 +42,8 @@ fn sixteen(x: u64) -> u64 {
     four(four(four(four(x))))
 }
 
-/// Four multiplications: squares with an exclusive or between them, which compilers cannot shorten.
+/// Four multiplications: squares with an exclusive or between them, so that compilers cannot shorten the
+/// chain.
 #[inline(always)]
 fn four(mut x: u64) -> u64 {
     x = x.wrapping_mul(x) ^ 0x9e37;
@@ -52,13 +53,13 @@ fn four(mut x: u64) -> u64 {
 }
 
 /// The iterations that take `ns`, at least one.
-pub fn iterations_of(ns: u64, iterations_per_ms: u64) -> u64 {
+pub(crate) fn iterations_of(ns: u64, iterations_per_ms: u64) -> u64 {
     let iterations = u128::from(ns) * u128::from(iterations_per_ms) / 1_000_000;
     u64::try_from(iterations).unwrap_or(u64::MAX).max(1)
 }
 
 /// The time that `iterations` take.
-pub fn ns_of(iterations: u64, iterations_per_ms: u64) -> u64 {
+pub(crate) fn ns_of(iterations: u64, iterations_per_ms: u64) -> u64 {
     let ns = u128::from(iterations) * 1_000_000 / u128::from(iterations_per_ms.max(1));
     u64::try_from(ns).unwrap_or(u64::MAX)
 }
@@ -71,12 +72,12 @@ fn time_ns(iterations: u64) -> u64 {
 
 /// Measures for `duration_ns` (at most [`CALIBRATION_MAX_NS`]; at least 20 samples are taken).
 ///
-/// The result is the median of many short samples, because interrupts and other programs disturb only some.
-/// A sample without work is what reading the clock takes, in some guests more than 1 % of the others. The
-/// least of these is subtracted: disturbances only add.
-pub fn calibrate(duration_ns: u64) -> Calibration {
+/// The result is the median of many short samples, because interrupts and other programs disturb only some of
+/// them. A sample without work measures the cost of reading the clock, in some guests more than 1 % of a
+/// sample. The least such cost is subtracted, because disturbances only add.
+pub(crate) fn calibrate(duration_ns: u64) -> Calibration {
     let end_ns = os::now_ns().saturating_add(duration_ns.min(CALIBRATION_MAX_NS));
-    // The first samples take longer (pages, caches, translation), so the fastest of some counts.
+    // The first samples take longer (page faults, caches, translation), so the fastest of a few decides.
     let mut iterations = 16;
     while (0..TRIES).map(|_| time_ns(iterations)).min() < Some(SAMPLE_NS) {
         iterations *= 2;
@@ -91,6 +92,7 @@ pub fn calibrate(duration_ns: u64) -> Calibration {
 }
 
 fn summary(iterations: u64, clock_ns: u64, samples_ns: &mut [u64]) -> Calibration {
+    debug_assert!(!samples_ns.is_empty());
     samples_ns.sort_unstable();
     let decile = |n: usize| samples_ns[(samples_ns.len() - 1) * n / 10];
     let median_ns = decile(5).saturating_sub(clock_ns).max(1);

@@ -191,7 +191,7 @@ fn the_largest_messages_fit_a_line() {
 
 /// Lines of different types, one after the other.
 mod erased {
-    pub trait Line {
+    pub(super) trait Line {
         fn line(&self) -> Vec<u8>;
     }
 
@@ -255,8 +255,8 @@ fn a_histogram_of_cyclictest_is_read() {
     for (from, to, why) in [
         ("000000043", "000000044", "adds up to 43"),
         ("# Max Latencies: 04088\n", "", "no minimum, mean, maximum"),
-        ("000002\t000041", "000001 000041", "goes back"),
-        ("000001 000002", "000001 many", "not understood"),
+        ("000002\t000041", "000001 000041", "does not ascend"),
+        ("000001 000002", "000001 many", "cannot parse"),
     ] {
         let error = cyclictest::parse(&text.replace(from, to)).unwrap_err().to_string();
         assert!(error.contains(why), "{error}");

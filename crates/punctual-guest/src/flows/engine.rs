@@ -1,6 +1,6 @@
-//! What flows and chains send, and what follows when a packet has arrived: the simulator's rules
-//! (`punctual_sim::net`) for one guest. It reads no clock and knows no socket; times are ns since the run's
-//! start.
+//! Flows and chains of one guest as pure code: which packets they send, and what follows from an arrival, by
+//! the simulator's rules (`punctual_sim::net`). The engine reads no clock and knows no socket. Times are ns
+//! since the run's start and never go back.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -13,54 +13,52 @@ use punctual_jobs::stream::{ACK_DELAY_NS, Receiver, Sender};
 use super::frame::{Packet, Role};
 use crate::protocol::{ChainStep, FlowEnd, FlowReport, Network, Next, SERVED_JOBS_MAX, Times, Traffic};
 
-/// Answers and packets of streams that wait at most: more than any window.
+/// Most queued answers and stream packets: more than any window.
 const SOFT_QUEUE_MAX: usize = 100_000;
-/// Requests without an answer yet that are remembered.
+/// Most unanswered requests whose answers are still accepted.
 const WAITING_MAX: usize = 100_000;
 
 /// A packet to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outgoing {
-    /// The Ethernet address of the receiver.
+    /// The receiver's Ethernet address.
     pub to: [u8; 6],
-    /// The packet.
     pub packet: Packet,
     /// Length of the frame.
     pub bytes: u32,
-    /// The place of its flow; `None` for chains.
+    /// The flow's place; `None` for chains.
     flow: Option<usize>,
 }
 
-/// A job that a packet, or the step before, released.
+/// A job released by a packet or by the step before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Release {
-    /// The place of the task.
+    /// The task's place.
     pub task: usize,
-    /// The job.
     pub job: Job,
 }
 
-/// Something that happens at its time.
+/// A timer of the flow at the place in its first field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
-    /// The next packets of a flow are due.
+    /// The next packets are due.
     Next(usize),
-    /// An answer is given up, unless it came.
+    /// The oldest request times out, unless its answer came.
     Timeout(usize),
-    /// A stream has been silent too long, unless it was not.
+    /// The stream's retransmission timeout, unless an acknowledgement came.
     Silence(usize),
-    /// A packet of a stream waits for its acknowledgement since long enough.
+    /// The stream's delayed acknowledgement is due.
     AckDelay(usize),
-    /// An answer of a host that takes its time.
+    /// A delayed answer is due: the request's number and creation time.
     Answer(usize, u64, u64),
 }
 
-/// An end of a flow at work.
+/// State of a flow's end.
 struct Flow {
     end: FlowEnd,
-    /// Requests, bursts or packets so far.
+    /// Number of the next request, burst or packet.
     number: u64,
-    /// Requests without an answer yet, and when they are given up.
+    /// Unanswered requests in order: number and timeout.
     waiting: VecDeque<(u64, u64)>,
     sender: Sender,
     receiver: Receiver,
@@ -71,7 +69,7 @@ struct Flow {
     tally: Tally,
 }
 
-/// What is counted of a flow's end or a chain.
+/// Measurements of a flow's end or a chain.
 #[derive(Default)]
 struct Tally {
     report: FlowReport,
@@ -82,39 +80,40 @@ struct Tally {
 /// A job of a task that packets release.
 #[derive(Clone, Copy)]
 struct ServedJob {
-    /// Of a chain: the release of its first step.
+    /// For a chain: the release of its first step.
     origin_ns: u64,
-    /// The request to answer: the flow's place, its number and when it was created.
+    /// The request to answer: the flow's place, the request's number and creation time.
     request: Option<(usize, u64, u64)>,
 }
 
-/// The jobs of a task that packets release.
+/// Unfinished jobs of a task that packets release.
 #[derive(Default)]
 struct Served {
     released: u64,
     waiting: VecDeque<ServedJob>,
 }
 
-/// A guest's flows and chains at work.
+/// State of a guest's flows and chains.
 pub struct Engine {
     duration_ns: u64,
     flows: Vec<Flow>,
     steps: Vec<ChainStep>,
-    /// By owner, once each: what is counted of chains.
+    /// Measurements of chains, one for each owner.
     chains: Vec<Tally>,
-    /// By place of a task.
+    /// By the task's place.
     served: Vec<Served>,
     timers: BinaryHeap<Reverse<(u64, u64, Timer)>>,
-    /// How many timers were set: of one instant, the first goes first.
+    /// Timers ever set: orders timers of the same instant.
     timers_set: u64,
-    /// Answers and acknowledgements, which go first, and everything else.
+    /// Answers, acknowledgements and stream packets, sent before `sends`.
     soft: VecDeque<Outgoing>,
+    /// All other packets.
     sends: VecDeque<Outgoing>,
     releases: VecDeque<Release>,
 }
 
 impl Engine {
-    /// The flows of a network that [`Network::check`] accepted, of a guest with `tasks` tasks, in a run of
+    /// An engine for a network that [`Network::check`] accepted, in a guest with `tasks` tasks and a run of
     /// `duration_ns`.
     pub fn new(network: &Network, tasks: usize, duration_ns: u64) -> Engine {
         let mut engine = Engine {
@@ -143,12 +142,12 @@ impl Engine {
         engine
     }
 
-    /// When [`Engine::advance`] is to be called again.
+    /// When to call [`Engine::advance`] again.
     pub fn next_ns(&self) -> u64 {
         self.timers.peek().map_or(u64::MAX, |Reverse((at_ns, _, _))| *at_ns)
     }
 
-    /// Does what is due.
+    /// Runs the timers that are due.
     pub fn advance(&mut self, now_ns: u64) {
         while let Some(&Reverse((at_ns, _, timer))) = self.timers.peek()
             && at_ns <= now_ns
@@ -164,36 +163,36 @@ impl Engine {
         }
     }
 
-    /// The packet to send next, if there is one: [`Engine::sent`] says that it was.
+    /// The packet to send next, if there is one. The caller sends it and calls [`Engine::sent`].
     pub fn to_send(&self) -> Option<&Outgoing> {
         self.to_answer().or_else(|| self.sends.front())
     }
 
-    /// The same if it is an answer, an acknowledgement or of a stream: that goes before the next packet is
-    /// received, as in simulation.
+    /// As [`Engine::to_send`], but only answers, acknowledgements and stream packets. They are sent before the
+    /// next packet is received, as in simulation.
     pub fn to_answer(&self) -> Option<&Outgoing> {
         self.soft.front()
     }
 
-    /// The packet of [`Engine::to_send`] was sent.
+    /// Removes the packet of [`Engine::to_send`], which was sent.
     pub fn sent(&mut self, now_ns: u64) {
         let packet = match self.soft.pop_front() {
             None => self.sends.pop_front(),
             soft => soft,
         };
         if let Some(flow) = packet.and_then(|packet| packet.flow) {
-            self.storm_goes_on(flow, now_ns, 0);
+            self.schedule_storm(flow, now_ns, 0);
         }
     }
 
-    /// A job that has been released since.
+    /// The next released job, if there is one.
     pub fn next_release(&mut self) -> Option<Release> {
         self.releases.pop_front()
     }
 
-    /// What was counted, at the end of the run.
+    /// The measurements, at the end of the run.
     pub fn into_reports(mut self) -> Vec<FlowReport> {
-        // What was released while the guest had no processor was created all the same.
+        // Packets that were due while the guest had no processor count as created.
         self.advance(self.duration_ns.saturating_sub(1));
         for place in 0..self.flows.len() {
             self.flows[place].expire(self.duration_ns);
@@ -209,7 +208,7 @@ impl Engine {
         }
     }
 
-    /// Creates a packet of a flow. False: there was no place for it.
+    /// Creates a packet of a flow. Returns false when the queue is full.
     fn create(&mut self, flow: usize, packet: (Role, u64, u64), bytes: u32, is_soft: bool) -> bool {
         let Flow { end, tally, .. } = &mut self.flows[flow];
         let (role, number, origin_ns) = packet;
@@ -228,9 +227,9 @@ impl Engine {
         has_place
     }
 
-    // ---- what flows send ----------------------------------------------------------------------------
+    // ---- traffic ------------------------------------------------------------------------------------
 
-    /// A flow's next packets were due at `due_ns`.
+    /// Creates the packets of a flow that were due at `due_ns`.
     fn flow_next(&mut self, place: usize, due_ns: u64, now_ns: u64) {
         let flow = &mut self.flows[place];
         if flow.number >= flow.end.count.unwrap_or(u64::MAX) {
@@ -259,14 +258,14 @@ impl Engine {
             Traffic::Storm { bytes, .. } => {
                 flow.number += 1;
                 if !self.create(place, (Role::Plain, number, now_ns), bytes, false) {
-                    self.storm_goes_on(place, now_ns, STORM_RETRY_NS);
+                    self.schedule_storm(place, now_ns, STORM_RETRY_NS);
                 }
             }
             Traffic::Stream { .. } => self.stream_sends(place, now_ns),
         }
     }
 
-    fn storm_goes_on(&mut self, flow: usize, now_ns: u64, least_ns: u64) {
+    fn schedule_storm(&mut self, flow: usize, now_ns: u64, least_ns: u64) {
         if let Traffic::Storm { interval_ns, .. } = self.flows[flow].end.traffic {
             self.set(now_ns + interval_ns.max(least_ns), Timer::Next(flow));
         }
@@ -274,7 +273,7 @@ impl Engine {
 
     // ---- requests and answers -----------------------------------------------------------------------
 
-    /// A request was due at `due_ns`, from where its latency counts: a guest that is late is late.
+    /// Sends a request that was due at `due_ns`. Its latency counts from then, so a late guest shows.
     fn send_request(
         &mut self,
         place: usize,
@@ -296,7 +295,7 @@ impl Engine {
         self.create(place, (Role::Request, number, due_ns), bytes, false);
     }
 
-    /// For requests one by one: gives up the one that is overdue and goes on with the next.
+    /// For requests one at a time: drops an overdue request and sends the next one.
     fn request_timeout(&mut self, place: usize, now_ns: u64) {
         let flow = &mut self.flows[place];
         flow.silence_set = false;
@@ -324,7 +323,7 @@ impl Engine {
 
     // ---- streams ------------------------------------------------------------------------------------
 
-    /// Sends what the window allows.
+    /// Sends the packets that the window allows.
     fn stream_sends(&mut self, place: usize, now_ns: u64) {
         let Traffic::Stream { bytes, timeout_ns, .. } = self.flows[place].end.traffic else { return };
         while let Some((number, again)) = self.flows[place].sender.send() {
@@ -381,7 +380,7 @@ impl Engine {
 
     // ---- arrivals -----------------------------------------------------------------------------------
 
-    /// A packet of `bytes` has arrived from `from`. What fits no flow or chain of this guest is ignored.
+    /// Handles a packet of `bytes` from `from`. Packets of no flow or chain of this guest are ignored.
     pub fn received(&mut self, from: [u8; 6], packet: &Packet, bytes: u64, now_ns: u64) {
         if let Role::Hop(step) = packet.role {
             return self.hop_arrived(packet, step, bytes, now_ns);
@@ -424,7 +423,7 @@ impl Engine {
     fn reply_arrived(&mut self, place: usize, packet: &Packet, now_ns: u64) {
         let flow = &mut self.flows[place];
         flow.expire(now_ns);
-        // Absent: it was given up.
+        // A request that timed out is not in the list.
         let Ok(at) = flow.waiting.binary_search_by_key(&packet.number, |&(number, _)| number) else { return };
         flow.waiting.remove(at);
         flow.tally.latency.record(now_ns.saturating_sub(packet.origin_ns));
@@ -438,7 +437,7 @@ impl Engine {
     fn data_arrived(&mut self, place: usize, packet: &Packet, bytes: u64, now_ns: u64) {
         let Flow { end, receiver, tally, ack_at_ns, ack_set, .. } = &mut self.flows[place];
         let Traffic::Stream { window, .. } = end.traffic else { return };
-        // A sender keeps to its window: numbers far beyond it are nobody's.
+        // A sender keeps to its window, so a number beyond the window is forged.
         if packet.number >= receiver.up_to().saturating_add(u64::from(window)) {
             return;
         }
@@ -460,7 +459,7 @@ impl Engine {
     fn ack_arrived(&mut self, place: usize, packet: &Packet, now_ns: u64) {
         let flow = &mut self.flows[place];
         let Traffic::Stream { bytes, .. } = flow.end.traffic else { return };
-        // Nothing is acknowledged that was not sent.
+        // An acknowledgement of data that was never sent is forged.
         if packet.number > flow.sender.sent() {
             return;
         }
@@ -473,7 +472,7 @@ impl Engine {
 
     // ---- chains and servers -------------------------------------------------------------------------
 
-    /// Releases a job of a task that packets release.
+    /// Releases a job of a served task.
     fn release(&mut self, task: usize, now_ns: u64, origin_ns: u64, request: Option<(usize, u64, u64)>) {
         let Some(served) = self.served.get_mut(task) else { return };
         if served.released >= SERVED_JOBS_MAX || now_ns >= self.duration_ns {
@@ -485,7 +484,7 @@ impl Engine {
         self.releases.push_back(Release { task, job });
     }
 
-    /// A job of the task is done; it was released at `release_ns`.
+    /// Handles the end of a task's job that was released at `release_ns`.
     pub fn job_done(&mut self, task: usize, release_ns: u64, now_ns: u64) {
         let served = self.served.get_mut(task).and_then(|served| served.waiting.pop_front());
         let step = self.steps.iter().find(|step| step.task == task).copied();
@@ -554,7 +553,7 @@ impl Flow {
         }
     }
 
-    /// Counts requests whose answer did not come in time.
+    /// Drops and counts requests that have timed out.
     fn expire(&mut self, now_ns: u64) {
         while self.waiting.front().is_some_and(|&(_, until_ns)| until_ns <= now_ns) {
             self.waiting.pop_front();

@@ -1,44 +1,42 @@
-//! Frames of flows: an Ethernet header of the type for local experiments (IEEE Std 802), what a packet is to
-//! its flow, and zeros up to the length that the host file says.
+//! Frames of flows: an Ethernet header with the EtherType for local experiments (IEEE Std 802), the packet's
+//! role in its flow, and zeros up to the length in the host file.
 
-/// The type of frames (IEEE 802 local experimental EtherType 1).
-pub const ETHERTYPE: u16 = 0x88b5;
-/// Bytes that every frame has.
+/// IEEE 802 local experimental EtherType 1.
+pub(crate) const ETHERTYPE: u16 = 0x88b5;
+/// Length of the shortest frame.
 const HEADER_BYTES: usize = 42;
 
-/// What a packet is to its flow.
+/// The role of a packet in its flow or chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// To be answered.
+    /// A packet that wants a reply.
     Request,
-    /// An answer.
     Reply,
-    /// Nothing follows from it.
+    /// A packet without an answer.
     Plain,
-    /// A packet of a stream.
+    /// Data of a stream.
     Data,
-    /// Everything of a stream before its number is there.
+    /// Acknowledges all data of a stream before the packet's number.
     Ack,
-    /// Releases a job of this step of its chain.
+    /// Releases a job of this step of the chain.
     Hop(u8),
 }
 
-/// What a frame says.
+/// The contents of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// The flow or chain.
+    /// Number of the flow or chain.
     pub owner: u16,
-    /// What it is to that.
     pub role: Role,
-    /// Of its flow and role, from 0.
+    /// Sequence number within the flow and role, from 0.
     pub number: u64,
-    /// When it was created, since the run's start; of an answer, when the request was. Of a hop, when the
-    /// chain's first step was released.
+    /// Creation time of the packet, since the run's start. A reply carries its request's creation time, a hop
+    /// the release time of the chain's first step.
     pub origin_ns: u64,
 }
 
 impl Packet {
-    /// Writes the frame, at least as long as its header, into `frame`.
+    /// Writes the packet into `frame` as a frame of `bytes`, or of the shortest length if that is greater.
     pub fn write(&self, from: [u8; 6], to: [u8; 6], bytes: u32, frame: &mut Vec<u8>) {
         let (role, step) = match self.role {
             Role::Request => (0, 0),
@@ -59,7 +57,7 @@ impl Packet {
         frame.resize((bytes as usize).max(HEADER_BYTES), 0);
     }
 
-    /// Reads a frame; with it comes who sent it. `None`: it is none of ours.
+    /// Reads a frame; returns its sender and packet, or `None` for a frame of another kind.
     pub fn read(frame: &[u8]) -> Option<([u8; 6], Packet)> {
         let frame: &[u8; HEADER_BYTES] = frame.first_chunk()?;
         let number = |at: usize| frame[at..at + 8].iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));

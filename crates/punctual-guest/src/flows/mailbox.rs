@@ -1,14 +1,14 @@
 //! A queue between threads of different priorities.
 //!
-//! The channels of the standard library are not for that: a receiver that finds a message half written yields
-//! until it is whole. If the receiver has a real-time priority and the sender a lower one, that is forever.
+//! The standard library's channels do not fit: a receiver that finds a half-written message yields until the
+//! message is whole. A real-time receiver spins there without end while the sender has a lower priority.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Messages in order.
 #[derive(Debug)]
-pub struct Mailbox<T> {
+pub(crate) struct Mailbox<T> {
     inner: Mutex<Inner<T>>,
     changed: Condvar,
 }
@@ -27,24 +27,24 @@ impl<T> Default for Mailbox<T> {
 }
 
 impl<T> Mailbox<T> {
-    /// Nothing is called while it is held that could panic.
+    /// The lock is never poisoned: nothing that could panic runs while it is held.
     fn inner(&self) -> MutexGuard<'_, Inner<T>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a message.
-    pub fn put(&self, message: T) {
+    pub(crate) fn put(&self, message: T) {
         self.inner().messages.push_back(message);
         self.changed.notify_one();
     }
 
     /// The next message, if there is one.
-    pub fn take(&self) -> Option<T> {
+    pub(crate) fn take(&self) -> Option<T> {
         self.inner().messages.pop_front()
     }
 
-    /// Waits for the next message; `None` when there is none and none will come.
-    pub fn wait(&self) -> Option<T> {
+    /// Waits for the next message; `None` when the mailbox is closed and empty.
+    pub(crate) fn wait(&self) -> Option<T> {
         let mut inner = self.inner();
         loop {
             if let Some(message) = inner.messages.pop_front() {
@@ -57,8 +57,8 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// No message will come any more.
-    pub fn close(&self) {
+    /// Ends the wait of receivers once the mailbox is empty.
+    pub(crate) fn close(&self) {
         self.inner().is_closed = true;
         self.changed.notify_all();
     }

@@ -1,15 +1,15 @@
-//! Packets of a run: the flows that a guest sends and answers, and the steps of chains in it.
+//! Packets of a run: the flows that a guest sends and answers, and the steps of its chains.
 //!
-//! - [`engine`]: what is sent, and what follows when a packet arrives. Pure.
+//! - [`engine`]: which packets are sent, and what follows from an arrival. Pure.
 //! - [`frame`]: packets as frames.
-//! - [`mailbox`]: how threads of different priorities tell each other.
-//! - here: the thread that connects both with a socket and the tasks.
+//! - `mailbox`: a queue between threads of different priorities.
+//! - this file: the thread that connects the engine with a socket and the tasks.
 //!
-//! The host uses the same for hosts outside a network, which it stands for itself.
+//! The live run uses the same code for the hosts outside a network, whose packets it sends itself.
 
 pub mod engine;
 pub mod frame;
-pub mod mailbox;
+pub(crate) mod mailbox;
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -28,49 +28,49 @@ use engine::{Engine, Outgoing};
 use frame::Packet;
 use mailbox::Mailbox;
 
-/// Packets received, and sent, before the other direction has its turn.
+/// Most packets received, or sent, before the other direction has its turn.
 const BATCH: usize = 32;
-/// A socket that takes nothing is tried again after this, whatever it says.
+/// A full socket is retried after this time even if it does not become writable.
 const RETRY_NS: u64 = 1_000_000;
 
 /// A socket for frames.
 #[derive(Debug)]
 pub struct Link {
     socket: Socket,
-    /// Bytes in front of each frame: a header of virtio-net, all zeros in what is sent.
+    /// Length of the virtio-net header in front of each frame; it is sent as zeros.
     header: usize,
 }
 
-/// What carries frames. No call on it blocks.
+/// The socket below a link. No call on it blocks.
 #[derive(Debug)]
 enum Socket {
-    /// Reading and writing it is one frame each.
+    /// Each read or write is one frame.
     Frames(File),
-    /// Frames are what datagrams of UDP carry. An end's address of six bytes is that of its socket: four of
-    /// IPv4 and two of the port.
+    /// UDP datagrams carry the frames. The six bytes of an end's address are its socket address: four of IPv4
+    /// address, two of port.
     Datagrams(UdpSocket),
 }
 
-/// Where the module for sockets of the host is, in a guest that has loaded it.
+/// Exists in a guest that has loaded the module for sockets of the host.
 const SOCKETS_MODULE: &str = "/sys/module/punctual_sockets";
 
-/// The six bytes that stand for the address of a socket.
+/// A socket address as six bytes: IPv4 address, then port.
 pub fn bytes_of(address: SocketAddrV4) -> [u8; 6] {
     let ([a, b, c, d], [high, low]) = (address.ip().octets(), address.port().to_be_bytes());
     [a, b, c, d, high, low]
 }
 
-/// The address of a socket for which these bytes stand.
-pub fn address_of([a, b, c, d, high, low]: [u8; 6]) -> SocketAddrV4 {
+/// The inverse of [`bytes_of`].
+fn address_of([a, b, c, d, high, low]: [u8; 6]) -> SocketAddrV4 {
     SocketAddrV4::new([a, b, c, d].into(), u16::from_be_bytes([high, low]))
 }
 
 impl Link {
-    /// Over the guest's interface with that address.
+    /// A link over the guest's interface with that address.
     ///
     /// # Errors
-    /// There is no such interface, or Linux refuses the socket.
-    pub fn of_interface(ethernet: [u8; 6]) -> io::Result<Link> {
+    /// No interface has the address, or the socket cannot be created.
+    pub(crate) fn of_interface(ethernet: [u8; 6]) -> io::Result<Link> {
         let text = ethernet.map(|byte| format!("{byte:02x}")).join(":");
         let has_address = |path: &std::path::Path| {
             fs::read_to_string(path.join("address")).is_ok_and(|address| address.trim() == text)
@@ -79,16 +79,16 @@ impl Link {
         let found = interfaces.find(|path| has_address(path));
         let found = found.ok_or_else(|| io::Error::other(format!("no interface has the address {text}")))?;
         let number = fs::read_to_string(found.join("ifindex"))?;
-        let number = number.trim().parse().map_err(|_| io::Error::other("an interface has no number"))?;
+        let number = number.trim().parse().map_err(|_| io::Error::other("an interface has no index"))?;
         let socket = os::packet_socket(number, frame::ETHERTYPE)?.into();
         Ok(Link { socket: Socket::Frames(socket), header: 0 })
     }
 
-    /// Over a socket of the host with that address, from inside a guest.
+    /// A link over a socket of the host with that address, from inside a guest.
     ///
     /// # Errors
-    /// The guest has no module for such sockets, or the host refuses the address.
-    pub fn of_host_socket(address: [u8; 6]) -> io::Result<Link> {
+    /// The guest has not loaded the module for such sockets, or the host refuses the address.
+    pub(crate) fn of_host_socket(address: [u8; 6]) -> io::Result<Link> {
         if !Path::new(SOCKETS_MODULE).exists() {
             return Err(io::Error::other("the module for sockets of the host is not loaded"));
         }
@@ -97,13 +97,13 @@ impl Link {
         Ok(Link::of_datagrams(socket))
     }
 
-    /// Over a socket of UDP that does not block.
+    /// A link over a non-blocking UDP socket.
     pub fn of_datagrams(socket: UdpSocket) -> Link {
         Link { socket: Socket::Datagrams(socket), header: 0 }
     }
 
-    /// Over a socket that does not block and keeps the bounds of messages, each of which begins with `header`
-    /// bytes of virtio-net.
+    /// A link over a non-blocking socket that preserves message boundaries. Each message begins with a
+    /// virtio-net header of `header` bytes.
     pub fn of_program(socket: OwnedFd, header: usize) -> Link {
         Link { socket: Socket::Frames(socket.into()), header }
     }
@@ -137,61 +137,60 @@ impl Link {
     }
 }
 
-/// What tasks tell the thread of flows.
+/// A finished job, reported by a task's thread to the thread of flows.
 #[derive(Debug)]
 pub struct Done {
-    /// The place of the task whose job is done.
+    /// The task's place in the request.
     pub task: usize,
-    /// When the job was released.
     pub release_ns: u64,
-    /// When it was done.
+    /// When the job finished.
     pub at_ns: u64,
 }
 
-/// A task's end of the way to the thread of flows.
+/// A task's end of a [`done_channel`].
 #[derive(Debug)]
-pub struct Teller {
+pub struct DoneSender {
     done: Arc<Mailbox<Done>>,
-    bell: UnixStream,
+    wakeup: UnixStream,
 }
 
-impl Teller {
-    /// A job is done.
-    pub fn tell(&self, done: Done) {
+impl DoneSender {
+    /// Reports a finished job and wakes the thread of flows. Does nothing when that thread has ended.
+    pub fn send(&self, done: Done) {
         self.done.put(done);
-        // At the run's end nobody listens any more. A bell that is full has been rung.
-        let _ = (&self.bell).write(&[0]);
+        // A full socket already holds a wake-up.
+        let _ = (&self.wakeup).write(&[0]);
     }
 }
 
-/// The other end of [`Teller`]s.
+/// The end of a [`done_channel`] in the thread of flows.
 #[derive(Debug)]
-pub struct Told {
+pub struct DoneReceiver {
     done: Arc<Mailbox<Done>>,
-    bell: UnixStream,
+    wakeup: UnixStream,
 }
 
-/// A way from tasks to the thread of flows.
+/// A channel of finished jobs from tasks to the thread of flows. The first result makes senders.
 ///
 /// # Errors
-/// Linux refuses sockets.
-pub fn way() -> io::Result<(impl Fn() -> io::Result<Teller>, Told)> {
-    let (bell, rung) = UnixStream::pair()?;
-    bell.set_nonblocking(true)?;
-    rung.set_nonblocking(true)?;
+/// A socket cannot be created.
+pub fn done_channel() -> io::Result<(impl Fn() -> io::Result<DoneSender>, DoneReceiver)> {
+    let (sender, receiver) = UnixStream::pair()?;
+    sender.set_nonblocking(true)?;
+    receiver.set_nonblocking(true)?;
     let done = Arc::<Mailbox<Done>>::default();
     let put = Arc::clone(&done);
-    let teller = move || Ok(Teller { done: Arc::clone(&put), bell: bell.try_clone()? });
-    Ok((teller, Told { done, bell: rung }))
+    let new_sender = move || Ok(DoneSender { done: Arc::clone(&put), wakeup: sender.try_clone()? });
+    Ok((new_sender, DoneReceiver { done, wakeup: receiver }))
 }
 
-/// Sends and answers from `start_ns` of the monotonic clock for `duration_ns`, or until `stop`. `release`
-/// gets the jobs that packets release: the place of the task and the job.
+/// Sends and answers packets from `start_ns` of the monotonic clock for `duration_ns`, or until `stop`.
+/// `release` is called with each job that a packet releases, and its task's place.
 pub fn run(
     mut engine: Engine,
     link: &Link,
     ethernet: [u8; 6],
-    told: &Told,
+    finished: &DoneReceiver,
     (start_ns, duration_ns): (u64, u64),
     stop: &AtomicBool,
     release: &mut dyn FnMut(usize, Job),
@@ -199,7 +198,7 @@ pub fn run(
     let mut buffer = vec![0; link.header + FRAME_BYTES_MAX as usize + 1];
     let mut message = Vec::with_capacity(buffer.len());
     let mut carrier = Carrier { link, ethernet, buffer: &mut buffer, message: &mut message };
-    // What came before the run is none of it.
+    // Packets that came before the run do not count.
     while carrier.receive().is_some() {}
     os::sleep_until(start_ns);
     loop {
@@ -208,7 +207,7 @@ pub fn run(
             return engine;
         }
         let mut is_busy = false;
-        while let Some(done) = told.done.take() {
+        while let Some(done) = finished.done.take() {
             engine.job_done(done.task, done.release_ns, done.at_ns);
             is_busy = true;
         }
@@ -217,7 +216,7 @@ pub fn run(
             is_busy = true;
             if let Some(packet) = packet {
                 engine.received(from, &packet, bytes, os::now_ns() - start_ns);
-                // A socket that is full is seen below.
+                // A full socket shows again when the rest is sent below.
                 carrier.send_batch(&mut engine, Engine::to_answer, start_ns, &mut is_busy);
             }
         }
@@ -230,9 +229,9 @@ pub fn run(
             let now_ns = os::now_ns() - start_ns;
             let most_ns = if is_full { RETRY_NS } else { u64::MAX };
             let next_ns = engine.next_ns().min(duration_ns).saturating_sub(now_ns);
-            // A full socket does not keep what is due by time waiting, nor what arrives.
+            // Timers and arrivals are handled while the socket is full.
             let limit_ns = if next_ns == 0 && is_full { RETRY_NS } else { next_ns.min(most_ns) };
-            carrier.wait(&told.bell, is_full, limit_ns);
+            carrier.wait(&finished.wakeup, is_full, limit_ns);
         }
     }
 }
@@ -246,20 +245,20 @@ struct Carrier<'a> {
 }
 
 impl Carrier<'_> {
-    /// The next frame: who sent it, what it is if it is a flow's, and its length.
+    /// The next frame: its sender, its packet if it belongs to a flow or chain, and its length.
     fn receive(&mut self) -> Option<([u8; 6], Option<Packet>, u64)> {
-        // Nothing is there now, or nobody at the other end any more.
+        // An error means that nothing is there, or that the other end has closed.
         let received = self.link.receive(self.buffer).ok();
         let (received, sender) = received.filter(|(received, _)| *received > 0)?;
         let frame = self.buffer.get(self.link.header..received).unwrap_or_default();
         let is_ours = frame.first_chunk() == Some(&self.ethernet);
         let read = Packet::read(frame).filter(|_| is_ours);
-        // Who sent a datagram is what the host says, not what it says itself.
+        // The sender of a datagram is the one that the host reports: a frame can name any.
         let from = read.map_or([0; 6], |(from, _)| sender.unwrap_or(from));
         Some((from, read.map(|(_, packet)| packet), frame.len() as u64))
     }
 
-    /// Sends some of what `next` says. Is the socket full?
+    /// Sends up to a batch of packets from `next`. Returns whether the socket is full.
     fn send_batch(
         &mut self,
         engine: &mut Engine,
@@ -273,7 +272,7 @@ impl Carrier<'_> {
             if self.link.header > 0 {
                 self.message.splice(0..0, std::iter::repeat_n(0, self.link.header));
             }
-            // A frame that an interface refuses for another reason is lost, as on a wire.
+            // A frame that the interface refuses for another reason is lost, as on a wire.
             let is_full = |error: io::Error| {
                 error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(libc::ENOBUFS)
             };
@@ -288,10 +287,10 @@ impl Carrier<'_> {
         false
     }
 
-    /// Waits for a packet, a done job, room in the socket, or the time.
-    fn wait(&self, bell: &UnixStream, is_full: bool, limit_ns: u64) {
-        os::wait([self.link.descriptor(), bell.as_fd()], is_full, limit_ns);
-        let mut rings = [0; 64];
-        while matches!((&*bell).read(&mut rings), Ok(1..)) {}
+    /// Waits for a packet, a finished job, room in a full socket, or the end of `limit_ns`.
+    fn wait(&self, wakeup: &UnixStream, is_full: bool, limit_ns: u64) {
+        os::wait([self.link.descriptor(), wakeup.as_fd()], is_full, limit_ns);
+        let mut wakeups = [0; 64];
+        while matches!((&*wakeup).read(&mut wakeups), Ok(1..)) {}
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 
 use punctual_guest::flows::engine::Engine;
-use punctual_guest::flows::{self, Done, Link, Teller};
+use punctual_guest::flows::{self, Done, DoneSender, Link};
 use punctual_guest::protocol::{FlowReport, Network};
 use punctual_model::Host;
 use punctual_model::network::Endpoint;
@@ -28,7 +28,7 @@ pub(super) struct Outside(Vec<(Network, OutsideHost)>);
 pub(super) struct RunningOutside {
     stop: Arc<AtomicBool>,
     /// They wake the threads.
-    bells: Vec<Teller>,
+    bells: Vec<DoneSender>,
     threads: Vec<JoinHandle<Engine>>,
 }
 
@@ -57,8 +57,8 @@ impl Outside {
         let stop = Arc::new(AtomicBool::new(false));
         let mut running = RunningOutside { stop, bells: Vec::new(), threads: Vec::new() };
         for (network, outside) in self.0 {
-            let (teller, told) = flows::way()?;
-            running.bells.push(teller()?);
+            let (sender, done) = flows::done_channel()?;
+            running.bells.push(sender()?);
             let stop = Arc::clone(&running.stop);
             let when = (start.as_ns(), duration.as_ns());
             let body = move || {
@@ -67,7 +67,7 @@ impl Outside {
                     OutsideSocket::Frames(socket) => Link::of_program(socket, HEADER_BYTES),
                     OutsideSocket::Datagrams(socket) => Link::of_datagrams(socket),
                 };
-                flows::run(engine, &link, network.ethernet, &told, when, &stop, &mut |_, _| ())
+                flows::run(engine, &link, network.ethernet, &done, when, &stop, &mut |_, _| ())
             };
             running.threads.push(Builder::new().name("outside".into()).spawn(body)?);
         }
@@ -79,7 +79,7 @@ impl RunningOutside {
     fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
         // Of no task: it only wakes them.
-        self.bells.iter().for_each(|bell| bell.tell(Done { task: usize::MAX, release_ns: 0, at_ns: 0 }));
+        self.bells.iter().for_each(|bell| bell.send(Done { task: usize::MAX, release_ns: 0, at_ns: 0 }));
     }
 
     /// Ends them; what they measured.
