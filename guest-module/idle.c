@@ -1,21 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The extended idle process: a processor without work looks at the event queue itself before it halts, so
- * that a message that comes meanwhile needs no interrupt (O. F. Garcia Alvarado, University of Tsukuba 2019,
- * section 5.3.3, which patches the guest's idle process and the host's halt).
+ * The extended idle process: an idle CPU polls its event queue before it halts, so that a message that arrives
+ * meanwhile needs no interrupt (O. F. Garcia Alvarado, University of Tsukuba 2019, section 5.3.3, which
+ * patches the guest's idle process and the host's halt).
  *
- * A program that serves a request is not interrupted by the next one: while its processor works, an event
- * raises no interrupt, and waits for the program's next call, for the processor to be idle, or for its tick
- * (section 5.2: first in, first out). This holds for each processor, whatever the others do.
+ * While a CPU works, an event raises no interrupt: the next request does not disturb the program that serves
+ * one. The event waits for the program's next call, for the CPU to be idle, or for its tick (section 5.2:
+ * first in, first out). Each CPU does this on its own.
  *
- * A stock host wakes a processor that has halted by an interrupt alone, so this one polls for a while first.
- * It is a driver of cpuidle, which a VM has none of where nothing else than halting is offered.
+ * A stock host wakes a halted CPU only by an interrupt, so this one polls for a while first. It does so as a
+ * cpuidle driver: a VM whose host offers nothing but HLT has none.
  */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
 #include <linux/context_tracking.h>
+#include <linux/cpuhotplug.h>
 #include <linux/cpuidle.h>
 #include <linux/module.h>
 #include <linux/sched/clock.h>
 #include <linux/sched/idle.h>
+#include <linux/timer.h>
 #include <linux/version.h>
 
 #include "idle.h"
@@ -31,41 +35,43 @@
 
 static uint idle_poll_us;
 module_param(idle_poll_us, uint, 0444);
-MODULE_PARM_DESC(idle_poll_us, "microseconds that an idle processor looks for events before it halts");
+MODULE_PARM_DESC(idle_poll_us, "microseconds that an idle CPU polls for events before it halts");
 
+static DEFINE_PER_CPU(struct timer_list, ticks);
 static bool is_registered;
+static enum cpuhp_state hotplug_state;
 
-/* Looks until there is other work, or time is up. Interrupts are on. */
-static void look(void)
+/* Polls until there is other work, or time is up. Interrupts are on. */
+static void poll_events(void)
 {
 	u64 end = local_clock() + idle_poll_us * 1000ull;
 
-	vmrpc_look();
+	vmrpc_poll_begin();
 	while (!need_resched() && local_clock() < end) {
-		vmrpc_look_again();
+		vmrpc_poll();
 		cpu_relax();
 	}
-	vmrpc_look_away();
+	vmrpc_poll_end();
 }
 
 static __cpuidle int enter(struct cpuidle_device *device, struct cpuidle_driver *driver, int index)
 {
 	local_irq_enable();
 	if (!current_set_polling_and_test())
-		look();
+		poll_events();
 	local_irq_disable();
 	current_clr_polling();
 	if (need_resched())
 		return index;
-	/* RCU watches but for the halt, because waking a program needs it. */
-	vmrpc_halt();
+	/* RCU must watch everything but the halt itself, because the functions around it wake programs. */
+	vmrpc_halt_begin();
 	if (!need_resched()) {
 		idle_enter();
 		raw_safe_halt();
 		raw_local_irq_disable();
 		idle_exit();
 	}
-	vmrpc_resume();
+	vmrpc_halt_end();
 	return index;
 }
 
@@ -73,15 +79,57 @@ static struct cpuidle_driver driver = {
 	.name = "punctual",
 	.states = { {
 		.name = "QUEUE",
-		.desc = "look for events, then halt",
+		.desc = "poll for events, then halt",
 		.enter = enter,
 		.exit_latency = 1,
 		.target_residency = 1,
-		/* Polling: the tick goes on, because programming it anew costs more than it saves. */
+		/* A polling state keeps the tick: stopping and restarting it costs more than it saves. */
 		.flags = CPUIDLE_FLAG_RCU_IDLE | CPUIDLE_FLAG_POLLING,
 	} },
 	.state_count = 1,
 };
+
+/* Bounds the delay of an event on a CPU that is never idle. */
+static void on_tick(struct timer_list *tick)
+{
+	if (vmrpc_has_event())
+		vmrpc_take_events();
+	mod_timer(tick, jiffies + 1);
+}
+
+/* Hotplug callbacks run on the CPU that comes or goes. Linux moves the interrupt of one that goes. */
+static int on_online(unsigned int cpu)
+{
+	struct timer_list *tick = per_cpu_ptr(&ticks, cpu);
+
+	timer_setup(tick, on_tick, TIMER_DEFERRABLE | TIMER_PINNED);
+	tick->expires = jiffies + 1;
+	add_timer_on(tick, cpu);
+	vmrpc_cpu_online();
+	return 0;
+}
+
+static int on_offline(unsigned int cpu)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 2, 0)
+	timer_delete_sync(per_cpu_ptr(&ticks, cpu));
+#else
+	del_timer_sync(per_cpu_ptr(&ticks, cpu));
+#endif
+	vmrpc_cpu_offline();
+	return 0;
+}
+
+static int start_polling(void)
+{
+	int state = cpuhp_setup_state(CPUHP_AP_ONLINE_DYN, "punctual_sockets:online", on_online, on_offline);
+
+	if (state < 0)
+		return state;
+	hotplug_state = state;
+	vmrpc_set_idle_polling(true);
+	return 0;
+}
 
 void idle_start(void)
 {
@@ -91,20 +139,21 @@ void idle_start(void)
 		return;
 	error = cpuidle_register(&driver, NULL);
 	if (!error) {
-		error = vmrpc_idle_looks(true);
+		error = start_polling();
 		if (error)
 			cpuidle_unregister(&driver);
 	}
 	is_registered = !error;
 	if (error)
-		pr_warn("punctual_sockets: idle processors do not look for events: error %d of cpuidle\n", -error);
+		pr_warn("idle CPUs do not poll for events: error %d\n", -error);
 }
 
-/* Afterwards no processor is in enter(). */
+/* No CPU is in enter() when this returns. */
 void idle_stop(void)
 {
 	if (!is_registered)
 		return;
-	vmrpc_idle_looks(false);
+	cpuhp_remove_state(hotplug_state);
+	vmrpc_set_idle_polling(false);
 	cpuidle_unregister(&driver);
 }

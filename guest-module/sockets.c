@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Sockets of chosen programs, IPv4 and IPv6, whose calls the host makes.
+ * Socket outsourcing: the host makes the socket calls, IPv4 and IPv6, of chosen programs.
  *
- * A probe of inet_create() and inet6_create() gives sockets of these programs a protocol of ours; everything
- * else stays on the guest's own stack. A call never waits in the host: what has to wait waits here, for an
- * event of the socket. From O. F. Garcia Alvarado, Research on real-time network stacks of commodity hosted
- * virtual machine environments, University of Tsukuba 2019, sections 5.1 to 5.3.
+ * Kprobes of inet_create() and inet6_create() give new sockets of these programs this module's protocol; all
+ * other sockets stay on the guest's own stack. A call never blocks in the host: a caller that must wait waits
+ * here, for an event of the socket. From O. F. Garcia Alvarado, Research on real-time network stacks of
+ * commodity hosted virtual machine environments, University of Tsukuba 2019, sections 5.1 to 5.3.
  */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
 #include <linux/inet.h>
 #include <linux/kprobes.h>
 #include <linux/module.h>
@@ -31,44 +33,44 @@
 #error "This module is for Linux 6.1 and newer."
 #endif
 
-/* Operations were given addresses as other types, and accept() other arguments, in other versions. */
+/* The type of addresses in struct proto_ops changed in Linux 6.19. */
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 19, 0)
-typedef struct sockaddr_unsized given_address;
+typedef struct sockaddr_unsized sockaddr_arg;
 #else
-typedef struct sockaddr given_address;
+typedef struct sockaddr sockaddr_arg;
 #endif
 
-/* The protocol of our sockets where the kernel chooses one; for experiments by RFC 3692. */
-#define OWN_PROTOCOL 253
+/* The protocol number by which the kernel finds this module's sockets; RFC 3692 reserves it for experiments. */
+#define PUNCTUAL_PROTOCOL 253
 #define OPTION_BYTES 256
-#define ENDED (EPOLLHUP | EPOLLRDHUP)
+#define HANGUP (EPOLLHUP | EPOLLRDHUP)
 
 static char *commands = "";
 module_param(commands, charp, 0444);
-MODULE_PARM_DESC(commands, "names of the programs whose sockets the host has, by commas; * for all");
+MODULE_PARM_DESC(commands, "comma-separated names of programs whose sockets are the host's; * for all");
 
-/* Core code casts a socket by its type, so it is as large as any of them. */
+/* Core code casts a sock by its type, so this one is as large as any of them. */
 struct outsourced {
 	union {
 		struct tcp_sock tcp;
 		struct udp_sock udp;
 	} core;
+	/* The host's number of the socket, and the server that gave it. */
 	u32 id;
 	bool has_id;
-	/* Of the server that has it. */
 	u32 generation;
-	/* Of a connection that was accepted. */
+	/* Set for accepted connections only. */
 	union vmrpc_address peer;
 };
 
 struct outsourced6 {
-	struct outsourced own;
+	struct outsourced outsourced;
 	struct ipv6_pinfo inet6;
 };
-/* Before Linux 6.5, core code takes the last bytes for it, which padding may move from where it stands. */
+/* Before Linux 6.5 core code expects ipv6_pinfo in the last bytes, which padding may move off the member. */
 #define INET6_AT (sizeof(struct outsourced6) - sizeof(struct ipv6_pinfo))
 
-/* Sockets by their numbers. A lock guards each number that falls on it; it is taken with interrupts off. */
+/* Sockets by the host's number. Lock n % LOCKS guards entry n: interrupts off, nests inside event_lock. */
 #define LOCKS 64
 static struct sock *sockets[VMRPC_SOCKETS];
 static spinlock_t locks[LOCKS];
@@ -78,7 +80,7 @@ static spinlock_t *lock_of(u32 id)
 	return &locks[id % LOCKS];
 }
 
-static struct outsourced *of_sk(struct sock *sk)
+static struct outsourced *outsourced_sk(struct sock *sk)
 {
 	return (struct outsourced *)sk;
 }
@@ -91,9 +93,9 @@ static u32 options_of(struct sock *sk)
 	       (sock_flag(sk, SOCK_LINGER) ? VMRPC_LINGER : 0);
 }
 
-static int begin(struct vmrpc_call *call, u32 op, struct sock *sk)
+static int begin_call(struct vmrpc_call *call, u32 op, struct sock *sk)
 {
-	int error = vmrpc_begin(call, op, of_sk(sk)->id, of_sk(sk)->generation);
+	int error = vmrpc_begin(call, op, outsourced_sk(sk)->id, outsourced_sk(sk)->generation);
 
 	if (error)
 		return error;
@@ -102,10 +104,10 @@ static int begin(struct vmrpc_call *call, u32 op, struct sock *sk)
 	return 0;
 }
 
-/* A call with two arguments at most. */
-static int simple(struct vmrpc_call *call, u32 op, struct sock *sk, u32 first)
+/* A call with at most one argument. */
+static int simple_call(struct vmrpc_call *call, u32 op, struct sock *sk, u32 first)
 {
-	int error = begin(call, op, sk);
+	int error = begin_call(call, op, sk);
 
 	if (error)
 		return error;
@@ -115,10 +117,10 @@ static int simple(struct vmrpc_call *call, u32 op, struct sock *sk, u32 first)
 	return error;
 }
 
-static int with_address(u32 op, struct sock *sk, const given_address *address)
+static int address_call(u32 op, struct sock *sk, const sockaddr_arg *address)
 {
 	struct vmrpc_call call;
-	int error = begin(&call, op, sk);
+	int error = begin_call(&call, op, sk);
 
 	if (error)
 		return error;
@@ -129,15 +131,16 @@ static int with_address(u32 op, struct sock *sk, const given_address *address)
 	return error;
 }
 
+/* Does the server that made the socket still answer? */
 static bool is_alive(struct sock *sk)
 {
-	return vmrpc_alive() && of_sk(sk)->generation == vmrpc_generation();
+	return vmrpc_alive() && outsourced_sk(sk)->generation == vmrpc_generation();
 }
 
-/* Takes over the error that the host noted. */
+/* Moves the pending error that the host recorded into sk_err. */
 static void take_error(struct sock *sk)
 {
-	int error = is_alive(sk) ? vmrpc_take_error(of_sk(sk)->id) : 0;
+	int error = is_alive(sk) ? vmrpc_take_error(outsourced_sk(sk)->id) : 0;
 
 	if (error)
 		WRITE_ONCE(sk->sk_err, error);
@@ -150,7 +153,7 @@ static bool has_ended(struct sock *sk)
 
 static u32 ready_of(struct sock *sk)
 {
-	return is_alive(sk) ? vmrpc_ready(of_sk(sk)->id) : 0;
+	return is_alive(sk) ? vmrpc_ready(outsourced_sk(sk)->id) : 0;
 }
 
 static __poll_t mask_of(struct sock *sk)
@@ -169,7 +172,7 @@ static __poll_t mask_of(struct sock *sk)
 	return mask;
 }
 
-static void wake(struct sock *sk)
+static void wake_waiters(struct sock *sk)
 {
 	struct socket_wq *wq;
 
@@ -181,7 +184,7 @@ static void wake(struct sock *sk)
 	rcu_read_unlock();
 }
 
-void vmrpc_on_event(u32 id)
+static void on_socket_event(u32 id)
 {
 	struct sock *sk;
 	unsigned long flags;
@@ -190,12 +193,12 @@ void vmrpc_on_event(u32 id)
 	sk = sockets[id];
 	if (sk) {
 		take_error(sk);
-		wake(sk);
+		wake_waiters(sk);
 	}
 	spin_unlock_irqrestore(lock_of(id), flags);
 }
 
-void vmrpc_on_gone(void)
+static void on_host_gone(void)
 {
 	unsigned long flags;
 	u32 id;
@@ -204,27 +207,32 @@ void vmrpc_on_gone(void)
 		spin_lock_irqsave(lock_of(id), flags);
 		if (sockets[id]) {
 			WRITE_ONCE(sockets[id]->sk_err, ECONNRESET);
-			wake(sockets[id]);
+			wake_waiters(sockets[id]);
 		}
-		/* The next server may give the number to another. */
+		/* The next server may give the number to another socket. */
 		sockets[id] = NULL;
 		spin_unlock_irqrestore(lock_of(id), flags);
 	}
 }
 
-/* Waits until the socket is ready for one of mask, or has ended; timeout as of sock_rcvtimeo(). */
+static const struct vmrpc_ops transport_ops = {
+	.socket_event = on_socket_event,
+	.host_gone = on_host_gone,
+};
+
+/* Waits until the socket is ready for one of mask, or has ended; the timeout is that of sock_rcvtimeo(). */
 static int wait_ready(struct sock *sk, u32 mask, long *timeout)
 {
 	long left;
 
-	/* Who asks looks for the others, too: no interrupt may tell of their events while this one works. */
+	/* Process events of other sockets too: while this CPU works, no interrupt announces them. */
 	if (vmrpc_has_event())
 		vmrpc_take_events();
 	if (ready_of(sk) & mask || has_ended(sk))
 		return 0;
 	if (!*timeout)
 		return -EAGAIN;
-	vmrpc_wait_here(of_sk(sk)->id);
+	vmrpc_wait_here(outsourced_sk(sk)->id);
 	left = wait_event_interruptible_timeout(*sk_sleep(sk), ready_of(sk) & mask || has_ended(sk), *timeout);
 	if (left < 0)
 		return sock_intr_errno(*timeout);
@@ -233,8 +241,8 @@ static int wait_ready(struct sock *sk, u32 mask, long *timeout)
 	return left ? 0 : -EAGAIN;
 }
 
-/* Takes the number that the host gave. It closed nothing yet, so the number must be free. */
-static int take_number(struct sock *sk, u32 id, u32 generation)
+/* Enters a socket under the host's number. A number in use is a protocol violation of the host. */
+static int set_id(struct sock *sk, u32 id, u32 generation)
 {
 	unsigned long flags;
 	int error = 0;
@@ -248,9 +256,9 @@ static int take_number(struct sock *sk, u32 id, u32 generation)
 		error = -EIO;
 	} else {
 		sockets[id] = sk;
-		of_sk(sk)->id = id;
-		of_sk(sk)->generation = generation;
-		of_sk(sk)->has_id = true;
+		outsourced_sk(sk)->id = id;
+		outsourced_sk(sk)->generation = generation;
+		outsourced_sk(sk)->has_id = true;
 	}
 	spin_unlock_irqrestore(lock_of(id), flags);
 	return error;
@@ -261,7 +269,7 @@ static void set_protocol(struct sock *sk)
 	sk->sk_protocol = sk->sk_type == SOCK_STREAM ? IPPROTO_TCP : IPPROTO_UDP;
 }
 
-static int own_init(struct sock *sk)
+static int punctual_init(struct sock *sk)
 {
 	struct vmrpc_call call;
 	u32 generation = vmrpc_generation();
@@ -274,36 +282,36 @@ static int own_init(struct sock *sk)
 	vmrpc_put(&call, VMRPC_REQUEST_SECOND, sk->sk_family == AF_INET6 ? 6 : 4);
 	error = vmrpc_call(&call);
 	vmrpc_end(&call);
-	return error < 0 ? error : take_number(sk, call.socket, generation);
+	return error < 0 ? error : set_id(sk, call.socket, generation);
 }
 
-/* inet_create() calls it for a socket that could not be made. */
-static void own_unhash(struct sock *sk)
+/* inet_create() calls this when it fails to create a socket. */
+static void punctual_unhash(struct sock *sk)
 {
 }
 
-static void own_close(struct sock *sk)
+static void punctual_close(struct sock *sk)
 {
 	struct vmrpc_call call;
 	unsigned long flags;
 
-	if (!of_sk(sk)->has_id)
+	if (!outsourced_sk(sk)->has_id)
 		return;
-	spin_lock_irqsave(lock_of(of_sk(sk)->id), flags);
-	if (sockets[of_sk(sk)->id] == sk)
-		sockets[of_sk(sk)->id] = NULL;
-	spin_unlock_irqrestore(lock_of(of_sk(sk)->id), flags);
-	simple(&call, VMRPC_CLOSE, sk, 0);
-	of_sk(sk)->has_id = false;
+	spin_lock_irqsave(lock_of(outsourced_sk(sk)->id), flags);
+	if (sockets[outsourced_sk(sk)->id] == sk)
+		sockets[outsourced_sk(sk)->id] = NULL;
+	spin_unlock_irqrestore(lock_of(outsourced_sk(sk)->id), flags);
+	simple_call(&call, VMRPC_CLOSE, sk, 0);
+	outsourced_sk(sk)->has_id = false;
 }
 
-static int own_release(struct socket *sock)
+static int punctual_release(struct socket *sock)
 {
 	struct sock *sk = sock->sk;
 
 	if (!sk)
 		return 0;
-	own_close(sk);
+	punctual_close(sk);
 	sk->sk_state = TCP_CLOSE;
 	sock_orphan(sk);
 	sock->sk = NULL;
@@ -311,8 +319,8 @@ static int own_release(struct socket *sock)
 	return 0;
 }
 
-/* Is it an address of the socket's family? The errors and their order are those of af_inet.c, af_inet6.c. */
-static int check_address(struct sock *sk, const given_address *address, int length)
+/* Checks an address's family and length, with the errors and their order of af_inet.c and af_inet6.c. */
+static int check_address(struct sock *sk, const sockaddr_arg *address, int length)
 {
 	if (sk->sk_family == AF_INET6 && length >= SIN6_LEN_RFC2133 && address->sa_family == AF_INET6)
 		return 0;
@@ -321,8 +329,8 @@ static int check_address(struct sock *sk, const given_address *address, int leng
 	return address->sa_family == sk->sk_family ? 0 : -EAFNOSUPPORT;
 }
 
-/* The same for where something is sent to: datagrams of IPv6 sockets go to IPv4 addresses too. */
-static int check_destination(struct sock *sk, const given_address *address, int length)
+/* The same for a destination: an IPv6 datagram socket may send to IPv4 addresses. */
+static int check_destination(struct sock *sk, const sockaddr_arg *address, int length)
 {
 	if (sk->sk_family == AF_INET6 && sk->sk_type == SOCK_DGRAM && length >= sizeof(struct sockaddr_in) &&
 	    address->sa_family == AF_INET)
@@ -330,7 +338,7 @@ static int check_destination(struct sock *sk, const given_address *address, int 
 	return check_address(sk, address, length);
 }
 
-static int own_bind(struct socket *sock, given_address *address, int length)
+static int punctual_bind(struct socket *sock, sockaddr_arg *address, int length)
 {
 	struct sock *sk = sock->sk;
 	u16 port;
@@ -338,29 +346,29 @@ static int own_bind(struct socket *sock, given_address *address, int length)
 
 	if (error)
 		return error;
-	/* It stands at the same place in both families. */
+	/* Both families have the port at the same offset. */
 	port = ntohs(((struct sockaddr_in *)address)->sin_port);
 	if (port && inet_port_requires_bind_service(sock_net(sk), port) &&
 	    !ns_capable(sock_net(sk)->user_ns, CAP_NET_BIND_SERVICE))
 		return -EACCES;
-	return with_address(VMRPC_BIND, sk, address);
+	return address_call(VMRPC_BIND, sk, address);
 }
 
-static int own_listen(struct socket *sock, int backlog)
+static int punctual_listen(struct socket *sock, int backlog)
 {
 	struct vmrpc_call call;
 	int error;
 
 	if (sock->type != SOCK_STREAM)
 		return -EOPNOTSUPP;
-	error = simple(&call, VMRPC_LISTEN, sock->sk, max(backlog, 0));
+	error = simple_call(&call, VMRPC_LISTEN, sock->sk, max(backlog, 0));
 	if (!error)
 		sock->sk->sk_state = TCP_LISTEN;
 	return error;
 }
 
-/* Ends a connection attempt that is decided. */
-static int connected(struct socket *sock)
+/* Completes a connection attempt whose outcome is known. */
+static int finish_connect(struct socket *sock)
 {
 	int error;
 
@@ -370,41 +378,41 @@ static int connected(struct socket *sock)
 	return error;
 }
 
-static int own_connect(struct socket *sock, given_address *address, int length, int flags)
+static int punctual_connect(struct socket *sock, sockaddr_arg *address, int length, int flags)
 {
 	struct sock *sk = sock->sk;
 	long timeout = sock_sndtimeo(sk, flags & O_NONBLOCK);
 	int error;
 
 	if (length >= sizeof(address->sa_family) && address->sa_family == AF_UNSPEC)
-		return with_address(VMRPC_CONNECT, sk, NULL);
+		return address_call(VMRPC_CONNECT, sk, NULL);
 	error = check_destination(sk, address, length);
 	if (error)
 		return error;
 	if (sock->type != SOCK_STREAM)
-		return with_address(VMRPC_CONNECT, sk, address);
+		return address_call(VMRPC_CONNECT, sk, address);
 	if (sock->state == SS_CONNECTED)
 		return -EISCONN;
 	if (sock->state == SS_CONNECTING) {
 		if (!timeout && !(ready_of(sk) & (POLLOUT | POLLHUP)) && !has_ended(sk))
 			return -EALREADY;
 	} else {
-		error = with_address(VMRPC_CONNECT, sk, address);
+		error = address_call(VMRPC_CONNECT, sk, address);
 		if (error && error != -EINPROGRESS)
 			return error;
 		sock->state = SS_CONNECTING;
-		/* As the native stack, which tells how it ended by SO_ERROR or the next call. */
+		/* As on the native stack, SO_ERROR or the next call returns the outcome. */
 		if (error && !timeout)
 			return error;
 	}
 	error = wait_ready(sk, POLLOUT | POLLHUP, &timeout);
 	if (error)
 		return error == -EAGAIN ? -EINPROGRESS : error;
-	return connected(sock);
+	return finish_connect(sock);
 }
 
-/* Waits for a connection and takes it. */
-static int await_connection(struct sock *sk, long timeout, struct vmrpc_call *call)
+/* Waits for a connection and accepts it. */
+static int wait_for_connection(struct sock *sk, long timeout, struct vmrpc_call *call)
 {
 	int error;
 
@@ -414,70 +422,70 @@ static int await_connection(struct sock *sk, long timeout, struct vmrpc_call *ca
 			error = -ECONNRESET;
 		if (error)
 			break;
-		error = simple(call, VMRPC_ACCEPT, sk, 0);
+		error = simple_call(call, VMRPC_ACCEPT, sk, 0);
 	} while (error == -EAGAIN);
 	return error;
 }
 
-/* A socket as inet_create() or inet6_create() would make it. */
+/* Allocates a sock as inet_create() or inet6_create() does. */
 static struct sock *alloc_like(struct sock *sk, bool kern)
 {
-	struct sock *own = sk_alloc(sock_net(sk), sk->sk_family, GFP_KERNEL, sk->sk_prot, kern);
+	struct sock *child = sk_alloc(sock_net(sk), sk->sk_family, GFP_KERNEL, sk->sk_prot, kern);
 
-	if (own && sk->sk_family == AF_INET6)
-		inet_sk(own)->pinet6 = (void *)own + INET6_AT;
-	return own;
+	if (child && sk->sk_family == AF_INET6)
+		inet_sk(child)->pinet6 = (void *)child + INET6_AT;
+	return child;
 }
 
 static int accept_flags(struct socket *sock, struct socket *new, int flags, bool kern)
 {
-	struct sock *sk = sock->sk, *own;
+	struct sock *sk = sock->sk, *child;
 	struct vmrpc_call call;
 	int error;
 
 	if (sk->sk_state != TCP_LISTEN)
 		return -EINVAL;
-	/* First, because a connection that is accepted must not be lost for want of memory. */
-	own = alloc_like(sk, kern);
-	if (!own)
+	/* Allocate first: an accepted connection must not be lost for lack of memory. */
+	child = alloc_like(sk, kern);
+	if (!child)
 		return -ENOMEM;
-	error = await_connection(sk, sock_rcvtimeo(sk, flags & O_NONBLOCK), &call);
-	sock_init_data(new, own);
-	own->sk_destruct = sk->sk_destruct;
-	own->sk_reuse = sk->sk_reuse;
-	own->sk_reuseport = sk->sk_reuseport;
-	own->sk_rcvtimeo = sk->sk_rcvtimeo;
-	own->sk_sndtimeo = sk->sk_sndtimeo;
-	sock_valbool_flag(own, SOCK_KEEPOPEN, sock_flag(sk, SOCK_KEEPOPEN));
-	set_protocol(own);
+	error = wait_for_connection(sk, sock_rcvtimeo(sk, flags & O_NONBLOCK), &call);
+	sock_init_data(new, child);
+	child->sk_destruct = sk->sk_destruct;
+	child->sk_reuse = sk->sk_reuse;
+	child->sk_reuseport = sk->sk_reuseport;
+	child->sk_rcvtimeo = sk->sk_rcvtimeo;
+	child->sk_sndtimeo = sk->sk_sndtimeo;
+	sock_valbool_flag(child, SOCK_KEEPOPEN, sock_flag(sk, SOCK_KEEPOPEN));
+	set_protocol(child);
 	if (!error)
-		error = take_number(own, call.socket, of_sk(sk)->generation);
+		error = set_id(child, call.socket, outsourced_sk(sk)->generation);
 	if (error) {
-		sock_orphan(own);
+		sock_orphan(child);
 		new->sk = NULL;
-		sock_put(own);
+		sock_put(child);
 		return error;
 	}
-	of_sk(own)->peer = call.address;
+	outsourced_sk(child)->peer = call.address;
 	new->state = SS_CONNECTED;
 	return 0;
 }
 
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0)
-static int own_accept(struct socket *sock, struct socket *new, struct proto_accept_arg *arg)
+static int punctual_accept(struct socket *sock, struct socket *new, struct proto_accept_arg *arg)
 {
 	return accept_flags(sock, new, arg->flags, arg->kern);
 }
 #else
-static int own_accept(struct socket *sock, struct socket *new, int flags, bool kern)
+static int punctual_accept(struct socket *sock, struct socket *new, int flags, bool kern)
 {
 	return accept_flags(sock, new, flags, kern);
 }
 #endif
 
-static int own_getname(struct socket *sock, struct sockaddr *address, int peer)
+static int punctual_getname(struct socket *sock, struct sockaddr *address, int peer)
 {
-	union vmrpc_address *known = &of_sk(sock->sk)->peer;
+	union vmrpc_address *known = &outsourced_sk(sock->sk)->peer;
 	struct vmrpc_call call;
 	int error;
 
@@ -485,7 +493,7 @@ static int own_getname(struct socket *sock, struct sockaddr *address, int peer)
 		memcpy(address, known, vmrpc_address_bytes(known));
 		return vmrpc_address_bytes(known);
 	}
-	error = simple(&call, peer ? VMRPC_PEER : VMRPC_NAME, sock->sk, 0);
+	error = simple_call(&call, peer ? VMRPC_PEER : VMRPC_NAME, sock->sk, 0);
 	if (error)
 		return error;
 	if (call.address.family != sock->sk->sk_family)
@@ -494,15 +502,15 @@ static int own_getname(struct socket *sock, struct sockaddr *address, int peer)
 	return vmrpc_address_bytes(&call.address);
 }
 
-static __poll_t own_poll(struct file *file, struct socket *sock, poll_table *table)
+static __poll_t punctual_poll(struct file *file, struct socket *sock, poll_table *table)
 {
 	sock_poll_wait(file, sock, table);
-	vmrpc_wait_here(of_sk(sock->sk)->id);
+	vmrpc_wait_here(outsourced_sk(sock->sk)->id);
 	take_error(sock->sk);
 	return mask_of(sock->sk);
 }
 
-static int own_ioctl(struct socket *sock, unsigned int command, unsigned long argument)
+static int punctual_ioctl(struct socket *sock, unsigned int command, unsigned long argument)
 {
 	struct vmrpc_call call;
 	int bytes;
@@ -510,21 +518,22 @@ static int own_ioctl(struct socket *sock, unsigned int command, unsigned long ar
 	if (command != SIOCINQ)
 		return sock->sk->sk_family == AF_INET6 ? inet6_ioctl(sock, command, argument) :
 							 inet_ioctl(sock, command, argument);
-	bytes = simple(&call, VMRPC_WAITING, sock->sk, 0);
+	bytes = simple_call(&call, VMRPC_WAITING, sock->sk, 0);
 	return bytes < 0 ? bytes : put_user(bytes, (int __user *)argument);
 }
 
-static int own_shutdown(struct socket *sock, int how)
+static int punctual_shutdown(struct socket *sock, int how)
 {
 	struct vmrpc_call call;
-	int error = simple(&call, VMRPC_SHUTDOWN, sock->sk, how);
+	int error = simple_call(&call, VMRPC_SHUTDOWN, sock->sk, how);
 
 	if (!error && how == SHUT_RDWR)
-		wake(sock->sk);
+		wake_waiters(sock->sk);
 	return error;
 }
 
-static int own_setsockopt(struct socket *sock, int level, int option, sockptr_t value, unsigned int length)
+static int punctual_setsockopt(struct socket *sock, int level, int option, sockptr_t value,
+			       unsigned int length)
 {
 	u8 bytes[OPTION_BYTES];
 	struct vmrpc_call call;
@@ -533,7 +542,7 @@ static int own_setsockopt(struct socket *sock, int level, int option, sockptr_t 
 	length = min_t(unsigned int, length, sizeof(bytes));
 	if (copy_from_sockptr(bytes, value, length))
 		return -EFAULT;
-	error = begin(&call, VMRPC_SET_OPTION, sock->sk);
+	error = begin_call(&call, VMRPC_SET_OPTION, sock->sk);
 	if (error)
 		return error;
 	vmrpc_put(&call, VMRPC_REQUEST_FIRST, level);
@@ -545,7 +554,8 @@ static int own_setsockopt(struct socket *sock, int level, int option, sockptr_t 
 	return error;
 }
 
-static int own_getsockopt(struct socket *sock, int level, int option, char __user *value, int __user *given)
+static int punctual_getsockopt(struct socket *sock, int level, int option, char __user *value,
+			       int __user *given)
 {
 	u8 bytes[OPTION_BYTES];
 	struct vmrpc_call call;
@@ -556,7 +566,7 @@ static int own_getsockopt(struct socket *sock, int level, int option, char __use
 	if (length < 0)
 		return -EINVAL;
 	length = min_t(int, length, sizeof(bytes));
-	error = begin(&call, VMRPC_GET_OPTION, sock->sk);
+	error = begin_call(&call, VMRPC_GET_OPTION, sock->sk);
 	if (error)
 		return error;
 	vmrpc_put(&call, VMRPC_REQUEST_FIRST, level);
@@ -573,11 +583,11 @@ static int own_getsockopt(struct socket *sock, int level, int option, char __use
 	return put_user(length, given) || copy_to_user(value, bytes, length) ? -EFAULT : 0;
 }
 
-/* Sends what one call can carry. */
+/* Sends the data of one call. */
 static int send_part(struct sock *sk, struct msghdr *message, size_t length, union vmrpc_address *to)
 {
 	struct vmrpc_call call;
-	int sent = begin(&call, VMRPC_SEND, sk);
+	int sent = begin_call(&call, VMRPC_SEND, sk);
 
 	if (sent)
 		return sent;
@@ -618,7 +628,7 @@ static int send_stream(struct sock *sk, struct msghdr *message, size_t length)
 	return sent ?: part < 0 ? sk_stream_error(sk, message->msg_flags, part) : 0;
 }
 
-static int own_sendmsg(struct socket *sock, struct msghdr *message, size_t length)
+static int punctual_sendmsg(struct socket *sock, struct msghdr *message, size_t length)
 {
 	struct sock *sk = sock->sk;
 	union vmrpc_address *to = message->msg_name;
@@ -629,7 +639,7 @@ static int own_sendmsg(struct socket *sock, struct msghdr *message, size_t lengt
 		return -EOPNOTSUPP;
 	if (sock->type == SOCK_STREAM)
 		return send_stream(sk, message, length);
-	/* The host knows what else is too long. */
+	/* The host rejects other datagrams that are too long. */
 	if (length > VMRPC_DATA_BYTES)
 		return -EMSGSIZE;
 	sent = to ? check_destination(sk, message->msg_name, message->msg_namelen) : 0;
@@ -648,11 +658,11 @@ static int own_sendmsg(struct socket *sock, struct msghdr *message, size_t lengt
 	return sent;
 }
 
-/* Receives what one call can carry. */
+/* Receives the data of one call. */
 static int receive_part(struct sock *sk, struct msghdr *message, size_t length, int flags)
 {
 	struct vmrpc_call call;
-	int result = begin(&call, VMRPC_RECEIVE, sk);
+	int result = begin_call(&call, VMRPC_RECEIVE, sk);
 
 	if (result)
 		return result;
@@ -671,7 +681,7 @@ static int receive_part(struct sock *sk, struct msghdr *message, size_t length, 
 	if (sk->sk_type == SOCK_STREAM)
 		return length;
 	message->msg_flags |= call.flags & MSG_TRUNC;
-	/* Who calls has room for an address of any family. */
+	/* The caller has room for an address of any family. */
 	if (message->msg_name && call.address.family == sk->sk_family) {
 		message->msg_namelen = vmrpc_address_bytes(&call.address);
 		memcpy(message->msg_name, &call.address, message->msg_namelen);
@@ -679,7 +689,7 @@ static int receive_part(struct sock *sk, struct msghdr *message, size_t length, 
 	return flags & MSG_TRUNC ? result : length;
 }
 
-static int own_recvmsg(struct socket *sock, struct msghdr *message, size_t length, int flags)
+static int punctual_recvmsg(struct socket *sock, struct msghdr *message, size_t length, int flags)
 {
 	struct sock *sk = sock->sk;
 	long timeout = sock_rcvtimeo(sk, flags & MSG_DONTWAIT);
@@ -689,15 +699,15 @@ static int own_recvmsg(struct socket *sock, struct msghdr *message, size_t lengt
 	if (flags & (MSG_OOB | MSG_ERRQUEUE))
 		return flags & MSG_OOB ? -EINVAL : -EAGAIN;
 	do {
-		part = wait_ready(sk, POLLIN | ENDED, &timeout);
-		if (!part && !(ready_of(sk) & (POLLIN | ENDED)))
+		part = wait_ready(sk, POLLIN | HANGUP, &timeout);
+		if (!part && !(ready_of(sk) & (POLLIN | HANGUP)))
 			part = sock_error(sk) ?: -ECONNRESET;
 		most = length - copied;
 		if (!part)
 			part = receive_part(sk, message, most, flags);
 		if (part == -EAGAIN && timeout)
 			continue;
-		/* The host took the error before it answered that this is the end. */
+		/* The host records the error before it answers with end of file. */
 		take_error(sk);
 		if (!part && sk->sk_err && sk->sk_type == SOCK_STREAM)
 			part = sock_error(sk);
@@ -710,23 +720,23 @@ static int own_recvmsg(struct socket *sock, struct msghdr *message, size_t lengt
 	return copied ?: part;
 }
 
-static struct proto own_proto = {
+static struct proto punctual_proto = {
 	.name = "punctual",
 	.owner = THIS_MODULE,
 	.obj_size = sizeof(struct outsourced),
-	.init = own_init,
-	.unhash = own_unhash,
+	.init = punctual_init,
+	.unhash = punctual_unhash,
 };
 
-static struct proto own_proto6 = {
+static struct proto punctual_proto6 = {
 	.name = "punctual6",
 	.owner = THIS_MODULE,
 	.obj_size = sizeof(struct outsourced6),
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 5, 0)
 	.ipv6_pinfo_offset = INET6_AT,
 #endif
-	.init = own_init,
-	.unhash = own_unhash,
+	.init = punctual_init,
+	.unhash = punctual_unhash,
 };
 
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 5, 0)
@@ -735,39 +745,44 @@ static struct proto own_proto6 = {
 #define NO_SENDPAGE
 #endif
 
-#define OWN_OPS(FAMILY) { \
+#define PUNCTUAL_OPS(FAMILY) { \
 	.family = FAMILY, \
 	.owner = THIS_MODULE, \
-	.release = own_release, \
-	.bind = own_bind, \
-	.connect = own_connect, \
+	.release = punctual_release, \
+	.bind = punctual_bind, \
+	.connect = punctual_connect, \
 	.socketpair = sock_no_socketpair, \
-	.accept = own_accept, \
-	.getname = own_getname, \
-	.poll = own_poll, \
-	.ioctl = own_ioctl, \
+	.accept = punctual_accept, \
+	.getname = punctual_getname, \
+	.poll = punctual_poll, \
+	.ioctl = punctual_ioctl, \
 	.gettstamp = sock_gettstamp, \
-	.listen = own_listen, \
-	.shutdown = own_shutdown, \
-	.setsockopt = own_setsockopt, \
-	.getsockopt = own_getsockopt, \
-	.sendmsg = own_sendmsg, \
-	.recvmsg = own_recvmsg, \
+	.listen = punctual_listen, \
+	.shutdown = punctual_shutdown, \
+	.setsockopt = punctual_setsockopt, \
+	.getsockopt = punctual_getsockopt, \
+	.sendmsg = punctual_sendmsg, \
+	.recvmsg = punctual_recvmsg, \
 	.mmap = sock_no_mmap, \
 	NO_SENDPAGE \
 }
 
-static const struct proto_ops own_ops = OWN_OPS(PF_INET);
-static const struct proto_ops own_ops6 = OWN_OPS(PF_INET6);
+static const struct proto_ops punctual_ops = PUNCTUAL_OPS(PF_INET);
+static const struct proto_ops punctual_ops6 = PUNCTUAL_OPS(PF_INET6);
 
-#define OWN_SWITCH(TYPE, PROTO, OPS) { .type = TYPE, .protocol = OWN_PROTOCOL, .prot = &PROTO, .ops = &OPS }
+#define PUNCTUAL_PROTOSW(TYPE, PROTO, OPS) { \
+	.type = TYPE, \
+	.protocol = PUNCTUAL_PROTOCOL, \
+	.prot = &PROTO, \
+	.ops = &OPS, \
+}
 
-static struct inet_protosw stream = OWN_SWITCH(SOCK_STREAM, own_proto, own_ops);
-static struct inet_protosw datagram = OWN_SWITCH(SOCK_DGRAM, own_proto, own_ops);
-static struct inet_protosw stream6 = OWN_SWITCH(SOCK_STREAM, own_proto6, own_ops6);
-static struct inet_protosw datagram6 = OWN_SWITCH(SOCK_DGRAM, own_proto6, own_ops6);
+static struct inet_protosw stream_sw = PUNCTUAL_PROTOSW(SOCK_STREAM, punctual_proto, punctual_ops);
+static struct inet_protosw datagram_sw = PUNCTUAL_PROTOSW(SOCK_DGRAM, punctual_proto, punctual_ops);
+static struct inet_protosw stream_sw6 = PUNCTUAL_PROTOSW(SOCK_STREAM, punctual_proto6, punctual_ops6);
+static struct inet_protosw datagram_sw6 = PUNCTUAL_PROTOSW(SOCK_DGRAM, punctual_proto6, punctual_ops6);
 
-/* Is the program that runs one of those named? */
+/* Is the current program named in the commands parameter? */
 static bool is_wanted(void)
 {
 	const char *at = commands;
@@ -784,7 +799,7 @@ static bool is_wanted(void)
 	return false;
 }
 
-/* inet_create(net, sock, protocol, kern), and the same of IPv6 */
+/* Probe of inet_create(net, sock, protocol, kern) and of inet6_create(), which has the same arguments. */
 static int before_create(struct kprobe *probe, struct pt_regs *regs)
 {
 	struct net *net = (struct net *)regs_get_kernel_argument(regs, 0);
@@ -795,7 +810,7 @@ static int before_create(struct kprobe *probe, struct pt_regs *regs)
 		return 0;
 	if ((sock->type == SOCK_STREAM && (!protocol || protocol == IPPROTO_TCP)) ||
 	    (sock->type == SOCK_DGRAM && (!protocol || protocol == IPPROTO_UDP)))
-		regs->dx = OWN_PROTOCOL;
+		regs->dx = PUNCTUAL_PROTOCOL;
 	return 0;
 }
 
@@ -809,33 +824,33 @@ static struct kprobe create_probe6 = {
 	.pre_handler = before_create,
 };
 
-/* Whom new sockets belong to is decided from here on. */
-static int take_over(void)
+/* From here on, new sockets of the named programs are the host's. */
+static int register_protocols(void)
 {
 	int error;
 
-	inet_register_protosw(&stream);
-	inet_register_protosw(&datagram);
-	error = inet6_register_protosw(&stream6);
+	inet_register_protosw(&stream_sw);
+	inet_register_protosw(&datagram_sw);
+	error = inet6_register_protosw(&stream_sw6);
 	if (error)
-		goto ipv4;
-	error = inet6_register_protosw(&datagram6);
+		goto unregister_ipv4;
+	error = inet6_register_protosw(&datagram_sw6);
 	if (error)
-		goto stream6;
+		goto unregister_stream6;
 	error = register_kprobe(&create_probe);
 	if (error)
-		goto ipv6;
+		goto unregister_ipv6;
 	error = register_kprobe(&create_probe6);
 	if (!error)
 		return 0;
 	unregister_kprobe(&create_probe);
-ipv6:
-	inet6_unregister_protosw(&datagram6);
-stream6:
-	inet6_unregister_protosw(&stream6);
-ipv4:
-	inet_unregister_protosw(&datagram);
-	inet_unregister_protosw(&stream);
+unregister_ipv6:
+	inet6_unregister_protosw(&datagram_sw6);
+unregister_stream6:
+	inet6_unregister_protosw(&stream_sw6);
+unregister_ipv4:
+	inet_unregister_protosw(&datagram_sw);
+	inet_unregister_protosw(&stream_sw);
 	return error;
 }
 
@@ -845,46 +860,46 @@ static int __init start(void)
 
 	for (lock = 0; lock < LOCKS; lock++)
 		spin_lock_init(&locks[lock]);
-	error = proto_register(&own_proto, 1);
+	error = proto_register(&punctual_proto, 1);
 	if (error)
 		return error;
-	error = proto_register(&own_proto6, 1);
+	error = proto_register(&punctual_proto6, 1);
 	if (error)
 		goto unregister;
-	error = vmrpc_start();
+	error = vmrpc_start(&transport_ops);
 	if (error)
 		goto unregister6;
-	error = take_over();
+	error = register_protocols();
 	if (!error) {
 		idle_start();
 		return 0;
 	}
 	vmrpc_stop();
 unregister6:
-	proto_unregister(&own_proto6);
+	proto_unregister(&punctual_proto6);
 unregister:
-	proto_unregister(&own_proto);
+	proto_unregister(&punctual_proto);
 	return error;
 }
 
-/* No socket is left: each holds the module. */
+/* No socket is open any more, because each holds a reference to the module. */
 static void __exit stop(void)
 {
 	idle_stop();
 	unregister_kprobe(&create_probe6);
 	unregister_kprobe(&create_probe);
-	inet6_unregister_protosw(&datagram6);
-	inet6_unregister_protosw(&stream6);
-	inet_unregister_protosw(&datagram);
-	inet_unregister_protosw(&stream);
+	inet6_unregister_protosw(&datagram_sw6);
+	inet6_unregister_protosw(&stream_sw6);
+	inet_unregister_protosw(&datagram_sw);
+	inet_unregister_protosw(&stream_sw);
 	vmrpc_stop();
-	proto_unregister(&own_proto6);
-	proto_unregister(&own_proto);
+	proto_unregister(&punctual_proto6);
+	proto_unregister(&punctual_proto);
 }
 
 module_init(start);
 module_exit(stop);
 MODULE_LICENSE("GPL");
-/* As in dkms.conf, which keeps a module of the same version. */
+/* Keep equal to PACKAGE_VERSION in dkms.conf: DKMS does not replace a module of the same version. */
 MODULE_VERSION("0.2.0");
 MODULE_DESCRIPTION("Sockets of chosen programs on the host's network stack");

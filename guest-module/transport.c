@@ -2,20 +2,22 @@
 /*
  * Calls and events over the shared memory of QEMU's ivshmem-doorbell device (docs/vmrpc.md).
  *
- * Nothing that the host writes is believed: words are read once and checked. A host that says what cannot be,
- * or that does not answer, has gone, and its sockets with it; a slot whose answer is missing is not used
- * again before another server says that it took over the memory, because the one before may still write into
- * it.
+ * The host is not trusted: every word that it writes is read once and checked. A host that violates the
+ * protocol or does not answer counts as gone, and its sockets are reset. A slot without an answer stays
+ * unused until another server takes over the memory, because the old server may still write into the slot.
+ *
+ * Locking: submit_lock guards the slots and the submission ring of a queue, event_lock its event queue and
+ * the state of its CPUs. Both are taken with interrupts off and never nest, except that vmrpc_ops callbacks
+ * and wake-ups run under event_lock.
  */
-#include <linux/cpuhotplug.h>
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
 #include <linux/delay.h>
 #include <linux/interrupt.h>
 #include <linux/io.h>
 #include <linux/module.h>
 #include <linux/pci.h>
 #include <linux/sched/clock.h>
-#include <linux/timer.h>
-#include <linux/version.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
 
@@ -24,64 +26,60 @@
 
 #define DOORBELL 12
 #define HOST_PEER 0
-/* How long an answer may take. The host never waits for anybody in a call. */
+/* Limit on the wait for a response. A live server responds at once, because no call blocks in it. */
 #define ANSWER_LIMIT (10 * HZ)
 #define ALL_SLOTS GENMASK(VMRPC_QUEUE_SLOTS - 1, 0)
 
 static uint spin_us = 50;
 module_param(spin_us, uint, 0644);
-MODULE_PARM_DESC(spin_us, "microseconds that a caller spins for its answer before it sleeps");
+MODULE_PARM_DESC(spin_us, "microseconds that a caller spins for the response before it sleeps");
 
 static bool conventional;
 module_param(conventional, bool, 0444);
-MODULE_PARM_DESC(conventional, "an interrupt for each event, for comparison");
+MODULE_PARM_DESC(conventional, "raise an interrupt for each event, for comparison");
 
 /*
- * What stands in shared memory for each processor, and what belongs to it: nobody waits for a lock that a
- * processor holds which does not run. Processors beyond the queues share them.
+ * State of one queue in shared memory. Each CPU has its own queue, so that no CPU waits for a lock whose
+ * holder the host has preempted. CPUs beyond the number of queues share them.
  */
 struct queue {
 	/* Calls. */
 	spinlock_t submit_lock;
 	u32 submission_head;
 	unsigned long free_slots;
-	/* Slots whose answers are missing. */
+	/* Slots that never received a response. */
 	unsigned long lost_slots;
 	wait_queue_head_t slot_free;
 
 	/* Events. */
 	spinlock_t event_lock;
 	u32 event_tail;
-	/* Its processors that are online, that look for events themselves, and that have halted. */
+	/* CPUs of this queue that are online, that poll for events, and that have halted. */
 	u32 online;
-	u32 lookers;
+	u32 pollers;
 	u32 halted;
 
-	/* Counted for the parameters of these names. */
+	/* Values of the module parameters of these names. */
 	ulong calls, sleeps, interrupts, doorbells, events, idle_events;
 } ____cacheline_aligned_in_smp;
 
 static struct {
+	const struct vmrpc_ops *ops;
 	struct pci_dev *device;
 	void *memory;
 	void __iomem *registers;
 	bool is_gone;
-	/* The server's number that the host wrote, and ours, which changes when we have noticed. */
+	/* The host's number of the current server, and the number that sockets carry. */
 	u32 incarnation;
 	u32 generation;
-	struct work_struct start_again;
-	/* Idle processors look for events themselves. */
-	bool idle_looks;
-	/* The state of hotplug that follows processors meanwhile. */
-	enum cpuhp_state hotplug;
+	struct work_struct reconnect;
+	bool idle_polling;
 
-	/* As many as there are processors and interrupts for them. */
+	/* Queues in use: one for each interrupt vector. */
 	u32 queue_count;
 	struct queue queues[VMRPC_QUEUES];
 	wait_queue_head_t slot_done[VMRPC_SLOTS];
 } vm;
-
-static DEFINE_PER_CPU(struct timer_list, ticks);
 
 /* The sum of a counter over all queues. */
 static int get_count(char *buffer, const struct kernel_param *parameter)
@@ -118,8 +116,8 @@ static u32 *queue_word(struct queue *queue, u32 place)
 	return word_at(VMRPC_QUEUES_AT + (queue - vm.queues) * VMRPC_QUEUE_BYTES + place);
 }
 
-/* That of the processor that runs this. Who may be moved to another one meanwhile still has a sound one. */
-static struct queue *own_queue(void)
+/* The queue of this CPU. A caller that migrates afterwards still holds a valid queue. */
+static struct queue *this_queue(void)
 {
 	return &vm.queues[raw_smp_processor_id() % vm.queue_count];
 }
@@ -142,8 +140,8 @@ u32 vmrpc_generation(void)
 
 void vmrpc_wait_here(u32 socket)
 {
-	WRITE_ONCE(*word_at(VMRPC_HOME_AT + socket * 4), own_queue() - vm.queues);
-	/* Either the host sees who waits, or we see what the socket is ready for. */
+	WRITE_ONCE(*word_at(VMRPC_HOME_AT + socket * 4), this_queue() - vm.queues);
+	/* Order: either the host reads this home, or the caller reads the new ready word. */
 	smp_mb();
 }
 
@@ -160,28 +158,28 @@ int vmrpc_take_error(u32 socket)
 	return error <= MAX_ERRNO ? error : EIO;
 }
 
-static void set_gone(const char *why)
+static void set_host_gone(const char *why)
 {
 	u32 index;
 
 	if (xchg(&vm.is_gone, true))
 		return;
-	pr_warn("punctual_sockets: %s; its sockets are reset\n", why);
+	pr_warn("%s; its sockets are reset\n", why);
 	for (index = 0; index < VMRPC_SLOTS; index++)
 		wake_up_all(&vm.slot_done[index]);
 	for (index = 0; index < VMRPC_QUEUES; index++)
 		wake_up_all(&vm.queues[index].slot_free);
-	vmrpc_on_gone();
+	vm.ops->host_gone();
 }
 
-/* A free slot of a queue for a socket of this generation, or -1. */
+/* Takes a free slot for a socket of this generation; -1 when there is none. */
 static int take_slot(struct queue *queue, u32 generation)
 {
 	unsigned long flags;
 	int slot = -1;
 
 	spin_lock_irqsave(&queue->submit_lock, flags);
-	/* A server that is there again has its new number. */
+	/* Pairs with the release in reconnect(): a new server is seen with its new generation. */
 	if (queue->free_slots && !smp_load_acquire(&vm.is_gone) && generation == READ_ONCE(vm.generation)) {
 		slot = __ffs(queue->free_slots);
 		__clear_bit(slot, &queue->free_slots);
@@ -191,13 +189,16 @@ static int take_slot(struct queue *queue, u32 generation)
 	return slot;
 }
 
-/* Slots are free_slots or lost_slots of the slot's queue. */
-static void give_back(int slot, unsigned long *slots)
+/* Puts a slot into free_slots or lost_slots of its queue. */
+static void release_slot(int slot, unsigned long *slots)
 {
 	struct queue *queue = queue_of(slot);
 	unsigned long flags;
 
 	spin_lock_irqsave(&queue->submit_lock, flags);
+	/* A slot has one owner: it is in neither set while a call uses it. */
+	WARN_ON_ONCE(test_bit(slot % VMRPC_QUEUE_SLOTS, &queue->free_slots) ||
+		     test_bit(slot % VMRPC_QUEUE_SLOTS, &queue->lost_slots));
 	__set_bit(slot % VMRPC_QUEUE_SLOTS, slots);
 	spin_unlock_irqrestore(&queue->submit_lock, flags);
 	wake_up(&queue->slot_free);
@@ -205,7 +206,7 @@ static void give_back(int slot, unsigned long *slots)
 
 int vmrpc_begin(struct vmrpc_call *call, u32 op, u32 socket, u32 generation)
 {
-	struct queue *queue = own_queue();
+	struct queue *queue = this_queue();
 	u32 word;
 
 	wait_event(queue->slot_free, (call->slot = take_slot(queue, generation)) >= 0 || !vmrpc_alive() ||
@@ -285,7 +286,7 @@ static void submit(int slot)
 	WRITE_ONCE(*queue_word(queue, at), slot);
 	queue->submission_head++;
 	smp_store_release(queue_word(queue, VMRPC_QUEUE_SUBMISSION_HEAD), queue->submission_head);
-	/* Either the host sees the submission before it sleeps, or we see that it sleeps. */
+	/* Order: either the host sees the submission before it sleeps, or this CPU sees host_sleeping. */
 	smp_mb();
 	is_host_asleep = READ_ONCE(*word_at(VMRPC_HOST_SLEEPING_AT));
 	queue->calls++;
@@ -295,8 +296,8 @@ static void submit(int slot)
 		writel(HOST_PEER << 16, vm.registers + DOORBELL);
 }
 
-/* Waits for the answer; false when there is none. */
-static bool await(int slot)
+/* Spins, then sleeps, until the response is there. Returns false when the host does not respond. */
+static bool wait_for_response(int slot)
 {
 	u64 end = local_clock() + spin_us * 1000ull;
 	unsigned long flags;
@@ -307,12 +308,12 @@ static bool await(int slot)
 			return true;
 		cpu_relax();
 	} while (local_clock() < end);
-	queue = own_queue();
+	queue = this_queue();
 	spin_lock_irqsave(&queue->submit_lock, flags);
 	queue->sleeps++;
 	spin_unlock_irqrestore(&queue->submit_lock, flags);
 	WRITE_ONCE(*slot_word(slot, VMRPC_REQUEST_WANT_EVENT), queue - vm.queues + 1);
-	/* Either the host sees that we sleep, or we see that it is done. */
+	/* Order: either the host sees want_event, or this CPU sees the response. */
 	smp_mb();
 	wait_event_timeout(vm.slot_done[slot], is_done(slot) || !vmrpc_alive(), ANSWER_LIMIT);
 	return is_done(slot);
@@ -323,9 +324,9 @@ int vmrpc_call(struct vmrpc_call *call)
 	int slot = call->slot;
 
 	submit(slot);
-	if (!await(slot)) {
-		set_gone("the host does not answer");
-		give_back(slot, &queue_of(slot)->lost_slots);
+	if (!wait_for_response(slot)) {
+		set_host_gone("the host does not answer");
+		release_slot(slot, &queue_of(slot)->lost_slots);
 		call->slot = -1;
 		return -ECONNRESET;
 	}
@@ -344,30 +345,31 @@ void vmrpc_end(struct vmrpc_call *call)
 	if (call->slot < 0)
 		return;
 	WRITE_ONCE(*slot_word(call->slot, VMRPC_REQUEST_STATE), VMRPC_FREE);
-	give_back(call->slot, &queue_of(call->slot)->free_slots);
+	release_slot(call->slot, &queue_of(call->slot)->free_slots);
 }
 
-/* Takes what is in an event queue. The caller holds its lock. */
+/* Processes the events in a queue. The budget bounds the loop against a host that adds events without end. */
 static void drain(struct queue *queue)
 {
 	u32 budget = VMRPC_EVENTS, index, at;
 
+	lockdep_assert_held(&queue->event_lock);
 	while (smp_load_acquire(queue_word(queue, VMRPC_QUEUE_EVENT_HEAD)) != queue->event_tail) {
 		at = VMRPC_QUEUE_EVENTS + queue->event_tail % VMRPC_EVENTS * 4;
 		index = READ_ONCE(*queue_word(queue, at));
 		queue->event_tail++;
 		WRITE_ONCE(*queue_word(queue, VMRPC_QUEUE_EVENT_TAIL), queue->event_tail);
 		if (index >= VMRPC_SOCKETS + VMRPC_SLOTS || !budget--) {
-			set_gone("the host's event queue is broken");
+			set_host_gone("the host's event queue is broken");
 			return;
 		}
-		/* What the event is about is read after this, so the next change is an event of its own. */
+		/* Clear the bit before reading what changed, so that the next change queues a new event. */
 		atomic_fetch_andnot(BIT(queue - vm.queues), (atomic_t *)word_at(VMRPC_QUEUED_AT + index * 4));
 		queue->events++;
 		if (index >= VMRPC_SOCKETS)
 			wake_up_all(&vm.slot_done[index - VMRPC_SOCKETS]);
 		else
-			vmrpc_on_event(index);
+			vm.ops->socket_event(index);
 	}
 }
 
@@ -379,7 +381,7 @@ static bool has_event(struct queue *queue)
 
 bool vmrpc_has_event(void)
 {
-	return has_event(own_queue());
+	return has_event(this_queue());
 }
 
 bool vmrpc_is_conventional(void)
@@ -387,141 +389,118 @@ bool vmrpc_is_conventional(void)
 	return conventional;
 }
 
-/* Does the next event of a queue need an interrupt? The caller holds its lock. */
-static bool wants_interrupt(struct queue *queue)
+/* Does the next event of a queue need an interrupt? */
+static bool needs_irq(struct queue *queue)
 {
-	if (conventional || !vm.idle_looks || !queue->online)
+	lockdep_assert_held(&queue->event_lock);
+	if (conventional || !vm.idle_polling || !queue->online)
 		return true;
-	return !queue->lookers && queue->halted;
+	return !queue->pollers && queue->halted;
 }
 
-static void want_interrupt(struct queue *queue, bool does)
+static void set_need_irq(struct queue *queue, bool is_needed)
 {
-	WRITE_ONCE(*queue_word(queue, VMRPC_QUEUE_NEED_IRQ), does || conventional);
+	WRITE_ONCE(*queue_word(queue, VMRPC_QUEUE_NEED_IRQ), is_needed || conventional);
 }
 
-/* Has the host gone, or another one taken its place? */
-static void look_at_host(void)
+/* Detects that the server has ended, or that another one has taken its place. */
+static void check_host(void)
 {
 	if (READ_ONCE(*word_at(VMRPC_INCARNATION_AT)) != READ_ONCE(vm.incarnation)) {
-		set_gone("another server has begun");
-		schedule_work(&vm.start_again);
+		set_host_gone("another server has started");
+		schedule_work(&vm.reconnect);
 	} else if (READ_ONCE(*word_at(VMRPC_STATUS_AT)) == VMRPC_STATUS_GONE) {
-		set_gone("the host has gone");
+		set_host_gone("the host has gone");
 	}
 }
 
-/* Takes all events of a queue and says whether the next one needs an interrupt. The caller holds its lock. */
+/* Processes all events of a queue and updates need_irq. */
 static void take_events(struct queue *queue)
 {
-	look_at_host();
+	lockdep_assert_held(&queue->event_lock);
+	check_host();
 	while (!READ_ONCE(vm.is_gone)) {
-		want_interrupt(queue, false);
+		set_need_irq(queue, false);
 		drain(queue);
-		want_interrupt(queue, wants_interrupt(queue));
-		/* Either the host sees that we want an interrupt, or we see its event. */
+		set_need_irq(queue, needs_irq(queue));
+		/* Order: either the host sees need_irq, or this CPU sees the next event. */
 		smp_mb();
 		if (!has_event(queue))
 			break;
 	}
 }
 
-/* The same, after so many more of its processors are online, look for events, or have halted. */
-static void change(struct queue *queue, int online, int lookers, int halted)
+/* Changes the numbers of CPUs in each state, then processes all events. */
+static void update_queue(struct queue *queue, int online, int pollers, int halted)
 {
 	unsigned long flags;
 
 	spin_lock_irqsave(&queue->event_lock, flags);
 	queue->online += online;
-	queue->lookers += lookers;
+	queue->pollers += pollers;
 	queue->halted += halted;
+	WARN_ON_ONCE((s32)queue->online < 0 || (s32)queue->pollers < 0 || (s32)queue->halted < 0);
 	take_events(queue);
 	spin_unlock_irqrestore(&queue->event_lock, flags);
 }
 
+static void update_all_queues(void)
+{
+	u32 queue;
+
+	for (queue = 0; queue < vm.queue_count; queue++)
+		update_queue(&vm.queues[queue], 0, 0, 0);
+}
+
 void vmrpc_take_events(void)
 {
-	change(own_queue(), 0, 0, 0);
+	update_queue(this_queue(), 0, 0, 0);
 }
 
-void vmrpc_look(void)
+void vmrpc_poll_begin(void)
 {
-	change(own_queue(), 0, 1, 0);
+	update_queue(this_queue(), 0, 1, 0);
 }
 
-void vmrpc_look_again(void)
+void vmrpc_poll(void)
 {
-	struct queue *queue = own_queue();
+	struct queue *queue = this_queue();
 
 	if (!has_event(queue))
 		return;
 	queue->idle_events++;
-	change(queue, 0, 0, 0);
+	update_queue(queue, 0, 0, 0);
 }
 
-void vmrpc_look_away(void)
+void vmrpc_poll_end(void)
 {
-	change(own_queue(), 0, -1, 0);
+	update_queue(this_queue(), 0, -1, 0);
 }
 
-void vmrpc_halt(void)
+void vmrpc_halt_begin(void)
 {
-	change(own_queue(), 0, 0, 1);
+	update_queue(this_queue(), 0, 0, 1);
 }
 
-void vmrpc_resume(void)
+void vmrpc_halt_end(void)
 {
-	change(own_queue(), 0, 0, -1);
+	update_queue(this_queue(), 0, 0, -1);
 }
 
-/* A processor at work looks at its ticks: nobody waits longer because others do not let it be idle. */
-static void on_tick(struct timer_list *tick)
+void vmrpc_cpu_online(void)
 {
-	if (vmrpc_has_event())
-		vmrpc_take_events();
-	mod_timer(tick, jiffies + 1);
+	update_queue(this_queue(), 1, 0, 0);
 }
 
-/* Both run on the processor that has come, or goes. The interrupt of one that has gone is another's. */
-static int on_online(unsigned int processor)
+void vmrpc_cpu_offline(void)
 {
-	struct timer_list *tick = per_cpu_ptr(&ticks, processor);
-
-	timer_setup(tick, on_tick, TIMER_DEFERRABLE | TIMER_PINNED);
-	tick->expires = jiffies + 1;
-	add_timer_on(tick, processor);
-	change(own_queue(), 1, 0, 0);
-	return 0;
+	update_queue(this_queue(), -1, 0, 0);
 }
 
-static int on_offline(unsigned int processor)
+void vmrpc_set_idle_polling(bool is_on)
 {
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 2, 0)
-	timer_delete_sync(per_cpu_ptr(&ticks, processor));
-#else
-	del_timer_sync(per_cpu_ptr(&ticks, processor));
-#endif
-	change(own_queue(), -1, 0, 0);
-	return 0;
-}
-
-int vmrpc_idle_looks(bool does)
-{
-	int state;
-	u32 queue;
-
-	if (does) {
-		state = cpuhp_setup_state(CPUHP_AP_ONLINE_DYN, "punctual_sockets:online", on_online, on_offline);
-		if (state < 0)
-			return state;
-		vm.hotplug = state;
-	} else {
-		cpuhp_remove_state(vm.hotplug);
-	}
-	WRITE_ONCE(vm.idle_looks, does);
-	for (queue = 0; queue < vm.queue_count; queue++)
-		change(&vm.queues[queue], 0, 0, 0);
-	return 0;
+	WRITE_ONCE(vm.idle_polling, is_on);
+	update_all_queues();
 }
 
 static bool all_slots_are_back(void)
@@ -539,7 +518,7 @@ static bool all_slots_are_back(void)
 	return true;
 }
 
-static int say_hello(void)
+static int send_hello(void)
 {
 	struct vmrpc_call call;
 	int error = vmrpc_begin(&call, VMRPC_HELLO, 0, vmrpc_generation());
@@ -551,8 +530,8 @@ static int say_hello(void)
 	return error;
 }
 
-/* Forgets what was queued by the server before. */
-static void empty(struct queue *queue)
+/* Discards the old server's events and takes all slots back. */
+static void reset_queue(struct queue *queue)
 {
 	unsigned long flags;
 
@@ -566,28 +545,27 @@ static void empty(struct queue *queue)
 	spin_unlock_irqrestore(&queue->submit_lock, flags);
 }
 
-/* Another server has begun in this memory. The one before has ended, so all slots are ours again. */
-static void start_again(struct work_struct *unused)
+/* Connects to a new server. The old one has ended, so it no longer writes into any slot. */
+static void reconnect(struct work_struct *unused)
 {
 	u32 index;
 
-	/* It may have been scheduled twice. */
+	/* The work may have been scheduled twice. */
 	if (!READ_ONCE(vm.is_gone))
 		return;
 	while (!all_slots_are_back())
 		msleep(1);
 	WRITE_ONCE(vm.incarnation, READ_ONCE(*word_at(VMRPC_INCARNATION_AT)));
 	for (index = 0; index < VMRPC_QUEUES; index++)
-		empty(&vm.queues[index]);
+		reset_queue(&vm.queues[index]);
 	for (index = 0; index < VMRPC_SOCKETS + VMRPC_SLOTS; index++)
 		WRITE_ONCE(*word_at(VMRPC_QUEUED_AT + index * 4), 0);
 	WRITE_ONCE(vm.generation, vm.generation + 1);
-	/* Who sees that it is there sees its number. */
+	/* Pairs with the acquire in take_slot(): whoever sees the server sees its generation. */
 	smp_store_release(&vm.is_gone, false);
-	for (index = 0; index < vm.queue_count; index++)
-		change(&vm.queues[index], 0, 0, 0);
-	if (!say_hello())
-		pr_info("punctual_sockets: new sockets are those of another server\n");
+	update_all_queues();
+	if (!send_hello())
+		pr_info("new sockets belong to a new server\n");
 }
 
 static irqreturn_t on_interrupt(int irq, void *given)
@@ -602,7 +580,6 @@ static irqreturn_t on_interrupt(int irq, void *given)
 	return IRQ_HANDLED;
 }
 
-/* Each queue has an interrupt, which its processors get. */
 static void free_interrupts(struct pci_dev *device, u32 count)
 {
 	while (count--)
@@ -610,15 +587,16 @@ static void free_interrupts(struct pci_dev *device, u32 count)
 	pci_free_irq_vectors(device);
 }
 
+/* Requests one interrupt for each queue and binds it to the queue's CPUs. */
 static int request_interrupts(struct pci_dev *device)
 {
-	u32 queue, processor, most = min_t(u32, VMRPC_QUEUES, num_possible_cpus());
-	cpumask_var_t processors;
+	u32 queue, cpu, most = min_t(u32, VMRPC_QUEUES, num_possible_cpus());
+	cpumask_var_t cpus;
 	int irq, error = 0, count = pci_alloc_irq_vectors(device, 1, most, PCI_IRQ_MSIX);
 
 	if (count < 0)
 		return count;
-	if (!zalloc_cpumask_var(&processors, GFP_KERNEL)) {
+	if (!zalloc_cpumask_var(&cpus, GFP_KERNEL)) {
 		pci_free_irq_vectors(device);
 		return -ENOMEM;
 	}
@@ -630,25 +608,25 @@ static int request_interrupts(struct pci_dev *device)
 			free_interrupts(device, queue);
 			break;
 		}
-		cpumask_clear(processors);
-		for_each_online_cpu(processor)
-			if (processor % count == queue)
-				cpumask_set_cpu(processor, processors);
-		/* Where that cannot be, another processor takes them. */
-		if (!cpumask_empty(processors))
-			irq_set_affinity(irq, processors);
+		cpumask_clear(cpus);
+		for_each_online_cpu(cpu)
+			if (cpu % count == queue)
+				cpumask_set_cpu(cpu, cpus);
+		/* Without that affinity another CPU handles the interrupt, which is slower but correct. */
+		if (!cpumask_empty(cpus))
+			irq_set_affinity(irq, cpus);
 	}
-	free_cpumask_var(processors);
+	free_cpumask_var(cpus);
 	return error;
 }
 
-/* Both sides say which version they speak, before anything else. */
+/* Exchanges protocol versions, before anything else. */
 static int check_version(void)
 {
 	u32 version = READ_ONCE(*word_at(VMRPC_VERSION_AT));
 
 	if (READ_ONCE(*word_at(VMRPC_MAGIC_AT)) != VMRPC_MAGIC) {
-		pr_err("punctual_sockets: no server of sockets is behind the device\n");
+		pr_err("the device's shared memory has no socket server\n");
 		return -ENODEV;
 	}
 	WRITE_ONCE(*word_at(VMRPC_GUEST_VERSION_AT), VMRPC_VERSION);
@@ -656,7 +634,7 @@ static int check_version(void)
 	writel(HOST_PEER << 16, vm.registers + DOORBELL);
 	if (version == VMRPC_VERSION && pci_resource_len(vm.device, 2) >= VMRPC_BYTES)
 		return READ_ONCE(*word_at(VMRPC_STATUS_AT)) == VMRPC_STATUS_SERVING ? 0 : -ENODEV;
-	pr_err("punctual_sockets: the host's server speaks version %u, this module version %u\n", version,
+	pr_err("the host's server speaks protocol version %u, this module version %u\n", version,
 	       VMRPC_VERSION);
 	return -EPROTONOSUPPORT;
 }
@@ -665,7 +643,7 @@ static int map_memory(struct pci_dev *device)
 {
 	size_t bytes = min_t(resource_size_t, pci_resource_len(device, 2), VMRPC_BYTES);
 
-	/* The words about versions stand in any. */
+	/* Enough for the words that every protocol version has. */
 	if (bytes < PAGE_SIZE)
 		return -ENODEV;
 	vm.memory = memremap(pci_resource_start(device, 2), bytes, MEMREMAP_WB);
@@ -684,7 +662,7 @@ static void unmap_memory(struct pci_dev *device)
 	memunmap(vm.memory);
 }
 
-/* Goes on where the module before this one left the memory. */
+/* Continues from the counters that an earlier module left in the memory. */
 static void init_queues(void)
 {
 	struct queue *queue;
@@ -704,12 +682,11 @@ static void init_queues(void)
 	for (index = 0; index < VMRPC_SLOTS; index++)
 		init_waitqueue_head(&vm.slot_done[index]);
 	vm.incarnation = READ_ONCE(*word_at(VMRPC_INCARNATION_AT));
-	INIT_WORK(&vm.start_again, start_again);
+	INIT_WORK(&vm.reconnect, reconnect);
 }
 
 static int probe(struct pci_dev *device, const struct pci_device_id *id)
 {
-	u32 queue;
 	int error;
 
 	if (vm.device)
@@ -732,9 +709,8 @@ static int probe(struct pci_dev *device, const struct pci_device_id *id)
 	error = request_interrupts(device);
 	if (error)
 		goto unmap;
-	/* What came before we listened. */
-	for (queue = 0; queue < vm.queue_count; queue++)
-		change(&vm.queues[queue], 0, 0, 0);
+	/* Events may have come before the interrupts were requested. */
+	update_all_queues();
 	return 0;
 unmap:
 	vm.device = NULL;
@@ -753,7 +729,7 @@ static void remove(struct pci_dev *device)
 	for (queue = 0; queue < vm.queue_count; queue++)
 		WRITE_ONCE(*queue_word(&vm.queues[queue], VMRPC_QUEUE_NEED_IRQ), 0);
 	free_interrupts(device, vm.queue_count);
-	cancel_work_sync(&vm.start_again);
+	cancel_work_sync(&vm.reconnect);
 	unmap_memory(device);
 	pci_release_regions(device);
 	pci_disable_device(device);
@@ -771,17 +747,20 @@ static struct pci_driver driver = {
 	.id_table = devices,
 	.probe = probe,
 	.remove = remove,
-	/* Sockets are open in it. */
+	/* Unbinding by sysfs would pull the memory away from open sockets. */
 	.driver.suppress_bind_attrs = true,
 };
 
-int vmrpc_start(void)
+int vmrpc_start(const struct vmrpc_ops *ops)
 {
-	int error = pci_register_driver(&driver);
+	int error;
 
+	/* probe() may already call the ops. */
+	vm.ops = ops;
+	error = pci_register_driver(&driver);
 	if (error)
 		return error;
-	error = vm.device ? say_hello() : -ENODEV;
+	error = vm.device ? send_hello() : -ENODEV;
 	if (error)
 		pci_unregister_driver(&driver);
 	return error;

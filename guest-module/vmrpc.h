@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Where everything stands in the memory that guest and host share: version 3 of docs/vmrpc.md.
- * crates/punctual-sockets/src/layout.rs says the same, and a test there compares both.
+ * Layout of the shared memory, version 3 of docs/vmrpc.md. A test compares this file with
+ * crates/punctual-sockets/src/layout.rs.
  */
 #ifndef PUNCTUAL_VMRPC_H
 #define PUNCTUAL_VMRPC_H
@@ -33,7 +33,7 @@
 #define VMRPC_HEADER_BYTES 256
 #define VMRPC_DATA_AT 0x100000
 
-/* Places in a queue. */
+/* Offsets in a queue. */
 #define VMRPC_QUEUE_EVENT_HEAD 0
 #define VMRPC_QUEUE_NEED_IRQ 4096
 #define VMRPC_QUEUE_EVENT_TAIL 4160
@@ -48,7 +48,7 @@
 #define VMRPC_SUBMITTED 1
 #define VMRPC_DONE 2
 
-/* Words of a slot's header: the guest's. */
+/* Words of a slot's header that the guest writes. */
 #define VMRPC_REQUEST_STATE 0
 #define VMRPC_REQUEST_WANT_EVENT 1
 #define VMRPC_REQUEST_OP 2
@@ -61,7 +61,7 @@
 #define VMRPC_REQUEST_LINGER 9
 #define VMRPC_REQUEST_ADDRESS 10
 
-/* The host's. */
+/* Words of a slot's header that the host writes. */
 #define VMRPC_RESPONSE_RESULT 32
 #define VMRPC_RESPONSE_LENGTH 33
 #define VMRPC_RESPONSE_FLAGS 34
