@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Sockets of one program on the host's network stack, in a guest without the kernel module: a library that is
- * loaded before libc (LD_PRELOAD) and makes the program's socket calls over shared memory (transport.c).
+ * Socket outsourcing without the kernel module: a library that is loaded before libc (LD_PRELOAD) and makes
+ * one program's socket calls over shared memory (transport.c).
  *
- * Each such socket has a descriptor of the guest's kernel, an AF_UNIX socket that is never connected: it
- * keeps the number, the flags of the file and the options of level SOL_SOCKET. Nothing tells the program of
- * events, so everything that waits looks at the shared memory, at first without a break and then each
- * millisecond.
+ * Each such socket has a descriptor of the guest's kernel, an AF_UNIX socket that is never connected. It
+ * reserves the number and keeps the file flags and the options of level SOL_SOCKET. The library receives no
+ * interrupts, so every wait polls the shared memory, at first without a break and then every millisecond.
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -27,10 +25,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "libc.h"
 #include "transport.h"
 
 #define FILES 65536
-#define ENDED (POLLHUP | POLLRDHUP)
+#define HANGUP (POLLHUP | POLLRDHUP)
 #define NAP_US 1000
 #define FOREVER UINT64_MAX
 
@@ -40,18 +39,18 @@ struct own {
 	int type;
 	uint32_t options;
 	uint32_t linger;
-	/* Microseconds that receiving and sending wait at most. */
+	/* SO_RCVTIMEO and SO_SNDTIMEO, in microseconds. */
 	uint64_t receive_us;
 	uint64_t send_us;
 	bool is_listening;
 	bool is_connecting;
 	bool is_connected;
 	union address peer;
-	/* Descriptors of it. */
+	/* Number of descriptors. */
 	atomic_int files;
 };
 
-/* What an epoll descriptor watches of ours. */
+/* An outsourced socket on the interest list of an epoll descriptor. */
 struct watched {
 	struct watched *next;
 	int fd;
@@ -62,29 +61,10 @@ struct watched {
 
 static _Atomic(struct own *) files[FILES];
 static struct watched *watched[FILES];
-/* The largest epoll descriptor that ever watched one of ours; -1: none. */
+/* The largest epoll descriptor that ever watched an outsourced socket; -1 for none. */
 static atomic_int watched_most = -1;
 static pthread_mutex_t watched_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t spin_us = 200;
-
-static void *real(const char *name)
-{
-	void *function = dlsym(RTLD_NEXT, name);
-
-	if (!function)
-		abort();
-	return function;
-}
-
-/* The function of libc that one of ours stands before; whoever looks it up first notes it for the others. */
-#define REAL(name) \
-	({ \
-		static _Atomic(__typeof__(&name)) known; \
-		__typeof__(&name) function = atomic_load(&known); \
-		if (!function) \
-			atomic_store(&known, function = real(#name)); \
-		function; \
-	})
 
 static int fail(int error)
 {
@@ -129,7 +109,7 @@ static int call_of(struct own *own, struct vmrpc_call *call)
 	return vmrpc_call(call);
 }
 
-static bool does_wait(int fd, int flags)
+static bool may_block(int fd, int flags)
 {
 	return !(flags & MSG_DONTWAIT) && !(REAL(fcntl)(fd, F_GETFL) & O_NONBLOCK);
 }
@@ -140,10 +120,10 @@ static uint64_t deadline(uint64_t limit_us)
 }
 
 /*
- * Signals are held back while a call waits, but for its naps: one that came between a look and a nap would
- * not end the wait, as it ends a system call.
+ * A waiting call blocks signals except during its naps. Otherwise a signal between a check and the nap would
+ * not end the wait, while it would end a system call.
  */
-static void hold_signals(sigset_t *before)
+static void block_signals(sigset_t *before)
 {
 	sigset_t all;
 
@@ -151,7 +131,7 @@ static void hold_signals(sigset_t *before)
 	pthread_sigmask(SIG_SETMASK, &all, before);
 }
 
-static void release_signals(const sigset_t *before)
+static void restore_signals(const sigset_t *before)
 {
 	int error = errno;
 
@@ -159,7 +139,7 @@ static void release_signals(const sigset_t *before)
 	errno = error;
 }
 
-/* How long the next nap is: none at first. */
+/* Length of the next nap: 0 while the caller spins. */
 static struct timespec next_nap(uint64_t began, uint64_t end)
 {
 	uint64_t now = now_us(), us = now - began < spin_us ? 0 : NAP_US;
@@ -171,7 +151,7 @@ static struct timespec next_nap(uint64_t began, uint64_t end)
 	return (struct timespec){ 0, us * 1000 };
 }
 
-/* Waits a little; -EINTR when a signal's handler ran. */
+/* Spins or naps once; -EINTR when a signal handler ran. */
 static int nap(uint64_t began, uint64_t end, const sigset_t *mask)
 {
 	struct timespec time = next_nap(began, end);
@@ -183,8 +163,8 @@ static int nap(uint64_t began, uint64_t end, const sigset_t *mask)
 	return REAL(ppoll)(NULL, 0, &time, mask) < 0 ? -errno : 0;
 }
 
-/* Is there nothing to wait for? */
-static bool is_decided(struct own *own, uint32_t mask)
+/* Is the socket ready for one of mask, or failed? */
+static bool is_ready(struct own *own, uint32_t mask)
 {
 	return !vmrpc_alive() || vmrpc_ready(own->id, NULL) & mask || vmrpc_has_error(own->id);
 }
@@ -196,19 +176,19 @@ static int wait_ready(int fd, struct own *own, uint32_t mask, int flags, uint64_
 	sigset_t before;
 	int error = 0;
 
-	if (!is_decided(own, mask)) {
-		if (!does_wait(fd, flags))
+	if (!is_ready(own, mask)) {
+		if (!may_block(fd, flags))
 			return -EAGAIN;
-		hold_signals(&before);
-		while (!error && !is_decided(own, mask))
+		block_signals(&before);
+		while (!error && !is_ready(own, mask))
 			error = now_us() >= end ? -EAGAIN : nap(began, end, &before);
-		release_signals(&before);
+		restore_signals(&before);
 	}
 	return error ?: vmrpc_alive() ? 0 : -ECONNRESET;
 }
 
-/* A descriptor for a socket of the host's that has been made. */
-static int adopt(struct own *own, int flags)
+/* Makes a descriptor for a socket that the host has created. Closes the socket on failure. */
+static int install(struct own *own, int flags)
 {
 	int fd = REAL(socket)(AF_UNIX, own->type | flags, 0);
 	struct vmrpc_call call = { .op = VMRPC_CLOSE };
@@ -260,7 +240,7 @@ int socket(int domain, int type, int protocol)
 		return fail(result);
 	}
 	own->id = call.socket;
-	return adopt(own, type & (SOCK_NONBLOCK | SOCK_CLOEXEC));
+	return install(own, type & (SOCK_NONBLOCK | SOCK_CLOEXEC));
 }
 
 static void forget_watched(int fd)
@@ -382,8 +362,8 @@ int listen(int fd, int backlog)
 	return outcome(result);
 }
 
-/* Waits for the end of a connection attempt. */
-static int finish_connecting(int fd, struct own *own)
+/* Waits for the outcome of a connection attempt. */
+static int finish_connect(int fd, struct own *own)
 {
 	int error = wait_ready(fd, own, POLLOUT | POLLHUP, 0, deadline(own->send_us));
 
@@ -413,16 +393,16 @@ int connect(int fd, const struct sockaddr *address, socklen_t length)
 	if (own->is_connecting) {
 		bool is_decided = vmrpc_ready(own->id, NULL) & (POLLOUT | POLLHUP) || vmrpc_has_error(own->id);
 
-		return is_decided || does_wait(fd, 0) ? outcome(finish_connecting(fd, own)) : fail(-EALREADY);
+		return is_decided || may_block(fd, 0) ? outcome(finish_connect(fd, own)) : fail(-EALREADY);
 	}
 	set_address(&call, address, length);
 	error = call_of(own, &call);
 	if (own->type != SOCK_STREAM || (error && error != -EINPROGRESS))
 		return outcome(error);
 	own->is_connecting = true;
-	if (error && !does_wait(fd, 0))
+	if (error && !may_block(fd, 0))
 		return fail(error);
-	return outcome(finish_connecting(fd, own));
+	return outcome(finish_connect(fd, own));
 }
 
 int accept4(int fd, struct sockaddr *address, socklen_t *room, int flags)
@@ -455,7 +435,7 @@ int accept4(int fd, struct sockaddr *address, socklen_t *room, int flags)
 	new->is_connected = true;
 	new->peer = call.address;
 	give_address(&call.address, address, room);
-	return adopt(new, flags);
+	return install(new, flags);
 }
 
 int accept(int fd, struct sockaddr *address, socklen_t *room)
@@ -507,17 +487,21 @@ static uint64_t limit(const struct timeval *time)
 	return us ? us : FOREVER;
 }
 
-/* Takes over what is needed of an option that the descriptor's own socket has kept. */
+/* Copies an option that the host needs too; the AF_UNIX socket has stored it. */
 static void note_option(struct own *own, int option, const void *value, socklen_t length)
 {
 	static const int bits[][2] = {
 		{ SO_REUSEADDR, VMRPC_REUSE_ADDRESS }, { SO_REUSEPORT, VMRPC_REUSE_PORT },
-		{ SO_KEEPALIVE, VMRPC_KEEP_ALIVE }, { SO_BROADCAST, VMRPC_BROADCAST }, { SO_LINGER, VMRPC_LINGER },
+		{ SO_KEEPALIVE, VMRPC_KEEP_ALIVE }, { SO_BROADCAST, VMRPC_BROADCAST },
+		{ SO_LINGER, VMRPC_LINGER },
 	};
 
 	for (unsigned at = 0; at < sizeof(bits) / sizeof(bits[0]); at++) {
-		if (bits[at][0] == option && length >= sizeof(int))
-			own->options = *(const int *)value ? own->options | bits[at][1] : own->options & ~bits[at][1];
+		if (bits[at][0] != option || length < sizeof(int))
+			continue;
+		own->options &= ~bits[at][1];
+		if (*(const int *)value)
+			own->options |= bits[at][1];
 	}
 	if (option == SO_LINGER && length >= sizeof(struct linger))
 		own->linger = ((const struct linger *)value)->l_linger;
@@ -534,7 +518,7 @@ int setsockopt(int fd, int level, int option, const void *value, socklen_t lengt
 
 	if (!own)
 		return REAL(setsockopt)(fd, level, option, value, length);
-	/* Newer kernels refuse it for AF_UNIX. */
+	/* Newer kernels refuse SO_REUSEPORT for AF_UNIX. */
 	if (level == SOL_SOCKET && option == SO_REUSEPORT) {
 		note_option(own, option, value, length);
 		return 0;
@@ -619,7 +603,7 @@ static ssize_t send_all(int fd, struct own *own, const char *data, size_t bytes,
 
 			part = send_part(own, data + sent, most, flags, to);
 		}
-		if (part == -EAGAIN && does_wait(fd, flags) && now_us() < end)
+		if (part == -EAGAIN && may_block(fd, flags) && now_us() < end)
 			continue;
 		if (part < 0)
 			break;
@@ -643,15 +627,15 @@ static ssize_t receive(int fd, struct own *own, char *data, size_t bytes, int fl
 	do {
 		struct vmrpc_call call = { .op = VMRPC_RECEIVE, .flags = flags & (MSG_PEEK | MSG_TRUNC) };
 
-		part = wait_ready(fd, own, POLLIN | ENDED, flags, end);
-		if (!part && !(vmrpc_ready(own->id, NULL) & (POLLIN | ENDED)))
+		part = wait_ready(fd, own, POLLIN | HANGUP, flags, end);
+		if (!part && !(vmrpc_ready(own->id, NULL) & (POLLIN | HANGUP)))
 			part = -vmrpc_take_error(own->id);
 		if (!part) {
 			call.length = bytes - copied < VMRPC_DATA_BYTES ? bytes - copied : VMRPC_DATA_BYTES;
 			call.in = data + copied;
 			part = call_of(own, &call);
 		}
-		if (part == -EAGAIN && does_wait(fd, flags) && now_us() < end)
+		if (part == -EAGAIN && may_block(fd, flags) && now_us() < end)
 			continue;
 		if (part <= 0 && own->type == SOCK_STREAM) {
 			int error = vmrpc_take_error(own->id);
@@ -747,7 +731,9 @@ ssize_t recvmsg(int fd, struct msghdr *message, int flags)
 ssize_t sendto(int fd, const void *data, size_t bytes, int flags, const struct sockaddr *to, socklen_t length)
 {
 	struct iovec part = { (void *)data, bytes };
-	struct msghdr message = { .msg_name = (void *)to, .msg_namelen = length, .msg_iov = &part, .msg_iovlen = 1 };
+	struct msghdr message = {
+		.msg_name = (void *)to, .msg_namelen = length, .msg_iov = &part, .msg_iovlen = 1,
+	};
 
 	return own_of(fd) ? sendmsg(fd, &message, flags) : REAL(sendto)(fd, data, bytes, flags, to, length);
 }
@@ -800,7 +786,7 @@ ssize_t readv(int fd, const struct iovec *parts, int count)
 	return own_of(fd) ? recvmsg(fd, &message, 0) : REAL(readv)(fd, parts, count);
 }
 
-/* Programs that were built with FORTIFY_SOURCE call these. */
+/* Programs built with _FORTIFY_SOURCE call these. */
 ssize_t __read_chk(int fd, void *data, size_t bytes, size_t room)
 {
 	return bytes <= room ? read(fd, data, bytes) : (abort(), -1);
@@ -901,7 +887,7 @@ static short ready_now(struct own *own, uint32_t *sequence)
 	return ready;
 }
 
-/* Fills in what of ours is ready; how many that are. */
+/* Sets revents of outsourced sockets; returns the number that are ready. */
 static int poll_own(struct pollfd *polled, nfds_t count)
 {
 	int ready = 0;
@@ -923,12 +909,12 @@ static int poll_both(struct pollfd *polled, struct pollfd *others, nfds_t count,
 	sigset_t before;
 	int own, native;
 
-	hold_signals(&before);
+	block_signals(&before);
 	do {
 		struct timespec time = { 0 };
 
 		own = poll_own(polled, count);
-		/* The others' wait is the nap. */
+		/* The ppoll() of the native descriptors is the nap. */
 		if (!own)
 			time = next_nap(began, end);
 		native = REAL(ppoll)(others, count, &time, &before);
@@ -937,7 +923,7 @@ static int poll_both(struct pollfd *polled, struct pollfd *others, nfds_t count,
 				polled[at].revents = others[at].revents;
 		}
 	} while (native >= 0 && !(own + native) && now_us() < end);
-	release_signals(&before);
+	restore_signals(&before);
 	return native < 0 ? -1 : own + native;
 }
 
@@ -1068,7 +1054,7 @@ int epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event)
 	return outcome(result);
 }
 
-/* Reports one of ours if it is ready. */
+/* Fills in an event if the socket is ready. */
 static bool report(struct watched *entry, struct epoll_event *event)
 {
 	struct own *own = own_of(entry->fd);
@@ -1106,7 +1092,7 @@ int epoll_wait(int epoll, struct epoll_event *events, int most, int timeout)
 
 	if (epoll < 0 || epoll >= FILES || epoll > watched_most || most <= 0)
 		return REAL(epoll_wait)(epoll, events, most, timeout);
-	hold_signals(&before);
+	block_signals(&before);
 	do {
 		int wait = 0;
 
@@ -1117,7 +1103,7 @@ int epoll_wait(int epoll, struct epoll_event *events, int most, int timeout)
 		if (own < most)
 			native = REAL(epoll_pwait)(epoll, events + own, most - own, wait, &before);
 	} while (native >= 0 && !(own + native) && now_us() < end);
-	release_signals(&before);
+	restore_signals(&before);
 	return native < 0 && !own ? -1 : own + (native < 0 ? 0 : native);
 }
 

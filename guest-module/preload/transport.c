@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only OR MIT
 /*
- * Calls over the memory of an ivshmem device (docs/vmrpc.md), made by a program without a kernel module: it
- * maps the device's memory and registers from sysfs. There are no interrupts, so answers and events are
- * polled for. One program at a time has the device, which a lock on its file sees to.
+ * Calls over the shared memory of an ivshmem device (docs/vmrpc.md) without a kernel module: the program maps
+ * the device's memory and registers from sysfs. There are no interrupts, so the program polls for responses
+ * and events. A lock on the device's file keeps a second program out.
+ *
+ * preload.c stands in front of some of the functions that this file calls, so those are called by REAL().
  */
+#define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -18,17 +19,18 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "libc.h"
 #include "transport.h"
 
 #define SYSFS "/sys/bus/pci/devices"
 #define REGISTERS_BYTES 256
 #define DOORBELL 12
-#define ANSWER_LIMIT_US 10000000ull
+#define RESPONSE_LIMIT_US 10000000ull
 #define SPINS 100
 
 static struct {
 	unsigned char *memory;
-	/* None where somebody else rings the doorbell. */
+	/* NULL in tests, where another process rings the doorbell. */
 	volatile uint32_t *registers;
 	uint32_t submission_head;
 	uint32_t event_tail;
@@ -42,7 +44,7 @@ static _Atomic uint32_t *word_at(uint32_t at)
 	return (_Atomic uint32_t *)(vm.memory + at);
 }
 
-/* Of queue 0, the only one that is used. */
+/* The library uses queue 0 only. */
 static _Atomic uint32_t *queue_word(uint32_t place)
 {
 	return word_at(VMRPC_QUEUES_AT + place);
@@ -70,11 +72,11 @@ bool vmrpc_alive(void)
 void vmrpc_forget(void)
 {
 	vm.is_gone = true;
-	/* Another thread of the parent may have held it. */
+	/* Another thread of the parent may have held the lock. */
 	pthread_mutex_init(&vm.lock, NULL);
 }
 
-/* A small file of the device, as a number. */
+/* Reads a sysfs attribute of the device as a number. */
 static unsigned long attribute(const char *device, const char *name)
 {
 	char path[512], text[32] = "";
@@ -84,9 +86,9 @@ static unsigned long attribute(const char *device, const char *name)
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return 0;
-	if (read(fd, text, sizeof(text) - 1) < 0)
+	if (REAL(read)(fd, text, sizeof(text) - 1) < 0)
 		text[0] = 0;
-	close(fd);
+	REAL(close)(fd);
 	return strtoul(text, NULL, 0);
 }
 
@@ -102,15 +104,15 @@ static void *map(const char *device, const char *name, size_t bytes, bool locks)
 	if (fd < 0)
 		return NULL;
 	if (locks && (fstat(fd, &file) || file.st_size < (off_t)bytes)) {
-		fputs("punctual: the device's memory is that of another version of the server\n", stderr);
-		close(fd);
+		fputs("punctual: the device's memory is too small for this version of the library\n", stderr);
+		REAL(close)(fd);
 		return NULL;
 	}
 	if (!locks || !flock(fd, LOCK_EX | LOCK_NB))
 		at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	/* The lock lasts as long as the file is open. */
+	/* The lock is held as long as the file is open. */
 	if (!locks)
-		close(fd);
+		REAL(close)(fd);
 	return at == MAP_FAILED ? NULL : at;
 }
 
@@ -144,12 +146,12 @@ static void enable(const char *device)
 	if (fd < 0)
 		return;
 	/* It may be enabled already. */
-	if (write(fd, "1", 1) < 0)
+	if (REAL(write)(fd, "1", 1) < 0)
 		errno = 0;
-	close(fd);
+	REAL(close)(fd);
 }
 
-/* Both sides say which version they speak. */
+/* Exchanges protocol versions. */
 static bool check_version(void)
 {
 	uint32_t version = atomic_load(word_at(VMRPC_VERSION_AT));
@@ -161,7 +163,7 @@ static bool check_version(void)
 		vm.registers[DOORBELL / 4] = 0;
 	if (version == VMRPC_VERSION)
 		return true;
-	fprintf(stderr, "punctual: the host's server speaks version %u, this library version %u\n", version,
+	fprintf(stderr, "punctual: the host's server speaks protocol version %u, this library version %u\n", version,
 		VMRPC_VERSION);
 	return false;
 }
@@ -183,7 +185,7 @@ bool vmrpc_start(void)
 	vm.submission_head = atomic_load(queue_word(VMRPC_QUEUE_SUBMISSION_HEAD));
 	vm.event_tail = atomic_load(queue_word(VMRPC_QUEUE_EVENT_TAIL));
 	atomic_store(queue_word(VMRPC_QUEUE_NEED_IRQ), 0);
-	/* A module before may have said that others wait for them. */
+	/* A kernel module may have left sockets with homes in other queues. */
 	for (uint32_t socket = 0; socket < VMRPC_SOCKETS; socket++)
 		atomic_store(word_at(VMRPC_HOME_AT + socket * 4), 0);
 	return vmrpc_call(&hello) == 0;
@@ -223,7 +225,7 @@ static uint32_t get(uint32_t word)
 	return atomic_load_explicit(slot_word(word), memory_order_relaxed);
 }
 
-static void get_answer(struct vmrpc_call *call)
+static void get_response(struct vmrpc_call *call)
 {
 	uint32_t words[4], family = get(VMRPC_RESPONSE_ADDRESS);
 
@@ -246,10 +248,10 @@ static void get_answer(struct vmrpc_call *call)
 		call->result = -EIO;
 }
 
-/* Waits for the answer in slot 0, the only one that is used. */
-static bool await(void)
+/* Waits for the response in slot 0, the only slot in use. */
+static bool wait_for_response(void)
 {
-	uint64_t end = now_us() + ANSWER_LIMIT_US;
+	uint64_t end = now_us() + RESPONSE_LIMIT_US;
 
 	for (;;) {
 		for (int spin = 0; spin < SPINS; spin++) {
@@ -272,18 +274,18 @@ static int exchange(struct vmrpc_call *call)
 	atomic_store(slot_word(VMRPC_REQUEST_STATE), VMRPC_SUBMITTED);
 	atomic_store(queue_word(VMRPC_QUEUE_SUBMISSIONS + vm.submission_head % VMRPC_QUEUE_SLOTS * 4), 0);
 	atomic_store(queue_word(VMRPC_QUEUE_SUBMISSION_HEAD), ++vm.submission_head);
-	/* Either the host sees the submission before it sleeps, or we see that it sleeps. */
+	/* Order: either the host sees the submission before it sleeps, or this side sees host_sleeping. */
 	atomic_thread_fence(memory_order_seq_cst);
 	if (vm.registers && atomic_load(word_at(VMRPC_HOST_SLEEPING_AT)))
 		vm.registers[DOORBELL / 4] = 0;
-	if (!await()) {
-		/* The host may still write into the slot: there will be no other call. */
+	if (!wait_for_response()) {
+		/* The host may still write into the slot, so the program makes no further call. */
 		vm.is_gone = true;
 		return -ECONNRESET;
 	}
 	size_t room = call->in ? call->length : 0;
 
-	get_answer(call);
+	get_response(call);
 	if (call->result >= 0 && room)
 		memcpy(call->in, data, call->length < room ? call->length : room);
 	atomic_store(slot_word(VMRPC_REQUEST_STATE), VMRPC_FREE);
@@ -302,7 +304,7 @@ int vmrpc_call(struct vmrpc_call *call)
 	return result;
 }
 
-/* Counts each socket's events, for those who wait for edges. */
+/* Counts the events of each socket, for edge-triggered epoll. */
 static void drain(void)
 {
 	uint32_t budget = VMRPC_EVENTS, index;
