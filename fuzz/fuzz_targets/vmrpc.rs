@@ -12,7 +12,7 @@ use libfuzzer_sys::arbitrary::{self, Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use punctual_model::sockets::Sockets;
 use punctual_sockets::{Counts, Segments};
-use punctual_sockets::call::{Answer, Call, Op};
+use punctual_sockets::call::{Response, Call, Op};
 use punctual_sockets::layout;
 use punctual_sockets::memory::Shared;
 use punctual_sockets::queue::{Geometry, GuestQueues, HostQueues, Words};
@@ -101,17 +101,17 @@ fuzz_target!(|steps: Vec<Step>| {
     for step in steps.into_iter().take(200) {
         match step {
             Step::Write { at, value } => shared.store(at, value),
-            Step::Event(token) => drop(table.happened(&shared, &mut host, token, &mut counts)),
+            Step::Event(token) => drop(table.on_event(&shared, &mut host, token, &mut counts)),
             Step::Call { slot, words, port, address } => {
                 call(words, port, address).write(&shared, slot);
                 guest.submit(&shared, slot);
             }
         }
         loop {
-            match host.take(&shared) {
+            match host.next_submission(&shared) {
                 Ok(Some(slot)) => {
                     table.serve(&shared, &mut host, slot, (&mut counts, &mut segments));
-                    let answer = Answer::read(&shared, slot);
+                    let answer = Response::read(&shared, slot);
                     if answer.result == 0 && Call::read(&shared, slot).op == Some(Op::Peer) {
                         let peer = answer.address.expect("an address");
                         let (ip, port) = (peer.ip().to_canonical(), peer.port());

@@ -1,48 +1,46 @@
-//! A call: what a guest asks for, read once, and what it is answered.
+//! Calls and responses as they stand in a slot's header.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::layout::{HEADER_BYTES, request, response};
 use crate::queue::{Words, header};
 
-/// Which call.
+/// The kind of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Op {
-    /// A guest begins: all sockets are closed.
+    /// The first call of a guest: closes all sockets.
     Hello = 1,
-    /// `socket`; arguments: type, and 6 for IPv6, else 4.
+    /// `socket`. Arguments: type; 6 for IPv6, else 4.
     Socket,
-    /// `close`.
     Close,
     /// `bind` to the address.
     Bind,
-    /// `listen`; first argument: backlog.
+    /// `listen`. Argument: backlog.
     Listen,
-    /// `connect` to the address; without one, the connection of a datagram socket ends.
+    /// `connect` to the address. Without one, dissolves the association of a datagram socket.
     Connect,
-    /// `accept`.
     Accept,
-    /// `send` of the data, to the address if there is one.
+    /// `send` of the data, or `sendto` the address.
     Send,
-    /// `recv` into the data.
+    /// `recvfrom` into the data.
     Receive,
-    /// `shutdown`; first argument: how.
+    /// `shutdown`. Argument: how.
     Shutdown,
     /// `getsockname`.
     Name,
     /// `getpeername`.
     Peer,
-    /// `setsockopt`; arguments: level, option; the value is the data.
+    /// `setsockopt`. Arguments: level, option; the data is the value.
     SetOption,
-    /// `getsockopt`; the same.
+    /// `getsockopt`, with the same arguments.
     GetOption,
-    /// Bytes that can be received (`FIONREAD`).
+    /// `FIONREAD`: bytes that can be received.
     Waiting,
 }
 
 impl Op {
-    /// All of them, in the order of their numbers, from 1.
+    /// All calls in the order of their numbers, from 1.
     pub const ALL: [Op; 15] = [
         Op::Hello,
         Op::Socket,
@@ -66,7 +64,7 @@ impl Op {
     }
 }
 
-/// Options of level `SOL_SOCKET`, which a guest's kernel keeps and each call carries.
+/// Options of level `SOL_SOCKET`. The guest's kernel keeps them, and every call carries them.
 pub mod options {
     /// `SO_REUSEADDR`.
     pub const REUSE_ADDRESS: u32 = 1;
@@ -76,32 +74,29 @@ pub mod options {
     pub const KEEP_ALIVE: u32 = 4;
     /// `SO_BROADCAST`.
     pub const BROADCAST: u32 = 8;
-    /// `SO_LINGER`, with the seconds beside it.
+    /// `SO_LINGER`, with its time in `Call::linger`.
     pub const LINGER: u32 = 16;
-    /// All of them.
-    pub const ALL: u32 = 31;
+    pub(crate) const ALL: u32 = 31;
 }
 
-/// A call. Each word of it was read once, and none is believed yet but for its type.
+/// A call. Each word was read from shared memory once; no value but `op` has been checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
-    /// Which call; `None`: there is no such.
+    /// `None` for an unknown number.
     pub op: Option<Op>,
-    /// Which socket.
     pub socket: u32,
     /// Flags of `send` and `recv`.
     pub flags: u32,
-    /// Bytes of data sent, or that may be received.
+    /// Bytes of data to send, or to receive at most.
     pub length: u32,
     /// First argument.
     pub first: u32,
     /// Second argument.
     pub second: u32,
-    /// Options of the socket, bits of [`options`].
+    /// Bits of [`options`].
     pub options: u32,
     /// Seconds of `SO_LINGER`.
     pub linger: u32,
-    /// Address.
     pub address: Option<SocketAddr>,
 }
 
@@ -122,7 +117,7 @@ impl Call {
         }
     }
 
-    /// Writes it as a request of a slot, as a guest does.
+    /// Writes the request of a slot, as a guest does.
     pub fn write<W: Words>(&self, words: &W, slot: u32) {
         let store = |at: u32, value: u32| words.store(header(slot, at), value);
         store(request::WANT_EVENT, 0);
@@ -174,23 +169,22 @@ fn write_address<W: Words>(words: &W, slot: u32, at: u32, address: Option<Socket
     }
 }
 
-/// What a call is answered.
+/// The response to a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
-    /// What it returns, or the negated error.
+pub struct Response {
+    /// The return value, or a negative errno.
     pub result: i32,
     /// Bytes of data in the slot.
     pub length: u32,
     /// Flags of a received message.
     pub flags: u32,
-    /// The new socket.
+    /// Number of the new socket.
     pub socket: u32,
-    /// Address.
     pub address: Option<SocketAddr>,
 }
 
-impl Answer {
-    /// Writes it into a slot.
+impl Response {
+    /// Writes the response of a slot.
     pub fn write<W: Words>(&self, words: &W, slot: u32) {
         words.store(header(slot, response::RESULT), self.result as u32);
         words.store(header(slot, response::LENGTH), self.length);
@@ -199,10 +193,10 @@ impl Answer {
         write_address(words, slot, response::ADDRESS, self.address);
     }
 
-    /// Reads it from a slot, as a guest does.
-    pub fn read<W: Words>(words: &W, slot: u32) -> Answer {
+    /// Reads the response of a slot, as a guest does.
+    pub fn read<W: Words>(words: &W, slot: u32) -> Response {
         let word = |at: u32| words.load(header(slot, at));
-        Answer {
+        Response {
             result: word(response::RESULT) as i32,
             length: word(response::LENGTH),
             flags: word(response::FLAGS),

@@ -1,4 +1,4 @@
-//! The memory that a guest and its host share.
+//! The memory that a guest and its host share, as a mapped file.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,10 +18,11 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// New memory, all zero, whose length nobody can change.
+    /// New zeroed memory. Seals keep the guest's QEMU from changing its length, which would make accesses
+    /// here fault.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Those of `memfd_create`, `ftruncate`, `fcntl` and `mmap`.
     pub fn new() -> std::io::Result<Self> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = rustix::fs::memfd_create("punctual sockets", flags)?;
@@ -31,11 +32,11 @@ impl Shared {
         Shared::map(file)
     }
 
-    /// Maps what the other side made.
+    /// Maps memory that the other side made.
     ///
     /// # Errors
-    /// When the file is too short, or the kernel refuses.
-    pub fn map(file: OwnedFd) -> std::io::Result<Self> {
+    /// The file is too short, or `mmap` fails.
+    pub(crate) fn map(file: OwnedFd) -> std::io::Result<Self> {
         let mapped = File::from(file.try_clone()?);
         if mapped.metadata()?.len() < layout::BYTES.into() {
             return Err(std::io::Error::other("the shared memory is too short"));
@@ -45,19 +46,21 @@ impl Shared {
         Ok(Shared { region, file })
     }
 
-    /// The file, for the other side.
-    pub fn file(&self) -> BorrowedFd<'_> {
+    /// The file to send to the other side.
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
-    /// A slot's data. Its length is [`layout::DATA_BYTES`] at most.
-    pub fn data(&self, slot: u32, length: u32) -> Option<VolatileSlice<'_>> {
+    /// The first `length` bytes of a slot's data; `None` beyond [`layout::DATA_BYTES`] or the last slot.
+    pub(crate) fn data(&self, slot: u32, length: u32) -> Option<VolatileSlice<'_>> {
         let is_inside = slot < layout::SLOTS && length <= layout::DATA_BYTES;
         let start = layout::DATA_AT as usize + slot as usize * layout::DATA_BYTES as usize;
         is_inside.then(|| self.region.get_slice(start, length as usize).ok()).flatten()
     }
 
+    /// Offsets come from `layout` and from numbers that were checked, never from the guest as they are.
     fn word(&self, at: u32) -> &AtomicU32 {
+        debug_assert!(at.is_multiple_of(4) && at < layout::BYTES, "offset {at} is not a word of the memory");
         self.region.get_atomic_ref(at as usize).expect("an aligned word inside the memory")
     }
 }

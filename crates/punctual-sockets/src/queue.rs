@@ -1,39 +1,39 @@
-//! Submissions and events: who tells whom, and when a doorbell or an interrupt is needed.
+//! Submission and event queues, and the rules for when a doorbell or an interrupt is needed (`docs/vmrpc.md`).
 //!
-//! The rules of `docs/vmrpc.md`, for any memory of words: shared memory in the server, loom's model of memory
-//! in `tests/model.rs`.
+//! The queues work on any memory of words: shared memory in the server, loom's model of memory in
+//! `tests/model.rs`. The host's counters are kept in [`HostQueues`] and only written to the memory, so a guest
+//! that overwrites them there harms itself alone. Counters only grow, and wrap. Each socket and slot is in an
+//! event queue at most once, so an event queue never overflows.
 
 use crate::layout::{self, in_queue as place};
 
-/// Memory of 32-bit words that two sides share. A word's place is its offset in bytes.
+/// Memory of 32-bit words that both sides share. `at` is a word's offset in bytes.
 pub trait Words {
-    /// Reads a word, with acquire ordering.
+    /// Reads a word with acquire ordering.
     fn load(&self, at: u32) -> u32;
-    /// Writes a word, with release ordering.
+    /// Writes a word with release ordering.
     fn store(&self, at: u32, value: u32);
-    /// Sets bits of a word, with acquire and release ordering; what it was before.
+    /// Sets bits of a word with acquire and release ordering; returns the old word.
     fn set(&self, at: u32, bits: u32) -> u32;
-    /// Clears bits of a word, with acquire and release ordering.
+    /// Clears bits of a word with acquire and release ordering.
     fn clear(&self, at: u32, bits: u32);
-    /// A sequentially consistent fence.
+    /// Sequentially consistent fence.
     fn fence(&self);
 }
 
-/// How many and how large the queues are; [`Geometry::FULL`], or smaller in models.
+/// Number and size of the queues: [`Geometry::FULL`], or smaller in models.
 #[derive(Clone, Copy, Debug)]
 pub struct Geometry {
-    /// Queues.
     pub queues: u32,
-    /// Slots of a queue, and words of its ring of submissions.
+    /// Slots of a queue, and entries of its submission ring.
     pub slots: u32,
-    /// Sockets.
     pub sockets: u32,
-    /// Words of an event queue, a power of two.
+    /// Entries of an event queue, a power of two.
     pub events: u32,
 }
 
 impl Geometry {
-    /// What `docs/vmrpc.md` says.
+    /// The geometry of `docs/vmrpc.md`.
     pub const FULL: Geometry = Geometry {
         queues: layout::QUEUES,
         slots: layout::QUEUE_SLOTS,
@@ -42,204 +42,213 @@ impl Geometry {
     };
 }
 
-/// Something that a guest cannot do by mistake; it is not served any more.
+/// An invalid submission ring. The server stops serving the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Broken {
-    /// More submissions than a queue has slots.
-    #[error("{0} calls are submitted, and there are {slots} slots", slots = layout::QUEUE_SLOTS)]
-    Submissions(u32),
-    /// A submission of a slot that is not one of the queue's.
-    #[error("slot {0} is submitted, and its queue has no such")]
-    Slot(u32),
+pub enum RingError {
+    #[error("the guest claims {0} submitted calls in a queue of {slots} slots", slots = layout::QUEUE_SLOTS)]
+    TooManySubmissions(u32),
+    #[error("the guest submitted slot {0} in a queue that does not have it")]
+    WrongSlot(u32),
 }
 
 /// The host's side of the queues.
 #[derive(Debug)]
 pub struct HostQueues {
     geometry: Geometry,
-    ends: Vec<HostEnds>,
-    /// Whose calls are taken next: each queue has its turn.
+    counters: Vec<HostCounters>,
+    /// The queue whose submission is taken next.
     turn: u32,
 }
 
-/// The host's ends of a queue.
+/// The host's counters of a queue.
 #[derive(Clone, Copy, Debug, Default)]
-struct HostEnds {
+struct HostCounters {
     event_head: u32,
     submission_tail: u32,
 }
 
-/// The place of a word of a slot's header.
+/// Offset of a word of a slot's header.
 pub fn header(slot: u32, word: u32) -> u32 {
+    debug_assert!(slot < layout::SLOTS && word * 4 < layout::HEADER_BYTES);
     layout::HEADERS_AT + slot * layout::HEADER_BYTES + word * 4
 }
 
-/// The place of a word of a queue.
+/// Offset of a word of a queue.
 pub fn in_queue(queue: u32, place: u32) -> u32 {
+    debug_assert!(queue < layout::QUEUES && place < layout::QUEUE_BYTES);
     layout::QUEUES_AT + queue * layout::QUEUE_BYTES + place
 }
 
 impl HostQueues {
     /// Empty queues.
     pub fn new(geometry: Geometry) -> Self {
-        let ends = vec![HostEnds::default(); geometry.queues as usize];
-        HostQueues { geometry, ends, turn: 0 }
+        let counters = vec![HostCounters::default(); geometry.queues as usize];
+        HostQueues { geometry, counters, turn: 0 }
     }
 
-    /// Goes on in memory that a server before used: nothing that was submitted or queued counts.
-    pub fn resume<W: Words>(words: &W, geometry: Geometry) -> Self {
-        let ends = (0..geometry.queues).map(|queue| {
+    /// Takes over memory of an earlier server and discards its pending submissions and events.
+    pub(crate) fn resume<W: Words>(words: &W, geometry: Geometry) -> Self {
+        let counters = (0..geometry.queues).map(|queue| {
             let event_head = words.load(in_queue(queue, place::EVENT_TAIL));
             words.store(in_queue(queue, place::EVENT_HEAD), event_head);
-            HostEnds { event_head, submission_tail: words.load(in_queue(queue, place::SUBMISSION_HEAD)) }
+            HostCounters { event_head, submission_tail: words.load(in_queue(queue, place::SUBMISSION_HEAD)) }
         });
-        let ends = ends.collect();
+        let counters = counters.collect();
         for index in 0..geometry.sockets + geometry.queues * geometry.slots {
             words.store(layout::QUEUED_AT + index * 4, 0);
         }
-        HostQueues { geometry, ends, turn: 0 }
+        HostQueues { geometry, counters, turn: 0 }
     }
 
-    /// The next slot that the guest submitted. Each queue has its turn, one call at a time.
+    /// The next slot that the guest submitted. Queues take turns, one call each, so a busy vCPU cannot starve
+    /// another.
     ///
     /// # Errors
-    /// When a ring says what cannot be.
-    pub fn take<W: Words>(&mut self, words: &W) -> Result<Option<u32>, Broken> {
+    /// A ring is invalid.
+    pub fn next_submission<W: Words>(&mut self, words: &W) -> Result<Option<u32>, RingError> {
         for _ in 0..self.geometry.queues {
             let queue = self.turn;
             self.turn = (queue + 1) % self.geometry.queues;
-            if let Some(slot) = self.take_from(words, queue)? {
+            if let Some(slot) = self.next_submission_of(words, queue)? {
                 return Ok(Some(slot));
             }
         }
         Ok(None)
     }
 
-    fn take_from<W: Words>(&mut self, words: &W, queue: u32) -> Result<Option<u32>, Broken> {
-        let (slots, ends) = (self.geometry.slots, &mut self.ends[queue as usize]);
-        let waiting = words.load(in_queue(queue, place::SUBMISSION_HEAD)).wrapping_sub(ends.submission_tail);
-        if waiting == 0 {
+    fn next_submission_of<W: Words>(&mut self, words: &W, queue: u32) -> Result<Option<u32>, RingError> {
+        let (slots, counters) = (self.geometry.slots, &mut self.counters[queue as usize]);
+        let tail = counters.submission_tail;
+        let pending = words.load(in_queue(queue, place::SUBMISSION_HEAD)).wrapping_sub(tail);
+        if pending == 0 {
             return Ok(None);
         }
-        if waiting > slots {
-            return Err(Broken::Submissions(waiting));
+        if pending > slots {
+            return Err(RingError::TooManySubmissions(pending));
         }
-        let slot = words.load(in_queue(queue, place::SUBMISSIONS + ends.submission_tail % slots * 4));
-        ends.submission_tail = ends.submission_tail.wrapping_add(1);
-        if slot / slots == queue { Ok(Some(slot)) } else { Err(Broken::Slot(slot)) }
+        let slot = words.load(in_queue(queue, place::SUBMISSIONS + tail % slots * 4));
+        counters.submission_tail = tail.wrapping_add(1);
+        if slot / slots == queue { Ok(Some(slot)) } else { Err(RingError::WrongSlot(slot)) }
     }
 
-    /// Says that a call is done, whose response was written. The queue whose interrupt the guest wants.
+    /// Completes a call whose response was written. Returns the queue to interrupt, if any.
     pub fn complete<W: Words>(&mut self, words: &W, slot: u32) -> Option<u32> {
         words.store(header(slot, layout::request::STATE), layout::DONE);
-        // Either this side sees that the caller sleeps, or the caller sees that the call is done.
+        // Either the host sees that the caller sleeps, or the caller sees that the call is done.
         words.fence();
         let queue = words.load(header(slot, layout::request::WANT_EVENT)).checked_sub(1)?;
-        self.queue(words, self.geometry.sockets + slot, queue)
+        self.push_event(words, self.geometry.sockets + slot, queue)
     }
 
-    /// Says what a socket is ready for, without an event.
-    pub fn ready<W: Words>(&mut self, words: &W, socket: u32, ready: u32) {
+    /// Publishes what a socket is ready for, without an event.
+    pub fn set_ready<W: Words>(&mut self, words: &W, socket: u32, ready: u32) {
+        debug_assert!(socket < self.geometry.sockets);
         words.store(layout::READY_AT + socket * 4, ready);
     }
 
-    /// Puts a socket into the event queue of the processor that waits for it. The queue whose interrupt the
-    /// guest wants.
-    pub fn event<W: Words>(&mut self, words: &W, socket: u32) -> Option<u32> {
-        // Either this side sees who waits, or who waits sees what the socket is ready for.
+    /// Queues an event of a socket for the vCPU that waits for it. Returns the queue to interrupt, if any.
+    pub fn notify<W: Words>(&mut self, words: &W, socket: u32) -> Option<u32> {
+        debug_assert!(socket < self.geometry.sockets);
+        // Either the host sees the new home, or the vCPU that wrote it sees what the socket is ready for.
         words.fence();
         let queue = words.load(layout::HOME_AT + socket * 4);
-        self.queue(words, socket, queue)
+        self.push_event(words, socket, queue)
     }
 
-    /// Puts a socket or a slot into an event queue, unless it is there.
-    fn queue<W: Words>(&mut self, words: &W, index: u32, queue: u32) -> Option<u32> {
+    /// Puts a socket or a slot into an event queue, unless it is queued there. Any number of a queue is valid,
+    /// because the guest wrote it.
+    fn push_event<W: Words>(&mut self, words: &W, index: u32, queue: u32) -> Option<u32> {
+        debug_assert!(index < self.geometry.sockets + self.geometry.queues * self.geometry.slots);
         let queue = queue % self.geometry.queues;
-        let (bit, ends) = (1 << queue, &mut self.ends[queue as usize]);
-        // Written before: what the event is about. Who takes the event clears the bit and looks after.
+        let (bit, counters) = (1 << queue, &mut self.counters[queue as usize]);
+        // The caller has published the change. The guest clears the bit before it reads the change, so a bit
+        // that is set here means that the guest will still read it.
         if words.set(layout::QUEUED_AT + index * 4, bit) & bit == 0 {
-            let at = place::EVENTS + ends.event_head % self.geometry.events * 4;
+            let at = place::EVENTS + counters.event_head % self.geometry.events * 4;
             words.store(in_queue(queue, at), index);
-            ends.event_head = ends.event_head.wrapping_add(1);
-            words.store(in_queue(queue, place::EVENT_HEAD), ends.event_head);
+            counters.event_head = counters.event_head.wrapping_add(1);
+            words.store(in_queue(queue, place::EVENT_HEAD), counters.event_head);
         }
+        // Either the host sees need_irq, or the guest sees the event before it halts.
         words.fence();
         (words.load(in_queue(queue, place::NEED_IRQ)) != 0).then_some(queue)
     }
 
-    /// Says that the host is going to sleep. False: there are submissions, do not.
-    pub fn sleep<W: Words>(&self, words: &W) -> bool {
+    /// Asks the guest for the doorbell before the host sleeps. Returns false when there are submissions, and
+    /// the host must not sleep.
+    pub fn prepare_sleep<W: Words>(&self, words: &W) -> bool {
         words.store(layout::HOST_SLEEPING_AT, 1);
+        // Either the guest sees that the host sleeps, or the host sees the submission.
         words.fence();
-        let is_empty = |(queue, ends): (u32, &HostEnds)| {
-            words.load(in_queue(queue, place::SUBMISSION_HEAD)) == ends.submission_tail
+        let is_empty = |(queue, counters): (u32, &HostCounters)| {
+            words.load(in_queue(queue, place::SUBMISSION_HEAD)) == counters.submission_tail
         };
-        if (0..).zip(&self.ends).all(is_empty) {
+        if (0..).zip(&self.counters).all(is_empty) {
             return true;
         }
-        self.wake(words);
+        self.end_sleep(words);
         false
     }
 
-    /// Says that the host looks again.
-    pub fn wake<W: Words>(&self, words: &W) {
+    /// Ends the request for the doorbell.
+    pub(crate) fn end_sleep<W: Words>(&self, words: &W) {
         words.store(layout::HOST_SLEEPING_AT, 0);
     }
 }
 
-/// The guest's side of the queues: what `guest-module` does in C.
+/// The guest's side of the queues, which `guest-module` implements in C.
 #[derive(Debug)]
 pub struct GuestQueues {
     geometry: Geometry,
-    ends: Vec<GuestEnds>,
+    counters: Vec<GuestCounters>,
 }
 
-/// The guest's ends of a queue.
+/// The guest's counters of a queue.
 #[derive(Clone, Copy, Debug)]
-struct GuestEnds {
+struct GuestCounters {
     event_tail: u32,
     submission_head: u32,
 }
 
 impl GuestQueues {
-    /// Goes on where the guest before left the memory.
+    /// Continues from the counters that an earlier guest left in the memory.
     pub fn new<W: Words>(words: &W, geometry: Geometry) -> Self {
-        let ends = (0..geometry.queues).map(|queue| GuestEnds {
+        let counters = (0..geometry.queues).map(|queue| GuestCounters {
             event_tail: words.load(in_queue(queue, place::EVENT_TAIL)),
             submission_head: words.load(in_queue(queue, place::SUBMISSION_HEAD)),
         });
-        GuestQueues { geometry, ends: ends.collect() }
+        GuestQueues { geometry, counters: counters.collect() }
     }
 
-    /// Submits a slot, whose request was written. True: the host wants the doorbell.
+    /// Submits a slot whose request was written. Returns whether the host needs the doorbell.
     pub fn submit<W: Words>(&mut self, words: &W, slot: u32) -> bool {
         let (slots, queue) = (self.geometry.slots, slot / self.geometry.slots);
-        let ends = &mut self.ends[queue as usize];
+        let head = &mut self.counters[queue as usize].submission_head;
         words.store(header(slot, layout::request::STATE), layout::SUBMITTED);
-        words.store(in_queue(queue, place::SUBMISSIONS + ends.submission_head % slots * 4), slot);
-        ends.submission_head = ends.submission_head.wrapping_add(1);
-        words.store(in_queue(queue, place::SUBMISSION_HEAD), ends.submission_head);
+        words.store(in_queue(queue, place::SUBMISSIONS + *head % slots * 4), slot);
+        *head = head.wrapping_add(1);
+        words.store(in_queue(queue, place::SUBMISSION_HEAD), *head);
         words.fence();
         words.load(layout::HOST_SLEEPING_AT) != 0
     }
 
-    /// Says that the caller of `slot` sleeps on the processor of `queue`. True: it is done already.
+    /// Asks for an event in `queue` when the call of `slot` is done. Returns whether it is done already.
     pub fn want_event<W: Words>(&self, words: &W, slot: u32, queue: u32) -> bool {
         words.store(header(slot, layout::request::WANT_EVENT), queue + 1);
         words.fence();
         words.load(header(slot, layout::request::STATE)) == layout::DONE
     }
 
-    /// Says that somebody waits for a socket on the processor of `queue`; what the socket is ready for.
+    /// Directs events of a socket to `queue`. Returns what the socket is ready for.
     pub fn wait_at<W: Words>(&self, words: &W, socket: u32, queue: u32) -> u32 {
         words.store(layout::HOME_AT + socket * 4, queue);
         words.fence();
         words.load(layout::READY_AT + socket * 4)
     }
 
-    /// The next socket, or slot from [`Geometry::sockets`] on, that something happened to.
+    /// The next event: the number of a socket, or [`Geometry::sockets`] plus the number of a slot.
     pub fn next_event<W: Words>(&mut self, words: &W, queue: u32) -> Option<u32> {
-        let tail = &mut self.ends[queue as usize].event_tail;
+        let tail = &mut self.counters[queue as usize].event_tail;
         if words.load(in_queue(queue, place::EVENT_HEAD)) == *tail {
             return None;
         }
@@ -250,15 +259,14 @@ impl GuestQueues {
         Some(index)
     }
 
-    /// Wants an interrupt for the next event. True: there is one already, and none is wanted.
-    pub fn arm<W: Words>(&self, words: &W, queue: u32) -> bool {
+    /// Enables the interrupt of `queue`. Returns whether an event is already there.
+    pub fn enable_interrupt<W: Words>(&self, words: &W, queue: u32) -> bool {
         words.store(in_queue(queue, place::NEED_IRQ), 1);
         words.fence();
-        words.load(in_queue(queue, place::EVENT_HEAD)) != self.ends[queue as usize].event_tail
+        words.load(in_queue(queue, place::EVENT_HEAD)) != self.counters[queue as usize].event_tail
     }
 
-    /// Wants no interrupt.
-    pub fn disarm<W: Words>(&self, words: &W, queue: u32) {
+    pub(crate) fn disable_interrupt<W: Words>(&self, words: &W, queue: u32) {
         words.store(in_queue(queue, place::NEED_IRQ), 0);
     }
 }

@@ -1,32 +1,32 @@
-//! How many calls a guest may make in a second.
+//! The limit on a guest's calls per second.
 
 use punctual_sched::{Duration, Instant};
 
-/// Calls at a rate, with a burst: each call takes its share of a second, and at most [`BURST`] are ahead of
-/// their time.
+/// A virtual-scheduling rate limit: each call occupies its share of a second, and at most [`BURST`] calls may
+/// be ahead of their time.
 #[derive(Debug)]
-pub struct Rate {
-    /// What a call takes.
+pub(crate) struct Rate {
+    /// Share of a call.
     each: Duration,
-    /// When the calls so far have taken their share.
+    /// End of the share of the last call.
     paid: Instant,
 }
 
-/// Calls that may be made at once after a pause.
-pub const BURST: u64 = 64;
+/// Calls permitted at once after a pause.
+pub(crate) const BURST: u64 = 64;
 
 impl Rate {
-    /// So many calls in a second, at least one.
-    pub fn new(calls_per_second: u32, now: Instant) -> Self {
+    /// A limit of `calls_per_second`, at least 1.
+    pub(crate) fn new(calls_per_second: u32, now: Instant) -> Self {
         let each = Duration::from_ns(1_000_000_000 / u64::from(calls_per_second.max(1)));
         Rate { each, paid: now }
     }
 
-    /// May a call be made now? Otherwise: how long until then.
+    /// Admits a call.
     ///
     /// # Errors
-    /// The time until the next call may be made.
-    pub fn take(&mut self, now: Instant) -> Result<(), Duration> {
+    /// The time until the next call is permitted.
+    pub(crate) fn take(&mut self, now: Instant) -> Result<(), Duration> {
         let paid = self.paid.max(now);
         let ahead = paid.since(now);
         let most = Duration::from_ns(self.each.as_ns() * (BURST - 1));
@@ -37,8 +37,8 @@ impl Rate {
         Ok(())
     }
 
-    /// The call that was taken last is not made.
-    pub fn give_back(&mut self) {
+    /// Undoes the last [`Rate::take`], whose call is not made.
+    pub(crate) fn give_back(&mut self) {
         self.paid = Instant::from_ns(self.paid.as_ns().saturating_sub(self.each.as_ns()));
     }
 }

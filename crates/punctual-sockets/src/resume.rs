@@ -1,8 +1,8 @@
-//! A VM that outlives its server: where its monitor has the memory and the event descriptors that the server
-//! gave it, so that the next server goes on with them.
+//! VMs that outlive their server: a record of the shared memory and the eventfds that QEMU holds, by which the
+//! next server takes them over.
 //!
-//! QEMU connects its device once. Whoever may trace it can take its files (`pidfd_getfd`), and knows them by
-//! the numbers that the kernel gave them, which the guest cannot change.
+//! QEMU connects its device only once. A process that may trace QEMU can duplicate its descriptors
+//! (`pidfd_getfd`). The record identifies them by inode and eventfd ID, which the guest cannot change.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -15,41 +15,39 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open}
 use crate::layout;
 use crate::memory::Shared;
 
-/// What a server writes down of its VM.
+/// A server's record of its VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Record {
-    /// The monitor's process.
+pub(crate) struct Record {
+    /// The monitor's process ID.
     process: i32,
-    /// When it started, in ticks of the kernel: numbers of processes are used again.
+    /// Start time of the process in clock ticks, because process IDs are reused.
     started: u64,
-    /// The memory's inode.
+    /// Inode of the memory.
     memory: u64,
-    /// The kernel's numbers of the event descriptors.
+    /// Eventfd IDs.
     doorbell: u64,
     interrupts: [u64; QUEUES],
 }
 
 const QUEUES: usize = layout::QUEUES as usize;
 
-/// A VM that was found again.
+/// A VM of an earlier server.
 #[derive(Debug)]
-pub struct Found {
-    /// The monitor's process; readable when it has ended.
-    pub process: OwnedFd,
-    /// The memory.
-    pub shared: Shared,
-    /// What the guest rings.
-    pub doorbell: OwnedFd,
-    /// What interrupts the guest: as many of its vectors as the monitor has.
-    pub interrupts: Vec<OwnedFd>,
+pub(crate) struct Found {
+    /// Pidfd of the monitor.
+    pub(crate) process: OwnedFd,
+    pub(crate) shared: Shared,
+    pub(crate) doorbell: OwnedFd,
+    /// One for each vector of the device.
+    pub(crate) interrupts: Vec<OwnedFd>,
 }
 
 impl Record {
-    /// Of a monitor that has connected.
+    /// The record of a monitor that has connected.
     ///
     /// # Errors
-    /// When it cannot be found among the processes here.
-    pub fn of(
+    /// The monitor's process is not visible in this `/proc`.
+    pub(crate) fn of(
         monitor: &UnixStream,
         shared: &Shared,
         doorbell: &OwnedFd,
@@ -57,29 +55,29 @@ impl Record {
     ) -> io::Result<Self> {
         let process = rustix::net::sockopt::socket_peercred(monitor)?.pid.as_raw_pid();
         let own = Path::new("/proc/self/fdinfo");
-        let number = |bell: &OwnedFd| event_number(&own.join(bell.as_raw_fd().to_string()));
-        let numbers = interrupts.iter().map(number).collect::<io::Result<Vec<_>>>()?;
+        let id = |eventfd: &OwnedFd| eventfd_id(&own.join(eventfd.as_raw_fd().to_string()));
+        let ids = interrupts.iter().map(id).collect::<io::Result<Vec<_>>>()?;
         Ok(Record {
             process,
             started: started(process)?,
             memory: rustix::fs::fstat(shared.file())?.st_ino,
-            doorbell: number(doorbell)?,
-            interrupts: numbers.try_into().map_err(|_| wrong("other than an interrupt for each queue"))?,
+            doorbell: id(doorbell)?,
+            interrupts: ids.try_into().map_err(|_| invalid("expected an interrupt for each queue"))?,
         })
     }
 
-    /// Writes it to a file.
+    /// Writes the record to a file.
     ///
     /// # Errors
-    /// When that cannot be.
-    pub fn write(&self, path: &Path) -> io::Result<()> {
+    /// The file cannot be written.
+    pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
         let Record { process, started, memory, doorbell, interrupts } = self;
-        let interrupts = interrupts.map(|number| number.to_string()).join(" ");
+        let interrupts = interrupts.map(|id| id.to_string()).join(" ");
         std::fs::write(path, format!("{process} {started} {memory} {doorbell} {interrupts}\n"))
     }
 
-    /// Reads it, if there is one.
-    pub fn read(path: &Path) -> Option<Self> {
+    /// Reads a record; `None` when there is none or it is damaged.
+    pub(crate) fn read(path: &Path) -> Option<Self> {
         let text = std::fs::read_to_string(path).ok()?;
         let mut numbers = text.split_ascii_whitespace().map(str::parse::<u64>);
         let mut next = || numbers.next()?.ok();
@@ -98,11 +96,11 @@ impl Record {
         })
     }
 
-    /// Takes the files from the monitor.
+    /// Duplicates the descriptors of the recorded monitor.
     ///
     /// # Errors
-    /// When the monitor has ended, has other files, or may not be traced.
-    pub fn open(&self) -> io::Result<Found> {
+    /// The monitor has ended, lacks the descriptors, or may not be traced.
+    pub(crate) fn open(&self) -> io::Result<Found> {
         let gone = || io::Error::from(io::ErrorKind::NotFound);
         let pid = Pid::from_raw(self.process).ok_or_else(gone)?;
         let process = pidfd_open(pid, PidfdFlags::empty())?;
@@ -123,8 +121,8 @@ impl Record {
             let take = || pidfd_getfd(process.as_fd(), number, PidfdGetfdFlags::empty());
             match link.to_str() {
                 Some("anon_inode:[eventfd]") => {
-                    // One that has been closed meanwhile is none of ours.
-                    let Ok(event) = event_number(&directory.join("fdinfo").join(&name)) else { continue };
+                    // The descriptor may have been closed meanwhile.
+                    let Ok(event) = eventfd_id(&directory.join("fdinfo").join(&name)) else { continue };
                     if event == self.doorbell {
                         doorbell = Some(take()?);
                     } else if let Some(queue) = self.interrupts.iter().position(|own| *own == event) {
@@ -138,7 +136,7 @@ impl Record {
             }
         }
         let shared = Shared::map(memory.ok_or_else(gone)?)?;
-        // A device with fewer vectors has closed the others.
+        // QEMU closes the eventfds of vectors that its device does not have; these are the last ones.
         let interrupts: Vec<OwnedFd> = interrupts.into_iter().map_while(|interrupt| interrupt).collect();
         if interrupts.is_empty() {
             return Err(gone());
@@ -151,21 +149,21 @@ fn is_file(path: &Path, inode: u64) -> bool {
     std::fs::metadata(path).is_ok_and(|file| file.ino() == inode)
 }
 
-fn wrong(what: &'static str) -> io::Error {
+fn invalid(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-/// When a process started; field 22 of `/proc/PID/stat`. The second one may hold blanks.
+/// A process's start time: field 22 of `/proc/PID/stat`. Field 2, the name, may hold blanks.
 fn started(process: i32) -> io::Result<u64> {
     let text = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
     let after_name = text.rsplit_once(") ").map_or("", |(_, rest)| rest);
     let field = after_name.split_ascii_whitespace().nth(19).and_then(|field| field.parse().ok());
-    field.ok_or_else(|| wrong("the process has no start"))
+    field.ok_or_else(|| invalid("/proc/PID/stat has no start time"))
 }
 
-/// The kernel's number of an event descriptor (Linux 5.2 and newer).
-fn event_number(info: &Path) -> io::Result<u64> {
+/// An eventfd's ID, which Linux 5.2 and newer show.
+fn eventfd_id(info: &Path) -> io::Result<u64> {
     let text = std::fs::read_to_string(info)?;
-    let number = text.lines().find_map(|line| line.strip_prefix("eventfd-id:")?.trim().parse().ok());
-    number.ok_or_else(|| wrong("the event descriptor has no number"))
+    let id = text.lines().find_map(|line| line.strip_prefix("eventfd-id:")?.trim().parse().ok());
+    id.ok_or_else(|| invalid("/proc/PID/fdinfo shows no eventfd-id"))
 }

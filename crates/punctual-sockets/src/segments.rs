@@ -1,4 +1,4 @@
-//! Where the time of requests goes, as far as their host sees it: datagrams to a guest, and its answers.
+//! Where the time of requests goes, as the host sees it: from a datagram to a guest until its answer.
 //!
 //! The segments are those of O. F. Garcia Alvarado, *Research on real-time network stacks of commodity hosted
 //! virtual machine environments*, University of Tsukuba 2019, section 3.4.2.
@@ -10,29 +10,29 @@ use std::time::Instant;
 use punctual_model::Recorder;
 use punctual_sched::Duration;
 
-/// Requests of one guest that wait for an answer and are remembered.
+/// Most unanswered requests of a guest that are measured.
 const OPEN_MAX: usize = 256;
 
-/// How long requests spent where.
+/// Times of requests in each segment.
 #[derive(Clone, Debug, Default)]
 pub struct Segments {
-    /// From the host's network stack, which stamps a datagram when it comes in, until the guest has it.
+    /// From the host's network stack, which timestamps a datagram on arrival, until the guest has it.
     pub host_receive: Recorder,
-    /// The last part of it: from the event that told the guest of datagrams until its next call to receive
-    /// was taken up.
+    /// The last part of `host_receive`: from the event to the guest until the server takes up its receive
+    /// call.
     pub wake: Recorder,
-    /// From then until the guest's call that answers was taken up.
+    /// Until the server takes up the guest's call that sends the answer.
     pub guest: Recorder,
-    /// Until the answer was sent.
+    /// Until the answer is sent.
     pub host_send: Recorder,
 }
 
-/// Requests without an answer: the socket's number, who sent it, and when the guest had it.
+/// Unanswered requests: the socket's number, the sender, and when the guest had the request.
 #[derive(Debug, Default)]
 pub(crate) struct Open(VecDeque<(u32, SocketAddr, Instant)>);
 
 impl Segments {
-    /// A guest has got a datagram of `from`, which had come in `waited` ago.
+    /// Records that the guest received a datagram of `from`, which arrived `waited` ago.
     pub(crate) fn received(
         &mut self,
         open: &mut Open,
@@ -49,7 +49,7 @@ impl Segments {
         open.0.push_back((socket, from, Instant::now()));
     }
 
-    /// A guest has sent a datagram to `to`, by a call that was taken up at `taken`.
+    /// Records that the guest sent a datagram to `to`, by a call that the server took up at `taken`.
     pub(crate) fn sent(&mut self, open: &mut Open, socket: u32, to: SocketAddr, taken: Instant) {
         let Some(at) = open.0.iter().position(|(own, from, _)| (*own, *from) == (socket, to)) else { return };
         let Some((.., had)) = open.0.remove(at) else { return };
@@ -58,7 +58,7 @@ impl Segments {
     }
 }
 
-/// The time between two instants; none where they are in another order.
+/// The time between two instants; 0 where `end` is before `start`.
 pub(crate) fn since(start: Instant, end: Instant) -> Duration {
     let time = end.saturating_duration_since(start).as_nanos();
     Duration::from_ns(u64::try_from(time).unwrap_or(u64::MAX))
@@ -76,7 +76,7 @@ mod tests {
             segments.received(&mut open, socket, peer, Some(Duration::from_us(3)), None);
         }
         segments.sent(&mut open, 2, peers[1], Instant::now());
-        assert_eq!(segments.guest.count(), 0, "nobody asked that");
+        assert_eq!(segments.guest.count(), 0, "no such request");
         segments.sent(&mut open, 2, peers[0], Instant::now());
         segments.sent(&mut open, 2, peers[0], Instant::now());
         segments.sent(&mut open, 1, peers[1], Instant::now());
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_are_never_answered_are_forgotten() {
+    fn requests_that_are_never_answered_are_dropped() {
         let (mut segments, mut open) = (Segments::default(), Open::default());
         for port in 0..1000 {
             segments.received(&mut open, 1, ([127, 0, 0, 1], port).into(), None, None);

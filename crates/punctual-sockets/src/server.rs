@@ -1,4 +1,4 @@
-//! The server of one VM's socket calls: one thread, which waits for nobody.
+//! The server of one VM's socket calls: one thread, which blocks in `epoll` only.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,16 +15,16 @@ use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use crate::ivshmem;
 use crate::layout;
 use crate::memory::Shared;
-use crate::queue::{Broken, Geometry, HostQueues, Words};
+use crate::queue::{Geometry, HostQueues, RingError, Words};
 use crate::rate::Rate;
 use crate::resume::{Found, Record};
 use crate::segments::Segments;
 use crate::stats::Counts;
 use crate::table::Table;
 
-/// Calls made before sockets are looked at again.
+/// Most calls made before the server polls for events.
 const BATCH: usize = 32;
-/// Events taken from the kernel at once.
+/// Most events taken from `epoll_wait` at once.
 const EVENTS: usize = 64;
 
 const LISTENER: u64 = 0;
@@ -35,89 +35,81 @@ const STOP: u64 = 3;
 /// Why a server does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The socket of another server that is at work.
     #[error("another server listens on {0}")]
     InUse(PathBuf),
-    /// The socket cannot be made.
     #[error("cannot listen on {path}")]
     Socket {
-        /// The socket.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// The network namespace of the host file.
     #[error("cannot use the network namespace {name}")]
     Namespace {
-        /// Its name.
         name: String,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// The kernel refuses a thread or events.
     #[error("cannot start the server's thread")]
     Start(#[source] io::Error),
 }
 
-/// A server to be started.
+/// Configuration of a server.
 pub struct Config {
     /// The thread's name.
     pub name: String,
-    /// The socket on which it listens for the VM's monitor.
+    /// Path of the socket to which the VM's monitor connects.
     pub socket: PathBuf,
-    /// What the VM may do.
+    /// The VM's rules and limits.
     pub policy: Sockets,
-    /// How long it polls for the next call of a service, before it sleeps: after an event and after each
-    /// call, but not when the guest has sent its answer.
+    /// Time to poll for the next call, after an event or a call, before the server sleeps. The server does not
+    /// poll after the guest has sent an answer.
     pub poll: Duration,
-    /// Called first in the thread: sets its priority and processor.
+    /// Called first in the thread, to set its priority and processor.
     pub enter: Box<dyn FnOnce() + Send>,
 }
 
-/// What happened.
+/// A change that the server reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A VM's monitor connected.
     Connected,
-    /// A VM of a server before this one is served again.
+    /// The server took over the VM of an earlier server.
     Resumed,
-    /// A VM of a server before this one is there, and cannot be served again.
+    /// The VM of an earlier server still runs but cannot be taken over.
     NotResumed(String),
-    /// It left; this many sockets were closed.
-    Left(usize),
-    /// Its guest speaks this version of `docs/vmrpc.md` instead of [`layout::VERSION`]: it is not served.
+    /// The VM disconnected, and this many sockets were closed.
+    Disconnected(usize),
+    /// The guest speaks this protocol version instead of [`layout::VERSION`], and is not served.
     OtherVersion(u32),
-    /// Another monitor wanted to connect meanwhile, and was refused.
+    /// A second monitor tried to connect, and was refused.
     Refused,
-    /// The memory says what cannot be; the VM's sockets were closed, and it is not served any more.
-    Broken(Broken),
-    /// Nothing works any more.
+    /// The guest wrote an invalid ring. Its sockets are closed, and it is not served any more.
+    InvalidRing(RingError),
+    /// The server has failed.
     Failed(String),
 }
 
-/// A server at work. It stops when this is dropped.
+/// A running server, which stops when this is dropped.
 #[derive(Debug)]
 pub struct Server {
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<(Counts, Segments)>>,
-    /// What was counted a moment ago.
+    /// Counters as of the thread's last turn.
     counts: Arc<Mutex<Counts>>,
-    /// The socket to remove.
+    /// The socket to remove at the end.
     socket: Option<PathBuf>,
 }
 
 impl Server {
-    /// Starts it, and tells what happens.
+    /// Starts a server.
     ///
     /// # Errors
-    /// When its socket cannot be made, or the kernel refuses.
+    /// The socket cannot be bound, the namespace entered, or the thread started.
     pub fn start(config: Config) -> Result<(Server, Receiver<Event>), Error> {
         Server::start_resuming(config, None)
     }
 
-    /// The same; and notes in a file where the VM's files are, to serve the VM of a server before this one.
+    /// Starts a server that can take over the VM of an earlier one. It records the VM in the file `record`.
     ///
     /// # Errors
     /// As [`Server::start`].
@@ -133,16 +125,16 @@ impl Server {
                 Ok((server, events))
             }
             Err(error) => {
-                remove(&socket);
+                remove_file(&socket);
                 Err(error)
             }
         }
     }
 
-    /// Starts it on a socket that listens already and does not block; that of `config` is not looked at.
+    /// Starts a server on a non-blocking socket that already listens, instead of the one in `config`.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// The namespace cannot be entered, or the thread not be started.
     pub fn start_on(listener: UnixListener, config: Config) -> Result<(Server, Receiver<Event>), Error> {
         Server::begin(listener, None, config)
     }
@@ -154,7 +146,7 @@ impl Server {
     ) -> Result<(Server, Receiver<Event>), Error> {
         let counts = Arc::<Mutex<Counts>>::default();
         let published = Arc::clone(&counts);
-        let stop = Arc::new(bell().map_err(Error::Start)?);
+        let stop = Arc::new(new_eventfd().map_err(Error::Start)?);
         let (sender, receiver) = mpsc::channel();
         let (entered, result) = mpsc::channel();
         let stopped = Arc::clone(&stop);
@@ -162,7 +154,7 @@ impl Server {
         let thread = thread.spawn(move || match enter_namespace(config.policy.netns.as_deref()) {
             Ok(()) => {
                 drop(entered);
-                work(config, listener, record, &stopped, (sender, published))
+                run_worker(config, listener, record, &stopped, (sender, published))
             }
             Err(error) => {
                 let _ = entered.send(error);
@@ -176,27 +168,27 @@ impl Server {
         Ok((Server { stop, thread: Some(thread), counts, socket: None }, receiver))
     }
 
-    /// What was counted a moment ago.
+    /// Counters as of the thread's last turn.
     pub fn counts(&self) -> Counts {
         *self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stops it: its VM's sockets are closed, and the guest is told.
+    /// Stops the server: closes its VM's sockets and sets the status that the guest reads.
     pub fn stop(self) -> Counts {
         self.finish().0
     }
 
-    /// As [`Server::stop`], with where the time of its requests went.
+    /// As [`Server::stop`], and returns where the time of requests went.
     pub fn finish(mut self) -> (Counts, Segments) {
-        self.end()
+        self.join()
     }
 
-    fn end(&mut self) -> (Counts, Segments) {
+    fn join(&mut self) -> (Counts, Segments) {
         let Some(thread) = self.thread.take() else { return Default::default() };
-        ring(&self.stop);
+        signal(&self.stop);
         let done = thread.join().unwrap_or_default();
         if let Some(socket) = &self.socket {
-            remove(socket);
+            remove_file(socket);
         }
         done
     }
@@ -204,20 +196,20 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.end();
+        self.join();
     }
 }
 
-fn bell() -> io::Result<OwnedFd> {
+fn new_eventfd() -> io::Result<OwnedFd> {
     Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }
 
-fn ring(bell: &OwnedFd) {
-    // Full means rung.
-    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+fn signal(eventfd: &OwnedFd) {
+    // A full counter is a pending signal.
+    let _ = rustix::io::write(eventfd, &1u64.to_ne_bytes());
 }
 
-/// Moves this thread into the network namespace in which sockets are to be.
+/// Moves this thread into the network namespace of the VM's sockets.
 fn enter_namespace(name: Option<&str>) -> Result<(), Error> {
     let Some(name) = name else { return Ok(()) };
     let enter = || {
@@ -230,17 +222,17 @@ fn enter_namespace(name: Option<&str>) -> Result<(), Error> {
     enter().map_err(|source| Error::Namespace { name: name.into(), source })
 }
 
-/// Has the process ended that a record is about?
+/// Whether an error means that the recorded process has ended.
 fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 
-fn remove(path: &Path) {
-    // It may be gone.
+fn remove_file(path: &Path) {
+    // The file may be gone already.
     let _ = std::fs::remove_file(path);
 }
 
-/// Listens; takes the place of a server that has died.
+/// Listens on `path`. Replaces the socket that a killed server left behind.
 fn listen(path: &Path) -> Result<UnixListener, Error> {
     let failed = |source| Error::Socket { path: path.into(), source };
     let listener = match UnixListener::bind(path) {
@@ -257,7 +249,7 @@ fn listen(path: &Path) -> Result<UnixListener, Error> {
     Ok(listener)
 }
 
-fn work(
+fn run_worker(
     config: Config,
     listener: UnixListener,
     record: Option<PathBuf>,
@@ -288,9 +280,9 @@ fn work(
         notices,
     };
     if let Err(error) = server.run(stop) {
-        server.tell(Event::Failed(error.to_string()));
+        server.report(Event::Failed(error.to_string()));
     }
-    server.leave();
+    server.disconnect_guest();
     (server.counts, server.segments)
 }
 
@@ -303,8 +295,8 @@ struct Worker {
     record: Option<PathBuf>,
     start: std::time::Instant,
     guest: Option<Guest>,
-    /// Since when the guest, which was told of something, is expected to make its next call. Whoever waits
-    /// for an answer that was sent may need this processor.
+    /// Start of the wait for the guest's next call, for which the server polls. `None` once the guest has sent
+    /// an answer: the receiver of the answer may need this processor.
     expects_since: Option<Instant>,
     counts: Counts,
     published: Arc<Mutex<Counts>>,
@@ -312,7 +304,7 @@ struct Worker {
     notices: Sender<Event>,
 }
 
-/// A VM that is connected.
+/// A connected VM.
 struct Guest {
     monitor: Monitor,
     shared: Shared,
@@ -320,26 +312,28 @@ struct Guest {
     table: Table,
     rate: Option<Rate>,
     doorbell: OwnedFd,
-    /// Those of its queues; a device with fewer vectors uses the first queues alone.
+    /// One for each queue. With fewer vectors in the device, only the first queues are in use.
     interrupts: Vec<OwnedFd>,
-    /// Was it told that the guest speaks another version?
-    is_version_told: bool,
+    /// [`Event::OtherVersion`] is reported once.
+    is_version_reported: bool,
+    /// The guest violated the protocol and is not served any more.
     is_broken: bool,
 }
 
-/// How the end of a VM's monitor is noticed.
+/// The VM's monitor: a connection, or the process of a VM that was taken over. Either becomes readable when
+/// the monitor ends.
 enum Monitor {
     Connection(UnixStream),
     Process(OwnedFd),
 }
 
-/// What is next.
+/// The outcome of a batch of calls.
 enum Next {
     /// There may be more calls.
     Busy,
-    /// There are none.
+    /// There are no more calls.
     Idle,
-    /// The limit of calls is reached for so long.
+    /// The rate limit permits the next call after this time.
     HeldUp(Duration),
 }
 
@@ -348,8 +342,8 @@ impl Worker {
         Instant::from_ns(self.start.elapsed().as_nanos() as u64)
     }
 
-    fn tell(&self, event: Event) {
-        // Nobody may listen any more.
+    fn report(&self, event: Event) {
+        // The receiver may be gone.
         let _ = self.notices.send(event);
     }
 
@@ -377,28 +371,28 @@ impl Worker {
                 Err(error) => return Err(error.into()),
             }
             if let Some(guest) = &self.guest {
-                guest.queues.wake(&guest.shared);
+                guest.queues.end_sleep(&guest.shared);
             }
             for event in &events {
                 match event.data.u64() {
                     STOP => return Ok(()),
-                    LISTENER => self.connect(),
-                    MONITOR => self.monitor(),
-                    DOORBELL => self.doorbell(),
-                    token => self.happened(token),
+                    LISTENER => self.on_connect(),
+                    MONITOR => self.on_monitor(),
+                    DOORBELL => self.on_doorbell(),
+                    token => self.on_socket(token),
                 }
             }
         }
     }
 
-    /// Whoever reads what was counted keeps nobody waiting: then it is told later.
+    /// Publishes the counters. While a reader holds the lock, the server does not wait but publishes later.
     fn publish(&self) {
         if let Ok(mut published) = self.published.try_lock() {
             *published = self.counts;
         }
     }
 
-    /// Makes the calls that are submitted, a batch at most.
+    /// Makes submitted calls, at most a batch.
     fn calls(&mut self) -> Next {
         let now = self.now();
         let Some(guest) = self.guest.as_mut().filter(|guest| !guest.is_broken) else { return Next::Idle };
@@ -409,10 +403,10 @@ impl Worker {
                 self.counts.held_up += 1;
                 return Next::HeldUp(time);
             }
-            match guest.queues.take(&guest.shared) {
+            match guest.queues.next_submission(&guest.shared) {
                 Ok(Some(slot)) => {
-                    let told = (&mut self.counts, &mut self.segments);
-                    let served = guest.table.serve(&guest.shared, &mut guest.queues, slot, told);
+                    let measured = (&mut self.counts, &mut self.segments);
+                    let served = guest.table.serve(&guest.shared, &mut guest.queues, slot, measured);
                     self.expects_since = (!served.has_sent).then_some(now);
                     if let Some(queue) = served.interrupt {
                         self.counts.interrupts += 1;
@@ -425,10 +419,10 @@ impl Worker {
                     }
                     return if made == 0 { Next::Idle } else { Next::Busy };
                 }
-                Err(broken) => {
+                Err(error) => {
                     guest.is_broken = true;
-                    guest.end();
-                    self.tell(Event::Broken(broken));
+                    guest.disconnect();
+                    self.report(Event::InvalidRing(error));
                     return Next::Idle;
                 }
             }
@@ -436,68 +430,68 @@ impl Worker {
         Next::Busy
     }
 
-    /// Is the next call of a service to come soon?
+    /// Whether to poll for the guest's next call.
     fn expects_call(&self) -> bool {
         self.expects_since.is_some_and(|since| self.now().since(since) < self.poll)
     }
 
-    /// Prepares to sleep; how long at most.
+    /// Prepares to sleep. Returns the timeout: none, or zero when a call has come meanwhile.
     fn sleep(&mut self) -> Option<Duration> {
         let is_asleep = match &self.guest {
-            Some(guest) if !guest.is_broken => guest.queues.sleep(&guest.shared),
+            Some(guest) if !guest.is_broken => guest.queues.prepare_sleep(&guest.shared),
             _ => true,
         };
         self.counts.sleeps += u64::from(is_asleep);
         if is_asleep { None } else { Some(Duration::ZERO) }
     }
 
-    fn happened(&mut self, token: u64) {
+    fn on_socket(&mut self, token: u64) {
         let now = self.now();
         let Some(guest) = self.guest.as_mut().filter(|guest| !guest.is_broken) else { return };
         self.expects_since = Some(now);
-        let told = guest.table.happened(&guest.shared, &mut guest.queues, token, &mut self.counts);
-        if let Some(queue) = told {
+        let interrupt = guest.table.on_event(&guest.shared, &mut guest.queues, token, &mut self.counts);
+        if let Some(queue) = interrupt {
             self.counts.interrupts += 1;
             guest.interrupt(queue);
         }
     }
 
-    fn doorbell(&mut self) {
+    fn on_doorbell(&mut self) {
         let Some(guest) = &mut self.guest else { return };
-        // Empty means that it was read meanwhile.
+        // An empty counter is not an error: the signal has been read.
         let _ = rustix::io::read(&guest.doorbell, &mut [0; 8]);
         let version = guest.shared.load(layout::GUEST_VERSION_AT);
-        if !guest.is_version_told && ![0, layout::VERSION].contains(&version) {
-            guest.is_version_told = true;
-            self.tell(Event::OtherVersion(version));
+        if !guest.is_version_reported && ![0, layout::VERSION].contains(&version) {
+            guest.is_version_reported = true;
+            self.report(Event::OtherVersion(version));
         }
     }
 
-    fn connect(&mut self) {
+    fn on_connect(&mut self) {
         let Ok((monitor, _)) = self.listener.accept() else { return };
         if self.guest.is_some() {
-            return self.tell(Event::Refused);
+            return self.report(Event::Refused);
         }
-        match self.guest(monitor) {
+        match self.new_guest(monitor) {
             Ok(guest) => {
                 self.guest = Some(guest);
                 self.counts.guests += 1;
-                self.tell(Event::Connected);
+                self.report(Event::Connected);
             }
-            Err(error) => self.tell(Event::Failed(error.to_string())),
+            Err(error) => self.report(Event::Failed(error.to_string())),
         }
     }
 
-    /// New memory for a monitor that has connected.
-    fn guest(&self, monitor: UnixStream) -> io::Result<Guest> {
+    /// Makes new memory for a monitor that has connected, so that nothing of one guest reaches the next.
+    fn new_guest(&self, monitor: UnixStream) -> io::Result<Guest> {
         monitor.set_nonblocking(true)?;
-        let (shared, doorbell) = (Shared::new()?, bell()?);
-        let interrupts = (0..layout::QUEUES).map(|_| bell()).collect::<io::Result<Vec<_>>>()?;
+        let (shared, doorbell) = (Shared::new()?, new_eventfd()?);
+        let interrupts = (0..layout::QUEUES).map(|_| new_eventfd()).collect::<io::Result<Vec<_>>>()?;
         shared.store(layout::VERSION_AT, layout::VERSION);
         shared.store(layout::STATUS_AT, layout::STATUS_SERVING);
         shared.store(layout::INCARNATION_AT, 1);
         shared.store(layout::MAGIC_AT, layout::MAGIC);
-        ivshmem::greet(&monitor, shared.file(), doorbell.as_fd(), &interrupts)?;
+        ivshmem::send_setup(&monitor, shared.file(), doorbell.as_fd(), &interrupts)?;
         if let Some(path) = &self.record {
             Record::of(&monitor, &shared, &doorbell, &interrupts)?.write(path)?;
         }
@@ -528,30 +522,30 @@ impl Worker {
             rate: self.policy.calls_per_second.map(|calls| Rate::new(calls, self.now())),
             doorbell,
             interrupts,
-            is_version_told: false,
+            is_version_reported: false,
             is_broken: false,
         })
     }
 
-    /// Serves the VM of a server before this one, if there is one: its sockets are gone, new ones work.
+    /// Takes over the VM of an earlier server, if there is one. Its old sockets are lost; new ones work.
     fn resume(&mut self) {
         let Some((path, record)) = self.record.as_deref().and_then(|path| Some((path, Record::read(path)?)))
         else {
             return;
         };
-        match record.open().and_then(|found| self.found(found)) {
+        match record.open().and_then(|found| self.take_over(found)) {
             Ok(guest) => {
                 guest.interrupt(0);
                 self.guest = Some(guest);
                 self.counts.guests += 1;
-                self.tell(Event::Resumed);
+                self.report(Event::Resumed);
             }
-            Err(error) if is_gone(&error) => remove(path),
-            Err(error) => self.tell(Event::NotResumed(error.to_string())),
+            Err(error) if is_gone(&error) => remove_file(path),
+            Err(error) => self.report(Event::NotResumed(error.to_string())),
         }
     }
 
-    fn found(&self, found: Found) -> io::Result<Guest> {
+    fn take_over(&self, found: Found) -> io::Result<Guest> {
         let Found { process, shared, doorbell, interrupts } = found;
         let queues = HostQueues::resume(&shared, Geometry::FULL);
         for id in 0..layout::SOCKETS {
@@ -565,34 +559,34 @@ impl Worker {
         self.serve(Monitor::Process(process), shared, queues, doorbell, interrupts)
     }
 
-    /// The monitor says nothing that matters; or it left.
-    fn monitor(&mut self) {
-        let has_left = match self.guest.as_ref().map(|guest| &guest.monitor) {
+    /// Handles input of the monitor, which the protocol does not define, or its end.
+    fn on_monitor(&mut self) {
+        let has_ended = match self.guest.as_ref().map(|guest| &guest.monitor) {
             None => return,
-            // A process is ready when it has ended.
+            // A pidfd is readable once the process has ended.
             Some(Monitor::Process(_)) => true,
             Some(Monitor::Connection(connection)) => match rustix::io::read(connection, &mut [0; 64]) {
                 Ok(bytes) => bytes == 0,
                 Err(error) => !matches!(error, rustix::io::Errno::AGAIN | rustix::io::Errno::INTR),
             },
         };
-        if has_left {
-            self.leave();
-            self.record.as_deref().into_iter().for_each(remove);
+        if has_ended {
+            self.disconnect_guest();
+            self.record.as_deref().into_iter().for_each(remove_file);
         }
     }
 
-    fn leave(&mut self) {
+    fn disconnect_guest(&mut self) {
         if let Some(mut guest) = self.guest.take() {
-            let closed = guest.end();
-            self.tell(Event::Left(closed));
+            let closed = guest.disconnect();
+            self.report(Event::Disconnected(closed));
         }
     }
 }
 
 impl Guest {
-    /// Closes the VM's sockets and tells it; how many there were.
-    fn end(&mut self) -> usize {
+    /// Closes the VM's sockets and sets the status that the guest reads. Returns the number of sockets.
+    fn disconnect(&mut self) -> usize {
         let closed = self.table.len();
         self.table.clear();
         self.shared.store(layout::STATUS_AT, layout::STATUS_GONE);
@@ -600,8 +594,8 @@ impl Guest {
         closed
     }
 
-    /// Interrupts the virtual processor of a queue.
+    /// Interrupts the vCPU of a queue, or the first one where the device has no vector for the queue.
     fn interrupt(&self, queue: u32) {
-        self.interrupts.get(queue as usize).or(self.interrupts.first()).into_iter().for_each(ring);
+        self.interrupts.get(queue as usize).or(self.interrupts.first()).into_iter().for_each(signal);
     }
 }

@@ -1,28 +1,24 @@
-//! What was counted.
+//! Counters of a server.
 
 use serde::Serialize;
 
-/// What a server did for a VM.
+/// Totals of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     /// Guests that connected.
     pub guests: u64,
-    /// Calls made.
     pub calls: u64,
-    /// Calls refused because the file does not allow the address.
+    /// Calls that the guest's rules refused.
     pub refused: u64,
-    /// Bytes that the guest sent.
     pub sent_bytes: u64,
-    /// Bytes that the guest received.
     pub received_bytes: u64,
-    /// Changes of sockets that the guest was told of.
+    /// Events of sockets sent to the guest.
     pub events: u64,
-    /// Interrupts raised.
     pub interrupts: u64,
     /// Times that the server slept.
     pub sleeps: u64,
     /// Most sockets at once.
     pub sockets_most: u64,
-    /// Times that the limit of calls held up the guest.
+    /// Times that the limit on calls delayed the guest.
     pub held_up: u64,
 }

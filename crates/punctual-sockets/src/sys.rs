@@ -1,6 +1,7 @@
-//! The system calls that copy between a socket and memory that a guest may write meanwhile.
+//! System calls that copy between a socket and memory that a guest may write at the same time.
 //!
-//! Such memory has no Rust reference. The kernel copies by address, so these calls are made by hand.
+//! No Rust reference to such memory may exist, so these calls pass its address to the kernel directly. The
+//! only file of this crate with `unsafe`.
 
 #![allow(unsafe_code)]
 
@@ -20,22 +21,21 @@ use vm_memory::VolatileSlice;
 /// `SIOCGSTAMPNS_OLD` (Linux, include/uapi/asm-generic/sockios.h).
 const SIOCGSTAMPNS: libc::Ioctl = 0x8907;
 
-/// A message that was received.
+/// A received message.
 #[derive(Clone, Copy, Debug)]
-pub struct Received {
-    /// What `recvmsg` returns: bytes, or the message's length where `MSG_TRUNC` was asked for.
-    pub bytes: usize,
+pub(crate) struct Received {
+    /// Return value of `recvmsg`: bytes received, or with `MSG_TRUNC` the message's length.
+    pub(crate) bytes: usize,
     /// `MSG_TRUNC` and others.
-    pub flags: i32,
-    /// Who sent it.
-    pub from: Option<SocketAddr>,
+    pub(crate) flags: i32,
+    pub(crate) from: Option<SocketAddr>,
 }
 
 /// `sendmsg` of `data`, to `to` if given.
 ///
 /// # Errors
 /// Those of `sendmsg`.
-pub fn send(
+pub(crate) fn send(
     socket: BorrowedFd<'_>,
     data: &VolatileSlice<'_>,
     flags: i32,
@@ -44,7 +44,7 @@ pub fn send(
     let guard = data.ptr_guard();
     let mut part = iovec { iov_base: guard.as_ptr().cast_mut().cast(), iov_len: data.len() };
     let mut name = MaybeUninit::<SocketAddrStorage>::uninit();
-    // SAFETY: `msghdr` is plain data; all zero is a valid one. `write_sockaddr` writes no more than a storage
+    // SAFETY: an all-zero `msghdr` is valid. `write_sockaddr` writes no more than a storage
     // has, and says how much. The pointers live until `sendmsg` returns: `name` and `part` are locals, and
     // `guard` keeps `data` mapped. `sendmsg` only reads through them, what was written of `name` and
     // `iov_len` bytes of the slice at most.
@@ -65,10 +65,10 @@ pub fn send(
 ///
 /// # Errors
 /// Those of `recvmsg`.
-pub fn receive(socket: BorrowedFd<'_>, data: &VolatileSlice<'_>, flags: i32) -> io::Result<Received> {
+pub(crate) fn receive(socket: BorrowedFd<'_>, data: &VolatileSlice<'_>, flags: i32) -> io::Result<Received> {
     let guard = data.ptr_guard_mut();
     let mut part = iovec { iov_base: guard.as_ptr().cast(), iov_len: data.len() };
-    // SAFETY: `msghdr` and `sockaddr_storage` are plain data; all zero is a valid one. The pointers live
+    // SAFETY: all-zero `msghdr` and `sockaddr_storage` are valid. The pointers live
     // until `recvmsg` returns: `name` and `part` are locals, and `guard` keeps `data` mapped. `recvmsg`
     // writes `msg_namelen` bytes of `name` at most, and `iov_len` of the slice, to which nothing has a
     // reference. No more than all of `name` is read, which is initialized.
@@ -90,16 +90,16 @@ pub fn receive(socket: BorrowedFd<'_>, data: &VolatileSlice<'_>, flags: i32) -> 
     Ok(Received { bytes, flags: message.msg_flags, from })
 }
 
-/// How long ago the datagram that was last received from `socket` came into the host's network stack; `None`
-/// for the first one, with which the kernel begins to stamp them.
-pub fn age(socket: BorrowedFd<'_>) -> Option<Duration> {
+/// Time since the datagram that was last received from `socket` arrived in the host's network stack. `None`
+/// for the first datagram: the call for it makes the kernel timestamp the following ones.
+pub(crate) fn age(socket: BorrowedFd<'_>) -> Option<Duration> {
     let mut stamp = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes a timespec at `stamp` (SIOCGSTAMPNS of 64-bit programs, socket(7)).
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCGSTAMPNS, &mut stamp) };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok().filter(|_| done == 0)?;
     let stamp =
         std::time::Duration::new(u64::try_from(stamp.tv_sec).ok()?, u32::try_from(stamp.tv_nsec).ok()?);
-    // A clock that was set meanwhile.
+    // `None` when the clock was set back meanwhile.
     let age = now.checked_sub(stamp)?;
     Some(Duration::from_ns(u64::try_from(age.as_nanos()).ok()?))
 }
@@ -108,18 +108,18 @@ pub fn age(socket: BorrowedFd<'_>) -> Option<Duration> {
 ///
 /// # Errors
 /// Those of `setsockopt`.
-pub fn set_option(socket: BorrowedFd<'_>, level: i32, option: i32, value: &[u8]) -> io::Result<()> {
+pub(crate) fn set_option(socket: BorrowedFd<'_>, level: i32, option: i32, value: &[u8]) -> io::Result<()> {
     let pointer: *const c_void = value.as_ptr().cast();
     // SAFETY: the kernel reads `value.len()` bytes of `value`.
     let done = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, pointer, value.len() as u32) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// `getsockopt`; how much of `value` was written.
+/// `getsockopt`; returns the number of bytes written to `value`.
 ///
 /// # Errors
 /// Those of `getsockopt`.
-pub fn option(socket: BorrowedFd<'_>, level: i32, option: i32, value: &mut [u8]) -> io::Result<usize> {
+pub(crate) fn option(socket: BorrowedFd<'_>, level: i32, option: i32, value: &mut [u8]) -> io::Result<usize> {
     let mut length = value.len() as u32;
     // SAFETY: the kernel writes at most `length` bytes of `value`, and `length` itself.
     let done = unsafe {

@@ -1,4 +1,8 @@
-//! A guest's sockets on the host, and the calls that are made for them.
+//! A guest's sockets on the host, and the calls on them.
+//!
+//! Every call is non-blocking. Before each bind, connect and send, the guest's rules decide on the address that
+//! the kernel will be given. A socket's number is the smallest free one; a generation tells it from earlier
+//! sockets of that number.
 
 use std::collections::{HashSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, Shutdown, SocketAddrAny, SocketFlags, SocketType};
 
-use crate::call::{Answer, Call, Op, options};
+use crate::call::{Call, Op, Response, options};
 use crate::layout;
 use crate::memory::Shared;
 use crate::queue::{HostQueues, Words};
@@ -19,15 +23,15 @@ use crate::segments::{Open, Segments, since};
 use crate::stats::Counts;
 use crate::sys;
 
-/// Flags of `send` that a guest may give.
+/// Flags of `send` that a guest may set.
 const SEND_FLAGS: i32 = libc::MSG_MORE;
-/// Flags of `recv` that a guest may give.
+/// Flags of `recv` that a guest may set.
 const RECEIVE_FLAGS: i32 = libc::MSG_PEEK | libc::MSG_TRUNC;
-/// Connections that may wait for `accept`; the kernel's `net.core.somaxconn` may say less.
+/// Largest backlog of `listen`. The kernel's `net.core.somaxconn` may lower it.
 const BACKLOG_MAX: u32 = 4096;
-/// A datagram socket may answer this many peers that wrote to it last.
+/// A datagram socket may answer this many peers, those that most recently wrote to it first.
 const PEERS_MAX: usize = 1024;
-/// Bytes of an option's value.
+/// Longest value of an option.
 const OPTION_BYTES: usize = 256;
 
 /// Options that a guest may set and read.
@@ -51,7 +55,7 @@ const OPTIONS: [(i32, i32); 18] = [
     (libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG),
     (libc::SOL_SOCKET, libc::SO_RCVLOWAT),
 ];
-/// Options that a guest may only read.
+/// Options that a guest may read but not set.
 const READ_ONLY: [(i32, i32); 5] = [
     (libc::IPPROTO_TCP, libc::TCP_INFO),
     (libc::IPPROTO_TCP, libc::TCP_CONGESTION),
@@ -60,7 +64,7 @@ const READ_ONLY: [(i32, i32); 5] = [
     (libc::IPPROTO_IPV6, libc::IPV6_MTU),
 ];
 
-/// Peers that wrote to a datagram socket.
+/// Peers that wrote to a datagram socket, which it may answer without a rule.
 #[derive(Debug, Default)]
 struct Peers {
     order: VecDeque<SocketAddr>,
@@ -82,21 +86,20 @@ impl Peers {
     }
 }
 
-/// A socket.
 #[derive(Debug)]
 struct Socket {
     fd: OwnedFd,
     protocol: Protocol,
     is_ipv6: bool,
-    /// What was set of [`options`].
+    /// Bits of [`options`] that are set on `fd`.
     options: u32,
     is_bound: bool,
-    /// Is epoll told that the socket is to become writable?
+    /// `epoll` watches for output.
     wants_output: bool,
-    /// Tells this socket from others that had its number before.
+    /// Tells this socket from earlier ones of the same number.
     generation: u32,
-    /// When the guest was told of something that it has not received yet.
-    told: Option<Instant>,
+    /// Time of the first event that the guest has not followed by a receive call.
+    notified: Option<Instant>,
     peers: Peers,
 }
 
@@ -108,46 +111,46 @@ pub struct Table {
     sockets: Vec<Option<Socket>>,
     free: Vec<u32>,
     generation: u32,
-    /// Has the guest said hello?
-    is_greeted: bool,
-    /// Requests that the guest has not answered yet.
+    /// The guest has sent hello.
+    has_hello: bool,
+    /// Unanswered requests.
     open: Open,
 }
 
-/// A call that was made.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Served {
-    /// The queue whose interrupt the guest wants.
-    pub interrupt: Option<u32>,
-    /// It sent something: a service has its answer.
-    pub has_sent: bool,
+    /// The queue to interrupt.
+    pub(crate) interrupt: Option<u32>,
+    /// The call sent data.
+    pub(crate) has_sent: bool,
 }
 
-type Done = Result<Answer, Errno>;
+type CallResult = Result<Response, Errno>;
 
-fn result(value: usize) -> Answer {
-    Answer { result: i32::try_from(value).unwrap_or(i32::MAX), ..Answer::default() }
+fn result(value: usize) -> Response {
+    Response { result: i32::try_from(value).unwrap_or(i32::MAX), ..Response::default() }
 }
 
-fn named(address: SocketAddr) -> Answer {
-    Answer { address: Some(address), ..Answer::default() }
+fn named(address: SocketAddr) -> Response {
+    Response { address: Some(address), ..Response::default() }
 }
 
 fn errno(error: &std::io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error)
 }
 
-fn of_any(address: SocketAddrAny) -> Result<SocketAddr, Errno> {
+fn inet_address(address: SocketAddrAny) -> Result<SocketAddr, Errno> {
     SocketAddr::try_from(address).map_err(|_| Errno::AFNOSUPPORT)
 }
 
-/// An IPv4 address that an IPv6 socket names is that IPv4 address.
+/// An IPv4-mapped IPv6 address becomes the IPv4 address.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 impl Table {
-    /// No sockets yet; they will be watched by `epoll`.
+    /// An empty table. `epoll` will watch its sockets.
     pub fn new(policy: Sockets, epoll: Arc<OwnedFd>) -> Self {
         let count = policy.sockets_max.min(layout::SOCKETS);
         let sockets = (0..count).map(|_| None).collect();
@@ -157,7 +160,7 @@ impl Table {
             sockets,
             free: (0..count).rev().collect(),
             generation: 0,
-            is_greeted: false,
+            has_hello: false,
             open: Open::default(),
         }
     }
@@ -169,17 +172,16 @@ impl Table {
         }
     }
 
-    /// How many there are.
+    /// Number of sockets.
     pub fn len(&self) -> usize {
         self.sockets.len() - self.free.len()
     }
 
-    /// Are there none?
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Makes the call of a slot and answers it.
+    /// Makes the call of a slot and writes its response.
     pub fn serve(
         &mut self,
         shared: &Shared,
@@ -190,38 +192,38 @@ impl Table {
         let taken = Instant::now();
         let call = Call::read(shared, slot);
         counts.calls += 1;
-        let answer = self.make(&call, shared, slot, counts).unwrap_or_else(|error| {
+        let response = self.make(&call, shared, slot, counts).unwrap_or_else(|error| {
             counts.refused += u64::from(error == Errno::PERM || error == Errno::ACCESS);
-            Answer { result: -error.raw_os_error(), ..Answer::default() }
+            Response { result: -error.raw_os_error(), ..Response::default() }
         });
         let changes =
             !matches!(call.op, Some(Op::Close | Op::Name | Op::Peer | Op::SetOption | Op::GetOption));
         if changes {
             self.refresh(shared, queues, call.socket);
         }
-        if matches!(call.op, Some(Op::Socket | Op::Accept)) && answer.result >= 0 {
-            // Of the one that had this number before.
-            shared.store(layout::ERROR_AT + answer.socket * 4, 0);
-            self.refresh(shared, queues, answer.socket);
+        if matches!(call.op, Some(Op::Socket | Op::Accept)) && response.result >= 0 {
+            // The word may hold an error of an earlier socket of this number.
+            shared.store(layout::ERROR_AT + response.socket * 4, 0);
+            self.refresh(shared, queues, response.socket);
             counts.sockets_most = counts.sockets_most.max(self.len() as u64);
         }
-        answer.write(shared, slot);
+        response.write(shared, slot);
         let interrupt = queues.complete(shared, slot);
-        self.stamp(&call, &answer, taken, segments);
-        Served { interrupt, has_sent: call.op == Some(Op::Send) && answer.result >= 0 }
+        self.stamp(&call, &response, taken, segments);
+        Served { interrupt, has_sent: call.op == Some(Op::Send) && response.result >= 0 }
     }
 
-    /// Notes when a datagram went to the guest, and when its answer was sent.
-    fn stamp(&mut self, call: &Call, answer: &Answer, taken: Instant, segments: &mut Segments) {
+    /// Records when the guest received a datagram and when it sent the answer.
+    fn stamp(&mut self, call: &Call, response: &Response, taken: Instant, segments: &mut Segments) {
         let socket = self.sockets.get_mut(call.socket as usize).and_then(Option::as_mut);
-        let Some(socket) = socket.filter(|_| answer.result >= 0) else { return };
+        let Some(socket) = socket.filter(|_| response.result >= 0) else { return };
         if socket.protocol != Protocol::Udp {
             return;
         }
-        match (call.op, answer.address, call.address) {
+        match (call.op, response.address, call.address) {
             (Some(Op::Receive), Some(from), _) if call.flags as i32 & libc::MSG_PEEK == 0 => {
                 let waited = sys::age(socket.fd.as_fd());
-                let wake = socket.told.take().map(|told| since(told, taken));
+                let wake = socket.notified.take().map(|notified| since(notified, taken));
                 segments.received(&mut self.open, call.socket, from, waited, wake);
             }
             (Some(Op::Send), _, Some(to)) => {
@@ -231,9 +233,8 @@ impl Table {
         }
     }
 
-    /// Something happened to the socket that `epoll` calls `token`. The queue whose interrupt the guest
-    /// wants.
-    pub fn happened(
+    /// Handles an event of `epoll`; `token` names the socket. Returns the queue to interrupt.
+    pub fn on_event(
         &mut self,
         shared: &Shared,
         queues: &mut HostQueues,
@@ -247,9 +248,9 @@ impl Table {
         }
         counts.events += 1;
         if let Ok(socket) = self.get_mut(id) {
-            socket.told.get_or_insert_with(Instant::now);
+            socket.notified.get_or_insert_with(Instant::now);
         }
-        queues.event(shared, id)
+        queues.notify(shared, id)
     }
 
     fn get(&self, id: u32) -> Result<&Socket, Errno> {
@@ -260,25 +261,25 @@ impl Table {
         self.sockets.get_mut(id as usize).and_then(Option::as_mut).ok_or(Errno::BADF)
     }
 
-    fn make(&mut self, call: &Call, shared: &Shared, slot: u32, counts: &mut Counts) -> Done {
+    fn make(&mut self, call: &Call, shared: &Shared, slot: u32, counts: &mut Counts) -> CallResult {
         let op = call.op.ok_or(Errno::NOSYS)?;
         match op {
-            // It is about sockets of a server before this one.
-            _ if !self.is_greeted && op != Op::Hello => return Err(Errno::CONNRESET),
+            // The guest still means sockets of an earlier server.
+            _ if !self.has_hello && op != Op::Hello => return Err(Errno::CONNRESET),
             Op::Hello => {
                 self.clear();
-                self.is_greeted = true;
+                self.has_hello = true;
                 let epoch = shared.load(layout::EPOCH_AT).wrapping_add(1);
                 shared.store(layout::EPOCH_AT, epoch);
-                return Ok(Answer::default());
+                return Ok(Response::default());
             }
             Op::Socket => return self.socket(call),
             Op::Close => {
                 self.get(call.socket)?;
-                // A guest that closes a socket forgets it, whatever its options.
+                // A guest cannot use the socket after close, so an option that fails does not matter.
                 let _ = self.apply(call);
                 self.remove(call.socket);
-                return Ok(Answer::default());
+                return Ok(Response::default());
             }
             _ => {}
         }
@@ -293,11 +294,11 @@ impl Table {
             Op::Receive => self.receive(call, shared, slot, counts),
             Op::SetOption => self.set_option(call, shared, slot),
             Op::GetOption => self.option(call, shared, slot),
-            _ => self.ask(op, call),
+            _ => self.query(op, call),
         }
     }
 
-    fn socket(&mut self, call: &Call) -> Done {
+    fn socket(&mut self, call: &Call) -> CallResult {
         let (kind, protocol) = match call.first as i32 {
             libc::SOCK_STREAM => (SocketType::STREAM, Protocol::Tcp),
             libc::SOCK_DGRAM => (SocketType::DGRAM, Protocol::Udp),
@@ -310,7 +311,7 @@ impl Table {
         let family = if is_ipv6 { AddressFamily::INET6 } else { AddressFamily::INET };
         let fd = net::socket_with(family, kind, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)?;
         if let Some(kib) = self.policy.buffer_kib {
-            // The kernel doubles it, for its own accounts.
+            // The kernel doubles the value, for its own bookkeeping.
             let bytes = kib as usize * 512;
             net::sockopt::set_socket_send_buffer_size(&fd, bytes)?;
             net::sockopt::set_socket_recv_buffer_size(&fd, bytes)?;
@@ -318,9 +319,10 @@ impl Table {
         self.insert(fd, protocol, is_ipv6, 0)
     }
 
-    /// A new socket, in the smallest free number.
-    fn insert(&mut self, fd: OwnedFd, protocol: Protocol, is_ipv6: bool, options: u32) -> Done {
+    /// Enters a new socket under the smallest free number.
+    fn insert(&mut self, fd: OwnedFd, protocol: Protocol, is_ipv6: bool, options: u32) -> CallResult {
         let id = self.free.pop().ok_or(Errno::NFILE)?;
+        debug_assert!(self.sockets[id as usize].is_none(), "a free number has no socket");
         self.generation = self.generation.wrapping_add(1).max(1);
         let socket = Socket {
             fd,
@@ -330,7 +332,7 @@ impl Table {
             is_bound: false,
             wants_output: false,
             generation: self.generation,
-            told: None,
+            notified: None,
             peers: Peers::default(),
         };
         if let Err(error) = epoll::add(&*self.epoll, &socket.fd, data(id, &socket), events(false)) {
@@ -338,7 +340,7 @@ impl Table {
             return Err(error);
         }
         self.sockets[id as usize] = Some(socket);
-        Ok(Answer { socket: id, ..Answer::default() })
+        Ok(Response { socket: id, ..Response::default() })
     }
 
     fn remove(&mut self, id: u32) {
@@ -347,12 +349,12 @@ impl Table {
         }
     }
 
-    /// Sets what the guest's kernel keeps of a socket, where it changed.
+    /// Applies changed options that the guest's kernel keeps.
     fn apply(&mut self, call: &Call) -> Result<(), Errno> {
         let socket = self.get_mut(call.socket)?;
         let fd = &socket.fd;
         let is_on = |bit: u32| call.options & bit != 0;
-        // A close that lingers would hold up this thread: only the one that resets is made.
+        // A lingering close would block this thread. Only a linger time of 0, a reset, is applied.
         if call.op == Some(Op::Close) && is_on(options::LINGER) && call.linger == 0 {
             net::sockopt::set_socket_linger(fd, Some(std::time::Duration::ZERO))?;
         }
@@ -384,7 +386,7 @@ impl Table {
         }
     }
 
-    /// All addresses of IPv6 are all of IPv4 too, unless the socket is for IPv6 only.
+    /// A bind to `::` takes all IPv4 addresses too, unless the socket is IPv6-only, and needs both rules.
     fn may_bind(&self, socket: &Socket, address: SocketAddr) -> Result<(), Errno> {
         self.allow(Action::Bind, socket.protocol, address)?;
         let is_all = address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
@@ -395,7 +397,7 @@ impl Table {
         Ok(())
     }
 
-    fn bind(&mut self, call: &Call) -> Done {
+    fn bind(&mut self, call: &Call) -> CallResult {
         let address = call.address.ok_or(Errno::INVAL)?;
         let socket = self.get(call.socket)?;
         if address.is_ipv6() != socket.is_ipv6 {
@@ -405,10 +407,10 @@ impl Table {
         let socket = self.get_mut(call.socket)?;
         net::bind(&socket.fd, &address)?;
         socket.is_bound = true;
-        Ok(Answer::default())
+        Ok(Response::default())
     }
 
-    fn listen(&self, call: &Call) -> Done {
+    fn listen(&self, call: &Call) -> CallResult {
         let socket = self.get(call.socket)?;
         if !socket.is_bound {
             let any: IpAddr =
@@ -416,24 +418,24 @@ impl Table {
             self.may_bind(socket, SocketAddr::new(any, 0))?;
         }
         net::listen(&socket.fd, call.first.min(BACKLOG_MAX) as i32)?;
-        Ok(Answer::default())
+        Ok(Response::default())
     }
 
-    fn connect(&self, call: &Call) -> Done {
+    fn connect(&self, call: &Call) -> CallResult {
         let socket = self.get(call.socket)?;
         let Some(address) = call.address else {
             if socket.protocol == Protocol::Tcp {
                 return Err(Errno::AFNOSUPPORT);
             }
             net::connect_unspec(&socket.fd)?;
-            return Ok(Answer::default());
+            return Ok(Response::default());
         };
         let address = self.reachable(socket, address)?;
         net::connect(&socket.fd, &address)?;
-        Ok(Answer::default())
+        Ok(Response::default())
     }
 
-    /// Where a socket may connect or send to, as the kernel is told it.
+    /// Checks a destination against the rules. Returns the address to give to the kernel.
     fn reachable(&self, socket: &Socket, address: SocketAddr) -> Result<SocketAddr, Errno> {
         let address = socket.destination(address)?;
         self.allow(Action::Connect, socket.protocol, address)
@@ -441,20 +443,20 @@ impl Table {
         Ok(address)
     }
 
-    fn accept(&mut self, call: &Call) -> Done {
+    fn accept(&mut self, call: &Call) -> CallResult {
         let socket = self.get(call.socket)?;
         if self.free.is_empty() {
             return Err(Errno::NFILE);
         }
         let (protocol, is_ipv6, set) = (socket.protocol, socket.is_ipv6, socket.options);
         let (fd, peer) = net::acceptfrom_with(&socket.fd, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
-        let peer = peer.map(of_any).transpose()?;
-        // Linux hands these options down from the socket that listens.
-        let answer = self.insert(fd, protocol, is_ipv6, set & !options::LINGER)?;
-        Ok(Answer { address: peer, ..answer })
+        let peer = peer.map(inet_address).transpose()?;
+        // An accepted socket inherits these options from the listening one.
+        let response = self.insert(fd, protocol, is_ipv6, set & !options::LINGER)?;
+        Ok(Response { address: peer, ..response })
     }
 
-    fn send(&self, call: &Call, shared: &Shared, slot: u32, counts: &mut Counts) -> Done {
+    fn send(&self, call: &Call, shared: &Shared, slot: u32, counts: &mut Counts) -> CallResult {
         let socket = self.get(call.socket)?;
         let data = shared.data(slot, call.length).ok_or(Errno::MSGSIZE)?;
         let to = call.address.filter(|_| socket.protocol == Protocol::Udp);
@@ -465,12 +467,12 @@ impl Table {
         Ok(result(sent))
     }
 
-    fn receive(&mut self, call: &Call, shared: &Shared, slot: u32, counts: &mut Counts) -> Done {
+    fn receive(&mut self, call: &Call, shared: &Shared, slot: u32, counts: &mut Counts) -> CallResult {
         let socket = self.get_mut(call.socket)?;
         let data = shared.data(slot, call.length.min(layout::DATA_BYTES)).ok_or(Errno::INVAL)?;
         let mut flags = call.flags as i32 & RECEIVE_FLAGS | libc::MSG_DONTWAIT;
         if socket.protocol == Protocol::Tcp {
-            // To a stream it means to throw the data away.
+            // On a stream MSG_TRUNC discards data.
             flags &= !libc::MSG_TRUNC;
         }
         let received = sys::receive(socket.fd.as_fd(), &data, flags).map_err(|error| errno(&error))?;
@@ -480,10 +482,10 @@ impl Table {
             socket.peers.insert(from);
         }
         let flags = received.flags as u32;
-        Ok(Answer { length, flags, address: received.from, ..result(received.bytes) })
+        Ok(Response { length, flags, address: received.from, ..result(received.bytes) })
     }
 
-    fn set_option(&self, call: &Call, shared: &Shared, slot: u32) -> Done {
+    fn set_option(&self, call: &Call, shared: &Shared, slot: u32) -> CallResult {
         let (level, option) = (call.first as i32, call.second as i32);
         if !OPTIONS.contains(&(level, option)) {
             return Err(Errno::NOPROTOOPT);
@@ -494,10 +496,10 @@ impl Table {
         data.copy_to(&mut value[..length]);
         sys::set_option(self.get(call.socket)?.fd.as_fd(), level, option, &value[..length])
             .map_err(|error| errno(&error))?;
-        Ok(Answer::default())
+        Ok(Response::default())
     }
 
-    fn option(&self, call: &Call, shared: &Shared, slot: u32) -> Done {
+    fn option(&self, call: &Call, shared: &Shared, slot: u32) -> CallResult {
         let (level, option) = (call.first as i32, call.second as i32);
         if !OPTIONS.contains(&(level, option)) && !READ_ONLY.contains(&(level, option)) {
             return Err(Errno::NOPROTOOPT);
@@ -508,11 +510,11 @@ impl Table {
             .map_err(|error| errno(&error))?;
         let data = shared.data(slot, written as u32).ok_or(Errno::INVAL)?;
         data.copy_from(&value[..written]);
-        Ok(Answer { length: written as u32, ..Answer::default() })
+        Ok(Response { length: written as u32, ..Response::default() })
     }
 
-    /// What needs no more than the socket.
-    fn ask(&self, op: Op, call: &Call) -> Done {
+    /// Calls that need only the socket.
+    fn query(&self, op: Op, call: &Call) -> CallResult {
         let fd = &self.get(call.socket)?.fd;
         match op {
             Op::Shutdown => {
@@ -523,16 +525,16 @@ impl Table {
                     _ => return Err(Errno::INVAL),
                 };
                 net::shutdown(fd, how)?;
-                Ok(Answer::default())
+                Ok(Response::default())
             }
-            Op::Name => of_any(net::getsockname(fd)?).map(named),
-            Op::Peer => of_any(net::getpeername(fd)?.ok_or(Errno::NOTCONN)?).map(named),
+            Op::Name => inet_address(net::getsockname(fd)?).map(named),
+            Op::Peer => inet_address(net::getpeername(fd)?.ok_or(Errno::NOTCONN)?).map(named),
             Op::Waiting => Ok(result(rustix::io::ioctl_fionread(fd)? as usize)),
             _ => Err(Errno::NOSYS),
         }
     }
 
-    /// Tells the guest what a socket is ready for. False: there is no such socket.
+    /// Publishes what a socket is ready for. Returns false when there is no such socket.
     fn refresh(&mut self, shared: &Shared, queues: &mut HostQueues, id: u32) -> bool {
         let epoll = Arc::clone(&self.epoll);
         let Ok(socket) = self.get_mut(id) else { return false };
@@ -547,28 +549,28 @@ impl Table {
         {
             shared.store(layout::ERROR_AT + id * 4, error.raw_os_error() as u32);
         }
-        // An edge for each message that is sent would cost more than to ask for it where it is needed.
+        // Watch for output only while the socket is not writable: with EPOLLET every send is an edge.
         let wants_output = !ready.contains(PollFlags::OUT);
         if wants_output != socket.wants_output
             && epoll::modify(&*epoll, &socket.fd, data(id, socket), events(wants_output)).is_ok()
         {
             socket.wants_output = wants_output;
         }
-        queues.ready(shared, id, u32::from((ready & !PollFlags::ERR).bits()));
+        queues.set_ready(shared, id, u32::from((ready & !PollFlags::ERR).bits()));
         true
     }
 }
 
 impl Socket {
-    /// Who wrote to this socket may be answered.
+    /// Permits an answer to a peer that wrote to this socket.
     fn may_answer(&self, peer: SocketAddr, error: Errno) -> Result<(), Errno> {
         let is_peer = self.protocol == Protocol::Udp && self.peers.set.contains(&canonical(peer));
         if is_peer { Ok(()) } else { Err(error) }
     }
 
-    /// An address as the kernel is told it: of the socket's family, and never nobody's. To Linux (`route.c`
-    /// and `tcp_ipv6.c`), nobody's address is that of the socket or of this host, and which one it is must
-    /// be decided before it is judged.
+    /// The address to give to the kernel: in the socket's family, and never unspecified. Linux (`route.c`,
+    /// `tcp_ipv6.c`) replaces an unspecified destination by the socket's own address or loopback. This
+    /// function does the same first, so that the rules see the address that the kernel will use.
     fn destination(&self, address: SocketAddr) -> Result<SocketAddr, Errno> {
         let is_other = address.is_ipv6() != self.is_ipv6;
         if is_other && (address.is_ipv6() || self.protocol == Protocol::Tcp) {
@@ -576,7 +578,7 @@ impl Socket {
         }
         let mut ip = address.ip().to_canonical();
         if ip.is_unspecified() {
-            let own = of_any(net::getsockname(&self.fd)?)?.ip().to_canonical();
+            let own = inet_address(net::getsockname(&self.fd)?)?.ip().to_canonical();
             ip = match (ip, own) {
                 (IpAddr::V4(_), IpAddr::V4(own)) if !own.is_unspecified() => own.into(),
                 (IpAddr::V6(_), IpAddr::V6(_)) => Ipv6Addr::LOCALHOST.into(),

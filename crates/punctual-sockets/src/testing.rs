@@ -1,4 +1,4 @@
-//! The guest's side, as `guest-module` is it in C: for tests and measurements without a VM.
+//! The guest's side in Rust, for tests and measurements without a VM. `guest-module` is the one in C.
 
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
-use crate::call::{Answer, Call, Op};
+use crate::call::{Call, Op, Response};
 use crate::ivshmem;
 use crate::layout::{self, request};
 use crate::memory::Shared;
 use crate::queue::{Geometry, GuestQueues, Words, header};
 
-/// A guest that makes one call at a time, in slot 0 and on processor 0.
+/// A guest that makes one call at a time, in slot 0 and queue 0.
 #[derive(Debug)]
 pub struct FrontEnd {
-    /// The memory, for those who want to write something wrong into it.
+    /// Public, so that tests can write invalid values.
     pub shared: Shared,
     queues: GuestQueues,
     monitor: UnixStream,
@@ -28,23 +28,24 @@ pub struct FrontEnd {
     interrupts: Vec<OwnedFd>,
 }
 
-/// How long an answer may take.
+/// Timeout of a call.
 const LIMIT: Duration = Duration::from_secs(10);
 
 impl FrontEnd {
-    /// Connects to a server as QEMU does, and says hello as the module does.
+    /// Connects to a server as QEMU does, and sends hello as the module does.
     ///
     /// # Errors
-    /// When the server refuses.
+    /// The server refuses the connection or violates the protocol.
     pub fn connect(path: &Path) -> io::Result<FrontEnd> {
         let monitor = UnixStream::connect(path)?;
         monitor.set_read_timeout(Some(LIMIT))?;
-        let first = [ivshmem::VERSION, ivshmem::GUEST, ivshmem::MEMORY, ivshmem::HOST];
+        let first =
+            [ivshmem::PROTOCOL_VERSION, ivshmem::GUEST_PEER, ivshmem::SHARED_MEMORY, ivshmem::HOST_PEER];
         let mut files = Vec::new();
-        for number in first.into_iter().chain([ivshmem::GUEST; layout::QUEUES as usize]) {
-            let (said, file) = hear(&monitor)?;
-            if said != number {
-                return Err(io::Error::other(format!("{said} instead of {number}")));
+        for number in first.into_iter().chain([ivshmem::GUEST_PEER; layout::QUEUES as usize]) {
+            let (received, file) = receive_message(&monitor)?;
+            if received != number {
+                return Err(io::Error::other(format!("{received} instead of {number}")));
             }
             files.extend(file);
         }
@@ -65,11 +66,11 @@ impl FrontEnd {
         Ok(guest)
     }
 
-    /// Makes a call and waits for its answer.
+    /// Makes a call and waits for the response.
     ///
     /// # Errors
-    /// When there is none.
-    pub fn call(&mut self, call: &Call, data: &[u8]) -> io::Result<(Answer, Vec<u8>)> {
+    /// No response comes in time.
+    pub fn call(&mut self, call: &Call, data: &[u8]) -> io::Result<(Response, Vec<u8>)> {
         if let Some(space) = self.shared.data(0, data.len() as u32) {
             space.copy_from(data);
         }
@@ -84,27 +85,27 @@ impl FrontEnd {
             }
             std::thread::yield_now();
         }
-        let answer = Answer::read(&self.shared, 0);
-        let mut received = vec![0; answer.length as usize];
-        let space = self.shared.data(0, answer.length).ok_or_else(|| io::Error::other("too much data"))?;
+        let response = Response::read(&self.shared, 0);
+        let mut received = vec![0; response.length as usize];
+        let space = self.shared.data(0, response.length).ok_or_else(|| io::Error::other("too much data"))?;
         space.copy_to(&mut received);
-        Ok((answer, received))
+        Ok((response, received))
     }
 
-    /// A call with no more than a socket.
+    /// Makes a call on a socket without data. `change` sets its arguments.
     ///
     /// # Errors
-    /// The error that the call returns, or that there was no answer.
-    pub fn simple(&mut self, op: Op, socket: u32, change: impl FnOnce(&mut Call)) -> io::Result<Answer> {
+    /// The error of the call, or no response.
+    pub fn simple(&mut self, op: Op, socket: u32, change: impl FnOnce(&mut Call)) -> io::Result<Response> {
         let mut call = request(op, socket);
         change(&mut call);
         checked(self.call(&call, &[])?.0)
     }
 
-    /// A new socket.
+    /// `socket`.
     ///
     /// # Errors
-    /// As [`FrontEnd::simple`], here and below.
+    /// Those of [`FrontEnd::simple`], also for the calls below.
     pub fn socket(&mut self, kind: i32) -> io::Result<u32> {
         Ok(self.simple(Op::Socket, 0, |call| call.first = kind as u32)?.socket)
     }
@@ -114,17 +115,17 @@ impl FrontEnd {
         self.simple(Op::Bind, socket, |call| call.address = Some(address.into())).map(drop)
     }
 
-    /// `send`, to an address or not.
+    /// `send` or `sendto`.
     pub fn send(&mut self, socket: u32, data: &[u8], to: Option<SocketAddr>) -> io::Result<usize> {
         let call = Call { length: data.len() as u32, address: to, ..request(Op::Send, socket) };
         Ok(checked(self.call(&call, data)?.0)?.result as usize)
     }
 
-    /// `recv` of what is there.
-    pub fn receive(&mut self, socket: u32, bytes: u32, flags: i32) -> io::Result<(Vec<u8>, Answer)> {
+    /// `recvfrom`.
+    pub fn receive(&mut self, socket: u32, bytes: u32, flags: i32) -> io::Result<(Vec<u8>, Response)> {
         let call = Call { length: bytes, flags: flags as u32, ..request(Op::Receive, socket) };
-        let (answer, data) = self.call(&call, &[])?;
-        Ok((data, checked(answer)?))
+        let (response, data) = self.call(&call, &[])?;
+        Ok((data, checked(response)?))
     }
 
     /// What the socket is ready for.
@@ -132,28 +133,28 @@ impl FrontEnd {
         PollFlags::from_bits_retain(self.shared.load(layout::READY_AT + socket * 4) as u16)
     }
 
-    /// The next event of processor 0, if there is one. It may come after what it is about was seen.
+    /// The next event of queue 0, if there is one. It may be about a change that the guest has seen already.
     pub fn event(&mut self) -> Option<u32> {
         self.queues.next_event(&self.shared, 0)
     }
 
-    /// Waits on processor 0 until the socket is ready for one of `flags`, and takes the events meanwhile.
+    /// Waits on queue 0 until the socket is ready for one of `flags`, and takes events meanwhile.
     ///
     /// # Errors
-    /// When that does not happen in time.
+    /// The socket does not become ready in time.
     pub fn wait(&mut self, socket: u32, flags: PollFlags) -> io::Result<()> {
         self.wait_on(0, socket, flags)
     }
 
-    /// Waits as a guest whose processor `queue` halts: for its interrupt.
+    /// Waits as a guest whose vCPU of `queue` halts: for its interrupt.
     ///
     /// # Errors
-    /// As [`FrontEnd::wait`].
+    /// Those of [`FrontEnd::wait`].
     pub fn wait_on(&mut self, queue: u32, socket: u32, flags: PollFlags) -> io::Result<()> {
         let interrupt = &self.interrupts[queue as usize];
         let start = Instant::now();
         loop {
-            self.queues.disarm(&self.shared, queue);
+            self.queues.disable_interrupt(&self.shared, queue);
             while self.queues.next_event(&self.shared, queue).is_some() {}
             let ready = self.queues.wait_at(&self.shared, socket, queue);
             if PollFlags::from_bits_retain(ready as u16).intersects(flags) {
@@ -162,12 +163,12 @@ impl FrontEnd {
             if start.elapsed() > LIMIT {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            if self.queues.arm(&self.shared, queue) {
+            if self.queues.enable_interrupt(&self.shared, queue) {
                 continue;
             }
             let limit = Timespec { tv_sec: LIMIT.as_secs() as i64, tv_nsec: 0 };
             poll(&mut [PollFd::new(interrupt, PollFlags::IN)], Some(&limit))?;
-            // Empty means that it was read meanwhile.
+            // An empty counter is not an error: the interrupt has been read.
             let _ = rustix::io::read(interrupt, &mut [0; 8]);
         }
     }
@@ -175,7 +176,7 @@ impl FrontEnd {
     /// Rings the host's doorbell.
     ///
     /// # Errors
-    /// When it cannot be rung.
+    /// Those of `write`.
     pub fn ring(&self) -> io::Result<()> {
         rustix::io::write(&self.doorbell, &1u64.to_ne_bytes())?;
         Ok(())
@@ -184,11 +185,11 @@ impl FrontEnd {
     /// Waits until the server closes the connection.
     ///
     /// # Errors
-    /// When it does not.
-    pub fn hung_up(&self) -> io::Result<()> {
+    /// The server sends something else, or does not close it in time.
+    pub fn wait_disconnected(&self) -> io::Result<()> {
         match rustix::io::read(&self.monitor, &mut [0; 8])? {
             0 => Ok(()),
-            _ => Err(io::Error::other("the server said something")),
+            _ => Err(io::Error::other("the server sent a message")),
         }
     }
 }
@@ -208,15 +209,12 @@ pub fn request(op: Op, socket: u32) -> Call {
     }
 }
 
-/// An answer that is no error.
-///
-/// # Errors
-/// The error.
-pub fn checked(answer: Answer) -> io::Result<Answer> {
-    if answer.result < 0 { Err(io::Error::from_raw_os_error(-answer.result)) } else { Ok(answer) }
+/// Turns a response with a negative result into an error.
+fn checked(response: Response) -> io::Result<Response> {
+    if response.result < 0 { Err(io::Error::from_raw_os_error(-response.result)) } else { Ok(response) }
 }
 
-fn hear(stream: &UnixStream) -> io::Result<(i64, Option<OwnedFd>)> {
+fn receive_message(stream: &UnixStream) -> io::Result<(i64, Option<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut bytes = [0; 8];

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use punctual_model::sockets::Sockets;
 use punctual_sockets::call::{Op, options};
 use punctual_sockets::layout::{self, in_queue as place};
-use punctual_sockets::queue::{Broken, Words, in_queue};
+use punctual_sockets::queue::{RingError, Words, in_queue};
 use punctual_sockets::testing::{FrontEnd, request};
 use punctual_sockets::{Config, Event, Server};
 use rustix::event::PollFlags;
@@ -426,7 +426,7 @@ fn a_guest_that_is_killed_has_no_sockets_left() {
     let start = Instant::now();
     drop(guest);
     assert_eq!(client.read(&mut [0; 1]).expect("closed"), 0);
-    assert_eq!(events.recv_timeout(LIMIT), Ok(Event::Left(2)));
+    assert_eq!(events.recv_timeout(LIMIT), Ok(Event::Disconnected(2)));
     assert!(start.elapsed() < Duration::from_secs(1), "it took {:?}", start.elapsed());
     assert_eq!(kind(TcpStream::connect(name)), ErrorKind::ConnectionRefused);
     let mut next = FrontEnd::connect(&socket).expect("the next guest");
@@ -450,7 +450,7 @@ fn a_server_that_ends_says_so_and_closes_everything() {
     lab.server.take().expect("a server").stop();
     assert_eq!(lab.guest.shared.load(layout::STATUS_AT), layout::STATUS_GONE);
     assert_eq!(kind(lab.guest.call(&request(Op::Hello, 0), &[])), ErrorKind::ConnectionReset);
-    lab.guest.hung_up().expect("the connection is closed");
+    lab.guest.wait_disconnected().expect("the connection is closed");
     assert_eq!(kind(TcpStream::connect(name)), ErrorKind::ConnectionRefused);
     assert!(!lab.socket.exists(), "the server's socket is left");
 }
@@ -497,7 +497,7 @@ fn a_record_of_a_vm_that_has_ended_is_forgotten() {
         let guest = FrontEnd::connect(&socket).expect("a guest");
         assert_eq!(events.recv_timeout(LIMIT), Ok(Event::Connected), "{text}");
         drop(guest);
-        assert!(matches!(events.recv_timeout(LIMIT), Ok(Event::Left(0))));
+        assert!(matches!(events.recv_timeout(LIMIT), Ok(Event::Disconnected(0))));
         server.stop();
         assert!(!record.exists(), "{text}");
     }
@@ -557,11 +557,11 @@ fn one_monitor_at_a_time() {
 fn a_guest_that_lies_about_its_ring_is_not_served_and_the_next_one_is() {
     let (slots, last) = (layout::QUEUE_SLOTS, layout::QUEUES - 1);
     for (queue, more, slot, broken) in [
-        (0, slots + 1, 0, Broken::Submissions(slots + 1)),
-        (0, 1, slots, Broken::Slot(slots)),
-        (last, slots + 1, layout::SLOTS - 1, Broken::Submissions(slots + 1)),
-        (last, 1, 0, Broken::Slot(0)),
-        (last, 1, layout::SLOTS, Broken::Slot(layout::SLOTS)),
+        (0, slots + 1, 0, RingError::TooManySubmissions(slots + 1)),
+        (0, 1, slots, RingError::WrongSlot(slots)),
+        (last, slots + 1, layout::SLOTS - 1, RingError::TooManySubmissions(slots + 1)),
+        (last, 1, 0, RingError::WrongSlot(0)),
+        (last, 1, layout::SLOTS, RingError::WrongSlot(layout::SLOTS)),
     ] {
         let mut lab = lab();
         let (_, name) = lab.listening();
@@ -571,10 +571,10 @@ fn a_guest_that_lies_about_its_ring_is_not_served_and_the_next_one_is() {
         lab.guest.shared.store(in_queue(queue, place::SUBMISSIONS + submitted % slots * 4), slot);
         lab.guest.shared.store(head, submitted + more);
         lab.guest.ring().expect("rung");
-        assert_eq!(lab.events.recv_timeout(LIMIT), Ok(Event::Broken(broken)));
+        assert_eq!(lab.events.recv_timeout(LIMIT), Ok(Event::InvalidRing(broken)));
         assert_eq!(kind(TcpStream::connect(name)), ErrorKind::ConnectionRefused);
         drop(lab.guest);
-        assert_eq!(lab.events.recv_timeout(LIMIT), Ok(Event::Left(0)));
+        assert_eq!(lab.events.recv_timeout(LIMIT), Ok(Event::Disconnected(0)));
         assert!(FrontEnd::connect(&lab.socket).is_ok());
     }
 }

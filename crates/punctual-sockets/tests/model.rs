@@ -69,9 +69,9 @@ fn no_submission_is_slept_over() {
             }
         });
         let mut host = HostQueues::new(SMALL);
-        let mut taken = host.take(&*words).expect("sound");
-        if taken.is_none() && !host.sleep(&*words) {
-            taken = host.take(&*words).expect("sound");
+        let mut taken = host.next_submission(&*words).expect("sound");
+        if taken.is_none() && !host.prepare_sleep(&*words) {
+            taken = host.next_submission(&*words).expect("sound");
             assert!(taken.is_some(), "the host stayed awake for nothing");
         }
         if taken.is_some() {
@@ -116,8 +116,8 @@ fn no_event_is_halted_over() {
         let host = thread::spawn(move || {
             let mut host = HostQueues::new(SMALL);
             for ready in [1, 2] {
-                host.ready(&*host_words, SOCKET, ready);
-                if host.event(&*host_words, SOCKET).is_some() {
+                host.set_ready(&*host_words, SOCKET, ready);
+                if host.notify(&*host_words, SOCKET).is_some() {
                     host_interrupt.store(true, Ordering::SeqCst);
                 }
             }
@@ -131,7 +131,7 @@ fn no_event_is_halted_over() {
             }
         };
         drain(&mut guest);
-        let is_halted = !guest.arm(&*words, 0);
+        let is_halted = !guest.enable_interrupt(&*words, 0);
         host.join().expect("the host ended");
         if !is_halted || interrupt.load(Ordering::SeqCst) {
             drain(&mut guest);
@@ -155,10 +155,10 @@ fn no_submission_of_another_processor_is_slept_over() {
             }
         });
         let mut host = HostQueues::new(TWO);
-        let is_asleep = host.sleep(&*words);
+        let is_asleep = host.prepare_sleep(&*words);
         guest.join().expect("the guest ended");
         assert!(!is_asleep || doorbell.load(Ordering::SeqCst), "a submission was slept over");
-        assert_eq!(host.take(&*words), Ok(Some(1)));
+        assert_eq!(host.next_submission(&*words), Ok(Some(1)));
     });
 }
 
@@ -169,11 +169,11 @@ fn an_event_comes_to_the_processor_that_waits() {
     loom::model(|| {
         let words = Model::new();
         let mut host = HostQueues::new(TWO);
-        host.event(&*words, SOCKET);
+        host.notify(&*words, SOCKET);
         let host_words = Arc::clone(&words);
         let host = thread::spawn(move || {
-            host.ready(&*host_words, SOCKET, 1);
-            host.event(&*host_words, SOCKET);
+            host.set_ready(&*host_words, SOCKET, 1);
+            host.notify(&*host_words, SOCKET);
         });
         let mut guest = GuestQueues::new(&*words, TWO);
         let is_ready = guest.wait_at(&*words, SOCKET, 1) == 1;
@@ -200,7 +200,7 @@ fn a_missing_fence_is_found() {
             }
         });
         let guest = GuestQueues::new(&*words, SMALL);
-        let is_halted = !guest.arm(&*words, 0);
+        let is_halted = !guest.enable_interrupt(&*words, 0);
         host.join().expect("the host ended");
         assert!(!is_halted || interrupt.load(Ordering::SeqCst), "halted over");
     });

@@ -199,14 +199,14 @@ pub fn tell(name: &str, event: &Event, ui: &Ui) {
             "{name}: a VM of an earlier server cannot be served before it is started again: {}",
             printable(error)
         )),
-        Event::Left(sockets) => eprintln!("{name}: left; {sockets} sockets were closed"),
+        Event::Disconnected(sockets) => eprintln!("{name}: left; {sockets} sockets were closed"),
         Event::OtherVersion(version) => ui.warn(&format!(
             "{name}: its guest's module or library speaks version {version} of the protocol and this server \
              version {}; no socket of it is the host's",
             layout::VERSION
         )),
         Event::Refused => ui.warn(&format!("{name}: a second VM was refused")),
-        Event::Broken(broken) => ui.warn(&format!("{name}: out of use until it is started again: {broken}")),
+        Event::InvalidRing(error) => ui.warn(&format!("{name}: out of use until it is started again: {error}")),
         Event::Failed(error) => ui.warn(&format!("{name}: {}", printable(error))),
     }
 }

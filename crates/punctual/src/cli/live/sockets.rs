@@ -148,7 +148,7 @@ impl LiveSockets {
         // It ends with its server.
         std::thread::spawn(move || {
             for event in events {
-                if let Event::Broken(_) | Event::Failed(_) = event {
+                if let Event::InvalidRing(_) | Event::Failed(_) = event {
                     super::super::sockets::tell(&name, &event, &ui);
                 }
             }
