@@ -1,11 +1,10 @@
-//! What a service costs by the calls that a server can make: epoll, or io_uring.
+//! Compares the cost of serving requests by epoll and by io_uring.
 //!
 //! usage: calls [ROUNDS, at least 1]
 //!
-//! In each round a thread asks some sockets at once, 64 bytes each, and waits for all answers; the server
-//! receives and answers what is ready. Printed are, for each answer, the time that passed and the processor
-//! time of the server with all threads that the kernel works in for it. The server and who asks are on
-//! processors 1 and 0.
+//! In each round a client sends 64 bytes to several sockets at once and waits for all answers; the server
+//! answers each. The program prints, per answer, the elapsed time and the processor time of the server,
+//! including kernel threads that work for it. The client runs on processor 0, the server on processor 1.
 
 use std::io;
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -20,24 +19,24 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
 const BYTES: usize = 64;
-/// Rounds before those that count.
+/// Rounds before the measurement.
 const WARM_UP: usize = 200;
 /// The number of the event that ends a server.
 const STOP: u64 = u64::MAX;
 
-/// How the server receives and answers.
+/// The server's method.
 #[derive(Clone, Copy, Debug)]
 enum Way {
-    /// epoll, then a call to receive and one to send for each socket.
+    /// epoll, then `recv` and `send` for each socket.
     Epoll,
-    /// The same with the calls of `poll` by which [`punctual_sockets::table`] tells the guest what a socket
-    /// is ready for: after the event, after receiving and after sending.
+    /// The same with the calls of `poll` by which [`punctual_sockets::table`] publishes what a socket is ready
+    /// for: after the event, after `recv` and after `send`.
     Server,
-    /// A receive is posted on each socket; answers and the next receives are submitted together.
+    /// io_uring with a receive posted on each socket; answers and the next receives are submitted together.
     Uring,
-    /// The same; completions are made when the server asks for them.
+    /// The same with `IORING_SETUP_DEFER_TASKRUN`.
     Deferred,
-    /// The same; a thread of the kernel takes submissions for 1 s before it sleeps.
+    /// The same with `IORING_SETUP_SQPOLL` and an idle time of 1 s.
     Polled,
 }
 
@@ -49,7 +48,7 @@ const WAYS: [(Way, &str); 5] = [
     (Way::Polled, "SQPOLL"),
 ];
 
-/// Both ends of a connection: who asks, and the server's.
+/// Both ends of a connection: the client's and the server's.
 fn pair(protocol: &str) -> io::Result<(OwnedFd, OwnedFd)> {
     let any = ("127.0.0.1", 0);
     if protocol == "UDP" {
@@ -69,7 +68,7 @@ fn pair(protocol: &str) -> io::Result<(OwnedFd, OwnedFd)> {
 fn stay_on(processor: usize) {
     let mut set = CpuSet::new();
     set.set(processor);
-    // On a machine with one processor both share it.
+    // This fails on a machine with one processor, where both threads share it.
     let _ = sched_setaffinity(None, &set);
 }
 
@@ -118,7 +117,7 @@ fn serve_by_epoll(sockets: &[OwnedFd], stop: &OwnedFd, tells: bool) -> io::Resul
     }
 }
 
-/// Of the entries' numbers: the rest is the index of a socket.
+/// Marks completions of sends. The other bits are the index of the socket.
 const SENT: u64 = 1 << 32;
 
 fn ring(way: Way) -> io::Result<IoUring> {
@@ -163,7 +162,7 @@ fn serve_by_uring(sockets: &[OwnedFd], stop: &OwnedFd, way: Way) -> io::Result<(
             let index = (token & !SENT) as usize;
             match token {
                 STOP => return Ok(()),
-                // The memory is free again.
+                // The buffer is free again.
                 token if token & SENT != 0 => push(&mut ring, receive(index))?,
                 _ => {
                     let entry = opcode::Send::new(file(index), data[index], BYTES as u32).build();
@@ -183,7 +182,7 @@ fn serve(sockets: &[OwnedFd], stop: &OwnedFd, way: Way) -> io::Result<()> {
     }
 }
 
-/// Asks all sockets; how long all answers took.
+/// Sends a request to all sockets and waits for the answers. Returns the elapsed time.
 fn ask(sockets: &[OwnedFd]) -> io::Result<Duration> {
     let mut data = [7; BYTES];
     let start = Instant::now();
@@ -196,10 +195,10 @@ fn ask(sockets: &[OwnedFd]) -> io::Result<Duration> {
     Ok(start.elapsed())
 }
 
-/// What rounds took, and the server's processor time.
+/// Times of the rounds, and the server's processor time.
 type Measured = (Vec<Duration>, Duration);
 
-/// Asks again and again. Processor time is that of all threads but this one.
+/// Runs all rounds. The server's processor time is that of all threads but this one.
 fn ask_rounds(sockets: &[OwnedFd], rounds: usize) -> io::Result<Measured> {
     stay_on(0);
     let own = || cpu_time(ClockId::ProcessCPUTime).saturating_sub(cpu_time(ClockId::ThreadCPUTime));
@@ -214,7 +213,7 @@ fn ask_rounds(sockets: &[OwnedFd], rounds: usize) -> io::Result<Measured> {
 fn measure(protocol: &str, count: usize, way: Way, rounds: usize) -> io::Result<Measured> {
     let pairs = (0..count).map(|_| pair(protocol)).collect::<io::Result<Vec<_>>>()?;
     let (asks, serves): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
-    // A server that has failed does not answer.
+    // Otherwise the client would wait without end for a server that has failed.
     let limit = Some(Duration::from_secs(5));
     asks.iter().try_for_each(|socket| set_socket_timeout(socket, Timeout::Recv, limit))?;
     let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
@@ -227,7 +226,7 @@ fn measure(protocol: &str, count: usize, way: Way, rounds: usize) -> io::Result<
     })
 }
 
-/// Microseconds for each answer: mean, 99th percentile of the rounds, processor time of the server.
+/// Microseconds per answer: mean, 99th percentile of the rounds, processor time of the server.
 fn row((mut taken, server): Measured, count: usize) -> [f64; 3] {
     taken.sort_unstable();
     let each = |time: Duration, answers: usize| time.as_secs_f64() * 1e6 / answers as f64;

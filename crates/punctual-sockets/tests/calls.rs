@@ -1,5 +1,5 @@
-//! Calls of a guest on real sockets of this machine's loopback: datagrams, streams, policy, limits, and
-//! guests that come, go and lie.
+//! Calls of a guest on real loopback sockets: datagrams, streams, rules, limits, and guests that connect,
+//! disconnect and violate the protocol.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -18,7 +18,7 @@ use rustix::event::PollFlags;
 
 const STREAM: i32 = libc::SOCK_STREAM;
 const DATAGRAM: i32 = libc::SOCK_DGRAM;
-/// How long what must happen may take on a busy machine.
+/// Timeout of everything that must happen, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// A server with a guest.
@@ -53,7 +53,7 @@ fn lab_with(policy: Sockets) -> Lab {
     Lab { _directory: directory, socket, server: Some(server), events, guest }
 }
 
-/// A guest that may do everything with loopback addresses.
+/// A guest that may use all loopback addresses.
 fn lab() -> Lab {
     lab_with(policy(&[
         "bind udp 127.0.0.0/8:0-65535",
@@ -72,7 +72,7 @@ fn at(ip: impl Into<IpAddr>, port: u16) -> SocketAddr {
 }
 
 impl Lab {
-    /// A socket that is bound to a port that the kernel chose.
+    /// A socket bound to a port that the kernel chose.
     fn bound(&mut self, kind: i32) -> (u32, SocketAddr) {
         let socket = self.guest.socket(kind).expect("a socket");
         self.guest.bind(socket, loopback(0)).expect("bound");
@@ -80,7 +80,7 @@ impl Lab {
         (socket, name.expect("an address"))
     }
 
-    /// The next event, for which a guest waits that does not halt.
+    /// The next event; polls for it, as a guest that does not halt.
     fn event(&mut self) -> Option<u32> {
         let start = Instant::now();
         loop {
@@ -98,7 +98,7 @@ impl Lab {
         (socket, name)
     }
 
-    /// A connection, the guest's side and ours.
+    /// A connection: the guest's end and the test's end.
     fn connected(&mut self) -> (u32, TcpStream) {
         let (listener, name) = self.listening();
         let client = TcpStream::connect(name).expect("connected");
@@ -127,7 +127,7 @@ fn a_datagram_comes_with_its_sender_and_its_answer_goes_there() {
     assert_eq!(kind(lab.guest.receive(socket, 100, 0)), ErrorKind::WouldBlock);
     client.send_to(b"ping", name).expect("sent");
     assert_eq!(lab.event(), Some(socket));
-    assert!(lab.guest.ready(socket).contains(PollFlags::IN), "an event comes after what it is about");
+    assert!(lab.guest.ready(socket).contains(PollFlags::IN), "an event comes after the change");
     let (data, answer) = lab.guest.receive(socket, 100, libc::MSG_PEEK).expect("peeked");
     assert_eq!((&data[..], answer.result), (&b"ping"[..], 4));
     let (data, answer) = lab.guest.receive(socket, 2, libc::MSG_TRUNC).expect("received");
@@ -141,7 +141,7 @@ fn a_datagram_comes_with_its_sender_and_its_answer_goes_there() {
 }
 
 #[test]
-fn nothing_is_allowed_that_no_rule_names() {
+fn calls_without_a_rule_are_refused() {
     let mut lab = lab_with(policy(&["bind udp 127.0.0.1:0", "connect tcp 127.0.0.1:1"]));
     let own = TcpListener::bind(loopback(0)).expect("a listener");
     let port = own.local_addr().expect("a name").port();
@@ -157,12 +157,12 @@ fn nothing_is_allowed_that_no_rule_names() {
     assert_eq!(code(lab.guest.bind(datagram, loopback(9))), libc::EACCES);
     assert_eq!(code(lab.guest.send(datagram, b"x", Some(loopback(port)))), libc::EPERM);
     own.set_nonblocking(true).expect("no waiting");
-    assert_eq!(kind(own.accept()), ErrorKind::WouldBlock, "nobody came");
+    assert_eq!(kind(own.accept()), ErrorKind::WouldBlock, "no connection came");
     let counts = lab.server.take().expect("a server").stop();
     assert_eq!(counts.refused, 7);
 }
 
-/// A new socket of IPv6.
+/// A new IPv6 socket.
 fn ipv6(lab: &mut Lab, kind: i32) -> u32 {
     let made = lab.guest.simple(Op::Socket, 0, |call| (call.first, call.second) = (kind as u32, 6));
     made.expect("a socket").socket
@@ -235,13 +235,13 @@ fn no_family_reaches_what_the_rules_of_the_other_do_not_name() {
         assert_eq!(code(connect(&mut lab, datagram, at(ip, port))), libc::EPERM);
         assert_eq!(code(lab.guest.send(datagram, b"x", Some(at(ip, port)))), libc::EPERM);
     }
-    // Nobody's address of IPv6 is this host by IPv4, to a socket that is bound to an IPv4 address.
+    // On a socket bound to an IPv4 address, the destination `::` is IPv4 loopback.
     let bound = ipv6(&mut lab, STREAM);
     lab.guest.bind(bound, at(Ipv4Addr::new(127, 0, 0, 2).to_ipv6_mapped(), 0)).expect("bound");
     assert_eq!(code(connect(&mut lab, bound, at(Ipv6Addr::UNSPECIFIED, port))), libc::EPERM);
     assert_eq!(code(connect(&mut lab, stream, loopback(port))), libc::EAFNOSUPPORT, "as natively");
     own.set_nonblocking(true).expect("no waiting");
-    assert_eq!(kind(own.accept()), ErrorKind::WouldBlock, "nobody came");
+    assert_eq!(kind(own.accept()), ErrorKind::WouldBlock, "no connection came");
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn nobodys_address_is_the_one_of_a_socket_that_is_bound() {
 }
 
 #[test]
-fn a_stranger_is_not_answered() {
+fn only_peers_that_wrote_to_the_socket_may_be_answered() {
     let mut lab = lab_with(policy(&["bind udp 127.0.0.1:0"]));
     let (socket, name) = lab.bound(DATAGRAM);
     let (other, _) = lab.bound(DATAGRAM);
@@ -311,7 +311,7 @@ fn a_full_stream_becomes_writable_again_by_an_event() {
 }
 
 #[test]
-fn a_connection_that_does_not_wait_succeeds_or_tells_its_error() {
+fn a_non_blocking_connection_succeeds_or_reports_its_error() {
     let mut lab = lab();
     let own = TcpListener::bind(loopback(0)).expect("a listener");
     let port = own.local_addr().expect("a name").port();
@@ -371,7 +371,7 @@ fn sockets_that_reuse_a_port_share_it() {
 }
 
 #[test]
-fn a_close_that_lingers_holds_up_nobody() {
+fn a_lingering_close_does_not_block_the_server() {
     let mut lab = lab();
     let (socket, client) = lab.connected();
     let block = vec![7; layout::DATA_BYTES as usize];
@@ -444,7 +444,7 @@ fn a_guest_that_starts_again_has_no_sockets_left() {
 }
 
 #[test]
-fn a_server_that_ends_says_so_and_closes_everything() {
+fn a_server_that_stops_sets_the_status_and_closes_everything() {
     let mut lab = lab();
     let (_, name) = lab.listening();
     lab.server.take().expect("a server").stop();
@@ -513,11 +513,11 @@ fn a_network_namespace_that_is_not_there_is_an_error() {
     assert!(!socket.exists());
 }
 
-/// A network namespace that goes with this value.
+/// A network namespace that is removed on drop.
 struct Namespace(String);
 
 impl Namespace {
-    /// `None` where none can be made.
+    /// `None` where the test may not make one.
     fn new() -> Option<Self> {
         let name = format!("punctual-test-{}", std::process::id());
         let made = Command::new("ip").args(["netns", "add", &name]).stderr(Stdio::null()).status();
@@ -527,7 +527,6 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // What is left of it is seen by whoever looks.
         let _ = Command::new("ip").args(["netns", "delete", &self.0]).status();
     }
 }
@@ -565,7 +564,7 @@ fn a_guest_that_lies_about_its_ring_is_not_served_and_the_next_one_is() {
     ] {
         let mut lab = lab();
         let (_, name) = lab.listening();
-        // Say where the ring stands: some calls were submitted, or none.
+        // The head depends on the calls that the guest made before.
         let head = in_queue(queue, place::SUBMISSION_HEAD);
         let submitted = lab.guest.shared.load(head);
         lab.guest.shared.store(in_queue(queue, place::SUBMISSIONS + submitted % slots * 4), slot);
@@ -599,7 +598,7 @@ fn an_event_interrupts_the_processor_that_waits_and_goes_to_no_other() {
         lab.guest.wait_on(queue, socket, PollFlags::IN).expect("ready, by the interrupt of that processor");
         client.join().expect("sent");
         lab.guest.receive(socket, 100, 0).expect("received");
-        // What it is ready for is written before the event is.
+        // The ready word is written before the event.
         let start = Instant::now();
         while heads(&lab) != expected && start.elapsed() < LIMIT {
             std::thread::yield_now();
@@ -635,7 +634,7 @@ fn a_server_polls_during_a_service_and_sleeps_when_it_has_its_answer() {
 }
 
 #[test]
-fn a_home_that_is_no_queue_harms_nobody() {
+fn a_home_beyond_the_queues_is_harmless() {
     let mut lab = lab();
     let (socket, name) = lab.bound(DATAGRAM);
     let client = UdpSocket::bind(loopback(0)).expect("a client");
@@ -650,7 +649,7 @@ fn a_home_that_is_no_queue_harms_nobody() {
 }
 
 #[test]
-fn a_guest_of_another_version_is_told_of() {
+fn a_guest_of_another_version_is_reported() {
     let lab = lab();
     lab.guest.shared.store(layout::GUEST_VERSION_AT, layout::VERSION + 1);
     lab.guest.ring().expect("rung");
@@ -663,7 +662,7 @@ fn ten_thousand_connections_come_and_go() {
     let (listener, name) = lab.listening();
     for _ in 0..10_000 {
         let client = TcpStream::connect(name).expect("connected");
-        // The client resets, so that no port is kept for a minute.
+        // The client resets, so that no port stays in TIME-WAIT.
         rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO)).expect("set");
         lab.guest.wait(listener, PollFlags::IN).expect("ready");
         let accepted = lab.guest.simple(Op::Accept, listener, |_| ()).expect("accepted").socket;

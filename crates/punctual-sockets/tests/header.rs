@@ -1,4 +1,4 @@
-//! The guest's header in C and the layout in Rust say the same.
+//! The guest's header in C is equal to the layout in Rust.
 
 use std::collections::BTreeMap;
 

@@ -13,7 +13,7 @@ const SMALL: Geometry = Geometry { queues: 1, slots: 1, sockets: 1, events: 2 };
 const TWO: Geometry = Geometry { queues: 2, ..SMALL };
 const SOCKET: u32 = 0;
 
-/// The words that these tests use.
+/// Only the words that these tests use, because loom models each one.
 struct Model(Plain<HashMap<u32, AtomicU32>>);
 
 impl Model {
@@ -53,10 +53,10 @@ impl Words for Model {
     }
 }
 
-/// The guest submits once while the host is about to sleep: the host sees it, or its doorbell rings; and the
-/// request is whole.
+/// The guest submits while the host is about to sleep: the host sees the submission or receives the doorbell,
+/// and the request is complete.
 #[test]
-fn no_submission_is_slept_over() {
+fn the_host_never_sleeps_through_a_submission() {
     loom::model(|| {
         let words = Model::new();
         let doorbell = Arc::new(AtomicBool::new(false));
@@ -69,23 +69,23 @@ fn no_submission_is_slept_over() {
             }
         });
         let mut host = HostQueues::new(SMALL);
-        let mut taken = host.next_submission(&*words).expect("sound");
+        let mut taken = host.next_submission(&*words).expect("a valid ring");
         if taken.is_none() && !host.prepare_sleep(&*words) {
-            taken = host.next_submission(&*words).expect("sound");
-            assert!(taken.is_some(), "the host stayed awake for nothing");
+            taken = host.next_submission(&*words).expect("a valid ring");
+            assert!(taken.is_some(), "the host stayed awake without a submission");
         }
         if taken.is_some() {
-            assert_eq!(words.load(header(0, request::OP)), 7, "a request that is not whole");
+            assert_eq!(words.load(header(0, request::OP)), 7, "the request is incomplete");
         }
-        guest.join().expect("the guest ended");
-        assert!(taken.is_some() || doorbell.load(Ordering::SeqCst), "a submission was slept over");
+        guest.join().expect("the guest thread ends");
+        assert!(taken.is_some() || doorbell.load(Ordering::SeqCst), "the host slept through a submission");
     });
 }
 
-/// The host answers while the caller is about to sleep: the caller sees it, or gets an event; and the answer
-/// is whole.
+/// The host responds while the caller is about to sleep: the caller sees the response or gets an event, and the
+/// response is complete.
 #[test]
-fn no_answer_is_slept_over() {
+fn a_caller_never_sleeps_through_a_response() {
     loom::model(|| {
         let words = Model::new();
         let host_words = Arc::clone(&words);
@@ -97,18 +97,18 @@ fn no_answer_is_slept_over() {
         let mut guest = GuestQueues::new(&*words, SMALL);
         let is_done = guest.want_event(&*words, 0, 0);
         if is_done {
-            assert_eq!(words.load(header(0, response::RESULT)), 5, "an answer that is not whole");
+            assert_eq!(words.load(header(0, response::RESULT)), 5, "the response is incomplete");
         }
-        host.join().expect("the host ended");
+        host.join().expect("the host thread ends");
         let event = guest.next_event(&*words, 0);
-        assert!(is_done || event == Some(SMALL.sockets), "an answer was slept over");
+        assert!(is_done || event == Some(SMALL.sockets), "the caller slept through a response");
     });
 }
 
-/// Two changes of a socket while the guest takes events and is about to halt: it has seen the last one, or an
-/// interrupt is on its way; and the queue never holds more than each socket once.
+/// A socket changes twice while the guest takes events and is about to halt: the guest has seen the last change,
+/// or an interrupt is pending, and the queue holds the socket at most once.
 #[test]
-fn no_event_is_halted_over() {
+fn the_guest_never_halts_with_a_pending_event() {
     loom::model(|| {
         let words = Model::new();
         let interrupt = Arc::new(AtomicBool::new(false));
@@ -126,25 +126,24 @@ fn no_event_is_halted_over() {
         let mut seen = 0;
         let mut drain = |guest: &mut GuestQueues| {
             while let Some(index) = guest.next_event(&*words, 0) {
-                assert_eq!(index, SOCKET, "an event of nothing");
+                assert_eq!(index, SOCKET, "an event of an unknown socket");
                 seen = words.load(layout::READY_AT);
             }
         };
         drain(&mut guest);
         let is_halted = !guest.enable_interrupt(&*words, 0);
-        host.join().expect("the host ended");
+        host.join().expect("the host thread ends");
         if !is_halted || interrupt.load(Ordering::SeqCst) {
             drain(&mut guest);
         }
-        assert_eq!(seen, 2, "the guest halted over an event");
+        assert_eq!(seen, 2, "the guest halted although an event was pending");
         assert!(words.load(in_queue(0, place::EVENT_HEAD)) <= 2);
     });
 }
 
-/// A processor other than the first submits while the host is about to sleep: the host sees it, or its
-/// doorbell rings.
+/// Another vCPU submits while the host is about to sleep: the host sees the submission or receives the doorbell.
 #[test]
-fn no_submission_of_another_processor_is_slept_over() {
+fn the_host_never_sleeps_through_a_submission_of_another_vcpu() {
     loom::model(|| {
         let words = Model::new();
         let doorbell = Arc::new(AtomicBool::new(false));
@@ -156,16 +155,16 @@ fn no_submission_of_another_processor_is_slept_over() {
         });
         let mut host = HostQueues::new(TWO);
         let is_asleep = host.prepare_sleep(&*words);
-        guest.join().expect("the guest ended");
-        assert!(!is_asleep || doorbell.load(Ordering::SeqCst), "a submission was slept over");
+        guest.join().expect("the guest thread ends");
+        assert!(!is_asleep || doorbell.load(Ordering::SeqCst), "the host slept through a submission");
         assert_eq!(host.next_submission(&*words), Ok(Some(1)));
     });
 }
 
-/// A program waits on a processor, while the socket's event before is still in the queue of another one where
-/// it waited then: it sees what the socket is ready for, or the event comes to where it waits now.
+/// A program waits on a vCPU while an older event of the socket is still in the queue of another vCPU: the
+/// program sees what the socket is ready for, or the next event comes to its vCPU.
 #[test]
-fn an_event_comes_to_the_processor_that_waits() {
+fn an_event_comes_to_the_vcpu_that_waits() {
     loom::model(|| {
         let words = Model::new();
         let mut host = HostQueues::new(TWO);
@@ -177,16 +176,16 @@ fn an_event_comes_to_the_processor_that_waits() {
         });
         let mut guest = GuestQueues::new(&*words, TWO);
         let is_ready = guest.wait_at(&*words, SOCKET, 1) == 1;
-        host.join().expect("the host ended");
+        host.join().expect("the host thread ends");
         let event = guest.next_event(&*words, 1);
-        assert!(is_ready || event == Some(SOCKET), "the event went elsewhere");
+        assert!(is_ready || event == Some(SOCKET), "the event went to another queue");
     });
 }
 
-/// Without the fence of the host before it looks whether the guest wants an interrupt, the model must find
-/// the fault: it is not blind.
+/// Without the host's fence before it reads `need_irq`, the model must find the fault. This shows that the model
+/// can find such faults.
 #[test]
-#[should_panic = "halted over"]
+#[should_panic = "halted although an event was pending"]
 fn a_missing_fence_is_found() {
     loom::model(|| {
         let words = Model::new();
@@ -201,7 +200,7 @@ fn a_missing_fence_is_found() {
         });
         let guest = GuestQueues::new(&*words, SMALL);
         let is_halted = !guest.enable_interrupt(&*words, 0);
-        host.join().expect("the host ended");
-        assert!(!is_halted || interrupt.load(Ordering::SeqCst), "halted over");
+        host.join().expect("the host thread ends");
+        assert!(!is_halted || interrupt.load(Ordering::SeqCst), "halted although an event was pending");
     });
 }
