@@ -115,10 +115,10 @@ pub fn parse(text: &str) -> Result<Latencies, Error> {
         return Err(Error::Incomplete);
     };
     let counted = buckets.iter().fold(0u64, |sum, &(_, count)| sum.saturating_add(count));
-    match stated == Some(counted) {
-        true => Ok(Latencies { min_us, avg_us, max_us, overflows, buckets }),
-        false => Err(Error::Total { counted, stated }),
+    if stated != Some(counted) {
+        return Err(Error::Total { counted, stated });
     }
+    Ok(Latencies { min_us, avg_us, max_us, overflows, buckets })
 }
 
 /// The figures that cyclictest prints in comments.

@@ -203,9 +203,10 @@ impl FlowsThread {
         stop: &Arc<AtomicBool>,
     ) -> Result<FlowsThread, Error> {
         let engine = Engine::new(network, run.tasks.len(), run.duration_ns);
-        let link = match network.datagrams {
-            false => Link::of_interface(network.ethernet),
-            true => Link::of_host_socket(network.ethernet),
+        let link = if network.datagrams {
+            Link::of_host_socket(network.ethernet)
+        } else {
+            Link::of_interface(network.ethernet)
         };
         let link = link.map_err(Error::Flows)?;
         let has_storm = |network: &Network| {

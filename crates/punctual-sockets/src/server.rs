@@ -339,7 +339,7 @@ enum Next {
 
 impl Worker {
     fn now(&self) -> Instant {
-        Instant::from_ns(self.start.elapsed().as_nanos() as u64)
+        Instant::from_ns(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
     fn report(&self, event: Event) {

@@ -31,6 +31,10 @@ pub(crate) struct Received {
     pub(crate) from: Option<SocketAddr>,
 }
 
+fn length_of(bytes: usize) -> libc::socklen_t {
+    libc::socklen_t::try_from(bytes).unwrap_or(libc::socklen_t::MAX)
+}
+
 /// `sendmsg` of `data`, to `to` if given.
 ///
 /// # Errors
@@ -44,8 +48,8 @@ pub(crate) fn send(
     let guard = data.ptr_guard();
     let mut part = iovec { iov_base: guard.as_ptr().cast_mut().cast(), iov_len: data.len() };
     let mut name = MaybeUninit::<SocketAddrStorage>::uninit();
-    // SAFETY: an all-zero `msghdr` is valid. `write_sockaddr` writes no more than a storage
-    // has, and says how much. The pointers live until `sendmsg` returns: `name` and `part` are locals, and
+    // SAFETY: an all-zero `msghdr` is valid. `write_sockaddr` writes at most the size of a storage and returns
+    // how much. The pointers live until `sendmsg` returns: `name` and `part` are locals, and
     // `guard` keeps `data` mapped. `sendmsg` only reads through them, what was written of `name` and
     // `iov_len` bytes of the slice at most.
     let sent = unsafe {
@@ -68,19 +72,19 @@ pub(crate) fn send(
 pub(crate) fn receive(socket: BorrowedFd<'_>, data: &VolatileSlice<'_>, flags: i32) -> io::Result<Received> {
     let guard = data.ptr_guard_mut();
     let mut part = iovec { iov_base: guard.as_ptr().cast(), iov_len: data.len() };
-    // SAFETY: all-zero `msghdr` and `sockaddr_storage` are valid. The pointers live
-    // until `recvmsg` returns: `name` and `part` are locals, and `guard` keeps `data` mapped. `recvmsg`
-    // writes `msg_namelen` bytes of `name` at most, and `iov_len` of the slice, to which nothing has a
-    // reference. No more than all of `name` is read, which is initialized.
+    // SAFETY: all-zero `msghdr` and `sockaddr_storage` are valid. The pointers live until `recvmsg` returns:
+    // `name` and `part` are locals, and `guard` keeps `data` mapped. `recvmsg` writes at most `msg_namelen`
+    // bytes of `name`, and `iov_len` of the slice, to which no reference exists. At most all of `name` is read,
+    // which is initialized.
     let (received, message, from) = unsafe {
         let mut name: sockaddr_storage = zeroed();
         let mut message: msghdr = zeroed();
         message.msg_name = std::ptr::from_mut(&mut name).cast();
-        message.msg_namelen = size_of::<sockaddr_storage>() as u32;
+        message.msg_namelen = length_of(size_of::<sockaddr_storage>());
         message.msg_iov = &mut part;
         message.msg_iovlen = 1;
         let received = libc::recvmsg(socket.as_raw_fd(), &mut message, flags);
-        let length = message.msg_namelen.min(size_of::<sockaddr_storage>() as u32);
+        let length = message.msg_namelen.min(length_of(size_of::<sockaddr_storage>()));
         let is_named = length as usize >= size_of::<libc::sa_family_t>();
         let from = is_named.then(|| SocketAddrAny::read(std::ptr::from_ref(&name).cast(), length));
         (received, message, from)
@@ -111,7 +115,8 @@ pub(crate) fn age(socket: BorrowedFd<'_>) -> Option<Duration> {
 pub(crate) fn set_option(socket: BorrowedFd<'_>, level: i32, option: i32, value: &[u8]) -> io::Result<()> {
     let pointer: *const c_void = value.as_ptr().cast();
     // SAFETY: the kernel reads `value.len()` bytes of `value`.
-    let done = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, pointer, value.len() as u32) };
+    let done =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, pointer, length_of(value.len())) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
@@ -120,7 +125,7 @@ pub(crate) fn set_option(socket: BorrowedFd<'_>, level: i32, option: i32, value:
 /// # Errors
 /// Those of `getsockopt`.
 pub(crate) fn option(socket: BorrowedFd<'_>, level: i32, option: i32, value: &mut [u8]) -> io::Result<usize> {
-    let mut length = value.len() as u32;
+    let mut length = length_of(value.len());
     // SAFETY: the kernel writes at most `length` bytes of `value`, and `length` itself.
     let done = unsafe {
         libc::getsockopt(socket.as_raw_fd(), level, option, value.as_mut_ptr().cast(), &mut length)

@@ -132,6 +132,11 @@ fn result(value: usize) -> Response {
     Response { result: i32::try_from(value).unwrap_or(i32::MAX), ..Response::default() }
 }
 
+/// The length of data in a slot, which always fits.
+fn length_of(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
 fn named(address: SocketAddr) -> Response {
     Response { address: Some(address), ..Response::default() }
 }
@@ -167,8 +172,8 @@ impl Table {
 
     /// Closes all sockets.
     pub fn clear(&mut self) {
-        for id in 0..self.sockets.len() {
-            self.remove(id as u32);
+        for id in (0..).take(self.sockets.len()) {
+            self.remove(id);
         }
     }
 
@@ -241,7 +246,7 @@ impl Table {
         token: u64,
         counts: &mut Counts,
     ) -> Option<u32> {
-        let (id, generation) = (token as u32, (token >> 32) as u32);
+        let (id, generation) = ((token & u64::from(u32::MAX)) as u32, (token >> 32) as u32);
         let is_same = self.get(id).is_ok_and(|socket| socket.generation == generation);
         if !is_same || !self.refresh(shared, queues, id) {
             return None;
@@ -476,7 +481,7 @@ impl Table {
             flags &= !libc::MSG_TRUNC;
         }
         let received = sys::receive(socket.fd.as_fd(), &data, flags).map_err(|error| errno(&error))?;
-        let length = received.bytes.min(data.len()) as u32;
+        let length = length_of(received.bytes.min(data.len()));
         counts.received_bytes += u64::from(length);
         if let (Protocol::Udp, Some(from)) = (socket.protocol, received.from) {
             socket.peers.insert(from);
@@ -492,7 +497,7 @@ impl Table {
         }
         let length = (call.length as usize).min(OPTION_BYTES);
         let mut value = [0; OPTION_BYTES];
-        let data = shared.data(slot, length as u32).ok_or(Errno::INVAL)?;
+        let data = shared.data(slot, length_of(length)).ok_or(Errno::INVAL)?;
         data.copy_to(&mut value[..length]);
         sys::set_option(self.get(call.socket)?.fd.as_fd(), level, option, &value[..length])
             .map_err(|error| errno(&error))?;
@@ -508,9 +513,9 @@ impl Table {
         let mut value = [0; OPTION_BYTES];
         let written = sys::option(self.get(call.socket)?.fd.as_fd(), level, option, &mut value[..length])
             .map_err(|error| errno(&error))?;
-        let data = shared.data(slot, written as u32).ok_or(Errno::INVAL)?;
+        let data = shared.data(slot, length_of(written)).ok_or(Errno::INVAL)?;
         data.copy_from(&value[..written]);
-        Ok(Response { length: written as u32, ..Response::default() })
+        Ok(Response { length: length_of(written), ..Response::default() })
     }
 
     /// Calls that need only the socket.
@@ -529,7 +534,7 @@ impl Table {
             }
             Op::Name => inet_address(net::getsockname(fd)?).map(named),
             Op::Peer => inet_address(net::getpeername(fd)?.ok_or(Errno::NOTCONN)?).map(named),
-            Op::Waiting => Ok(result(rustix::io::ioctl_fionread(fd)? as usize)),
+            Op::Waiting => Ok(result(usize::try_from(rustix::io::ioctl_fionread(fd)?).unwrap_or(usize::MAX))),
             _ => Err(Errno::NOSYS),
         }
     }

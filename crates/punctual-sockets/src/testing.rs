@@ -71,7 +71,7 @@ impl FrontEnd {
     /// # Errors
     /// No response comes in time.
     pub fn call(&mut self, call: &Call, data: &[u8]) -> io::Result<(Response, Vec<u8>)> {
-        if let Some(space) = self.shared.data(0, data.len() as u32) {
+        if let Some(space) = self.shared.data(0, length_of(data)) {
             space.copy_from(data);
         }
         call.write(&self.shared, 0);
@@ -117,7 +117,7 @@ impl FrontEnd {
 
     /// `send` or `sendto`.
     pub fn send(&mut self, socket: u32, data: &[u8], to: Option<SocketAddr>) -> io::Result<usize> {
-        let call = Call { length: data.len() as u32, address: to, ..request(Op::Send, socket) };
+        let call = Call { length: length_of(data), address: to, ..request(Op::Send, socket) };
         Ok(checked(self.call(&call, data)?.0)?.result as usize)
     }
 
@@ -130,7 +130,7 @@ impl FrontEnd {
 
     /// What the socket is ready for.
     pub fn ready(&self, socket: u32) -> PollFlags {
-        PollFlags::from_bits_retain(self.shared.load(layout::READY_AT + socket * 4) as u16)
+        poll_flags(self.shared.load(layout::READY_AT + socket * 4))
     }
 
     /// The next event of queue 0, if there is one. It may be about a change that the guest has seen already.
@@ -157,7 +157,7 @@ impl FrontEnd {
             self.queues.disable_interrupt(&self.shared, queue);
             while self.queues.next_event(&self.shared, queue).is_some() {}
             let ready = self.queues.wait_at(&self.shared, socket, queue);
-            if PollFlags::from_bits_retain(ready as u16).intersects(flags) {
+            if poll_flags(ready).intersects(flags) {
                 return Ok(());
             }
             if start.elapsed() > LIMIT {
@@ -192,6 +192,15 @@ impl FrontEnd {
             _ => Err(io::Error::other("the server sent a message")),
         }
     }
+}
+
+fn length_of(data: &[u8]) -> u32 {
+    u32::try_from(data.len()).unwrap_or(u32::MAX)
+}
+
+/// A word of `ready`; the upper half is unused.
+fn poll_flags(ready: u32) -> PollFlags {
+    PollFlags::from_bits_retain((ready & u32::from(u16::MAX)) as u16)
 }
 
 /// A call without arguments.

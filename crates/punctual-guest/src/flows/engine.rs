@@ -215,16 +215,14 @@ impl Engine {
         let packet = Packet { owner: end.owner, role, number, origin_ns };
         let outgoing = Outgoing { to: end.peer, packet, bytes, flow: Some(flow) };
         tally.report.created += 1;
-        let (queue, most) = match is_soft {
-            true => (&mut self.soft, SOFT_QUEUE_MAX),
-            false => (&mut self.sends, SEND_QUEUE_MAX),
-        };
-        let has_place = queue.len() < most;
-        match has_place {
-            true => queue.push_back(outgoing),
-            false => tally.report.send_queue += 1,
+        let (queue, most) =
+            if is_soft { (&mut self.soft, SOFT_QUEUE_MAX) } else { (&mut self.sends, SEND_QUEUE_MAX) };
+        if queue.len() >= most {
+            tally.report.send_queue += 1;
+            return false;
         }
-        has_place
+        queue.push_back(outgoing);
+        true
     }
 
     // ---- traffic ------------------------------------------------------------------------------------

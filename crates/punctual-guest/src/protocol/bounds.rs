@@ -76,8 +76,5 @@ impl std::error::Error for LimitError {
 
 /// Checks that `value` is from `min` to `max`.
 pub(super) fn within(what: &'static str, value: u64, min: u64, max: u64) -> Result<(), LimitError> {
-    match (min..=max).contains(&value) {
-        true => Ok(()),
-        false => Err(LimitError::Range { what, value, min, max }),
-    }
+    if (min..=max).contains(&value) { Ok(()) } else { Err(LimitError::Range { what, value, min, max }) }
 }

@@ -22,13 +22,11 @@ impl JobTimes {
             (Some(start), Some(finish)) => self.release_ns <= start && start <= finish,
             (None, Some(_)) => false,
         };
-        match ordered && last <= duration_ns {
-            true => Ok(()),
-            false => {
-                let JobTimes { release_ns, start_ns, finish_ns } = *self;
-                Err(LimitError::JobTimes { release_ns, start_ns, finish_ns, duration_ns })
-            }
+        if ordered && last <= duration_ns {
+            return Ok(());
         }
+        let JobTimes { release_ns, start_ns, finish_ns } = *self;
+        Err(LimitError::JobTimes { release_ns, start_ns, finish_ns, duration_ns })
     }
 }
 
@@ -132,9 +130,9 @@ impl Network {
         let ends = self.flows.len() + self.steps.len();
         within("number of flows and steps", ends as u64, 0, ENDS_MAX as u64)?;
         let is_served = |task: usize| matches!(tasks.get(task).map(|t| &t.work), Some(Work::Served { .. }));
-        let place = |what, task: usize, is_fit: bool| match is_fit {
-            true => Ok(()),
-            false => within(what, task as u64, 1, 0),
+        // A range that no value fits names the task in the error.
+        let place = |what, task: usize, is_fit: bool| {
+            if is_fit { Ok(()) } else { within(what, task as u64, 1, 0) }
         };
         for flow in &self.flows {
             flow.traffic.check()?;
