@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The extended idle process: an idle CPU polls its event queue before it halts, so that a message that arrives
- * meanwhile needs no interrupt (O. F. Garcia Alvarado, University of Tsukuba 2019, section 5.3.3, which
- * patches the guest's idle process and the host's halt).
+ * The extended idle process: an idle CPU polls its event queue before it halts, so that a message that
+ * arrives meanwhile needs no interrupt (O. F. Garcia Alvarado, University of Tsukuba 2019, section 5.3.3,
+ * which patches the guest's idle process and the host's halt).
  *
  * While a CPU works, an event raises no interrupt: the next request does not disturb the program that serves
  * one. The event waits for the program's next call, for the CPU to be idle, or for its tick (section 5.2:

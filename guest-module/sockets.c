@@ -40,7 +40,7 @@ typedef struct sockaddr_unsized sockaddr_arg;
 typedef struct sockaddr sockaddr_arg;
 #endif
 
-/* The protocol number by which the kernel finds this module's sockets; RFC 3692 reserves it for experiments. */
+/* Protocol number of this module's sockets in the kernel, reserved for experiments (RFC 3692). */
 #define PUNCTUAL_PROTOCOL 253
 #define OPTION_BYTES 256
 #define HANGUP (EPOLLHUP | EPOLLRDHUP)

@@ -163,8 +163,8 @@ static bool check_version(void)
 		vm.registers[DOORBELL / 4] = 0;
 	if (version == VMRPC_VERSION)
 		return true;
-	fprintf(stderr, "punctual: the host's server speaks protocol version %u, this library version %u\n", version,
-		VMRPC_VERSION);
+	fprintf(stderr, "punctual: the host's server speaks protocol version %u, this library version %u\n",
+		version, VMRPC_VERSION);
 	return false;
 }
 

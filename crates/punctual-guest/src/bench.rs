@@ -10,8 +10,8 @@ const BYTES_MAX: usize = 65_535;
 /// Real-time priority of the echo server.
 const PRIORITY: i32 = 40;
 
-/// Sends datagrams to `address` back, one after the other, under `SCHED_FIFO` where that is permitted. Returns
-/// only on errors.
+/// Sends datagrams to `address` back, one after the other, under `SCHED_FIFO` where that is permitted.
+/// Returns only on errors.
 ///
 /// # Errors
 /// The address cannot be bound, or the socket fails.

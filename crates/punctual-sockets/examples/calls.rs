@@ -29,8 +29,8 @@ const STOP: u64 = u64::MAX;
 enum Way {
     /// epoll, then `recv` and `send` for each socket.
     Epoll,
-    /// The same with the calls of `poll` by which [`punctual_sockets::table`] publishes what a socket is ready
-    /// for: after the event, after `recv` and after `send`.
+    /// The same with the calls of `poll` by which [`punctual_sockets::table`] publishes what a socket is
+    /// ready for: after the event, after `recv` and after `send`.
     Server,
     /// io_uring with a receive posted on each socket; answers and the next receives are submitted together.
     Uring,

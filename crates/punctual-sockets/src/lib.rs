@@ -1,10 +1,11 @@
-//! Socket outsourcing, the host's side: a server that makes the socket calls of a guest on sockets of the host.
+//! Socket outsourcing, the host's side: a server that makes the socket calls of a guest on sockets of the
+//! host.
 //!
 //! A module in the guest's kernel writes each call into memory that it shares with this server. The server
-//! makes the call and writes the response. Changes of sockets go through an event queue, with an interrupt only
-//! where the guest needs one. From O. F. Garcia Alvarado, *Research on real-time network stacks of commodity
-//! hosted virtual machine environments*, University of Tsukuba 2019, chapter 5. `docs/vmrpc.md` defines the
-//! shared memory and its rules, `docs/sockets.md` is the manual.
+//! makes the call and writes the response. Changes of sockets go through an event queue, with an interrupt
+//! only where the guest needs one. From O. F. Garcia Alvarado, *Research on real-time network stacks of
+//! commodity hosted virtual machine environments*, University of Tsukuba 2019, chapter 5. `docs/vmrpc.md`
+//! defines the shared memory and its rules, `docs/sockets.md` is the manual.
 //!
 //! - [`layout`]: offsets in shared memory.
 //! - [`queue`]: submissions, events, doorbell and interrupts, for any memory.

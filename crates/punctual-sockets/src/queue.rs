@@ -1,9 +1,10 @@
-//! Submission and event queues, and the rules for when a doorbell or an interrupt is needed (`docs/vmrpc.md`).
+//! Submission and event queues, and the rules for when a doorbell or an interrupt is needed
+//! (`docs/vmrpc.md`).
 //!
 //! The queues work on any memory of words: shared memory in the server, loom's model of memory in
-//! `tests/model.rs`. The host's counters are kept in [`HostQueues`] and only written to the memory, so a guest
-//! that overwrites them there harms itself alone. Counters only grow, and wrap. Each socket and slot is in an
-//! event queue at most once, so an event queue never overflows.
+//! `tests/model.rs`. The host's counters are kept in [`HostQueues`] and only written to the memory, so a
+//! guest that overwrites them there harms itself alone. Counters only grow, and wrap. Each socket and slot is
+//! in an event queue at most once, so an event queue never overflows.
 
 use crate::layout::{self, in_queue as place};
 
@@ -155,8 +156,8 @@ impl HostQueues {
         self.push_event(words, socket, queue)
     }
 
-    /// Puts a socket or a slot into an event queue, unless it is queued there. Any number of a queue is valid,
-    /// because the guest wrote it.
+    /// Puts a socket or a slot into an event queue, unless it is queued there. Any number of a queue is
+    /// valid, because the guest wrote it.
     fn push_event<W: Words>(&mut self, words: &W, index: u32, queue: u32) -> Option<u32> {
         debug_assert!(index < self.geometry.sockets + self.geometry.queues * self.geometry.slots);
         let queue = queue % self.geometry.queues;

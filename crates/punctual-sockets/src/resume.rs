@@ -1,5 +1,5 @@
-//! VMs that outlive their server: a record of the shared memory and the eventfds that QEMU holds, by which the
-//! next server takes them over.
+//! VMs that outlive their server: a record of the shared memory and the eventfds that QEMU holds, by which
+//! the next server takes them over.
 //!
 //! QEMU connects its device only once. A process that may trace QEMU can duplicate its descriptors
 //! (`pidfd_getfd`). The record identifies them by inode and eventfd ID, which the guest cannot change.

@@ -61,8 +61,8 @@ pub struct Config {
     pub socket: PathBuf,
     /// The VM's rules and limits.
     pub policy: Sockets,
-    /// Time to poll for the next call, after an event or a call, before the server sleeps. The server does not
-    /// poll after the guest has sent an answer.
+    /// Time to poll for the next call, after an event or a call, before the server sleeps. The server does
+    /// not poll after the guest has sent an answer.
     pub poll: Duration,
     /// Called first in the thread, to set its priority and processor.
     pub enter: Box<dyn FnOnce() + Send>,
@@ -295,8 +295,8 @@ struct Worker {
     record: Option<PathBuf>,
     start: std::time::Instant,
     guest: Option<Guest>,
-    /// Start of the wait for the guest's next call, for which the server polls. `None` once the guest has sent
-    /// an answer: the receiver of the answer may need this processor.
+    /// Start of the wait for the guest's next call, for which the server polls. `None` once the guest has
+    /// sent an answer: the receiver of the answer may need this processor.
     expects_since: Option<Instant>,
     counts: Counts,
     published: Arc<Mutex<Counts>>,

@@ -48,10 +48,10 @@ pub(crate) fn send(
     let guard = data.ptr_guard();
     let mut part = iovec { iov_base: guard.as_ptr().cast_mut().cast(), iov_len: data.len() };
     let mut name = MaybeUninit::<SocketAddrStorage>::uninit();
-    // SAFETY: an all-zero `msghdr` is valid. `write_sockaddr` writes at most the size of a storage and returns
-    // how much. The pointers live until `sendmsg` returns: `name` and `part` are locals, and
-    // `guard` keeps `data` mapped. `sendmsg` only reads through them, what was written of `name` and
-    // `iov_len` bytes of the slice at most.
+    // SAFETY: an all-zero `msghdr` is valid. `write_sockaddr` writes at most the size of a storage and
+    // returns how much. The pointers live until `sendmsg` returns: `name` and `part` are locals, and `guard`
+    // keeps `data` mapped. `sendmsg` only reads through them, what was written of `name` and `iov_len` bytes
+    // of the slice at most.
     let sent = unsafe {
         let mut message: msghdr = zeroed();
         if let Some(to) = &to {
@@ -74,8 +74,8 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, data: &VolatileSlice<'_>, flags: i
     let mut part = iovec { iov_base: guard.as_ptr().cast(), iov_len: data.len() };
     // SAFETY: all-zero `msghdr` and `sockaddr_storage` are valid. The pointers live until `recvmsg` returns:
     // `name` and `part` are locals, and `guard` keeps `data` mapped. `recvmsg` writes at most `msg_namelen`
-    // bytes of `name`, and `iov_len` of the slice, to which no reference exists. At most all of `name` is read,
-    // which is initialized.
+    // bytes of `name`, and `iov_len` of the slice, to which no reference exists. At most all of `name` is
+    // read, which is initialized.
     let (received, message, from) = unsafe {
         let mut name: sockaddr_storage = zeroed();
         let mut message: msghdr = zeroed();

@@ -1,8 +1,8 @@
 //! A guest's sockets on the host, and the calls on them.
 //!
-//! Every call is non-blocking. Before each bind, connect and send, the guest's rules decide on the address that
-//! the kernel will be given. A socket's number is the smallest free one; a generation tells it from earlier
-//! sockets of that number.
+//! Every call is non-blocking. Before each bind, connect and send, the guest's rules decide on the address
+//! that the kernel will be given. A socket's number is the smallest free one; a generation tells it from
+//! earlier sockets of that number.
 
 use std::collections::{HashSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -82,8 +82,8 @@ fn the_host_never_sleeps_through_a_submission() {
     });
 }
 
-/// The host responds while the caller is about to sleep: the caller sees the response or gets an event, and the
-/// response is complete.
+/// The host responds while the caller is about to sleep: the caller sees the response or gets an event, and
+/// the response is complete.
 #[test]
 fn a_caller_never_sleeps_through_a_response() {
     loom::model(|| {
@@ -105,8 +105,8 @@ fn a_caller_never_sleeps_through_a_response() {
     });
 }
 
-/// A socket changes twice while the guest takes events and is about to halt: the guest has seen the last change,
-/// or an interrupt is pending, and the queue holds the socket at most once.
+/// A socket changes twice while the guest takes events and is about to halt: the guest has seen the last
+/// change, or an interrupt is pending, and the queue holds the socket at most once.
 #[test]
 fn the_guest_never_halts_with_a_pending_event() {
     loom::model(|| {
@@ -141,7 +141,8 @@ fn the_guest_never_halts_with_a_pending_event() {
     });
 }
 
-/// Another vCPU submits while the host is about to sleep: the host sees the submission or receives the doorbell.
+/// Another vCPU submits while the host is about to sleep: the host sees the submission or receives the
+/// doorbell.
 #[test]
 fn the_host_never_sleeps_through_a_submission_of_another_vcpu() {
     loom::model(|| {
@@ -182,8 +183,8 @@ fn an_event_comes_to_the_vcpu_that_waits() {
     });
 }
 
-/// Without the host's fence before it reads `need_irq`, the model must find the fault. This shows that the model
-/// can find such faults.
+/// Without the host's fence before it reads `need_irq`, the model must find the fault. This shows that the
+/// model can find such faults.
 #[test]
 #[should_panic = "halted although an event was pending"]
 fn a_missing_fence_is_found() {

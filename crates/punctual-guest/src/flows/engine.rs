@@ -168,8 +168,8 @@ impl Engine {
         self.to_answer().or_else(|| self.sends.front())
     }
 
-    /// As [`Engine::to_send`], but only answers, acknowledgements and stream packets. They are sent before the
-    /// next packet is received, as in simulation.
+    /// As [`Engine::to_send`], but only answers, acknowledgements and stream packets. They are sent before
+    /// the next packet is received, as in simulation.
     pub fn to_answer(&self) -> Option<&Outgoing> {
         self.soft.front()
     }

@@ -29,8 +29,8 @@ pub enum Request {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
-    /// Start by the guest's monotonic clock; 0 means now. An instant in the past stays the start: a guest that
-    /// got no processor in time does not start later, but its jobs are late.
+    /// Start by the guest's monotonic clock; 0 means now. An instant in the past stays the start: a guest
+    /// that got no processor in time does not start later, but its jobs are late.
     pub start_at_ns: u64,
     /// Length. Jobs that are not finished at the end are abandoned.
     pub duration_ns: u64,

@@ -206,7 +206,9 @@ pub fn tell(name: &str, event: &Event, ui: &Ui) {
             layout::VERSION
         )),
         Event::Refused => ui.warn(&format!("{name}: a second VM was refused")),
-        Event::InvalidRing(error) => ui.warn(&format!("{name}: out of use until it is started again: {error}")),
+        Event::InvalidRing(error) => {
+            ui.warn(&format!("{name}: out of use until it is started again: {error}"))
+        }
         Event::Failed(error) => ui.warn(&format!("{name}: {}", printable(error))),
     }
 }
