@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /* The functions of libc below this library, which stands in front of them with functions of the same name. */
 #ifndef PUNCTUAL_PRELOAD_LIBC_H
 #define PUNCTUAL_PRELOAD_LIBC_H

@@ -267,7 +267,7 @@ impl GuestQueues {
         words.load(in_queue(queue, place::EVENT_HEAD)) != self.counters[queue as usize].event_tail
     }
 
-    pub(crate) fn disable_interrupt<W: Words>(&self, words: &W, queue: u32) {
+    pub fn disable_interrupt<W: Words>(&self, words: &W, queue: u32) {
         words.store(in_queue(queue, place::NEED_IRQ), 0);
     }
 }
