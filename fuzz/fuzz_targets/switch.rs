@@ -19,10 +19,10 @@ use punctual_switch::features;
 use punctual_switch::frame::TAGGED;
 use punctual_switch::memory::Memory;
 use punctual_switch::protocol::{HEADER_BYTES, Header, Region, Request};
-use punctual_switch::Broken;
-use punctual_switch::ring::{Chain, ReceiveRing, SendRing, Setup, Taken};
-use punctual_switch::session::{Rings, SEND, Session};
-use punctual_switch::vlan::{Filter, Start};
+use punctual_switch::RingError;
+use punctual_switch::ring::{Chain, RxRing, TxRing, VringConfig, Popped};
+use punctual_switch::session::{Rings, TX, Session};
+use punctual_switch::vlan::{Filter, EthernetHeader};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 const MEMORY_BYTES: u64 = 0x1_0000;
@@ -129,32 +129,32 @@ impl<'a> Arbitrary<'a> for Message {
 /// Rings that move a few frames after each message.
 #[derive(Default)]
 struct Port {
-    send: Option<SendRing>,
-    receive: Option<ReceiveRing>,
+    send: Option<TxRing>,
+    receive: Option<RxRing>,
     chain: Chain,
 }
 
 impl Rings for Port {
-    fn start(&mut self, queue: usize, setup: Setup) -> Result<(), Broken> {
+    fn start(&mut self, queue: usize, setup: VringConfig) -> Result<(), RingError> {
         match queue {
-            SEND => self.send = Some(SendRing::new(&setup)?),
-            _ => self.receive = Some(ReceiveRing::new(&setup)?),
+            TX => self.send = Some(TxRing::new(&setup)?),
+            _ => self.receive = Some(RxRing::new(&setup)?),
         }
         Ok(())
     }
 
     fn stop(&mut self, queue: usize) -> Option<u16> {
         match queue {
-            SEND => self.send.take().map(|ring| ring.base()),
-            _ => self.receive.take().map(|ring| ring.base()),
+            TX => self.send.pop().map(|ring| ring.vring_base()),
+            _ => self.receive.take().map(|ring| ring.vring_base()),
         }
     }
 
     fn set_call(&mut self, _: usize, _: Option<Arc<OwnedFd>>) {}
 
-    fn set_error(&mut self, _: usize, _: Option<Arc<OwnedFd>>) {}
+    fn set_err(&mut self, _: usize, _: Option<Arc<OwnedFd>>) {}
 
-    fn forgive(&mut self) {}
+    fn clear_error(&mut self) {}
 }
 
 impl Port {
@@ -271,20 +271,20 @@ fn rings(input: RingInput) {
     let memory = Arc::new(Memory::map(vec![region]).expect("mapped"));
     fill(input.bytes);
     let kick = Arc::new(file());
-    let setup = |half: usize| Setup {
+    let setup = |half: usize| VringConfig {
         memory: Arc::clone(&memory),
-        entries: input.entries,
-        descriptors: u64::from(input.places[half * 3]),
-        available: u64::from(input.places[half * 3 + 1]),
-        used: u64::from(input.places[half * 3 + 2]),
+        size: input.entries,
+        desc_table: u64::from(input.places[half * 3]),
+        avail_ring: u64::from(input.places[half * 3 + 1]),
+        used_ring: u64::from(input.places[half * 3 + 2]),
         features: input.features,
         // The switch offers no feature with this bit.
-        assumed: input.features >> 63 == 1,
+        features_assumed: input.features >> 63 == 1,
         kick: Arc::clone(&kick),
         call: None,
-        error: None,
+        err: None,
     };
-    let (Ok(mut send), Ok(mut receive)) = (SendRing::new(&setup(0)), ReceiveRing::new(&setup(1))) else {
+    let (Ok(mut send), Ok(mut receive)) = (TxRing::new(&setup(0)), RxRing::new(&setup(1))) else {
         return;
     };
     let mut chain = Chain::default();
@@ -297,26 +297,26 @@ fn rings(input: RingInput) {
 }
 
 /// Moves a frame from one ring to the other; `None` when there is none, or a ring is broken.
-fn step(send: &mut SendRing, receive: &mut ReceiveRing, chain: &mut Chain, filter: &Filter) -> Option<()> {
-    match send.take(chain).ok()? {
-        Taken::Nothing => return None,
-        Taken::Unfit => {}
-        Taken::Frame { bytes } => {
-            let start = chain.start();
+fn step(send: &mut TxRing, receive: &mut RxRing, chain: &mut Chain, filter: &Filter) -> Option<()> {
+    match send.pop(chain).ok()? {
+        Popped::Empty => return None,
+        Popped::Malformed => {}
+        Popped::Frame { bytes } => {
+            let start = chain.ethernet_header();
             let is_tagged = start.ends_with(&TAGGED) && bytes >= 18;
-            let tag = if is_tagged { send.tag(chain).ok() } else { None };
-            let vlan = filter.of(0, tag);
-            let start = Start { bytes: start, tag };
-            let front = vlan.and_then(|vlan| filter.front(bytes as usize % 2, vlan, &start));
-            let delivered = receive.deliver(send, chain, front.as_ref());
-            receive.free().ok()?;
+            let tag = if is_tagged { send.vlan_tag(chain).ok() } else { None };
+            let vlan = filter.classify(0, tag);
+            let start = EthernetHeader { bytes: start, tag };
+            let rewrite = vlan.and_then(|vlan| filter.rewrite(bytes as usize % 2, vlan, &start));
+            let delivered = receive.deliver(send, chain, rewrite.as_ref());
+            receive.avail_len().ok()?;
             delivered.ok()?;
-            receive.tell().ok()?;
+            receive.publish_and_signal().ok()?;
         }
     }
-    send.give_back(chain).ok()?;
-    send.tell().ok()?;
-    send.listen().ok()?;
+    send.push_used(chain).ok()?;
+    send.publish_and_signal().ok()?;
+    send.enable_kick().ok()?;
     Some(())
 }
 

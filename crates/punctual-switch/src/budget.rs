@@ -16,17 +16,17 @@ use punctual_sched::registry::{Options, PolicyInfo};
 use punctual_sched::{CpuId, CpuSet, Duration, Instant, ParamError, UnitId, UnitParams};
 use punctual_sched::{Policy, Run, Slice, Timer};
 
-use crate::lock::Gate;
+use crate::lock::PiMutex;
 use crate::sys::processor_time;
 
 /// The policy's only processor. It stands for whichever one a thread is on.
 const CPU: CpuId = CpuId(0);
 
 /// A thread does not look at its account more often than this, when almost nothing is left.
-const LOOK_MIN: Duration = Duration::from_us(5);
+const CHECK_INTERVAL_MIN: Duration = Duration::from_us(5);
 
 /// A plane that slept for so many periods begins anew, so that catching up takes bounded time.
-const PERIODS_MAX: u64 = 32;
+const CATCH_UP_PERIODS_MAX: u64 = 32;
 
 /// A budget to be kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,12 +63,12 @@ pub enum Error {
 
 /// What the threads of a plane took, and may take.
 #[derive(Debug)]
-pub(crate) struct Account(Gate<Server>);
+pub(crate) struct PlaneBudget(PiMutex<Server>);
 
-impl Account {
+impl PlaneBudget {
     /// The account of a plane whose threads are all awake at the start.
-    pub(crate) fn new(budget: &Budget) -> Result<Account, Error> {
-        Ok(Account(Gate::new(Server::new(budget.clone())?)))
+    pub(crate) fn new(budget: &Budget) -> Result<PlaneBudget, Error> {
+        Ok(PlaneBudget(PiMutex::new(Server::new(budget.clone())?)))
     }
 
     /// How often the budget was used up.
@@ -86,10 +86,10 @@ struct Server {
     resched: CpuSet,
     /// Until when the policy knows everything.
     now: Instant,
-    /// Threads that are not asleep.
+    /// PlaneHandles that are not asleep.
     awake: u64,
     /// Processor time that was taken and not charged yet.
-    owed: Duration,
+    uncharged: Duration,
     /// Exhaustions before the last beginning.
     exhaustions: u64,
 }
@@ -109,8 +109,8 @@ impl Server {
         let unit = unit.map_err(|source| Error::Params { policy, source })?;
         let mut resched = CpuSet::new(1);
         let slice = built.pick(Instant::ZERO, CPU, &mut resched);
-        let (now, owed) = (Instant::ZERO, Duration::ZERO);
-        Ok(Server { budget, policy: built, unit, slice, resched, now, awake: 0, owed, exhaustions: 0 })
+        let (now, uncharged) = (Instant::ZERO, Duration::ZERO);
+        Ok(Server { budget, policy: built, unit, slice, resched, now, awake: 0, uncharged, exhaustions: 0 })
     }
 
     fn exhaustions(&self) -> u64 {
@@ -118,14 +118,14 @@ impl Server {
     }
 
     /// Time passed until `now`, with nothing between that the policy had to decide.
-    fn pass(&mut self, now: Instant) {
+    fn charge_until(&mut self, now: Instant) {
         let passed = now.since(self.now);
         match self.slice.run {
             Run::Unit(unit) => {
-                // A policy forgives what exceeds the budget. What is owed from before counts as well.
+                // A policy forgives what exceeds_mtu the budget. What is uncharged from before counts as well.
                 let left = self.policy.account(unit).left.unwrap_or(Duration::MAX);
-                let ran = self.owed.min(left);
-                self.owed -= ran;
+                let ran = self.uncharged.min(left);
+                self.uncharged -= ran;
                 self.policy.charge(now, CPU, unit, ran);
             }
             Run::IdleFor(unit) => self.policy.charge(now, CPU, unit, passed),
@@ -142,8 +142,8 @@ impl Server {
     fn advance(&mut self, now: Instant) {
         let now = now.max(self.now);
         let period = self.budget.params.period.unwrap_or(Duration::MAX);
-        if now.since(self.now).as_ns() / PERIODS_MAX > period.as_ns() {
-            self.begin_anew(now);
+        if now.since(self.now).as_ns() / CATCH_UP_PERIODS_MAX > period.as_ns() {
+            self.restart(now);
         }
         loop {
             let Timer { at, .. } = self.policy.next_timer();
@@ -152,18 +152,18 @@ impl Server {
                 break;
             }
             // A late timer has its own time.
-            self.pass(next.max(self.now));
+            self.charge_until(next.max(self.now));
             if at == next {
                 self.policy.on_timer(self.now, &mut self.resched);
             }
             self.pick();
         }
-        self.pass(now);
+        self.charge_until(now);
         self.pick();
     }
 
     /// As at the start, after a long sleep.
-    fn begin_anew(&mut self, now: Instant) {
+    fn restart(&mut self, now: Instant) {
         self.exhaustions = self.exhaustions();
         self.policy.remove(now, self.unit, &mut self.resched);
         self.now = now;
@@ -201,9 +201,9 @@ impl Server {
         match self.slice.run {
             Run::Unit(_) => {
                 let part = Duration::from_ns(until.since(self.now).as_ns() / self.awake.max(1));
-                Verdict::GoOn { look_at: self.now + part.max(LOOK_MIN) }
+                Verdict::Run { check_at: self.now + part.max(CHECK_INTERVAL_MIN) }
             }
-            Run::Idle | Run::IdleFor(_) => Verdict::Wait { until },
+            Run::Idle | Run::IdleFor(_) => Verdict::Throttled { until },
         }
     }
 }
@@ -212,73 +212,73 @@ impl Server {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Go on until then, and ask again.
-    GoOn { look_at: Instant },
+    Run { check_at: Instant },
     /// Nothing until then.
-    Wait { until: Instant },
+    Throttled { until: Instant },
 }
 
 /// A thread's part in its plane's account. It belongs to the thread in which it was made.
 #[derive(Debug)]
 pub(crate) struct Meter {
-    account: Arc<Account>,
-    told: Duration,
-    look_at: Instant,
+    budget: Arc<PlaneBudget>,
+    charged: Duration,
+    check_at: Instant,
 }
 
 impl Meter {
     /// For this thread, which is awake.
-    pub(crate) fn new(account: Arc<Account>, now: Instant) -> Meter {
-        let told = processor_time();
-        account.0.with(|server| server.wake(now));
-        Meter { account, told, look_at: now }
+    pub(crate) fn new(budget: Arc<PlaneBudget>, now: Instant) -> Meter {
+        let charged = processor_time();
+        budget.0.with(|server| server.wake(now));
+        Meter { budget, charged, check_at: now }
     }
 
     /// Has the account to be looked at?
     #[inline]
     pub(crate) fn is_due(&self, now: Instant) -> bool {
-        now >= self.look_at
+        now >= self.check_at
     }
 
     /// When the account has to be looked at.
-    pub(crate) fn look_at(&self) -> Instant {
-        self.look_at
+    pub(crate) fn check_at(&self) -> Instant {
+        self.check_at
     }
 
     /// Says what this thread took. Until when has it to wait, if it has to?
     pub(crate) fn settle(&mut self, now: Instant) -> Option<Instant> {
         let ran = self.ran();
-        let verdict = self.account.0.with(|server| {
-            server.owed += ran;
+        let verdict = self.budget.0.with(|server| {
+            server.uncharged += ran;
             server.advance(now);
             server.verdict()
         });
         match verdict {
-            Verdict::GoOn { look_at } => {
-                self.look_at = look_at;
+            Verdict::Run { check_at } => {
+                self.check_at = check_at;
                 None
             }
-            Verdict::Wait { until } => Some(until),
+            Verdict::Throttled { until } => Some(until),
         }
     }
 
     /// The thread sleeps from now on.
     pub(crate) fn sleep(&mut self, now: Instant) {
         let ran = self.ran();
-        self.account.0.with(|server| {
-            server.owed += ran;
+        self.budget.0.with(|server| {
+            server.uncharged += ran;
             server.sleep(now);
         });
     }
 
     /// The thread has work again. It has to look at its account.
     pub(crate) fn wake(&mut self, now: Instant) {
-        self.account.0.with(|server| server.wake(now));
-        self.look_at = now;
+        self.budget.0.with(|server| server.wake(now));
+        self.check_at = now;
     }
 
     fn ran(&mut self) -> Duration {
-        let before = std::mem::replace(&mut self.told, processor_time());
-        self.told.saturating_sub(before)
+        let before = std::mem::replace(&mut self.charged, processor_time());
+        self.charged.saturating_sub(before)
     }
 }
 
@@ -311,13 +311,13 @@ mod tests {
             }
             server.advance(Instant::from_ns(now));
             match server.verdict() {
-                Verdict::GoOn { look_at } => {
-                    let until = look_at.as_ns() + late_ns(look);
+                Verdict::Run { check_at } => {
+                    let until = check_at.as_ns() + late_ns(look);
                     took += until - now;
-                    server.owed += Duration::from_ns(until - now);
+                    server.uncharged += Duration::from_ns(until - now);
                     now = until;
                 }
-                Verdict::Wait { until } => now = until.as_ns(),
+                Verdict::Throttled { until } => now = until.as_ns(),
             }
         }
         server.sleep(Instant::from_ns(now));
@@ -362,7 +362,7 @@ mod tests {
         let before = std::time::Instant::now();
         server.wake(Instant::from_ns(3_600_000 * MS));
         assert!(before.elapsed() < std::time::Duration::from_millis(100));
-        assert!(matches!(server.verdict(), Verdict::GoOn { .. }));
+        assert!(matches!(server.verdict(), Verdict::Run { .. }));
     }
 
     #[test]
@@ -370,8 +370,8 @@ mod tests {
         let mut server = server("deferrable");
         server.wake(Instant::ZERO);
         server.wake(Instant::ZERO);
-        let Verdict::GoOn { look_at } = server.verdict() else { panic!("a budget is there") };
+        let Verdict::Run { check_at } = server.verdict() else { panic!("a budget is there") };
         // The default quantum of 1 ms ends a slice.
-        assert_eq!(look_at, Instant::from_ns(MS / 2));
+        assert_eq!(check_at, Instant::from_ns(MS / 2));
     }
 }

@@ -84,7 +84,7 @@ impl Checker {
     }
 
     /// Is no packet of the port in the discipline?
-    pub fn is_free(&self, port: usize) -> bool {
+    pub fn has_no_packets(&self, port: usize) -> bool {
         self.inside.get(port).is_none_or(|inside| *inside == 0)
     }
 
@@ -138,7 +138,7 @@ impl Checker {
     }
 
     /// The discipline took a packet in.
-    pub fn came(&mut self, packet: &Packet) {
+    pub fn arrived(&mut self, packet: &Packet) {
         self.came += 1;
         self.inside[packet.source.index()] += 1;
         self.wait(packet, Stage::Tx);

@@ -14,7 +14,7 @@ use punctual_sched::registry::Options;
 use crate::budget::{self, Budget};
 use crate::frame::Address;
 use crate::limits::PORTS_MAX;
-use crate::vlan::TooMany;
+use crate::vlan::TooManyVlans;
 use crate::wire::Wire;
 
 /// Why a switch does not start.
@@ -45,7 +45,7 @@ pub enum Error {
     },
     /// Too many VLANs.
     #[error(transparent)]
-    Vlans(#[from] TooMany),
+    Vlans(#[from] TooManyVlans),
     /// The socket of another switch that is at work.
     #[error("another switch listens on {0}")]
     InUse(PathBuf),

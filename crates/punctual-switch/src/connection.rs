@@ -23,7 +23,7 @@ pub enum Error {
     Socket(#[source] std::io::Error),
     /// The monitor does not read its replies.
     #[error("the VM's monitor does not read its replies")]
-    Deaf,
+    NotReading,
     /// More file descriptors than any message has.
     #[error("too many file descriptors in one message")]
     Descriptors,
@@ -45,7 +45,7 @@ pub struct Connection {
     session: Session,
     /// The message that is arriving, and how much of it is there.
     bytes: [u8; HEADER_BYTES + BODY_BYTES_MAX],
-    have: usize,
+    received: usize,
     files: Vec<OwnedFd>,
 }
 
@@ -57,7 +57,7 @@ impl Connection {
     pub fn new(stream: UnixStream, offered: u64) -> std::io::Result<Self> {
         stream.set_nonblocking(true)?;
         let bytes = [0; HEADER_BYTES + BODY_BYTES_MAX];
-        Ok(Connection { stream, session: Session::new(offered), bytes, have: 0, files: Vec::new() })
+        Ok(Connection { stream, session: Session::new(offered), bytes, received: 0, files: Vec::new() })
     }
 
     /// Reads what is there, up to the end of a message, and does what it says.
@@ -68,19 +68,19 @@ impl Connection {
         let Some(header) = self.header()? else {
             self.receive(HEADER_BYTES)?;
             return match self.header()? {
-                Some(header) if header.body_bytes == 0 => self.act(header, rings),
+                Some(header) if header.body_bytes == 0 => self.handle(header, rings),
                 _ => Ok(()),
             };
         };
         let end = HEADER_BYTES + header.body_bytes;
         self.receive(end)?;
-        if self.have == end { self.act(header, rings) } else { Ok(()) }
+        if self.received == end { self.handle(header, rings) } else { Ok(()) }
     }
 
     /// The header, when all of it is there.
     fn header(&self) -> Result<Option<Header>, Error> {
         match self.bytes.first_chunk() {
-            Some(header) if self.have >= HEADER_BYTES => Ok(Some(Header::parse(header)?)),
+            Some(header) if self.received >= HEADER_BYTES => Ok(Some(Header::parse(header)?)),
             _ => Ok(None),
         }
     }
@@ -89,7 +89,7 @@ impl Connection {
     fn receive(&mut self, end: usize) -> Result<(), Error> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(REGIONS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let mut into = [IoSliceMut::new(&mut self.bytes[self.have..end])];
+        let mut into = [IoSliceMut::new(&mut self.bytes[self.received..end])];
         let received = match recvmsg(&self.stream, &mut into, &mut control, RecvFlags::CMSG_CLOEXEC) {
             Ok(received) => received,
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(()),
@@ -106,22 +106,22 @@ impl Connection {
         if received.bytes == 0 {
             return Err(Error::Closed);
         }
-        self.have += received.bytes;
+        self.received += received.bytes;
         Ok(())
     }
 
     /// Does what the message says, and replies.
-    fn act(&mut self, header: Header, rings: &mut dyn Rings) -> Result<(), Error> {
+    fn handle(&mut self, header: Header, rings: &mut dyn Rings) -> Result<(), Error> {
         let body = &self.bytes[HEADER_BYTES..HEADER_BYTES + header.body_bytes];
         let request = Request::parse(header, body, std::mem::take(&mut self.files))?;
-        self.have = 0;
+        self.received = 0;
         let answer = self.session.handle(request, rings)?;
         let acknowledgement = (header.wants_reply && self.session.acknowledges()).then_some(0);
         if let Some(value) = answer.or(acknowledgement) {
             let reply = protocol::reply(header.request, value);
             match send(&self.stream, &reply, SendFlags::NOSIGNAL) {
                 Ok(sent) if sent == reply.len() => {}
-                Ok(_) | Err(rustix::io::Errno::AGAIN) => return Err(Error::Deaf),
+                Ok(_) | Err(rustix::io::Errno::AGAIN) => return Err(Error::NotReading),
                 Err(error) => return Err(Error::Socket(error.into())),
             }
         }

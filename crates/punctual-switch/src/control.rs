@@ -16,10 +16,10 @@ use crate::connection::{self, Connection};
 use crate::event::{Event, Notice};
 use crate::features;
 use crate::mailbox::Mailbox;
-use crate::port_session::{PortRings, rings};
+use crate::port_session::{PortSession, rings};
 use crate::shared::Shared;
-use crate::socket::make_way;
-use crate::sys::ring_bell;
+use crate::socket::remove_stale_socket;
+use crate::sys::signal;
 
 /// A listener that cannot accept, for want of descriptors or memory, is left alone for this long: its monitor
 /// waits, so without a pause the control would be told of it again at once, for ever.
@@ -28,7 +28,7 @@ const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 /// What the control is asked to do.
 pub(crate) enum Request {
     /// Listen at another port.
-    Open { port: usize, door: Box<Door>, reply: SyncSender<io::Result<()>> },
+    Open { port: usize, listener: Box<Listener>, reply: SyncSender<io::Result<()>> },
     /// No more at this one.
     Close { port: usize, reply: SyncSender<()> },
     /// It is over.
@@ -49,7 +49,7 @@ impl Inbox {
 
     pub(crate) fn send(&self, request: Request) {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).push_back(request);
-        ring_bell(&self.bell);
+        signal(&self.bell);
     }
 
     pub(crate) fn take(&self) -> Option<Request> {
@@ -58,19 +58,19 @@ impl Inbox {
 }
 
 /// A port as the control sees it.
-pub(crate) struct Door {
-    socket: Socket,
+pub(crate) struct Listener {
+    socket: ListenSocket,
     connection: Option<Connection>,
-    rings: PortRings,
+    rings: PortSession,
     /// Bells that the control hears.
-    heard: Vec<Arc<OwnedFd>>,
+    watched: Vec<Arc<OwnedFd>>,
     /// Was it said that no monitor can be accepted?
-    is_unaccepted: bool,
+    accept_failed: bool,
 }
 
-impl Door {
+impl Listener {
     /// Listens for a VM's monitor; `None` at an uplink.
-    pub(crate) fn open(end: &End, rings: PortRings) -> Result<Option<Door>, Error> {
+    pub(crate) fn open(end: &End, rings: PortSession) -> Result<Option<Listener>, Error> {
         let (path, listener) = match end {
             End::Uplink(_) => return Ok(None),
             End::Socket(path) => (Some(path.clone()), listen(path)?),
@@ -80,28 +80,28 @@ impl Door {
                 (None, listener)
             }
         };
-        let socket = Socket { path, listener };
-        Ok(Some(Door { socket, connection: None, rings, heard: Vec::new(), is_unaccepted: false }))
+        let socket = ListenSocket { path, listener };
+        Ok(Some(Listener { socket, connection: None, rings, watched: Vec::new(), accept_failed: false }))
     }
 
-    fn hang_up(&mut self, epoll: &OwnedFd) {
-        hang_up(&mut self.connection, &mut self.rings, epoll);
+    fn disconnect(&mut self, epoll: &OwnedFd) {
+        disconnect(&mut self.connection, &mut self.rings, epoll);
     }
 
     /// Disconnects the VM for good. The socket goes first: a monitor that connects again at once must be
     /// refused, for some (Cloud Hypervisor's) do not try again after a connection that ends unheard.
     fn close(self, epoll: &OwnedFd) {
-        let Door { socket, mut connection, mut rings, heard, .. } = self;
+        let Listener { socket, mut connection, mut rings, watched, .. } = self;
         let _ = epoll::delete(epoll, &socket.listener);
         drop(socket);
-        hang_up(&mut connection, &mut rings, epoll);
-        for bell in heard {
+        disconnect(&mut connection, &mut rings, epoll);
+        for bell in watched {
             let _ = epoll::delete(epoll, &*bell);
         }
     }
 }
 
-fn hang_up(connection: &mut Option<Connection>, rings: &mut PortRings, epoll: &OwnedFd) {
+fn disconnect(connection: &mut Option<Connection>, rings: &mut PortSession, epoll: &OwnedFd) {
     let Some(mut connection) = connection.take() else { return };
     let _ = epoll::delete(epoll, connection.as_fd());
     connection.end(rings);
@@ -109,13 +109,13 @@ fn hang_up(connection: &mut Option<Connection>, rings: &mut PortRings, epoll: &O
 }
 
 /// Where a port's monitor connects.
-struct Socket {
+struct ListenSocket {
     /// The socket's file, if it is removed at the end.
     path: Option<PathBuf>,
     listener: UnixListener,
 }
 
-impl Drop for Socket {
+impl Drop for ListenSocket {
     fn drop(&mut self) {
         if let Some(path) = &self.path {
             let _ = std::fs::remove_file(path);
@@ -128,7 +128,7 @@ pub(crate) struct Control {
     epoll: OwnedFd,
     inbox: Arc<Inbox>,
     /// By port; uplinks have none.
-    doors: BTreeMap<usize, Door>,
+    listeners: BTreeMap<usize, Listener>,
     /// Features.
     offered: u64,
     /// Ports whose listeners are left alone until then.
@@ -140,7 +140,7 @@ const LISTENER: u64 = 0;
 
 const CONNECTION: u64 = 1;
 
-const BELL: u64 = 2;
+const KICK: u64 = 2;
 
 const INBOX: u64 = 3;
 
@@ -160,38 +160,38 @@ impl Control {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&epoll, &inbox.bell, data(0, INBOX), flags).map_err(started)?;
         let offered = features::OFFERED | config.mtu.map_or(0, |_| features::MTU);
-        let (inbox, doors) = (Arc::clone(inbox), BTreeMap::new());
-        let mut control = Control { epoll, inbox, doors, offered, paused: None };
+        let (inbox, listeners) = (Arc::clone(inbox), BTreeMap::new());
+        let mut control = Control { epoll, inbox, listeners, offered, paused: None };
         for (port, of) in config.ports.iter().enumerate() {
             let rings = rings(port, of.plane, shared, mailboxes, notices);
-            if let Some(door) = Door::open(&of.end, rings)? {
-                control.add(port, door).map_err(Error::Start)?;
+            if let Some(listener) = Listener::open(&of.end, rings)? {
+                control.add(port, listener).map_err(Error::Start)?;
             }
         }
         Ok(control)
     }
 
     /// Another port, whose socket is listened at.
-    fn add(&mut self, port: usize, door: Door) -> io::Result<()> {
+    fn add(&mut self, port: usize, listener: Listener) -> io::Result<()> {
         let added =
-            epoll::add(&self.epoll, &door.socket.listener, data(port, LISTENER), epoll::EventFlags::IN);
+            epoll::add(&self.epoll, &listener.socket.listener, data(port, LISTENER), epoll::EventFlags::IN);
         // Its drop removes what it made.
-        self.doors.insert(port, door);
+        self.listeners.insert(port, listener);
         Ok(added?)
     }
 
     /// A port goes: its VM is disconnected.
     fn remove(&mut self, port: usize) {
-        if let Some(door) = self.doors.remove(&port) {
-            door.close(&self.epoll);
+        if let Some(listener) = self.listeners.remove(&port) {
+            listener.close(&self.epoll);
         }
     }
 
     /// Does what is in the inbox. Is it the end?
-    fn do_requests(&mut self) -> bool {
+    fn handle_requests(&mut self) -> bool {
         while let Some(request) = self.inbox.take() {
             match request {
-                Request::Open { port, door, reply } => drop(reply.try_send(self.add(port, *door))),
+                Request::Open { port, listener, reply } => drop(reply.try_send(self.add(port, *listener))),
                 Request::Close { port, reply } => {
                     self.remove(port);
                     // Whoever asked may have given up.
@@ -207,7 +207,7 @@ impl Control {
         let mut events = [const { std::mem::MaybeUninit::uninit() }; 16];
         loop {
             // An error other than an interruption would be one of this program; then it waits no more.
-            let timeout = self.end_pause();
+            let timeout = self.resume_accept();
             let happened = match epoll::wait(&self.epoll, &mut events[..], timeout.as_ref()) {
                 Ok((happened, _)) => happened,
                 Err(rustix::io::Errno::INTR) => continue,
@@ -219,69 +219,69 @@ impl Control {
                 match number & 3 {
                     LISTENER => self.accept(port),
                     CONNECTION => self.read(port),
-                    BELL => {
-                        if let Some(door) = self.doors.get_mut(&port) {
-                            door.rings.rang();
+                    KICK => {
+                        if let Some(listener) = self.listeners.get_mut(&port) {
+                            listener.rings.on_kick();
                         }
                     }
                     _ => {
-                        if self.do_requests() {
+                        if self.handle_requests() {
                             return;
                         }
                         continue;
                     }
                 }
-                self.follow_bells(port);
+                self.watch_kicks(port);
             }
         }
     }
 
     /// A monitor connects. A port has one at a time.
     fn accept(&mut self, port: usize) {
-        let Some(door) = self.doors.get_mut(&port) else { return };
-        let stream = match door.socket.listener.accept() {
+        let Some(listener) = self.listeners.get_mut(&port) else { return };
+        let stream = match listener.socket.listener.accept() {
             Ok((stream, _)) => stream,
             // The monitor gave up.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-            Err(error) => return self.pause(port, &error),
+            Err(error) => return self.pause_accept(port, &error),
         };
-        door.is_unaccepted = false;
-        if door.connection.is_some() {
+        listener.accept_failed = false;
+        if listener.connection.is_some() {
             return;
         }
         let Ok(connection) = Connection::new(stream, self.offered) else { return };
         if epoll::add(&self.epoll, &connection, data(port, CONNECTION), epoll::EventFlags::IN).is_ok() {
-            door.connection = Some(connection);
-            door.rings.notice(Event::Connected);
+            listener.connection = Some(connection);
+            listener.rings.notice(Event::Connected);
         }
     }
 
     /// The listener of this port is left alone for a while.
-    fn pause(&mut self, port: usize, error: &io::Error) {
-        let Some(door) = self.doors.get_mut(&port) else { return };
-        // It can fail only if the listener is gone from the set, and then nothing is heard of it either.
+    fn pause_accept(&mut self, port: usize, error: &io::Error) {
+        let Some(listener) = self.listeners.get_mut(&port) else { return };
+        // It can fail only if the listener is gone from the set, and then nothing is watched of it either.
         let _ = epoll::modify(
             &self.epoll,
-            &door.socket.listener,
+            &listener.socket.listener,
             data(port, LISTENER),
             epoll::EventFlags::empty(),
         );
-        if !std::mem::replace(&mut door.is_unaccepted, true) {
-            door.rings.notice(Event::Unaccepted(error.to_string()));
+        if !std::mem::replace(&mut listener.accept_failed, true) {
+            listener.rings.notice(Event::Unaccepted(error.to_string()));
         }
         let until = std::time::Instant::now() + ACCEPT_PAUSE;
         self.paused.get_or_insert_with(|| (until, Vec::new())).1.push(port);
     }
 
     /// Hears listeners again whose pause is over. Returns how long the pause of others goes on.
-    fn end_pause(&mut self) -> Option<Timespec> {
+    fn resume_accept(&mut self) -> Option<Timespec> {
         let left = self.paused.as_ref()?.0.saturating_duration_since(std::time::Instant::now());
         if !left.is_zero() {
             return Some(Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() });
         }
         for port in self.paused.take()?.1 {
-            if let Some(door) = self.doors.get(&port) {
-                let listener = &door.socket.listener;
+            if let Some(listener) = self.listeners.get(&port) {
+                let listener = &listener.socket.listener;
                 let _ = epoll::modify(&self.epoll, listener, data(port, LISTENER), epoll::EventFlags::IN);
             }
         }
@@ -290,30 +290,30 @@ impl Control {
 
     /// A monitor says something, or leaves.
     fn read(&mut self, port: usize) {
-        let Some(door) = self.doors.get_mut(&port) else { return };
-        let Some(connection) = &mut door.connection else { return };
-        let Err(error) = connection.read(&mut door.rings) else { return };
+        let Some(listener) = self.listeners.get_mut(&port) else { return };
+        let Some(connection) = &mut listener.connection else { return };
+        let Err(error) = connection.read(&mut listener.rings) else { return };
         let reason = match error {
             connection::Error::Closed => None,
             error => Some(with_sources(&error)),
         };
-        door.hang_up(&self.epoll);
-        door.rings.notice(Event::Disconnected(reason));
+        listener.disconnect(&self.epoll);
+        listener.rings.notice(Event::Disconnected(reason));
     }
 
     /// Hears the bells of rings in which nothing was seen yet, and no others.
-    fn follow_bells(&mut self, port: usize) {
-        let Some(door) = self.doors.get_mut(&port) else { return };
-        if !std::mem::take(&mut door.rings.changed) {
+    fn watch_kicks(&mut self, port: usize) {
+        let Some(listener) = self.listeners.get_mut(&port) else { return };
+        if !std::mem::take(&mut listener.rings.changed) {
             return;
         }
-        for bell in door.heard.drain(..) {
+        for bell in listener.watched.drain(..) {
             let _ = epoll::delete(&self.epoll, &*bell);
         }
-        for setup in door.rings.unproven.iter().flatten() {
+        for setup in listener.rings.unproven.iter().flatten() {
             let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-            if epoll::add(&self.epoll, &*setup.kick, data(port, BELL), flags).is_ok() {
-                door.heard.push(Arc::clone(&setup.kick));
+            if epoll::add(&self.epoll, &*setup.kick, data(port, KICK), flags).is_ok() {
+                listener.watched.push(Arc::clone(&setup.kick));
             }
         }
     }
@@ -321,15 +321,15 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        let doors = std::mem::take(&mut self.doors);
-        doors.into_values().for_each(|door| door.close(&self.epoll));
+        let listeners = std::mem::take(&mut self.listeners);
+        listeners.into_values().for_each(|listener| listener.close(&self.epoll));
     }
 }
 
 /// A listener at `path`. A socket that a switch left behind is replaced.
 fn listen(path: &Path) -> Result<UnixListener, Error> {
     let failed = |source| Error::Socket { path: path.to_owned(), source };
-    make_way(path).map_err(|error| match error.kind() {
+    remove_stale_socket(path).map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => Error::InUse(path.to_owned()),
         _ => failed(error),
     })?;

@@ -26,11 +26,11 @@ use crate::assemble::{plane, shared, spawn};
 use crate::config::{Config, End, Error, PlaneThread, Port};
 use crate::frame::{Address, HEADER_BYTES};
 use crate::mailbox::{Command, Mailbox};
-use crate::plane::Threads;
-use crate::plane::step_times::{Shown, StepTimes};
-use crate::port_session::{PortRings, rings};
-use crate::sys::ring_bell;
-use crate::uplink_thread::{RunningUplink, start_uplink};
+use crate::plane::PlaneHandles;
+use crate::plane::step_times::{PublishTime, StepTimes};
+use crate::port_session::{PortSession, rings};
+use crate::sys::signal;
+use crate::uplink_thread::{UplinkHandle, start_uplink};
 use crate::wire::Wire;
 
 /// Frames that are sent together: fewer than are told together.
@@ -105,7 +105,7 @@ fn median(times: &Recorder) -> Duration {
 /// # Errors
 /// What the discipline or the kernel refuses.
 pub fn measure(setting: &Setting, stop: &dyn Fn() -> bool) -> Result<Costs, Error> {
-    let (shown, arrived) = (Shown::new(), Arc::<AtomicU64>::default());
+    let (shown, arrived) = (PublishTime::new(), Arc::<AtomicU64>::default());
     let wires = Burst::wires(&shown, &arrived).map_err(Error::Start)?;
     let (bell, left) = (wires[0].again.try_clone().map_err(Error::Start)?, Arc::clone(&wires[0].left));
     let config = config(setting, wires);
@@ -113,11 +113,11 @@ pub fn measure(setting: &Setting, stop: &dyn Fn() -> bool) -> Result<Costs, Erro
     let shared = Arc::new(shared(&config, std::slice::from_ref(&mailbox))?);
     // Nobody reads notices: no VM is here.
     let (notices, _) = mpsc::channel();
-    let threads = Threads {
+    let threads = PlaneHandles {
         shared: Arc::clone(&shared),
         mailbox: Arc::clone(&mailbox),
         notices: notices.clone(),
-        account: None,
+        plane_budget: None,
         vlans: None,
     };
     let plane = plane(&config, 0, threads)?;
@@ -133,11 +133,11 @@ pub fn measure(setting: &Setting, stop: &dyn Fn() -> bool) -> Result<Costs, Erro
     if started.is_ok() {
         wait(setting.time, stop, &arrived, || {
             left.store(BURST, Ordering::Release);
-            ring_bell(&bell);
+            signal(&bell);
         });
     }
-    let failed = started.map(|uplinks| uplinks.into_iter().for_each(RunningUplink::end)).err();
-    mailbox.send(Command::End);
+    let failed = started.map(|uplinks| uplinks.into_iter().for_each(UplinkHandle::end)).err();
+    mailbox.send(Command::Exit);
     let ended = thread.join().map_err(|_| io::Error::other("the plane's thread panicked"));
     match (failed, ended) {
         (Some(error), _) | (None, Err(error)) => Err(Error::Start(error)),
@@ -149,15 +149,15 @@ pub fn measure(setting: &Setting, stop: &dyn Fn() -> bool) -> Result<Costs, Erro
 fn start_uplinks(
     config: Config,
     setting: &Setting,
-    rings: impl Fn(usize) -> PortRings,
-) -> io::Result<Vec<RunningUplink>> {
+    rings: impl Fn(usize) -> PortSession,
+) -> io::Result<Vec<UplinkHandle>> {
     let mut uplinks = Vec::new();
     for (port, of) in config.ports.into_iter().enumerate() {
         let End::Uplink(wire) = of.end else { continue };
         match start_uplink(wire, rings(port), Arc::clone(&setting.drivers), None) {
             Ok(uplink) => uplinks.push(uplink),
             Err(error) => {
-                uplinks.into_iter().for_each(RunningUplink::end);
+                uplinks.into_iter().for_each(UplinkHandle::end);
                 return Err(error);
             }
         }
@@ -234,12 +234,12 @@ struct Burst {
     /// Frames that arrived.
     arrived: Arc<AtomicU64>,
     frames: [Vec<u8>; 2],
-    shown: Shown,
+    shown: PublishTime,
 }
 
 impl Burst {
     /// A sender and a receiver.
-    fn wires(shown: &Shown, arrived: &Arc<AtomicU64>) -> io::Result<[Burst; 2]> {
+    fn wires(shown: &PublishTime, arrived: &Arc<AtomicU64>) -> io::Result<[Burst; 2]> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let [sender, receiver] = [eventfd(0, flags)?, eventfd(0, flags)?];
         let again = sender.try_clone()?;
@@ -289,7 +289,7 @@ impl Wire for Burst {
         let arrived = self.arrived.fetch_add(1, Ordering::Relaxed) + 1;
         if arrived.is_multiple_of(u64::from(BURST)) {
             self.left.store(BURST, Ordering::Release);
-            ring_bell(&self.again);
+            signal(&self.again);
         }
         true
     }

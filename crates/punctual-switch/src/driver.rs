@@ -10,24 +10,24 @@ use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
 use crate::sys::eventfd;
 
-pub(crate) const DESCRIPTOR_BYTES: u64 = 16;
+pub(crate) const DESC_BYTES: u64 = 16;
 /// Used rings of drivers older than virtio 1 begin at a page.
 pub(crate) const PAGE_BYTES: u64 = 4096;
 /// The chain goes on (`VIRTQ_DESC_F_NEXT`).
-pub(crate) const NEXT: u16 = 1;
+pub(crate) const DESC_F_NEXT: u16 = 1;
 /// The switch writes (`VIRTQ_DESC_F_WRITE`).
-pub(crate) const WRITE: u16 = 2;
+pub(crate) const DESC_F_WRITE: u16 = 2;
 
 /// A queue of a driver: its parts follow each other in memory, and each entry has a buffer.
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) entries: u16,
     pub(crate) descriptors: u64,
-    pub(crate) available: u64,
+    pub(crate) avail: u64,
     pub(crate) used: u64,
     buffers: u64,
     buffer_bytes: u32,
-    pub(crate) next_available: Wrapping<u16>,
+    pub(crate) next_avail: Wrapping<u16>,
     pub(crate) next_used: Wrapping<u16>,
     /// The driver rings here.
     pub(crate) kick: OwnedFd,
@@ -42,7 +42,7 @@ fn other(error: impl std::fmt::Display) -> io::Error {
 }
 
 /// Writes a descriptor at `place`.
-pub(crate) fn describe(
+pub(crate) fn write_descriptor(
     memory: &GuestMemoryMmap,
     place: u64,
     address: u64,
@@ -50,7 +50,7 @@ pub(crate) fn describe(
     flags: u16,
     next: u16,
 ) -> io::Result<()> {
-    let mut descriptor = [0; DESCRIPTOR_BYTES as usize];
+    let mut descriptor = [0; DESC_BYTES as usize];
     descriptor[..8].copy_from_slice(&address.to_le_bytes());
     descriptor[8..12].copy_from_slice(&bytes.to_le_bytes());
     descriptor[12..14].copy_from_slice(&flags.to_le_bytes());
@@ -64,18 +64,18 @@ impl Queue {
     pub(crate) fn new(start: u64, entries: u16, buffer_bytes: u32, align: u64) -> io::Result<(Queue, u64)> {
         let count = u64::from(entries);
         let page = |address: u64| address.next_multiple_of(PAGE_BYTES);
-        let available = start + count * DESCRIPTOR_BYTES;
-        let used = (available + 6 + 2 * count).next_multiple_of(align);
+        let avail = start + count * DESC_BYTES;
+        let used = (avail + 6 + 2 * count).next_multiple_of(align);
         let buffers = page(used + 6 + 8 * count);
         let end = page(buffers + count * u64::from(buffer_bytes));
         let queue = Queue {
             entries,
             descriptors: start,
-            available,
+            avail,
             used,
             buffers,
             buffer_bytes,
-            next_available: Wrapping(0),
+            next_avail: Wrapping(0),
             next_used: Wrapping(0),
             kick: eventfd()?,
             call: eventfd()?,
@@ -89,18 +89,23 @@ impl Queue {
         self.buffers + u64::from(head) * u64::from(self.buffer_bytes)
     }
 
-    /// Puts a chain into the next available entry, unseen. Returns the index that shows it.
-    pub(crate) fn put(&self, memory: &GuestMemoryMmap, head: u16) -> io::Result<u16> {
-        let slot = u64::from(self.next_available.0 % self.entries);
-        let place = GuestAddress(self.available + 4 + 2 * slot);
+    /// Puts a chain into the next avail entry, unseen. Returns the index that shows it.
+    pub(crate) fn push_avail(&self, memory: &GuestMemoryMmap, head: u16) -> io::Result<u16> {
+        let slot = u64::from(self.next_avail.0 % self.entries);
+        let place = GuestAddress(self.avail + 4 + 2 * slot);
         memory.store(head.to_le(), place, Ordering::Relaxed).map_err(other)?;
-        Ok((self.next_available + Wrapping(1)).0)
+        Ok((self.next_avail + Wrapping(1)).0)
     }
 
-    /// Sets the index of the available ring. Does the switch want to hear?
-    pub(crate) fn show(&mut self, memory: &GuestMemoryMmap, index: u16, event_idx: bool) -> io::Result<bool> {
-        let before = std::mem::replace(&mut self.next_available, Wrapping(index));
-        let place = GuestAddress(self.available + 2);
+    /// Sets the index of the avail ring. Does the switch want to hear?
+    pub(crate) fn publish_avail(
+        &mut self,
+        memory: &GuestMemoryMmap,
+        index: u16,
+        event_idx: bool,
+    ) -> io::Result<bool> {
+        let before = std::mem::replace(&mut self.next_avail, Wrapping(index));
+        let place = GuestAddress(self.avail + 2);
         memory.store(index.to_le(), place, Ordering::Release).map_err(other)?;
         fence(Ordering::SeqCst);
         if event_idx {
@@ -113,7 +118,7 @@ impl Queue {
     }
 
     /// The next used entry: head and bytes.
-    pub(crate) fn take_used(&mut self, memory: &GuestMemoryMmap) -> io::Result<Option<(u16, u32)>> {
+    pub(crate) fn pop_used(&mut self, memory: &GuestMemoryMmap) -> io::Result<Option<(u16, u32)>> {
         let index: u16 = memory.load(GuestAddress(self.used + 2), Ordering::Acquire).map_err(other)?;
         if index == self.next_used.0 {
             return Ok(None);
@@ -130,8 +135,8 @@ impl Queue {
     }
 
     /// Asks to hear of the next used entry, at its index. Is it there already?
-    pub(crate) fn listen(&self, memory: &GuestMemoryMmap) -> io::Result<bool> {
-        let event = GuestAddress(self.available + 4 + 2 * u64::from(self.entries));
+    pub(crate) fn enable_call(&self, memory: &GuestMemoryMmap) -> io::Result<bool> {
+        let event = GuestAddress(self.avail + 4 + 2 * u64::from(self.entries));
         memory.store(self.next_used.0.to_le(), event, Ordering::Relaxed).map_err(other)?;
         fence(Ordering::SeqCst);
         let index: u16 = memory.load(GuestAddress(self.used + 2), Ordering::Acquire).map_err(other)?;

@@ -2,19 +2,19 @@
 
 /// What is wrong with a ring. Its port is out of use until its driver resets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Broken {
+pub enum RingError {
     /// Size or places of the ring.
     #[error("a ring with an impossible size or place")]
-    Place,
+    BadLayout,
     /// More is available than the ring has entries.
     #[error("more is available than the ring has entries")]
-    Index,
+    AvailIndex,
     /// A chain that does not end, leaves its table, or has descriptors of the wrong direction.
     #[error("a chain of descriptors that does not end, leaves its table or has the wrong direction")]
-    Chain,
+    BadChain,
     /// An address outside of the VM's memory.
     #[error("an address outside of the VM's memory")]
-    Address,
+    OutOfBounds,
     /// The driver rang, and nothing is in the ring that the switch sees.
     #[error(
         "the VM's memory is not shared: give QEMU a memory backend with share=on \
@@ -23,20 +23,20 @@ pub enum Broken {
     NotShared,
 }
 
-impl From<virtio_queue::Error> for Broken {
+impl From<virtio_queue::Error> for RingError {
     fn from(error: virtio_queue::Error) -> Self {
         match error {
-            virtio_queue::Error::InvalidAvailRingIndex => Broken::Index,
-            _ => Broken::Address,
+            virtio_queue::Error::InvalidAvailRingIndex => RingError::AvailIndex,
+            _ => RingError::OutOfBounds,
         }
     }
 }
 
 /// Whose ring is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Culprit {
+pub enum DeliverError {
     /// The sender's.
-    Sender(Broken),
+    Sender(RingError),
     /// The receiver's.
-    Receiver(Broken),
+    Receiver(RingError),
 }

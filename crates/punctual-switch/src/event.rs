@@ -1,6 +1,6 @@
 //! What happens to ports.
 
-use crate::error::Broken;
+use crate::error::RingError;
 
 /// What happened to a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub enum Event {
     /// The connection ended; the reason, unless the monitor closed it.
     Disconnected(Option<String>),
     /// A ring is broken: the port is out of use until its driver resets it.
-    Broken(Broken),
+    Broken(RingError),
 }
 
 /// Something happened to a port.

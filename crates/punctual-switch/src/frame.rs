@@ -33,7 +33,7 @@ const GSO_ECN: u8 = 0x80;
 /// The header with which a receiver that chose `features` gets a frame that was sent with `sent`; `None` when
 /// the receiver does not take such a frame. The count of buffers is yet to be filled in.
 #[inline]
-pub fn header_for(sent: &[u8; HEADER_BYTES], features: u64) -> Option<[u8; HEADER_BYTES]> {
+pub fn vnet_header_for(sent: &[u8; HEADER_BYTES], features: u64) -> Option<[u8; HEADER_BYTES]> {
     let flags = sent[0] & NEEDS_CSUM;
     if (flags, sent[1]) != (0, 0) && !takes_offload(flags, sent[1], features) {
         return None;
@@ -61,7 +61,7 @@ fn takes_offload(flags: u8, kind: u8, features: u64) -> bool {
 /// Is a frame of so many bytes, which begins with `start`, longer than `mtu` permits? Of a segment the frames
 /// count that it becomes: each has at least the headers of IP and TCP.
 #[inline]
-pub fn exceeds(mtu: u32, header: &[u8; HEADER_BYTES], start: &[u8; ETHERNET_BYTES], bytes: u32) -> bool {
+pub fn exceeds_mtu(mtu: u32, header: &[u8; HEADER_BYTES], start: &[u8; ETHERNET_BYTES], bytes: u32) -> bool {
     let payload = match header[1] & !GSO_ECN {
         0 => {
             let tag = if start.ends_with(&TAGGED) { TAG_BYTES } else { 0 };
@@ -74,7 +74,7 @@ pub fn exceeds(mtu: u32, header: &[u8; HEADER_BYTES], start: &[u8; ETHERNET_BYTE
 
 /// Moves what a virtio-net header says about places in the frame, whose front became longer or shorter.
 #[inline]
-pub fn move_places(header: &mut [u8; HEADER_BYTES], growth: i16) {
+pub fn shift_offsets(header: &mut [u8; HEADER_BYTES], growth: i16) {
     let mut shift = |at: usize| {
         let place = u16::from_le_bytes([header[at], header[at + 1]]).saturating_add_signed(growth);
         header[at..at + 2].copy_from_slice(&place.to_le_bytes());
@@ -85,27 +85,27 @@ pub fn move_places(header: &mut [u8; HEADER_BYTES], growth: i16) {
 }
 
 /// Bytes of the virtio-net header, the addresses and the type.
-pub(crate) const FIRST_BYTES: usize = HEADER_BYTES + ETHERNET_BYTES;
+pub(crate) const FRAME_HEAD_BYTES: usize = HEADER_BYTES + ETHERNET_BYTES;
 
 /// The first bytes of a frame, in words as they are read: the virtio-net header, the addresses and the type.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct FirstBytes {
+pub(crate) struct FrameHead {
     /// Little-endian.
     pub(crate) words: [u64; 3],
     /// The type, little-endian.
     pub(crate) last: u16,
 }
 
-impl From<[u8; FIRST_BYTES]> for FirstBytes {
-    fn from(bytes: [u8; FIRST_BYTES]) -> Self {
+impl From<[u8; FRAME_HEAD_BYTES]> for FrameHead {
+    fn from(bytes: [u8; FRAME_HEAD_BYTES]) -> Self {
         let word = |at: usize| std::array::from_fn(|byte| bytes[at + byte]);
         let words = [0, 8, 16].map(|at| u64::from_le_bytes(word(at)));
-        FirstBytes { words, last: u16::from_le_bytes([bytes[24], bytes[25]]) }
+        FrameHead { words, last: u16::from_le_bytes([bytes[24], bytes[25]]) }
     }
 }
 
-impl FirstBytes {
-    fn bytes(&self) -> [u8; FIRST_BYTES] {
+impl FrameHead {
+    fn bytes(&self) -> [u8; FRAME_HEAD_BYTES] {
         let [first, second, third] = self.words.map(u64::to_le_bytes);
         let last = self.last.to_le_bytes();
         std::array::from_fn(|at| match at / 8 {
@@ -123,14 +123,14 @@ impl FirstBytes {
     }
 
     /// The addresses and the type.
-    pub(crate) fn start(&self) -> [u8; ETHERNET_BYTES] {
+    pub(crate) fn ethernet_header(&self) -> [u8; ETHERNET_BYTES] {
         let bytes = self.bytes();
         std::array::from_fn(|at| bytes[HEADER_BYTES + at])
     }
 
     /// Both addresses, to be compared.
     #[inline]
-    pub(crate) fn ends(&self) -> (u64, u32) {
+    pub(crate) fn address_key(&self) -> (u64, u32) {
         (self.words[2], (self.words[1] >> 32) as u32)
     }
 
@@ -142,19 +142,19 @@ impl FirstBytes {
 
     /// Is a frame of so many bytes longer than `mtu` permits?
     #[inline]
-    pub(crate) fn exceeds(&self, mtu: u32, bytes: u32) -> bool {
+    pub(crate) fn exceeds_mtu(&self, mtu: u32, bytes: u32) -> bool {
         let is_short = self.kind() == 0 && bytes <= mtu;
-        !is_short && exceeds(mtu, &self.header(), &self.start(), bytes)
+        !is_short && exceeds_mtu(mtu, &self.header(), &self.ethernet_header(), bytes)
     }
 
-    /// As [`header_for`], for a frame in one buffer, in words.
+    /// As [`vnet_header_for`], for a frame in one buffer, in words.
     #[inline]
-    pub(crate) fn header_for(&self, features: u64) -> Option<(u64, u32)> {
+    pub(crate) fn vnet_header_for(&self, features: u64) -> Option<(u64, u32)> {
         const ONE: u32 = 1 << 16;
         if self.kind() == 0 && self.words[0] as u8 & NEEDS_CSUM == 0 {
             return Some((self.words[0] & !0xff, self.words[1] as u32 & 0xffff | ONE));
         }
-        let [a, b, c, d, e, f, g, h, i, j, ..] = header_for(&self.header(), features)?;
+        let [a, b, c, d, e, f, g, h, i, j, ..] = vnet_header_for(&self.header(), features)?;
         Some((u64::from_le_bytes([a, b, c, d, e, f, g, h]), u32::from_le_bytes([i, j, 0, 0]) | ONE))
     }
 }
@@ -209,20 +209,20 @@ mod tests {
 
     #[test]
     fn a_segment_passes_as_it_is_to_whom_takes_it() {
-        assert_eq!(header_for(&header(1, 1), ALL), Some([1, 1, 66, 0, 0xa8, 5, 34, 0, 16, 0, 0, 0]));
-        assert_eq!(header_for(&header(1, 0x84), ALL).map(|h| h[1]), Some(0x84));
+        assert_eq!(vnet_header_for(&header(1, 1), ALL), Some([1, 1, 66, 0, 0xa8, 5, 34, 0, 16, 0, 0, 0]));
+        assert_eq!(vnet_header_for(&header(1, 0x84), ALL).map(|h| h[1]), Some(0x84));
         // `VIRTIO_NET_HDR_F_DATA_VALID` is a device's word, not a driver's.
-        assert_eq!(header_for(&header(3, 1), ALL).map(|h| h[0]), Some(1));
+        assert_eq!(vnet_header_for(&header(3, 1), ALL).map(|h| h[0]), Some(1));
     }
 
     #[test]
     fn a_frame_that_its_receiver_does_not_take_has_no_header() {
-        assert_eq!(header_for(&header(1, 0), ALL & !features::GUEST_CSUM), None);
-        assert_eq!(header_for(&header(0, 1), ALL & !features::GUEST_TSO4), None);
-        assert_eq!(header_for(&header(0, 4), ALL & !features::GUEST_TSO6), None);
-        assert_eq!(header_for(&header(0, 0x81), ALL & !features::GUEST_ECN), None);
-        assert_eq!(header_for(&header(0, 3), ALL), None, "UDP fragments are not offered");
-        assert!(header_for(&header(0, 0), 0).is_some());
+        assert_eq!(vnet_header_for(&header(1, 0), ALL & !features::GUEST_CSUM), None);
+        assert_eq!(vnet_header_for(&header(0, 1), ALL & !features::GUEST_TSO4), None);
+        assert_eq!(vnet_header_for(&header(0, 4), ALL & !features::GUEST_TSO6), None);
+        assert_eq!(vnet_header_for(&header(0, 0x81), ALL & !features::GUEST_ECN), None);
+        assert_eq!(vnet_header_for(&header(0, 3), ALL), None, "UDP fragments are not offered");
+        assert!(vnet_header_for(&header(0, 0), 0).is_some());
     }
 
     #[test]
@@ -230,25 +230,25 @@ mod tests {
         let plain = [8; ETHERNET_BYTES];
         let mut tagged = plain;
         tagged[12..].copy_from_slice(&TAGGED);
-        let exceeds = |start, bytes| super::exceeds(1_500, &header(0, 0), start, bytes);
-        assert!(!exceeds(&plain, 1_514) && exceeds(&plain, 1_515));
-        assert!(!exceeds(&tagged, 1_518) && exceeds(&tagged, 1_519));
+        let exceeds_mtu = |start, bytes| super::exceeds_mtu(1_500, &header(0, 0), start, bytes);
+        assert!(!exceeds_mtu(&plain, 1_514) && exceeds_mtu(&plain, 1_515));
+        assert!(!exceeds_mtu(&tagged, 1_518) && exceeds_mtu(&tagged, 1_519));
     }
 
     #[test]
     fn an_mtu_counts_the_frames_that_a_segment_becomes() {
         // 0x05a8 = 1,448 bytes of each.
-        let exceeds = |kind, mtu| super::exceeds(mtu, &header(1, kind), &[0; ETHERNET_BYTES], 65_000);
-        assert!(!exceeds(1, 1_500) && !exceeds(0x81, 1_488) && exceeds(1, 1_487));
-        assert!(!exceeds(4, 1_508) && exceeds(4, 1_507));
+        let exceeds_mtu = |kind, mtu| super::exceeds_mtu(mtu, &header(1, kind), &[0; ETHERNET_BYTES], 65_000);
+        assert!(!exceeds_mtu(1, 1_500) && !exceeds_mtu(0x81, 1_488) && exceeds_mtu(1, 1_487));
+        assert!(!exceeds_mtu(4, 1_508) && exceeds_mtu(4, 1_507));
     }
 
     #[test]
     fn places_move_with_the_front() {
         let mut moved = header(1, 1);
-        move_places(&mut moved, 4);
+        shift_offsets(&mut moved, 4);
         assert_eq!(moved, [1, 1, 70, 0, 0xa8, 5, 38, 0, 16, 0, 9, 9]);
-        move_places(&mut moved, -4);
+        shift_offsets(&mut moved, -4);
         assert_eq!(moved, header(1, 1));
     }
 

@@ -61,7 +61,7 @@ pub mod vlan;
 pub mod wire;
 
 pub use config::{Config, End, Error, PlaneThread, Port};
-pub use error::{Broken, Culprit};
+pub use error::{DeliverError, RingError};
 pub use event::{Event, Notice};
 pub use limits::{IN_FLIGHT_MAX, PORTS_MAX};
 pub use switch::{Report, Switch};

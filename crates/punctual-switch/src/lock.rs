@@ -30,16 +30,16 @@ fn thread_id() -> u32 {
 
 /// A value behind the lock.
 #[derive(Debug, Default)]
-pub struct Gate<T> {
+pub struct PiMutex<T> {
     /// The holder's thread id, and a bit of the kernel's.
     word: AtomicU32,
     value: Mutex<T>,
 }
 
-impl<T> Gate<T> {
+impl<T> PiMutex<T> {
     /// A lock around `value`.
     pub fn new(value: T) -> Self {
-        Gate { word: AtomicU32::new(FREE), value: Mutex::new(value) }
+        PiMutex { word: AtomicU32::new(FREE), value: Mutex::new(value) }
     }
 
     /// Does something with the value, which nobody else touches meanwhile. It does not nest.
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn nobody_else_is_inside() {
-        let gate = Gate::<u64>::default();
+        let gate = PiMutex::<u64>::default();
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_panic_inside_frees_the_lock() {
-        let gate = Gate::<u64>::default();
+        let gate = PiMutex::<u64>::default();
         let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             gate.with(|_| panic!("on purpose"));
         }));

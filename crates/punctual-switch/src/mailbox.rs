@@ -9,40 +9,40 @@ use std::sync::{Arc, Mutex, PoisonError};
 use punctual_net::InterfaceParams;
 use punctual_sched::ParamError;
 
-use crate::port_queue::Local;
-use crate::ring::{ReceiveRing, SendRing};
+use crate::port_queue::PortQueue;
+use crate::ring::{RxRing, TxRing};
 use crate::stats::{PlaneStats, PortStats};
-use crate::sys::ring_bell;
+use crate::sys::signal;
 use crate::vlan::Filter;
 
 /// What a plane is asked to do.
 pub(crate) enum Command {
     /// Serve a port's send ring.
-    Start { port: usize, ring: Box<SendRing> },
+    StartTx { port: usize, ring: Box<TxRing> },
     /// A port's receive ring is there, or gone; the old one.
-    Receive { port: usize, ring: Option<Box<ReceiveRing>>, reply: SyncSender<Option<Box<ReceiveRing>>> },
+    SetRx { port: usize, ring: Option<Box<RxRing>>, reply: SyncSender<Option<Box<RxRing>>> },
     /// A ring's driver hears here from now on.
-    Call { port: usize, queue: usize, call: Option<Arc<OwnedFd>> },
+    SetCall { port: usize, queue: usize, call: Option<Arc<OwnedFd>> },
     /// The monitor hears of a broken send ring here from now on.
-    Error { port: usize, error: Option<Arc<OwnedFd>> },
+    SetErr { port: usize, err: Option<Arc<OwnedFd>> },
     /// No more; where the ring goes on.
-    Stop { port: usize, reply: SyncSender<Option<u16>> },
+    StopTx { port: usize, reply: SyncSender<Option<u16>> },
     /// A port comes.
-    Attach { attach: Box<Attach>, reply: SyncSender<Attached> },
+    AttachPort { attach: Box<Attach>, reply: SyncSender<Attached> },
     /// A port that has no rings any more goes.
-    Detach { port: usize, none: Box<PortStats>, reply: SyncSender<PortStats> },
+    DetachPort { port: usize, none: Box<PortStats>, reply: SyncSender<PortStats> },
     /// What was counted so far, of ports `from` on into places that are there.
     Count { from: usize, into: Vec<PortStats>, reply: SyncSender<(Vec<PortStats>, PlaneStats)> },
     /// It is over.
-    End,
+    Exit,
 }
 
 /// The way to a plane.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     pub(crate) commands: Mutex<VecDeque<Command>>,
-    pub(crate) waiting: AtomicBool,
-    pub(crate) wake: OwnedFd,
+    pub(crate) has_commands: AtomicBool,
+    pub(crate) event: OwnedFd,
 }
 
 impl std::fmt::Debug for Command {
@@ -53,24 +53,24 @@ impl std::fmt::Debug for Command {
 
 impl Mailbox {
     pub(crate) fn new() -> std::io::Result<Self> {
-        let wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
-        Ok(Mailbox { commands: Mutex::default(), waiting: AtomicBool::new(false), wake })
+        let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
+        Ok(Mailbox { commands: Mutex::default(), has_commands: AtomicBool::new(false), event })
     }
 
     pub(crate) fn send(&self, command: Command) {
         self.commands.lock().unwrap_or_else(PoisonError::into_inner).push_back(command);
-        self.waiting.store(true, Ordering::Release);
-        ring_bell(&self.wake);
+        self.has_commands.store(true, Ordering::Release);
+        signal(&self.event);
     }
 
     /// A command, unless there is none or its sender is still at it.
-    pub(crate) fn take(&self) -> Option<Command> {
-        if !self.waiting.load(Ordering::Acquire) {
+    pub(crate) fn try_recv(&self) -> Option<Command> {
+        if !self.has_commands.load(Ordering::Acquire) {
             return None;
         }
         let mut commands = self.commands.try_lock().ok()?;
         let command = commands.pop_front();
-        self.waiting.store(!commands.is_empty(), Ordering::Relaxed);
+        self.has_commands.store(!commands.is_empty(), Ordering::Relaxed);
         command
     }
 }
@@ -81,7 +81,7 @@ pub(crate) struct Attach {
     pub(crate) params: InterfaceParams,
     pub(crate) is_own: bool,
     /// In exchange, the one that was there.
-    pub(crate) local: Option<Local>,
+    pub(crate) local: Option<PortQueue>,
     pub(crate) vlans: Option<Arc<Filter>>,
 }
 
@@ -93,7 +93,7 @@ impl Attach {
         is_own: bool,
         vlans: Option<Arc<Filter>>,
     ) -> Attach {
-        let local = Some(Local::new(&params, is_own, vlans.is_some()));
+        let local = Some(PortQueue::new(&params, is_own, vlans.is_some()));
         Attach { port, params, is_own, local, vlans }
     }
 }

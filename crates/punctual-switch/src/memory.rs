@@ -9,7 +9,7 @@ use rustix::fs::SealFlags;
 use vm_memory::volatile_memory::{VolatileMemory, VolatileSlice};
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
 
-use crate::error::Broken;
+use crate::error::RingError;
 use crate::protocol::Region;
 
 /// Why memory cannot be mapped.
@@ -40,7 +40,7 @@ pub struct Memory {
     pub(crate) guest: GuestMemoryMmap,
     maps: Vec<Mapped>,
     /// For each region: the monitor's address, bytes, the guest's address.
-    places: Vec<(u64, u64, u64)>,
+    user_regions: Vec<(u64, u64, u64)>,
 }
 
 /// A region that is mapped.
@@ -58,7 +58,7 @@ impl Memory {
     /// # Errors
     /// When a file is too short, the regions overlap, or the kernel refuses.
     pub fn map(regions: Vec<Region<OwnedFd>>) -> Result<Memory, Error> {
-        let mut places = Vec::new();
+        let mut user_regions = Vec::new();
         let mut mapped = Vec::new();
         for region in regions {
             let file = File::from(region.file);
@@ -70,7 +70,7 @@ impl Memory {
             // A file that shrinks would end this process by SIGBUS. QEMU seals its files; others may refuse.
             let _ = rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK);
             region.user_address.checked_add(region.bytes).ok_or(Error::Layout)?;
-            places.push((region.user_address, region.bytes, region.guest_address));
+            user_regions.push((region.user_address, region.bytes, region.guest_address));
             let bytes = usize::try_from(region.bytes).map_err(|_| Error::Layout)?;
             let map = MmapRegion::from_file(FileOffset::new(file, region.offset), bytes)
                 .map_err(|error| Error::Map(std::io::Error::other(error.to_string())))?;
@@ -85,26 +85,26 @@ impl Memory {
         };
         let maps = mapped.iter().map(map).collect();
         let guest = GuestMemoryMmap::from_regions(mapped).map_err(|_| Error::Layout)?;
-        Ok(Memory { guest, maps, places })
+        Ok(Memory { guest, maps, user_regions })
     }
 
     /// The mapping with the guest's `address`, and where in it that is.
     #[inline(always)]
-    fn find(&self, address: u64) -> Result<(&Arc<MmapRegion>, usize), Broken> {
+    fn find(&self, address: u64) -> Result<(&Arc<MmapRegion>, usize), RingError> {
         // A VM has two or three regions.
-        let first = self.maps.first().ok_or(Broken::Address)?;
+        let first = self.maps.first().ok_or(RingError::OutOfBounds)?;
         let in_first = address.wrapping_sub(first.start);
         if in_first < first.bytes {
             return Ok((&first.map, in_first as usize));
         }
-        self.find_behind(address)
+        self.find_in_others(address)
     }
 
     /// The same, where it is not in the first region.
     #[inline(never)]
-    fn find_behind(&self, address: u64) -> Result<(&Arc<MmapRegion>, usize), Broken> {
+    fn find_in_others(&self, address: u64) -> Result<(&Arc<MmapRegion>, usize), RingError> {
         let holds = |region: &&Mapped| address.wrapping_sub(region.start) < region.bytes;
-        let region = self.maps.iter().find(holds).ok_or(Broken::Address)?;
+        let region = self.maps.iter().find(holds).ok_or(RingError::OutOfBounds)?;
         Ok((&region.map, address.wrapping_sub(region.start) as usize))
     }
 
@@ -114,26 +114,26 @@ impl Memory {
     /// # Errors
     /// When no region has the address.
     #[inline(always)]
-    pub(crate) fn slice(&self, address: u64, bytes: usize) -> Result<VolatileSlice<'_>, Broken> {
+    pub(crate) fn slice(&self, address: u64, bytes: usize) -> Result<VolatileSlice<'_>, RingError> {
         let (map, at) = self.find(address)?;
-        map.get_slice(at, bytes.min(map.size() - at)).map_err(|_| Broken::Address)
+        map.get_slice(at, bytes.min(map.size() - at)).map_err(|_| RingError::OutOfBounds)
     }
 
     /// `bytes` bytes from the guest's `address` on, resolved once.
     ///
     /// # Errors
     /// When no region has all of them.
-    pub(crate) fn part(&self, address: u64, bytes: usize) -> Result<Part, Broken> {
+    pub(crate) fn map_range(&self, address: u64, bytes: usize) -> Result<MappedRange, RingError> {
         let (map, at) = self.find(address)?;
         if bytes > map.size() - at {
-            return Err(Broken::Place);
+            return Err(RingError::BadLayout);
         }
-        Ok(Part { map: Arc::clone(map), at })
+        Ok(MappedRange { map: Arc::clone(map), at })
     }
 
     /// The guest's address of what the monitor sees at `user`.
     pub fn guest_address(&self, user: u64) -> Option<u64> {
-        self.places.iter().find_map(|&(start, bytes, guest)| {
+        self.user_regions.iter().find_map(|&(start, bytes, guest)| {
             let offset = user.checked_sub(start)?;
             (offset < bytes).then(|| guest + offset)
         })
@@ -142,19 +142,19 @@ impl Memory {
 
 /// A part of a VM's memory whose place is known, as a ring is.
 #[derive(Clone, Debug)]
-pub(crate) struct Part {
+pub(crate) struct MappedRange {
     map: Arc<MmapRegion>,
     at: usize,
 }
 
-impl Part {
+impl MappedRange {
     /// The number at `offset`, which both sides read and write.
     ///
     /// # Errors
     /// When it is not in memory, or not aligned there.
     #[inline]
-    pub(crate) fn index(&self, offset: usize) -> Result<&AtomicU16, Broken> {
-        self.map.get_atomic_ref(self.at + offset).map_err(|_| Broken::Address)
+    pub(crate) fn atomic_u16(&self, offset: usize) -> Result<&AtomicU16, RingError> {
+        self.map.get_atomic_ref(self.at + offset).map_err(|_| RingError::OutOfBounds)
     }
 
     /// Reads 16 bytes at `offset`.
@@ -162,8 +162,8 @@ impl Part {
     /// # Errors
     /// When they are not in memory.
     #[inline]
-    pub(crate) fn words(&self, offset: usize) -> Result<(u64, u64), Broken> {
-        let words = self.map.get_ref::<u128>(self.at + offset).map_err(|_| Broken::Address)?;
+    pub(crate) fn read_desc(&self, offset: usize) -> Result<(u64, u64), RingError> {
+        let words = self.map.get_ref::<u128>(self.at + offset).map_err(|_| RingError::OutOfBounds)?;
         let words = u128::from_le(words.load());
         Ok((words as u64, (words >> 64) as u64))
     }
@@ -173,8 +173,8 @@ impl Part {
     /// # Errors
     /// When they are not in memory.
     #[inline]
-    pub(crate) fn set_word(&self, offset: usize, value: u64) -> Result<(), Broken> {
-        let word = self.map.get_ref::<u64>(self.at + offset).map_err(|_| Broken::Address)?;
+    pub(crate) fn write_u64(&self, offset: usize, value: u64) -> Result<(), RingError> {
+        let word = self.map.get_ref::<u64>(self.at + offset).map_err(|_| RingError::OutOfBounds)?;
         word.store(value.to_le());
         Ok(())
     }

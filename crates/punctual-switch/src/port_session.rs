@@ -7,14 +7,14 @@ use std::sync::mpsc::{self, Sender};
 
 use vm_memory::{Bytes, GuestAddress};
 
-use crate::error::Broken;
+use crate::error::RingError;
 use crate::event::{Event, Notice};
 use crate::limits::PLANE_LIMIT;
 use crate::mailbox::{Command, Mailbox};
-use crate::ring::{ReceiveRing, SendRing, Setup};
-use crate::session::{RECEIVE, Rings, SEND};
+use crate::ring::{RxRing, TxRing, VringConfig};
+use crate::session::{RX, Rings, TX};
 use crate::shared::Shared;
-use crate::sys::{ring_bell, rings_of};
+use crate::sys::{kick_count, signal};
 
 /// So often both bells rang without anything in either ring, and the memory is not shared. QEMU makes each
 /// bell as if it had rung and rings it once more when it starts the ring; a driver rings when it adds to a
@@ -22,7 +22,7 @@ use crate::sys::{ring_bell, rings_of};
 const SILENT_KICKS: u64 = 5;
 
 /// The rings of a port, as its session starts and stops them.
-pub(crate) struct PortRings {
+pub(crate) struct PortSession {
     pub(crate) port: usize,
     pub(crate) shared: Arc<Shared>,
     pub(crate) mailbox: Arc<Mailbox>,
@@ -30,7 +30,7 @@ pub(crate) struct PortRings {
     /// By queue: does it run?
     pub(crate) running: [bool; 2],
     /// Rings whose bells the control hears until something is seen in one of them.
-    pub(crate) unproven: [Option<Setup>; 2],
+    pub(crate) unproven: [Option<VringConfig>; 2],
     /// Have the rings changed since the control last looked?
     pub(crate) changed: bool,
 }
@@ -42,8 +42,8 @@ pub(crate) fn rings(
     shared: &Arc<Shared>,
     mailboxes: &[Arc<Mailbox>],
     notices: &Sender<Notice>,
-) -> PortRings {
-    PortRings {
+) -> PortSession {
+    PortSession {
         port,
         shared: Arc::clone(shared),
         mailbox: Arc::clone(&mailboxes[plane]),
@@ -54,7 +54,7 @@ pub(crate) fn rings(
     }
 }
 
-impl PortRings {
+impl PortSession {
     pub(crate) fn notice(&self, event: Event) {
         // Without a reader there is nobody to tell.
         let _ = self.notices.send(Notice { port: self.port, event });
@@ -65,51 +65,51 @@ impl PortRings {
     }
 
     /// The driver rang. Is there anything in the rings now?
-    pub(crate) fn rang(&mut self) {
-        let is_seen = |setup: &Setup| {
-            let index = GuestAddress(setup.available.saturating_add(2));
-            setup.memory.guest.read_obj::<u16>(index).unwrap_or_default() != 0
+    pub(crate) fn on_kick(&mut self) {
+        let is_seen = |config: &VringConfig| {
+            let index = GuestAddress(config.avail_ring.saturating_add(2));
+            config.memory.guest.read_obj::<u16>(index).unwrap_or_default() != 0
         };
         if self.unproven.iter().flatten().any(is_seen) {
             self.unproven = [None, None];
             self.changed = true;
             return;
         }
-        let kicks: u64 = self.unproven.iter().flatten().map(|setup| rings_of(&setup.kick)).sum();
+        let kicks: u64 = self.unproven.iter().flatten().map(|config| kick_count(&config.kick)).sum();
         if kicks >= SILENT_KICKS {
             self.unproven = [None, None];
             self.changed = true;
-            for queue in [RECEIVE, SEND] {
+            for queue in [RX, TX] {
                 self.stop(queue);
             }
             self.shared.ports[self.port].broken.store(true, Ordering::Release);
-            self.notice(Event::Broken(Broken::NotShared));
+            self.notice(Event::Broken(RingError::NotShared));
         }
     }
 }
 
-impl Rings for PortRings {
-    fn start(&mut self, queue: usize, setup: Setup) -> Result<(), Broken> {
+impl Rings for PortSession {
+    fn start(&mut self, queue: usize, config: VringConfig) -> Result<(), RingError> {
         if self.is_broken() {
             return Ok(());
         }
-        if queue == RECEIVE {
-            self.shared.set_receive(self.port, Some(ReceiveRing::new(&setup)?));
+        if queue == RX {
+            self.shared.set_rx(self.port, Some(RxRing::new(&config)?));
         } else {
-            let ring = Box::new(SendRing::new(&setup)?);
-            self.mailbox.send(Command::Start { port: self.port, ring });
+            let ring = Box::new(TxRing::new(&config)?);
+            self.mailbox.send(Command::StartTx { port: self.port, ring });
         }
         self.running[queue] = true;
-        if let Some(call) = &setup.call {
+        if let Some(call) = &config.call {
             // The switch before may have died between a frame and telling of it.
-            ring_bell(call);
+            signal(call);
         }
-        let assumed = setup.assumed;
-        self.unproven[queue] = Some(setup);
+        let features_assumed = config.features_assumed;
+        self.unproven[queue] = Some(config);
         self.changed = true;
         if self.running == [true; 2] {
             self.notice(Event::Running);
-            if assumed {
+            if features_assumed {
                 self.notice(Event::Assumed);
             }
         }
@@ -122,11 +122,11 @@ impl Rings for PortRings {
         }
         self.unproven[queue] = None;
         self.changed = true;
-        if queue == RECEIVE {
-            return self.shared.set_receive(self.port, None);
+        if queue == RX {
+            return self.shared.set_rx(self.port, None);
         }
         let (reply, answer) = mpsc::sync_channel(1);
-        self.mailbox.send(Command::Stop { port: self.port, reply });
+        self.mailbox.send(Command::StopTx { port: self.port, reply });
         answer.recv_timeout(PLANE_LIMIT).ok().flatten()
     }
 
@@ -134,23 +134,23 @@ impl Rings for PortRings {
         if !self.running[queue] {
             return;
         }
-        if let Some(setup) = &mut self.unproven[queue] {
-            setup.call.clone_from(&call);
+        if let Some(config) = &mut self.unproven[queue] {
+            config.call.clone_from(&call);
         }
         match queue {
-            RECEIVE => self.shared.set_call(self.port, call),
-            _ => self.mailbox.send(Command::Call { port: self.port, queue, call }),
+            RX => self.shared.set_call(self.port, call),
+            _ => self.mailbox.send(Command::SetCall { port: self.port, queue, call }),
         }
     }
 
-    fn set_error(&mut self, queue: usize, error: Option<Arc<OwnedFd>>) {
+    fn set_err(&mut self, queue: usize, err: Option<Arc<OwnedFd>>) {
         // A broken receive ring is told of at its sender's place.
-        if queue == SEND && self.running[queue] {
-            self.mailbox.send(Command::Error { port: self.port, error });
+        if queue == TX && self.running[queue] {
+            self.mailbox.send(Command::SetErr { port: self.port, err });
         }
     }
 
-    fn forgive(&mut self) {
+    fn clear_error(&mut self) {
         self.shared.ports[self.port].broken.store(false, Ordering::Release);
     }
 }

@@ -11,23 +11,23 @@
 //! (`chr_closed_bh` in `net/vhost-user.c`). If the driver chooses while no back end is there, its choice is
 //! lost, and the next back end is told that it chose nothing. The places of its rings show that this is not
 //! so, where an older driver's cannot be there. Such a driver is taken to have chosen all that it was
-//! offered, as Linux's does. Rings then tell each other of new entries in the way that a driver with and
-//! one without [`EVENT_IDX`](crate::features::EVENT_IDX) understand ([`Setup::assumed`]).
+//! offered, as Linux's does. Rings then tell each other of new size in the way that a driver with and
+//! one without [`EVENT_IDX`](crate::features::EVENT_IDX) understand ([`VringConfig::assumed`]).
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::driver::PAGE_BYTES;
-use crate::error::Broken;
+use crate::error::RingError;
 use crate::memory::{self, Memory};
 use crate::protocol::{self, QUEUES, Request, RingAddresses};
-use crate::ring::{ENTRIES_MAX, Setup};
+use crate::ring::{QUEUE_SIZE_MAX, VringConfig};
 
 /// The queue into which the guest puts what it receives with.
-pub const RECEIVE: usize = 0;
+pub const RX: usize = 0;
 
 /// The queue of what the guest sends.
-pub const SEND: usize = 1;
+pub const TX: usize = 1;
 
 /// Protocol features that are offered.
 const PROTOCOL_FEATURES: u64 = protocol::PROTOCOL_F_REPLY_ACK | protocol::PROTOCOL_F_RESET_DEVICE;
@@ -45,14 +45,14 @@ pub enum Error {
     #[error("features {0:#x}, of which some were not offered")]
     Features(u64),
     /// A ring's size.
-    #[error("a ring of {0} entries; it must be a power of 2 up to {ENTRIES_MAX}")]
+    #[error("a ring of {0} size; it must be a power of 2 up to {QUEUE_SIZE_MAX}")]
     Entries(u32),
     /// A ring's place.
     #[error("a ring at addresses outside of the VM's memory")]
     Place,
     /// A ring's place, as the ring sees it.
     #[error(transparent)]
-    Ring(#[from] Broken),
+    Ring(#[from] RingError),
 }
 
 /// Whatever runs the rings.
@@ -61,7 +61,7 @@ pub trait Rings {
     ///
     /// # Errors
     /// When the ring cannot be where it is said to be.
-    fn start(&mut self, queue: usize, setup: Setup) -> Result<(), Broken>;
+    fn start(&mut self, queue: usize, config: VringConfig) -> Result<(), RingError>;
 
     /// Stops a queue's ring. Returns where it goes on; `None` when it did not run.
     fn stop(&mut self, queue: usize) -> Option<u16>;
@@ -70,23 +70,23 @@ pub trait Rings {
     fn set_call(&mut self, queue: usize, call: Option<Arc<OwnedFd>>);
 
     /// The monitor hears of a queue's ring that runs here, when it is found to be broken.
-    fn set_error(&mut self, queue: usize, error: Option<Arc<OwnedFd>>);
+    fn set_err(&mut self, queue: usize, err: Option<Arc<OwnedFd>>);
 
     /// The driver starts anew: a broken ring is forgotten.
-    fn forgive(&mut self);
+    fn clear_error(&mut self);
 }
 
 /// What is known about a ring.
 #[derive(Debug, Default)]
 struct Ring {
-    entries: u16,
+    size: u16,
     addresses: Option<RingAddresses>,
     /// What is answered for a ring that does not run.
     base: u16,
     /// A ring without a kick, which would have to be polled, does not run.
     kick: Option<Arc<OwnedFd>>,
     call: Option<Arc<OwnedFd>>,
-    error: Option<Arc<OwnedFd>>,
+    err: Option<Arc<OwnedFd>>,
     enabled: bool,
 }
 
@@ -135,7 +135,7 @@ impl Session {
             Request::GetRingBase { queue } => {
                 let base = self.stop(queue, rings);
                 self.rings[queue].kick = None;
-                rings.forgive();
+                rings.clear_error();
                 return Ok(Some(protocol::ring_state(queue, base)));
             }
             request => self.set_ring(request, rings)?,
@@ -172,8 +172,8 @@ impl Session {
                 return Ok(());
             }
             Request::SetError { event, .. } => {
-                ring.error = event.map(Arc::new);
-                rings.set_error(queue, ring.error.clone());
+                ring.err = event.map(Arc::new);
+                rings.set_err(queue, ring.err.clone());
                 return Ok(());
             }
             Request::EnableRing { enabled, .. } if enabled == ring.enabled => return Ok(()),
@@ -182,9 +182,9 @@ impl Session {
         self.stop(queue, rings);
         let ring = &mut self.rings[queue];
         match request {
-            Request::SetRingSize { entries, .. } => {
-                let fits = u16::try_from(entries).ok().filter(|n| n.is_power_of_two() && *n <= ENTRIES_MAX);
-                ring.entries = fits.ok_or(Error::Entries(entries))?;
+            Request::SetRingSize { entries: size, .. } => {
+                let fits = u16::try_from(size).ok().filter(|n| n.is_power_of_two() && *n <= QUEUE_SIZE_MAX);
+                ring.size = fits.ok_or(Error::Entries(size))?;
             }
             Request::SetRingAddresses { addresses, .. } => ring.addresses = Some(addresses),
             // The upper half is that of packed rings.
@@ -198,7 +198,7 @@ impl Session {
 
     fn reset(&mut self, rings: &mut dyn Rings) {
         self.stop_all(rings);
-        rings.forgive();
+        rings.clear_error();
         self.features = None;
         self.rings = Default::default();
     }
@@ -236,36 +236,36 @@ impl Session {
         };
         // Without protocol features there is no message that enables a ring.
         let enabled = ring.enabled || features & protocol::F_PROTOCOL_FEATURES == 0;
-        if !enabled || ring.entries == 0 {
+        if !enabled || ring.size == 0 {
             return Ok(());
         }
         let place = |user| memory.guest_address(user).ok_or(Error::Place);
-        let [descriptors, available, used] =
+        let [desc_table, avail_ring, used_ring] =
             [place(addresses.descriptors)?, place(addresses.available)?, place(addresses.used)?];
-        let is_old = is_place_of_old_ring(ring.entries, descriptors, available, used);
-        let assumed = features & !protocol::F_PROTOCOL_FEATURES == 0 && !is_old;
-        let setup = Setup {
+        let is_legacy = is_legacy_layout(ring.size, desc_table, avail_ring, used_ring);
+        let features_assumed = features & !protocol::F_PROTOCOL_FEATURES == 0 && !is_legacy;
+        let config = VringConfig {
             memory: Arc::clone(memory),
-            entries: ring.entries,
-            descriptors,
-            available,
-            used,
-            features: if assumed { self.offered } else { features },
-            assumed,
+            size: ring.size,
+            desc_table,
+            avail_ring,
+            used_ring,
+            features: if features_assumed { self.offered } else { features },
+            features_assumed,
             kick: Arc::clone(kick),
             call: ring.call.clone(),
-            error: ring.error.clone(),
+            err: ring.err.clone(),
         };
-        Ok(rings.start(queue, setup)?)
+        Ok(rings.start(queue, config)?)
     }
 }
 
 /// Can this be the ring of a driver older than virtio 1? It says only where its descriptors are, and the
 /// other parts follow, the used ring on a page of its own (virtio 1.2, section 2.7.2).
-fn is_place_of_old_ring(entries: u16, descriptors: u64, available: u64, used: u64) -> bool {
-    let entries = u64::from(entries);
+fn is_legacy_layout(size: u16, descriptors: u64, available: u64, used: u64) -> bool {
+    let size = u64::from(size);
     let page_after = |address: u64| address.checked_next_multiple_of(PAGE_BYTES);
     descriptors.is_multiple_of(PAGE_BYTES)
-        && Some(available) == descriptors.checked_add(16 * entries)
-        && Some(used) == available.checked_add(6 + 2 * entries).and_then(page_after)
+        && Some(available) == descriptors.checked_add(16 * size)
+        && Some(used) == available.checked_add(6 + 2 * size).and_then(page_after)
 }

@@ -8,17 +8,17 @@ use std::sync::mpsc::sync_channel;
 use punctual_sched::Instant;
 
 use crate::limits::PLANE_LIMIT;
-use crate::lock::Gate;
+use crate::lock::PiMutex;
 use crate::mailbox::{Command, Mailbox};
-use crate::ring::ReceiveRing;
-use crate::session::RECEIVE;
+use crate::ring::RxRing;
+use crate::session::RX;
 use crate::table::Table;
 
 /// What all threads know of a port.
 #[derive(Debug, Default)]
 pub(crate) struct SharedPort {
     /// The ring with which its VM receives, unless there is only one plane.
-    pub(crate) receive: Gate<Option<Box<ReceiveRing>>>,
+    pub(crate) rx: PiMutex<Option<Box<RxRing>>>,
     /// Buffers in it as of the last look.
     pub(crate) free: AtomicU32,
     /// Is a ring broken? Nothing starts until the driver resets the port.
@@ -31,13 +31,13 @@ pub(crate) struct Shared {
     /// As many as there may be.
     pub(crate) ports: Vec<SharedPort>,
     /// Ports from here on were never in use.
-    pub(crate) used: AtomicUsize,
+    pub(crate) ports_used: AtomicUsize,
     pub(crate) table: Table,
     /// The most bytes behind a frame's addresses, type and tag.
     pub(crate) mtu: u32,
     pub(crate) start: std::time::Instant,
     /// The way to the plane if there is only one: then the receive rings are its own.
-    pub(crate) only: Option<Arc<Mailbox>>,
+    pub(crate) sole_plane: Option<Arc<Mailbox>>,
 }
 
 impl Shared {
@@ -46,19 +46,19 @@ impl Shared {
     }
 
     /// A port's receive ring is there, or gone. Returns where the old one goes on. Planes never ask for this.
-    pub(crate) fn set_receive(&self, port: usize, ring: Option<ReceiveRing>) -> Option<u16> {
+    pub(crate) fn set_rx(&self, port: usize, ring: Option<RxRing>) -> Option<u16> {
         let ring = ring.map(Box::new);
-        let Some(only) = &self.only else { return ended(self.exchange(port, ring)) };
+        let Some(mailbox) = &self.sole_plane else { return retire(self.swap_rx(port, ring)) };
         let (reply, answer) = sync_channel(1);
-        only.send(Command::Receive { port, ring, reply });
-        ended(answer.recv_timeout(PLANE_LIMIT).ok().flatten())
+        mailbox.send(Command::SetRx { port, ring, reply });
+        retire(answer.recv_timeout(PLANE_LIMIT).ok().flatten())
     }
 
     /// A port's receive ring tells its driver here from now on. Planes never ask for this.
     pub(crate) fn set_call(&self, port: usize, call: Option<Arc<OwnedFd>>) {
-        match &self.only {
-            Some(only) => only.send(Command::Call { port, queue: RECEIVE, call }),
-            None => self.ports[port].receive.with(|ring| {
+        match &self.sole_plane {
+            Some(mailbox) => mailbox.send(Command::SetCall { port, queue: RX, call }),
+            None => self.ports[port].rx.with(|ring| {
                 if let Some(ring) = ring {
                     ring.set_call(call);
                 }
@@ -67,13 +67,9 @@ impl Shared {
     }
 
     /// Puts a receive ring into its place among those that planes share. Returns the old one.
-    pub(crate) fn exchange(
-        &self,
-        port: usize,
-        mut ring: Option<Box<ReceiveRing>>,
-    ) -> Option<Box<ReceiveRing>> {
-        let free = ring.as_mut().and_then(|ring| ring.free().ok()).unwrap_or_default();
-        self.ports[port].receive.with(|place| {
+    pub(crate) fn swap_rx(&self, port: usize, mut ring: Option<Box<RxRing>>) -> Option<Box<RxRing>> {
+        let free = ring.as_mut().and_then(|ring| ring.avail_len().ok()).unwrap_or_default();
+        self.ports[port].rx.with(|place| {
             self.ports[port].free.store(free.into(), Ordering::Relaxed);
             std::mem::replace(place, ring)
         })
@@ -81,9 +77,9 @@ impl Shared {
 }
 
 /// A receive ring that is not used any more. Returns where it goes on.
-pub(crate) fn ended(ring: Option<Box<ReceiveRing>>) -> Option<u16> {
+pub(crate) fn retire(ring: Option<Box<RxRing>>) -> Option<u16> {
     let mut ring = ring?;
     // A broken ring's driver resets it.
-    let _ = ring.tell();
-    Some(ring.base())
+    let _ = ring.publish_and_signal();
+    Some(ring.vring_base())
 }

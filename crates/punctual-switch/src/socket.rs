@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket
 /// # Errors
 /// When a program has the socket (`AddrInUse`), or something else stands there (`AlreadyExists`), which both
 /// stay; or what the system says.
-pub fn make_way(path: &Path) -> io::Result<()> {
+pub fn remove_stale_socket(path: &Path) -> io::Result<()> {
     let metadata = match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         metadata => metadata?,

@@ -1,8 +1,8 @@
-//! A switch: its ports, their sockets, and the threads behind them.
+//! A switch: its ports, their sockets, and the threads port_kind them.
 //!
 //! One thread, the *control*, listens on all sockets and talks with the VMs' monitors. It waits for no one of
 //! them. Each plane is a thread of its own. A send ring belongs to one plane, and the control asks it. So
-//! does a receive ring if there is only one plane; several planes share it, behind a lock that inherits
+//! does a receive ring if there is only one plane; several planes share it, port_kind a lock that inherits
 //! priorities.
 
 mod hotplug;
@@ -16,19 +16,19 @@ use punctual_model::network::Vlans;
 use punctual_net::discipline::DisciplineInfo;
 use punctual_sched::registry::Options;
 
-use crate::assemble::{account, plane, shared, spawn};
-use crate::budget::Account;
+use crate::assemble::{plane, plane_budget, shared, spawn};
+use crate::budget::PlaneBudget;
 use crate::check::Violation;
 use crate::config::{Config, End, Error, Port, check};
 use crate::control::{Control, Inbox, Request};
 use crate::event::Notice;
 use crate::limits::PLANE_LIMIT;
 use crate::mailbox::{Command, Mailbox};
-use crate::plane::{Outcome, Threads};
+use crate::plane::{Outcome, PlaneHandles};
 use crate::port_session::rings;
 use crate::shared::Shared;
 use crate::stats::{PlaneStats, PortStats, UplinkStats};
-use crate::uplink_thread::{RunningUplink, start_uplink};
+use crate::uplink_thread::{UplinkHandle, start_uplink};
 use crate::vlan::Filter;
 use crate::wire::Wire;
 
@@ -52,47 +52,50 @@ pub struct Switch {
     mailboxes: Vec<Arc<Mailbox>>,
     planes: Vec<JoinHandle<Outcome>>,
     control: Option<JoinHandle<()>>,
-    uplinks: Vec<RunningUplink>,
-    plugs: Plugs,
+    uplinks: Vec<UplinkHandle>,
+    hotplug: HotplugContext,
 }
 
 /// A plane, for uplinks that come later.
 #[derive(Clone)]
-struct PlaneOf {
+struct PlaneContext {
     /// What its threads do first.
     enter: Arc<dyn Fn() + Send + Sync>,
-    account: Option<Arc<Account>>,
+    plane_budget: Option<Arc<PlaneBudget>>,
 }
 
 /// What a switch keeps for ports that come later.
-struct Plugs {
+struct HotplugContext {
     shared: Arc<Shared>,
     inbox: Arc<Inbox>,
     notices: Sender<Notice>,
     discipline: &'static DisciplineInfo,
     options: Options,
-    planes: Vec<PlaneOf>,
+    planes: Vec<PlaneContext>,
     vlans: Option<Arc<Filter>>,
     /// By place: has a port it?
     taken: Vec<bool>,
 }
 
-impl Plugs {
+impl HotplugContext {
     fn new(
         config: &Config,
         (shared, inbox): (&Arc<Shared>, &Arc<Inbox>),
         notices: &Sender<Notice>,
-        (accounts, vlans): (&[Option<Arc<Account>>], Option<Arc<Filter>>),
-    ) -> Plugs {
-        let planes = config.planes.iter().zip(accounts);
-        Plugs {
+        (plane_budgets, vlans): (&[Option<Arc<PlaneBudget>>], Option<Arc<Filter>>),
+    ) -> HotplugContext {
+        let planes = config.planes.iter().zip(plane_budgets);
+        HotplugContext {
             shared: Arc::clone(shared),
             inbox: Arc::clone(inbox),
             notices: notices.clone(),
             discipline: config.discipline,
             options: config.options.clone(),
             planes: planes
-                .map(|(plane, account)| PlaneOf { enter: Arc::clone(&plane.enter), account: account.clone() })
+                .map(|(plane, plane_budget)| PlaneContext {
+                    enter: Arc::clone(&plane.enter),
+                    plane_budget: plane_budget.clone(),
+                })
                 .collect(),
             vlans,
             taken: vec![true; config.ports.len()],
@@ -113,7 +116,7 @@ impl Plugs {
 
 impl std::fmt::Debug for Switch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Switch({} ports, {} planes)", self.plugs.ports(), self.planes.len())
+        write!(f, "Switch({} ports, {} planes)", self.hotplug.ports(), self.planes.len())
     }
 }
 
@@ -133,22 +136,22 @@ impl Switch {
         let mut planes = Vec::new();
         let vlans: Vec<Vlans> = config.ports.iter().map(|port| port.vlans.clone()).collect();
         let vlans = Filter::new(&vlans)?.map(Arc::new);
-        let accounts = config.planes.iter().map(account).collect::<Result<Vec<_>, _>>()?;
-        for (index, (mailbox, account)) in mailboxes.iter().zip(&accounts).enumerate() {
-            let threads = Threads {
+        let plane_budgets = config.planes.iter().map(plane_budget).collect::<Result<Vec<_>, _>>()?;
+        for (index, (mailbox, plane_budget)) in mailboxes.iter().zip(&plane_budgets).enumerate() {
+            let threads = PlaneHandles {
                 shared: Arc::clone(&shared),
                 mailbox: Arc::clone(mailbox),
                 notices: notice.clone(),
-                account: account.clone(),
+                plane_budget: plane_budget.clone(),
                 vlans: vlans.clone(),
             };
             planes.push(plane(&config, index, threads)?);
         }
         let inbox = Inbox::new().map(Arc::new).map_err(Error::Start)?;
         let control = Control::new(&config, &shared, &mailboxes, (&notice, &inbox))?;
-        let plugs = Plugs::new(&config, (&shared, &inbox), &notice, (&accounts, vlans));
+        let hotplug = HotplugContext::new(&config, (&shared, &inbox), &notice, (&plane_budgets, vlans));
         let (planes_of, uplinks) = (Vec::new(), Vec::new());
-        let mut switch = Switch { mailboxes, planes: planes_of, control: None, uplinks, plugs };
+        let mut switch = Switch { mailboxes, planes: planes_of, control: None, uplinks, hotplug };
         for (plane, thread) in planes.into_iter().zip(&config.planes) {
             let enter = Arc::clone(&thread.enter);
             let work = move || {
@@ -169,7 +172,7 @@ impl Switch {
     /// What was counted so far; without a plane that does not answer.
     pub fn count(&self) -> Report {
         let mut report = Report { ports: Vec::new(), planes: Vec::new(), checked: Vec::new() };
-        report.ports.resize_with(self.plugs.ports(), PortStats::default);
+        report.ports.resize_with(self.hotplug.ports(), PortStats::default);
         for mailbox in &self.mailboxes {
             report.planes.extend(count_plane(mailbox, &mut report.ports));
         }
@@ -179,12 +182,12 @@ impl Switch {
 
     /// Has the uplink at this place ended, because what is beyond it is gone?
     pub fn has_ended(&self, place: usize) -> bool {
-        let has_ended = |uplink: &RunningUplink| uplink.ended.load(Ordering::Acquire);
+        let has_ended = |uplink: &UplinkHandle| uplink.ended.load(Ordering::Acquire);
         self.uplinks.iter().any(|uplink| uplink.port == place && has_ended(uplink))
     }
 
     fn add_uplinks(&self, report: &mut Report) {
-        for RunningUplink { port, counters, .. } in &self.uplinks {
+        for UplinkHandle { port, counters, .. } in &self.uplinks {
             report.ports[*port].uplink = Some(UplinkStats::of(counters));
         }
     }
@@ -196,30 +199,30 @@ impl Switch {
 
     fn end(&mut self) -> Report {
         if let Some(thread) = self.control.take() {
-            self.plugs.inbox.send(Request::End);
+            self.hotplug.inbox.send(Request::End);
             let _ = thread.join();
         }
         let mut report = Report { ports: Vec::new(), planes: Vec::new(), checked: Vec::new() };
-        report.ports.resize_with(self.plugs.ports(), PortStats::default);
+        report.ports.resize_with(self.hotplug.ports(), PortStats::default);
         for (mailbox, thread) in self.mailboxes.iter().zip(self.planes.drain(..)) {
-            mailbox.send(Command::End);
+            mailbox.send(Command::Exit);
             if let Ok(outcome) = thread.join() {
                 add(&mut report, &outcome.ports, outcome.stats);
                 report.checked.extend(outcome.checked);
             }
         }
         // What the planes delivered goes out before an uplink ends.
-        self.uplinks.iter_mut().for_each(RunningUplink::stop_and_wait);
+        self.uplinks.iter_mut().for_each(UplinkHandle::stop_and_wait);
         self.add_uplinks(&mut report);
         report
     }
 
     /// Starts the thread of an uplink.
     fn start_uplink(&mut self, place: usize, plane: usize, wire: Box<dyn Wire>) -> Result<(), Error> {
-        let Plugs { shared, notices, planes, .. } = &self.plugs;
+        let HotplugContext { shared, notices, planes, .. } = &self.hotplug;
         let rings = rings(place, plane, shared, &self.mailboxes, notices);
-        let PlaneOf { enter, account } = planes[plane].clone();
-        self.uplinks.push(start_uplink(wire, rings, enter, account).map_err(Error::Start)?);
+        let PlaneContext { enter, plane_budget } = planes[plane].clone();
+        self.uplinks.push(start_uplink(wire, rings, enter, plane_budget).map_err(Error::Start)?);
         Ok(())
     }
 }

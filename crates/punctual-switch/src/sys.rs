@@ -6,12 +6,12 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use punctual_sched::Duration;
 
 /// Adds one to an eventfd. A full one has rung already.
-pub(crate) fn ring_bell(event: &OwnedFd) {
+pub(crate) fn signal(event: &OwnedFd) {
     let _ = rustix::io::write(event, &1u64.to_ne_bytes());
 }
 
 /// How often a bell has rung. Nobody reads bells, so their count is that since they were made.
-pub(crate) fn rings_of(bell: &OwnedFd) -> u64 {
+pub(crate) fn kick_count(bell: &OwnedFd) -> u64 {
     let path = format!("/proc/self/fdinfo/{}", bell.as_raw_fd());
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let count = text.lines().find_map(|line| line.strip_prefix("eventfd-count:"));

@@ -2,7 +2,7 @@
 //!
 //! # Rules
 //! - An address belongs to the port that first sent from it, or for which the host file set it aside, until
-//!   the address was silent for [`SILENCE_MAX`] or the port's VM left. No VM takes it away meanwhile: a
+//!   the address was silent for [`AGEING_TIME`] or the port's VM left. No VM takes it away meanwhile: a
 //!   guest that sends from another's address gets none of its packets.
 //! - A VM holds an address that it learned against other VMs only: an uplink that sends from the address
 //!   takes it over at once. Otherwise a guest could send from the address of a host beyond the uplink while
@@ -14,7 +14,7 @@
 //!
 //! All planes read and write the table without locks. An entry is one word (address, VLAN and port); one
 //! beside it says when it was last used. The word alone says who may take the entry: each change of it is a
-//! compare-and-exchange with the word that was judged. Two threads that learn at once either take two entries
+//! compare-and-swap_rx with the word that was judged. Two threads that learn at once either take two entries
 //! or agree on one; of two the first is found, and an uplink takes that one from a VM at its next frame.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -31,37 +31,37 @@ pub const ADDRESSES_MAX: u32 = 32;
 pub const UPLINK_ADDRESSES_MAX: u32 = 1_024;
 
 /// An address that sent nothing for so long is forgotten (Linux's bridge: `ageing_time`).
-pub const SILENCE_MAX: Duration = Duration::from_secs(300);
+pub const AGEING_TIME: Duration = Duration::from_secs(300);
 
 /// Entries that are looked at for an address.
 const PROBES: usize = 16;
 
 /// Below the address a word has 9 bits for the port and one, and 7 for the VLAN.
-const PLACE_BITS: u32 = 16;
+const PORT_SHIFT: u32 = 16;
 const VLAN_BITS: u32 = 7;
 /// All VLANs. An address is learned in one of them, and set aside in all.
 const ALL: Vlan = Vlan((1 << VLAN_BITS) - 1);
 const FREE: u64 = 0;
 
-/// What is behind a port.
+/// What is kind a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Behind {
+pub enum PortKind {
     /// Nothing: no address is learned.
-    Nothing,
+    None,
     /// A VM.
     Vm,
     /// Hosts of a network.
     Uplink,
 }
 
-impl Behind {
+impl PortKind {
     /// Addresses that are learned at most.
     pub fn addresses_max(self) -> u32 {
         match self {
-            Behind::Nothing => 0,
-            Behind::Vm => ADDRESSES_MAX,
-            Behind::Uplink => UPLINK_ADDRESSES_MAX,
+            PortKind::None => 0,
+            PortKind::Vm => ADDRESSES_MAX,
+            PortKind::Uplink => UPLINK_ADDRESSES_MAX,
         }
     }
 }
@@ -70,32 +70,32 @@ impl Behind {
 #[derive(Debug)]
 pub struct Table {
     entries: Vec<Entry>,
-    ports: Vec<Learner>,
+    ports: Vec<PortEntry>,
     /// How often an entry changed.
     changes: AtomicU64,
 }
 
 /// A port.
 #[derive(Debug)]
-struct Learner {
-    /// A [`Behind`].
-    behind: AtomicU8,
+struct PortEntry {
+    /// A [`PortKind`].
+    kind: AtomicU8,
     /// Addresses that it learned.
     learned: AtomicU32,
 }
 
-impl Learner {
-    fn new(behind: Behind) -> Self {
-        Learner { behind: AtomicU8::new(behind as u8), learned: AtomicU32::new(0) }
+impl PortEntry {
+    fn new(kind: PortKind) -> Self {
+        PortEntry { kind: AtomicU8::new(kind as u8), learned: AtomicU32::new(0) }
     }
 
-    fn behind(&self) -> Behind {
-        let behind = self.behind.load(Ordering::Relaxed);
-        [Behind::Vm, Behind::Uplink].into_iter().find(|of| *of as u8 == behind).unwrap_or(Behind::Nothing)
+    fn kind(&self) -> PortKind {
+        let kind = self.kind.load(Ordering::Relaxed);
+        [PortKind::Vm, PortKind::Uplink].into_iter().find(|of| *of as u8 == kind).unwrap_or(PortKind::None)
     }
 
     fn may_learn(&self) -> bool {
-        self.learned.load(Ordering::Relaxed) < self.behind().addresses_max()
+        self.learned.load(Ordering::Relaxed) < self.kind().addresses_max()
     }
 }
 
@@ -108,19 +108,19 @@ struct Entry {
 }
 
 fn word_of(address: Address, port: usize, vlan: Vlan) -> u64 {
-    address.number() << PLACE_BITS | (port as u64 + 1) << VLAN_BITS | u64::from(vlan.0)
+    address.number() << PORT_SHIFT | (port as u64 + 1) << VLAN_BITS | u64::from(vlan.0)
 }
 
 /// The port of an entry that is not free.
 fn port_of(word: u64) -> usize {
-    (word >> VLAN_BITS & ((1 << (PLACE_BITS - VLAN_BITS)) - 1)) as usize - 1
+    (word >> VLAN_BITS & ((1 << (PORT_SHIFT - VLAN_BITS)) - 1)) as usize - 1
 }
 
 /// Does an entry say where this address is in this VLAN?
 #[inline]
-fn is_about(word: u64, address: u64, vlan: Vlan) -> bool {
+fn matches_entry(word: u64, address: u64, vlan: Vlan) -> bool {
     let of = Vlan((word & ((1 << VLAN_BITS) - 1)) as u8);
-    word != FREE && word >> PLACE_BITS == address && (of == vlan || of == ALL)
+    word != FREE && word >> PORT_SHIFT == address && (of == vlan || of == ALL)
 }
 
 /// Was the address of an entry set aside?
@@ -130,7 +130,7 @@ fn is_pinned(word: u64) -> bool {
 
 /// May any port take the entry? It is free, or its address was silent for long.
 fn is_vacant(word: u64, used_s: u32, now_s: u32) -> bool {
-    let is_old = u64::from(now_s) >= u64::from(used_s) + SILENCE_MAX.as_ns() / 1_000_000_000;
+    let is_old = u64::from(now_s) >= u64::from(used_s) + AGEING_TIME.as_ns() / 1_000_000_000;
     word == FREE || is_old && !is_pinned(word)
 }
 
@@ -139,20 +139,20 @@ fn seconds(now: Instant) -> u32 {
 }
 
 impl Table {
-    /// A table for up to 511 ports, behind which there is this.
-    pub fn new(behind: &[Behind]) -> Self {
-        Table::with_room(behind, behind.len(), 0)
+    /// A table for up to 511 ports, kind which there is this.
+    pub fn new(kind: &[PortKind]) -> Self {
+        Table::with_room(kind, kind.len(), 0)
     }
 
     /// A table of these ports and of others that come later, up to `ports` in all, which has room for so many
     /// more addresses.
-    pub fn with_room(behind: &[Behind], ports: usize, more: u32) -> Self {
-        let most: u32 = behind.iter().map(|behind| behind.addresses_max()).sum();
+    pub fn with_room(kind: &[PortKind], ports: usize, more: u32) -> Self {
+        let most: u32 = kind.iter().map(|kind| kind.addresses_max()).sum();
         let capacity = ((most + more) as usize * 4).next_power_of_two();
-        let all = behind.iter().copied().chain(std::iter::repeat(Behind::Nothing));
+        let all = kind.iter().copied().chain(std::iter::repeat(PortKind::None));
         Table {
             entries: (0..capacity).map(|_| Entry::default()).collect(),
-            ports: all.take(ports.max(behind.len())).map(Learner::new).collect(),
+            ports: all.take(ports.max(kind.len())).map(PortEntry::new).collect(),
             changes: AtomicU64::new(0),
         }
     }
@@ -169,14 +169,14 @@ impl Table {
         self.changes.fetch_add(1, Ordering::Release);
     }
 
-    /// From now on this is behind a port.
-    pub fn set_behind(&self, port: usize, behind: Behind) {
-        self.ports[port].behind.store(behind as u8, Ordering::Relaxed);
+    /// From now on this is kind a port.
+    pub fn set_kind(&self, port: usize, kind: PortKind) {
+        self.ports[port].kind.store(kind as u8, Ordering::Relaxed);
     }
 
     /// The places at which an address may be.
     #[inline]
-    fn places(&self, address: Address) -> impl Iterator<Item = &Entry> {
+    fn probe(&self, address: Address) -> impl Iterator<Item = &Entry> {
         // Fibonacci hashing; the length is a power of 2.
         let hash = address.number().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         (0..PROBES).map(move |probe| &self.entries[(hash as usize + probe) & (self.entries.len() - 1)])
@@ -187,25 +187,25 @@ impl Table {
     pub fn find(&self, address: Address, vlan: Vlan) -> Option<usize> {
         let wanted = address.number();
         let word = self
-            .places(address)
+            .probe(address)
             .map(|entry| entry.word.load(Ordering::Relaxed))
-            .find(|word| is_about(*word, wanted, vlan))?;
+            .find(|word| matches_entry(*word, wanted, vlan))?;
         Some(port_of(word))
     }
 
     /// Sets an address aside for a port until that is removed, in all VLANs. What was learned of it is
     /// forgotten.
     pub fn pin(&self, address: Address, port: usize) {
-        for entry in self.places(address) {
+        for entry in self.probe(address) {
             let word = entry.word.load(Ordering::Relaxed);
-            if word >> PLACE_BITS == address.number() && word != FREE && !is_pinned(word) {
+            if word >> PORT_SHIFT == address.number() && word != FREE && !is_pinned(word) {
                 self.clear(entry, word);
             }
         }
         let word_at = |entry: &Entry| entry.word.load(Ordering::Relaxed);
         // Where all places are taken, a learned address is forgotten.
-        let place = self.places(address).find(|entry| word_at(entry) == FREE);
-        let place = place.or_else(|| self.places(address).find(|entry| !is_pinned(word_at(entry))));
+        let place = self.probe(address).find(|entry| word_at(entry) == FREE);
+        let place = place.or_else(|| self.probe(address).find(|entry| !is_pinned(word_at(entry))));
         if let Some(entry) = place {
             self.unlearned(entry.word.swap(word_of(address, port, ALL), Ordering::Relaxed));
             self.changed();
@@ -225,9 +225,9 @@ impl Table {
     pub fn learn(&self, address: Address, vlan: Vlan, port: usize, now: Instant) {
         let wanted = address.number();
         let now_s = seconds(now);
-        for entry in self.places(address) {
+        for entry in self.probe(address) {
             let word = entry.word.load(Ordering::Relaxed);
-            if is_about(word, wanted, vlan) {
+            if matches_entry(word, wanted, vlan) {
                 let used_s = entry.used_s.load(Ordering::Relaxed);
                 if port_of(word) == port {
                     if used_s < now_s {
@@ -248,7 +248,7 @@ impl Table {
     #[cold]
     fn dispute(&self, entry: &Entry, word: u64, mine: u64, now_s: u32) {
         let [holder, other] = [word, mine].map(|word| &self.ports[port_of(word)]);
-        if is_pinned(word) || (holder.behind(), other.behind()) != (Behind::Vm, Behind::Uplink) {
+        if is_pinned(word) || (holder.kind(), other.kind()) != (PortKind::Vm, PortKind::Uplink) {
             return;
         }
         if other.may_learn() {
@@ -275,7 +275,7 @@ impl Table {
         if address.is_group() || !self.ports[port].may_learn() {
             return;
         }
-        for entry in self.places(address) {
+        for entry in self.probe(address) {
             let word = entry.word.load(Ordering::Relaxed);
             let is_vacant = is_vacant(word, entry.used_s.load(Ordering::Relaxed), now_s);
             if is_vacant && self.take(entry, word, word_of(address, port, vlan), now_s) {
@@ -309,7 +309,7 @@ impl Table {
     /// The port is gone: what was set aside for it is forgotten, too.
     pub fn remove(&self, port: usize) {
         self.forget_if(port, |_| true);
-        self.set_behind(port, Behind::Nothing);
+        self.set_kind(port, PortKind::None);
     }
 }
 
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn an_address_is_found_where_it_was_first_seen() {
-        let table = Table::new(&[Behind::Vm; 3]);
+        let table = Table::new(&[PortKind::Vm; 3]);
         assert_eq!(table.find(address(1), NONE), None);
         table.learn(address(1), NONE, 2, at(1));
         table.learn(address(1), NONE, 0, at(2));
@@ -340,7 +340,7 @@ mod tests {
 
     #[test]
     fn a_silent_address_may_move_and_a_busy_one_may_not() {
-        let table = Table::new(&[Behind::Vm; 2]);
+        let table = Table::new(&[PortKind::Vm; 2]);
         table.learn(address(1), NONE, 0, at(0));
         table.learn(address(1), NONE, 0, at(200));
         table.learn(address(1), NONE, 1, at(499));
@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn a_port_learns_so_many_addresses_until_its_vm_leaves() {
-        let table = Table::new(&[Behind::Vm; 2]);
+        let table = Table::new(&[PortKind::Vm; 2]);
         for last in 0..200 {
             table.learn(address(last), NONE, 0, at(0));
         }
@@ -367,7 +367,7 @@ mod tests {
 
     #[test]
     fn an_uplink_that_speaks_takes_an_address_from_a_vm_and_not_the_other_way_round() {
-        let table = Table::new(&[Behind::Vm, Behind::Vm, Behind::Uplink, Behind::Uplink]);
+        let table = Table::new(&[PortKind::Vm, PortKind::Vm, PortKind::Uplink, PortKind::Uplink]);
         let found = |last| table.find(address(last), NONE);
         table.learn(address(1), NONE, 0, at(1));
         assert_eq!(found(1), Some(0), "nobody uses it");
@@ -393,7 +393,7 @@ mod tests {
 
     #[test]
     fn what_an_uplink_takes_counts_as_learned_and_one_that_may_learn_no_more_takes_nothing() {
-        let table = Table::with_room(&[Behind::Vm, Behind::Uplink], 2, 4_096);
+        let table = Table::with_room(&[PortKind::Vm, PortKind::Uplink], 2, 4_096);
         let of = |number: u16| Address([2, 0, 0, 1, (number >> 8) as u8, number as u8]);
         let found = |number| table.find(of(number), NONE);
         for number in 0..10 {
@@ -421,7 +421,7 @@ mod tests {
 
     #[test]
     fn threads_that_dispute_an_address_leave_it_with_the_uplink_and_counts_right() {
-        let table = Table::new(&[Behind::Vm, Behind::Vm, Behind::Uplink]);
+        let table = Table::new(&[PortKind::Vm, PortKind::Vm, PortKind::Uplink]);
         for round in 0..200 {
             let now = at(1 + 400 * round);
             std::thread::scope(|scope| {
@@ -439,13 +439,13 @@ mod tests {
             assert!((0..20).all(|last| table.find(address(last), NONE) == Some(2)), "round {round}");
         }
         (0..3).for_each(|port| table.forget(port));
-        let learned = |port: &Learner| port.learned.load(Ordering::Relaxed);
+        let learned = |port: &PortEntry| port.learned.load(Ordering::Relaxed);
         assert_eq!(table.ports.iter().map(learned).collect::<Vec<_>>(), [0; 3]);
     }
 
     #[test]
     fn an_address_that_was_set_aside_stays() {
-        let table = Table::new(&[Behind::Vm; 2]);
+        let table = Table::new(&[PortKind::Vm; 2]);
         table.pin(address(1), 0);
         table.learn(address(1), NONE, 1, at(5));
         table.forget(0);
@@ -455,9 +455,9 @@ mod tests {
 
     #[test]
     fn the_address_of_a_port_that_is_gone_is_free_and_one_that_comes_takes_its_own_from_others() {
-        let table = Table::with_room(&[Behind::Vm], 3, 64);
+        let table = Table::with_room(&[PortKind::Vm], 3, 64);
         table.learn(address(1), NONE, 0, at(1));
-        table.set_behind(1, Behind::Vm);
+        table.set_kind(1, PortKind::Vm);
         table.pin(address(1), 1);
         assert_eq!(table.find(address(1), NONE), Some(1), "whoever used it before");
         table.learn(address(2), NONE, 1, at(1));
@@ -471,7 +471,7 @@ mod tests {
 
     #[test]
     fn an_address_is_learned_in_each_vlan_by_itself() {
-        let table = Table::new(&[Behind::Vm; 3]);
+        let table = Table::new(&[PortKind::Vm; 3]);
         table.pin(address(9), 2);
         table.learn(address(1), Vlan(3), 0, at(1));
         table.learn(address(1), Vlan(4), 1, at(1));

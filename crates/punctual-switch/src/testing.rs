@@ -1,7 +1,7 @@
 //! The driver's side of a port: a load generator, and a guest that can do everything wrong.
 //!
 //! A [`FrontEnd`] is a monitor and a driver in one. It connects in the order of QEMU 7.2, has memory of its
-//! own, and sends and receives frames. What it does wrong on purpose goes through [`FrontEnd::raw`].
+//! own, and sends and receives frames. What it does wrong on purpose goes through [`FrontEnd::memory`].
 
 use std::fs::File;
 use std::io::{self, IoSlice, Read};
@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use vm_memory::{Bytes, FileOffset, GuestAddress, GuestMemoryMmap};
 
-use crate::driver::{self, DESCRIPTOR_BYTES, NEXT, Queue, WRITE};
+use crate::driver::{self, DESC_BYTES, DESC_F_NEXT, DESC_F_WRITE, Queue};
 use crate::features;
 use crate::frame::{ETHERNET_BYTES, HEADER_BYTES};
 use crate::protocol::{F_PROTOCOL_FEATURES, HEADER_BYTES as MESSAGE_BYTES};
-use crate::session::{RECEIVE, SEND};
+use crate::session::{RX, TX};
 
 /// What a front end is.
 #[derive(Clone, Copy, Debug)]
@@ -35,9 +35,9 @@ pub struct Options {
     pub shared: bool,
     /// Does its monitor tell that the driver chose nothing, as QEMU before 8.0 does after the driver chose
     /// while no switch was there? Then the rings lie as those of Linux for virtio 1.
-    pub forgets: bool,
+    pub features_lost: bool,
     /// Does its monitor tell the available index as where a ring goes on, as Cloud Hypervisor does?
-    pub skips: bool,
+    pub base_is_avail: bool,
 }
 
 impl Default for Options {
@@ -47,8 +47,8 @@ impl Default for Options {
             features: features::OFFERED,
             buffer_bytes: 2048,
             shared: true,
-            forgets: false,
-            skips: false,
+            features_lost: false,
+            base_is_avail: false,
         }
     }
 }
@@ -98,7 +98,7 @@ impl FrontEnd {
     /// # Errors
     /// When the kernel gives no memory.
     pub fn new(options: Options) -> io::Result<FrontEnd> {
-        let align = if options.forgets { 64 } else { driver::PAGE_BYTES };
+        let align = if options.features_lost { 64 } else { driver::PAGE_BYTES };
         let (receive, end) = Queue::new(0, options.entries, options.buffer_bytes, align)?;
         let (send, end) = Queue::new(end, options.entries, options.buffer_bytes, align)?;
         let bytes = end as usize;
@@ -109,9 +109,9 @@ impl FrontEnd {
         let memory = GuestMemoryMmap::from_ranges_with_files(ranges).map_err(other)?;
         let mut front = FrontEnd { options, stream: None, memory, bytes, queues: [receive, send] };
         for head in 0..options.entries {
-            let address = front.queues[RECEIVE].buffer(head);
-            front.describe(RECEIVE, head, address, options.buffer_bytes, WRITE, 0)?;
-            front.offer(RECEIVE, head)?;
+            let address = front.queues[RX].buffer(head);
+            front.describe(RX, head, address, options.buffer_bytes, DESC_F_WRITE, 0)?;
+            front.offer(RX, head)?;
         }
         Ok(front)
     }
@@ -132,24 +132,24 @@ impl FrontEnd {
     /// When the switch does not answer as it should.
     pub fn connect(&mut self, socket: &Path) -> io::Result<()> {
         self.stream = Some(UnixStream::connect(socket)?);
-        let offered = self.ask(1, &[])?;
+        let offered = self.request(1, &[])?;
         if offered & self.options.features != self.options.features {
             return Err(other("features are missing"));
         }
-        self.ask(15, &[])?;
-        self.tell(16, &[crate::protocol::PROTOCOL_F_REPLY_ACK], &[])?;
-        self.tell(3, &[], &[])?;
-        for queue in [RECEIVE, SEND] {
-            self.tell(18, &[queue as u64 | 1 << 32], &[])?;
+        self.request(15, &[])?;
+        self.send_request(16, &[crate::protocol::PROTOCOL_F_REPLY_ACK], &[])?;
+        self.send_request(3, &[], &[])?;
+        for queue in [RX, TX] {
+            self.send_request(18, &[queue as u64 | 1 << 32], &[])?;
         }
-        let told = if self.options.forgets { F_PROTOCOL_FEATURES } else { self.options.features };
-        self.tell(2, &[told], &[])?;
+        let told = if self.options.features_lost { F_PROTOCOL_FEATURES } else { self.options.features };
+        self.send_request(2, &[told], &[])?;
         self.share_memory()?;
-        for queue in [RECEIVE, SEND] {
+        for queue in [RX, TX] {
             self.start_ring(queue)?;
         }
         // An answer says that everything before it is done.
-        self.ask(1, &[]).map(drop)
+        self.request(1, &[]).map(drop)
     }
 
     fn share_memory(&self) -> io::Result<()> {
@@ -165,7 +165,7 @@ impl FrontEnd {
             rustix::fs::ftruncate(&private, self.bytes as u64)?;
             private.as_fd()
         };
-        self.tell(5, &[1, 0, self.bytes as u64, USER_ADDRESS, 0], &[shown])
+        self.send_request(5, &[1, 0, self.bytes as u64, USER_ADDRESS, 0], &[shown])
     }
 
     /// Tells size, place and bells of a ring.
@@ -175,14 +175,14 @@ impl FrontEnd {
     pub fn start_ring(&self, queue: usize) -> io::Result<()> {
         let of = &self.queues[queue];
         let number = queue as u64;
-        self.tell(8, &[number | u64::from(of.entries) << 32], &[])?;
-        let index = if self.options.skips { of.available } else { of.used };
+        self.send_request(8, &[number | u64::from(of.entries) << 32], &[])?;
+        let index = if self.options.base_is_avail { of.avail } else { of.used };
         let base: u16 = self.memory.load(GuestAddress(index + 2), Ordering::Acquire).map_err(other)?;
-        self.tell(10, &[number | u64::from(base) << 32], &[])?;
+        self.send_request(10, &[number | u64::from(base) << 32], &[])?;
         let user = |address: u64| USER_ADDRESS + address;
-        self.tell(9, &[number, user(of.descriptors), user(of.used), user(of.available), 0], &[])?;
-        self.tell(12, &[number], &[of.kick.as_fd()])?;
-        self.tell(13, &[number], &[of.call.as_fd()])
+        self.send_request(9, &[number, user(of.descriptors), user(of.used), user(of.avail), 0], &[])?;
+        self.send_request(12, &[number], &[of.kick.as_fd()])?;
+        self.send_request(13, &[number], &[of.call.as_fd()])
     }
 
     /// Stops a ring. Returns where it goes on.
@@ -190,7 +190,7 @@ impl FrontEnd {
     /// # Errors
     /// When the switch does not answer.
     pub fn stop_ring(&self, queue: usize) -> io::Result<u16> {
-        Ok((self.ask(11, &[queue as u64])? >> 32) as u16)
+        Ok((self.request(11, &[queue as u64])? >> 32) as u16)
     }
 
     /// Closes the connection.
@@ -202,7 +202,7 @@ impl FrontEnd {
     ///
     /// # Errors
     /// When the switch does not listen.
-    pub fn tell(&self, request: u32, body: &[u64], files: &[BorrowedFd<'_>]) -> io::Result<()> {
+    pub fn send_request(&self, request: u32, body: &[u64], files: &[BorrowedFd<'_>]) -> io::Result<()> {
         let stream = self.stream.as_ref().ok_or_else(|| other("not connected"))?;
         let words = [request, 1, body.len() as u32 * 8];
         let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
@@ -220,8 +220,8 @@ impl FrontEnd {
     ///
     /// # Errors
     /// When the switch does not answer.
-    pub fn ask(&self, request: u32, body: &[u64]) -> io::Result<u64> {
-        self.tell(request, body, &[])?;
+    pub fn request(&self, request: u32, body: &[u64]) -> io::Result<u64> {
+        self.send_request(request, body, &[])?;
         let mut stream = self.stream.as_ref().ok_or_else(|| other("not connected"))?;
         let mut reply = [0; MESSAGE_BYTES + 8];
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;
@@ -242,7 +242,7 @@ impl FrontEnd {
         flags: u16,
         next: u16,
     ) -> io::Result<()> {
-        let place = self.queues[queue].descriptors + u64::from(index) * DESCRIPTOR_BYTES;
+        let place = self.queues[queue].descriptors + u64::from(index) * DESC_BYTES;
         self.describe_at(place, address, bytes, flags, next)
     }
 
@@ -251,7 +251,7 @@ impl FrontEnd {
     /// # Errors
     /// When it lies outside of the memory.
     pub fn describe_at(&self, place: u64, address: u64, bytes: u32, flags: u16, next: u16) -> io::Result<()> {
-        driver::describe(&self.memory, place, address, bytes, flags, next)
+        driver::write_descriptor(&self.memory, place, address, bytes, flags, next)
     }
 
     /// Makes a chain available, and rings if the switch wants to hear.
@@ -259,17 +259,17 @@ impl FrontEnd {
     /// # Errors
     /// When the ring lies outside of the memory.
     pub fn offer(&mut self, queue: usize, head: u16) -> io::Result<()> {
-        let index = self.queues[queue].put(&self.memory, head)?;
-        self.show(queue, index)
+        let index = self.queues[queue].push_avail(&self.memory, head)?;
+        self.publish_avail(queue, index)
     }
 
     /// Sets the index of the available ring, and rings if the switch wants to hear.
     ///
     /// # Errors
     /// When the ring lies outside of the memory.
-    pub fn show(&mut self, queue: usize, index: u16) -> io::Result<()> {
+    pub fn publish_avail(&mut self, queue: usize, index: u16) -> io::Result<()> {
         let event_idx = self.options.features & features::EVENT_IDX != 0;
-        if self.queues[queue].show(&self.memory, index, event_idx)? {
+        if self.queues[queue].publish_avail(&self.memory, index, event_idx)? {
             self.kick(queue);
         }
         Ok(())
@@ -277,7 +277,7 @@ impl FrontEnd {
 
     /// Rings.
     pub fn kick(&self, queue: usize) {
-        crate::sys::ring_bell(&self.queues[queue].kick);
+        crate::sys::signal(&self.queues[queue].kick);
     }
 
     /// Tells the switch another event at which the driver hears of a ring, as QEMU does when the guest masks
@@ -285,23 +285,23 @@ impl FrontEnd {
     ///
     /// # Errors
     /// When the switch does not listen, or the kernel has no event.
-    pub fn move_call(&mut self, queue: usize) -> io::Result<()> {
+    pub fn replace_call(&mut self, queue: usize) -> io::Result<()> {
         self.queues[queue].call = crate::sys::eventfd()?;
-        self.tell(13, &[queue as u64], &[self.queues[queue].call.as_fd()])
+        self.send_request(13, &[queue as u64], &[self.queues[queue].call.as_fd()])
     }
 
     /// Uses an entry of a queue in the place of a switch, which then ended without telling the driver.
     ///
     /// # Errors
     /// When the ring lies outside of the memory.
-    pub fn use_untold(&mut self, queue: usize) -> io::Result<()> {
+    pub fn use_without_call(&mut self, queue: usize) -> io::Result<()> {
         let place = GuestAddress(self.queues[queue].used + 2);
         let used: u16 = self.memory.load(place, Ordering::Acquire).map_err(other)?;
         self.memory.store(used.wrapping_add(1), place, Ordering::Release).map_err(other)
     }
 
     /// The memory.
-    pub fn raw(&self) -> &GuestMemoryMmap {
+    pub fn memory(&self) -> &GuestMemoryMmap {
         &self.memory
     }
 
@@ -326,18 +326,18 @@ impl FrontEnd {
         self.reclaim()?;
         let bytes = [&header[..], frame].concat();
         let pieces: Vec<&[u8]> = bytes.chunks(piece.min(self.options.buffer_bytes as usize)).collect();
-        if self.queues[SEND].free.len() < pieces.len() {
+        if self.queues[TX].free.len() < pieces.len() {
             return Ok(false);
         }
-        let heads: Vec<u16> = pieces.iter().filter_map(|_| self.queues[SEND].free.pop()).collect();
+        let heads: Vec<u16> = pieces.iter().filter_map(|_| self.queues[TX].free.pop()).collect();
         for (at, (piece, &head)) in pieces.iter().zip(&heads).enumerate() {
-            let address = self.buffer(SEND, head);
+            let address = self.buffer(TX, head);
             self.memory.write_slice(piece, GuestAddress(address)).map_err(other)?;
             let next = heads.get(at + 1).copied();
-            let flags = next.map_or(0, |_| NEXT);
-            self.describe(SEND, head, address, piece.len() as u32, flags, next.unwrap_or(0))?;
+            let flags = next.map_or(0, |_| DESC_F_NEXT);
+            self.describe(TX, head, address, piece.len() as u32, flags, next.unwrap_or(0))?;
         }
-        self.offer(SEND, heads[0])?;
+        self.offer(TX, heads[0])?;
         Ok(true)
     }
 
@@ -352,16 +352,16 @@ impl FrontEnd {
     /// When the switch gave something back that it was not given.
     pub fn reclaim(&mut self) -> io::Result<u32> {
         let mut count = 0;
-        while let Some((head, _)) = self.used(SEND)? {
-            let (mut next, table) = (Some(head), self.queues[SEND].descriptors);
+        while let Some((head, _)) = self.used(TX)? {
+            let (mut next, table) = (Some(head), self.queues[TX].descriptors);
             // A chain may go in circles.
             for _ in 0..self.options.entries {
                 let Some(index) = next else { break };
-                self.queues[SEND].free.push(index);
-                let place = table + u64::from(index) * DESCRIPTOR_BYTES + 12;
+                self.queues[TX].free.push(index);
+                let place = table + u64::from(index) * DESC_BYTES + 12;
                 let [flags, after]: [u16; 2] = [place, place + 2]
                     .map(|place| self.memory.read_obj(GuestAddress(place)).unwrap_or_default());
-                next = (flags & NEXT != 0).then_some(after);
+                next = (flags & DESC_F_NEXT != 0).then_some(after);
             }
             count += 1;
         }
@@ -370,7 +370,7 @@ impl FrontEnd {
 
     /// The next used entry of a queue.
     fn used(&mut self, queue: usize) -> io::Result<Option<(u16, u32)>> {
-        self.queues[queue].take_used(&self.memory)
+        self.queues[queue].pop_used(&self.memory)
     }
 
     /// The next frame that was received, if there is one; its buffers are offered again.
@@ -378,14 +378,14 @@ impl FrontEnd {
     /// # Errors
     /// When a frame is not whole.
     pub fn receive(&mut self) -> io::Result<Option<Received>> {
-        let Some((head, bytes)) = self.used(RECEIVE)? else { return Ok(None) };
+        let Some((head, bytes)) = self.used(RX)? else { return Ok(None) };
         let mut data = self.take(head, bytes)?;
         let Some(&header) = data.first_chunk::<HEADER_BYTES>() else {
             return Err(other("a frame without a header"));
         };
         for _ in 1..u16::from_le_bytes([header[10], header[11]]) {
-            let Some((head, bytes)) = self.used(RECEIVE)? else {
-                return Err(other("a frame became visible in parts"));
+            let Some((head, bytes)) = self.used(RX)? else {
+                return Err(other("a frame became publish_barrier in parts"));
             };
             data.extend(self.take(head, bytes)?);
         }
@@ -395,9 +395,9 @@ impl FrontEnd {
     /// What is in a used buffer, which is offered again.
     fn take(&mut self, head: u16, bytes: u32) -> io::Result<Vec<u8>> {
         let mut data = vec![0; bytes as usize];
-        let address = self.buffer(RECEIVE, head);
+        let address = self.buffer(RX, head);
         self.memory.read_slice(&mut data, GuestAddress(address)).map_err(other)?;
-        self.offer(RECEIVE, head)?;
+        self.offer(RX, head)?;
         Ok(data)
     }
 
@@ -415,7 +415,7 @@ impl FrontEnd {
             if left.is_zero() {
                 return Ok(None);
             }
-            self.wait_for_call(RECEIVE, left)?;
+            self.wait_for_call(RX, left)?;
         }
     }
 
@@ -424,7 +424,7 @@ impl FrontEnd {
     /// # Errors
     /// When the kernel does not wait.
     pub fn wait_for_call(&mut self, queue: usize, limit: Duration) -> io::Result<()> {
-        if self.queues[queue].listen(&self.memory)? {
+        if self.queues[queue].enable_call(&self.memory)? {
             return Ok(());
         }
         let of = &self.queues[queue];
@@ -456,10 +456,10 @@ impl FrontEnd {
     pub fn flood_with(&mut self, frame: &[u8]) -> io::Result<()> {
         let bytes = [&[0; HEADER_BYTES][..], frame].concat();
         for head in 0..self.options.entries {
-            let address = self.buffer(SEND, head);
+            let address = self.buffer(TX, head);
             self.memory.write_slice(&bytes, GuestAddress(address)).map_err(other)?;
-            self.describe(SEND, head, address, bytes.len() as u32, 0, 0)?;
-            let slot = GuestAddress(self.queues[SEND].available + 4 + 2 * u64::from(head));
+            self.describe(TX, head, address, bytes.len() as u32, 0, 0)?;
+            let slot = GuestAddress(self.queues[TX].avail + 4 + 2 * u64::from(head));
             self.memory.store(head.to_le(), slot, Ordering::Relaxed).map_err(other)?;
         }
         Ok(())
@@ -475,14 +475,14 @@ impl FrontEnd {
         let of = &mut self.queues[queue];
         let used: u16 = self.memory.load(GuestAddress(of.used + 2), Ordering::Acquire).map_err(other)?;
         let count = Wrapping(used) - of.next_used;
-        let is_first = of.next_available - Wrapping(used) != Wrapping(of.entries) && count.0 == 0;
+        let is_first = of.next_avail - Wrapping(used) != Wrapping(of.entries) && count.0 == 0;
         if count.0 < least && !is_first {
             return Ok(0);
         }
         of.next_used = Wrapping(used);
         let full = used.wrapping_add(of.entries);
-        if full != of.next_available.0 {
-            self.show(queue, full)?;
+        if full != of.next_avail.0 {
+            self.publish_avail(queue, full)?;
         }
         Ok(count.0)
     }

@@ -7,7 +7,7 @@
 //! packet has.
 //!
 //! # Bounds
-//! In a turn at most [`TURN`] frames go in each direction. A port whose rate limit or discipline holds it
+//! In a turn at most [`FRAMES_PER_TURN`] frames go in each direction. A port whose rate limit or discipline holds it
 //! back fills its ring; then its wire is not read until there is room. What the wire does not take is lost
 //! and counted.
 //!
@@ -24,15 +24,15 @@ use punctual_sched::Instant;
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryRegion, MemoryRegionAddress, VolatileSlice};
 
-use crate::budget::{Account, Meter};
+use crate::budget::{Meter, PlaneBudget};
 use crate::counters::Counters;
-use crate::driver::{self, DESCRIPTOR_BYTES, PAGE_BYTES, Queue, WRITE};
+use crate::driver::{self, DESC_BYTES, DESC_F_WRITE, PAGE_BYTES, Queue};
 use crate::features;
 use crate::frame::{FRAME_BYTES_MAX, HEADER_BYTES};
 use crate::memory::Memory;
 use crate::protocol::Region;
-use crate::ring::Setup;
-use crate::sys::{processor_time, ring_bell, timespec};
+use crate::ring::VringConfig;
+use crate::sys::{processor_time, signal, timespec};
 use crate::wire::Wire;
 
 /// Entries of each ring.
@@ -42,7 +42,7 @@ const ENTRIES: u16 = 256;
 const BUFFER_BYTES: u32 = (FRAME_BYTES_MAX + HEADER_BYTES as u32 + 1).next_multiple_of(1024);
 
 /// Frames in each direction between two looks at the end.
-const TURN: usize = 64;
+const FRAMES_PER_TURN: usize = 64;
 
 /// What a wire takes: everything that a port offers but frames in several buffers, which it does not need.
 const FEATURES: u64 = features::OFFERED & !(features::MRG_RXBUF | features::INDIRECT_DESC);
@@ -59,7 +59,7 @@ pub(crate) struct Uplink {
     stopped: Arc<AtomicBool>,
     counters: Arc<Counters>,
     /// Is the wire read?
-    reads: bool,
+    reads_wire: bool,
     /// This thread's part in its plane's budget.
     meter: Option<Meter>,
     start: std::time::Instant,
@@ -67,21 +67,21 @@ pub(crate) struct Uplink {
 
 /// How to end an uplink's thread.
 #[derive(Clone, Debug)]
-pub(crate) struct StopUplink {
+pub(crate) struct UplinkStopper {
     event: Arc<OwnedFd>,
     flag: Arc<AtomicBool>,
 }
 
-impl StopUplink {
+impl UplinkStopper {
     pub(crate) fn stop(&self) {
         self.flag.store(true, Ordering::Release);
-        ring_bell(&self.event);
+        signal(&self.event);
     }
 }
 
 /// What is done in a turn.
 #[derive(PartialEq, Eq)]
-enum Turn {
+enum Progress {
     /// Something; there may be more.
     Busy,
     /// Nothing.
@@ -102,11 +102,18 @@ impl Uplink {
         let region = Region { guest_address: 0, bytes: end, user_address: 0, offset: 0, file: file.into() };
         let memory = Memory::map(vec![region]).map_err(|error| io::Error::other(error.to_string()))?;
         for head in 0..ENTRIES {
-            let place = receive.descriptors + u64::from(head) * DESCRIPTOR_BYTES;
-            driver::describe(&memory.guest, place, receive.buffer(head), BUFFER_BYTES, WRITE, 0)?;
-            let index = receive.put(&memory.guest, head)?;
+            let place = receive.descriptors + u64::from(head) * DESC_BYTES;
+            driver::write_descriptor(
+                &memory.guest,
+                place,
+                receive.buffer(head),
+                BUFFER_BYTES,
+                DESC_F_WRITE,
+                0,
+            )?;
+            let index = receive.push_avail(&memory.guest, head)?;
             // Nobody listens yet.
-            receive.show(&memory.guest, index, true)?;
+            receive.publish_avail(&memory.guest, index, true)?;
         }
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let stop = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
@@ -125,60 +132,64 @@ impl Uplink {
             stop: Arc::new(stop),
             stopped: Arc::default(),
             counters,
-            reads: true,
+            reads_wire: true,
             meter: None,
             start: std::time::Instant::now(),
         })
     }
 
     /// How the thread is ended.
-    pub(crate) fn stopper(&self) -> StopUplink {
-        StopUplink { event: Arc::clone(&self.stop), flag: Arc::clone(&self.stopped) }
+    pub(crate) fn stopper(&self) -> UplinkStopper {
+        UplinkStopper { event: Arc::clone(&self.stop), flag: Arc::clone(&self.stopped) }
     }
 
     /// The rings as the switch sees them: that with which the uplink receives, and that with which it sends.
     ///
     /// # Errors
     /// When there are too many descriptors.
-    pub(crate) fn setups(&self) -> io::Result<[Setup; 2]> {
-        let setup = |queue: &Queue| -> io::Result<Setup> {
-            Ok(Setup {
+    pub(crate) fn vring_configs(&self) -> io::Result<[VringConfig; 2]> {
+        let config = |queue: &Queue| -> io::Result<VringConfig> {
+            Ok(VringConfig {
                 memory: Arc::clone(&self.memory),
-                entries: queue.entries,
-                descriptors: queue.descriptors,
-                available: queue.available,
-                used: queue.used,
+                size: queue.entries,
+                desc_table: queue.descriptors,
+                avail_ring: queue.avail,
+                used_ring: queue.used,
                 features: FEATURES,
-                assumed: false,
+                features_assumed: false,
                 kick: Arc::new(queue.kick.try_clone()?),
                 call: Some(Arc::new(queue.call.try_clone()?)),
-                error: None,
+                err: None,
             })
         };
-        Ok([setup(&self.receive)?, setup(&self.send)?])
+        Ok([config(&self.receive)?, config(&self.send)?])
     }
 
     /// Moves frames until it is told to end, within the budget of its plane, whose clock began at `start`.
     ///
     /// # Errors
     /// When the wire is gone.
-    pub(crate) fn run(mut self, account: Option<Arc<Account>>, start: std::time::Instant) -> io::Result<()> {
+    pub(crate) fn run(
+        mut self,
+        plane_budget: Option<Arc<PlaneBudget>>,
+        start: std::time::Instant,
+    ) -> io::Result<()> {
         self.start = start;
-        self.meter = account.map(|account| Meter::new(account, self.now()));
+        self.meter = plane_budget.map(|plane_budget| Meter::new(plane_budget, self.now()));
         while !self.stopped.load(Ordering::Acquire) {
-            if self.waits_for_budget() {
+            if self.throttle() {
                 continue;
             }
-            let (came, went) = (self.come()?, self.go()?);
-            if came == Turn::Idle && went == Turn::Idle && !self.listen()? {
+            let (read, written) = (self.read_wire()?, self.write_wire()?);
+            if read == Progress::Idle && written == Progress::Idle && !self.enable_calls()? {
                 self.sleep();
             }
         }
         // The end is not the flood's.
         self.meter = None;
         // What was delivered before the end.
-        for _ in 0..=usize::from(ENTRIES) / TURN {
-            self.go()?;
+        for _ in 0..=usize::from(ENTRIES) / FRAMES_PER_TURN {
+            self.write_wire()?;
         }
         Ok(())
     }
@@ -193,7 +204,7 @@ impl Uplink {
     }
 
     /// Is the budget used up? Then this waits until there is some, or the end.
-    fn waits_for_budget(&mut self) -> bool {
+    fn throttle(&mut self) -> bool {
         let now = self.now();
         let Some(meter) = self.meter.as_mut().filter(|meter| meter.is_due(now)) else { return false };
         let Some(until) = meter.settle(now) else { return false };
@@ -231,65 +242,65 @@ impl Uplink {
     }
 
     /// Frames from the wire to the switch.
-    fn come(&mut self) -> io::Result<Turn> {
-        for _ in 0..TURN {
+    fn read_wire(&mut self) -> io::Result<Progress> {
+        for _ in 0..FRAMES_PER_TURN {
             if self.is_due() {
-                return Ok(Turn::Busy);
+                return Ok(Progress::Busy);
             }
-            while let Some((head, _)) = self.send.take_used(&self.memory.guest)? {
+            while let Some((head, _)) = self.send.pop_used(&self.memory.guest)? {
                 self.send.free.push(head);
             }
             let Some(&head) = self.send.free.last() else {
-                return Ok(Turn::Idle);
+                return Ok(Progress::Idle);
             };
             let mut room = Uplink::buffer(&self.memory, &self.send, head, BUFFER_BYTES)?;
             let Some(bytes) = self.wire.receive(&mut room)? else {
-                return Ok(Turn::Idle);
+                return Ok(Progress::Idle);
             };
             self.send.free.pop();
-            let place = self.send.descriptors + u64::from(head) * DESCRIPTOR_BYTES;
-            driver::describe(&self.memory.guest, place, self.send.buffer(head), bytes as u32, 0, 0)?;
-            let index = self.send.put(&self.memory.guest, head)?;
-            if self.send.show(&self.memory.guest, index, true)? {
-                ring_bell(&self.send.kick);
+            let place = self.send.descriptors + u64::from(head) * DESC_BYTES;
+            driver::write_descriptor(&self.memory.guest, place, self.send.buffer(head), bytes as u32, 0, 0)?;
+            let index = self.send.push_avail(&self.memory.guest, head)?;
+            if self.send.publish_avail(&self.memory.guest, index, true)? {
+                signal(&self.send.kick);
             }
         }
-        Ok(Turn::Busy)
+        Ok(Progress::Busy)
     }
 
     /// Frames from the switch to the wire.
-    fn go(&mut self) -> io::Result<Turn> {
-        for _ in 0..TURN {
+    fn write_wire(&mut self) -> io::Result<Progress> {
+        for _ in 0..FRAMES_PER_TURN {
             if self.is_due() {
-                return Ok(Turn::Busy);
+                return Ok(Progress::Busy);
             }
-            let Some((head, bytes)) = self.receive.take_used(&self.memory.guest)? else {
-                return Ok(Turn::Idle);
+            let Some((head, bytes)) = self.receive.pop_used(&self.memory.guest)? else {
+                return Ok(Progress::Idle);
             };
             let mut frame = Uplink::buffer(&self.memory, &self.receive, head, bytes.min(BUFFER_BYTES))?;
             if !self.wire.send(&mut frame) {
                 self.counters.lost.fetch_add(1, Ordering::Relaxed);
             }
-            let index = self.receive.put(&self.memory.guest, head)?;
-            if self.receive.show(&self.memory.guest, index, true)? {
-                ring_bell(&self.receive.kick);
+            let index = self.receive.push_avail(&self.memory.guest, head)?;
+            if self.receive.publish_avail(&self.memory.guest, index, true)? {
+                signal(&self.receive.kick);
             }
         }
-        Ok(Turn::Busy)
+        Ok(Progress::Busy)
     }
 
     /// Asks to hear of what happens next. Has it happened already?
-    fn listen(&mut self) -> io::Result<bool> {
+    fn enable_calls(&mut self) -> io::Result<bool> {
         let is_full = self.send.free.is_empty();
-        if is_full == self.reads {
+        if is_full == self.reads_wire {
             // A full ring must not be woken for by every frame that comes. Setting the flags again also asks
             // whether something came meanwhile.
-            self.reads = !is_full;
+            self.reads_wire = !is_full;
             let flags = if is_full { epoll::EventFlags::empty() } else { epoll::EventFlags::IN };
             let flags = flags | epoll::EventFlags::ET;
             epoll::modify(&self.epoll, self.wire.descriptor(), epoll::EventData::new_u64(0), flags)?;
         }
-        let frees = is_full && self.send.listen(&self.memory.guest)?;
-        Ok(self.receive.listen(&self.memory.guest)? || frees)
+        let frees = is_full && self.send.enable_call(&self.memory.guest)?;
+        Ok(self.receive.enable_call(&self.memory.guest)? || frees)
     }
 }

@@ -5,25 +5,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use crate::budget::Account;
+use crate::budget::PlaneBudget;
 use crate::counters::Counters;
 use crate::event::Event;
-use crate::port_session::PortRings;
-use crate::session::{RECEIVE, Rings, SEND};
-use crate::uplink::{StopUplink, Uplink};
+use crate::port_session::PortSession;
+use crate::session::{RX, Rings, TX};
+use crate::uplink::{Uplink, UplinkStopper};
 use crate::wire::Wire;
 
 /// An uplink at work.
-pub(crate) struct RunningUplink {
+pub(crate) struct UplinkHandle {
     pub(crate) port: usize,
     pub(crate) thread: Option<JoinHandle<()>>,
-    pub(crate) stop: StopUplink,
+    pub(crate) stop: UplinkStopper,
     pub(crate) counters: Arc<Counters>,
     /// Is its wire gone?
     pub(crate) ended: Arc<AtomicBool>,
 }
 
-impl RunningUplink {
+impl UplinkHandle {
     pub(crate) fn end(mut self) {
         self.stop_and_wait();
     }
@@ -39,23 +39,23 @@ impl RunningUplink {
 /// The thread of an uplink, which starts with its rings.
 pub(crate) fn start_uplink(
     wire: Box<dyn Wire>,
-    mut rings: PortRings,
+    mut rings: PortSession,
     enter: Arc<dyn Fn() + Send + Sync>,
-    account: Option<Arc<Account>>,
-) -> io::Result<RunningUplink> {
+    plane_budget: Option<Arc<PlaneBudget>>,
+) -> io::Result<UplinkHandle> {
     let counters = Arc::<Counters>::default();
     let uplink = Uplink::new(wire, Arc::clone(&counters))?;
     let stop = uplink.stopper();
     let port = rings.port;
     let ended = Arc::<AtomicBool>::default();
     let of_thread = Arc::clone(&ended);
-    for (queue, setup) in [RECEIVE, SEND].into_iter().zip(uplink.setups()?) {
-        rings.start(queue, setup).map_err(io::Error::other)?;
+    for (queue, config) in [RX, TX].into_iter().zip(uplink.vring_configs()?) {
+        rings.start(queue, config).map_err(io::Error::other)?;
     }
     let work = move || {
         enter();
-        if let Err(error) = uplink.run(account, rings.shared.start) {
-            for queue in [RECEIVE, SEND] {
+        if let Err(error) = uplink.run(plane_budget, rings.shared.start) {
+            for queue in [RX, TX] {
                 rings.stop(queue);
             }
             rings.shared.table.forget(port);
@@ -64,5 +64,5 @@ pub(crate) fn start_uplink(
         }
     };
     let thread = std::thread::Builder::new().name(format!("switch uplink {port}")).spawn(work)?;
-    Ok(RunningUplink { port, thread: Some(thread), stop, counters, ended })
+    Ok(UplinkHandle { port, thread: Some(thread), stop, counters, ended })
 }

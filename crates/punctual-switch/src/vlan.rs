@@ -5,7 +5,7 @@
 //!   in the VLAN that it names, if the port has that one in its trunk. Others are dropped.
 //! - A frame leaves through ports of its VLAN only: without a tag where it is the port's own, else with one.
 //! - The address that is set aside for a VM is its own in each VLAN; learned ones hold in their VLAN.
-//! - What is written to the receiver in front of the rest is what was read when the frame was taken in. A
+//! - What is written to the receiver in rewrite of the rest is what was read when the frame was taken in. A
 //!   guest that changes its frame meanwhile does not change its VLAN.
 //!
 //! A switch none of whose ports has VLANs passes tags as they are.
@@ -27,7 +27,7 @@ pub struct Vlan(pub(crate) u8);
 /// More VLANs than the switch tells apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} VLANs; a switch has at most {VLANS_MAX}")]
-pub struct TooMany(pub usize);
+pub struct TooManyVlans(pub usize);
 
 /// Which ports are in which VLANs.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl Filter {
     ///
     /// # Errors
     /// When there are too many VLANs.
-    pub fn new(ports: &[Vlans]) -> Result<Option<Filter>, TooMany> {
+    pub fn new(ports: &[Vlans]) -> Result<Option<Filter>, TooManyVlans> {
         if !ports.iter().any(Vlans::are_given) {
             return Ok(None);
         }
@@ -73,7 +73,7 @@ impl Filter {
         numbers.sort_unstable();
         numbers.dedup();
         if numbers.len() > VLANS_MAX {
-            return Err(TooMany(numbers.len()));
+            return Err(TooManyVlans(numbers.len()));
         }
         let mut places = vec![None; usize::from(NUMBER) + 1].into_boxed_slice();
         for (place, number) in numbers.iter().enumerate() {
@@ -88,7 +88,7 @@ impl Filter {
     ///
     /// # Errors
     /// When there are too many VLANs, those that no port has any more included.
-    pub fn with(&self, port: usize, vlans: &Vlans) -> Result<Filter, TooMany> {
+    pub fn with(&self, port: usize, vlans: &Vlans) -> Result<Filter, TooManyVlans> {
         let default = Vlans { untagged: Some(DEFAULT_VLAN), tagged: Vec::new() };
         let vlans = if vlans.are_given() { vlans } else { &default };
         let Filter { numbers, places, ports } = self;
@@ -100,7 +100,7 @@ impl Filter {
                 numbers.push(*number);
             }
             if numbers.len() > VLANS_MAX {
-                return Err(TooMany(numbers.len()));
+                return Err(TooManyVlans(numbers.len()));
             }
         }
         let none = Member { untagged: None, tagged: 0 };
@@ -111,7 +111,7 @@ impl Filter {
 
     /// The VLAN of a frame with this tag that came in at `port`; `None` when it may not be there.
     #[inline]
-    pub fn of(&self, port: usize, tag: Option<u16>) -> Option<Vlan> {
+    pub fn classify(&self, port: usize, tag: Option<u16>) -> Option<Vlan> {
         let member = &self.ports[port];
         match tag.map(|tag| tag & NUMBER) {
             None | Some(0) => member.untagged,
@@ -119,21 +119,21 @@ impl Filter {
         }
     }
 
-    /// The front of a frame of `vlan` that leaves through `port`; `None` when it may not leave there.
+    /// The rewrite of a frame of `vlan` that leaves through `port`; `None` when it may not leave there.
     #[inline]
-    pub fn front(&self, port: usize, vlan: Vlan, start: &Start) -> Option<Front> {
+    pub fn rewrite(&self, port: usize, vlan: Vlan, start: &EthernetHeader) -> Option<HeaderRewrite> {
         let member = &self.ports[port];
         if member.untagged == Some(vlan) {
-            return Some(Front::untagged(start));
+            return Some(HeaderRewrite::untagged(start));
         }
         // The tag's other bits, the priority, stay as they came.
         let number = *self.numbers.get(usize::from(vlan.0)).filter(|_| member.tagged & 1 << vlan.0 != 0)?;
-        Some(Front::tagged(start, start.tag.unwrap_or_default() & !NUMBER | number))
+        Some(HeaderRewrite::tagged(start, start.tag.unwrap_or_default() & !NUMBER | number))
     }
 
     /// May frames of `vlan` leave through `port`?
     #[inline]
-    pub fn has(&self, port: usize, vlan: Vlan) -> bool {
+    pub fn contains(&self, port: usize, vlan: Vlan) -> bool {
         let member = &self.ports[port];
         member.untagged == Some(vlan) || member.tagged & 1 << vlan.0 != 0
     }
@@ -141,48 +141,48 @@ impl Filter {
 
 /// What was read of a frame when it was taken in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Start {
+pub struct EthernetHeader {
     /// Addresses and type.
     pub bytes: [u8; ETHERNET_BYTES],
     /// The tag, if it has one.
     pub tag: Option<u16>,
 }
 
-const ADDRESSES: usize = ETHERNET_BYTES - 2;
+const ADDRESSES_BYTES: usize = ETHERNET_BYTES - 2;
 
 /// What its receiver gets in place of the first bytes of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Front {
+pub struct HeaderRewrite {
     bytes: [u8; ETHERNET_BYTES + TAG_BYTES],
     length: usize,
     /// So many bytes of the sender's frame are replaced.
     pub(crate) replaces: usize,
 }
 
-impl Front {
-    fn new(parts: &[&[u8]], replaces: usize) -> Front {
-        let mut front = Front { bytes: [0; ETHERNET_BYTES + TAG_BYTES], length: 0, replaces };
+impl HeaderRewrite {
+    fn new(parts: &[&[u8]], replaces: usize) -> HeaderRewrite {
+        let mut rewrite = HeaderRewrite { bytes: [0; ETHERNET_BYTES + TAG_BYTES], length: 0, replaces };
         for part in parts {
-            front.bytes[front.length..front.length + part.len()].copy_from_slice(part);
-            front.length += part.len();
+            rewrite.bytes[rewrite.length..rewrite.length + part.len()].copy_from_slice(part);
+            rewrite.length += part.len();
         }
-        front
+        rewrite
     }
 
     /// Without a tag. The type behind a tag is not looked at, and stays where it is.
-    fn untagged(start: &Start) -> Front {
+    fn untagged(start: &EthernetHeader) -> HeaderRewrite {
         match start.tag {
-            None => Front::new(&[&start.bytes], ETHERNET_BYTES),
-            Some(_) => Front::new(&[&start.bytes[..ADDRESSES]], ADDRESSES + TAG_BYTES),
+            None => HeaderRewrite::new(&[&start.bytes], ETHERNET_BYTES),
+            Some(_) => HeaderRewrite::new(&[&start.bytes[..ADDRESSES_BYTES]], ADDRESSES_BYTES + TAG_BYTES),
         }
     }
 
-    fn tagged(start: &Start, tag: u16) -> Front {
-        let (addresses, kind) = start.bytes.split_at(ADDRESSES);
+    fn tagged(start: &EthernetHeader, tag: u16) -> HeaderRewrite {
+        let (addresses, kind) = start.bytes.split_at(ADDRESSES_BYTES);
         let tag = tag.to_be_bytes();
         match start.tag {
-            None => Front::new(&[addresses, &TAGGED, &tag, kind], ETHERNET_BYTES),
-            Some(_) => Front::new(&[addresses, &TAGGED, &tag], ADDRESSES + TAG_BYTES),
+            None => HeaderRewrite::new(&[addresses, &TAGGED, &tag, kind], ETHERNET_BYTES),
+            Some(_) => HeaderRewrite::new(&[addresses, &TAGGED, &tag], ADDRESSES_BYTES + TAG_BYTES),
         }
     }
 
@@ -215,19 +215,19 @@ mod tests {
     fn nobody_has_vlans_unless_somebody_says_so() {
         assert!(Filter::new(&[Vlans::default(), Vlans::default()]).expect("few").is_none());
         let filter = filter(&[Vlans::default(), vlans(Some(7), &[])]);
-        assert_ne!(filter.of(0, None), filter.of(1, None));
-        assert_eq!(filter.of(0, None), filter.places[1], "the default is VLAN 1");
+        assert_ne!(filter.classify(0, None), filter.classify(1, None));
+        assert_eq!(filter.classify(0, None), filter.places[1], "the default is VLAN 1");
     }
 
     #[test]
     fn a_frame_is_in_the_ports_vlan_or_in_one_of_its_trunk() {
         let filter = filter(&[vlans(Some(7), &[8, 9]), vlans(None, &[8])]);
         let place = |number: usize| filter.places[number];
-        assert_eq!(filter.of(0, None), place(7));
-        assert_eq!(filter.of(0, Some(0xe000)), place(7), "a tag with a priority alone");
-        assert_eq!(filter.of(0, Some(0xe009)), place(9));
+        assert_eq!(filter.classify(0, None), place(7));
+        assert_eq!(filter.classify(0, Some(0xe000)), place(7), "a tag with a priority alone");
+        assert_eq!(filter.classify(0, Some(0xe009)), place(9));
         for (port, tag) in [(0, Some(7)), (0, Some(4)), (0, Some(0xfff)), (1, None), (1, Some(9))] {
-            assert_eq!(filter.of(port, tag), None, "{port} {tag:?}");
+            assert_eq!(filter.classify(port, tag), None, "{port} {tag:?}");
         }
     }
 
@@ -236,26 +236,26 @@ mod tests {
         let before = filter(&[vlans(Some(7), &[9]), vlans(Some(9), &[])]);
         let after = before.with(3, &vlans(Some(8), &[7])).expect("few VLANs");
         for (port, tag) in [(0, None), (0, Some(9)), (1, None), (0, Some(8))] {
-            assert_eq!(before.of(port, tag), after.of(port, tag));
+            assert_eq!(before.classify(port, tag), after.classify(port, tag));
         }
-        let seven = before.of(0, None).expect("a member");
-        assert_eq!([2, 3].map(|port| after.has(port, seven)), [false, true], "no port 2 is there");
+        let seven = before.classify(0, None).expect("a member");
+        assert_eq!([2, 3].map(|port| after.contains(port, seven)), [false, true], "no port 2 is there");
         let again = after.with(3, &Vlans::default()).expect("few VLANs");
-        assert_eq!((again.has(3, seven), again.of(3, None)), (false, again.places[1]));
+        assert_eq!((again.contains(3, seven), again.classify(3, None)), (false, again.places[1]));
         let many: Vec<u16> = (100..100 + VLANS_MAX as u16).collect();
-        assert_eq!(again.with(3, &vlans(None, &many)).expect_err("too many"), TooMany(VLANS_MAX + 1));
+        assert_eq!(again.with(3, &vlans(None, &many)).expect_err("too many"), TooManyVlans(VLANS_MAX + 1));
     }
 
     #[test]
     fn more_vlans_than_an_entry_has_room_for_are_refused() {
         let all: Vec<u16> = (1..=127).collect();
-        assert_eq!(Filter::new(&[vlans(None, &all)]).expect_err("too many"), TooMany(127));
+        assert_eq!(Filter::new(&[vlans(None, &all)]).expect_err("too many"), TooManyVlans(127));
         assert!(Filter::new(&[vlans(None, &all[1..])]).is_ok());
     }
 
     /// What the receiver gets of a frame.
-    fn rewritten(front: &Front, frame: &[u8]) -> Vec<u8> {
-        [front.bytes(), &frame[front.replaces..]].concat()
+    fn rewritten(rewrite: &HeaderRewrite, frame: &[u8]) -> Vec<u8> {
+        [rewrite.bytes(), &frame[rewrite.replaces..]].concat()
     }
 
     proptest! {
@@ -277,17 +277,17 @@ mod tests {
                 false => vlans(Some(number), &[]),
             };
             let filter = filter(&[of(tag.is_some()), of(leaves_tagged)]);
-            let start = Start { bytes: *frame.first_chunk().expect("long enough"), tag };
-            let vlan = filter.of(0, tag).expect("a member");
-            prop_assert!(filter.has(1, vlan));
-            let front = filter.front(1, vlan, &start).expect("a member");
+            let start = EthernetHeader { bytes: *frame.first_chunk().expect("long enough"), tag };
+            let vlan = filter.classify(0, tag).expect("a member");
+            prop_assert!(filter.contains(1, vlan));
+            let rewrite = filter.rewrite(1, vlan, &start).expect("a member");
             let wanted = match leaves_tagged {
                 true => with(tag.unwrap_or_default() & !NUMBER | number),
                 false => bare,
             };
-            prop_assert_eq!(rewritten(&front, &frame), wanted);
+            prop_assert_eq!(rewritten(&rewrite, &frame), wanted);
             let tags = i16::from(leaves_tagged) - i16::from(tag.is_some());
-            prop_assert_eq!(front.growth(), 4 * tags);
+            prop_assert_eq!(rewrite.growth(), 4 * tags);
         }
 
         #[test]
@@ -303,15 +303,15 @@ mod tests {
                 None | Some(0) => known(&ports[port]).untagged,
                 Some(number) => known(&ports[port]).tagged.contains(&number).then_some(number),
             };
-            let vlan = filter.of(port, tag);
+            let vlan = filter.classify(port, tag);
             prop_assert_eq!(vlan.is_some(), number.is_some());
             let (Some(vlan), Some(number)) = (vlan, number) else { return Ok(()) };
             for (other, of) in ports.iter().enumerate() {
                 let of = known(of);
                 let is_member = of.untagged == Some(number) || of.tagged.contains(&number);
-                let front = filter.front(other, vlan, &Start { tag, ..Start::default() });
-                prop_assert_eq!(front.is_some(), is_member);
-                prop_assert_eq!(filter.has(other, vlan), is_member);
+                let rewrite = filter.rewrite(other, vlan, &EthernetHeader { tag, ..EthernetHeader::default() });
+                prop_assert_eq!(rewrite.is_some(), is_member);
+                prop_assert_eq!(filter.contains(other, vlan), is_member);
             }
         }
     }

@@ -14,8 +14,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, acceptfrom_with, socket_with};
 use vm_memory::{ReadVolatile, VolatileMemoryError, VolatileSlice, WriteVolatile};
 
-use crate::frame::{ETHERNET_BYTES, HEADER_BYTES, TAG_BYTES, move_places};
-use crate::socket::make_way;
+use crate::frame::{ETHERNET_BYTES, HEADER_BYTES, TAG_BYTES, shift_offsets};
+use crate::socket::remove_stale_socket;
 
 /// Frames come from here and go there. Nothing here waits.
 pub trait Wire: Debug + Send {
@@ -42,7 +42,7 @@ fn io_error(error: VolatileMemoryError) -> io::Error {
 }
 
 /// Nothing now, or an interface that is down.
-fn nothing_now(error: io::Error) -> io::Result<Option<usize>> {
+fn none_if_transient(error: io::Error) -> io::Result<Option<usize>> {
     let now = [Errno::AGAIN, Errno::INTR, Errno::NETDOWN].map(Errno::raw_os_error);
     match error.raw_os_error() {
         Some(code) if now.contains(&code) => Ok(None),
@@ -51,7 +51,7 @@ fn nothing_now(error: io::Error) -> io::Result<Option<usize>> {
 }
 
 /// Bytes of the header without the count of buffers.
-const OLDER_BYTES: usize = 10;
+const LEGACY_BYTES: usize = 10;
 
 /// How much of the header a device of the kernel has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +89,7 @@ impl<F: AsFd + Debug + Send> Wire for Device<F> {
             Ok(bytes) => bytes + missing,
             // A packet socket says so of a frame for which there is no header. It is gone, and no frame.
             Err(error) if missing > 0 && error.kind() == io::ErrorKind::InvalidInput => return Ok(Some(0)),
-            Err(error) => return nothing_now(error),
+            Err(error) => return none_if_transient(error),
         };
         if missing > 0 {
             let mut header = [0_u8; HEADER_BYTES];
@@ -186,12 +186,12 @@ const ADDRESSES_BYTES: usize = ETHERNET_BYTES - 2;
 /// Puts a frame with an older header into `room`, and its tag back into it. Returns its bytes with a whole
 /// header: 0 for what is none.
 fn put(frame: &[u8], tag: Option<Tag>, room: &VolatileSlice<'_>) -> usize {
-    let Some((header, frame)) = frame.split_first_chunk::<OLDER_BYTES>() else { return 0 };
+    let Some((header, frame)) = frame.split_first_chunk::<LEGACY_BYTES>() else { return 0 };
     let mut whole = [0; HEADER_BYTES];
-    whole[..OLDER_BYTES].copy_from_slice(header);
+    whole[..LEGACY_BYTES].copy_from_slice(header);
     let Some(tag) = tag else { return put_parts(&[&whole, frame], room) };
     let Some((addresses, rest)) = frame.split_at_checked(ADDRESSES_BYTES) else { return 0 };
-    move_places(&mut whole, TAG_BYTES as i16);
+    shift_offsets(&mut whole, TAG_BYTES as i16);
     put_parts(&[&whole, addresses, &tag, rest], room)
 }
 
@@ -217,7 +217,7 @@ fn put_tag(tag: Tag, bytes: usize, room: &VolatileSlice<'_>) -> usize {
     place.copy_to(&mut front);
     let (header, addresses) = front.split_at(HEADER_BYTES);
     let Ok(mut whole) = <[u8; HEADER_BYTES]>::try_from(header) else { return 0 };
-    move_places(&mut whole, TAG_BYTES as i16);
+    shift_offsets(&mut whole, TAG_BYTES as i16);
     put_parts(&[&whole, addresses, &tag], room);
     bytes + TAG_BYTES
 }
@@ -240,7 +240,7 @@ impl Listener {
     pub fn new(path: &Path) -> io::Result<Listener> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        make_way(path)?;
+        remove_stale_socket(path)?;
         rustix::net::bind(&listener, &SocketAddrUnix::new(path)?)?;
         // From here on the path is removed with the value.
         let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -385,7 +385,7 @@ mod tests {
         let frame = |text: &str| [&header[..], &[6; 6], &[7; 6], text.as_bytes()].concat();
         rustix::io::write(&kernel, &frame("long")).expect("written");
         rustix::io::write(&kernel, &[0; 20]).expect("written");
-        let short = vec![9; OLDER_BYTES + ADDRESSES_BYTES - 1];
+        let short = vec![9; LEGACY_BYTES + ADDRESSES_BYTES - 1];
         let slots = vec![Some(frame("short")), None, None, None, Some(short)];
         let tag = [0x81, 0, 0x20, 20];
         let mut wire = Mapped(Slots { socket: device.descriptor, slots, tag: Some(tag) });

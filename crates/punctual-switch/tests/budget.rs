@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use punctual_sched::registry::{Options as PolicyOptions, find};
 use punctual_sched::{Duration as Time, UnitParams};
 use punctual_switch::budget::Budget;
-use punctual_switch::session::{RECEIVE, SEND};
+use punctual_switch::session::{RX, TX};
 use punctual_switch::testing::{FrontEnd, Options};
 use punctual_switch::wire::{Device, HeaderOf};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -44,8 +44,8 @@ fn flood(c: &mut FrontEnd, d: &mut FrontEnd, done: &AtomicBool) -> u64 {
     c.flood_with(&frame(2, 3, 1)).expect("written");
     let mut received = 0;
     while !done.load(Ordering::Relaxed) {
-        c.refill(SEND, 64).expect("refilled");
-        received += u64::from(d.refill(RECEIVE, 64).expect("refilled"));
+        c.refill(TX, 64).expect("refilled");
+        received += u64::from(d.refill(RX, 64).expect("refilled"));
     }
     received
 }
@@ -100,7 +100,7 @@ fn a_plane_without_budget_left_still_does_as_it_is_told() {
         flood.join().expect("flooded");
     });
     let start = Instant::now();
-    d.stop_ring(SEND).expect("stopped");
+    d.stop_ring(TX).expect("stopped");
     c.disconnect();
     drop(lab.stop());
     assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
@@ -117,7 +117,7 @@ fn an_uplink_has_its_part_of_the_budget() {
     let (start, mut sent) = (Instant::now(), 0_u64);
     while start.elapsed() < Duration::from_millis(1_000) {
         sent += u64::from(rustix::io::write(&pair.1, &message).is_ok());
-        c.refill(RECEIVE, 64).expect("refilled");
+        c.refill(RX, 64).expect("refilled");
     }
     let elapsed = start.elapsed();
     let took = processor_time(&lab, 1);

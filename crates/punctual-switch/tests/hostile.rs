@@ -1,8 +1,8 @@
 //! Guests that do everything wrong: it costs their own port, and nothing else.
 
-use punctual_switch::Broken;
 use punctual_switch::Event;
-use punctual_switch::session::{RECEIVE, SEND};
+use punctual_switch::RingError;
+use punctual_switch::session::{RX, TX};
 use punctual_switch::testing::{FrontEnd, Options};
 use vm_memory::{Bytes, GuestAddress};
 
@@ -14,7 +14,7 @@ const TABLE: u16 = 4;
 
 /// After what the third guest does, the switch says so of its port; the other two go on, and so does the
 /// third after a reset.
-fn breaks(wanted: Broken, spoil: impl Fn(&mut FrontEnd)) {
+fn breaks(wanted: RingError, spoil: impl Fn(&mut FrontEnd)) {
     let mut lab = Lab::new(Setting::plain("rtca", 3));
     let [mut a, mut b, mut c] = [0, 1, 2].map(|port| lab.vm(port, Options::default()));
     spoil(&mut c);
@@ -36,33 +36,33 @@ fn breaks(wanted: Broken, spoil: impl Fn(&mut FrontEnd)) {
 
 #[test]
 fn more_is_available_than_the_ring_has_entries() {
-    breaks(Broken::Index, |vm| vm.show(SEND, 40_000).expect("written"));
-    breaks(Broken::Index, |vm| {
-        vm.show(RECEIVE, 40_000).expect("written");
+    breaks(RingError::AvailIndex, |vm| vm.publish_avail(TX, 40_000).expect("written"));
+    breaks(RingError::AvailIndex, |vm| {
+        vm.publish_avail(RX, 40_000).expect("written");
     });
 }
 
 #[test]
 fn a_head_or_a_next_descriptor_is_beyond_the_table() {
-    breaks(Broken::Chain, |vm| vm.offer(SEND, 256).expect("offered"));
-    breaks(Broken::Chain, |vm| {
-        let buffer = vm.buffer(SEND, 7);
-        vm.describe(SEND, 7, buffer, 12, NEXT, 256).expect("written");
-        vm.offer(SEND, 7).expect("offered");
+    breaks(RingError::BadChain, |vm| vm.offer(TX, 256).expect("offered"));
+    breaks(RingError::BadChain, |vm| {
+        let buffer = vm.buffer(TX, 7);
+        vm.describe(TX, 7, buffer, 12, NEXT, 256).expect("written");
+        vm.offer(TX, 7).expect("offered");
     });
 }
 
 #[test]
 fn descriptors_have_the_wrong_direction() {
-    breaks(Broken::Chain, |vm| {
-        let buffer = vm.buffer(SEND, 7);
-        vm.describe(SEND, 7, buffer, 100, WRITE, 0).expect("written");
-        vm.offer(SEND, 7).expect("offered");
+    breaks(RingError::BadChain, |vm| {
+        let buffer = vm.buffer(TX, 7);
+        vm.describe(TX, 7, buffer, 100, WRITE, 0).expect("written");
+        vm.offer(TX, 7).expect("offered");
     });
-    breaks(Broken::Chain, |vm| {
+    breaks(RingError::BadChain, |vm| {
         for head in 0..256 {
-            let buffer = vm.buffer(RECEIVE, head);
-            vm.describe(RECEIVE, head, buffer, 2048, 0, 0).expect("written");
+            let buffer = vm.buffer(RX, head);
+            vm.describe(RX, head, buffer, 2048, 0, 0).expect("written");
         }
     });
 }
@@ -70,31 +70,31 @@ fn descriptors_have_the_wrong_direction() {
 #[test]
 fn addresses_are_outside_of_memory() {
     for address in [1 << 40, u64::MAX - 5] {
-        breaks(Broken::Address, |vm| {
-            vm.describe(SEND, 7, address, 100, 0, 0).expect("written");
-            vm.offer(SEND, 7).expect("offered");
+        breaks(RingError::OutOfBounds, |vm| {
+            vm.describe(TX, 7, address, 100, 0, 0).expect("written");
+            vm.offer(TX, 7).expect("offered");
         });
-        breaks(Broken::Address, |vm| {
+        breaks(RingError::OutOfBounds, |vm| {
             for head in 0..256 {
-                vm.describe(RECEIVE, head, address, 2048, WRITE, 0).expect("written");
+                vm.describe(RX, head, address, 2048, WRITE, 0).expect("written");
             }
         });
-        breaks(Broken::Chain, |vm| {
-            vm.describe(SEND, 7, address, 1600, TABLE, 0).expect("written");
-            vm.offer(SEND, 7).expect("offered");
+        breaks(RingError::BadChain, |vm| {
+            vm.describe(TX, 7, address, 1600, TABLE, 0).expect("written");
+            vm.offer(TX, 7).expect("offered");
         });
     }
 }
 
 #[test]
 fn the_rest_of_a_frame_is_outside_of_memory() {
-    breaks(Broken::Address, |vm| {
+    breaks(RingError::OutOfBounds, |vm| {
         let start = [&[0; 12][..], &frame(2, 0, 9)[..40]].concat();
-        let buffer = vm.buffer(SEND, 7);
-        vm_memory::Bytes::write_slice(vm.raw(), &start, vm_memory::GuestAddress(buffer)).expect("written");
-        vm.describe(SEND, 7, buffer, start.len() as u32, NEXT, 8).expect("written");
-        vm.describe(SEND, 8, 1 << 50, 60, 0, 0).expect("written");
-        vm.offer(SEND, 7).expect("offered");
+        let buffer = vm.buffer(TX, 7);
+        vm_memory::Bytes::write_slice(vm.memory(), &start, vm_memory::GuestAddress(buffer)).expect("written");
+        vm.describe(TX, 7, buffer, start.len() as u32, NEXT, 8).expect("written");
+        vm.describe(TX, 8, 1 << 50, 60, 0, 0).expect("written");
+        vm.offer(TX, 7).expect("offered");
     });
 }
 
@@ -104,18 +104,18 @@ fn frames_that_are_none_are_counted_and_given_back() {
     let [mut a, mut b] = [0, 1].map(|port| lab.vm(port, Options::default()));
     // Too short, and too long.
     assert!(a.send(&[1; 13]).expect("sent"));
-    let buffer = a.buffer(SEND, 200);
-    a.describe(SEND, 200, buffer, u32::MAX, 0, 0).expect("written");
-    a.offer(SEND, 200).expect("offered");
+    let buffer = a.buffer(TX, 200);
+    a.describe(TX, 200, buffer, u32::MAX, 0, 0).expect("written");
+    a.offer(TX, 200).expect("offered");
     // In too many pieces.
     assert!(a.send_with([0; 12], &frame(0, 1, 1), 2).expect("sent"));
     assert!(a.send(&frame(0, 1, 2)).expect("sent"));
     expect(&mut b, &frame(0, 1, 2));
     // Two that go in circles, one of them without a byte in it.
     for (head, bytes) in [(201, 9), (202, 0)] {
-        let buffer = a.buffer(SEND, head);
-        a.describe(SEND, head, buffer, bytes, NEXT, head).expect("written");
-        a.offer(SEND, head).expect("offered");
+        let buffer = a.buffer(TX, head);
+        a.describe(TX, head, buffer, bytes, NEXT, head).expect("written");
+        a.offer(TX, head).expect("offered");
     }
     while lab.switch().count().ports[0].drops.malformed < 5 {
         std::thread::yield_now();
@@ -142,8 +142,8 @@ fn kicks_at_full_speed_delay_nobody() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(std::sync::atomic::Ordering::Relaxed) {
-                c.kick(SEND);
-                c.kick(RECEIVE);
+                c.kick(TX);
+                c.kick(RX);
             }
         });
         for number in 0..2_000 {
@@ -162,13 +162,13 @@ fn memory_that_is_not_shared_is_noticed_and_the_cure_is_named() {
     let mut vm = FrontEnd::connected(&lab.socket(0), options).expect("connected");
     // QEMU makes bells that have rung and rings them when it starts a ring; a driver rings when it adds to
     // a ring.
-    for queue in [RECEIVE, SEND, RECEIVE, SEND, RECEIVE] {
+    for queue in [RX, TX, RX, TX, RX] {
         vm.kick(queue);
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     assert!(vm.send(&frame(0, 1, 1)).expect("sent"));
     let event = lab.wait(0, |event| matches!(event, Event::Broken(_)));
-    assert_eq!(event, Event::Broken(Broken::NotShared));
+    assert_eq!(event, Event::Broken(RingError::NotShared));
     let Event::Broken(broken) = event else { return };
     assert!(broken.to_string().contains("share=on"));
 }
@@ -183,8 +183,8 @@ fn nonsense_on_the_socket_ends_its_connection_only() {
             panic!("request {request}: the port does not come back");
         }
         // The answer may be an error or the end of the connection.
-        let _ = vm.tell(request, &[u64::MAX, 3, 5, 7], &[]);
-        let _ = vm.tell(request, &[u64::MAX], &[]);
+        let _ = vm.send_request(request, &[u64::MAX, 3, 5, 7], &[]);
+        let _ = vm.send_request(request, &[u64::MAX], &[]);
         vm.disconnect();
         lab.wait(2, |event| matches!(event, Event::Disconnected(_)));
     }
@@ -200,20 +200,20 @@ fn a_frame_that_leaves_memory_takes_no_buffers_from_its_receiver() {
     for round in 0..20 {
         let mut c = lab.vm(2, Options::default());
         // Its first 100 bytes are the last of the memory.
-        let address = c.buffer(SEND, 255) + 2048 - 100;
+        let address = c.buffer(TX, 255) + 2048 - 100;
         let start = [&[0; 12][..], &frame(2, 1, round)].concat();
-        c.raw().write_slice(&start, GuestAddress(address)).expect("written");
+        c.memory().write_slice(&start, GuestAddress(address)).expect("written");
         let claimed = if round % 2 == 0 { 60_000 } else { 1_000 };
-        c.describe(SEND, 7, address, claimed, 0, 0).expect("written");
-        c.offer(SEND, 7).expect("offered");
+        c.describe(TX, 7, address, claimed, 0, 0).expect("written");
+        c.offer(TX, 7).expect("offered");
         let event = lab.wait(2, |event| matches!(event, Event::Broken(_)));
-        assert_eq!(event, Event::Broken(Broken::Address));
+        assert_eq!(event, Event::Broken(RingError::OutOfBounds));
         c.disconnect();
         lab.wait(2, |event| matches!(event, Event::Disconnected(None)));
         assert!(a.send(&frame(0, 1, round)).expect("sent"));
         expect(&mut b, &frame(0, 1, round));
     }
     let used: u64 = lab.switch().count().ports[1].received.packets;
-    assert_eq!(u64::from(b.stop_ring(RECEIVE).expect("stopped")), used, "goes on behind what was used");
+    assert_eq!(u64::from(b.stop_ring(RX).expect("stopped")), used, "goes on behind what was used");
     lab.stop();
 }

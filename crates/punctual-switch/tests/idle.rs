@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use punctual_net::Rate;
-use punctual_switch::session::RECEIVE;
+use punctual_switch::session::RX;
 use punctual_switch::testing::Options;
 
 use super::common::{LONG, Lab, Setting, expect, frame};
@@ -77,13 +77,13 @@ fn a_driver_that_polls_is_not_called() {
     let lab = Lab::new(Setting::plain("rtca", 2));
     let [mut a, mut b] = [0, 1].map(|port| lab.vm(port, Options::default()));
     // A ring that starts calls once.
-    b.calls(RECEIVE);
+    b.calls(RX);
     for number in 0..1_000 {
         assert!(a.send(&frame(0, 1, number)).expect("sent"));
         while b.receive().expect("whole frames").is_none() {
             std::hint::spin_loop();
         }
     }
-    let calls = b.calls(RECEIVE);
+    let calls = b.calls(RX);
     assert!(calls <= 1, "the driver never asked to hear, and was called {calls} times");
 }

@@ -57,7 +57,7 @@ fn ports_come_and_go_and_come_back_and_others_lose_and_reorder_nothing() {
                 // Those of this test, and the one from which the switch learned its address.
                 assert_eq!((stats.sent.packets, stats.delivered.packets), (21, 20), "{discipline}");
                 assert!(!lab.socket(2).exists() && lab.socket(3).exists());
-                assert!(c.ask(1, &[]).is_err(), "its VM is disconnected");
+                assert!(c.request(1, &[]).is_err(), "its VM is disconnected");
                 assert!(lab.switch_mut().unplug(one).is_none());
                 assert_eq!(lab.switch_mut().unplug(other).expect("a port").received.packets, 20);
             }

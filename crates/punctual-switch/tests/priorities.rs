@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use punctual_switch::session::{RECEIVE, SEND};
+use punctual_switch::session::{RX, TX};
 use punctual_switch::testing::Options;
 
 use super::common::{Lab, Setting, expect, frame};
@@ -25,9 +25,9 @@ fn beside_floods(discipline: &'static str, batch: Option<u64>, planes: [usize; 4
             }
             while done.load(Ordering::Relaxed) == 0 {
                 for vm in [&mut c, &mut d] {
-                    let sent = vm.refill(SEND, 1).expect("refilled");
+                    let sent = vm.refill(TX, 1).expect("refilled");
                     flooded.fetch_add(sent.into(), Ordering::Relaxed);
-                    vm.refill(RECEIVE, 1).expect("refilled");
+                    vm.refill(RX, 1).expect("refilled");
                 }
             }
         });

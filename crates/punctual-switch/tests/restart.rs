@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use punctual_net::InterfaceParams;
 use punctual_switch::protocol::F_PROTOCOL_FEATURES;
-use punctual_switch::session::{RECEIVE, SEND};
+use punctual_switch::session::{RX, TX};
 use punctual_switch::testing::{self, FrontEnd, Options};
 use punctual_switch::{Event, features};
 
@@ -35,12 +35,12 @@ fn a_vm_comes_back_and_its_neighbours_notice_a_gap() {
 #[test]
 fn a_driver_that_the_last_switch_did_not_tell_is_told_by_the_next_one() {
     let lab = Lab::new(Setting::plain("rtca", 2));
-    for queue in [RECEIVE, SEND] {
+    for queue in [RX, TX] {
         let mut vm = FrontEnd::new(Options::default()).expect("memory");
         assert!(vm.send(&frame(0, 1, 1)).expect("sent"), "something to use");
         // It sleeps until the next entry is used; then the switch dies.
         vm.wait_for_call(queue, Duration::ZERO).expect("asked");
-        vm.use_untold(queue).expect("written");
+        vm.use_without_call(queue).expect("written");
         vm.connect(&lab.socket(queue)).expect("connected");
         assert!(vm.calls(queue) > 0, "queue {queue}");
     }
@@ -57,8 +57,8 @@ fn an_interrupt_that_moves_under_traffic_costs_no_frame_and_is_not_lost() {
         for number in 0..300 {
             assert!(a.send(&frame(0, 1, number)).expect("sent"));
             // It comes before, while or after it moves, and the driver is asleep.
-            b.move_call(RECEIVE).expect("told");
-            a.move_call(SEND).expect("told");
+            b.replace_call(RX).expect("told");
+            a.replace_call(TX).expect("told");
             expect(&mut b, &frame(0, 1, number));
         }
         assert_eq!(lab.switch().count().ports[0].drops.destination_ring, 0);
@@ -99,17 +99,17 @@ fn a_ring_that_is_stopped_goes_on_where_it_was() {
         for number in 0..50 {
             assert!(a.send(&frame(0, 1, round * 50 + number)).expect("sent"));
             if number == 25 {
-                a.stop_ring(SEND).expect("stopped");
-                a.start_ring(SEND).expect("started");
+                a.stop_ring(TX).expect("stopped");
+                a.start_ring(TX).expect("started");
             }
         }
         for _ in 0..50 {
             expect(&mut b, &frame(0, 1, next));
             next += 1;
         }
-        b.stop_ring(RECEIVE).expect("stopped");
-        b.start_ring(RECEIVE).expect("started");
-        b.ask(1, &[]).expect("an answer");
+        b.stop_ring(RX).expect("stopped");
+        b.start_ring(RX).expect("started");
+        b.request(1, &[]).expect("an answer");
     }
     lab.stop();
 }
@@ -117,7 +117,7 @@ fn a_ring_that_is_stopped_goes_on_where_it_was() {
 /// As with Cloud Hypervisor when it connects again.
 #[test]
 fn buffers_that_a_driver_offered_before_a_switch_came_are_used_whatever_the_monitor_says() {
-    let skipping = Options { skips: true, ..Options::default() };
+    let skipping = Options { base_is_avail: true, ..Options::default() };
     let mut lab = Lab::new(Setting::plain("rtca", 2));
     let [mut a, mut b] = [0, 1].map(|port| lab.vm(port, skipping));
     for switch in 0..5 {
@@ -142,7 +142,7 @@ fn buffers_that_a_driver_offered_before_a_switch_came_are_used_whatever_the_moni
 /// As QEMU 7.2 does if the driver chooses its features while no switch is there.
 #[test]
 fn a_vm_whose_monitor_forgot_what_its_driver_chose_sends_and_receives() {
-    let forgetful = Options { forgets: true, buffer_bytes: 1536, ..Options::default() };
+    let forgetful = Options { features_lost: true, buffer_bytes: 1536, ..Options::default() };
     let drivers = [
         features::OFFERED,
         features::OFFERED & !features::EVENT_IDX,

@@ -2,7 +2,7 @@
 
 use punctual_net::{InterfaceParams, Rate};
 use punctual_switch::features;
-use punctual_switch::session::SEND;
+use punctual_switch::session::TX;
 use punctual_switch::testing::{self, Options};
 
 use super::common::{ALL, LONG, Lab, SHORT, Setting, address, expect, expect_nothing, frame};
@@ -119,13 +119,13 @@ fn a_table_of_descriptors_is_read() {
     let [mut a, mut b] = [0, 1].map(|port| lab.vm(port, Options::default()));
     let sent = testing::frame(address(1), address(0), 3, 300);
     let bytes = [&[0; 12][..], &sent].concat();
-    let (table, data) = (a.buffer(SEND, 100), a.buffer(SEND, 101));
-    vm_memory::Bytes::write_slice(a.raw(), &bytes, vm_memory::GuestAddress(data)).expect("written");
+    let (table, data) = (a.buffer(TX, 100), a.buffer(TX, 101));
+    vm_memory::Bytes::write_slice(a.memory(), &bytes, vm_memory::GuestAddress(data)).expect("written");
     a.describe_at(table, data, 12, 1, 1).expect("written");
     a.describe_at(table + 16, data + 12, 100, 1, 2).expect("written");
     a.describe_at(table + 32, data + 112, 200, 0, 0).expect("written");
-    a.describe(SEND, 100, table, 48, 4, 0).expect("written");
-    a.offer(SEND, 100).expect("offered");
+    a.describe(TX, 100, table, 48, 4, 0).expect("written");
+    a.offer(TX, 100).expect("offered");
     expect(&mut b, &sent);
 }
 
@@ -166,5 +166,5 @@ fn a_vm_without_buffers_loses_frames_and_the_sender_gets_its_own_back() {
     assert_eq!(report.ports[1].received.packets, 16);
     assert_eq!(report.ports[0].drops.destination_ring, 84);
     a.reclaim().expect("reclaimed");
-    assert_eq!(a.free(SEND), 256, "every buffer came back");
+    assert_eq!(a.free(TX), 256, "every buffer came back");
 }

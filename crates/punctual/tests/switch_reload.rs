@@ -185,7 +185,7 @@ fn interfaces_and_uplinks_come_and_go_under_the_traffic_of_others() {
                 switch.becomes(&changed, &["--uplink", "program:program"]),
                 ["removed capture:out.pcap", "changed new"]
             );
-            assert!(c.ask(1, &[]).is_err(), "its VM connects again");
+            assert!(c.request(1, &[]).is_err(), "its VM connects again");
             c.connect(&switch.path("new.sock")).expect("a VM");
             assert_eq!(switch.becomes(&host(&TWO, ""), &[]), ["removed new", "removed program:program"]);
             assert!(!switch.path("new.sock").exists());

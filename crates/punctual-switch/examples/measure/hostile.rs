@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use punctual_model::Recorder;
-use punctual_switch::session::{RECEIVE, SEND};
+use punctual_switch::session::{RX, TX};
 use punctual_switch::testing::{FrontEnd, frame};
 use vm_memory::{Bytes, GuestAddress};
 
@@ -25,33 +25,33 @@ type Deed = fn(&mut FrontEnd, u64) -> std::io::Result<()>;
 const DEEDS: [(&str, Deed); 8] = [
     ("nothing", |_, _| Ok(())),
     ("kicks 64 times", |guest, _| {
-        (0..64).for_each(|_| guest.kick(SEND));
+        (0..64).for_each(|_| guest.kick(TX));
         Ok(())
     }),
     ("offers a chain that goes in circles", |guest, _| {
-        let buffer = guest.buffer(SEND, 0);
-        guest.describe(SEND, 0, buffer, 1, NEXT, 0)?;
-        guest.offer(SEND, 0)
+        let buffer = guest.buffer(TX, 0);
+        guest.describe(TX, 0, buffer, 1, NEXT, 0)?;
+        guest.offer(TX, 0)
     }),
     ("offers 60,000 bytes that leave memory", |guest, _| {
-        let place = guest.buffer(SEND, 255) + 2048 - 100;
+        let place = guest.buffer(TX, 255) + 2048 - 100;
         let start = [&[0; 12][..], &frame(address(1), address(PORT), 0, 64)].concat();
-        guest.raw().write_slice(&start, GuestAddress(place)).map_err(std::io::Error::other)?;
-        guest.describe(SEND, 1, place, 60_000, 0, 0)?;
-        guest.offer(SEND, 1)
+        guest.memory().write_slice(&start, GuestAddress(place)).map_err(std::io::Error::other)?;
+        guest.describe(TX, 1, place, 60_000, 0, 0)?;
+        guest.offer(TX, 1)
     }),
     ("offers an address outside of memory", |guest, _| {
-        guest.describe(SEND, 2, u64::MAX - 5, 100, 0, 0)?;
-        guest.offer(SEND, 2)
+        guest.describe(TX, 2, u64::MAX - 5, 100, 0, 0)?;
+        guest.offer(TX, 2)
     }),
-    ("offers more than its ring has", |guest, round| guest.show(SEND, 300 + (round % 50_000) as u16)),
+    ("offers more than its ring has", |guest, round| guest.publish_avail(TX, 300 + (round % 50_000) as u16)),
     ("disables and enables its rings", |guest, _| {
-        let all = [RECEIVE, SEND].into_iter().flat_map(|queue| [(queue, 0), (queue, 1)]);
-        all.into_iter().try_for_each(|(queue, on)| guest.tell(18, &[queue as u64 | on << 32], &[]))
+        let all = [RX, TX].into_iter().flat_map(|queue| [(queue, 0), (queue, 1)]);
+        all.into_iter().try_for_each(|(queue, on)| guest.send_request(18, &[queue as u64 | on << 32], &[]))
     }),
     ("chooses features anew and moves interrupts", |guest, _| {
-        guest.tell(2, &[punctual_switch::features::OFFERED], &[])?;
-        guest.move_call(SEND)
+        guest.send_request(2, &[punctual_switch::features::OFFERED], &[])?;
+        guest.replace_call(TX)
     }),
 ];
 

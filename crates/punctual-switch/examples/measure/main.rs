@@ -28,7 +28,7 @@ use punctual_sched::registry::{OptionValue, Options};
 use punctual_switch::budget::Budget;
 use punctual_switch::features;
 use punctual_switch::protocol::F_PROTOCOL_FEATURES;
-use punctual_switch::session::{RECEIVE, SEND};
+use punctual_switch::session::{RX, TX};
 use punctual_switch::testing::{self, FrontEnd, frame};
 use punctual_switch::{Config, End, PlaneThread, Port, Switch};
 use rustix::thread::{CpuSet, gettid, sched_setaffinity};
@@ -218,8 +218,8 @@ fn throughput(folder: &Path, kind: (&str, Option<u64>), processor: usize) -> Out
         let start = Instant::now();
         while start.elapsed() < BLOCK {
             for _ in 0..64 {
-                a.refill(SEND, 64)?;
-                received += u64::from(b.refill(RECEIVE, 64)?);
+                a.refill(TX, 64)?;
+                received += u64::from(b.refill(RX, 64)?);
             }
         }
         rates.push((received as f64 / start.elapsed().as_secs_f64()) as u64);
@@ -256,8 +256,8 @@ fn carry(folder: &Path) -> Outcome<()> {
     a.flood_with(&frame(address(1), address(0), 0, 64))?;
     let mut received = 0;
     while received < packets {
-        a.refill(SEND, 1)?;
-        received += usize::from(b.refill(RECEIVE, 1)?);
+        a.refill(TX, 1)?;
+        received += usize::from(b.refill(RX, 1)?);
         std::thread::yield_now();
     }
     println!("{}: {} packets", name(kind), switch.count().ports[0].delivered.packets);
@@ -370,8 +370,8 @@ fn sockets() -> Outcome<()> {
         let (start, mut received) = (Instant::now(), 0);
         while start.elapsed() < BLOCK {
             for _ in 0..64 {
-                a.refill(SEND, 64)?;
-                received += u64::from(b.refill(RECEIVE, 64)?);
+                a.refill(TX, 64)?;
+                received += u64::from(b.refill(RX, 64)?);
             }
         }
         rates.push((received as f64 / start.elapsed().as_secs_f64()) as u64);
@@ -439,9 +439,9 @@ fn round_trips(folder: &Path, kind: (&str, Option<u64>), planes: Planes, poll_us
             while !answered {
                 for vm in [&mut c, &mut d] {
                     if floods {
-                        flooded += u64::from(vm.refill(SEND, 64)?);
+                        flooded += u64::from(vm.refill(TX, 64)?);
                     }
-                    vm.refill(RECEIVE, 64)?;
+                    vm.refill(RX, 64)?;
                 }
                 if b.receive()?.is_some() {
                     b.send(&pong)?;
@@ -540,8 +540,8 @@ fn budget(folder: &Path) -> Outcome<()> {
             let sent = Instant::now();
             a.send(&ping)?;
             loop {
-                flooded += u64::from(c.refill(SEND, 64)?);
-                d.refill(RECEIVE, 64)?;
+                flooded += u64::from(c.refill(TX, 64)?);
+                d.refill(RX, 64)?;
                 if b.receive()?.is_some() {
                     b.send(&pong)?;
                 }

@@ -10,50 +10,50 @@ use punctual_sched::ParamError;
 use rustix::event::epoll;
 
 use super::Plane;
-use crate::error::Broken;
+use crate::error::RingError;
 use crate::limits::IN_FLIGHT_MAX;
 use crate::mailbox::{Attach, Attached, Command};
-use crate::session::RECEIVE;
+use crate::session::RX;
 use crate::stats::PortStats;
 
-/// Ports that are looked at before every decision; of the others, those of [`ROTATION`].
-const ALWAYS_MAX: usize = 8;
+/// Ports that are looked at before every decision; of the others, those of [`ROTATION_PORTS`].
+const ALWAYS_POLLED_MAX: usize = 8;
 
 impl<D: Discipline> Plane<D> {
     pub(super) fn command(&mut self, command: Command) {
         match command {
-            Command::Start { port, ring } => {
+            Command::StartTx { port, ring } => {
                 let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
                 let data = epoll::EventData::new_u64(port as u64);
                 let added = epoll::add(&self.epoll, ring.kick.as_fd(), data, flags);
                 self.ports[port].send = Some(ring);
                 if added.is_err() {
                     // Not an eventfd: nobody would ever hear this driver.
-                    self.broke(port, Broken::Place);
+                    self.break_port(port, RingError::BadLayout);
                 }
             }
-            Command::Receive { port, ring, reply } => {
-                let old = std::mem::replace(&mut self.receivers[port], ring);
+            Command::SetRx { port, ring, reply } => {
+                let old = std::mem::replace(&mut self.rx_rings[port], ring);
                 drop(reply.try_send(old));
             }
-            Command::Call { port, queue: RECEIVE, call } => {
-                if let Some(Some(ring)) = self.receivers.get_mut(port) {
+            Command::SetCall { port, queue: RX, call } => {
+                if let Some(Some(ring)) = self.rx_rings.get_mut(port) {
                     ring.set_call(call);
                 }
             }
-            Command::Call { port, call, .. } => {
+            Command::SetCall { port, call, .. } => {
                 if let Some(ring) = &mut self.ports[port].send {
                     ring.set_call(call);
                 }
             }
-            Command::Error { port, error } => {
+            Command::SetErr { port, err } => {
                 if let Some(ring) = &mut self.ports[port].send {
-                    ring.error = error;
+                    ring.err = err;
                 }
             }
-            Command::Stop { port, reply } => drop(reply.try_send(self.stop(port))),
-            Command::Attach { attach, reply } => drop(reply.try_send(self.attach(*attach))),
-            Command::Detach { port, none, reply } => drop(reply.try_send(self.detach(port, *none))),
+            Command::StopTx { port, reply } => drop(reply.try_send(self.stop_tx(port))),
+            Command::AttachPort { attach, reply } => drop(reply.try_send(self.attach(*attach))),
+            Command::DetachPort { port, none, reply } => drop(reply.try_send(self.detach(port, *none))),
             Command::Count { from, mut into, reply } => {
                 for (port, place) in self.ports.iter_mut().skip(from).zip(&mut into) {
                     place.copy_from(&port.stats);
@@ -61,29 +61,29 @@ impl<D: Discipline> Plane<D> {
                 }
                 drop(reply.try_send((into, self.stats())));
             }
-            Command::End => {}
+            Command::Exit => {}
         }
     }
 
     /// Stops a port's send ring. What was taken from it and not given back is forgotten; the driver's ring
     /// still has it, but for a frame that has reached some of its receivers: no one gets it twice.
-    pub(super) fn stop(&mut self, port: usize) -> Option<u16> {
+    pub(super) fn stop_tx(&mut self, port: usize) -> Option<u16> {
         let local = &mut self.ports[port];
         let mut ring = local.send.take()?;
-        let first = &local.slots[local.first as usize % IN_FLIGHT_MAX];
-        if local.first != local.next && first.reached {
+        let first = &local.slots[local.oldest as usize % IN_FLIGHT_MAX];
+        if local.oldest != local.next && first.partly_delivered {
             // A broken ring's driver resets it.
-            let _ = ring.give_back(&first.chain);
+            let _ = ring.push_used(&first.chain);
         }
-        let _ = ring.tell();
+        let _ = ring.publish_and_signal();
         let _ = epoll::delete(&self.epoll, ring.kick.as_fd());
-        local.first = local.next;
-        Some(ring.base())
+        local.oldest = local.next;
+        Some(ring.vring_base())
     }
 
     /// A port comes, at the end or in the place of one that is gone.
     pub(super) fn attach(&mut self, mut attach: Attach) -> Attached {
-        let is_free = self.checker.as_ref().is_none_or(|checker| checker.is_free(attach.port));
+        let is_free = self.checker.as_ref().is_none_or(|checker| checker.has_no_packets(attach.port));
         let done = if is_free { self.take_place(&mut attach) } else { Ok(false) };
         Attached { done, _rest: attach }
     }
@@ -97,33 +97,33 @@ impl<D: Discipline> Plane<D> {
                 return Ok(false);
             }
             // Numbers go on, so that packets of the old port are not taken for those of the new one.
-            (local.first, local.next) = (old.next, old.next);
+            (local.oldest, local.next) = (old.next, old.next);
             local.incarnation = old.incarnation.wrapping_add(1);
             attach.local = Some(std::mem::replace(old, local));
         } else {
             self.discipline.attach(self.now, params)?;
             self.ports.push(local);
         }
-        self.came(attach);
+        self.attached(attach);
         Ok(true)
     }
 
-    pub(super) fn came(&mut self, attach: &mut Attach) {
+    pub(super) fn attached(&mut self, attach: &mut Attach) {
         std::mem::swap(&mut self.vlans, &mut attach.vlans);
         if let Some(checker) = &mut self.checker {
             checker.attach(attach.port, &attach.params);
         }
         if attach.is_own {
-            self.serve(attach.port);
+            self.add_served(attach.port);
         }
     }
 
     /// A port without rings goes. Returns what was counted of it, in exchange for `none`; what of it is on
     /// its way counts as stopped.
     pub(super) fn detach(&mut self, port: usize, none: PortStats) -> PortStats {
-        self.stop(port);
-        self.own.retain(|own| *own != port);
-        self.count_urgent();
+        self.stop_tx(port);
+        self.served.retain(|own| *own != port);
+        self.rank_ports();
         let Some(local) = self.ports.get_mut(port) else { return none };
         let mut stats = std::mem::replace(&mut local.stats, none);
         let ended = stats.delivered.packets + stats.drops.total();
@@ -132,19 +132,20 @@ impl<D: Discipline> Plane<D> {
     }
 
     /// Serves a port: it looks at its send ring, with those of its priority after those that were there.
-    pub(super) fn serve(&mut self, port: usize) {
+    pub(super) fn add_served(&mut self, port: usize) {
         let urgency = self.ports[port].urgency;
-        let at = self.own.partition_point(|own| self.ports[*own].urgency <= urgency);
-        self.own.insert(at, port);
-        self.count_urgent();
+        let at = self.served.partition_point(|own| self.ports[*own].urgency <= urgency);
+        self.served.insert(at, port);
+        self.rank_ports();
     }
 
     /// How many of its ports are looked at before every decision?
-    pub(super) fn count_urgent(&mut self) {
+    pub(super) fn rank_ports(&mut self) {
         let urgency = |port: &usize| self.ports[*port].urgency;
-        let most_urgent = self.own.iter().take_while(|port| urgency(port) == urgency(&self.own[0])).count();
-        let few = self.own.len() <= ALWAYS_MAX;
-        self.always = if few { self.own.len() } else { most_urgent.min(ALWAYS_MAX) };
-        self.turn = 0;
+        let most_urgent =
+            self.served.iter().take_while(|port| urgency(port) == urgency(&self.served[0])).count();
+        let few = self.served.len() <= ALWAYS_POLLED_MAX;
+        self.always_polled = if few { self.served.len() } else { most_urgent.min(ALWAYS_POLLED_MAX) };
+        self.rotation = 0;
     }
 }

@@ -5,46 +5,51 @@ use std::sync::atomic::Ordering;
 use punctual_net::{Discipline, Fate, InterfaceId, Packet, Stage, Step};
 
 use super::Plane;
-use super::notify::TOLD_MAX;
-use crate::error::{Broken, Culprit};
+use super::notify::NOTIFY_BATCH_MAX;
+use crate::error::{DeliverError, RingError};
 use crate::event::{Event, Notice};
 use crate::limits::IN_FLIGHT_MAX;
-use crate::port_queue::{Delivered, Local, incarnation_of, number_of};
+use crate::port_queue::{Delivered, PortQueue, incarnation_of, number_of};
 use crate::ring::Delivery;
-use crate::session::{RECEIVE, SEND};
-use crate::shared::{SharedPort, ended};
-use crate::sys::ring_bell;
-use crate::vlan::Front;
+use crate::session::{RX, TX};
+use crate::shared::{SharedPort, retire};
+use crate::sys::signal;
+use crate::vlan::HeaderRewrite;
 
 /// Steps between two looks at the clock, but for [`LONG_BYTES`] that are copied: less than a microsecond. A
 /// look costs as much as a step.
-const STEPS_PER_LOOK_AT_CLOCK: u32 = 32;
+const STEPS_PER_CLOCK_READ: u32 = 32;
 
 /// A frame of so many bytes is told at once: its copy takes longer than telling.
 const LONG_BYTES: u32 = 4096;
 
 /// Buffers in a receive ring that planes share, as of the last look unless more than that are wanted.
 #[inline]
-fn free_of(port: &SharedPort, wanted: usize) -> Result<u32, Broken> {
+fn avail_len_of(port: &SharedPort, wanted: usize) -> Result<u32, RingError> {
     let free = port.free.load(Ordering::Relaxed);
     if free as usize > wanted {
         return Ok(free);
     }
-    let free = port.receive.with(|ring| ring.as_mut().map_or(Ok(0), |ring| ring.free()))?.into();
+    let free = port.rx.with(|ring| ring.as_mut().map_or(Ok(0), |ring| ring.avail_len()))?.into();
     port.free.store(free, Ordering::Relaxed);
     Ok(free)
 }
 
-/// As [`Local::deliver`], into a ring that planes share.
-fn deliver_locked(port: &SharedPort, from: &mut Local, number: u32, front: Option<&Front>) -> Delivered {
-    port.receive.with(|place| {
-        let (done, given) = from.deliver(place, number, front);
-        let free = place.as_ref().map_or(0, |ring| ring.free_at_least());
+/// As [`PortQueue::deliver`], into a ring that planes share.
+fn deliver_locked(
+    port: &SharedPort,
+    from: &mut PortQueue,
+    number: u32,
+    rewrite: Option<&HeaderRewrite>,
+) -> Delivered {
+    port.rx.with(|place| {
+        let (done, given) = from.deliver(place, number, rewrite);
+        let free = place.as_ref().map_or(0, |ring| ring.avail_len_cached());
         port.free.store(free.into(), Ordering::Relaxed);
         if given == Ok(true) {
             // Another plane may show the receiver this frame. The sender first: if the switch dies between,
             // the frame is lost rather than sent again by the next one.
-            let _ = from.send.as_mut().map(|send| send.show());
+            let _ = from.send.as_mut().map(|send| send.publish());
         }
         (done, given)
     })
@@ -53,24 +58,24 @@ fn deliver_locked(port: &SharedPort, from: &mut Local, number: u32, front: Optio
 impl<D: Discipline> Plane<D> {
     /// Does what a stage takes.
     #[inline(always)]
-    pub(super) fn carry(&mut self, step: &Step) {
+    pub(super) fn run_step(&mut self, step: &Step) {
         let port = step.packet.source.index();
-        if self.ports[port].urgency > self.untold.urgency {
+        if self.ports[port].urgency > self.pending.urgency {
             // What is more urgent does not wait.
-            self.tell();
+            self.notify();
         }
         if let Some(checker) = &mut self.checker {
             checker.starts(step);
         }
         match step.stage {
-            Stage::Tx => self.ports[port].in_tx -= 1,
-            Stage::Softnet => self.count_buffers(step.packet.destination),
+            Stage::Tx => self.ports[port].tx_backlog -= 1,
+            Stage::Softnet => self.report_buffers(step.packet.destination),
             Stage::Rx => self.deliver(&step.packet),
         }
-        self.steps += 1;
+        self.steps_since_clock += 1;
         let is_long = step.stage == Stage::Rx && step.packet.bytes >= LONG_BYTES;
-        if is_long || self.steps >= STEPS_PER_LOOK_AT_CLOCK {
-            self.look_at_clock();
+        if is_long || self.steps_since_clock >= STEPS_PER_CLOCK_READ {
+            self.read_clock();
         }
         let fate = self.discipline.complete(self.now);
         self.stats.carried[step.stage as usize] += 1;
@@ -84,8 +89,8 @@ impl<D: Discipline> Plane<D> {
                 self.drop_copy(port, number_of(&step.packet));
             }
             Fate::Delivered => {
-                if self.untold.deliveries.len() >= TOLD_MAX || step.packet.bytes >= LONG_BYTES {
-                    self.tell();
+                if self.pending.deliveries.len() >= NOTIFY_BATCH_MAX || step.packet.bytes >= LONG_BYTES {
+                    self.notify();
                 }
             }
         }
@@ -93,17 +98,19 @@ impl<D: Discipline> Plane<D> {
 
     /// Tells the discipline how many buffers a receiver has.
     #[inline]
-    pub(super) fn count_buffers(&mut self, receiver: InterfaceId) {
+    pub(super) fn report_buffers(&mut self, receiver: InterfaceId) {
         let port = receiver.index();
         let wanted = self.discipline.waiting(Stage::Rx);
-        let free = match self.receivers.get_mut(port) {
-            Some(Some(ring)) if usize::from(ring.free_at_least()) > wanted => Ok(ring.free_at_least().into()),
+        let free = match self.rx_rings.get_mut(port) {
+            Some(Some(ring)) if usize::from(ring.avail_len_cached()) > wanted => {
+                Ok(ring.avail_len_cached().into())
+            }
             // The driver may have added some, of which it does not tell.
-            Some(ring) => ring.as_mut().map_or(Ok(0), |ring| ring.free().map(u32::from)),
-            None => free_of(&self.shared.ports[port], wanted),
+            Some(ring) => ring.as_mut().map_or(Ok(0), |ring| ring.avail_len().map(u32::from)),
+            None => avail_len_of(&self.shared.ports[port], wanted),
         };
         let free = free.unwrap_or_else(|broken| {
-            self.broke(port, broken);
+            self.break_port(port, broken);
             0
         });
         let slots = self.ports[port].ring_slots;
@@ -121,51 +128,56 @@ impl<D: Discipline> Plane<D> {
             return self.drop_copy(source, number);
         }
         let local = &mut self.ports[source];
-        let is_here = local.has(number);
+        let is_queued = local.contains(number);
         let at = number as usize % IN_FLIGHT_MAX;
-        if !is_here || local.send.is_none() {
+        if !is_queued || local.send.is_none() {
             local.stats.drops.stopped += 1;
             return;
         }
-        let front = self.vlans.as_ref().and_then(|filter| {
+        let rewrite = self.vlans.as_ref().and_then(|filter| {
             let tag = local.tags.get(at)?;
-            filter.front(receiver, tag.vlan, &tag.start)
+            filter.rewrite(receiver, tag.vlan, &tag.ethernet)
         });
-        let came = local.slots[at].came;
-        let (done, given) = match self.receivers.get_mut(receiver) {
-            Some(place) => local.deliver(place, number, front.as_ref()),
-            None => deliver_locked(&self.shared.ports[receiver], local, number, front.as_ref()),
+        let came = local.slots[at].arrived;
+        let (done, given) = match self.rx_rings.get_mut(receiver) {
+            Some(place) => local.deliver(place, number, rewrite.as_ref()),
+            None => deliver_locked(&self.shared.ports[receiver], local, number, rewrite.as_ref()),
         };
-        let Ok(Delivery::Done { .. }) = done else {
-            self.not_delivered(source, receiver, done);
+        let Ok(Delivery::Delivered { .. }) = done else {
+            self.delivery_failed(source, receiver, done);
             return self.drop_copy(source, number);
         };
-        self.untold.deliveries.push((source, came));
-        self.untold.urgency = self.untold.urgency.min(local.urgency);
+        self.pending.deliveries.push((source, came));
+        self.pending.urgency = self.pending.urgency.min(local.urgency);
         local.stats.delivered.add(packet.bytes);
         let to = &mut self.ports[receiver];
         to.stats.received.add(packet.bytes);
-        if !std::mem::replace(&mut to.untold[RECEIVE], true) {
-            self.untold.ports[RECEIVE].push(receiver);
+        if !std::mem::replace(&mut to.pending[RX], true) {
+            self.pending.ports[RX].push(receiver);
         }
-        self.note(source, given);
+        self.after_return(source, given);
     }
 
     /// A frame did not reach its receiver.
     #[cold]
-    pub(super) fn not_delivered(&mut self, source: usize, receiver: usize, done: Result<Delivery, Culprit>) {
+    pub(super) fn delivery_failed(
+        &mut self,
+        source: usize,
+        receiver: usize,
+        done: Result<Delivery, DeliverError>,
+    ) {
         let drops = &mut self.ports[source].stats.drops;
         match done {
-            Ok(Delivery::Done { .. }) => {}
-            Ok(Delivery::NoRoom) => drops.destination_ring += 1,
+            Ok(Delivery::Delivered { .. }) => {}
+            Ok(Delivery::NoBuffers) => drops.destination_ring += 1,
             Ok(Delivery::Offload) => drops.offload += 1,
-            Err(Culprit::Sender(broken)) => {
+            Err(DeliverError::Sender(broken)) => {
                 drops.malformed += 1;
-                self.broke(source, broken);
+                self.break_port(source, broken);
             }
-            Err(Culprit::Receiver(broken)) => {
+            Err(DeliverError::Receiver(broken)) => {
                 drops.destination_ring += 1;
-                self.broke(receiver, broken);
+                self.break_port(receiver, broken);
             }
         }
     }
@@ -174,35 +186,35 @@ impl<D: Discipline> Plane<D> {
     #[cold]
     pub(super) fn drop_copy(&mut self, port: usize, number: u32) {
         let local = &mut self.ports[port];
-        if !local.has(number) {
+        if !local.contains(number) {
             return;
         }
         let slot = &mut local.slots[number as usize % IN_FLIGHT_MAX];
         slot.copies = slot.copies.saturating_sub(1);
-        let given = local.give_back();
-        self.note(port, given);
+        let given = local.return_finished();
+        self.after_return(port, given);
     }
 
     /// Frames were given back to a port's driver, or its ring is broken.
     #[inline]
-    pub(super) fn note(&mut self, port: usize, given: Result<bool, Broken>) {
+    pub(super) fn after_return(&mut self, port: usize, given: Result<bool, RingError>) {
         match given {
-            Ok(true) => self.tell_later(port, SEND),
+            Ok(true) => self.queue_notify(port, TX),
             Ok(false) => {}
-            Err(broken) => self.broke(port, broken),
+            Err(broken) => self.break_port(port, broken),
         }
     }
 
     /// A port's ring is broken: it is out of use until its driver resets it.
     #[cold]
-    pub(super) fn broke(&mut self, port: usize, broken: Broken) {
-        if let Some(error) = self.ports[port].send.as_ref().and_then(|ring| ring.error.as_ref()) {
-            ring_bell(error);
+    pub(super) fn break_port(&mut self, port: usize, broken: RingError) {
+        if let Some(err) = self.ports[port].send.as_ref().and_then(|ring| ring.err.as_ref()) {
+            signal(err);
         }
-        self.stop(port);
-        ended(match self.receivers.get_mut(port) {
+        self.stop_tx(port);
+        retire(match self.rx_rings.get_mut(port) {
             Some(place) => place.take(),
-            None => self.shared.exchange(port, None),
+            None => self.shared.swap_rx(port, None),
         });
         if !self.shared.ports[port].broken.swap(true, Ordering::AcqRel) {
             // Without a reader there is nobody to tell.

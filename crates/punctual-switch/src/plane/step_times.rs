@@ -39,15 +39,15 @@ impl StepTimes {
 
 /// When a driver showed frames to a plane that slept. All copies are the same.
 #[derive(Clone, Debug)]
-pub(crate) struct Shown {
+pub(crate) struct PublishTime {
     start: std::time::Instant,
     /// In ns since `start`; [`u64::MAX`]: the plane has seen them.
     at_ns: Arc<AtomicU64>,
 }
 
-impl Shown {
-    pub(crate) fn new() -> Shown {
-        Shown { start: std::time::Instant::now(), at_ns: Arc::new(AtomicU64::new(u64::MAX)) }
+impl PublishTime {
+    pub(crate) fn new() -> PublishTime {
+        PublishTime { start: std::time::Instant::now(), at_ns: Arc::new(AtomicU64::new(u64::MAX)) }
     }
 
     fn elapsed_ns(&self) -> u64 {

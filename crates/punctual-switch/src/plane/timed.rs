@@ -3,17 +3,17 @@
 use punctual_net::{Discipline, Next};
 use punctual_sched::Instant;
 
-use super::step_times::{Shown, StepTimes};
+use super::step_times::{PublishTime, StepTimes};
 use super::{Outcome, Plane};
 use crate::mailbox::Command;
 
 impl<D: Discipline> Plane<D> {
     /// As [`Plane::run`], with a clock between the steps.
-    pub(super) fn run_timed(mut self, shown: &Shown) -> (Outcome, StepTimes) {
+    pub(super) fn run_timed(mut self, shown: &PublishTime) -> (Outcome, StepTimes) {
         let mut times = StepTimes::default();
         loop {
-            while let Some(command) = self.mailbox.take() {
-                if matches!(command, Command::End) {
+            while let Some(command) = self.mailbox.try_recv() {
+                if matches!(command, Command::Exit) {
                     return (self.finish(), times);
                 }
                 self.command(command);
@@ -23,7 +23,7 @@ impl<D: Discipline> Plane<D> {
                 times.wake.record(since);
             }
             let until = self.work_timed(&mut times);
-            self.rest(until);
+            self.idle(until);
         }
     }
 
@@ -31,10 +31,10 @@ impl<D: Discipline> Plane<D> {
     pub(super) fn work_timed(&mut self, times: &mut StepTimes) -> Option<Instant> {
         let until = loop {
             let start = self.shared.now();
-            self.look();
+            self.poll();
             match self.discipline.next(self.now) {
                 Next::Process(step) => {
-                    self.carry(&step);
+                    self.run_step(&step);
                     times.record(&step, self.shared.now().since(start));
                 }
                 Next::WaitUntil(until) => break Some(until),
@@ -42,8 +42,8 @@ impl<D: Discipline> Plane<D> {
             }
         };
         let start = self.shared.now();
-        let tells = !self.untold.deliveries.is_empty();
-        self.tell();
+        let tells = !self.pending.deliveries.is_empty();
+        self.notify();
         if tells {
             times.tell.record(self.shared.now().since(start));
         }

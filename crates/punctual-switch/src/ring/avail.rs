@@ -6,137 +6,148 @@ use virtio_queue::desc::split::Descriptor;
 use virtio_queue::{QueueOwnedT, QueueT};
 use vm_memory::Address as _;
 
-use super::chain::Piece;
-use super::vring::Ring;
-use crate::driver::{NEXT, WRITE};
-use crate::error::Broken;
+use super::chain::Element;
+use super::vring::Vring;
+use crate::driver::{DESC_F_NEXT, DESC_F_WRITE};
+use crate::error::RingError;
 
 /// The descriptor is a table of others (`VIRTQ_DESC_F_INDIRECT`).
-const INDIRECT: u16 = 4;
+const DESC_F_INDIRECT: u16 = 4;
 
-/// A chain that was taken: its head, bytes and pieces, and whether there are more pieces than fit.
-pub(super) struct Found {
+/// A chain that was taken: its head, bytes and elements, and whether there are more elements than fit.
+pub(super) struct ChainInfo {
     pub(super) head: u16,
     pub(super) bytes: u32,
     pub(super) count: usize,
     pub(super) more: bool,
 }
 
-impl Found {
-    /// A single piece, put into `pieces`.
-    pub(super) fn one(head: u16, piece: Piece, pieces: &mut [Piece]) -> Found {
-        let Some(first) = pieces.first_mut() else {
-            return Found { head, bytes: piece.bytes, count: 0, more: true };
+impl ChainInfo {
+    /// A single element, put into `elements`.
+    pub(super) fn single(head: u16, element: Element, elements: &mut [Element]) -> ChainInfo {
+        let Some(first) = elements.first_mut() else {
+            return ChainInfo { head, bytes: element.bytes, count: 0, more: true };
         };
-        *first = piece;
-        Found { head, bytes: piece.bytes, count: 1, more: false }
+        *first = element;
+        ChainInfo { head, bytes: element.bytes, count: 1, more: false }
     }
 }
 
 /// What comes next in a ring.
-pub(super) enum Next {
+pub(super) enum NextChain {
     /// Nothing is available.
-    Nothing,
-    /// A chain of one piece, which was taken.
-    One { head: u16, piece: Piece },
+    Empty,
+    /// A chain of one element, which was taken.
+    Single { head: u16, element: Element },
     /// Another chain, which was not.
-    Long,
+    Multi,
 }
 
-impl Ring {
+impl Vring {
     /// Reads the index of the available ring: how many chains are there?
     #[inline]
-    pub(super) fn look(&mut self) -> Result<u16, Broken> {
-        let index = u16::from_le(self.available.index(2)?.load(Ordering::Acquire));
+    pub(super) fn refresh_avail(&mut self) -> Result<u16, RingError> {
+        let index = u16::from_le(self.avail_ring.atomic_u16(2)?.load(Ordering::Acquire));
         let count = index.wrapping_sub(self.queue.next_avail());
         if count > self.queue.size() {
-            return Err(Broken::Index);
+            return Err(RingError::AvailIndex);
         }
-        self.seen = index;
+        self.avail_idx = index;
         Ok(count)
     }
 
     /// Is there a chain beyond those that were taken, or something wrong?
     #[inline]
-    pub(super) fn has_more(&self) -> bool {
+    pub(super) fn has_pending(&self) -> bool {
         let next = self.queue.next_avail();
-        next != self.seen
-            || self.available.index(2).is_ok_and(|index| u16::from_le(index.load(Ordering::Acquire)) != next)
+        next != self.avail_idx
+            || self
+                .avail_ring
+                .atomic_u16(2)
+                .is_ok_and(|index| u16::from_le(index.load(Ordering::Acquire)) != next)
     }
 
     /// Takes the next chain if it is a single descriptor, as almost all are.
     #[inline(always)]
-    pub(super) fn take_one(&mut self, writable: bool) -> Result<Next, Broken> {
+    pub(super) fn pop_single(&mut self, writable: bool) -> Result<NextChain, RingError> {
         let next = self.queue.next_avail();
-        if next == self.seen && self.look()? == 0 {
-            return Ok(Next::Nothing);
+        if next == self.avail_idx && self.refresh_avail()? == 0 {
+            return Ok(NextChain::Empty);
         }
-        let head = u16::from_le(self.available.index(4 + 2 * self.at(next))?.load(Ordering::Relaxed));
+        let head = u16::from_le(self.avail_ring.atomic_u16(4 + 2 * self.slot(next))?.load(Ordering::Relaxed));
         if head >= self.queue.size() {
-            return Err(Broken::Chain);
+            return Err(RingError::BadChain);
         }
-        let (address, rest) = self.descriptors.words(usize::from(head) * 16)?;
+        let (address, rest) = self.desc_table.read_desc(usize::from(head) * 16)?;
         let (bytes, flags) = (rest as u32, (rest >> 32) as u16);
-        if flags & (NEXT | INDIRECT) != 0 || bytes == 0 {
-            return Ok(Next::Long);
+        if flags & (DESC_F_NEXT | DESC_F_INDIRECT) != 0 || bytes == 0 {
+            return Ok(NextChain::Multi);
         }
-        if (flags & WRITE != 0) != writable {
-            return Err(Broken::Chain);
+        if (flags & DESC_F_WRITE != 0) != writable {
+            return Err(RingError::BadChain);
         }
         self.queue.set_next_avail(next.wrapping_add(1));
-        Ok(Next::One { head, piece: Piece { address, bytes } })
+        Ok(NextChain::Single { head, element: Element { address, bytes } })
     }
 
-    /// Takes the next chain, which is not a single descriptor, and puts its pieces into `pieces`.
+    /// Takes the next chain, which is not a single descriptor, and puts its elements into `elements`.
     #[cold]
-    pub(super) fn take_long(&mut self, writable: bool, pieces: &mut [Piece]) -> Result<Found, Broken> {
+    pub(super) fn pop_multi(
+        &mut self,
+        writable: bool,
+        elements: &mut [Element],
+    ) -> Result<ChainInfo, RingError> {
         let mut available = self.queue.iter(&self.memory.guest)?;
         // The index went back.
-        let descriptors = available.next().ok_or(Broken::Index)?;
+        let descriptors = available.next().ok_or(RingError::AvailIndex)?;
         let head = descriptors.head_index();
         if head >= self.queue.size() {
-            return Err(Broken::Chain);
+            return Err(RingError::BadChain);
         }
-        let (bytes, count, more) = read_chain(descriptors, writable, pieces)?;
-        Ok(Found { head, bytes, count, more })
+        let (bytes, count, more) = collect_elements(descriptors, writable, elements)?;
+        Ok(ChainInfo { head, bytes, count, more })
     }
 
-    /// Takes the next chain, and puts its pieces into `pieces`.
-    pub(super) fn take(&mut self, writable: bool, pieces: &mut [Piece]) -> Result<Option<Found>, Broken> {
-        match self.take_one(writable)? {
-            Next::Nothing => Ok(None),
-            Next::Long => self.take_long(writable, pieces).map(Some),
-            Next::One { head, piece } => Ok(Some(Found::one(head, piece, pieces))),
+    /// Takes the next chain, and puts its elements into `elements`.
+    pub(super) fn pop(
+        &mut self,
+        writable: bool,
+        elements: &mut [Element],
+    ) -> Result<Option<ChainInfo>, RingError> {
+        match self.pop_single(writable)? {
+            NextChain::Empty => Ok(None),
+            NextChain::Multi => self.pop_multi(writable, elements).map(Some),
+            NextChain::Single { head, element } => Ok(Some(ChainInfo::single(head, element, elements))),
         }
     }
 }
 
-/// Puts the chain's pieces into `pieces`. Returns bytes and count, and whether there are more than fit.
+/// Puts the chain's elements into `elements`. Returns bytes and count, and whether there are more than fit.
 #[inline]
-fn read_chain(
+fn collect_elements(
     mut descriptors: impl Iterator<Item = Descriptor>,
     writable: bool,
-    pieces: &mut [Piece],
-) -> Result<(u32, usize, bool), Broken> {
+    elements: &mut [Element],
+) -> Result<(u32, usize, bool), RingError> {
     let (mut bytes, mut count, mut goes_on) = (0u32, 0, true);
     // One descriptor beyond what fits is looked at, no more: a table may have 65,535.
-    for _ in 0..=pieces.len() {
+    for _ in 0..=elements.len() {
         let Some(descriptor) = descriptors.next() else {
             // A chain ends with a descriptor that says so.
-            return if goes_on { Err(Broken::Chain) } else { Ok((bytes, count, false)) };
+            return if goes_on { Err(RingError::BadChain) } else { Ok((bytes, count, false)) };
         };
         if descriptor.is_write_only() != writable {
-            return Err(Broken::Chain);
+            return Err(RingError::BadChain);
         }
         goes_on = descriptor.has_next();
         if descriptor.len() == 0 {
             continue;
         }
         bytes = bytes.saturating_add(descriptor.len());
-        let Some(piece) = pieces.get_mut(count) else {
+        let Some(element) = elements.get_mut(count) else {
             return Ok((bytes, count, true));
         };
-        *piece = Piece { address: descriptor.addr().raw_value(), bytes: descriptor.len() };
+        *element = Element { address: descriptor.addr().raw_value(), bytes: descriptor.len() };
         count += 1;
     }
     Ok((bytes, count, goes_on))

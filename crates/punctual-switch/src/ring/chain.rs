@@ -1,58 +1,58 @@
 //! Descriptor chains.
 
-use crate::frame::{self, FirstBytes};
+use crate::frame::{self, FrameHead};
 
 /// Descriptors of a frame that is sent, at most: those of a segment in Linux (`MAX_SKB_FRAGS`), and some.
-pub const PIECES_MAX: usize = 24;
+pub const ELEMENTS_MAX: usize = 24;
 
 /// A part of a frame in a guest's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub(crate) struct Element {
     pub(super) address: u64,
     pub(super) bytes: u32,
 }
 
-/// A frame that a driver sends, where it is. Frames in one piece, as almost all are, need only what stands
-/// here, so that those of a whole ring stay in a cache.
+/// A frame that a driver sends, where it is. Frames in single element, as almost all are, need only what stands
+/// here, so that those of a contiguous ring stay in a cache.
 #[derive(Clone, Debug)]
 pub struct Chain {
-    /// Where it is, if it is in one piece.
-    pub(super) one: Piece,
-    /// Where it is, if it is in several.
-    pub(super) several: Box<[Piece; PIECES_MAX]>,
+    /// Where it is, if it is in single element.
+    pub(super) single: Element,
+    /// Where it is, if it is in multi.
+    pub(super) multi: Box<[Element; ELEMENTS_MAX]>,
     /// Bytes with the virtio-net header.
     pub(super) bytes: u32,
     /// The head of its descriptors.
     pub(super) head: u16,
     /// Pieces.
     pub(super) count: u8,
-    pub(crate) first: FirstBytes,
+    pub(crate) frame_head: FrameHead,
 }
 
 impl Default for Chain {
     fn default() -> Self {
         Chain {
-            one: Piece::default(),
-            several: Box::new([Piece::default(); PIECES_MAX]),
+            single: Element::default(),
+            multi: Box::new([Element::default(); ELEMENTS_MAX]),
             bytes: 0,
             head: 0,
             count: 0,
-            first: FirstBytes::default(),
+            frame_head: FrameHead::default(),
         }
     }
 }
 
 impl Chain {
     /// The frame's addresses and type.
-    pub fn start(&self) -> [u8; frame::ETHERNET_BYTES] {
-        self.first.start()
+    pub fn ethernet_header(&self) -> [u8; frame::ETHERNET_BYTES] {
+        self.frame_head.ethernet_header()
     }
 
     #[inline]
-    pub(super) fn pieces(&self) -> &[Piece] {
+    pub(super) fn elements(&self) -> &[Element] {
         match self.count {
-            1 => std::slice::from_ref(&self.one),
-            count => &self.several[..usize::from(count)],
+            1 => std::slice::from_ref(&self.single),
+            count => &self.multi[..usize::from(count)],
         }
     }
 }

@@ -2,84 +2,84 @@
 
 use vm_memory::VolatileSlice;
 
-use super::chain::Piece;
-use crate::error::{Broken, Culprit};
+use super::chain::Element;
+use crate::error::{DeliverError, RingError};
 use crate::memory::Memory;
 
 /// Pieces of a memory, from some byte on.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct Elements<'a> {
     pub(super) memory: &'a Memory,
-    pub(super) pieces: &'a [Piece],
+    pub(super) elements: &'a [Element],
     pub(super) skip: usize,
 }
 
-/// The rest of a [`Place`].
-pub(super) struct Rest<'a> {
-    place: Place<'a>,
-    /// Bytes of the first piece that are done.
+/// The rest of a [`Elements`].
+pub(super) struct Cursor<'a> {
+    place: Elements<'a>,
+    /// Bytes of the first element that are done.
     done: u32,
 }
 
-impl<'a> Rest<'a> {
+impl<'a> Cursor<'a> {
     #[inline]
-    pub(super) fn of(mut place: Place<'a>) -> Option<Self> {
+    pub(super) fn of(mut place: Elements<'a>) -> Option<Self> {
         let mut skip = place.skip as u32;
-        while let [first, rest @ ..] = place.pieces {
+        while let [first, rest @ ..] = place.elements {
             if skip < first.bytes {
-                return Some(Rest { place, done: skip });
+                return Some(Cursor { place, done: skip });
             }
             skip -= first.bytes;
-            place.pieces = rest;
+            place.elements = rest;
         }
         None
     }
 
     /// The bytes in front, `most` at most.
     #[inline]
-    fn front(&self, most: u32) -> Result<VolatileSlice<'a>, Broken> {
-        let [first, ..] = self.place.pieces else { return Err(Broken::Chain) };
-        let address = first.address.checked_add(self.done.into()).ok_or(Broken::Address)?;
+    fn front(&self, most: u32) -> Result<VolatileSlice<'a>, RingError> {
+        let [first, ..] = self.place.elements else { return Err(RingError::BadChain) };
+        let address = first.address.checked_add(self.done.into()).ok_or(RingError::OutOfBounds)?;
         self.place.memory.slice(address, (first.bytes - self.done).min(most) as usize)
     }
 
     #[inline]
     fn advance(&mut self, bytes: u32) {
         self.done += bytes;
-        if let [first, rest @ ..] = self.place.pieces
+        if let [first, rest @ ..] = self.place.elements
             && self.done >= first.bytes
         {
-            self.place.pieces = rest;
+            self.place.elements = rest;
             self.done = 0;
         }
     }
 }
 
-/// `bytes` bytes of a piece behind its first `skip` bytes, if it has them and they lie together in memory.
+/// `bytes` bytes of a element behind its first `skip` bytes, if it has them and they lie together in memory.
 #[inline(always)]
-pub(super) fn whole(
+pub(super) fn contiguous(
     memory: &Memory,
-    piece: Piece,
+    element: Element,
     skip: usize,
     bytes: usize,
-) -> Result<Option<VolatileSlice<'_>>, Broken> {
-    if skip + bytes > piece.bytes as usize {
+) -> Result<Option<VolatileSlice<'_>>, RingError> {
+    if skip + bytes > element.bytes as usize {
         return Ok(None);
     }
-    let address = piece.address.checked_add(skip as u64).ok_or(Broken::Address)?;
+    let address = element.address.checked_add(skip as u64).ok_or(RingError::OutOfBounds)?;
     let all = memory.slice(address, bytes)?;
-    // A piece may reach over the end of a region of memory.
+    // A element may reach over the end of a region of memory.
     Ok((all.len() == bytes).then_some(all))
 }
 
-/// Fills `into` from the pieces, without their first `skip` bytes.
+/// Fills `into` from the elements, without their first `skip` bytes.
 pub(super) fn read(
     memory: &Memory,
-    pieces: &[Piece],
+    elements: &[Element],
     skip: usize,
     mut into: &mut [u8],
-) -> Result<(), Broken> {
-    let mut from = Rest::of(Place { memory, pieces, skip }).ok_or(Broken::Chain)?;
+) -> Result<(), RingError> {
+    let mut from = Cursor::of(Elements { memory, elements, skip }).ok_or(RingError::BadChain)?;
     while !into.is_empty() {
         let copied = from.front(into.len() as u32)?.copy_to(into);
         from.advance(copied as u32);
@@ -90,7 +90,7 @@ pub(super) fn read(
 
 /// Writes to the beginning of the rest.
 #[inline]
-pub(super) fn write(to: &mut Rest<'_>, mut from: &[u8]) -> Result<(), Broken> {
+pub(super) fn write(to: &mut Cursor<'_>, mut from: &[u8]) -> Result<(), RingError> {
     while !from.is_empty() {
         let target = to.front(from.len() as u32)?;
         let (now, later) = from.split_at(target.len());
@@ -102,16 +102,16 @@ pub(super) fn write(to: &mut Rest<'_>, mut from: &[u8]) -> Result<(), Broken> {
 }
 
 /// Copies `bytes` bytes.
-pub(super) fn copy(from: Place<'_>, mut to: Rest<'_>, bytes: u32) -> Result<(), Culprit> {
+pub(super) fn copy(from: Elements<'_>, mut to: Cursor<'_>, bytes: u32) -> Result<(), DeliverError> {
     let mut left = bytes;
     if left == 0 {
         // A frame that was all front.
         return Ok(());
     }
-    let mut from = Rest::of(from).ok_or(Culprit::Sender(Broken::Chain))?;
+    let mut from = Cursor::of(from).ok_or(DeliverError::Sender(RingError::BadChain))?;
     while left > 0 {
-        let source = from.front(left).map_err(Culprit::Sender)?;
-        let target = to.front(left).map_err(Culprit::Receiver)?;
+        let source = from.front(left).map_err(DeliverError::Sender)?;
+        let target = to.front(left).map_err(DeliverError::Receiver)?;
         // Neither is empty, and both lie in mapped memory.
         let copied = source.len().min(target.len()) as u32;
         source.copy_to_volatile_slice(target);

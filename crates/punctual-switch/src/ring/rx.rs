@@ -7,61 +7,61 @@ use std::sync::Arc;
 use virtio_queue::QueueT;
 use vm_memory::VolatileMemory as _;
 
-use super::avail::{Found, Next};
-use super::chain::{Chain, Piece};
-use super::copy::{Place, Rest, copy, whole, write};
-use super::tx::SendRing;
-use super::vring::{Ring, Setup};
-use crate::error::{Broken, Culprit};
+use super::avail::{ChainInfo, NextChain};
+use super::chain::{Chain, Element};
+use super::copy::{Cursor, Elements, contiguous, copy, write};
+use super::tx::TxRing;
+use super::vring::{Vring, VringConfig};
+use crate::error::{DeliverError, RingError};
 use crate::features;
 use crate::frame::{self, HEADER_BYTES};
-use crate::vlan::Front;
+use crate::vlan::HeaderRewrite;
 
 /// Buffers that a frame fills at most: 64 KiB in buffers of 1,536 bytes, and some.
-const BUFFERS_MAX: usize = 64;
+const RX_BUFFERS_MAX: usize = 64;
 
 /// Descriptors of these buffers at most.
-const BUFFER_PIECES_MAX: usize = 128;
+const RX_ELEMENTS_MAX: usize = 128;
 
 /// What became of a frame for a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// It is in the driver's buffers, so many of them.
-    Done {
+    Delivered {
         /// Buffers.
         buffers: u16,
     },
     /// There are not enough buffers.
-    NoRoom,
+    NoBuffers,
     /// The driver did not agree to such a frame.
     Offload,
 }
 
 /// The ring of buffers with which a driver receives.
 #[derive(Debug)]
-pub struct ReceiveRing {
-    ring: Ring,
+pub struct RxRing {
+    ring: Vring,
     features: u64,
     header_bytes: usize,
-    buffers: [(u16, u32); BUFFERS_MAX],
-    pieces: [Piece; BUFFER_PIECES_MAX],
+    buffers: [(u16, u32); RX_BUFFERS_MAX],
+    elements: [Element; RX_ELEMENTS_MAX],
 }
 
-impl ReceiveRing {
+impl RxRing {
     /// A ring at its place.
     ///
     /// # Errors
     /// When the place is impossible.
-    pub fn new(setup: &Setup) -> Result<ReceiveRing, Broken> {
-        let mut ring = Ring::new(setup)?;
+    pub fn new(config: &VringConfig) -> Result<RxRing, RingError> {
+        let mut ring = Vring::new(config)?;
         // Nobody waits for buffers: a frame without one is dropped.
         ring.queue.disable_notification(&ring.memory.guest)?;
-        Ok(ReceiveRing {
+        Ok(RxRing {
             ring,
-            features: setup.features,
-            header_bytes: frame::header_bytes(setup.features),
-            buffers: [(0, 0); BUFFERS_MAX],
-            pieces: [Piece::default(); BUFFER_PIECES_MAX],
+            features: config.features,
+            header_bytes: frame::header_bytes(config.features),
+            buffers: [(0, 0); RX_BUFFERS_MAX],
+            elements: [Element::default(); RX_ELEMENTS_MAX],
         })
     }
 
@@ -70,83 +70,91 @@ impl ReceiveRing {
     /// # Errors
     /// When the ring is broken.
     #[inline]
-    pub fn free(&mut self) -> Result<u16, Broken> {
-        self.ring.look()
+    pub fn avail_len(&mut self) -> Result<u16, RingError> {
+        self.ring.refresh_avail()
     }
 
     /// Buffers that wait for frames, and maybe more: the ring is not read for it.
     #[inline]
-    pub fn free_at_least(&self) -> u16 {
-        self.ring.seen.wrapping_sub(self.ring.queue.next_avail())
+    pub fn avail_len_cached(&self) -> u16 {
+        self.ring.avail_idx.wrapping_sub(self.ring.queue.next_avail())
     }
 
-    /// Copies a frame from its sender's memory into buffers of this ring, with another front if one is given.
-    /// The driver sees it after [`ReceiveRing::tell`].
+    /// Copies a frame from its sender's memory into buffers of this ring, with another rewrite if one is given.
+    /// The driver sees it after [`RxRing::publish_and_signal`].
     ///
     /// # Errors
     /// Whose ring is broken.
     #[inline]
     pub fn deliver(
         &mut self,
-        sender: &SendRing,
+        sender: &TxRing,
         chain: &Chain,
-        front: Option<&Front>,
-    ) -> Result<Delivery, Culprit> {
+        rewrite: Option<&HeaderRewrite>,
+    ) -> Result<Delivery, DeliverError> {
         let start = self.ring.queue.next_avail();
-        let done = self.put(sender, chain, front);
-        if matches!(done, Ok(Delivery::NoRoom) | Err(Culprit::Sender(_))) {
+        let done = self.try_deliver(sender, chain, rewrite);
+        if matches!(done, Ok(Delivery::NoBuffers) | Err(DeliverError::Sender(_))) {
             // The buffers that were taken for it are still free.
             self.ring.queue.set_next_avail(start);
         }
         // A ring goes on at its used index, so no buffer is taken and not used.
         debug_assert!(
-            self.ring.queue.next_avail() == self.ring.used.0 || matches!(done, Err(Culprit::Receiver(_)))
+            self.ring.queue.next_avail() == self.ring.used_idx.0
+                || matches!(done, Err(DeliverError::Receiver(_)))
         );
         done
     }
 
-    /// As [`ReceiveRing::deliver`], but the buffers that are taken stay so if that fails.
+    /// As [`RxRing::deliver`], but the buffers that are taken stay so if that fails.
     #[inline(always)]
-    fn put(&mut self, sender: &SendRing, chain: &Chain, front: Option<&Front>) -> Result<Delivery, Culprit> {
-        let Some(header) = chain.first.header_for(self.features) else {
+    fn try_deliver(
+        &mut self,
+        sender: &TxRing,
+        chain: &Chain,
+        rewrite: Option<&HeaderRewrite>,
+    ) -> Result<Delivery, DeliverError> {
+        let Some(header) = chain.frame_head.vnet_header_for(self.features) else {
             return Ok(Delivery::Offload);
         };
-        let first = match self.ring.take_one(true).map_err(Culprit::Receiver)? {
-            Next::Nothing => return Ok(Delivery::NoRoom),
-            Next::One { head, piece } => {
-                if front.is_none()
-                    && let Some(bytes) = self.copy_whole(sender, chain, header, piece)?
+        let first = match self.ring.pop_single(true).map_err(DeliverError::Receiver)? {
+            NextChain::Empty => return Ok(Delivery::NoBuffers),
+            NextChain::Single { head, element } => {
+                if rewrite.is_none()
+                    && let Some(bytes) = self.copy_single(sender, chain, header, element)?
                 {
-                    self.ring.write_used(0, head, bytes).map_err(Culprit::Receiver)?;
-                    self.ring.used += 1;
-                    return Ok(Delivery::Done { buffers: 1 });
+                    self.ring.write_used_elem(0, head, bytes).map_err(DeliverError::Receiver)?;
+                    self.ring.used_idx += 1;
+                    return Ok(Delivery::Delivered { buffers: 1 });
                 }
-                Some((head, piece))
+                Some((head, element))
             }
-            Next::Long => None,
+            NextChain::Multi => None,
         };
-        self.put_long(sender, chain, front, header, first)
+        self.deliver_multi(sender, chain, rewrite, header, first)
     }
 
     /// Copies a frame with this header into a buffer, if it lies together there and in its sender's memory.
     /// Returns the bytes that it has in the buffer.
     #[inline(always)]
-    fn copy_whole(
+    fn copy_single(
         &self,
-        sender: &SendRing,
+        sender: &TxRing,
         chain: &Chain,
         header: (u64, u32),
-        to: Piece,
-    ) -> Result<Option<u32>, Culprit> {
+        to: Element,
+    ) -> Result<Option<u32>, DeliverError> {
         let is_new = (sender.header_bytes, self.header_bytes) == (HEADER_BYTES, HEADER_BYTES);
         if !is_new || chain.count != 1 || to.bytes < chain.bytes {
             return Ok(None);
         }
         let Some(bytes) = (chain.bytes as usize).checked_sub(HEADER_BYTES) else { return Ok(None) };
-        let source = whole(&sender.ring.memory, chain.one, HEADER_BYTES, bytes).map_err(Culprit::Sender)?;
-        let target = whole(&self.ring.memory, to, 0, HEADER_BYTES + bytes).map_err(Culprit::Receiver)?;
+        let source = contiguous(&sender.ring.memory, chain.single, HEADER_BYTES, bytes)
+            .map_err(DeliverError::Sender)?;
+        let target =
+            contiguous(&self.ring.memory, to, 0, HEADER_BYTES + bytes).map_err(DeliverError::Receiver)?;
         let (Some(source), Some(target)) = (source, target) else { return Ok(None) };
-        let fits = |_| Culprit::Receiver(Broken::Address);
+        let fits = |_| DeliverError::Receiver(RingError::OutOfBounds);
         target.get_ref(0).map_err(fits)?.store(header.0.to_le());
         target.get_ref(8).map_err(fits)?.store(header.1.to_le());
         let behind = target.offset(HEADER_BYTES).map_err(fits)?;
@@ -154,42 +162,43 @@ impl ReceiveRing {
         Ok(Some(chain.bytes))
     }
 
-    /// As [`ReceiveRing::put`], into any number of buffers; the first one may be taken already.
+    /// As [`RxRing::try_deliver`], into any number of buffers; the first one may be taken already.
     #[cold]
-    fn put_long(
+    fn deliver_multi(
         &mut self,
-        sender: &SendRing,
+        sender: &TxRing,
         chain: &Chain,
-        front: Option<&Front>,
+        rewrite: Option<&HeaderRewrite>,
         words: (u64, u32),
-        first: Option<(u16, Piece)>,
-    ) -> Result<Delivery, Culprit> {
+        first: Option<(u16, Element)>,
+    ) -> Result<Delivery, DeliverError> {
         let mut header = [0; HEADER_BYTES];
         header[..8].copy_from_slice(&words.0.to_le_bytes());
         header[8..].copy_from_slice(&words.1.to_le_bytes());
-        let replaced = front.map_or(0, |front| front.replaces);
+        let replaced = rewrite.map_or(0, |rewrite| rewrite.replaces);
         let skip = sender.header_bytes + replaced;
-        // A front replaces bytes that were read when the frame was taken in.
+        // A rewrite replaces bytes that were read when the frame was taken in.
         let frame_bytes = chain.bytes.saturating_sub(skip as u32);
         let mut front_bytes = &[][..];
-        if let Some(front) = front {
-            frame::move_places(&mut header, front.growth());
-            front_bytes = front.bytes();
+        if let Some(rewrite) = rewrite {
+            frame::shift_offsets(&mut header, rewrite.growth());
+            front_bytes = rewrite.bytes();
         }
         let wanted = frame_bytes + (self.header_bytes + front_bytes.len()) as u32;
-        let Some((buffers, pieces)) = self.take_buffers(first, wanted).map_err(Culprit::Receiver)? else {
-            return Ok(Delivery::NoRoom);
+        let Some((buffers, elements)) = self.pop_buffers(first, wanted).map_err(DeliverError::Receiver)?
+        else {
+            return Ok(Delivery::NoBuffers);
         };
         header[10..].copy_from_slice(&(buffers as u16).to_le_bytes());
         let header = &header[..self.header_bytes];
-        let from = Place { memory: &sender.ring.memory, pieces: chain.pieces(), skip };
-        let to = Place { memory: &self.ring.memory, pieces: &self.pieces[..pieces], skip: 0 };
-        let mut to = Rest::of(to).ok_or(Culprit::Receiver(Broken::Chain))?;
-        write(&mut to, header).map_err(Culprit::Receiver)?;
-        write(&mut to, front_bytes).map_err(Culprit::Receiver)?;
+        let from = Elements { memory: &sender.ring.memory, elements: chain.elements(), skip };
+        let to = Elements { memory: &self.ring.memory, elements: &self.elements[..elements], skip: 0 };
+        let mut to = Cursor::of(to).ok_or(DeliverError::Receiver(RingError::BadChain))?;
+        write(&mut to, header).map_err(DeliverError::Receiver)?;
+        write(&mut to, front_bytes).map_err(DeliverError::Receiver)?;
         copy(from, to, frame_bytes)?;
-        self.use_buffers(buffers, wanted).map_err(Culprit::Receiver)?;
-        Ok(Delivery::Done { buffers: buffers as u16 })
+        self.push_used_buffers(buffers, wanted).map_err(DeliverError::Receiver)?;
+        Ok(Delivery::Delivered { buffers: buffers as u16 })
     }
 
     /// Shows the driver what it received.
@@ -197,8 +206,8 @@ impl ReceiveRing {
     /// # Errors
     /// When the ring is broken.
     #[inline]
-    pub(crate) fn show(&mut self) -> Result<(), Broken> {
-        self.ring.show_used()
+    pub(crate) fn publish(&mut self) -> Result<(), RingError> {
+        self.ring.publish_used()
     }
 
     /// The driver hears at another place from now on, and is told there once.
@@ -206,13 +215,13 @@ impl ReceiveRing {
         self.ring.set_call(call);
     }
 
-    /// Tells the driver of what it was shown if it wants to hear. [`visible`] stands between.
+    /// Tells the driver of what it was shown if it wants to hear. [`publish_barrier`] stands between.
     ///
     /// # Errors
     /// When the ring is broken.
     #[inline]
-    pub(crate) fn call(&mut self) -> Result<(), Broken> {
-        self.ring.call()
+    pub(crate) fn signal_driver(&mut self) -> Result<(), RingError> {
+        self.ring.signal_driver()
     }
 
     /// Shows the driver what it received, and tells it if it wants to hear.
@@ -220,24 +229,24 @@ impl ReceiveRing {
     /// # Errors
     /// When the ring is broken.
     #[inline]
-    pub fn tell(&mut self) -> Result<(), Broken> {
-        self.ring.tell()
+    pub fn publish_and_signal(&mut self) -> Result<(), RingError> {
+        self.ring.publish_and_signal()
     }
 
     /// Takes buffers for so many bytes, of which the first may be taken already: their number and that of
-    /// their pieces; `None` when there are not enough, or when a single one must do and does not.
-    fn take_buffers(
+    /// their elements; `None` when there are not enough, or when a single one must do and does not.
+    fn pop_buffers(
         &mut self,
-        mut first: Option<(u16, Piece)>,
+        mut first: Option<(u16, Element)>,
         wanted: u32,
-    ) -> Result<Option<(usize, usize)>, Broken> {
-        let most = if self.features & features::MRG_RXBUF == 0 { 1 } else { BUFFERS_MAX };
-        let (mut room, mut pieces) = (0u32, 0);
+    ) -> Result<Option<(usize, usize)>, RingError> {
+        let most = if self.features & features::MRG_RXBUF == 0 { 1 } else { RX_BUFFERS_MAX };
+        let (mut room, mut elements) = (0u32, 0);
         for (buffer, place) in self.buffers[..most].iter_mut().enumerate() {
-            let free = &mut self.pieces[pieces..];
+            let free = &mut self.elements[elements..];
             let found = match first.take() {
-                Some((head, piece)) => Found::one(head, piece, free),
-                None => match self.ring.take(true, free)? {
+                Some((head, element)) => ChainInfo::single(head, element, free),
+                None => match self.ring.pop(true, free)? {
                     Some(found) => found,
                     None => return Ok(None),
                 },
@@ -246,32 +255,32 @@ impl ReceiveRing {
                 return Ok(None);
             }
             if buffer == 0 && found.bytes < HEADER_BYTES as u32 {
-                return Err(Broken::Chain);
+                return Err(RingError::BadChain);
             }
             *place = (found.head, found.bytes);
-            pieces += found.count;
+            elements += found.count;
             room = room.saturating_add(found.bytes);
             if room >= wanted {
-                return Ok(Some((buffer + 1, pieces)));
+                return Ok(Some((buffer + 1, elements)));
             }
         }
         Ok(None)
     }
 
     /// Uses the first `buffers` of those taken, with so many bytes in them.
-    fn use_buffers(&mut self, buffers: usize, bytes: u32) -> Result<(), Broken> {
+    fn push_used_buffers(&mut self, buffers: usize, bytes: u32) -> Result<(), RingError> {
         let mut left = bytes;
         for (after, &(head, room)) in self.buffers[..buffers].iter().enumerate() {
             let filled = room.min(left);
             left -= filled;
-            self.ring.write_used(after as u16, head, filled)?;
+            self.ring.write_used_elem(after as u16, head, filled)?;
         }
-        self.ring.used += Wrapping(buffers as u16);
+        self.ring.used_idx += Wrapping(buffers as u16);
         Ok(())
     }
 
     /// Where the ring goes on when it is stopped now.
-    pub fn base(&self) -> u16 {
+    pub fn vring_base(&self) -> u16 {
         self.ring.queue.next_avail()
     }
 }

@@ -6,52 +6,52 @@ use std::sync::Arc;
 use virtio_queue::QueueT;
 use vm_memory::{VolatileMemory as _, VolatileSlice};
 
-use super::avail::Next;
+use super::avail::NextChain;
 use super::chain::Chain;
-use super::copy::{read, whole};
-use super::vring::{Ring, Setup};
-use crate::error::Broken;
-use crate::frame::{self, FIRST_BYTES, FRAME_BYTES_MAX, FirstBytes, HEADER_BYTES};
+use super::copy::{contiguous, read};
+use super::vring::{Vring, VringConfig};
+use crate::error::RingError;
+use crate::frame::{self, FRAME_BYTES_MAX, FRAME_HEAD_BYTES, FrameHead, HEADER_BYTES};
 
 /// The ring of what a driver sends.
 #[derive(Debug)]
-pub struct SendRing {
-    pub(super) ring: Ring,
+pub struct TxRing {
+    pub(super) ring: Vring,
     pub(super) header_bytes: usize,
     pub(crate) kick: Arc<OwnedFd>,
-    pub(crate) error: Option<Arc<OwnedFd>>,
+    pub(crate) err: Option<Arc<OwnedFd>>,
 }
 
 /// The beginning of a frame that was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum Popped {
     /// Nothing is available.
-    Nothing,
+    Empty,
     /// A frame, without its virtio-net header.
     Frame {
         /// Bytes of the frame.
         bytes: u32,
     },
-    /// Something that is no frame: too short, too long, in too many pieces.
-    Unfit,
+    /// Something that is no frame: too short, too long, in too many elements.
+    Malformed,
 }
 
-impl SendRing {
+impl TxRing {
     /// A ring at its place.
     ///
     /// # Errors
     /// When the place is impossible.
-    pub fn new(setup: &Setup) -> Result<SendRing, Broken> {
-        Ok(SendRing {
-            ring: Ring::new(setup)?,
-            header_bytes: frame::header_bytes(setup.features),
-            kick: Arc::clone(&setup.kick),
-            error: setup.error.clone(),
+    pub fn new(config: &VringConfig) -> Result<TxRing, RingError> {
+        Ok(TxRing {
+            ring: Vring::new(config)?,
+            header_bytes: frame::header_bytes(config.features),
+            kick: Arc::clone(&config.kick),
+            err: config.err.clone(),
         })
     }
 
     /// Entries.
-    pub fn entries(&self) -> u16 {
+    pub fn size(&self) -> u16 {
         self.ring.queue.size()
     }
 
@@ -60,41 +60,41 @@ impl SendRing {
     /// # Errors
     /// When the ring is broken.
     #[inline(always)]
-    pub fn take(&mut self, chain: &mut Chain) -> Result<Taken, Broken> {
-        let is_whole = match self.ring.take_one(false)? {
-            Next::Nothing => return Ok(Taken::Nothing),
-            Next::One { head, piece } => {
-                (chain.head, chain.bytes, chain.count, chain.one) = (head, piece.bytes, 1, piece);
+    pub fn pop(&mut self, chain: &mut Chain) -> Result<Popped, RingError> {
+        let is_whole = match self.ring.pop_single(false)? {
+            NextChain::Empty => return Ok(Popped::Empty),
+            NextChain::Single { head, element } => {
+                (chain.head, chain.bytes, chain.count, chain.single) = (head, element.bytes, 1, element);
                 true
             }
-            Next::Long => {
-                let found = self.ring.take_long(false, &mut chain.several[..])?;
+            NextChain::Multi => {
+                let found = self.ring.pop_multi(false, &mut chain.multi[..])?;
                 (chain.head, chain.bytes, chain.count) = (found.head, found.bytes, found.count as u8);
-                chain.one = chain.several[0];
+                chain.single = chain.multi[0];
                 !found.more
             }
         };
         let bytes = chain.bytes;
         let shortest = (self.header_bytes + frame::ETHERNET_BYTES) as u32;
         if !is_whole || bytes < shortest || bytes > FRAME_BYTES_MAX + HEADER_BYTES as u32 {
-            return Ok(Taken::Unfit);
+            return Ok(Popped::Malformed);
         }
         if self.header_bytes == HEADER_BYTES
-            && let Some(front) = whole(&self.ring.memory, chain.one, 0, FIRST_BYTES)?
+            && let Some(rewrite) = contiguous(&self.ring.memory, chain.single, 0, FRAME_HEAD_BYTES)?
         {
-            chain.first = read_first(&front)?;
+            chain.frame_head = read_head(&rewrite)?;
         } else {
-            chain.first = self.read_first(chain)?;
+            chain.frame_head = self.read_head(chain)?;
         }
-        Ok(Taken::Frame { bytes: bytes - self.header_bytes as u32 })
+        Ok(Popped::Frame { bytes: bytes - self.header_bytes as u32 })
     }
 
     /// Reads header, addresses and type of a frame, however they lie.
     #[cold]
-    fn read_first(&self, chain: &Chain) -> Result<FirstBytes, Broken> {
-        let mut first = [0; FIRST_BYTES];
+    fn read_head(&self, chain: &Chain) -> Result<FrameHead, RingError> {
+        let mut first = [0; FRAME_HEAD_BYTES];
         let missing = HEADER_BYTES - self.header_bytes;
-        read(&self.ring.memory, chain.pieces(), 0, &mut first[missing..])?;
+        read(&self.ring.memory, chain.elements(), 0, &mut first[missing..])?;
         // The older header has no count of buffers.
         first[..HEADER_BYTES].rotate_left(missing);
         Ok(first.into())
@@ -104,22 +104,22 @@ impl SendRing {
     ///
     /// # Errors
     /// When the ring is broken.
-    pub fn tag(&self, chain: &Chain) -> Result<u16, Broken> {
+    pub fn vlan_tag(&self, chain: &Chain) -> Result<u16, RingError> {
         let skip = self.header_bytes + frame::ETHERNET_BYTES;
         let mut tag = [0; 2];
-        read(&self.ring.memory, chain.pieces(), skip, &mut tag)?;
+        read(&self.ring.memory, chain.elements(), skip, &mut tag)?;
         Ok(u16::from_be_bytes(tag))
     }
 
-    /// Gives the buffers of a frame back to the driver, which sees them after [`SendRing::show`] or
-    /// [`SendRing::tell`].
+    /// Gives the buffers of a frame back to the driver, which sees them after [`TxRing::publish`] or
+    /// [`TxRing::publish_and_signal`].
     ///
     /// # Errors
     /// When the ring is broken.
     #[inline]
-    pub fn give_back(&mut self, chain: &Chain) -> Result<(), Broken> {
-        self.ring.write_used(0, chain.head, 0)?;
-        self.ring.used += 1;
+    pub fn push_used(&mut self, chain: &Chain) -> Result<(), RingError> {
+        self.ring.write_used_elem(0, chain.head, 0)?;
+        self.ring.used_idx += 1;
         Ok(())
     }
 
@@ -128,17 +128,17 @@ impl SendRing {
     /// # Errors
     /// When the ring is broken.
     #[inline]
-    pub fn show(&mut self) -> Result<(), Broken> {
-        self.ring.show_used()
+    pub fn publish(&mut self) -> Result<(), RingError> {
+        self.ring.publish_used()
     }
 
-    /// Tells the driver of what it was shown if it wants to hear. [`visible`] stands between.
+    /// Tells the driver of what it was shown if it wants to hear. [`publish_barrier`] stands between.
     ///
     /// # Errors
     /// When the ring is broken.
     #[inline]
-    pub(crate) fn call(&mut self) -> Result<(), Broken> {
-        self.ring.call()
+    pub(crate) fn signal_driver(&mut self) -> Result<(), RingError> {
+        self.ring.signal_driver()
     }
 
     /// Shows the driver what it got back, and tells it if it wants to hear.
@@ -146,22 +146,22 @@ impl SendRing {
     /// # Errors
     /// When the ring is broken.
     #[inline]
-    pub fn tell(&mut self) -> Result<(), Broken> {
-        self.ring.tell()
+    pub fn publish_and_signal(&mut self) -> Result<(), RingError> {
+        self.ring.publish_and_signal()
     }
 
     /// Frames beyond those that were taken.
     ///
     /// # Errors
     /// When the ring is broken.
-    pub fn waiting(&mut self) -> Result<u16, Broken> {
-        self.ring.look()
+    pub fn avail_len(&mut self) -> Result<u16, RingError> {
+        self.ring.refresh_avail()
     }
 
     /// Is there a frame beyond those that were taken, or something wrong, which taking it finds?
     #[inline]
-    pub fn has_more(&self) -> bool {
-        self.ring.has_more()
+    pub fn has_pending(&self) -> bool {
+        self.ring.has_pending()
     }
 
     /// The driver hears at another place from now on, and is told there once.
@@ -173,7 +173,7 @@ impl SendRing {
     ///
     /// # Errors
     /// When the ring is broken.
-    pub fn listen(&mut self) -> Result<bool, Broken> {
+    pub fn enable_kick(&mut self) -> Result<bool, RingError> {
         Ok(self.ring.queue.enable_notification(&self.ring.memory.guest)?)
     }
 
@@ -181,21 +181,21 @@ impl SendRing {
     ///
     /// # Errors
     /// When the ring is broken.
-    pub fn ignore(&mut self) -> Result<(), Broken> {
+    pub fn disable_kick(&mut self) -> Result<(), RingError> {
         Ok(self.ring.queue.disable_notification(&self.ring.memory.guest)?)
     }
 
     /// Where the ring goes on when it is stopped now: what was not given back is taken again then.
-    pub fn base(&self) -> u16 {
-        self.ring.used.0
+    pub fn vring_base(&self) -> u16 {
+        self.ring.used_idx.0
     }
 }
 
 /// Reads header, addresses and type of a frame where they lie together.
 #[inline]
-fn read_first(first: &VolatileSlice<'_>) -> Result<FirstBytes, Broken> {
-    let fits = |_| Broken::Address;
+fn read_head(first: &VolatileSlice<'_>) -> Result<FrameHead, RingError> {
+    let fits = |_| RingError::OutOfBounds;
     let word = |at| first.get_ref::<u64>(at).map(|word| u64::from_le(word.load())).map_err(fits);
     let last = u16::from_le(first.get_ref::<u16>(24).map_err(fits)?.load());
-    Ok(FirstBytes { words: [word(0)?, word(8)?, word(16)?], last })
+    Ok(FrameHead { words: [word(0)?, word(8)?, word(16)?], last })
 }

@@ -7,54 +7,54 @@ use std::sync::atomic::{Ordering, fence};
 
 use virtio_queue::QueueT;
 
-use super::vring::Ring;
-use crate::error::Broken;
-use crate::sys::ring_bell;
+use super::vring::Vring;
+use crate::error::RingError;
+use crate::sys::signal;
 
 /// The driver wants no interrupts (`VIRTQ_AVAIL_F_NO_INTERRUPT`).
-const NO_INTERRUPT: u16 = 1;
+const AVAIL_F_NO_INTERRUPT: u16 = 1;
 
-impl Ring {
+impl Vring {
     /// Writes the used entry that is `after` entries behind the next one; nobody sees it yet.
     #[inline]
-    pub(super) fn write_used(&self, after: u16, head: u16, bytes: u32) -> Result<(), Broken> {
-        let at = self.at(self.used.0.wrapping_add(after));
-        self.used_ring.set_word(4 + at * 8, u64::from(bytes) << 32 | u64::from(head))
+    pub(super) fn write_used_elem(&self, after: u16, head: u16, bytes: u32) -> Result<(), RingError> {
+        let at = self.slot(self.used_idx.0.wrapping_add(after));
+        self.used_ring.write_u64(4 + at * 8, u64::from(bytes) << 32 | u64::from(head))
     }
 
     /// Shows the driver what was used. Its processor has the line that this writes, so it is done once for
     /// several frames.
     #[inline]
-    pub(super) fn show_used(&mut self) -> Result<(), Broken> {
-        if self.used != self.shown {
-            self.used_ring.index(2)?.store(self.used.0.to_le(), Ordering::Release);
-            self.shown = self.used;
+    pub(super) fn publish_used(&mut self) -> Result<(), RingError> {
+        if self.used_idx != self.published_idx {
+            self.used_ring.atomic_u16(2)?.store(self.used_idx.0.to_le(), Ordering::Release);
+            self.published_idx = self.used_idx;
         }
         Ok(())
     }
 
-    /// Does the driver want to hear of what was shown since the last time? What was shown is visible by a
+    /// Does the driver want to hear of what was shown since the last time? What was shown is publish_barrier by a
     /// fence before.
     #[inline]
-    pub(super) fn wants_call(&mut self) -> Result<bool, Broken> {
-        let before = std::mem::replace(&mut self.told, self.shown);
+    pub(super) fn needs_call(&mut self) -> Result<bool, RingError> {
+        let before = std::mem::replace(&mut self.signalled_idx, self.published_idx);
         if self.event_idx {
-            let event = self.available.index(4 + 2 * usize::from(self.queue.size()))?;
+            let event = self.avail_ring.atomic_u16(4 + 2 * usize::from(self.queue.size()))?;
             let event = Wrapping(u16::from_le(event.load(Ordering::Relaxed)));
-            return Ok(self.told - event - Wrapping(1) < self.told - before);
+            return Ok(self.signalled_idx - event - Wrapping(1) < self.signalled_idx - before);
         }
-        let flags = self.available.index(0)?.load(Ordering::Relaxed);
-        Ok(u16::from_le(flags) & NO_INTERRUPT == 0)
+        let flags = self.avail_ring.atomic_u16(0)?.load(Ordering::Relaxed);
+        Ok(u16::from_le(flags) & AVAIL_F_NO_INTERRUPT == 0)
     }
 
     /// Tells the driver of what was shown, behind a fence, if it wants to hear.
     #[inline]
-    pub(super) fn call(&mut self) -> Result<(), Broken> {
-        if self.shown != self.told
-            && self.wants_call()?
+    pub(super) fn signal_driver(&mut self) -> Result<(), RingError> {
+        if self.published_idx != self.signalled_idx
+            && self.needs_call()?
             && let Some(call) = &self.call
         {
-            ring_bell(call);
+            signal(call);
         }
         Ok(())
     }
@@ -64,22 +64,22 @@ impl Ring {
     pub(super) fn set_call(&mut self, call: Option<Arc<OwnedFd>>) {
         self.call = call;
         if let Some(call) = &self.call {
-            ring_bell(call);
+            signal(call);
         }
     }
 
     /// Shows the driver what was used, and tells it if it wants to hear.
-    pub(super) fn tell(&mut self) -> Result<(), Broken> {
-        self.show_used()?;
-        if self.shown != self.told {
-            visible();
+    pub(super) fn publish_and_signal(&mut self) -> Result<(), RingError> {
+        self.publish_used()?;
+        if self.published_idx != self.signalled_idx {
+            publish_barrier();
         }
-        self.call()
+        self.signal_driver()
     }
 }
 
-/// What was shown is visible before any driver's wish is read.
+/// What was shown is publish_barrier before any driver's wish is read.
 #[inline]
-pub(crate) fn visible() {
+pub(crate) fn publish_barrier() {
     fence(Ordering::SeqCst);
 }

@@ -14,9 +14,9 @@ use punctual_net::InterfaceParams;
 use punctual_sched::Instant;
 
 use super::Switch;
-use crate::assemble::behind;
+use crate::assemble::port_kind;
 use crate::config::{End, Error, Port};
-use crate::control::{Door, Request};
+use crate::control::{Listener, Request};
 use crate::limits::{PLANE_LIMIT, PORTS_MAX};
 use crate::mailbox::{Attach, Attached, Command};
 use crate::port_session::rings;
@@ -35,14 +35,14 @@ impl Switch {
         plane: usize,
         vlans: &Vlans,
     ) -> Result<(), Error> {
-        if plane >= self.plugs.planes.len() {
+        if plane >= self.hotplug.planes.len() {
             return Err(Error::Plane { port: name.to_owned(), plane });
         }
         let refused = |error: String| Error::Discipline(format!("port {name}: {error}"));
-        let discipline = (self.plugs.discipline.build)(&self.plugs.options);
+        let discipline = (self.hotplug.discipline.build)(&self.hotplug.options);
         let mut discipline = discipline.map_err(|error| refused(error.to_string()))?;
         discipline.attach(Instant::ZERO, params).map_err(|error| refused(error.to_string()))?;
-        match self.plugs.vlans.is_none() && vlans.are_given() {
+        match self.hotplug.vlans.is_none() && vlans.are_given() {
             true => Err(Error::FirstVlans),
             false => Ok(()),
         }
@@ -55,14 +55,16 @@ impl Switch {
     pub fn plug(&mut self, port: Port) -> Result<usize, Error> {
         self.check(&port.name, &port.params, port.plane, &port.vlans)?;
         let places = 0..PORTS_MAX;
-        let is_free = |place: &usize| self.plugs.taken.get(*place) != Some(&true);
+        let is_free = |place: &usize| self.hotplug.taken.get(*place) != Some(&true);
         // One place beyond those that were in use at most: places have no gaps.
-        let places: Vec<usize> = places.filter(is_free).take_while(|at| *at <= self.plugs.ports()).collect();
+        let places: Vec<usize> =
+            places.filter(is_free).take_while(|at| *at <= self.hotplug.ports()).collect();
         for place in places {
-            let rings = rings(place, port.plane, &self.plugs.shared, &self.mailboxes, &self.plugs.notices);
+            let rings =
+                rings(place, port.plane, &self.hotplug.shared, &self.mailboxes, &self.hotplug.notices);
             // Listened at first: that may fail.
-            let door = Door::open(&port.end, rings)?;
-            let vlans = self.plugs.filter(place, &port)?;
+            let listener = Listener::open(&port.end, rings)?;
+            let vlans = self.hotplug.filter(place, &port)?;
             match self.attach(place, &port, vlans.as_ref()) {
                 Ok(true) => {}
                 refused => {
@@ -72,12 +74,12 @@ impl Switch {
                     continue;
                 }
             }
-            self.plugs.vlans = vlans;
-            if place == self.plugs.ports() {
-                self.plugs.taken.push(true);
+            self.hotplug.vlans = vlans;
+            if place == self.hotplug.ports() {
+                self.hotplug.taken.push(true);
             }
-            self.plugs.taken[place] = true;
-            if let Err(error) = self.open(place, port, door) {
+            self.hotplug.taken[place] = true;
+            if let Err(error) = self.open(place, port, listener) {
                 self.unplug(place);
                 return Err(error);
             }
@@ -91,7 +93,7 @@ impl Switch {
         for (plane, mailbox) in self.mailboxes.iter().enumerate() {
             let attach = Attach::new(place, port.params.clone(), plane == port.plane, vlans.cloned());
             let (reply, answer) = sync_channel(1);
-            mailbox.send(Command::Attach { attach: Box::new(attach), reply });
+            mailbox.send(Command::AttachPort { attach: Box::new(attach), reply });
             let Attached { done, .. } = answer.recv_timeout(PLANE_LIMIT).map_err(|_| Error::Silent)?;
             if !done.map_err(|error| Error::Discipline(error.to_string()))? {
                 return Ok(false);
@@ -105,7 +107,7 @@ impl Switch {
         let mut all = PortStats::default();
         for mailbox in &self.mailboxes {
             let (reply, answer) = sync_channel(1);
-            mailbox.send(Command::Detach { port: place, none: Box::default(), reply });
+            mailbox.send(Command::DetachPort { port: place, none: Box::default(), reply });
             if let Ok(stats) = answer.recv_timeout(PLANE_LIMIT) {
                 all.merge(&stats);
             }
@@ -114,17 +116,17 @@ impl Switch {
     }
 
     /// Planes know the port: VMs and wires may come.
-    fn open(&mut self, place: usize, port: Port, door: Option<Door>) -> Result<(), Error> {
-        let shared = &self.plugs.shared;
+    fn open(&mut self, place: usize, port: Port, listener: Option<Listener>) -> Result<(), Error> {
+        let shared = &self.hotplug.shared;
         shared.ports[place].broken.store(false, Ordering::Release);
-        shared.table.set_behind(place, behind(&port.end));
+        shared.table.set_kind(place, port_kind(&port.end));
         if let Some(address) = port.address {
             shared.table.pin(address, place);
         }
-        shared.used.fetch_max(place + 1, Ordering::AcqRel);
-        if let Some(door) = door {
+        shared.ports_used.fetch_max(place + 1, Ordering::AcqRel);
+        if let Some(listener) = listener {
             let (reply, answer) = sync_channel(1);
-            self.plugs.inbox.send(Request::Open { port: place, door: Box::new(door), reply });
+            self.hotplug.inbox.send(Request::Open { port: place, listener: Box::new(listener), reply });
             let opened = answer.recv_timeout(PLANE_LIMIT).map_err(|_| Error::Silent)?;
             opened.map_err(Error::Start)?;
         }
@@ -137,21 +139,21 @@ impl Switch {
     /// Removes a port: its VM is disconnected, its socket goes away. Others notice nothing. Returns what was
     /// counted of it; `None` when there is no such port.
     pub fn unplug(&mut self, place: usize) -> Option<PortStats> {
-        let taken = self.plugs.taken.get_mut(place).filter(|taken| **taken)?;
+        let taken = self.hotplug.taken.get_mut(place).filter(|taken| **taken)?;
         *taken = false;
         let (reply, answer) = sync_channel(1);
-        self.plugs.inbox.send(Request::Close { port: place, reply });
+        self.hotplug.inbox.send(Request::Close { port: place, reply });
         // Its rings stop in here, each within that limit.
         let _ = answer.recv_timeout(4 * PLANE_LIMIT);
-        let shared = &self.plugs.shared;
-        shared.set_receive(place, None);
+        let shared = &self.hotplug.shared;
+        shared.set_rx(place, None);
         let mut stats = self.detach(place);
         if let Some(at) = self.uplinks.iter().position(|uplink| uplink.port == place) {
             let mut uplink = self.uplinks.swap_remove(at);
             uplink.stop_and_wait();
             stats.uplink = Some(UplinkStats::of(&uplink.counters));
         }
-        self.plugs.shared.table.remove(place);
+        self.hotplug.shared.table.remove(place);
         Some(stats)
     }
 }
