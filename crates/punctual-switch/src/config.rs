@@ -1,4 +1,4 @@
-//! What a switch is made of.
+//! What a switch is made of, and why it does not start.
 
 use std::io;
 use std::os::unix::net::UnixListener;
@@ -17,57 +17,38 @@ use crate::limits::PORTS_MAX;
 use crate::vlan::TooManyVlans;
 use crate::wire::Wire;
 
-/// Why a switch does not start.
+/// Why a switch does not start, or a port is not added.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No ports, or too many.
-    #[error("a switch of {0} ports; it has 1 to {PORTS_MAX}")]
+    #[error("a switch has 1 to {PORTS_MAX} ports, not {0}")]
     Ports(usize),
-    /// A port's plane that there is not.
-    #[error("port {port} is in plane {plane}, which there is not")]
-    Plane {
-        /// The port's name.
-        port: String,
-        /// The plane's index.
-        plane: usize,
-    },
-    /// The discipline refuses its options.
+    #[error("port {port}: no plane `{plane}`")]
+    Plane { port: String, plane: usize },
+    /// The discipline rejects an option, or a port's parameters.
     #[error("{0}")]
     Discipline(String),
-    /// A budget that cannot be kept.
     #[error("plane {plane}: {source}")]
     Budget {
-        /// The plane's name.
         plane: String,
-        /// Why.
         #[source]
         source: budget::Error,
     },
-    /// Too many VLANs.
     #[error(transparent)]
     Vlans(#[from] TooManyVlans),
-    /// The socket of another switch that is at work.
     #[error("another switch listens on {0}")]
     InUse(PathBuf),
-    /// A socket cannot be made.
     #[error("cannot listen on {path}")]
     Socket {
-        /// The socket.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// The first port with VLANs in a network without.
-    #[error("no port has VLANs so far; to begin with them, start the switch anew")]
+    #[error("the running switch has no VLANs; restart it to use them")]
     FirstVlans,
-    /// No place for another port.
-    #[error("all {PORTS_MAX} places are taken, some by packets of ports that are gone; try again")]
+    #[error("all {PORTS_MAX} ports are in use, or packets of removed ports still are in flight; try again")]
     NoPlace,
-    /// A plane does not answer.
-    #[error("a plane does not answer")]
+    #[error("a plane does not respond")]
     Silent,
-    /// The kernel refuses threads or events.
     #[error("cannot start the switch's threads")]
     Start(#[source] io::Error),
 }
@@ -75,65 +56,60 @@ pub enum Error {
 /// What is at a port.
 #[derive(Debug)]
 pub enum End {
-    /// A VM, whose monitor connects to this socket.
+    /// A VM, whose front-end connects to this socket.
     Socket(PathBuf),
-    /// A VM, whose monitor connects here.
+    /// A VM, whose front-end connects to this listener.
     Listener(UnixListener),
-    /// Something beyond the switch.
+    /// No VM.
     Uplink(Box<dyn Wire>),
 }
 
-/// A port.
 #[derive(Debug)]
 pub struct Port {
-    /// Its name.
     pub name: String,
-    /// What is at it.
     pub end: End,
-    /// What the discipline is told of it.
+    /// Its parameters in the discipline.
     pub params: InterfaceParams,
-    /// The plane that serves what its VM sends.
+    /// The plane that serves its TX ring.
     pub plane: usize,
-    /// The address that is set aside for its VM.
+    /// The address that is reserved for its VM.
     pub address: Option<Address>,
-    /// Its VLANs.
     pub vlans: Vlans,
 }
 
 /// A plane's thread.
 pub struct PlaneThread {
-    /// Its name.
     pub name: String,
-    /// Called first in the thread, and in those of the plane's uplinks: sets priority and processor.
+    /// Runs first in the thread, and in those of the plane's uplinks: sets priority and processor.
     pub enter: Arc<dyn Fn() + Send + Sync>,
-    /// How long it polls before it sleeps.
+    /// How long it busy-polls before it sleeps.
     pub poll: Duration,
-    /// Processor time that it may take together with its uplinks, if that is limited.
+    /// The processor time of the plane and its uplinks, if it is limited.
     pub budget: Option<Budget>,
 }
 
 /// A switch to be started.
 pub struct Config {
-    /// The ports, in the order in which their VMs count as booted.
+    /// In the order in which their VMs count as booted.
     pub ports: Vec<Port>,
-    /// The planes.
     pub planes: Vec<PlaneThread>,
-    /// Which packet is next, in every plane.
+    /// Each plane has one of these.
     pub discipline: &'static DisciplineInfo,
-    /// The discipline's options.
     pub options: Options,
-    /// The most bytes behind a frame's addresses, type and tag, if that is limited.
+    /// Bytes behind a frame's addresses, type and tag, if they are limited.
     pub mtu: Option<u32>,
-    /// Are the invariants checked?
+    /// Check the invariants of [`crate::check`] all the time.
     pub check: bool,
 }
 
-pub(crate) fn check(config: &Config) -> Result<(), Error> {
-    if config.ports.is_empty() || config.ports.len() > PORTS_MAX {
-        return Err(Error::Ports(config.ports.len()));
-    }
-    match config.ports.iter().find(|port| port.plane >= config.planes.len()) {
-        Some(port) => Err(Error::Plane { port: port.name.clone(), plane: port.plane }),
-        None => Ok(()),
+impl Config {
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.ports.is_empty() || self.ports.len() > PORTS_MAX {
+            return Err(Error::Ports(self.ports.len()));
+        }
+        match self.ports.iter().find(|port| port.plane >= self.planes.len()) {
+            Some(port) => Err(Error::Plane { port: port.name.clone(), plane: port.plane }),
+            None => Ok(()),
+        }
     }
 }

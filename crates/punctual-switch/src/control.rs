@@ -1,76 +1,72 @@
-//! The thread that talks with the VMs' monitors.
+//! The control thread: listens on the sockets of all ports and runs their vhost-user sessions. It never waits
+//! for a front-end.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Sender, SyncSender};
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::epoll;
 use rustix::time::Timespec;
 
-use crate::config::{Config, End, Error};
+use crate::config::{End, Error};
 use crate::connection::{self, Connection};
-use crate::event::{Event, Notice};
-use crate::features;
-use crate::mailbox::Mailbox;
-use crate::port_session::{PortSession, rings};
-use crate::shared::Shared;
+use crate::event::Event;
+use crate::port_session::PortSession;
+use crate::port_state::Change;
 use crate::socket::remove_stale_socket;
 use crate::sys::signal;
 
-/// A listener that cannot accept, for want of descriptors or memory, is left alone for this long: its monitor
-/// waits, so without a pause the control would be told of it again at once, for ever.
+/// Pause of a listener that cannot accept for want of descriptors or memory. The front-end stays in its
+/// backlog, so without a pause epoll would report it again at once.
 const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// What the control is asked to do.
+/// A request to the control thread.
 pub(crate) enum Request {
-    /// Listen at another port.
     Open { port: usize, listener: Box<Listener>, reply: SyncSender<io::Result<()>> },
-    /// No more at this one.
     Close { port: usize, reply: SyncSender<()> },
-    /// It is over.
-    End,
+    Exit,
 }
 
-/// The way to the control.
+/// The queue of requests.
 pub(crate) struct Inbox {
     requests: Mutex<VecDeque<Request>>,
-    pub(crate) bell: OwnedFd,
+    event: OwnedFd,
 }
 
 impl Inbox {
     pub(crate) fn new() -> io::Result<Inbox> {
-        let bell = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
-        Ok(Inbox { requests: Mutex::default(), bell })
+        let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
+        Ok(Inbox { requests: Mutex::default(), event })
     }
 
     pub(crate) fn send(&self, request: Request) {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).push_back(request);
-        signal(&self.bell);
+        signal(&self.event);
     }
 
-    pub(crate) fn take(&self) -> Option<Request> {
+    fn recv(&self) -> Option<Request> {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 }
 
-/// A port as the control sees it.
+/// A port's listening socket and its connection, if there is one.
 pub(crate) struct Listener {
     socket: ListenSocket,
     connection: Option<Connection>,
-    rings: PortSession,
-    /// Bells that the control hears.
+    session: PortSession,
+    /// Kick events in the control's epoll set.
     watched: Vec<Arc<OwnedFd>>,
-    /// Was it said that no monitor can be accepted?
+    /// A failure to accept was reported.
     accept_failed: bool,
 }
 
 impl Listener {
-    /// Listens for a VM's monitor; `None` at an uplink.
-    pub(crate) fn open(end: &End, rings: PortSession) -> Result<Option<Listener>, Error> {
+    /// Listens for a VM's front-end; `None` for an uplink.
+    pub(crate) fn open(end: &End, session: PortSession) -> Result<Option<Listener>, Error> {
         let (path, listener) = match end {
             End::Uplink(_) => return Ok(None),
             End::Socket(path) => (Some(path.clone()), listen(path)?),
@@ -81,34 +77,33 @@ impl Listener {
             }
         };
         let socket = ListenSocket { path, listener };
-        Ok(Some(Listener { socket, connection: None, rings, watched: Vec::new(), accept_failed: false }))
+        Ok(Some(Listener { socket, connection: None, session, watched: Vec::new(), accept_failed: false }))
     }
 
     fn disconnect(&mut self, epoll: &OwnedFd) {
-        disconnect(&mut self.connection, &mut self.rings, epoll);
+        disconnect(&mut self.connection, &mut self.session, epoll);
     }
 
-    /// Disconnects the VM for good. The socket goes first: a monitor that connects again at once must be
-    /// refused, for some (Cloud Hypervisor's) do not try again after a connection that ends unheard.
+    /// Disconnects the VM for good. The socket goes first: a front-end that reconnects at once must be
+    /// refused, because Cloud Hypervisor does not retry after a connection that ends without a reply.
     fn close(self, epoll: &OwnedFd) {
-        let Listener { socket, mut connection, mut rings, watched, .. } = self;
+        let Listener { socket, mut connection, mut session, watched, .. } = self;
         let _ = epoll::delete(epoll, &socket.listener);
         drop(socket);
-        disconnect(&mut connection, &mut rings, epoll);
-        for bell in watched {
-            let _ = epoll::delete(epoll, &*bell);
+        disconnect(&mut connection, &mut session, epoll);
+        for kick in watched {
+            let _ = epoll::delete(epoll, &*kick);
         }
     }
 }
 
-fn disconnect(connection: &mut Option<Connection>, rings: &mut PortSession, epoll: &OwnedFd) {
+fn disconnect(connection: &mut Option<Connection>, session: &mut PortSession, epoll: &OwnedFd) {
     let Some(mut connection) = connection.take() else { return };
     let _ = epoll::delete(epoll, connection.as_fd());
-    connection.end(rings);
-    rings.shared.table.forget(rings.port);
+    connection.end(session);
+    session.end(Change::FrontEndGone);
 }
 
-/// Where a port's monitor connects.
 struct ListenSocket {
     /// The socket's file, if it is removed at the end.
     path: Option<PathBuf>,
@@ -123,81 +118,62 @@ impl Drop for ListenSocket {
     }
 }
 
-/// The thread that talks with the VMs' monitors.
 pub(crate) struct Control {
     epoll: OwnedFd,
     inbox: Arc<Inbox>,
     /// By port; uplinks have none.
     listeners: BTreeMap<usize, Listener>,
-    /// Features.
-    offered: u64,
-    /// Ports whose listeners are left alone until then.
+    offered_features: u64,
+    /// Listeners that pause, and until when.
     paused: Option<(std::time::Instant, Vec<usize>)>,
 }
 
-/// What an event of the control's epoll is about: the port in the upper bits, one of these below.
+/// The epoll data of the control: the port in the upper bits, the source in the lower two.
 const LISTENER: u64 = 0;
-
 const CONNECTION: u64 = 1;
-
 const KICK: u64 = 2;
-
 const INBOX: u64 = 3;
 
-fn data(port: usize, what: u64) -> epoll::EventData {
-    epoll::EventData::new_u64((port as u64) << 2 | what)
+fn data(port: usize, source: u64) -> epoll::EventData {
+    epoll::EventData::new_u64((port as u64) << 2 | source)
 }
 
 impl Control {
-    pub(crate) fn new(
-        config: &Config,
-        shared: &Arc<Shared>,
-        mailboxes: &[Arc<Mailbox>],
-        (notices, inbox): (&Sender<Notice>, &Arc<Inbox>),
-    ) -> Result<Control, Error> {
-        let started = |error: rustix::io::Errno| Error::Start(error.into());
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(started)?;
+    /// The control of a switch without ports, which offers these features.
+    pub(crate) fn new(inbox: &Arc<Inbox>, offered_features: u64) -> io::Result<Control> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&epoll, &inbox.bell, data(0, INBOX), flags).map_err(started)?;
-        let offered = features::OFFERED | config.mtu.map_or(0, |_| features::MTU);
+        epoll::add(&epoll, &inbox.event, data(0, INBOX), flags)?;
         let (inbox, listeners) = (Arc::clone(inbox), BTreeMap::new());
-        let mut control = Control { epoll, inbox, listeners, offered, paused: None };
-        for (port, of) in config.ports.iter().enumerate() {
-            let rings = rings(port, of.plane, shared, mailboxes, notices);
-            if let Some(listener) = Listener::open(&of.end, rings)? {
-                control.add(port, listener).map_err(Error::Start)?;
-            }
-        }
-        Ok(control)
+        Ok(Control { epoll, inbox, listeners, offered_features, paused: None })
     }
 
-    /// Another port, whose socket is listened at.
-    fn add(&mut self, port: usize, listener: Listener) -> io::Result<()> {
-        let added =
-            epoll::add(&self.epoll, &listener.socket.listener, data(port, LISTENER), epoll::EventFlags::IN);
-        // Its drop removes what it made.
+    pub(crate) fn add(&mut self, port: usize, listener: Listener) -> io::Result<()> {
+        let flags = epoll::EventFlags::IN;
+        let added = epoll::add(&self.epoll, &listener.socket.listener, data(port, LISTENER), flags);
+        // Kept even if this failed: its drop removes the socket.
         self.listeners.insert(port, listener);
         Ok(added?)
     }
 
-    /// A port goes: its VM is disconnected.
+    /// Removes a port: its VM is disconnected.
     fn remove(&mut self, port: usize) {
         if let Some(listener) = self.listeners.remove(&port) {
             listener.close(&self.epoll);
         }
     }
 
-    /// Does what is in the inbox. Is it the end?
+    /// Returns whether the thread must end.
     fn handle_requests(&mut self) -> bool {
-        while let Some(request) = self.inbox.take() {
+        while let Some(request) = self.inbox.recv() {
             match request {
                 Request::Open { port, listener, reply } => drop(reply.try_send(self.add(port, *listener))),
                 Request::Close { port, reply } => {
                     self.remove(port);
-                    // Whoever asked may have given up.
+                    // The sender may have timed out.
                     let _ = reply.try_send(());
                 }
-                Request::End => return true,
+                Request::Exit => return true,
             }
         }
         false
@@ -206,11 +182,11 @@ impl Control {
     pub(crate) fn run(mut self) {
         let mut events = [const { std::mem::MaybeUninit::uninit() }; 16];
         loop {
-            // An error other than an interruption would be one of this program; then it waits no more.
             let timeout = self.resume_accept();
             let happened = match epoll::wait(&self.epoll, &mut events[..], timeout.as_ref()) {
                 Ok((happened, _)) => happened,
                 Err(rustix::io::Errno::INTR) => continue,
+                // Any other error is a bug of this program.
                 Err(_) => return,
             };
             for event in happened.iter() {
@@ -221,7 +197,7 @@ impl Control {
                     CONNECTION => self.read(port),
                     KICK => {
                         if let Some(listener) = self.listeners.get_mut(&port) {
-                            listener.rings.on_kick();
+                            listener.session.on_kick();
                         }
                     }
                     _ => {
@@ -236,12 +212,12 @@ impl Control {
         }
     }
 
-    /// A monitor connects. A port has one at a time.
+    /// Accepts a front-end. A port has one at a time.
     fn accept(&mut self, port: usize) {
         let Some(listener) = self.listeners.get_mut(&port) else { return };
         let stream = match listener.socket.listener.accept() {
             Ok((stream, _)) => stream,
-            // The monitor gave up.
+            // The front-end gave up.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
             Err(error) => return self.pause_accept(port, &error),
         };
@@ -249,31 +225,27 @@ impl Control {
         if listener.connection.is_some() {
             return;
         }
-        let Ok(connection) = Connection::new(stream, self.offered) else { return };
+        let Ok(connection) = Connection::new(stream, self.offered_features) else { return };
         if epoll::add(&self.epoll, &connection, data(port, CONNECTION), epoll::EventFlags::IN).is_ok() {
             listener.connection = Some(connection);
-            listener.rings.notice(Event::Connected);
+            listener.session.life().apply(Change::FrontEndConnected);
+            listener.session.notice(Event::Connected);
         }
     }
 
-    /// The listener of this port is left alone for a while.
     fn pause_accept(&mut self, port: usize, error: &io::Error) {
         let Some(listener) = self.listeners.get_mut(&port) else { return };
-        // It can fail only if the listener is gone from the set, and then nothing is watched of it either.
-        let _ = epoll::modify(
-            &self.epoll,
-            &listener.socket.listener,
-            data(port, LISTENER),
-            epoll::EventFlags::empty(),
-        );
+        let (socket, none) = (&listener.socket.listener, epoll::EventFlags::empty());
+        // This fails only if the listener is not in the set; then it reports nothing either.
+        let _ = epoll::modify(&self.epoll, socket, data(port, LISTENER), none);
         if !std::mem::replace(&mut listener.accept_failed, true) {
-            listener.rings.notice(Event::Unaccepted(error.to_string()));
+            listener.session.notice(Event::Unaccepted(error.to_string()));
         }
         let until = std::time::Instant::now() + ACCEPT_PAUSE;
         self.paused.get_or_insert_with(|| (until, Vec::new())).1.push(port);
     }
 
-    /// Hears listeners again whose pause is over. Returns how long the pause of others goes on.
+    /// Resumes listeners whose pause is over. Returns how long the others still pause.
     fn resume_accept(&mut self) -> Option<Timespec> {
         let left = self.paused.as_ref()?.0.saturating_duration_since(std::time::Instant::now());
         if !left.is_zero() {
@@ -281,39 +253,41 @@ impl Control {
         }
         for port in self.paused.take()?.1 {
             if let Some(listener) = self.listeners.get(&port) {
-                let listener = &listener.socket.listener;
-                let _ = epoll::modify(&self.epoll, listener, data(port, LISTENER), epoll::EventFlags::IN);
+                let socket = &listener.socket.listener;
+                let _ = epoll::modify(&self.epoll, socket, data(port, LISTENER), epoll::EventFlags::IN);
             }
         }
         None
     }
 
-    /// A monitor says something, or leaves.
+    /// Reads from a front-end.
     fn read(&mut self, port: usize) {
         let Some(listener) = self.listeners.get_mut(&port) else { return };
         let Some(connection) = &mut listener.connection else { return };
-        let Err(error) = connection.read(&mut listener.rings) else { return };
+        let Err(error) = connection.read(&mut listener.session) else { return };
         let reason = match error {
             connection::Error::Closed => None,
             error => Some(with_sources(&error)),
         };
         listener.disconnect(&self.epoll);
-        listener.rings.notice(Event::Disconnected(reason));
+        listener.session.notice(Event::Disconnected(reason));
     }
 
-    /// Hears the bells of rings in which nothing was seen yet, and no others.
+    /// Watches the kick events that the port's session wants to see, and no others: in a running port they
+    /// are the plane's alone.
     fn watch_kicks(&mut self, port: usize) {
         let Some(listener) = self.listeners.get_mut(&port) else { return };
-        if !std::mem::take(&mut listener.rings.changed) {
+        let Listener { session, watched, .. } = listener;
+        if session.watched_kicks().map(Arc::as_ptr).eq(watched.iter().map(Arc::as_ptr)) {
             return;
         }
-        for bell in listener.watched.drain(..) {
-            let _ = epoll::delete(&self.epoll, &*bell);
+        for kick in watched.drain(..) {
+            let _ = epoll::delete(&self.epoll, &*kick);
         }
-        for setup in listener.rings.unproven.iter().flatten() {
+        for kick in session.watched_kicks() {
             let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-            if epoll::add(&self.epoll, &*setup.kick, data(port, KICK), flags).is_ok() {
-                listener.watched.push(Arc::clone(&setup.kick));
+            if epoll::add(&self.epoll, &**kick, data(port, KICK), flags).is_ok() {
+                watched.push(Arc::clone(kick));
             }
         }
     }
@@ -326,7 +300,7 @@ impl Drop for Control {
     }
 }
 
-/// A listener at `path`. A socket that a switch left behind is replaced.
+/// Listens at `path`. A socket that a killed switch left behind is replaced.
 fn listen(path: &Path) -> Result<UnixListener, Error> {
     let failed = |source| Error::Socket { path: path.to_owned(), source };
     remove_stale_socket(path).map_err(|error| match error.kind() {
@@ -338,7 +312,7 @@ fn listen(path: &Path) -> Result<UnixListener, Error> {
     Ok(listener)
 }
 
-/// An error and what caused it, in one line.
+/// An error and its sources in one line.
 fn with_sources(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

@@ -1,9 +1,8 @@
-//! What the steps of a switch cost on this machine, for the simulator's costs of a network.
+//! Measures what the steps of a switch cost on this machine, for a network's costs in the simulator.
 //!
-//! Two ports in this process send through a plane as VMs do. Their drivers (`uplink.rs`) are threads on
-//! another processor: they write frames into rings and ring, and all that follows is what happens between
-//! VMs. They send a burst of four frames and the next one when the last frame has arrived, so every
-//! thread sleeps in between and nothing here keeps a processor for long.
+//! Two uplinks (`uplink.rs`) exchange frames through a plane as VMs do, with their threads on another
+//! processor. They send a burst of four frames, and the next burst when the last frame has arrived, so all
+//! threads sleep in between and none keeps a processor for long.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,56 +27,52 @@ use crate::frame::{Address, HEADER_BYTES};
 use crate::mailbox::{Command, Mailbox};
 use crate::plane::PlaneHandles;
 use crate::plane::step_times::{PublishTime, StepTimes};
-use crate::port_session::{PortSession, rings};
+use crate::port_session::PortSession;
 use crate::sys::signal;
-use crate::uplink_thread::{UplinkHandle, start_uplink};
+use crate::uplink_thread::UplinkThread;
 use crate::wire::Wire;
 
-/// Frames that are sent together: fewer than are told together.
+/// Frames of a burst: fewer than a plane notifies together.
 const BURST: u32 = 4;
 
-/// Lengths of frames, which alternate from burst to burst.
+/// Frame lengths, which alternate from burst to burst.
 const LENGTHS: [usize; 2] = [64, 1514];
 
-/// How often it is asked whether to stop, and whether frames still move.
+/// How often [`measure`] asks whether to stop, and whether frames still move.
 const INTERVAL: Time = Time::from_millis(50);
 
 /// What to measure, and where.
 pub struct Setting {
-    /// The discipline.
     pub discipline: &'static DisciplineInfo,
-    /// Its options.
     pub options: Options,
-    /// Called first in the plane's thread: sets its place.
+    /// Runs first in the plane's thread: sets its processor.
     pub plane: Arc<dyn Fn() + Send + Sync>,
-    /// Called first in the drivers' threads.
+    /// Runs first in the uplinks' threads.
     pub drivers: Arc<dyn Fn() + Send + Sync>,
-    /// For how long.
     pub time: Time,
 }
 
-/// What the steps took. Each time includes a look at the clock.
+/// Times of the steps, each including one read of the clock.
 #[derive(Clone, Debug, Serialize)]
 pub struct Costs {
-    /// From before a driver rings until a plane that slept is awake.
+    /// From before a driver publishes frames until the sleeping plane is awake.
     pub wake: Recorder,
-    /// Stage TX of a packet: looking at the rings, reading a frame's descriptors and addresses, the
-    /// discipline's decision.
+    /// Stage TX: polling the rings, reading descriptors and addresses, the discipline's decision.
     pub tx: Recorder,
-    /// Stage softnet: the receiver's buffers are counted.
+    /// Stage softnet: counting the receiver's buffers.
     pub softnet: Recorder,
-    /// Stage RX of a frame of 64 bytes: the copy, and the sender gets its buffer back.
+    /// Stage RX of a frame of 64 bytes: the copy, and returning the sender's buffer.
     pub rx: Recorder,
     /// Stage RX of a frame of 1,514 bytes.
     pub rx_long: Recorder,
-    /// Telling a receiver that sleeps.
+    /// Notifying a receiver that sleeps.
     pub event: Recorder,
-    /// A look at the clock.
+    /// One read of the clock.
     pub clock: Recorder,
 }
 
 impl Costs {
-    /// The keys of a network's costs that were measured, with medians less a look at the clock.
+    /// The measured costs under their keys in the host file: medians less one read of the clock.
     pub fn keys(&self) -> [(&'static str, Duration); 7] {
         let clock = median(&self.clock);
         let net = |times: &Recorder| median(times).saturating_sub(clock);
@@ -89,7 +84,7 @@ impl Costs {
             ("tx", net(&self.tx)),
             ("softnet", net(&self.softnet)),
             ("rx", net(&self.rx)),
-            // No thread is scheduled for a round, and no softirq raised.
+            // A plane schedules no thread and raises no softirq for a round.
             ("round", Duration::ZERO),
             ("copy_per_kib", Duration::from_ns(copy_ns)),
         ]
@@ -100,43 +95,42 @@ fn median(times: &Recorder) -> Duration {
     times.quantile_ppm(500_000)
 }
 
-/// Measures what steps take. `stop` is asked whether to end early.
+/// Measures for `setting.time`, or until `stop` returns true.
 ///
 /// # Errors
 /// What the discipline or the kernel refuses.
 pub fn measure(setting: &Setting, stop: &dyn Fn() -> bool) -> Result<Costs, Error> {
-    let (shown, arrived) = (PublishTime::new(), Arc::<AtomicU64>::default());
-    let wires = Burst::wires(&shown, &arrived).map_err(Error::Start)?;
-    let (bell, left) = (wires[0].again.try_clone().map_err(Error::Start)?, Arc::clone(&wires[0].left));
+    let (published, arrived) = (PublishTime::new(), Arc::<AtomicU64>::default());
+    let wires = Burst::wires(&published, &arrived).map_err(Error::Start)?;
+    let (event, left) = (wires[0].again.try_clone().map_err(Error::Start)?, Arc::clone(&wires[0].left));
     let config = config(setting, wires);
     let mailbox = Mailbox::new().map(Arc::new).map_err(Error::Start)?;
     let shared = Arc::new(shared(&config, std::slice::from_ref(&mailbox))?);
-    // Nobody reads notices: no VM is here.
+    // Nobody reads the notices: there is no VM.
     let (notices, _) = mpsc::channel();
-    let threads = PlaneHandles {
+    let handles = PlaneHandles {
         shared: Arc::clone(&shared),
         mailbox: Arc::clone(&mailbox),
         notices: notices.clone(),
         plane_budget: None,
         vlans: None,
     };
-    let plane = plane(&config, 0, threads)?;
-    let place = Arc::clone(&setting.plane);
+    let plane = plane(&config, 0, handles)?;
+    let enter = Arc::clone(&setting.plane);
     let work = move || {
-        place();
-        plane.run_timed(&shown)
+        enter();
+        plane.run_timed(&published)
     };
     let thread = spawn("switch costs".into(), work)?;
-    let started = start_uplinks(config, setting, |port| {
-        rings(port, 0, &shared, std::slice::from_ref(&mailbox), &notices)
-    });
+    let session = |port| PortSession::new(port, &shared, &mailbox, &notices);
+    let started = start_uplinks(config, setting, session);
     if started.is_ok() {
         wait(setting.time, stop, &arrived, || {
             left.store(BURST, Ordering::Release);
-            signal(&bell);
+            signal(&event);
         });
     }
-    let failed = started.map(|uplinks| uplinks.into_iter().for_each(UplinkHandle::end)).err();
+    let failed = started.map(|uplinks| uplinks.into_iter().for_each(|mut uplink| uplink.stop())).err();
     mailbox.send(Command::Exit);
     let ended = thread.join().map_err(|_| io::Error::other("the plane's thread panicked"));
     match (failed, ended) {
@@ -145,19 +139,19 @@ pub fn measure(setting: &Setting, stop: &dyn Fn() -> bool) -> Result<Costs, Erro
     }
 }
 
-/// Starts the drivers' threads; those that did start end if another one does not.
+/// Starts the uplinks' threads. If one does not start, the others end.
 fn start_uplinks(
     config: Config,
     setting: &Setting,
-    rings: impl Fn(usize) -> PortSession,
-) -> io::Result<Vec<UplinkHandle>> {
+    session: impl Fn(usize) -> PortSession,
+) -> io::Result<Vec<UplinkThread>> {
     let mut uplinks = Vec::new();
     for (port, of) in config.ports.into_iter().enumerate() {
         let End::Uplink(wire) = of.end else { continue };
-        match start_uplink(wire, rings(port), Arc::clone(&setting.drivers), None) {
+        match UplinkThread::start(port, wire, session(port), Arc::clone(&setting.drivers), None) {
             Ok(uplink) => uplinks.push(uplink),
             Err(error) => {
-                uplinks.into_iter().for_each(UplinkHandle::end);
+                uplinks.into_iter().for_each(|mut uplink| uplink.stop());
                 return Err(error);
             }
         }
@@ -165,7 +159,7 @@ fn start_uplinks(
     Ok(uplinks)
 }
 
-/// Waits while bursts follow each other; sends one where none is on its way.
+/// Waits while bursts follow each other, and sends one if none is in flight.
 fn wait(time: Time, stop: &dyn Fn() -> bool, arrived: &AtomicU64, send: impl Fn()) {
     let start = Moment::now();
     let mut before = u64::MAX;
@@ -187,7 +181,7 @@ fn costs(times: &StepTimes) -> Costs {
         softnet: times.stages[softnet].recorder(),
         rx: times.stages[rx].recorder(),
         rx_long: times.long.recorder(),
-        event: times.tell.recorder(),
+        event: times.notify.recorder(),
         clock: times.clock.recorder(),
     }
 }
@@ -216,30 +210,30 @@ fn config(setting: &Setting, wires: [Burst; 2]) -> Config {
     }
 }
 
-/// Locally administered, for ports that nobody else sees.
+/// A locally administered address.
 fn address(port: usize) -> Address {
     Address([0x52, 0x54, 0, 0, 0, port as u8])
 }
 
-/// What is behind a port: one sends bursts, the other receives them.
+/// The wire of a port: port 0 sends bursts, port 1 receives them.
 #[derive(Debug)]
 struct Burst {
     port: usize,
     /// Readable when the sender has something to send.
-    bell: OwnedFd,
-    /// The sender's bell.
+    event: OwnedFd,
+    /// The sender's event.
     again: OwnedFd,
-    /// What is left of the burst.
+    /// Frames left of the burst.
     left: Arc<AtomicU32>,
     /// Frames that arrived.
     arrived: Arc<AtomicU64>,
     frames: [Vec<u8>; 2],
-    shown: PublishTime,
+    published: PublishTime,
 }
 
 impl Burst {
     /// A sender and a receiver.
-    fn wires(shown: &PublishTime, arrived: &Arc<AtomicU64>) -> io::Result<[Burst; 2]> {
+    fn wires(published: &PublishTime, arrived: &Arc<AtomicU64>) -> io::Result<[Burst; 2]> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let [sender, receiver] = [eventfd(0, flags)?, eventfd(0, flags)?];
         let again = sender.try_clone()?;
@@ -252,14 +246,14 @@ impl Burst {
             frame.resize(HEADER_BYTES + bytes, 0);
             frame
         });
-        let end = |port, bell, again| Burst {
+        let end = |port, event, again| Burst {
             port,
-            bell,
+            event,
             again,
             left: Arc::clone(&left),
             arrived: Arc::clone(arrived),
             frames: frames.clone(),
-            shown: shown.clone(),
+            published: published.clone(),
         };
         Ok([end(0, sender, again.try_clone()?), end(1, receiver, again)])
     }
@@ -267,7 +261,7 @@ impl Burst {
 
 impl Wire for Burst {
     fn descriptor(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.event.as_fd()
     }
 
     fn receive(&mut self, room: &mut VolatileSlice<'_>) -> io::Result<Option<usize>> {
@@ -280,7 +274,7 @@ impl Wire for Burst {
         let frame = &self.frames[burst as usize % LENGTHS.len()];
         room.write_slice(frame, 0).map_err(io::Error::other)?;
         if left == BURST {
-            self.shown.now();
+            self.published.set_now();
         }
         Ok(Some(frame.len()))
     }

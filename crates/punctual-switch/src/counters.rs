@@ -1,14 +1,12 @@
-//! What the thread of an uplink counts.
+//! Counters of an uplink, written by its thread and read by others.
 
 use std::sync::atomic::AtomicU64;
 
-/// What an uplink counts.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    /// Frames that the wire did not take.
+    /// Frames that the wire did not accept.
     pub(crate) lost: AtomicU64,
-    /// How often the thread woke up.
     pub(crate) wakeups: AtomicU64,
-    /// Processor time that it took, as of its last sleep.
+    /// Processor time of the thread when it last slept.
     pub(crate) processor_ns: AtomicU64,
 }

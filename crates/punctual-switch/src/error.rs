@@ -1,21 +1,17 @@
-//! What is wrong with a ring.
+//! What can be wrong with a ring.
 
-/// What is wrong with a ring. Its port is out of use until its driver resets it.
+/// A ring that violates the rules of split virtqueues. Its port is out of service until the driver resets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RingError {
-    /// Size or places of the ring.
-    #[error("a ring with an impossible size or place")]
+    #[error("the ring has an invalid size, alignment or address")]
     BadLayout,
-    /// More is available than the ring has entries.
-    #[error("more is available than the ring has entries")]
+    #[error("the avail index is further ahead than the queue size")]
     AvailIndex,
-    /// A chain that does not end, leaves its table, or has descriptors of the wrong direction.
-    #[error("a chain of descriptors that does not end, leaves its table or has the wrong direction")]
+    #[error("a descriptor chain loops, leaves its table, or has descriptors of the wrong direction")]
     BadChain,
-    /// An address outside of the VM's memory.
-    #[error("an address outside of the VM's memory")]
+    #[error("an address is outside of the VM's memory")]
     OutOfBounds,
-    /// The driver rang, and nothing is in the ring that the switch sees.
+    /// The driver kicks, but the switch sees nothing in the ring.
     #[error(
         "the VM's memory is not shared: give QEMU a memory backend with share=on \
          (-object memory-backend-memfd,id=mem,size=SIZE,share=on -machine memory-backend=mem)"
@@ -32,11 +28,9 @@ impl From<virtio_queue::Error> for RingError {
     }
 }
 
-/// Whose ring is broken.
+/// Which of the two rings of a delivery is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeliverError {
-    /// The sender's.
     Sender(RingError),
-    /// The receiver's.
     Receiver(RingError),
 }

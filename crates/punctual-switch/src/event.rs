@@ -1,29 +1,27 @@
-//! What happens to ports.
+//! What a switch reports of its ports.
 
 use crate::error::RingError;
 
-/// What happened to a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A VM's monitor connected.
+    /// A front-end connected.
     Connected,
-    /// A monitor that wants to connect cannot be accepted; the reason. The switch goes on trying.
+    /// A connection could not be accepted, for this reason. The switch retries.
     Unaccepted(String),
-    /// Its driver uses both rings.
+    /// Both rings are started.
     Running,
-    /// The monitor forgot what the driver chose: the driver is taken to have chosen all that it was offered.
+    /// The front-end lost the driver's features: the switch assumes that the driver accepted all offered
+    /// ones.
     Assumed,
-    /// The connection ended; the reason, unless the monitor closed it.
+    /// The connection or the uplink ended. `None`: the front-end closed the connection.
     Disconnected(Option<String>),
-    /// A ring is broken: the port is out of use until its driver resets it.
+    /// A ring is broken: the port is out of service until its driver resets it.
     Broken(RingError),
 }
 
-/// Something happened to a port.
+/// An event of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// The port.
     pub port: usize,
-    /// What happened.
     pub event: Event,
 }

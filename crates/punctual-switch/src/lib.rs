@@ -22,6 +22,9 @@
 //! own port only. A VM's monitor is trusted not to shrink the files of its memory; QEMU seals them.
 
 #![forbid(unsafe_code)]
+#![warn(unreachable_pub)]
+// Names of fields and variants say what they are; what they do not say is documented.
+#![allow(missing_docs)]
 
 mod assemble;
 pub mod budget;
@@ -44,6 +47,7 @@ pub mod pcap;
 mod plane;
 mod port_queue;
 mod port_session;
+mod port_state;
 pub mod protocol;
 pub mod ring;
 pub mod session;
@@ -63,5 +67,5 @@ pub mod wire;
 pub use config::{Config, End, Error, PlaneThread, Port};
 pub use error::{DeliverError, RingError};
 pub use event::{Event, Notice};
-pub use limits::{IN_FLIGHT_MAX, PORTS_MAX};
+pub use limits::PORTS_MAX;
 pub use switch::{Report, Switch};

@@ -1,10 +1,13 @@
 //! Bounds that several files share.
 
-/// Ports of a switch at most.
+use std::time::Duration;
+
+/// Ports of a switch.
 pub const PORTS_MAX: usize = 256;
 
-/// How long a plane may take to stop a ring. It looks at its mailbox every few packets.
-pub(crate) const PLANE_LIMIT: std::time::Duration = std::time::Duration::from_secs(5);
+/// How long another thread waits for a plane's reply. A plane reads its mailbox every few packets.
+pub(crate) const PLANE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Frames of a port that are in the switch at most, whatever the size of its ring.
-pub const IN_FLIGHT_MAX: usize = 256;
+/// Frames of a port in the switch, whatever the size of its ring. A power of two: slots are numbered modulo
+/// it.
+pub(crate) const IN_FLIGHT_MAX: usize = 256;

@@ -1,4 +1,4 @@
-//! The way to a plane.
+//! The queue of commands to a plane.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -15,34 +15,52 @@ use crate::stats::{PlaneStats, PortStats};
 use crate::sys::signal;
 use crate::vlan::Filter;
 
-/// What a plane is asked to do.
 pub(crate) enum Command {
-    /// Serve a port's send ring.
-    StartTx { port: usize, ring: Box<TxRing> },
-    /// A port's receive ring is there, or gone; the old one.
-    SetRx { port: usize, ring: Option<Box<RxRing>>, reply: SyncSender<Option<Box<RxRing>>> },
-    /// A ring's driver hears here from now on.
-    SetCall { port: usize, queue: usize, call: Option<Arc<OwnedFd>> },
-    /// The monitor hears of a broken send ring here from now on.
-    SetErr { port: usize, err: Option<Arc<OwnedFd>> },
-    /// No more; where the ring goes on.
-    StopTx { port: usize, reply: SyncSender<Option<u16>> },
-    /// A port comes.
-    AttachPort { attach: Box<Attach>, reply: SyncSender<Attached> },
-    /// A port that has no rings any more goes.
-    DetachPort { port: usize, none: Box<PortStats>, reply: SyncSender<PortStats> },
-    /// What was counted so far, of ports `from` on into places that are there.
-    Count { from: usize, into: Vec<PortStats>, reply: SyncSender<(Vec<PortStats>, PlaneStats)> },
-    /// It is over.
+    /// Serve a port's TX ring.
+    StartTx {
+        port: usize,
+        ring: Box<TxRing>,
+    },
+    /// Stop serving it; the reply is its vring base.
+    StopTx {
+        port: usize,
+        reply: SyncSender<Option<u16>>,
+    },
+    /// Set or remove a port's RX ring; the reply is the old one.
+    SetRx {
+        port: usize,
+        ring: Option<Box<RxRing>>,
+        reply: SyncSender<Option<Box<RxRing>>>,
+    },
+    /// Replace a ring's call event.
+    SetCall {
+        port: usize,
+        queue: usize,
+        call: Option<Arc<OwnedFd>>,
+    },
+    /// Replace a TX ring's err event.
+    SetErr {
+        port: usize,
+        err: Option<Arc<OwnedFd>>,
+    },
+    AttachPort {
+        attach: Box<Attach>,
+        reply: SyncSender<Attached>,
+    },
+    /// Detach a port whose rings have stopped; the reply is its counters, in exchange for `zero`.
+    DetachPort {
+        port: usize,
+        zero: Box<PortStats>,
+        reply: SyncSender<PortStats>,
+    },
+    /// Copy the counters of ports `from` on into memory of the sender.
+    Count {
+        from: usize,
+        into: Vec<PortStats>,
+        reply: SyncSender<(Vec<PortStats>, PlaneStats)>,
+    },
+    /// End the thread.
     Exit,
-}
-
-/// The way to a plane.
-#[derive(Debug)]
-pub(crate) struct Mailbox {
-    pub(crate) commands: Mutex<VecDeque<Command>>,
-    pub(crate) has_commands: AtomicBool,
-    pub(crate) event: OwnedFd,
 }
 
 impl std::fmt::Debug for Command {
@@ -51,10 +69,23 @@ impl std::fmt::Debug for Command {
     }
 }
 
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    commands: Mutex<VecDeque<Command>>,
+    /// Read without the lock by a plane that is busy.
+    has_commands: AtomicBool,
+    event: OwnedFd,
+}
+
 impl Mailbox {
     pub(crate) fn new() -> std::io::Result<Self> {
         let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
         Ok(Mailbox { commands: Mutex::default(), has_commands: AtomicBool::new(false), event })
+    }
+
+    /// The event that [`Mailbox::send`] signals.
+    pub(crate) fn event(&self) -> &OwnedFd {
+        &self.event
     }
 
     pub(crate) fn send(&self, command: Command) {
@@ -63,7 +94,11 @@ impl Mailbox {
         signal(&self.event);
     }
 
-    /// A command, unless there is none or its sender is still at it.
+    pub(crate) fn has_commands(&self) -> bool {
+        self.has_commands.load(Ordering::Relaxed)
+    }
+
+    /// The next command. `None` also while a sender holds the lock: a plane never waits for one.
     pub(crate) fn try_recv(&self) -> Option<Command> {
         if !self.has_commands.load(Ordering::Acquire) {
             return None;
@@ -75,33 +110,32 @@ impl Mailbox {
     }
 }
 
-/// A port that comes, as one plane knows it.
+/// A port that a plane attaches.
 pub(crate) struct Attach {
     pub(crate) port: usize,
     pub(crate) params: InterfaceParams,
-    pub(crate) is_own: bool,
-    /// In exchange, the one that was there.
-    pub(crate) local: Option<PortQueue>,
+    pub(crate) is_served: bool,
+    /// Before: the new queue. After: the queue of the removed port with this number.
+    pub(crate) queue: Option<PortQueue>,
+    /// The VLANs of all ports, this one included.
     pub(crate) vlans: Option<Arc<Filter>>,
 }
 
 impl Attach {
-    /// A port, and the VLANs of all ports with it. Does the plane serve it?
     pub(crate) fn new(
         port: usize,
         params: InterfaceParams,
-        is_own: bool,
+        is_served: bool,
         vlans: Option<Arc<Filter>>,
     ) -> Attach {
-        let local = Some(PortQueue::new(&params, is_own, vlans.is_some()));
-        Attach { port, params, is_own, local, vlans }
+        let queue = Some(PortQueue::new(&params, is_served, vlans.is_some()));
+        Attach { port, params, is_served, queue, vlans }
     }
 }
 
-/// What became of it.
 pub(crate) struct Attached {
-    /// `Ok(false)`: packets of the port that was there before are still on their way.
+    /// `Ok(false)`: packets of the removed port with this number are still in the discipline.
     pub(crate) done: Result<bool, ParamError>,
-    /// Memory that the plane does not need any more, and does not free itself.
+    /// Memory that the receiver of the reply frees.
     pub(crate) _rest: Attach,
 }

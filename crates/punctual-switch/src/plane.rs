@@ -1,30 +1,32 @@
 //! A plane: one thread that carries the packets of some ports through the stages of a discipline.
 //!
-//! The plane is the mechanism around a [`Discipline`], what `punctual-sim`'s network is in simulation. It
-//! looks for frames in the send rings of its ports, asks which packet is next, does what the stage takes, and
-//! says when it is done:
+//! The plane is the mechanism around a [`Discipline`], as the network of `punctual-sim` is in simulation. It
+//! polls the TX rings of its ports, asks the discipline for the next packet, does the work of that packet's
+//! stage and reports it complete:
 //!
-//! - **Taking a frame in** reads its descriptors and addresses, and finds the receiver. The frame stays in
-//!   its sender's memory. A port has at most [`WINDOW`] packets before the TX stage; the others wait in the
-//!   guest's ring, so a rate limit delays and never drops.
-//! - **TX** hands it over, **softnet** asks how many buffers the receiver has, **RX** copies it from guest to
-//!   guest, and gives the sender its buffers back.
-//! - **Telling** both, in their rings and, if they want to hear, by an event, costs more than a stage.
-//!   Deliveries in a row are told together, `NOTIFY_BATCH_MAX` at most; before something less urgent is carried, and
-//!   before the plane waits.
+//! - **Ingress** (`ingress.rs`) pops a descriptor chain, reads its addresses and finds the receiver. The
+//!   frame stays in its sender's memory. A port has at most [`WINDOW`](crate::port_queue::WINDOW) packets
+//!   before stage TX; the others wait in the guest's ring, so a rate limit delays frames and never drops
+//!   them.
+//! - **Egress** (`egress.rs`): TX passes a packet on, softnet reports the receiver's free buffers, RX copies
+//!   the frame from guest to guest and returns the sender's buffers.
+//! - **Notification** (`notify.rs`): publishing a used index and signalling a driver costs more than a stage,
+//!   so the plane notifies up to `NOTIFY_BATCH_MAX` consecutive deliveries together. It notifies before it
+//!   carries anything less urgent, and before it waits.
+//! - **Commands** (`commands.rs`) from the control thread come through the mailbox.
 //!
 //! # Bounds
-//! Before each decision the plane takes in at most one frame from each port it looks at, and `EXTRA_FRAMES_MAX`
-//! more in all. Nothing else happens between two decisions, so an urgent packet waits for the packet in
-//! progress and for that. Between two looks at its mailbox a plane takes 64 steps. Nothing is allocated after
-//! the start.
+//! Before each decision the plane takes at most one frame from each port that it polls, and
+//! `EXTRA_FRAMES_MAX` more in total. Nothing else happens between two decisions, so an urgent packet waits
+//! for the packet in progress and for these frames. A plane reads its mailbox every `STEPS_PER_BATCH` steps.
+//! It allocates nothing after the start.
 //!
-//! A port with two packets or more before the TX stage is not looked at: a discipline sees only the first of
-//! them, and whether another one follows when it is through TX, so a frame behind them changes no decision.
+//! The plane does not poll a port that has two or more packets before stage TX. The discipline sees only the
+//! first of them, and whether another one follows, so a further frame changes no decision.
 //!
 //! # Idle
-//! Without packets a plane polls for as long as it was told to, then asks all drivers to ring and sleeps
-//! until one does. It has no timer of its own.
+//! Without packets a plane busy-polls for the configured time, then enables kicks and sleeps until a driver
+//! kicks. It has no timer of its own.
 
 mod commands;
 mod egress;
@@ -35,13 +37,14 @@ mod timed;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 
 use punctual_net::{Discipline, InterfaceParams, Next, Stage};
 use punctual_sched::{Duration, Instant};
 use rustix::event::epoll;
 
+use self::notify::PendingNotify;
+use self::step_times::{PublishTime, StepTimes};
 use crate::budget::{Meter, PlaneBudget};
 use crate::check::{Checker, Violation};
 use crate::event::Notice;
@@ -54,61 +57,74 @@ use crate::stats::{PlaneStats, PortStats};
 use crate::sys::{processor_time, timespec};
 use crate::vlan::{Filter, Vlan};
 
-/// Steps between two looks at the mailbox.
+/// Steps between two reads of the mailbox.
 const STEPS_PER_BATCH: usize = 64;
+
+/// The epoll data of the mailbox; ports use their numbers.
+const MAILBOX: u64 = u64::MAX;
 
 /// What connects a plane with the other threads.
 pub(crate) struct PlaneHandles {
     pub(crate) shared: Arc<Shared>,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) notices: Sender<Notice>,
-    /// The processor time that the plane may take, if that is limited.
+    /// `None`: the plane's processor time is not limited.
     pub(crate) plane_budget: Option<Arc<PlaneBudget>>,
-    /// Where the network has VLANs.
+    /// `None`: the network has no VLANs.
     pub(crate) vlans: Option<Arc<Filter>>,
 }
 
-/// A plane; see the module.
 pub(crate) struct Plane<D> {
     shared: Arc<Shared>,
     mailbox: Arc<Mailbox>,
     notices: Sender<Notice>,
     plane_budget: Option<Arc<PlaneBudget>>,
-    /// This thread's part in the plane_budget.
+    /// This thread's share of the budget.
     meter: Option<Meter>,
     discipline: D,
-    /// By port, the rings with which VMs receive, if this is the only plane; otherwise none, and planes share
-    /// them ([`SharedPort::receive`]).
+    /// By port, if this is the only plane. Several planes share the RX rings in
+    /// [`SharedPort::rx`](crate::shared::SharedPort::rx), and this is empty.
     rx_rings: Vec<Option<Box<RxRing>>>,
-    /// Where the network has VLANs.
     vlans: Option<Arc<Filter>>,
     pub(crate) checker: Option<Checker>,
-    /// How long it polls before it sleeps.
+    /// How long the plane busy-polls before it sleeps.
     pub(crate) poll_time: Duration,
     epoll: OwnedFd,
-    /// Hears the mailbox alone.
+    /// Watches only the mailbox.
     mailbox_epoll: OwnedFd,
     ports: Vec<PortQueue>,
-    /// Its own ports, most urgent first; so many of them are looked at before every decision.
+    /// Ports whose TX rings this plane polls, most urgent first.
     served: Vec<usize>,
+    /// The first ports of `served` that are polled before every decision; the others take turns.
     always_polled: usize,
     rotation: usize,
     now: Instant,
     steps_since_clock: u32,
-    pending: notify::PendingNotify,
+    pending: PendingNotify,
     stats: PlaneStats,
 }
 
-/// What a plane waits for.
+/// What a batch of steps left to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Work {
+    /// There may be more packets.
+    Pending,
+    /// Packets are delayed until then.
+    DelayedUntil(Instant),
+    /// No packet waits.
+    Done,
+}
+
+/// What ends a wait.
 #[derive(Clone, Copy, Debug)]
 enum WaitFor {
-    /// Frames and commands.
+    /// Kicks and commands.
     Anything,
-    /// Commands.
+    /// Commands only.
     Mailbox,
 }
 
-/// What a plane leaves behind.
+/// What a plane returns when its thread ends.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) ports: Vec<PortStats>,
@@ -116,46 +132,43 @@ pub(crate) struct Outcome {
     pub(crate) checked: Option<Result<[u64; 3], Violation>>,
 }
 
-/// The event of the mailbox; ports have their own numbers.
-const MAILBOX: u64 = u64::MAX;
-
-/// A plane under whatever discipline.
-pub(crate) trait Work: Send {
-    /// Works until it is told to end.
+/// A plane under any discipline.
+pub(crate) trait RunPlane: Send {
+    /// Runs until [`Command::Exit`].
     fn run(self: Box<Self>) -> Outcome;
 
-    /// The same, with a clock between the steps.
-    fn run_timed(self: Box<Self>, shown: &step_times::PublishTime) -> (Outcome, step_times::StepTimes);
+    /// As [`RunPlane::run`], and reads the clock between the steps.
+    fn run_timed(self: Box<Self>, published: &PublishTime) -> (Outcome, StepTimes);
 }
 
-impl<D: Discipline> Work for Plane<D> {
+impl<D: Discipline> RunPlane for Plane<D> {
     fn run(self: Box<Self>) -> Outcome {
         (*self).run()
     }
 
-    fn run_timed(self: Box<Self>, shown: &step_times::PublishTime) -> (Outcome, step_times::StepTimes) {
-        (*self).run_timed(shown)
+    fn run_timed(self: Box<Self>, published: &PublishTime) -> (Outcome, StepTimes) {
+        (*self).run_timed(published)
     }
 }
 
 impl<D: Discipline> Plane<D> {
-    /// A plane of those ports for which `is_own` says so. All ports are attached to the discipline, with
-    /// these parameters.
+    /// A plane that serves the ports for which `is_served` is true. All ports are attached to the discipline
+    /// already, with these parameters.
     pub(crate) fn new(
-        threads: PlaneHandles,
+        handles: PlaneHandles,
         discipline: D,
-        is_own: impl Fn(usize) -> bool,
+        is_served: impl Fn(usize) -> bool,
         params: &[InterfaceParams],
     ) -> std::io::Result<Self> {
-        let PlaneHandles { shared, mailbox, notices, plane_budget, vlans } = threads;
-        let local = |(port, params)| PortQueue::new(params, is_own(port), vlans.is_some());
+        let PlaneHandles { shared, mailbox, notices, plane_budget, vlans } = handles;
+        let queue = |(port, params)| PortQueue::new(params, is_served(port), vlans.is_some());
         let mut ports = Vec::with_capacity(PORTS_MAX.max(params.len()));
-        ports.extend(params.iter().enumerate().map(local));
+        ports.extend(params.iter().enumerate().map(queue));
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         let mailbox_epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        for hears in [&epoll, &mailbox_epoll] {
-            epoll::add(hears, &mailbox.event, epoll::EventData::new_u64(MAILBOX), flags)?;
+        for set in [&epoll, &mailbox_epoll] {
+            epoll::add(set, mailbox.event(), epoll::EventData::new_u64(MAILBOX), flags)?;
         }
         let mut rx_rings = Vec::new();
         if shared.sole_plane.is_some() {
@@ -180,23 +193,21 @@ impl<D: Discipline> Plane<D> {
             rotation: 0,
             now: Instant::ZERO,
             steps_since_clock: 0,
-            pending: notify::PendingNotify::new(),
+            pending: PendingNotify::new(),
             stats: PlaneStats::default(),
         };
-        (0..params.len()).filter(|port| is_own(*port)).for_each(|port| plane.add_served(port));
+        (0..params.len()).filter(|port| is_served(*port)).for_each(|port| plane.add_served(port));
         Ok(plane)
     }
 
-    /// Is a port in a VLAN? Without VLANs all are in the only one.
+    /// Without VLANs every port is in the only one.
     #[inline]
     fn is_in(&self, port: usize, vlan: Vlan) -> bool {
         self.vlans.as_ref().is_none_or(|filter| filter.contains(port, vlan))
     }
 
-    /// Works until it is told to end.
     fn run(mut self) -> Outcome {
-        self.meter =
-            self.plane_budget.clone().map(|plane_budget| Meter::new(plane_budget, self.shared.now()));
+        self.meter = self.plane_budget.clone().map(|budget| Meter::new(budget, self.shared.now()));
         loop {
             while let Some(command) = self.mailbox.try_recv() {
                 if matches!(command, Command::Exit) {
@@ -208,8 +219,10 @@ impl<D: Discipline> Plane<D> {
             if self.throttle() {
                 continue;
             }
-            if let Some(until) = self.run_batch() {
-                self.idle(until);
+            match self.run_batch() {
+                Work::Pending => {}
+                Work::DelayedUntil(until) => self.idle(Some(until)),
+                Work::Done => self.idle(None),
             }
         }
     }
@@ -226,16 +239,15 @@ impl<D: Discipline> Plane<D> {
         Outcome { ports, stats, checked }
     }
 
-    /// What was counted so far.
     fn stats(&self) -> PlaneStats {
         PlaneStats {
             processor_ns: processor_time().as_ns(),
-            exhaustions: self.plane_budget.as_ref().map_or(0, |plane_budget| plane_budget.exhaustions()),
+            exhaustions: self.plane_budget.as_ref().map_or(0, |budget| budget.exhaustions()),
             ..self.stats
         }
     }
 
-    /// Is the budget used up? Then this waits until there is some, or a command.
+    /// Waits for the next replenishment, or a command, if the budget is exhausted. Returns whether it was.
     fn throttle(&mut self) -> bool {
         let Some(meter) = self.meter.as_mut().filter(|meter| meter.is_due(self.now)) else { return false };
         let Some(until) = meter.settle(self.now) else { return false };
@@ -243,9 +255,9 @@ impl<D: Discipline> Plane<D> {
         true
     }
 
-    /// Carries packets for a turn. Returns until when there is nothing to do, if there is not.
-    fn run_batch(&mut self) -> Option<Option<Instant>> {
-        let mut rest = None;
+    /// Runs up to [`STEPS_PER_BATCH`] steps.
+    fn run_batch(&mut self) -> Work {
+        let mut work = Work::Pending;
         for _ in 0..STEPS_PER_BATCH {
             if self.meter.as_ref().is_some_and(|meter| meter.is_due(self.now)) {
                 break;
@@ -253,15 +265,15 @@ impl<D: Discipline> Plane<D> {
             self.poll();
             match self.discipline.next(self.now) {
                 Next::Process(step) => self.run_step(&step),
-                Next::WaitUntil(until) => rest = Some(Some(until)),
-                Next::Idle => rest = Some(None),
+                Next::WaitUntil(until) => work = Work::DelayedUntil(until),
+                Next::Idle => work = Work::Done,
             }
-            if rest.is_some() {
+            if work != Work::Pending {
                 break;
             }
         }
         self.notify();
-        rest
+        work
     }
 
     #[inline]
@@ -270,7 +282,7 @@ impl<D: Discipline> Plane<D> {
         self.now = self.shared.now();
     }
 
-    /// Nothing to do until then, or until somebody rings.
+    /// Busy-polls, then sleeps, until a kick, a command or `until`.
     fn idle(&mut self, until: Option<Instant>) {
         if self.poll_time > Duration::ZERO && self.busy_poll(until) {
             return;
@@ -287,13 +299,12 @@ impl<D: Discipline> Plane<D> {
         }
         for at in 0..self.served.len() {
             let port = self.served[at];
-            if let Some(Err(broken)) = self.ports[port].send.as_mut().map(|send| send.disable_kick()) {
-                self.break_port(port, broken);
+            if let Some(Err(error)) = self.ports[port].tx.as_mut().map(|tx| tx.disable_kick()) {
+                self.break_port(port, error);
             }
         }
     }
 
-    /// Sleeps until something happens, or until then.
     fn wait(&mut self, what: WaitFor, until: Option<Instant>) {
         let now = self.shared.now();
         let timeout = until.filter(|until| *until != Instant::NEVER).map(|until| timespec(until.since(now)));
@@ -302,12 +313,12 @@ impl<D: Discipline> Plane<D> {
             WaitFor::Mailbox => &self.mailbox_epoll,
         };
         let mut events = [const { std::mem::MaybeUninit::uninit() }; 16];
-        // An interrupted wait is as good as any.
+        // An interrupted wait is a wake-up like any other: the loop looks for work.
         let _ = epoll::wait(epoll, &mut events[..], timeout.as_ref());
         self.stats.wakeups += 1;
     }
 
-    /// Looks at the rings for as long as it pays. Is there anything?
+    /// Polls for [`Plane::poll_time`]. Returns whether there is work, so that the plane must not sleep.
     fn busy_poll(&mut self, until: Option<Instant>) -> bool {
         let mut end = self.shared.now() + self.poll_time;
         if let Some(until) = until {
@@ -315,7 +326,7 @@ impl<D: Discipline> Plane<D> {
         }
         let check_at = self.meter.as_ref().map_or(Instant::NEVER, Meter::check_at);
         loop {
-            if self.mailbox.has_commands.load(Ordering::Relaxed) || self.has_pending() {
+            if self.mailbox.has_commands() || self.has_pending() {
                 return true;
             }
             let now = self.shared.now();
@@ -329,26 +340,26 @@ impl<D: Discipline> Plane<D> {
         }
     }
 
-    /// Is there a frame that could be taken in?
+    /// Could a frame be taken now?
     fn has_pending(&self) -> bool {
         self.served.iter().any(|port| self.ports[*port].has_pending())
     }
 
-    /// Asks the drivers to ring. Is there a frame already?
+    /// Asks the drivers to kick. Returns whether a frame is available already.
     fn enable_kicks(&mut self) -> bool {
-        let mut more = false;
+        let mut is_pending = false;
         for at in 0..self.served.len() {
             let port = self.served[at];
-            let local = &mut self.ports[port];
-            if !local.wants_frame() {
+            let queue = &mut self.ports[port];
+            if !queue.wants_frame() {
                 // It waits for credit, not for its driver.
                 continue;
             }
-            match local.send.as_mut().map_or(Ok(false), |send| send.enable_kick()) {
-                Ok(available) => more |= available,
-                Err(broken) => self.break_port(port, broken),
+            match queue.tx.as_mut().map_or(Ok(false), |tx| tx.enable_kick()) {
+                Ok(is_available) => is_pending |= is_available,
+                Err(error) => self.break_port(port, error),
             }
         }
-        more
+        is_pending
     }
 }

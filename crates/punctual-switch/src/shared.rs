@@ -1,42 +1,41 @@
-//! What all threads know.
+//! What all threads of a switch share: the life of each port, its RX ring where planes share it, the table of
+//! addresses, and the clock.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 
 use punctual_sched::Instant;
 
-use crate::limits::PLANE_LIMIT;
+use crate::limits::PLANE_TIMEOUT;
 use crate::lock::PiMutex;
 use crate::mailbox::{Command, Mailbox};
+use crate::port_state::PortLife;
 use crate::ring::RxRing;
 use crate::session::RX;
 use crate::table::Table;
 
-/// What all threads know of a port.
 #[derive(Debug, Default)]
 pub(crate) struct SharedPort {
-    /// The ring with which its VM receives, unless there is only one plane.
+    /// The RX ring, if there are several planes.
     pub(crate) rx: PiMutex<Option<Box<RxRing>>>,
-    /// Buffers in it as of the last look.
-    pub(crate) free: AtomicU32,
-    /// Is a ring broken? Nothing starts until the driver resets the port.
-    pub(crate) broken: AtomicBool,
+    /// Its available buffers when it was last read.
+    pub(crate) avail_len: AtomicU32,
+    pub(crate) life: PortLife,
 }
 
-/// What all threads know.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// As many as there may be.
+    /// [`PORTS_MAX`](crate::limits::PORTS_MAX) of them.
     pub(crate) ports: Vec<SharedPort>,
-    /// Ports from here on were never in use.
+    /// No port has had this number or a higher one.
     pub(crate) ports_used: AtomicUsize,
     pub(crate) table: Table,
-    /// The most bytes behind a frame's addresses, type and tag.
+    /// Bytes behind a frame's addresses, type and tag, at most.
     pub(crate) mtu: u32,
     pub(crate) start: std::time::Instant,
-    /// The way to the plane if there is only one: then the receive rings are its own.
+    /// The mailbox of the only plane, which then owns all RX rings.
     pub(crate) sole_plane: Option<Arc<Mailbox>>,
 }
 
@@ -45,16 +44,26 @@ impl Shared {
         Instant::from_ns(self.start.elapsed().as_nanos() as u64)
     }
 
-    /// A port's receive ring is there, or gone. Returns where the old one goes on. Planes never ask for this.
+    pub(crate) fn ports_used(&self) -> usize {
+        self.ports_used.load(Ordering::Acquire)
+    }
+
+    /// Extends the port numbers in use to this one.
+    pub(crate) fn use_port(&self, number: usize) {
+        self.ports_used.fetch_max(number + 1, Ordering::AcqRel);
+    }
+
+    /// Sets or removes a port's RX ring. Returns the vring base of the old one. Planes never call this: it
+    /// may wait for a plane.
     pub(crate) fn set_rx(&self, port: usize, ring: Option<RxRing>) -> Option<u16> {
         let ring = ring.map(Box::new);
         let Some(mailbox) = &self.sole_plane else { return retire(self.swap_rx(port, ring)) };
         let (reply, answer) = sync_channel(1);
         mailbox.send(Command::SetRx { port, ring, reply });
-        retire(answer.recv_timeout(PLANE_LIMIT).ok().flatten())
+        retire(answer.recv_timeout(PLANE_TIMEOUT).ok().flatten())
     }
 
-    /// A port's receive ring tells its driver here from now on. Planes never ask for this.
+    /// Sets the call event of a port's RX ring. Planes never call this.
     pub(crate) fn set_call(&self, port: usize, call: Option<Arc<OwnedFd>>) {
         match &self.sole_plane {
             Some(mailbox) => mailbox.send(Command::SetCall { port, queue: RX, call }),
@@ -66,20 +75,20 @@ impl Shared {
         }
     }
 
-    /// Puts a receive ring into its place among those that planes share. Returns the old one.
+    /// Replaces an RX ring that planes share. Returns the old one.
     pub(crate) fn swap_rx(&self, port: usize, mut ring: Option<Box<RxRing>>) -> Option<Box<RxRing>> {
-        let free = ring.as_mut().and_then(|ring| ring.avail_len().ok()).unwrap_or_default();
-        self.ports[port].rx.with(|place| {
-            self.ports[port].free.store(free.into(), Ordering::Relaxed);
-            std::mem::replace(place, ring)
+        let avail = ring.as_mut().and_then(|ring| ring.avail_len().ok()).unwrap_or_default();
+        self.ports[port].rx.with(|rx| {
+            self.ports[port].avail_len.store(avail.into(), Ordering::Relaxed);
+            std::mem::replace(rx, ring)
         })
     }
 }
 
-/// A receive ring that is not used any more. Returns where it goes on.
+/// Publishes what an RX ring has received before it goes out of use. Returns its vring base.
 pub(crate) fn retire(ring: Option<Box<RxRing>>) -> Option<u16> {
     let mut ring = ring?;
-    // A broken ring's driver resets it.
+    // An error concerns a broken ring, which its driver resets.
     let _ = ring.publish_and_signal();
     Some(ring.vring_base())
 }

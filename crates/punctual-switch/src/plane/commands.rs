@@ -1,7 +1,7 @@
-//! Ports that come and go while a plane works.
+//! Commands from other threads: rings start and stop, ports are attached and detached, counters are read.
 //!
-//! Everything that takes memory is made before and freed after, in the thread that asks: the plane itself
-//! moves a few words and tells the discipline, between two packets.
+//! The sending thread allocates before and frees after. The plane only moves a few words and calls the
+//! discipline, between two packets.
 
 use std::os::fd::AsFd;
 
@@ -13,25 +13,18 @@ use super::Plane;
 use crate::error::RingError;
 use crate::limits::IN_FLIGHT_MAX;
 use crate::mailbox::{Attach, Attached, Command};
+use crate::ring::TxRing;
 use crate::session::RX;
 use crate::stats::PortStats;
 
-/// Ports that are looked at before every decision; of the others, those of [`ROTATION_PORTS`].
+/// If the plane serves no more ports, it polls all of them before every decision; otherwise as many of the
+/// most urgent ones.
 const ALWAYS_POLLED_MAX: usize = 8;
 
 impl<D: Discipline> Plane<D> {
     pub(super) fn command(&mut self, command: Command) {
         match command {
-            Command::StartTx { port, ring } => {
-                let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-                let data = epoll::EventData::new_u64(port as u64);
-                let added = epoll::add(&self.epoll, ring.kick.as_fd(), data, flags);
-                self.ports[port].send = Some(ring);
-                if added.is_err() {
-                    // Not an eventfd: nobody would ever hear this driver.
-                    self.break_port(port, RingError::BadLayout);
-                }
-            }
+            Command::StartTx { port, ring } => self.start_tx(port, ring),
             Command::SetRx { port, ring, reply } => {
                 let old = std::mem::replace(&mut self.rx_rings[port], ring);
                 drop(reply.try_send(old));
@@ -42,22 +35,22 @@ impl<D: Discipline> Plane<D> {
                 }
             }
             Command::SetCall { port, call, .. } => {
-                if let Some(ring) = &mut self.ports[port].send {
+                if let Some(ring) = &mut self.ports[port].tx {
                     ring.set_call(call);
                 }
             }
             Command::SetErr { port, err } => {
-                if let Some(ring) = &mut self.ports[port].send {
+                if let Some(ring) = &mut self.ports[port].tx {
                     ring.err = err;
                 }
             }
             Command::StopTx { port, reply } => drop(reply.try_send(self.stop_tx(port))),
             Command::AttachPort { attach, reply } => drop(reply.try_send(self.attach(*attach))),
-            Command::DetachPort { port, none, reply } => drop(reply.try_send(self.detach(port, *none))),
+            Command::DetachPort { port, zero, reply } => drop(reply.try_send(self.detach(port, *zero))),
             Command::Count { from, mut into, reply } => {
-                for (port, place) in self.ports.iter_mut().skip(from).zip(&mut into) {
-                    place.copy_from(&port.stats);
-                    place.queued = port.queued();
+                for (port, sums) in self.ports.iter_mut().skip(from).zip(&mut into) {
+                    sums.copy_from(&port.stats);
+                    sums.queued = port.queued();
                 }
                 drop(reply.try_send((into, self.stats())));
             }
@@ -65,82 +58,92 @@ impl<D: Discipline> Plane<D> {
         }
     }
 
-    /// Stops a port's send ring. What was taken from it and not given back is forgotten; the driver's ring
-    /// still has it, but for a frame that has reached some of its receivers: no one gets it twice.
+    fn start_tx(&mut self, port: usize, ring: Box<TxRing>) {
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        let data = epoll::EventData::new_u64(port as u64);
+        let added = epoll::add(&self.epoll, ring.kick.as_fd(), data, flags);
+        debug_assert!(self.ports[port].tx.is_none(), "the session stops a ring before it starts it again");
+        self.ports[port].tx = Some(ring);
+        if added.is_err() {
+            // Not an eventfd: no kick would ever arrive.
+            self.break_port(port, RingError::BadLayout);
+        }
+    }
+
+    /// Stops a port's TX ring and returns its vring base. The plane forgets the frames that it popped and did
+    /// not return: they are still available in the ring. The exception is a frame that reached some of its
+    /// receivers; it is returned, so that none of them gets it twice.
     pub(super) fn stop_tx(&mut self, port: usize) -> Option<u16> {
-        let local = &mut self.ports[port];
-        let mut ring = local.send.take()?;
-        let first = &local.slots[local.oldest as usize % IN_FLIGHT_MAX];
-        if local.oldest != local.next && first.partly_delivered {
-            // A broken ring's driver resets it.
-            let _ = ring.push_used(&first.chain);
+        let queue = &mut self.ports[port];
+        let mut ring = queue.tx.take()?;
+        let oldest = &queue.slots[queue.oldest as usize % IN_FLIGHT_MAX];
+        if queue.oldest != queue.next && oldest.is_partly_delivered {
+            // An error here and below concerns a broken ring, which its driver resets.
+            let _ = ring.push_used(&oldest.chain);
         }
         let _ = ring.publish_and_signal();
         let _ = epoll::delete(&self.epoll, ring.kick.as_fd());
-        local.oldest = local.next;
+        queue.oldest = queue.next;
         Some(ring.vring_base())
     }
 
-    /// A port comes, at the end or in the place of one that is gone.
-    pub(super) fn attach(&mut self, mut attach: Attach) -> Attached {
+    /// Attaches a port, at the end or with the number of a removed one.
+    fn attach(&mut self, mut attach: Attach) -> Attached {
         let is_free = self.checker.as_ref().is_none_or(|checker| checker.has_no_packets(attach.port));
-        let done = if is_free { self.take_place(&mut attach) } else { Ok(false) };
+        let done = if is_free { self.try_attach(&mut attach) } else { Ok(false) };
         Attached { done, _rest: attach }
     }
 
-    pub(super) fn take_place(&mut self, attach: &mut Attach) -> Result<bool, ParamError> {
+    /// `Ok(false)`: packets of the removed port are still in the discipline.
+    fn try_attach(&mut self, attach: &mut Attach) -> Result<bool, ParamError> {
         let (port, params) = (attach.port, &attach.params);
         self.now = self.shared.now();
-        let Some(mut local) = attach.local.take() else { return Ok(false) };
+        let Some(mut queue) = attach.queue.take() else { return Ok(false) };
         if let Some(old) = self.ports.get_mut(port) {
             if !self.discipline.replace(self.now, InterfaceId(port as u32), params)? {
                 return Ok(false);
             }
-            // Numbers go on, so that packets of the old port are not taken for those of the new one.
-            (local.oldest, local.next) = (old.next, old.next);
-            local.incarnation = old.incarnation.wrapping_add(1);
-            attach.local = Some(std::mem::replace(old, local));
+            // Frame numbers continue, so that packets of the old port do not match frames of the new one.
+            (queue.oldest, queue.next) = (old.next, old.next);
+            queue.incarnation = old.incarnation.wrapping_add(1);
+            attach.queue = Some(std::mem::replace(old, queue));
         } else {
+            debug_assert_eq!(port, self.ports.len(), "port numbers have no gaps");
             self.discipline.attach(self.now, params)?;
-            self.ports.push(local);
+            self.ports.push(queue);
         }
-        self.attached(attach);
+        std::mem::swap(&mut self.vlans, &mut attach.vlans);
+        if let Some(checker) = &mut self.checker {
+            checker.attach(port, &attach.params);
+        }
+        if attach.is_served {
+            self.add_served(port);
+        }
         Ok(true)
     }
 
-    pub(super) fn attached(&mut self, attach: &mut Attach) {
-        std::mem::swap(&mut self.vlans, &mut attach.vlans);
-        if let Some(checker) = &mut self.checker {
-            checker.attach(attach.port, &attach.params);
-        }
-        if attach.is_own {
-            self.add_served(attach.port);
-        }
-    }
-
-    /// A port without rings goes. Returns what was counted of it, in exchange for `none`; what of it is on
-    /// its way counts as stopped.
-    pub(super) fn detach(&mut self, port: usize, none: PortStats) -> PortStats {
+    /// Detaches a port. Returns its counters in exchange for `zero`; its packets in flight count as stopped.
+    fn detach(&mut self, port: usize, zero: PortStats) -> PortStats {
         self.stop_tx(port);
-        self.served.retain(|own| *own != port);
-        self.rank_ports();
-        let Some(local) = self.ports.get_mut(port) else { return none };
-        let mut stats = std::mem::replace(&mut local.stats, none);
+        self.served.retain(|served| *served != port);
+        self.select_always_polled();
+        let Some(queue) = self.ports.get_mut(port) else { return zero };
+        let mut stats = std::mem::replace(&mut queue.stats, zero);
         let ended = stats.delivered.packets + stats.drops.total();
         stats.drops.stopped += stats.sent.packets.saturating_sub(ended);
         stats
     }
 
-    /// Serves a port: it looks at its send ring, with those of its priority after those that were there.
+    /// Polls a port from now on, after the other ports of its priority.
     pub(super) fn add_served(&mut self, port: usize) {
+        debug_assert!(!self.served.contains(&port));
         let urgency = self.ports[port].urgency;
-        let at = self.served.partition_point(|own| self.ports[*own].urgency <= urgency);
+        let at = self.served.partition_point(|served| self.ports[*served].urgency <= urgency);
         self.served.insert(at, port);
-        self.rank_ports();
+        self.select_always_polled();
     }
 
-    /// How many of its ports are looked at before every decision?
-    pub(super) fn rank_ports(&mut self) {
+    fn select_always_polled(&mut self) {
         let urgency = |port: &usize| self.ports[*port].urgency;
         let most_urgent =
             self.served.iter().take_while(|port| urgency(port) == urgency(&self.served[0])).count();

@@ -1,4 +1,4 @@
-//! What the stages take.
+//! The work of the stages: buffers are counted, frames copied to their receivers, sender buffers returned.
 
 use std::sync::atomic::Ordering;
 
@@ -9,30 +9,32 @@ use super::notify::NOTIFY_BATCH_MAX;
 use crate::error::{DeliverError, RingError};
 use crate::event::{Event, Notice};
 use crate::limits::IN_FLIGHT_MAX;
-use crate::port_queue::{Delivered, PortQueue, incarnation_of, number_of};
+use crate::port_queue::{Delivered, PortQueue, frame_number, incarnation};
+use crate::port_state::Change;
 use crate::ring::Delivery;
 use crate::session::{RX, TX};
 use crate::shared::{SharedPort, retire};
 use crate::sys::signal;
 use crate::vlan::HeaderRewrite;
 
-/// Steps between two looks at the clock, but for [`LONG_BYTES`] that are copied: less than a microsecond. A
-/// look costs as much as a step.
+/// Steps between two reads of the clock, unless a long frame is copied: less than a microsecond. A read costs
+/// as much as a step.
 const STEPS_PER_CLOCK_READ: u32 = 32;
 
-/// A frame of so many bytes is told at once: its copy takes longer than telling.
+/// A frame of this length is notified at once: its copy takes longer than the notification.
 const LONG_BYTES: u32 = 4096;
 
-/// Buffers in a receive ring that planes share, as of the last look unless more than that are wanted.
+/// Available buffers of an RX ring that planes share. The ring is read only if the last known number is not
+/// more than `wanted`.
 #[inline]
 fn avail_len_of(port: &SharedPort, wanted: usize) -> Result<u32, RingError> {
-    let free = port.free.load(Ordering::Relaxed);
-    if free as usize > wanted {
-        return Ok(free);
+    let avail = port.avail_len.load(Ordering::Relaxed);
+    if avail as usize > wanted {
+        return Ok(avail);
     }
-    let free = port.rx.with(|ring| ring.as_mut().map_or(Ok(0), |ring| ring.avail_len()))?.into();
-    port.free.store(free, Ordering::Relaxed);
-    Ok(free)
+    let avail = port.rx.with(|ring| ring.as_mut().map_or(Ok(0), |ring| ring.avail_len()))?.into();
+    port.avail_len.store(avail, Ordering::Relaxed);
+    Ok(avail)
 }
 
 /// As [`PortQueue::deliver`], into a ring that planes share.
@@ -42,33 +44,36 @@ fn deliver_locked(
     number: u32,
     rewrite: Option<&HeaderRewrite>,
 ) -> Delivered {
-    port.rx.with(|place| {
-        let (done, given) = from.deliver(place, number, rewrite);
-        let free = place.as_ref().map_or(0, |ring| ring.avail_len_cached());
-        port.free.store(free.into(), Ordering::Relaxed);
-        if given == Ok(true) {
-            // Another plane may show the receiver this frame. The sender first: if the switch dies between,
-            // the frame is lost rather than sent again by the next one.
-            let _ = from.send.as_mut().map(|send| send.publish());
+    port.rx.with(|rx| {
+        let (done, returned) = from.deliver(rx, number, rewrite);
+        let avail = rx.as_ref().map_or(0, |ring| ring.avail_len_cached());
+        port.avail_len.store(avail.into(), Ordering::Relaxed);
+        if returned == Ok(true) {
+            // Another plane may publish this frame to the receiver as soon as the lock is free. The sender's
+            // used index goes first: if the switch dies in between, the frame is lost rather than sent again.
+            let _ = from.tx.as_mut().map(|tx| tx.publish());
         }
-        (done, given)
+        (done, returned)
     })
 }
 
 impl<D: Discipline> Plane<D> {
-    /// Does what a stage takes.
+    /// Does the work of a stage for a packet.
     #[inline(always)]
     pub(super) fn run_step(&mut self, step: &Step) {
         let port = step.packet.source.index();
         if self.ports[port].urgency > self.pending.urgency {
-            // What is more urgent does not wait.
+            // Something more urgent was delivered and must not wait for this step.
             self.notify();
         }
         if let Some(checker) = &mut self.checker {
             checker.starts(step);
         }
         match step.stage {
-            Stage::Tx => self.ports[port].tx_backlog -= 1,
+            Stage::Tx => {
+                debug_assert!(self.ports[port].tx_backlog > 0, "TX of a packet that never arrived");
+                self.ports[port].tx_backlog -= 1;
+            }
             Stage::Softnet => self.report_buffers(step.packet.destination),
             Stage::Rx => self.deliver(&step.packet),
         }
@@ -86,7 +91,7 @@ impl<D: Discipline> Plane<D> {
             Fate::Queued(_) => {}
             Fate::Dropped(reason) => {
                 self.ports[port].stats.drops.count(reason);
-                self.drop_copy(port, number_of(&step.packet));
+                self.drop_copy(port, frame_number(&step.packet));
             }
             Fate::Delivered => {
                 if self.pending.deliveries.len() >= NOTIFY_BATCH_MAX || step.packet.bytes >= LONG_BYTES {
@@ -96,129 +101,124 @@ impl<D: Discipline> Plane<D> {
         }
     }
 
-    /// Tells the discipline how many buffers a receiver has.
+    /// Reports to the discipline how many slots of the receiver's ring are occupied.
     #[inline]
-    pub(super) fn report_buffers(&mut self, receiver: InterfaceId) {
+    fn report_buffers(&mut self, receiver: InterfaceId) {
         let port = receiver.index();
         let wanted = self.discipline.waiting(Stage::Rx);
-        let free = match self.rx_rings.get_mut(port) {
+        let avail = match self.rx_rings.get_mut(port) {
             Some(Some(ring)) if usize::from(ring.avail_len_cached()) > wanted => {
                 Ok(ring.avail_len_cached().into())
             }
-            // The driver may have added some, of which it does not tell.
+            // The driver adds buffers without a kick.
             Some(ring) => ring.as_mut().map_or(Ok(0), |ring| ring.avail_len().map(u32::from)),
             None => avail_len_of(&self.shared.ports[port], wanted),
         };
-        let free = free.unwrap_or_else(|broken| {
-            self.break_port(port, broken);
+        let avail = avail.unwrap_or_else(|error| {
+            self.break_port(port, error);
             0
         });
         let slots = self.ports[port].ring_slots;
-        self.discipline.set_unread(receiver, slots.saturating_sub(free));
+        self.discipline.set_unread(receiver, slots.saturating_sub(avail));
     }
 
-    /// Copies a frame to its receiver, and gives it back to its sender if that was the last one.
+    /// Copies a frame to its receiver. The last copy returns the sender's buffers.
     #[inline(always)]
-    pub(super) fn deliver(&mut self, packet: &Packet) {
+    fn deliver(&mut self, packet: &Packet) {
         let (source, receiver) = (packet.source.index(), packet.destination.index());
-        let number = number_of(packet);
-        if self.ports[receiver].incarnation != incarnation_of(packet) {
-            // The port to which it was sent is gone, and this is another one.
+        let number = frame_number(packet);
+        if self.ports[receiver].incarnation != incarnation(packet) {
+            // The destination was removed, and another port has its number.
             self.ports[source].stats.drops.destination_ring += 1;
             return self.drop_copy(source, number);
         }
-        let local = &mut self.ports[source];
-        let is_queued = local.contains(number);
+        let queue = &mut self.ports[source];
+        let is_queued = queue.contains(number);
         let at = number as usize % IN_FLIGHT_MAX;
-        if !is_queued || local.send.is_none() {
-            local.stats.drops.stopped += 1;
+        if !is_queued || queue.tx.is_none() {
+            queue.stats.drops.stopped += 1;
             return;
         }
         let rewrite = self.vlans.as_ref().and_then(|filter| {
-            let tag = local.tags.get(at)?;
+            let tag = queue.tags.get(at)?;
             filter.rewrite(receiver, tag.vlan, &tag.ethernet)
         });
-        let came = local.slots[at].arrived;
-        let (done, given) = match self.rx_rings.get_mut(receiver) {
-            Some(place) => local.deliver(place, number, rewrite.as_ref()),
-            None => deliver_locked(&self.shared.ports[receiver], local, number, rewrite.as_ref()),
+        let arrived = queue.slots[at].arrived;
+        let (done, returned) = match self.rx_rings.get_mut(receiver) {
+            Some(rx) => queue.deliver(rx, number, rewrite.as_ref()),
+            None => deliver_locked(&self.shared.ports[receiver], queue, number, rewrite.as_ref()),
         };
         let Ok(Delivery::Delivered { .. }) = done else {
             self.delivery_failed(source, receiver, done);
             return self.drop_copy(source, number);
         };
-        self.pending.deliveries.push((source, came));
-        self.pending.urgency = self.pending.urgency.min(local.urgency);
-        local.stats.delivered.add(packet.bytes);
+        self.pending.deliveries.push((source, arrived));
+        self.pending.urgency = self.pending.urgency.min(queue.urgency);
+        queue.stats.delivered.add(packet.bytes);
         let to = &mut self.ports[receiver];
         to.stats.received.add(packet.bytes);
-        if !std::mem::replace(&mut to.pending[RX], true) {
+        if !std::mem::replace(&mut to.is_pending[RX], true) {
             self.pending.ports[RX].push(receiver);
         }
-        self.after_return(source, given);
+        self.after_return(source, returned);
     }
 
-    /// A frame did not reach its receiver.
     #[cold]
-    pub(super) fn delivery_failed(
-        &mut self,
-        source: usize,
-        receiver: usize,
-        done: Result<Delivery, DeliverError>,
-    ) {
+    fn delivery_failed(&mut self, source: usize, receiver: usize, done: Result<Delivery, DeliverError>) {
         let drops = &mut self.ports[source].stats.drops;
         match done {
             Ok(Delivery::Delivered { .. }) => {}
             Ok(Delivery::NoBuffers) => drops.destination_ring += 1,
             Ok(Delivery::Offload) => drops.offload += 1,
-            Err(DeliverError::Sender(broken)) => {
+            Err(DeliverError::Sender(error)) => {
                 drops.malformed += 1;
-                self.break_port(source, broken);
+                self.break_port(source, error);
             }
-            Err(DeliverError::Receiver(broken)) => {
+            Err(DeliverError::Receiver(error)) => {
                 drops.destination_ring += 1;
-                self.break_port(receiver, broken);
+                self.break_port(receiver, error);
             }
         }
     }
 
-    /// A copy of a port's frame is dropped.
+    /// One receiver less for a frame.
     #[cold]
-    pub(super) fn drop_copy(&mut self, port: usize, number: u32) {
-        let local = &mut self.ports[port];
-        if !local.contains(number) {
+    fn drop_copy(&mut self, port: usize, number: u32) {
+        let queue = &mut self.ports[port];
+        if !queue.contains(number) {
             return;
         }
-        let slot = &mut local.slots[number as usize % IN_FLIGHT_MAX];
+        let slot = &mut queue.slots[number as usize % IN_FLIGHT_MAX];
+        debug_assert!(slot.copies > 0, "a frame has as many packets as receivers");
         slot.copies = slot.copies.saturating_sub(1);
-        let given = local.return_finished();
-        self.after_return(port, given);
+        let returned = queue.return_finished();
+        self.after_return(port, returned);
     }
 
-    /// Frames were given back to a port's driver, or its ring is broken.
+    /// Handles the result of [`PortQueue::return_finished`].
     #[inline]
-    pub(super) fn after_return(&mut self, port: usize, given: Result<bool, RingError>) {
-        match given {
+    pub(super) fn after_return(&mut self, port: usize, returned: Result<bool, RingError>) {
+        match returned {
             Ok(true) => self.queue_notify(port, TX),
             Ok(false) => {}
-            Err(broken) => self.break_port(port, broken),
+            Err(error) => self.break_port(port, error),
         }
     }
 
-    /// A port's ring is broken: it is out of use until its driver resets it.
+    /// Puts a port with a broken ring out of service until its driver resets it.
     #[cold]
-    pub(super) fn break_port(&mut self, port: usize, broken: RingError) {
-        if let Some(err) = self.ports[port].send.as_ref().and_then(|ring| ring.err.as_ref()) {
+    pub(super) fn break_port(&mut self, port: usize, error: RingError) {
+        if let Some(err) = self.ports[port].tx.as_ref().and_then(|ring| ring.err.as_ref()) {
             signal(err);
         }
         self.stop_tx(port);
         retire(match self.rx_rings.get_mut(port) {
-            Some(place) => place.take(),
+            Some(rx) => rx.take(),
             None => self.shared.swap_rx(port, None),
         });
-        if !self.shared.ports[port].broken.swap(true, Ordering::AcqRel) {
-            // Without a reader there is nobody to tell.
-            let _ = self.notices.send(Notice { port, event: Event::Broken(broken) });
+        if self.shared.ports[port].life.apply(Change::RingBroken) {
+            // Nobody may read the notices.
+            let _ = self.notices.send(Notice { port, event: Event::Broken(error) });
         }
     }
 }

@@ -1,7 +1,6 @@
-//! Frames from the rings to the discipline.
+//! From the TX rings of ports to the discipline: which frames are taken, and where they go.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use punctual_net::{Discipline, FlowId, InterfaceId, Packet};
 use punctual_sched::{Duration, Instant};
@@ -9,69 +8,71 @@ use punctual_sched::{Duration, Instant};
 use super::Plane;
 use crate::frame::{self, FrameHead};
 use crate::limits::{IN_FLIGHT_MAX, PORTS_MAX};
-use crate::port_queue::{Route, Tag, id_of};
+use crate::port_queue::{Route, Tag, packet_id};
 use crate::ring::Popped;
+use crate::stats::Drops;
 use crate::vlan::{EthernetHeader, Vlan};
 
-/// Frames that are taken in before a decision at most, beside the head of each port.
+/// Frames taken before a decision, beside the first of each polled port.
 const EXTRA_FRAMES_MAX: u32 = 3;
 
-/// Less urgent ports that are looked at before a decision, in turns.
+/// Less urgent ports that are polled before a decision, in turns.
 const ROTATION_PORTS: usize = 4;
 
 impl<D: Discipline> Plane<D> {
-    /// Takes frames in from the ports that are looked at now.
+    /// Takes frames from the ports whose turn it is.
     #[inline(always)]
     pub(super) fn poll(&mut self) {
-        let mut more = EXTRA_FRAMES_MAX;
+        let mut extra = EXTRA_FRAMES_MAX;
         for at in 0..self.always_polled {
             let port = self.served[at];
             if self.ports[port].has_pending() {
-                self.enqueue(port, &mut more);
+                self.enqueue(port, &mut extra);
             }
         }
         if self.always_polled < self.served.len() {
-            self.poll_rotation(&mut more);
+            self.poll_rotation(&mut extra);
         }
     }
 
-    /// The same, from ports that are not looked at each time.
-    pub(super) fn poll_rotation(&mut self, more: &mut u32) {
+    /// Takes frames from the next [`ROTATION_PORTS`] of the ports that take turns.
+    fn poll_rotation(&mut self, extra: &mut u32) {
         let rest = self.served.len() - self.always_polled;
         for _ in 0..rest.min(ROTATION_PORTS) {
             self.rotation = if self.rotation + 1 < rest { self.rotation + 1 } else { 0 };
             let port = self.served[self.always_polled + self.rotation];
             if self.ports[port].has_pending() {
-                self.enqueue(port, more);
+                self.enqueue(port, extra);
             }
         }
     }
 
-    /// Takes frames in from a port that has room: one, and so many more.
+    /// Takes one frame from a port that has room, and up to `extra` more.
     #[inline(never)]
-    pub(super) fn enqueue(&mut self, port: usize, more: &mut u32) {
-        if self.shared.ports[port].broken.load(Ordering::Relaxed) {
-            // Another plane found its receive ring broken.
+    fn enqueue(&mut self, port: usize, extra: &mut u32) {
+        if self.shared.ports[port].life.is_broken() {
+            // Another plane found the port's RX ring broken.
             self.stop_tx(port);
             return;
         }
-        while self.enqueue_one(port) && *more > 0 && self.ports[port].has_room() {
-            *more -= 1;
+        while self.enqueue_one(port) && *extra > 0 && self.ports[port].has_room() {
+            *extra -= 1;
         }
     }
 
-    /// Takes a frame in from a port that has room for it. Was there one?
+    /// Takes a frame from a port that has room for it. Returns whether there was one.
     #[inline(always)]
-    pub(super) fn enqueue_one(&mut self, port: usize) -> bool {
-        let local = &mut self.ports[port];
-        let Some(send) = &mut local.send else { return false };
-        let number = local.next;
-        let slot = &mut local.slots[number as usize % IN_FLIGHT_MAX];
-        match send.pop(&mut slot.chain) {
+    fn enqueue_one(&mut self, port: usize) -> bool {
+        let queue = &mut self.ports[port];
+        debug_assert!(queue.has_room());
+        let Some(tx) = &mut queue.tx else { return false };
+        let number = queue.next;
+        let slot = &mut queue.slots[number as usize % IN_FLIGHT_MAX];
+        match tx.pop(&mut slot.chain) {
             Ok(Popped::Empty) => return false,
             Ok(Popped::Frame { bytes }) => {
-                (slot.copies, slot.partly_delivered, slot.arrived) = (0, false, self.now);
-                local.next = number.wrapping_add(1);
+                (slot.copies, slot.is_partly_delivered, slot.arrived) = (0, false, self.now);
+                queue.next = number.wrapping_add(1);
                 let head = slot.chain.frame_head;
                 if head.exceeds_mtu(self.shared.mtu, bytes) {
                     self.drop_frame(port, bytes, |drops| &mut drops.mtu);
@@ -83,29 +84,29 @@ impl<D: Discipline> Plane<D> {
             }
             Ok(Popped::Malformed) => {
                 slot.copies = 0;
-                local.next = number.wrapping_add(1);
+                queue.next = number.wrapping_add(1);
                 self.drop_frame(port, 0, |drops| &mut drops.malformed);
             }
-            Err(broken) => {
-                self.break_port(port, broken);
+            Err(error) => {
+                self.break_port(port, error);
                 return false;
             }
         }
-        let local = &mut self.ports[port];
-        if local.slots[number as usize % IN_FLIGHT_MAX].copies == 0 {
+        let queue = &mut self.ports[port];
+        if queue.slots[number as usize % IN_FLIGHT_MAX].copies == 0 {
             // It never became a packet.
-            let given = local.return_finished();
-            self.after_return(port, given);
+            let returned = queue.return_finished();
+            self.after_return(port, returned);
         }
         true
     }
 
-    /// Gives a frame's packets to the discipline: one for each receiver.
+    /// Gives a frame's packets to the discipline, one for each receiver.
     #[inline(always)]
-    pub(super) fn forward(&mut self, port: usize, number: u32, bytes: u32, head: &FrameHead, vlan: Vlan) {
+    fn forward(&mut self, port: usize, number: u32, bytes: u32, head: &FrameHead, vlan: Vlan) {
         match self.route(port, head, vlan) {
             Some(receiver) if receiver == port => {
-                self.drop_frame(port, bytes, |drops| &mut drops.no_receiver)
+                self.drop_frame(port, bytes, |drops| &mut drops.no_receiver);
             }
             Some(receiver) if !self.is_in(receiver, vlan) => {
                 self.drop_frame(port, bytes, |drops| &mut drops.vlan);
@@ -115,9 +116,9 @@ impl<D: Discipline> Plane<D> {
         }
     }
 
-    /// The port of a frame's receiver, if that is known. The table learns its sender.
+    /// The receiver's port, if it is known.
     #[inline(always)]
-    pub(super) fn route(&mut self, port: usize, head: &FrameHead, vlan: Vlan) -> Option<usize> {
+    fn route(&mut self, port: usize, head: &FrameHead, vlan: Vlan) -> Option<usize> {
         let Route { addresses, vlan: of, changes, until, receiver } = self.ports[port].route;
         let is_same = addresses == head.address_key() && of == vlan;
         if is_same && changes == self.shared.table.changes() && self.now < until {
@@ -126,14 +127,17 @@ impl<D: Discipline> Plane<D> {
         self.learn_and_find(port, head, vlan)
     }
 
+    /// Learns the sender's address, finds the receiver, and caches the route until the next full second, when
+    /// the table must see the sender again.
     #[inline(never)]
-    pub(super) fn learn_and_find(&mut self, port: usize, head: &FrameHead, vlan: Vlan) -> Option<usize> {
+    fn learn_and_find(&mut self, port: usize, head: &FrameHead, vlan: Vlan) -> Option<usize> {
         let (to, from) = frame::addresses(&head.ethernet_header());
         let table = &self.shared.table;
         table.learn(from, vlan, port, self.now);
         if to.is_group() {
             return None;
         }
+        // Read before the entry: a change between the two makes the cached route stale, not wrong.
         let changes = table.changes();
         let receiver = table.find(to, vlan)?;
         let second = Duration::from_secs(1);
@@ -142,92 +146,83 @@ impl<D: Discipline> Plane<D> {
         Some(receiver)
     }
 
-    /// As [`Plane::forward`], where there are VLANs.
-    pub(super) fn forward_tagged(&mut self, port: usize, number: u32, bytes: u32) {
-        let local = &self.ports[port];
-        let Some(send) = &local.send else { return };
+    /// As [`Plane::forward`], in a network with VLANs.
+    fn forward_tagged(&mut self, port: usize, number: u32, bytes: u32) {
+        let queue = &self.ports[port];
+        let Some(tx) = &queue.tx else { return };
         let at = number as usize % IN_FLIGHT_MAX;
-        let head = local.slots[at].chain.frame_head;
-        let ethernet = head.ethernet_header();
-        let tag = match ethernet.ends_with(&frame::TAGGED) {
-            true if (bytes as usize) < frame::ETHERNET_BYTES + frame::TAG_BYTES => {
-                return self.drop_frame(port, bytes, |drops| &mut drops.malformed);
-            }
-            true => send.vlan_tag(&local.slots[at].chain).map(Some),
-            false => Ok(None),
-        };
-        let tag = match tag {
+        let head = queue.slots[at].chain.frame_head;
+        let header = head.ethernet_header();
+        let is_tagged = header.ends_with(&frame::TAGGED);
+        if is_tagged && (bytes as usize) < frame::ETHERNET_BYTES + frame::TAG_BYTES {
+            return self.drop_frame(port, bytes, |drops| &mut drops.malformed);
+        }
+        let tag = match is_tagged.then(|| tx.vlan_tag(&queue.slots[at].chain)).transpose() {
             Ok(tag) => tag,
-            Err(broken) => return self.break_port(port, broken),
+            Err(error) => return self.break_port(port, error),
         };
         let vlan = self.vlans.as_ref().and_then(|filter| filter.classify(port, tag));
         let Some(vlan) = vlan else { return self.drop_frame(port, bytes, |drops| &mut drops.vlan) };
-        self.ports[port].tags[at] = Tag { vlan, ethernet: EthernetHeader { bytes: ethernet, tag } };
+        self.ports[port].tags[at] = Tag { vlan, ethernet: EthernetHeader { bytes: header, tag } };
         self.forward(port, number, bytes, &head, vlan);
     }
 
-    /// A frame to all ports that have a VM.
-    pub(super) fn flood(&mut self, port: usize, number: u32, bytes: u32, vlan: Vlan) {
-        let local = &mut self.ports[port];
-        if local.flood_bucket.check(self.now, 1).is_err() {
+    /// Sends a frame to all ports with an RX ring, within the port's rate for floods.
+    fn flood(&mut self, port: usize, number: u32, bytes: u32, vlan: Vlan) {
+        let queue = &mut self.ports[port];
+        if queue.flood_bucket.check(self.now, 1).is_err() {
             return self.drop_frame(port, bytes, |drops| &mut drops.flood);
         }
-        local.flood_bucket.consume(1);
+        queue.flood_bucket.consume(1);
         let shared = Arc::clone(&self.shared);
-        let mut partly_delivered = false;
-        for receiver in 0..shared.ports_used.load(Ordering::Acquire).min(self.ports.len()) {
-            let may = receiver != port && self.is_in(receiver, vlan);
-            if may && self.has_receiver(receiver) {
-                partly_delivered = true;
+        let mut has_receivers = false;
+        for receiver in 0..shared.ports_used().min(self.ports.len()) {
+            let may_receive = receiver != port && self.is_in(receiver, vlan);
+            if may_receive && self.has_rx_ring(receiver) {
+                has_receivers = true;
                 self.arrive(port, number, receiver, bytes);
             }
         }
-        if !partly_delivered {
+        if !has_receivers {
             self.drop_frame(port, bytes, |drops| &mut drops.no_receiver);
         }
     }
 
-    /// Has a port a VM that receives?
-    pub(super) fn has_receiver(&self, port: usize) -> bool {
+    fn has_rx_ring(&self, port: usize) -> bool {
         match self.rx_rings.get(port) {
             Some(ring) => ring.is_some(),
             None => self.shared.ports[port].rx.with(|ring| ring.is_some()),
         }
     }
 
-    /// A frame that never becomes a packet.
-    pub(super) fn drop_frame(
-        &mut self,
-        port: usize,
-        bytes: u32,
-        reason: impl FnOnce(&mut crate::stats::Drops) -> &mut u64,
-    ) {
+    /// Counts a frame that never becomes a packet.
+    fn drop_frame(&mut self, port: usize, bytes: u32, reason: impl FnOnce(&mut Drops) -> &mut u64) {
         let stats = &mut self.ports[port].stats;
         stats.sent.add(bytes);
         *reason(&mut stats.drops) += 1;
     }
 
-    /// A packet arrives at the discipline.
+    /// Gives the discipline a packet for one receiver.
     #[inline(always)]
-    pub(super) fn arrive(&mut self, port: usize, number: u32, receiver: usize, bytes: u32) {
+    fn arrive(&mut self, port: usize, number: u32, receiver: usize, bytes: u32) {
         let packet = Packet {
-            id: id_of(port, number, receiver, self.ports[receiver].incarnation),
+            id: packet_id(port, number, receiver, self.ports[receiver].incarnation),
             flow: FlowId((port * PORTS_MAX + receiver) as u32),
             source: InterfaceId(port as u32),
             destination: InterfaceId(receiver as u32),
             bytes,
         };
-        let local = &mut self.ports[port];
-        local.stats.sent.add(bytes);
+        let queue = &mut self.ports[port];
+        queue.stats.sent.add(bytes);
         match self.discipline.arrive(self.now, packet) {
             Ok(()) => {
-                local.tx_backlog += 1;
-                local.slots[number as usize % IN_FLIGHT_MAX].copies += 1;
+                queue.tx_backlog += 1;
+                queue.slots[number as usize % IN_FLIGHT_MAX].copies += 1;
                 if let Some(checker) = &mut self.checker {
                     checker.arrived(&packet);
                 }
             }
-            Err(reason) => local.stats.drops.count(reason),
+            Err(reason) => queue.stats.drops.count(reason),
         }
     }
 }

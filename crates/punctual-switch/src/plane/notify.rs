@@ -1,24 +1,24 @@
-//! Telling VMs.
+//! Notification: publishes used indices and signals the drivers that ask for it.
 
 use punctual_net::Discipline;
 use punctual_sched::Instant;
 
 use super::Plane;
 use crate::limits::PORTS_MAX;
-use crate::ring::{RxRing, publish_barrier};
+use crate::ring::publish_barrier;
 use crate::session::{RX, TX};
 
-/// Deliveries of which VMs are told together, at most.
+/// Deliveries that are notified together.
 pub(super) const NOTIFY_BATCH_MAX: usize = 8;
 
-/// Of what VMs were not told yet.
+/// What the drivers have not been notified of.
 #[derive(Debug)]
 pub(super) struct PendingNotify {
-    /// Ports that sent, and ports that received.
+    /// By queue: ports with used entries that are not published.
     pub(super) ports: [Vec<usize>; 2],
-    /// Deliveries: the sender, and when the frame came.
+    /// Deliveries: the sender, and when the frame arrived.
     pub(super) deliveries: Vec<(usize, Instant)>,
-    /// The most urgent of them has this urgency.
+    /// Of the most urgent delivery.
     pub(super) urgency: u64,
 }
 
@@ -34,19 +34,20 @@ impl PendingNotify {
 }
 
 impl<D: Discipline> Plane<D> {
-    /// Shows VMs what they sent and received, and tells those that want to hear.
+    /// Notifies all drivers with pending entries.
     pub(super) fn notify(&mut self) {
         if self.pending.ports.iter().all(Vec::is_empty) {
             return;
         }
-        match self.rx_rings.is_empty() {
-            true => self.notify_shared(),
-            false => self.notify_exclusive(),
+        if self.rx_rings.is_empty() {
+            self.notify_shared()
+        } else {
+            self.notify_exclusive()
         }
         if !self.pending.deliveries.is_empty() {
             self.read_clock();
-            for &(port, came) in &self.pending.deliveries {
-                self.ports[port].stats.latency.record(self.now.since(came));
+            for &(port, arrived) in &self.pending.deliveries {
+                self.ports[port].stats.latency.record(self.now.since(arrived));
             }
         }
         self.pending.ports.iter_mut().for_each(Vec::clear);
@@ -54,60 +55,59 @@ impl<D: Discipline> Plane<D> {
         self.pending.urgency = u64::MAX;
     }
 
-    /// As [`Plane::tell`], where the receive rings are the plane's own.
-    pub(super) fn notify_exclusive(&mut self) {
+    /// [`Plane::notify`] of the only plane, which owns the RX rings.
+    fn notify_exclusive(&mut self) {
         // Senders first: if the switch dies here, frames are lost rather than sent again by the next one.
-        // Rings that are broken are noticed below.
+        // The loops below see the errors of broken rings again.
         for &port in &self.pending.ports[TX] {
-            let _ = self.ports[port].send.as_mut().map(|send| send.publish());
+            let _ = self.ports[port].tx.as_mut().map(|tx| tx.publish());
         }
         for &port in &self.pending.ports[RX] {
-            let _ = self.rx_rings[port].as_mut().map(|ring| ring.publish());
+            let _ = self.rx_rings[port].as_mut().map(|rx| rx.publish());
         }
         publish_barrier();
         for at in 0..self.pending.ports[RX].len() {
             let port = self.pending.ports[RX][at];
-            self.ports[port].pending[RX] = false;
-            if let Some(Err(broken)) = self.rx_rings[port].as_mut().map(|ring| ring.signal_driver()) {
-                self.break_port(port, broken);
+            self.ports[port].is_pending[RX] = false;
+            if let Some(Err(error)) = self.rx_rings[port].as_mut().map(|rx| rx.signal_driver()) {
+                self.break_port(port, error);
             }
         }
         for at in 0..self.pending.ports[TX].len() {
             let port = self.pending.ports[TX][at];
-            self.ports[port].pending[TX] = false;
-            if let Some(Err(broken)) = self.ports[port].send.as_mut().map(|send| send.signal_driver()) {
-                self.break_port(port, broken);
+            self.ports[port].is_pending[TX] = false;
+            if let Some(Err(error)) = self.ports[port].tx.as_mut().map(|tx| tx.signal_driver()) {
+                self.break_port(port, error);
             }
         }
     }
 
-    /// As [`Plane::tell`], where planes share the receive rings.
-    pub(super) fn notify_shared(&mut self) {
+    /// [`Plane::notify`] where planes share the RX rings.
+    fn notify_shared(&mut self) {
         for at in 0..self.pending.ports[RX].len() {
             let port = self.pending.ports[RX][at];
-            self.ports[port].pending[RX] = false;
-            // Senders were shown theirs when it was put there.
-            let tell = |ring: &mut Option<Box<RxRing>>| {
-                ring.as_mut().map_or(Ok(()), |ring| ring.publish_and_signal())
-            };
-            let told = self.shared.ports[port].rx.with(tell);
-            if let Err(broken) = told {
-                self.break_port(port, broken);
+            self.ports[port].is_pending[RX] = false;
+            // The senders' used indices were published at delivery.
+            let notified = self.shared.ports[port]
+                .rx
+                .with(|rx| rx.as_mut().map_or(Ok(()), |rx| rx.publish_and_signal()));
+            if let Err(error) = notified {
+                self.break_port(port, error);
             }
         }
         for at in 0..self.pending.ports[TX].len() {
             let port = self.pending.ports[TX][at];
-            self.ports[port].pending[TX] = false;
-            if let Some(Err(broken)) = self.ports[port].send.as_mut().map(|send| send.publish_and_signal()) {
-                self.break_port(port, broken);
+            self.ports[port].is_pending[TX] = false;
+            if let Some(Err(error)) = self.ports[port].tx.as_mut().map(|tx| tx.publish_and_signal()) {
+                self.break_port(port, error);
             }
         }
     }
 
-    /// A port's VM has to hear of frames that it sent, or received.
+    /// Adds a port's queue to those that the next [`Plane::notify`] publishes.
     #[inline]
     pub(super) fn queue_notify(&mut self, port: usize, queue: usize) {
-        if !std::mem::replace(&mut self.ports[port].pending[queue], true) {
+        if !std::mem::replace(&mut self.ports[port].is_pending[queue], true) {
             self.pending.ports[queue].push(port);
         }
     }

@@ -1,4 +1,4 @@
-//! A plane that looks at the clock between its steps: what [`crate::costs`] measures.
+//! The loop of a plane that reads the clock between its steps, for [`crate::costs`].
 
 use punctual_net::{Discipline, Next};
 use punctual_sched::Instant;
@@ -8,8 +8,8 @@ use super::{Outcome, Plane};
 use crate::mailbox::Command;
 
 impl<D: Discipline> Plane<D> {
-    /// As [`Plane::run`], with a clock between the steps.
-    pub(super) fn run_timed(mut self, shown: &PublishTime) -> (Outcome, StepTimes) {
+    /// As [`Plane::run`], and records what the steps take.
+    pub(super) fn run_timed(mut self, published: &PublishTime) -> (Outcome, StepTimes) {
         let mut times = StepTimes::default();
         loop {
             while let Some(command) = self.mailbox.try_recv() {
@@ -19,16 +19,16 @@ impl<D: Discipline> Plane<D> {
                 self.command(command);
             }
             self.now = self.shared.now();
-            if let Some(since) = shown.see() {
+            if let Some(since) = published.take_elapsed() {
                 times.wake.record(since);
             }
-            let until = self.work_timed(&mut times);
+            let until = self.run_until_idle(&mut times);
             self.idle(until);
         }
     }
 
-    /// Carries packets until there are none. Returns when there will be.
-    pub(super) fn work_timed(&mut self, times: &mut StepTimes) -> Option<Instant> {
+    /// Runs steps until no packet is ready. Returns when the next one will be.
+    fn run_until_idle(&mut self, times: &mut StepTimes) -> Option<Instant> {
         let until = loop {
             let start = self.shared.now();
             self.poll();
@@ -42,10 +42,10 @@ impl<D: Discipline> Plane<D> {
             }
         };
         let start = self.shared.now();
-        let tells = !self.pending.deliveries.is_empty();
+        let has_deliveries = !self.pending.deliveries.is_empty();
         self.notify();
-        if tells {
-            times.tell.record(self.shared.now().since(start));
+        if has_deliveries {
+            times.notify.record(self.shared.now().since(start));
         }
         let start = self.shared.now();
         times.clock.record(self.shared.now().since(start));
