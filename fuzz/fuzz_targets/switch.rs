@@ -1,5 +1,5 @@
-//! What a VM and its monitor can say to the switch: any message in any order, over a connection that cuts
-//! them anywhere, and any contents of rings and memory, while rings are stopped and started anew. Nothing
+//! Everything that a guest and its front-end can send to the switch: any message in any order, over a connection
+//! that splits messages anywhere, and any contents of rings and memory, while rings stop and restart. Nothing
 //! panics, and work is bounded.
 
 #![no_main]
@@ -27,10 +27,9 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 
 const MEMORY_BYTES: u64 = 0x1_0000;
 
-/// What happens.
 #[derive(Debug)]
 enum Input {
-    /// Messages, how they are cut on their way if there is one, and the memory's contents.
+    /// Messages, how the connection splits them if there is one, and the memory's contents.
     Messages(Vec<Message>, Option<Vec<u8>>, Vec<u8>),
     Rings(RingInput),
 }
@@ -84,7 +83,7 @@ impl<'a> Arbitrary<'a> for Input {
     }
 }
 
-/// What every monitor says at the beginning, after which both rings run.
+/// The first messages of every front-end, after which both rings run.
 fn begin(u: &mut Unstructured<'_>) -> arbitrary::Result<Vec<Message>> {
     let mut numbers = vec![2, 5];
     for queue in 0..2 {
@@ -94,7 +93,7 @@ fn begin(u: &mut Unstructured<'_>) -> arbitrary::Result<Vec<Message>> {
 }
 
 impl Message {
-    /// A message as a monitor would send it.
+    /// A message as a front-end would send it.
     fn usual(request: u8, queue: u64, u: &mut Unstructured<'_>) -> arbitrary::Result<Message> {
         let place = queue * 0x800;
         let (body, files) = match request {
@@ -180,16 +179,16 @@ fn file() -> OwnedFd {
     FILE.with(|file| file.try_clone().expect("a descriptor"))
 }
 
-/// The files of a message: memory, or bells.
+/// The files of a message: memory, or events.
 fn files(message: &Message) -> Vec<OwnedFd> {
     thread_local! {
-        static BELL: OwnedFd = {
+        static EVENT: OwnedFd = {
             let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
-            rustix::event::eventfd(0, flags).expect("a bell")
+            rustix::event::eventfd(0, flags).expect("an event")
         };
     }
-    let bell = || BELL.with(|bell| bell.try_clone().expect("a descriptor"));
-    (0..message.files % 10).map(|_| if message.request == 5 { file() } else { bell() }).collect()
+    let event = || EVENT.with(|event| event.try_clone().expect("a descriptor"));
+    (0..message.files % 10).map(|_| if message.request == 5 { file() } else { event() }).collect()
 }
 
 /// Fills the memory.

@@ -1,14 +1,14 @@
-//! A plane's budget: how much processor time its threads may take, by the rules of a server policy.
+//! A plane's budget: the processor time of its threads, limited by a server policy.
 //!
 //! The policy is an object of `punctual-sched` with a single unit: the plane and its uplinks together. Each
-//! of their threads reads its own processor time and says what it took; a thread that may not go on sleeps
-//! until the policy lets it. A plane sleeps between two packets, never with a lock.
+//! of their threads reads its own processor time and charges it; when the budget is exhausted, the thread
+//! sleeps until the policy replenishes it. A plane sleeps between two packets and never holds a lock then.
 //!
-//! # How exact
-//! Processor time never passes faster than time. So a thread that has `left` of its budget cannot exceed it
-//! before `left` is over, and only then reads its account, which is a system call. Where several threads are
-//! awake each one takes its part of what is left. A plane reads its clock every few packets and after each
-//! long one; what a thread took too much until then is charged to the next budget.
+//! # Precision
+//! Processor time never passes faster than real time. A thread with `left` of its budget cannot exceed it
+//! earlier than in `left`, so it reads its processor time, a system call, only then. Several awake threads
+//! share what is left. A plane reads the clock every few packets and after each long one; an overrun until
+//! then is charged to the next budget.
 
 use std::sync::Arc;
 
@@ -19,78 +19,67 @@ use punctual_sched::{Policy, Run, Slice, Timer};
 use crate::lock::PiMutex;
 use crate::sys::processor_time;
 
-/// The policy's only processor. It stands for whichever one a thread is on.
+/// The policy's only processor, whatever processor a thread runs on.
 const CPU: CpuId = CpuId(0);
 
-/// A thread does not look at its account more often than this, when almost nothing is left.
+/// A thread does not check its budget more often than this, even when almost nothing is left.
 const CHECK_INTERVAL_MIN: Duration = Duration::from_us(5);
 
-/// A plane that slept for so many periods begins anew, so that catching up takes bounded time.
+/// After a sleep of this many periods the policy restarts, so that catching up takes bounded time.
 const CATCH_UP_PERIODS_MAX: u64 = 32;
 
-/// A budget to be kept.
+/// The budget of a plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// The server policy.
+    /// A server policy.
     pub policy: &'static PolicyInfo,
-    /// Its options.
     pub options: Options,
-    /// Budget and period, and what else the policy reads.
+    /// Budget, period and the policy's other parameters.
     pub params: UnitParams,
 }
 
-/// Why a budget cannot be kept.
+/// Why a budget is not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The policy refuses an option.
-    #[error("policy {policy} refuses `{option}`")]
-    Option {
-        /// Its name.
-        policy: &'static str,
-        /// The option's name.
-        option: &'static str,
-    },
-    /// The policy refuses budget or period.
+    #[error("policy {policy} does not accept `{option}`")]
+    Option { policy: &'static str, option: &'static str },
     #[error("policy {policy}: {source}")]
     Params {
-        /// Its name.
         policy: &'static str,
-        /// Why.
         #[source]
         source: ParamError,
     },
 }
 
-/// What the threads of a plane took, and may take.
+/// The budget that the threads of a plane share.
 #[derive(Debug)]
 pub(crate) struct PlaneBudget(PiMutex<Server>);
 
 impl PlaneBudget {
-    /// The account of a plane whose threads are all awake at the start.
     pub(crate) fn new(budget: &Budget) -> Result<PlaneBudget, Error> {
         Ok(PlaneBudget(PiMutex::new(Server::new(budget.clone())?)))
     }
 
-    /// How often the budget was used up.
+    /// How often the budget was exhausted.
     pub(crate) fn exhaustions(&self) -> u64 {
         self.0.with(|server| server.exhaustions())
     }
 }
 
-/// The policy with its unit, and what drives it.
+/// Drives the policy with its only unit.
 struct Server {
     budget: Budget,
     policy: Box<dyn Policy>,
     unit: UnitId,
     slice: Slice,
     resched: CpuSet,
-    /// Until when the policy knows everything.
+    /// The policy is up to date until then.
     now: Instant,
-    /// PlaneHandles that are not asleep.
+    /// Awake threads.
     awake: u64,
-    /// Processor time that was taken and not charged yet.
+    /// Processor time that is not charged yet.
     uncharged: Duration,
-    /// Exhaustions before the last beginning.
+    /// Exhaustions before the last restart.
     exhaustions: u64,
 }
 
@@ -117,12 +106,13 @@ impl Server {
         self.exhaustions + self.policy.account(self.unit).exhaustions
     }
 
-    /// Time passed until `now`, with nothing between that the policy had to decide.
+    /// Charges the time until `now`, in which the policy had nothing to decide.
     fn charge_until(&mut self, now: Instant) {
         let passed = now.since(self.now);
         match self.slice.run {
             Run::Unit(unit) => {
-                // A policy forgives what exceeds_mtu the budget. What is uncharged from before counts as well.
+                // A policy ignores time beyond the budget. It stays uncharged and counts against the next
+                // one.
                 let left = self.policy.account(unit).left.unwrap_or(Duration::MAX);
                 let ran = self.uncharged.min(left);
                 self.uncharged -= ran;
@@ -138,7 +128,7 @@ impl Server {
         self.slice = self.policy.pick(self.now, CPU, &mut self.resched);
     }
 
-    /// Tells the policy of everything until `now`.
+    /// Brings the policy up to `now`.
     fn advance(&mut self, now: Instant) {
         let now = now.max(self.now);
         let period = self.budget.params.period.unwrap_or(Duration::MAX);
@@ -151,7 +141,7 @@ impl Server {
             if next > now {
                 break;
             }
-            // A late timer has its own time.
+            // A timer that fires late has its own time.
             self.charge_until(next.max(self.now));
             if at == next {
                 self.policy.on_timer(self.now, &mut self.resched);
@@ -162,12 +152,12 @@ impl Server {
         self.pick();
     }
 
-    /// As at the start, after a long sleep.
+    /// Inserts the unit again, after a long sleep.
     fn restart(&mut self, now: Instant) {
         self.exhaustions = self.exhaustions();
         self.policy.remove(now, self.unit, &mut self.resched);
         self.now = now;
-        // The policy took these parameters before.
+        // The policy has accepted these parameters before.
         if let Ok(unit) = self.policy.insert(now, &self.budget.params) {
             self.unit = unit;
         }
@@ -195,7 +185,6 @@ impl Server {
         }
     }
 
-    /// What a thread does from now on.
     fn verdict(&self) -> Verdict {
         let until = self.slice.until.min(self.policy.next_timer().at);
         match self.slice.run {
@@ -208,16 +197,16 @@ impl Server {
     }
 }
 
-/// What a thread may do.
+/// What a thread does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Go on until then, and ask again.
+    /// Run, and check the budget again at this time.
     Run { check_at: Instant },
-    /// Nothing until then.
+    /// The budget is exhausted: sleep until then.
     Throttled { until: Instant },
 }
 
-/// A thread's part in its plane's account. It belongs to the thread in which it was made.
+/// One thread's use of its plane's budget. It stays in the thread that made it.
 #[derive(Debug)]
 pub(crate) struct Meter {
     budget: Arc<PlaneBudget>,
@@ -226,25 +215,25 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// For this thread, which is awake.
+    /// The meter of the calling thread, which is awake.
     pub(crate) fn new(budget: Arc<PlaneBudget>, now: Instant) -> Meter {
         let charged = processor_time();
         budget.0.with(|server| server.wake(now));
         Meter { budget, charged, check_at: now }
     }
 
-    /// Has the account to be looked at?
+    /// Must the budget be checked?
     #[inline]
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         now >= self.check_at
     }
 
-    /// When the account has to be looked at.
+    /// When the budget must be checked.
     pub(crate) fn check_at(&self) -> Instant {
         self.check_at
     }
 
-    /// Says what this thread took. Until when has it to wait, if it has to?
+    /// Charges what this thread has run. Returns until when it must sleep, if the budget is exhausted.
     pub(crate) fn settle(&mut self, now: Instant) -> Option<Instant> {
         let ran = self.ran();
         let verdict = self.budget.0.with(|server| {
@@ -261,7 +250,7 @@ impl Meter {
         }
     }
 
-    /// The thread sleeps from now on.
+    /// The thread goes to sleep.
     pub(crate) fn sleep(&mut self, now: Instant) {
         let ran = self.ran();
         self.budget.0.with(|server| {
@@ -270,7 +259,7 @@ impl Meter {
         });
     }
 
-    /// The thread has work again. It has to look at its account.
+    /// The thread is awake again, and must check the budget.
     pub(crate) fn wake(&mut self, now: Instant) {
         self.budget.0.with(|server| server.wake(now));
         self.check_at = now;
@@ -299,20 +288,20 @@ mod tests {
         Server::new(Budget { policy, options: Options::new(), params }).expect("a server")
     }
 
-    /// A thread that always wants to run, with looks that are late by what `late_ns` says: what it took of
-    /// `ns`.
+    /// Runs a thread that always wants to run for `ns`, with checks that are late by `late_ns`. Returns what
+    /// it got.
     fn greedy(server: &mut Server, ns: u64, late_ns: impl Fn(u64) -> u64) -> u64 {
         let (mut now, mut took) = (server.now.as_ns(), 0);
         let end = now + ns;
         server.wake(Instant::from_ns(now));
-        for look in 0.. {
+        for check in 0.. {
             if now >= end {
                 break;
             }
             server.advance(Instant::from_ns(now));
             match server.verdict() {
                 Verdict::Run { check_at } => {
-                    let until = check_at.as_ns() + late_ns(look);
+                    let until = check_at.as_ns() + late_ns(check);
                     took += until - now;
                     server.uncharged += Duration::from_ns(until - now);
                     now = until;
@@ -325,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn who_always_wants_the_processor_gets_the_budget_in_each_period() {
+    fn a_greedy_thread_gets_the_budget_in_each_period() {
         for policy in ["deferrable", "sporadic", "periodic", "polling", "cbs", "rtds"] {
             let took = greedy(&mut server(policy), 1_000 * MS, |_| 0);
             assert!((196 * MS..=202 * MS).contains(&took), "{policy}: {took} ns of a second");
@@ -333,16 +322,16 @@ mod tests {
     }
 
     #[test]
-    fn what_a_late_look_took_is_charged_to_the_next_budget() {
+    fn the_overrun_of_a_late_check_is_charged_to_the_next_budget() {
         for late_us in [1, 100, 1_500] {
-            let took = greedy(&mut server("deferrable"), 1_000 * MS, |look| look % 7 * late_us * 1_000 / 7);
-            assert!(took <= 204 * MS, "looks late by up to {late_us} us: {took} ns of a second");
+            let took = greedy(&mut server("deferrable"), 1_000 * MS, |check| check % 7 * late_us * 1_000 / 7);
+            assert!(took <= 204 * MS, "checks late by up to {late_us} us: {took} ns of a second");
         }
     }
 
     #[test]
-    fn a_pause_gives_no_more_than_the_rule() {
-        // Bursts with pauses of every length: no more than a budget a period, and one that was kept.
+    fn a_pause_adds_at_most_one_kept_budget() {
+        // Bursts with pauses of every length get a budget for each period, and one that was kept.
         for pause_ms in [1, 5, 9, 11, 33, 95, 321, 900] {
             let mut server = server("deferrable");
             let mut took = 0;
@@ -357,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_sleep_takes_no_time_to_catch_up_with() {
+    fn catching_up_with_a_long_sleep_takes_no_time() {
         let mut server = server("periodic");
         let before = std::time::Instant::now();
         server.wake(Instant::from_ns(3_600_000 * MS));

@@ -1,14 +1,14 @@
-//! Invariants of a plane, checked while it works.
+//! Checks the invariants of a plane while it runs.
 //!
-//! The checker sees what goes into the discipline and what comes out, and keeps its own account; it never
-//! asks the discipline. What must hold:
+//! The checker sees what goes into the discipline and what comes out, and keeps its own account. It never
+//! asks the discipline. The invariants:
 //!
-//! - **Order.** Packets from one port to another are delivered in the order in which they came.
-//! - **Conservation.** A packet that came is delivered or dropped once, and nothing else is.
-//! - **Urgency**, as far as the discipline promises it ([`Preemption`]). Between packets: nothing less urgent
-//!   starts in any stage while something more urgent waits in any. Between batches: TX takes the most urgent
-//!   port, and at most a batch of less urgent packets goes before an urgent one in softnet; RX is FIFO.
-//!   Ports with a rate limit may have to wait in TX and are left out there.
+//! - **Order.** Packets from one port to another are delivered in the order of their arrival.
+//! - **Conservation.** Every packet that arrived is delivered or dropped once, and no other packet is.
+//! - **Urgency**, as far as the discipline promises it ([`Preemption`]). Between packets: no stage starts a
+//!   packet while a more urgent one waits in any stage. Between batches: TX takes the most urgent port, and
+//!   at most a batch of less urgent packets goes before an urgent one in softnet; RX is FIFO. In TX, ports
+//!   with a rate limit are exempt: their packets may have to wait.
 
 use std::collections::VecDeque;
 
@@ -22,33 +22,32 @@ use punctual_sched::registry::Options;
 #[error("invariant violated: {0}")]
 pub struct Violation(pub String);
 
-/// The account of a plane.
 #[derive(Debug)]
-pub struct Checker {
+pub(crate) struct Checker {
     preemption: Preemption,
     /// The largest batch of any port.
     batch_max: u64,
-    /// Urgencies of ports that there are or were, most urgent first: their ranks.
+    /// Urgencies of present and removed ports, most urgent first. The index is the rank.
     ranks: Vec<u64>,
-    /// By port: rank of its priority; does it have a rate limit?
+    /// By port: its rank, and whether it has a rate limit.
     ports: Vec<(usize, bool)>,
     /// By source: packets in the discipline.
     inside: Vec<u64>,
-    /// By stage and rank: packets that wait.
+    /// By stage and rank: waiting packets.
     waiting: [Vec<u64>; 3],
-    /// By stage and rank: less urgent packets that started since the rank's first packet began to wait.
+    /// By stage and rank: less urgent packets that started since the first of its packets began to wait.
     passed: [Vec<u64>; 3],
     passed_max: [u64; 3],
     /// By source and destination: the last packet delivered.
     delivered: Vec<Vec<Option<u64>>>,
-    /// Numbers of packets in their order of arrival at RX.
+    /// Ids of packets in the order of their arrival at RX.
     rx: VecDeque<u64>,
     came: u64,
     gone: u64,
     violation: Option<Violation>,
 }
 
-/// The smaller, the more urgent.
+/// A smaller number is more urgent.
 pub(crate) fn urgency(params: &InterfaceParams) -> u64 {
     params.priority.map_or(u64::MAX, u64::from)
 }
@@ -56,8 +55,7 @@ pub(crate) fn urgency(params: &InterfaceParams) -> u64 {
 const STAGES: [Stage; 3] = [Stage::Tx, Stage::Softnet, Stage::Rx];
 
 impl Checker {
-    /// An account for these ports under this discipline with these options.
-    pub fn new(discipline: &DisciplineInfo, options: &Options, ports: &[InterfaceParams]) -> Self {
+    pub(crate) fn new(discipline: &DisciplineInfo, options: &Options, ports: &[InterfaceParams]) -> Self {
         let has_batch = discipline.options.contains(&BATCH_OPTION);
         let batch = if has_batch { options.count(&BATCH_OPTION) } else { 1 };
         let mut ranks: Vec<u64> = ports.iter().map(urgency).collect();
@@ -84,12 +82,12 @@ impl Checker {
     }
 
     /// Is no packet of the port in the discipline?
-    pub fn has_no_packets(&self, port: usize) -> bool {
+    pub(crate) fn has_no_packets(&self, port: usize) -> bool {
         self.inside.get(port).is_none_or(|inside| *inside == 0)
     }
 
-    /// A port came, or another one took its place; no packet of it is in the discipline.
-    pub fn attach(&mut self, port: usize, params: &InterfaceParams) {
+    /// A port was added, maybe with the number of a removed one, of which no packet is in the discipline.
+    pub(crate) fn attach(&mut self, port: usize, params: &InterfaceParams) {
         let urgency = urgency(params);
         let rank = self.ranks.partition_point(|other| *other < urgency);
         if self.ranks.get(rank) != Some(&urgency) {
@@ -119,7 +117,7 @@ impl Checker {
         self.ports[packet.source.index()].0
     }
 
-    /// Does the packet count among those that wait for `stage`?
+    /// Does the packet count as waiting for `stage`?
     fn counts(&self, packet: &Packet, stage: Stage) -> bool {
         stage != Stage::Tx || !self.ports[packet.source.index()].1
     }
@@ -137,21 +135,21 @@ impl Checker {
         }
     }
 
-    /// The discipline took a packet in.
-    pub fn arrived(&mut self, packet: &Packet) {
+    /// The discipline accepted a packet.
+    pub(crate) fn arrived(&mut self, packet: &Packet) {
         self.came += 1;
         self.inside[packet.source.index()] += 1;
         self.wait(packet, Stage::Tx);
     }
 
     /// The discipline chose a packet.
-    pub fn starts(&mut self, step: &Step) {
+    pub(crate) fn starts(&mut self, step: &Step) {
         let (stage, rank) = (step.stage, self.rank(&step.packet));
         if self.counts(&step.packet, stage) {
             let waiting = &mut self.waiting[stage as usize][rank];
             match waiting.checked_sub(1) {
                 Some(less) => *waiting = less,
-                None => self.violated(|| format!("{:?} starts a packet that does not wait there", stage)),
+                None => self.violated(|| format!("{:?} starts a packet that is not waiting there", stage)),
             }
         }
         for ahead in 0..rank {
@@ -168,13 +166,13 @@ impl Checker {
             };
             match first {
                 Some(place) => drop(self.rx.remove(place)),
-                None => self.violated(|| "RX takes a packet out of its order".into()),
+                None => self.violated(|| "RX takes a packet out of order".into()),
             }
         }
         self.judge_urgency(stage, rank);
     }
 
-    /// May a packet of this rank start now?
+    /// Checks that a packet of this rank may start now.
     fn judge_urgency(&mut self, stage: Stage, rank: usize) {
         let more_urgent =
             |checker: &Self, stage: Stage| checker.waiting[stage as usize][..rank].iter().any(|n| *n > 0);
@@ -196,17 +194,15 @@ impl Checker {
                 let (passed, most) = (self.passed_max[Stage::Softnet as usize], self.batch_max);
                 if passed > most {
                     self.violated(|| {
-                        format!(
-                            "{passed} less urgent packets went before an urgent one, where a batch is {most}"
-                        )
+                        format!("{passed} less urgent packets went before an urgent one; a batch is {most}")
                     });
                 }
             }
         }
     }
 
-    /// A packet is through a stage.
-    pub fn ends(&mut self, step: &Step, fate: Fate) {
+    /// A stage completed a packet.
+    pub(crate) fn ends(&mut self, step: &Step, fate: Fate) {
         match fate {
             Fate::Queued(stage) => self.wait(&step.packet, stage),
             Fate::Dropped(_) => self.gone += 1,
@@ -218,7 +214,9 @@ impl Checker {
                 let before = self.delivered[source][destination].replace(number);
                 if before.is_some_and(|before| !follows(before, number)) {
                     self.violated(|| {
-                        format!("from {source} to {destination} {number:#x} comes after {before:#x?}")
+                        format!(
+                            "{source} to {destination}: packet {number:#x} was delivered after {before:#x?}"
+                        )
                     });
                 }
             }
@@ -229,21 +227,21 @@ impl Checker {
         }
     }
 
-    /// So many packets are left in the discipline at the end. Returns the most less urgent packets that went
-    /// before a waiting one in each stage.
+    /// Ends the check with `left` packets in the discipline. Returns, for each stage, the most less urgent
+    /// packets that went before a waiting one.
     ///
     /// # Errors
     /// The first invariant that was violated.
-    pub fn finish(&mut self, left: u64) -> Result<[u64; 3], Violation> {
+    pub(crate) fn finish(&mut self, left: u64) -> Result<[u64; 3], Violation> {
         let (came, gone) = (self.came, self.gone);
         if came != gone + left {
-            self.violated(|| format!("{came} packets came, {gone} went and {left} are left"));
+            self.violated(|| format!("{came} packets arrived, {gone} left and {left} remain"));
         }
         self.violation.clone().map_or(Ok(self.passed_max), Err)
     }
 }
 
-/// Does a packet's number come after another's of the same flow? Numbers of a port wrap; see the plane.
+/// Does a packet's frame number follow another's of the same port? Numbers wrap; see `port_queue.rs`.
 fn follows(before: u64, number: u64) -> bool {
     let ahead = ((number >> 16) as u32).wrapping_sub((before >> 16) as u32);
     (1..1 << 31).contains(&ahead)

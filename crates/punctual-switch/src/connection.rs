@@ -1,4 +1,4 @@
-//! The bytes of a connection with a VM's monitor. Nothing here waits: what is not there yet comes later.
+//! A connection with a front-end: reads messages and writes replies without ever blocking.
 
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
@@ -15,19 +15,14 @@ use crate::session::{self, Rings, Session};
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The other end closed it.
-    #[error("the VM's monitor closed the connection")]
+    #[error("the front-end closed the connection")]
     Closed,
-    /// It cannot be read or written.
-    #[error("cannot use the connection")]
+    #[error("cannot read from or write to the connection")]
     Socket(#[source] std::io::Error),
-    /// The monitor does not read its replies.
-    #[error("the VM's monitor does not read its replies")]
+    #[error("the front-end does not read its replies")]
     NotReading,
-    /// More file descriptors than any message has.
-    #[error("too many file descriptors in one message")]
+    #[error("a message has more than {REGIONS_MAX} file descriptors")]
     Descriptors,
-    /// What was said.
     #[error(transparent)]
     Session(#[from] session::Error),
 }
@@ -38,29 +33,28 @@ impl From<protocol::Error> for Error {
     }
 }
 
-/// A connection.
 #[derive(Debug)]
 pub struct Connection {
     stream: UnixStream,
     session: Session,
-    /// The message that is arriving, and how much of it is there.
+    /// The message that is being received, and how much of it has arrived.
     bytes: [u8; HEADER_BYTES + BODY_BYTES_MAX],
     received: usize,
     files: Vec<OwnedFd>,
 }
 
 impl Connection {
-    /// A connection over `stream`, in which nothing was said, with a port that offers these features.
+    /// A new connection to a port that offers these features.
     ///
     /// # Errors
-    /// When the stream cannot be told not to wait.
+    /// When the stream cannot be made non-blocking.
     pub fn new(stream: UnixStream, offered: u64) -> std::io::Result<Self> {
         stream.set_nonblocking(true)?;
         let bytes = [0; HEADER_BYTES + BODY_BYTES_MAX];
         Ok(Connection { stream, session: Session::new(offered), bytes, received: 0, files: Vec::new() })
     }
 
-    /// Reads what is there, up to the end of a message, and does what it says.
+    /// Reads what has arrived, up to the end of a message, and handles a complete message.
     ///
     /// # Errors
     /// Why the connection ended.
@@ -77,7 +71,7 @@ impl Connection {
         if self.received == end { self.handle(header, rings) } else { Ok(()) }
     }
 
-    /// The header, when all of it is there.
+    /// The header, once it is complete.
     fn header(&self) -> Result<Option<Header>, Error> {
         match self.bytes.first_chunk() {
             Some(header) if self.received >= HEADER_BYTES => Ok(Some(Header::parse(header)?)),
@@ -85,7 +79,7 @@ impl Connection {
         }
     }
 
-    /// Reads up to the byte `end` of the message.
+    /// Reads up to byte `end` of the message.
     fn receive(&mut self, end: usize) -> Result<(), Error> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(REGIONS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -110,7 +104,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Does what the message says, and replies.
+    /// Handles a complete message and replies.
     fn handle(&mut self, header: Header, rings: &mut dyn Rings) -> Result<(), Error> {
         let body = &self.bytes[HEADER_BYTES..HEADER_BYTES + header.body_bytes];
         let request = Request::parse(header, body, std::mem::take(&mut self.files))?;
@@ -128,7 +122,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The connection is over: its rings stop.
+    /// Ends the session: its rings stop.
     pub fn end(&mut self, rings: &mut dyn Rings) {
         self.session.end(rings);
     }

@@ -1,5 +1,4 @@
-//! The driver's half of a split ring (virtio 1.2, section 2.7): what a guest's driver does. Uplinks, which
-//! stand in for a guest, and tests use it.
+//! The driver's side of a split virtqueue (virtio 1.2, section 2.7), for uplinks and tests.
 
 use std::io;
 use std::num::Wrapping;
@@ -11,14 +10,14 @@ use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 use crate::sys::eventfd;
 
 pub(crate) const DESC_BYTES: u64 = 16;
-/// Used rings of drivers older than virtio 1 begin at a page.
+/// The used ring of a legacy driver begins on a page of its own.
 pub(crate) const PAGE_BYTES: u64 = 4096;
-/// The chain goes on (`VIRTQ_DESC_F_NEXT`).
+/// `VIRTQ_DESC_F_NEXT`.
 pub(crate) const DESC_F_NEXT: u16 = 1;
-/// The switch writes (`VIRTQ_DESC_F_WRITE`).
+/// `VIRTQ_DESC_F_WRITE`.
 pub(crate) const DESC_F_WRITE: u16 = 2;
 
-/// A queue of a driver: its parts follow each other in memory, and each entry has a buffer.
+/// A driver's queue. Its parts are consecutive in memory, and each entry has a buffer.
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) entries: u16,
@@ -29,11 +28,9 @@ pub(crate) struct Queue {
     buffer_bytes: u32,
     pub(crate) next_avail: Wrapping<u16>,
     pub(crate) next_used: Wrapping<u16>,
-    /// The driver rings here.
     pub(crate) kick: OwnedFd,
-    /// The driver hears here.
     pub(crate) call: OwnedFd,
-    /// Entries that are not the switch's.
+    /// Entries that the switch does not have.
     pub(crate) free: Vec<u16>,
 }
 
@@ -41,7 +38,6 @@ fn other(error: impl std::fmt::Display) -> io::Error {
     io::Error::other(error.to_string())
 }
 
-/// Writes a descriptor at `place`.
 pub(crate) fn write_descriptor(
     memory: &GuestMemoryMmap,
     place: u64,
@@ -59,7 +55,7 @@ pub(crate) fn write_descriptor(
 }
 
 impl Queue {
-    /// A queue whose parts begin at `start`, the used ring at a multiple of `align` bytes. Returns where they
+    /// A queue from guest address `start` on, with its used ring at a multiple of `align` bytes. Returns its
     /// end.
     pub(crate) fn new(start: u64, entries: u16, buffer_bytes: u32, align: u64) -> io::Result<(Queue, u64)> {
         let count = u64::from(entries);
@@ -84,12 +80,12 @@ impl Queue {
         Ok((queue, end))
     }
 
-    /// Where an entry's buffer is.
+    /// The guest address of an entry's buffer.
     pub(crate) fn buffer(&self, head: u16) -> u64 {
         self.buffers + u64::from(head) * u64::from(self.buffer_bytes)
     }
 
-    /// Puts a chain into the next avail entry, unseen. Returns the index that shows it.
+    /// Writes a chain into the next avail entry. Returns the avail index that publishes it.
     pub(crate) fn push_avail(&self, memory: &GuestMemoryMmap, head: u16) -> io::Result<u16> {
         let slot = u64::from(self.next_avail.0 % self.entries);
         let place = GuestAddress(self.avail + 4 + 2 * slot);
@@ -97,7 +93,7 @@ impl Queue {
         Ok((self.next_avail + Wrapping(1)).0)
     }
 
-    /// Sets the index of the avail ring. Does the switch want to hear?
+    /// Stores the avail index. Returns whether the switch wants a kick.
     pub(crate) fn publish_avail(
         &mut self,
         memory: &GuestMemoryMmap,
@@ -117,7 +113,7 @@ impl Queue {
         Ok(flags & 1 == 0)
     }
 
-    /// The next used entry: head and bytes.
+    /// Pops the next used entry: its head and bytes.
     pub(crate) fn pop_used(&mut self, memory: &GuestMemoryMmap) -> io::Result<Option<(u16, u32)>> {
         let index: u16 = memory.load(GuestAddress(self.used + 2), Ordering::Acquire).map_err(other)?;
         if index == self.next_used.0 {
@@ -129,12 +125,12 @@ impl Queue {
         memory.read_slice(&mut entry, GuestAddress(self.used + 4 + 8 * slot)).map_err(other)?;
         let word = |at: usize| u32::from_le_bytes([entry[at], entry[at + 1], entry[at + 2], entry[at + 3]]);
         if word(0) >= self.entries.into() {
-            return Err(other("the switch used a descriptor that there is not"));
+            return Err(other("the switch returned a descriptor beyond the queue size"));
         }
         Ok(Some((word(0) as u16, word(4))))
     }
 
-    /// Asks to hear of the next used entry, at its index. Is it there already?
+    /// Asks for a call at the next used entry. Returns whether there is one already.
     pub(crate) fn enable_call(&self, memory: &GuestMemoryMmap) -> io::Result<bool> {
         let event = GuestAddress(self.avail + 4 + 2 * u64::from(self.entries));
         memory.store(self.next_used.0.to_le(), event, Ordering::Relaxed).map_err(other)?;

@@ -1,40 +1,40 @@
 //! Features of virtio-net (virtio 1.2, sections 5.1.3 and 6) that a port offers.
 //!
-//! A port offers in both directions what segmentation and checksums need, so that a segment of 64 KiB crosses
-//! the switch as one packet. MAC address, link state and control queue are the monitor's; it adds them.
+//! A port offers checksum and segmentation offloads in both directions, so that a segment of 64 KiB crosses
+//! the switch as one packet. The front-end adds features of its own: MAC address, link state, control queue.
 
 use crate::protocol::F_PROTOCOL_FEATURES;
 
-/// The device takes packets whose checksum is not complete.
+/// The device accepts packets with partial checksums.
 pub const CSUM: u64 = 1;
 /// The driver does.
 pub const GUEST_CSUM: u64 = 1 << 1;
-/// The device says its MTU.
+/// The device reports its MTU.
 pub const MTU: u64 = 1 << 3;
-/// The driver takes TCP segments over IPv4.
+/// The driver accepts TSO over IPv4.
 pub const GUEST_TSO4: u64 = 1 << 7;
-/// The driver takes TCP segments over IPv6.
+/// The driver accepts TSO over IPv6.
 pub const GUEST_TSO6: u64 = 1 << 8;
-/// The driver takes TCP segments with ECN.
+/// The driver accepts TSO with ECN.
 pub const GUEST_ECN: u64 = 1 << 9;
-/// The device takes TCP segments over IPv4.
+/// The device accepts TSO over IPv4.
 pub const HOST_TSO4: u64 = 1 << 11;
-/// The device takes TCP segments over IPv6.
+/// The device accepts TSO over IPv6.
 pub const HOST_TSO6: u64 = 1 << 12;
-/// The device takes TCP segments with ECN.
+/// The device accepts TSO with ECN.
 pub const HOST_ECN: u64 = 1 << 13;
-/// A packet may fill several receive buffers.
+/// A packet may span several receive buffers.
 pub const MRG_RXBUF: u64 = 1 << 15;
-/// Any layout of header and frame in descriptors.
+/// Header and frame may be laid out in descriptors in any way.
 pub const ANY_LAYOUT: u64 = 1 << 27;
-/// Tables of descriptors.
+/// Indirect descriptors.
 pub const INDIRECT_DESC: u64 = 1 << 28;
-/// Events at an index.
+/// `used_event` and `avail_event`.
 pub const EVENT_IDX: u64 = 1 << 29;
-/// Virtio 1.
+/// Virtio 1, not legacy.
 pub const VERSION_1: u64 = 1 << 32;
 
-/// What a port offers; that of a network with an MTU offers [`MTU`], too.
+/// What a port offers. In a network with an MTU it also offers [`MTU`].
 pub const OFFERED: u64 = CSUM
     | GUEST_CSUM
     | GUEST_TSO4

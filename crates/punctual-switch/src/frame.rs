@@ -1,26 +1,26 @@
-//! What the switch reads of a frame: the header that virtio-net puts in front of it, and its addresses.
+//! The headers of a frame that the switch reads: virtio-net's (virtio 1.2, section 5.1.6) and Ethernet's.
 
 use crate::features;
 
-/// Bytes of the virtio-net header of virtio 1, and of the older one with mergeable buffers.
-pub const HEADER_BYTES: usize = 12;
+/// Bytes of the virtio-net header of virtio 1, and of the legacy one with mergeable buffers.
+pub(crate) const HEADER_BYTES: usize = 12;
 
-/// Bytes of the two addresses and the type.
-pub const ETHERNET_BYTES: usize = 14;
+/// Bytes of both addresses and the type.
+pub(crate) const ETHERNET_BYTES: usize = 14;
 
-/// The type of a frame with a VLAN tag (IEEE 802.1Q).
+/// The type of a frame with a VLAN tag: the TPID of IEEE 802.1Q.
 pub const TAGGED: [u8; 2] = [0x81, 0];
 
-/// Bytes of a VLAN tag with its type.
-pub const TAG_BYTES: usize = 4;
+/// Bytes of a VLAN tag with its TPID.
+pub(crate) const TAG_BYTES: usize = 4;
 
-/// The longest frame: a segment of 64 KiB with addresses and two VLAN tags.
+/// The longest frame: a segment of 64 KiB with Ethernet header and two VLAN tags.
 pub const FRAME_BYTES_MAX: u32 = 65_536 + 22;
 
-/// Bytes of the virtio-net header in front of the frames of a driver that chose `features`.
-pub fn header_bytes(features: u64) -> usize {
+/// Bytes of the virtio-net header of a driver that accepted `features`.
+pub(crate) fn header_bytes(features: u64) -> usize {
     match features & (features::VERSION_1 | features::MRG_RXBUF) {
-        // The older header has no count of buffers.
+        // The legacy header has no `num_buffers`.
         0 => HEADER_BYTES - 2,
         _ => HEADER_BYTES,
     }
@@ -30,10 +30,10 @@ pub fn header_bytes(features: u64) -> usize {
 const NEEDS_CSUM: u8 = 1;
 const GSO_ECN: u8 = 0x80;
 
-/// The header with which a receiver that chose `features` gets a frame that was sent with `sent`; `None` when
-/// the receiver does not take such a frame. The count of buffers is yet to be filled in.
+/// The header with which a receiver that accepted `features` gets a frame that was sent with header `sent`.
+/// `None`: the receiver does not accept such a frame. The caller sets `num_buffers`.
 #[inline]
-pub fn vnet_header_for(sent: &[u8; HEADER_BYTES], features: u64) -> Option<[u8; HEADER_BYTES]> {
+pub(crate) fn vnet_header_for(sent: &[u8; HEADER_BYTES], features: u64) -> Option<[u8; HEADER_BYTES]> {
     let flags = sent[0] & NEEDS_CSUM;
     if (flags, sent[1]) != (0, 0) && !takes_offload(flags, sent[1], features) {
         return None;
@@ -44,7 +44,7 @@ pub fn vnet_header_for(sent: &[u8; HEADER_BYTES], features: u64) -> Option<[u8; 
     Some(header)
 }
 
-/// Does a receiver that chose `features` take frames with these flags that are segments of this kind?
+/// Does a receiver that accepted `features` accept these flags and this `gso_type`?
 fn takes_offload(flags: u8, kind: u8, features: u64) -> bool {
     let has = |feature: u64| features & feature != 0;
     let segments = match kind & !GSO_ECN {
@@ -58,10 +58,15 @@ fn takes_offload(flags: u8, kind: u8, features: u64) -> bool {
     segments && ecn && checksum
 }
 
-/// Is a frame of so many bytes, which begins with `start`, longer than `mtu` permits? Of a segment the frames
-/// count that it becomes: each has at least the headers of IP and TCP.
+/// Is a frame longer than `mtu` permits? For a segment the frames count that it becomes: `gso_size` bytes
+/// behind IP and TCP headers of minimal length.
 #[inline]
-pub fn exceeds_mtu(mtu: u32, header: &[u8; HEADER_BYTES], start: &[u8; ETHERNET_BYTES], bytes: u32) -> bool {
+pub(crate) fn exceeds_mtu(
+    mtu: u32,
+    header: &[u8; HEADER_BYTES],
+    start: &[u8; ETHERNET_BYTES],
+    bytes: u32,
+) -> bool {
     let payload = match header[1] & !GSO_ECN {
         0 => {
             let tag = if start.ends_with(&TAGGED) { TAG_BYTES } else { 0 };
@@ -72,27 +77,27 @@ pub fn exceeds_mtu(mtu: u32, header: &[u8; HEADER_BYTES], start: &[u8; ETHERNET_
     payload > mtu
 }
 
-/// Moves what a virtio-net header says about places in the frame, whose front became longer or shorter.
+/// Shifts `hdr_len` and `csum_start` of a frame whose Ethernet header became longer or shorter.
 #[inline]
-pub fn shift_offsets(header: &mut [u8; HEADER_BYTES], growth: i16) {
+pub(crate) fn shift_offsets(header: &mut [u8; HEADER_BYTES], growth: i16) {
     let mut shift = |at: usize| {
         let place = u16::from_le_bytes([header[at], header[at + 1]]).saturating_add_signed(growth);
         header[at..at + 2].copy_from_slice(&place.to_le_bytes());
     };
-    // The length of all headers, and where the checksum begins.
+    // hdr_len and csum_start.
     shift(2);
     shift(6);
 }
 
-/// Bytes of the virtio-net header, the addresses and the type.
+/// Bytes of the virtio-net header and the Ethernet header.
 pub(crate) const FRAME_HEAD_BYTES: usize = HEADER_BYTES + ETHERNET_BYTES;
 
-/// The first bytes of a frame, in words as they are read: the virtio-net header, the addresses and the type.
+/// The virtio-net header and the Ethernet header of a frame, in words as they are read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FrameHead {
     /// Little-endian.
     pub(crate) words: [u64; 3],
-    /// The type, little-endian.
+    /// The Ethernet type, little-endian.
     pub(crate) last: u16,
 }
 
@@ -116,38 +121,36 @@ impl FrameHead {
         })
     }
 
-    /// The virtio-net header.
     fn header(&self) -> [u8; HEADER_BYTES] {
         let bytes = self.bytes();
         std::array::from_fn(|at| bytes[at])
     }
 
-    /// The addresses and the type.
     pub(crate) fn ethernet_header(&self) -> [u8; ETHERNET_BYTES] {
         let bytes = self.bytes();
         std::array::from_fn(|at| bytes[HEADER_BYTES + at])
     }
 
-    /// Both addresses, to be compared.
+    /// Both addresses, to compare.
     #[inline]
     pub(crate) fn address_key(&self) -> (u64, u32) {
         (self.words[2], (self.words[1] >> 32) as u32)
     }
 
-    /// What kind of segment it is; 0: none.
+    /// `gso_type`; 0: not a segment.
     #[inline]
     fn kind(&self) -> u8 {
         (self.words[0] >> 8) as u8
     }
 
-    /// Is a frame of so many bytes longer than `mtu` permits?
+    /// As the function of this name, with a fast path for short frames.
     #[inline]
     pub(crate) fn exceeds_mtu(&self, mtu: u32, bytes: u32) -> bool {
         let is_short = self.kind() == 0 && bytes <= mtu;
         !is_short && exceeds_mtu(mtu, &self.header(), &self.ethernet_header(), bytes)
     }
 
-    /// As [`vnet_header_for`], for a frame in one buffer, in words.
+    /// As the function of this name, for a frame in one buffer, in words.
     #[inline]
     pub(crate) fn vnet_header_for(&self, features: u64) -> Option<(u64, u32)> {
         const ONE: u32 = 1 << 16;
@@ -164,12 +167,11 @@ impl FrameHead {
 pub struct Address(pub [u8; 6]);
 
 impl Address {
-    /// To several receivers?
-    pub fn is_group(self) -> bool {
+    /// Multicast or broadcast?
+    pub(crate) fn is_group(self) -> bool {
         self.0[0] & 1 == 1
     }
 
-    /// As a number.
     #[inline]
     pub(crate) fn number(self) -> u64 {
         let [a, b, c, d, e, f] = self.0;
@@ -190,9 +192,9 @@ impl std::fmt::Debug for Address {
     }
 }
 
-/// Destination and source of a frame that begins with these bytes.
+/// Destination and source.
 #[inline]
-pub fn addresses(frame: &[u8; ETHERNET_BYTES]) -> (Address, Address) {
+pub(crate) fn addresses(frame: &[u8; ETHERNET_BYTES]) -> (Address, Address) {
     let [a, b, c, d, e, f, g, h, i, j, k, l, ..] = *frame;
     (Address([a, b, c, d, e, f]), Address([g, h, i, j, k, l]))
 }
@@ -211,7 +213,7 @@ mod tests {
     fn a_segment_passes_as_it_is_to_whom_takes_it() {
         assert_eq!(vnet_header_for(&header(1, 1), ALL), Some([1, 1, 66, 0, 0xa8, 5, 34, 0, 16, 0, 0, 0]));
         assert_eq!(vnet_header_for(&header(1, 0x84), ALL).map(|h| h[1]), Some(0x84));
-        // `VIRTIO_NET_HDR_F_DATA_VALID` is a device's word, not a driver's.
+        // Only a device may set `VIRTIO_NET_HDR_F_DATA_VALID`.
         assert_eq!(vnet_header_for(&header(3, 1), ALL).map(|h| h[0]), Some(1));
     }
 
@@ -237,7 +239,7 @@ mod tests {
 
     #[test]
     fn an_mtu_counts_the_frames_that_a_segment_becomes() {
-        // 0x05a8 = 1,448 bytes of each.
+        // gso_size is 0x05a8 = 1,448.
         let exceeds_mtu = |kind, mtu| super::exceeds_mtu(mtu, &header(1, kind), &[0; ETHERNET_BYTES], 65_000);
         assert!(!exceeds_mtu(1, 1_500) && !exceeds_mtu(0x81, 1_488) && exceeds_mtu(1, 1_487));
         assert!(!exceeds_mtu(4, 1_508) && exceeds_mtu(4, 1_507));

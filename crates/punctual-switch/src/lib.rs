@@ -1,25 +1,30 @@
-//! A switch for virtual machines whose packets go in the order of a packet discipline.
+//! A vhost-user switch for virtual machines. Packets go in the order of a packet discipline.
 //!
-//! Each port is a vhost-user back end: a socket to which an unmodified QEMU (or another monitor that speaks
-//! vhost-user) connects for a virtio-net device. The disciplines of `punctual-net` decide which packet is
-//! next, the very objects that the simulator drives; the switch is the mechanism around them.
+//! Each port is a vhost-user back-end: a socket to which an unmodified QEMU, or another front-end, connects a
+//! virtio-net device. The disciplines of `punctual-net` decide which packet is next, and are the same objects
+//! that the simulator drives. The switch is the mechanism around them.
 //!
-//! - [`switch`]: a switch with its ports, sockets and threads.
-//! - [`plane`]: the thread that carries packets, with its bounds.
-//! - [`budget`]: how much processor time a plane may take.
-//! - [`ring`]: virtio rings and the copy from guest to guest.
-//! - [`protocol`], [`session`], [`connection`]: vhost-user, from bytes to rings.
-//! - [`memory`]: a VM's memory.
-//! - `uplink`, [`wire`]: ports with something else than a VM behind them: a TAP, an interface, programs.
-//! - [`frame`], [`features`], [`table`]: what is read of a frame, and where it goes.
-//! - [`vlan`]: which ports a frame may reach, and with which tag.
-//! - [`check`]: invariants that ride along.
-//! - [`costs`]: what its steps cost on a machine.
-//! - `testing`, with the feature of that name: the driver's side of a port.
+//! From the bottom up; a file uses only files above it in this list or beside it, never in a circle:
+//!
+//! - `limits`, `sys`, [`protocol`], [`features`], [`frame`], `lock`, `counters`: constants, system calls,
+//!   formats.
+//! - `error`, `event`: what can go wrong and what is reported.
+//! - [`memory`], [`vlan`], `table`, [`stats`], [`budget`], `check`: guest memory, forwarding, counters,
+//!   limits.
+//! - [`ring`]: split virtqueues and the copy from guest to guest.
+//! - [`session`], [`connection`]: vhost-user, from bytes to started rings.
+//! - `port_state`: the life of a port as one state machine.
+//! - `port_queue`, `mailbox`, `shared`: what threads know of a port, and how they ask each other.
+//! - `plane`: the thread that carries packets, with its bounds.
+//! - [`wire`], [`pcap`], `uplink`, `uplink_thread`: ports without a VM.
+//! - `port_session`, `control`: the thread that serves the front-ends.
+//! - `config`, `assemble`, `switch`: a switch with all its threads.
+//! - [`costs`]: what the steps cost on a machine. `testing`, a feature: the other side of a port.
 //!
 //! # Trust
-//! Nothing in a guest's memory is believed: it is bounded, checked and read once, and a broken ring costs its
-//! own port only. A VM's monitor is trusted not to shrink the files of its memory; QEMU seals them.
+//! Guest memory is never trusted: everything in it is read once, bounded and checked, and a broken ring costs
+//! only its own port. The front-end is trusted in one respect, not to shrink the files of its memory. QEMU
+//! seals them.
 
 #![forbid(unsafe_code)]
 #![warn(unreachable_pub)]
@@ -28,7 +33,7 @@
 
 mod assemble;
 pub mod budget;
-pub mod check;
+mod check;
 mod config;
 pub mod connection;
 mod control;
@@ -56,7 +61,7 @@ mod socket;
 pub mod stats;
 mod switch;
 mod sys;
-pub mod table;
+mod table;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod uplink;
@@ -64,6 +69,7 @@ mod uplink_thread;
 pub mod vlan;
 pub mod wire;
 
+pub use check::Violation;
 pub use config::{Config, End, Error, PlaneThread, Port};
 pub use error::{DeliverError, RingError};
 pub use event::{Event, Notice};

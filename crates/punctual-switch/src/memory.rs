@@ -1,4 +1,4 @@
-//! A VM's memory, mapped from the files that its monitor shares.
+//! A VM's memory, mapped from the files of `SET_MEM_TABLE`.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -15,48 +15,33 @@ use crate::protocol::Region;
 /// Why memory cannot be mapped.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file is shorter than the region.
-    #[error("a memory region of {expected} bytes in a file of {bytes} bytes")]
-    Short {
-        /// Where the region ends in the file.
-        expected: u64,
-        /// The file's length.
-        bytes: u64,
-    },
-    /// Addresses beyond 64 bits, or regions that overlap.
-    #[error("memory regions that overlap or exceed the address space")]
+    #[error("a memory region ends at byte {expected} of a file of {bytes} bytes")]
+    Short { expected: u64, bytes: u64 },
+    #[error("memory regions overlap or exceed the address space")]
     Layout,
-    /// The file's length cannot be read.
     #[error("cannot read the length of a memory file")]
     Length(#[source] std::io::Error),
-    /// It cannot be mapped.
     #[error("cannot map the VM's memory")]
     Map(#[source] std::io::Error),
 }
 
-/// A VM's memory.
 #[derive(Debug)]
 pub struct Memory {
     pub(crate) guest: GuestMemoryMmap,
     maps: Vec<Mapped>,
-    /// For each region: the monitor's address, bytes, the guest's address.
+    /// For each region: the front-end's address, the bytes, the guest address.
     user_regions: Vec<(u64, u64, u64)>,
 }
 
-/// A region that is mapped.
 #[derive(Debug)]
 struct Mapped {
-    /// The guest's address.
+    /// The guest address.
     start: u64,
     bytes: u64,
     map: Arc<MmapRegion>,
 }
 
 impl Memory {
-    /// Maps the regions.
-    ///
-    /// # Errors
-    /// When a file is too short, the regions overlap, or the kernel refuses.
     pub fn map(regions: Vec<Region<OwnedFd>>) -> Result<Memory, Error> {
         let mut user_regions = Vec::new();
         let mut mapped = Vec::new();
@@ -67,7 +52,8 @@ impl Memory {
             if end > length || region.bytes == 0 {
                 return Err(Error::Short { expected: end, bytes: length });
             }
-            // A file that shrinks would end this process by SIGBUS. QEMU seals its files; others may refuse.
+            // A file that shrinks would kill this process by SIGBUS. QEMU seals its files; others may not
+            // allow it.
             let _ = rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK);
             region.user_address.checked_add(region.bytes).ok_or(Error::Layout)?;
             user_regions.push((region.user_address, region.bytes, region.guest_address));
@@ -88,10 +74,10 @@ impl Memory {
         Ok(Memory { guest, maps, user_regions })
     }
 
-    /// The mapping with the guest's `address`, and where in it that is.
+    /// The mapping of a guest address, and the offset in it.
     #[inline(always)]
     fn find(&self, address: u64) -> Result<(&Arc<MmapRegion>, usize), RingError> {
-        // A VM has two or three regions.
+        // A VM has two or three regions, and almost all addresses are in the first.
         let first = self.maps.first().ok_or(RingError::OutOfBounds)?;
         let in_first = address.wrapping_sub(first.start);
         if in_first < first.bytes {
@@ -100,7 +86,6 @@ impl Memory {
         self.find_in_others(address)
     }
 
-    /// The same, where it is not in the first region.
     #[inline(never)]
     fn find_in_others(&self, address: u64) -> Result<(&Arc<MmapRegion>, usize), RingError> {
         let holds = |region: &&Mapped| address.wrapping_sub(region.start) < region.bytes;
@@ -108,21 +93,14 @@ impl Memory {
         Ok((&region.map, address.wrapping_sub(region.start) as usize))
     }
 
-    /// As much of `bytes` bytes from the guest's `address` on as one region holds, which is not nothing
-    /// unless `bytes` is 0.
-    ///
-    /// # Errors
-    /// When no region has the address.
+    /// `bytes` bytes from a guest address on, or fewer if the region ends; at least one unless `bytes` is 0.
     #[inline(always)]
     pub(crate) fn slice(&self, address: u64, bytes: usize) -> Result<VolatileSlice<'_>, RingError> {
         let (map, at) = self.find(address)?;
         map.get_slice(at, bytes.min(map.size() - at)).map_err(|_| RingError::OutOfBounds)
     }
 
-    /// `bytes` bytes from the guest's `address` on, resolved once.
-    ///
-    /// # Errors
-    /// When no region has all of them.
+    /// `bytes` bytes from a guest address on, resolved once for many accesses.
     pub(crate) fn map_range(&self, address: u64, bytes: usize) -> Result<MappedRange, RingError> {
         let (map, at) = self.find(address)?;
         if bytes > map.size() - at {
@@ -131,8 +109,8 @@ impl Memory {
         Ok(MappedRange { map: Arc::clone(map), at })
     }
 
-    /// The guest's address of what the monitor sees at `user`.
-    pub fn guest_address(&self, user: u64) -> Option<u64> {
+    /// The guest address of a front-end's address.
+    pub(crate) fn guest_address(&self, user: u64) -> Option<u64> {
         self.user_regions.iter().find_map(|&(start, bytes, guest)| {
             let offset = user.checked_sub(start)?;
             (offset < bytes).then(|| guest + offset)
@@ -140,7 +118,7 @@ impl Memory {
     }
 }
 
-/// A part of a VM's memory whose place is known, as a ring is.
+/// A resolved range of a VM's memory, for a part of a ring.
 #[derive(Clone, Debug)]
 pub(crate) struct MappedRange {
     map: Arc<MmapRegion>,
@@ -148,19 +126,13 @@ pub(crate) struct MappedRange {
 }
 
 impl MappedRange {
-    /// The number at `offset`, which both sides read and write.
-    ///
-    /// # Errors
-    /// When it is not in memory, or not aligned there.
+    /// A ring index or flags at `offset`, which both sides access.
     #[inline]
     pub(crate) fn atomic_u16(&self, offset: usize) -> Result<&AtomicU16, RingError> {
         self.map.get_atomic_ref(self.at + offset).map_err(|_| RingError::OutOfBounds)
     }
 
-    /// Reads 16 bytes at `offset`.
-    ///
-    /// # Errors
-    /// When they are not in memory.
+    /// Reads a descriptor at `offset`.
     #[inline]
     pub(crate) fn read_desc(&self, offset: usize) -> Result<(u64, u64), RingError> {
         let words = self.map.get_ref::<u128>(self.at + offset).map_err(|_| RingError::OutOfBounds)?;
@@ -169,9 +141,6 @@ impl MappedRange {
     }
 
     /// Writes 8 bytes at `offset`.
-    ///
-    /// # Errors
-    /// When they are not in memory.
     #[inline]
     pub(crate) fn write_u64(&self, offset: usize, value: u64) -> Result<(), RingError> {
         let word = self.map.get_ref::<u64>(self.at + offset).map_err(|_| RingError::OutOfBounds)?;

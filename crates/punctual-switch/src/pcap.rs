@@ -1,10 +1,9 @@
-//! Files of packets as a wire: what is in one is sent at its times, what arrives is written to another.
+//! Packet files as a wire: one is replayed at its timestamps, another captures what arrives.
 //!
-//! The format is that of libpcap (`pcap-savefile(5)`): two headers of fixed size, so it is read and written
-//! here. Link type 1 is Ethernet. The crate `pcap-file` 2.0 refuses files whose packets were cut (`tcpdump
-//! -s`, original length above the file's limit); 3.0, of which there are release candidates only, refuses
-//! packets above that limit and link types with the length of a check sequence, which libpcap reads. Tests
-//! have both.
+//! The format is that of libpcap (`pcap-savefile(5)`), with link type 1, Ethernet. It has two headers of
+//! fixed size, so it is read and written here: the crate `pcap-file` 2.0 rejects files with truncated packets
+//! (`tcpdump -s`), and the release candidates of 3.0 reject packets above the snapshot length and link types
+//! with an FCS length, which libpcap reads. Tests cover both.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -19,42 +18,36 @@ use vm_memory::VolatileSlice;
 use crate::frame::{FRAME_BYTES_MAX, HEADER_BYTES};
 use crate::wire::Wire;
 
-/// Times in microseconds, and in nanoseconds.
+/// Timestamps in microseconds, and in nanoseconds.
 const MAGIC_US: u32 = 0xa1b2_c3d4;
 const MAGIC_NS: u32 = 0xa1b2_3c4d;
 const ETHERNET: u32 = 1;
 const FILE_HEADER_BYTES: usize = 24;
 const PACKET_HEADER_BYTES: usize = 16;
 
-/// Why a file is not replayed.
+/// Why a file cannot be replayed, or appended to.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It cannot be read.
     #[error("cannot read packets")]
     Read(#[from] io::Error),
-    /// It begins with something else.
     #[error(
         "not a pcap file: it begins with {0:#010x}, expected 0xa1b2c3d4 or 0xa1b23c4d (pcapng is not read)"
     )]
     Magic(u32),
-    /// Packets without Ethernet headers.
     #[error("a pcap file of link type {0}; expected 1, Ethernet")]
     Link(u32),
-    /// A file to which nothing is appended.
-    #[error("nothing is appended to it: it does not begin as a file that was captured here")]
+    #[error("cannot append: it does not begin with the header of a file that was captured here")]
     Foreign,
 }
 
-/// A packet of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// Since the epoch.
     pub time: Duration,
-    /// Its bytes, as far as they are in the file.
+    /// The captured bytes.
     pub frame: Vec<u8>,
 }
 
-/// Reads packets.
 #[derive(Debug)]
 pub struct Reader<R> {
     from: R,
@@ -66,7 +59,7 @@ impl<R: Read> Reader<R> {
     /// Reads the file's header.
     ///
     /// # Errors
-    /// When it is no pcap file of Ethernet packets.
+    /// When it is not a pcap file of Ethernet packets.
     pub fn new(mut from: R) -> Result<Self, Error> {
         let mut header = [0; FILE_HEADER_BYTES];
         from.read_exact(&mut header)?;
@@ -76,7 +69,7 @@ impl<R: Read> Reader<R> {
         if !is_magic(magic) {
             return Err(Error::Magic(magic));
         }
-        // The upper bits say how long check sequences are.
+        // The upper bits are the FCS length.
         match word(&header, 20, is_big) & 0xffff {
             ETHERNET => {}
             link => return Err(Error::Link(link)),
@@ -87,7 +80,7 @@ impl<R: Read> Reader<R> {
     /// The next packet; `None` at the end.
     ///
     /// # Errors
-    /// When the file ends within a packet, or a packet is longer than any frame.
+    /// When the file ends in the middle of a packet, or a packet is longer than any frame.
     pub fn next_packet(&mut self) -> io::Result<Option<Packet>> {
         let mut header = [0; PACKET_HEADER_BYTES];
         match self.from.read(&mut header)? {
@@ -111,12 +104,12 @@ fn word(bytes: &[u8], at: usize, is_big: bool) -> u32 {
     if is_big { u32::from_be_bytes(word) } else { u32::from_le_bytes(word) }
 }
 
-/// The header of what is written here: version 2.4, no time zone.
+/// The header of a captured file: version 2.4, UTC.
 fn file_header() -> [[u8; 4]; FILE_HEADER_BYTES / 4] {
     [MAGIC_NS, 4 << 16 | 2, 0, 0, FRAME_BYTES_MAX, ETHERNET].map(u32::to_le_bytes)
 }
 
-/// Writes packets, with times in nanoseconds.
+/// Writes packets with timestamps in nanoseconds.
 #[derive(Debug)]
 pub struct Writer<W>(W);
 
@@ -142,31 +135,31 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// What is replayed.
+/// A file that is replayed.
 #[derive(Debug)]
 struct Replay {
     packets: Reader<BufReader<File>>,
     next: Option<Packet>,
-    /// When the first packet was due, here and in the file.
+    /// The time of the first packet, here and in the file.
     start: Option<(Instant, Duration)>,
 }
 
-/// Files as a wire.
+/// Packet files as a wire.
 #[derive(Debug)]
 pub struct Files {
     replay: Option<Replay>,
     capture: Option<Writer<BufWriter<File>>>,
-    /// Rings when the next packet is due.
+    /// Expires when the next packet is due.
     timer: OwnedFd,
     frame: Vec<u8>,
 }
 
 impl Files {
-    /// Replays one file, and writes what arrives to another. Times of the first are those between its
-    /// packets; the first packet goes at once.
+    /// Replays one file, and captures what arrives to another. The first packet is sent at once, the others
+    /// at their distance to it.
     ///
     /// # Errors
-    /// When a file is none, or the kernel gives no timer.
+    /// When a file is not valid, or the kernel provides no timer.
     pub fn new(replay: Option<File>, capture: Option<File>) -> Result<Files, Error> {
         let replay = match replay {
             Some(file) => {
@@ -179,20 +172,20 @@ impl Files {
         Files::of(replay, capture)
     }
 
-    /// Writes what arrives behind what is in the file already, which must be open for appending.
+    /// Appends what arrives to a captured file, which must be open for appending.
     ///
     /// # Errors
-    /// When the file does not begin as one that was written here.
+    /// When the file was not captured here.
     pub fn append(mut file: File) -> Result<Files, Error> {
         if file.metadata()?.len() == 0 {
             return Files::new(None, Some(file));
         }
         let mut header = [0; FILE_HEADER_BYTES];
         let read = file.read_exact(&mut header);
-        match read.is_ok() && header[..] == *file_header().as_flattened() {
-            true => Files::of(None, Some(Writer(BufWriter::new(file)))),
-            false => Err(Error::Foreign),
+        if read.is_err() || header[..] != *file_header().as_flattened() {
+            return Err(Error::Foreign);
         }
+        Files::of(None, Some(Writer(BufWriter::new(file))))
     }
 
     fn of(replay: Option<Replay>, capture: Option<Writer<BufWriter<File>>>) -> Result<Files, Error> {
@@ -201,10 +194,10 @@ impl Files {
         Ok(Files { replay, capture, timer, frame: Vec::new() })
     }
 
-    /// Rings after this long.
+    /// Arms the timer.
     fn wake_after(&self, wait: Duration) -> io::Result<()> {
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // Zero would stop the timer.
+        // Zero would disarm it.
         let wait = wait.max(Duration::from_nanos(1));
         let value = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() };
         let once = Itimerspec { it_interval: zero, it_value: value };
@@ -223,7 +216,7 @@ impl Wire for Files {
         let Some(packet) = next else { return Ok(None) };
         let now = Instant::now();
         let (began, first) = *start.get_or_insert((now, packet.time));
-        // A packet with a time before the first one goes at once.
+        // A packet with an earlier timestamp than the first one is sent at once.
         let wait = packet.time.saturating_sub(first).saturating_sub(now.duration_since(began));
         if !wait.is_zero() {
             self.wake_after(wait)?;
@@ -281,7 +274,7 @@ mod tests {
 
     #[test]
     fn packets_that_were_cut_are_read() {
-        // At most 2 bytes of each; the second one has more all the same.
+        // A snapshot length of 2; the second packet has more nevertheless.
         let header = [MAGIC_US, 4 << 16 | 2, 0, 0, 2, 4 << 28 | 1 << 26 | ETHERNET];
         let packets = [&[1, 2, 2, 60][..], &[1, 3, 3, 3]];
         let bytes = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();

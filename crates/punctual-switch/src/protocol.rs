@@ -1,91 +1,67 @@
-//! Messages of vhost-user, from bytes and file descriptors to values; no input or output happens here.
+//! The messages of vhost-user (QEMU's `docs/interop/vhost-user.rst`): parses requests and builds replies,
+//! without any input or output.
 //!
-//! The rules are those of QEMU's `docs/interop/vhost-user.rst`. A message is a header of three 32-bit words
-//! (request, flags, size of the body) and a body, in the byte order of the machine. File descriptors come
-//! beside the bytes.
+//! A message is a header of three 32-bit words (request, flags, size of the body) and a body, in the byte
+//! order of the machine. File descriptors come as ancillary data.
 //!
-//! # Why this is no crate
-//! `vhost` 0.18 refuses `SET_VRING_ENABLE` before `SET_FEATURES`, which is the order of QEMU 7.2, the one of
-//! Debian 12. What a network port needs of the protocol is small.
+//! The crate `vhost` 0.18 is not used because it rejects `SET_VRING_ENABLE` before `SET_FEATURES`, the order
+//! of QEMU 7.2 in Debian 12. A network port needs only a small part of the protocol.
 
-/// Bytes of a header.
 pub const HEADER_BYTES: usize = 12;
 
-/// Bytes of the largest body that is accepted: that of `GET_CONFIG`, and more than that of a memory table.
-pub const BODY_BYTES_MAX: usize = 512;
+/// The largest body: room for a memory table and for a `GET_CONFIG`.
+pub(crate) const BODY_BYTES_MAX: usize = 512;
 
-/// Memory regions of a VM, and file descriptors of a message, at most.
-pub const REGIONS_MAX: usize = 8;
+/// Memory regions of a VM, and file descriptors of a message.
+pub(crate) const REGIONS_MAX: usize = 8;
 
 /// A port has one queue in each direction.
-pub const QUEUES: usize = 2;
+pub(crate) const QUEUES: usize = 2;
 
-/// `VHOST_USER_F_PROTOCOL_FEATURES`: rings start disabled, and there are protocol features.
+/// `VHOST_USER_F_PROTOCOL_FEATURES`: rings start disabled, and protocol features are negotiated.
 pub const F_PROTOCOL_FEATURES: u64 = 1 << 30;
 
 /// `VHOST_USER_PROTOCOL_F_REPLY_ACK`.
-pub const PROTOCOL_F_REPLY_ACK: u64 = 1 << 3;
+pub(crate) const PROTOCOL_F_REPLY_ACK: u64 = 1 << 3;
 
 /// `VHOST_USER_PROTOCOL_F_RESET_DEVICE`.
-pub const PROTOCOL_F_RESET_DEVICE: u64 = 1 << 13;
+pub(crate) const PROTOCOL_F_RESET_DEVICE: u64 = 1 << 13;
 
 const VERSION: u32 = 1;
 const VERSION_MASK: u32 = 3;
 const FLAG_REPLY: u32 = 1 << 2;
 const FLAG_NEED_REPLY: u32 = 1 << 3;
 
-/// Why a message is refused; its connection ends.
+/// Why a message is invalid; its connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Another version, or a reply where a request belongs.
-    #[error("a message with flags {0:#x}, which is no request of vhost-user version 1")]
+    #[error("flags {0:#x} are not those of a vhost-user version 1 request")]
     Flags(u32),
-    /// A body that is too long.
-    #[error("a message of {0} bytes")]
+    #[error("a message body of {0} bytes; at most {BODY_BYTES_MAX}")]
     Long(u32),
-    /// A body of the wrong length.
-    #[error("request {request} with {bytes} bytes")]
-    Length {
-        /// The request's number.
-        request: u32,
-        /// The body's length.
-        bytes: usize,
-    },
-    /// Too few or too many file descriptors.
-    #[error("request {request} with {count} file descriptors")]
-    Descriptors {
-        /// The request's number.
-        request: u32,
-        /// How many there were.
-        count: usize,
-    },
-    /// A queue that a port does not have.
-    #[error("queue {0}, where a port has two")]
+    #[error("request {request} has a body of the wrong length, {bytes} bytes")]
+    Length { request: u32, bytes: usize },
+    #[error("request {request} has the wrong number of file descriptors, {count}")]
+    Descriptors { request: u32, count: usize },
+    #[error("no queue {0}; a port has queues 0 and 1")]
     Queue(u32),
-    /// More memory regions than allowed, or none of them.
-    #[error("{0} memory regions")]
+    #[error("a memory table of {0} regions; expected 1 to {REGIONS_MAX}")]
     Regions(u32),
-    /// A request that none of the features in use allows.
     #[error("unknown request {0}")]
     Unknown(u32),
 }
 
-/// The header of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The request's number.
     pub request: u32,
-    /// Does the sender want an acknowledgement (`REPLY_ACK`)?
+    /// The sender asks for an acknowledgement (`REPLY_ACK`).
     pub wants_reply: bool,
-    /// Bytes of the body.
     pub body_bytes: usize,
 }
 
 impl Header {
-    /// Reads a header.
-    ///
     /// # Errors
-    /// When it is no request of this version, or its body is too long.
+    /// When it is not a request of this version, or its body is too long.
     pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<Header, Error> {
         let [request, flags, size] = words(bytes);
         if flags & VERSION_MASK != VERSION || flags & FLAG_REPLY != 0 {
@@ -99,122 +75,94 @@ impl Header {
     }
 }
 
-/// The three words of a header.
 fn words(bytes: &[u8; HEADER_BYTES]) -> [u32; 3] {
     let word = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     [word(0), word(4), word(8)]
 }
 
-/// A part of a VM's memory, shared by a file.
+/// A region of a memory table. `F` is a file descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region<F> {
-    /// Where the guest sees it.
     pub guest_address: u64,
-    /// Its length in bytes.
     pub bytes: u64,
-    /// Where the VM's monitor sees it; rings are named by these addresses.
+    /// Its address in the front-end, which is what ring addresses refer to.
     pub user_address: u64,
-    /// Where it begins in the file, in bytes.
+    /// Its offset in the file.
     pub offset: u64,
-    /// The file.
     pub file: F,
 }
 
-/// Where a ring's three parts are, in the monitor's addresses.
+/// The addresses of a ring in the front-end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingAddresses {
-    /// The descriptor table.
     pub descriptors: u64,
-    /// The used ring.
     pub used: u64,
-    /// The available ring.
-    pub available: u64,
+    pub avail: u64,
 }
 
 /// A request; `F` is a file descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request<F> {
-    /// Which features are offered?
     GetFeatures,
-    /// The driver's choice of them.
+    /// The features that the driver accepted.
     SetFeatures(u64),
-    /// Which protocol features are offered?
     GetProtocolFeatures,
-    /// The monitor's choice of them.
+    /// The protocol features that the front-end accepted.
     SetProtocolFeatures(u64),
-    /// This connection owns the port; nothing follows from it.
+    /// No effect: a port has one connection at a time.
     SetOwner,
-    /// The device is reset.
+    /// `RESET_OWNER` and `RESET_DEVICE`.
     Reset,
-    /// The VM's memory.
+    /// `SET_MEM_TABLE`.
     SetMemory(Vec<Region<F>>),
-    /// Entries of a ring.
+    /// `SET_VRING_NUM`.
     SetRingSize {
-        /// The queue.
         queue: usize,
-        /// Entries.
         entries: u32,
     },
-    /// The place of a ring.
+    /// `SET_VRING_ADDR`.
     SetRingAddresses {
-        /// The queue.
         queue: usize,
-        /// The place.
         addresses: RingAddresses,
     },
-    /// The index of the next available entry of a ring.
+    /// `SET_VRING_BASE`.
     SetRingBase {
-        /// The queue.
         queue: usize,
-        /// The index.
         base: u32,
     },
-    /// Stop the ring and tell the index of its next available entry.
+    /// `GET_VRING_BASE`: stops the ring; the reply is its base.
     GetRingBase {
-        /// The queue.
         queue: usize,
     },
-    /// How the driver says that it made something available; without it the ring is polled.
+    /// Without an eventfd the ring would have to be polled.
     SetKick {
-        /// The queue.
         queue: usize,
-        /// An eventfd.
         event: Option<F>,
     },
-    /// How the driver is told that something was used.
     SetCall {
-        /// The queue.
         queue: usize,
-        /// An eventfd.
         event: Option<F>,
     },
-    /// How the monitor is told that a ring is broken.
     SetError {
-        /// The queue.
         queue: usize,
-        /// An eventfd.
         event: Option<F>,
     },
-    /// Is the ring in use?
+    /// `SET_VRING_ENABLE`.
     EnableRing {
-        /// The queue.
         queue: usize,
-        /// Is it?
         enabled: bool,
     },
-    /// How many queues are there at most?
+    /// `GET_QUEUE_NUM`: the number of queue pairs.
     GetQueueCount,
 }
 
 impl<F> Request<F> {
-    /// The request with this header, body and file descriptors.
-    ///
     /// # Errors
-    /// When the body is not that of the request, or the request is unknown.
+    /// When the body or the file descriptors do not fit the request, or the request is unknown.
     pub fn parse(header: Header, body: &[u8], mut files: Vec<F>) -> Result<Request<F>, Error> {
         let request = header.request;
         let count = files.len();
-        // Messages with files are the memory table and those that carry an eventfd.
+        // Only the memory table and the requests with an eventfd carry file descriptors.
         if count > 0 && !matches!(request, 5 | 12 | 13 | 14) {
             return Err(Error::Descriptors { request, count });
         }
@@ -254,8 +202,8 @@ impl<F> Request<F> {
     }
 }
 
-/// The reply to a request: its number and a body of 64 bits.
-pub fn reply(request: u32, value: u64) -> [u8; HEADER_BYTES + 8] {
+/// A reply with a body of 64 bits.
+pub(crate) fn reply(request: u32, value: u64) -> [u8; HEADER_BYTES + 8] {
     let mut bytes = [0; HEADER_BYTES + 8];
     for (place, word) in bytes.chunks_exact_mut(4).zip([request, VERSION | FLAG_REPLY, 8]) {
         place.copy_from_slice(&word.to_ne_bytes());
@@ -264,15 +212,15 @@ pub fn reply(request: u32, value: u64) -> [u8; HEADER_BYTES + 8] {
     bytes
 }
 
-/// The body of a reply that says a queue's state.
-pub fn ring_state(queue: usize, base: u16) -> u64 {
+/// The body of a reply to `GET_VRING_BASE`.
+pub(crate) fn ring_state(queue: usize, base: u16) -> u64 {
     let mut bytes = [0; 8];
     bytes[..4].copy_from_slice(&(queue as u32).to_ne_bytes());
     bytes[4..].copy_from_slice(&u32::from(base).to_ne_bytes());
     u64::from_ne_bytes(bytes)
 }
 
-/// 64-bit words of a body that is exactly this long.
+/// The 64-bit words of a body of exactly this length.
 fn numbers<const N: usize>(request: u32, body: &[u8]) -> Result<[u64; N], Error> {
     if body.len() != N * 8 {
         return Err(Error::Length { request, bytes: body.len() });
@@ -288,7 +236,7 @@ fn number(request: u32, body: &[u8]) -> Result<u64, Error> {
     numbers::<1>(request, body).map(|[number]| number)
 }
 
-/// Older front ends send a body where none belongs; it says nothing.
+/// Old front-ends send a meaningless body with requests that have none.
 fn empty<F>(request: u32, body: &[u8], value: Request<F>) -> Result<Request<F>, Error> {
     match body.len() {
         0 | 8 => Ok(value),
@@ -300,7 +248,7 @@ fn queue_of(queue: u32) -> Result<usize, Error> {
     if (queue as usize) < QUEUES { Ok(queue as usize) } else { Err(Error::Queue(queue)) }
 }
 
-/// The two halves of a 64-bit word as they stand in memory.
+/// The two halves of a 64-bit word in memory order.
 fn halves(word: u64) -> [u32; 2] {
     let bytes = word.to_ne_bytes();
     [
@@ -316,13 +264,13 @@ fn state(request: u32, body: &[u8]) -> Result<(usize, u32), Error> {
 }
 
 fn ring_addresses<F>(request: u32, body: &[u8]) -> Result<Request<F>, Error> {
-    let [head, descriptors, used, available, _log] = numbers::<5>(request, body)?;
+    let [head, descriptors, used, avail, _log] = numbers::<5>(request, body)?;
     let [queue, _flags] = halves(head);
-    let addresses = RingAddresses { descriptors, used, available };
+    let addresses = RingAddresses { descriptors, used, avail };
     Ok(Request::SetRingAddresses { queue: queue_of(queue)?, addresses })
 }
 
-/// A queue and an eventfd: bits 0 to 7 are the queue, bit 8 says that there is no eventfd.
+/// A queue in bits 0 to 7, and an eventfd unless bit 8 is set.
 fn event<F>(request: u32, body: &[u8], files: &mut Vec<F>) -> Result<(usize, Option<F>), Error> {
     let word = number(request, body)?;
     let queue = queue_of((word & 0xff) as u32)?;
@@ -333,7 +281,7 @@ fn event<F>(request: u32, body: &[u8], files: &mut Vec<F>) -> Result<(usize, Opt
     Ok((queue, files.pop()))
 }
 
-/// The memory table: a count and as many regions of four words, a file for each.
+/// The memory table: a count and as many regions of four words, with a file for each.
 fn regions<F>(request: u32, body: &[u8], files: Vec<F>) -> Result<Vec<Region<F>>, Error> {
     let (head, rest) = body.split_at_checked(8).ok_or(Error::Length { request, bytes: body.len() })?;
     let [count, _padding] = halves(number(request, head)?);
@@ -343,7 +291,7 @@ fn regions<F>(request: u32, body: &[u8], files: Vec<F>) -> Result<Vec<Region<F>>
     if files.len() != count as usize {
         return Err(Error::Descriptors { request, count: files.len() });
     }
-    // Some front ends send the whole table, whatever its count.
+    // Some front-ends send the whole table, whatever its count.
     let Some(rest) = rest.get(..count as usize * 32) else {
         return Err(Error::Length { request, bytes: body.len() });
     };
@@ -391,7 +339,7 @@ mod tests {
         assert_eq!(parse(8, &[256 << 32], vec![]), Ok(Request::SetRingSize { queue: 0, entries: 256 }));
         assert_eq!(parse(8, &[2], vec![]), Err(Error::Queue(2)));
         assert_eq!(parse(8, &[], vec![]), Err(Error::Length { request: 8, bytes: 0 }));
-        let addresses = RingAddresses { descriptors: 16, used: 32, available: 48 };
+        let addresses = RingAddresses { descriptors: 16, used: 32, avail: 48 };
         assert_eq!(
             parse(9, &[1, 16, 32, 48, 0], vec![]),
             Ok(Request::SetRingAddresses { queue: 1, addresses })
@@ -400,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn an_eventfd_is_there_unless_its_bit_says_that_none_is() {
+    fn an_eventfd_is_present_unless_its_bit_says_otherwise() {
         assert_eq!(parse(12, &[1], vec![5]), Ok(Request::SetKick { queue: 1, event: Some(5) }));
         assert_eq!(parse(13, &[0x101], vec![]), Ok(Request::SetCall { queue: 1, event: None }));
         assert_eq!(parse(13, &[1], vec![]), Err(Error::Descriptors { request: 13, count: 0 }));

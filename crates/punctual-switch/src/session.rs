@@ -1,18 +1,17 @@
-//! What a VM's monitor and a port agree on, request by request.
+//! A vhost-user session: the state that a front-end's requests build up, and the rings that follow from it.
 //!
-//! A ring runs when everything about it is known: memory, size, place, and that it is enabled. The order in
-//! which a monitor tells it is its own affair: QEMU 7.2 enables rings before it says which features the
-//! driver chose. What changes the place of a running ring stops it and starts it again at the same entry.
-//! Where the driver is told changes while it runs: a guest that masks or moves an interrupt does it at any
-//! time.
+//! A ring starts when everything about it is known: memory, features, size, addresses, kick, and that it is
+//! enabled. Front-ends send this in any order: QEMU 7.2 enables rings before it sends the driver's features.
+//! A request that changes the layout of a started ring stops it and starts it again at the same entry. The
+//! call event changes while the ring runs, since a guest may mask or move an interrupt at any time.
 //!
-//! # What QEMU before 8.0 forgets
-//! That QEMU tells the next back end what the driver had chosen when the connection to the last one closed
-//! (`chr_closed_bh` in `net/vhost-user.c`). If the driver chooses while no back end is there, its choice is
-//! lost, and the next back end is told that it chose nothing. The places of its rings show that this is not
-//! so, where an older driver's cannot be there. Such a driver is taken to have chosen all that it was
-//! offered, as Linux's does. Rings then tell each other of new size in the way that a driver with and
-//! one without [`EVENT_IDX`](crate::features::EVENT_IDX) understand ([`VringConfig::assumed`]).
+//! # Features lost by QEMU before 8.0
+//! Such a QEMU sends a new back-end the features that the driver had accepted when the last connection closed
+//! (`chr_closed_bh` in `net/vhost-user.c`). If the driver accepts its features while there is no back-end,
+//! they are lost, and the next back-end is told that the driver accepted none. If the ring addresses cannot
+//! be those of a legacy driver, the session knows better and assumes that the driver accepted all offered
+//! features, as Linux does. Notifications then work for drivers with and without
+//! [`EVENT_IDX`](crate::features::EVENT_IDX) ([`VringConfig::features_assumed`]).
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -23,74 +22,64 @@ use crate::memory::{self, Memory};
 use crate::protocol::{self, QUEUES, Request, RingAddresses};
 use crate::ring::{QUEUE_SIZE_MAX, VringConfig};
 
-/// The queue into which the guest puts what it receives with.
+/// The receiveq (`receiveq1` of virtio-net), from which the guest receives.
 pub const RX: usize = 0;
 
-/// The queue of what the guest sends.
+/// The transmitq (`transmitq1`), into which the guest sends.
 pub const TX: usize = 1;
 
-/// Protocol features that are offered.
+/// The offered protocol features.
 const PROTOCOL_FEATURES: u64 = protocol::PROTOCOL_F_REPLY_ACK | protocol::PROTOCOL_F_RESET_DEVICE;
 
-/// Why a connection ends.
+/// Why a request cannot be carried out; its connection ends.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A message that is none.
     #[error(transparent)]
     Protocol(#[from] protocol::Error),
-    /// Memory that cannot be mapped.
     #[error(transparent)]
     Memory(#[from] memory::Error),
-    /// Features that were not offered.
-    #[error("features {0:#x}, of which some were not offered")]
+    #[error("features {0:#x} include some that were not offered")]
     Features(u64),
-    /// A ring's size.
-    #[error("a ring of {0} size; it must be a power of 2 up to {QUEUE_SIZE_MAX}")]
+    #[error("a ring has {0} entries; expected a power of 2 up to {QUEUE_SIZE_MAX}")]
     Entries(u32),
-    /// A ring's place.
-    #[error("a ring at addresses outside of the VM's memory")]
-    Place,
-    /// A ring's place, as the ring sees it.
+    #[error("a ring is outside of the VM's memory")]
+    Address,
     #[error(transparent)]
     Ring(#[from] RingError),
 }
 
-/// Whatever runs the rings.
+/// The rings of a port, which a session starts and stops.
 pub trait Rings {
-    /// Starts a queue's ring.
-    ///
     /// # Errors
-    /// When the ring cannot be where it is said to be.
+    /// When the ring's layout is invalid.
     fn start(&mut self, queue: usize, config: VringConfig) -> Result<(), RingError>;
 
-    /// Stops a queue's ring. Returns where it goes on; `None` when it did not run.
+    /// Stops a queue's ring. Returns its vring base; `None` if it was not started.
     fn stop(&mut self, queue: usize) -> Option<u16>;
 
-    /// A queue's ring that runs tells its driver here from now on, and does so once.
+    /// Replaces the call event of a started ring, and signals it once.
     fn set_call(&mut self, queue: usize, call: Option<Arc<OwnedFd>>);
 
-    /// The monitor hears of a queue's ring that runs here, when it is found to be broken.
+    /// Replaces the err event of a started ring.
     fn set_err(&mut self, queue: usize, err: Option<Arc<OwnedFd>>);
 
-    /// The driver starts anew: a broken ring is forgotten.
+    /// The driver has reset the device: a broken ring may start again.
     fn clear_error(&mut self);
 }
 
-/// What is known about a ring.
 #[derive(Debug, Default)]
 struct Ring {
     size: u16,
     addresses: Option<RingAddresses>,
-    /// What is answered for a ring that does not run.
+    /// The reply to `GET_VRING_BASE` of a stopped ring.
     base: u16,
-    /// A ring without a kick, which would have to be polled, does not run.
+    /// A ring without a kick event would have to be polled, and does not start.
     kick: Option<Arc<OwnedFd>>,
     call: Option<Arc<OwnedFd>>,
     err: Option<Arc<OwnedFd>>,
     enabled: bool,
 }
 
-/// The state of an agreement; see the module.
 #[derive(Debug)]
 pub struct Session {
     offered: u64,
@@ -101,21 +90,21 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session in which nothing was said, at a port that offers these features.
+    /// The session of a new connection to a port that offers these features.
     pub fn new(offered: u64) -> Self {
         let (features, protocol_features, memory, rings) = Default::default();
         Session { offered, features, protocol_features, memory, rings }
     }
 
-    /// Does the monitor get an acknowledgement of a request that asks for it?
-    pub fn acknowledges(&self) -> bool {
+    /// Was `REPLY_ACK` negotiated?
+    pub(crate) fn acknowledges(&self) -> bool {
         self.protocol_features & protocol::PROTOCOL_F_REPLY_ACK != 0
     }
 
-    /// Does what is requested. Returns the reply's body, if the request has one.
+    /// Carries out a request. Returns the body of its reply, if it has one.
     ///
     /// # Errors
-    /// When it cannot be done: the connection ends.
+    /// The connection must end.
     pub fn handle(&mut self, request: Request<OwnedFd>, rings: &mut dyn Rings) -> Result<Option<u64>, Error> {
         match request {
             Request::GetFeatures => return Ok(Some(self.offered)),
@@ -127,7 +116,7 @@ impl Session {
             Request::SetFeatures(chosen) => self.set_features(chosen, rings)?,
             Request::SetMemory(regions) => {
                 self.stop_all(rings);
-                // The old memory goes first: both at once may be more than the machine maps.
+                // Unmapped first: both memories at once may exceed the address space.
                 self.memory = None;
                 self.memory = Some(Arc::new(Memory::map(regions)?));
                 self.start_all(rings)?;
@@ -187,7 +176,7 @@ impl Session {
                 ring.size = fits.ok_or(Error::Entries(size))?;
             }
             Request::SetRingAddresses { addresses, .. } => ring.addresses = Some(addresses),
-            // The upper half is that of packed rings.
+            // The upper half is for packed rings.
             Request::SetRingBase { base, .. } => ring.base = base as u16,
             Request::SetKick { event, .. } => ring.kick = event.map(Arc::new),
             Request::EnableRing { enabled, .. } => ring.enabled = enabled,
@@ -203,7 +192,7 @@ impl Session {
         self.rings = Default::default();
     }
 
-    /// Everything stops: the connection is gone.
+    /// The connection has ended.
     pub fn end(&mut self, rings: &mut dyn Rings) {
         self.reset(rings);
         self.memory = None;
@@ -215,7 +204,7 @@ impl Session {
         }
     }
 
-    /// Stops a ring if it runs. Returns where it goes on.
+    /// Stops a ring if it is started. Returns its vring base.
     fn stop(&mut self, queue: usize, rings: &mut dyn Rings) -> u16 {
         if let Some(base) = rings.stop(queue) {
             self.rings[queue].base = base;
@@ -234,14 +223,14 @@ impl Session {
         let (Some(addresses), Some(kick)) = (ring.addresses, &ring.kick) else {
             return Ok(());
         };
-        // Without protocol features there is no message that enables a ring.
+        // Without VHOST_USER_F_PROTOCOL_FEATURES rings start enabled.
         let enabled = ring.enabled || features & protocol::F_PROTOCOL_FEATURES == 0;
         if !enabled || ring.size == 0 {
             return Ok(());
         }
-        let place = |user| memory.guest_address(user).ok_or(Error::Place);
+        let guest = |user| memory.guest_address(user).ok_or(Error::Address);
         let [desc_table, avail_ring, used_ring] =
-            [place(addresses.descriptors)?, place(addresses.available)?, place(addresses.used)?];
+            [guest(addresses.descriptors)?, guest(addresses.avail)?, guest(addresses.used)?];
         let is_legacy = is_legacy_layout(ring.size, desc_table, avail_ring, used_ring);
         let features_assumed = features & !protocol::F_PROTOCOL_FEATURES == 0 && !is_legacy;
         let config = VringConfig {
@@ -260,8 +249,8 @@ impl Session {
     }
 }
 
-/// Can this be the ring of a driver older than virtio 1? It says only where its descriptors are, and the
-/// other parts follow, the used ring on a page of its own (virtio 1.2, section 2.7.2).
+/// Can this be the ring of a legacy driver? It sets only the address of the descriptor table; the other parts
+/// follow, the used ring on a page of its own (virtio 1.2, section 2.7.2).
 fn is_legacy_layout(size: u16, descriptors: u64, available: u64, used: u64) -> bool {
     let size = u64::from(size);
     let page_after = |address: u64| address.checked_next_multiple_of(PAGE_BYTES);

@@ -1,4 +1,4 @@
-//! What a switch counted.
+//! The counters of a switch.
 
 use std::sync::atomic::Ordering;
 
@@ -9,33 +9,33 @@ use serde::Serialize;
 
 use crate::counters::Counters;
 
-/// Frames of a port that were dropped, by reason. A frame to several ports counts for each of them.
+/// Dropped frames of a port, by reason. A frame to several ports counts once for each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Drops {
-    /// The port's part of the TX stage was full, which happens to floods alone.
+    /// The port's queue of stage TX was full; only floods can fill it.
     pub source_ring: u64,
     /// The softnet queue was full.
     pub softnet: u64,
     /// The receiver had no buffer left, or no VM.
     pub destination_ring: u64,
-    /// The receiver's driver did not agree to segments or checksums like these.
+    /// The receiver's driver did not accept this kind of offload.
     pub offload: u64,
-    /// No frame: too short, too long, or in too many pieces.
+    /// Too short or too long for a frame, or in too many descriptors.
     pub malformed: u64,
-    /// Beyond the budget of frames to all ports.
+    /// Beyond the port's rate for floods.
     pub flood: u64,
-    /// To the port it came from, or to no port at all.
+    /// Addressed to the sender's own port, or no port could receive it.
     pub no_receiver: u64,
-    /// In no VLAN of its port, or to an address that is not in its VLAN.
+    /// In none of the port's VLANs, or addressed to a port that is not in its VLAN.
     pub vlan: u64,
     /// Longer than the network's MTU.
     pub mtu: u64,
-    /// The sender's rings stopped; it sends the frame again if it goes on.
+    /// The sender's ring stopped. The frame is sent again when the ring restarts.
     pub stopped: u64,
 }
 
 impl Drops {
-    /// Counts one that a discipline dropped.
+    /// Counts a packet that the discipline dropped.
     pub(crate) fn count(&mut self, reason: DropReason) {
         *match reason {
             DropReason::SourceRing => &mut self.source_ring,
@@ -44,7 +44,6 @@ impl Drops {
         } += 1;
     }
 
-    /// All reasons together.
     pub fn total(&self) -> u64 {
         let of_discipline = self.source_ring + self.softnet + self.destination_ring;
         let of_frames = self.offload + self.malformed + self.vlan + self.mtu;
@@ -65,12 +64,10 @@ impl Drops {
     }
 }
 
-/// Frames and their bytes, without virtio-net headers.
+/// Frames and bytes, without virtio-net headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Count {
-    /// Frames.
     pub packets: u64,
-    /// Bytes.
     pub bytes: u64,
 }
 
@@ -87,14 +84,13 @@ impl Count {
     }
 }
 
-/// What the thread of an uplink did.
+/// The counters of an uplink's thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct UplinkStats {
-    /// Of the frames that the port received, those that nobody beyond it took.
+    /// Received frames that the wire did not accept.
     pub lost: u64,
-    /// How often the thread woke up.
     pub wakeups: u64,
-    /// Processor time that the thread took, as of its last sleep.
+    /// Processor time of the thread when it last slept.
     pub processor_ns: u64,
 }
 
@@ -108,27 +104,24 @@ impl UplinkStats {
     }
 }
 
-/// What a port's VM sent and received.
+/// The counters of a port.
 #[derive(Clone, Debug, Default)]
 pub struct PortStats {
-    /// Frames that it sent. A frame to several ports counts for each of them.
+    /// A frame to several ports counts once for each. Each is delivered, dropped or in flight.
     pub sent: Count,
-    /// Of these, those that reached their receivers.
     pub delivered: Count,
-    /// Of these, those that did not.
     pub drops: Drops,
-    /// Frames that it received.
     pub received: Count,
-    /// From the switch's first look at a frame that the port's VM sent, until its receiver was told.
+    /// Of delivered frames, from ingress until the receiver was notified.
     pub latency: Histogram,
-    /// Frames that wait, in the ring with which it sends or in the switch, as of when this was counted.
+    /// Frames that waited in the TX ring or in the switch when this was counted.
     pub queued: u64,
-    /// Of an uplink, which has no VM.
+    /// If the port is an uplink.
     pub uplink: Option<UplinkStats>,
 }
 
 impl PortStats {
-    /// Becomes the same without allocating.
+    /// Copies `other` without allocating.
     pub(crate) fn copy_from(&mut self, other: &PortStats) {
         let PortStats { sent, delivered, drops, received, latency, queued, uplink } = other;
         (self.sent, self.delivered, self.drops, self.received) = (*sent, *delivered, *drops, *received);
@@ -136,7 +129,7 @@ impl PortStats {
         self.latency.counts.copy_from_slice(&latency.counts);
     }
 
-    /// Adds what another plane counted of the same port.
+    /// Adds another plane's counters of the same port.
     pub(crate) fn merge(&mut self, other: &PortStats) {
         self.sent.merge(&other.sent);
         self.delivered.merge(&other.delivered);
@@ -147,10 +140,10 @@ impl PortStats {
     }
 }
 
-/// As many linear buckets as in a [`Recorder`]: 128 in each octave.
+/// 128 linear buckets in each octave, as in a [`Recorder`].
 const SUB_BITS: u32 = 7;
 
-/// Everything above is counted as this; about 18 minutes.
+/// Longer values count as this, about 18 minutes.
 const VALUE_MAX_NS: u64 = (1 << 40) - 1;
 
 const BUCKETS: usize = bucket_of(VALUE_MAX_NS) + 1;
@@ -160,7 +153,7 @@ const fn bucket_of(ns: u64) -> usize {
     ((octave as usize) << SUB_BITS) + (ns >> octave) as usize
 }
 
-/// Counts of durations. A [`Recorder`] is smaller, but sorts and allocates while it records.
+/// A histogram of durations. A [`Recorder`] is smaller, but sorts and allocates while it records.
 #[derive(Clone)]
 pub struct Histogram {
     counts: Box<[u32]>,
@@ -179,9 +172,8 @@ impl std::fmt::Debug for Histogram {
 }
 
 impl Histogram {
-    /// Counts a duration.
     #[inline]
-    pub fn record(&mut self, value: Duration) {
+    pub(crate) fn record(&mut self, value: Duration) {
         let count = &mut self.counts[bucket_of(value.as_ns().min(VALUE_MAX_NS))];
         *count = count.saturating_add(1);
     }
@@ -192,7 +184,7 @@ impl Histogram {
         }
     }
 
-    /// The same as a recorder; each value is at most 1/128 below the true one.
+    /// As a recorder. Values are at most 1/128 below the recorded ones.
     pub fn recorder(&self) -> Recorder {
         let mut recorder = Recorder::new();
         for (bucket, &count) in self.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
@@ -204,16 +196,15 @@ impl Histogram {
     }
 }
 
-/// What a plane's thread did.
+/// The counters of a plane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PlaneStats {
-    /// Packets carried through a stage: TX, softnet, RX.
+    /// Packets that stages TX, softnet and RX completed.
     pub carried: [u64; 3],
-    /// How often it woke up.
     pub wakeups: u64,
-    /// Processor time that the thread took.
+    /// Processor time of the thread.
     pub processor_ns: u64,
-    /// How often its budget was used up.
+    /// How often its budget was exhausted.
     pub exhaustions: u64,
 }
 

@@ -1,21 +1,21 @@
-//! Which port an Ethernet address is at.
+//! The forwarding table: which port an Ethernet address is at.
 //!
 //! # Rules
-//! - An address belongs to the port that first sent from it, or for which the host file set it aside, until
-//!   the address was silent for [`AGEING_TIME`] or the port's VM left. No VM takes it away meanwhile: a
-//!   guest that sends from another's address gets none of its packets.
-//! - A VM holds an address that it learned against other VMs only: an uplink that sends from the address
-//!   takes it over at once. Otherwise a guest could send from the address of a host beyond the uplink while
-//!   that host is silent, and keep it. An uplink that may learn no more makes the table forget the VM's
-//!   address instead. An address that was set aside is never taken.
-//! - A learned address holds in the VLAN in which it was seen, one that was set aside in all.
-//! - A VM's port has at most [`ADDRESSES_MAX`] addresses that it learned, an uplink
-//!   [`UPLINK_ADDRESSES_MAX`]. Frames to others go to all ports.
+//! - An address is either reserved for a VM by the host file, or learned: it belongs to the port that first
+//!   sent from it, until it was silent for [`AGEING_TIME`] or the port's VM disconnects. No VM can take it
+//!   over before: a guest that sends from another VM's address gets none of that VM's packets.
+//! - An uplink takes over an address that a VM has learned as soon as it sends from it. Otherwise a guest
+//!   could send from the address of a silent host beyond the uplink and keep it. An uplink that may learn no
+//!   more addresses makes the table forget the VM's. A reserved address is never taken over.
+//! - A learned address is valid in the VLAN where it was seen, a reserved one in all.
+//! - A VM's port learns at most [`ADDRESSES_MAX`] addresses, an uplink [`UPLINK_ADDRESSES_MAX`]. Frames to
+//!   unknown addresses are flooded.
 //!
-//! All planes read and write the table without locks. An entry is one word (address, VLAN and port); one
-//! beside it says when it was last used. The word alone says who may take the entry: each change of it is a
-//! compare-and-swap_rx with the word that was judged. Two threads that learn at once either take two entries
-//! or agree on one; of two the first is found, and an uplink takes that one from a VM at its next frame.
+//! # Concurrency
+//! All planes read and write the table without locks. An entry is one word (address, port, VLAN) and the time
+//! of its last use. Every change of the word is a compare-and-exchange with the value on which the decision
+//! was based. Two threads that learn at once either take two entries or agree on one; of two entries the
+//! first is found, and an uplink takes it from a VM with its next frame.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -24,40 +24,38 @@ use punctual_sched::{Duration, Instant};
 use crate::frame::Address;
 use crate::vlan::Vlan;
 
-/// Addresses that a VM's port learns at most.
-pub const ADDRESSES_MAX: u32 = 32;
+/// Addresses that a VM's port learns.
+pub(crate) const ADDRESSES_MAX: u32 = 32;
 
-/// Addresses that an uplink learns at most: the hosts of a network beyond it.
-pub const UPLINK_ADDRESSES_MAX: u32 = 1_024;
+/// Addresses that an uplink learns.
+pub(crate) const UPLINK_ADDRESSES_MAX: u32 = 1_024;
 
-/// An address that sent nothing for so long is forgotten (Linux's bridge: `ageing_time`).
-pub const AGEING_TIME: Duration = Duration::from_secs(300);
+/// A learned address that is silent for this long may be taken over (`ageing_time` of Linux's bridge).
+pub(crate) const AGEING_TIME: Duration = Duration::from_secs(300);
 
-/// Entries that are looked at for an address.
+/// Entries that may hold an address.
 const PROBES: usize = 16;
 
-/// Below the address a word has 9 bits for the port and one, and 7 for the VLAN.
+/// Below the address, a word has 9 bits for the port plus one, and 7 for the VLAN.
 const PORT_SHIFT: u32 = 16;
 const VLAN_BITS: u32 = 7;
-/// All VLANs. An address is learned in one of them, and set aside in all.
+/// All VLANs: the mark of a reserved address.
 const ALL: Vlan = Vlan((1 << VLAN_BITS) - 1);
 const FREE: u64 = 0;
 
-/// What is kind a port.
+/// What is at a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum PortKind {
-    /// Nothing: no address is learned.
+pub(crate) enum PortKind {
+    /// Nothing; no address is learned.
     None,
-    /// A VM.
     Vm,
-    /// Hosts of a network.
     Uplink,
 }
 
 impl PortKind {
-    /// Addresses that are learned at most.
-    pub fn addresses_max(self) -> u32 {
+    /// Addresses that a port of this kind learns.
+    pub(crate) fn addresses_max(self) -> u32 {
         match self {
             PortKind::None => 0,
             PortKind::Vm => ADDRESSES_MAX,
@@ -66,21 +64,19 @@ impl PortKind {
     }
 }
 
-/// Addresses of all ports.
 #[derive(Debug)]
-pub struct Table {
+pub(crate) struct Table {
     entries: Vec<Entry>,
     ports: Vec<PortEntry>,
-    /// How often an entry changed.
+    /// Changes of entries so far.
     changes: AtomicU64,
 }
 
-/// A port.
 #[derive(Debug)]
 struct PortEntry {
     /// A [`PortKind`].
     kind: AtomicU8,
-    /// Addresses that it learned.
+    /// Addresses that it has learned.
     learned: AtomicU32,
 }
 
@@ -101,9 +97,9 @@ impl PortEntry {
 
 #[derive(Debug, Default)]
 struct Entry {
-    /// The address and, in the lower bits, the port and one, and the VLAN.
+    /// Address, port plus one, and VLAN; see [`PORT_SHIFT`].
     word: AtomicU64,
-    /// Seconds.
+    /// The last use, in seconds.
     used_s: AtomicU32,
 }
 
@@ -111,24 +107,23 @@ fn word_of(address: Address, port: usize, vlan: Vlan) -> u64 {
     address.number() << PORT_SHIFT | (port as u64 + 1) << VLAN_BITS | u64::from(vlan.0)
 }
 
-/// The port of an entry that is not free.
 fn port_of(word: u64) -> usize {
     (word >> VLAN_BITS & ((1 << (PORT_SHIFT - VLAN_BITS)) - 1)) as usize - 1
 }
 
-/// Does an entry say where this address is in this VLAN?
+/// Is an entry for this address in this VLAN?
 #[inline]
 fn matches_entry(word: u64, address: u64, vlan: Vlan) -> bool {
     let of = Vlan((word & ((1 << VLAN_BITS) - 1)) as u8);
     word != FREE && word >> PORT_SHIFT == address && (of == vlan || of == ALL)
 }
 
-/// Was the address of an entry set aside?
+/// Is the address reserved?
 fn is_pinned(word: u64) -> bool {
     word & ((1 << VLAN_BITS) - 1) == u64::from(ALL.0)
 }
 
-/// May any port take the entry? It is free, or its address was silent for long.
+/// May any port take the entry, because it is free or has aged?
 fn is_vacant(word: u64, used_s: u32, now_s: u32) -> bool {
     let is_old = u64::from(now_s) >= u64::from(used_s) + AGEING_TIME.as_ns() / 1_000_000_000;
     word == FREE || is_old && !is_pinned(word)
@@ -139,14 +134,15 @@ fn seconds(now: Instant) -> u32 {
 }
 
 impl Table {
-    /// A table for up to 511 ports, kind which there is this.
-    pub fn new(kind: &[PortKind]) -> Self {
+    /// A table for ports of these kinds, at most 511.
+    #[cfg(test)]
+    pub(crate) fn new(kind: &[PortKind]) -> Self {
         Table::with_room(kind, kind.len(), 0)
     }
 
-    /// A table of these ports and of others that come later, up to `ports` in all, which has room for so many
-    /// more addresses.
-    pub fn with_room(kind: &[PortKind], ports: usize, more: u32) -> Self {
+    /// A table for ports of these kinds and others that are added later, up to `ports` in all, with room for
+    /// `more` addresses.
+    pub(crate) fn with_room(kind: &[PortKind], ports: usize, more: u32) -> Self {
         let most: u32 = kind.iter().map(|kind| kind.addresses_max()).sum();
         let capacity = ((most + more) as usize * 4).next_power_of_two();
         let all = kind.iter().copied().chain(std::iter::repeat(PortKind::None));
@@ -157,34 +153,32 @@ impl Table {
         }
     }
 
-    /// How often the table changed. What was found in it since this number was read holds while the number
-    /// stays.
+    /// The number of changes so far. A result of [`Table::find`] is valid as long as this number, read before
+    /// it, stays the same.
     #[inline]
-    pub fn changes(&self) -> u64 {
+    pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// An entry changed, which others may see already.
+    /// Called after the change is visible.
     fn changed(&self) {
         self.changes.fetch_add(1, Ordering::Release);
     }
 
-    /// From now on this is kind a port.
-    pub fn set_kind(&self, port: usize, kind: PortKind) {
+    pub(crate) fn set_kind(&self, port: usize, kind: PortKind) {
         self.ports[port].kind.store(kind as u8, Ordering::Relaxed);
     }
 
-    /// The places at which an address may be.
+    /// The entries that may hold an address.
     #[inline]
     fn probe(&self, address: Address) -> impl Iterator<Item = &Entry> {
-        // Fibonacci hashing; the length is a power of 2.
+        // Fibonacci hashing; the length is a power of two.
         let hash = address.number().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         (0..PROBES).map(move |probe| &self.entries[(hash as usize + probe) & (self.entries.len() - 1)])
     }
 
-    /// The port of an address in a VLAN.
     #[inline]
-    pub fn find(&self, address: Address, vlan: Vlan) -> Option<usize> {
+    pub(crate) fn find(&self, address: Address, vlan: Vlan) -> Option<usize> {
         let wanted = address.number();
         let word = self
             .probe(address)
@@ -193,9 +187,9 @@ impl Table {
         Some(port_of(word))
     }
 
-    /// Sets an address aside for a port until that is removed, in all VLANs. What was learned of it is
-    /// forgotten.
-    pub fn pin(&self, address: Address, port: usize) {
+    /// Reserves an address for a port, in all VLANs, until the port is removed. Learned entries of it are
+    /// cleared.
+    pub(crate) fn pin(&self, address: Address, port: usize) {
         for entry in self.probe(address) {
             let word = entry.word.load(Ordering::Relaxed);
             if word >> PORT_SHIFT == address.number() && word != FREE && !is_pinned(word) {
@@ -203,7 +197,7 @@ impl Table {
             }
         }
         let word_at = |entry: &Entry| entry.word.load(Ordering::Relaxed);
-        // Where all places are taken, a learned address is forgotten.
+        // If all entries are occupied, a learned address is evicted.
         let place = self.probe(address).find(|entry| word_at(entry) == FREE);
         let place = place.or_else(|| self.probe(address).find(|entry| !is_pinned(word_at(entry))));
         if let Some(entry) = place {
@@ -212,7 +206,7 @@ impl Table {
         }
     }
 
-    /// Forgets what stands in an entry, unless that has changed.
+    /// Clears an entry, unless it has changed.
     fn clear(&self, entry: &Entry, word: u64) {
         if entry.word.compare_exchange(word, FREE, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             self.unlearned(word);
@@ -220,9 +214,9 @@ impl Table {
         }
     }
 
-    /// A frame of `vlan` from `address` came in at `port`.
+    /// Learns from a frame of `vlan` that `port` sent from `address`.
     #[inline]
-    pub fn learn(&self, address: Address, vlan: Vlan, port: usize, now: Instant) {
+    pub(crate) fn learn(&self, address: Address, vlan: Vlan, port: usize, now: Instant) {
         let wanted = address.number();
         let now_s = seconds(now);
         for entry in self.probe(address) {
@@ -244,7 +238,7 @@ impl Table {
         self.insert(address, vlan, port, now_s);
     }
 
-    /// The address of an entry is used by another port, too: what of it is to stand there is `mine`.
+    /// Another port, with the entry word `mine`, uses the address of an entry as well.
     #[cold]
     fn dispute(&self, entry: &Entry, word: u64, mine: u64, now_s: u32) {
         let [holder, other] = [word, mine].map(|word| &self.ports[port_of(word)]);
@@ -258,7 +252,7 @@ impl Table {
         }
     }
 
-    /// An entry gets another word, unless it has changed. Did it get that?
+    /// Replaces an entry, unless it has changed. Returns whether it did.
     fn take(&self, entry: &Entry, word: u64, mine: u64, now_s: u32) -> bool {
         if entry.word.compare_exchange(word, mine, Ordering::Relaxed, Ordering::Relaxed).is_err() {
             return false;
@@ -284,16 +278,16 @@ impl Table {
         }
     }
 
-    /// What stood in an entry is forgotten.
+    /// Accounts for a removed entry.
     fn unlearned(&self, word: u64) {
-        // What is pinned was not learned.
+        // A reserved address does not count as learned.
         if word != FREE && !is_pinned(word) {
             self.ports[port_of(word)].learned.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// Forgets what a port learned: its VM left.
-    pub fn forget(&self, port: usize) {
+    /// Forgets the learned addresses of a port whose VM has disconnected.
+    pub(crate) fn forget(&self, port: usize) {
         self.forget_if(port, |word| !is_pinned(word));
     }
 
@@ -306,8 +300,8 @@ impl Table {
         }
     }
 
-    /// The port is gone: what was set aside for it is forgotten, too.
-    pub fn remove(&self, port: usize) {
+    /// Forgets all addresses of a removed port.
+    pub(crate) fn remove(&self, port: usize) {
         self.forget_if(port, |_| true);
         self.set_kind(port, PortKind::None);
     }
@@ -335,7 +329,7 @@ mod tests {
         table.learn(address(1), NONE, 0, at(2));
         assert_eq!(table.find(address(1), NONE), Some(2), "an address cannot be taken away");
         table.learn(Address([1, 0, 0, 0, 0, 1]), NONE, 0, at(2));
-        assert_eq!(table.find(Address([1, 0, 0, 0, 0, 1]), NONE), None, "nobody is a group");
+        assert_eq!(table.find(Address([1, 0, 0, 0, 0, 1]), NONE), None, "a group address is never learned");
     }
 
     #[test]
@@ -350,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_learns_so_many_addresses_until_its_vm_leaves() {
+    fn a_port_learns_a_limited_number_of_addresses_until_its_vm_disconnects() {
         let table = Table::new(&[PortKind::Vm; 2]);
         for last in 0..200 {
             table.learn(address(last), NONE, 0, at(0));
@@ -366,33 +360,33 @@ mod tests {
     }
 
     #[test]
-    fn an_uplink_that_speaks_takes_an_address_from_a_vm_and_not_the_other_way_round() {
+    fn an_uplink_takes_an_address_from_a_vm_and_not_the_other_way_round() {
         let table = Table::new(&[PortKind::Vm, PortKind::Vm, PortKind::Uplink, PortKind::Uplink]);
         let found = |last| table.find(address(last), NONE);
         table.learn(address(1), NONE, 0, at(1));
-        assert_eq!(found(1), Some(0), "nobody uses it");
+        assert_eq!(found(1), Some(0), "unclaimed");
         let changes = table.changes();
         table.learn(address(1), NONE, 2, at(1));
         assert_eq!(found(1), Some(2), "at once");
-        assert!(table.changes() > changes, "frames to it must look again");
+        assert!(table.changes() > changes, "cached routes to it are stale");
         for (port, s) in [(0, 1), (1, 300), (3, 300)] {
             table.learn(address(1), NONE, port, at(s));
             assert_eq!(found(1), Some(2), "port {port} does not take it");
         }
         table.learn(address(1), NONE, 0, at(301));
-        assert_eq!(found(1), Some(0), "it was silent");
+        assert_eq!(found(1), Some(0), "it has aged");
         table.learn(address(1), NONE, 2, at(302));
         assert_eq!(found(1), Some(2));
         table.pin(address(2), 0);
         table.learn(address(2), NONE, 2, at(4_000_000));
-        assert_eq!(found(2), Some(0), "its own is never taken");
+        assert_eq!(found(2), Some(0), "a reserved address is never taken");
         table.learn(address(3), Vlan(3), 0, at(1));
         table.learn(address(3), Vlan(4), 2, at(1));
         assert_eq!([3, 4].map(|vlan| table.find(address(3), Vlan(vlan))), [Some(0), Some(2)]);
     }
 
     #[test]
-    fn what_an_uplink_takes_counts_as_learned_and_one_that_may_learn_no_more_takes_nothing() {
+    fn an_uplink_at_its_limit_takes_nothing_and_what_it_takes_counts() {
         let table = Table::with_room(&[PortKind::Vm, PortKind::Uplink], 2, 4_096);
         let of = |number: u16| Address([2, 0, 0, 1, (number >> 8) as u8, number as u8]);
         let found = |number| table.find(of(number), NONE);
@@ -420,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_dispute_an_address_leave_it_with_the_uplink_and_counts_right() {
+    fn threads_that_dispute_an_address_leave_it_with_the_uplink_and_correct_counts() {
         let table = Table::new(&[PortKind::Vm, PortKind::Vm, PortKind::Uplink]);
         for round in 0..200 {
             let now = at(1 + 400 * round);
@@ -434,7 +428,7 @@ mod tests {
                     });
                 }
             });
-            // Of two entries a VM's may be the first; it is taken at the next frame.
+            // Of two entries a VM's may be the first; the uplink takes it with its next frame.
             (0..20).for_each(|last| table.learn(address(last), NONE, 2, now));
             assert!((0..20).all(|last| table.find(address(last), NONE) == Some(2)), "round {round}");
         }
@@ -444,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_was_set_aside_stays() {
+    fn a_reserved_address_stays() {
         let table = Table::new(&[PortKind::Vm; 2]);
         table.pin(address(1), 0);
         table.learn(address(1), NONE, 1, at(5));
@@ -454,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_of_a_port_that_is_gone_is_free_and_one_that_comes_takes_its_own_from_others() {
+    fn a_removed_port_frees_its_addresses_and_an_added_one_takes_its_own() {
         let table = Table::with_room(&[PortKind::Vm], 3, 64);
         table.learn(address(1), NONE, 0, at(1));
         table.set_kind(1, PortKind::Vm);
@@ -464,7 +458,7 @@ mod tests {
         table.remove(1);
         assert_eq!([1, 2].map(|last| table.find(address(last), NONE)), [None; 2]);
         table.learn(address(2), NONE, 1, at(2));
-        assert_eq!(table.find(address(2), NONE), None, "a port that is gone learns nothing");
+        assert_eq!(table.find(address(2), NONE), None, "a removed port learns nothing");
         table.learn(address(1), NONE, 0, at(2));
         assert_eq!(table.find(address(1), NONE), Some(0));
     }
@@ -478,6 +472,10 @@ mod tests {
         table.learn(address(9), Vlan(4), 1, at(1));
         let found = |last, vlan| table.find(address(last), Vlan(vlan));
         assert_eq!([found(1, 3), found(1, 4), found(1, 5)], [Some(0), Some(1), None]);
-        assert_eq!([found(9, 3), found(9, 4)], [Some(2), Some(2)], "what was set aside is so everywhere");
+        assert_eq!(
+            [found(9, 3), found(9, 4)],
+            [Some(2), Some(2)],
+            "a reserved address is valid in all VLANs"
+        );
     }
 }

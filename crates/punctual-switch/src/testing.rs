@@ -1,7 +1,8 @@
-//! The driver's side of a port: a load generator, and a guest that can do everything wrong.
+//! The other side of a port, for tests and measurements: a load generator, and a guest that can misbehave.
 //!
-//! A [`FrontEnd`] is a monitor and a driver in one. It connects in the order of QEMU 7.2, has memory of its
-//! own, and sends and receives frames. What it does wrong on purpose goes through [`FrontEnd::memory`].
+//! A [`FrontEnd`] is a vhost-user front-end and a virtio-net driver in one. It connects with the messages of
+//! QEMU 7.2, has memory of its own, and sends and receives frames. Tests misbehave through
+//! [`FrontEnd::memory`].
 
 use std::fs::File;
 use std::io::{self, IoSlice, Read};
@@ -22,21 +23,20 @@ use crate::frame::{ETHERNET_BYTES, HEADER_BYTES};
 use crate::protocol::{F_PROTOCOL_FEATURES, HEADER_BYTES as MESSAGE_BYTES};
 use crate::session::{RX, TX};
 
-/// What a front end is.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Entries of each ring.
+    /// The size of each ring.
     pub entries: u16,
-    /// Features that its driver chooses.
+    /// Features that its driver accepts.
     pub features: u64,
     /// Bytes of each buffer.
     pub buffer_bytes: u32,
-    /// Does its memory belong to a shared file, as `share=on` makes it?
+    /// The memory is shared, as with `share=on`.
     pub shared: bool,
-    /// Does its monitor tell that the driver chose nothing, as QEMU before 8.0 does after the driver chose
-    /// while no switch was there? Then the rings lie as those of Linux for virtio 1.
+    /// The front-end has lost the driver's features, as QEMU before 8.0 does (see [`crate::session`]). The
+    /// rings are laid out as those of Linux for virtio 1.
     pub features_lost: bool,
-    /// Does its monitor tell the available index as where a ring goes on, as Cloud Hypervisor does?
+    /// The front-end sends the avail index as the vring base, as Cloud Hypervisor does.
     pub base_is_avail: bool,
 }
 
@@ -53,10 +53,9 @@ impl Default for Options {
     }
 }
 
-/// A file descriptor's place in the monitor's address space.
+/// The address of the memory in the front-end.
 const USER_ADDRESS: u64 = 0x7f00_0000_0000;
 
-/// A monitor and its VM's driver.
 #[derive(Debug)]
 pub struct FrontEnd {
     options: Options,
@@ -66,16 +65,13 @@ pub struct FrontEnd {
     queues: [Queue; 2],
 }
 
-/// A frame that was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// The virtio-net header.
     pub header: [u8; HEADER_BYTES],
-    /// The frame.
     pub frame: Vec<u8>,
 }
 
-/// A frame from one address to another that carries `number` and is `bytes` long.
+/// A frame of `bytes` bytes that carries `number`.
 pub fn frame(to: [u8; 6], from: [u8; 6], number: u64, bytes: usize) -> Vec<u8> {
     let mut frame = [&to[..], &from[..], &[0x88, 0xb5], &number.to_le_bytes()].concat();
     frame.resize(bytes.max(frame.len()), 0xa5);
@@ -93,10 +89,7 @@ fn other(error: impl std::fmt::Display) -> io::Error {
 }
 
 impl FrontEnd {
-    /// A VM that is not connected yet; its receive ring is full of buffers.
-    ///
-    /// # Errors
-    /// When the kernel gives no memory.
+    /// A VM that is not connected. Its RX ring is full of buffers.
     pub fn new(options: Options) -> io::Result<FrontEnd> {
         let align = if options.features_lost { 64 } else { driver::PAGE_BYTES };
         let (receive, end) = Queue::new(0, options.entries, options.buffer_bytes, align)?;
@@ -116,20 +109,14 @@ impl FrontEnd {
         Ok(front)
     }
 
-    /// A VM that is connected.
-    ///
-    /// # Errors
-    /// When the switch does not answer as it should.
+    /// A connected VM.
     pub fn connected(socket: &Path, options: Options) -> io::Result<FrontEnd> {
         let mut front = FrontEnd::new(options)?;
         front.connect(socket)?;
         Ok(front)
     }
 
-    /// Connects in the order of QEMU 7.2; rings go on where the switch left them.
-    ///
-    /// # Errors
-    /// When the switch does not answer as it should.
+    /// Connects with the messages of QEMU 7.2. Rings continue where the last switch stopped.
     pub fn connect(&mut self, socket: &Path) -> io::Result<()> {
         self.stream = Some(UnixStream::connect(socket)?);
         let offered = self.request(1, &[])?;
@@ -148,7 +135,7 @@ impl FrontEnd {
         for queue in [RX, TX] {
             self.start_ring(queue)?;
         }
-        // An answer says that everything before it is done.
+        // A reply means that all requests before it are done.
         self.request(1, &[]).map(drop)
     }
 
@@ -160,7 +147,7 @@ impl FrontEnd {
         let shown = if self.options.shared {
             file.file().as_fd()
         } else {
-            // What the switch maps is not what the guest writes.
+            // The switch maps a file that the guest does not write.
             private = rustix::fs::memfd_create("private", rustix::fs::MemfdFlags::CLOEXEC)?;
             rustix::fs::ftruncate(&private, self.bytes as u64)?;
             private.as_fd()
@@ -168,10 +155,7 @@ impl FrontEnd {
         self.send_request(5, &[1, 0, self.bytes as u64, USER_ADDRESS, 0], &[shown])
     }
 
-    /// Tells size, place and bells of a ring.
-    ///
-    /// # Errors
-    /// When the switch does not listen.
+    /// Sends size, base, addresses and events of a ring.
     pub fn start_ring(&self, queue: usize) -> io::Result<()> {
         let of = &self.queues[queue];
         let number = queue as u64;
@@ -185,23 +169,15 @@ impl FrontEnd {
         self.send_request(13, &[number], &[of.call.as_fd()])
     }
 
-    /// Stops a ring. Returns where it goes on.
-    ///
-    /// # Errors
-    /// When the switch does not answer.
+    /// Stops a ring. Returns its vring base.
     pub fn stop_ring(&self, queue: usize) -> io::Result<u16> {
         Ok((self.request(11, &[queue as u64])? >> 32) as u16)
     }
 
-    /// Closes the connection.
     pub fn disconnect(&mut self) {
         self.stream = None;
     }
 
-    /// Sends a message.
-    ///
-    /// # Errors
-    /// When the switch does not listen.
     pub fn send_request(&self, request: u32, body: &[u64], files: &[BorrowedFd<'_>]) -> io::Result<()> {
         let stream = self.stream.as_ref().ok_or_else(|| other("not connected"))?;
         let words = [request, 1, body.len() as u32 * 8];
@@ -216,10 +192,7 @@ impl FrontEnd {
         Ok(())
     }
 
-    /// Sends a message that has a reply.
-    ///
-    /// # Errors
-    /// When the switch does not answer.
+    /// Sends a request and waits for its reply.
     pub fn request(&self, request: u32, body: &[u64]) -> io::Result<u64> {
         self.send_request(request, body, &[])?;
         let mut stream = self.stream.as_ref().ok_or_else(|| other("not connected"))?;
@@ -229,10 +202,7 @@ impl FrontEnd {
         Ok(u64::from_ne_bytes(reply[MESSAGE_BYTES..].try_into().map_err(other)?))
     }
 
-    /// Writes a descriptor.
-    ///
-    /// # Errors
-    /// When it lies outside of the memory.
+    /// Writes a descriptor of a queue.
     pub fn describe(
         &mut self,
         queue: usize,
@@ -246,27 +216,18 @@ impl FrontEnd {
         self.describe_at(place, address, bytes, flags, next)
     }
 
-    /// Writes a descriptor anywhere, into a table for example.
-    ///
-    /// # Errors
-    /// When it lies outside of the memory.
+    /// Writes a descriptor anywhere, for example into an indirect table.
     pub fn describe_at(&self, place: u64, address: u64, bytes: u32, flags: u16, next: u16) -> io::Result<()> {
         driver::write_descriptor(&self.memory, place, address, bytes, flags, next)
     }
 
-    /// Makes a chain available, and rings if the switch wants to hear.
-    ///
-    /// # Errors
-    /// When the ring lies outside of the memory.
+    /// Makes a chain available, and kicks if the switch wants it.
     pub fn offer(&mut self, queue: usize, head: u16) -> io::Result<()> {
         let index = self.queues[queue].push_avail(&self.memory, head)?;
         self.publish_avail(queue, index)
     }
 
-    /// Sets the index of the available ring, and rings if the switch wants to hear.
-    ///
-    /// # Errors
-    /// When the ring lies outside of the memory.
+    /// Stores the avail index, and kicks if the switch wants it.
     pub fn publish_avail(&mut self, queue: usize, index: u16) -> io::Result<()> {
         let event_idx = self.options.features & features::EVENT_IDX != 0;
         if self.queues[queue].publish_avail(&self.memory, index, event_idx)? {
@@ -275,53 +236,38 @@ impl FrontEnd {
         Ok(())
     }
 
-    /// Rings.
     pub fn kick(&self, queue: usize) {
         crate::sys::signal(&self.queues[queue].kick);
     }
 
-    /// Tells the switch another event at which the driver hears of a ring, as QEMU does when the guest masks
-    /// or moves an interrupt.
-    ///
-    /// # Errors
-    /// When the switch does not listen, or the kernel has no event.
+    /// Replaces the call event, as QEMU does when the guest masks or moves an interrupt.
     pub fn replace_call(&mut self, queue: usize) -> io::Result<()> {
         self.queues[queue].call = crate::sys::eventfd()?;
         self.send_request(13, &[queue as u64], &[self.queues[queue].call.as_fd()])
     }
 
-    /// Uses an entry of a queue in the place of a switch, which then ended without telling the driver.
-    ///
-    /// # Errors
-    /// When the ring lies outside of the memory.
+    /// Publishes a used entry in place of a switch that died before the call.
     pub fn use_without_call(&mut self, queue: usize) -> io::Result<()> {
         let place = GuestAddress(self.queues[queue].used + 2);
         let used: u16 = self.memory.load(place, Ordering::Acquire).map_err(other)?;
         self.memory.store(used.wrapping_add(1), place, Ordering::Release).map_err(other)
     }
 
-    /// The memory.
     pub fn memory(&self) -> &GuestMemoryMmap {
         &self.memory
     }
 
-    /// Where the buffer of a descriptor is.
+    /// The guest address of a descriptor's buffer.
     pub fn buffer(&self, queue: usize, head: u16) -> u64 {
         self.queues[queue].buffer(head)
     }
 
-    /// Sends a frame without offloads; `false` when the ring is full.
-    ///
-    /// # Errors
-    /// When it does not fit into a buffer.
+    /// Sends a frame without offloads; `false` if the ring is full.
     pub fn send(&mut self, frame: &[u8]) -> io::Result<bool> {
         self.send_with([0; HEADER_BYTES], frame, usize::MAX)
     }
 
-    /// Sends a frame with this header in pieces of `piece` bytes; `false` when the ring is full.
-    ///
-    /// # Errors
-    /// When the frame does not fit into the buffers of its pieces.
+    /// Sends a frame with this header in descriptors of `piece` bytes; `false` if the ring is full.
     pub fn send_with(&mut self, header: [u8; HEADER_BYTES], frame: &[u8], piece: usize) -> io::Result<bool> {
         self.reclaim()?;
         let bytes = [&header[..], frame].concat();
@@ -341,20 +287,17 @@ impl FrontEnd {
         Ok(true)
     }
 
-    /// Descriptors that are the driver's.
+    /// Descriptors that the switch does not have.
     pub fn free(&self, queue: usize) -> usize {
         self.queues[queue].free.len()
     }
 
-    /// Takes the buffers of sent frames back. Returns how many frames these were.
-    ///
-    /// # Errors
-    /// When the switch gave something back that it was not given.
+    /// Reclaims the buffers of sent frames. Returns the number of frames.
     pub fn reclaim(&mut self) -> io::Result<u32> {
         let mut count = 0;
         while let Some((head, _)) = self.used(TX)? {
             let (mut next, table) = (Some(head), self.queues[TX].descriptors);
-            // A chain may go in circles.
+            // A chain of a hostile guest may loop.
             for _ in 0..self.options.entries {
                 let Some(index) = next else { break };
                 self.queues[TX].free.push(index);
@@ -368,15 +311,11 @@ impl FrontEnd {
         Ok(count)
     }
 
-    /// The next used entry of a queue.
     fn used(&mut self, queue: usize) -> io::Result<Option<(u16, u32)>> {
         self.queues[queue].pop_used(&self.memory)
     }
 
-    /// The next frame that was received, if there is one; its buffers are offered again.
-    ///
-    /// # Errors
-    /// When a frame is not whole.
+    /// The next received frame. Its buffers are made available again.
     pub fn receive(&mut self) -> io::Result<Option<Received>> {
         let Some((head, bytes)) = self.used(RX)? else { return Ok(None) };
         let mut data = self.take(head, bytes)?;
@@ -392,7 +331,7 @@ impl FrontEnd {
         Ok(Some(Received { header, frame: data.split_off(HEADER_BYTES) }))
     }
 
-    /// What is in a used buffer, which is offered again.
+    /// The content of a used buffer, which is made available again.
     fn take(&mut self, head: u16, bytes: u32) -> io::Result<Vec<u8>> {
         let mut data = vec![0; bytes as usize];
         let address = self.buffer(RX, head);
@@ -401,10 +340,7 @@ impl FrontEnd {
         Ok(data)
     }
 
-    /// Waits for a frame, for so long at most.
-    ///
-    /// # Errors
-    /// As [`FrontEnd::receive`].
+    /// Waits up to `limit` for a frame.
     pub fn receive_within(&mut self, limit: Duration) -> io::Result<Option<Received>> {
         let end = Instant::now() + limit;
         loop {
@@ -419,10 +355,7 @@ impl FrontEnd {
         }
     }
 
-    /// Asks to hear of the next used entry, and waits until it is there.
-    ///
-    /// # Errors
-    /// When the kernel does not wait.
+    /// Asks for a call, and waits until the next used entry is there.
     pub fn wait_for_call(&mut self, queue: usize, limit: Duration) -> io::Result<()> {
         if self.queues[queue].enable_call(&self.memory)? {
             return Ok(());
@@ -440,7 +373,7 @@ impl FrontEnd {
         Ok(())
     }
 
-    /// How often the switch has called since the last wait.
+    /// Calls of the switch since the last wait.
     pub fn calls(&self, queue: usize) -> u64 {
         let mut count = [0; 8];
         match rustix::io::read(&self.queues[queue].call, &mut count) {
@@ -449,10 +382,7 @@ impl FrontEnd {
         }
     }
 
-    /// Fills the send ring with this frame, in every entry; [`FrontEnd::refill`] sends them all again.
-    ///
-    /// # Errors
-    /// When the frame does not fit into a buffer.
+    /// Fills every entry of the TX ring with this frame; [`FrontEnd::refill`] sends them all again.
     pub fn flood_with(&mut self, frame: &[u8]) -> io::Result<()> {
         let bytes = [&[0; HEADER_BYTES][..], frame].concat();
         for head in 0..self.options.entries {
@@ -465,12 +395,8 @@ impl FrontEnd {
         Ok(())
     }
 
-    /// Offers everything that the switch used in a queue again, unseen, if it used `least` entries or more.
-    /// The switch uses entries in order, so the ring's contents stay as they are. Returns how many entries
-    /// were offered.
-    ///
-    /// # Errors
-    /// When the ring lies outside of the memory.
+    /// Makes all used entries of a queue available again without reading them, if there are `least` or more.
+    /// The switch uses entries in order, so the ring's contents stay valid. Returns their number.
     pub fn refill(&mut self, queue: usize, least: u16) -> io::Result<u16> {
         let of = &mut self.queues[queue];
         let used: u16 = self.memory.load(GuestAddress(of.used + 2), Ordering::Acquire).map_err(other)?;

@@ -1,18 +1,17 @@
-//! An uplink: a port behind which there is no VM but a [`Wire`].
+//! An uplink: a port with a [`Wire`] instead of a VM.
 //!
-//! A thread of its own moves frames between the wire and rings in a memory of its own, as a VM's driver
-//! would. So planes see one more port with the discipline's rules, and never make a system call for a wire:
-//! a write that takes long delays no urgent packet. Frames are read from the wire into a buffer of the send
-//! ring and written to it from a buffer of the receive ring; the only copy is that between rings, which every
-//! packet has.
+//! Its thread moves frames between the wire and rings in memory of its own, as a VM's driver would. Planes
+//! see one more port under the discipline's rules and never make a system call for a wire, so a slow write
+//! delays no urgent packet. Frames are read from the wire into buffers of the TX ring, and written to it from
+//! buffers of the RX ring; the only copy is the one between rings that every packet has.
 //!
 //! # Bounds
-//! In a turn at most [`FRAMES_PER_TURN`] frames go in each direction. A port whose rate limit or discipline holds it
-//! back fills its ring; then its wire is not read until there is room. What the wire does not take is lost
-//! and counted.
+//! A turn moves at most [`FRAMES_PER_TURN`] frames in each direction. If a rate limit or the discipline holds
+//! the port back, its TX ring fills up, and the thread does not read the wire until there is room. Frames
+//! that the wire does not accept are dropped and counted as lost.
 //!
 //! # Idle
-//! The thread sleeps until the wire, the switch or the end wakes it. It has no timer and never polls.
+//! The thread sleeps until the wire, the switch or the stop event wakes it. It has no timer and never polls.
 
 use std::fs::File;
 use std::io;
@@ -35,19 +34,18 @@ use crate::ring::VringConfig;
 use crate::sys::{processor_time, signal, timespec};
 use crate::wire::Wire;
 
-/// Entries of each ring.
+/// The size of each ring.
 const ENTRIES: u16 = 256;
 
-/// Each buffer holds the longest frame, and so much more that a longer one is seen to be too long.
+/// Room for the longest frame, and for one byte more, so that a longer frame is recognized.
 const BUFFER_BYTES: u32 = (FRAME_BYTES_MAX + HEADER_BYTES as u32 + 1).next_multiple_of(1024);
 
-/// Frames in each direction between two looks at the end.
+/// Frames in each direction between two checks of the stop flag.
 const FRAMES_PER_TURN: usize = 64;
 
-/// What a wire takes: everything that a port offers but frames in several buffers, which it does not need.
+/// The uplink's driver accepts all offered features but these two: its buffers hold any frame.
 const FEATURES: u64 = features::OFFERED & !(features::MRG_RXBUF | features::INDIRECT_DESC);
 
-/// The rings of an uplink and its wire; see the module.
 #[derive(Debug)]
 pub(crate) struct Uplink {
     memory: Arc<Memory>,
@@ -58,14 +56,14 @@ pub(crate) struct Uplink {
     stop: Arc<OwnedFd>,
     stopped: Arc<AtomicBool>,
     counters: Arc<Counters>,
-    /// Is the wire read?
+    /// The epoll set includes the wire.
     reads_wire: bool,
-    /// This thread's part in its plane's budget.
+    /// This thread's use of its plane's budget.
     meter: Option<Meter>,
     start: std::time::Instant,
 }
 
-/// How to end an uplink's thread.
+/// Stops an uplink's thread.
 #[derive(Clone, Debug)]
 pub(crate) struct UplinkStopper {
     event: Arc<OwnedFd>,
@@ -79,20 +77,19 @@ impl UplinkStopper {
     }
 }
 
-/// What is done in a turn.
+/// The result of a turn.
 #[derive(PartialEq, Eq)]
 enum Progress {
-    /// Something; there may be more.
+    /// Frames were moved, and there may be more.
     Busy,
-    /// Nothing.
     Idle,
 }
 
 impl Uplink {
-    /// An uplink to `wire`, whose receive ring is full of buffers.
+    /// An uplink to `wire`, whose RX ring is full of buffers.
     ///
     /// # Errors
-    /// When the kernel gives no memory or no events.
+    /// When the kernel provides no memory or no events.
     pub(crate) fn new(wire: Box<dyn Wire>, counters: Arc<Counters>) -> io::Result<Uplink> {
         let (mut receive, end) = Queue::new(0, ENTRIES, BUFFER_BYTES, PAGE_BYTES)?;
         let (send, end) = Queue::new(end, ENTRIES, BUFFER_BYTES, PAGE_BYTES)?;
@@ -112,7 +109,7 @@ impl Uplink {
                 0,
             )?;
             let index = receive.push_avail(&memory.guest, head)?;
-            // Nobody listens yet.
+            // No plane serves the ring yet, so no kick is needed.
             receive.publish_avail(&memory.guest, index, true)?;
         }
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -138,15 +135,14 @@ impl Uplink {
         })
     }
 
-    /// How the thread is ended.
     pub(crate) fn stopper(&self) -> UplinkStopper {
         UplinkStopper { event: Arc::clone(&self.stop), flag: Arc::clone(&self.stopped) }
     }
 
-    /// The rings as the switch sees them: that with which the uplink receives, and that with which it sends.
+    /// The RX and the TX ring as the switch sees them.
     ///
     /// # Errors
-    /// When there are too many descriptors.
+    /// When the process has too many file descriptors.
     pub(crate) fn vring_configs(&self) -> io::Result<[VringConfig; 2]> {
         let config = |queue: &Queue| -> io::Result<VringConfig> {
             Ok(VringConfig {
@@ -165,7 +161,8 @@ impl Uplink {
         Ok([config(&self.receive)?, config(&self.send)?])
     }
 
-    /// Moves frames until it is told to end, within the budget of its plane, whose clock began at `start`.
+    /// Moves frames until it is stopped, within the budget of its plane. `start` is the origin of the
+    /// switch's clock.
     ///
     /// # Errors
     /// When the wire is gone.
@@ -185,9 +182,9 @@ impl Uplink {
                 self.sleep();
             }
         }
-        // The end is not the flood's.
+        // The last frames must not wait for a replenishment.
         self.meter = None;
-        // What was delivered before the end.
+        // Frames that were delivered before the stop.
         for _ in 0..=usize::from(ENTRIES) / FRAMES_PER_TURN {
             self.write_wire()?;
         }
@@ -198,23 +195,23 @@ impl Uplink {
         Instant::from_ns(self.start.elapsed().as_nanos() as u64)
     }
 
-    /// Has the budget to be looked at?
+    /// Must the budget be checked?
     fn is_due(&self) -> bool {
         self.meter.as_ref().is_some_and(|meter| meter.is_due(self.now()))
     }
 
-    /// Is the budget used up? Then this waits until there is some, or the end.
+    /// Waits for a replenishment, or the stop event, if the budget is exhausted. Returns whether it was.
     fn throttle(&mut self) -> bool {
         let now = self.now();
         let Some(meter) = self.meter.as_mut().filter(|meter| meter.is_due(now)) else { return false };
         let Some(until) = meter.settle(now) else { return false };
         let timeout = (until != Instant::NEVER).then(|| timespec(until.since(now)));
-        // Nobody reads this bell, so it is heard whenever it rang.
+        // Nobody reads this event, so it stays readable once it is signalled.
         let _ = poll(&mut [PollFd::new(&self.stop, PollFlags::IN)], timeout.as_ref());
         true
     }
 
-    /// Sleeps until something happens.
+    /// Sleeps until the wire, a ring or the stop event is ready.
     fn sleep(&mut self) {
         let took = processor_time().as_ns();
         self.counters.processor_ns.store(took, Ordering::Relaxed);
@@ -223,7 +220,7 @@ impl Uplink {
             meter.sleep(now);
         }
         let mut events = [const { std::mem::MaybeUninit::uninit() }; 4];
-        // An interrupted wait is as good as any.
+        // An interrupted wait is a wake-up like any other.
         let _ = epoll::wait(&self.epoll, &mut events[..], None);
         self.counters.wakeups.fetch_add(1, Ordering::Relaxed);
         let now = self.now();
@@ -232,16 +229,15 @@ impl Uplink {
         }
     }
 
-    /// An entry's buffer.
     fn buffer<'a>(memory: &'a Memory, queue: &Queue, head: u16, bytes: u32) -> io::Result<VolatileSlice<'a>> {
         let address = GuestAddress(queue.buffer(head));
-        let outside = || io::Error::other("a buffer outside of the memory");
+        let outside = || io::Error::other("a buffer is outside of the memory");
         let (region, at): (_, MemoryRegionAddress) =
             memory.guest.to_region_addr(address).ok_or_else(outside)?;
         region.get_slice(at, bytes as usize).map_err(|_| outside())
     }
 
-    /// Frames from the wire to the switch.
+    /// Moves frames from the wire to the TX ring.
     fn read_wire(&mut self) -> io::Result<Progress> {
         for _ in 0..FRAMES_PER_TURN {
             if self.is_due() {
@@ -268,7 +264,7 @@ impl Uplink {
         Ok(Progress::Busy)
     }
 
-    /// Frames from the switch to the wire.
+    /// Moves frames from the RX ring to the wire.
     fn write_wire(&mut self) -> io::Result<Progress> {
         for _ in 0..FRAMES_PER_TURN {
             if self.is_due() {
@@ -289,12 +285,12 @@ impl Uplink {
         Ok(Progress::Busy)
     }
 
-    /// Asks to hear of what happens next. Has it happened already?
+    /// Enables calls of the rings and events of the wire. Returns whether there is work already.
     fn enable_calls(&mut self) -> io::Result<bool> {
         let is_full = self.send.free.is_empty();
         if is_full == self.reads_wire {
-            // A full ring must not be woken for by every frame that comes. Setting the flags again also asks
-            // whether something came meanwhile.
+            // While the TX ring is full, frames on the wire must not wake the thread. Modifying the entry
+            // also makes epoll report a wire that is readable already.
             self.reads_wire = !is_full;
             let flags = if is_full { epoll::EventFlags::empty() } else { epoll::EventFlags::IN };
             let flags = flags | epoll::EventFlags::ET;

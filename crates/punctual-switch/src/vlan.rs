@@ -1,49 +1,49 @@
-//! VLANs (IEEE 802.1Q): in which one a frame is, and with which tag it leaves.
+//! VLANs (IEEE 802.1Q): which VLAN a frame is in, and with which tag it leaves.
 //!
 //! # Rules
-//! - A frame without a tag, or with one of VLAN 0, is in the port's own VLAN (`vlan`); a frame with a tag is
-//!   in the VLAN that it names, if the port has that one in its trunk. Others are dropped.
-//! - A frame leaves through ports of its VLAN only: without a tag where it is the port's own, else with one.
-//! - The address that is set aside for a VM is its own in each VLAN; learned ones hold in their VLAN.
-//! - What is written to the receiver in rewrite of the rest is what was read when the frame was taken in. A
-//!   guest that changes its frame meanwhile does not change its VLAN.
+//! - A frame without a tag, or with a tag of VLAN 0, is in the port's untagged VLAN. A frame with another tag
+//!   is in the VLAN of its tag, if that is in the port's trunk. All other frames are dropped.
+//! - A frame leaves through ports of its VLAN only: untagged where it is the port's untagged VLAN, else
+//!   tagged.
+//! - A reserved address belongs to its VM in every VLAN, a learned one in the VLAN where it was learned.
+//! - The receiver gets the Ethernet header as it was read at ingress. A guest that changes its frame in the
+//!   meantime does not change its VLAN.
 //!
-//! A switch none of whose ports has VLANs passes tags as they are.
+//! A switch without VLANs passes tags unchanged.
 
 use punctual_model::network::{DEFAULT_VLAN, Vlans};
 
 use crate::frame::{ETHERNET_BYTES, TAG_BYTES, TAGGED};
 
-/// VLANs of a switch at most: entries of the table of addresses have 7 bits for them, and one is for all.
-pub const VLANS_MAX: usize = 126;
+/// VLANs of a switch. Entries of the address table have 7 bits for them, and one value means all.
+pub(crate) const VLANS_MAX: usize = 126;
 
-/// Of a tag, the bits that number the VLAN.
+/// The VLAN number of a tag.
 const NUMBER: u16 = 0x0fff;
 
-/// A VLAN by its place among those of the switch.
+/// A VLAN by its index among those of the switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Vlan(pub(crate) u8);
 
-/// More VLANs than the switch tells apart.
+/// More VLANs than [`VLANS_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} VLANs; a switch has at most {VLANS_MAX}")]
+#[error("a switch has at most {VLANS_MAX} VLANs, not {0}")]
 pub struct TooManyVlans(pub usize);
 
 /// Which ports are in which VLANs.
 #[derive(Debug)]
 pub struct Filter {
-    /// By place.
+    /// By index.
     numbers: Vec<u16>,
     /// By number.
     places: Box<[Option<Vlan>]>,
     ports: Vec<Member>,
 }
 
-/// The VLANs of a port.
 #[derive(Clone, Copy, Debug)]
 struct Member {
     untagged: Option<Vlan>,
-    /// A bit for each place.
+    /// A bit for each index.
     tagged: u128,
 }
 
@@ -58,7 +58,7 @@ impl Member {
 }
 
 impl Filter {
-    /// The filter of ports with these VLANs; `None` where none of them has any.
+    /// The filter of ports with these VLANs; `None` if none of them has any.
     ///
     /// # Errors
     /// When there are too many VLANs.
@@ -83,12 +83,12 @@ impl Filter {
         Ok(Some(Filter { numbers, places, ports }))
     }
 
-    /// This filter with another port, or with other VLANs of a port. VLANs keep their places, so frames that
-    /// are on their way stay in theirs.
+    /// This filter with a port added or changed. VLANs keep their indices, so frames in flight stay in
+    /// theirs.
     ///
     /// # Errors
-    /// When there are too many VLANs, those that no port has any more included.
-    pub fn with(&self, port: usize, vlans: &Vlans) -> Result<Filter, TooManyVlans> {
+    /// When there are too many VLANs; those of removed ports count.
+    pub(crate) fn with(&self, port: usize, vlans: &Vlans) -> Result<Filter, TooManyVlans> {
         let default = Vlans { untagged: Some(DEFAULT_VLAN), tagged: Vec::new() };
         let vlans = if vlans.are_given() { vlans } else { &default };
         let Filter { numbers, places, ports } = self;
@@ -109,7 +109,7 @@ impl Filter {
         Ok(Filter { numbers, places, ports })
     }
 
-    /// The VLAN of a frame with this tag that came in at `port`; `None` when it may not be there.
+    /// The VLAN of a frame with this tag from `port`; `None` if the port is not in it.
     #[inline]
     pub fn classify(&self, port: usize, tag: Option<u16>) -> Option<Vlan> {
         let member = &self.ports[port];
@@ -119,43 +119,42 @@ impl Filter {
         }
     }
 
-    /// The rewrite of a frame of `vlan` that leaves through `port`; `None` when it may not leave there.
+    /// The header of a frame of `vlan` that leaves through `port`; `None` if the port is not in it.
     #[inline]
     pub fn rewrite(&self, port: usize, vlan: Vlan, start: &EthernetHeader) -> Option<HeaderRewrite> {
         let member = &self.ports[port];
         if member.untagged == Some(vlan) {
             return Some(HeaderRewrite::untagged(start));
         }
-        // The tag's other bits, the priority, stay as they came.
+        // The priority bits of the tag stay as they are.
         let number = *self.numbers.get(usize::from(vlan.0)).filter(|_| member.tagged & 1 << vlan.0 != 0)?;
         Some(HeaderRewrite::tagged(start, start.tag.unwrap_or_default() & !NUMBER | number))
     }
 
-    /// May frames of `vlan` leave through `port`?
+    /// Is `port` in `vlan`?
     #[inline]
-    pub fn contains(&self, port: usize, vlan: Vlan) -> bool {
+    pub(crate) fn contains(&self, port: usize, vlan: Vlan) -> bool {
         let member = &self.ports[port];
         member.untagged == Some(vlan) || member.tagged & 1 << vlan.0 != 0
     }
 }
 
-/// What was read of a frame when it was taken in.
+/// The Ethernet header of a frame as it was read at ingress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EthernetHeader {
     /// Addresses and type.
     pub bytes: [u8; ETHERNET_BYTES],
-    /// The tag, if it has one.
     pub tag: Option<u16>,
 }
 
 const ADDRESSES_BYTES: usize = ETHERNET_BYTES - 2;
 
-/// What its receiver gets in place of the first bytes of a frame.
+/// What the receiver gets instead of the first bytes of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeaderRewrite {
     bytes: [u8; ETHERNET_BYTES + TAG_BYTES],
     length: usize,
-    /// So many bytes of the sender's frame are replaced.
+    /// Bytes of the sender's frame that it replaces.
     pub(crate) replaces: usize,
 }
 
@@ -169,7 +168,7 @@ impl HeaderRewrite {
         rewrite
     }
 
-    /// Without a tag. The type behind a tag is not looked at, and stays where it is.
+    /// The untagged header. The type behind a tag is not read and stays in the rest of the frame.
     fn untagged(start: &EthernetHeader) -> HeaderRewrite {
         match start.tag {
             None => HeaderRewrite::new(&[&start.bytes], ETHERNET_BYTES),
@@ -186,12 +185,11 @@ impl HeaderRewrite {
         }
     }
 
-    /// The bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 
-    /// By so many bytes the frame becomes longer, or shorter.
+    /// How many bytes longer the frame becomes.
     pub(crate) fn growth(&self) -> i16 {
         self.length as i16 - self.replaces as i16
     }
@@ -253,7 +251,7 @@ mod tests {
         assert!(Filter::new(&[vlans(None, &all[1..])]).is_ok());
     }
 
-    /// What the receiver gets of a frame.
+    /// The frame as the receiver gets it.
     fn rewritten(rewrite: &HeaderRewrite, frame: &[u8]) -> Vec<u8> {
         [rewrite.bytes(), &frame[rewrite.replaces..]].concat()
     }
@@ -272,19 +270,13 @@ mod tests {
             let bare = [&addresses[..], &rest].concat();
             let with = |tag: u16| [&addresses[..], &TAGGED, &tag.to_be_bytes(), &rest].concat();
             let frame = tag.map_or(bare.clone(), with);
-            let of = |tagged: bool| match tagged {
-                true => vlans(None, &[number]),
-                false => vlans(Some(number), &[]),
-            };
+            let of = |tagged: bool| if tagged { vlans(None, &[number]) } else { vlans(Some(number), &[]) };
             let filter = filter(&[of(tag.is_some()), of(leaves_tagged)]);
             let start = EthernetHeader { bytes: *frame.first_chunk().expect("long enough"), tag };
             let vlan = filter.classify(0, tag).expect("a member");
             prop_assert!(filter.contains(1, vlan));
             let rewrite = filter.rewrite(1, vlan, &start).expect("a member");
-            let wanted = match leaves_tagged {
-                true => with(tag.unwrap_or_default() & !NUMBER | number),
-                false => bare,
-            };
+            let wanted = if leaves_tagged { with(tag.unwrap_or_default() & !NUMBER | number) } else { bare };
             prop_assert_eq!(rewritten(&rewrite, &frame), wanted);
             let tags = i16::from(leaves_tagged) - i16::from(tag.is_some());
             prop_assert_eq!(rewrite.growth(), 4 * tags);
@@ -309,7 +301,8 @@ mod tests {
             for (other, of) in ports.iter().enumerate() {
                 let of = known(of);
                 let is_member = of.untagged == Some(number) || of.tagged.contains(&number);
-                let rewrite = filter.rewrite(other, vlan, &EthernetHeader { tag, ..EthernetHeader::default() });
+                let header = EthernetHeader { tag, ..EthernetHeader::default() };
+                let rewrite = filter.rewrite(other, vlan, &header);
                 prop_assert_eq!(rewrite.is_some(), is_member);
                 prop_assert_eq!(filter.contains(other, vlan), is_member);
             }

@@ -1,8 +1,7 @@
-//! What is beyond an uplink: a TAP, an interface, programs, files.
+//! What an uplink connects to: a TAP, an interface, programs, files.
 //!
-//! A wire carries frames with the virtio-net header of 12 bytes in front (virtio 1.2, section 5.1.6), as a
-//! TAP with `IFF_VNET_HDR` does: checksums that are to be completed and segments that are to be cut pass as
-//! they are.
+//! A wire carries frames with a virtio-net header of 12 bytes in front (virtio 1.2, section 5.1.6), as a TAP
+//! with `IFF_VNET_HDR` does. Partial checksums and large segments pass unchanged.
 
 use std::fmt::Debug;
 use std::io;
@@ -17,23 +16,23 @@ use vm_memory::{ReadVolatile, VolatileMemoryError, VolatileSlice, WriteVolatile}
 use crate::frame::{ETHERNET_BYTES, HEADER_BYTES, TAG_BYTES, shift_offsets};
 use crate::socket::remove_stale_socket;
 
-/// Frames come from here and go there. Nothing here waits.
+/// A source and sink of frames. No method blocks.
 pub trait Wire: Debug + Send {
-    /// Readable when a frame may be there.
+    /// Readable when a frame may have arrived.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
-    /// Puts the next frame with its header into `room`. Returns the bytes of both; `None` when nothing is
+    /// Reads the next frame with its header into `room`. Returns the bytes of both; `None` if no frame is
     /// there now.
     ///
     /// # Errors
-    /// When nothing will ever come any more.
+    /// When no frame will arrive any more.
     fn receive(&mut self, room: &mut VolatileSlice<'_>) -> io::Result<Option<usize>>;
 
-    /// Sends a frame with its header. Was it taken? If not, it is lost.
+    /// Sends a frame with its header. Returns whether it was accepted; otherwise it is lost.
     fn send(&mut self, frame: &mut VolatileSlice<'_>) -> bool;
 }
 
-/// The error of the system call below.
+/// The error of the system call underneath.
 fn io_error(error: VolatileMemoryError) -> io::Error {
     match error {
         VolatileMemoryError::IOError(error) => error,
@@ -41,7 +40,7 @@ fn io_error(error: VolatileMemoryError) -> io::Error {
     }
 }
 
-/// Nothing now, or an interface that is down.
+/// `None` if no frame is there now, or the interface is down.
 fn none_if_transient(error: io::Error) -> io::Result<Option<usize>> {
     let now = [Errno::AGAIN, Errno::INTR, Errno::NETDOWN].map(Errno::raw_os_error);
     match error.raw_os_error() {
@@ -50,28 +49,28 @@ fn none_if_transient(error: io::Error) -> io::Result<Option<usize>> {
     }
 }
 
-/// Bytes of the header without the count of buffers.
+/// Bytes of the header without `num_buffers`.
 const LEGACY_BYTES: usize = 10;
 
-/// How much of the header a device of the kernel has.
+/// The virtio-net header of a kernel device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeaderOf {
-    /// All 12 bytes: a TAP, or a socket of programs.
+pub enum VnetHeader {
+    /// 12 bytes: a TAP, or a socket for programs.
     Virtio1,
-    /// 10 bytes, without the count of buffers: packet sockets (`PACKET_VNET_HDR`).
-    Older,
+    /// 10 bytes, without `num_buffers`: packet sockets (`PACKET_VNET_HDR`).
+    Legacy,
 }
 
-/// A descriptor of which each read is a frame, and each write.
+/// A file descriptor on which each read and each write is a frame.
 #[derive(Debug)]
 pub struct Device<F> {
     descriptor: F,
-    header: HeaderOf,
+    header: VnetHeader,
 }
 
 impl<F: AsFd + Debug + Send> Device<F> {
-    /// The descriptor must not block.
-    pub fn new(descriptor: F, header: HeaderOf) -> Self {
+    /// `descriptor` must be non-blocking.
+    pub fn new(descriptor: F, header: VnetHeader) -> Self {
         Device { descriptor, header }
     }
 }
@@ -82,12 +81,12 @@ impl<F: AsFd + Debug + Send> Wire for Device<F> {
     }
 
     fn receive(&mut self, room: &mut VolatileSlice<'_>) -> io::Result<Option<usize>> {
-        let missing = if self.header == HeaderOf::Older { 2 } else { 0 };
+        let missing = if self.header == VnetHeader::Legacy { 2 } else { 0 };
         let mut into = room.offset(missing).map_err(io_error)?;
         let bytes = match self.descriptor.as_fd().read_volatile(&mut into).map_err(io_error) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(bytes) => bytes + missing,
-            // A packet socket says so of a frame for which there is no header. It is gone, and no frame.
+            // A packet socket has dropped a frame for which it cannot build a header.
             Err(error) if missing > 0 && error.kind() == io::ErrorKind::InvalidInput => return Ok(Some(0)),
             Err(error) => return none_if_transient(error),
         };
@@ -101,7 +100,7 @@ impl<F: AsFd + Debug + Send> Wire for Device<F> {
     }
 
     fn send(&mut self, frame: &mut VolatileSlice<'_>) -> bool {
-        let missing = if self.header == HeaderOf::Older { 2 } else { 0 };
+        let missing = if self.header == VnetHeader::Legacy { 2 } else { 0 };
         if missing > 0 {
             let mut header = [0_u8; HEADER_BYTES];
             frame.copy_to(&mut header);
@@ -111,38 +110,36 @@ impl<F: AsFd + Debug + Send> Wire for Device<F> {
         let Ok(from) = frame.offset(missing) else { return false };
         let write = || self.descriptor.as_fd().write_volatile(&from).map_err(io_error);
         match write() {
-            // An interface that was down says so once.
+            // An interface that was down reports it once.
             Err(error) if error.raw_os_error() == Some(Errno::NETDOWN.raw_os_error()) => write().is_ok(),
             sent => sent.is_ok(),
         }
     }
 }
 
-/// A VLAN tag as it stands in a frame: its type and what it says.
+/// A VLAN tag as in a frame: TPID and TCI.
 pub type Tag = [u8; TAG_BYTES];
 
-/// What comes next of [`Frames`].
+/// What is next in [`Frames`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next<'a> {
-    /// Nothing now.
     Nothing,
-    /// A frame with the header of [`HeaderOf::Older`], and the VLAN tag that was taken out of it.
+    /// A frame with a legacy header, and the VLAN tag that the kernel has stripped from it.
     Frame(&'a [u8], Option<Tag>),
-    /// What a read of the descriptor gives, which may be nothing.
+    /// Read the descriptor; there may be no frame.
     Read,
-    /// A frame that was too long for that memory: a read of the descriptor gives it. Its tag.
+    /// A frame that was too long for the ring: read the descriptor. Its stripped VLAN tag.
     Long(Option<Tag>),
-    /// Nothing will come any more.
+    /// No frame will arrive any more.
     Gone,
 }
 
-/// A device whose frames come in memory that the kernel shares, or by reading its descriptor. What is written
-/// to the descriptor is sent. Both have the header of [`HeaderOf::Older`].
+/// A device with a ring that the kernel fills, and a descriptor to read frames that do not fit, and to write
+/// frames. All frames have a legacy header.
 pub trait Frames: AsFd + Debug + Send {
-    /// What comes next.
     fn next(&mut self) -> Next<'_>;
 
-    /// What was next is done with.
+    /// Releases what [`Frames::next`] returned.
     fn release(&mut self);
 }
 
@@ -159,13 +156,13 @@ impl<F: Frames> Wire for Mapped<F> {
         let bytes = match self.0.next() {
             Next::Nothing => return Ok(None),
             Next::Gone => return Err(Errno::NODEV.into()),
-            Next::Read => return Device::new(self.0.as_fd(), HeaderOf::Older).receive(room),
+            Next::Read => return Device::new(self.0.as_fd(), VnetHeader::Legacy).receive(room),
             Next::Frame(frame, tag) => put(frame, tag, room),
-            // If it is not there after all, what is behind it may be.
-            Next::Long(None) => Device::new(self.0.as_fd(), HeaderOf::Older).receive(room)?.unwrap_or(0),
+            // If it is not there after all, the next one may be.
+            Next::Long(None) => Device::new(self.0.as_fd(), VnetHeader::Legacy).receive(room)?.unwrap_or(0),
             Next::Long(Some(tag)) => {
                 let mut behind = room.offset(TAG_BYTES).map_err(io_error)?;
-                match Device::new(self.0.as_fd(), HeaderOf::Older).receive(&mut behind)? {
+                match Device::new(self.0.as_fd(), VnetHeader::Legacy).receive(&mut behind)? {
                     Some(bytes) => put_tag(tag, bytes, room),
                     None => 0,
                 }
@@ -176,15 +173,15 @@ impl<F: Frames> Wire for Mapped<F> {
     }
 
     fn send(&mut self, frame: &mut VolatileSlice<'_>) -> bool {
-        Device::new(self.0.as_fd(), HeaderOf::Older).send(frame)
+        Device::new(self.0.as_fd(), VnetHeader::Legacy).send(frame)
     }
 }
 
-/// Bytes of both addresses, behind which a tag stands.
+/// Bytes of both addresses; a tag follows them.
 const ADDRESSES_BYTES: usize = ETHERNET_BYTES - 2;
 
-/// Puts a frame with an older header into `room`, and its tag back into it. Returns its bytes with a whole
-/// header: 0 for what is none.
+/// Copies a frame with a legacy header into `room` and inserts its tag again. Returns its bytes with a
+/// complete header; 0 if it is not a frame.
 fn put(frame: &[u8], tag: Option<Tag>, room: &VolatileSlice<'_>) -> usize {
     let Some((header, frame)) = frame.split_first_chunk::<LEGACY_BYTES>() else { return 0 };
     let mut whole = [0; HEADER_BYTES];
@@ -195,7 +192,7 @@ fn put(frame: &[u8], tag: Option<Tag>, room: &VolatileSlice<'_>) -> usize {
     put_parts(&[&whole, addresses, &tag, rest], room)
 }
 
-/// Puts parts one behind the other into `room`, as far as there is room. Returns their bytes.
+/// Copies parts one behind the other into `room`, as far as there is room. Returns their bytes.
 fn put_parts(parts: &[&[u8]], room: &VolatileSlice<'_>) -> usize {
     let mut bytes = 0;
     for part in parts {
@@ -206,8 +203,8 @@ fn put_parts(parts: &[&[u8]], room: &VolatileSlice<'_>) -> usize {
     bytes
 }
 
-/// Puts a tag back into a frame of so many bytes, its whole header included, which stands in `room` behind
-/// space for the tag. Returns its bytes: 0 for what is none.
+/// Inserts a tag into a frame of `bytes` bytes, header included, that is in `room` behind space for the tag.
+/// Returns its new length; 0 if it is not a frame.
 fn put_tag(tag: Tag, bytes: usize, room: &VolatileSlice<'_>) -> usize {
     let mut front = [0; HEADER_BYTES + ADDRESSES_BYTES];
     if bytes < front.len() {
@@ -222,27 +219,27 @@ fn put_tag(tag: Tag, bytes: usize, room: &VolatileSlice<'_>) -> usize {
     bytes + TAG_BYTES
 }
 
-/// A socket for programs, one at a time. Each message is a frame with its header (`SOCK_SEQPACKET`).
+/// A `SOCK_SEQPACKET` socket for programs, one at a time. Each message is a frame with its header.
 #[derive(Debug)]
 pub struct Listener {
     path: PathBuf,
     listener: OwnedFd,
     program: Option<Device<OwnedFd>>,
-    /// Readable when one of both is.
+    /// An epoll set with both.
     both: OwnedFd,
 }
 
 impl Listener {
-    /// Listens at `path`. A socket that a program which was killed left there is replaced.
+    /// Listens at `path`. A socket that a killed process left behind is replaced.
     ///
     /// # Errors
-    /// When there is something else at `path` already, or the kernel refuses.
+    /// When `path` is in use or is not a socket, or a system call fails.
     pub fn new(path: &Path) -> io::Result<Listener> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         remove_stale_socket(path)?;
         rustix::net::bind(&listener, &SocketAddrUnix::new(path)?)?;
-        // From here on the path is removed with the value.
+        // From here on, drop removes the path.
         let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let listener = Listener { path: path.to_owned(), listener, program: None, both };
         rustix::net::listen(&listener.listener, 1)?;
@@ -250,12 +247,12 @@ impl Listener {
         Ok(listener)
     }
 
-    /// A program connects: it replaces one before it that left.
+    /// Accepts the next program.
     fn accept(&mut self) -> Option<&mut Device<OwnedFd>> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (program, _) = acceptfrom_with(&self.listener, flags).ok()?;
         epoll::add(&self.both, &program, epoll::EventData::new_u64(1), epoll::EventFlags::IN).ok()?;
-        Some(self.program.insert(Device::new(program, HeaderOf::Virtio1)))
+        Some(self.program.insert(Device::new(program, VnetHeader::Virtio1)))
     }
 }
 
@@ -274,7 +271,7 @@ impl Wire for Listener {
                 },
             };
             match received {
-                // The program left; another one may wait.
+                // The program has disconnected; another one may wait.
                 Err(_) => self.program = None,
                 received => return received,
             }
@@ -296,8 +293,8 @@ impl Drop for Listener {
 mod tests {
     use super::*;
 
-    /// A device, and what is at its other end.
-    fn device(header: HeaderOf) -> (Device<OwnedFd>, OwnedFd) {
+    /// A device, and its other end.
+    fn device(header: VnetHeader) -> (Device<OwnedFd>, OwnedFd) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
         let (ours, theirs) = pair.expect("a pair");
@@ -305,8 +302,8 @@ mod tests {
     }
 
     #[test]
-    fn a_shorter_header_becomes_a_whole_one_and_back() {
-        let (mut device, kernel) = device(HeaderOf::Older);
+    fn a_legacy_header_is_completed_and_cut_again() {
+        let (mut device, kernel) = device(VnetHeader::Legacy);
         let message = [&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10][..], b"frame"].concat();
         rustix::io::write(&kernel, &message).expect("written");
         let mut memory = [0xee; 40];
@@ -325,7 +322,7 @@ mod tests {
         assert!(device.receive(&mut room).is_err(), "the other end is closed");
     }
 
-    /// A device whose memory has `slots`; one that is too long waits in the socket.
+    /// A device whose ring has `slots`; `None`: the frame is too long and waits in the socket.
     #[derive(Debug)]
     struct Slots {
         socket: OwnedFd,
@@ -354,8 +351,8 @@ mod tests {
     }
 
     #[test]
-    fn frames_in_shared_memory_and_long_ones_of_the_socket_come_in_order() {
-        let (device, kernel) = device(HeaderOf::Older);
+    fn frames_of_the_ring_and_long_ones_of_the_socket_arrive_in_order() {
+        let (device, kernel) = device(VnetHeader::Legacy);
         let header = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
         let frame = |text: &str| [&header[..], text.as_bytes()].concat();
         for text in ["second", "third"] {
@@ -372,15 +369,15 @@ mod tests {
             came.push(read);
         }
         let whole = |text: &str| [&header[..], &[0, 0], text.as_bytes()].concat();
-        // What is too short, and what is not in the socket after all, is no frame.
+        // Too short, and not in the socket after all: not frames.
         let wanted = [whole("first"), whole("second"), whole("third"), vec![], vec![], whole("last")];
         assert_eq!(came, wanted);
     }
 
     #[test]
-    fn a_tag_that_was_taken_out_stands_behind_the_addresses_again() {
-        let (device, kernel) = device(HeaderOf::Older);
-        // Headers of 54 bytes, a checksum from byte 34 on.
+    fn a_stripped_tag_is_inserted_behind_the_addresses() {
+        let (device, kernel) = device(VnetHeader::Legacy);
+        // hdr_len 54, csum_start 34.
         let header = [1, 1, 54, 0, 0xa8, 5, 34, 0, 16, 0];
         let frame = |text: &str| [&header[..], &[6; 6], &[7; 6], text.as_bytes()].concat();
         rustix::io::write(&kernel, &frame("long")).expect("written");
@@ -393,7 +390,7 @@ mod tests {
         let mut room = VolatileSlice::from(&mut memory[..]);
         let moved = [1, 1, 58, 0, 0xa8, 5, 38, 0, 16, 0, 0, 0];
         let whole = |text: &str| [&moved[..], &[6; 6], &[7; 6], &tag, text.as_bytes()].concat();
-        // What has no addresses is no frame.
+        // Without addresses it is not a frame.
         for wanted in [whole("short"), whole("long"), vec![], vec![], vec![]] {
             assert_eq!(wire.receive(&mut room).expect("open"), Some(wanted.len()));
             let mut read = vec![0; wanted.len()];
@@ -403,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_exceeds_the_room_is_cut_there() {
+    fn a_frame_longer_than_the_room_is_cut_there() {
         let mut memory = [0; 20];
         let room = VolatileSlice::from(&mut memory[..]);
         assert_eq!(put(&[9; 100], None, &room), 20);

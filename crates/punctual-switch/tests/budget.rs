@@ -1,4 +1,4 @@
-//! Planes with a budget: floods take no more processor time than it, and nobody else notices.
+//! Planes with a budget: floods take no more processor time, and other planes are not affected.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use punctual_sched::{Duration as Time, UnitParams};
 use punctual_switch::budget::Budget;
 use punctual_switch::session::{RX, TX};
 use punctual_switch::testing::{FrontEnd, Options};
-use punctual_switch::wire::{Device, HeaderOf};
+use punctual_switch::wire::{Device, VnetHeader};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::common::{LONG, Lab, Setting, expect, frame};
@@ -34,12 +34,12 @@ fn setting(ports: usize, of_floods: Option<Budget>) -> Setting {
     setting
 }
 
-/// What the thread of a plane took so far, by the kernel's account.
+/// The processor time of a plane's thread, by the kernel's account.
 fn processor_time(lab: &Lab, plane: usize) -> Duration {
     Duration::from_nanos(lab.switch().count().planes[plane].processor_ns)
 }
 
-/// Floods from port 2 to port 3 until told to stop. Returns what was received.
+/// Floods from port 2 to port 3 until `done`. Returns the received frames.
 fn flood(c: &mut FrontEnd, d: &mut FrontEnd, done: &AtomicBool) -> u64 {
     c.flood_with(&frame(2, 3, 1)).expect("written");
     let mut received = 0;
@@ -75,7 +75,7 @@ fn a_flood_takes_no_more_than_the_budget_and_urgent_packets_pass() {
         });
         let report = lab.stop();
         assert!(packets > 1_000, "{policy}: the flood had {packets} packets");
-        // A budget that was kept over the edge of a period, and the time between a look and what follows.
+        // A budget kept over the end of a period, and the time between a check and the sleep.
         assert!(share <= 0.205, "{policy}: {share} of a processor");
         assert!(report.planes[1].exhaustions > 10, "{policy}: {:?}", report.planes[1]);
         assert_eq!(report.planes[0].exhaustions, 0);
@@ -83,7 +83,7 @@ fn a_flood_takes_no_more_than_the_budget_and_urgent_packets_pass() {
 }
 
 #[test]
-fn a_plane_without_budget_left_still_does_as_it_is_told() {
+fn a_plane_with_an_exhausted_budget_still_handles_commands() {
     let mut lab = Lab::new(setting(4, budget("deferrable", 500, 100_000_000)));
     let [mut c, mut d] = [2, 3].map(|port| lab.vm(port, Options::default()));
     let done = AtomicBool::new(false);
@@ -107,10 +107,10 @@ fn a_plane_without_budget_left_still_does_as_it_is_told() {
 }
 
 #[test]
-fn an_uplink_has_its_part_of_the_budget() {
+fn an_uplink_shares_the_budget() {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("a pair");
-    let wire = Box::new(Device::new(pair.0, HeaderOf::Virtio1));
+    let wire = Box::new(Device::new(pair.0, VnetHeader::Virtio1));
     let mut lab = Lab::with_uplinks(setting(4, budget("deferrable", 2_000, 10_000)), vec![wire]);
     let mut c = lab.vm(2, Options::default());
     let message = [&[0; 12][..], &frame(3, 2, 1)].concat();
@@ -126,6 +126,6 @@ fn an_uplink_has_its_part_of_the_budget() {
     let took = took + Duration::from_nanos(uplink.processor_ns);
     assert!(sent > 1_000 && report.ports[2].received.packets > 1_000, "{sent} sent");
     let share = took.as_secs_f64() / elapsed.as_secs_f64();
-    // Two budgets may meet at the edge of the first period.
+    // Two budgets may meet at the end of the first period.
     assert!(share <= 0.215, "{share} of a processor");
 }

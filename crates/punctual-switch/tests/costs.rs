@@ -1,4 +1,4 @@
-//! What the steps of a switch cost is measured under every discipline.
+//! The costs of a switch's steps, under every discipline.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,7 +36,7 @@ fn every_step_is_measured_under_every_discipline() {
 }
 
 #[test]
-fn it_ends_when_it_is_told_to() {
+fn it_stops_on_request() {
     let start = Instant::now();
     measure(&setting("netback", Duration::from_secs(3_600)), &|| true).expect("ended");
     assert!(start.elapsed() < Duration::from_secs(60));

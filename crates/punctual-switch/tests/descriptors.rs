@@ -1,4 +1,4 @@
-//! A switch without descriptors to accept a monitor with.
+//! A switch that has no file descriptor left to accept a front-end.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::common::{LONG, Lab, Setting, expect, frame};
 
-/// Set where a test has a process of its own.
+/// Set in the process of a test that runs alone.
 const ALONE: &str = "PUNCTUAL_TEST_ALONE";
 
-/// Runs a test in a process of its own: the limit of descriptors is that of a process.
+/// Runs a test in a process of its own, because RLIMIT_NOFILE applies to a process.
 fn alone(name: &str, test: impl FnOnce()) {
     if std::env::var_os(ALONE).is_some() {
         return test();
@@ -36,9 +36,9 @@ fn processor_time() -> Duration {
 }
 
 #[test]
-fn a_monitor_waits_for_a_descriptor_without_a_thread_that_spins_and_others_go_on() {
+fn a_front_end_waits_for_a_descriptor_while_no_thread_spins_and_others_continue() {
     alone(
-        "descriptors::a_monitor_waits_for_a_descriptor_without_a_thread_that_spins_and_others_go_on",
+        "descriptors::a_front_end_waits_for_a_descriptor_while_no_thread_spins_and_others_continue",
         || {
             let lab = Lab::new(Setting::plain("rtca", 3));
             let [mut a, mut b] = [0, 1].map(|port| lab.vm(port, Options::default()));
@@ -60,8 +60,8 @@ fn a_monitor_waits_for_a_descriptor_without_a_thread_that_spins_and_others_go_on
             assert!(a.send(&frame(0, 1, 1)).expect("sent"));
             expect(&mut b, &frame(0, 1, 1));
             limit(usual);
-            let said = lab.notice(LONG).expect("the monitor is accepted");
-            assert_eq!(said, Notice { port: 2, event: Event::Connected }, "and it was said once");
+            let event = lab.notice(LONG).expect("the front-end is accepted");
+            assert_eq!(event, Notice { port: 2, event: Event::Connected }, "and it is reported once");
         },
     );
 }

@@ -1,4 +1,4 @@
-//! Guests that do everything wrong: it costs their own port, and nothing else.
+//! Guests that misbehave: it costs only their own port.
 
 use punctual_switch::Event;
 use punctual_switch::RingError;
@@ -12,13 +12,13 @@ const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 const TABLE: u16 = 4;
 
-/// After what the third guest does, the switch says so of its port; the other two go on, and so does the
-/// third after a reset.
+/// The third guest misbehaves: the switch reports its port, the other two continue, and so does the third
+/// after a reset.
 fn breaks(wanted: RingError, spoil: impl Fn(&mut FrontEnd)) {
     let mut lab = Lab::new(Setting::plain("rtca", 3));
     let [mut a, mut b, mut c] = [0, 1, 2].map(|port| lab.vm(port, Options::default()));
     spoil(&mut c);
-    // Something for a receive ring to break at.
+    // A frame that makes the plane read a broken RX ring.
     assert!(a.send(&frame(0, 2, 1)).expect("sent"));
     let event = lab.wait(2, |event| matches!(event, Event::Broken(_)));
     assert_eq!(event, Event::Broken(wanted));
@@ -99,7 +99,7 @@ fn the_rest_of_a_frame_is_outside_of_memory() {
 }
 
 #[test]
-fn frames_that_are_none_are_counted_and_given_back() {
+fn malformed_frames_are_counted_and_returned() {
     let mut lab = Lab::new(Setting::plain("preemptive", 2));
     let [mut a, mut b] = [0, 1].map(|port| lab.vm(port, Options::default()));
     // Too short, and too long.
@@ -107,11 +107,11 @@ fn frames_that_are_none_are_counted_and_given_back() {
     let buffer = a.buffer(TX, 200);
     a.describe(TX, 200, buffer, u32::MAX, 0, 0).expect("written");
     a.offer(TX, 200).expect("offered");
-    // In too many pieces.
+    // In too many descriptors.
     assert!(a.send_with([0; 12], &frame(0, 1, 1), 2).expect("sent"));
     assert!(a.send(&frame(0, 1, 2)).expect("sent"));
     expect(&mut b, &frame(0, 1, 2));
-    // Two that go in circles, one of them without a byte in it.
+    // Two loops, one of them of empty descriptors.
     for (head, bytes) in [(201, 9), (202, 0)] {
         let buffer = a.buffer(TX, head);
         a.describe(TX, head, buffer, bytes, NEXT, head).expect("written");
@@ -124,7 +124,7 @@ fn frames_that_are_none_are_counted_and_given_back() {
 }
 
 #[test]
-fn buffers_too_small_for_anything_hold_nothing_up() {
+fn buffers_too_small_for_any_frame_block_nothing() {
     let lab = Lab::new(Setting::plain("rtca", 3));
     let [mut a, mut b] = [0, 1].map(|port| lab.vm(port, Options::default()));
     let _c = lab.vm(2, Options { buffer_bytes: 16, entries: 1024, ..Options::default() });
@@ -135,7 +135,7 @@ fn buffers_too_small_for_anything_hold_nothing_up() {
 }
 
 #[test]
-fn kicks_at_full_speed_delay_nobody() {
+fn kicks_at_full_speed_delay_no_one_else() {
     let mut lab = Lab::new(Setting::plain("rtca", 3));
     let [mut a, mut b, c] = [0, 1, 2].map(|port| lab.vm(port, Options::default()));
     let done = std::sync::atomic::AtomicBool::new(false);
@@ -156,12 +156,12 @@ fn kicks_at_full_speed_delay_nobody() {
 }
 
 #[test]
-fn memory_that_is_not_shared_is_noticed_and_the_cure_is_named() {
+fn memory_that_is_not_shared_is_detected_and_the_remedy_is_named() {
     let lab = Lab::new(Setting::plain("rtca", 2));
     let options = Options { shared: false, ..Options::default() };
     let mut vm = FrontEnd::connected(&lab.socket(0), options).expect("connected");
-    // QEMU makes bells that have rung and rings them when it starts a ring; a driver rings when it adds to
-    // a ring.
+    // QEMU creates signalled kick events and signals them when it starts a ring; a driver kicks when it makes
+    // an entry available.
     for queue in [RX, TX, RX, TX, RX] {
         vm.kick(queue);
         std::thread::sleep(std::time::Duration::from_millis(5));
@@ -194,7 +194,7 @@ fn nonsense_on_the_socket_ends_its_connection_only() {
 
 /// Frames in one buffer of their receiver, and in thirty.
 #[test]
-fn a_frame_that_leaves_memory_takes_no_buffers_from_its_receiver() {
+fn a_frame_that_leaves_memory_uses_no_buffers_of_its_receiver() {
     let mut lab = Lab::new(Setting::plain("rtca", 3));
     let [mut a, mut b] = [0, 1].map(|port| lab.vm(port, Options::default()));
     for round in 0..20 {

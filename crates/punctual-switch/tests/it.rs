@@ -1,4 +1,4 @@
-//! Switches at work, with the driver's side of their ports in this process.
+//! Running switches, with the drivers of their ports in this process.
 
 mod budget;
 mod common;

@@ -1,4 +1,4 @@
-//! Ports that come and go while a switch works, under traffic of others.
+//! Ports that are added and removed under the traffic of others.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -15,11 +15,12 @@ fn params(priority: u32) -> InterfaceParams {
     InterfaceParams { priority: Some(priority), ..InterfaceParams::default() }
 }
 
-/// Sends from `a` to `b` without a break until `end`: each frame comes, once and in order. Returns how many.
+/// Sends from `a` to `b` without a break until `end`. Each frame must arrive, once and in order. Returns
+/// their number.
 fn flow(a: &mut FrontEnd, b: &mut FrontEnd, end: &AtomicBool) -> u64 {
     let (mut sent, mut came) = (0, 0);
     while !end.load(Ordering::Acquire) || came < sent {
-        // No more than the receiver has buffers for: then none may be lost.
+        // No more than the receiver has buffers for, so none may be lost.
         if sent - came < 100 && !end.load(Ordering::Acquire) && a.send(&frame(0, 1, sent + 1)).expect("sent")
         {
             sent += 1;
@@ -35,7 +36,7 @@ fn flow(a: &mut FrontEnd, b: &mut FrontEnd, end: &AtomicBool) -> u64 {
 }
 
 #[test]
-fn ports_come_and_go_and_come_back_and_others_lose_and_reorder_nothing() {
+fn adding_and_removing_ports_loses_and_reorders_no_frame_of_others() {
     for discipline in ["netback", "rtca", "preemptive"] {
         let mut lab = Lab::new(Setting::plain(discipline, 2));
         let [mut a, mut b] = [0, 1].map(|port| lab.vm(port, Options::default()));
@@ -43,7 +44,7 @@ fn ports_come_and_go_and_come_back_and_others_lose_and_reorder_nothing() {
         let frames = std::thread::scope(|scope| {
             let traffic = scope.spawn(|| flow(&mut a, &mut b, &end));
             for round in 0..10 {
-                // More urgent and less urgent ones than those that are there.
+                // More urgent and less urgent than the existing ports.
                 let [one, other] = [2, 3].map(|number| {
                     let port = lab.port(number, params((round + number as u32) % 4));
                     lab.switch_mut().plug(port).expect("plugged")
@@ -71,10 +72,10 @@ fn ports_come_and_go_and_come_back_and_others_lose_and_reorder_nothing() {
 }
 
 #[test]
-fn a_packet_to_a_port_that_is_gone_never_reaches_the_one_in_its_place() {
+fn a_packet_to_a_removed_port_never_reaches_its_successor() {
     for discipline in ["netback", "rtca", "preemptive"] {
         let mut setting = Setting::plain(discipline, 2);
-        // A frame now, and the next ones after a while.
+        // One frame now, the next ones after a while.
         setting.ports[0].rate = Some(Rate::new(100, punctual_sched::Duration::from_ms(200)));
         let mut lab = Lab::new(setting);
         let mut a = lab.vm(0, Options::default());
@@ -103,10 +104,10 @@ fn a_packet_to_a_port_that_is_gone_never_reaches_the_one_in_its_place() {
 }
 
 #[test]
-fn an_address_goes_with_its_port_and_is_taken_from_whoever_used_it() {
+fn a_reserved_address_is_taken_from_its_user_and_removed_with_its_port() {
     let mut lab = Lab::new(Setting::plain("preemptive", 2));
     let [mut a, mut b] = [0, 1].map(|port| lab.vm(port, Options::default()));
-    // The address of a port that is not there yet.
+    // The address of a port that does not exist yet.
     assert!(a.send(&frame(7, 1, 1)).expect("sent"));
     expect(&mut b, &frame(7, 1, 1));
     assert!(b.send(&frame(1, 7, 2)).expect("sent"));
@@ -122,7 +123,7 @@ fn an_address_goes_with_its_port_and_is_taken_from_whoever_used_it() {
 }
 
 #[test]
-fn a_port_that_cannot_be_changes_nothing() {
+fn a_port_that_is_refused_changes_nothing() {
     let mut lab = Lab::new(Setting::plain("rtca", 2));
     let [mut a, mut b] = [0, 1].map(|port| lab.vm(port, Options::default()));
     let refused = |lab: &mut Lab, port| lab.switch_mut().plug(port).expect_err("refused");
@@ -143,7 +144,7 @@ fn a_port_that_cannot_be_changes_nothing() {
 }
 
 #[test]
-fn a_port_that_comes_is_in_its_vlan() {
+fn an_added_port_is_in_its_vlan() {
     let vlan = |number| Vlans { untagged: Some(number), tagged: Vec::new() };
     let mut setting = Setting::plain("preemptive", 2);
     setting.vlans = vec![vlan(7), vlan(8)];
@@ -155,9 +156,10 @@ fn a_port_that_comes_is_in_its_vlan() {
         let mut c = lab.vm(2, Options::default());
         assert!(c.send(&testing::frame(ALL, address(2), 5, 64)).expect("sent"));
         for (vm, of) in [(&mut a, 7), (&mut b, 8)] {
-            match of == number {
-                true => expect(vm, &testing::frame(ALL, address(2), 5, 64)),
-                false => expect_nothing(vm),
+            if of == number {
+                expect(vm, &testing::frame(ALL, address(2), 5, 64));
+            } else {
+                expect_nothing(vm);
             }
         }
         lab.switch_mut().unplug(place).expect("a port");

@@ -1,4 +1,4 @@
-//! An urgent VM beside floods, with every invariant checked.
+//! An urgent VM beside floods, with all invariants checked.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -64,7 +64,7 @@ fn a_batch_at_most_goes_before_an_urgent_packet_in_softnet_and_rx_under_rtca() {
 
 #[test]
 fn as_shipped_whole_rounds_go_before_an_urgent_packet() {
-    // It takes an urgent packet that comes while a round of the flood is under way.
+    // This needs an urgent packet that arrives in the middle of a round of the flood.
     let mut seen = Vec::new();
     while seen.iter().all(|[_, softnet, rx]: &[u64; 3]| *softnet <= 1 && *rx <= 1) {
         assert!(seen.len() < 20, "{seen:?}");

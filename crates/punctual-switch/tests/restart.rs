@@ -1,4 +1,4 @@
-//! VMs and switches that go and come back.
+//! VMs and switches that stop and start again.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -14,7 +14,7 @@ use punctual_switch::{Event, features};
 use super::common::{LONG, Lab, SHORT, Setting, expect, expect_nothing, frame};
 
 #[test]
-fn a_vm_comes_back_and_its_neighbours_notice_a_gap() {
+fn a_vm_reconnects_and_its_neighbours_notice_a_gap() {
     let lab = Lab::new(Setting::plain("rtca", 3));
     let [mut a, mut b, mut c] = [0, 1, 2].map(|port| lab.vm(port, Options::default()));
     for round in 0..5 {
@@ -22,7 +22,7 @@ fn a_vm_comes_back_and_its_neighbours_notice_a_gap() {
         lab.wait(1, |event| matches!(event, Event::Disconnected(None)));
         assert!(a.send(&frame(0, 1, round)).expect("sent"));
         assert!(a.send(&frame(0, 2, round)).expect("sent"));
-        // The address of a VM that left is nobody's.
+        // The address of a disconnected VM is unknown.
         expect(&mut c, &frame(0, 1, round));
         expect(&mut c, &frame(0, 2, round));
         b = lab.vm(1, Options::default());
@@ -33,12 +33,12 @@ fn a_vm_comes_back_and_its_neighbours_notice_a_gap() {
 }
 
 #[test]
-fn a_driver_that_the_last_switch_did_not_tell_is_told_by_the_next_one() {
+fn a_driver_that_the_last_switch_did_not_call_is_called_by_the_next_one() {
     let lab = Lab::new(Setting::plain("rtca", 2));
     for queue in [RX, TX] {
         let mut vm = FrontEnd::new(Options::default()).expect("memory");
         assert!(vm.send(&frame(0, 1, 1)).expect("sent"), "something to use");
-        // It sleeps until the next entry is used; then the switch dies.
+        // It sleeps until the next entry is used, and the switch dies before the call.
         vm.wait_for_call(queue, Duration::ZERO).expect("asked");
         vm.use_without_call(queue).expect("written");
         vm.connect(&lab.socket(queue)).expect("connected");
@@ -56,7 +56,7 @@ fn an_interrupt_that_moves_under_traffic_costs_no_frame_and_is_not_lost() {
         expect_nothing(&mut b);
         for number in 0..300 {
             assert!(a.send(&frame(0, 1, number)).expect("sent"));
-            // It comes before, while or after it moves, and the driver is asleep.
+            // The call comes before, during or after the move, while the driver sleeps.
             b.replace_call(RX).expect("told");
             a.replace_call(TX).expect("told");
             expect(&mut b, &frame(0, 1, number));
@@ -66,7 +66,7 @@ fn an_interrupt_that_moves_under_traffic_costs_no_frame_and_is_not_lost() {
 }
 
 #[test]
-fn a_second_monitor_is_turned_away() {
+fn a_second_front_end_is_refused() {
     let lab = Lab::new(Setting::plain("rtca", 2));
     let [mut a, mut b] = [0, 1].map(|port| lab.vm(port, Options::default()));
     assert!(testing::FrontEnd::connected(&lab.socket(0), Options::default()).is_err());
@@ -75,14 +75,14 @@ fn a_second_monitor_is_turned_away() {
 }
 
 #[test]
-fn a_monitor_that_connects_again_while_the_switch_ends_is_refused() {
+fn a_front_end_that_reconnects_while_the_switch_stops_is_refused() {
     let mut lab = Lab::new(Setting::plain("rtca", 3));
     let socket = lab.socket(0);
-    let mut monitor = UnixStream::connect(&socket).expect("connected");
+    let mut front_end = UnixStream::connect(&socket).expect("connected");
     lab.wait(0, |event| matches!(event, Event::Connected));
     let _vms = [1, 2].map(|port| lab.vm(port, Options::default()));
     let again = std::thread::spawn(move || {
-        assert_eq!(monitor.read(&mut [0]).expect("ended"), 0);
+        assert_eq!(front_end.read(&mut [0]).expect("ended"), 0);
         UnixStream::connect(&socket)
     });
     lab.stop();
@@ -91,7 +91,7 @@ fn a_monitor_that_connects_again_while_the_switch_ends_is_refused() {
 }
 
 #[test]
-fn a_ring_that_is_stopped_goes_on_where_it_was() {
+fn a_stopped_ring_continues_where_it_was() {
     let mut lab = Lab::new(Setting::plain("preemptive", 2));
     let [mut a, mut b] = [0, 1].map(|port| lab.vm(port, Options::default()));
     let mut next = 0;
@@ -114,9 +114,9 @@ fn a_ring_that_is_stopped_goes_on_where_it_was() {
     lab.stop();
 }
 
-/// As with Cloud Hypervisor when it connects again.
+/// As Cloud Hypervisor does when it reconnects.
 #[test]
-fn buffers_that_a_driver_offered_before_a_switch_came_are_used_whatever_the_monitor_says() {
+fn buffers_from_before_a_restart_are_used_whatever_the_vring_base() {
     let skipping = Options { base_is_avail: true, ..Options::default() };
     let mut lab = Lab::new(Setting::plain("rtca", 2));
     let [mut a, mut b] = [0, 1].map(|port| lab.vm(port, skipping));
@@ -130,7 +130,7 @@ fn buffers_that_a_driver_offered_before_a_switch_came_are_used_whatever_the_moni
             assert!(a.send(&frame(0, 1, switch * 200 + number)).expect("sent"));
         }
         lab.start();
-        // Who receives is there first: frames to an address that nobody has go nowhere.
+        // The receiver first: frames to an unknown address would be dropped.
         b.connect(&lab.socket(1)).expect("connected");
         a.connect(&lab.socket(0)).expect("connected");
         for number in 100..200 {
@@ -139,9 +139,9 @@ fn buffers_that_a_driver_offered_before_a_switch_came_are_used_whatever_the_moni
     }
 }
 
-/// As QEMU 7.2 does if the driver chooses its features while no switch is there.
+/// As QEMU 7.2 does if the driver accepts its features while there is no switch.
 #[test]
-fn a_vm_whose_monitor_forgot_what_its_driver_chose_sends_and_receives() {
+fn a_vm_whose_front_end_lost_the_features_sends_and_receives() {
     let forgetful = Options { features_lost: true, buffer_bytes: 1536, ..Options::default() };
     let drivers = [
         features::OFFERED,
@@ -154,12 +154,12 @@ fn a_vm_whose_monitor_forgot_what_its_driver_chose_sends_and_receives() {
         let start = Instant::now();
         let mut b = lab.vm(1, Options::default());
         let mut a = FrontEnd::new(Options { features, ..forgetful }).expect("memory");
-        // What it sends before the switch is there is sent then.
+        // Frames that wait in the ring are sent once the switch is there.
         assert!(a.send(&frame(0, 1, 0)).expect("sent"));
         a.connect(&lab.socket(0)).expect("connected");
         lab.wait(0, |event| matches!(event, Event::Assumed));
         expect(&mut b, &frame(0, 1, 0));
-        // Often enough for both rings to be used anew, with a pause in which the plane falls asleep.
+        // Often enough for both rings to wrap, with pauses in which the plane falls asleep.
         for number in 1..600 {
             if number % 100 == 0 {
                 std::thread::sleep(SHORT);
@@ -169,13 +169,13 @@ fn a_vm_whose_monitor_forgot_what_its_driver_chose_sends_and_receives() {
             assert!(b.send(&frame(1, 0, number)).expect("sent"));
             expect(&mut a, &frame(1, 0, number));
         }
-        assert!(start.elapsed() < LONG, "a ring was not rung, or an interrupt got lost");
+        assert!(start.elapsed() < LONG, "a kick or an interrupt got lost");
         lab.stop();
     }
 }
 
 #[test]
-fn a_driver_older_than_virtio_1_may_choose_nothing() {
+fn a_legacy_driver_may_accept_nothing() {
     let lab = Lab::new(Setting::plain("rtca", 2));
     let mut old = lab.vm(0, Options { features: F_PROTOCOL_FEATURES, ..Options::default() });
     old.disconnect();
@@ -183,14 +183,13 @@ fn a_driver_older_than_virtio_1_may_choose_nothing() {
     assert_eq!(event, Event::Disconnected(None));
 }
 
-/// A VM of the test below: sends to the two others and judges what arrives, while it and the switch are
-/// restarted.
+/// A VM of the test below: sends to the two others and checks what arrives, while it and the switch restart.
 struct Traffic<'a> {
     own: u8,
     socket: std::path::PathBuf,
     /// Switches so far; each VM connects to every one.
     switches: &'a AtomicU64,
-    /// Asks the VM to leave (1), or to boot anew (2).
+    /// Asks the VM to disconnect (1), or to reboot (2).
     restart: &'a [AtomicU64; VMS],
     end: &'a AtomicBool,
 }
@@ -198,10 +197,10 @@ struct Traffic<'a> {
 const VMS: usize = 3;
 
 impl Traffic<'_> {
-    /// Until the end; returns how many frames came, and how many it sent.
+    /// Runs until `end`. Returns how many frames it received and sent.
     fn run(&self) -> (u64, u64) {
         let (mut vm, mut switch) = (FrontEnd::new(Options::default()).expect("memory"), 0);
-        // By VM: the number of the next frame to it, and that of the last one from it.
+        // By VM: the number of the next frame to it, and of the last one from it.
         let (mut next, mut last, mut came) = ([1; VMS], [0; VMS], 0);
         while !self.end.load(Ordering::Acquire) {
             match self.restart[usize::from(self.own)].swap(0, Ordering::AcqRel) {
@@ -211,7 +210,7 @@ impl Traffic<'_> {
             }
             let present = self.switches.load(Ordering::Acquire);
             if switch != present {
-                // As QEMU does: again and again.
+                // QEMU retries, too.
                 if vm.connect(&self.socket).is_err() {
                     vm.disconnect();
                     std::thread::sleep(Duration::from_millis(1));
@@ -223,7 +222,7 @@ impl Traffic<'_> {
             came += self.take(&mut vm, &mut last);
             std::thread::yield_now();
         }
-        // Everything moves again: a last frame goes through every flow.
+        // All flows must recover: a last frame goes through each.
         while vm.connect(&self.socket).is_err() {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -256,12 +255,12 @@ impl Traffic<'_> {
         }
     }
 
-    /// What came: no frame twice, none out of order.
+    /// Checks what arrived: no frame twice, none out of order.
     fn take(&self, vm: &mut FrontEnd, last: &mut [u64; VMS]) -> u64 {
         let mut came = 0;
         while let Some(received) = vm.receive().expect("whole frames") {
             if received.frame[5] != self.own {
-                // To another VM, whose place the switch does not know yet.
+                // Flooded: for another VM, whose address the switch does not know yet.
                 continue;
             }
             let (from, number) = (usize::from(received.frame[11]), testing::number(&received.frame));
@@ -272,9 +271,9 @@ impl Traffic<'_> {
     }
 }
 
-/// Restarts of switch and VMs, and ports that come and go, in random order under traffic in every direction:
-/// frames may be lost, none comes twice or out of order, and nothing hangs. `PUNCTUAL_RESTARTS` says how
-/// many, and `PUNCTUAL_SEED` in which order.
+/// Restarts switch and VMs, and adds and removes ports, in random order under traffic in every direction.
+/// Frames may be lost, none may arrive twice or out of order, and nothing may hang. `PUNCTUAL_RESTARTS` sets
+/// the number, `PUNCTUAL_SEED` the order.
 #[test]
 fn restarts_of_switch_and_vms_duplicate_and_reorder_nothing() {
     let number_of = |name, otherwise| std::env::var(name).map_or(otherwise, |text| text.parse().expect(name));

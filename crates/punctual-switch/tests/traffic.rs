@@ -42,7 +42,7 @@ fn broadcasts_and_unknown_addresses_reach_all_others() {
 }
 
 #[test]
-fn frames_to_all_have_a_budget_and_others_pass() {
+fn floods_are_limited_and_other_frames_pass() {
     let mut lab = Lab::new(Setting::plain("preemptive", 2));
     let [mut a, mut b] = [0, 1].map(|port| lab.vm(port, Options::default()));
     for number in 0..3_000 {
@@ -56,7 +56,7 @@ fn frames_to_all_have_a_budget_and_others_pass() {
     while b.receive_within(LONG).expect("whole").expect("a frame").frame != frame(0, 1, 1) {}
     let report = lab.stop();
     let flooded = report.ports[0].drops.flood;
-    assert!((1_000..=2_000).contains(&flooded), "{flooded} of 3000 were beyond the budget");
+    assert!((1_000..=2_000).contains(&flooded), "{flooded} of 3000 were beyond the rate");
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn every_layout_of_headers_and_rings_works() {
     }
 }
 
-/// A segment of TCP over IPv4 whose checksum is not complete.
+/// A segment of TCP over IPv4 with a partial checksum.
 const SEGMENT: [u8; 12] = [1, 1, 54, 0, 0xa8, 5, 34, 0, 16, 0, 0, 0];
 
 #[test]
@@ -101,10 +101,10 @@ fn a_segment_of_64_kib_crosses_as_one_with_its_header() {
     assert_eq!(received.header[..10], SEGMENT[..10]);
     assert!(received.frame == sent);
     assert_eq!(u16::from_le_bytes([received.header[10], received.header[11]]), 43, "buffers");
-    // Its driver takes no segments.
+    // Its driver accepts no segments.
     assert!(a.send_with(SEGMENT, &testing::frame(address(2), address(0), 1, 900), 4096).expect("sent"));
     expect_nothing(&mut c);
-    // Nor longer frames than its buffers.
+    // Nor frames longer than its buffers.
     assert!(a.send(&testing::frame(address(2), address(0), 1, 3_000)).expect("sent"));
     expect_nothing(&mut c);
     assert!(a.send(&frame(0, 2, 3)).expect("sent"));
@@ -114,7 +114,7 @@ fn a_segment_of_64_kib_crosses_as_one_with_its_header() {
 }
 
 #[test]
-fn a_table_of_descriptors_is_read() {
+fn an_indirect_table_is_read() {
     let lab = Lab::new(Setting::plain("netback", 2));
     let [mut a, mut b] = [0, 1].map(|port| lab.vm(port, Options::default()));
     let sent = testing::frame(address(1), address(0), 3, 300);
@@ -143,14 +143,14 @@ fn a_rate_limit_delays_and_drops_nothing() {
     for number in 0..60 {
         expect(&mut b, &frame(0, 1, number));
     }
-    // The first ten at once, then ten each window, of which the first began before the sending.
+    // The first ten at once, then ten in each window; the first window began before.
     assert!(start.elapsed() >= SHORT * 2, "60 frames took {:?}", start.elapsed());
     let drops = lab.stop().ports[0].drops;
     assert_eq!(drops.total(), 1, "only the frame to itself: {drops:?}");
 }
 
 #[test]
-fn a_vm_without_buffers_loses_frames_and_the_sender_gets_its_own_back() {
+fn a_vm_without_buffers_loses_frames_and_the_sender_gets_its_buffers_back() {
     let mut lab = Lab::new(Setting::plain("preemptive", 2));
     let (mut a, b) =
         (lab.vm(0, Options::default()), lab.vm(1, Options { entries: 16, ..Options::default() }));

@@ -1,4 +1,4 @@
-//! Frames from and to what is beyond the switch.
+//! Frames through uplinks.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -11,7 +11,7 @@ use punctual_switch::Event;
 use punctual_switch::pcap::{Files, Reader, Writer};
 use punctual_switch::stats::PortStats;
 use punctual_switch::testing::{self, FrontEnd, Options};
-use punctual_switch::wire::{Device, HeaderOf, Listener, Wire};
+use punctual_switch::wire::{Device, Listener, VnetHeader, Wire};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -23,12 +23,12 @@ const NO_OFFLOAD: [u8; 12] = [0; 12];
 struct Program(OwnedFd);
 
 impl Program {
-    /// A pair of sockets: a program, and what the switch has of it.
+    /// A pair of sockets: a program, and its wire.
     fn pair() -> (Program, Box<dyn Wire>) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
         let (ours, switchs) = pair.expect("a pair");
-        (Program(ours), Box::new(Device::new(switchs, HeaderOf::Virtio1)))
+        (Program(ours), Box::new(Device::new(switchs, VnetHeader::Virtio1)))
     }
 
     fn send(&self, header: [u8; 12], frame: &[u8]) {
@@ -45,7 +45,7 @@ impl Program {
         let (end, mut message) = (Instant::now() + limit, vec![0; 70_000]);
         while Instant::now() < end {
             if let Ok(bytes) = rustix::io::read(&self.0, &mut message[..]) {
-                // Zero is the end.
+                // Zero: the other end is closed.
                 return (bytes > 0).then(|| (message[..12].to_vec(), message[12..bytes].to_vec()));
             }
             std::thread::sleep(Duration::from_micros(100));
@@ -69,7 +69,7 @@ fn vm_and_program(setting: Setting) -> (Lab, FrontEnd, Program) {
 }
 
 #[test]
-fn a_program_is_at_a_port_like_a_vm() {
+fn a_program_uses_a_port_like_a_vm() {
     for discipline in ["netback", "rtca", "preemptive"] {
         let (mut lab, mut vm, program) = vm_and_program(Setting::plain(discipline, 2));
         for number in 0..600 {
@@ -106,7 +106,7 @@ fn offloads_pass_an_uplink_in_both_directions() {
 }
 
 #[test]
-fn what_is_no_frame_costs_the_program_that_message_only() {
+fn a_malformed_message_costs_only_that_message() {
     let (mut lab, mut vm, program) = vm_and_program(Setting::plain("preemptive", 2));
     for bytes in [1, 11, 12, 25, 66_000, 69_000] {
         let message = vec![0; bytes];
@@ -119,11 +119,11 @@ fn what_is_no_frame_costs_the_program_that_message_only() {
 }
 
 #[test]
-fn a_program_that_does_not_read_loses_its_frames_and_nobody_waits() {
+fn a_program_that_does_not_read_loses_its_frames_and_delays_no_one() {
     let (mut lab, mut vm, program) = vm_and_program(Setting::plain("rtca", 2));
     let end = Instant::now() + LONG;
     let mut sent = 0;
-    // Where the uplink's thread is slow, its ring is full before the socket.
+    // If the uplink's thread is slow, its ring is full before the socket is.
     while lab.switch().count().ports[1].uplink.expect("one").lost == 0 {
         for _ in 0..500 {
             while !vm.send(&frame(0, 1, sent)).expect("sent") {}
@@ -132,7 +132,7 @@ fn a_program_that_does_not_read_loses_its_frames_and_nobody_waits() {
         assert!(Instant::now() < end, "the program's socket takes everything");
     }
     program.expect(&frame(0, 1, 0));
-    // Those that were taken from the guest, but are in a stage yet, would end with the switch.
+    // Frames that are still in a stage would be dropped with the switch.
     let done = |ports: &[PortStats]| ports[1].received.packets + ports[0].drops.destination_ring;
     while done(&lab.switch().count().ports) < sent {
         assert!(Instant::now() < end, "the switch waits");
@@ -148,7 +148,7 @@ fn a_program_that_does_not_read_loses_its_frames_and_nobody_waits() {
 }
 
 #[test]
-fn an_uplink_that_ends_leaves_its_neighbours_alone() {
+fn an_uplink_that_ends_does_not_disturb_others() {
     let (program, wire) = Program::pair();
     let lab = Lab::with_uplinks(Setting::plain("rtca", 3), vec![wire]);
     let [mut a, mut b] = [0, 1].map(|port| lab.vm(port, Options::default()));
@@ -156,13 +156,13 @@ fn an_uplink_that_ends_leaves_its_neighbours_alone() {
     lab.wait(2, |event| matches!(event, Event::Disconnected(Some(_))));
     assert!(a.send(&frame(0, 2, 1)).expect("sent"));
     assert!(a.send(&frame(0, 1, 2)).expect("sent"));
-    // Nobody knows where address 2 is.
+    // Address 2 is unknown.
     expect(&mut b, &frame(0, 2, 1));
     expect(&mut b, &frame(0, 1, 2));
 }
 
 #[test]
-fn programs_come_and_go_at_a_socket() {
+fn programs_connect_and_disconnect_at_a_socket() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("program");
     let wire = Listener::new(&path).expect("a socket");
@@ -184,7 +184,7 @@ fn programs_come_and_go_at_a_socket() {
 }
 
 #[test]
-fn a_file_is_replayed_at_its_times_and_another_takes_what_arrives() {
+fn a_file_is_replayed_at_its_timestamps_and_another_captures() {
     let folder = tempfile::tempdir().expect("a folder");
     let (from, to) = (folder.path().join("from.pcap"), folder.path().join("to.pcap"));
     let mut writer = Writer::new(File::create(&from).expect("a file")).expect("written");
@@ -241,7 +241,7 @@ fn an_uplink_over_its_rate_sleeps_until_there_is_room() {
         expect(&mut vm, &frame(1, 0, number));
     }
     let report = lab.stop();
-    // To send 400 frames takes 400 wake-ups at most, and each of the frames that are given back one.
+    // At most one wake-up for each of 400 frames sent, and one for each returned buffer.
     let wakeups = report.ports[1].uplink.expect("one").wakeups;
     assert!(wakeups <= 900, "{wakeups} wake-ups");
     assert_eq!(report.ports[1].drops.total(), 1, "only the frame to itself");
@@ -257,7 +257,7 @@ fn listening(path: &Path, kind: SocketType) -> OwnedFd {
 }
 
 #[test]
-fn a_socket_that_was_left_behind_is_replaced_and_nothing_else_is() {
+fn a_stale_socket_is_replaced_and_nothing_else_is() {
     let folder = tempfile::tempdir().expect("a folder");
     let at = |name: &str| folder.path().join(name);
     let kind_of_error = |path: &Path| Listener::new(path).expect_err("refused").kind();
@@ -278,12 +278,12 @@ fn a_socket_that_was_left_behind_is_replaced_and_nothing_else_is() {
 }
 
 #[test]
-fn a_host_beyond_an_uplink_gets_its_address_back_from_a_vm_as_soon_as_it_speaks() {
+fn a_host_beyond_an_uplink_takes_its_address_back_as_soon_as_it_sends() {
     let (program, wire) = Program::pair();
     let lab = Lab::with_uplinks(Setting::plain("rtca", 3), vec![wire]);
     let [mut a, mut b] = [0, 1].map(|port| lab.vm(port, Options::default()));
     let claim = testing::frame(address(0), address(2), 7, 64);
-    // The host's address is 2. It has not spoken yet, or was silent for long.
+    // The host's address is 2. It has not sent anything yet, or its address has aged.
     assert!(a.send(&claim).expect("sent"));
     assert!(b.send(&frame(1, 2, 1)).expect("sent"));
     expect(&mut a, &frame(1, 2, 1));

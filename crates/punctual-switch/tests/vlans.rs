@@ -20,7 +20,7 @@ fn frame(from: u8, to: [u8; 6], tag: Option<u16>, number: u64) -> Vec<u8> {
     frame
 }
 
-/// Ports 0 and 1 are in VLAN 10, 2 in 20, 3 has both as a trunk, 4 is where the file says nothing.
+/// Ports 0 and 1 are in VLAN 10, 2 in 20, 3 has both as a trunk, 4 has the default.
 fn setting() -> Setting {
     let mut setting = Setting::plain("rtca", 5);
     let own = [vlans(Some(10), &[]), vlans(Some(10), &[]), vlans(Some(20), &[]), vlans(None, &[10, 20])];
@@ -56,7 +56,7 @@ fn frames_stay_in_their_vlan_and_have_a_tag_where_the_port_is_a_trunk() {
 fn frames_outside_of_the_vlans_are_dropped_and_counted() {
     let mut lab = Lab::new(setting());
     let [mut a, mut b, mut c, mut d] = [0, 1, 2, 3].map(|port| vm(&lab, port));
-    // An address that is set aside for nobody, but learned in another VLAN, is unknown in this one.
+    // An address that was learned in another VLAN is unknown in this one.
     assert!(c.send(&frame(2, ALL, None, 1)).expect("sent"));
     expect(&mut d, &frame(2, ALL, Some(20), 1));
     for (vm, tags) in [(&mut a, [Some(20), Some(10)]), (&mut d, [None, Some(30)])] {
@@ -74,7 +74,7 @@ fn frames_outside_of_the_vlans_are_dropped_and_counted() {
 }
 
 #[test]
-fn places_in_the_header_move_with_the_tag() {
+fn header_offsets_shift_with_the_tag() {
     let lab = Lab::new(setting());
     let [mut a, mut d] = [0, 3].map(|port| vm(&lab, port));
     let segment = |headers: u8, checksum: u8| [1, 1, headers, 0, 0xa8, 5, checksum, 0, 16, 0, 0, 0];
@@ -88,7 +88,7 @@ fn places_in_the_header_move_with_the_tag() {
 }
 
 #[test]
-fn without_vlans_tags_pass_as_they_are() {
+fn without_vlans_tags_pass_unchanged() {
     let lab = Lab::new(Setting::plain("rtca", 2));
     let [mut a, mut b] = [0, 1].map(|port| vm(&lab, port));
     for tag in [None, Some(7), Some(0xffff)] {
@@ -98,7 +98,7 @@ fn without_vlans_tags_pass_as_they_are() {
 }
 
 #[test]
-fn a_guest_is_told_of_the_mtu_and_longer_frames_are_dropped() {
+fn the_mtu_is_reported_and_longer_frames_are_dropped() {
     let mut setting = Setting::plain("rtca", 2);
     setting.mtu = Some(1_000);
     let mut lab = Lab::new(setting);

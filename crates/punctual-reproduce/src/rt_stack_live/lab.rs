@@ -19,7 +19,7 @@ use punctual_net::registry;
 use punctual_sched::Duration;
 use punctual_sched::registry::Options;
 use punctual_sockets::{Config, Server as SocketsServer};
-use punctual_switch::wire::{Device, HeaderOf};
+use punctual_switch::wire::{Device, VnetHeader};
 use punctual_switch::{End, PlaneThread, Port, Switch};
 use punctual_vm::cache::Cache;
 use punctual_vm::image::{self, Image};
@@ -255,7 +255,7 @@ impl<'a> Lab<'a> {
         let enter = || keep_from_vcpus(0, MOVER_PRIORITY);
         let ports = vec![
             of("vm", End::Listener(listener)),
-            of("tap", End::Uplink(Box::new(Device::new(tap, HeaderOf::Virtio1)))),
+            of("tap", End::Uplink(Box::new(Device::new(tap, VnetHeader::Virtio1)))),
         ];
         let discipline = registry::find("preemptive").ok_or_else(|| failed(&"no such discipline"))?;
         let config = punctual_switch::Config {

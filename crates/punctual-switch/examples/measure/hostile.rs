@@ -1,4 +1,4 @@
-//! Round trips of two urgent VMs, each right after a third guest has done something wrong.
+//! Round trips of two urgent VMs, each right after a third guest has misbehaved.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,13 +15,13 @@ const PORT: usize = 2;
 
 const NEXT: u16 = 1;
 
-/// Each deed comes so often.
+/// Repetitions of each deed.
 const ROUNDS: u64 = 2_000;
 
-/// What the guest does, without waiting for the switch. After it the guest's rings may be out of use.
+/// What the guest does, without waiting for the switch. Its rings may be broken afterwards.
 type Deed = fn(&mut FrontEnd, u64) -> std::io::Result<()>;
 
-/// Of the last two, which are its monitor's, the control thread hears; it shares the drivers' processor here.
+/// The last two are its front-end's and reach the control thread, which shares the drivers' processor here.
 const DEEDS: [(&str, Deed); 8] = [
     ("nothing", |_, _| Ok(())),
     ("kicks 64 times", |guest, _| {
@@ -49,13 +49,13 @@ const DEEDS: [(&str, Deed); 8] = [
         let all = [RX, TX].into_iter().flat_map(|queue| [(queue, 0), (queue, 1)]);
         all.into_iter().try_for_each(|(queue, on)| guest.send_request(18, &[queue as u64 | on << 32], &[]))
     }),
-    ("chooses features anew and moves interrupts", |guest, _| {
+    ("negotiates features again and moves interrupts", |guest, _| {
         guest.send_request(2, &[punctual_switch::features::OFFERED], &[])?;
         guest.replace_call(TX)
     }),
 ];
 
-/// All of it under RTCA and preemptive, in one plane and two, which poll.
+/// All deeds under RTCA and preemptive, in one and in two polling planes.
 pub fn all(folder: &Path) -> Outcome<()> {
     println!(
         "round trips of two urgent VMs after a hostile guest's deeds, in turn: p50, p99 (us), and ratios"
@@ -78,7 +78,7 @@ fn round_trips(folder: &Path, kind: (&str, Option<u64>), planes: Planes) -> Outc
     for round in 0..ROUNDS {
         for ((_, deed), times) in DEEDS.iter().zip(&mut times) {
             let mut guest = come(folder)?;
-            // What connecting took of both processors is over.
+            // The connection no longer takes processor time.
             std::thread::sleep(Duration::from_micros(100));
             let warm = trip(&mut a, &mut b, &ping, &pong)?;
             deed(&mut guest, round)?;
@@ -100,7 +100,7 @@ fn round_trips(folder: &Path, kind: (&str, Option<u64>), planes: Planes) -> Outc
     Ok(())
 }
 
-/// A round trip; `None` when it was lost.
+/// A round trip; `None` if it was lost.
 fn trip(
     a: &mut FrontEnd,
     b: &mut FrontEnd,
@@ -120,7 +120,7 @@ fn trip(
     Ok(None)
 }
 
-/// The guest, as soon as the switch has let it go.
+/// The guest, as soon as the switch has disconnected it.
 fn come(folder: &Path) -> Outcome<FrontEnd> {
     let end = Instant::now() + Duration::from_secs(5);
     loop {

@@ -1,16 +1,15 @@
-//! Measures the switch with the driver's side of its ports in this process: packets a second, round trips of
-//! urgent VMs alone and beside floods, wake-ups while idle, memory for each port.
+//! Measures the switch with the drivers of its ports in this process: packets per second, round trips of
+//! urgent VMs alone and beside floods, wake-ups while idle, memory of a port.
 //!
-//! usage: cargo run --release -p punctual-switch --example measure [WHAT]
-//!            WHAT: throughput, round-trips, hostile, polling, budget, plug; without, more than one of them
-//!        ... --example measure sockets A B   any vhost-user switch that listens on these two sockets
-//!        ... --example measure serve FOLDER  such a switch: FOLDER/0.sock and 1.sock, until input ends
-//!        ... --example measure carry N [WHICH]   carries N packets under the WHICH-th discipline (from 0),
-//!                                            for a program that counts what the plane executes
+//! usage: cargo run --release -p punctual-switch --example measure [WHAT] WHAT: throughput, round-trips,
+//! hostile, polling, budget, plug; default: several of them ... --example measure sockets A B   any
+//! vhost-user switch that listens on these two sockets ... --example measure serve FOLDER  such a switch:
+//! FOLDER/0.sock and 1.sock, until input ends ... --example measure carry N [WHICH]   carries N packets under
+//! the WHICH-th discipline (from 0), for a program that counts what the plane executes
 //!
-//! The planes' threads are on processor 1, the drivers on processor 0. Planes of urgent ports run under
-//! SCHED_FIFO where there are two planes (`chrt`; without the right to it, under the fair class). The other
-//! plane is in the fair class, or under SCHED_FIFO, too, with a lower priority.
+//! Planes run on processor 1, drivers on processor 0. With two planes, that of the urgent ports runs under
+//! SCHED_FIFO (`chrt`; without the privilege, in the fair class), the other in the fair class or under
+//! SCHED_FIFO with a lower priority.
 
 mod hostile;
 
@@ -109,13 +108,12 @@ fn socket(folder: &Path, port: usize) -> PathBuf {
     folder.join(format!("{port}.sock"))
 }
 
-/// Which planes there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Planes {
     One,
-    /// Two, and the less urgent one is in the fair class.
+    /// Two; the less urgent one is in the fair class.
     RestIsFair,
-    /// Two, and both are under SCHED_FIFO.
+    /// Two, both under SCHED_FIFO.
     RestIsFifo,
 }
 
@@ -246,7 +244,8 @@ fn throughput(folder: &Path, kind: (&str, Option<u64>), processor: usize) -> Out
     Ok(())
 }
 
-/// So many packets, and no clock: what is executed for each is the difference of two counts.
+/// Carries N packets without reading a clock. The difference of two instruction counts gives the cost of a
+/// packet.
 fn carry(folder: &Path) -> Outcome<()> {
     let number = |at| std::env::args().nth(at).map(|number| number.parse()).transpose();
     let packets: usize = number(2)?.ok_or("expected a number of packets")?;
@@ -264,9 +263,9 @@ fn carry(folder: &Path) -> Outcome<()> {
     Ok(())
 }
 
-/// How long a running flow waits for its next frame: while nothing happens, while the plane is asked for its
-/// counts (its least interruption), and while a port comes or goes. The driver shares its processor with who
-/// asks; its own longest stop is shown beside.
+/// The longest gaps of a running flow: while nothing happens, while the plane is asked for its counters (the
+/// shortest interruption), and while a port is added or removed. The driver shares its processor with the
+/// caller; its own longest stop is shown beside.
 fn gaps(folder: &Path) -> Outcome<()> {
     println!("longest gap of a flow's frames in 5 ms, and of its driver's rounds: p50, p90 of 200");
     for kind in KINDS {
@@ -303,7 +302,7 @@ fn gaps(folder: &Path) -> Outcome<()> {
     Ok(())
 }
 
-/// The longest gaps while nothing is done, while counts are asked for, and while a port comes or goes.
+/// The longest gaps while nothing happens, while counters are read, and while a port is added or removed.
 fn each_gap(folder: &Path, switch: &mut Switch, gap_ns: &[AtomicU64; 2]) -> Outcome<[[Recorder; 2]; 3]> {
     const WINDOW: Duration = Duration::from_millis(5);
     let mut gaps = [(); 3].map(|()| [Recorder::new(), Recorder::new()]);
@@ -329,7 +328,7 @@ fn each_gap(folder: &Path, switch: &mut Switch, gap_ns: &[AtomicU64; 2]) -> Outc
     Ok(gaps)
 }
 
-/// A switch of two ports under RTCA, which polls as other switches of user space do.
+/// A switch of two ports under RTCA that polls, as other user-space switches do.
 fn serve() -> Outcome<()> {
     let folder = std::env::args().nth(2).ok_or("expected a folder")?;
     let _switch = switch(Path::new(&folder), ("rtca", Some(1)), 2, Planes::One, 1_000)?;
@@ -337,16 +336,16 @@ fn serve() -> Outcome<()> {
     Ok(())
 }
 
-/// Packets of 64 bytes a second from one socket of any vhost-user back end to another, and round trips.
+/// Packets of 64 bytes per second from one socket of any vhost-user back-end to another, and round trips.
 fn sockets() -> Outcome<()> {
     let paths: Vec<PathBuf> = std::env::args().skip(2).map(PathBuf::from).collect();
     let [a, b] = &paths[..] else { return Err("expected two sockets".into()) };
-    // Without offloads, which not every switch has.
+    // Without offloads, which not every switch supports.
     let features = features::VERSION_1 | features::MRG_RXBUF | features::EVENT_IDX | F_PROTOCOL_FEATURES;
     let vm = |path: &Path| FrontEnd::connected(path, testing::Options { features, ..Default::default() });
     let (mut a, mut b) = (vm(a)?, vm(b)?);
     let (ping, pong) = (frame(address(1), address(0), 0, 64), frame(address(0), address(1), 0, 64));
-    // The switch learns where both are.
+    // The switch learns both addresses.
     for (vm, frame) in [(&mut a, &ping), (&mut b, &pong)] {
         vm.send(frame)?;
         std::thread::sleep(Duration::from_millis(200));
@@ -388,8 +387,8 @@ fn sockets() -> Outcome<()> {
     Ok(())
 }
 
-/// What a discipline costs for each packet through all stages, and what copying 76 bytes among the buffers
-/// of a ring costs, in ns.
+/// The cost of a discipline for each packet through all stages, and of a copy of 76 bytes between the buffers
+/// of a ring, in ns.
 fn bare(kind: (&str, Option<u64>)) -> Outcome<(f64, f64)> {
     const PACKETS: u64 = 2_000_000;
     let info = registry::find(kind.0).ok_or("no such discipline")?;
@@ -455,7 +454,7 @@ fn round_trips(folder: &Path, kind: (&str, Option<u64>), planes: Planes, poll_us
             let time = punctual_sched::Duration::from_ns(sent.elapsed().as_nanos() as u64);
             recorders[usize::from(floods)].record(time);
         }
-        // What is left of the flood is on its way before the next block.
+        // The rest of the flood is delivered before the next block.
         std::thread::sleep(Duration::from_millis(2));
     }
     let us = |recorder: &Recorder, ppm| recorder.quantile_ppm(ppm).as_ns() as f64 / 1_000.0;
@@ -476,8 +475,7 @@ fn round_trips(folder: &Path, kind: (&str, Option<u64>), planes: Planes, poll_us
     Ok(())
 }
 
-/// Round trips at some rates, event driven and polling: how long they take, and what share of its processor
-/// the plane takes.
+/// Round trips at several rates, event-driven and polling, and the plane's share of its processor.
 fn polling(folder: &Path) -> Outcome<()> {
     println!("round trips of 64 bytes, one plane: p50, p99 (us), processor, wake-ups a second");
     for interval_us in [10_000, 1_000, 200, 50] {
@@ -573,12 +571,11 @@ fn idle(folder: &Path) -> Outcome<()> {
     std::thread::sleep(Duration::from_millis(100));
     let before = wakeups();
     std::thread::sleep(Duration::from_secs(3));
-    // The question itself wakes both planes.
+    // Counting wakes both planes.
     println!("idle with 4 VMs for 3 s: {} wake-ups of the planes", wakeups() - before - 2);
     Ok(())
 }
 
-/// Resident bytes of this process.
 fn resident() -> Outcome<u64> {
     let pages = std::fs::read_to_string("/proc/self/statm")?;
     Ok(pages.split(' ').nth(1).ok_or("no second number")?.parse::<u64>()? * 4096)

@@ -1,4 +1,4 @@
-//! The avail ring.
+//! The avail ring, and the descriptor chains that it offers.
 
 use std::sync::atomic::Ordering;
 
@@ -11,40 +11,42 @@ use super::vring::Vring;
 use crate::driver::{DESC_F_NEXT, DESC_F_WRITE};
 use crate::error::RingError;
 
-/// The descriptor is a table of others (`VIRTQ_DESC_F_INDIRECT`).
+/// `VIRTQ_DESC_F_INDIRECT`.
 const DESC_F_INDIRECT: u16 = 4;
 
-/// A chain that was taken: its head, bytes and elements, and whether there are more elements than fit.
+/// A chain that was popped.
 pub(super) struct ChainInfo {
     pub(super) head: u16,
     pub(super) bytes: u32,
     pub(super) count: usize,
-    pub(super) more: bool,
+    /// It has more elements than fit.
+    pub(super) is_cut: bool,
 }
 
 impl ChainInfo {
-    /// A single element, put into `elements`.
     pub(super) fn single(head: u16, element: Element, elements: &mut [Element]) -> ChainInfo {
         let Some(first) = elements.first_mut() else {
-            return ChainInfo { head, bytes: element.bytes, count: 0, more: true };
+            return ChainInfo { head, bytes: element.bytes, count: 0, is_cut: true };
         };
         *first = element;
-        ChainInfo { head, bytes: element.bytes, count: 1, more: false }
+        ChainInfo { head, bytes: element.bytes, count: 1, is_cut: false }
     }
 }
 
-/// What comes next in a ring.
+/// The next chain of a ring.
 pub(super) enum NextChain {
-    /// Nothing is available.
     Empty,
-    /// A chain of one element, which was taken.
-    Single { head: u16, element: Element },
-    /// Another chain, which was not.
+    /// One descriptor, which was popped.
+    Single {
+        head: u16,
+        element: Element,
+    },
+    /// Several descriptors, or an indirect table: not popped yet.
     Multi,
 }
 
 impl Vring {
-    /// Reads the index of the available ring: how many chains are there?
+    /// Reads the avail index. Returns the number of available chains.
     #[inline]
     pub(super) fn refresh_avail(&mut self) -> Result<u16, RingError> {
         let index = u16::from_le(self.avail_ring.atomic_u16(2)?.load(Ordering::Acquire));
@@ -56,7 +58,7 @@ impl Vring {
         Ok(count)
     }
 
-    /// Is there a chain beyond those that were taken, or something wrong?
+    /// Is a chain available, or an error that the next pop reports?
     #[inline]
     pub(super) fn has_pending(&self) -> bool {
         let next = self.queue.next_avail();
@@ -67,7 +69,7 @@ impl Vring {
                 .is_ok_and(|index| u16::from_le(index.load(Ordering::Acquire)) != next)
     }
 
-    /// Takes the next chain if it is a single descriptor, as almost all are.
+    /// Pops the next chain if it is a single descriptor, as almost all are.
     #[inline(always)]
     pub(super) fn pop_single(&mut self, writable: bool) -> Result<NextChain, RingError> {
         let next = self.queue.next_avail();
@@ -90,7 +92,7 @@ impl Vring {
         Ok(NextChain::Single { head, element: Element { address, bytes } })
     }
 
-    /// Takes the next chain, which is not a single descriptor, and puts its elements into `elements`.
+    /// Pops the next chain, which is not a single descriptor, into `elements`.
     #[cold]
     pub(super) fn pop_multi(
         &mut self,
@@ -98,17 +100,17 @@ impl Vring {
         elements: &mut [Element],
     ) -> Result<ChainInfo, RingError> {
         let mut available = self.queue.iter(&self.memory.guest)?;
-        // The index went back.
+        // The driver moved the avail index back.
         let descriptors = available.next().ok_or(RingError::AvailIndex)?;
         let head = descriptors.head_index();
         if head >= self.queue.size() {
             return Err(RingError::BadChain);
         }
-        let (bytes, count, more) = collect_elements(descriptors, writable, elements)?;
-        Ok(ChainInfo { head, bytes, count, more })
+        let (bytes, count, is_cut) = collect_elements(descriptors, writable, elements)?;
+        Ok(ChainInfo { head, bytes, count, is_cut })
     }
 
-    /// Takes the next chain, and puts its elements into `elements`.
+    /// Pops the next chain into `elements`.
     pub(super) fn pop(
         &mut self,
         writable: bool,
@@ -122,7 +124,7 @@ impl Vring {
     }
 }
 
-/// Puts the chain's elements into `elements`. Returns bytes and count, and whether there are more than fit.
+/// Reads a chain into `elements`. Returns its bytes, its elements, and whether there are more than fit.
 #[inline]
 fn collect_elements(
     mut descriptors: impl Iterator<Item = Descriptor>,
@@ -130,10 +132,10 @@ fn collect_elements(
     elements: &mut [Element],
 ) -> Result<(u32, usize, bool), RingError> {
     let (mut bytes, mut count, mut goes_on) = (0u32, 0, true);
-    // One descriptor beyond what fits is looked at, no more: a table may have 65,535.
+    // At most one descriptor more than fits: a hostile table may have 65,535.
     for _ in 0..=elements.len() {
         let Some(descriptor) = descriptors.next() else {
-            // A chain ends with a descriptor that says so.
+            // A chain ends with a descriptor without VIRTQ_DESC_F_NEXT.
             return if goes_on { Err(RingError::BadChain) } else { Ok((bytes, count, false)) };
         };
         if descriptor.is_write_only() != writable {

@@ -1,30 +1,30 @@
-//! Descriptor chains.
+//! A descriptor chain of a TX ring: where a frame is in its sender's memory.
 
 use crate::frame::{self, FrameHead};
 
-/// Descriptors of a frame that is sent, at most: those of a segment in Linux (`MAX_SKB_FRAGS`), and some.
-pub const ELEMENTS_MAX: usize = 24;
+/// Elements of a frame that is sent. Linux uses up to `MAX_SKB_FRAGS` (17) and two more.
+pub(crate) const ELEMENTS_MAX: usize = 24;
 
-/// A part of a frame in a guest's memory.
+/// A contiguous part of a buffer in guest memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Element {
     pub(super) address: u64,
     pub(super) bytes: u32,
 }
 
-/// A frame that a driver sends, where it is. Frames in single element, as almost all are, need only what stands
-/// here, so that those of a contiguous ring stay in a cache.
+/// A frame with a single element, as almost all have, needs nothing outside of this struct, so the frames of
+/// a whole ring stay in the cache.
 #[derive(Clone, Debug)]
 pub struct Chain {
-    /// Where it is, if it is in single element.
+    /// Used if `count` is 1.
     pub(super) single: Element,
-    /// Where it is, if it is in multi.
+    /// Used otherwise.
     pub(super) multi: Box<[Element; ELEMENTS_MAX]>,
-    /// Bytes with the virtio-net header.
+    /// With the virtio-net header.
     pub(super) bytes: u32,
-    /// The head of its descriptors.
+    /// The index of its first descriptor.
     pub(super) head: u16,
-    /// Pieces.
+    /// Elements.
     pub(super) count: u8,
     pub(crate) frame_head: FrameHead,
 }

@@ -1,4 +1,4 @@
-//! Copies between memories.
+//! Copies between the elements of two memories.
 
 use vm_memory::VolatileSlice;
 
@@ -6,7 +6,7 @@ use super::chain::Element;
 use crate::error::{DeliverError, RingError};
 use crate::memory::Memory;
 
-/// Pieces of a memory, from some byte on.
+/// Elements of a memory without their first `skip` bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Elements<'a> {
     pub(super) memory: &'a Memory,
@@ -14,48 +14,49 @@ pub(super) struct Elements<'a> {
     pub(super) skip: usize,
 }
 
-/// The rest of a [`Elements`].
+/// A position in [`Elements`].
 pub(super) struct Cursor<'a> {
-    place: Elements<'a>,
-    /// Bytes of the first element that are done.
+    rest: Elements<'a>,
+    /// Bytes of the first element behind which the position is.
     done: u32,
 }
 
 impl<'a> Cursor<'a> {
     #[inline]
-    pub(super) fn of(mut place: Elements<'a>) -> Option<Self> {
-        let mut skip = place.skip as u32;
-        while let [first, rest @ ..] = place.elements {
+    pub(super) fn of(mut at: Elements<'a>) -> Option<Self> {
+        let mut skip = at.skip as u32;
+        while let [first, rest @ ..] = at.elements {
             if skip < first.bytes {
-                return Some(Cursor { place, done: skip });
+                return Some(Cursor { rest: at, done: skip });
             }
             skip -= first.bytes;
-            place.elements = rest;
+            at.elements = rest;
         }
         None
     }
 
-    /// The bytes in front, `most` at most.
+    /// The contiguous bytes at the position, `most` at most.
     #[inline]
     fn front(&self, most: u32) -> Result<VolatileSlice<'a>, RingError> {
-        let [first, ..] = self.place.elements else { return Err(RingError::BadChain) };
+        let [first, ..] = self.rest.elements else { return Err(RingError::BadChain) };
         let address = first.address.checked_add(self.done.into()).ok_or(RingError::OutOfBounds)?;
-        self.place.memory.slice(address, (first.bytes - self.done).min(most) as usize)
+        self.rest.memory.slice(address, (first.bytes - self.done).min(most) as usize)
     }
 
     #[inline]
     fn advance(&mut self, bytes: u32) {
         self.done += bytes;
-        if let [first, rest @ ..] = self.place.elements
+        if let [first, rest @ ..] = self.rest.elements
             && self.done >= first.bytes
         {
-            self.place.elements = rest;
+            self.rest.elements = rest;
             self.done = 0;
         }
     }
 }
 
-/// `bytes` bytes of a element behind its first `skip` bytes, if it has them and they lie together in memory.
+/// `bytes` bytes of an element behind its first `skip` bytes; `None` if it has fewer, or if they are not
+/// contiguous in our mapping.
 #[inline(always)]
 pub(super) fn contiguous(
     memory: &Memory,
@@ -68,11 +69,11 @@ pub(super) fn contiguous(
     }
     let address = element.address.checked_add(skip as u64).ok_or(RingError::OutOfBounds)?;
     let all = memory.slice(address, bytes)?;
-    // A element may reach over the end of a region of memory.
+    // An element may cross the end of a memory region.
     Ok((all.len() == bytes).then_some(all))
 }
 
-/// Fills `into` from the elements, without their first `skip` bytes.
+/// Fills `into` from the elements behind their first `skip` bytes.
 pub(super) fn read(
     memory: &Memory,
     elements: &[Element],
@@ -88,7 +89,7 @@ pub(super) fn read(
     Ok(())
 }
 
-/// Writes to the beginning of the rest.
+/// Writes at a position and advances it.
 #[inline]
 pub(super) fn write(to: &mut Cursor<'_>, mut from: &[u8]) -> Result<(), RingError> {
     while !from.is_empty() {
@@ -101,18 +102,18 @@ pub(super) fn write(to: &mut Cursor<'_>, mut from: &[u8]) -> Result<(), RingErro
     Ok(())
 }
 
-/// Copies `bytes` bytes.
+/// Copies between two memories.
 pub(super) fn copy(from: Elements<'_>, mut to: Cursor<'_>, bytes: u32) -> Result<(), DeliverError> {
     let mut left = bytes;
     if left == 0 {
-        // A frame that was all front.
+        // The rewritten header was the whole frame.
         return Ok(());
     }
     let mut from = Cursor::of(from).ok_or(DeliverError::Sender(RingError::BadChain))?;
     while left > 0 {
         let source = from.front(left).map_err(DeliverError::Sender)?;
         let target = to.front(left).map_err(DeliverError::Receiver)?;
-        // Neither is empty, and both lie in mapped memory.
+        // Neither is empty: `Memory::slice` returns at least one byte.
         let copied = source.len().min(target.len()) as u32;
         source.copy_to_volatile_slice(target);
         from.advance(copied);

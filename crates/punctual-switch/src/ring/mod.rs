@@ -1,12 +1,20 @@
-//! The two rings of a port: frames out of what the driver sends, frames into what it receives with.
+//! Split virtqueues (virtio 1.2, section 2.7), the device's side: [`TxRing`] is a port's transmitq, from
+//! which the switch takes frames, and [`RxRing`] its receiveq, into which it copies them.
 //!
-//! Rings are those of virtio 1.2, section 2.7 (split virtqueues). `virtio-queue` reads the driver's half;
-//! the used half is written here, because a frame that fills several buffers must become publish_barrier at once, and
-//! because interrupts are also suppressed by a flag.
+//! `vring.rs` has the common part, `avail.rs` reads the avail ring and descriptor chains, `used.rs` writes
+//! the used ring, `copy.rs` copies between two memories. The crate `virtio-queue` walks chains. The used ring
+//! is written here, because a frame in several buffers must become visible at once, and because
+//! `virtio-queue` does not honour `VIRTQ_AVAIL_F_NO_INTERRUPT`.
 //!
-//! # What a guest can do
-//! Everything in its memory is read once, bounded and checked. Whatever cannot be right is [`RingError`]; the
-//! port is out of use until its driver resets it. Nothing is allocated.
+//! # Indices
+//! Free-running modulo 2^16, as in the specification. In a TX ring `published_idx <= used_idx <= next_avail
+//! <= avail_idx`, and between the outer two lie at most as many entries as the ring has. In an RX ring
+//! `used_idx == next_avail` between two deliveries. A ring that restarts continues at its used index.
+//!
+//! # Trust
+//! Everything in guest memory is read once, bounded and checked. What violates the rules is a
+//! [`RingError`](crate::RingError), and the port is out of service until its driver resets it. Nothing is
+//! allocated.
 
 mod avail;
 mod chain;
@@ -20,4 +28,5 @@ pub use chain::Chain;
 pub use rx::{Delivery, RxRing};
 pub use tx::{Popped, TxRing};
 pub(crate) use used::publish_barrier;
-pub use vring::{QUEUE_SIZE_MAX, VringConfig};
+pub(crate) use vring::QUEUE_SIZE_MAX;
+pub use vring::VringConfig;

@@ -1,4 +1,4 @@
-//! The ring of buffers with which a driver receives.
+//! The receiveq of a port: the driver makes empty buffers available in it.
 
 use std::num::Wrapping;
 use std::os::fd::OwnedFd;
@@ -17,27 +17,23 @@ use crate::features;
 use crate::frame::{self, HEADER_BYTES};
 use crate::vlan::HeaderRewrite;
 
-/// Buffers that a frame fills at most: 64 KiB in buffers of 1,536 bytes, and some.
+/// Buffers that a frame may fill: 64 KiB take 43 buffers of 1,536 bytes.
 const RX_BUFFERS_MAX: usize = 64;
 
-/// Descriptors of these buffers at most.
+/// Elements of these buffers.
 const RX_ELEMENTS_MAX: usize = 128;
 
-/// What became of a frame for a driver.
+/// The result of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// It is in the driver's buffers, so many of them.
-    Delivered {
-        /// Buffers.
-        buffers: u16,
-    },
-    /// There are not enough buffers.
+    /// The frame is in this many buffers.
+    Delivered { buffers: u16 },
+    /// Not enough buffers are available.
     NoBuffers,
-    /// The driver did not agree to such a frame.
+    /// The driver did not accept the feature for such a frame.
     Offload,
 }
 
-/// The ring of buffers with which a driver receives.
 #[derive(Debug)]
 pub struct RxRing {
     ring: Vring,
@@ -48,13 +44,9 @@ pub struct RxRing {
 }
 
 impl RxRing {
-    /// A ring at its place.
-    ///
-    /// # Errors
-    /// When the place is impossible.
     pub fn new(config: &VringConfig) -> Result<RxRing, RingError> {
         let mut ring = Vring::new(config)?;
-        // Nobody waits for buffers: a frame without one is dropped.
+        // The switch never waits for buffers: it drops a frame that has none.
         ring.queue.disable_notification(&ring.memory.guest)?;
         Ok(RxRing {
             ring,
@@ -65,26 +57,23 @@ impl RxRing {
         })
     }
 
-    /// Buffers that wait for frames, as the ring says now.
-    ///
-    /// # Errors
-    /// When the ring is broken.
+    /// Reads the number of available buffers.
     #[inline]
     pub fn avail_len(&mut self) -> Result<u16, RingError> {
         self.ring.refresh_avail()
     }
 
-    /// Buffers that wait for frames, and maybe more: the ring is not read for it.
+    /// The available buffers as of the last read of the ring; there may be more.
     #[inline]
-    pub fn avail_len_cached(&self) -> u16 {
+    pub(crate) fn avail_len_cached(&self) -> u16 {
         self.ring.avail_idx.wrapping_sub(self.ring.queue.next_avail())
     }
 
-    /// Copies a frame from its sender's memory into buffers of this ring, with another rewrite if one is given.
-    /// The driver sees it after [`RxRing::publish_and_signal`].
+    /// Copies a frame from its sender's memory into buffers of this ring, with its header rewritten if
+    /// `rewrite` is given. The driver sees it after [`RxRing::publish_and_signal`].
     ///
     /// # Errors
-    /// Whose ring is broken.
+    /// Which of the two rings is broken.
     #[inline]
     pub fn deliver(
         &mut self,
@@ -95,10 +84,10 @@ impl RxRing {
         let start = self.ring.queue.next_avail();
         let done = self.try_deliver(sender, chain, rewrite);
         if matches!(done, Ok(Delivery::NoBuffers) | Err(DeliverError::Sender(_))) {
-            // The buffers that were taken for it are still free.
+            // The buffers that were popped for it stay available.
             self.ring.queue.set_next_avail(start);
         }
-        // A ring goes on at its used index, so no buffer is taken and not used.
+        // The ring restarts at its used index, so no buffer may be popped and not used.
         debug_assert!(
             self.ring.queue.next_avail() == self.ring.used_idx.0
                 || matches!(done, Err(DeliverError::Receiver(_)))
@@ -106,7 +95,7 @@ impl RxRing {
         done
     }
 
-    /// As [`RxRing::deliver`], but the buffers that are taken stay so if that fails.
+    /// As [`RxRing::deliver`], but a failure leaves buffers popped.
     #[inline(always)]
     fn try_deliver(
         &mut self,
@@ -134,8 +123,8 @@ impl RxRing {
         self.deliver_multi(sender, chain, rewrite, header, first)
     }
 
-    /// Copies a frame with this header into a buffer, if it lies together there and in its sender's memory.
-    /// Returns the bytes that it has in the buffer.
+    /// Copies a frame with this virtio-net header into a buffer, if both are contiguous. Returns the bytes in
+    /// the buffer.
     #[inline(always)]
     fn copy_single(
         &self,
@@ -144,8 +133,8 @@ impl RxRing {
         header: (u64, u32),
         to: Element,
     ) -> Result<Option<u32>, DeliverError> {
-        let is_new = (sender.header_bytes, self.header_bytes) == (HEADER_BYTES, HEADER_BYTES);
-        if !is_new || chain.count != 1 || to.bytes < chain.bytes {
+        let is_virtio_1 = (sender.header_bytes, self.header_bytes) == (HEADER_BYTES, HEADER_BYTES);
+        if !is_virtio_1 || chain.count != 1 || to.bytes < chain.bytes {
             return Ok(None);
         }
         let Some(bytes) = (chain.bytes as usize).checked_sub(HEADER_BYTES) else { return Ok(None) };
@@ -162,7 +151,8 @@ impl RxRing {
         Ok(Some(chain.bytes))
     }
 
-    /// As [`RxRing::try_deliver`], into any number of buffers; the first one may be taken already.
+    /// As [`RxRing::try_deliver`], into any number of buffers. `first` is the first one, if it is popped
+    /// already.
     #[cold]
     fn deliver_multi(
         &mut self,
@@ -177,7 +167,7 @@ impl RxRing {
         header[8..].copy_from_slice(&words.1.to_le_bytes());
         let replaced = rewrite.map_or(0, |rewrite| rewrite.replaces);
         let skip = sender.header_bytes + replaced;
-        // A rewrite replaces bytes that were read when the frame was taken in.
+        // At most what was there at ingress: the header was read then.
         let frame_bytes = chain.bytes.saturating_sub(skip as u32);
         let mut front_bytes = &[][..];
         if let Some(rewrite) = rewrite {
@@ -201,40 +191,32 @@ impl RxRing {
         Ok(Delivery::Delivered { buffers: buffers as u16 })
     }
 
-    /// Shows the driver what it received.
-    ///
-    /// # Errors
-    /// When the ring is broken.
+    /// Publishes the used index.
     #[inline]
     pub(crate) fn publish(&mut self) -> Result<(), RingError> {
         self.ring.publish_used()
     }
 
-    /// The driver hears at another place from now on, and is told there once.
+    /// Replaces the call event, and signals it once.
     pub(crate) fn set_call(&mut self, call: Option<Arc<OwnedFd>>) {
         self.ring.set_call(call);
     }
 
-    /// Tells the driver of what it was shown if it wants to hear. [`publish_barrier`] stands between.
-    ///
-    /// # Errors
-    /// When the ring is broken.
+    /// Signals the driver, if it wants a call. [`super::publish_barrier`] must precede.
     #[inline]
     pub(crate) fn signal_driver(&mut self) -> Result<(), RingError> {
         self.ring.signal_driver()
     }
 
-    /// Shows the driver what it received, and tells it if it wants to hear.
-    ///
-    /// # Errors
-    /// When the ring is broken.
+    /// Publishes the used index, and signals the driver if it wants a call.
     #[inline]
     pub fn publish_and_signal(&mut self) -> Result<(), RingError> {
         self.ring.publish_and_signal()
     }
 
-    /// Takes buffers for so many bytes, of which the first may be taken already: their number and that of
-    /// their elements; `None` when there are not enough, or when a single one must do and does not.
+    /// Pops buffers for `wanted` bytes, of which the first may be popped already. Returns their number and
+    /// that of their elements; `None` if there are not enough, or if the driver did not accept `MRG_RXBUF`
+    /// and one is not enough.
     fn pop_buffers(
         &mut self,
         mut first: Option<(u16, Element)>,
@@ -251,7 +233,7 @@ impl RxRing {
                     None => return Ok(None),
                 },
             };
-            if found.more {
+            if found.is_cut {
                 return Ok(None);
             }
             if buffer == 0 && found.bytes < HEADER_BYTES as u32 {
@@ -267,19 +249,19 @@ impl RxRing {
         Ok(None)
     }
 
-    /// Uses the first `buffers` of those taken, with so many bytes in them.
+    /// Returns the first `buffers` popped buffers to the driver, with `bytes` bytes in them.
     fn push_used_buffers(&mut self, buffers: usize, bytes: u32) -> Result<(), RingError> {
         let mut left = bytes;
-        for (after, &(head, room)) in self.buffers[..buffers].iter().enumerate() {
+        for (ahead, &(head, room)) in self.buffers[..buffers].iter().enumerate() {
             let filled = room.min(left);
             left -= filled;
-            self.ring.write_used_elem(after as u16, head, filled)?;
+            self.ring.write_used_elem(ahead as u16, head, filled)?;
         }
         self.ring.used_idx += Wrapping(buffers as u16);
         Ok(())
     }
 
-    /// Where the ring goes on when it is stopped now.
+    /// Where a ring that stops now continues.
     pub fn vring_base(&self) -> u16 {
         self.ring.queue.next_avail()
     }

@@ -1,4 +1,4 @@
-//! The used ring.
+//! The used ring: entries are written, published and signalled, in three steps.
 
 use std::num::Wrapping;
 use std::os::fd::OwnedFd;
@@ -11,21 +11,22 @@ use super::vring::Vring;
 use crate::error::RingError;
 use crate::sys::signal;
 
-/// The driver wants no interrupts (`VIRTQ_AVAIL_F_NO_INTERRUPT`).
+/// `VIRTQ_AVAIL_F_NO_INTERRUPT`.
 const AVAIL_F_NO_INTERRUPT: u16 = 1;
 
 impl Vring {
-    /// Writes the used entry that is `after` entries behind the next one; nobody sees it yet.
+    /// Writes the used entry `ahead` entries behind the next one, without publishing it.
     #[inline]
-    pub(super) fn write_used_elem(&self, after: u16, head: u16, bytes: u32) -> Result<(), RingError> {
-        let at = self.slot(self.used_idx.0.wrapping_add(after));
+    pub(super) fn write_used_elem(&self, ahead: u16, head: u16, bytes: u32) -> Result<(), RingError> {
+        let at = self.slot(self.used_idx.0.wrapping_add(ahead));
         self.used_ring.write_u64(4 + at * 8, u64::from(bytes) << 32 | u64::from(head))
     }
 
-    /// Shows the driver what was used. Its processor has the line that this writes, so it is done once for
-    /// several frames.
+    /// Publishes the used index. The store takes the cache line away from the driver's processor, so several
+    /// frames share one.
     #[inline]
     pub(super) fn publish_used(&mut self) -> Result<(), RingError> {
+        debug_assert!((self.used_idx - self.published_idx).0 <= self.queue.size());
         if self.used_idx != self.published_idx {
             self.used_ring.atomic_u16(2)?.store(self.used_idx.0.to_le(), Ordering::Release);
             self.published_idx = self.used_idx;
@@ -33,8 +34,8 @@ impl Vring {
         Ok(())
     }
 
-    /// Does the driver want to hear of what was shown since the last time? What was shown is publish_barrier by a
-    /// fence before.
+    /// Does the driver want a call for what was published since the last one? A [`publish_barrier`] must
+    /// precede.
     #[inline]
     pub(super) fn needs_call(&mut self) -> Result<bool, RingError> {
         let before = std::mem::replace(&mut self.signalled_idx, self.published_idx);
@@ -47,7 +48,7 @@ impl Vring {
         Ok(u16::from_le(flags) & AVAIL_F_NO_INTERRUPT == 0)
     }
 
-    /// Tells the driver of what was shown, behind a fence, if it wants to hear.
+    /// Signals the driver, if it wants a call. A [`publish_barrier`] must precede.
     #[inline]
     pub(super) fn signal_driver(&mut self) -> Result<(), RingError> {
         if self.published_idx != self.signalled_idx
@@ -59,8 +60,8 @@ impl Vring {
         Ok(())
     }
 
-    /// From now on the driver hears here. It is told once, whatever it wants: what was shown before may have
-    /// been told where nobody listens any more.
+    /// Replaces the call event, and signals it once: the last call may have gone to the old event, which
+    /// nobody reads any more.
     pub(super) fn set_call(&mut self, call: Option<Arc<OwnedFd>>) {
         self.call = call;
         if let Some(call) = &self.call {
@@ -68,7 +69,6 @@ impl Vring {
         }
     }
 
-    /// Shows the driver what was used, and tells it if it wants to hear.
     pub(super) fn publish_and_signal(&mut self) -> Result<(), RingError> {
         self.publish_used()?;
         if self.published_idx != self.signalled_idx {
@@ -78,7 +78,8 @@ impl Vring {
     }
 }
 
-/// What was shown is publish_barrier before any driver's wish is read.
+/// Orders the store of a used index before the load of the driver's flags (virtio 1.2, section 2.7.7.2):
+/// without it both sides can miss each other.
 #[inline]
 pub(crate) fn publish_barrier() {
     fence(Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! A switch in a folder of its own, and VMs on it.
+//! A switch in a directory of its own, and VMs on it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use punctual_switch::testing::{self, FrontEnd};
 use punctual_switch::wire::Wire;
 use punctual_switch::{Config, End, Event, Notice, PlaneThread, Port, Report, Switch};
 
-/// Long enough for anything that happens.
+/// Long enough for anything that must happen.
 pub const LONG: Duration = Duration::from_secs(10);
 
-/// Long enough for anything that must not happen to have happened, mostly.
+/// Usually long enough for something that must not happen to show.
 pub const SHORT: Duration = Duration::from_millis(30);
 
 pub const ALL: [u8; 6] = [0xff; 6];
@@ -35,7 +35,7 @@ pub struct Lab {
     switch: Option<(Switch, Receiver<Notice>)>,
     folder: tempfile::TempDir,
     setting: Setting,
-    /// What is behind the last ports.
+    /// The wires of the last ports.
     wires: Vec<Box<dyn Wire>>,
 }
 
@@ -57,7 +57,7 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// So many ports of one priority in one plane.
+    /// Ports of one priority in one plane.
     pub fn plain(discipline: &'static str, ports: usize) -> Self {
         let params = InterfaceParams { priority: Some(1), ..InterfaceParams::default() };
         Setting {
@@ -132,7 +132,7 @@ impl Lab {
         &mut self.switch.as_mut().expect("a switch at work").0
     }
 
-    /// A port that is not there yet.
+    /// A port to add.
     pub fn port(&self, number: usize, params: InterfaceParams) -> Port {
         Port {
             name: format!("port {number}"),
@@ -144,7 +144,7 @@ impl Lab {
         }
     }
 
-    /// Stops the switch; its invariants held.
+    /// Stops the switch, and asserts its invariants.
     pub fn stop(&mut self) -> Report {
         let report = self.switch.take().expect("a switch at work").0.stop();
         for checked in &report.checked {
@@ -153,7 +153,7 @@ impl Lab {
         report
     }
 
-    /// A VM on a port, whose address the switch has learned.
+    /// A VM on a port. The switch has learned its address.
     pub fn vm(&self, port: usize, options: testing::Options) -> FrontEnd {
         let mut vm = FrontEnd::connected(&self.socket(port), options).expect("a VM");
         // To itself: the switch learns the address and drops the frame.
@@ -166,12 +166,12 @@ impl Lab {
         vm
     }
 
-    /// What happens next to any port, within this time.
+    /// The next event of any port, within this time.
     pub fn notice(&self, limit: Duration) -> Option<Notice> {
         self.switch.as_ref().expect("a switch at work").1.recv_timeout(limit).ok()
     }
 
-    /// Waits for something to happen to a port.
+    /// Waits for an event of a port.
     pub fn wait(&self, port: usize, wanted: impl Fn(&Event) -> bool) -> Event {
         loop {
             let (_, notices) = self.switch.as_ref().expect("a switch at work");
@@ -183,13 +183,13 @@ impl Lab {
     }
 }
 
-/// The frame arrives, and it is this one.
+/// Asserts that this frame is the next to arrive.
 pub fn expect(vm: &mut FrontEnd, wanted: &[u8]) {
     let received = vm.receive_within(LONG).expect("whole frames").expect("a frame");
     assert!(received.frame == wanted, "frame {} arrived", testing::number(&received.frame));
 }
 
-/// Nothing arrives.
+/// Asserts that nothing arrives.
 pub fn expect_nothing(vm: &mut FrontEnd) {
     assert_eq!(vm.receive_within(SHORT).expect("whole frames"), None);
 }

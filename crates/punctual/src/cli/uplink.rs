@@ -8,7 +8,7 @@ use punctual_linux::os::net;
 use punctual_model::network::Vlans;
 use punctual_net::InterfaceParams;
 use punctual_switch::pcap::Files;
-use punctual_switch::wire::{Device, Frames, HeaderOf, Listener, Mapped, Next, Wire};
+use punctual_switch::wire::{Device, Frames, Listener, Mapped, Next, VnetHeader, Wire};
 
 use super::error::Error;
 
@@ -146,7 +146,7 @@ impl Uplink {
         Ok(match self.kind {
             Kind::Tap => {
                 let tap = net::Tap::open(&self.what).map_err(|error| failed(&error))?;
-                Box::new(Device::new(tap, HeaderOf::Virtio1))
+                Box::new(Device::new(tap, VnetHeader::Virtio1))
             }
             Kind::Interface => {
                 let has_tags = !self.vlans.tagged.is_empty();

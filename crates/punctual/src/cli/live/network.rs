@@ -19,7 +19,7 @@ use punctual_net::InterfaceParams;
 use punctual_run::run::{DefaultBackend, Interface, OutsideHost, OutsideSocket};
 use punctual_run::status::{PlaneStatus, PortStatus};
 use punctual_sched::Duration;
-use punctual_switch::wire::{Device, HeaderOf};
+use punctual_switch::wire::{Device, VnetHeader};
 use punctual_switch::{Config, End, Event, Port, Switch};
 use punctual_vm::qemu::SwitchPort;
 
@@ -193,7 +193,7 @@ fn outside_port(
     let ethernet = addresses(host, network)[network.interfaces.len() + index];
     let port = Port {
         name: network.outside[index].name.clone(),
-        end: End::Uplink(Box::new(Device::new(own, HeaderOf::Virtio1))),
+        end: End::Uplink(Box::new(Device::new(own, VnetHeader::Virtio1))),
         params: InterfaceParams::default(),
         plane,
         address: Some(ethernet),
