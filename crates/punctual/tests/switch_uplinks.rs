@@ -118,7 +118,7 @@ impl Switch {
         while running < uplinks.len() {
             let line = lines.next().expect("the switch runs").expect("text");
             assert!(!line.starts_with("error"), "{line}");
-            running += usize::from(line.ends_with("its driver is there") || line.ends_with("is connected"));
+            running += usize::from(line.ends_with(": running") || line.ends_with("is connected"));
         }
         // What it says further on is nobody's business, but somebody must read it.
         std::thread::spawn(move || lines.for_each(drop));

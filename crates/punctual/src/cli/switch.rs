@@ -111,8 +111,8 @@ pub struct Args {
     json: bool,
 }
 
-/// Raises the limit of descriptors as far as this user may: each VM takes some ten, and the usual limit of a
-/// shell is 1024. Where it cannot be raised, who cannot connect is said.
+/// Raises RLIMIT_NOFILE to the hard limit: each VM needs about ten descriptors, and a shell's usual limit is 1024.
+/// Beyond it, new VMs wait, and their ports report it.
 pub fn raise_limit_of_descriptors() {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
@@ -428,21 +428,20 @@ pub fn tell(port: &str, event: &Event, ui: &Ui) {
     match event {
         Event::Connected => eprintln!("{port}: connected"),
         Event::Unaccepted(reason) => ui.warn(&format!(
-            "{port}: its monitor cannot connect: {}; tried again until it can",
+            "{port}: cannot accept a front-end: {}; it waits until the switch can",
             printable(reason)
         )),
-        Event::Running => eprintln!("{port}: its driver is there"),
+        Event::Running => eprintln!("{port}: running"),
         Event::Assumed => ui.warn(&format!(
-            "{port}: its monitor forgot which features the driver chose, as QEMU before 8.0 does if the \
-             driver chooses while there is no switch; taken to be all, as Linux's driver chooses, until it \
-             starts anew"
+            "{port}: its front-end lost the driver's features, as QEMU before 8.0 does if the driver starts \
+             while there is no switch; assuming all offered ones, as Linux accepts, until the driver restarts"
         )),
-        Event::Disconnected(None) => eprintln!("{port}: left"),
+        Event::Disconnected(None) => eprintln!("{port}: disconnected"),
         Event::Disconnected(Some(reason)) => {
             ui.warn(&format!("{port}: disconnected: {}", printable(reason)));
         }
         Event::Broken(broken) => {
-            ui.warn(&format!("{port}: out of use until its driver resets it: {broken}"));
+            ui.warn(&format!("{port}: out of service until its driver resets it: {broken}"));
         }
     }
 }
